@@ -1,0 +1,66 @@
+# Sourced by the scripts beside it. Makes $NODE a Node.js that is new enough and puts the workspace's
+# packages in place, on a machine that has only Node 20 and npm. What was found is kept in .toolchain/.
+set -eu
+cd "$(dirname "$0")/.."
+NODE_VERSION=24.21.0
+PNPM_VERSION=12.21.0
+
+new_enough() { # node:sqlite warns of being experimental before 24.15
+  [ -n "$1" ] && [ -x "$1" ] && "$1" -e '
+    const [major, minor] = process.versions.node.split(".").map(Number);
+    process.exit(major > 24 || (major === 24 && minor >= 15) ? 0 : 1)' 2>/dev/null
+}
+
+find_node() {
+  NODE=$(command -v node || true)
+  if new_enough "$NODE"; then return; fi
+  NODE=$(cat .toolchain/node 2>/dev/null || true)
+  if new_enough "$NODE"; then return; fi
+  case "$(uname -s)-$(uname -m)" in
+    Linux-x86_64) platform=linux-x64 ;;
+    Linux-aarch64 | Linux-arm64) platform=linux-arm64 ;;
+    Darwin-arm64) platform=darwin-arm64 ;;
+    Darwin-x86_64) platform=darwin-x64 ;;
+    *)
+      echo "epitaph: no prebuilt Node.js $NODE_VERSION for $(uname -s) $(uname -m); install Node.js 24.15 or newer." >&2
+      exit 1
+      ;;
+  esac
+  echo "epitaph: this machine's Node.js is older than 24.15; taking $NODE_VERSION from the npm registry." >&2
+  # The platform package, not "node": that one needs an install script, which npm 12 no longer runs.
+  NODE=$(npm exec --yes --loglevel=error --package="node-$platform@$NODE_VERSION" -- sh -c 'command -v node' </dev/null)
+  if ! new_enough "$NODE"; then
+    echo "epitaph: could not get Node.js $NODE_VERSION; install Node.js 24.15 or newer by hand." >&2
+    exit 1
+  fi
+  mkdir -p .toolchain
+  echo "$NODE" >.toolchain/node
+}
+
+find_pnpm() {
+  PNPM=$(cat .toolchain/pnpm 2>/dev/null || true)
+  if [ -n "$PNPM" ] && [ -e "$PNPM" ] && [ "$(cat .toolchain/pnpm-version 2>/dev/null)" = "$PNPM_VERSION" ]; then return; fi
+  PNPM=$(npm exec --yes --loglevel=error --package="pnpm@$PNPM_VERSION" -- sh -c 'command -v pnpm' </dev/null)
+  mkdir -p .toolchain
+  echo "$PNPM" >.toolchain/pnpm
+  echo "$PNPM_VERSION" >.toolchain/pnpm-version
+}
+
+install_packages() {
+  wanted=$(cat pnpm-lock.yaml pnpm-workspace.yaml package.json packages/*/package.json test/package.json bench/package.json examples/package.json | cksum)
+  if [ -d node_modules ] && [ "$(cat node_modules/.epitaph-installed 2>/dev/null)" = "$wanted" ]; then return; fi
+  find_pnpm
+  echo "epitaph: installing packages." >&2
+  if ! CI=true "$PNPM" install --frozen-lockfile --reporter=append-only </dev/null >.toolchain-install.log 2>&1; then
+    cat .toolchain-install.log >&2
+    echo "epitaph: the packages could not be installed; the lines above say why." >&2
+    exit 1
+  fi
+  rm -f .toolchain-install.log
+  echo "$wanted" >node_modules/.epitaph-installed
+}
+
+find_node
+PATH="$(dirname "$NODE"):$PATH"
+export PATH
+install_packages
