@@ -1,0 +1,270 @@
+import type { CommandContext } from '@epitaph/core/command-context.ts';
+import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import type { DatabaseState } from '@epitaph/core/database/state.ts';
+import type { Explanation } from '@epitaph/core/history/explain.ts';
+import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
+
+/** A document as clients give it, without system properties. */
+export type Document = { readonly [property: string]: unknown };
+
+/** Who asks, for which request. The store adds the time, read once per command. */
+export type Caller = Pick<CommandContext, 'actor' | 'correlationId'>;
+
+export interface Precondition {
+  readonly ifMatch?: string | undefined;
+  readonly ifNoneMatch?: string | undefined;
+}
+
+/** One item as it is shown: the document as JSON text plus what the system properties are made of. */
+export interface ShownItem {
+  readonly id: string;
+  readonly partitionKey: string;
+  /** The document without system properties, as JSON text of an object. */
+  readonly json: string;
+  /** Position of the life's first event: what `_rid` is made of. */
+  readonly birth: number;
+  /** `_ts`, Unix seconds. */
+  readonly ts: number;
+  /** `_etag`, with its quotes. */
+  readonly etag: string;
+}
+
+export interface Written<T> {
+  readonly resource: T;
+  /** Log position to put into the session token. */
+  readonly position: number;
+  /** True when a create or upsert began a new life, rather than replacing. */
+  readonly created: boolean;
+}
+
+/**
+ * Where a query or feed goes on. Opaque to clients, and valid over restarts: `afterBirth` for feeds in document
+ * order, `skip` for queries that are evaluated anew for each page.
+ */
+export type Continuation =
+  | { readonly kind: 'after'; readonly birth: number }
+  | { readonly kind: 'skip'; readonly rows: number };
+
+export interface QueryRequest {
+  readonly sql: string;
+  readonly parameters: readonly { readonly name: string; readonly value?: unknown }[];
+  /** Canonical partition key; undefined for the whole container. */
+  readonly partitionKey?: string | undefined;
+  /** Rows a page at most. */
+  readonly maxItemCount: number;
+  readonly continuation?: Continuation | undefined;
+  /** Wait for this position first (session token). */
+  readonly atLeast?: number | undefined;
+  readonly signal?: AbortSignal | undefined;
+}
+
+export interface QueryPage {
+  readonly rows: readonly unknown[];
+  readonly continuation?: Continuation;
+  /** Documents that were looked at. */
+  readonly examined: number;
+}
+
+/** A partial change: operations as Cosmos DB's PATCH has them, already checked for shape. */
+export interface PatchRequest {
+  readonly operations: readonly PatchOperation[];
+  /** `FROM c WHERE …`; the patch is refused with `precondition-failed` when it does not hold. */
+  readonly condition?: string | undefined;
+}
+export type PatchOperation =
+  | { readonly op: 'add' | 'set' | 'replace'; readonly path: string; readonly value: unknown }
+  | { readonly op: 'incr'; readonly path: string; readonly value: number }
+  | { readonly op: 'remove'; readonly path: string }
+  | { readonly op: 'move'; readonly path: string; readonly from: string };
+
+export interface HistoryEntry {
+  readonly life: number;
+  readonly revision?: number;
+  readonly type: string;
+  readonly occurredAtMs: number;
+  readonly actor: string;
+  readonly position?: number;
+  readonly eventId?: string;
+  readonly correlationId?: string;
+  /** The event's data; for a write known only from the ledger of a purged life, what the ledger says. */
+  readonly data: Readonly<Record<string, unknown>>;
+  /** True for a write whose event was truncated and whose facts come from the ledger. */
+  readonly fromLedger?: boolean;
+}
+
+export interface Disappearance {
+  readonly position: number;
+  readonly id: string;
+  readonly partitionKey: string;
+  readonly life: number;
+  readonly cause: 'expired' | 'deleted' | 'container-deleted' | 'erasure';
+  /** When it left: the deadline, the delete, the container's delete; milliseconds. */
+  readonly atMs: number;
+  readonly recordedAtMs: number;
+  readonly purgedAtMs: number | null;
+  /** Only for expired ones. */
+  readonly rule: 'container-default' | 'item-ttl' | null;
+  readonly ttl: number | null;
+  readonly policyVersion: number | null;
+}
+
+export interface PurgeStatus {
+  readonly state: 'running' | 'idle' | 'paused' | 'held-by-clock';
+  /** Items past their deadline whose expiry is not recorded yet. */
+  readonly overdueItems: number;
+  /** Age of the oldest of them, in milliseconds; null for none. */
+  readonly oldestOverdueMs: number | null;
+  /** Lives that have ended and whose content is still to be erased now. */
+  readonly awaitingErasure: number;
+  /** Lives whose erasure waits for the policy grace. */
+  readonly inGrace: number;
+  /** Lives whose erasure a hold or a retention floor refuses. */
+  readonly heldBack: number;
+  /** Items recorded and erased a second over the last minute. */
+  readonly itemsPerSecond: number;
+  /** Estimate from backlog and rate, null when there is no rate yet and something to do. */
+  readonly millisecondsToDrain: number | null;
+  readonly purgedTotal: number;
+  readonly run: { readonly id: string; readonly startedAtMs: number; readonly upToPosition: number } | null;
+}
+
+export interface ProjectionStatus {
+  readonly name: string;
+  readonly version: number;
+  readonly position: number;
+  readonly headPosition: number;
+  readonly lagEvents: number;
+  readonly state: 'live' | 'catching-up' | 'failed';
+  readonly error?: string;
+  readonly rebuild: RebuildStatus | null;
+}
+
+export interface RebuildStatus {
+  readonly state: 'running' | 'comparing' | 'done' | 'cancelled' | 'failed';
+  readonly version: number;
+  readonly position: number;
+  readonly headPosition: number;
+  readonly eventsPerSecond: number;
+  readonly millisecondsLeft: number | null;
+  readonly startedAtMs: number;
+  readonly differences?: number;
+  readonly error?: string;
+}
+
+export interface FsckReport {
+  readonly ok: boolean;
+  readonly events: number;
+  readonly items: number;
+  readonly lives: number;
+  readonly problems: readonly { readonly code: string; readonly subject: string; readonly message: string }[];
+  readonly durationMs: number;
+}
+
+/**
+ * The store as the edge sees it: what HTTP, the command line and in-process users call. Every expected "no" is
+ * thrown as a `Refusal` with a code of core/errors.ts.
+ */
+export interface StoreApi {
+  // Databases and containers, by name. Lists are in order of creation.
+  listDatabases(): readonly DatabaseState[];
+  /** @throws Refusal database-not-found */
+  database(name: string): DatabaseState;
+  createDatabase(caller: Caller, name: string): Promise<Written<DatabaseState>>;
+  deleteDatabase(caller: Caller, name: string, precondition?: Precondition): Promise<{ position: number }>;
+
+  listContainers(database: string): readonly ContainerState[];
+  /** @throws Refusal database-not-found, container-not-found */
+  container(database: string, name: string): ContainerState;
+  /** A container by rid, deleted ones too. */
+  containerByRid(rid: string): ContainerState | undefined;
+  createContainer(
+    caller: Caller,
+    database: string,
+    name: string,
+    definition: ContainerDefinition,
+    defaultTtl: DefaultTtl,
+  ): Promise<Written<ContainerState>>;
+  replaceContainer(
+    caller: Caller,
+    database: string,
+    name: string,
+    definition: ContainerDefinition,
+    defaultTtl: DefaultTtl,
+    precondition?: Precondition,
+  ): Promise<Written<ContainerState>>;
+  deleteContainer(caller: Caller, database: string, name: string, precondition?: Precondition): Promise<{ position: number }>;
+  setPolicyGrace(caller: Caller, database: string, name: string, seconds: number, reason?: string): Promise<ContainerState>;
+
+  // Items. `partitionKey` is canonical JSON of an array of components.
+  /** The body's text is stored as it is; the caller has checked that it is an object whose id and key are those given. */
+  writeItem(
+    caller: Caller,
+    container: ContainerState,
+    operation: 'create' | 'upsert' | 'replace',
+    item: { readonly id: string; readonly partitionKey: string; readonly document: Document; readonly json: string },
+    precondition?: Precondition,
+  ): Promise<Written<ShownItem>>;
+  patchItem(
+    caller: Caller,
+    container: ContainerState,
+    id: string,
+    partitionKey: string,
+    patch: PatchRequest,
+    precondition?: Precondition,
+  ): Promise<Written<ShownItem>>;
+  deleteItem(
+    caller: Caller,
+    container: ContainerState,
+    id: string,
+    partitionKey: string,
+    precondition?: Precondition,
+  ): Promise<{ position: number }>;
+  /** @throws Refusal item-not-found, session-not-available */
+  readItem(container: ContainerState, id: string, partitionKey: string, atLeast?: number): Promise<ShownItem>;
+  /** Visible items in order of birth. */
+  listItems(
+    container: ContainerState,
+    page: { readonly partitionKey?: string | undefined; readonly maxItemCount: number; readonly continuation?: Continuation | undefined; readonly atLeast?: number | undefined },
+  ): Promise<{ readonly items: readonly ShownItem[]; readonly continuation?: Continuation }>;
+  /** @throws QueryError for what the language does not have. */
+  queryItems(container: ContainerState, request: QueryRequest): Promise<QueryPage>;
+
+  // History.
+  history(container: ContainerState, id: string, partitionKey: string): Promise<readonly HistoryEntry[]>;
+  /** The container's own facts: creation, policies, deletion. */
+  containerHistory(container: ContainerState): Promise<readonly HistoryEntry[]>;
+  explain(container: ContainerState, id: string, partitionKey: string, atMs?: number): Promise<Explanation>;
+  disappearances(
+    container: ContainerState,
+    filter: { readonly fromMs?: number; readonly toMs?: number; readonly cause?: Disappearance['cause']; readonly after?: string; readonly limit: number },
+  ): Promise<{ readonly rows: readonly Disappearance[]; readonly continuation?: string }>;
+
+  // Operations.
+  purgeStatus(): PurgeStatus;
+  /** One pass now; resolves when nothing that is due is left, with what it did. */
+  runPurge(caller: Caller, signal?: AbortSignal): Promise<{ readonly expired: number; readonly purged: number; readonly heldBack: number }>;
+  pausePurge(caller: Caller): Promise<void>;
+  resumePurge(caller: Caller): Promise<void>;
+  projections(): readonly ProjectionStatus[];
+  /** Starts a rebuild and resolves at once; follow it with {@link rebuildStatus}. */
+  startRebuild(caller: Caller, name: string): RebuildStatus;
+  rebuildStatus(name: string): RebuildStatus | null;
+  cancelRebuild(caller: Caller, name: string): Promise<void>;
+  fsck(onProgress?: (done: number, total: number) => void, signal?: AbortSignal): Promise<FsckReport>;
+  /** Not ready, with reasons, while projections lag, the clock is held or the store is closing. */
+  health(): { readonly ready: boolean; readonly reasons: readonly string[] };
+
+  // Time.
+  nowMs(): number;
+  readonly clockKind: 'system' | 'manual';
+  /** @throws Refusal not-supported unless the clock is manual; RangeError for a bad number. */
+  advanceClock(caller: Caller, milliseconds: number): Promise<number>;
+  /** Accepts the wall clock as it is after a jump. */
+  confirmClock(caller: Caller): Promise<void>;
+
+  /** Highest log position that this store knows of. */
+  headPosition(): number;
+  /** Ends gracefully: finishes writes under way, refuses new ones, closes files. */
+  close(): Promise<void>;
+}

@@ -1,0 +1,173 @@
+/** The one source of time. Deciding and projecting never read it: they get the time in their command. */
+export interface Clock {
+  /** Milliseconds since the Unix epoch. Never goes backwards within a process. */
+  now(): number;
+}
+
+/** Reads the system's clocks; the only place in the project that does. */
+export const systemClocks = {
+  /** Wall clock, milliseconds since the Unix epoch. May jump either way. */
+  wallMs: (): number => Date.now(),
+  /** Monotonic clock, milliseconds from an arbitrary start. Never jumps. */
+  monotonicMs: (): number => performance.now(),
+};
+
+/** The two clocks that a {@link GuardedClock} compares; tests give their own. */
+export interface ClockSources {
+  wallMs(): number;
+  monotonicMs(): number;
+}
+
+/** Keeps the highest time ever used, so that a restart on an earlier clock takes nothing back. */
+export interface HighWaterMark {
+  /** The mark of the last run, in milliseconds; 0 for a new folder. */
+  readonly initialMs: number;
+  /** Makes a mark durable before it returns. */
+  save(markMs: number): void;
+}
+
+/** Why a guarded clock holds: what it saw, in milliseconds. */
+export interface ClockJump {
+  readonly reason: 'wall-clock-jumped' | 'recorded-time-ahead';
+  readonly wallMs: number;
+  readonly expectedMs: number;
+}
+
+export interface GuardedClockOptions {
+  readonly sources: ClockSources;
+  readonly mark: HighWaterMark;
+  /** Drift between wall and monotonic clock from which on time is held; 5,000 ms by default. */
+  readonly toleranceMs?: number;
+  /** How far ahead of the time used the mark is persisted; 1,000 ms by default. */
+  readonly leaseMs?: number;
+}
+
+/**
+ * Time that was once used never comes back, and a jump stops the irreversible.
+ *
+ * `now()` answers max(system clock, highest time used before). When the wall clock leaves the monotonic one by
+ * more than the tolerance, `now()` goes on along the monotonic clock and `jump()` tells it: the caller must
+ * then neither stamp nor erase, until the clocks agree again or an operator confirms the new time.
+ */
+export class GuardedClock implements Clock {
+  readonly #sources: ClockSources;
+  readonly #mark: HighWaterMark;
+  readonly #toleranceMs: number;
+  readonly #leaseMs: number;
+  #savedMs: number;
+  #usedMs: number;
+  #anchorWallMs: number;
+  #anchorMonotonicMs: number;
+  #jump: ClockJump | undefined;
+
+  constructor(options: GuardedClockOptions) {
+    this.#sources = options.sources;
+    this.#mark = options.mark;
+    this.#toleranceMs = options.toleranceMs ?? 5_000;
+    this.#leaseMs = options.leaseMs ?? 1_000;
+    this.#savedMs = options.mark.initialMs;
+    this.#usedMs = options.mark.initialMs;
+    this.#anchorWallMs = this.#sources.wallMs();
+    this.#anchorMonotonicMs = this.#sources.monotonicMs();
+    // A mark beyond lease and tolerance means that the clock was set back while the store was down.
+    if (this.#usedMs > this.#anchorWallMs + this.#leaseMs + this.#toleranceMs) {
+      this.#jump = { reason: 'recorded-time-ahead', wallMs: this.#anchorWallMs, expectedMs: this.#usedMs };
+    }
+  }
+
+  now(): number {
+    const wallMs = this.#sources.wallMs();
+    const expectedMs = this.#anchorWallMs + (this.#sources.monotonicMs() - this.#anchorMonotonicMs);
+    if (Math.abs(wallMs - expectedMs) > this.#toleranceMs) {
+      this.#jump ??= { reason: 'wall-clock-jumped', wallMs, expectedMs: Math.floor(expectedMs) };
+      this.#use(Math.floor(expectedMs));
+      return this.#usedMs;
+    }
+    if (this.#jump !== undefined) {
+      const agrees =
+        this.#jump.reason === 'wall-clock-jumped' ||
+        this.#usedMs <= wallMs + this.#leaseMs + this.#toleranceMs;
+      if (agrees) this.#jump = undefined;
+    }
+    // Slow drift (NTP slewing) is followed: the anchor moves with every reading that was within tolerance.
+    this.#anchorWallMs = wallMs;
+    this.#anchorMonotonicMs = this.#sources.monotonicMs();
+    this.#use(wallMs);
+    return this.#usedMs;
+  }
+
+  /** What holds time at present, or undefined while all is well. Reads the clocks. */
+  jump(): ClockJump | undefined {
+    this.now();
+    return this.#jump;
+  }
+
+  /**
+   * Tells the clock of a time found in the log. Recorded time beyond the tolerance ahead of the wall clock holds
+   * the clock as a jump does; anything else only raises the high-water mark.
+   */
+  observeRecorded(atMs: number): void {
+    const wallMs = this.#sources.wallMs();
+    if (atMs > wallMs + this.#leaseMs + this.#toleranceMs) {
+      this.#jump ??= { reason: 'recorded-time-ahead', wallMs, expectedMs: atMs };
+    }
+    this.#use(atMs);
+  }
+
+  /** An operator says that the wall clock is right as it is now. What was used before is still never taken back. */
+  confirm(): void {
+    this.#anchorWallMs = this.#sources.wallMs();
+    this.#anchorMonotonicMs = this.#sources.monotonicMs();
+    this.#jump = undefined;
+  }
+
+  /** At a clean stop: persists the exact mark, without the lease. */
+  close(): void {
+    this.#mark.save(this.#usedMs);
+  }
+
+  #use(atMs: number): void {
+    if (atMs <= this.#usedMs && this.#savedMs >= this.#usedMs) return;
+    this.#usedMs = Math.max(this.#usedMs, atMs);
+    if (this.#usedMs > this.#savedMs) {
+      this.#savedMs = this.#usedMs + this.#leaseMs;
+      this.#mark.save(this.#savedMs);
+    }
+  }
+}
+
+/** A clock that stands still until it is told to move, for tests of retention rules. Its time is persisted at every step. */
+export class ManualClock implements Clock {
+  #nowMs: number;
+  readonly #mark: HighWaterMark | undefined;
+
+  constructor(startMs: number, mark?: HighWaterMark) {
+    this.#mark = mark;
+    this.#nowMs = Math.max(startMs, mark?.initialMs ?? 0);
+    this.#mark?.save(this.#nowMs);
+  }
+
+  now(): number {
+    return this.#nowMs;
+  }
+
+  /** Turns time forward by whole milliseconds; never back. */
+  advance(milliseconds: number): number {
+    if (!Number.isSafeInteger(milliseconds) || milliseconds < 0) {
+      throw new RangeError('a manual clock is turned forward by a whole number of milliseconds, 0 or more');
+    }
+    const next = this.#nowMs + milliseconds;
+    if (next > MAX_TIME_MS) throw new RangeError('a manual clock ends with the year 9999');
+    this.#mark?.save(next);
+    this.#nowMs = next;
+    return next;
+  }
+}
+
+/** The last millisecond of the year 9999, the end of what ISO dates of four digits can say. */
+export const MAX_TIME_MS = 253_402_300_799_999;
+
+/** `2026-11-21T10:00:00.000Z` for milliseconds since the epoch. */
+export function isoTime(atMs: number): string {
+  return new Date(atMs).toISOString();
+}

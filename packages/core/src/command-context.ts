@@ -1,0 +1,11 @@
+/** What a command carries besides its content: when, by whom, for which request. */
+export interface CommandContext {
+  /** The time of the command, read once, in milliseconds since the epoch. */
+  readonly nowMs: number;
+  /** Which key or system part acts: `key:primary`, `system:purge`, … Never a secret, never a person's data. */
+  readonly actor: string;
+  /** UUID of the request. */
+  readonly correlationId: string;
+  /** Makes a UUID. Passed in so that simulations replay. */
+  readonly newId: () => string;
+}

@@ -1,0 +1,17 @@
+import { z } from 'zod';
+
+/**
+ * What a client defines of a container besides its TTL. Properties that the store has no use for yet are kept and
+ * given back as they came.
+ */
+export const containerDefinitionSchema = z.looseObject({
+  partitionKey: z.looseObject({
+    paths: z.array(z.string()).min(1).max(3),
+    kind: z.enum(['Hash', 'MultiHash']),
+    version: z.union([z.literal(1), z.literal(2)]).optional(),
+  }),
+  indexingPolicy: z.looseObject({
+    indexingMode: z.enum(['consistent', 'lazy', 'none']),
+  }),
+});
+export type ContainerDefinition = z.infer<typeof containerDefinitionSchema>;

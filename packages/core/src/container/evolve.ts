@@ -1,0 +1,67 @@
+import { invariant, unreachable } from '../invariant.ts';
+import { etagOf } from '../item/events.ts';
+import type { RecordedEvent } from '../log/recorded-event.ts';
+import { withPolicy } from '../ttl/policy-timeline.ts';
+import type { ContainerState, RecordedPolicy } from './state.ts';
+import { parseContainerStream } from './stream-name.ts';
+import { readContainerEvent } from './upcast.ts';
+
+/** The container's state after one more recorded event. */
+export function evolveContainer(state: ContainerState | undefined, recorded: RecordedEvent): ContainerState {
+  const event = readContainerEvent(recorded);
+  const stamp = { etag: etagOf(recorded.id), changedAtMs: recorded.occurredAtMs };
+  if (event.type === 'ContainerCreated') {
+    const rid = parseContainerStream(recorded.stream);
+    invariant(state === undefined && rid !== undefined, 'a container is created once, in its own stream');
+    return {
+      status: 'live',
+      rid,
+      databaseRid: event.data.databaseRid,
+      name: event.data.name,
+      definition: event.data.definition,
+      timeline: [
+        {
+          fromMs: recorded.occurredAtMs,
+          defaultTtl: event.data.defaultTtl,
+          version: 1,
+          setBy: recorded.actor,
+          recordedAtMs: recorded.occurredAtMs,
+        },
+      ],
+      policyGraceSeconds: event.data.policyGraceSeconds,
+      createdAtMs: recorded.occurredAtMs,
+      deletedAtMs: null,
+      ...stamp,
+    };
+  }
+  invariant(state !== undefined, 'a container is created before anything else');
+  switch (event.type) {
+    case 'ContainerReplaced':
+      return { ...state, ...stamp, definition: event.data.definition };
+    case 'ContainerTtlChanged': {
+      const { to, policyVersion, effectiveFromMs, reason } = event.data;
+      const policy: RecordedPolicy = {
+        fromMs: effectiveFromMs,
+        defaultTtl: to,
+        version: policyVersion,
+        setBy: recorded.actor,
+        recordedAtMs: recorded.occurredAtMs,
+        ...(reason === undefined ? {} : { reason }),
+      };
+      return { ...state, ...stamp, timeline: withPolicy(state.timeline, policy) };
+    }
+    case 'PolicyGraceChanged':
+      return { ...state, policyGraceSeconds: event.data.toSeconds };
+    case 'ContainerDeleted':
+      return { ...state, status: 'deleted', deletedAtMs: recorded.occurredAtMs };
+    default:
+      return unreachable(event);
+  }
+}
+
+/** Folds a container's whole stream. */
+export function foldContainer(events: readonly RecordedEvent[]): ContainerState | undefined {
+  let state: ContainerState | undefined;
+  for (const event of events) state = evolveContainer(state, event);
+  return state;
+}

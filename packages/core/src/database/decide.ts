@@ -1,0 +1,35 @@
+import { unreachable } from '../invariant.ts';
+import type { DatabaseCommand } from './commands.ts';
+import type { DatabaseEvent } from './events.ts';
+import type { DatabaseState } from './state.ts';
+
+export type DatabaseRefusal =
+  | { readonly reason: 'not-found' }
+  | { readonly reason: 'already-exists' }
+  | { readonly reason: 'precondition-failed' }
+  /** The rid was taken by another name: the caller goes on to the next candidate. */
+  | { readonly reason: 'rid-taken' };
+
+export type DatabaseDecision =
+  | { readonly kind: 'accepted'; readonly events: readonly DatabaseEvent[] }
+  | { readonly kind: 'refused'; readonly refusal: DatabaseRefusal };
+
+/** Decides a command on one database. */
+export function decideDatabase(state: DatabaseState | undefined, command: DatabaseCommand): DatabaseDecision {
+  const refuse = (reason: DatabaseRefusal['reason']): DatabaseDecision => ({ kind: 'refused', refusal: { reason } });
+  switch (command.type) {
+    case 'CreateDatabase':
+      if (state !== undefined) {
+        return refuse(state.status === 'live' && state.name === command.name ? 'already-exists' : 'rid-taken');
+      }
+      return { kind: 'accepted', events: [{ type: 'DatabaseCreated', data: { name: command.name } }] };
+    case 'DeleteDatabase':
+      if (state === undefined || state.status === 'deleted') return refuse('not-found');
+      if (command.ifMatch !== undefined && command.ifMatch !== '*' && command.ifMatch !== state.etag) {
+        return refuse('precondition-failed');
+      }
+      return { kind: 'accepted', events: [{ type: 'DatabaseDeleted', data: {} }] };
+    default:
+      return unreachable(command);
+  }
+}

@@ -1,0 +1,14 @@
+import { z } from 'zod';
+
+export const databaseCreatedSchema = z.object({ name: z.string() });
+export const databaseDeletedSchema = z.object({});
+
+/** The closed union of what can be in a database's stream. */
+export type DatabaseEvent =
+  | { readonly type: 'DatabaseCreated'; readonly data: z.infer<typeof databaseCreatedSchema> }
+  | { readonly type: 'DatabaseDeleted'; readonly data: z.infer<typeof databaseDeletedSchema> };
+
+export const databaseEventSchemas = {
+  DatabaseCreated: databaseCreatedSchema,
+  DatabaseDeleted: databaseDeletedSchema,
+} as const;

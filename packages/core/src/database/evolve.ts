@@ -1,0 +1,37 @@
+import { invariant, unreachable } from '../invariant.ts';
+import { etagOf } from '../item/events.ts';
+import type { RecordedEvent } from '../log/recorded-event.ts';
+import type { DatabaseState } from './state.ts';
+import { parseDatabaseStream } from './stream-name.ts';
+import { readDatabaseEvent } from './upcast.ts';
+
+/** The database's state after one more recorded event. */
+export function evolveDatabase(state: DatabaseState | undefined, recorded: RecordedEvent): DatabaseState {
+  const event = readDatabaseEvent(recorded);
+  switch (event.type) {
+    case 'DatabaseCreated': {
+      const rid = parseDatabaseStream(recorded.stream);
+      invariant(state === undefined && rid !== undefined, 'a database is created once, in its own stream');
+      return {
+        status: 'live',
+        rid,
+        name: event.data.name,
+        etag: etagOf(recorded.id),
+        createdAtMs: recorded.occurredAtMs,
+        deletedAtMs: null,
+      };
+    }
+    case 'DatabaseDeleted':
+      invariant(state !== undefined, 'a database is created before it is deleted');
+      return { ...state, status: 'deleted', deletedAtMs: recorded.occurredAtMs };
+    default:
+      return unreachable(event);
+  }
+}
+
+/** Folds a database's whole stream. */
+export function foldDatabase(events: readonly RecordedEvent[]): DatabaseState | undefined {
+  let state: DatabaseState | undefined;
+  for (const event of events) state = evolveDatabase(state, event);
+  return state;
+}

@@ -1,0 +1,32 @@
+/**
+ * The project's catalogue of expected "no"s. HTTP numbers are given to them in packages/api alone.
+ * A test keeps docs/errors.md equal to this list.
+ */
+export const errorCodes = {
+  'bad-request': 'The request itself is malformed or contradicts itself.',
+  'invalid-ttl': 'A ttl or defaultTtl is not -1 or a whole number of seconds from 1 to 2147483647.',
+  'database-not-found': 'No database of that name exists.',
+  'container-not-found': 'No container of that name exists in the database.',
+  'item-not-found': 'No visible item has that id and partition key.',
+  'already-exists': 'A resource with that id exists already.',
+  'precondition-failed': 'The etag given with the request is not the current one.',
+  'partition-key-mismatch': 'The partition key given is not the one in the document.',
+  'too-large': 'The document is larger than the store takes.',
+  'session-not-available': 'The session token is ahead of what this server has.',
+  'clock-held': 'The clock has jumped; nothing is stamped or erased until it agrees again or is confirmed.',
+  busy: 'The store is overloaded or closing; try again.',
+  'not-supported': 'The feature is not there.',
+} as const;
+
+export type ErrorCode = keyof typeof errorCodes;
+
+/** An expected "no" that ends a request. Everything else that is thrown is a defect or a fault of the machine. */
+export class Refusal extends Error {
+  override readonly name = 'Refusal';
+  readonly code: ErrorCode;
+
+  constructor(code: ErrorCode, message: string = errorCodes[code]) {
+    super(message);
+    this.code = code;
+  }
+}

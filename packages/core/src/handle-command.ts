@@ -1,0 +1,105 @@
+import type { CommandContext } from './command-context.ts';
+import type { EventLog, ExpectedRevision } from './log/event-log.ts';
+import type { NewEvent, RecordedEvent } from './log/recorded-event.ts';
+
+/** How often a command that lost a race is decided again before it is given up. */
+const MAX_ATTEMPTS = 20;
+
+/** A command lost too many races in a row. The caller may try again. */
+export class TooMuchContention extends Error {
+  override readonly name = 'TooMuchContention';
+}
+
+/** One command on one stream: how to see it, what to answer, what to append. */
+export interface CommandRun<State, Decision> {
+  readonly stream: string;
+  /** The state from what was loaded; `undefined` for a stream that was never written. */
+  readonly fold: (loaded: readonly RecordedEvent[]) => State;
+  /** `last` where the last event is enough, `all` where the whole stream is folded. */
+  readonly load: 'last' | 'all';
+  /** May look things up (open a body to patch it) but must not write anything. */
+  readonly decide: (state: State) => Decision | Promise<Decision>;
+  /** What a decision appends, ready to be recorded; undefined or empty for nothing. */
+  readonly record: (
+    decision: Decision,
+    nextRevision: number,
+  ) => Promise<Recording | undefined> | Recording | undefined;
+}
+
+export interface Recording {
+  readonly events: readonly NewEvent[];
+  readonly after?: Promise<unknown> | undefined;
+}
+
+export interface Handled<Decision> {
+  readonly decision: Decision;
+  /** Position of the last event appended; undefined when nothing was. */
+  readonly position?: number;
+  readonly recorded: readonly NewEvent[];
+  /** Revision of the first of them. */
+  readonly firstRevision: number;
+  readonly firstPosition?: number;
+}
+
+/**
+ * The one loop: load, fold, decide, append; on a conflict reload and decide again, a bounded number of times.
+ *
+ * @throws {TooMuchContention} when the bound is reached. Whatever the log throws passes through, and then the
+ * outcome is unknown.
+ */
+export async function handleCommand<State, Decision>(
+  log: EventLog,
+  run: CommandRun<State, Decision>,
+): Promise<Handled<Decision>> {
+  for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
+    const loaded = await load(log, run);
+    const last = loaded.at(-1);
+    const nextRevision = last === undefined ? 0 : last.revision + 1;
+    const decision = await run.decide(run.fold(loaded));
+    const recording = await run.record(decision, nextRevision);
+    if (recording === undefined || recording.events.length === 0) {
+      return { decision, recorded: [], firstRevision: nextRevision };
+    }
+    const expectedRevision: ExpectedRevision = last === undefined ? 'no-stream' : last.revision;
+    const result = await log.append([{ stream: run.stream, expectedRevision, events: recording.events }], {
+      after: recording.after,
+    });
+    if (result.kind === 'appended') {
+      return {
+        decision,
+        position: result.position,
+        firstPosition: result.firstPositions[0]!,
+        recorded: recording.events,
+        firstRevision: nextRevision,
+      };
+    }
+  }
+  throw new TooMuchContention(`${MAX_ATTEMPTS} attempts on ${run.stream} lost against other writers`);
+}
+
+async function load(
+  log: EventLog,
+  run: Pick<CommandRun<unknown, unknown>, 'stream' | 'load'>,
+): Promise<readonly RecordedEvent[]> {
+  if (run.load === 'all') return log.readStream(run.stream);
+  const last = await log.readLast(run.stream);
+  return last === undefined ? [] : [last];
+}
+
+/** An event with what its command says of time, actor and request. */
+export function newEvent(
+  context: CommandContext,
+  event: { readonly type: string; readonly data: object },
+  version: number,
+): NewEvent {
+  return {
+    id: context.newId(),
+    type: event.type,
+    version,
+    data: event.data as Readonly<Record<string, unknown>>,
+    occurredAtMs: context.nowMs,
+    actor: context.actor,
+    correlationId: context.correlationId,
+    causationId: context.correlationId,
+  };
+}

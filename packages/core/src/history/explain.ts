@@ -1,0 +1,179 @@
+import { isoTime } from '../clock.ts';
+import type { ContainerState, RecordedPolicy } from '../container/state.ts';
+import { expiryOf, type Expiry } from '../ttl/expiry.ts';
+import { policyAt } from '../ttl/policy-timeline.ts';
+import type { LifeFacts } from './life.ts';
+
+export type ItemStateName = 'live' | 'expired' | 'purged' | 'deleted' | 'never-existed';
+
+/** Why an item is or is not there at an instant: data, and one sentence that says the same. Times in milliseconds. */
+export interface Explanation {
+  readonly state: ItemStateName;
+  readonly sentence: string;
+  readonly atMs: number;
+  /** Which life it is about, counted from 0; absent if there was none yet. */
+  readonly life?: number;
+  readonly lastWrite?: { readonly atMs: number; readonly ts: number; readonly ttl: number | null };
+  readonly expiredAtMs?: number;
+  /** For a live item: when it will expire if neither it nor the policy changes. */
+  readonly expiresAtMs?: number;
+  readonly rule?: Expiry['rule'];
+  readonly arithmetic?: string;
+  readonly policy?: {
+    readonly version: number;
+    readonly defaultTtl: number | null;
+    readonly sinceMs: number;
+    readonly setBy: string;
+    readonly reason?: string;
+  };
+  readonly deletedAtMs?: number;
+  /** Set when the item left with its container or database. */
+  readonly containerDeletedAtMs?: number;
+  /** When the end was written down; later than the end itself by `lagMs`. Absent while it is not. */
+  readonly recordedAtMs?: number;
+  readonly purgedAtMs?: number;
+  readonly lagMs?: number;
+  readonly holds: readonly string[];
+}
+
+export interface ExplainInput {
+  readonly id: string;
+  readonly container: ContainerState;
+  /** When the container's database was deleted, if it was. */
+  readonly databaseDeletedAtMs: number | null;
+  /** All lives, oldest first. */
+  readonly lives: readonly LifeFacts[];
+  readonly atMs: number;
+  readonly holds: readonly string[];
+}
+
+/** Explains an item at an instant from recorded facts alone, so the answer is the same before and after the purge. */
+export function explainItem(input: ExplainInput): Explanation {
+  const { id, container, atMs, holds } = input;
+  const facts = input.lives.findLast((life) => life.writes[0]!.atMs <= atMs);
+  const quoted = JSON.stringify(id);
+  if (facts === undefined) {
+    return {
+      state: 'never-existed',
+      sentence: `Up to ${isoTime(atMs)} nothing was ever written as ${quoted} in container ${container.name}.`,
+      atMs,
+      holds,
+    };
+  }
+  const write = facts.writes.findLast((candidate) => candidate.atMs <= atMs)!;
+  const ts = Math.floor(write.atMs / 1000);
+  const about = {
+    atMs,
+    life: facts.life,
+    lastWrite: { atMs: write.atMs, ts, ttl: write.ttl },
+    holds,
+  };
+  const purge = facts.purge !== undefined && facts.purge.atMs <= atMs ? facts.purge : undefined;
+  const purgedSentence =
+    purge === undefined ? ' Its content has not been erased yet.' : ` Its content was erased at ${isoTime(purge.atMs)}.`;
+  const purged = purge === undefined ? {} : { purgedAtMs: purge.atMs };
+  const recorded = (endAtMs: number) => {
+    const at = facts.end?.recordedAtMs;
+    return at === undefined || at > atMs ? {} : { recordedAtMs: at, lagMs: at - endAtMs };
+  };
+
+  if (facts.end?.kind === 'deleted' && facts.end.atMs <= atMs) {
+    return {
+      ...about,
+      ...purged,
+      ...recorded(facts.end.atMs),
+      state: purge === undefined ? 'deleted' : 'purged',
+      sentence: `${quoted} was deleted at ${isoTime(facts.end.atMs)} by ${facts.end.recordedBy}.${purgedSentence}`,
+      deletedAtMs: facts.end.atMs,
+    };
+  }
+
+  const expiry = expiryOf({ ts, ttl: write.ttl }, container.timeline);
+  const goneWithContainer = earliest(container.deletedAtMs, input.databaseDeletedAtMs);
+  const expired = expiry !== undefined && expiry.expiredAtMs <= atMs;
+  if (expired && (goneWithContainer === null || expiry.expiredAtMs < goneWithContainer)) {
+    const policy = container.timeline.find((candidate) => candidate.version === expiry.policyVersion)!;
+    const arithmetic = arithmeticOf(ts, expiry);
+    return {
+      ...about,
+      ...purged,
+      ...recorded(expiry.expiredAtMs),
+      state: purge === undefined ? 'expired' : 'purged',
+      sentence:
+        `${quoted} expired at ${isoTime(expiry.expiredAtMs)} by ${ruleInWords(expiry, container.name)} ` +
+        `under policy version ${policy.version}, set by ${policy.setBy} at ${isoTime(policy.recordedAtMs)}: ${arithmetic}.` +
+        purgedSentence,
+      expiredAtMs: expiry.expiredAtMs,
+      rule: expiry.rule,
+      arithmetic,
+      policy: policyFacts(policy),
+    };
+  }
+  if (goneWithContainer !== null && goneWithContainer <= atMs) {
+    return {
+      ...about,
+      ...purged,
+      state: purge === undefined ? 'deleted' : 'purged',
+      sentence: `${quoted} left with its container ${container.name}, which was deleted at ${isoTime(goneWithContainer)}.${purgedSentence}`,
+      deletedAtMs: goneWithContainer,
+      containerDeletedAtMs: goneWithContainer,
+    };
+  }
+  if (purge !== undefined) {
+    return {
+      ...about,
+      ...purged,
+      state: 'purged',
+      sentence: `${quoted} was erased on request at ${isoTime(purge.atMs)} by ${purge.recordedBy}.`,
+    };
+  }
+  const current = policyAt(container.timeline, atMs);
+  return {
+    ...about,
+    state: 'live',
+    sentence: `${quoted} is visible: ${liveReason(write.ttl, current, expiry)}.`,
+    ...(expiry === undefined ? {} : { expiresAtMs: expiry.expiredAtMs, rule: expiry.rule, arithmetic: arithmeticOf(ts, expiry) }),
+    ...(current === undefined ? {} : { policy: policyFacts(current) }),
+  };
+}
+
+function earliest(left: number | null, right: number | null): number | null {
+  if (left === null) return right;
+  return right === null ? left : Math.min(left, right);
+}
+
+function policyFacts(policy: RecordedPolicy): NonNullable<Explanation['policy']> {
+  return {
+    version: policy.version,
+    defaultTtl: policy.defaultTtl,
+    sinceMs: policy.fromMs,
+    setBy: policy.setBy,
+    ...(policy.reason === undefined ? {} : { reason: policy.reason }),
+  };
+}
+
+function arithmeticOf(ts: number, expiry: Expiry): string {
+  const sum = `_ts ${ts} (${isoTime(ts * 1000)}) + ttl ${expiry.ttl} s = ${ts + expiry.ttl} (${isoTime((ts + expiry.ttl) * 1000)})`;
+  return expiry.byPolicyStart
+    ? `${sum}, which was already past when the policy took effect at ${isoTime(expiry.expiredAtMs)}`
+    : sum;
+}
+
+function ruleInWords(expiry: Expiry, containerName: string): string {
+  return expiry.rule === 'item-ttl'
+    ? `its own ttl of ${expiry.ttl} s`
+    : `the default ttl of ${expiry.ttl} s of container ${containerName}`;
+}
+
+function liveReason(
+  ttl: number | null,
+  policy: RecordedPolicy | undefined,
+  expiry: Expiry | undefined,
+): string {
+  if (expiry !== undefined) return `it expires at ${isoTime(expiry.expiredAtMs)} unless it or the policy changes before`;
+  if (policy === undefined || policy.defaultTtl === null) {
+    return `time to live is off in its container, so nothing expires${ttl === null ? '' : ' and its own ttl does not count'}`;
+  }
+  if (ttl === -1) return 'its own ttl of -1 says that it never expires';
+  return 'its container has no default ttl and it has none of its own, so it never expires';
+}

@@ -1,0 +1,57 @@
+import { invariant } from '../invariant.ts';
+import { etagOf, type PurgeCause } from '../item/events.ts';
+import { decodeLedger, type LedgerWrite } from '../item/ledger.ts';
+import { readItemEvent } from '../item/upcast.ts';
+import type { RecordedEvent } from '../log/recorded-event.ts';
+
+/** How and when a life ended, by its own stream. */
+export interface LifeEnd {
+  readonly kind: 'expired' | 'deleted';
+  /** The deadline of an expired life, the time of the request of a deleted one; in milliseconds. */
+  readonly atMs: number;
+  readonly recordedAtMs: number;
+  readonly recordedBy: string;
+}
+
+/** What is known of one life, from the events that are left and the ledger of those that are not. */
+export interface LifeFacts {
+  readonly life: number;
+  /** Oldest first. */
+  readonly writes: readonly LedgerWrite[];
+  readonly end?: LifeEnd;
+  readonly purge?: { readonly atMs: number; readonly cause: PurgeCause; readonly recordedBy: string };
+}
+
+/** Reads the facts of one life from its stream, truncated or not. */
+export function lifeFacts(life: number, events: readonly RecordedEvent[]): LifeFacts {
+  let writes: LedgerWrite[] = [];
+  let end: LifeEnd | undefined;
+  let purge: LifeFacts['purge'];
+  for (const recorded of events) {
+    const event = readItemEvent(recorded);
+    const record = { recordedAtMs: recorded.occurredAtMs, recordedBy: recorded.actor };
+    switch (event.type) {
+      case 'ItemUpserted':
+        writes.push({
+          atMs: recorded.occurredAtMs,
+          ttl: event.data.ttl,
+          operation: event.data.operation,
+          etag: etagOf(recorded.id),
+        });
+        break;
+      case 'ItemExpired':
+        end = { kind: 'expired', atMs: event.data.expiredAtMs, ...record };
+        break;
+      case 'ItemDeleted':
+        end = { kind: 'deleted', atMs: recorded.occurredAtMs, ...record };
+        break;
+      case 'ItemPurged':
+        // The ledger has every write, whether or not the truncation has reached the events.
+        writes = decodeLedger(event.data.ledger);
+        purge = { atMs: recorded.occurredAtMs, cause: event.data.cause, recordedBy: recorded.actor };
+        break;
+    }
+  }
+  invariant(writes.length > 0, 'a life begins with a write');
+  return { life, writes, ...(end === undefined ? {} : { end }), ...(purge === undefined ? {} : { purge }) };
+}

@@ -1,0 +1,131 @@
+import { invariant, unreachable } from '../invariant.ts';
+import { expiryOf } from '../ttl/expiry.ts';
+import { isTtlOn, policyAt } from '../ttl/policy-timeline.ts';
+import { isExpired, watermarks } from '../ttl/watermarks.ts';
+import type { DeleteItem, ItemCommand, RecordExpiry, RecordPurge, WriteItem } from './commands.ts';
+import type { ItemEvent } from './events.ts';
+import type { ItemState } from './state.ts';
+
+export type ItemRefusal =
+  | { readonly reason: 'not-found' }
+  | { readonly reason: 'already-exists' }
+  | { readonly reason: 'precondition-failed' }
+  | { readonly reason: 'invalid-ttl'; readonly value: unknown }
+  /** The life is in another state than the saga thought: nothing to do. */
+  | { readonly reason: 'not-due' };
+
+export type ItemDecision =
+  | { readonly kind: 'accepted'; readonly events: readonly ItemEvent[] }
+  | { readonly kind: 'refused'; readonly refusal: ItemRefusal }
+  /** The life is overdue: its end is recorded first, then the command is decided again on the next life. */
+  | { readonly kind: 'expire-first'; readonly event: ItemEvent }
+  /** The life has ended: the command is for the next one. */
+  | { readonly kind: 'next-life' };
+
+/** Stands in a decided ItemUpserted for the key of a life that begins; the shell puts the real one in when it seals. */
+export const NEW_KEY = 0;
+
+/** Decides a command on one life. Pure: the time and the policies are in the command. */
+export function decideItem(state: ItemState, command: ItemCommand): ItemDecision {
+  switch (command.type) {
+    case 'WriteItem':
+      return onLife(state, command, decideWrite);
+    case 'DeleteItem':
+      return onLife(state, command, decideDelete);
+    case 'RecordExpiry':
+      return decideExpiry(state, command);
+    case 'RecordPurge':
+      return decidePurge(state, command);
+    default:
+      return unreachable(command);
+  }
+}
+
+const refuse = (refusal: ItemRefusal): ItemDecision => ({ kind: 'refused', refusal });
+const accept = (event: ItemEvent): ItemDecision => ({ kind: 'accepted', events: [event] });
+
+/** Clients see a life only until its deadline, recorded or not. */
+function onLife<Command extends WriteItem | DeleteItem>(
+  state: ItemState,
+  command: Command,
+  decide: (state: ItemState, command: Command) => ItemDecision,
+): ItemDecision {
+  if (state.status === 'expired' || state.status === 'deleted' || state.status === 'purged') {
+    return { kind: 'next-life' };
+  }
+  const overdue = expiredEvent(state, command);
+  return overdue === undefined ? decide(state, command) : { kind: 'expire-first', event: overdue };
+}
+
+function decideWrite(state: ItemState, command: WriteItem): ItemDecision {
+  const live = state.status === 'live' ? state : undefined;
+  const policy = policyAt(command.timeline, command.nowMs);
+  invariant(policy !== undefined, 'a container has a policy from its creation on');
+  if (isTtlOn(policy.defaultTtl) && command.ttl.kind === 'unreadable') {
+    return refuse({ reason: 'invalid-ttl', value: command.ttl.value });
+  }
+  if (command.operation === 'create' && live !== undefined) return refuse({ reason: 'already-exists' });
+  if ((command.operation === 'replace' || command.operation === 'patch') && live === undefined) {
+    return refuse({ reason: 'not-found' });
+  }
+  if (!preconditionsHold(live?.etag, command)) return refuse({ reason: 'precondition-failed' });
+  return accept({
+    type: 'ItemUpserted',
+    data: {
+      id: command.id,
+      partitionKey: command.partitionKey,
+      operation: command.operation,
+      ts: Math.floor(command.nowMs / 1000),
+      ttl: command.ttl.kind === 'value' ? command.ttl.seconds : null,
+      ...(command.ttl.kind === 'unreadable' ? { unreadableTtl: true as const } : {}),
+      policyVersion: policy.version,
+      key: live?.lastWrite.key ?? NEW_KEY,
+      bytes: command.bytes,
+    },
+  });
+}
+
+function decideDelete(state: ItemState, command: DeleteItem): ItemDecision {
+  if (state.status !== 'live') return refuse({ reason: 'not-found' });
+  if (!preconditionsHold(state.etag, command)) return refuse({ reason: 'precondition-failed' });
+  const { id, partitionKey, ts } = state.lastWrite;
+  return accept({ type: 'ItemDeleted', data: { id, partitionKey, ts } });
+}
+
+function decideExpiry(state: ItemState, command: RecordExpiry): ItemDecision {
+  const event = expiredEvent(state, command);
+  return event === undefined ? refuse({ reason: 'not-due' }) : accept(event);
+}
+
+function decidePurge(state: ItemState, command: RecordPurge): ItemDecision {
+  if (state.status === 'none' || state.status === 'purged') return refuse({ reason: 'not-due' });
+  // A life of a deleted container, or one erased on request, ends by its purge; every other has ended before.
+  const endsHere = command.cause === 'container-deleted' || command.cause === 'erasure';
+  if (state.status === 'live' && !endsHere) return refuse({ reason: 'not-due' });
+  const { type: _, ...facts } = command;
+  return accept({ type: 'ItemPurged', data: { ...facts, erased: 'key-destroyed' } });
+}
+
+function expiredEvent(
+  state: ItemState,
+  { timeline, nowMs }: { readonly timeline: WriteItem['timeline']; readonly nowMs: number },
+): ItemEvent | undefined {
+  if (state.status !== 'live') return undefined;
+  const write = state.lastWrite;
+  if (!isExpired(write, watermarks(timeline, nowMs))) return undefined;
+  const expiry = expiryOf(write, timeline);
+  invariant(expiry !== undefined && expiry.expiredAtMs <= nowMs, 'the watermarks and the timeline agree');
+  return {
+    type: 'ItemExpired',
+    data: { id: write.id, partitionKey: write.partitionKey, ts: write.ts, ...expiry },
+  };
+}
+
+function preconditionsHold(
+  etag: string | undefined,
+  { ifMatch, ifNoneMatch }: { readonly ifMatch?: string | undefined; readonly ifNoneMatch?: string | undefined },
+): boolean {
+  if (ifMatch !== undefined && (etag === undefined || (ifMatch !== '*' && ifMatch !== etag))) return false;
+  if (ifNoneMatch !== undefined && etag !== undefined && (ifNoneMatch === '*' || ifNoneMatch === etag)) return false;
+  return true;
+}

@@ -1,0 +1,99 @@
+import { z } from 'zod';
+import { ttlValueSchema } from '../ttl/ttl-value.ts';
+
+/** What every item event repeats, so that each can be read alone. */
+const identity = {
+  id: z.string(),
+  /** The partition key as canonical JSON: an array of components, `{}` for an undefined one. */
+  partitionKey: z.string(),
+};
+
+export const writeOperations = ['create', 'upsert', 'replace', 'patch'] as const;
+export type WriteOperation = (typeof writeOperations)[number];
+
+export const itemUpsertedSchema = z.object({
+  ...identity,
+  operation: z.enum(writeOperations),
+  /** `_ts`: Unix seconds of the write. */
+  ts: z.int(),
+  /** The document's own readable ttl in seconds, null for none. */
+  ttl: ttlValueSchema.nullable(),
+  /** Set when the document has a `ttl` that is not one; only possible while the container's TTL is off. */
+  unreadableTtl: z.literal(true).optional(),
+  /** The TTL policy that was in force when this was decided. */
+  policyVersion: z.int(),
+  /** Id of the life's key in the vault. */
+  key: z.int(),
+  /** Size of the document in bytes, as JSON before sealing. */
+  bytes: z.int(),
+});
+export type ItemUpserted = z.infer<typeof itemUpsertedSchema>;
+
+export const itemDeletedSchema = z.object({ ...identity, ts: z.int() });
+export type ItemDeleted = z.infer<typeof itemDeletedSchema>;
+
+export const itemExpiredSchema = z.object({
+  ...identity,
+  /** The exact instant, in milliseconds: the first one at which the item was expired. */
+  expiredAtMs: z.int(),
+  rule: z.enum(['container-default', 'item-ttl']),
+  /** `_ts` of the last write, in seconds: expiredAt is `ts + ttl`, or the policy's start if that was later. */
+  ts: z.int(),
+  ttl: z.int(),
+  policyVersion: z.int(),
+  byPolicyStart: z.boolean(),
+});
+export type ItemExpired = z.infer<typeof itemExpiredSchema>;
+
+export const purgeCauses = ['expired', 'deleted', 'container-deleted', 'erasure'] as const;
+export type PurgeCause = (typeof purgeCauses)[number];
+
+export const ledgerSchema = z.object({
+  /** How many writes the life had. */
+  writes: z.int(),
+  /** When each was and which ttl it had; see ledger.ts for the code. */
+  times: z.string(),
+  /** A letter a write: c(reate), u(psert), r(eplace), p(atch). At most a thousand. */
+  operations: z.string().optional(),
+  /** The etags' UUIDs, 16 bytes each, base64url. At most a thousand. */
+  etags: z.string().optional(),
+  /** SHA-256 of each sealed body, 32 bytes each, base64url. At most a thousand. */
+  digests: z.string().optional(),
+  /** For lives of more than a thousand writes: one SHA-256 over operation, etag and body digest of them all. */
+  digest: z.string().optional(),
+});
+export type Ledger = z.infer<typeof ledgerSchema>;
+
+export const itemPurgedSchema = z.object({
+  ...identity,
+  cause: z.enum(purgeCauses),
+  /** How the content was erased. */
+  erased: z.literal('key-destroyed'),
+  key: z.int(),
+  /** Until when a copy of the vault from before could still open the content; null when there is none. */
+  recoverableUntilMs: z.int().nullable(),
+  ledger: ledgerSchema,
+});
+export type ItemPurged = z.infer<typeof itemPurgedSchema>;
+
+/** The closed union of what can be in an item's stream. */
+export type ItemEvent =
+  | { readonly type: 'ItemUpserted'; readonly data: ItemUpserted }
+  | { readonly type: 'ItemDeleted'; readonly data: ItemDeleted }
+  | { readonly type: 'ItemExpired'; readonly data: ItemExpired }
+  | { readonly type: 'ItemPurged'; readonly data: ItemPurged };
+
+/** Facts that hold no content and are never truncated. */
+export const permanentItemFacts: ReadonlySet<string> = new Set(['ItemDeleted', 'ItemExpired', 'ItemPurged']);
+
+export const itemEventSchemas = {
+  ItemUpserted: itemUpsertedSchema,
+  ItemDeleted: itemDeletedSchema,
+  ItemExpired: itemExpiredSchema,
+  ItemPurged: itemPurgedSchema,
+} as const;
+
+/** `_etag` of the write that an event records: the event's id, quoted as Cosmos DB quotes its etags. */
+export function etagOf(eventId: string): string {
+  return `"${eventId}"`;
+}

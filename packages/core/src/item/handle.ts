@@ -1,0 +1,163 @@
+import type { CommandContext } from '../command-context.ts';
+import { handleCommand, newEvent, type Handled, type Recording } from '../handle-command.ts';
+import type { EventLog } from '../log/event-log.ts';
+import type { RecordedEvent } from '../log/recorded-event.ts';
+import type { BodySealer } from '../vault/body-sealer.ts';
+import type { KeyVault, LifeKey } from '../vault/key-vault.ts';
+import type { ItemCommand } from './commands.ts';
+import { decideItem, NEW_KEY, type ItemDecision } from './decide.ts';
+import { evolveItem } from './evolve.ts';
+import type { ItemEvent } from './events.ts';
+import { initialItemState, type ItemState } from './state.ts';
+import { itemStream } from './stream-name.ts';
+import { itemEventVersions, readItemEvent } from './upcast.ts';
+
+export interface ItemPorts {
+  readonly log: EventLog;
+  readonly vault: KeyVault;
+  readonly sealer: BodySealer;
+}
+
+/** What a client wants with an item, decided on whichever life is the current one. */
+export interface ItemRequest {
+  /** All lives of the item: the stream name without the number of the life. */
+  readonly prefix: string;
+  /** Where to look first; any number is right, a good one is fast. */
+  readonly lifeHint: number;
+  /**
+   * The command and, for a write, the plain body; made from the state it will be decided on, because a patch
+   * needs the current document. Undefined sealed content means the life holds none yet.
+   */
+  readonly command: (state: ItemState, at: LifeAt) => ItemIntent | Promise<ItemIntent>;
+}
+
+/** Where a state was read: enough to open its body. */
+export interface LifeAt {
+  readonly stream: string;
+  readonly life: number;
+  readonly last: RecordedEvent | undefined;
+}
+
+export type ItemIntent =
+  | { readonly kind: 'command'; readonly command: ItemCommand; readonly body?: string }
+  /** The request has found its own answer (a patch condition that failed, for example). */
+  | { readonly kind: 'answer' };
+
+export interface ItemHandled extends Handled<ItemDecision | { readonly kind: 'answered' }> {
+  readonly life: number;
+  readonly stream: string;
+}
+
+/**
+ * Carries a client's command to the current life of an item. An overdue life is ended on record first; an ended
+ * one makes the command go to the next.
+ */
+export async function handleItem(
+  ports: ItemPorts,
+  context: CommandContext,
+  request: ItemRequest,
+): Promise<ItemHandled> {
+  let life = await startingLife(ports.log, request);
+  for (;;) {
+    const handled = await handleLife(ports, context, itemStream(request.prefix, life), life, request.command);
+    if (handled.decision.kind === 'expire-first') life += 1;
+    else if (handled.decision.kind === 'next-life') life = await lifeAfter(ports.log, request.prefix, life);
+    else return handled;
+  }
+}
+
+/** Decides a command on one given life and records what was decided. */
+export async function handleLife(
+  ports: ItemPorts,
+  context: CommandContext,
+  stream: string,
+  life: number,
+  intent: ItemRequest['command'],
+): Promise<ItemHandled> {
+  let body: string | undefined;
+  let newKey: { readonly key: LifeKey; readonly stored: Promise<unknown> } | undefined;
+  let last: RecordedEvent | undefined;
+  const handled = await handleCommand<ItemState, ItemDecision | { kind: 'answered' }>(ports.log, {
+    stream,
+    load: 'last',
+    fold: (loaded) => {
+      last = loaded[0];
+      return foldItem(loaded);
+    },
+    decide: async (state) => {
+      const wanted = await intent(state, { stream, life, last });
+      if (wanted.kind === 'answer') return { kind: 'answered' };
+      body = wanted.body;
+      return decideItem(state, wanted.command);
+    },
+    record: async (decision, nextRevision): Promise<Recording | undefined> => {
+      if (decision.kind === 'expire-first') return { events: [recorded(context, decision.event)] };
+      if (decision.kind !== 'accepted') return undefined;
+      const event = decision.events[0]!;
+      if (event.type !== 'ItemUpserted') return { events: [recorded(context, event)] };
+      let key: LifeKey;
+      let data = event.data;
+      if (data.key === NEW_KEY) {
+        newKey ??= await ports.vault.createKey(stream);
+        key = newKey.key;
+        data = { ...data, key: key.keyId };
+      } else {
+        const found = await ports.vault.findKey(data.key, stream);
+        if (found.status !== 'there') throw new LifeUnreadable(stream, found.status);
+        key = found.key;
+      }
+      const sealed = ports.sealer.seal(key, stream, nextRevision, body ?? '');
+      return {
+        events: [{ ...recorded(context, { type: 'ItemUpserted', data }), body: sealed }],
+        after: newKey?.stored,
+      };
+    },
+  });
+  return { ...handled, life, stream };
+}
+
+/** A live item's key is gone or was never in this vault: damage that must be seen, not worked around. */
+export class LifeUnreadable extends Error {
+  override readonly name = 'LifeUnreadable';
+  constructor(stream: string, status: string) {
+    super(`the key of ${stream} is ${status} in the vault`);
+  }
+}
+
+export function foldItem(events: readonly RecordedEvent[]): ItemState {
+  let state = initialItemState;
+  for (const event of events) state = evolveItem(state, readItemEvent(event), event.id);
+  return state;
+}
+
+function recorded(context: CommandContext, event: ItemEvent) {
+  return newEvent(context, event, itemEventVersions[event.type]);
+}
+
+/** The hint, or 0 when no such life was ever written: a wrong hint must not leave a gap in the numbers. */
+async function startingLife(log: EventLog, { prefix, lifeHint }: ItemRequest): Promise<number> {
+  if (lifeHint === 0) return 0;
+  return (await log.readLast(itemStream(prefix, lifeHint))) === undefined ? 0 : lifeHint;
+}
+
+/**
+ * Where to go on after a life that has ended: the highest life written since, or the next free number. Lives are
+ * without gaps, so doubling steps find it in O(log lives) looks, and in one if there is no later life.
+ */
+async function lifeAfter(log: EventLog, prefix: string, ended: number): Promise<number> {
+  const written = async (life: number) => (await log.readLast(itemStream(prefix, life))) !== undefined;
+  if (!(await written(ended + 1))) return ended + 1;
+  let low = ended + 1;
+  let step = 1;
+  while (await written(low + step)) {
+    low += step;
+    step *= 2;
+  }
+  let high = low + step;
+  while (high - low > 1) {
+    const middle = Math.floor((low + high) / 2);
+    if (await written(middle)) low = middle;
+    else high = middle;
+  }
+  return low;
+}

@@ -1,0 +1,107 @@
+import { invariant } from '../invariant.ts';
+import { etagOf, type Ledger, type WriteOperation, writeOperations } from './events.ts';
+
+/** One write of a life, as the ledger keeps it: no content. */
+export interface LedgerWrite {
+  /** Milliseconds since the epoch; `_ts` is its floor in seconds. */
+  readonly atMs: number;
+  /** The document's own ttl in seconds, null for none. */
+  readonly ttl: number | null;
+  readonly operation?: WriteOperation;
+  readonly etag?: string;
+  /** SHA-256 of the sealed body, base64url. */
+  readonly digest?: string;
+}
+
+/** What a ledger is made of: the writes with everything known of them. */
+export interface LedgerEntry {
+  readonly atMs: number;
+  readonly ttl: number | null;
+  readonly operation: WriteOperation;
+  readonly eventId: string;
+  readonly digest: string;
+}
+
+/** Up to this many writes the ledger keeps operation, etag and digest of each. */
+export const LEDGER_DETAIL_LIMIT = 1_000;
+
+/**
+ * Times are coded as text: each write is its distance to the one before in milliseconds (the first one from the
+ * epoch), followed by `t` and its ttl when that differs from the write before (`t-` for none; it starts at none).
+ * Writes are separated by blanks. A life of one write with ttl 60: `1763722800123t60`.
+ */
+export function encodeLedger(entries: readonly LedgerEntry[], sha256: (text: string) => string): Ledger {
+  let previousMs = 0;
+  let previousTtl: number | null = null;
+  const times: string[] = [];
+  for (const { atMs, ttl } of entries) {
+    times.push(`${atMs - previousMs}${ttl === previousTtl ? '' : `t${ttl ?? '-'}`}`);
+    previousMs = atMs;
+    previousTtl = ttl;
+  }
+  const facts = { writes: entries.length, times: times.join(' ') };
+  if (entries.length > LEDGER_DETAIL_LIMIT) {
+    return {
+      ...facts,
+      digest: sha256(entries.map((entry) => `${entry.operation} ${entry.eventId} ${entry.digest}`).join('\n')),
+    };
+  }
+  return {
+    ...facts,
+    operations: entries.map((entry) => entry.operation[0]).join(''),
+    etags: toBase64(concat(entries.map((entry) => uuidBytes(entry.eventId)))),
+    digests: toBase64(concat(entries.map((entry) => fromBase64(entry.digest)))),
+  };
+}
+
+/** The writes that a ledger tells of, oldest first. */
+export function decodeLedger(ledger: Ledger): LedgerWrite[] {
+  const etags = ledger.etags === undefined ? undefined : fromBase64(ledger.etags);
+  const digests = ledger.digests === undefined ? undefined : fromBase64(ledger.digests);
+  let atMs = 0;
+  let ttl: number | null = null;
+  const times = ledger.times === '' ? [] : ledger.times.split(' ');
+  invariant(times.length === ledger.writes, 'a ledger has a time for each write');
+  return times.map((code, index) => {
+    const [delta, newTtl] = code.split('t');
+    atMs += Number(delta);
+    if (newTtl !== undefined) ttl = newTtl === '-' ? null : Number(newTtl);
+    const operation = writeOperations.find((name) => name[0] === ledger.operations?.[index]);
+    return {
+      atMs,
+      ttl,
+      ...(operation === undefined ? {} : { operation }),
+      ...(etags === undefined ? {} : { etag: etagOf(bytesUuid(etags.subarray(index * 16, index * 16 + 16))) }),
+      ...(digests === undefined ? {} : { digest: toBase64(digests.subarray(index * 32, index * 32 + 32)) }),
+    };
+  });
+}
+
+function uuidBytes(uuid: string): Uint8Array {
+  return Uint8Array.from(uuid.replaceAll('-', '').match(/../g) ?? [], (pair) => Number.parseInt(pair, 16));
+}
+
+function bytesUuid(bytes: Uint8Array): string {
+  const hex = Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
+  return [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20)].join('-');
+}
+
+function concat(parts: readonly Uint8Array[]): Uint8Array {
+  const whole = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
+  let offset = 0;
+  for (const part of parts) {
+    whole.set(part, offset);
+    offset += part.length;
+  }
+  return whole;
+}
+
+function toBase64(bytes: Uint8Array): string {
+  let binary = '';
+  for (const byte of bytes) binary += String.fromCharCode(byte);
+  return btoa(binary).replaceAll('+', '-').replaceAll('/', '_').replaceAll('=', '');
+}
+
+function fromBase64(text: string): Uint8Array {
+  return Uint8Array.from(atob(text.replaceAll('-', '+').replaceAll('_', '/')), (char) => char.charCodeAt(0));
+}

@@ -1,0 +1,104 @@
+import type { MaybePromise } from '../maybe-promise.ts';
+import type { NewEvent, RecordedEvent } from './recorded-event.ts';
+
+/** The revision a stream must have for an append: its last event's, or that it has never been written. */
+export type ExpectedRevision = number | 'no-stream';
+
+export interface StreamAppend {
+  readonly stream: string;
+  readonly expectedRevision: ExpectedRevision;
+  /** At least one. */
+  readonly events: readonly NewEvent[];
+}
+
+export type AppendResult =
+  | {
+      readonly kind: 'appended';
+      /** Position of the last event of the append. */
+      readonly position: number;
+      /** Position of the first event of each stream append, in the order given. */
+      readonly firstPositions: readonly number[];
+    }
+  | {
+      readonly kind: 'conflict';
+      readonly stream: string;
+      readonly expectedRevision: ExpectedRevision;
+      readonly actualRevision: ExpectedRevision;
+    };
+
+export interface AppendOptions {
+  /** Something that must be durable first, such as a life's key. */
+  readonly after?: Promise<unknown> | undefined;
+}
+
+export interface LogListener {
+  /** Events in order of position, never empty. The log waits for the returned promise before it sends more. */
+  onEvents(events: readonly RecordedEvent[]): Promise<void>;
+  /** Everything that the log held when it was asked has been delivered. May be called again after each wait. */
+  onCaughtUp?(position: number): void;
+  /** The subscription has ended by a fault. It is not called after `unsubscribe`. */
+  onError?(error: unknown): void;
+}
+
+export interface LogSubscription {
+  /** Ends the subscription; resolves when no call to the listener is under way any more. */
+  unsubscribe(): Promise<void>;
+}
+
+/**
+ * Where every fact is kept. This comment is the contract; `core/testing/event-log-contract.ts` tests it on every
+ * adapter.
+ *
+ * An adapter MUST
+ * - make an append durable, whole, before it answers `appended`, or change nothing and answer `conflict`;
+ * - answer a conflict as a value, naming the first stream that did not have its expected revision;
+ * - answer an append whose event ids already stand at the place given as `appended`, with the first positions;
+ * - not let any part of an append become durable before `options.after` has resolved, and fail it if that fails;
+ * - give every event a position greater than those of all earlier events, and deliver to every reader and
+ *   subscriber in that order, never an event before one of a smaller position;
+ * - keep a stream's revision after truncation, so that an ended stream never takes "no-stream" again.
+ *
+ * A caller MUST NOT assume
+ * - that positions are without gaps, or that two logs number alike;
+ * - that a rejected append wrote nothing: after a fault the outcome is unknown and is found by reading.
+ */
+export interface EventLog {
+  /** True when an append may span several streams. Where it may not, such an append is rejected. */
+  readonly spansStreams: boolean;
+
+  append(appends: readonly StreamAppend[], options?: AppendOptions): Promise<AppendResult>;
+
+  /** Events of a stream that were not truncated, oldest first. Empty for an unknown stream. */
+  readStream(stream: string): MaybePromise<RecordedEvent[]>;
+
+  /** The last event of a stream, or undefined if it has never been written. */
+  readLast(stream: string): MaybePromise<RecordedEvent | undefined>;
+
+  /** The event at a position, or undefined if there is none or it was truncated. */
+  readAt(position: number): MaybePromise<RecordedEvent | undefined>;
+
+  /**
+   * Up to `maxCount` events after a position (0 for the start), in order of position.
+   * `withBodies: false` leaves the sealed bodies out, for readers of facts alone.
+   */
+  readAll(
+    afterPosition: number,
+    maxCount: number,
+    options?: { readonly withBodies?: boolean },
+  ): MaybePromise<RecordedEvent[]>;
+
+  /** The highest position written, 0 for an empty log. */
+  head(): MaybePromise<number>;
+
+  /** Delivers everything after a position, then whatever is appended. Bodies may be left out. */
+  subscribe(afterPosition: number, listener: LogListener): LogSubscription;
+
+  /**
+   * Removes the events of a stream before a revision. Their bytes are gone from the log's reach at once; when the
+   * space comes back is the adapter's affair. Events before the revision that are gone already are no error.
+   */
+  truncateStream(stream: string, beforeRevision: number): Promise<void>;
+
+  /** Waits for what is under way and lets go of the files or connections. */
+  close(): Promise<void>;
+}

@@ -1,0 +1,115 @@
+import { invariant } from '../../invariant.ts';
+import type {
+  AppendOptions,
+  AppendResult,
+  EventLog,
+  LogListener,
+  LogSubscription,
+  StreamAppend,
+} from '../event-log.ts';
+import type { RecordedEvent } from '../recorded-event.ts';
+import { TailSubscription } from '../tail-subscription.ts';
+
+/** The log in memory: for tests, and the plainest statement of the contract. Nothing survives the process. */
+export class MemoryEventLog implements EventLog {
+  readonly spansStreams = true;
+  readonly #all: (RecordedEvent | undefined)[] = [];
+  readonly #streams = new Map<string, RecordedEvent[]>();
+  readonly #revisions = new Map<string, number>();
+  readonly #subscriptions = new Set<TailSubscription>();
+
+  async append(appends: readonly StreamAppend[], options: AppendOptions = {}): Promise<AppendResult> {
+    await options.after;
+    const retried = appends.map((append) => this.#positionOfRetry(append));
+    if (retried.every((first) => first !== undefined)) {
+      const last = appends.at(-1)!;
+      return {
+        kind: 'appended',
+        position: retried.at(-1)! + last.events.length - 1,
+        firstPositions: retried as number[],
+      };
+    }
+    for (const { stream, expectedRevision } of appends) {
+      const actualRevision = this.#revisions.get(stream) ?? 'no-stream';
+      if (actualRevision !== expectedRevision) {
+        return { kind: 'conflict', stream, expectedRevision, actualRevision };
+      }
+    }
+    const recorded: RecordedEvent[] = [];
+    const firstPositions: number[] = [];
+    for (const { stream, events } of appends) {
+      invariant(events.length > 0, 'an append has at least one event');
+      firstPositions.push(this.#all.length + 1);
+      for (const event of events) {
+        const revision = (this.#revisions.get(stream) ?? -1) + 1;
+        const entry = { ...event, stream, revision, position: this.#all.length + 1 };
+        this.#all.push(entry);
+        this.#revisions.set(stream, revision);
+        const list = this.#streams.get(stream);
+        if (list === undefined) this.#streams.set(stream, [entry]);
+        else list.push(entry);
+        recorded.push(entry);
+      }
+    }
+    for (const subscription of this.#subscriptions) subscription.deliver(recorded);
+    return { kind: 'appended', position: this.#all.length, firstPositions };
+  }
+
+  #positionOfRetry({ stream, expectedRevision, events }: StreamAppend): number | undefined {
+    const firstRevision = expectedRevision === 'no-stream' ? 0 : expectedRevision + 1;
+    const list = this.#streams.get(stream) ?? [];
+    const start = list.findIndex((event) => event.revision === firstRevision);
+    if (start < 0) return undefined;
+    const same = events.every((event, index) => list[start + index]?.id === event.id);
+    return same ? list[start]!.position : undefined;
+  }
+
+  readStream(stream: string): RecordedEvent[] {
+    return [...(this.#streams.get(stream) ?? [])];
+  }
+
+  readLast(stream: string): RecordedEvent | undefined {
+    return this.#streams.get(stream)?.at(-1);
+  }
+
+  readAt(position: number): RecordedEvent | undefined {
+    return this.#all[position - 1];
+  }
+
+  readAll(afterPosition: number, maxCount: number): RecordedEvent[] {
+    const found: RecordedEvent[] = [];
+    for (let index = afterPosition; index < this.#all.length && found.length < maxCount; index++) {
+      const event = this.#all[index];
+      if (event !== undefined) found.push(event);
+    }
+    return found;
+  }
+
+  head(): number {
+    return this.#all.length;
+  }
+
+  subscribe(afterPosition: number, listener: LogListener): LogSubscription {
+    const subscription = new TailSubscription(this, afterPosition, listener, () =>
+      this.#subscriptions.delete(subscription),
+    );
+    this.#subscriptions.add(subscription);
+    subscription.start();
+    return subscription;
+  }
+
+  async truncateStream(stream: string, beforeRevision: number): Promise<void> {
+    const list = this.#streams.get(stream);
+    if (list === undefined) return;
+    invariant(beforeRevision <= list.at(-1)!.revision, 'the last event of a stream is never truncated');
+    for (const event of list) if (event.revision < beforeRevision) this.#all[event.position - 1] = undefined;
+    this.#streams.set(
+      stream,
+      list.filter((event) => event.revision >= beforeRevision),
+    );
+  }
+
+  async close(): Promise<void> {
+    await Promise.all([...this.#subscriptions].map((subscription) => subscription.unsubscribe()));
+  }
+}

@@ -1,0 +1,28 @@
+/** An event as a decider's shell hands it to the log. */
+export interface NewEvent {
+  /** A UUID. Appending the same ids again at the same place is a retry, not a second fact. */
+  readonly id: string;
+  readonly type: string;
+  /** Schema version of `data`, from 1. */
+  readonly version: number;
+  readonly data: Readonly<Record<string, unknown>>;
+  /** A sealed body. The log keeps it as it is and can't read it. */
+  readonly body?: Uint8Array;
+  /** Milliseconds since the epoch, stamped once per command by the node that decided. */
+  readonly occurredAtMs: number;
+  /** Which key or which part of the system acted, for example `key:primary` or `system:purge`. */
+  readonly actor: string;
+  /** UUID shared by everything that one request led to. */
+  readonly correlationId: string;
+  /** UUID of what directly caused this event: the request, or another event. */
+  readonly causationId: string;
+}
+
+/** An event as the log gives it back. */
+export interface RecordedEvent extends NewEvent {
+  readonly stream: string;
+  /** Counts from 0 within the stream, without gaps; truncation keeps the numbers. */
+  readonly revision: number;
+  /** Grows through the whole log; gaps are possible. */
+  readonly position: number;
+}

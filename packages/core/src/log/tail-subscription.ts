@@ -1,0 +1,111 @@
+import type { EventLog, LogListener, LogSubscription } from './event-log.ts';
+import type { RecordedEvent } from './recorded-event.ts';
+
+const PAGE_SIZE = 1_000;
+/** Appended events kept for a listener that is busy; past this it reads them from the log again. */
+const TAIL_LIMIT = 4_096;
+
+/**
+ * A subscription for logs that live in this process: it reads pages until it has caught up, then takes appended
+ * events straight from the writer, and falls back to reading when it could not keep up. Shared by the memory and
+ * the SQLite log, so that both deliver alike.
+ */
+export class TailSubscription implements LogSubscription {
+  readonly #log: Pick<EventLog, 'readAll' | 'head'>;
+  readonly #listener: LogListener;
+  readonly #onEnd: () => void;
+  #position: number;
+  #tail: RecordedEvent[] = [];
+  #tailOverflowed = true;
+  #running: Promise<void> = Promise.resolve();
+  #wake: (() => void) | undefined;
+  #ended = false;
+
+  constructor(
+    log: Pick<EventLog, 'readAll' | 'head'>,
+    afterPosition: number,
+    listener: LogListener,
+    onEnd: () => void,
+  ) {
+    this.#log = log;
+    this.#position = afterPosition;
+    this.#listener = listener;
+    this.#onEnd = onEnd;
+  }
+
+  start(): void {
+    this.#running = this.#run();
+  }
+
+  /** Called by the log with what was just appended, in order of position. */
+  deliver(events: readonly RecordedEvent[]): void {
+    if (this.#ended) return;
+    if (this.#tail.length + events.length > TAIL_LIMIT) {
+      this.#tail = [];
+      this.#tailOverflowed = true;
+    } else if (!this.#tailOverflowed) {
+      for (const event of events) this.#tail.push(event);
+    }
+    this.#wake?.();
+  }
+
+  async unsubscribe(): Promise<void> {
+    this.#ended = true;
+    this.#wake?.();
+    this.#onEnd();
+    await this.#running;
+  }
+
+  async #run(): Promise<void> {
+    try {
+      while (!this.#ended) {
+        if (this.#tailOverflowed) await this.#catchUp();
+        else if (this.#tail.length > 0) {
+          const events = this.#tail;
+          this.#tail = [];
+          await this.#send(events);
+        } else {
+          this.#listener.onCaughtUp?.(this.#position);
+          await new Promise<void>((resolve) => {
+            this.#wake = resolve;
+          });
+          this.#wake = undefined;
+        }
+      }
+    } catch (error) {
+      if (this.#ended) return;
+      this.#ended = true;
+      this.#onEnd();
+      this.#listener.onError?.(error);
+    }
+  }
+
+  async #catchUp(): Promise<void> {
+    while (!this.#ended) {
+      // From here on the writer may fill the tail; what it brings twice is dropped by position.
+      const head = await this.#log.head();
+      this.#tailOverflowed = false;
+      const events = await this.#log.readAll(this.#position, PAGE_SIZE, { withBodies: false });
+      if (events.length > 0) {
+        if (events.length === PAGE_SIZE) {
+          this.#tail = [];
+          this.#tailOverflowed = true;
+        }
+        await this.#send(events);
+      }
+      if (!this.#tailOverflowed) {
+        // Positions of truncated events leave gaps at the end, so the head counts as reached.
+        this.#position = Math.max(this.#position, events.length < PAGE_SIZE ? head : 0);
+        return;
+      }
+    }
+  }
+
+  async #send(events: readonly RecordedEvent[]): Promise<void> {
+    const fresh =
+      events[0]!.position > this.#position ? events : events.filter((e) => e.position > this.#position);
+    if (fresh.length === 0 || this.#ended) return;
+    await this.#listener.onEvents(fresh);
+    this.#position = fresh.at(-1)!.position;
+  }
+}

@@ -1,0 +1,58 @@
+import { invariant } from '../invariant.ts';
+import type { DefaultTtl } from './ttl-value.ts';
+
+/** One TTL policy of a container and when it began to hold. */
+export interface PolicyStart {
+  /** Milliseconds since the epoch, inclusive. */
+  readonly fromMs: number;
+  readonly defaultTtl: DefaultTtl;
+  /** 1 for the policy the container was created with, then counting up. */
+  readonly version: number;
+}
+
+/** A policy with the interval it held in: `[startMs, endMs)`. The last one has no end. */
+export interface PolicyInterval {
+  readonly startMs: number;
+  readonly endMs: number;
+  readonly defaultTtl: DefaultTtl;
+  readonly version: number;
+}
+
+/** A container's TTL history, oldest first. Never empty, and no two policies start together. */
+export type PolicyTimeline = readonly PolicyStart[];
+
+/**
+ * The timeline with one more policy. A policy replaced within its own millisecond was never in force, so it
+ * leaves the timeline (its event stays on record).
+ */
+export function withPolicy<Policy extends PolicyStart>(timeline: readonly Policy[], policy: Policy): readonly Policy[] {
+  const last = timeline.at(-1);
+  if (last === undefined) return [policy];
+  invariant(policy.fromMs >= last.fromMs, 'policies are recorded in the order in which they take effect');
+  invariant(policy.version > last.version, 'policy versions count up');
+  return last.fromMs === policy.fromMs ? [...timeline.slice(0, -1), policy] : [...timeline, policy];
+}
+
+/** The intervals of a timeline; the last one ends at infinity. */
+export function policyIntervals(timeline: PolicyTimeline): PolicyInterval[] {
+  return timeline.map((policy, index) => ({
+    startMs: policy.fromMs,
+    endMs: timeline[index + 1]?.fromMs ?? Number.POSITIVE_INFINITY,
+    defaultTtl: policy.defaultTtl,
+    version: policy.version,
+  }));
+}
+
+/** The policy in force at an instant, or undefined before the container was there. */
+export function policyAt<Policy extends PolicyStart>(timeline: readonly Policy[], atMs: number): Policy | undefined {
+  for (let index = timeline.length - 1; index >= 0; index--) {
+    const policy = timeline[index]!;
+    if (policy.fromMs <= atMs) return policy;
+  }
+  return undefined;
+}
+
+/** True when a container's TTL is on, with or without a default. */
+export function isTtlOn(defaultTtl: DefaultTtl): boolean {
+  return defaultTtl !== null;
+}

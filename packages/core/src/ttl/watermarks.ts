@@ -1,0 +1,44 @@
+import type { PolicyTimeline } from './policy-timeline.ts';
+
+/**
+ * The two numbers into which a container's whole TTL history collapses. Both only grow with time, so what has
+ * expired stays so whatever policy follows.
+ */
+export interface Watermarks {
+  /** Milliseconds. An item without a `ttl` of its own is expired iff its `_ts` (in ms) is at or before it. */
+  readonly defaultMs: number;
+  /** Milliseconds. An item with `ttl` = m > 0 is expired iff `_ts` + m (in ms) is at or before it. */
+  readonly itemMs: number;
+}
+
+/**
+ * The watermarks at an instant, over the policies that have started by then. O(number of policies), whatever
+ * the container holds.
+ */
+export function watermarks(timeline: PolicyTimeline, nowMs: number): Watermarks {
+  let defaultMs = Number.NEGATIVE_INFINITY;
+  let itemMs = Number.NEGATIVE_INFINITY;
+  for (let index = 0; index < timeline.length; index++) {
+    const policy = timeline[index]!;
+    if (policy.fromMs > nowMs) break;
+    if (policy.defaultTtl === null) continue;
+    // An interval's end is exclusive: at millisecond resolution its last instant is one millisecond before it.
+    const next = timeline[index + 1];
+    const lastMs = next === undefined ? nowMs : Math.min(nowMs, next.fromMs - 1);
+    itemMs = Math.max(itemMs, lastMs);
+    if (policy.defaultTtl > 0) defaultMs = Math.max(defaultMs, lastMs - policy.defaultTtl * 1000);
+  }
+  return { defaultMs, itemMs };
+}
+
+/** What expiry looks at in an item: `_ts` in seconds and the item's own readable `ttl`, null for none. */
+export interface ItemTimes {
+  readonly ts: number;
+  readonly ttl: number | null;
+}
+
+/** The rule everybody uses: is an item expired under these watermarks? Two comparisons. */
+export function isExpired(item: ItemTimes, marks: Watermarks): boolean {
+  if (item.ttl === null) return item.ts * 1000 <= marks.defaultMs;
+  return item.ttl > 0 && (item.ts + item.ttl) * 1000 <= marks.itemMs;
+}

@@ -1,0 +1,48 @@
+import type { z } from 'zod';
+import { invariant } from './invariant.ts';
+import type { RecordedEvent } from './log/recorded-event.ts';
+
+type Data = Readonly<Record<string, unknown>>;
+
+/** For each event type, step n (from 1) turns data of version n into data of version n + 1. */
+export type Upcasters = Readonly<Record<string, readonly ((data: Data) => Data)[]>>;
+
+/** An event that this version of the store can't read: of an unknown type, from the future, or damaged. */
+export class UnreadableEvent extends Error {
+  override readonly name = 'UnreadableEvent';
+}
+
+/**
+ * Brings a recorded event to its current version and checks it against its schema. The log is never rewritten:
+ * old events stay as they were recorded and are read through here for ever.
+ *
+ * @throws {UnreadableEvent} for what can't be read; going on without it would falsify history.
+ */
+export function parseEvent(
+  event: RecordedEvent,
+  schemas: Readonly<Record<string, z.ZodType>>,
+  versions: Readonly<Record<string, number>>,
+  upcasters: Upcasters,
+): { readonly type: string; readonly data: unknown } {
+  const schema = schemas[event.type];
+  const current = versions[event.type];
+  if (schema === undefined || current === undefined) {
+    throw new UnreadableEvent(`${event.stream} has an event of unknown type ${event.type} at ${event.position}`);
+  }
+  if (event.version > current) {
+    throw new UnreadableEvent(
+      `${event.type} at ${event.position} has version ${event.version}; this store reads up to ${current}`,
+    );
+  }
+  let data = event.data;
+  for (let version = event.version; version < current; version++) {
+    const step = upcasters[event.type]?.[version - 1];
+    invariant(step !== undefined, `no upcaster for ${event.type} from version ${version}`);
+    data = step(data);
+  }
+  const parsed = schema.safeParse(data);
+  if (!parsed.success) {
+    throw new UnreadableEvent(`${event.type} at ${event.position} is damaged: ${parsed.error.message}`);
+  }
+  return { type: event.type, data: parsed.data };
+}

@@ -1,0 +1,27 @@
+import type { MaybePromise } from "../maybe-promise.ts";
+import type { LifeKey } from './key-vault.ts';
+
+/** A sealed body did not open: the key is another one, or the bytes or their place were changed. */
+export class SealBroken extends Error {
+  override readonly name = 'SealBroken';
+}
+
+/**
+ * Seals and opens the body of one write with the key of its life. The seal binds the body to its stream and
+ * revision: moved to another place, it does not open.
+ */
+export interface BodySealer {
+  seal(key: LifeKey, stream: string, revision: number, plain: Uint8Array | string): Uint8Array;
+  /**
+   * @throws {SealBroken} when the body does not belong to that key, stream and revision.
+   */
+  open(key: LifeKey, stream: string, revision: number, sealed: Uint8Array): Uint8Array;
+  /** SHA-256 of a sealed body, base64url. Says which bytes were there without saying what was in them. */
+  digest(sealed: Uint8Array): string;
+}
+
+/** Keyed hashes that name streams without saying whose they are. */
+export interface ItemNaming {
+  /** `item-<container rid>.<keyed hash of partition key and id>`: all lives of an item, without the life's number. */
+  itemStreamPrefix(containerRid: string, partitionKey: string, id: string): MaybePromise<string>;
+}

@@ -1,0 +1,80 @@
+import type { MaybePromise } from '../maybe-promise.ts';
+
+/** A life's key, usable by the {@link BodySealer} of the same adapter and opaque to everything else. */
+export interface LifeKey {
+  readonly keyId: number;
+}
+
+export interface NewLifeKey {
+  readonly key: LifeKey;
+  /** Resolves when the key is durable. Nothing sealed with it may become durable earlier. */
+  readonly stored: Promise<unknown>;
+}
+
+export type KeyLookup =
+  | { readonly status: 'there'; readonly key: LifeKey }
+  | { readonly status: 'destroyed' }
+  /** No such key was ever given to that life: damage, or a vault that does not belong to this log. */
+  | { readonly status: 'unknown' };
+
+export interface DestroyRequest {
+  readonly keyId: number;
+  /** The stream of the life that the key belongs to. */
+  readonly stream: string;
+  /** `_ts` of the life's last write, in seconds; what a retention floor counts from. */
+  readonly lastWriteTs: number;
+  /** The time of the decision, in milliseconds. */
+  readonly nowMs: number;
+}
+
+export type DestroyOutcome =
+  | { readonly kind: 'destroyed' }
+  | { readonly kind: 'already-destroyed' }
+  | { readonly kind: 'unknown' }
+  | { readonly kind: 'refused'; readonly holds: readonly string[]; readonly floorUntilMs: number | null };
+
+/** What a legal hold covers: everything, or what begins with a prefix of a life's stream name. */
+export type HoldScope =
+  | { readonly kind: 'container'; readonly containerRid: string }
+  | { readonly kind: 'lives'; readonly streams: readonly string[] }
+  | { readonly kind: 'stream-prefix'; readonly prefix: string };
+
+export interface VaultHold {
+  readonly holdId: string;
+  readonly containerRid: string;
+  readonly scope: HoldScope;
+  readonly placedAtMs: number;
+}
+
+/**
+ * Keeps the key of every life, outside the log. A destroyed key is what makes every copy of a body unreadable, so
+ * the vault, and only the vault, decides whether a key may go: holds and floors stand beside the keys, and
+ * are checked in the transaction that destroys.
+ *
+ * An adapter MUST
+ * - never hand out a key id twice, not even after a crash or a destruction;
+ * - wrap keys with the master key before they reach a disk;
+ * - have overwritten the bytes of a destroyed key in every file it keeps before `destroyKeys` resolves;
+ * - refuse to destroy a key that a hold covers, if `placeHold` had resolved before;
+ * - tell apart a key that is there, one that was destroyed and one it never knew, and answer `unknown` for a key
+ *   that was given to another life.
+ */
+export interface KeyVault {
+  createKey(stream: string): MaybePromise<NewLifeKey>;
+  findKey(keyId: number, stream: string): MaybePromise<KeyLookup>;
+  /** One outcome for each request, in order. */
+  destroyKeys(requests: readonly DestroyRequest[]): Promise<DestroyOutcome[]>;
+
+  placeHold(hold: VaultHold): Promise<void>;
+  /** Releasing a hold that is not there is no error. */
+  releaseHold(holdId: string): Promise<void>;
+  holds(): MaybePromise<VaultHold[]>;
+  /** Seconds from the last write during which no key of the container may go; 0 lifts the floor. */
+  setFloor(containerRid: string, seconds: number): Promise<void>;
+  floors(): MaybePromise<ReadonlyMap<string, number>>;
+
+  /** The container's own secret of 32 bytes, for keyed hashes; made when first asked for. */
+  containerSecret(containerRid: string): Promise<Uint8Array>;
+
+  close(): Promise<void>;
+}
