@@ -124,15 +124,18 @@ export class GuardedClock implements Clock {
   /** At a clean stop: persists the exact mark, without the lease. */
   close(): void {
     this.#mark.save(this.#usedMs);
+    this.#savedMs = this.#usedMs;
   }
 
   #use(atMs: number): void {
-    if (atMs <= this.#usedMs && this.#savedMs >= this.#usedMs) return;
-    this.#usedMs = Math.max(this.#usedMs, atMs);
-    if (this.#usedMs > this.#savedMs) {
-      this.#savedMs = this.#usedMs + this.#leaseMs;
-      this.#mark.save(this.#savedMs);
+    if (atMs <= this.#usedMs) return;
+    if (atMs > this.#savedMs) {
+      // Durable first: when saving fails, this time was not given to anybody, and the next reading saves again.
+      const markMs = atMs + this.#leaseMs;
+      this.#mark.save(markMs);
+      this.#savedMs = markMs;
     }
+    this.#usedMs = atMs;
   }
 }
 

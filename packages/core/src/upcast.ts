@@ -24,7 +24,8 @@ export function parseEvent(
   versions: Readonly<Record<string, number>>,
   upcasters: Upcasters,
 ): { readonly type: string; readonly data: unknown } {
-  const schema = schemas[event.type];
+  // Own names only: `toString` is no event type.
+  const schema = Object.hasOwn(schemas, event.type) ? schemas[event.type] : undefined;
   const current = versions[event.type];
   if (schema === undefined || current === undefined) {
     throw new UnreadableEvent(`${event.stream} has an event of unknown type ${event.type} at ${event.position}`);

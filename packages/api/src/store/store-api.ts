@@ -83,7 +83,8 @@ export interface HistoryEntry {
   readonly revision?: number;
   readonly type: string;
   readonly occurredAtMs: number;
-  readonly actor: string;
+  /** Who acted; a ledger does not keep it for the writes it stands for. */
+  readonly actor?: string;
   readonly position?: number;
   readonly eventId?: string;
   readonly correlationId?: string;
@@ -241,12 +242,12 @@ export interface StoreApi {
   ): Promise<{ readonly rows: readonly Disappearance[]; readonly continuation?: string }>;
 
   // Operations.
-  purgeStatus(): PurgeStatus;
+  purgeStatus(): Promise<PurgeStatus>;
   /** One pass now; resolves when nothing that is due is left, with what it did. */
   runPurge(caller: Caller, signal?: AbortSignal): Promise<{ readonly expired: number; readonly purged: number; readonly heldBack: number }>;
   pausePurge(caller: Caller): Promise<void>;
   resumePurge(caller: Caller): Promise<void>;
-  projections(): readonly ProjectionStatus[];
+  projections(): Promise<readonly ProjectionStatus[]>;
   /** Starts a rebuild and resolves at once; follow it with {@link rebuildStatus}. */
   startRebuild(caller: Caller, name: string): RebuildStatus;
   rebuildStatus(name: string): RebuildStatus | null;

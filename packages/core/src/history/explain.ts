@@ -88,8 +88,19 @@ export function explainItem(input: ExplainInput): Explanation {
     };
   }
 
-  const expiry = expiryOf({ ts, ttl: write.ttl }, container.timeline);
+  // What was to come is told as it was known then: by the policies on record at that instant.
+  const known = container.timeline.filter((policy) => policy.recordedAtMs <= atMs);
+  const expiry = expiryOf({ ts, ttl: write.ttl }, known);
   const goneWithContainer = earliest(container.deletedAtMs, input.databaseDeletedAtMs);
+  const endedAtMs = earliest(expiry?.expiredAtMs ?? null, goneWithContainer);
+  if (purge?.cause === 'erasure' && (endedAtMs === null || purge.atMs < endedAtMs)) {
+    return {
+      ...about,
+      ...purged,
+      state: 'purged',
+      sentence: `${quoted} was erased on request at ${isoTime(purge.atMs)} by ${purge.recordedBy}.`,
+    };
+  }
   const expired = expiry !== undefined && expiry.expiredAtMs <= atMs;
   if (expired && (goneWithContainer === null || expiry.expiredAtMs < goneWithContainer)) {
     const policy = container.timeline.find((candidate) => candidate.version === expiry.policyVersion)!;
@@ -117,14 +128,6 @@ export function explainItem(input: ExplainInput): Explanation {
       sentence: `${quoted} left with its container ${container.name}, which was deleted at ${isoTime(goneWithContainer)}.${purgedSentence}`,
       deletedAtMs: goneWithContainer,
       containerDeletedAtMs: goneWithContainer,
-    };
-  }
-  if (purge !== undefined) {
-    return {
-      ...about,
-      ...purged,
-      state: 'purged',
-      sentence: `${quoted} was erased on request at ${isoTime(purge.atMs)} by ${purge.recordedBy}.`,
     };
   }
   const current = policyAt(container.timeline, atMs);

@@ -52,6 +52,7 @@ export interface LogSubscription {
  * An adapter MUST
  * - make an append durable, whole, before it answers `appended`, or change nothing and answer `conflict`;
  * - answer a conflict as a value, naming the first stream that did not have its expected revision;
+ * - reject an append that names no stream, one stream twice, or no events for one (`assertWellFormed`);
  * - answer an append whose event ids already stand at the place given as `appended`, with the first positions;
  * - not let any part of an append become durable before `options.after` has resolved, and fail it if that fails;
  * - give every event a position greater than those of all earlier events, and deliver to every reader and
@@ -95,7 +96,8 @@ export interface EventLog {
 
   /**
    * Removes the events of a stream before a revision. Their bytes are gone from the log's reach at once; when the
-   * space comes back is the adapter's affair. Events before the revision that are gone already are no error.
+   * space comes back is the adapter's affair. Events before the revision that are gone already are no error, and nor is an unknown
+   * stream. The last event always stays: a revision past it is rejected.
    */
   truncateStream(stream: string, beforeRevision: number): Promise<void>;
 

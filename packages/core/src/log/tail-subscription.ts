@@ -66,6 +66,8 @@ export class TailSubscription implements LogSubscription {
           await this.#send(events);
         } else {
           this.#listener.onCaughtUp?.(this.#position);
+          // The listener may have unsubscribed, or led to an append, before there was anything to wake.
+          if (this.#ended || this.#tailOverflowed || this.#tail.length > 0) continue;
           await new Promise<void>((resolve) => {
             this.#wake = resolve;
           });

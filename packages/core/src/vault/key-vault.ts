@@ -39,6 +39,18 @@ export type HoldScope =
   | { readonly kind: 'lives'; readonly streams: readonly string[] }
   | { readonly kind: 'stream-prefix'; readonly prefix: string };
 
+/** True when a hold of that scope covers the life of that stream. */
+export function covers(scope: HoldScope, stream: string): boolean {
+  switch (scope.kind) {
+    case 'container':
+      return stream.startsWith(`item-${scope.containerRid}.`);
+    case 'stream-prefix':
+      return stream.startsWith(scope.prefix);
+    case 'lives':
+      return scope.streams.includes(stream);
+  }
+}
+
 export interface VaultHold {
   readonly holdId: string;
   readonly containerRid: string;
@@ -52,7 +64,8 @@ export interface VaultHold {
  * are checked in the transaction that destroys.
  *
  * An adapter MUST
- * - never hand out a key id twice, not even after a crash or a destruction;
+ * - never hand out a key id twice, not even after a crash or a destruction, and never 0, which stands for a key yet
+ *   to be made;
  * - wrap keys with the master key before they reach a disk;
  * - have overwritten the bytes of a destroyed key in every file it keeps before `destroyKeys` resolves;
  * - refuse to destroy a key that a hold covers, if `placeHold` had resolved before;
@@ -65,6 +78,7 @@ export interface KeyVault {
   /** One outcome for each request, in order. */
   destroyKeys(requests: readonly DestroyRequest[]): Promise<DestroyOutcome[]>;
 
+  /** Placing a hold again under its id replaces it, so that placing can be retried. */
   placeHold(hold: VaultHold): Promise<void>;
   /** Releasing a hold that is not there is no error. */
   releaseHold(holdId: string): Promise<void>;

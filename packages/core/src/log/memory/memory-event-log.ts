@@ -9,6 +9,7 @@ import type {
 } from '../event-log.ts';
 import type { RecordedEvent } from '../recorded-event.ts';
 import { TailSubscription } from '../tail-subscription.ts';
+import { assertWellFormed } from '../well-formed.ts';
 
 /** The log in memory: for tests, and the plainest statement of the contract. Nothing survives the process. */
 export class MemoryEventLog implements EventLog {
@@ -19,6 +20,7 @@ export class MemoryEventLog implements EventLog {
   readonly #subscriptions = new Set<TailSubscription>();
 
   async append(appends: readonly StreamAppend[], options: AppendOptions = {}): Promise<AppendResult> {
+    assertWellFormed(appends);
     await options.after;
     const retried = appends.map((append) => this.#positionOfRetry(append));
     if (retried.every((first) => first !== undefined)) {
@@ -38,11 +40,12 @@ export class MemoryEventLog implements EventLog {
     const recorded: RecordedEvent[] = [];
     const firstPositions: number[] = [];
     for (const { stream, events } of appends) {
-      invariant(events.length > 0, 'an append has at least one event');
       firstPositions.push(this.#all.length + 1);
       for (const event of events) {
         const revision = (this.#revisions.get(stream) ?? -1) + 1;
-        const entry = { ...event, stream, revision, position: this.#all.length + 1 };
+        const place = { stream, revision, position: this.#all.length + 1 };
+        // The giver may go on to use its buffer; the log's bytes are its own.
+        const entry = { ...event, ...(event.body === undefined ? {} : { body: event.body.slice() }), ...place };
         this.#all.push(entry);
         this.#revisions.set(stream, revision);
         const list = this.#streams.get(stream);
@@ -76,11 +79,15 @@ export class MemoryEventLog implements EventLog {
     return this.#all[position - 1];
   }
 
-  readAll(afterPosition: number, maxCount: number): RecordedEvent[] {
+  readAll(
+    afterPosition: number,
+    maxCount: number,
+    { withBodies = true }: { readonly withBodies?: boolean } = {},
+  ): RecordedEvent[] {
     const found: RecordedEvent[] = [];
     for (let index = afterPosition; index < this.#all.length && found.length < maxCount; index++) {
       const event = this.#all[index];
-      if (event !== undefined) found.push(event);
+      if (event !== undefined) found.push(withBodies ? event : withoutBody(event));
     }
     return found;
   }
@@ -112,4 +119,9 @@ export class MemoryEventLog implements EventLog {
   async close(): Promise<void> {
     await Promise.all([...this.#subscriptions].map((subscription) => subscription.unsubscribe()));
   }
+}
+
+function withoutBody(event: RecordedEvent): RecordedEvent {
+  const { body: _, ...facts } = event;
+  return facts;
 }

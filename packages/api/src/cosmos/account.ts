@@ -1,0 +1,55 @@
+import { charge } from './charge.ts';
+import { methodNotAllowed, type Answer, type CosmosRequest } from './request.ts';
+
+/** Any id but "localhost": for that one the JavaScript client reads the account twice for every single operation. */
+const ACCOUNT_ID = 'epitaph';
+const REGION = 'Local';
+
+/** What the .NET client wants to know before it asks for query plans. */
+const QUERY_ENGINE = JSON.stringify({
+  maxSqlQueryInputLength: 262_144,
+  maxJoinsPerSqlQuery: 10,
+  maxLogicalAndPerSqlQuery: 2000,
+  maxLogicalOrPerSqlQuery: 2000,
+  maxUdfRefPerSqlQuery: 10,
+  maxInExpressionItemsCount: 16_000,
+  queryMaxInMemorySortDocumentCount: 500,
+  maxQueryRequestTimeoutFraction: 0.9,
+  sqlAllowNonFiniteNumbers: false,
+  sqlAllowAggregateFunctions: true,
+  sqlAllowSubQuery: true,
+  sqlAllowScalarSubQuery: true,
+  allowNewKeywords: true,
+  sqlAllowLike: true,
+  sqlAllowGroupByClause: true,
+  maxSpatialQueryCells: 12,
+  spatialMaxGeometryPointCount: 256,
+  sqlDisableQueryILOptimization: false,
+  sqlDisableFilterPlanOptimization: false,
+  sqlAllowTop: true,
+  enableSpatialIndexing: true,
+});
+
+/** `GET /`: the first thing every client reads. Clients go on at the endpoint it names, so it is the one they came by. */
+export function answerAccount({ method, endpoint }: CosmosRequest): Answer {
+  if (method !== 'GET') throw methodNotAllowed();
+  const locations = [{ name: REGION, databaseAccountEndpoint: endpoint }];
+  const body = {
+    _self: '',
+    id: ACCOUNT_ID,
+    _rid: `${ACCOUNT_ID}.local`,
+    media: '//media/',
+    addresses: '//addresses/',
+    _dbs: '//dbs/',
+    writableLocations: locations,
+    readableLocations: locations,
+    enableMultipleWriteLocations: false,
+    enablePerPartitionFailoverBehavior: false,
+    userReplicationPolicy: { asyncReplication: false, minReplicaSetSize: 1, maxReplicasetSize: 4 },
+    userConsistencyPolicy: { defaultConsistencyLevel: 'Session' },
+    systemReplicationPolicy: { minReplicaSetSize: 1, maxReplicasetSize: 4 },
+    readPolicy: { primaryReadCoefficient: 1, secondaryReadCoefficient: 1 },
+    queryEngineConfiguration: QUERY_ENGINE,
+  };
+  return { status: 200, body: JSON.stringify(body), charge: charge.metadata };
+}

@@ -1,0 +1,181 @@
+import { z } from 'zod';
+import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
+import { MAX_TTL_SECONDS, readDefaultTtl, type DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
+import { badRequest, wrappedErrors } from './errors.ts';
+import type { JsonObject } from './json.ts';
+import { parsePartitionKeyPath } from './partition-key.ts';
+
+const MAX_NAME_CHARACTERS = 255;
+
+/** What the server says of a container: taken out of what clients send back, and not part of its definition. */
+const outsideDefinition = [
+  'id',
+  'defaultTtl',
+  '_rid',
+  '_ts',
+  '_self',
+  '_etag',
+  '_docs',
+  '_sprocs',
+  '_triggers',
+  '_udfs',
+  '_conflicts',
+] as const;
+
+const pathsSchema = z.array(z.looseObject({ path: z.string() }));
+
+const partitionKeySchema = z.looseObject({
+  paths: z.array(z.string()).min(1).max(3),
+  kind: z.string().optional(),
+  version: z.union([z.literal(1), z.literal(2)]).optional(),
+});
+
+const indexingPolicySchema = z.looseObject({
+  indexingMode: z.string().optional(),
+  automatic: z.boolean().optional(),
+  includedPaths: pathsSchema.optional(),
+  excludedPaths: pathsSchema.optional(),
+});
+
+const bodySchema = z.looseObject({
+  partitionKey: partitionKeySchema.nullish(),
+  indexingPolicy: indexingPolicySchema.nullish(),
+});
+
+export interface ContainerBody {
+  readonly name: string;
+  readonly definition: ContainerDefinition;
+  readonly defaultTtl: DefaultTtl;
+}
+
+/**
+ * Reads the body of a container's create or replace, and fills in what Cosmos DB fills in.
+ *
+ * @param current the definition that a replace starts from: a body without a partition key keeps that one's
+ * @param legacy the protocol is older than partition keys: without one, the system's own is taken
+ * @throws WireError 400
+ */
+export function readContainerBody(
+  body: JsonObject,
+  options: { readonly current?: ContainerDefinition; readonly legacy?: boolean } = {},
+): ContainerBody {
+  const name = checkName(body['id']);
+  const parsed = bodySchema.safeParse(body);
+  if (!parsed.success) {
+    const [issue] = parsed.error.issues;
+    throw badRequest(`The container's '${issue?.path.join('.') ?? ''}' is invalid: ${issue?.message ?? ''}.`);
+  }
+  const ttl = readDefaultTtl(body['defaultTtl']);
+  if (ttl === undefined) {
+    const shown = JSON.stringify(body['defaultTtl']).slice(0, 100);
+    throw badRequest(
+      wrappedErrors(
+        `The input ttl '${shown}' is invalid. Ensure to provide a nonzero positive integer less than or equal to '${MAX_TTL_SECONDS}', or '-1' which means never expire.`,
+      ),
+    );
+  }
+  const others: Record<string, unknown> = { ...body };
+  for (const property of outsideDefinition) delete others[property];
+  const indexingPolicy = readIndexingPolicy(parsed.data.indexingPolicy ?? {});
+  if (indexingPolicy.indexingMode === 'none' && ttl.defaultTtl !== null) {
+    throw badRequest(
+      "The Time to Live (TTL) feature can't be used with the indexing mode 'none': set the indexing mode to consistent, or leave defaultTtl out.",
+    );
+  }
+  return {
+    name,
+    defaultTtl: ttl.defaultTtl,
+    definition: {
+      ...others,
+      indexingPolicy,
+      partitionKey: readPartitionKey(parsed.data.partitionKey ?? undefined, options),
+      conflictResolutionPolicy: others['conflictResolutionPolicy'] ?? {
+        mode: 'LastWriterWins',
+        conflictResolutionPath: '/_ts',
+        conflictResolutionProcedure: '',
+      },
+      geospatialConfig: others['geospatialConfig'] ?? { type: 'Geography' },
+    },
+  };
+}
+
+/**
+ * The name of a database or container.
+ *
+ * @throws WireError 400
+ */
+export function checkName(id: unknown): string {
+  if (typeof id !== 'string' || id === '') {
+    throw badRequest("One of the specified inputs is invalid: the required property 'id' is missing or not a string.");
+  }
+  if (id.length > MAX_NAME_CHARACTERS) throw badRequest(`The id is longer than ${MAX_NAME_CHARACTERS} characters.`);
+  if (/[/\\?#]/.test(id)) throw badRequest("The id contains characters that are not allowed: '/', '\\', '?' or '#'.");
+  if (id.endsWith(' ')) throw badRequest("The id can't end with a blank.");
+  if (!id.isWellFormed() || hasControlCharacter(id)) {
+    throw badRequest('The id contains characters that are not allowed: control characters or an unpaired surrogate.');
+  }
+  return id;
+}
+
+function hasControlCharacter(text: string): boolean {
+  for (let at = 0; at < text.length; at += 1) if (text.charCodeAt(at) < 32) return true;
+  return false;
+}
+
+function readPartitionKey(
+  given: z.infer<typeof partitionKeySchema> | undefined,
+  { current, legacy }: { readonly current?: ContainerDefinition; readonly legacy?: boolean },
+): ContainerDefinition['partitionKey'] {
+  if (given === undefined) {
+    if (current !== undefined) return current.partitionKey;
+    if (legacy) return { paths: ['/_partitionKey'], kind: 'Hash', systemKey: true };
+    throw badRequest("The container has no partition key: the required property 'partitionKey' is missing.");
+  }
+  for (const path of given.paths) {
+    if (parsePartitionKeyPath(path) === undefined) {
+      throw badRequest(
+        `The partition key component definition path '${path.slice(0, 200)}' could not be accepted, failed near position '0'. Partition key paths must contain only valid characters and not contain a trailing slash or wildcard character.`,
+      );
+    }
+  }
+  if (new Set(given.paths).size < given.paths.length) throw badRequest('The partition key names a path twice.');
+  const kind = readKind(given.kind ?? (given.paths.length > 1 ? 'MultiHash' : 'Hash'));
+  if (kind === 'Hash' && given.paths.length > 1) {
+    throw badRequest("The partition key kind 'Hash' takes one path; hierarchical keys are of kind 'MultiHash'.");
+  }
+  if (kind === 'MultiHash' && (given.version ?? 2) !== 2) {
+    throw badRequest("The partition key kind 'MultiHash' needs version 2.");
+  }
+  const { version: _, ...rest } = given;
+  const version = kind === 'MultiHash' ? 2 : given.version;
+  return { ...rest, kind, ...(version === undefined ? {} : { version }) };
+}
+
+function readKind(kind: string): 'Hash' | 'MultiHash' {
+  if (kind.toLowerCase() === 'hash') return 'Hash';
+  if (kind.toLowerCase() === 'multihash') return 'MultiHash';
+  throw badRequest(`The partition key kind '${kind.slice(0, 100)}' is not one of Hash, MultiHash.`);
+}
+
+const ETAG_PATH = '/"_etag"/?';
+
+function readIndexingPolicy(given: z.infer<typeof indexingPolicySchema>): ContainerDefinition['indexingPolicy'] {
+  const mode = (given.indexingMode ?? 'consistent').toLowerCase();
+  if (mode !== 'consistent' && mode !== 'lazy' && mode !== 'none') {
+    throw badRequest(`The indexing mode '${mode.slice(0, 100)}' is not one of consistent, lazy, none.`);
+  }
+  if (mode === 'none') {
+    return { ...given, indexingMode: mode, automatic: given.automatic ?? false, includedPaths: [], excludedPaths: [] };
+  }
+  const excludedPaths = given.excludedPaths ?? [];
+  const excludesAll = excludedPaths.some(({ path }) => path === '/*');
+  return {
+    ...given,
+    indexingMode: mode,
+    automatic: given.automatic ?? true,
+    includedPaths: given.includedPaths ?? (excludesAll ? [] : [{ path: '/*' }]),
+    excludedPaths: excludedPaths.some(({ path }) => path === ETAG_PATH)
+      ? excludedPaths
+      : [...excludedPaths, { path: ETAG_PATH }],
+  };
+}

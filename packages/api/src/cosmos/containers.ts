@@ -1,0 +1,141 @@
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { charge } from './charge.ts';
+import { readContainerBody } from './container-body.ts';
+import { badRequest } from './errors.ts';
+import { answerFeed } from './feed.ts';
+import {
+  containerOf,
+  databaseOf,
+  headerFlag,
+  headerText,
+  isQuery,
+  isQueryPlan,
+  jsonObjectOf,
+  methodNotAllowed,
+  owner,
+  preconditionOf,
+  type Answer,
+  type CosmosRequest,
+} from './request.ts';
+import { sessionToken } from './session-token.ts';
+import { containerSelf, showContainer } from './system-properties.ts';
+
+/** The first version of the protocol in which a container must name its partition key. */
+const PARTITION_KEYS_REQUIRED = '2018-12-31';
+
+/** `/dbs/{db}/colls` */
+export async function answerContainers(request: CosmosRequest): Promise<Answer> {
+  const { store, method, headers, caller } = request;
+  const database = owner(databaseOf, request);
+  if (method === 'GET' || (method === 'POST' && (isQuery(headers) || isQueryPlan(headers)))) {
+    return answerFeed(
+      request,
+      database.rid,
+      'DocumentCollections',
+      store.listContainers(database.name).map(showContainer),
+    );
+  }
+  if (method !== 'POST') throw methodNotAllowed();
+  const version = headerText(headers, 'x-ms-version');
+  const { name, definition, defaultTtl } = readContainerBody(jsonObjectOf(request), {
+    legacy: version !== undefined && version < PARTITION_KEYS_REQUIRED,
+  });
+  const written = await store.createContainer(caller, database.name, name, definition, defaultTtl);
+  return answerContainerState(201, database.name, written.resource, written.position);
+}
+
+/** `/dbs/{db}/colls/{coll}` */
+export async function answerContainer(request: CosmosRequest): Promise<Answer> {
+  const { store, method, headers, caller } = request;
+  const container = containerOf(request);
+  // A target may name its database by rid; the store knows names.
+  const database = databaseOf(request).name;
+  switch (method) {
+    case 'GET': {
+      const answer = answerContainerState(200, database, container, store.headPosition());
+      if (headers['if-none-match'] === container.etag) return { ...answer, status: 304, body: null };
+      if (!headerFlag(headers, 'x-ms-documentdb-populatequotainfo')) return answer;
+      return { ...answer, headers: { ...answer.headers, ...quotaHeaders } };
+    }
+    case 'PUT': {
+      const { name, definition, defaultTtl } = readContainerBody(jsonObjectOf(request), {
+        current: container.definition,
+      });
+      if (name !== container.name) throw badRequest('The id in the body is not the one in the request target.');
+      const written = await store.replaceContainer(
+        caller,
+        database,
+        name,
+        definition,
+        defaultTtl,
+        preconditionOf(headers),
+      );
+      return answerContainerState(200, database, written.resource, written.position);
+    }
+    case 'DELETE': {
+      const { position } = await store.deleteContainer(caller, database, container.name, preconditionOf(headers));
+      const { headers: shown } = answerContainerState(204, database, container, position);
+      return { status: 204, body: null, charge: charge.metadata, headers: shown ?? {} };
+    }
+    default:
+      throw methodNotAllowed();
+  }
+}
+
+function answerContainerState(status: number, database: string, container: ContainerState, position: number): Answer {
+  return {
+    status,
+    body: JSON.stringify(showContainer(container)),
+    charge: charge.metadata,
+    headers: { etag: container.etag, ...containerHeaders(database, container, position) },
+  };
+}
+
+/** What every answer of a container and of what is in it carries. Clients keep no session token without the path. */
+export function containerHeaders(
+  database: string,
+  container: ContainerState,
+  position: number,
+): Readonly<Record<string, string>> {
+  return {
+    'x-ms-session-token': sessionToken(position),
+    'x-ms-content-path': container.rid,
+    'x-ms-alt-content-path': encodeURI(`dbs/${database}/colls/${container.name}`),
+  };
+}
+
+/** Kilobytes and counts, as the service's documentation shows them; sizes are not limited here. */
+const quotaHeaders = {
+  'x-ms-resource-quota':
+    'functions=25;storedProcedures=100;triggers=25;documentSize=10240;documentsSize=10485760;documentsCount=-1;collectionSize=10485760;',
+  'x-ms-resource-usage':
+    'functions=0;storedProcedures=0;triggers=0;documentSize=0;documentsSize=0;documentsCount=0;collectionSize=0;',
+  'x-ms-documentdb-collection-index-transformation-progress': '100',
+} as const;
+
+/** `/dbs/{db}/colls/{coll}/pkranges`: one range, which is all there is on one node. */
+export function answerPartitionKeyRanges(request: CosmosRequest): Answer {
+  if (request.method !== 'GET') throw methodNotAllowed();
+  const container = owner(containerOf, request);
+  const ts = Math.floor(container.createdAtMs / 1000);
+  const range = {
+    _rid: container.rid,
+    id: '0',
+    _etag: container.etag,
+    minInclusive: '',
+    maxExclusive: 'FF',
+    ridPrefix: 0,
+    _self: `${containerSelf(container)}pkranges/0/`,
+    throughputFraction: 1,
+    status: 'online',
+    parents: [],
+    _ts: ts,
+  };
+  const headers = { etag: container.etag };
+  // Clients poll the ranges as a feed of changes: "not changed" is how it ends.
+  if (request.headers['if-none-match'] === container.etag) {
+    return { status: 304, body: null, charge: charge.metadata, headers };
+  }
+  const body = { _rid: container.rid, PartitionKeyRanges: [range], _count: 1 };
+  return { status: 200, body: JSON.stringify(body), charge: charge.metadata, headers };
+}

@@ -1,0 +1,108 @@
+import { Refusal, type ErrorCode } from '@epitaph/core/errors.ts';
+import { RETRY_AFTER_SECONDS } from '../http/limits.ts';
+
+/** An error as Cosmos DB's clients understand it: a status, a substatus, and a body with code and message. */
+export interface WireShape {
+  readonly status: number;
+  readonly substatus?: number;
+  /** The word in the body. */
+  readonly code: string;
+  /** Seconds after which a client may try again. */
+  readonly retryAfterSeconds?: number;
+}
+
+/** The catalogue: every error of the data plane has one of these shapes. */
+export const wireShapes = {
+  badRequest: { status: 400, code: 'BadRequest' },
+  partitionKeyMismatch: { status: 400, substatus: 1001, code: 'BadRequest' },
+  unauthorized: { status: 401, code: 'Unauthorized' },
+  forbidden: { status: 403, code: 'Forbidden' },
+  notFound: { status: 404, code: 'NotFound' },
+  sessionNotAvailable: { status: 404, substatus: 1002, code: 'NotFound' },
+  ownerNotFound: { status: 404, substatus: 1003, code: 'NotFound' },
+  methodNotAllowed: { status: 405, code: 'MethodNotAllowed' },
+  requestTimeout: { status: 408, code: 'RequestTimeout' },
+  conflict: { status: 409, code: 'Conflict' },
+  preconditionFailed: { status: 412, code: 'PreconditionFailed' },
+  tooLarge: { status: 413, code: 'RequestEntityTooLarge' },
+  targetTooLong: { status: 414, code: 'RequestUriTooLong' },
+  headersTooLarge: { status: 431, code: 'RequestHeaderFieldsTooLarge' },
+  internal: { status: 500, code: 'InternalServerError' },
+  unavailable: { status: 503, code: 'ServiceUnavailable', retryAfterSeconds: RETRY_AFTER_SECONDS },
+} as const satisfies Readonly<Record<string, WireShape>>;
+
+/** How the project's own refusals look on the wire. */
+export const refusalShapes: Readonly<Record<ErrorCode, WireShape>> = {
+  'bad-request': wireShapes.badRequest,
+  'invalid-ttl': wireShapes.badRequest,
+  'database-not-found': wireShapes.notFound,
+  'container-not-found': wireShapes.notFound,
+  'item-not-found': wireShapes.notFound,
+  'already-exists': wireShapes.conflict,
+  'precondition-failed': wireShapes.preconditionFailed,
+  'partition-key-mismatch': wireShapes.partitionKeyMismatch,
+  'too-large': wireShapes.tooLarge,
+  'session-not-available': wireShapes.sessionNotAvailable,
+  'clock-held': wireShapes.unavailable,
+  busy: wireShapes.unavailable,
+  'not-supported': wireShapes.badRequest,
+};
+
+/** Messages that clients and their tests look for, in place of the store's own words. */
+const refusalMessages: Partial<Readonly<Record<ErrorCode, string>>> = {
+  'item-not-found': 'Entity with the specified id does not exist in the system.',
+  'already-exists': 'Entity with the specified id already exists in the system.',
+  'precondition-failed': 'Operation cannot be performed because one of the specified precondition is not met.',
+  'session-not-available': 'The read session is not available for the input session token.',
+};
+
+/** A "no" that the edge itself says. */
+export class WireError extends Error {
+  override readonly name = 'WireError';
+  readonly shape: WireShape;
+
+  constructor(kind: keyof typeof wireShapes, message: string) {
+    super(message);
+    this.shape = wireShapes[kind];
+  }
+}
+
+export const badRequest = (message: string): WireError => new WireError('badRequest', message);
+
+/** A message as the service wraps those of its inner parts; some clients parse it. */
+export const wrappedErrors = (message: string): string => `Message: ${JSON.stringify({ Errors: [message] })}`;
+
+/** What an error says on the wire, or undefined for a defect, of which clients learn nothing. */
+export function describeError(error: unknown): { readonly shape: WireShape; readonly message: string } | undefined {
+  if (error instanceof WireError) return { shape: error.shape, message: error.message };
+  if (error instanceof Refusal) {
+    const message = refusalMessages[error.code] ?? error.message;
+    return { shape: refusalShapes[error.code], message: error.code === 'invalid-ttl' ? wrappedErrors(message) : message };
+  }
+  if (!(error instanceof Error)) return undefined;
+  // By name: the edge has no need to load the language for errors it didn't raise.
+  if (error.name === 'QueryError') return { shape: wireShapes.badRequest, message: error.message };
+  return describeHttpError(error);
+}
+
+/** What the HTTP framework itself refuses: bodies that are too large, cut short or unreadable. */
+function describeHttpError(
+  error: Error & { readonly code?: unknown; readonly statusCode?: unknown },
+): { readonly shape: WireShape; readonly message: string } | undefined {
+  if (error.code === 'FST_ERR_CTP_BODY_TOO_LARGE') {
+    return { shape: wireShapes.tooLarge, message: 'Request size is too large' };
+  }
+  if (typeof error.code === 'string' && error.code.startsWith('FST_ERR_CTP_')) {
+    return { shape: wireShapes.badRequest, message: 'The request body could not be read.' };
+  }
+  // A client that hung up in the middle of its body: nobody reads the answer, and it is no defect of ours.
+  if (error.code === 'ECONNRESET' || error.code === 'ABORT_ERR' || error.name === 'AbortError') {
+    return { shape: wireShapes.badRequest, message: 'The request was aborted.' };
+  }
+  return undefined;
+}
+
+/** The body of an error. */
+export function errorBody(code: string, message: string, activityId: string): string {
+  return JSON.stringify({ code, message: `${message}\r\nActivityId: ${activityId}` });
+}

@@ -1,0 +1,111 @@
+import { evaluate, parseQuery, planQuery, type Json, type QueryParameter } from '@epitaph/query';
+import type { Limits } from '../http/limits.ts';
+import type { Continuation } from '../store/store-api.ts';
+import { charge } from './charge.ts';
+import { decodeContinuation, encodeContinuation } from './continuation.ts';
+import { badRequest } from './errors.ts';
+import type { JsonObject } from './json.ts';
+import { headerText, isQuery, isQueryPlan, jsonObjectOf, pageSizeOf, type Answer, type CosmosRequest } from './request.ts';
+
+/** A query as clients send it. */
+export interface QueryBody {
+  readonly sql: string;
+  readonly parameters: readonly { readonly name: string; readonly value?: Json }[];
+}
+
+/** @throws WireError 400 for what is no query at all; the language's own errors come later */
+export function readQueryBody(request: CosmosRequest): QueryBody {
+  const { query, parameters } = jsonObjectOf(request);
+  if (typeof query !== 'string' || query.trim() === '') throw badRequest('The request body has no query.');
+  if (query.length > request.limits.queryCharacters) throw badRequest('The query is too long.');
+  if (parameters === undefined || parameters === null) return { sql: query, parameters: [] };
+  if (!Array.isArray(parameters) || !parameters.every(isParameter)) {
+    throw badRequest("The query's parameters are not an array of objects with a name that begins with '@'.");
+  }
+  return { sql: query, parameters };
+}
+
+function isParameter(value: unknown): value is QueryParameter {
+  const name = typeof value === 'object' && value !== null ? (value as { readonly name?: unknown }).name : undefined;
+  return typeof name === 'string' && name.startsWith('@');
+}
+
+/** The continuation header for the page that follows, if one does. */
+export const continuationHeader = (continuation: Continuation | undefined): Readonly<Record<string, string>> =>
+  continuation === undefined ? {} : { 'x-ms-continuation': encodeContinuation(continuation) };
+
+/**
+ * A feed of resources of which there are few: a page of them all, or of what a query over them finds.
+ *
+ * @param key the property of the answer that holds them: `Databases`, `DocumentCollections`, …
+ */
+export function answerFeed(
+  request: CosmosRequest,
+  rid: string,
+  key: string,
+  resources: readonly JsonObject[],
+): Answer {
+  const { headers, limits } = request;
+  if (isQueryPlan(headers)) return answerQueryPlan(readQueryBody(request), limits);
+  const rows = isQuery(headers) ? runQuery(readQueryBody(request), resources as readonly Json[]) : resources;
+  const continuation = decodeContinuation(headerText(headers, 'x-ms-continuation'));
+  if (continuation?.kind === 'after') throw badRequest('Invalid Continuation Token');
+  const start = continuation?.rows ?? 0;
+  const page = rows.slice(start, start + pageSizeOf(request));
+  const next = start + page.length;
+  const body = `{"_rid":${JSON.stringify(rid)},"${key}":${JSON.stringify(page)},"_count":${page.length}}`;
+  return {
+    status: 200,
+    body,
+    charge: charge.metadata,
+    headers: {
+      'x-ms-item-count': String(page.length),
+      ...continuationHeader(next < rows.length && page.length > 0 ? { kind: 'skip', rows: next } : undefined),
+    },
+  };
+}
+
+function runQuery({ sql, parameters }: QueryBody, resources: readonly Json[]): readonly unknown[] {
+  return [...evaluate(planQuery(parseQuery(sql), parameters), resources)];
+}
+
+/**
+ * The plan that lets clients pass every query through: whatever their own pipeline would do, the server has done.
+ */
+const PASS_THROUGH_PLAN = JSON.stringify({
+  partitionedQueryExecutionInfoVersion: 2,
+  queryInfo: {
+    distinctType: 'None',
+    top: null,
+    offset: null,
+    limit: null,
+    orderBy: [],
+    orderByExpressions: [],
+    groupByExpressions: [],
+    groupByAliases: [],
+    aggregates: [],
+    groupByAliasToAggregateType: {},
+    rewrittenQuery: '',
+    hasSelectValue: false,
+    dCountInfo: null,
+    hasNonStreamingOrderBy: false,
+  },
+  queryRanges: [{ min: '', max: 'FF', isMinInclusive: true, isMaxInclusive: false }],
+});
+
+/** Texts that parsed lately. Every query comes twice, once for its plan, and most come again and again. */
+const goodQueries = new Set<string>();
+const MAX_GOOD_QUERIES = 1000;
+const MAX_KEPT_CHARACTERS = 4096;
+
+/** @throws QueryError for a text that is no query */
+export function answerQueryPlan({ sql }: QueryBody, limits: Limits): Answer {
+  if (!goodQueries.has(sql)) {
+    parseQuery(sql, { maxLength: limits.queryCharacters });
+    if (sql.length <= MAX_KEPT_CHARACTERS) {
+      if (goodQueries.size >= MAX_GOOD_QUERIES) goodQueries.clear();
+      goodQueries.add(sql);
+    }
+  }
+  return { status: 200, body: PASS_THROUGH_PLAN, charge: charge.metadata };
+}

@@ -1,0 +1,68 @@
+import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
+import type { Limits } from '../http/limits.ts';
+import type { Document } from '../store/store-api.ts';
+import { badRequest, WireError } from './errors.ts';
+import { isJsonObject, parseJson, type JsonObject } from './json.ts';
+import { partitionKeyOf } from './partition-key.ts';
+import { itemSystemProperties } from './system-properties.ts';
+
+/** Source: Cosmos DB, "Service quotas". */
+const MAX_ID_BYTES = 1023;
+
+/** A document as it is stored: without system properties. */
+export interface ItemBody {
+  readonly id: string;
+  readonly partitionKey: string;
+  readonly document: Document;
+  readonly json: string;
+}
+
+/**
+ * Reads the body of a create, upsert or replace.
+ *
+ * @throws WireError 400 for a body that is no document, 413 for one that is too large
+ */
+export function readItemBody(definition: ContainerDefinition, body: Buffer | undefined, limits: Limits): ItemBody {
+  if (body === undefined || body.length === 0) throw badRequest('The request body is empty: a JSON object was expected.');
+  if (body.length > limits.itemBytes) throw tooLarge();
+  const value = parseJson(body, limits.jsonDepth);
+  if (!isJsonObject(value)) throw badRequest('The request body is not a JSON object.');
+  const item = itemOf(definition, value);
+  // Numbers can take more room than they were sent in (1e20).
+  if (item.json.length > limits.itemBytes) throw tooLarge();
+  return item;
+}
+
+/** The same for a document that is already parsed: an operation of a batch, or the outcome of a patch. */
+export function itemOf(definition: ContainerDefinition, value: JsonObject): ItemBody {
+  const document = withoutSystemProperties(value);
+  const id = checkItemId(document['id']);
+  return { id, partitionKey: partitionKeyOf(definition, document), document, json: JSON.stringify(document) };
+}
+
+export const tooLarge = (): WireError => new WireError('tooLarge', 'Request size is too large');
+
+/** @throws WireError 400 for a missing id or one that no item can have */
+export function checkItemId(id: unknown): string {
+  if (typeof id !== 'string' || id === '') {
+    throw badRequest("One of the specified inputs is invalid: the required property 'id' is missing or not a string.");
+  }
+  if (id.length > MAX_ID_BYTES / 3 && Buffer.byteLength(id) > MAX_ID_BYTES) {
+    throw badRequest(`The id is longer than ${MAX_ID_BYTES} bytes.`);
+  }
+  if (id.includes('/') || id.includes('\\') || id.includes('#') || !id.isWellFormed()) {
+    throw badRequest("The id contains characters that are not allowed: '/', '\\', '#' or an unpaired surrogate.");
+  }
+  return id;
+}
+
+function withoutSystemProperties(document: JsonObject): JsonObject {
+  let own: Record<string, unknown> | undefined;
+  for (const name of itemSystemProperties) {
+    if (!Object.hasOwn(document, name)) continue;
+    // Spreading keeps a property named __proto__ a property.
+    own ??= { ...document };
+    delete own[name];
+  }
+  return own ?? document;
+}

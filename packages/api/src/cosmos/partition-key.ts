@@ -1,0 +1,132 @@
+import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
+import { badRequest } from './errors.ts';
+
+/** Bytes of a partition key value at most; source: Cosmos DB, "Service quotas" (large partition keys). */
+const MAX_KEY_BYTES = 2048;
+
+/** One component of a partition key. `{}` stands for "the document has no such property", as on the wire. */
+type Component = string | number | boolean | null | Readonly<Record<string, never>>;
+
+const UNDEFINED: Component = Object.freeze({});
+
+/** A partition key path taken apart: `/address/"zip-code"` is `['address', 'zip-code']`. */
+type Path = readonly string[];
+
+const parsedPaths = new WeakMap<ContainerDefinition, readonly Path[]>();
+
+/** The container's partition key paths, parsed once for each state of its definition. */
+export function partitionKeyPaths(definition: ContainerDefinition): readonly Path[] {
+  let paths = parsedPaths.get(definition);
+  if (paths === undefined) {
+    paths = definition.partitionKey.paths.map((path) => parsePartitionKeyPath(path) ?? []);
+    parsedPaths.set(definition, paths);
+  }
+  return paths;
+}
+
+const PLAIN_SEGMENT = /^[\p{L}\p{N}_$]+$/u;
+
+/** @returns the names along the path, or undefined when it isn't a valid one */
+export function parsePartitionKeyPath(path: string): Path | undefined {
+  if (path.length > 1024 || !path.startsWith('/')) return undefined;
+  const names: string[] = [];
+  let at = 0;
+  while (at < path.length) {
+    if (path[at] !== '/') return undefined;
+    at += 1;
+    if (path[at] === '"') {
+      let name = '';
+      at += 1;
+      while (path[at] !== '"') {
+        if (path[at] === '\\') at += 1;
+        if (at >= path.length) return undefined;
+        name += path[at];
+        at += 1;
+      }
+      if (name === '') return undefined;
+      names.push(name);
+      at += 1;
+    } else {
+      const slash = path.indexOf('/', at);
+      const end = slash < 0 ? path.length : slash;
+      const name = path.slice(at, end);
+      if (!PLAIN_SEGMENT.test(name)) return undefined;
+      names.push(name);
+      at = end;
+    }
+  }
+  return names.length === 0 ? undefined : names;
+}
+
+/**
+ * The canonical partition key of a document: JSON text of the array of its components. Objects and arrays can't be
+ * keys and count as missing, as the clients have it.
+ */
+export function partitionKeyOf(definition: ContainerDefinition, document: Readonly<Record<string, unknown>>): string {
+  const components = partitionKeyPaths(definition).map((path) => componentAt(document, path));
+  return canonical(components);
+}
+
+function componentAt(document: Readonly<Record<string, unknown>>, path: Path): Component {
+  let value: unknown = document;
+  for (const name of path) {
+    if (typeof value !== 'object' || value === null || Array.isArray(value) || !Object.hasOwn(value, name)) {
+      return UNDEFINED;
+    }
+    value = (value as Readonly<Record<string, unknown>>)[name];
+  }
+  if (typeof value === 'string' || typeof value === 'number' || typeof value === 'boolean' || value === null) {
+    return value;
+  }
+  return UNDEFINED;
+}
+
+/**
+ * Reads the partition key header of a request.
+ *
+ * @returns the canonical key and whether it names all components, or undefined without a header
+ * @throws WireError 400 for anything but a JSON array of components
+ */
+export function readPartitionKeyHeader(
+  definition: ContainerDefinition,
+  header: string | undefined,
+): { readonly key: string; readonly complete: boolean } | undefined {
+  if (header === undefined || header === '') return undefined;
+  const components = parseComponents(header);
+  const { length } = definition.partitionKey.paths;
+  // Containers from before partition keys were required: clients send [] for "no key".
+  if (components.length === 0 && definition.partitionKey['systemKey'] === true) {
+    return { key: canonical([UNDEFINED]), complete: true };
+  }
+  if (components.length === 0 || components.length > length) {
+    throw badRequest(`Partition key ${header.slice(0, 200)} is invalid: the container's has ${length} component(s).`);
+  }
+  return { key: canonical(components), complete: components.length === length };
+}
+
+function parseComponents(header: string): readonly Component[] {
+  let value: unknown;
+  try {
+    value = JSON.parse(header);
+  } catch {
+    value = undefined;
+  }
+  if (!Array.isArray(value) || value.length > 3 || !value.every(isComponent)) {
+    throw badRequest(`Partition key ${header.slice(0, 200)} is invalid.`);
+  }
+  return value;
+}
+
+function isComponent(value: unknown): value is Component {
+  if (typeof value === 'number') return Number.isFinite(value);
+  if (typeof value !== 'object') return typeof value === 'string' || typeof value === 'boolean';
+  return value === null || (!Array.isArray(value) && Object.keys(value).length === 0);
+}
+
+function canonical(components: readonly Component[]): string {
+  const text = JSON.stringify(components);
+  if (text.length > MAX_KEY_BYTES / 3 && Buffer.byteLength(text) > MAX_KEY_BYTES + 16) {
+    throw badRequest(`The partition key supplied is larger than ${MAX_KEY_BYTES} bytes.`);
+  }
+  return text;
+}

@@ -1,0 +1,189 @@
+import { randomUUID } from 'node:crypto';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { Holder, KeyRing, SignatureVerdict } from '../http/keys.ts';
+import { defaultLimits, type Limits } from '../http/limits.ts';
+import type { StoreApi } from '../store/store-api.ts';
+import { charge } from './charge.ts';
+import { describeError, errorBody, WireError, wireShapes, type WireShape } from './errors.ts';
+import { headerText, type Answer, type CosmosRequest } from './request.ts';
+import { isRead, route } from './router.ts';
+import { otherSignedLinks, parseTarget, type Target } from './target.ts';
+
+export interface CosmosOptions {
+  readonly store: StoreApi;
+  readonly keys: KeyRing;
+  readonly limits?: Limits | undefined;
+}
+
+/** The one route that the framework knows of the data plane; {@link rewriteToCosmos} leads every target there. */
+const INTERNAL_ROUTE = '/_cosmos';
+
+/** Leads all but the management plane to the data plane, which reads the raw target itself. */
+export function rewriteToCosmos(url: string): string {
+  return isManagement(url) ? url : INTERNAL_ROUTE;
+}
+
+/** True for the targets of the management plane. */
+export function isManagement(url: string): boolean {
+  if (!url.startsWith('/_epitaph')) return false;
+  const next = url[9];
+  return next === undefined || next === '/' || next === '?';
+}
+
+/** What is known of a request before its body is read. */
+interface Admitted {
+  readonly activityId: string;
+  readonly target?: Target;
+  readonly holder?: Holder;
+}
+
+const admitted = new WeakMap<FastifyRequest, Admitted>();
+
+/** Puts the data plane on a server whose `rewriteUrl` is {@link rewriteToCosmos}. */
+export function registerCosmos(app: FastifyInstance, options: CosmosOptions): void {
+  const limits = options.limits ?? defaultLimits;
+  void app.register((scope, _options, done) => {
+    // Bodies are JSON by route, whatever their content type says: PATCH often comes without one.
+    scope.removeAllContentTypeParsers();
+    for (const type of ['application/json', 'application/query+json', '*']) {
+      scope.addContentTypeParser(type, { parseAs: 'buffer', bodyLimit: limits.bodyBytes }, (_request, body, parsed) =>
+        parsed(null, body),
+      );
+    }
+    // Who isn't let in doesn't get to send a body.
+    scope.addHook('onRequest', (request, _reply, next) => {
+      try {
+        admit(request, options, limits);
+        next();
+      } catch (error) {
+        next(error as Error);
+      }
+    });
+    scope.setErrorHandler((error, request, reply) => sendError(request, reply, error));
+    scope.all(INTERNAL_ROUTE, async (request, reply) => {
+      const answer = await route(cosmosRequest(request, reply, options.store, limits));
+      return send(reply, answer, admitted.get(request)!.activityId);
+    });
+    done();
+  });
+}
+
+function admit(request: FastifyRequest, { keys }: CosmosOptions, limits: Limits): void {
+  const activityId = randomUUID();
+  admitted.set(request, { activityId });
+  const { headers } = request.raw;
+  const type = headers['content-type'];
+  if (type !== undefined && type !== 'application/json' && type !== 'application/query+json') {
+    // The framework refuses content types that it can't parse; what a query is, the raw header still tells.
+    headers['content-type'] = type.startsWith('application/query+json') ? 'application/query+json' : 'application/json';
+  }
+  const target = parseTarget(request.originalUrl, limits.targetCharacters);
+  const verdict = keys.verifyMasterSignature({
+    authorization: headers.authorization,
+    verb: request.method,
+    resourceType: target.resourceType,
+    resourceLink: target.resourceLink,
+    otherLinks: otherSignedLinks(target),
+    msDate: headerText(headers, 'x-ms-date'),
+    date: headers.date,
+  });
+  if (!verdict.ok) throw notLetIn(verdict);
+  const { holder } = verdict;
+  if (holder.role === 'audit') {
+    throw new WireError('forbidden', "The auditor key sees history only: it can't be used on the data plane.");
+  }
+  if (holder.role === 'read' && !isRead(request.method, headers)) {
+    throw new WireError('forbidden', "The read-only key can't be used for writes.");
+  }
+  admitted.set(request, { activityId, target, holder });
+}
+
+function notLetIn(verdict: Extract<SignatureVerdict, { readonly ok: false }>): WireError {
+  switch (verdict.reason) {
+    case 'missing':
+      return new WireError('unauthorized', "Required Header 'authorization' is missing. Ensure a valid Authorization token is passed.");
+    case 'malformed':
+      return new WireError('unauthorized', "The authorization header has an invalid format: it is not 'type=master&ver=1.0&sig=…', URL-encoded.");
+    case 'unsupported':
+      return new WireError('unauthorized', 'Only authorization by a master key is supported.');
+    case 'no-date':
+      return new WireError('unauthorized', "The 'x-ms-date' header is missing or not a date as HTTP has it.");
+    case 'date-outside-window':
+      return new WireError('forbidden', 'The authorization token is not valid at the current time. Please create another token and retry.');
+    case 'wrong-signature': {
+      const payload = JSON.stringify(verdict.payload).slice(1, -1);
+      return new WireError(
+        'unauthorized',
+        `The input authorization token can't serve the request. The wrong key is being used or the expected payload is not built as per the protocol. For more info: https://aka.ms/cosmosdb-tsg-unauthorized. Server used the following payload to sign: '${payload}'`,
+      );
+    }
+    default:
+      return verdict satisfies never;
+  }
+}
+
+function cosmosRequest(request: FastifyRequest, reply: FastifyReply, store: StoreApi, limits: Limits): CosmosRequest {
+  const { activityId, target, holder } = admitted.get(request)!;
+  return {
+    store,
+    limits,
+    method: request.method,
+    segments: target!.segments,
+    headers: request.raw.headers,
+    body: request.body instanceof Buffer ? request.body : undefined,
+    caller: { actor: holder!.actor, correlationId: activityId },
+    endpoint: `${request.protocol}://${request.headers.host ?? 'localhost'}`,
+    signal: () => {
+      const controller = new AbortController();
+      reply.raw.once('close', () => {
+        if (!reply.raw.writableFinished) controller.abort();
+      });
+      return controller.signal;
+    },
+  };
+}
+
+function send(reply: FastifyReply, { status, body, charge: units, headers }: Answer, activityId: string): FastifyReply {
+  reply.code(status);
+  reply.headers({
+    'x-ms-activity-id': activityId,
+    'x-ms-request-charge': String(units),
+    'x-ms-schemaversion': '1.18',
+    'x-ms-serviceversion': 'version=2.14.0.0',
+    ...headers,
+  });
+  if (body === null) return reply.send();
+  reply.header('content-type', 'application/json');
+  return reply.send(body);
+}
+
+/** Answers an error in Cosmos DB's shape. Clients die of an error without a body. */
+function sendError(request: FastifyRequest, reply: FastifyReply, error: unknown): FastifyReply {
+  const activityId = admitted.get(request)?.activityId ?? randomUUID();
+  const described = describeError(error);
+  if (described === undefined) {
+    // A defect: the log has all of it, once; the client learns only where to look.
+    request.log.error({ err: error, activityId }, 'a request failed unexpectedly');
+  }
+  const shape: WireShape = described?.shape ?? wireShapes.internal;
+  const message = described?.message ?? 'An internal error occurred; the activity id finds it in the log of the server.';
+  return send(
+    reply,
+    {
+      status: shape.status,
+      body: errorBody(shape.code, message, activityId),
+      charge: charge.refused,
+      headers: errorHeaders(shape),
+    },
+    activityId,
+  );
+}
+
+export function errorHeaders({ substatus, retryAfterSeconds }: WireShape): Readonly<Record<string, string>> {
+  return {
+    ...(substatus === undefined ? {} : { 'x-ms-substatus': String(substatus) }),
+    ...(retryAfterSeconds === undefined
+      ? {}
+      : { 'retry-after': String(retryAfterSeconds), 'x-ms-retry-after-ms': String(retryAfterSeconds * 1000) }),
+  };
+}

@@ -1,0 +1,141 @@
+import type { IncomingHttpHeaders } from 'node:http';
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import type { DatabaseState } from '@epitaph/core/database/state.ts';
+import { Refusal } from '@epitaph/core/errors.ts';
+import type { Limits } from '../http/limits.ts';
+import type { Caller, Precondition, StoreApi } from '../store/store-api.ts';
+import { badRequest, WireError } from './errors.ts';
+import { isJsonObject, parseJson, type JsonObject } from './json.ts';
+import { isRid } from './rids.ts';
+import { requestedPosition } from './session-token.ts';
+
+/** A request that has been let in, as the handlers see it. */
+export interface CosmosRequest {
+  readonly store: StoreApi;
+  readonly limits: Limits;
+  readonly method: string;
+  /** Decoded segments of the target. */
+  readonly segments: readonly string[];
+  readonly headers: IncomingHttpHeaders;
+  readonly body: Buffer | undefined;
+  readonly caller: Caller;
+  /** Scheme and authority that the client used, without a slash at the end. */
+  readonly endpoint: string;
+  /** Ends work for a client that is gone. */
+  readonly signal: () => AbortSignal;
+}
+
+/** What a handler answers; the edge adds activity id and the rest that all answers have. */
+export interface Answer {
+  readonly status: number;
+  /** JSON text; null for none. */
+  readonly body: string | null;
+  readonly charge: number;
+  readonly headers?: Readonly<Record<string, string>>;
+}
+
+export function headerText(headers: IncomingHttpHeaders, name: string): string | undefined {
+  const value = headers[name];
+  return Array.isArray(value) ? value[0] : value;
+}
+
+/** Boolean headers come as `true` or `True`. */
+export function headerFlag(headers: IncomingHttpHeaders, name: string): boolean {
+  const value = headers[name];
+  return typeof value === 'string' && value.length === 4 && value.toLowerCase() === 'true';
+}
+
+export function preconditionOf(headers: IncomingHttpHeaders): Precondition | undefined {
+  const ifMatch = headers['if-match'];
+  const ifNoneMatch = headers['if-none-match'];
+  return ifMatch === undefined && ifNoneMatch === undefined ? undefined : { ifMatch, ifNoneMatch };
+}
+
+/** The position that the session token asks for, if any. */
+export function atLeastOf(request: CosmosRequest): number | undefined {
+  const token = headerText(request.headers, 'x-ms-session-token');
+  return token === undefined ? undefined : requestedPosition(token, request.store.headPosition());
+}
+
+/** `x-ms-max-item-count`: absent or -1 leaves the size of a page to the server. */
+export function pageSizeOf({ headers, limits }: CosmosRequest): number {
+  const text = headerText(headers, 'x-ms-max-item-count');
+  if (text === undefined || text === '' || text === '-1') return limits.defaultPageItems;
+  const count = Number(text);
+  if (!Number.isSafeInteger(count) || count < 1) {
+    throw badRequest(`The value '${text.slice(0, 100)}' specified for the header 'x-ms-max-item-count' is invalid.`);
+  }
+  return Math.min(count, limits.pageItems);
+}
+
+export function jsonObjectOf({ body, limits }: CosmosRequest): JsonObject {
+  const value = jsonOf(body, limits);
+  if (!isJsonObject(value)) throw badRequest('The request body is not a JSON object.');
+  return value;
+}
+
+export function jsonOf(body: Buffer | undefined, limits: Limits): unknown {
+  if (body === undefined || body.length === 0) throw badRequest('The request body is empty.');
+  return parseJson(body, limits.jsonDepth);
+}
+
+export function isQuery(headers: IncomingHttpHeaders): boolean {
+  return (
+    headerFlag(headers, 'x-ms-documentdb-isquery') ||
+    headerFlag(headers, 'x-ms-documentdb-query') ||
+    (headers['content-type']?.startsWith('application/query+json') ?? false)
+  );
+}
+
+export const isQueryPlan = (headers: IncomingHttpHeaders): boolean =>
+  headerFlag(headers, 'x-ms-cosmos-is-query-plan-request');
+
+export const methodNotAllowed = (): WireError =>
+  new WireError('methodNotAllowed', 'The requested verb is not supported.');
+
+/** The database that a target names, by name or rid. */
+export function databaseOf({ store, segments }: CosmosRequest): DatabaseState {
+  const name = segments[1]!;
+  try {
+    return store.database(name);
+  } catch (error) {
+    if (!isMissing(error)) throw error;
+    const found = isRid(name) ? store.listDatabases().find((database) => database.rid === name) : undefined;
+    if (found === undefined) throw new WireError('notFound', `Resource Not Found: no database '${name}'.`);
+    return found;
+  }
+}
+
+/** The container that a target names; what is below it in the target is not looked at. */
+export function containerOf(request: CosmosRequest): ContainerState {
+  const { store, segments } = request;
+  const name = segments[3]!;
+  try {
+    return store.container(segments[1]!, name);
+  } catch (error) {
+    if (!isMissing(error)) throw error;
+    const byRid = isRid(name) ? store.containerByRid(name) : undefined;
+    if (byRid?.status === 'live' && byRid.databaseRid === databaseOf(request).rid) return byRid;
+    throw new WireError('notFound', `Resource Not Found: no container '${name}'.`);
+  }
+}
+
+/** The same for what lies below: a missing owner is another "not found" than a missing resource. */
+export function owner<T>(find: (request: CosmosRequest) => T, request: CosmosRequest): T {
+  try {
+    return find(request);
+  } catch (error) {
+    if (error instanceof WireError && error.shape.status === 404) {
+      throw new WireError('ownerNotFound', 'Owner resource does not exist');
+    }
+    throw error;
+  }
+}
+
+function isMissing(error: unknown): boolean {
+  return error instanceof Refusal && (error.code === 'database-not-found' || error.code === 'container-not-found');
+}
+
+/** True when the target names the container by its rid, as `_self` links do. */
+export const byRid = (request: CosmosRequest, container: ContainerState): boolean =>
+  request.segments[3] === container.rid && container.name !== container.rid;

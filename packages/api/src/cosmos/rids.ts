@@ -1,0 +1,38 @@
+/**
+ * Resource ids are base64 with `-` for `/`, so that they can stand in a path: 4 bytes for a database, 8 for a
+ * container, 16 for an item.
+ */
+const RID = /^(?:[A-Za-z0-9+-]{6}==|[A-Za-z0-9+-]{11}=|[A-Za-z0-9+-]{22}==)$/;
+
+/** True for what has the shape of a resource id of any kind. */
+export function isRid(text: string): boolean {
+  return (text.length === 8 || text.length === 12 || text.length === 24) && RID.test(text);
+}
+
+/** Bytes of the containers' rids, decoded once: an item's rid begins with them. */
+const containerBytes = new Map<string, Buffer>();
+
+/** An item's resource id: its container's, then the log position its life began at, which nothing else shares. */
+export function itemRid(containerRid: string, birth: number): string {
+  let prefix = containerBytes.get(containerRid);
+  if (prefix === undefined) {
+    prefix = Buffer.alloc(8);
+    prefix.write(containerRid.replaceAll('-', '/'), 'base64');
+    // Containers come and go; a cache of their rids must not grow with all that ever were.
+    if (containerBytes.size >= 10_000) containerBytes.clear();
+    containerBytes.set(containerRid, prefix);
+  }
+  const bytes = Buffer.allocUnsafe(16);
+  prefix.copy(bytes);
+  bytes.writeUInt32BE(Math.floor(birth / 0x1_0000_0000), 8);
+  bytes.writeUInt32BE(birth % 0x1_0000_0000, 12);
+  return bytes.toString('base64').replaceAll('/', '-');
+}
+
+/** The birth in an item's resource id, or undefined when it is not one of this container. */
+export function birthOfItemRid(containerRid: string, rid: string): number | undefined {
+  if (rid.length !== 24 || !isRid(rid)) return undefined;
+  const bytes = Buffer.from(rid.replaceAll('-', '/'), 'base64');
+  const birth = bytes.readUInt32BE(8) * 0x1_0000_0000 + bytes.readUInt32BE(12);
+  return Number.isSafeInteger(birth) && itemRid(containerRid, birth) === rid ? birth : undefined;
+}

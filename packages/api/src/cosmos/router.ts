@@ -1,0 +1,82 @@
+import { answerAccount } from './account.ts';
+import { answerContainer, answerContainers, answerPartitionKeyRanges } from './containers.ts';
+import { answerDatabase, answerDatabases } from './databases.ts';
+import { badRequest, WireError } from './errors.ts';
+import { answerItem, answerItems } from './items.ts';
+import { answerOffer, answerOffers } from './offers.ts';
+import { containerOf, databaseOf, isQuery, isQueryPlan, owner, type Answer, type CosmosRequest } from './request.ts';
+import { answerUnsupportedFeed, answerUnsupportedResource, isUnsupportedKind } from './unsupported.ts';
+
+/** True for requests that change nothing, which a read-only key may make. */
+export function isRead(method: string, headers: CosmosRequest['headers']): boolean {
+  return method === 'GET' || method === 'HEAD' || (method === 'POST' && (isQuery(headers) || isQueryPlan(headers)));
+}
+
+/**
+ * Gives a request to the handler of its target.
+ *
+ * @throws WireError, Refusal or QueryError for everything that is not done
+ */
+export function route(request: CosmosRequest): Answer | Promise<Answer> {
+  const { segments } = request;
+  switch (segments[0]) {
+    case undefined:
+      return answerAccount(request);
+    case 'dbs':
+      return routeDatabases(request);
+    case 'offers':
+      if (segments.length === 1) return answerOffers(request);
+      if (segments.length === 2) return answerOffer(request);
+      break;
+    default:
+  }
+  throw unknownTarget();
+}
+
+const unknownTarget = (): WireError => new WireError('notFound', 'Resource Not Found: there is no such kind of resource.');
+
+function routeDatabases(request: CosmosRequest): Answer | Promise<Answer> {
+  const { segments } = request;
+  const { length } = segments;
+  if (length === 1) return answerDatabases(request);
+  if (length === 2) return answerDatabase(request);
+  if (segments[2] === 'colls') {
+    if (length === 3) return answerContainers(request);
+    if (length === 4) return answerContainer(request);
+    return routeContainer(request);
+  }
+  return routeUnsupported(request, 2);
+}
+
+function routeContainer(request: CosmosRequest): Answer | Promise<Answer> {
+  const { segments } = request;
+  const { length } = segments;
+  switch (segments[4]) {
+    case 'docs':
+      if (length === 5) return answerItems(request);
+      if (length === 6) return answerItem(request);
+      break;
+    case 'pkranges':
+      if (length === 5) return answerPartitionKeyRanges(request);
+      break;
+    case 'operations':
+      if (length === 6 && segments[5] === 'partitionkeydelete') {
+        throw badRequest('Deleting by partition key is not supported yet.');
+      }
+      break;
+    default:
+  }
+  return routeUnsupported(request, 4);
+}
+
+/** What follows a database or container and is not there: `users` at 2, `sprocs` at 4, …, and below each other. */
+function routeUnsupported(request: CosmosRequest, at: number): Answer {
+  const { segments } = request;
+  const kind = segments.at(segments.length % 2 === 1 ? -1 : -2)!;
+  if (!isUnsupportedKind(segments[at]!) && !isUnsupportedKind(kind)) throw unknownTarget();
+  const { rid } = at === 4 ? owner(containerOf, request) : owner(databaseOf, request);
+  if (!isUnsupportedKind(kind)) throw unknownTarget();
+  return segments.length % 2 === 1
+    ? answerUnsupportedFeed(request, kind, rid)
+    : answerUnsupportedResource(request, kind);
+}

@@ -1,0 +1,30 @@
+import { badRequest, WireError } from './errors.ts';
+
+/** The token of a response: one range, whose number is the log's position. Clients merge tokens of this one shape only. */
+export const sessionToken = (position: number): string => `0:-1#${position}`;
+
+/**
+ * The position that a request's session token asks for: the highest of its parts. `0:-1#12` and the older `0:12`
+ * are understood, comma-joined for several ranges.
+ *
+ * @returns undefined when there is no token
+ * @throws WireError 400 for junk, 404/1002 for a position that this server has not reached
+ */
+export function requestedPosition(token: string | undefined, headPosition: number): number | undefined {
+  if (token === undefined || token === '') return undefined;
+  let highest = 0;
+  for (const part of token.split(',')) {
+    const colon = part.indexOf(':');
+    const [vector, position] = part.slice(colon + 1).split('#');
+    const text = position ?? vector ?? '';
+    const value = Number(text);
+    if (colon < 0 || text === '' || text.trim() !== text || !Number.isSafeInteger(value) || value < -1) {
+      throw badRequest(`The session token provided '${token.slice(0, 200)}' is invalid.`);
+    }
+    highest = Math.max(highest, value);
+  }
+  if (highest > headPosition) {
+    throw new WireError('sessionNotAvailable', 'The read session is not available for the input session token.');
+  }
+  return highest;
+}

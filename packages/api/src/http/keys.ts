@@ -1,0 +1,134 @@
+import { createHash, createHmac, createSecretKey, timingSafeEqual, type KeyObject } from 'node:crypto';
+import { systemClocks } from '@epitaph/core/clock.ts';
+import { parseHttpDate } from './http-date.ts';
+
+/** The key that Microsoft publishes for its local emulator. No secret: the store takes it on loopback only. */
+export const EMULATOR_KEY = 'C2y6yDjf5/R+ob0N8A7Cgv30VRDJIWEHLM+4QDU5DE2nQ9nDuVTqobD4b8mGGyPMbIZnqyMsEcaGQy67XIw/Jw==';
+
+/** How far a signed request's date may be from the server's, either way. Source: Cosmos DB, "Access control". */
+export const DATE_WINDOW_MS = 15 * 60 * 1000;
+
+/** The keys of a store, as base64 text. A kind that is left out doesn't exist. */
+export interface KeyTexts {
+  readonly primary: string;
+  readonly secondary?: string | undefined;
+  readonly readOnly?: string | undefined;
+  readonly auditor?: string | undefined;
+}
+
+/** What a key lets its holder do: `write` all, `read` everything, `audit` history without any content. */
+export type KeyRole = 'write' | 'read' | 'audit';
+
+export interface Holder {
+  readonly role: KeyRole;
+  /** What events carry: `key:primary`, `key:secondary`, `key:read-only`, `key:auditor`. */
+  readonly actor: string;
+}
+
+/** What a signature covers; source: Cosmos DB, "Access control", and the clients themselves. */
+export interface SignedRequest {
+  readonly authorization: string | undefined;
+  readonly verb: string;
+  readonly resourceType: string;
+  /** Decoded link of the resource, or of its parent for a create, list or query; case kept. */
+  readonly resourceLink: string;
+  /** Other forms of the link that clients sign for the same request, tried only after the first. */
+  readonly otherLinks?: readonly string[];
+  /** `x-ms-date`; where a client can't set it, `date` counts. */
+  readonly msDate: string | undefined;
+  readonly date: string | undefined;
+}
+
+export type SignatureVerdict =
+  | { readonly ok: true; readonly holder: Holder }
+  | { readonly ok: false; readonly reason: 'missing' | 'malformed' | 'unsupported' | 'no-date' }
+  | { readonly ok: false; readonly reason: 'date-outside-window' }
+  | { readonly ok: false; readonly reason: 'wrong-signature'; readonly payload: string };
+
+interface Key extends Holder {
+  readonly secret: KeyObject;
+  /** Digest of the key's text: bearers are compared by digests, which are of one length whatever is sent. */
+  readonly digest: Buffer;
+}
+
+/** All keys of a store, ready to check requests with. Never shows a key. */
+export class KeyRing {
+  readonly #keys: readonly Key[];
+  readonly #nowMs: () => number;
+
+  /** @throws RangeError for a key that is not base64 of at least 32 bytes. */
+  constructor(texts: KeyTexts, nowMs: () => number = systemClocks.wallMs) {
+    this.#nowMs = nowMs;
+    const kinds = [
+      ['key:primary', 'write', texts.primary],
+      ['key:secondary', 'write', texts.secondary],
+      ['key:read-only', 'read', texts.readOnly],
+      ['key:auditor', 'audit', texts.auditor],
+    ] as const;
+    this.#keys = kinds.flatMap(([actor, role, text]) => (text === undefined ? [] : [readKey(actor, role, text)]));
+  }
+
+  /**
+   * Checks `type=master&ver=1.0&sig=…` as the data plane's clients send it. The date is looked at first; the
+   * signature is compared in constant time with each key's.
+   */
+  verifyMasterSignature(request: SignedRequest): SignatureVerdict {
+    if (request.authorization === undefined || request.authorization === '') return { ok: false, reason: 'missing' };
+    const token = readMasterToken(request.authorization);
+    if (typeof token === 'string') return { ok: false, reason: token };
+    const date = request.msDate ?? request.date;
+    const dateMs = date === undefined ? undefined : parseHttpDate(date);
+    if (date === undefined || dateMs === undefined) return { ok: false, reason: 'no-date' };
+    if (Math.abs(this.#nowMs() - dateMs) > DATE_WINDOW_MS) return { ok: false, reason: 'date-outside-window' };
+    const tail = request.msDate === undefined ? `\n\n${date.toLowerCase()}\n` : `\n${date.toLowerCase()}\n\n`;
+    const head = `${request.verb.toLowerCase()}\n${request.resourceType.toLowerCase()}\n`;
+    for (const link of [request.resourceLink, ...(request.otherLinks ?? [])]) {
+      for (const { secret, role, actor } of this.#keys) {
+        const expected = createHmac('sha256', secret).update(`${head}${link}${tail}`).digest();
+        if (timingSafeEqual(expected, token.signature)) return { ok: true, holder: { role, actor } };
+      }
+    }
+    return { ok: false, reason: 'wrong-signature', payload: `${head}${request.resourceLink}${tail}` };
+  }
+
+  /** Checks `Bearer <key>` as the management plane's clients send it. */
+  verifyBearer(header: string | undefined): Holder | undefined {
+    if (header === undefined || header.slice(0, 7).toLowerCase() !== 'bearer ') return undefined;
+    const given = digestOf(header.slice(7).trim());
+    let found: Holder | undefined;
+    for (const { digest, role, actor } of this.#keys) {
+      if (timingSafeEqual(digest, given)) found ??= { role, actor };
+    }
+    return found;
+  }
+}
+
+function readKey(actor: string, role: KeyRole, text: string): Key {
+  const bytes = Buffer.from(text, 'base64');
+  if (bytes.length < 32 || bytes.toString('base64') !== text) {
+    throw new RangeError(`${actor} is not base64 text of at least 32 bytes`);
+  }
+  return { actor, role, secret: createSecretKey(bytes), digest: digestOf(text) };
+}
+
+function digestOf(text: string): Buffer {
+  return createHash('sha256').update(text).digest();
+}
+
+function readMasterToken(authorization: string): { readonly signature: Buffer } | 'malformed' | 'unsupported' {
+  if (authorization.length > 4096) return 'malformed';
+  let text: string;
+  try {
+    text = decodeURIComponent(authorization);
+  } catch {
+    return 'malformed';
+  }
+  const start = 'type=master&ver=1.0&sig=';
+  if (!text.startsWith(start)) {
+    return text.startsWith('type=aad&') || text.startsWith('type=resource&') || text.startsWith('type=sas&')
+      ? 'unsupported'
+      : 'malformed';
+  }
+  const signature = Buffer.from(text.slice(start.length), 'base64');
+  return signature.length === 32 ? { signature } : 'malformed';
+}

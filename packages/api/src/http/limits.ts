@@ -1,0 +1,46 @@
+/** Bounds that keep one request from hurting the others. Sizes in bytes, times in milliseconds. */
+export interface Limits {
+  /** A document as JSON text; Cosmos DB's own limit is 2 MB. */
+  readonly itemBytes: number;
+  /** Any request body. Above the document's, so that a document that is too large gets an answer that says so. */
+  readonly bodyBytes: number;
+  /** From this size on, or when a request doesn't tell its size, a body counts as large. */
+  readonly largeBodyBytes: number;
+  /** Large bodies that may be under way at once; the memory they can take is this times `bodyBytes`. */
+  readonly largeBodiesInFlight: number;
+  /** Requests that may be worked on at once. */
+  readonly requestsInFlight: number;
+  readonly connections: number;
+  /** All headers of a request and its target together. */
+  readonly headerBytes: number;
+  readonly targetCharacters: number;
+  /** How deep arrays and objects may nest; Cosmos DB's own limit is 128. */
+  readonly jsonDepth: number;
+  readonly queryCharacters: number;
+  /** Rows a page at most, and when the client leaves it to the server. */
+  readonly pageItems: number;
+  readonly defaultPageItems: number;
+  /** From the first byte of a request to the last of its body. */
+  readonly requestTimeoutMs: number;
+  readonly keepAliveTimeoutMs: number;
+}
+
+export const defaultLimits: Limits = {
+  itemBytes: 2 * 1024 * 1024,
+  bodyBytes: 4 * 1024 * 1024,
+  largeBodyBytes: 64 * 1024,
+  largeBodiesInFlight: 64,
+  requestsInFlight: 1000,
+  connections: 10_000,
+  headerBytes: 32 * 1024,
+  targetCharacters: 16 * 1024,
+  jsonDepth: 128,
+  queryCharacters: 256 * 1024,
+  pageItems: 1000,
+  defaultPageItems: 1000,
+  requestTimeoutMs: 30_000,
+  keepAliveTimeoutMs: 72_000,
+};
+
+/** Seconds after which a client that was turned away for overload should come again. */
+export const RETRY_AFTER_SECONDS = 1;

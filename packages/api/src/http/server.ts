@@ -1,0 +1,110 @@
+import { randomUUID } from 'node:crypto';
+import { STATUS_CODES, type IncomingMessage } from 'node:http';
+import type { Socket } from 'node:net';
+import Fastify, {
+  LogController,
+  type FastifyBaseLogger,
+  type FastifyError,
+  type FastifyInstance,
+  type FastifyReply,
+  type FastifyRequest,
+} from 'fastify';
+import { describeError, errorBody, WireError, wireShapes, type WireShape } from '../cosmos/errors.ts';
+import { errorHeaders, isManagement, registerCosmos, rewriteToCosmos } from '../cosmos/plugin.ts';
+import type { StoreApi } from '../store/store-api.ts';
+import { limitInFlight } from './admission.ts';
+import type { KeyRing } from './keys.ts';
+import { defaultLimits, type Limits } from './limits.ts';
+
+export interface ServerOptions {
+  readonly store: StoreApi;
+  readonly keys: KeyRing;
+  readonly limits?: Partial<Limits>;
+  readonly logger?: FastifyBaseLogger;
+  /** Certificate and key as PEM text, for TLS. */
+  readonly tls?: { readonly cert: string | Buffer; readonly key: string | Buffer };
+  /** What else is on the server: the management plane. Each may register routes below `/_epitaph`. */
+  readonly plugins?: readonly ((app: FastifyInstance) => void)[];
+}
+
+/** The server, complete and not listening: tests inject requests, the command line listens. */
+export function buildServer(options: ServerOptions): FastifyInstance {
+  const limits: Limits = { ...defaultLimits, ...options.limits };
+  const server = {
+    rewriteUrl: (request: IncomingMessage) => rewriteToCosmos(request.url ?? '/'),
+    bodyLimit: limits.bodyBytes,
+    requestTimeout: limits.requestTimeoutMs,
+    keepAliveTimeout: limits.keepAliveTimeoutMs,
+    // Clients see their own activity ids; the framework's counter is cheap and for its log only.
+    logController: new LogController({ disableRequestLogging: true }),
+    clientErrorHandler: answerUnreadable,
+    frameworkErrors: (error: FastifyError, request: FastifyRequest, reply: FastifyReply) => {
+      void sendPlain(request, reply, error);
+    },
+    routerOptions: { ignoreTrailingSlash: true, maxParamLength: 4096 },
+    ...(options.logger === undefined ? { logger: false as const } : { loggerInstance: options.logger }),
+  };
+  const http = { maxHeaderSize: limits.headerBytes };
+  // The framework's types tell plain and TLS servers apart; to routes they are the same.
+  const app =
+    options.tls === undefined
+      ? Fastify({ ...server, http })
+      : (Fastify({ ...server, https: { ...http, ...options.tls } }) as unknown as FastifyInstance);
+  app.server.maxConnections = limits.connections;
+
+  app.setErrorHandler((error, request, reply) => sendPlain(request, reply, error));
+  app.setNotFoundHandler((request, reply) =>
+    sendPlain(request, reply, new WireError('notFound', 'Resource Not Found: there is no such route.')),
+  );
+  limitInFlight(app, limits, (url) => isManagement(url) && url.startsWith('/_epitaph/health'));
+  registerCosmos(app, { store: options.store, keys: options.keys, limits });
+  for (const plugin of options.plugins ?? []) plugin(app);
+  return app;
+}
+
+/** What fails outside of both planes is answered in the shape of the data plane. */
+function sendPlain(request: FastifyRequest, reply: FastifyReply, error: unknown): FastifyReply {
+  const described = describeError(error);
+  const activityId = randomUUID();
+  if (described === undefined) request.log.error({ err: error, activityId }, 'a request failed unexpectedly');
+  const shape: WireShape = described?.shape ?? wireShapes.internal;
+  return reply
+    .code(shape.status)
+    .headers({ 'x-ms-activity-id': activityId, 'x-ms-request-charge': '0', ...errorHeaders(shape) })
+    .type('application/json')
+    .send(errorBody(shape.code, described?.message ?? 'An internal error occurred.', activityId));
+}
+
+/** Answers what isn't HTTP, takes too long to arrive or has too large a head: there is no request to route then. */
+function answerUnreadable(error: Error & { readonly code?: string }, socket: Socket): void {
+  if (error.code === 'ECONNRESET' || socket.destroyed || !socket.writable) {
+    socket.destroy();
+    return;
+  }
+  const { shape, message } = unreadable(error.code);
+  const activityId = randomUUID();
+  const body = errorBody(shape.code, message, activityId);
+  socket.end(
+    [
+      `HTTP/1.1 ${shape.status} ${STATUS_CODES[shape.status]}`,
+      'content-type: application/json',
+      `content-length: ${Buffer.byteLength(body)}`,
+      `x-ms-activity-id: ${activityId}`,
+      'x-ms-request-charge: 0',
+      'connection: close',
+      '',
+      body,
+    ].join('\r\n'),
+  );
+}
+
+function unreadable(code: string | undefined): { readonly shape: WireShape; readonly message: string } {
+  switch (code) {
+    case 'ERR_HTTP_REQUEST_TIMEOUT':
+      return { shape: wireShapes.requestTimeout, message: 'The request took too long to arrive.' };
+    case 'HPE_HEADER_OVERFLOW':
+      return { shape: wireShapes.headersTooLarge, message: 'The headers of the request are too large.' };
+    default:
+      return { shape: wireShapes.badRequest, message: 'The request could not be read as HTTP.' };
+  }
+}

@@ -1,0 +1,116 @@
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { etagOf } from '@epitaph/core/item/events.ts';
+import { LifeUnreadable } from '@epitaph/core/item/handle.ts';
+import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import type { ItemRow } from '@epitaph/projections/read-model-store.ts';
+import type { Json } from '@epitaph/query';
+import { systemPropertiesOf } from '../cosmos/system-properties.ts';
+import type { StorePorts } from './parts.ts';
+import type { ShownItem } from './store-api.ts';
+
+/** Bytes of document text kept decoded. Parsed forms come on top, and leave together with their text. */
+const CACHE_BYTES = 64 * 1024 * 1024;
+
+interface Decoded {
+  readonly json: string;
+  readonly etag: string;
+  /** The document with its system properties, as queries see it; made when first asked for. */
+  document: Json | undefined;
+}
+
+/**
+ * Opens sealed bodies and keeps the most recently used ones decoded. This cache is the only place outside requests
+ * where content is in plain; a purge takes it out.
+ */
+export class Documents {
+  readonly #ports: Pick<StorePorts, 'log' | 'vault' | 'sealer'>;
+  readonly #byPosition = new Map<number, Decoded>();
+  #bytes = 0;
+
+  constructor(ports: Pick<StorePorts, 'log' | 'vault' | 'sealer'>) {
+    this.#ports = ports;
+  }
+
+  /** The item a row refers to, or undefined when its content went away since the row was read. */
+  async show(row: ItemRow): Promise<ShownItem | undefined> {
+    const cached = this.#byPosition.get(row.position);
+    const decoded = cached ?? (await this.#decode(row));
+    if (decoded === undefined) return undefined;
+    if (cached !== undefined) this.#touch(row.position, cached);
+    return {
+      id: row.id,
+      partitionKey: row.partitionKey,
+      json: decoded.json,
+      birth: row.birth,
+      ts: row.ts,
+      etag: decoded.etag,
+    };
+  }
+
+  /** The document with its system properties, parsed. Shared: it must not be changed. */
+  async parse(container: ContainerState, row: ItemRow): Promise<Json | undefined> {
+    const decoded = this.#byPosition.get(row.position) ?? (await this.#decode(row));
+    if (decoded === undefined) return undefined;
+    if (decoded.document === undefined) {
+      const document = JSON.parse(decoded.json) as { [name: string]: Json };
+      decoded.document = Object.assign(
+        document,
+        systemPropertiesOf(container, { birth: row.birth, ts: row.ts, etag: decoded.etag }),
+      );
+    }
+    return decoded.document;
+  }
+
+  /** Puts in what was just written, so that the read that often follows finds it. */
+  put(position: number, json: string, etag: string): void {
+    this.#remember(position, { json, etag, document: undefined });
+  }
+
+  /** Takes out what was purged. */
+  evict(positions: readonly number[]): void {
+    for (const position of positions) this.#forget(position);
+  }
+
+  /** Opens the body of a recorded write. */
+  async open(event: RecordedEvent): Promise<string> {
+    const { vault, sealer } = this.#ports;
+    const key = await vault.findKey(Number(event.data['key']), event.stream);
+    if (key.status !== 'there') throw new LifeUnreadable(event.stream, key.status);
+    const plain = sealer.open(key.key, event.stream, event.revision, event.body ?? new Uint8Array());
+    return Buffer.from(plain.buffer, plain.byteOffset, plain.byteLength).toString('utf8');
+  }
+
+  async #decode(row: ItemRow): Promise<Decoded | undefined> {
+    const event = await this.#ports.log.readAt(row.position);
+    // Purged since the row was read: for the reader it is gone.
+    if (event === undefined) return undefined;
+    const key = await this.#ports.vault.findKey(row.key, event.stream);
+    if (key.status === 'destroyed') return undefined;
+    const decoded = { json: await this.open(event), etag: etagOf(event.id), document: undefined };
+    this.#remember(row.position, decoded);
+    return decoded;
+  }
+
+  #remember(position: number, decoded: Decoded): void {
+    this.#forget(position);
+    this.#byPosition.set(position, decoded);
+    this.#bytes += decoded.json.length;
+    for (const [oldest, { json }] of this.#byPosition) {
+      if (this.#bytes <= CACHE_BYTES) break;
+      this.#byPosition.delete(oldest);
+      this.#bytes -= json.length;
+    }
+  }
+
+  #touch(position: number, decoded: Decoded): void {
+    this.#byPosition.delete(position);
+    this.#byPosition.set(position, decoded);
+  }
+
+  #forget(position: number): void {
+    const known = this.#byPosition.get(position);
+    if (known === undefined) return;
+    this.#byPosition.delete(position);
+    this.#bytes -= known.json.length;
+  }
+}

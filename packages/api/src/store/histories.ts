@@ -1,0 +1,140 @@
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { containerStream } from '@epitaph/core/container/stream-name.ts';
+import { Refusal } from '@epitaph/core/errors.ts';
+import { explainItem, type Explanation } from '@epitaph/core/history/explain.ts';
+import { lifeFacts } from '@epitaph/core/history/life.ts';
+import { decodeLedger } from '@epitaph/core/item/ledger.ts';
+import { itemStream } from '@epitaph/core/item/stream-name.ts';
+import { readItemEvent } from '@epitaph/core/item/upcast.ts';
+import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import { covers, type VaultHold } from '@epitaph/core/vault/key-vault.ts';
+import type { StoreParts } from './parts.ts';
+import type { Disappearance, HistoryEntry } from './store-api.ts';
+
+const LATEST_MS = Number.MAX_SAFE_INTEGER;
+
+/** Answers from history: from the log itself, so that they need no projection to be up to date or right. */
+export class Histories {
+  readonly #parts: StoreParts;
+
+  constructor(parts: StoreParts) {
+    this.#parts = parts;
+  }
+
+  /** Every recorded fact of an item, all lives, in order. Writes that were truncated come from the ledger. */
+  async history(container: ContainerState, id: string, partitionKey: string): Promise<HistoryEntry[]> {
+    const entries: HistoryEntry[] = [];
+    for (const { life, events } of await this.#lives(container, id, partitionKey)) {
+      const purge = events.findLast((event) => event.type === 'ItemPurged');
+      if (purge !== undefined) {
+        const known = new Set(events.map((event) => event.revision));
+        const event = readItemEvent(purge);
+        if (event.type === 'ItemPurged') {
+          decodeLedger(event.data.ledger).forEach((write, revision) => {
+            if (known.has(revision)) return;
+            const { atMs, ...facts } = write;
+            entries.push({
+              life,
+              revision,
+              type: 'ItemUpserted',
+              occurredAtMs: atMs,
+              data: { id, partitionKey, ts: Math.floor(atMs / 1000), ...facts },
+              fromLedger: true,
+            });
+          });
+        }
+      }
+      for (const event of events) entries.push(entryOf(event, life));
+    }
+    return entries;
+  }
+
+  async containerHistory(container: ContainerState): Promise<HistoryEntry[]> {
+    const events = await this.#parts.ports.log.readStream(containerStream(container.rid));
+    return events.map((event) => entryOf(event, 0));
+  }
+
+  async explain(container: ContainerState, id: string, partitionKey: string, atMs?: number): Promise<Explanation> {
+    const found = this.#parts.catalog.containerByRid(container.rid);
+    if (found === undefined) throw new Refusal('container-not-found');
+    const lives = await this.#lives(found.state, id, partitionKey);
+    const last = lives.at(-1);
+    const holds = last === undefined ? [] : coveringHolds(await this.#parts.ports.vault.holds(), last.stream);
+    const gone = this.#parts.catalog.databaseByRid(found.state.databaseRid)?.deletedAtMs ?? null;
+    return explainItem({
+      id,
+      container: found.state,
+      databaseDeletedAtMs: gone,
+      lives: lives.map(({ life, events }) => lifeFacts(life, events)),
+      atMs: atMs ?? this.#parts.ports.clock.now(),
+      holds,
+    });
+  }
+
+  async disappearances(
+    container: ContainerState,
+    filter: {
+      readonly fromMs?: number;
+      readonly toMs?: number;
+      readonly cause?: Disappearance['cause'];
+      readonly after?: string;
+      readonly limit: number;
+    },
+  ): Promise<{ readonly rows: readonly Disappearance[]; readonly continuation?: string }> {
+    const found = this.#parts.catalog.containerByRid(container.rid);
+    if (found === undefined) throw new Refusal('container-not-found');
+    const rows = await this.#parts.readModel.disappearances(found.number, {
+      fromMs: filter.fromMs ?? 0,
+      toMs: filter.toMs ?? LATEST_MS,
+      cause: filter.cause,
+      after: filter.after === undefined ? undefined : readContinuation(filter.after),
+      limit: filter.limit,
+    });
+    const last = rows.at(-1);
+    return rows.length < filter.limit || last === undefined
+      ? { rows }
+      : { rows, continuation: `${last.atMs}.${last.position}` };
+  }
+
+  async #lives(
+    container: ContainerState,
+    id: string,
+    partitionKey: string,
+  ): Promise<{ life: number; stream: string; events: RecordedEvent[] }[]> {
+    const { log, naming } = this.#parts.ports;
+    const prefix = await naming.itemStreamPrefix(container.rid, partitionKey, id);
+    const lives = [];
+    for (let life = 0; ; life++) {
+      const stream = itemStream(prefix, life);
+      const events = await log.readStream(stream);
+      if (events.length === 0) return lives;
+      lives.push({ life, stream, events });
+    }
+  }
+}
+
+function readContinuation(text: string): { atMs: number; position: number } {
+  const [atMs, position] = text.split('.').map(Number);
+  if (!Number.isSafeInteger(atMs) || !Number.isSafeInteger(position)) {
+    throw new Refusal('bad-request', 'The continuation is not one that this server gave.');
+  }
+  return { atMs: atMs!, position: position! };
+}
+
+function entryOf(event: RecordedEvent, life: number): HistoryEntry {
+  return {
+    life,
+    revision: event.revision,
+    type: event.type,
+    occurredAtMs: event.occurredAtMs,
+    actor: event.actor,
+    position: event.position,
+    eventId: event.id,
+    correlationId: event.correlationId,
+    data: event.data,
+  };
+}
+
+function coveringHolds(holds: readonly VaultHold[], stream: string): string[] {
+  return holds.filter(({ scope }) => covers(scope, stream)).map(({ holdId }) => holdId);
+}

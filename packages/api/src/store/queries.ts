@@ -1,0 +1,146 @@
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { isExpired } from '@epitaph/core/ttl/watermarks.ts';
+import type { CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
+import type { ItemRow } from '@epitaph/projections/read-model-store.ts';
+import { evaluate, type Json, parseQuery, planQuery, type QueryPlan, type QueryParameter } from '@epitaph/query';
+import type { Documents } from './documents.ts';
+import type { StoreParts } from './parts.ts';
+import type { QueryPage, QueryRequest } from './store-api.ts';
+
+/** Rows of the read model fetched at a time. */
+const SCAN_SIZE = 256;
+/** Documents looked at for one page of a streaming query before it answers with what it has. */
+const MAX_EXAMINED = 20_000;
+
+/** Runs queries: the plan's clear columns pick the rows, the evaluator sees the documents one after the other. */
+export class Queries {
+  readonly #parts: StoreParts;
+  readonly #documents: Documents;
+
+  constructor(parts: StoreParts, documents: Documents) {
+    this.#parts = parts;
+    this.#documents = documents;
+  }
+
+  async query(container: ContainerState, request: QueryRequest): Promise<QueryPage> {
+    const plan = planQuery(parseQuery(request.sql), request.parameters as readonly QueryParameter[]);
+    const within = await this.#parts.current(container);
+    await this.#parts.seen(request.atLeast);
+    const nowMs = this.#parts.ports.clock.now();
+    if (plan.countOnly && plan.pushdown.complete && isUnfiltered(plan) && request.partitionKey === undefined) {
+      const rows = request.continuation === undefined ? [await this.#countAll(within, nowMs)] : [];
+      return { rows, examined: 0 };
+    }
+    return plan.streaming && plan.readsDocuments
+      ? this.#stream(within, request, plan, nowMs)
+      : this.#whole(within, request, plan, nowMs);
+  }
+
+  #countAll(within: CatalogContainer, nowMs: number) {
+    return this.#parts.readModel.countVisible(within.number, this.#parts.marks(within, nowMs));
+  }
+
+  /** A query whose rows come in document order: each page goes on after the last document of the one before. */
+  async #stream(
+    within: CatalogContainer,
+    request: QueryRequest,
+    plan: QueryPlan,
+    nowMs: number,
+  ): Promise<QueryPage> {
+    const start = request.continuation?.kind === 'after' ? request.continuation.birth : 0;
+    const rows: Json[] = [];
+    let examined = 0;
+    for await (const batch of this.#candidates(within, request, plan, nowMs, start)) {
+      for (const { row, document } of batch) {
+        examined += 1;
+        for (const found of evaluate(plan, [document], { nowMs })) rows.push(found);
+        // Between documents only, so that a page never ends inside what one document gives.
+        if (rows.length >= request.maxItemCount || examined >= MAX_EXAMINED) {
+          return { rows, examined, continuation: { kind: 'after', birth: row.birth } };
+        }
+      }
+    }
+    return { rows, examined };
+  }
+
+  /** Any other query is evaluated whole, and each page is a piece of its answer. */
+  async #whole(
+    within: CatalogContainer,
+    request: QueryRequest,
+    plan: QueryPlan,
+    nowMs: number,
+  ): Promise<QueryPage> {
+    const documents: Json[] = [];
+    if (plan.readsDocuments) {
+      for await (const batch of this.#candidates(within, request, plan, nowMs, 0)) {
+        for (const { document } of batch) documents.push(document);
+      }
+    }
+    const skip = request.continuation?.kind === 'skip' ? request.continuation.rows : 0;
+    const rows: Json[] = [];
+    let index = 0;
+    for (const row of evaluate(plan, documents, { nowMs })) {
+      if (rows.length === request.maxItemCount) {
+        return { rows, examined: documents.length, continuation: { kind: 'skip', rows: index } };
+      }
+      if (index >= skip) rows.push(row);
+      index += 1;
+    }
+    return { rows, examined: documents.length };
+  }
+
+  /** Visible documents that the clear columns don't rule out, in order of birth, in batches. */
+  async *#candidates(
+    within: CatalogContainer,
+    { partitionKey, signal }: QueryRequest,
+    { pushdown, needsBody }: QueryPlan,
+    nowMs: number,
+    afterBirth: number,
+  ): AsyncGenerator<{ row: ItemRow; document: Json }[]> {
+    const marks = this.#parts.marks(within, nowMs);
+    const wanted = (row: ItemRow) =>
+      (pushdown.ids === undefined || pushdown.ids.includes(row.id)) &&
+      (pushdown.ts?.min === undefined || row.ts >= pushdown.ts.min) &&
+      (pushdown.ts?.max === undefined || row.ts <= pushdown.ts.max);
+    const decode = async (rows: readonly ItemRow[]) => {
+      const found: { row: ItemRow; document: Json }[] = [];
+      for (const row of rows) {
+        if (!wanted(row)) continue;
+        const document = needsBody
+          ? await this.#documents.parse(within.state, row)
+          : { id: row.id, _ts: row.ts };
+        if (document !== undefined) found.push({ row, document });
+      }
+      return found;
+    };
+    // An id within a known partition is a look-up, not a scan.
+    if (partitionKey !== undefined && pushdown.ids !== undefined) {
+      const rows: ItemRow[] = [];
+      for (const id of new Set(pushdown.ids)) {
+        const row = await this.#parts.readModel.findItem(within.number, partitionKey, id);
+        if (row !== undefined && row.birth > afterBirth && !isExpired(row, marks)) rows.push(row);
+      }
+      yield decode(rows.toSorted((left, right) => left.birth - right.birth));
+      return;
+    }
+    for (;;) {
+      signal?.throwIfAborted();
+      const rows = await this.#parts.readModel.scanItems(within.number, {
+        partitionKey,
+        afterBirth,
+        limit: SCAN_SIZE,
+        marks,
+      });
+      yield decode(rows);
+      const last = rows.at(-1);
+      if (last === undefined || rows.length < SCAN_SIZE) return;
+      afterBirth = last.birth;
+      // Long scans give way, so that they hold no other request.
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+  }
+}
+
+function isUnfiltered({ pushdown }: QueryPlan): boolean {
+  return pushdown.ids === undefined && pushdown.ts === undefined && pushdown.paths.length === 0;
+}

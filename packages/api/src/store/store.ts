@@ -1,0 +1,166 @@
+import { type Clock, type ClockJump, GuardedClock, ManualClock, systemClocks } from '@epitaph/core/clock.ts';
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { DEFAULT_POLICY_GRACE_SECONDS } from '@epitaph/core/container/upcast.ts';
+import { Refusal } from '@epitaph/core/errors.ts';
+import { Projector } from '@epitaph/projections/projector.ts';
+import { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
+import { CatalogCommands } from './catalog-commands.ts';
+import { Documents } from './documents.ts';
+import { Histories } from './histories.ts';
+import { Items } from './items.ts';
+import { Operations } from './operations.ts';
+import { StoreParts, type StorePorts } from './parts.ts';
+import { Queries } from './queries.ts';
+import type { Caller, StoreApi } from './store-api.ts';
+
+export interface StoreOptions extends Omit<StorePorts, 'clock' | 'clockJump' | 'monotonicMs' | 'newId'> {
+  readonly clock: GuardedClock | ManualClock;
+  /** Closes what the ports stand on; called last. */
+  readonly closePorts: () => Promise<void>;
+  /** Policy grace of containers made from now on, in seconds; 24 hours by default. */
+  readonly policyGraceSeconds?: number;
+  /** False leaves the purge to {@link StoreApi.runPurge} alone. */
+  readonly automaticPurge?: boolean;
+  readonly onFault?: (error: unknown) => void;
+  readonly newId?: () => string;
+  readonly monotonicMs?: () => number;
+}
+
+/** The whole store behind one object; see {@link StoreApi} for what each method does. */
+export class Store implements StoreApi {
+  readonly #parts: StoreParts;
+  readonly #clock: GuardedClock | ManualClock;
+  readonly #purge: PurgeRunner;
+  readonly #catalog: CatalogCommands;
+  readonly #items: Items;
+  readonly #queries: Queries;
+  readonly #histories: Histories;
+  readonly #operations: Operations;
+  readonly #closePorts: () => Promise<void>;
+
+  private constructor(options: StoreOptions, parts: StoreParts, purge: PurgeRunner, documents: Documents) {
+    this.#parts = parts;
+    this.#clock = options.clock;
+    this.#purge = purge;
+    this.#catalog = new CatalogCommands(parts, options.policyGraceSeconds ?? DEFAULT_POLICY_GRACE_SECONDS);
+    this.#items = new Items(parts, documents);
+    this.#queries = new Queries(parts, documents);
+    this.#histories = new Histories(parts);
+    this.#operations = new Operations(parts, purge);
+    this.#closePorts = options.closePorts;
+  }
+
+  /** Catches up with the log, finishes what a crash left half done, and begins to purge. */
+  static async open(options: StoreOptions): Promise<Store> {
+    const { clock } = options;
+    const ports: StorePorts = {
+      log: options.log,
+      vault: options.vault,
+      sealer: options.sealer,
+      naming: options.naming,
+      readModels: options.readModels,
+      clock,
+      clockJump: () => jumpOf(clock),
+      monotonicMs: options.monotonicMs ?? systemClocks.monotonicMs,
+      newId: options.newId ?? (() => crypto.randomUUID()),
+    };
+    const last = await ports.log.readAt(await ports.log.head());
+    if (last !== undefined && clock instanceof GuardedClock) clock.observeRecorded(last.occurredAtMs);
+    const documents = new Documents(ports);
+    let purge: PurgeRunner | undefined;
+    const projector = new Projector({
+      log: ports.log,
+      store: () => ports.readModels.current.store,
+      onApplied: (changes) => purge?.observe(changes),
+    });
+    const parts = new StoreParts(ports, projector);
+    await projector.start();
+    purge = new PurgeRunner({
+      ...ports,
+      store: () => ports.readModels.current.store,
+      catalog: () => projector.catalog,
+      projected: (position) => parts.projected(position),
+      onErased: (positions) => documents.evict(positions),
+      clockTrusted: () => jumpOf(clock) === undefined,
+      onFault: options.onFault ?? (() => {}),
+    });
+    await purge.start({ automatic: options.automaticPurge ?? true });
+    return new Store(options, parts, purge, documents);
+  }
+
+  listDatabases: StoreApi['listDatabases'] = () => this.#parts.catalog.liveDatabases();
+  database: StoreApi['database'] = (name) => this.#catalog.database(name);
+  createDatabase: StoreApi['createDatabase'] = (caller, name) => this.#catalog.createDatabase(caller, name);
+  deleteDatabase: StoreApi['deleteDatabase'] = (...args) => this.#catalog.deleteDatabase(...args);
+
+  listContainers: StoreApi['listContainers'] = (database) =>
+    this.#parts.catalog.liveContainers(this.#catalog.database(database).rid);
+  container: StoreApi['container'] = (database, name) => this.#catalog.container(database, name);
+  containerByRid: StoreApi['containerByRid'] = (rid) => this.#parts.catalog.containerByRid(rid)?.state;
+  createContainer: StoreApi['createContainer'] = (...args) => this.#catalog.createContainer(...args);
+  replaceContainer: StoreApi['replaceContainer'] = (...args) => this.#catalog.replaceContainer(...args);
+  deleteContainer: StoreApi['deleteContainer'] = (...args) => this.#catalog.deleteContainer(...args);
+  setPolicyGrace: StoreApi['setPolicyGrace'] = (...args) => this.#catalog.setPolicyGrace(...args);
+
+  writeItem: StoreApi['writeItem'] = (...args) => this.#items.write(...args);
+  patchItem: StoreApi['patchItem'] = (...args) => this.#items.patch(...args);
+  deleteItem: StoreApi['deleteItem'] = (...args) => this.#items.delete(...args);
+  readItem: StoreApi['readItem'] = (...args) => this.#items.read(...args);
+  listItems: StoreApi['listItems'] = (...args) => this.#items.list(...args);
+  queryItems: StoreApi['queryItems'] = (container, request) => this.#queries.query(container, request);
+
+  history: StoreApi['history'] = (...args) => this.#histories.history(...args);
+  containerHistory: StoreApi['containerHistory'] = (container: ContainerState) =>
+    this.#histories.containerHistory(container);
+  explain: StoreApi['explain'] = (...args) => this.#histories.explain(...args);
+  disappearances: StoreApi['disappearances'] = (...args) => this.#histories.disappearances(...args);
+
+  purgeStatus: StoreApi['purgeStatus'] = () => this.#operations.purgeStatus();
+  runPurge: StoreApi['runPurge'] = (_caller, signal) => {
+    this.#purge.lookAgain();
+    return this.#purge.pass(signal);
+  };
+  pausePurge: StoreApi['pausePurge'] = (caller) => this.#purge.pause(this.#parts.command(caller));
+  resumePurge: StoreApi['resumePurge'] = (caller) => this.#purge.resume(this.#parts.command(caller));
+  projections: StoreApi['projections'] = () => this.#operations.projections();
+  startRebuild: StoreApi['startRebuild'] = (_caller, name) => this.#operations.startRebuild(name);
+  rebuildStatus: StoreApi['rebuildStatus'] = (name) => this.#operations.rebuildStatus(name);
+  cancelRebuild: StoreApi['cancelRebuild'] = (_caller, name) => this.#operations.cancelRebuild(name);
+  fsck: StoreApi['fsck'] = (...args) => this.#operations.fsck(...args);
+  health: StoreApi['health'] = () => this.#operations.health();
+
+  nowMs: StoreApi['nowMs'] = () => this.#clock.now();
+
+  get clockKind(): 'system' | 'manual' {
+    return this.#clock instanceof ManualClock ? 'manual' : 'system';
+  }
+
+  async advanceClock(_caller: Caller, milliseconds: number): Promise<number> {
+    if (!(this.#clock instanceof ManualClock)) {
+      throw new Refusal('not-supported', 'Time can only be turned with the manual clock (--clock manual).');
+    }
+    const nowMs = this.#clock.advance(milliseconds);
+    this.#purge.lookAgain();
+    return nowMs;
+  }
+
+  async confirmClock(_caller: Caller): Promise<void> {
+    if (this.#clock instanceof GuardedClock) this.#clock.confirm();
+    this.#purge.lookAgain();
+  }
+
+  headPosition: StoreApi['headPosition'] = () => this.#parts.headPosition();
+
+  async close(): Promise<void> {
+    this.#parts.refuseNewWork();
+    await this.#purge.stop();
+    await this.#operations.cancelRebuild('items');
+    await this.#parts.projector.stop();
+    await this.#closePorts();
+    if (this.#clock instanceof GuardedClock) this.#clock.close();
+  }
+}
+
+function jumpOf(clock: Clock): ClockJump | undefined {
+  return clock instanceof GuardedClock ? clock.jump() : undefined;
+}

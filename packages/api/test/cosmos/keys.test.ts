@@ -1,0 +1,162 @@
+import { describe, expect, test } from 'vitest';
+import { EMULATOR_KEY, KeyRing } from '@epitaph/api/http/keys.ts';
+import { parseHttpDate } from '@epitaph/api/http/http-date.ts';
+import {
+  AUDITOR_KEY,
+  call,
+  DOCS,
+  httpDate,
+  NOW_MS,
+  READ_ONLY_KEY,
+  SECONDARY_KEY,
+  shop,
+  sign,
+  testKeys,
+  testServer,
+} from './support/client.ts';
+
+const MINUTE = 60_000;
+
+describe('a signed request', () => {
+  test('is let in with the primary and the secondary key', async () => {
+    const app = testServer();
+    expect((await call(app, 'GET', '/dbs')).status).toBe(200);
+    expect((await call(app, 'GET', '/dbs', { key: SECONDARY_KEY })).status).toBe(200);
+  });
+
+  test('is refused with a key that is not the server’s, and told what was expected to be signed', async () => {
+    const reply = await call(testServer(), 'GET', '/dbs', { key: Buffer.alloc(64).toString('base64') });
+    expect(reply.status).toBe(401);
+    expect(reply.json['code']).toBe('Unauthorized');
+    expect(reply.json['message']).toContain("payload to sign: 'get\\ndbs\\n\\n");
+  });
+
+  test('may read but not write with the read-only key, and do neither with the auditor’s', async () => {
+    const app = await shop();
+    expect((await call(app, 'GET', DOCS, { key: READ_ONLY_KEY })).status).toBe(200);
+    const query = { body: { query: 'SELECT * FROM c' }, headers: { 'x-ms-documentdb-isquery': 'True' } };
+    expect((await call(app, 'POST', DOCS, { ...query, key: READ_ONLY_KEY })).status).toBe(200);
+    const write = { body: { id: '1', customer: 'ann' }, key: READ_ONLY_KEY };
+    expect((await call(app, 'POST', DOCS, write)).status).toBe(403);
+    expect((await call(app, 'DELETE', '/dbs/shop', { key: READ_ONLY_KEY })).status).toBe(403);
+    expect((await call(app, 'GET', DOCS, { key: AUDITOR_KEY })).status).toBe(403);
+  });
+
+  test('is good for 15 minutes either way', async () => {
+    const app = testServer();
+    const statusAt = async (offsetMs: number) => (await call(app, 'GET', '/dbs', { atMs: NOW_MS + offsetMs })).status;
+    expect(await statusAt(15 * MINUTE)).toBe(200);
+    expect(await statusAt(-15 * MINUTE)).toBe(200);
+    expect(await statusAt(15 * MINUTE + 1000)).toBe(403);
+    expect(await statusAt(-15 * MINUTE - 1000)).toBe(403);
+  });
+
+  test('holds for its own verb, kind and link only', async () => {
+    const app = await shop();
+    const at = httpDate(NOW_MS);
+    const others = [
+      sign('post', 'dbs', 'dbs/shop', at),
+      sign('get', 'colls', 'dbs/shop', at),
+      sign('get', 'dbs', 'dbs/Shop', at),
+      sign('get', 'dbs', 'shop', at),
+    ];
+    for (const authorization of others) {
+      expect((await call(app, 'GET', '/dbs/shop', { headers: { authorization } })).status).toBe(401);
+    }
+  });
+
+  test('may be signed by the rid alone where the target names rids', async () => {
+    const app = await shop();
+    const { json } = await call(app, 'GET', '/dbs/shop/colls/orders');
+    const signed = { type: 'colls', link: String(json['_rid']).toLowerCase() };
+    const reply = await call(app, 'GET', `/${String(json['_self'])}`, { signed });
+    expect(reply.status).toBe(200);
+    expect(reply.json['id']).toBe('orders');
+  });
+
+  test('is a 401 in Cosmos DB’s shape when its authorization is malformed in whatever way', async () => {
+    const app = testServer();
+    const good = sign('GET', 'dbs', '', httpDate(NOW_MS));
+    const malformed = [
+      '',
+      ' ',
+      'Bearer abc',
+      '%',
+      '%E0%A4%A',
+      'type=master&ver=1.0',
+      'type=master&ver=1.0&sig=',
+      'type=master&ver=1.0&sig=%00',
+      'type%3dmaster%26ver%3d1.0%26sig%3dAAAA',
+      'type=master&ver=2.0&sig=AAAA',
+      'type%3Daad%26ver%3D1.0%26sig%3Dxxx',
+      `${good}AAAA`,
+      good.slice(0, -8),
+      'x'.repeat(10_000),
+    ];
+    for (const authorization of malformed) {
+      const reply = await call(app, 'GET', '/dbs', { headers: { authorization } });
+      expect(reply.status, authorization.slice(0, 60)).toBe(401);
+      expect(reply.json['code']).toBe('Unauthorized');
+      expect(reply.headers['x-ms-activity-id']).toMatch(/^[0-9a-f-]{36}$/);
+    }
+    expect((await call(app, 'GET', '/dbs', { headers: { 'x-ms-date': 'yesterday' } })).status).toBe(401);
+  });
+
+  test('may carry its date in the header of that name', async () => {
+    const keys = testKeys();
+    const date = httpDate(NOW_MS);
+    const verdict = keys.verifyMasterSignature({
+      authorization: sign('GET', 'dbs', '', '', EMULATOR_KEY),
+      verb: 'GET',
+      resourceType: 'dbs',
+      resourceLink: '',
+      msDate: undefined,
+      date,
+    });
+    expect(verdict).toMatchObject({ ok: false, reason: 'wrong-signature', payload: `get\ndbs\n\n\n${date.toLowerCase()}\n` });
+  });
+});
+
+describe('a bearer', () => {
+  test('tells its role and actor by its key', () => {
+    const keys = testKeys();
+    expect(keys.verifyBearer(`Bearer ${EMULATOR_KEY}`)).toEqual({ role: 'write', actor: 'key:primary' });
+    expect(keys.verifyBearer(`bearer ${SECONDARY_KEY}`)).toEqual({ role: 'write', actor: 'key:secondary' });
+    expect(keys.verifyBearer(`Bearer ${READ_ONLY_KEY}`)).toEqual({ role: 'read', actor: 'key:read-only' });
+    expect(keys.verifyBearer(`Bearer ${AUDITOR_KEY}`)).toEqual({ role: 'audit', actor: 'key:auditor' });
+  });
+
+  test('is nobody with anything else', () => {
+    const keys = testKeys();
+    for (const header of [undefined, '', 'Bearer', 'Bearer ', `Basic ${EMULATOR_KEY}`, `Bearer ${EMULATOR_KEY}=`]) {
+      expect(keys.verifyBearer(header)).toBeUndefined();
+    }
+  });
+});
+
+describe('a key ring', () => {
+  test('takes no key that is short or not base64', () => {
+    for (const primary of ['', 'short', 'not base64!'.repeat(10), Buffer.alloc(31).toString('base64')]) {
+      expect(() => new KeyRing({ primary })).toThrow(RangeError);
+    }
+  });
+
+  test('shows no key when it is printed', () => {
+    expect(JSON.stringify(testKeys())).toBe('{}');
+  });
+});
+
+describe('a date', () => {
+  test('is read as the runtime reads it', () => {
+    for (const iso of ['1970-01-01T00:00:00Z', '1999-12-31T23:59:59Z', '2000-02-29T12:00:00Z', '2026-11-21T11:56:06Z', '2400-03-01T00:00:00Z']) {
+      const ms = Date.parse(iso);
+      expect(parseHttpDate(new Date(ms).toUTCString())).toBe(ms);
+      expect(parseHttpDate(new Date(ms).toUTCString().toLowerCase())).toBe(ms);
+    }
+  });
+
+  test('is nothing in another form', () => {
+    const others = ['', '2026-11-21', 'Sat, 21 Nov 2026', 'Sat, 41 Nov 2026 11:56:06 GMT', 'Sat, 21 Noo 2026 11:56:06 GMT', 'Sat, 21 Nov 2026 24:56:06 GMT', 'Sat, 21 anf 2026 11:56:06 GMT'];
+    for (const text of others) expect(parseHttpDate(text), text).toBeUndefined();
+  });
+});

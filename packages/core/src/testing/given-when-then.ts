@@ -1,0 +1,162 @@
+import type { ContainerCommand } from '../container/commands.ts';
+import { decideContainer } from '../container/decide.ts';
+import type { ContainerEvent } from '../container/events.ts';
+import { foldContainer } from '../container/evolve.ts';
+import { containerStream } from '../container/stream-name.ts';
+import { containerEventVersions } from '../container/upcast.ts';
+import type { DatabaseCommand } from '../database/commands.ts';
+import { decideDatabase } from '../database/decide.ts';
+import type { DatabaseEvent } from '../database/events.ts';
+import { foldDatabase } from '../database/evolve.ts';
+import { databaseStream } from '../database/stream-name.ts';
+import { databaseEventVersions } from '../database/upcast.ts';
+import type { ItemCommand } from '../item/commands.ts';
+import { decideItem } from '../item/decide.ts';
+import { etagOf, type ItemEvent } from '../item/events.ts';
+import { foldItem } from '../item/handle.ts';
+import { itemStream } from '../item/stream-name.ts';
+import { itemEventVersions } from '../item/upcast.ts';
+import type { RecordedEvent } from '../log/recorded-event.ts';
+
+/**
+ * A decider specified by examples: given these events, when this command, then those events or that refusal. After
+ * Emmett's `DeciderSpecification`; the words of the outcomes are this store's.
+ *
+ *     givenItem(created).when(command).then(upserted);
+ *     givenItem().when(command).thenRefused('not-found');
+ */
+export interface Given<Command, Event> {
+  when(command: Command): Outcome<Event>;
+}
+
+/** Each function throws a {@link SpecificationFailure} unless the outcome is the one it names. */
+export interface Outcome<Event> {
+  /** Accepted, with exactly these events in this order; none for a command that changes nothing. */
+  then(...events: readonly Event[]): void;
+  /** Refused, for this reason; `details` are what else the refusal says. */
+  thenRefused(reason: string, details?: object): void;
+  /** Items: the life is overdue, and this end of it is recorded first. */
+  thenExpiresFirst(event: Event): void;
+  /** Items: the life has ended, and the command is for the next one. */
+  thenGoesToNextLife(): void;
+}
+
+/** The outcome of a decider was not the one that its specification names. */
+export class SpecificationFailure extends Error {
+  override readonly name = 'SpecificationFailure';
+}
+
+/** An event with when and by whom it was recorded, where that matters. */
+export interface PastEvent<Event> {
+  readonly event: Event;
+  readonly atMs: number;
+  readonly actor?: string;
+}
+
+/** The etag that the event given at this place (from 0) leaves behind. */
+export function etagOfGiven(index: number): string {
+  return etagOf(idOfGiven(index));
+}
+
+/** One life of an item. */
+export function givenItem(
+  ...past: readonly (ItemEvent | PastEvent<ItemEvent>)[]
+): Given<ItemCommand, ItemEvent> {
+  const recorded = past.map((entry, index) =>
+    record(itemStream('item-Specified.hash', 0), entry, index, itemEventVersions),
+  );
+  return { when: (command) => outcomeOf(command, decideItem(foldItem(recorded), command)) };
+}
+
+export function givenContainer(
+  ...past: readonly (ContainerEvent | PastEvent<ContainerEvent>)[]
+): Given<ContainerCommand, ContainerEvent> {
+  const recorded = past.map((entry, index) =>
+    record(containerStream('Specified'), entry, index, containerEventVersions),
+  );
+  return { when: (command) => outcomeOf(command, decideContainer(foldContainer(recorded), command)) };
+}
+
+export function givenDatabase(
+  ...past: readonly (DatabaseEvent | PastEvent<DatabaseEvent>)[]
+): Given<DatabaseCommand, DatabaseEvent> {
+  const recorded = past.map((entry, index) =>
+    record(databaseStream('Specified'), entry, index, databaseEventVersions),
+  );
+  return { when: (command) => outcomeOf(command, decideDatabase(foldDatabase(recorded), command)) };
+}
+
+interface AnyEvent {
+  readonly type: string;
+  readonly data: object;
+}
+
+/** What any of the deciders answers. */
+type AnyDecision<Event> =
+  | { readonly kind: 'accepted'; readonly events: readonly Event[] }
+  | { readonly kind: 'refused'; readonly refusal: { readonly reason: string } }
+  | { readonly kind: 'expire-first'; readonly event: Event }
+  | { readonly kind: 'next-life' };
+
+function outcomeOf<Event>(command: { readonly type: string }, decision: AnyDecision<Event>): Outcome<Event> {
+  const expect = (expected: AnyDecision<Event>) => {
+    const difference = differenceOf(expected, decision, 'decision');
+    if (difference === undefined) return;
+    throw new SpecificationFailure(
+      `${command.type}: ${difference}\n  expected ${JSON.stringify(expected)}\n  decided  ${JSON.stringify(decision)}`,
+    );
+  };
+  return {
+    then: (...events) => expect({ kind: 'accepted', events }),
+    thenRefused: (reason, details = {}) => expect({ kind: 'refused', refusal: { reason, ...details } }),
+    thenExpiresFirst: (event) => expect({ kind: 'expire-first', event }),
+    thenGoesToNextLife: () => expect({ kind: 'next-life' }),
+  };
+}
+
+function record(
+  stream: string,
+  entry: AnyEvent | PastEvent<AnyEvent>,
+  index: number,
+  versions: Readonly<Record<string, number>>,
+): RecordedEvent {
+  const { event, atMs, actor = 'key:specified' } = 'event' in entry ? entry : { event: entry, atMs: 0 };
+  return {
+    id: idOfGiven(index),
+    type: event.type,
+    version: versions[event.type] ?? 1,
+    data: { ...event.data },
+    occurredAtMs: atMs,
+    actor,
+    correlationId: idOfGiven(index),
+    causationId: idOfGiven(index),
+    stream,
+    revision: index,
+    position: index + 1,
+  };
+}
+
+function idOfGiven(index: number): string {
+  return `00000000-0000-4000-8000-${String(index).padStart(12, '0')}`;
+}
+
+/** Where two plain values first differ, in words; undefined where they don't. A property set to undefined is none. */
+function differenceOf(expected: unknown, actual: unknown, path: string): string | undefined {
+  if (Object.is(expected, actual)) return undefined;
+  if (typeof expected !== 'object' || typeof actual !== 'object' || expected === null || actual === null) {
+    return `${path} is ${JSON.stringify(actual)}, not ${JSON.stringify(expected)}`;
+  }
+  if (Array.isArray(expected) !== Array.isArray(actual)) return `${path} is a list in one of the two only`;
+  if (Array.isArray(expected) && Array.isArray(actual) && expected.length !== actual.length) {
+    return `${path} has ${actual.length} entries, not ${expected.length}`;
+  }
+  for (const name of new Set([...Object.keys(expected), ...Object.keys(actual)])) {
+    const difference = differenceOf(
+      (expected as Record<string, unknown>)[name],
+      (actual as Record<string, unknown>)[name],
+      `${path}.${name}`,
+    );
+    if (difference !== undefined) return difference;
+  }
+  return undefined;
+}

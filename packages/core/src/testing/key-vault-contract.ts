@@ -1,0 +1,621 @@
+import { SealBroken, type BodySealer } from '../vault/body-sealer.ts';
+import type { DestroyRequest, HoldScope, KeyVault, LifeKey, VaultHold } from '../vault/key-vault.ts';
+import { rejectionOf, sameBytes, sampleBytes, type TestFramework } from './test-framework.ts';
+
+export interface VaultAndSealer {
+  readonly vault: KeyVault;
+  readonly sealer: BodySealer;
+}
+
+/** A vault under test and the sealer that understands its keys. New and empty, or shared and in use: both will do. */
+export interface KeyVaultUnderTest extends VaultAndSealer {
+  /** Opens the same vault anew. The suite has closed it before. Absent for a vault that keeps nothing. */
+  readonly reopen?: () => Promise<VaultAndSealer>;
+  /** Closes whatever is still open, reopened vaults too, and removes the data. A vault may have been closed already. */
+  readonly dispose: () => Promise<void>;
+}
+
+export interface KeyVaultContractOptions extends TestFramework {
+  /** For each test; 30,000 ms by default. */
+  readonly timeoutMs?: number;
+}
+
+const TS = 1_763_722_800;
+const NOW_MS = TS * 1000 + 500;
+
+/**
+ * The contract of {@link KeyVault} and {@link BodySealer}, as tests that every adapter runs:
+ *
+ *     describeKeyVault('the SQLite key vault', make, { describe, it, expect });
+ */
+export function describeKeyVault(
+  name: string,
+  make: () => Promise<KeyVaultUnderTest>,
+  options: KeyVaultContractOptions,
+): void {
+  const { describe, expect } = options;
+
+  /** A test with a vault of its own, disposed of whatever happens. */
+  const test = (sentence: string, body: (under: KeyVaultUnderTest) => Promise<void>) => {
+    options.it(
+      sentence,
+      async () => {
+        const under = await make();
+        try {
+          await body(under);
+        } finally {
+          await under.dispose();
+        }
+      },
+      options.timeoutMs ?? 30_000,
+    );
+  };
+  /** For vaults that can be opened again. On others it passes and its name says so. */
+  const testReopened = (
+    sentence: string,
+    body: (under: VaultAndSealer, reopen: () => Promise<VaultAndSealer>) => Promise<void>,
+  ) => {
+    test(`${sentence} (where the vault can be reopened)`, async ({ vault, sealer, reopen }) => {
+      if (reopen === undefined) return;
+      await body({ vault, sealer }, async () => {
+        await vault.close();
+        return reopen();
+      });
+    });
+  };
+
+  const statusOf = async (vault: KeyVault, keyId: number, stream: string) =>
+    (await vault.findKey(keyId, stream)).status;
+
+  /** Held, and by which; the key must still be there. */
+  const expectRefused = async (
+    vault: KeyVault,
+    request: DestroyRequest,
+    holds: readonly string[],
+    floorUntilMs: number | null = null,
+  ) => {
+    const [outcome, ...others] = await vault.destroyKeys([request]);
+    expect(others).toEqual([]);
+    expect(outcome?.kind === 'refused' ? { ...outcome, holds: outcome.holds.toSorted() } : outcome).toEqual({
+      kind: 'refused',
+      holds: holds.toSorted(),
+      floorUntilMs,
+    });
+    expect(await statusOf(vault, request.keyId, request.stream)).toBe('there');
+  };
+  const expectDestroyed = async (vault: KeyVault, request: DestroyRequest) => {
+    expect(await vault.destroyKeys([request])).toEqual([{ kind: 'destroyed' }]);
+    expect(await statusOf(vault, request.keyId, request.stream)).toBe('destroyed');
+  };
+
+  describe(`${name} keeps the key vault's contract:`, () => {
+    describe('sealing', () => {
+      test('what was sealed opens with the same key, stream and revision: text, bytes, nothing, 1 MiB', async ({
+        vault,
+        sealer,
+      }) => {
+        const stream = lifeStream();
+        const key = await newKey(vault, stream);
+        const bodies = ['{"text":"Ünïcödé 🪦"}', '', sampleBytes(300), new Uint8Array(0), sampleBytes(1_048_576)];
+        for (const [revision, plain] of bodies.entries()) {
+          const opened = sealer.open(key, stream, revision, sealer.seal(key, stream, revision, plain));
+          expect(sameBytes(opened, typeof plain === 'string' ? new TextEncoder().encode(plain) : plain)).toBe(true);
+        }
+      });
+
+      test('it opens with the key as it is found again', async ({ vault, sealer }) => {
+        const stream = lifeStream();
+        const key = await newKey(vault, stream);
+        const sealed = sealer.seal(key, stream, 0, 'body');
+        const found = await vault.findKey(key.keyId, stream);
+        if (found.status !== 'there') throw new Error(`the key is ${found.status}`);
+        expect(found.key.keyId).toBe(key.keyId);
+        expect(new TextDecoder().decode(sealer.open(found.key, stream, 0, sealed))).toBe('body');
+      });
+
+      test('shows nothing of the plain body, and never the same bytes twice', async ({ vault, sealer }) => {
+        const stream = lifeStream();
+        const key = await newKey(vault, stream);
+        const plain = 'a body that can be recognised '.repeat(4);
+        const seals = Array.from({ length: 100 }, () => text(sealer.seal(key, stream, 0, plain)));
+        expect(new Set(seals).size).toBe(100);
+        for (const sealed of seals) expect(sealed.includes('recognised')).toBe(false);
+      });
+
+      test('leaves the plain bytes that it was given as they were', async ({ vault, sealer }) => {
+        const stream = lifeStream();
+        const key = await newKey(vault, stream);
+        const plain = sampleBytes(100);
+        const sealed = sealer.seal(key, stream, 0, plain);
+        expect(sameBytes(plain, sampleBytes(100))).toBe(true);
+        sealer.open(key, stream, 0, sealed);
+        expect(sameBytes(sealer.open(key, stream, 0, sealed), plain)).toBe(true);
+      });
+
+      test('a body does not open elsewhere: other stream, other life, other revision, other key', async ({
+        vault,
+        sealer,
+      }) => {
+        const prefix = itemPrefix();
+        const stream = `${prefix}.1`;
+        const key = await newKey(vault, stream);
+        const sealed = sealer.seal(key, stream, 2, 'body');
+        const otherKey = await newKey(vault, stream);
+        const attempts: [LifeKey, string, number][] = [
+          [key, lifeStream(), 2],
+          [key, `${prefix}.2`, 2],
+          // Stream and revision are bound each for itself, not run together.
+          [key, `${prefix}.12`, 2],
+          [key, `${prefix}.`, 12],
+          [key, stream, 1],
+          [key, stream, 22],
+          [key, stream, 0],
+          [otherKey, stream, 2],
+        ];
+        for (const [withKey, at, revision] of attempts) expectBroken(sealer, withKey, at, revision, sealed);
+        expect(text(sealer.open(key, stream, 2, sealed))).toBe('body');
+      });
+
+      test('a body does not open with any bit turned, cut short or drawn out', async ({ vault, sealer }) => {
+        const stream = lifeStream();
+        const key = await newKey(vault, stream);
+        const sealed = sealer.seal(key, stream, 0, 'a body');
+        for (let index = 0; index < sealed.length; index++) {
+          for (const bit of [1, 128]) {
+            const flipped = Uint8Array.from(sealed);
+            flipped[index]! ^= bit;
+            expectBroken(sealer, key, stream, 0, flipped);
+          }
+        }
+        for (let length = 0; length < sealed.length; length++) {
+          expectBroken(sealer, key, stream, 0, sealed.slice(0, length));
+        }
+        expectBroken(sealer, key, stream, 0, Uint8Array.from([...sealed, 0]));
+        expectBroken(sealer, key, stream, 0, Uint8Array.from([0, ...sealed]));
+      });
+
+      test('the digest is the SHA-256 of the sealed bytes, base64url', async ({ vault, sealer }) => {
+        expect(sealer.digest(new TextEncoder().encode('abc'))).toBe('ungWv48Bz-pBQUDeXa4iI7ADYaOWF3qctBD_YfIAFa0');
+        expect(sealer.digest(new Uint8Array(0))).toBe('47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU');
+        const stream = lifeStream();
+        const key = await newKey(vault, stream);
+        for (const length of [1, 54, 55, 56, 63, 64, 65, 1_000]) {
+          const sealed = sealer.seal(key, stream, 0, sampleBytes(length));
+          const hash = await crypto.subtle.digest('SHA-256', Uint8Array.from(sealed));
+          const base64 = btoa(String.fromCharCode(...new Uint8Array(hash)));
+          const url = base64.replaceAll('+', '-').replaceAll('/', '_').replaceAll('=', '');
+          expect(sealer.digest(sealed)).toBe(url);
+        }
+      });
+    });
+
+    describe('keys', () => {
+      test('are there, then destroyed; a key that never was is unknown', async ({ vault }) => {
+        const stream = lifeStream();
+        const key = await newKey(vault, stream);
+        expect(await statusOf(vault, key.keyId, stream)).toBe('there');
+        await expectDestroyed(vault, request(key, stream));
+        expect(await statusOf(vault, key.keyId + 1_000_000, stream)).toBe('unknown');
+        expect(await statusOf(vault, 0, stream)).toBe('unknown');
+      });
+
+      test("are unknown under another life's stream, there and destroyed alike", async ({ vault }) => {
+        const prefix = itemPrefix();
+        const key = await newKey(vault, `${prefix}.0`);
+        for (const other of [`${prefix}.1`, `${prefix}.00`, prefix, `${prefix}.0.0`, lifeStream()]) {
+          expect(await statusOf(vault, key.keyId, other)).toBe('unknown');
+          expect(await vault.destroyKeys([request(key, other)])).toEqual([{ kind: 'unknown' }]);
+        }
+        expect(await statusOf(vault, key.keyId, `${prefix}.0`)).toBe('there');
+        await expectDestroyed(vault, request(key, `${prefix}.0`));
+        expect(await statusOf(vault, key.keyId, `${prefix}.1`)).toBe('unknown');
+        expect(await vault.destroyKeys([request(key, `${prefix}.1`)])).toEqual([{ kind: 'unknown' }]);
+      });
+
+      test('are destroyed once: a second time says so, a key that never was is unknown', async ({ vault }) => {
+        const stream = lifeStream();
+        const key = await newKey(vault, stream);
+        await expectDestroyed(vault, request(key, stream));
+        expect(await vault.destroyKeys([request(key, stream)])).toEqual([{ kind: 'already-destroyed' }]);
+        expect(await vault.destroyKeys([{ ...request(key, stream), keyId: key.keyId + 1_000_000 }])).toEqual([
+          { kind: 'unknown' },
+        ]);
+        expect(await statusOf(vault, key.keyId, stream)).toBe('destroyed');
+      });
+
+      test('are destroyed once by many who try at the same time', async ({ vault }) => {
+        const stream = lifeStream();
+        const key = await newKey(vault, stream);
+        const outcomes = await Promise.all(Array.from({ length: 16 }, () => vault.destroyKeys([request(key, stream)])));
+        const kinds = outcomes.map(([outcome]) => outcome?.kind).toSorted();
+        expect(kinds).toEqual([...Array.from({ length: 15 }, () => 'already-destroyed'), 'destroyed']);
+      });
+
+      test('have an outcome for each request, in the order asked, whatever became of the others', async ({ vault }) => {
+        const rid = newRid();
+        const streams = Array.from({ length: 5 }, () => lifeStream(rid));
+        const keys = await Promise.all(streams.map((stream) => newKey(vault, stream)));
+        const requests = keys.map((key, index) => request(key, streams[index]!));
+        await vault.destroyKeys([requests[1]!]);
+        await vault.placeHold(hold(rid, { kind: 'lives', streams: [streams[2]!] }, 'held'));
+        const outcomes = await vault.destroyKeys([
+          requests[0]!,
+          requests[1]!,
+          requests[2]!,
+          { ...requests[3]!, stream: lifeStream(rid) },
+          requests[4]!,
+          requests[4]!,
+        ]);
+        expect(outcomes).toEqual([
+          { kind: 'destroyed' },
+          { kind: 'already-destroyed' },
+          { kind: 'refused', holds: ['held'], floorUntilMs: null },
+          { kind: 'unknown' },
+          { kind: 'destroyed' },
+          { kind: 'already-destroyed' },
+        ]);
+        const statuses = await Promise.all(keys.map((key, index) => statusOf(vault, key.keyId, streams[index]!)));
+        expect(statuses).toEqual(['destroyed', 'destroyed', 'there', 'there', 'destroyed']);
+        expect(await vault.destroyKeys([])).toEqual([]);
+      });
+
+      test('have ids that are never given twice, never 0, not even after a destruction', async ({ vault }) => {
+        const ids = new Set<number>();
+        const take = async (count: number) => {
+          const streams = Array.from({ length: count }, () => lifeStream());
+          const keys = await Promise.all(streams.map((stream) => newKey(vault, stream)));
+          for (const { keyId } of keys) {
+            expect(Number.isSafeInteger(keyId) && keyId > 0).toBe(true);
+            expect(ids.has(keyId)).toBe(false);
+            ids.add(keyId);
+          }
+          return keys.map((key, index) => request(key, streams[index]!));
+        };
+        await vault.destroyKeys(await take(200));
+        await take(50);
+        await vault.destroyKeys((await take(1)).slice(-1));
+        await take(50);
+        expect(ids.size).toBe(301);
+      });
+
+      test('of one life that were made twice are two keys, and each opens only its own', async ({ vault, sealer }) => {
+        const stream = lifeStream();
+        const [one, two] = await Promise.all([newKey(vault, stream), newKey(vault, stream)]);
+        expect(one.keyId === two.keyId).toBe(false);
+        const sealed = sealer.seal(one, stream, 0, 'body');
+        expectBroken(sealer, two, stream, 0, sealed);
+        await expectDestroyed(vault, request(two, stream));
+        expect(await statusOf(vault, one.keyId, stream)).toBe('there');
+      });
+    });
+
+    describe('a hold', () => {
+      test('on a container refuses the destruction of its keys, and of no other', async ({ vault }) => {
+        const rid = newRid();
+        const neighbours = [newRid(), `${rid}x`, rid.slice(0, -1), rid.toLowerCase()];
+        const held = await makeLife(vault, lifeStream(rid));
+        await vault.placeHold(hold(rid, { kind: 'container', containerRid: rid }, 'whole'));
+        await expectRefused(vault, held, ['whole']);
+        for (const neighbour of neighbours) {
+          await expectDestroyed(vault, await makeLife(vault, lifeStream(neighbour)));
+        }
+        const later = await makeLife(vault, lifeStream(rid));
+        await expectRefused(vault, later, ['whole']);
+      });
+
+      test('on lives refuses those and no other life of the same item', async ({ vault }) => {
+        const rid = newRid();
+        const prefix = itemPrefix(rid);
+        const lives = await Promise.all([0, 1, 10, 11].map((life) => makeLife(vault, `${prefix}.${life}`)));
+        const stranger = await makeLife(vault, lifeStream(rid));
+        await vault.placeHold(hold(rid, { kind: 'lives', streams: [`${prefix}.1`, `${prefix}.11`] }, 'two'));
+        await expectRefused(vault, lives[1]!, ['two']);
+        await expectRefused(vault, lives[3]!, ['two']);
+        await expectDestroyed(vault, lives[0]!);
+        await expectDestroyed(vault, lives[2]!);
+        await expectDestroyed(vault, stranger);
+      });
+
+      test('on a stream prefix refuses what begins with it, taken as it stands', async ({ vault }) => {
+        const rid = newRid();
+        const hash = crypto.randomUUID();
+        // Characters that a pattern language might read as wildcards are themselves, and case counts.
+        for (const [marked, others] of [
+          [`${hash}_A`, [`${hash}xA`, `${hash}_a`, `${hash}A`]],
+          [`${hash}%A`, [`${hash}xxA`, `${hash}A`]],
+          [`${hash}*A`, [`${hash}xxA`]],
+          [`${hash}[ab]A`, [`${hash}aA`]],
+        ] as const) {
+          const holdId = crypto.randomUUID();
+          await vault.placeHold(hold(rid, { kind: 'stream-prefix', prefix: `item-${rid}.${marked}.` }, holdId));
+          await expectRefused(vault, await makeLife(vault, `item-${rid}.${marked}.0`), [holdId]);
+          await expectRefused(vault, await makeLife(vault, `item-${rid}.${marked}.12`), [holdId]);
+          await expectDestroyed(vault, await makeLife(vault, `item-${rid}.${marked}B.0`));
+          for (const other of others) await expectDestroyed(vault, await makeLife(vault, `item-${rid}.${other}.0`));
+        }
+      });
+
+      test('lets go when it is released; another that covers the same key still holds', async ({ vault }) => {
+        const rid = newRid();
+        const life = await makeLife(vault, lifeStream(rid));
+        await vault.placeHold(hold(rid, { kind: 'container', containerRid: rid }, 'one'));
+        await vault.placeHold(hold(rid, { kind: 'lives', streams: [life.stream] }, 'two'));
+        await expectRefused(vault, life, ['one', 'two']);
+        await vault.releaseHold('one');
+        await expectRefused(vault, life, ['two']);
+        await vault.releaseHold('two');
+        await expectDestroyed(vault, life);
+      });
+
+      test('is listed as it was placed until it is released; releasing one that is not there is no error', async ({
+        vault,
+      }) => {
+        const rid = newRid();
+        const own = async () =>
+          (await vault.holds())
+            .filter((one) => one.containerRid === rid)
+            .toSorted((left, right) => left.holdId.localeCompare(right.holdId));
+        expect(await own()).toEqual([]);
+        const placed = [
+          hold(rid, { kind: 'container', containerRid: rid }, `1 ${rid}`),
+          hold(rid, { kind: 'lives', streams: [lifeStream(rid), lifeStream(rid)] }, `2 ${rid}`),
+          hold(rid, { kind: 'stream-prefix', prefix: `item-${rid}.abc.` }, `3 ${rid}`),
+        ];
+        for (const one of placed) await vault.placeHold(one);
+        expect(await own()).toEqual(placed);
+        await vault.releaseHold(`2 ${rid}`);
+        await vault.releaseHold(`2 ${rid}`);
+        await vault.releaseHold('never placed');
+        expect(await own()).toEqual([placed[0], placed[2]]);
+      });
+
+      test('placed again under its id replaces itself: there are not two', async ({ vault }) => {
+        const rid = newRid();
+        const life = await makeLife(vault, lifeStream(rid));
+        const placed = hold(rid, { kind: 'lives', streams: [lifeStream(rid), life.stream] }, 'again');
+        await vault.placeHold(placed);
+        await vault.placeHold(placed);
+        expect((await vault.holds()).filter((one) => one.containerRid === rid)).toEqual([placed]);
+        await expectRefused(vault, life, ['again']);
+        const narrower = hold(rid, { kind: 'lives', streams: [lifeStream(rid)] }, 'again');
+        await vault.placeHold(narrower);
+        expect((await vault.holds()).filter((one) => one.containerRid === rid)).toEqual([narrower]);
+        await expectDestroyed(vault, life);
+      });
+
+      test('that comes after the destruction brings nothing back and does not hide it', async ({ vault }) => {
+        const rid = newRid();
+        const life = await makeLife(vault, lifeStream(rid));
+        await expectDestroyed(vault, life);
+        await vault.placeHold(hold(rid, { kind: 'container', containerRid: rid }, 'late'));
+        expect(await vault.destroyKeys([life])).toEqual([{ kind: 'already-destroyed' }]);
+        expect(await statusOf(vault, life.keyId, life.stream)).toBe('destroyed');
+      });
+
+      test('and a destruction at the same time: whichever was first wins, and what is answered is what is', async ({
+        vault,
+      }) => {
+        const rid = newRid();
+        for (let round = 0; round < 32; round++) {
+          const life = await makeLife(vault, lifeStream(rid));
+          const holdId = `race ${round} ${rid}`;
+          const place = () => vault.placeHold(hold(rid, { kind: 'lives', streams: [life.stream] }, holdId));
+          const destroy = () => vault.destroyKeys([life]);
+          let placed: Promise<void>;
+          let destroyed: ReturnType<typeof destroy>;
+          if (round % 2 === 0) {
+            placed = place();
+            // In some rounds the hold has resolved by now, in others it is under way.
+            if (round % 4 === 0) await placed;
+            destroyed = destroy();
+          } else {
+            destroyed = destroy();
+            placed = place();
+          }
+          const [outcome] = await destroyed;
+          await placed;
+          const status = await statusOf(vault, life.keyId, life.stream);
+          if (round % 4 === 0) expect(outcome?.kind).toBe('refused');
+          if (outcome?.kind === 'refused') {
+            expect(outcome.holds).toEqual([holdId]);
+            expect(status).toBe('there');
+            await expectRefused(vault, life, [holdId]);
+          } else {
+            expect(outcome).toEqual({ kind: 'destroyed' });
+            expect(status).toBe('destroyed');
+          }
+        }
+      });
+    });
+
+    describe('a retention floor', () => {
+      test('refuses until so many seconds after the last write, and says until when', async ({ vault }) => {
+        const rid = newRid();
+        await vault.setFloor(rid, 60);
+        const life = await makeLife(vault, lifeStream(rid));
+        const untilMs = (TS + 60) * 1000;
+        await expectRefused(vault, life, [], untilMs);
+        await expectRefused(vault, { ...life, nowMs: untilMs - 1 }, [], untilMs);
+        await expectRefused(vault, { ...life, lastWriteTs: TS + 1, nowMs: untilMs }, [], untilMs + 1000);
+        await expectDestroyed(vault, { ...life, nowMs: untilMs });
+      });
+
+      test('holds for its own container alone', async ({ vault }) => {
+        const rid = newRid();
+        await vault.setFloor(rid, 1_000_000);
+        await expectRefused(vault, await makeLife(vault, lifeStream(rid)), [], (TS + 1_000_000) * 1000);
+        await expectDestroyed(vault, await makeLife(vault, lifeStream()));
+        await expectDestroyed(vault, await makeLife(vault, lifeStream(`${rid}x`)));
+        await expectDestroyed(vault, await makeLife(vault, lifeStream(rid.slice(0, -1))));
+      });
+
+      test('can be changed, and 0 lifts it', async ({ vault }) => {
+        const rid = newRid();
+        const life = await makeLife(vault, lifeStream(rid));
+        expect((await vault.floors()).get(rid) ?? 0).toBe(0);
+        await vault.setFloor(rid, 60);
+        expect((await vault.floors()).get(rid)).toBe(60);
+        await vault.setFloor(rid, 10);
+        expect((await vault.floors()).get(rid)).toBe(10);
+        await expectRefused(vault, life, [], (TS + 10) * 1000);
+        await vault.setFloor(rid, 0);
+        expect((await vault.floors()).get(rid) ?? 0).toBe(0);
+        await expectDestroyed(vault, life);
+      });
+
+      test('is told together with the holds that refuse as well', async ({ vault }) => {
+        const rid = newRid();
+        const life = await makeLife(vault, lifeStream(rid));
+        await vault.setFloor(rid, 60);
+        await vault.placeHold(hold(rid, { kind: 'container', containerRid: rid }, 'held'));
+        await expectRefused(vault, life, ['held'], (TS + 60) * 1000);
+        await expectRefused(vault, { ...life, nowMs: (TS + 60) * 1000 }, ['held']);
+        await vault.releaseHold('held');
+        await expectRefused(vault, life, [], (TS + 60) * 1000);
+      });
+    });
+
+    describe("a container's secret", () => {
+      test('is 32 bytes, the same each time, also for those who ask first together', async ({ vault }) => {
+        const rid = newRid();
+        const secrets = await Promise.all(Array.from({ length: 8 }, () => vault.containerSecret(rid)));
+        secrets.push(await vault.containerSecret(rid));
+        expect(secrets[0]!.length).toBe(32);
+        for (const secret of secrets) expect(sameBytes(secret, secrets[0])).toBe(true);
+        expect(sameBytes(secrets[0], new Uint8Array(32))).toBe(false);
+      });
+
+      test("differs from every other container's", async ({ vault }) => {
+        const secrets: string[] = [];
+        for (let index = 0; index < 20; index++) secrets.push((await vault.containerSecret(newRid())).join());
+        expect(new Set(secrets).size).toBe(20);
+      });
+    });
+
+    describe('reopened', () => {
+      testReopened('the vault has its keys, and they open what they sealed', async ({ vault, sealer }, reopen) => {
+        const lives = await Promise.all(
+          Array.from({ length: 20 }, async () => {
+            const stream = lifeStream();
+            return { stream, key: await newKey(vault, stream) };
+          }),
+        );
+        const seals = lives.map(({ key, stream }) => sealer.seal(key, stream, 0, stream));
+        await vault.destroyKeys(lives.slice(0, 5).map(({ key, stream }) => request(key, stream)));
+        const again = await reopen();
+        for (const [index, { key, stream }] of lives.entries()) {
+          const found = await again.vault.findKey(key.keyId, stream);
+          expect(found.status).toBe(index < 5 ? 'destroyed' : 'there');
+          if (found.status !== 'there') continue;
+          expect(text(again.sealer.open(found.key, stream, 0, seals[index]!))).toBe(stream);
+          expect(await statusOf(again.vault, key.keyId, lifeStream())).toBe('unknown');
+        }
+        expect(await again.vault.destroyKeys([request(lives[0]!.key, lives[0]!.stream)])).toEqual([
+          { kind: 'already-destroyed' },
+        ]);
+      });
+
+      testReopened('the vault gives no id that it gave before, destroyed ones neither', async ({ vault }, reopen) => {
+        const lives = await Promise.all(Array.from({ length: 20 }, () => makeLife(vault, lifeStream())));
+        // The highest ones go: a vault that counted on from what is left would give them again.
+        await vault.destroyKeys(lives.toSorted((left, right) => right.keyId - left.keyId).slice(0, 10));
+        const again = await reopen();
+        const ids = new Set(lives.map((life) => life.keyId));
+        for (let count = 0; count < 20; count++) {
+          const life = await makeLife(again.vault, lifeStream());
+          expect(ids.has(life.keyId)).toBe(false);
+          ids.add(life.keyId);
+        }
+      });
+
+      testReopened('the vault still refuses what holds and floors cover', async ({ vault }, reopen) => {
+        const [rid, floored] = [newRid(), newRid()];
+        const life = await makeLife(vault, lifeStream(rid));
+        const young = await makeLife(vault, lifeStream(floored));
+        const holds = [
+          hold(rid, { kind: 'container', containerRid: rid }, `1 ${rid}`),
+          hold(rid, { kind: 'lives', streams: [life.stream] }, `2 ${rid}`),
+          hold(rid, { kind: 'stream-prefix', prefix: life.stream.slice(0, -1) }, `3 ${rid}`),
+        ];
+        for (const one of holds) await vault.placeHold(one);
+        await vault.placeHold(hold(rid, { kind: 'container', containerRid: rid }, `released ${rid}`));
+        await vault.releaseHold(`released ${rid}`);
+        await vault.setFloor(floored, 60);
+        const again = await reopen();
+        await expectRefused(
+          again.vault,
+          life,
+          holds.map((one) => one.holdId),
+        );
+        await expectRefused(again.vault, young, [], (TS + 60) * 1000);
+        const listed = (await again.vault.holds()).filter((one) => one.containerRid === rid);
+        expect(listed.toSorted((left, right) => left.holdId.localeCompare(right.holdId))).toEqual(holds);
+        expect((await again.vault.floors()).get(floored)).toBe(60);
+      });
+
+      testReopened("the vault has its containers' secrets", async ({ vault }, reopen) => {
+        const rids = [newRid(), newRid()];
+        const before = await Promise.all(rids.map((rid) => vault.containerSecret(rid)));
+        const copies = before.map((secret) => Uint8Array.from(secret));
+        const again = await reopen();
+        for (const [index, rid] of rids.entries()) {
+          expect(sameBytes(await again.vault.containerSecret(rid), copies[index])).toBe(true);
+        }
+      });
+
+      testReopened('a vault that is closed gives no more keys', async ({ vault }, reopen) => {
+        const again = await reopen();
+        await rejectionOf((async () => newKey(vault, lifeStream()))());
+        await newKey(again.vault, lifeStream());
+      });
+    });
+  });
+
+  function expectBroken(sealer: BodySealer, key: LifeKey, stream: string, revision: number, sealed: Uint8Array) {
+    let opened: Uint8Array;
+    try {
+      opened = sealer.open(key, stream, revision, sealed);
+    } catch (error) {
+      expect(error).toBeInstanceOf(SealBroken);
+      return;
+    }
+    throw new Error(`opened where it must not: ${JSON.stringify(text(opened))}`);
+  }
+}
+
+function newRid(): string {
+  return `Rid${crypto.randomUUID().replaceAll('-', '').slice(0, 12)}Z=`;
+}
+
+/** An item's stream name without the number of the life. */
+function itemPrefix(rid = newRid()): string {
+  return `item-${rid}.${crypto.randomUUID().replaceAll('-', '_')}`;
+}
+
+function lifeStream(rid?: string): string {
+  return `${itemPrefix(rid)}.0`;
+}
+
+/** A key that is durable. */
+async function newKey(vault: KeyVault, stream: string): Promise<LifeKey> {
+  const { key, stored } = await vault.createKey(stream);
+  await stored;
+  return key;
+}
+
+/** A life with a key, as a request to destroy it. */
+async function makeLife(vault: KeyVault, stream: string): Promise<DestroyRequest> {
+  return request(await newKey(vault, stream), stream);
+}
+
+function request(key: LifeKey, stream: string): DestroyRequest {
+  return { keyId: key.keyId, stream, lastWriteTs: TS, nowMs: NOW_MS };
+}
+
+function hold(containerRid: string, scope: HoldScope, holdId: string): VaultHold {
+  return { holdId, containerRid, scope, placedAtMs: NOW_MS };
+}
+
+function text(bytes: Uint8Array): string {
+  return new TextDecoder().decode(bytes);
+}

@@ -1,0 +1,178 @@
+import { invariant } from '../invariant.ts';
+import { parseItemStream } from '../item/stream-name.ts';
+import { SealBroken, type BodySealer } from '../vault/body-sealer.ts';
+import type {
+  DestroyOutcome,
+  DestroyRequest,
+  KeyLookup,
+  KeyVault,
+  LifeKey,
+  NewLifeKey,
+  VaultHold,
+} from '../vault/key-vault.ts';
+import { sha256, sha256Base64url } from './sha256.ts';
+
+/** What a {@link MemoryKeyVault} keeps. A second vault over the same contents is the first one reopened. */
+export interface MemoryVaultContents {
+  nextKeyId: number;
+  /** The secret is null when the key was destroyed. */
+  readonly keys: Map<number, { readonly stream: string; secret: Uint8Array | null }>;
+  readonly holds: Map<string, VaultHold>;
+  readonly floors: Map<string, number>;
+  readonly secrets: Map<string, Uint8Array>;
+}
+
+export function emptyVault(): MemoryVaultContents {
+  return { nextKeyId: 1, keys: new Map(), holds: new Map(), floors: new Map(), secrets: new Map() };
+}
+
+interface MemoryLifeKey extends LifeKey {
+  readonly secret: Uint8Array;
+}
+
+/** The key vault in memory, for tests and simulations only: it wraps nothing and its secrets can be guessed. */
+export class MemoryKeyVault implements KeyVault {
+  readonly contents: MemoryVaultContents;
+  #closed = false;
+
+  constructor(contents: MemoryVaultContents = emptyVault()) {
+    this.contents = contents;
+  }
+
+  createKey(stream: string): NewLifeKey {
+    invariant(!this.#closed, 'a closed vault gives no keys');
+    const keyId = this.contents.nextKeyId++;
+    const secret = sha256(utf8(`key ${keyId} of ${stream}`));
+    this.contents.keys.set(keyId, { stream, secret });
+    const key: MemoryLifeKey = { keyId, secret };
+    return { key, stored: Promise.resolve() };
+  }
+
+  findKey(keyId: number, stream: string): KeyLookup {
+    const kept = this.contents.keys.get(keyId);
+    if (kept === undefined || kept.stream !== stream) return { status: 'unknown' };
+    if (kept.secret === null) return { status: 'destroyed' };
+    const key: MemoryLifeKey = { keyId, secret: kept.secret };
+    return { status: 'there', key };
+  }
+
+  async destroyKeys(requests: readonly DestroyRequest[]): Promise<DestroyOutcome[]> {
+    return requests.map((request) => this.#destroy(request));
+  }
+
+  #destroy({ keyId, stream, lastWriteTs, nowMs }: DestroyRequest): DestroyOutcome {
+    const kept = this.contents.keys.get(keyId);
+    if (kept === undefined || kept.stream !== stream) return { kind: 'unknown' };
+    if (kept.secret === null) return { kind: 'already-destroyed' };
+    const holds = [...this.contents.holds.values()].filter((hold) => covers(hold, stream)).map((hold) => hold.holdId);
+    const floor = this.contents.floors.get(parseItemStream(stream)?.containerRid ?? '') ?? 0;
+    const floorEndMs = (lastWriteTs + floor) * 1000;
+    const floorUntilMs = floor > 0 && nowMs < floorEndMs ? floorEndMs : null;
+    if (holds.length > 0 || floorUntilMs !== null) return { kind: 'refused', holds, floorUntilMs };
+    kept.secret = null;
+    return { kind: 'destroyed' };
+  }
+
+  async placeHold(hold: VaultHold): Promise<void> {
+    this.contents.holds.set(hold.holdId, hold);
+  }
+
+  async releaseHold(holdId: string): Promise<void> {
+    this.contents.holds.delete(holdId);
+  }
+
+  holds(): VaultHold[] {
+    return [...this.contents.holds.values()];
+  }
+
+  async setFloor(containerRid: string, seconds: number): Promise<void> {
+    if (seconds > 0) this.contents.floors.set(containerRid, seconds);
+    else this.contents.floors.delete(containerRid);
+  }
+
+  floors(): ReadonlyMap<string, number> {
+    return new Map(this.contents.floors);
+  }
+
+  async containerSecret(containerRid: string): Promise<Uint8Array> {
+    let secret = this.contents.secrets.get(containerRid);
+    if (secret === undefined) {
+      secret = sha256(utf8(`secret of ${containerRid}`));
+      this.contents.secrets.set(containerRid, secret);
+    }
+    return secret;
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true;
+  }
+}
+
+function covers({ scope }: VaultHold, stream: string): boolean {
+  switch (scope.kind) {
+    case 'container':
+      return parseItemStream(stream)?.containerRid === scope.containerRid;
+    case 'lives':
+      return scope.streams.includes(stream);
+    case 'stream-prefix':
+      return stream.startsWith(scope.prefix);
+  }
+}
+
+const NONCE_BYTES = 8;
+const TAG_BYTES = 32;
+
+/**
+ * A toy: it hides nothing from anybody who tries. It is as picky about key, stream, revision and bytes as a real one,
+ * and repeats from run to run.
+ */
+export class ToyBodySealer implements BodySealer {
+  #sealed = 0;
+
+  seal(key: LifeKey, stream: string, revision: number, plain: Uint8Array | string): Uint8Array {
+    const content = typeof plain === 'string' ? utf8(plain) : plain;
+    const sealed = new Uint8Array(NONCE_BYTES + content.length + TAG_BYTES);
+    const nonce = sealed.subarray(0, NONCE_BYTES);
+    new DataView(sealed.buffer).setFloat64(0, ++this.#sealed);
+    sealed.set(mixed(secretOf(key), nonce, content), NONCE_BYTES);
+    sealed.set(tagOf(key, stream, revision, sealed.subarray(0, -TAG_BYTES)), sealed.length - TAG_BYTES);
+    return sealed;
+  }
+
+  open(key: LifeKey, stream: string, revision: number, sealed: Uint8Array): Uint8Array {
+    const tag = tagOf(key, stream, revision, sealed.subarray(0, -TAG_BYTES));
+    if (sealed.length < NONCE_BYTES + TAG_BYTES || !tag.every((byte, index) => byte === sealed.at(index - TAG_BYTES))) {
+      throw new SealBroken(`a body of ${stream} at revision ${revision} does not open`);
+    }
+    return mixed(secretOf(key), sealed.subarray(0, NONCE_BYTES), sealed.subarray(NONCE_BYTES, -TAG_BYTES));
+  }
+
+  digest(sealed: Uint8Array): string {
+    return sha256Base64url(sealed);
+  }
+}
+
+function secretOf(key: LifeKey): Uint8Array {
+  invariant('secret' in key && key.secret instanceof Uint8Array, 'a memory sealer takes the keys of a memory vault');
+  return key.secret;
+}
+
+/** The content mixed with a stream of bytes that depends on key and nonce; mixed again it is itself. */
+function mixed(secret: Uint8Array, nonce: Uint8Array, content: Uint8Array): Uint8Array {
+  const pad = sha256(Uint8Array.from([...secret, ...nonce]));
+  return content.map((byte, index) => byte ^ pad[index % 32]! ^ (index >> 5));
+}
+
+function tagOf(key: LifeKey, stream: string, revision: number, content: Uint8Array): Uint8Array {
+  const place = utf8(JSON.stringify([stream, revision]));
+  const whole = new Uint8Array(32 + 4 + place.length + content.length);
+  whole.set(secretOf(key));
+  new DataView(whole.buffer).setUint32(32, place.length);
+  whole.set(place, 36);
+  whole.set(content, 36 + place.length);
+  return sha256(whole);
+}
+
+function utf8(text: string): Uint8Array {
+  return new TextEncoder().encode(text);
+}

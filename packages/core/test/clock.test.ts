@@ -1,0 +1,286 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import {
+  GuardedClock,
+  isoTime,
+  ManualClock,
+  MAX_TIME_MS,
+  systemClocks,
+  type HighWaterMark,
+} from '@epitaph/core/clock.ts';
+
+const seed = Number(process.env['EPITAPH_SEED'] ?? 20_261_121);
+const START_MS = 1_763_722_800_000;
+
+/** Two clocks and a mark on a disk, all turned by hand. */
+class Machine {
+  wall = START_MS;
+  monotonic = 1_000;
+  savedMs = 0;
+  saves = 0;
+  diskFull = false;
+
+  readonly sources = { wallMs: () => this.wall, monotonicMs: () => this.monotonic };
+
+  start(options: { toleranceMs?: number; leaseMs?: number } = {}): GuardedClock {
+    const mark: HighWaterMark = {
+      initialMs: this.savedMs,
+      save: (markMs) => {
+        if (this.diskFull) throw new Error('disk full');
+        this.savedMs = markMs;
+        this.saves += 1;
+      },
+    };
+    return new GuardedClock({ sources: this.sources, mark, ...options });
+  }
+
+  /** Time goes by on both clocks, on the wall clock by so much more or less. */
+  pass(ms: number, drift = 0): void {
+    this.monotonic += ms;
+    this.wall += ms + drift;
+  }
+}
+
+describe('the guarded clock', () => {
+  it('follows the wall clock while it agrees with the monotonic one', () => {
+    const machine = new Machine();
+    const clock = machine.start();
+    for (let second = 0; second < 100; second++) {
+      expect(clock.now()).toBe(machine.wall);
+      expect(clock.jump()).toBe(undefined);
+      machine.pass(1_000);
+    }
+  });
+
+  it('never goes back: a wall clock set back within the tolerance makes it stand', () => {
+    const machine = new Machine();
+    const clock = machine.start();
+    const before = clock.now();
+    machine.pass(0, -3_000);
+    expect(clock.now()).toBe(before);
+    expect(clock.jump()).toBe(undefined);
+    machine.pass(2_999);
+    expect(clock.now()).toBe(before);
+    machine.pass(2);
+    expect(clock.now()).toBe(before + 1);
+  });
+
+  it('follows a slow drift however far it adds up', () => {
+    const machine = new Machine();
+    const clock = machine.start();
+    for (let minute = 0; minute < 1_000; minute++) {
+      machine.pass(60_000, 30);
+      expect(clock.now()).toBe(machine.wall);
+    }
+    expect(clock.jump()).toBe(undefined);
+    expect(machine.wall).toBe(START_MS + 1_000 * 60_030);
+  });
+
+  it('allows a difference of exactly the tolerance', () => {
+    for (const drift of [5_000, -5_000]) {
+      const machine = new Machine();
+      const clock = machine.start();
+      machine.pass(60_000, drift);
+      expect(clock.jump()).toBe(undefined);
+    }
+  });
+
+  it('holds when the wall clock jumps, forward or back, and goes on along the monotonic one', () => {
+    for (const drift of [5_001, -5_001, 2_400_000_000_000, -START_MS]) {
+      const machine = new Machine();
+      const clock = machine.start();
+      clock.now();
+      machine.pass(1_000, drift);
+      const jump = { reason: 'wall-clock-jumped', wallMs: machine.wall, expectedMs: START_MS + 1_000 };
+      expect(clock.now()).toBe(START_MS + 1_000);
+      expect(clock.jump()).toEqual(jump);
+      machine.pass(1_000.7);
+      expect(clock.now()).toBe(START_MS + 2_000);
+      expect(clock.jump(), 'the jump is told as it was first seen').toEqual(jump);
+    }
+  });
+
+  it('goes on by itself when the clocks agree again', () => {
+    const machine = new Machine();
+    const clock = machine.start();
+    machine.pass(1_000, 3_600_000);
+    expect(clock.jump()).not.toBe(undefined);
+    machine.pass(1_000, -3_600_000);
+    expect(clock.jump()).toBe(undefined);
+    expect(clock.now()).toBe(machine.wall);
+  });
+
+  it('takes the wall clock as it is when an operator confirms it, and still takes nothing back', () => {
+    const machine = new Machine();
+    const clock = machine.start();
+    machine.pass(1_000, 3_600_000);
+    expect(clock.jump()).not.toBe(undefined);
+    clock.confirm();
+    expect(clock.jump()).toBe(undefined);
+    expect(clock.now()).toBe(machine.wall);
+    const before = clock.now();
+    machine.pass(1_000, -7_200_000);
+    expect(clock.now()).toBe(before + 1_000);
+    clock.confirm();
+    expect(clock.jump()).toBe(undefined);
+    expect(clock.now()).toBe(before + 1_000);
+  });
+
+  it('restarted on an earlier clock shows no time that was used before again', () => {
+    const machine = new Machine();
+    const used = machine.start().now();
+    machine.wall = used - 4_000;
+    const clock = machine.start();
+    expect(clock.jump()).toBe(undefined);
+    expect(clock.now()).toBeGreaterThanOrEqual(used);
+  });
+
+  it('restarted on a much earlier clock holds until the clock is right or confirmed', () => {
+    const machine = new Machine();
+    const used = machine.start().now();
+    machine.wall = used - 86_400_000;
+    const clock = machine.start();
+    expect(clock.jump()).toEqual({ reason: 'recorded-time-ahead', wallMs: machine.wall, expectedMs: machine.savedMs });
+    expect(clock.now()).toBeGreaterThanOrEqual(used);
+    machine.pass(60_000);
+    expect(clock.jump()).not.toBe(undefined);
+    clock.confirm();
+    expect(clock.jump()).toBe(undefined);
+    expect(clock.now()).toBeGreaterThanOrEqual(used);
+    const waiting = machine.start();
+    machine.pass(86_400_000);
+    expect(waiting.jump()).toBe(undefined);
+    expect(waiting.now()).toBe(machine.wall);
+  });
+
+  it('holds when the log has an event from beyond the tolerance, and passes one from within', () => {
+    const machine = new Machine();
+    const clock = machine.start();
+    clock.observeRecorded(START_MS + 5_500);
+    expect(clock.jump()).toBe(undefined);
+    expect(clock.now()).toBe(START_MS + 5_500);
+    clock.observeRecorded(START_MS + 3_600_000);
+    expect(clock.jump()).toEqual({ reason: 'recorded-time-ahead', wallMs: START_MS, expectedMs: START_MS + 3_600_000 });
+    expect(clock.now()).toBe(START_MS + 3_600_000);
+    expect(machine.savedMs).toBeGreaterThanOrEqual(START_MS + 3_600_000);
+  });
+
+  it('saves its mark once in a lease, not at every reading, and exactly at a clean stop', () => {
+    const machine = new Machine();
+    const clock = machine.start({ leaseMs: 1_000 });
+    for (let tick = 0; tick < 10_000; tick++) {
+      clock.now();
+      machine.pass(1);
+    }
+    expect(machine.saves).toBeLessThanOrEqual(11);
+    const last = clock.now();
+    clock.close();
+    expect(machine.savedMs).toBe(last);
+    machine.pass(5);
+    const afterwards = clock.now();
+    expect(machine.savedMs).toBeGreaterThanOrEqual(afterwards);
+  });
+
+  it('gives no time whose mark could not be saved, and tries again', () => {
+    const machine = new Machine();
+    const clock = machine.start();
+    clock.now();
+    machine.pass(2_000);
+    machine.diskFull = true;
+    expect(() => clock.now()).toThrow('disk full');
+    expect(() => clock.now()).toThrow('disk full');
+    machine.diskFull = false;
+    expect(clock.now()).toBe(machine.wall);
+    expect(machine.savedMs).toBeGreaterThanOrEqual(machine.wall);
+  });
+
+  it(`never gives a time that is smaller than one before or greater than the mark on the disk (seed ${seed})`, () => {
+    const step = fc.oneof(
+      fc.record({ kind: fc.constant('pass' as const), ms: fc.integer({ min: 0, max: 20_000 }), drift: fc.integer({ min: -4_000, max: 4_000 }) }),
+      fc.record({ kind: fc.constant('pass' as const), ms: fc.integer({ min: 0, max: 10 }), drift: fc.integer({ min: -100_000_000, max: 100_000_000 }) }),
+      fc.record({ kind: fc.constantFrom('restart' as const, 'stop and start' as const, 'stop' as const, 'confirm' as const, 'disk' as const) }),
+      fc.record({ kind: fc.constant('observe' as const), ahead: fc.integer({ min: -100_000, max: 100_000 }) }),
+    );
+    fc.assert(
+      fc.property(fc.array(step, { maxLength: 40 }), (steps) => {
+        const machine = new Machine();
+        let clock = machine.start();
+        let highest = 0;
+        for (const one of steps) {
+          try {
+            if (one.kind === 'pass') machine.pass(one.ms, one.drift);
+            else if (one.kind === 'observe') clock.observeRecorded(machine.wall + one.ahead);
+            else if (one.kind === 'confirm') clock.confirm();
+            else if (one.kind === 'disk') machine.diskFull = !machine.diskFull;
+            else {
+              if (one.kind !== 'restart') clock.close();
+              if (one.kind !== 'stop') clock = machine.start();
+            }
+            const now = clock.now();
+            expect(now).toBeGreaterThanOrEqual(highest);
+            expect(machine.savedMs).toBeGreaterThanOrEqual(now);
+            expect(Number.isSafeInteger(now)).toBe(true);
+            highest = now;
+          } catch (error) {
+            if (!(error instanceof Error) || error.message !== 'disk full') throw error;
+          }
+        }
+      }),
+      { seed, numRuns: 3_000 },
+    );
+  });
+
+  it('reads clocks that are there', () => {
+    expect(systemClocks.wallMs()).toBeGreaterThan(START_MS / 2);
+    const before = systemClocks.monotonicMs();
+    expect(systemClocks.monotonicMs()).toBeGreaterThanOrEqual(before);
+  });
+});
+
+describe('the manual clock', () => {
+  it('stands still until it is turned forward, by whole milliseconds', () => {
+    const clock = new ManualClock(START_MS);
+    expect([clock.now(), clock.now(), clock.advance(0), clock.advance(1), clock.now()]).toEqual([
+      START_MS,
+      START_MS,
+      START_MS,
+      START_MS + 1,
+      START_MS + 1,
+    ]);
+  });
+
+  it('is not turned back, nor by parts of a millisecond, nor beyond the year 9999', () => {
+    const clock = new ManualClock(START_MS);
+    for (const by of [-1, 0.5, Number.NaN, Infinity, -Infinity, 2 ** 53, MAX_TIME_MS]) {
+      expect(() => clock.advance(by)).toThrow(RangeError);
+    }
+    expect(clock.now()).toBe(START_MS);
+    expect(clock.advance(MAX_TIME_MS - START_MS)).toBe(MAX_TIME_MS);
+    expect(isoTime(clock.now())).toBe('9999-12-31T23:59:59.999Z');
+    expect(() => clock.advance(1)).toThrow(RangeError);
+  });
+
+  it('keeps its time over a restart, also on a start that says an earlier one', () => {
+    let saved = 0;
+    const mark = (): HighWaterMark => ({ initialMs: saved, save: (markMs) => void (saved = markMs) });
+    const clock = new ManualClock(START_MS, mark());
+    expect(saved).toBe(START_MS);
+    clock.advance(5_000);
+    expect(saved).toBe(START_MS + 5_000);
+    expect(new ManualClock(START_MS, mark()).now()).toBe(START_MS + 5_000);
+    expect(new ManualClock(START_MS + 9_000, mark()).now()).toBe(START_MS + 9_000);
+  });
+
+  it('is not turned when its time can not be saved', () => {
+    let full = false;
+    const clock = new ManualClock(START_MS, {
+      initialMs: 0,
+      save: () => {
+        if (full) throw new Error('disk full');
+      },
+    });
+    full = true;
+    expect(() => clock.advance(1)).toThrow('disk full');
+    expect(clock.now()).toBe(START_MS);
+  });
+});

@@ -1,0 +1,218 @@
+import { describe, expect, it } from 'vitest';
+import type { ContainerCommand, CreateContainer, ReplaceContainer } from '@epitaph/core/container/commands.ts';
+import type { ContainerEvent } from '@epitaph/core/container/events.ts';
+import { foldContainer } from '@epitaph/core/container/evolve.ts';
+import { containerStream, parseContainerStream } from '@epitaph/core/container/stream-name.ts';
+import { InvariantViolation } from '@epitaph/core/invariant.ts';
+import { etagOfGiven, givenContainer } from '@epitaph/core/testing/given-when-then.ts';
+import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
+import { recordedEvent } from './recorded.ts';
+
+const NOW_MS = 1_763_722_800_123;
+const definition = {
+  partitionKey: { paths: ['/tenant'], kind: 'Hash' as const, version: 2 as const },
+  indexingPolicy: { indexingMode: 'consistent' as const },
+};
+const unindexed = { ...definition, indexingPolicy: { indexingMode: 'none' as const } };
+
+const facts = { databaseRid: 'Db1', name: 'carts', definition, defaultTtl: 60, policyGraceSeconds: 86_400 };
+const created = (over: Partial<typeof facts> | { defaultTtl: DefaultTtl } = {}): ContainerEvent => ({
+  type: 'ContainerCreated',
+  data: { ...facts, ...over },
+});
+const deleted: ContainerEvent = { type: 'ContainerDeleted', data: {} };
+const ttlChanged = (from: DefaultTtl, to: DefaultTtl, policyVersion: number, effectiveFromMs = NOW_MS): ContainerEvent => ({
+  type: 'ContainerTtlChanged',
+  data: { from, to, policyVersion, effectiveFromMs },
+});
+
+const create = (over: Partial<CreateContainer> = {}): ContainerCommand => ({
+  type: 'CreateContainer',
+  nowMs: NOW_MS,
+  ...facts,
+  ...over,
+});
+const replace = (over: Partial<ReplaceContainer> = {}): ContainerCommand => ({
+  type: 'ReplaceContainer',
+  nowMs: NOW_MS,
+  definition,
+  defaultTtl: 60,
+  ...over,
+});
+
+describe('creating a container', () => {
+  it('under a free rid is recorded with everything that defines it', () => {
+    givenContainer().when(create()).then(created());
+    givenContainer().when(create({ defaultTtl: null })).then(created({ defaultTtl: null }));
+  });
+  it('that is there in the same database is refused', () => {
+    givenContainer(created()).when(create({ defaultTtl: 5 })).thenRefused('already-exists');
+  });
+  it('under a rid that another name, another database or an earlier life of the name has sends to the next rid', () => {
+    givenContainer(created()).when(create({ name: 'orders' })).thenRefused('rid-taken');
+    givenContainer(created()).when(create({ databaseRid: 'Db2' })).thenRefused('rid-taken');
+    givenContainer(created(), deleted).when(create()).thenRefused('rid-taken');
+  });
+  it('with a TTL of any kind and no index is refused; without a TTL it is taken', () => {
+    for (const defaultTtl of [-1, 1, 60] as const) {
+      givenContainer().when(create({ definition: unindexed, defaultTtl })).thenRefused('ttl-needs-indexing');
+    }
+    givenContainer()
+      .when(create({ definition: unindexed, defaultTtl: null }))
+      .then({ type: 'ContainerCreated', data: { ...facts, definition: unindexed, defaultTtl: null } });
+  });
+  it('takes a lazy index with a TTL', () => {
+    const lazy = { ...definition, indexingPolicy: { indexingMode: 'lazy' as const } };
+    givenContainer()
+      .when(create({ definition: lazy }))
+      .then({ type: 'ContainerCreated', data: { ...facts, definition: lazy } });
+  });
+});
+
+describe('replacing a container', () => {
+  it('by the same changes nothing, whatever the order of the properties', () => {
+    givenContainer(created()).when(replace()).then();
+    const { partitionKey, indexingPolicy } = definition;
+    const { paths, kind, version } = partitionKey;
+    givenContainer(created())
+      .when(replace({ definition: { indexingPolicy, partitionKey: { version, kind, paths } } }))
+      .then();
+  });
+  it('with another TTL records the change, from and to, with the next version, from now on', () => {
+    for (const [from, to] of [
+      [60, null],
+      [null, 60],
+      [null, -1],
+      [-1, 60],
+      [60, 61],
+    ] as const) {
+      givenContainer({ event: created({ defaultTtl: from }), atMs: 5 })
+        .when(replace({ defaultTtl: to }))
+        .then(ttlChanged(from, to, 2));
+    }
+    givenContainer({ event: created(), atMs: 5 }, ttlChanged(60, -1, 2, 10), ttlChanged(-1, null, 3, 20))
+      .when(replace({ defaultTtl: 7, reason: 'asked for' }))
+      .then({
+        type: 'ContainerTtlChanged',
+        data: { from: null, to: 7, policyVersion: 4, effectiveFromMs: NOW_MS, reason: 'asked for' },
+      });
+  });
+  it('never dates a policy before the one that it follows', () => {
+    givenContainer({ event: created(), atMs: 5 }, ttlChanged(60, -1, 2, NOW_MS + 3_000))
+      .when(replace({ defaultTtl: 7 }))
+      .then(ttlChanged(-1, 7, 3, NOW_MS + 3_000));
+  });
+  it('with another definition records that, before a TTL that changes with it', () => {
+    const changed = { ...definition, indexingPolicy: { indexingMode: 'lazy' as const, automatic: true } };
+    const replaced: ContainerEvent = { type: 'ContainerReplaced', data: { definition: changed } };
+    givenContainer(created()).when(replace({ definition: changed })).then(replaced);
+    givenContainer(created())
+      .when(replace({ definition: changed, defaultTtl: null }))
+      .then(replaced, ttlChanged(60, null, 2));
+  });
+  it('can not change the partition key', () => {
+    for (const partitionKey of [
+      { ...definition.partitionKey, paths: ['/other'] },
+      { ...definition.partitionKey, paths: ['/tenant', '/user'] },
+      { paths: ['/tenant'], kind: 'Hash' as const },
+      { ...definition.partitionKey, kind: 'MultiHash' as const },
+    ]) {
+      givenContainer(created())
+        .when(replace({ definition: { ...definition, partitionKey } }))
+        .thenRefused('partition-key-fixed');
+    }
+  });
+  it('can not have a TTL without an index, from either side', () => {
+    givenContainer(created()).when(replace({ definition: unindexed })).thenRefused('ttl-needs-indexing');
+    givenContainer({ event: { type: 'ContainerCreated', data: { ...facts, definition: unindexed, defaultTtl: null } }, atMs: 1 })
+      .when(replace({ definition: unindexed, defaultTtl: -1 }))
+      .thenRefused('ttl-needs-indexing');
+    givenContainer(created())
+      .when(replace({ definition: unindexed, defaultTtl: null }))
+      .then({ type: 'ContainerReplaced', data: { definition: unindexed } }, ttlChanged(60, null, 2));
+  });
+  it('asks for the current etag when one is given: that of the last change', () => {
+    const past = [{ event: created(), atMs: 5 }, ttlChanged(60, null, 2, 10)] as const;
+    givenContainer(...past).when(replace({ ifMatch: etagOfGiven(1) })).then(ttlChanged(null, 60, 3));
+    givenContainer(...past).when(replace({ ifMatch: '*' })).then(ttlChanged(null, 60, 3));
+    givenContainer(...past).when(replace({ ifMatch: etagOfGiven(0) })).thenRefused('precondition-failed');
+  });
+  it('that never was or is gone is refused', () => {
+    givenContainer().when(replace()).thenRefused('not-found');
+    givenContainer(created(), deleted).when(replace()).thenRefused('not-found');
+  });
+});
+
+describe('changing the policy grace', () => {
+  it('is recorded, from and to, with its reason', () => {
+    givenContainer(created())
+      .when({ type: 'ChangePolicyGrace', nowMs: NOW_MS, seconds: 0, reason: 'tests' })
+      .then({ type: 'PolicyGraceChanged', data: { fromSeconds: 86_400, toSeconds: 0, reason: 'tests' } });
+    givenContainer(created())
+      .when({ type: 'ChangePolicyGrace', nowMs: NOW_MS, seconds: 5 })
+      .then({ type: 'PolicyGraceChanged', data: { fromSeconds: 86_400, toSeconds: 5 } });
+  });
+  it('to what it is changes nothing, and of a container that is not there is refused', () => {
+    givenContainer(created()).when({ type: 'ChangePolicyGrace', nowMs: NOW_MS, seconds: 86_400 }).then();
+    givenContainer().when({ type: 'ChangePolicyGrace', nowMs: NOW_MS, seconds: 1 }).thenRefused('not-found');
+  });
+});
+
+describe('deleting a container', () => {
+  it('is recorded, without a condition or with the current etag', () => {
+    for (const ifMatch of [undefined, '*', etagOfGiven(0)]) {
+      givenContainer(created()).when({ type: 'DeleteContainer', nowMs: NOW_MS, ifMatch }).then(deleted);
+    }
+  });
+  it('with another etag, or of one that is not there, is refused', () => {
+    givenContainer(created())
+      .when({ type: 'DeleteContainer', nowMs: NOW_MS, ifMatch: '"other"' })
+      .thenRefused('precondition-failed');
+    givenContainer().when({ type: 'DeleteContainer', nowMs: NOW_MS }).thenRefused('not-found');
+    givenContainer(created(), deleted).when({ type: 'DeleteContainer', nowMs: NOW_MS }).thenRefused('not-found');
+  });
+});
+
+describe("a container's state", () => {
+  const stream = containerStream('Co1');
+  const record = (event: ContainerEvent, revision: number, occurredAtMs: number, actor = 'key:primary') =>
+    recordedEvent(stream, event, { id: `id-${revision}`, revision, occurredAtMs, actor });
+
+  it('keeps who set each policy, when and why; a policy replaced within its own millisecond leaves the timeline', () => {
+    const state = foldContainer([
+      record(created(), 0, 100),
+      record(ttlChanged(60, 5, 2, 200), 1, 200, 'key:secondary'),
+      record(ttlChanged(5, null, 3, 200), 2, 200, 'key:other'),
+      record({ type: 'ContainerTtlChanged', data: { from: null, to: -1, policyVersion: 4, effectiveFromMs: 350, reason: 'why' } }, 3, 300),
+      record({ type: 'PolicyGraceChanged', data: { fromSeconds: 86_400, toSeconds: 0 } }, 4, 400),
+      record({ type: 'ContainerReplaced', data: { definition: unindexed } }, 5, 500),
+      record(deleted, 6, 600),
+    ]);
+    expect(state).toEqual({
+      status: 'deleted',
+      rid: 'Co1',
+      databaseRid: 'Db1',
+      name: 'carts',
+      definition: unindexed,
+      timeline: [
+        { fromMs: 100, defaultTtl: 60, version: 1, setBy: 'key:primary', recordedAtMs: 100 },
+        { fromMs: 200, defaultTtl: null, version: 3, setBy: 'key:other', recordedAtMs: 200 },
+        { fromMs: 350, defaultTtl: -1, version: 4, setBy: 'key:primary', recordedAtMs: 300, reason: 'why' },
+      ],
+      policyGraceSeconds: 0,
+      etag: '"id-5"',
+      createdAtMs: 100,
+      changedAtMs: 500,
+      deletedAtMs: 600,
+    });
+  });
+
+  it('can not begin with anything but its creation, nor begin twice, nor stand in another stream', () => {
+    expect(foldContainer([])).toBe(undefined);
+    expect(() => foldContainer([record(deleted, 0, 1)])).toThrow(InvariantViolation);
+    expect(() => foldContainer([record(created(), 0, 1), record(created(), 1, 2)])).toThrow(InvariantViolation);
+    expect(() => foldContainer([recordedEvent('database-Co1', created())])).toThrow(InvariantViolation);
+    expect(parseContainerStream(stream)).toBe('Co1');
+    expect(parseContainerStream('item-Co1.hash.0')).toBe(undefined);
+  });
+});

@@ -1,0 +1,431 @@
+import { describe, expect, it } from 'vitest';
+import { isoTime } from '@epitaph/core/clock.ts';
+import type { ContainerState, RecordedPolicy } from '@epitaph/core/container/state.ts';
+import { explainItem, type Explanation } from '@epitaph/core/history/explain.ts';
+import { lifeFacts, type LifeFacts } from '@epitaph/core/history/life.ts';
+import { InvariantViolation } from '@epitaph/core/invariant.ts';
+import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
+import { ID, ItemWorld } from './item-world.ts';
+
+const S = 1_763_722_800;
+const T0 = S * 1000;
+
+function policy(version: number, fromMs: number, defaultTtl: DefaultTtl, over: Partial<RecordedPolicy> = {}): RecordedPolicy {
+  return { version, fromMs, defaultTtl, setBy: `key:setter-${version}`, recordedAtMs: fromMs, ...over };
+}
+
+function container(timeline: readonly RecordedPolicy[], deletedAtMs: number | null = null): ContainerState {
+  return {
+    status: deletedAtMs === null ? 'live' : 'deleted',
+    rid: 'Co1',
+    databaseRid: 'Db1',
+    name: 'carts',
+    definition: { partitionKey: { paths: ['/tenant'], kind: 'Hash' }, indexingPolicy: { indexingMode: 'consistent' } },
+    timeline,
+    policyGraceSeconds: 0,
+    etag: '"e"',
+    createdAtMs: timeline[0]!.fromMs,
+    changedAtMs: timeline[0]!.fromMs,
+    deletedAtMs,
+  };
+}
+
+interface Case {
+  readonly container: ContainerState;
+  readonly lives: readonly LifeFacts[];
+  readonly databaseDeletedAtMs?: number | null;
+  readonly holds?: readonly string[];
+}
+
+function explainAt({ container: within, lives, databaseDeletedAtMs = null, holds = [] }: Case, atMs: number): Explanation {
+  return explainItem({ id: ID, container: within, databaseDeletedAtMs, lives, atMs, holds });
+}
+
+/** Every instant that anything in the case names, one millisecond before it and one after. */
+function edgesOf({ container: within, lives, databaseDeletedAtMs }: Case, ...more: readonly number[]): number[] {
+  const edges = [...more, ...within.timeline.flatMap((one) => [one.fromMs, one.recordedAtMs])];
+  for (const end of [within.deletedAtMs, databaseDeletedAtMs]) if (typeof end === 'number') edges.push(end);
+  for (const { writes, end, purge } of lives) {
+    for (const { atMs, ttl } of writes) {
+      edges.push(atMs);
+      for (const seconds of [ttl, ...within.timeline.map((one) => one.defaultTtl)]) {
+        if (seconds !== null && seconds > 0) edges.push((Math.floor(atMs / 1000) + seconds) * 1000);
+      }
+    }
+    if (end !== undefined) edges.push(end.atMs, end.recordedAtMs);
+    if (purge !== undefined) edges.push(purge.atMs);
+  }
+  return [...new Set(edges.flatMap((edge) => [edge - 1, edge, edge + 1]))].toSorted((left, right) => left - right);
+}
+
+/** An explanation without what a purge adds to it. */
+function reasons({ state: _, purgedAtMs: __, sentence, ...rest }: Explanation) {
+  return { ...rest, sentence: sentence.replace(/ Its content .*$/, '') };
+}
+
+/** State and life over the instants, run together where nothing changes. */
+function course(of: Case, instants: readonly number[]): string[] {
+  const states = instants.map((atMs) => {
+    const { state, life } = explainAt(of, atMs);
+    return life === undefined ? state : `${state} ${life}`;
+  });
+  return states.filter((state, index) => state !== states[index - 1]);
+}
+
+const wholeStory = (explanation: Explanation) => JSON.stringify(explanation);
+
+describe('explaining an item that nobody wrote', () => {
+  it('says so at every instant', () => {
+    const nothing: Case = { container: container([policy(1, T0, 60)]), lives: [] };
+    for (const atMs of [0, T0 - 1, T0, T0 + 10 ** 9]) {
+      expect(explainAt(nothing, atMs)).toEqual({
+        state: 'never-existed',
+        sentence: `Up to ${isoTime(atMs)} nothing was ever written as "cart 1" in container carts.`,
+        atMs,
+        holds: [],
+      });
+    }
+  });
+
+  it('yet says so up to the millisecond before its first write', async () => {
+    const world = new ItemWorld(T0 + 500, [policy(1, T0, 60)]);
+    await world.write('create');
+    const one: Case = { container: container([policy(1, T0, 60)]), lives: world.facts() };
+    expect(explainAt(one, T0 + 499)).toMatchObject({ state: 'never-existed' });
+    expect(explainAt(one, T0 + 499).life).toBe(undefined);
+    expect(explainAt(one, T0 + 500)).toMatchObject({ state: 'live', life: 0 });
+  });
+});
+
+describe('explaining a life that expired', () => {
+  /** Written twice, expired by the second write's own ttl or the default; recorded late, purged later. */
+  const makeExpired = async (ttl: number | undefined, purged: boolean): Promise<Case> => {
+    const timeline = [policy(1, T0, 60, { reason: 'carts are short-lived' })];
+    const world = new ItemWorld(T0 + 1_500, timeline);
+    await world.write('create', { ttl: 5 });
+    world.nowMs = T0 + 4_200;
+    await world.write('replace', ttl === undefined ? {} : { ttl });
+    world.nowMs = T0 + 90_000;
+    await world.recordExpiry(0);
+    world.nowMs = T0 + 95_000;
+    if (purged) await world.purge(0, 'expired');
+    return { container: container(timeline), lives: world.facts(), holds: [] };
+  };
+
+  it.each([
+    { ttl: 20, deadlineMs: T0 + 24_000, rule: 'item-ttl' },
+    { ttl: undefined, deadlineMs: T0 + 64_000, rule: 'container-default' },
+  ])('by ttl $ttl tells deadline, rule, arithmetic, policy, lag and purge at each instant', async ({ ttl, deadlineMs, rule }) => {
+    const expired = await makeExpired(ttl, true);
+    for (const atMs of edgesOf(expired)) {
+      const told = explainAt(expired, atMs);
+      expect(told.atMs).toBe(atMs);
+      if (atMs < T0 + 1_500) {
+        expect(told.state).toBe('never-existed');
+      } else if (atMs < T0 + 4_200) {
+        // What the second write did was not known then.
+        expect(told).toMatchObject({ state: 'live', lastWrite: { atMs: T0 + 1_500, ts: S + 1, ttl: 5 }, expiresAtMs: T0 + 6_000 });
+      } else if (atMs < deadlineMs) {
+        expect(told).toMatchObject({
+          state: 'live',
+          life: 0,
+          lastWrite: { atMs: T0 + 4_200, ts: S + 4, ttl: ttl ?? null },
+          expiresAtMs: deadlineMs,
+          rule,
+          policy: { version: 1, defaultTtl: 60, sinceMs: T0, setBy: 'key:setter-1', reason: 'carts are short-lived' },
+        });
+        expect(told.expiredAtMs).toBe(undefined);
+        expect(told.recordedAtMs).toBe(undefined);
+        expect(told.sentence).toContain(isoTime(deadlineMs));
+      } else {
+        expect(told).toMatchObject({
+          state: atMs < T0 + 95_000 ? 'expired' : 'purged',
+          expiredAtMs: deadlineMs,
+          rule,
+          policy: { version: 1, setBy: 'key:setter-1' },
+          lastWrite: { ts: S + 4, ttl: ttl ?? null },
+        });
+        expect(told.expiresAtMs).toBe(undefined);
+        expect(told.recordedAtMs).toBe(atMs < T0 + 90_000 ? undefined : T0 + 90_000);
+        expect(told.lagMs).toBe(atMs < T0 + 90_000 ? undefined : T0 + 90_000 - deadlineMs);
+        expect(told.purgedAtMs).toBe(atMs < T0 + 95_000 ? undefined : T0 + 95_000);
+        expect(told.sentence).toContain(isoTime(deadlineMs));
+        expect(told.sentence).toContain(rule === 'item-ttl' ? 'own ttl of 20 s' : 'default ttl of 60 s of container carts');
+        expect(told.sentence).toContain('policy version 1, set by key:setter-1');
+        expect(told.sentence).toContain(told.arithmetic!);
+        expect(told.sentence).toContain(
+          atMs < T0 + 95_000 ? 'Its content has not been erased yet.' : `Its content was erased at ${isoTime(T0 + 95_000)}.`,
+        );
+        expect(told.arithmetic).toContain(String(S + 4));
+        expect(told.arithmetic).toContain(String(ttl ?? 60));
+      }
+    }
+    expect(course(expired, edgesOf(expired))).toEqual(['never-existed', 'live 0', 'expired 0', 'purged 0']);
+  });
+
+  it.each([20, undefined])('by ttl %s gives the same reasons before and after the purge', async (ttl) => {
+    const [before, after] = [await makeExpired(ttl, false), await makeExpired(ttl, true)];
+    for (const atMs of edgesOf(after)) {
+      const [one, other] = [explainAt(before, atMs), explainAt(after, atMs)];
+      expect(reasons(other)).toEqual(reasons(one));
+      if (atMs < T0 + 95_000) expect(other).toEqual(one);
+      else expect([one.state, one.purgedAtMs, other.state, other.purgedAtMs]).toEqual(['expired', undefined, 'purged', T0 + 95_000]);
+    }
+  });
+
+  it('says the same whether or not the expiry is on record, but for the record', async () => {
+    const timeline = [policy(1, T0, 60)];
+    const world = new ItemWorld(T0, timeline);
+    await world.write('create');
+    const unrecorded: Case = { container: container(timeline), lives: world.facts() };
+    world.nowMs = T0 + 100_000;
+    await world.recordExpiry(0);
+    const recorded: Case = { container: container(timeline), lives: world.facts() };
+    for (const atMs of edgesOf(recorded)) {
+      const { recordedAtMs: _, lagMs: __, ...told } = explainAt(recorded, atMs);
+      expect(told).toEqual(explainAt(unrecorded, atMs));
+    }
+    expect(explainAt(recorded, T0 + 100_000)).toMatchObject({ recordedAtMs: T0 + 100_000, lagMs: 40_000 });
+  });
+
+  it("because a policy started tells that start, whose it was, and since when the item's time was up", async () => {
+    const timeline = [policy(1, T0, null), policy(2, T0 + 100_123, 60)];
+    const world = new ItemWorld(T0, timeline);
+    await world.write('create');
+    const late: Case = { container: container(timeline), lives: world.facts() };
+    expect(course(late, edgesOf(late))).toEqual(['never-existed', 'live 0', 'expired 0']);
+    expect(explainAt(late, T0 + 100_122)).toMatchObject({ state: 'live', policy: { version: 1, defaultTtl: null } });
+    const told = explainAt(late, T0 + 100_123);
+    expect(told).toMatchObject({ state: 'expired', expiredAtMs: T0 + 100_123, policy: { version: 2, setBy: 'key:setter-2' } });
+    expect(told.sentence).toContain('policy version 2, set by key:setter-2');
+    expect(told.arithmetic).toContain(isoTime(T0 + 60_000).slice(0, 19));
+  });
+
+  it('is not undone by any later policy, and is explained by the one that was in force', async () => {
+    for (const defaultTtl of [null, -1, 10_000, 1]) {
+      const timeline = [policy(1, T0, 60), policy(2, T0 + 60_001, defaultTtl)];
+      const world = new ItemWorld(T0, timeline);
+      await world.write('create');
+      const expired: Case = { container: container(timeline), lives: world.facts() };
+      for (const atMs of [T0 + 60_000, T0 + 60_001, T0 + 10 ** 12]) {
+        expect(explainAt(expired, atMs)).toMatchObject({ state: 'expired', expiredAtMs: T0 + 60_000, policy: { version: 1 } });
+      }
+    }
+  });
+
+  it('names the holds that are in the way', async () => {
+    const expired = { ...(await makeExpired(20, false)), holds: ['hold-1', 'hold-2'] };
+    expect(explainAt(expired, T0 + 95_000).holds).toEqual(['hold-1', 'hold-2']);
+  });
+});
+
+describe('explaining a live item', () => {
+  const written = async (timeline: readonly RecordedPolicy[], document: { readonly ttl?: unknown }): Promise<Case> => {
+    const world = new ItemWorld(T0, timeline);
+    await world.write('create', document);
+    return { container: container(timeline), lives: world.facts() };
+  };
+
+  it('says why it does not expire', async () => {
+    const off = [policy(1, T0, null)];
+    const on = [policy(1, T0, -1)];
+    const sentences = async (timeline: readonly RecordedPolicy[], document: { readonly ttl?: unknown }) => {
+      const told = explainAt(await written(timeline, document), T0 + 10 ** 9);
+      expect(told).toMatchObject({ state: 'live', policy: { version: 1 } });
+      expect(told.expiresAtMs).toBe(undefined);
+      return told.sentence;
+    };
+    expect(await sentences(off, {})).toContain('time to live is off');
+    expect(await sentences(off, {})).not.toContain('own ttl');
+    expect(await sentences(off, { ttl: 5 })).toContain('its own ttl does not count');
+    expect(await sentences(on, { ttl: -1 })).toContain('own ttl of -1');
+    expect(await sentences(on, {})).toContain('no default ttl');
+  });
+
+  it('foresees its deadline by the policies on record at that instant, not by those that came later', async () => {
+    for (const later of [null, -1, 10, 100_000]) {
+      const live = await written([policy(1, T0, 1_000), policy(2, T0 + 500_000, later)], {});
+      for (const atMs of [T0, T0 + 100_000, T0 + 499_999]) {
+        const told = explainAt(live, atMs);
+        expect(told).toMatchObject({ state: 'live', expiresAtMs: T0 + 1_000_000, policy: { version: 1, defaultTtl: 1_000 } });
+        expect(told.sentence).toContain(`it expires at ${isoTime(T0 + 1_000_000)}`);
+      }
+    }
+  });
+
+  it('foresees a policy that is on record and has not started', async () => {
+    const live = await written([policy(1, T0, null), policy(2, T0 + 5_000, 1, { recordedAtMs: T0 + 2_000 })], {});
+    expect(explainAt(live, T0 + 1_999).expiresAtMs).toBe(undefined);
+    expect(explainAt(live, T0 + 2_000)).toMatchObject({ state: 'live', expiresAtMs: T0 + 5_000 });
+    expect(explainAt(live, T0 + 5_000)).toMatchObject({ state: 'expired', expiredAtMs: T0 + 5_000 });
+  });
+});
+
+describe('explaining a life that was deleted', () => {
+  const timeline = [policy(1, T0, 60)];
+  const makeDeleted = async (purged: boolean): Promise<Case> => {
+    const world = new ItemWorld(T0 + 100, timeline);
+    await world.write('create', { ttl: 50 });
+    world.nowMs = T0 + 30_000;
+    await world.remove();
+    world.nowMs = T0 + 45_000;
+    if (purged) await world.purge(0, 'deleted');
+    return { container: container(timeline), lives: world.facts() };
+  };
+
+  it('tells when and by whom, and never that it expired, also past the deadline it would have had', async () => {
+    const deleted = await makeDeleted(true);
+    for (const atMs of edgesOf(deleted).filter((edge) => edge >= T0 + 30_000)) {
+      const told = explainAt(deleted, atMs);
+      expect(told).toMatchObject({
+        state: atMs < T0 + 45_000 ? 'deleted' : 'purged',
+        deletedAtMs: T0 + 30_000,
+        recordedAtMs: T0 + 30_000,
+        lagMs: 0,
+      });
+      expect(told.sentence).toContain(`was deleted at ${isoTime(T0 + 30_000)} by key:primary`);
+      expect(told.expiredAtMs).toBe(undefined);
+    }
+    expect(course(deleted, edgesOf(deleted))).toEqual(['never-existed', 'live 0', 'deleted 0', 'purged 0']);
+  });
+
+  it('gives the same reasons before and after the purge', async () => {
+    const [before, after] = [await makeDeleted(false), await makeDeleted(true)];
+    for (const atMs of edgesOf(after)) expect(reasons(explainAt(after, atMs))).toEqual(reasons(explainAt(before, atMs)));
+  });
+});
+
+describe('explaining an item that left with its container', () => {
+  const timeline = [policy(1, T0, 60)];
+  const makeGone = async (purged: boolean, by: 'container' | 'database'): Promise<Case> => {
+    const world = new ItemWorld(T0, timeline);
+    await world.write('create');
+    world.nowMs = T0 + 45_000;
+    if (purged) await world.purge(0, 'container-deleted');
+    return {
+      container: container(timeline, by === 'container' ? T0 + 30_000 : null),
+      lives: world.facts(),
+      ...(by === 'database' ? { databaseDeletedAtMs: T0 + 30_000 } : {}),
+    };
+  };
+
+  it.each(['container', 'database'] as const)('says so at every instant after the delete of the %s', async (by) => {
+    const gone = await makeGone(true, by);
+    expect(course(gone, edgesOf(gone))).toEqual(['never-existed', 'live 0', 'deleted 0', 'purged 0']);
+    for (const atMs of edgesOf(gone).filter((edge) => edge >= T0 + 30_000)) {
+      const told = explainAt(gone, atMs);
+      expect(told).toMatchObject({ containerDeletedAtMs: T0 + 30_000, deletedAtMs: T0 + 30_000 });
+      expect(told.expiredAtMs).toBe(undefined);
+      expect(told.sentence).toContain(`left with its container carts, which was deleted at ${isoTime(T0 + 30_000)}`);
+    }
+    const before = await makeGone(false, by);
+    for (const atMs of edgesOf(gone)) expect(reasons(explainAt(gone, atMs))).toEqual(reasons(explainAt(before, atMs)));
+  });
+
+  it('goes by the earlier of the two when the database went as well', async () => {
+    const gone = { ...(await makeGone(false, 'container')), databaseDeletedAtMs: T0 + 20_000 };
+    expect(explainAt(gone, T0 + 30_000)).toMatchObject({ containerDeletedAtMs: T0 + 20_000 });
+    expect(explainAt({ ...gone, databaseDeletedAtMs: T0 + 40_000 }, T0 + 50_000)).toMatchObject({
+      containerDeletedAtMs: T0 + 30_000,
+    });
+  });
+
+  it('does not say so of what had expired or was deleted before', async () => {
+    const expired = await makeGone(false, 'container');
+    const later: Case = { ...expired, container: container(timeline, T0 + 60_001) };
+    expect(explainAt(later, T0 + 70_000)).toMatchObject({ state: 'expired', expiredAtMs: T0 + 60_000 });
+    const atOnce: Case = { ...expired, container: container(timeline, T0 + 60_000) };
+    expect(explainAt(atOnce, T0 + 70_000)).toMatchObject({ state: 'deleted', containerDeletedAtMs: T0 + 60_000 });
+    const world = new ItemWorld(T0, timeline);
+    await world.write('create');
+    world.nowMs = T0 + 10;
+    await world.remove();
+    const deleted: Case = { container: container(timeline, T0 + 20), lives: world.facts() };
+    expect(explainAt(deleted, T0 + 30)).toMatchObject({ state: 'deleted', deletedAtMs: T0 + 10 });
+    expect(explainAt(deleted, T0 + 30).containerDeletedAtMs).toBe(undefined);
+  });
+});
+
+describe('explaining an item that was erased on request', () => {
+  const timeline = [policy(1, T0, 60)];
+  const erased = async (over: Partial<Case> = {}): Promise<Case> => {
+    const world = new ItemWorld(T0, timeline);
+    await world.write('create');
+    world.nowMs = T0 + 30_000;
+    await world.purge(0, 'erasure');
+    return { container: container(timeline), lives: world.facts(), ...over };
+  };
+
+  it('tells so for ever: it did not expire, nor leave with its container, after it was gone', async () => {
+    for (const over of [{}, { container: container(timeline, T0 + 40_000) }, { databaseDeletedAtMs: T0 + 90_000 }]) {
+      const gone = await erased(over);
+      expect(course(gone, edgesOf(gone))).toEqual(['never-existed', 'live 0', 'purged 0']);
+      for (const atMs of edgesOf(gone).filter((edge) => edge >= T0 + 30_000)) {
+        const told = explainAt(gone, atMs);
+        expect(told).toMatchObject({ state: 'purged', purgedAtMs: T0 + 30_000 });
+        expect(told.sentence).toBe(`"cart 1" was erased on request at ${isoTime(T0 + 30_000)} by system:purge.`);
+        expect(told.expiredAtMs).toBe(undefined);
+        expect(told.containerDeletedAtMs).toBe(undefined);
+      }
+    }
+  });
+
+  it('after it had expired, tells both', async () => {
+    const world = new ItemWorld(T0, timeline);
+    await world.write('create');
+    world.nowMs = T0 + 70_000;
+    await world.purge(0, 'erasure');
+    const gone: Case = { container: container(timeline), lives: world.facts() };
+    expect(explainAt(gone, T0 + 80_000)).toMatchObject({ state: 'purged', expiredAtMs: T0 + 60_000, purgedAtMs: T0 + 70_000 });
+  });
+});
+
+describe('explaining several lives', () => {
+  it('speaks of the life that was the last one at the instant asked for', async () => {
+    const timeline = [policy(1, T0, 60)];
+    const world = new ItemWorld(T0, timeline);
+    await world.write('create', { ttl: 10 });
+    world.nowMs = T0 + 20_000;
+    await world.write('create', { ttl: -1 });
+    world.nowMs = T0 + 30_000;
+    await world.remove();
+    world.nowMs = T0 + 40_000;
+    await world.purge(0, 'expired');
+    world.nowMs = T0 + 50_000;
+    await world.write('upsert');
+    const story: Case = { container: container(timeline), lives: world.facts() };
+    expect(course(story, edgesOf(story, T0 + 200_000))).toEqual([
+      'never-existed',
+      'live 0',
+      'expired 0',
+      'live 1',
+      'deleted 1',
+      'live 2',
+      'expired 2',
+    ]);
+    expect(explainAt(story, T0 + 20_000 - 1).lastWrite).toEqual({ atMs: T0, ts: S, ttl: 10 });
+    expect(wholeStory(explainAt(story, T0 + 25_000))).not.toContain('expired');
+  });
+});
+
+describe('the facts of a life', () => {
+  it('are the same from its events, from events and ledger, and from the ledger alone', async () => {
+    const world = new ItemWorld(T0 + 7, [policy(1, T0, 60)]);
+    await world.write('create', { ttl: 9 });
+    world.nowMs += 100;
+    await world.write('patch', { ttl: 9 });
+    world.nowMs += 100;
+    await world.write('replace');
+    await world.remove();
+    const [before] = world.facts();
+    await world.purge(0, 'deleted');
+    const [after] = world.facts();
+    expect(after!.writes.map(({ digest: _, ...write }) => write)).toEqual(before!.writes);
+    expect(after!.end).toEqual(before!.end);
+    expect(after!.purge).toEqual({ atMs: world.nowMs, cause: 'deleted', recordedBy: 'system:purge' });
+  });
+
+  it('begin with a write', () => {
+    expect(() => lifeFacts(0, [])).toThrow(InvariantViolation);
+  });
+});

@@ -1,0 +1,101 @@
+import { describe, expect, it } from 'vitest';
+import { handleCommand, TooMuchContention, type CommandRun } from '@epitaph/core/handle-command.ts';
+import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
+import type { NewEvent } from '@epitaph/core/log/recorded-event.ts';
+
+const event = (number = 0): NewEvent => ({
+  id: crypto.randomUUID(),
+  type: 'Counted',
+  version: 1,
+  data: { number },
+  occurredAtMs: 0,
+  actor: 'key:primary',
+  correlationId: 'request',
+  causationId: 'request',
+});
+
+/** Appends how many events it saw. */
+const counting = (over: Partial<CommandRun<number, number>> = {}): CommandRun<number, number> => ({
+  stream: 'counter',
+  load: 'all',
+  fold: (loaded) => loaded.length,
+  decide: (state) => state,
+  record: (decision) => ({ events: [event(decision)] }),
+  ...over,
+});
+
+describe('handling a command', () => {
+  it('decides on the whole stream or on its last event, as asked', async () => {
+    const log = new MemoryEventLog();
+    for (let count = 0; count < 3; count++) await handleCommand(log, counting());
+    expect((await handleCommand(log, counting())).decision).toBe(3);
+    expect((await handleCommand(log, counting({ load: 'last' }))).decision).toBe(1);
+    expect((await handleCommand(log, counting({ stream: 'other', load: 'last' }))).decision).toBe(0);
+  });
+
+  it('tells what it recorded and where', async () => {
+    const log = new MemoryEventLog();
+    await handleCommand(log, counting());
+    const events = [event(), event()];
+    expect(await handleCommand(log, counting({ record: () => ({ events }) }))).toEqual({
+      decision: 1,
+      position: 3,
+      firstPosition: 2,
+      firstRevision: 1,
+      recorded: events,
+    });
+  });
+
+  it('appends nothing where there is nothing to record', async () => {
+    const log = new MemoryEventLog();
+    for (const nothing of [undefined, { events: [] }]) {
+      expect(await handleCommand(log, counting({ record: () => nothing }))).toEqual({
+        decision: 0,
+        recorded: [],
+        firstRevision: 0,
+      });
+    }
+    expect(log.head()).toBe(0);
+  });
+
+  it('decides again on what has won when it loses a race', async () => {
+    const log = new MemoryEventLog();
+    let races = 5;
+    const handled = await handleCommand(
+      log,
+      counting({
+        decide: async (state) => {
+          if (races-- > 0) await handleCommand(log, counting());
+          return state;
+        },
+      }),
+    );
+    expect(handled.decision).toBe(5);
+    expect(log.readStream('counter').map((one) => one.data['number'])).toEqual([0, 1, 2, 3, 4, 5]);
+  });
+
+  it('gives up after twenty lost races, and says so', async () => {
+    const log = new MemoryEventLog();
+    let attempts = 0;
+    const losing = counting({
+      decide: async (state) => {
+        attempts += 1;
+        await handleCommand(log, counting());
+        return state;
+      },
+    });
+    await expect(handleCommand(log, losing)).rejects.toThrow(TooMuchContention);
+    expect(attempts).toBe(20);
+    expect(log.head()).toBe(20);
+  });
+
+  it('lets through what the log or the decision throws', async () => {
+    const log = new MemoryEventLog();
+    const fault = new Error('out of order');
+    await expect(handleCommand(log, counting({ decide: () => Promise.reject(fault) }))).rejects.toBe(fault);
+    const after = Promise.reject(fault);
+    after.catch(() => {});
+    await expect(handleCommand(log, counting({ record: () => ({ events: [event()], after }) }))).rejects.toBe(fault);
+    expect(log.head()).toBe(0);
+  });
+});

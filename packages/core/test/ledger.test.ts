@@ -1,0 +1,78 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { InvariantViolation } from '@epitaph/core/invariant.ts';
+import { ledgerSchema, writeOperations } from '@epitaph/core/item/events.ts';
+import { decodeLedger, encodeLedger, LEDGER_DETAIL_LIMIT, type LedgerEntry } from '@epitaph/core/item/ledger.ts';
+import { sha256Base64url } from '@epitaph/core/testing/sha256.ts';
+
+const seed = Number(process.env['EPITAPH_SEED'] ?? 20_261_121);
+
+const entry = (index: number): LedgerEntry => ({
+  atMs: 1_763_722_800_123 + index * 7,
+  ttl: [null, 60, 60, -1][index % 4]!,
+  operation: writeOperations[index % 4]!,
+  eventId: `00000000-0000-4000-8000-${String(index).padStart(12, '0')}`,
+  digest: sha256Base64url(`body ${index}`),
+});
+const whole = (one: LedgerEntry) => ({
+  atMs: one.atMs,
+  ttl: one.ttl,
+  operation: one.operation,
+  etag: `"${one.eventId}"`,
+  digest: one.digest,
+});
+const timesOnly = ({ atMs, ttl }: LedgerEntry) => ({ atMs, ttl });
+
+describe('the ledger of a life', () => {
+  it.each([1, 2, 999, LEDGER_DETAIL_LIMIT])('of %i writes tells all of each', (count) => {
+    const entries = Array.from({ length: count }, (_, index) => entry(index));
+    const ledger = encodeLedger(entries, sha256Base64url);
+    expect(ledgerSchema.parse(structuredClone(ledger))).toEqual(ledger);
+    expect(ledger.digest).toBe(undefined);
+    expect(decodeLedger(ledger)).toEqual(entries.map(whole));
+  });
+
+  it.each([LEDGER_DETAIL_LIMIT + 1, 2_500])('of %i writes tells times and ttls of each, and one digest of the rest', (count) => {
+    const entries = Array.from({ length: count }, (_, index) => entry(index));
+    const ledger = encodeLedger(entries, sha256Base64url);
+    expect(decodeLedger(ledger)).toEqual(entries.map(timesOnly));
+    expect(Object.keys(ledger).toSorted()).toEqual(['digest', 'times', 'writes']);
+    const changed = entries.map((one, index) => (index === 700 ? { ...one, digest: sha256Base64url('other') } : one));
+    expect(encodeLedger(entries, sha256Base64url)).toEqual(ledger);
+    expect(encodeLedger(changed, sha256Base64url).digest).not.toBe(ledger.digest);
+  });
+
+  it('of one write reads as its comment says', () => {
+    expect(encodeLedger([{ ...entry(0), atMs: 1_763_722_800_123, ttl: 60 }], sha256Base64url).times).toBe('1763722800123t60');
+    expect(encodeLedger([entry(0), entry(1), entry(2), entry(3), entry(4)], sha256Base64url).times).toBe(
+      '1763722800123 7t60 7 7t-1 7t-',
+    );
+  });
+
+  it(`of any writes comes back as it was, writes in one millisecond too (seed ${seed})`, () => {
+    const writes = fc.array(
+      fc.record({
+        gapMs: fc.oneof(fc.constant(0), fc.nat(10), fc.integer({ min: 0, max: 2 ** 40 })),
+        ttl: fc.oneof(fc.constant(null), fc.constant(-1), fc.integer({ min: 1, max: 2_147_483_647 })),
+        operation: fc.constantFrom(...writeOperations),
+        eventId: fc.uuid(),
+        body: fc.string(),
+      }),
+      { minLength: 1, maxLength: 30 },
+    );
+    fc.assert(
+      fc.property(writes, (made) => {
+        let atMs = 0;
+        const entries = made.map(({ gapMs, body, ...rest }) => ({ ...rest, atMs: (atMs += gapMs), digest: sha256Base64url(body) }));
+        expect(decodeLedger(encodeLedger(entries, sha256Base64url))).toEqual(entries.map(whole));
+      }),
+      { seed, numRuns: 500 },
+    );
+  });
+
+  it('with another number of times than writes is a defect', () => {
+    expect(() => decodeLedger({ writes: 2, times: '5' })).toThrow(InvariantViolation);
+    expect(() => decodeLedger({ writes: 1, times: '' })).toThrow(InvariantViolation);
+    expect(decodeLedger({ writes: 0, times: '' })).toEqual([]);
+  });
+});

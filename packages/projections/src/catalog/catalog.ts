@@ -1,0 +1,102 @@
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import type { DatabaseState } from '@epitaph/core/database/state.ts';
+import type { ContainerNumber, ReadModelChange, ReadModelStore } from '../read-model-store.ts';
+
+export interface CatalogContainer {
+  readonly number: ContainerNumber;
+  readonly state: ContainerState;
+}
+
+/** All databases and containers, deleted ones too, in memory: there are few, and every request needs one. */
+export class Catalog {
+  readonly #databases = new Map<string, { readonly number: number; readonly state: DatabaseState }>();
+  readonly #containers = new Map<string, CatalogContainer>();
+  readonly #byNumber = new Map<ContainerNumber, CatalogContainer>();
+  readonly #liveDatabases = new Map<string, DatabaseState>();
+  readonly #liveContainers = new Map<string, CatalogContainer>();
+
+  static async load(store: ReadModelStore): Promise<Catalog> {
+    const catalog = new Catalog();
+    for (const { number, state } of await store.databases()) catalog.put({ kind: 'database', number, state });
+    for (const { number, state } of await store.containers()) catalog.put({ kind: 'container', number, state });
+    return catalog;
+  }
+
+  put(change: Extract<ReadModelChange, { kind: 'database' | 'container' }>): void {
+    if (change.kind === 'database') {
+      this.#databases.set(change.state.rid, { number: change.number, state: change.state });
+      this.#keepLive(this.#liveDatabases, change.state.name, change.state, change.state);
+      return;
+    }
+    const entry = { number: change.number, state: change.state };
+    this.#containers.set(change.state.rid, entry);
+    this.#byNumber.set(change.number, entry);
+    this.#keepLive(this.#liveContainers, `${change.state.databaseRid}/${change.state.name}`, change.state, entry);
+  }
+
+  #keepLive<Entry extends { rid: string } | CatalogContainer>(
+    live: Map<string, Entry>,
+    name: string,
+    state: { readonly status: string; readonly rid: string },
+    entry: Entry,
+  ): void {
+    const known = live.get(name);
+    const knownRid = known === undefined ? undefined : 'rid' in known ? known.rid : known.state.rid;
+    if (state.status === 'live') live.set(name, entry);
+    // A deletion that is told late must not hide the resource that took over the name.
+    else if (knownRid === state.rid) live.delete(name);
+  }
+
+  databaseByName(name: string): DatabaseState | undefined {
+    return this.#liveDatabases.get(name);
+  }
+
+  databaseByRid(rid: string): DatabaseState | undefined {
+    return this.#databases.get(rid)?.state;
+  }
+
+  databaseNumber(rid: string): number | undefined {
+    return this.#databases.get(rid)?.number;
+  }
+
+  /** Databases that are not deleted, in order of creation. */
+  liveDatabases(): DatabaseState[] {
+    return [...this.#databases.values()]
+      .filter(({ state }) => state.status === 'live')
+      .toSorted((left, right) => left.number - right.number)
+      .map(({ state }) => state);
+  }
+
+  containerByName(databaseRid: string, name: string): CatalogContainer | undefined {
+    return this.#liveContainers.get(`${databaseRid}/${name}`);
+  }
+
+  containerByRid(rid: string): CatalogContainer | undefined {
+    return this.#containers.get(rid);
+  }
+
+  containerByNumber(number: ContainerNumber): CatalogContainer | undefined {
+    return this.#byNumber.get(number);
+  }
+
+  /** Containers of a database that are not deleted, in order of creation. */
+  liveContainers(databaseRid: string): ContainerState[] {
+    return [...this.#containers.values()]
+      .filter(({ state }) => state.status === 'live' && state.databaseRid === databaseRid)
+      .toSorted((left, right) => left.number - right.number)
+      .map(({ state }) => state);
+  }
+
+  /** Every container there ever was. */
+  allContainers(): CatalogContainer[] {
+    return [...this.#containers.values()];
+  }
+
+  /** When a container went, by its own deletion or its database's; null while it is there. In milliseconds. */
+  goneAtMs(container: ContainerState): number | null {
+    const own = container.deletedAtMs;
+    const withDatabase = this.#databases.get(container.databaseRid)?.state.deletedAtMs ?? null;
+    if (own === null || withDatabase === null) return own ?? withDatabase;
+    return Math.min(own, withDatabase);
+  }
+}

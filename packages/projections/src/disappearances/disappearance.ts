@@ -1,0 +1,49 @@
+import type { ItemExpired, PurgeCause } from '@epitaph/core/item/events.ts';
+import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import type { DisappearanceRow, ItemRow } from '../read-model-store.ts';
+
+type ItemName = Pick<ItemRow, 'container' | 'partitionKey' | 'id' | 'life'>;
+
+function base(item: ItemName, recorded: RecordedEvent) {
+  return {
+    ...item,
+    position: recorded.position,
+    recordedAtMs: recorded.occurredAtMs,
+    purgedAtMs: null,
+    rule: null,
+    ttl: null,
+    policyVersion: null,
+  };
+}
+
+/** A client's delete: it left when the delete was decided. */
+export function deletion(item: ItemName, recorded: RecordedEvent): DisappearanceRow {
+  return { ...base(item, recorded), cause: 'deleted', atMs: recorded.occurredAtMs };
+}
+
+/** An expiry: it left at its deadline, whenever that was written down. */
+export function expiry(item: ItemName, recorded: RecordedEvent, event: ItemExpired): DisappearanceRow {
+  return {
+    ...base(item, recorded),
+    cause: 'expired',
+    atMs: event.expiredAtMs,
+    rule: event.rule,
+    ttl: event.ttl,
+    policyVersion: event.policyVersion,
+  };
+}
+
+/** A life that no event of its own had ended before its purge: it left with its container, or by an erasure. */
+export function withoutOwnEnd(
+  item: ItemName,
+  recorded: RecordedEvent,
+  cause: PurgeCause,
+  containerGoneAtMs: number | null,
+): DisappearanceRow {
+  return {
+    ...base(item, recorded),
+    cause,
+    atMs: cause === 'container-deleted' ? (containerGoneAtMs ?? recorded.occurredAtMs) : recorded.occurredAtMs,
+    purgedAtMs: recorded.occurredAtMs,
+  };
+}

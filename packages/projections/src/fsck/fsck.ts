@@ -1,0 +1,245 @@
+import { foldContainer } from '@epitaph/core/container/evolve.ts';
+import { parseContainerStream } from '@epitaph/core/container/stream-name.ts';
+import { decodeLedger } from '@epitaph/core/item/ledger.ts';
+import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
+import { readItemEvent } from '@epitaph/core/item/upcast.ts';
+import type { EventLog } from '@epitaph/core/log/event-log.ts';
+import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import { expiryOf } from '@epitaph/core/ttl/expiry.ts';
+import type { BodySealer } from '@epitaph/core/vault/body-sealer.ts';
+import type { KeyVault } from '@epitaph/core/vault/key-vault.ts';
+import type { ReadModelStore } from '../read-model-store.ts';
+
+export interface FsckProblem {
+  readonly code:
+    | 'missing-without-reason'
+    | 'shown-after-its-end'
+    | 'row-differs'
+    | 'row-without-item'
+    | 'key-missing'
+    | 'key-not-destroyed'
+    | 'body-unreadable'
+    | 'writes-left-after-purge'
+    | 'wrong-deadline'
+    | 'gap-in-lives'
+    | 'event-after-end'
+    | 'unreadable-event';
+  readonly subject: string;
+  readonly message: string;
+}
+
+export interface FsckReport {
+  readonly events: number;
+  readonly items: number;
+  readonly lives: number;
+  readonly problems: readonly FsckProblem[];
+}
+
+export interface FsckOptions {
+  readonly log: EventLog;
+  readonly vault: KeyVault;
+  readonly sealer: BodySealer;
+  readonly store: ReadModelStore;
+  readonly onProgress?: ((done: number, total: number) => void) | undefined;
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** Problems listed at most; more than that are counted by the last one. */
+const PROBLEM_LIMIT = 1_000;
+
+interface Life {
+  lastType: string;
+  lastPosition: number;
+  birth: number;
+  ts: number;
+  ttl: number | null;
+  key: number;
+  id: string;
+  partitionKey: string;
+  writesLeft: boolean;
+  purged: boolean;
+  expiredAtMs: number | null;
+}
+
+/**
+ * Derives from the log alone what the read model must hold, by other code than the projections', and compares. Every
+ * item that is not there must have the event that says why; every key must be there or destroyed as the log says.
+ */
+export async function fsck(options: FsckOptions): Promise<FsckReport> {
+  const { log, vault, sealer, store, signal } = options;
+  const problems: FsckProblem[] = [];
+  const report = (code: FsckProblem['code'], subject: string, message: string) => {
+    if (problems.length < PROBLEM_LIMIT) problems.push({ code, subject, message });
+  };
+  const lives = new Map<string, Life>();
+  const containerEvents = new Map<string, RecordedEvent[]>();
+  const upTo = await store.checkpoint();
+  let position = 0;
+  let events = 0;
+
+  reading: for (;;) {
+    signal?.throwIfAborted();
+    const page = await log.readAll(position, 2_000);
+    if (page.length === 0) break;
+    for (const event of page) {
+      if (event.position > upTo) break reading;
+      position = event.position;
+      events += 1;
+      try {
+        const rid = parseContainerStream(event.stream);
+        if (rid !== undefined) {
+          const list = containerEvents.get(rid);
+          if (list === undefined) containerEvents.set(rid, [event]);
+          else list.push(event);
+        } else if (parseItemStream(event.stream) !== undefined) {
+          await examine(event, lives, report, vault, sealer);
+        }
+      } catch (error) {
+        report('unreadable-event', event.stream, (error as Error).message);
+      }
+    }
+    options.onProgress?.(position, upTo);
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+
+  const numbers = new Map<string, number>();
+  for (const { number, state } of await store.containers()) numbers.set(state.rid, number);
+  const timelines = new Map(
+    [...containerEvents].map(([rid, list]) => [rid, foldContainer(list)?.timeline ?? []] as const),
+  );
+  const expectedByContainer = new Map<number, Set<number>>();
+  let checked = 0;
+  for (const [stream, life] of lives) {
+    const { prefix, containerRid, life: number } = parseItemStream(stream)!;
+    if (number > 0 && !lives.has(`${prefix}.${number - 1}`)) {
+      report('gap-in-lives', stream, `life ${number} is there, life ${number - 1} is not`);
+    }
+    const timeline = timelines.get(containerRid);
+    if (timeline === undefined) {
+      report('row-without-item', stream, 'the container of this item was never created');
+      continue;
+    }
+    if (life.expiredAtMs !== null) {
+      const oracle = expiryOf(life, timeline);
+      if (oracle?.expiredAtMs !== life.expiredAtMs) {
+        report(
+          'wrong-deadline',
+          stream,
+          `recorded as expired at ${life.expiredAtMs}, but its times and policies say ${oracle?.expiredAtMs ?? 'never'}`,
+        );
+      }
+    }
+    const key = (await vault.findKey(life.key, stream)).status;
+    if (life.purged) {
+      if (key !== 'destroyed') report('key-not-destroyed', stream, `purged, but its key is ${key}`);
+      if (life.writesLeft) report('writes-left-after-purge', stream, 'purged, but its sealed writes are still in the log');
+    } else if (key === 'unknown') report('key-missing', stream, 'its key is unknown to the vault');
+    else if (key === 'destroyed' && life.lastType === 'ItemUpserted') {
+      report('key-missing', stream, 'its key was destroyed, but nothing says why');
+    }
+    const container = numbers.get(containerRid);
+    const row =
+      container === undefined ? undefined : await store.findItem(container, life.partitionKey, life.id);
+    if (life.lastType === 'ItemUpserted') {
+      if (row === undefined || row.life < number) {
+        report('missing-without-reason', stream, 'live by the log, but not in the read model');
+      } else if (row.position !== life.lastPosition || row.ts !== life.ts || row.ttl !== life.ttl || row.birth !== life.birth) {
+        report('row-differs', stream, `the read model has it at ${row.position}, the log at ${life.lastPosition}`);
+      }
+      if (container !== undefined) {
+        let expected = expectedByContainer.get(container);
+        if (expected === undefined) expectedByContainer.set(container, (expected = new Set()));
+        expected.add(life.birth);
+      }
+    } else if (row !== undefined && row.life === number) {
+      report('shown-after-its-end', stream, `ended by ${life.lastType}, but still in the read model`);
+    }
+    checked += 1;
+    if (checked % 500 === 0) {
+      signal?.throwIfAborted();
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+  }
+  let items = 0;
+  for (const { number, state } of await store.containers()) {
+    let afterBirth = 0;
+    for (;;) {
+      const rows = await store.allItems(number, afterBirth, 1_000);
+      if (rows.length === 0) break;
+      afterBirth = rows.at(-1)!.birth;
+      items += rows.length;
+      for (const row of rows) {
+        // What was written after the log was read is not this examination's business.
+        if (row.birth <= upTo && row.position <= upTo && expectedByContainer.get(number)?.has(row.birth) !== true) {
+          report('row-without-item', state.rid, `the read model has an item of birth ${row.birth} that the log does not show as live`);
+        }
+      }
+    }
+  }
+  return { events, items, lives: lives.size, problems };
+}
+
+async function examine(
+  recorded: RecordedEvent,
+  lives: Map<string, Life>,
+  report: (code: FsckProblem['code'], subject: string, message: string) => void,
+  vault: KeyVault,
+  sealer: BodySealer,
+): Promise<void> {
+  const event = readItemEvent(recorded);
+  const { stream, position } = recorded;
+  let life = lives.get(stream);
+  if (life?.purged === true) report('event-after-end', stream, `${event.type} at ${position} follows the purge`);
+  if (life !== undefined && event.type === 'ItemUpserted' && life.lastType !== 'ItemUpserted') {
+    report('event-after-end', stream, `a write at ${position} follows ${life.lastType}`);
+  }
+  if (life === undefined) {
+    life = {
+      lastType: event.type,
+      lastPosition: position,
+      birth: position,
+      ts: 0,
+      ttl: null,
+      key: 0,
+      id: event.data.id,
+      partitionKey: event.data.partitionKey,
+      writesLeft: false,
+      purged: false,
+      expiredAtMs: null,
+    };
+    lives.set(stream, life);
+  }
+  life.lastType = event.type;
+  life.lastPosition = position;
+  switch (event.type) {
+    case 'ItemUpserted': {
+      life.ts = event.data.ts;
+      life.ttl = event.data.ttl;
+      life.key = event.data.key;
+      life.writesLeft = true;
+      const found = await vault.findKey(event.data.key, stream);
+      if (found.status === 'there') {
+        try {
+          sealer.open(found.key, stream, recorded.revision, recorded.body ?? new Uint8Array());
+        } catch (error) {
+          report('body-unreadable', stream, (error as Error).message);
+        }
+      }
+      return;
+    }
+    case 'ItemExpired':
+      life.expiredAtMs = event.data.expiredAtMs;
+      life.ts = event.data.ts;
+      return;
+    case 'ItemPurged': {
+      const last = decodeLedger(event.data.ledger).at(-1)!;
+      life.ts = Math.floor(last.atMs / 1000);
+      life.ttl = last.ttl;
+      life.key = event.data.key;
+      life.purged = true;
+      return;
+    }
+    default:
+      return;
+  }
+}

@@ -1,0 +1,65 @@
+import { invariant } from '@epitaph/core/invariant.ts';
+import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
+import { readItemEvent } from '@epitaph/core/item/upcast.ts';
+import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import type { Catalog } from '../catalog/catalog.ts';
+import { deletion, expiry, withoutOwnEnd } from '../disappearances/disappearance.ts';
+import type { ReadModelChange } from '../read-model-store.ts';
+
+/** What an event of an item's stream changes; undefined for other streams. */
+export function itemChange(recorded: RecordedEvent, catalog: Catalog): ReadModelChange | undefined {
+  const stream = parseItemStream(recorded.stream);
+  if (stream === undefined) return undefined;
+  const container = catalog.containerByRid(stream.containerRid);
+  invariant(container !== undefined, `the container of ${recorded.stream} was created before its items`);
+  const event = readItemEvent(recorded);
+  const { id, partitionKey } = event.data;
+  const item = { container: container.number, partitionKey, id, life: stream.life };
+  const { position } = recorded;
+  switch (event.type) {
+    case 'ItemUpserted':
+      return {
+        kind: 'item-written',
+        ...item,
+        revision: recorded.revision,
+        position,
+        ts: event.data.ts,
+        ttl: event.data.ttl,
+        key: event.data.key,
+        unreadableTtl: event.data.unreadableTtl === true,
+      };
+    case 'ItemDeleted':
+      return {
+        kind: 'item-ended',
+        row: {
+          ...item,
+          stream: recorded.stream,
+          position,
+          cause: 'deleted',
+          endedAtMs: recorded.occurredAtMs,
+          byPolicyStart: false,
+        },
+        disappearance: deletion(item, recorded),
+      };
+    case 'ItemExpired':
+      return {
+        kind: 'item-ended',
+        row: {
+          ...item,
+          stream: recorded.stream,
+          position,
+          cause: 'expired',
+          endedAtMs: event.data.expiredAtMs,
+          byPolicyStart: event.data.byPolicyStart,
+        },
+        disappearance: expiry(item, recorded, event.data),
+      };
+    case 'ItemPurged':
+      return {
+        kind: 'item-purged',
+        ...item,
+        purgedAtMs: recorded.occurredAtMs,
+        disappearance: withoutOwnEnd(item, recorded, event.data.cause, catalog.goneAtMs(container.state)),
+      };
+  }
+}

@@ -1,0 +1,228 @@
+import type { CommandContext } from '@epitaph/core/command-context.ts';
+import { invariant } from '@epitaph/core/invariant.ts';
+import type { PurgeCause } from '@epitaph/core/item/events.ts';
+import { foldItem, handleLife } from '@epitaph/core/item/handle.ts';
+import { encodeLedger, type LedgerEntry } from '@epitaph/core/item/ledger.ts';
+import { itemStream, parseItemStream } from '@epitaph/core/item/stream-name.ts';
+import { readItemEvent } from '@epitaph/core/item/upcast.ts';
+import type { EventLog } from '@epitaph/core/log/event-log.ts';
+import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import { watermarks } from '@epitaph/core/ttl/watermarks.ts';
+import type { BodySealer, ItemNaming } from '@epitaph/core/vault/body-sealer.ts';
+import type { DestroyRequest, KeyVault } from '@epitaph/core/vault/key-vault.ts';
+import type { Catalog, CatalogContainer } from '../catalog/catalog.ts';
+import type { EndedRow, ItemRow, ReadModelStore } from '../read-model-store.ts';
+
+export interface PurgePorts {
+  readonly log: EventLog;
+  readonly vault: KeyVault;
+  readonly sealer: BodySealer;
+  readonly naming: ItemNaming;
+  readonly store: () => ReadModelStore;
+  readonly catalog: () => Catalog;
+  /** Resolves when readers see everything up to a position. */
+  readonly projected: (position: number) => Promise<void>;
+  /** A life's content is gone: whoever keeps decoded documents must drop it. */
+  readonly onErased: (positions: readonly number[]) => void;
+  readonly newId: () => string;
+}
+
+/** Lives handled at a time. Small enough that the requests of clients pass in between. */
+export const BATCH_SIZE = 128;
+/** Lives after which the event loop is given free. */
+const STEP_SIZE = 8;
+
+interface Candidate {
+  readonly stream: string;
+  readonly cause: PurgeCause;
+}
+
+export interface ErasedBatch {
+  readonly purged: number;
+  /** Streams whose key a hold or a floor keeps. */
+  readonly refused: readonly string[];
+}
+
+/** The saga's hands: each step is one batch, idempotent, and leaves a state from which the next run goes on. */
+export class PurgeExecutor {
+  readonly #ports: PurgePorts;
+
+  constructor(ports: PurgePorts) {
+    this.#ports = ports;
+  }
+
+  /**
+   * Records `ItemExpired` for a batch of overdue items of a container. The decider looks at the log and the time
+   * itself, so a stale row does no harm.
+   */
+  async recordExpiries(
+    container: CatalogContainer,
+    effectiveNowMs: number,
+    nowMs: () => number,
+    upToPosition: number,
+  ): Promise<{ readonly seen: number; readonly expired: number }> {
+    const marks = watermarks(container.state.timeline, effectiveNowMs);
+    const rows = (await this.#ports.store().overdueItems(container.number, marks, BATCH_SIZE)).filter(
+      (row) => row.position <= upToPosition,
+    );
+    let expired = 0;
+    let position = 0;
+    await this.#stepwise(rows, async (row) => {
+      const handled = await handleLife(
+        this.#ports,
+        this.#context(nowMs()),
+        await this.#streamOf(container, row),
+        row.life,
+        () => {
+          const { timeline } = this.#ports.catalog().containerByNumber(container.number)!.state;
+          return { kind: 'command', command: { type: 'RecordExpiry', nowMs: nowMs(), timeline } };
+        },
+      );
+      if (handled.position !== undefined) {
+        expired += 1;
+        position = Math.max(position, handled.position);
+      }
+    });
+    if (position > 0) await this.#ports.projected(position);
+    return { seen: rows.length, expired };
+  }
+
+  /** Erases lives that have ended: key, then record, then the sealed bodies in the log. */
+  async eraseEnded(rows: readonly EndedRow[], cause: PurgeCause | undefined, nowMs: () => number): Promise<ErasedBatch> {
+    return this.#erase(
+      rows.map((row) => ({ stream: row.stream, cause: cause ?? row.cause })),
+      nowMs,
+    );
+  }
+
+  /** Erases items that their container took with it. */
+  async eraseItems(container: CatalogContainer, rows: readonly ItemRow[], nowMs: () => number): Promise<ErasedBatch> {
+    const candidates: Candidate[] = [];
+    for (const row of rows) candidates.push({ stream: await this.#streamOf(container, row), cause: 'container-deleted' });
+    return this.#erase(candidates, nowMs);
+  }
+
+  /** Truncates what a crash left between the record of a purge and the truncation, from a position on. */
+  async finishTruncations(fromPosition: number): Promise<void> {
+    const { log } = this.#ports;
+    let position = fromPosition;
+    for (;;) {
+      const events = await log.readAll(position, 1_000, { withBodies: false });
+      if (events.length === 0) return;
+      position = events.at(-1)!.position;
+      for (const event of events) {
+        if (event.type !== 'ItemPurged') continue;
+        await this.#truncate(event.stream, await log.readStream(event.stream));
+      }
+    }
+  }
+
+  async #erase(candidates: readonly Candidate[], nowMs: () => number): Promise<ErasedBatch> {
+    const { log, vault, sealer } = this.#ports;
+    const lives: { candidate: Candidate; events: RecordedEvent[]; entries: LedgerEntry[]; request: DestroyRequest }[] = [];
+    await this.#stepwise(candidates, async (candidate) => {
+      const events = await log.readStream(candidate.stream);
+      // Asked at the last moment, of the log: a life that is live under a plain cause stays.
+      const state = foldItem(events.slice(-1));
+      if (state.status === 'none' || state.status === 'purged') return;
+      if (state.status === 'live' && candidate.cause !== 'container-deleted' && candidate.cause !== 'erasure') return;
+      const entries: LedgerEntry[] = [];
+      let key: number | undefined;
+      for (const recorded of events) {
+        const event = readItemEvent(recorded);
+        if (event.type !== 'ItemUpserted') continue;
+        key = event.data.key;
+        entries.push({
+          atMs: recorded.occurredAtMs,
+          ttl: event.data.ttl,
+          operation: event.data.operation,
+          eventId: recorded.id,
+          digest: sealer.digest(recorded.body ?? new Uint8Array()),
+        });
+      }
+      invariant(key !== undefined, `an ended life still has its writes until it is purged: ${candidate.stream}`);
+      const lastWriteTs = Math.floor(entries.at(-1)!.atMs / 1000);
+      lives.push({
+        candidate,
+        events,
+        entries,
+        request: { keyId: key, stream: candidate.stream, lastWriteTs, nowMs: nowMs() },
+      });
+    });
+    const outcomes = await vault.destroyKeys(lives.map((life) => life.request));
+    const refused: string[] = [];
+    const erased: typeof lives = [];
+    for (let index = 0; index < lives.length; index++) {
+      const life = lives[index]!;
+      const outcome = outcomes[index]!;
+      if (outcome.kind === 'refused') refused.push(life.candidate.stream);
+      else if (outcome.kind === 'unknown') {
+        // Nothing may claim that this content was erased. It stays visible as a problem to fsck and operators.
+        throw new VaultDamage(`the vault does not know the key of ${life.candidate.stream}`);
+      } else erased.push(life);
+    }
+    this.#ports.onErased(erased.flatMap((life) => life.events.map((event) => event.position)));
+    let position = 0;
+    await this.#stepwise(erased, async ({ candidate, events, entries, request }) => {
+      const first = readItemEvent(events[0]!);
+      const handled = await handleLife(
+        this.#ports,
+        this.#context(nowMs()),
+        candidate.stream,
+        parseItemStream(candidate.stream)!.life,
+        () => ({
+          kind: 'command',
+          command: {
+            type: 'RecordPurge',
+            id: first.data.id,
+            partitionKey: first.data.partitionKey,
+            cause: candidate.cause,
+            key: request.keyId,
+            recoverableUntilMs: null,
+            ledger: encodeLedger(entries, (text) => sealer.digest(new TextEncoder().encode(text))),
+          },
+        }),
+      );
+      position = Math.max(position, handled.position ?? 0);
+      await this.#truncate(candidate.stream, events);
+    });
+    if (position > 0) await this.#ports.projected(position);
+    return { purged: erased.length, refused };
+  }
+
+  /** Removes a purged life's writes from the log; its permanent facts stay. */
+  async #truncate(stream: string, events: readonly RecordedEvent[]): Promise<void> {
+    const firstPermanent = events.find((event) => event.type !== 'ItemUpserted');
+    const last = events.at(-1);
+    if (last === undefined || events[0] === firstPermanent) return;
+    await this.#ports.log.truncateStream(stream, firstPermanent?.revision ?? last.revision + 1);
+  }
+
+  #streamOf(container: CatalogContainer, row: ItemRow): Promise<string> | string {
+    const prefix = this.#ports.naming.itemStreamPrefix(container.state.rid, row.partitionKey, row.id);
+    return typeof prefix === 'string'
+      ? itemStream(prefix, row.life)
+      : prefix.then((name) => itemStream(name, row.life));
+  }
+
+  #context(nowMs: number): CommandContext {
+    return { nowMs, actor: 'system:purge', correlationId: this.#ports.newId(), newId: this.#ports.newId };
+  }
+
+  /** Works a batch off concurrently, so that its appends share transactions, but gives way after every few. */
+  async #stepwise<Row>(rows: readonly Row[], work: (row: Row) => Promise<void>): Promise<void> {
+    const under: Promise<void>[] = [];
+    for (let index = 0; index < rows.length; index++) {
+      under.push(work(rows[index]!));
+      if (index % STEP_SIZE === STEP_SIZE - 1) await new Promise((resolve) => setImmediate(resolve));
+    }
+    const outcomes = await Promise.allSettled(under);
+    const failed = outcomes.find((outcome) => outcome.status === 'rejected');
+    if (failed !== undefined) throw failed.reason;
+  }
+}
+
+/** The vault does not have what the log refers to. An operator must look; nothing is erased meanwhile. */
+export class VaultDamage extends Error {
+  override readonly name = 'VaultDamage';
+}

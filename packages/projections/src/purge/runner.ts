@@ -1,0 +1,385 @@
+import { newEvent } from '@epitaph/core/handle-command.ts';
+import type { CommandContext } from '@epitaph/core/command-context.ts';
+import { invariant } from '@epitaph/core/invariant.ts';
+import type { Clock } from '@epitaph/core/clock.ts';
+import { watermarks } from '@epitaph/core/ttl/watermarks.ts';
+import type { CatalogContainer } from '../catalog/catalog.ts';
+import type { EndedRow, ReadModelChange } from '../read-model-store.ts';
+import { DueBook } from './due-book.ts';
+import { PURGE_CONTROL_STREAM, type PurgeControlEvent, purgeEventVersions, type PurgeRunEvent, purgeRunStream } from './events.ts';
+import { BATCH_SIZE, PurgeExecutor, type PurgePorts } from './executor.ts';
+import { nextAction, type PurgeSituation } from './next-action.ts';
+
+/** How often the runner compares the clock with the next deadline. */
+const TICK_MS = 200;
+/** How long lives that a hold or floor keeps are left alone before the vault is asked again. */
+const HELD_RETRY_MS = 60_000;
+/** How long the runner rests after a fault. */
+const FAULT_REST_MS = 2_000;
+const RATE_WINDOW_MS = 60_000;
+
+export interface PurgeRunnerOptions extends PurgePorts {
+  readonly clock: Clock;
+  /** False while time can't be trusted: nothing is recorded or erased then. */
+  readonly clockTrusted: () => boolean;
+  /** Monotonic milliseconds, for rates. */
+  readonly monotonicMs: () => number;
+  readonly onFault: (error: unknown) => void;
+}
+
+export interface PassResult {
+  readonly expired: number;
+  readonly purged: number;
+  readonly heldBack: number;
+}
+
+interface OpenRun {
+  readonly id: string;
+  readonly startedAtMs: number;
+  readonly upToPosition: number;
+  readonly effectiveNowMs: number;
+}
+
+/**
+ * The process manager that carries expired, deleted and abandoned lives to their end. It owns the only timer: it
+ * wakes when the next deadline has passed, does batches until nothing is due, and sleeps again. Running two by
+ * mistake is harmless: expected revisions arbitrate.
+ */
+export class PurgeRunner {
+  readonly #options: PurgeRunnerOptions;
+  readonly #executor: PurgeExecutor;
+  readonly #book = new DueBook();
+  readonly #held = new Map<string, number>();
+  readonly #rate: { readonly atMs: number; readonly count: number }[] = [];
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  #paused = false;
+  #stopping = false;
+  #pass: Promise<PassResult> | undefined;
+  #run: OpenRun | undefined;
+  #restUntilMs = 0;
+
+  constructor(options: PurgeRunnerOptions) {
+    this.#options = options;
+    this.#executor = new PurgeExecutor(options);
+  }
+
+  get paused(): boolean {
+    return this.#paused;
+  }
+
+  get run(): OpenRun | undefined {
+    return this.#run;
+  }
+
+  get busy(): boolean {
+    return this.#pass !== undefined;
+  }
+
+  /** Lives that a hold or floor keeps, as far as it was met lately. */
+  get heldBack(): number {
+    return this.#held.size;
+  }
+
+  /** Lives recorded or erased a second over the last minute. */
+  get itemsPerSecond(): number {
+    const since = this.#options.monotonicMs() - RATE_WINDOW_MS;
+    while (this.#rate.length > 0 && this.#rate[0]!.atMs < since) this.#rate.shift();
+    if (this.#rate.length === 0) return 0;
+    const spanMs = Math.max(1_000, this.#options.monotonicMs() - this.#rate[0]!.atMs);
+    return (this.#rate.reduce((sum, entry) => sum + entry.count, 0) * 1000) / spanMs;
+  }
+
+  /** Finds out whether an operator had paused the purge, finishes what a crash left half done, and begins to watch. */
+  async start({ automatic }: { readonly automatic: boolean }): Promise<void> {
+    const control = await this.#options.log.readLast(PURGE_CONTROL_STREAM);
+    this.#paused = control?.type === 'PurgePaused';
+    for (const { stream, state } of await this.#options.store().openPurgeRuns()) {
+      const started = await this.#options.log.readLast(stream);
+      await this.#executor.finishTruncations(started?.position ?? 0);
+      this.#run = { id: stream.slice(purgeRunStream('').length), ...state };
+    }
+    this.#book.markAll(this.#options.catalog());
+    if (automatic) this.#schedule();
+  }
+
+  /** Told of every change that was projected. */
+  observe(changes: readonly ReadModelChange[]): void {
+    this.#book.observe(changes, this.#options.catalog());
+  }
+
+  /** A hold or floor was lifted, or a clock was turned: everything is worth another look. */
+  lookAgain(): void {
+    this.#held.clear();
+    this.#book.markAll(this.#options.catalog());
+  }
+
+  /** One pass now, or the one under way; resolves when nothing that is due is left. */
+  pass(signal?: AbortSignal): Promise<PassResult> {
+    this.#pass ??= this.#work(signal).finally(() => {
+      this.#pass = undefined;
+    });
+    return this.#pass;
+  }
+
+  async pause(context: CommandContext): Promise<void> {
+    if (!this.#paused) await this.#control(context, 'PurgePaused');
+    this.#paused = true;
+    await this.#pass?.catch(() => {});
+  }
+
+  async resume(context: CommandContext): Promise<void> {
+    if (this.#paused) await this.#control(context, 'PurgeResumed');
+    this.#paused = false;
+    this.lookAgain();
+  }
+
+  /** Stops after the batch under way. */
+  async stop(): Promise<void> {
+    this.#stopping = true;
+    clearTimeout(this.#timer);
+    await this.#pass?.catch(() => {});
+  }
+
+  #schedule(): void {
+    if (this.#stopping) return;
+    this.#timer = setTimeout(() => void this.#tick().finally(() => this.#schedule()), TICK_MS);
+    this.#timer.unref();
+  }
+
+  async #tick(): Promise<void> {
+    const { clock, store, catalog, monotonicMs } = this.#options;
+    if (this.#paused || this.#stopping || monotonicMs() < this.#restUntilMs) return;
+    try {
+      const nowMs = clock.now();
+      if (this.#run === undefined && (await this.#book.nextDueMs(store(), catalog(), nowMs)) > nowMs) return;
+      await this.pass();
+    } catch (error) {
+      this.#restUntilMs = monotonicMs() + FAULT_REST_MS;
+      this.#options.onFault(error);
+    }
+  }
+
+  async #work(signal: AbortSignal | undefined): Promise<PassResult> {
+    const totals = { expired: 0, purged: 0 };
+    const { clock, catalog } = this.#options;
+    const nowMs = () => clock.now();
+    const allowed = (): PurgeSituation['allowed'] => {
+      if (this.#stopping) return 'stopping';
+      if (this.#paused || signal?.aborted === true) return 'paused';
+      return this.#options.clockTrusted() ? 'yes' : 'clock-held';
+    };
+    const containers = catalog().allContainers();
+    if (allowed() !== 'yes') return { ...totals, heldBack: this.#held.size };
+    if (this.#run === undefined && !(await this.#anythingDue(containers))) {
+      return { ...totals, heldBack: this.#held.size };
+    }
+    const run = await this.#openRun();
+    for (const { number } of containers) {
+      for (;;) {
+        // Read anew each time: its policy or its being there may have changed since the last batch.
+        const container = catalog().containerByNumber(number)!;
+        const gone = catalog().goneAtMs(container.state) !== null;
+        const situation = await this.#situation(container, gone, run, allowed());
+        const action = nextAction(situation);
+        if (action.do === 'wait') return { ...totals, heldBack: this.#held.size };
+        if (action.do === 'complete') break;
+        if (action.do === 'record-expiries') {
+          const { seen, expired } = await this.#executor.recordExpiries(
+            container,
+            run.effectiveNowMs,
+            nowMs,
+            run.upToPosition,
+          );
+          totals.expired += expired;
+          this.#count(expired);
+          // The log did not agree with any of these rows: leave them to the next pass rather than turn in circles.
+          if (seen > 0 && expired === 0) break;
+          continue;
+        }
+        const purged = await this.#eraseBatch(container, gone, run);
+        totals.purged += purged;
+        this.#count(purged);
+      }
+      this.#settle(number);
+    }
+    await this.#closeRun(run, totals);
+    return { ...totals, heldBack: this.#held.size };
+  }
+
+  async #anythingDue(containers: readonly CatalogContainer[]): Promise<boolean> {
+    const nowMs = this.#options.clock.now();
+    const probe = { effectiveNowMs: nowMs, upToPosition: Number.MAX_SAFE_INTEGER };
+    for (const container of containers) {
+      const gone = this.#options.catalog().goneAtMs(container.state) !== null;
+      const { overdue, erasable } = await this.#situation(container, gone, probe, 'yes');
+      if (overdue + erasable > 0) return true;
+    }
+    return false;
+  }
+
+  async #situation(
+    container: CatalogContainer,
+    gone: boolean,
+    run: Pick<OpenRun, 'effectiveNowMs' | 'upToPosition'>,
+    allowed: PurgeSituation['allowed'],
+  ): Promise<PurgeSituation> {
+    const store = this.#options.store();
+    if (gone) {
+      const rows = await this.#erasableEnded(container, true, run, 1);
+      const items = rows.length > 0 ? [] : await this.#abandonedItems(container, 1);
+      return { allowed, overdue: 0, erasable: rows.length + items.length };
+    }
+    const marks = watermarks(container.state.timeline, run.effectiveNowMs);
+    const overdue = (await store.overdueItems(container.number, marks, BATCH_SIZE)).filter(
+      (row) => row.position <= run.upToPosition,
+    );
+    if (overdue.length > 0) return { allowed, overdue: overdue.length, erasable: 0 };
+    return { allowed, overdue: 0, erasable: (await this.#erasableEnded(container, false, run, 1)).length };
+  }
+
+  async #eraseBatch(container: CatalogContainer, gone: boolean, run: OpenRun): Promise<number> {
+    const nowMs = () => this.#options.clock.now();
+    const ended = await this.#erasableEnded(container, gone, run, BATCH_SIZE);
+    const batch =
+      ended.length > 0
+        ? await this.#executor.eraseEnded(ended, undefined, nowMs)
+        : await this.#executor.eraseItems(container, await this.#abandonedItems(container, BATCH_SIZE), nowMs);
+    const retryAtMs = nowMs() + HELD_RETRY_MS;
+    for (const stream of batch.refused) this.#held.set(stream, retryAtMs);
+    return batch.purged;
+  }
+
+  /** Ended lives whose grace is over and that nothing is known to hold back. */
+  async #erasableEnded(
+    container: CatalogContainer,
+    gone: boolean,
+    run: Pick<OpenRun, 'effectiveNowMs'>,
+    limit: number,
+  ): Promise<EndedRow[]> {
+    const nowMs = this.#options.clock.now();
+    const graceMs = gone ? 0 : container.state.policyGraceSeconds * 1000;
+    const found: EndedRow[] = [];
+    for (const byPolicyStart of [false, true]) {
+      const endedAtOrBeforeMs = Math.max(run.effectiveNowMs, nowMs) - (byPolicyStart ? graceMs : 0);
+      let after: { endedAtMs: number; position: number } | undefined;
+      while (found.length < limit) {
+        const rows = await this.#options
+          .store()
+          .endedLives(container.number, { byPolicyStart, endedAtOrBeforeMs, after, limit: BATCH_SIZE });
+        for (const row of rows) {
+          if (found.length < limit && !this.#isHeld(row.stream, nowMs)) found.push(row);
+        }
+        const last = rows.at(-1);
+        if (last === undefined || rows.length < BATCH_SIZE) break;
+        after = { endedAtMs: last.endedAtMs, position: last.position };
+      }
+    }
+    return found;
+  }
+
+  /** Items that are left in a container which is gone. */
+  async #abandonedItems(container: CatalogContainer, limit: number) {
+    const { store, naming, clock } = this.#options;
+    const found = [];
+    let afterBirth = 0;
+    while (found.length < limit) {
+      const rows = await store().allItems(container.number, afterBirth, BATCH_SIZE);
+      for (const row of rows) {
+        if (found.length === limit) break;
+        if (this.#held.size > 0) {
+          const prefix = await naming.itemStreamPrefix(container.state.rid, row.partitionKey, row.id);
+          if (this.#isHeld(`${prefix}.${row.life}`, clock.now())) continue;
+        }
+        found.push(row);
+      }
+      const last = rows.at(-1);
+      if (last === undefined || rows.length < BATCH_SIZE) break;
+      afterBirth = last.birth;
+    }
+    return found;
+  }
+
+  #isHeld(stream: string, nowMs: number): boolean {
+    const until = this.#held.get(stream);
+    if (until === undefined) return false;
+    if (until > nowMs) return true;
+    this.#held.delete(stream);
+    return false;
+  }
+
+  #settle(container: number): void {
+    if (this.#held.size > 0) this.#book.holdBack(container, this.#options.clock.now() + HELD_RETRY_MS);
+  }
+
+  #count(lives: number): void {
+    if (lives > 0) this.#rate.push({ atMs: this.#options.monotonicMs(), count: lives });
+  }
+
+  async #openRun(): Promise<OpenRun> {
+    if (this.#run !== undefined) return this.#run;
+    const { clock, log, newId } = this.#options;
+    const context = this.#context();
+    const run: OpenRun = {
+      id: newId(),
+      startedAtMs: context.nowMs,
+      upToPosition: await log.head(),
+      effectiveNowMs: clock.now(),
+    };
+    const event: PurgeRunEvent = {
+      type: 'PurgeRunStarted',
+      data: { upToPosition: run.upToPosition, effectiveNowMs: run.effectiveNowMs },
+    };
+    const result = await log.append([
+      {
+        stream: purgeRunStream(run.id),
+        expectedRevision: 'no-stream',
+        events: [newEvent(context, event, purgeEventVersions[event.type])],
+      },
+    ]);
+    invariant(result.kind === 'appended', 'a run has a stream of its own');
+    await this.#options.projected(result.position);
+    this.#run = run;
+    return run;
+  }
+
+  async #closeRun(run: OpenRun, totals: { readonly expired: number; readonly purged: number }): Promise<void> {
+    const event: PurgeRunEvent = {
+      type: 'PurgeRunCompleted',
+      data: { ...totals, heldBack: this.#held.size },
+    };
+    const result = await this.#options.log.append([
+      {
+        stream: purgeRunStream(run.id),
+        expectedRevision: 0,
+        events: [newEvent(this.#context(), event, purgeEventVersions[event.type])],
+      },
+    ]);
+    // A conflict means that another runner has closed it, after a takeover: the fact is there all the same.
+    if (result.kind === 'appended') await this.#options.projected(result.position);
+    this.#run = undefined;
+  }
+
+  async #control(context: CommandContext, type: PurgeControlEvent['type']): Promise<void> {
+    const { log, projected } = this.#options;
+    for (;;) {
+      const last = await log.readLast(PURGE_CONTROL_STREAM);
+      if (last?.type === type) return;
+      const result = await log.append([
+        {
+          stream: PURGE_CONTROL_STREAM,
+          expectedRevision: last?.revision ?? 'no-stream',
+          events: [newEvent(context, { type, data: {} }, purgeEventVersions[type])],
+        },
+      ]);
+      if (result.kind === 'appended') {
+        await projected(result.position);
+        return;
+      }
+    }
+  }
+
+  #context(): CommandContext {
+    const { clock, newId } = this.#options;
+    return { nowMs: clock.now(), actor: 'system:purge', correlationId: newId(), newId };
+  }
+}

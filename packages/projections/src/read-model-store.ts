@@ -1,0 +1,178 @@
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import type { DatabaseState } from '@epitaph/core/database/state.ts';
+import type { PurgeCause } from '@epitaph/core/item/events.ts';
+import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
+import type { Watermarks } from '@epitaph/core/ttl/watermarks.ts';
+import type { PurgeRunState } from './purge/state.ts';
+
+/** A container's number in the read models: the position of its creation in the log. */
+export type ContainerNumber = number;
+
+/** One current item: facts only, the body stays in the log. */
+export interface ItemRow {
+  /** Position of the life's first event. */
+  readonly birth: number;
+  readonly container: ContainerNumber;
+  readonly partitionKey: string;
+  readonly id: string;
+  readonly life: number;
+  /** Position of the last write. */
+  readonly position: number;
+  /** `_ts`, seconds. */
+  readonly ts: number;
+  /** The item's own ttl in seconds, null for none. */
+  readonly ttl: number | null;
+  /** Id of the life's key in the vault. */
+  readonly key: number;
+}
+
+/** A life that has ended and whose content is not erased yet. */
+export interface EndedRow {
+  readonly container: ContainerNumber;
+  readonly partitionKey: string;
+  readonly id: string;
+  readonly life: number;
+  readonly stream: string;
+  /** Position of the event that ended it. */
+  readonly position: number;
+  readonly cause: 'expired' | 'deleted';
+  readonly endedAtMs: number;
+  readonly byPolicyStart: boolean;
+}
+
+export interface DisappearanceRow {
+  readonly position: number;
+  readonly container: ContainerNumber;
+  readonly partitionKey: string;
+  readonly id: string;
+  readonly life: number;
+  readonly cause: PurgeCause;
+  readonly atMs: number;
+  readonly recordedAtMs: number;
+  readonly purgedAtMs: number | null;
+  readonly rule: 'container-default' | 'item-ttl' | null;
+  readonly ttl: number | null;
+  readonly policyVersion: number | null;
+}
+
+/** What one event changes in the read models. Computed from events alone. */
+export type ReadModelChange =
+  | { readonly kind: 'database'; readonly number: number; readonly state: DatabaseState }
+  | { readonly kind: 'container'; readonly number: ContainerNumber; readonly state: ContainerState }
+  | {
+      readonly kind: 'item-written';
+      readonly container: ContainerNumber;
+      readonly partitionKey: string;
+      readonly id: string;
+      readonly life: number;
+      readonly revision: number;
+      readonly position: number;
+      readonly ts: number;
+      readonly ttl: number | null;
+      readonly key: number;
+      readonly unreadableTtl: boolean;
+    }
+  | {
+      readonly kind: 'item-ended';
+      readonly row: EndedRow;
+      readonly disappearance: DisappearanceRow;
+    }
+  | {
+      readonly kind: 'item-purged';
+      readonly container: ContainerNumber;
+      readonly partitionKey: string;
+      readonly id: string;
+      readonly life: number;
+      readonly purgedAtMs: number;
+      /** For a life that ends by its purge: the disappearance that this event states. */
+      readonly disappearance: DisappearanceRow;
+    }
+  | { readonly kind: 'purge-run'; readonly stream: string; readonly state: PurgeRunState }
+  | { readonly kind: 'purge-run-completed'; readonly stream: string };
+
+export interface OverdueStatistics {
+  readonly count: number;
+  /** When the longest overdue of them expired by its own countdown, in milliseconds; null for none. */
+  readonly oldestMs: number | null;
+}
+
+export interface ItemScan {
+  readonly partitionKey?: string | undefined;
+  readonly afterBirth: number;
+  readonly limit: number;
+  readonly marks: Watermarks;
+}
+
+/**
+ * Where the projections write and everybody reads. Changes and checkpoint are one transaction; what an adapter
+ * holds can be thrown away and built again from the log.
+ */
+export interface ReadModelStore {
+  /** Applies changes in order and moves the checkpoint, all or nothing. Readers see them when this resolves. */
+  apply(changes: readonly ReadModelChange[], checkpoint: number): Promise<void>;
+  checkpoint(): MaybePromise<number>;
+
+  databases(): MaybePromise<{ readonly number: number; readonly state: DatabaseState }[]>;
+  containers(): MaybePromise<{ readonly number: ContainerNumber; readonly state: ContainerState }[]>;
+
+  /** The row of an item, whether or not it has expired by now. */
+  findItem(container: ContainerNumber, partitionKey: string, id: string): MaybePromise<ItemRow | undefined>;
+  /** Items that the watermarks leave visible, in order of birth. */
+  scanItems(container: ContainerNumber, scan: ItemScan): MaybePromise<ItemRow[]>;
+  countVisible(container: ContainerNumber, marks: Watermarks): MaybePromise<number>;
+  /** Items of a container in order of birth, visible or not. */
+  allItems(container: ContainerNumber, afterBirth: number, limit: number): MaybePromise<ItemRow[]>;
+  countItems(container: ContainerNumber): MaybePromise<number>;
+
+  /** Expired items whose expiry is not recorded; those without a ttl of their own first, oldest first. */
+  overdueItems(container: ContainerNumber, marks: Watermarks, limit: number): MaybePromise<ItemRow[]>;
+  overdueStatistics(container: ContainerNumber, marks: Watermarks): MaybePromise<OverdueStatistics>;
+  /** Smallest `_ts` of the items without a ttl and smallest `_ts + ttl` of those with one, in seconds, beyond the watermarks. */
+  nextDeadlines(
+    container: ContainerNumber,
+    marks: Watermarks,
+  ): MaybePromise<{ readonly ts: number | null; readonly due: number | null }>;
+
+  /** Ended lives, those that a policy's start ended apart from the others; oldest first, after a position in that order. */
+  endedLives(
+    container: ContainerNumber,
+    scan: {
+      readonly byPolicyStart: boolean;
+      readonly endedAtOrBeforeMs: number;
+      readonly after: { readonly endedAtMs: number; readonly position: number } | undefined;
+      readonly limit: number;
+    },
+  ): MaybePromise<EndedRow[]>;
+  countEnded(container: ContainerNumber, byPolicyStart: boolean, endedAtOrBeforeMs: number): MaybePromise<number>;
+  /** When the oldest life in a container ended that a policy's start ended; null for none. */
+  oldestEndedByPolicyMs(container: ContainerNumber): MaybePromise<number | null>;
+
+  disappearances(
+    container: ContainerNumber,
+    filter: {
+      readonly fromMs: number;
+      readonly toMs: number;
+      readonly cause: PurgeCause | undefined;
+      readonly after: { readonly atMs: number; readonly position: number } | undefined;
+      readonly limit: number;
+    },
+  ): MaybePromise<DisappearanceRow[]>;
+  countPurged(): MaybePromise<number>;
+  openPurgeRuns(): MaybePromise<{ readonly stream: string; readonly state: PurgeRunState }[]>;
+
+  /** A digest of everything in it but the checkpoint; equal for equal contents whatever the order of building. */
+  digest(): MaybePromise<string>;
+  close(): Promise<void>;
+}
+
+/** Makes and swaps whole versions of the read models: what a rebuild needs. */
+export interface ReadModelVersions {
+  /** The version in use. */
+  readonly current: { readonly version: number; readonly store: ReadModelStore };
+  /** A new, empty version beside the one in use. */
+  createNext(): Promise<{ readonly version: number; readonly store: ReadModelStore }>;
+  /** Makes a version the one in use, durably and at once; the old one is closed and removed. */
+  swapTo(version: number): Promise<void>;
+  /** Throws a version away that is not in use. */
+  discard(version: number): Promise<void>;
+}

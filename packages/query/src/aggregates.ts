@@ -1,0 +1,151 @@
+import { queryError } from './errors.ts';
+import { compareValues, finite, stableKey } from './values.ts';
+import type { Json, Value } from './values.ts';
+
+/** The state of one aggregate over the rows of one group. */
+export interface Accumulator {
+  add(value: Value): void;
+  result(): Value;
+}
+
+export type AggregateName = 'COUNT' | 'COUNTIF' | 'SUM' | 'AVG' | 'MIN' | 'MAX' | 'MAKELIST' | 'MAKESET';
+
+/** The names a query plan gives to aggregates. */
+export const aggregateTypes: Readonly<Record<AggregateName, string>> = {
+  COUNT: 'Count',
+  COUNTIF: 'CountIf',
+  SUM: 'Sum',
+  AVG: 'Average',
+  MIN: 'Min',
+  MAX: 'Max',
+  MAKELIST: 'MakeList',
+  MAKESET: 'MakeSet',
+};
+
+export function isAggregate(name: string): name is AggregateName {
+  return Object.hasOwn(aggregateTypes, name);
+}
+
+class Count implements Accumulator {
+  readonly #counts: (value: Value) => boolean;
+  #count = 0;
+
+  constructor(counts: (value: Value) => boolean) {
+    this.#counts = counts;
+  }
+
+  add(value: Value): void {
+    if (this.#counts(value)) this.#count += 1;
+  }
+
+  result(): Value {
+    return this.#count;
+  }
+}
+
+/** SUM and AVG: undefined values are skipped, and any other value that isn't a number makes the result undefined. */
+class Sum implements Accumulator {
+  readonly #average: boolean;
+  #sum = 0;
+  #count = 0;
+  #spoilt = false;
+
+  constructor(average: boolean) {
+    this.#average = average;
+  }
+
+  add(value: Value): void {
+    if (value === undefined) return;
+    if (typeof value !== 'number') {
+      this.#spoilt = true;
+      return;
+    }
+    this.#sum += value;
+    this.#count += 1;
+  }
+
+  result(): Value {
+    if (this.#spoilt || this.#count === 0) return undefined;
+    return finite(this.#average ? this.#sum / this.#count : this.#sum);
+  }
+}
+
+/** MIN and MAX by the order of ORDER BY; an array or an object makes the result undefined. */
+class Extreme implements Accumulator {
+  readonly #sign: 1 | -1;
+  #best: Value = undefined;
+  #spoilt = false;
+
+  constructor(sign: 1 | -1) {
+    this.#sign = sign;
+  }
+
+  add(value: Value): void {
+    if (value === undefined) return;
+    if (typeof value === 'object' && value !== null) {
+      this.#spoilt = true;
+    } else if (this.#best === undefined || compareValues(value, this.#best) * this.#sign < 0) {
+      this.#best = value;
+    }
+  }
+
+  result(): Value {
+    return this.#spoilt ? undefined : this.#best;
+  }
+}
+
+class List implements Accumulator {
+  readonly #values: Json[] = [];
+  readonly #seen: Set<string> | undefined;
+  readonly #maxRows: number;
+
+  constructor(distinct: boolean, maxRows: number) {
+    this.#seen = distinct ? new Set() : undefined;
+    this.#maxRows = maxRows;
+  }
+
+  add(value: Value): void {
+    if (value === undefined) return;
+    if (this.#seen !== undefined) {
+      const key = stableKey(value);
+      if (this.#seen.has(key)) return;
+      this.#seen.add(key);
+    }
+    if (this.#values.length >= this.#maxRows) throw tooManyRows(this.#maxRows);
+    this.#values.push(value);
+  }
+
+  result(): Value {
+    return this.#values;
+  }
+}
+
+/** The error of a query that would hold more in memory than it may. */
+export function tooManyRows(maxRows: number): Error {
+  return queryError(
+    'tooManyRows',
+    `The query has to hold more than ${maxRows} rows at once. Narrow it with a filter, or use TOP or OFFSET LIMIT.`,
+  );
+}
+
+/** A fresh accumulator. `maxRows` bounds what MAKELIST and MAKESET collect. */
+export function createAccumulator(name: AggregateName, maxRows: number): Accumulator {
+  switch (name) {
+    case 'COUNT':
+      return new Count((value) => value !== undefined);
+    case 'COUNTIF':
+      return new Count((value) => value === true);
+    case 'SUM':
+      return new Sum(false);
+    case 'AVG':
+      return new Sum(true);
+    case 'MIN':
+      return new Extreme(1);
+    case 'MAX':
+      return new Extreme(-1);
+    case 'MAKELIST':
+      return new List(false, maxRows);
+    case 'MAKESET':
+      return new List(true, maxRows);
+  }
+}

@@ -1,0 +1,815 @@
+import { isAggregate } from './aggregates.ts';
+import type { BinaryOperator, Expression, FromSource, Query, RowCount, SubqueryForm } from './ast.ts';
+import { queryError } from './errors.ts';
+import type { SourceLocation } from './errors.ts';
+import { runProgram } from './execute.ts';
+import type { Compiled, CompiledTest, Frame } from './frame.ts';
+import type { BuiltIn } from './functions/builtin.ts';
+import { clockFunctions } from './functions/clock.ts';
+import { builtIns } from './functions/index.ts';
+import { boundedText } from './functions/bounds.ts';
+import { compileLike } from './like.ts';
+import { printExpression } from './print.ts';
+import type { AggregateStep, Grouping, Program, Source } from './program.ts';
+import { equality, equalValues, finite, isObject, rangeOrder, setProperty } from './values.ts';
+import type { Json, JsonObject, Value } from './values.ts';
+
+/** A compiled expression; a constant one has its value already. */
+export interface Node {
+  readonly run: Compiled;
+  readonly constant: { readonly value: Value } | undefined;
+}
+
+/** The names that a query can see: its own aliases, then those of the queries around it. */
+export class Scope {
+  readonly parent: Scope | undefined;
+  readonly slots = new Map<string, number>();
+  /** Set while the projection of a grouped query is compiled, when only keys and aggregates may be read. */
+  grouping: GroupingScope | undefined;
+
+  constructor(parent: Scope | undefined) {
+    this.parent = parent;
+  }
+}
+
+/** One entry of a container's vector policy. */
+export interface VectorEmbedding {
+  /** As in the policy: `/a/b`. */
+  readonly path: string;
+  readonly distanceFunction: string;
+}
+
+interface GroupingScope {
+  readonly keys: ReadonlyMap<string, number>;
+  readonly aggregates: AggregateStep[];
+}
+
+/** The slot of the documents that the caller hands in. */
+export const DOCUMENT_SLOT = 0;
+
+/** The frame that constants are computed in: it has nothing to read. */
+const EMPTY_FRAME: Frame = {
+  slots: [],
+  aggregates: [],
+  groupKeys: [],
+  nowMs: undefined,
+  maxBufferedRows: 10_000,
+  stepsLeft: 100_000,
+};
+
+const UNSUPPORTED = /^(FULLTEXT(CONTAINS|CONTAINSALL|CONTAINSANY|SCORE)|RRF)$/;
+
+function constant(value: Value): Node {
+  return { run: () => value, constant: { value } };
+}
+
+function node(run: Compiled, ...inputs: readonly Node[]): Node {
+  return inputs.every((input) => input.constant !== undefined)
+    ? constant(run(EMPTY_FRAME))
+    : { run, constant: undefined };
+}
+
+/**
+ * Names that arrays or every object have without holding them as JSON. All others can be read without asking first
+ * whether they are the object's own.
+ */
+function needsOwnCheck(key: string): boolean {
+  return key in Array.prototype || /^\d+$/.test(key);
+}
+
+function readProperty(object: Value, key: string): Value {
+  return isObject(object) && Object.hasOwn(object, key) ? object[key] : undefined;
+}
+
+function readMember(object: Value, key: Value): Value {
+  if (typeof key === 'string') return readProperty(object, key);
+  return typeof key === 'number' && Array.isArray(object) ? object[key] : undefined;
+}
+
+function propertyReader(object: Compiled, key: string): Compiled {
+  if (needsOwnCheck(key)) return (frame) => readProperty(object(frame), key);
+  return (frame) => {
+    const value = object(frame);
+    return typeof value === 'object' && value !== null ? (value as JsonObject)[key] : undefined;
+  };
+}
+
+function slotPropertyReader(slot: number, key: string): Compiled {
+  if (needsOwnCheck(key)) return (frame) => readProperty(frame.slots[slot], key);
+  return (frame) => {
+    const value = frame.slots[slot];
+    return typeof value === 'object' && value !== null ? (value as JsonObject)[key] : undefined;
+  };
+}
+
+const ARITHMETIC: Readonly<Record<string, (a: number, b: number) => number>> = {
+  '+': (a, b) => a + b,
+  '-': (a, b) => a - b,
+  '*': (a, b) => a * b,
+  '/': (a, b) => a / b,
+  '%': (a, b) => a % b,
+  '&': (a, b) => a & b,
+  '|': (a, b) => a | b,
+  '^': (a, b) => a ^ b,
+  '<<': (a, b) => a << b,
+  '>>': (a, b) => a >> b,
+  '>>>': (a, b) => a >>> b,
+};
+
+const RANGE_TESTS: Readonly<Record<string, (order: number) => boolean>> = {
+  '<': (order) => order < 0,
+  '<=': (order) => order <= 0,
+  '>': (order) => order > 0,
+  '>=': (order) => order >= 0,
+};
+
+const MIRRORED: Readonly<Record<string, BinaryOperator>> = {
+  '=': '=',
+  '!=': '!=',
+  '<': '>',
+  '<=': '>=',
+  '>': '<',
+  '>=': '<=',
+};
+
+function isPrimitive(value: Value): value is null | boolean | number | string {
+  return value === null || (typeof value !== 'object' && value !== undefined);
+}
+
+/** A comparison with a constant on its right, by far the most frequent operation, without a general comparison. */
+function compareWithConstant(operator: string, run: Compiled, other: Value): Compiled | undefined {
+  if (!isPrimitive(other)) return undefined;
+  if (operator === '=' || operator === '!=') {
+    const whenEqual = operator === '=';
+    return (frame) => {
+      const value = run(frame);
+      return value === undefined ? undefined : (value === other) === whenEqual;
+    };
+  }
+  if (typeof other !== 'number' && typeof other !== 'string') return undefined;
+  const type = typeof other;
+  switch (operator) {
+    case '<':
+      return (frame) => {
+        const value = run(frame);
+        return typeof value === type ? (value as typeof other) < other : undefined;
+      };
+    case '<=':
+      return (frame) => {
+        const value = run(frame);
+        return typeof value === type ? (value as typeof other) <= other : undefined;
+      };
+    case '>':
+      return (frame) => {
+        const value = run(frame);
+        return typeof value === type ? (value as typeof other) > other : undefined;
+      };
+    case '>=':
+      return (frame) => {
+        const value = run(frame);
+        return typeof value === type ? (value as typeof other) >= other : undefined;
+      };
+    default:
+      return undefined;
+  }
+}
+
+function compileBinary(operator: BinaryOperator, left: Node, right: Node): Compiled {
+  const a = left.run;
+  const b = right.run;
+  if (operator === '??') {
+    return (frame) => {
+      const value = a(frame);
+      return value === undefined ? b(frame) : value;
+    };
+  }
+  if (operator === '||') {
+    return (frame) => {
+      const first = a(frame);
+      const second = b(frame);
+      return typeof first === 'string' && typeof second === 'string' ? boundedText(first + second) : undefined;
+    };
+  }
+  const mirrored = MIRRORED[operator];
+  if (mirrored !== undefined) {
+    const quick =
+      (right.constant && compareWithConstant(operator, a, right.constant.value)) ??
+      (left.constant && compareWithConstant(mirrored, b, left.constant.value));
+    if (quick !== undefined) return quick;
+    if (operator === '=') return (frame) => equality(a(frame), b(frame));
+    if (operator === '!=') {
+      return (frame) => {
+        const equal = equality(a(frame), b(frame));
+        return equal === undefined ? undefined : !equal;
+      };
+    }
+    const test = RANGE_TESTS[operator] as (order: number) => boolean;
+    return (frame) => {
+      const order = rangeOrder(a(frame), b(frame));
+      return order === undefined ? undefined : test(order);
+    };
+  }
+  const compute = ARITHMETIC[operator] as (x: number, y: number) => number;
+  return (frame) => {
+    const x = a(frame);
+    const y = b(frame);
+    return typeof x === 'number' && typeof y === 'number' ? finite(compute(x, y)) : undefined;
+  };
+}
+
+function compileLogical(operator: 'AND' | 'OR', operands: readonly Compiled[]): Compiled {
+  // AND is false as soon as one operand is, OR true; anything that isn't a boolean counts as undefined.
+  const decisive = operator === 'OR';
+  return (frame) => {
+    let unknown = false;
+    for (let index = 0; index < operands.length; index += 1) {
+      const value = (operands[index] as Compiled)(frame);
+      if (value === decisive) return decisive;
+      if (typeof value !== 'boolean') unknown = true;
+    }
+    return unknown ? undefined : !decisive;
+  };
+}
+
+/** Evaluates calls without an array of arguments where there are few of them. */
+function compileCall(builtIn: BuiltIn, args: readonly Compiled[]): Compiled {
+  const call = builtIn.create();
+  const [a, b, c] = args;
+  if (a === undefined) return () => call();
+  if (b === undefined) return (frame) => call(a(frame));
+  if (c === undefined) return (frame) => call(a(frame), b(frame));
+  if (args.length === 3) return (frame) => call(a(frame), b(frame), c(frame));
+  return (frame) => call(...args.map((argument) => argument(frame)));
+}
+
+/** Turns the syntax tree of one query into closures, with parameters bound and every name resolved. */
+export class Compiler {
+  readonly #parameters: ReadonlyMap<string, Value>;
+  readonly #vectorEmbeddings: readonly VectorEmbedding[];
+  /** Top-level properties of the documents that the query reads; undefined once it reads whole documents. */
+  documentProperties: Set<string> | undefined = new Set();
+  #slotCount = DOCUMENT_SLOT + 1;
+  #aggregateCount = 0;
+  #groupKeyCount = 0;
+
+  constructor(parameters: ReadonlyMap<string, Value>, vectorEmbeddings: readonly VectorEmbedding[]) {
+    this.#parameters = parameters;
+    this.#vectorEmbeddings = vectorEmbeddings;
+  }
+
+  /** A slot that no other alias of the query has. */
+  newSlot(): number {
+    this.#slotCount += 1;
+    return this.#slotCount - 1;
+  }
+
+  /** The clauses after FROM; `sources` are what FROM came to, and `scope` has their aliases. */
+  program(query: Query, scope: Scope, sources: readonly Source[]): Program {
+    if (query.orderByRank !== undefined) {
+      throw queryError(
+        'notSupported',
+        'ORDER BY RANK (full-text and hybrid search) is not supported here.',
+        query.orderByRank,
+      );
+    }
+    const where = query.where === undefined ? undefined : this.#test(query.where, scope);
+    const grouping = this.#grouping(query, scope);
+    const project = this.#projection(query, scope);
+    const orderBy = query.orderBy.map(({ expression, direction }) => ({
+      run: this.expression(expression, scope).run,
+      descending: direction === undefined ? this.#isSimilarity(expression, scope) : direction === 'DESC',
+    }));
+    scope.grouping = undefined;
+    if (query.top !== undefined && query.offset !== undefined) {
+      throw queryError('syntax', "'TOP' can't be used together with 'OFFSET LIMIT'.", query.offset.at);
+    }
+    const limit = query.top ?? query.limit;
+    return {
+      sources,
+      where,
+      grouping,
+      project,
+      orderBy,
+      distinct: query.distinct,
+      offset: query.offset === undefined ? 0 : this.rowCount(query.offset, 'OFFSET'),
+      limit: limit === undefined ? undefined : this.rowCount(limit, query.top === undefined ? 'LIMIT' : 'TOP'),
+    };
+  }
+
+  /** The number that TOP, OFFSET or LIMIT stands for. */
+  rowCount(count: RowCount, clause: string): number {
+    const value = count.kind === 'literal' ? count.value : this.#parameter(count.name, count.at);
+    if (typeof value !== 'number' || !Number.isSafeInteger(value) || value < 0) {
+      throw queryError('invalidValue', `The value of ${clause} has to be a whole number from 0.`, count.at);
+    }
+    return value;
+  }
+
+  /** Adds a source to a scope: resolves what it reads, then declares its alias. */
+  source(source: FromSource, scope: Scope): Source {
+    const { collection, iterates } = source;
+    if (collection.kind === 'query') {
+      const inner = new Scope(scope);
+      const program = this.#subqueryProgram(collection.query, inner);
+      const slot = this.#declare(source.alias, scope, collection.at);
+      return { kind: 'query', slot, program, iterates };
+    }
+    let read: Expression = { kind: 'identifier', name: collection.root, at: collection.at };
+    for (const value of collection.keys) {
+      const key: Expression = { kind: 'literal', value, at: collection.at };
+      read = { kind: 'member', object: read, key, at: collection.at };
+    }
+    const { run } = this.expression(read, scope);
+    const last = collection.keys.at(-1) ?? collection.root;
+    const alias = source.alias ?? (typeof last === 'string' ? last : undefined);
+    return { kind: 'path', slot: this.#declare(alias, scope, collection.at), run, iterates };
+  }
+
+  #declare(alias: string | undefined, scope: Scope, at: SourceLocation): number {
+    const slot = this.newSlot();
+    if (alias === undefined) {
+      // SELECT * finds it by being the first; no name can be empty, so nothing else does.
+      if (scope.slots.size === 0) scope.slots.set('', slot);
+      return slot;
+    }
+    if (scope.slots.has(alias)) {
+      throw queryError('unresolvedIdentifier', `The alias '${alias}' is declared twice.`, at);
+    }
+    scope.slots.set(alias, slot);
+    return slot;
+  }
+
+  #subqueryProgram(query: Query, scope: Scope): Program {
+    const sources = query.from.map((source) => this.source(source, scope));
+    return this.program(query, scope, sources);
+  }
+
+  // --- projection and groups
+
+  #grouping(query: Query, scope: Scope): Grouping | undefined {
+    const expressions = query.orderBy.map((item) => item.expression);
+    if (query.selection.kind === 'value') expressions.push(query.selection.expression);
+    if (query.selection.kind === 'list') {
+      expressions.push(...query.selection.items.map((item) => item.expression));
+    }
+    if (query.groupBy.length === 0 && !expressions.some(hasAggregate)) return undefined;
+    const names = new Map<string, number>();
+    const keys = query.groupBy.map((expression) => {
+      const index = this.#groupKeyCount;
+      this.#groupKeyCount += 1;
+      const { run } = this.expression(expression, scope);
+      names.set(printExpression(expression), index);
+      return { run, index };
+    });
+    const aggregates: AggregateStep[] = [];
+    scope.grouping = { keys: names, aggregates };
+    return { keys, aggregates };
+  }
+
+  #projection(query: Query, scope: Scope): Compiled {
+    const { selection } = query;
+    if (selection.kind === 'value') return this.expression(selection.expression, scope).run;
+    if (selection.kind === 'star') {
+      if (query.from.length === 0) {
+        throw queryError('selectStar', "'SELECT *' is not valid if FROM clause is omitted.", selection.at);
+      }
+      if (query.from.length > 1 || query.groupBy.length > 0) {
+        throw queryError('selectStar', "'SELECT *' is only valid with a single input set.", selection.at);
+      }
+      const slot = scope.slots.values().next().value ?? DOCUMENT_SLOT;
+      this.#readSlot(slot, undefined);
+      return (frame) => frame.slots[slot];
+    }
+    let unnamed = 0;
+    const properties = selection.items.map(({ expression, alias }) => {
+      let name = alias ?? nameOf(expression);
+      if (name === undefined) {
+        unnamed += 1;
+        name = `$${unnamed}`;
+      }
+      return { name, value: this.expression(expression, scope) };
+    });
+    return objectBuilder(properties);
+  }
+
+  // --- expressions
+
+  expression(expression: Expression, scope: Scope): Node {
+    const groupKey = groupKeyOf(expression, scope);
+    if (groupKey !== undefined) {
+      return { run: (frame) => frame.groupKeys[groupKey], constant: undefined };
+    }
+    switch (expression.kind) {
+      case 'literal':
+        return constant(expression.value);
+      case 'parameter':
+        return constant(this.#parameter(expression.name, expression.at));
+      case 'identifier': {
+        const slot = this.#resolve(expression.name, expression.at, scope);
+        this.#readSlot(slot, undefined);
+        return { run: (frame) => frame.slots[slot], constant: undefined };
+      }
+      case 'member':
+        return this.#member(expression, scope);
+      case 'array': {
+        const items = expression.items.map((item) => this.expression(item, scope));
+        return node((frame) => buildArray(items, frame), ...items);
+      }
+      case 'object': {
+        const properties = expression.properties.map(({ name, value }) => ({
+          name,
+          value: this.expression(value, scope),
+        }));
+        return node(objectBuilder(properties), ...properties.map(({ value }) => value));
+      }
+      case 'unary':
+        return this.#unary(expression.operator, this.expression(expression.operand, scope));
+      case 'binary': {
+        const left = this.expression(expression.left, scope);
+        const right = this.expression(expression.right, scope);
+        return node(compileBinary(expression.operator, left, right), left, right);
+      }
+      case 'logical': {
+        const operands = expression.operands.map((operand) => this.expression(operand, scope));
+        const runs = operands.map((operand) => operand.run);
+        const run = compileLogical(expression.operator, runs);
+        return operands.every((operand) => operand.constant)
+          ? constant(run(EMPTY_FRAME))
+          : { run, constant: undefined };
+      }
+      case 'in':
+        return this.#in(expression, scope);
+      case 'between': {
+        const operand = this.expression(expression.operand, scope);
+        const low = this.expression(expression.low, scope);
+        const high = this.expression(expression.high, scope);
+        const run = compileLogical('AND', [compileBinary('>=', operand, low), compileBinary('<=', operand, high)]);
+        return node(run, operand, low, high);
+      }
+      case 'like':
+        return this.#like(expression, scope);
+      case 'conditional': {
+        const test = this.expression(expression.test, scope);
+        const whenTrue = this.expression(expression.whenTrue, scope);
+        const otherwise = this.expression(expression.otherwise, scope);
+        const run: Compiled = (frame) => (test.run(frame) === true ? whenTrue.run(frame) : otherwise.run(frame));
+        return node(run, test, whenTrue, otherwise);
+      }
+      case 'call':
+        return this.#call(expression, scope);
+      case 'subquery':
+        return this.#subquery(expression, scope);
+    }
+  }
+
+  /** A condition of which only "true" matters, so that evaluation may stop at the first operand that isn't. */
+  #test(expression: Expression, scope: Scope): CompiledTest {
+    if (expression.kind === 'logical') {
+      const tests = expression.operands.map((operand) => this.#test(operand, scope));
+      const decisive = expression.operator === 'OR';
+      return (frame) => {
+        for (let index = 0; index < tests.length; index += 1) {
+          if ((tests[index] as CompiledTest)(frame) === decisive) return decisive;
+        }
+        return !decisive;
+      };
+    }
+    const { run } = this.expression(expression, scope);
+    return (frame) => run(frame) === true;
+  }
+
+  #parameter(name: string, at: SourceLocation): Value {
+    if (!this.#parameters.has(name)) {
+      throw queryError('undeclaredParameter', `The parameter '${name}' is used but not given.`, at);
+    }
+    return this.#parameters.get(name);
+  }
+
+  #resolve(name: string, at: SourceLocation, scope: Scope): number {
+    for (let current: Scope | undefined = scope; current !== undefined; current = current.parent) {
+      const slot = current.slots.get(name);
+      if (slot === undefined) continue;
+      if (current.grouping !== undefined) {
+        throw queryError(
+          'notGrouped',
+          `'${name}' is read outside of an aggregate and isn't contained in the GROUP BY clause.`,
+          at,
+        );
+      }
+      return slot;
+    }
+    throw queryError('unresolvedIdentifier', `Identifier '${name}' could not be resolved.`, at);
+  }
+
+  #readSlot(slot: number, property: string | undefined): void {
+    if (slot !== DOCUMENT_SLOT) return;
+    if (property === undefined) this.documentProperties = undefined;
+    else this.documentProperties?.add(property);
+  }
+
+  #member(expression: Extract<Expression, { kind: 'member' }>, scope: Scope): Node {
+    const key = this.expression(expression.key, scope);
+    const name = key.constant?.value;
+    const { object } = expression;
+    if (object.kind === 'identifier' && typeof name === 'string' && groupKeyOf(object, scope) === undefined) {
+      const slot = this.#resolve(object.name, object.at, scope);
+      this.#readSlot(slot, name);
+      return { run: slotPropertyReader(slot, name), constant: undefined };
+    }
+    const owner = this.expression(object, scope);
+    const run: Compiled =
+      typeof name === 'string'
+        ? propertyReader(owner.run, name)
+        : (frame) => readMember(owner.run(frame), key.run(frame));
+    return node(run, owner, key);
+  }
+
+  #unary(operator: string, operand: Node): Node {
+    const { run } = operand;
+    if (operator === 'NOT') {
+      return node((frame) => {
+        const value = run(frame);
+        return typeof value === 'boolean' ? !value : undefined;
+      }, operand);
+    }
+    const compute = (value: number): number => (operator === '-' ? -value : operator === '~' ? ~value : value);
+    return node((frame) => {
+      const value = run(frame);
+      return typeof value === 'number' ? compute(value) : undefined;
+    }, operand);
+  }
+
+  #in(expression: Extract<Expression, { kind: 'in' }>, scope: Scope): Node {
+    const operand = this.expression(expression.operand, scope);
+    const items = expression.items.map((item) => this.expression(item, scope));
+    const { run } = operand;
+    const allConstant = items.every((item) => item.constant !== undefined);
+    if (allConstant && items.every((item) => isPrimitive(item.constant?.value))) {
+      const values = new Set(items.map((item) => item.constant?.value));
+      const lookUp: Compiled = (frame) => {
+        const value = run(frame);
+        return value === undefined ? undefined : values.has(value);
+      };
+      return node(lookUp, operand);
+    }
+    const search: Compiled = (frame) => {
+      const value = run(frame);
+      if (value === undefined) return undefined;
+      return items.some((item) => equalValues(value, item.run(frame)));
+    };
+    return allConstant ? node(search, operand) : { run: search, constant: undefined };
+  }
+
+  #like(expression: Extract<Expression, { kind: 'like' }>, scope: Scope): Node {
+    const operand = this.expression(expression.operand, scope);
+    const pattern = this.expression(expression.pattern, scope);
+    const prepare = remember((text: string) => compileLike(text, expression.escape));
+    return node(
+      (frame) => {
+        const text = operand.run(frame);
+        const like = pattern.run(frame);
+        return typeof text === 'string' && typeof like === 'string' ? prepare(like)(text) : undefined;
+      },
+      operand,
+      pattern,
+    );
+  }
+
+  #call(expression: Extract<Expression, { kind: 'call' }>, scope: Scope): Node {
+    const { name, at } = expression;
+    const args = name === 'VECTORDISTANCE' ? this.#vectorArguments(expression.args, at) : expression.args;
+    if (expression.userDefined) {
+      throw queryError('notSupported', `The user-defined function 'udf.${name}' is not supported here.`, at);
+    }
+    if (UNSUPPORTED.test(name)) {
+      throw queryError('notSupported', `The function '${name}' (full-text search) is not supported here.`, at);
+    }
+    if (isAggregate(name)) return this.#aggregate(expression, scope);
+    const clock = clockFunctions.get(name);
+    const builtIn = builtIns.get(name);
+    if (clock === undefined && builtIn === undefined) {
+      throw queryError('unknownFunction', `'${name}' is not a recognized built-in function name.`, at);
+    }
+    checkArguments(name, args.length, builtIn?.minArguments ?? 0, builtIn?.maxArguments ?? 0, at);
+    if (clock !== undefined) {
+      const run: Compiled = (frame) => {
+        if (frame.nowMs === undefined) throw new Error(`${name} needs nowMs in the evaluation context`);
+        return clock(frame.nowMs);
+      };
+      return { run, constant: undefined };
+    }
+    const nodes = args.map((argument) => this.expression(argument, scope));
+    const run = compileCall(
+      builtIn as BuiltIn,
+      nodes.map((argument) => argument.run),
+    );
+    return builtIn?.pure === true ? node(run, ...nodes) : { run, constant: undefined };
+  }
+
+  #aggregate(expression: Extract<Expression, { kind: 'call' }>, scope: Scope): Node {
+    const { name, args, at } = expression;
+    const { grouping } = scope;
+    if (grouping === undefined || !isAggregate(name)) {
+      throw queryError('misplacedAggregate', `The aggregate '${name}' can't be used here.`, at);
+    }
+    checkArguments(name, args.length, 1, 1, at);
+    const index = this.#aggregateCount;
+    this.#aggregateCount += 1;
+    // An aggregate's argument is evaluated per row, where everything may be read but no other aggregate.
+    scope.grouping = undefined;
+    const argument = this.expression(args[0] as Expression, scope).run;
+    scope.grouping = grouping;
+    grouping.aggregates.push({ name, argument, index });
+    return { run: (frame) => frame.aggregates[index], constant: undefined };
+  }
+
+  #subquery(expression: Extract<Expression, { kind: 'subquery' }>, scope: Scope): Node {
+    const program = this.#subqueryProgram(expression.query, new Scope(scope));
+    const { form, at } = expression;
+    return {
+      run: subqueryRunner(form === 'all' ? withNegatedFilter(program) : program, form, at),
+      constant: undefined,
+    };
+  }
+
+  /** VectorDistance without options takes the distance function of the container's policy for its path. */
+  #vectorArguments(args: readonly Expression[], at: SourceLocation): readonly Expression[] {
+    const [first, second, bruteForce = { kind: 'literal', value: false, at }] = args;
+    if (first === undefined || second === undefined || args.length > 3) return args;
+    const paths = [first, second].map((argument) => policyPath(argument));
+    const embedding = this.#vectorEmbeddings.find(({ path }) => paths.includes(path));
+    if (embedding === undefined) return args;
+    const options: Value = { distanceFunction: embedding.distanceFunction };
+    return [first, second, bruteForce, { kind: 'literal', value: options, at }];
+  }
+
+  /**
+   * ORDER BY VectorDistance puts the most similar first, which for cosine and dot product is the largest score and
+   * for the Euclidean distance the smallest.
+   */
+  #isSimilarity(expression: Expression, scope: Scope): boolean {
+    if (expression.kind !== 'call' || expression.name !== 'VECTORDISTANCE') return false;
+    const options = this.#vectorArguments(expression.args, expression.at)[3];
+    const value = options === undefined ? undefined : this.expression(options, scope).constant?.value;
+    const name = isObject(value) ? value['distanceFunction'] : undefined;
+    return typeof name !== 'string' || name.toLowerCase() !== 'euclidean';
+  }
+}
+
+/** `c.a.b` as a policy writes it, `/a/b`; undefined for anything else. */
+function policyPath(expression: Expression): string | undefined {
+  if (expression.kind === 'identifier') return '';
+  if (expression.kind !== 'member') return undefined;
+  const { object, key } = expression;
+  const outer = policyPath(object);
+  return outer === undefined || key.kind !== 'literal' ? undefined : `${outer}/${String(key.value)}`;
+}
+
+function checkArguments(name: string, count: number, minimum: number, maximum: number, at: SourceLocation): void {
+  if (count >= minimum && count <= maximum) return;
+  const wanted =
+    minimum === maximum
+      ? `${minimum}`
+      : maximum === Number.POSITIVE_INFINITY
+        ? `at least ${minimum}`
+        : `${minimum} to ${maximum}`;
+  throw queryError('wrongArgumentCount', `The function '${name}' takes ${wanted} argument(s), not ${count}.`, at);
+}
+
+/** The place of a GROUP BY expression equal to this one, in the nearest grouped query around. */
+function groupKeyOf(expression: Expression, scope: Scope): number | undefined {
+  if (expression.kind === 'literal' || expression.kind === 'parameter') return undefined;
+  let text: string | undefined;
+  for (let current: Scope | undefined = scope; current !== undefined; current = current.parent) {
+    if (current.grouping === undefined || current.grouping.keys.size === 0) continue;
+    text ??= printExpression(expression);
+    const index = current.grouping.keys.get(text);
+    if (index !== undefined) return index;
+  }
+  return undefined;
+}
+
+/** Whether an expression calls an aggregate of its own query, not of a subquery. */
+export function hasAggregate(expression: Expression): boolean {
+  switch (expression.kind) {
+    case 'literal':
+    case 'parameter':
+    case 'identifier':
+    case 'subquery':
+      return false;
+    case 'member':
+      return hasAggregate(expression.object) || hasAggregate(expression.key);
+    case 'array':
+      return expression.items.some(hasAggregate);
+    case 'object':
+      return expression.properties.some(({ value }) => hasAggregate(value));
+    case 'unary':
+      return hasAggregate(expression.operand);
+    case 'binary':
+      return hasAggregate(expression.left) || hasAggregate(expression.right);
+    case 'logical':
+      return expression.operands.some(hasAggregate);
+    case 'in':
+      return hasAggregate(expression.operand) || expression.items.some(hasAggregate);
+    case 'between':
+      return [expression.operand, expression.low, expression.high].some(hasAggregate);
+    case 'like':
+      return [expression.operand, expression.pattern].some(hasAggregate);
+    case 'conditional':
+      return [expression.test, expression.whenTrue, expression.otherwise].some(hasAggregate);
+    case 'call':
+      return (!expression.userDefined && isAggregate(expression.name)) || expression.args.some(hasAggregate);
+  }
+}
+
+/** The property name that an item of a SELECT list gets without AS: the last name of its path. */
+export function nameOf(expression: Expression): string | undefined {
+  if (expression.kind === 'identifier') return expression.name;
+  if (expression.kind !== 'member') return undefined;
+  const { key } = expression;
+  return key.kind === 'literal' && typeof key.value === 'string' ? key.value : undefined;
+}
+
+function objectBuilder(properties: readonly { name: string; value: Node }[]): Compiled {
+  return (frame) => {
+    const result: JsonObject = {};
+    for (let index = 0; index < properties.length; index += 1) {
+      const { name, value } = properties[index] as { name: string; value: Node };
+      const computed = value.run(frame);
+      if (computed !== undefined) setProperty(result, name, computed);
+    }
+    return result;
+  };
+}
+
+function buildArray(items: readonly Node[], frame: Frame): Json[] {
+  const result: Json[] = [];
+  for (const item of items) {
+    const value = item.run(frame);
+    if (value !== undefined) result.push(value);
+  }
+  return result;
+}
+
+/** Keeps what was prepared for the last text, since a pattern is nearly always the same for all rows. */
+function remember<T>(prepare: (text: string) => T): (text: string) => T {
+  let lastText: string | undefined;
+  let last: T;
+  return (text) => {
+    if (text !== lastText) {
+      last = prepare(text);
+      lastText = text;
+    }
+    return last;
+  };
+}
+
+/** ALL(…) holds when no row fails the subquery's filter. */
+function withNegatedFilter(program: Program): Program {
+  const { where } = program;
+  return { ...program, where: where === undefined ? () => false : (frame) => !where(frame) };
+}
+
+function subqueryRunner(program: Program, form: SubqueryForm, at: SourceLocation): Compiled {
+  switch (form) {
+    case 'exists':
+      return (frame) => !runProgram(program, frame, () => false);
+    case 'all':
+      return (frame) => runProgram(program, frame, () => false);
+    case 'array':
+      return (frame) => {
+        const rows: Json[] = [];
+        runProgram(program, frame, (row) => {
+          rows.push(row);
+          return true;
+        });
+        return rows;
+      };
+    case 'first':
+    case 'last':
+      return (frame) => {
+        let found: Value;
+        runProgram(program, frame, (row) => {
+          found = row;
+          return form === 'last';
+        });
+        return found;
+      };
+    default:
+      return (frame) => {
+        let found: Value;
+        runProgram(program, frame, (row) => {
+          if (found !== undefined) {
+            throw queryError(
+              'cardinality',
+              'Cardinality of a scalar subquery result set cannot be greater than one.',
+              at,
+            );
+          }
+          found = row;
+          return true;
+        });
+        return found;
+      };
+  }
+}

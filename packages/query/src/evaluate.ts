@@ -1,0 +1,177 @@
+import { tooManyRows } from './aggregates.ts';
+import { DOCUMENT_SLOT } from './compile.ts';
+import { asQueryError, guardStack } from './errors.ts';
+import { bindSources, RowCollector } from './execute.ts';
+import type { Frame } from './frame.ts';
+import type { QueryPlan } from './plan.ts';
+import type { Program } from './program.ts';
+import type { Json } from './values.ts';
+
+/** What a run needs from outside, and its limits. */
+export interface EvaluationContext {
+  /** Milliseconds since the epoch: the time that GetCurrentDateTime and its kin tell. They throw without it. */
+  readonly nowMs?: number;
+  /** There are none. */
+  readonly userDefinedFunctions?: never;
+  /** Rows held at once by ORDER BY without a limit, GROUP BY or DISTINCT. Past it a QueryError is thrown. */
+  readonly maxBufferedRows?: number;
+  /** Array elements that JOINs and subqueries may iterate over in all. Past it a QueryError is thrown. */
+  readonly maxSteps?: number;
+}
+
+const DEFAULT_MAX_BUFFERED_ROWS = 1_000_000;
+const DEFAULT_MAX_STEPS = 50_000_000;
+
+function newFrame(context: EvaluationContext): Frame {
+  return {
+    slots: [],
+    aggregates: [],
+    groupKeys: [],
+    nowMs: context.nowMs,
+    maxBufferedRows: context.maxBufferedRows ?? DEFAULT_MAX_BUFFERED_ROWS,
+    stepsLeft: context.maxSteps ?? DEFAULT_MAX_STEPS,
+  };
+}
+
+/**
+ * The rows of a query over documents, pulled one at a time: no more documents are taken than the rows asked for
+ * need. What isn't streaming takes all documents before its first row. Leaving off early closes the documents' iterator.
+ * Rows share structure with the documents and must not be changed. Throws a QueryError when a limit is passed.
+ */
+export function* evaluate(
+  plan: QueryPlan,
+  documents: Iterable<Json>,
+  context: EvaluationContext = {},
+): Generator<Json, void, undefined> {
+  const input = plan.derivedFrom === undefined ? documents : evaluate(plan.derivedFrom, documents, context);
+  const rows =
+    plan.streaming && plan.program.sources.length === 0
+      ? filterAndProject(plan, input, newFrame(context))
+      : collect(plan, input, newFrame(context));
+  try {
+    yield* rows;
+  } catch (error) {
+    throw asQueryError(error);
+  }
+}
+
+/** The common case, a filter and a projection over the documents themselves, without the machinery of the rest. */
+function* filterAndProject(
+  { program: { where, project } }: QueryPlan,
+  documents: Iterable<Json>,
+  frame: Frame,
+): Generator<Json, void, undefined> {
+  for (const document of documents) {
+    frame.slots[DOCUMENT_SLOT] = document;
+    if (where !== undefined && !where(frame)) continue;
+    const row = project(frame);
+    if (row !== undefined) yield row;
+  }
+}
+
+function* collect(plan: QueryPlan, documents: Iterable<Json>, frame: Frame): Generator<Json, void, undefined> {
+  const run = new ProgramRun(plan, frame);
+  if (!plan.readsDocuments) run.offer(null);
+  else if (run.wantsDocuments) {
+    for (const document of documents) {
+      const wantsMore = run.offer(document);
+      if (run.hasRows) yield* run.takeRows();
+      if (!wantsMore) break;
+    }
+  }
+  run.finish();
+  yield* run.takeRows();
+}
+
+/** One plan over the documents it is handed, without those it may be derived from. */
+class ProgramRun {
+  readonly #program: Program;
+  readonly #frame: Frame;
+  readonly #collector: RowCollector;
+  readonly #accept = (): boolean => this.#collector.accept();
+  #rows: Json[] = [];
+
+  constructor({ program }: QueryPlan, frame: Frame) {
+    this.#program = program;
+    this.#frame = frame;
+    this.#collector = new RowCollector(program, frame, (row) => {
+      if (this.#rows.length >= frame.maxBufferedRows) throw tooManyRows(frame.maxBufferedRows);
+      this.#rows.push(row);
+      return true;
+    });
+  }
+
+  get wantsDocuments(): boolean {
+    return this.#collector.wantsRows;
+  }
+
+  get hasRows(): boolean {
+    return this.#rows.length > 0;
+  }
+
+  offer(document: Json): boolean {
+    if (!this.wantsDocuments) return false;
+    this.#frame.slots[DOCUMENT_SLOT] = document;
+    return bindSources(this.#program.sources, 0, this.#frame, this.#accept) && this.wantsDocuments;
+  }
+
+  finish(): void {
+    this.#collector.finish();
+  }
+
+  takeRows(): Json[] {
+    const rows = this.#rows;
+    this.#rows = [];
+    return rows;
+  }
+}
+
+/**
+ * An evaluation that is handed its documents instead of pulling them, for callers that read them asynchronously or
+ * have to let others run in between.
+ */
+export interface Evaluation {
+  /** Takes the next document. False: no further document can change the answer, go on with `finish`. */
+  offer(document: Json): boolean;
+  /** The rows that have come out since the last call; those that need all documents come after `finish`. */
+  takeRows(): Json[];
+  /** Says that there are no more documents. To be called once. */
+  finish(): void;
+}
+
+/** Begins an evaluation; its methods throw what `evaluate` throws. */
+export function startEvaluation(plan: QueryPlan, context: EvaluationContext = {}): Evaluation {
+  const run = new ProgramRun(plan, newFrame(context));
+  if (plan.derivedFrom === undefined) {
+    if (!plan.readsDocuments) guardStack(() => run.offer(null));
+    return {
+      offer: (document) => guardStack(() => plan.readsDocuments && run.offer(document)),
+      takeRows: () => run.takeRows(),
+      finish: () => guardStack(() => run.finish()),
+    };
+  }
+  const inner = startEvaluation(plan.derivedFrom, context);
+  const pass = (): boolean => guardStack(() => inner.takeRows().every((row) => run.offer(row)));
+  return {
+    offer: (document) => {
+      const innerWantsMore = inner.offer(document);
+      return pass() && innerWantsMore && run.wantsDocuments;
+    },
+    takeRows: () => run.takeRows(),
+    finish: () => {
+      inner.finish();
+      pass();
+      guardStack(() => run.finish());
+    },
+  };
+}
+
+/** Whether a document satisfies the plan's WHERE, for the condition of a patch. */
+export function matches(plan: QueryPlan, document: Json, context: EvaluationContext = {}): boolean {
+  return guardStack(() => {
+    const frame = newFrame(context);
+    frame.slots[DOCUMENT_SLOT] = document;
+    const { where, sources } = plan.program;
+    return !bindSources(sources, 0, frame, () => where !== undefined && !where(frame));
+  });
+}

@@ -1,0 +1,125 @@
+import { compareValues, equalValues, finite, isObject, setProperty, stableKey } from '../values.ts';
+import type { Json, JsonObject, Value } from '../values.ts';
+import { boundedArray } from './bounds.ts';
+import { pure } from './builtin.ts';
+import type { BuiltIn, BuiltIns } from './builtin.ts';
+
+function concatenate(...arrays: Value[]): Value {
+  const result: Json[] = [];
+  for (const array of arrays) {
+    if (!Array.isArray(array)) return undefined;
+    for (const item of array) result.push(item);
+    boundedArray(result);
+  }
+  return result;
+}
+
+/** A partial match asks of an object only that it has the properties looked for. */
+function matchesPartly(item: Value, needle: Json): boolean {
+  if (!isObject(needle)) return equalValues(item, needle);
+  return (
+    isObject(item) &&
+    Object.keys(needle).every((name) => Object.hasOwn(item, name) && equalValues(item[name], needle[name]))
+  );
+}
+
+function contains(array: Value, needle: Value, partial: Value = false): Value {
+  if (!Array.isArray(array) || needle === undefined || typeof partial !== 'boolean') return undefined;
+  return partial ? array.some((item) => matchesPartly(item, needle)) : array.some((item) => equalValues(item, needle));
+}
+
+/** ARRAY_CONTAINS_ANY and _ALL, whose values are listed as arguments. */
+function containsMany(test: 'some' | 'every'): BuiltIn {
+  return pure(2, Number.POSITIVE_INFINITY, (array, ...needles) => {
+    if (!Array.isArray(array)) return undefined;
+    return needles[test]((needle) => array.some((item) => equalValues(item, needle)));
+  });
+}
+
+function slice(array: Value, start: Value, count: Value): Value {
+  if (!Array.isArray(array) || !Number.isInteger(start)) return undefined;
+  if (count !== undefined && !Number.isInteger(count)) return undefined;
+  const given = start as number;
+  const from = given < 0 ? Math.max(0, array.length + given) : given;
+  return array.slice(from, count === undefined ? undefined : from + Math.max(0, count as number));
+}
+
+/** CHOOSE counts from 1. */
+function choose(...args: Value[]): Value {
+  const [index, ...values] = args;
+  return typeof index === 'number' && Number.isInteger(index) && index >= 1 ? values[index - 1] : undefined;
+}
+
+function objectToArray(object: Value, keyName: Value = 'k', valueName: Value = 'v'): Value {
+  if (!isObject(object) || typeof keyName !== 'string' || typeof valueName !== 'string') return undefined;
+  return Object.keys(object).map((name) => {
+    const entry: JsonObject = {};
+    setProperty(entry, keyName, name);
+    setProperty(entry, valueName, object[name] as Json);
+    return entry;
+  });
+}
+
+type ValueSet = ReadonlyMap<string, Json>;
+
+/** Each value once, in the order it was first met. */
+function asSet(array: readonly Json[]): ValueSet {
+  const set = new Map<string, Json>();
+  for (const item of array) {
+    const key = stableKey(item);
+    if (!set.has(key)) set.set(key, item);
+  }
+  return set;
+}
+
+function ofSets(combine: (a: ValueSet, b: ValueSet) => Value): BuiltIn {
+  return pure(2, 2, (a, b) => (Array.isArray(a) && Array.isArray(b) ? combine(asSet(a), asSet(b)) : undefined));
+}
+
+/** A figure of an array of numbers; undefined when it is empty or holds anything else. */
+function ofNumbers(compute: (numbers: number[]) => number): BuiltIn {
+  return pure(1, 1, (array) => {
+    if (!Array.isArray(array) || array.length === 0) return undefined;
+    const numbers = array.filter((item) => typeof item === 'number');
+    return numbers.length === array.length ? finite(compute(numbers)) : undefined;
+  });
+}
+
+const sum = (numbers: readonly number[]): number => numbers.reduce((total, item) => total + item, 0);
+
+function median(numbers: number[]): number {
+  const sorted = numbers.toSorted((a, b) => a - b);
+  const middle = sorted.length >> 1;
+  const upper = sorted[middle] as number;
+  return sorted.length % 2 === 1 ? upper : (upper + (sorted[middle - 1] as number)) / 2;
+}
+
+function extreme(sign: 1 | -1): BuiltIn {
+  return pure(1, 1, (array) => {
+    if (!Array.isArray(array) || array.some((item) => typeof item === 'object' && item !== null)) return undefined;
+    return array.reduce<Value>(
+      (best, item) => (best === undefined || compareValues(item, best) * sign < 0 ? item : best),
+      undefined,
+    );
+  });
+}
+
+export const arrayFunctions: BuiltIns = {
+  ARRAY_AVG: ofNumbers((numbers) => sum(numbers) / numbers.length),
+  ARRAY_CONCAT: pure(2, Number.POSITIVE_INFINITY, concatenate),
+  ARRAY_CONTAINS: pure(2, 3, contains),
+  ARRAY_CONTAINS_ALL: containsMany('every'),
+  ARRAY_CONTAINS_ANY: containsMany('some'),
+  ARRAY_LENGTH: pure(1, 1, (array) => (Array.isArray(array) ? array.length : undefined)),
+  ARRAY_MAX: extreme(-1),
+  ARRAY_MEDIAN: ofNumbers(median),
+  ARRAY_MIN: extreme(1),
+  ARRAY_SLICE: pure(2, 3, slice),
+  ARRAY_SUM: ofNumbers(sum),
+  CHOOSE: pure(2, Number.POSITIVE_INFINITY, choose),
+  OBJECTTOARRAY: pure(1, 3, objectToArray),
+  SETDIFFERENCE: ofSets((a, b) => [...a].filter(([key]) => !b.has(key)).map(([, item]) => item)),
+  SETEQUAL: ofSets((a, b) => a.size === b.size && [...a.keys()].every((key) => b.has(key))),
+  SETINTERSECT: ofSets((a, b) => [...a].filter(([key]) => b.has(key)).map(([, item]) => item)),
+  SETUNION: ofSets((a, b) => boundedArray([...new Map([...a, ...b]).values()])),
+};

@@ -1,0 +1,20 @@
+import type { Value } from '../values.ts';
+
+export type BuiltInCall = (...args: Value[]) => Value;
+
+/** A built-in function of the language. Arguments that weren't given are undefined. */
+export interface BuiltIn {
+  readonly minArguments: number;
+  readonly maxArguments: number;
+  /** Makes the function for one place in a query, which may remember what it prepared there. */
+  readonly create: () => BuiltInCall;
+  /** False when two calls with the same arguments may differ, so that it is never folded into a constant. */
+  readonly pure: boolean;
+}
+
+export type BuiltIns = Readonly<Record<string, BuiltIn>>;
+
+/** A pure function of a fixed number of arguments, or of a range of numbers of them. */
+export function pure(minArguments: number, maxArguments: number, call: (...args: Value[]) => Value): BuiltIn {
+  return { minArguments, maxArguments, create: () => call, pure: true };
+}

@@ -1,0 +1,7 @@
+import { pure } from './builtin.ts';
+import type { BuiltIns } from './builtin.ts';
+
+export const conditionalFunctions: BuiltIns = {
+  /** Anything but true, undefined included, chooses the third argument. */
+  IIF: pure(3, 3, (test, whenTrue, otherwise) => (test === true ? whenTrue : otherwise)),
+};

@@ -1,0 +1,23 @@
+import { arrayFunctions } from './array.ts';
+import type { BuiltIn } from './builtin.ts';
+import { conditionalFunctions } from './conditional.ts';
+import { dateTimeFunctions } from './datetime.ts';
+import { mathFunctions } from './math.ts';
+import { spatialFunctions } from './spatial.ts';
+import { stringFunctions } from './string.ts';
+import { typeFunctions } from './type.ts';
+import { vectorFunctions } from './vector.ts';
+
+/** Every built-in function except those that read the clock, by its name in upper case. */
+export const builtIns: ReadonlyMap<string, BuiltIn> = new Map(
+  [
+    arrayFunctions,
+    conditionalFunctions,
+    dateTimeFunctions,
+    mathFunctions,
+    spatialFunctions,
+    stringFunctions,
+    typeFunctions,
+    vectorFunctions,
+  ].flatMap((group) => Object.entries(group)),
+);

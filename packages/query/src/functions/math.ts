@@ -1,0 +1,90 @@
+import { finite } from '../values.ts';
+import type { Value } from '../values.ts';
+import { pure } from './builtin.ts';
+import type { BuiltIn, BuiltIns } from './builtin.ts';
+
+function ofNumber(compute: (x: number) => number): BuiltIn {
+  return pure(1, 1, (x) => (typeof x === 'number' ? finite(compute(x)) : undefined));
+}
+
+function ofNumbers(compute: (x: number, y: number) => number): BuiltIn {
+  return pure(2, 2, (x, y) => (typeof x === 'number' && typeof y === 'number' ? finite(compute(x, y)) : undefined));
+}
+
+/** Half away from zero, unlike Math.round: ROUND(-2.5) is -3. */
+function round(x: number): number {
+  return Math.sign(x) * Math.round(Math.abs(x));
+}
+
+function asInteger(value: Value): bigint | undefined {
+  return typeof value === 'number' && Number.isInteger(value) ? BigInt(value) : undefined;
+}
+
+/** Integer functions compute in 64 bits and wrap around; a number that isn't whole makes them undefined. */
+function ofIntegers(compute: (x: bigint, y: bigint) => bigint | undefined): BuiltIn {
+  return pure(2, 2, (first, second) => {
+    const x = asInteger(first);
+    const y = asInteger(second);
+    if (x === undefined || y === undefined) return undefined;
+    const result = compute(BigInt.asIntN(64, x), BigInt.asIntN(64, y));
+    return result === undefined ? undefined : Number(BigInt.asIntN(64, result));
+  });
+}
+
+/** A shift by a negative number or by 64 and more has no defined result. */
+function shift(compute: (x: bigint, y: bigint) => bigint): BuiltIn {
+  return ofIntegers((x, y) => (y < 0n || y > 63n ? undefined : compute(x, y)));
+}
+
+function logarithm(x: Value, base: Value): Value {
+  if (typeof x !== 'number') return undefined;
+  if (base === undefined) return finite(Math.log(x));
+  return typeof base === 'number' ? finite(Math.log(x) / Math.log(base)) : undefined;
+}
+
+function numberBin(x: Value, size: Value = 1): Value {
+  if (typeof x !== 'number' || typeof size !== 'number' || size <= 0) return undefined;
+  return finite(Math.floor(x / size) * size);
+}
+
+export const mathFunctions: BuiltIns = {
+  ABS: ofNumber(Math.abs),
+  ACOS: ofNumber(Math.acos),
+  ASIN: ofNumber(Math.asin),
+  ATAN: ofNumber(Math.atan),
+  ATN2: ofNumbers(Math.atan2),
+  CEILING: ofNumber(Math.ceil),
+  COS: ofNumber(Math.cos),
+  COT: ofNumber((x) => 1 / Math.tan(x)),
+  DEGREES: ofNumber((x) => (x * 180) / Math.PI),
+  EXP: ofNumber(Math.exp),
+  FLOOR: ofNumber(Math.floor),
+  INTADD: ofIntegers((x, y) => x + y),
+  INTBITAND: ofIntegers((x, y) => x & y),
+  INTBITLEFTSHIFT: shift((x, y) => x << y),
+  INTBITNOT: pure(1, 1, (value) => {
+    const x = asInteger(value);
+    return x === undefined ? undefined : Number(BigInt.asIntN(64, ~x));
+  }),
+  INTBITOR: ofIntegers((x, y) => x | y),
+  INTBITRIGHTSHIFT: shift((x, y) => x >> y),
+  INTBITXOR: ofIntegers((x, y) => x ^ y),
+  INTDIV: ofIntegers((x, y) => (y === 0n ? undefined : x / y)),
+  INTMOD: ofIntegers((x, y) => (y === 0n ? undefined : x % y)),
+  INTMUL: ofIntegers((x, y) => x * y),
+  INTSUB: ofIntegers((x, y) => x - y),
+  LOG: pure(1, 2, logarithm),
+  LOG10: ofNumber(Math.log10),
+  NUMBERBIN: pure(1, 2, numberBin),
+  PI: pure(0, 0, () => Math.PI),
+  POWER: ofNumbers((x, y) => x ** y),
+  RADIANS: ofNumber((x) => (x * Math.PI) / 180),
+  RAND: { minArguments: 0, maxArguments: 0, create: () => () => Math.random(), pure: false },
+  ROUND: ofNumber(round),
+  SIGN: ofNumber(Math.sign),
+  SIN: ofNumber(Math.sin),
+  SQRT: ofNumber(Math.sqrt),
+  SQUARE: ofNumber((x) => x * x),
+  TAN: ofNumber(Math.tan),
+  TRUNC: ofNumber(Math.trunc),
+};

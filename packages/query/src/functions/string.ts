@@ -1,0 +1,205 @@
+import { compileRegex } from '../regex.ts';
+import { isObject } from '../values.ts';
+import type { Value } from '../values.ts';
+import { assertTextLength, boundedText } from './bounds.ts';
+import { pure } from './builtin.ts';
+import type { BuiltIn, BuiltIns } from './builtin.ts';
+
+/** Cosmos DB's own bound on what REPLICATE may give. */
+const MAX_REPLICATED_LENGTH = 10_000;
+
+/** A test of one string for another, with Cosmos DB's third argument that makes it ignore case. */
+function stringTest(test: (text: string, other: string) => boolean): BuiltIn {
+  return pure(2, 3, (text, other, ignoreCase) => {
+    if (typeof text !== 'string' || typeof other !== 'string') return undefined;
+    if (ignoreCase === undefined || ignoreCase === false) return test(text, other);
+    return ignoreCase === true ? test(text.toLowerCase(), other.toLowerCase()) : undefined;
+  });
+}
+
+/** A test of one string for any or all of the others. */
+function containsMany(ignoreCase: boolean, decisive: boolean): BuiltIn {
+  return pure(2, Number.POSITIVE_INFINITY, (text, ...others) => {
+    if (typeof text !== 'string') return undefined;
+    const fold = (value: string): string => (ignoreCase ? value.toLowerCase() : value);
+    const folded = fold(text);
+    for (const other of others) {
+      if (typeof other !== 'string') return undefined;
+      if (folded.includes(fold(other)) === decisive) return decisive;
+    }
+    return !decisive;
+  });
+}
+
+function map(convert: (text: string) => Value): BuiltIn {
+  return pure(1, 1, (text) => (typeof text === 'string' ? convert(text) : undefined));
+}
+
+/** LEFT and RIGHT: a string and a number of characters. */
+function part(take: (text: string, count: number) => string): BuiltIn {
+  return pure(2, 2, (text, count) =>
+    typeof text === 'string' && typeof count === 'number' ? take(text, Math.max(0, Math.trunc(count))) : undefined,
+  );
+}
+
+/** TRIM and its kin: without a second argument spaces go, with one every character that occurs in it. */
+function trim(fromStart: boolean, fromEnd: boolean): BuiltIn {
+  return pure(1, 2, (text, characters) => {
+    if (typeof text !== 'string') return undefined;
+    if (characters !== undefined && typeof characters !== 'string') return undefined;
+    const dropped = (character: string | undefined): boolean =>
+      character !== undefined && (characters === undefined ? /\s/.test(character) : characters.includes(character));
+    let start = 0;
+    let end = text.length;
+    if (fromStart) while (start < end && dropped(text[start])) start += 1;
+    if (fromEnd) while (end > start && dropped(text[end - 1])) end -= 1;
+    return text.slice(start, end);
+  });
+}
+
+/** Reads JSON of one type; undefined when the text is no JSON or of another type. */
+function parser(isWanted: (value: Value) => boolean): BuiltIn {
+  return map((text) => {
+    try {
+      const value = JSON.parse(text) as Value;
+      return isWanted(value) ? value : undefined;
+    } catch {
+      return undefined;
+    }
+  });
+}
+
+/** The part of a text before or behind another; undefined when it doesn't occur. */
+function around(last: boolean, before: boolean): BuiltIn {
+  return pure(2, 2, (text, other) => {
+    if (typeof text !== 'string' || typeof other !== 'string') return undefined;
+    const index = last ? text.lastIndexOf(other) : text.indexOf(other);
+    if (index === -1) return undefined;
+    return before ? text.slice(0, index) : text.slice(index + other.length);
+  });
+}
+
+function concatenate(...texts: Value[]): Value {
+  let result = '';
+  for (const text of texts) {
+    if (typeof text !== 'string') return undefined;
+    result += text;
+  }
+  return boundedText(result);
+}
+
+function replace(text: Value, found: Value, replacement: Value): Value {
+  if (typeof text !== 'string' || typeof found !== 'string' || typeof replacement !== 'string') {
+    return undefined;
+  }
+  if (found === '') return text;
+  const parts = text.split(found);
+  assertTextLength(text.length + (parts.length - 1) * (replacement.length - found.length));
+  return parts.join(replacement);
+}
+
+function replicate(text: Value, count: Value): Value {
+  if (typeof text !== 'string' || typeof count !== 'number') return undefined;
+  const times = Math.trunc(count);
+  return times < 0 || text.length * times > MAX_REPLICATED_LENGTH ? undefined : text.repeat(times);
+}
+
+function substring(text: Value, start: Value, length: Value): Value {
+  if (typeof text !== 'string' || typeof start !== 'number' || typeof length !== 'number') {
+    return undefined;
+  }
+  const from = Math.max(0, Math.trunc(start));
+  return text.slice(from, from + Math.max(0, Math.trunc(length)));
+}
+
+function indexOf(text: Value, other: Value, start: Value): Value {
+  if (typeof text !== 'string' || typeof other !== 'string') return undefined;
+  if (start === undefined) return text.indexOf(other);
+  if (typeof start !== 'number') return undefined;
+  return start < 0 || start > text.length ? -1 : text.indexOf(other, Math.trunc(start));
+}
+
+/** The third argument is the last position that may belong to what is found. */
+function lastIndexOf(text: Value, other: Value, end: Value): Value {
+  if (typeof text !== 'string' || typeof other !== 'string') return undefined;
+  if (end === undefined) return text.lastIndexOf(other);
+  return typeof end === 'number' ? text.slice(0, Math.max(0, end + 1)).lastIndexOf(other) : undefined;
+}
+
+function toText(value: Value): Value {
+  if (value === undefined || typeof value === 'string') return value;
+  return boundedText(JSON.stringify(value));
+}
+
+function join(array: Value, separator: Value): Value {
+  if (!Array.isArray(array) || typeof separator !== 'string') return undefined;
+  let length = 0;
+  for (const item of array) {
+    if (typeof item !== 'string') return undefined;
+    length += item.length + separator.length;
+  }
+  assertTextLength(length);
+  return array.join(separator);
+}
+
+/** Remembers the compiled pattern of the last call, since it is nearly always the same for all rows. */
+const regexMatch: BuiltIn = {
+  minArguments: 2,
+  maxArguments: 3,
+  pure: true,
+  create: () => {
+    let lastPattern: string | undefined;
+    let lastModifiers: string | undefined;
+    let test: ((text: string) => boolean) | undefined;
+    return (text, pattern, modifiers = '') => {
+      if (typeof pattern !== 'string' || typeof modifiers !== 'string') return undefined;
+      if (pattern !== lastPattern || modifiers !== lastModifiers) {
+        test = compileRegex(pattern, modifiers);
+        lastPattern = pattern;
+        lastModifiers = modifiers;
+      }
+      return typeof text === 'string' ? test?.(text) : undefined;
+    };
+  },
+};
+
+export const stringFunctions: BuiltIns = {
+  CONCAT: pure(2, Number.POSITIVE_INFINITY, concatenate),
+  CONTAINS: stringTest((text, other) => text.includes(other)),
+  CONTAINS_ALL_CI: containsMany(true, false),
+  CONTAINS_ALL_CS: containsMany(false, false),
+  CONTAINS_ANY_CI: containsMany(true, true),
+  CONTAINS_ANY_CS: containsMany(false, true),
+  ENDSWITH: stringTest((text, other) => text.endsWith(other)),
+  INDEX_OF: pure(2, 3, indexOf),
+  LASTINDEXOF: pure(2, 3, lastIndexOf),
+  LASTSUBSTRINGAFTER: around(true, false),
+  LASTSUBSTRINGBEFORE: around(true, true),
+  LEFT: part((text, count) => text.slice(0, count)),
+  LENGTH: map((text) => text.length),
+  LOWER: map((text) => text.toLowerCase()),
+  LTRIM: trim(true, false),
+  REGEXMATCH: regexMatch,
+  REPLACE: pure(3, 3, replace),
+  REPLICATE: pure(2, 2, replicate),
+  REVERSE: map((text) => Array.from(text).toReversed().join('')),
+  RIGHT: part((text, count) => text.slice(Math.max(0, text.length - count))),
+  RTRIM: trim(false, true),
+  STARTSWITH: stringTest((text, other) => text.startsWith(other)),
+  STRINGEQUALS: stringTest((text, other) => text === other),
+  STRINGJOIN: pure(2, 2, join),
+  STRINGSPLIT: pure(2, 2, (text, separator) =>
+    typeof text === 'string' && typeof separator === 'string' ? text.split(separator) : undefined,
+  ),
+  STRINGTOARRAY: parser(Array.isArray),
+  STRINGTOBOOLEAN: parser((value) => typeof value === 'boolean'),
+  STRINGTONULL: parser((value) => value === null),
+  STRINGTONUMBER: parser((value) => typeof value === 'number' && Number.isFinite(value)),
+  STRINGTOOBJECT: parser(isObject),
+  SUBSTRING: pure(3, 3, substring),
+  SUBSTRINGAFTER: around(false, false),
+  SUBSTRINGBEFORE: around(false, true),
+  TOSTRING: pure(1, 1, toText),
+  TRIM: trim(true, true),
+  UPPER: map((text) => text.toUpperCase()),
+};

@@ -1,0 +1,24 @@
+import { isObject } from '../values.ts';
+import type { Value } from '../values.ts';
+import { pure } from './builtin.ts';
+import type { BuiltIns } from './builtin.ts';
+import { parseDateTime } from './datetime-text.ts';
+
+function check(test: (value: Value) => boolean) {
+  return pure(1, 1, test);
+}
+
+/** Checks of type. They answer false, not undefined, for what is undefined. */
+export const typeFunctions: BuiltIns = {
+  IS_ARRAY: check(Array.isArray),
+  IS_BOOL: check((value) => typeof value === 'boolean'),
+  IS_DATETIME: check((value) => typeof value === 'string' && parseDateTime(value) !== undefined),
+  IS_DEFINED: check((value) => value !== undefined),
+  IS_FINITE_NUMBER: check((value) => Number.isFinite(value)),
+  IS_INTEGER: check((value) => Number.isInteger(value)),
+  IS_NULL: check((value) => value === null),
+  IS_NUMBER: check((value) => typeof value === 'number'),
+  IS_OBJECT: check(isObject),
+  IS_PRIMITIVE: check((value) => value === null || ['boolean', 'number', 'string'].includes(typeof value)),
+  IS_STRING: check((value) => typeof value === 'string'),
+};

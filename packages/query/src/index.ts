@@ -1,0 +1,14 @@
+export type { Query } from './ast.ts';
+export { QueryError } from './errors.ts';
+export type { QueryErrorDetail } from './errors.ts';
+export { evaluate, matches, startEvaluation } from './evaluate.ts';
+export type { Evaluation, EvaluationContext } from './evaluate.ts';
+export { parseCondition, parseQuery } from './parser.ts';
+export type { ParseLimits } from './parser.ts';
+export { describeForPipeline } from './pipeline.ts';
+export type { PipelineInfo } from './pipeline.ts';
+export { planQuery } from './plan.ts';
+export type { PlanOptions, QueryParameter, QueryPlan } from './plan.ts';
+export type { PathComparison, Pushdown } from './pushdown.ts';
+export { compareValues } from './values.ts';
+export type { Json, Value } from './values.ts';

@@ -1,0 +1,104 @@
+import { tooManyRows } from './aggregates.ts';
+import type { OrderStep } from './program.ts';
+import { compareValues } from './values.ts';
+import type { Json, Value } from './values.ts';
+
+interface Entry {
+  readonly keys: readonly Value[];
+  /** Rows of equal keys keep the order they came in. */
+  readonly sequence: number;
+  readonly row: Json;
+}
+
+/**
+ * Collects rows for ORDER BY. With a capacity (TOP or OFFSET LIMIT) it is a heap with the last of the kept rows on
+ * top, so that memory is bounded by the answer and not by the container.
+ */
+export class Sorter {
+  readonly #signs: readonly (1 | -1)[];
+  readonly #capacity: number;
+  readonly #maxRows: number;
+  readonly #entries: Entry[] = [];
+  #sequence = 0;
+
+  constructor(steps: readonly OrderStep[], capacity: number, maxRows: number) {
+    this.#signs = steps.map(({ descending }) => (descending ? -1 : 1));
+    this.#capacity = capacity;
+    this.#maxRows = maxRows;
+  }
+
+  /** Whether a row of these keys would be among the rows kept so far; asked before the row is made. */
+  keeps(keys: readonly Value[]): boolean {
+    if (this.#entries.length < this.#capacity) return true;
+    const last = this.#entries[0];
+    return last !== undefined && this.#compareKeys(keys, last.keys) < 0;
+  }
+
+  add(keys: readonly Value[], row: Json): void {
+    const entries = this.#entries;
+    const entry = { keys, sequence: this.#sequence, row };
+    this.#sequence += 1;
+    if (entries.length >= this.#capacity) {
+      entries[0] = entry;
+      this.#siftDown();
+      return;
+    }
+    if (entries.length >= this.#maxRows) throw tooManyRows(this.#maxRows);
+    entries.push(entry);
+    if (this.#capacity !== Number.POSITIVE_INFINITY) this.#siftUp();
+  }
+
+  /** The kept rows in order. The sorter is used up. */
+  *sorted(): Generator<Json> {
+    this.#entries.sort((a, b) => this.#compare(a, b));
+    for (const { row } of this.#entries) yield row;
+  }
+
+  #compareKeys(a: readonly Value[], b: readonly Value[]): number {
+    for (let index = 0; index < this.#signs.length; index += 1) {
+      const difference = compareValues(a[index], b[index]);
+      if (difference !== 0) return difference * (this.#signs[index] as number);
+    }
+    return 0;
+  }
+
+  #compare(a: Entry, b: Entry): number {
+    return this.#compareKeys(a.keys, b.keys) || a.sequence - b.sequence;
+  }
+
+  #siftUp(): void {
+    const entries = this.#entries;
+    let index = entries.length - 1;
+    while (index > 0) {
+      const parent = (index - 1) >> 1;
+      if (!this.#swapIfAfter(index, parent)) return;
+      index = parent;
+    }
+  }
+
+  #siftDown(): void {
+    const { length } = this.#entries;
+    let index = 0;
+    for (;;) {
+      const left = 2 * index + 1;
+      if (left >= length) return;
+      const right = left + 1;
+      const larger = right < length && this.#isAfter(right, left) ? right : left;
+      if (!this.#swapIfAfter(larger, index)) return;
+      index = larger;
+    }
+  }
+
+  #isAfter(a: number, b: number): boolean {
+    return this.#compare(this.#entries[a] as Entry, this.#entries[b] as Entry) > 0;
+  }
+
+  #swapIfAfter(child: number, parent: number): boolean {
+    if (!this.#isAfter(child, parent)) return false;
+    const entries = this.#entries;
+    const moved = entries[child] as Entry;
+    entries[child] = entries[parent] as Entry;
+    entries[parent] = moved;
+    return true;
+  }
+}

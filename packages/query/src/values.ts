@@ -1,0 +1,142 @@
+export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
+
+/** A JSON value, or Cosmos DB's "undefined": the result of reading what isn't there. */
+export type Value = Json | undefined;
+
+export type JsonObject = { [key: string]: Json };
+
+/** Whether a value is an object and not an array or null. */
+export function isObject(value: Value): value is JsonObject {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+/**
+ * Sets a property of a result. `__proto__` is an ordinary name in JSON, and plain assignment would change the
+ * object's prototype instead.
+ */
+export function setProperty(target: JsonObject, name: string, value: Json): void {
+  if (name === '__proto__') {
+    Object.defineProperty(target, name, {
+      value,
+      enumerable: true,
+      configurable: true,
+      writable: true,
+    });
+  } else {
+    target[name] = value;
+  }
+}
+
+function typeRank(value: Value): number {
+  switch (typeof value) {
+    case 'undefined':
+      return 0;
+    case 'boolean':
+      return value ? 3 : 2;
+    case 'number':
+      return 4;
+    case 'string':
+      return 5;
+    default:
+      if (value === null) return 1;
+      return Array.isArray(value) ? 6 : 7;
+  }
+}
+
+/**
+ * Cosmos DB's ORDER BY order: undefined, null, false, true, numbers, strings, arrays, objects. Arrays compare
+ * element by element; objects, which Cosmos DB leaves unordered, by their properties in order of name, so that the
+ * order is total and the same on every run.
+ */
+export function compareValues(a: Value, b: Value): number {
+  if (a === b) return 0;
+  const rank = typeRank(a);
+  const rankDifference = rank - typeRank(b);
+  if (rankDifference !== 0) return rankDifference;
+  if (rank === 4 || rank === 5) return (a as number) < (b as number) ? -1 : 1;
+  if (Array.isArray(a) && Array.isArray(b)) {
+    const shared = Math.min(a.length, b.length);
+    for (let index = 0; index < shared; index += 1) {
+      const difference = compareValues(a[index], b[index]);
+      if (difference !== 0) return difference;
+    }
+    return a.length - b.length;
+  }
+  if (isObject(a) && isObject(b)) return compareObjects(a, b);
+  return 0;
+}
+
+function compareObjects(a: JsonObject, b: JsonObject): number {
+  const namesOfA = Object.keys(a).sort();
+  const namesOfB = Object.keys(b).sort();
+  const shared = Math.min(namesOfA.length, namesOfB.length);
+  for (let index = 0; index < shared; index += 1) {
+    const nameOfA = namesOfA[index] as string;
+    const nameOfB = namesOfB[index] as string;
+    if (nameOfA !== nameOfB) return nameOfA < nameOfB ? -1 : 1;
+    const difference = compareValues(a[nameOfA], b[nameOfB]);
+    if (difference !== 0) return difference;
+  }
+  return namesOfA.length - namesOfB.length;
+}
+
+/** Deep equality of JSON values; the order of an object's properties doesn't matter. */
+export function equalValues(a: Value, b: Value): boolean {
+  if (a === b) return true;
+  if (typeof a !== 'object' || typeof b !== 'object' || a === null || b === null) return false;
+  if (Array.isArray(a)) {
+    if (!Array.isArray(b) || a.length !== b.length) return false;
+    for (let index = 0; index < a.length; index += 1) {
+      if (!equalValues(a[index], b[index])) return false;
+    }
+    return true;
+  }
+  if (Array.isArray(b)) return false;
+  const names = Object.keys(a);
+  if (names.length !== Object.keys(b).length) return false;
+  for (const name of names) {
+    if (!Object.hasOwn(b, name) || !equalValues(a[name], b[name])) return false;
+  }
+  return true;
+}
+
+/**
+ * The operators `=` and `!=` as Cosmos DB runs them: undefined when a side is undefined, otherwise a boolean, and
+ * values of different types are different.
+ */
+export function equality(a: Value, b: Value): boolean | undefined {
+  if (a === undefined || b === undefined) return undefined;
+  return equalValues(a, b);
+}
+
+/**
+ * The sign of a range comparison, or undefined where Cosmos DB has no answer: across types, and between arrays or
+ * objects.
+ */
+export function rangeOrder(a: Value, b: Value): number | undefined {
+  if (typeof a === 'number' || typeof a === 'string' || typeof a === 'boolean') {
+    if (typeof a !== typeof b) return undefined;
+    const other = b as typeof a;
+    if (a === other) return 0;
+    return a < other ? -1 : 1;
+  }
+  return a === null && b === null ? 0 : undefined;
+}
+
+/** A text that is equal for equal values and different for different ones: the key of DISTINCT and GROUP BY. */
+export function stableKey(value: Value): string {
+  if (value === undefined) return 'u';
+  if (value === null || typeof value !== 'object') {
+    return Object.is(value, -0) ? '0' : JSON.stringify(value);
+  }
+  if (Array.isArray(value)) return `[${value.map(stableKey).join(',')}]`;
+  const parts = Object.keys(value)
+    .sort()
+    .map((name) => `${JSON.stringify(name)}:${stableKey(value[name])}`);
+  return `{${parts.join(',')}}`;
+}
+
+/** JSON has no NaN and no infinities, so arithmetic that gives one is undefined. */
+export function finite(value: number): Value {
+  return Number.isFinite(value) ? value : undefined;
+}

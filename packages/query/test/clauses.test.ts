@@ -1,0 +1,409 @@
+import { describe, expect, it } from 'vitest';
+import { evaluate, matches, parseCondition, parseQuery, planQuery, startEvaluation } from '../src/index.ts';
+import type { Json } from '../src/index.ts';
+import { rows } from './run.ts';
+
+const families = [
+  {
+    id: 'andersen',
+    name: 'Andersen',
+    city: 'Seattle',
+    size: 3,
+    children: [{ first: 'Henriette', grade: 5, pets: [{ name: 'Fluffy' }] }],
+    _ts: 100,
+  },
+  {
+    id: 'wakefield',
+    name: 'Wakefield',
+    city: 'NY',
+    size: 4,
+    children: [
+      { first: 'Jesse', grade: 1, pets: [{ name: 'Goofy' }, { name: 'Shadow' }] },
+      { first: 'Lisa', grade: 8 },
+    ],
+    _ts: 200,
+  },
+  { id: 'smith', city: 'NY', size: null, children: [], _ts: 300 },
+];
+
+describe('SELECT', () => {
+  it.each([
+    ["SELECT * FROM c WHERE c.id = 'smith'", [families[2]]],
+    ["SELECT c.id, c.city AS town FROM c WHERE c.id = 'smith'", [{ id: 'smith', town: 'NY' }]],
+    ["SELECT c.id, c.city town FROM c WHERE c.id = 'smith'", [{ id: 'smith', town: 'NY' }]],
+    ["SELECT c FROM c WHERE c.id = 'smith'", [{ c: families[2] }]],
+    [
+      "SELECT c.size + 1, c.id, 'x', c['city'] FROM c WHERE c.id = 'andersen'",
+      [{ $1: 4, id: 'andersen', $2: 'x', city: 'Seattle' }],
+    ],
+    ['SELECT c.id, c.name FROM c WHERE c.size = null', [{ id: 'smith' }]],
+    ['SELECT VALUE c.name FROM c', ['Andersen', 'Wakefield']],
+    ['SELECT VALUE {n: c.name} FROM c', [{ n: 'Andersen' }, { n: 'Wakefield' }, {}]],
+    [
+      'SELECT VALUE [c.id, c.size] FROM c',
+      [
+        ['andersen', 3],
+        ['wakefield', 4],
+        ['smith', null],
+      ],
+    ],
+    ['SELECT DISTINCT c.city FROM c', [{ city: 'Seattle' }, { city: 'NY' }]],
+    ['SELECT DISTINCT VALUE c.city FROM c', ['Seattle', 'NY']],
+    ['SELECT TOP 1 c.id FROM c', [{ id: 'andersen' }]],
+    ['SELECT TOP 0 c.id FROM c', []],
+    ['SELECT DISTINCT TOP 1 VALUE c.city FROM c', ['Seattle']],
+    ['SELECT VALUE c.id FROM c OFFSET 1 LIMIT 1', ['wakefield']],
+    ['SELECT VALUE c.id FROM c OFFSET 5 LIMIT 1', []],
+    ['SELECT VALUE c.id FROM c OFFSET 0 LIMIT 0', []],
+    ['SELECT 1 AS one, 2', [{ one: 1, $1: 2 }]],
+    ['select value c.id from c where c.size >= 4', ['wakefield']],
+    ['SELECT VALUE 1 FROM c WHERE undefined', []],
+    ['SELECT VALUE c.id FROM c WHERE c.name', []],
+    ['SELECT VALUE value.id FROM families value', 'error'],
+    ['SELECT VALUE f.id FROM families AS f', ['andersen', 'wakefield', 'smith']],
+    ['SELECT VALUE root.id FROM root', ['andersen', 'wakefield', 'smith']],
+  ])('%s', (sql, expected) => {
+    if (expected === 'error') expect(() => rows(sql, families)).toThrow('SC1001');
+    else expect(rows(sql, families)).toEqual(expected);
+  });
+
+  it('binds parameters anywhere, with undefined for one without a value', () => {
+    const parameters = [
+      { name: '@id', value: 'smith' },
+      { name: '@n', value: 2 },
+      { name: '@none' },
+      { name: '@ids', value: ['smith', 'andersen'] },
+      { name: '@o', value: { a: [1] } },
+    ];
+    expect(rows('SELECT VALUE c.city FROM c WHERE c.id = @id', families, parameters)).toEqual(['NY']);
+    expect(rows('SELECT TOP @n VALUE c.id FROM c', families, parameters)).toEqual(['andersen', 'wakefield']);
+    expect(rows('SELECT VALUE c.id FROM c OFFSET @n LIMIT @n', families, parameters)).toEqual(['smith']);
+    expect(rows('SELECT VALUE @none', [], parameters)).toEqual([]);
+    expect(rows('SELECT VALUE @o.a[0]', [], parameters)).toEqual([1]);
+    expect(rows('SELECT VALUE c.id FROM c WHERE ARRAY_CONTAINS(@ids, c.id)', families, parameters)).toEqual([
+      'andersen',
+      'smith',
+    ]);
+  });
+});
+
+describe('FROM', () => {
+  it.each([
+    ['SELECT VALUE x.first FROM x IN c.children', ['Henriette', 'Jesse', 'Lisa']],
+    ['SELECT * FROM x IN c.children WHERE x.grade = 8', [{ first: 'Lisa', grade: 8 }]],
+    ['SELECT VALUE children FROM c.children', families.map(({ children }) => children)],
+    ['SELECT VALUE x FROM c.city AS x', ['Seattle', 'NY', 'NY']],
+    ['SELECT VALUE x.first FROM c.children[1] x', ['Lisa']],
+    ['SELECT VALUE c.first FROM c IN c.children', ['Henriette', 'Jesse', 'Lisa']],
+    ['SELECT * FROM c.children[1]', [{ first: 'Lisa', grade: 8 }]],
+    [
+      'SELECT f.id, x.first FROM f JOIN x IN f.children',
+      [
+        { id: 'andersen', first: 'Henriette' },
+        { id: 'wakefield', first: 'Jesse' },
+        { id: 'wakefield', first: 'Lisa' },
+      ],
+    ],
+    ['SELECT VALUE p.name FROM f JOIN x IN f.children JOIN p IN x.pets', ['Fluffy', 'Goofy', 'Shadow']],
+    [
+      'SELECT VALUE p FROM f JOIN (SELECT VALUE x.first FROM x IN f.children WHERE x.grade > 1) AS p',
+      ['Henriette', 'Lisa'],
+    ],
+    ['SELECT VALUE f.id FROM f JOIN (SELECT VALUE x FROM x IN f.children)', ['andersen', 'wakefield', 'wakefield']],
+    ["SELECT VALUE u.n FROM f JOIN u IN (SELECT VALUE [{c: 'NY', n: 1}, {c: 'LA', n: 2}]) WHERE u.c = f.city", [1, 1]],
+    ['SELECT VALUE x.id FROM (SELECT c.id, c.size FROM c WHERE c.size > 3) AS x', ['wakefield']],
+    ['SELECT VALUE COUNT(1) FROM (SELECT DISTINCT c.city FROM c)', [2]],
+    [
+      'SELECT * FROM (SELECT VALUE c.id FROM c WHERE EXISTS(SELECT VALUE x FROM x IN c.children))',
+      ['andersen', 'wakefield'],
+    ],
+    [
+      'SELECT VALUE {id: f.id, n: city} FROM f JOIN f.city',
+      [
+        { id: 'andersen', n: 'Seattle' },
+        { id: 'wakefield', n: 'NY' },
+        { id: 'smith', n: 'NY' },
+      ],
+    ],
+  ])('%s', (sql, expected) => {
+    expect(rows(sql, families)).toEqual(expected);
+  });
+});
+
+describe('subqueries', () => {
+  it.each([
+    ['SELECT VALUE (SELECT VALUE COUNT(1) FROM x IN c.children) FROM c', [1, 2, 0]],
+    [
+      'SELECT c.id, (SELECT VALUE SUM(x.grade) FROM x IN c.children) AS s FROM c',
+      [{ id: 'andersen', s: 5 }, { id: 'wakefield', s: 9 }, { id: 'smith' }],
+    ],
+    [
+      "SELECT VALUE c.id FROM c WHERE EXISTS(SELECT VALUE p FROM x IN c.children JOIN p IN x.pets WHERE p.name = 'Shadow')",
+      ['wakefield'],
+    ],
+    ['SELECT VALUE c.id FROM c WHERE NOT EXISTS (SELECT 1 FROM x IN c.children)', ['smith']],
+    ['SELECT VALUE ARRAY(SELECT VALUE x.first FROM x IN c.children) FROM c', [['Henriette'], ['Jesse', 'Lisa'], []]],
+    [
+      'SELECT VALUE ARRAY(SELECT VALUE x.first FROM x IN c.children ORDER BY x.grade DESC) FROM c',
+      [['Henriette'], ['Lisa', 'Jesse'], []],
+    ],
+    ['SELECT VALUE ARRAY(SELECT TOP 1 VALUE x.grade FROM x IN c.children) FROM c', [[5], [1], []]],
+    [
+      'SELECT VALUE c.id FROM c WHERE ALL(SELECT VALUE x FROM x IN c.children WHERE x.grade > 1)',
+      ['andersen', 'smith'],
+    ],
+    ['SELECT VALUE FIRST(SELECT VALUE x.first FROM x IN c.children) FROM c', ['Henriette', 'Jesse']],
+    ['SELECT VALUE LAST(SELECT VALUE x.first FROM x IN c.children) FROM c', ['Henriette', 'Lisa']],
+    ['SELECT VALUE (SELECT VALUE c.id) FROM c', ['andersen', 'wakefield', 'smith']],
+    [
+      'SELECT VALUE ARRAY(SELECT x.grade, COUNT(1) AS n FROM x IN c.children GROUP BY x.grade) FROM c WHERE c.id = "andersen"',
+      [[{ grade: 5, n: 1 }]],
+    ],
+  ])('%s', (sql, expected) => {
+    expect(rows(sql, families)).toEqual(expected);
+  });
+
+  it('refuses a scalar subquery of several rows', () => {
+    expect(() => rows('SELECT VALUE (SELECT VALUE x FROM x IN c.children) FROM c', families)).toThrow('Cardinality');
+  });
+});
+
+describe('aggregates', () => {
+  const items: Json[] = [
+    { g: 'a', n: 1, s: 'x' },
+    { g: 'b', n: 5, s: 'y' },
+    { g: 'a', n: 3 },
+    { g: 'b', s: 'x' },
+    { n: 2 },
+  ];
+  it.each([
+    ['SELECT VALUE COUNT(1) FROM c', [5]],
+    ['SELECT VALUE COUNT(c.n) FROM c', [4]],
+    ['SELECT VALUE COUNT(undefined) FROM c', [0]],
+    ['SELECT VALUE COUNT(null) FROM c', [5]],
+    [
+      'SELECT COUNT(1) AS n, SUM(c.n) AS s, AVG(c.n) AS a, MIN(c.n), MAX(c.s) FROM c',
+      [{ n: 5, s: 11, a: 2.75, $1: 1, $2: 'y' }],
+    ],
+    ['SELECT VALUE SUM(c.n) + 1 FROM c', [12]],
+    ['SELECT VALUE {total: SUM(c.n), twice: SUM(c.n * 2)} FROM c', [{ total: 11, twice: 22 }]],
+    ['SELECT VALUE SUM(c.s) FROM c', []],
+    ['SELECT VALUE AVG(c.s) FROM c', []],
+    ['SELECT SUM(c.s) AS s, COUNT(1) AS n FROM c', [{ n: 5 }]],
+    ['SELECT VALUE MIN([c.n]) FROM c', []],
+    ['SELECT VALUE MAX(c.s ?? c.n) FROM c', ['y']],
+    ['SELECT VALUE COUNTIF(c.n > 1) FROM c', [3]],
+    ['SELECT VALUE MAKELIST(c.s) FROM c', [['x', 'y', 'x']]],
+    ['SELECT VALUE MAKESET(c.s) FROM c', [['x', 'y']]],
+    ['SELECT VALUE COUNT(1) FROM c WHERE false', [0]],
+    ['SELECT VALUE SUM(c.n) FROM c WHERE false', []],
+    ['SELECT VALUE MIN(c.n) FROM c WHERE false', []],
+    ['SELECT SUM(c.n) FROM c WHERE false', [{}]],
+    ['SELECT c.g, COUNT(1) AS k FROM c GROUP BY c.g', [{ g: 'a', k: 2 }, { g: 'b', k: 2 }, { k: 1 }]],
+    ['SELECT c.g FROM c GROUP BY c.g', [{ g: 'a' }, { g: 'b' }, {}]],
+    ['SELECT VALUE c["g"] FROM c GROUP BY c.g', ['a', 'b']],
+    [
+      'SELECT c.g || "!" AS g, SUM(c.n) FROM c WHERE IS_DEFINED(c.g) GROUP BY c.g',
+      [
+        { g: 'a!', $1: 4 },
+        { g: 'b!', $1: 5 },
+      ],
+    ],
+    ['SELECT VALUE LOWER(c.s) FROM c GROUP BY LOWER(c.s)', ['x', 'y']],
+    ['SELECT VALUE COUNT(1) FROM c GROUP BY c.g, c.s', [1, 1, 1, 1, 1]],
+    [
+      'SELECT c.g, COUNT(1) AS k FROM c WHERE IS_DEFINED(c.g) GROUP BY c.g ORDER BY c.g DESC',
+      [
+        { g: 'b', k: 2 },
+        { g: 'a', k: 2 },
+      ],
+    ],
+    ['SELECT VALUE c.g FROM c GROUP BY c.g OFFSET 1 LIMIT 1', ['b']],
+    ['SELECT VALUE COUNT(1) FROM c WHERE false GROUP BY c.g', []],
+    ['SELECT VALUE (SELECT VALUE c.g) FROM c GROUP BY c.g', ['a', 'b']],
+  ])('%s', (sql, expected) => {
+    expect(rows(sql, items)).toEqual(expected);
+  });
+
+  it.each([
+    ['SELECT COUNT(1), c.n FROM c', 'GROUP BY'],
+    ['SELECT c.n FROM c GROUP BY c.g', 'GROUP BY'],
+    ['SELECT * FROM c GROUP BY c.g', 'SELECT *'],
+    ['SELECT VALUE 1 FROM c WHERE COUNT(1) > 1', "can't be used here"],
+    ['SELECT VALUE SUM(COUNT(1)) FROM c', "can't be used here"],
+    ['SELECT VALUE COUNT() FROM c', 'argument'],
+  ])('%s is refused', (sql, message) => {
+    expect(() => rows(sql, items)).toThrow(message);
+  });
+});
+
+describe('ORDER BY', () => {
+  const mixed = [
+    { v: 'b' },
+    { v: 2 },
+    {},
+    { v: [1] },
+    { v: null },
+    { v: true },
+    { v: { a: 1 } },
+    { v: false },
+    { v: 'a' },
+    { v: -1 },
+  ];
+  const ordered = [undefined, null, false, true, -1, 2, 'a', 'b', [1], { a: 1 }];
+
+  it('puts types in the order of Cosmos DB and keeps undefined', () => {
+    expect(rows('SELECT c.v FROM c ORDER BY c.v', mixed)).toEqual(ordered.map((v) => (v === undefined ? {} : { v })));
+    expect(rows('SELECT c.v FROM c ORDER BY c.v DESC', mixed)).toEqual(
+      ordered.toReversed().map((v) => (v === undefined ? {} : { v })),
+    );
+  });
+
+  it('is stable, takes several expressions, and gives the same with a bounded heap', () => {
+    const documents = Array.from({ length: 300 }, (_, n) => ({ n, a: (n * 7) % 10, b: (n * 13) % 4 }));
+    const expected = documents.toSorted((x, y) => x.a - y.a || y.b - x.b || x.n - y.n).map(({ n }) => n);
+    expect(rows('SELECT VALUE c.n FROM c ORDER BY c.a ASC, c.b DESC', documents)).toEqual(expected);
+    for (const limit of [1, 2, 17, 299, 300, 301]) {
+      expect(rows(`SELECT TOP ${limit} VALUE c.n FROM c ORDER BY c.a, c.b DESC`, documents)).toEqual(
+        expected.slice(0, limit),
+      );
+      expect(rows(`SELECT VALUE c.n FROM c ORDER BY c.a, c.b DESC OFFSET 7 LIMIT ${limit}`, documents)).toEqual(
+        expected.slice(7, 7 + limit),
+      );
+    }
+  });
+
+  it('combines with DISTINCT and with rows that are undefined', () => {
+    expect(rows('SELECT DISTINCT TOP 2 VALUE c.city FROM c ORDER BY c.city', families)).toEqual(['NY', 'Seattle']);
+    expect(rows('SELECT TOP 1 VALUE c.name FROM c ORDER BY c._ts DESC', families)).toEqual(['Wakefield']);
+  });
+
+  it('puts the most similar vectors first', () => {
+    const vectors = [{ id: 'far', v: [-1, 0] }, { id: 'near', v: [1, 0.1] }, { id: 'none' }, { id: 'mid', v: [0, 1] }];
+    const find = (rest: string): Json[] =>
+      rows(`SELECT TOP 3 VALUE c.id FROM c WHERE IS_DEFINED(c.v) ORDER BY VectorDistance(c.v, [1, 0]${rest})`, vectors);
+    expect(find('')).toEqual(['near', 'mid', 'far']);
+    expect(find(", true, {distanceFunction: 'Euclidean'}")).toEqual(['near', 'mid', 'far']);
+    expect(find(", false, {distanceFunction: 'DotProduct'}")).toEqual(['near', 'mid', 'far']);
+  });
+
+  it("takes the vector distance of the container's policy unless the query says otherwise", () => {
+    const documents = [
+      { id: 'a', v: [2, 0] },
+      { id: 'b', v: [0, 2] },
+    ];
+    const find = (distanceFunction: string, rest = ''): Json[] => {
+      const query = parseQuery(
+        `SELECT TOP 2 VALUE VectorDistance(c.v, [1, 0]${rest}) FROM c ORDER BY VectorDistance(c.v, [1, 0]${rest})`,
+      );
+      const plan = planQuery(query, [], { vectorEmbeddings: [{ path: '/v', distanceFunction }] });
+      return [...evaluate(plan, documents)];
+    };
+    expect(find('euclidean')).toEqual([1, Math.sqrt(5)]);
+    expect(find('dotproduct')).toEqual([2, 0]);
+    expect(find('dotproduct', ", true, {distanceFunction: 'cosine'}")).toEqual([1, 0]);
+  });
+});
+
+describe('evaluation', () => {
+  const plan = (sql: string) => planQuery(parseQuery(sql));
+  function* counted(counter: { taken: number }): Generator<Json> {
+    for (;;) {
+      counter.taken += 1;
+      yield { n: counter.taken };
+    }
+  }
+
+  it('takes no more documents than the rows asked for need', () => {
+    for (const [sql, wanted, taken] of [
+      ['SELECT VALUE c.n FROM c WHERE c.n % 2 = 0', 2, 4],
+      ['SELECT DISTINCT VALUE c.n FROM c', 3, 3],
+    ] as const) {
+      const counter = { taken: 0 };
+      const result = evaluate(plan(sql), counted(counter)).take(wanted).toArray();
+      expect([sql, result.length, counter.taken]).toEqual([sql, wanted, taken]);
+    }
+  });
+
+  it.each([
+    ['SELECT TOP 3 * FROM c', 3],
+    ['SELECT * FROM c OFFSET 2 LIMIT 2', 4],
+    ['SELECT TOP 0 * FROM c', 0],
+    ['SELECT TOP 0 * FROM c ORDER BY c.n', 0],
+  ])('%s stops by itself', (sql, taken) => {
+    const counter = { taken: 0 };
+    expect([...evaluate(plan(sql), counted(counter))].length).toBeLessThan(4);
+    expect(counter.taken).toBe(taken);
+  });
+
+  it.each([
+    ['SELECT VALUE c.n FROM c WHERE c.n > 1', [[], [2], [3]], []],
+    ['SELECT TOP 2 VALUE c.n FROM c', [[1], [2]], []],
+    ['SELECT TOP 0 * FROM c', [[]], []],
+    ['SELECT VALUE COUNT(1) FROM c', [[], [], []], [3]],
+    ['SELECT VALUE c.n FROM c ORDER BY c.n DESC', [[], [], []], [3, 2, 1]],
+    ['SELECT VALUE SUM(x.n) FROM (SELECT TOP 2 c.n FROM c) AS x', [[], []], [3]],
+    ['SELECT VALUE x + 1 FROM (SELECT DISTINCT VALUE c.n FROM c) AS x', [[2], [3], [4]], []],
+    ['SELECT VALUE 7', [[7]], []],
+  ])('%s can be handed its documents one by one', (sql, during, after) => {
+    const evaluation = startEvaluation(plan(sql));
+    const seen: Json[][] = [];
+    for (const n of [1, 2, 3]) {
+      const wantsMore = evaluation.offer({ n });
+      seen.push(evaluation.takeRows());
+      if (!wantsMore) break;
+    }
+    expect(seen).toEqual(during);
+    evaluation.finish();
+    expect(evaluation.takeRows()).toEqual(after);
+  });
+
+  it('can run a plan again, with its aggregates fresh', () => {
+    const count = plan('SELECT VALUE COUNT(1) FROM c');
+    expect([...evaluate(count, families)]).toEqual([3]);
+    expect([...evaluate(count, families)]).toEqual([3]);
+  });
+
+  it.each([
+    'SELECT * FROM c ORDER BY c.n',
+    'SELECT c.n FROM c GROUP BY c.n',
+    'SELECT DISTINCT c.n FROM c',
+    'SELECT VALUE MAKELIST(c.n) FROM c',
+    'SELECT TOP 20 * FROM c ORDER BY c.n',
+  ])('%s has a limit on the rows it holds', (sql) => {
+    const documents = Array.from({ length: 11 }, (_, n) => ({ n }));
+    expect(() => rows(sql, documents, [], { maxBufferedRows: 10 })).toThrow('SC3002');
+    expect(rows(sql, documents.slice(0, 10), [], { maxBufferedRows: 10 }).length).toBeGreaterThan(0);
+  });
+
+  it('has a limit on what joins iterate over', () => {
+    const list = Array.from({ length: 100 }, (_, n) => n);
+    const sql = 'SELECT VALUE COUNT(1) FROM c JOIN x IN c.list JOIN y IN c.list JOIN z IN c.list';
+    expect(() => rows(sql, [{ list }], [], { maxSteps: 100_000 })).toThrow('SC3001');
+    expect(rows(sql, [{ list }])).toEqual([1_000_000]);
+  });
+
+  it('gives up on documents nested deeper than the stack with a QueryError', () => {
+    let deep: Json = 1;
+    for (let level = 0; level < 100_000; level += 1) deep = [deep];
+    expect(() => rows('SELECT DISTINCT VALUE c.d FROM c', [{ d: deep }])).toThrow('SC3001');
+  });
+});
+
+describe('patch conditions', () => {
+  it.each([
+    ["FROM c WHERE c.city = 'NY'", [false, true, true]],
+    ["from c where c.city = 'NY' and is_defined(c.name)", [false, true, false]],
+    ['FROM c', [true, true, true]],
+    ['from root r where r.size > 3', [false, true, false]],
+    ['FROM c JOIN x IN c.children WHERE x.grade = 5', [true, false, false]],
+    ['SELECT * FROM c WHERE c.size = 3', [true, false, false]],
+  ])('%s', (condition, expected) => {
+    const plan = planQuery(parseCondition(condition));
+    expect(families.map((document) => matches(plan, document))).toEqual(expected);
+  });
+
+  it.each(['', 'WHERE c.x = 1', 'FROM c WHERE', 'FROM c WHERE c.x = 1 ORDER BY c.x'])('%j is refused', (condition) => {
+    expect(() => parseCondition(condition)).toThrow('Syntax error');
+  });
+});

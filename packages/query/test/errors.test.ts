@@ -1,0 +1,132 @@
+import { describe, expect, it } from 'vitest';
+import { parseQuery, QueryError } from '../src/index.ts';
+import { rows } from './run.ts';
+
+function errorOf(sql: string): QueryError {
+  try {
+    rows(sql, [{ a: 1, list: [1, 2] }]);
+  } catch (error) {
+    if (error instanceof QueryError) return error;
+    throw error;
+  }
+  throw new Error(`no error: ${sql}`);
+}
+
+describe('errors', () => {
+  it('are worded and placed as those of Cosmos DB', () => {
+    expect(errorOf('SELECT ^ FROM c').message).toBe(
+      'Message: {"errors":[{"severity":"Error","location":{"start":7,"end":8},"code":"SC1001","message":"Syntax error, incorrect syntax near \'^\'."}]}',
+    );
+    expect(errorOf('SELECT * FROM c WHERE').errors).toEqual([
+      {
+        severity: 'Error',
+        location: { start: 21, end: 21 },
+        code: 'SC1002',
+        message: 'Syntax error, unexpected end-of-file.',
+      },
+    ]);
+  });
+
+  it.each([
+    ['', 'SC1002'],
+    ['selectttt', 'SC1001'],
+    ['SELECT', 'SC1002'],
+    ['SELECT FROM c', 'SC1001'],
+    ['SELECT * FROM', 'SC1002'],
+    ['SELECT * FROM c WHERE c.a =', 'SC1002'],
+    ['SELECT * FROM c WHERE c.a == 1', 'SC1001'],
+    ['SELECT * FROM c extra words', 'SC1001'],
+    ['SELECT * FROM c; DROP', 'SC1001'],
+    ["SELECT 'open", 'SC1001'],
+    ["SELECT '\\x'", 'SC1001'],
+    ["SELECT '\\u12'", 'SC1001'],
+    ['SELECT /* open', 'SC1001'],
+    ['SELECT 1a', 'SC1001'],
+    ['SELECT 1e999', 'SC1001'],
+    ['SELECT (1', 'SC1002'],
+    ['SELECT [1', 'SC1002'],
+    ['SELECT {a 1}', 'SC1001'],
+    ['SELECT c.[0] FROM c', 'SC1001'],
+    ['SELECT TOP x * FROM c', 'SC1001'],
+    ['SELECT * FROM c OFFSET 1', 'SC1002'],
+    ['SELECT * FROM c LIMIT 1', 'SC1001'],
+    ['SELECT * FROM c GROUP c.a', 'SC1001'],
+    ['SELECT TOP 1 * FROM c OFFSET 1 LIMIT 1', 'SC1001'],
+    ["SELECT 1 LIKE 'a' ESCAPE 'bc'", 'SC1001'],
+    ['SELECT VALUE x.a FROM c', 'SC2001'],
+    ['SELECT VALUE c.a', 'SC2001'],
+    ['SELECT VALUE families.a FROM families f', 'SC2001'],
+    ['SELECT VALUE c.a FROM x IN c.list', 'SC2001'],
+    ['SELECT VALUE C.a FROM c', 'SC2001'],
+    ['SELECT VALUE (SELECT VALUE x FROM x IN nowhere.list) FROM c', 'SC2001'],
+    ['SELECT * FROM c JOIN c IN c.list', 'SC2001'],
+    ['SELECT NOSUCH(1)', 'SC2005'],
+    ['SELECT constructor(1)', 'SC2005'],
+    ['SELECT ABS()', 'SC2008'],
+    ['SELECT ABS(1, 2)', 'SC2008'],
+    ['SELECT *', 'SC2040'],
+    ['SELECT * FROM c JOIN x IN c.list', 'SC2040'],
+    ['SELECT @p', 'SC2107'],
+    ['SELECT TOP @p * FROM c', 'SC2107'],
+    ['SELECT TOP 1.5 * FROM c', 'SC2110'],
+    ["SELECT REGEXMATCH('a', '(')", 'SC2110'],
+    ['SELECT udf.tax(c.a) FROM c', 'SC2201'],
+    ["SELECT * FROM c WHERE FullTextContains(c.a, 'x')", 'SC2201'],
+    ["SELECT * FROM c ORDER BY RANK FullTextScore(c.a, ['x'])", 'SC2201'],
+    ['SELECT VALUE (SELECT VALUE x FROM x IN c.list) FROM c', 'SC2104'],
+  ])('%j is %s', (sql, code) => {
+    const error = errorOf(sql);
+    expect(error.errors[0]?.code).toBe(code);
+    expect(error.message).toBe(`Message: ${JSON.stringify({ errors: error.errors })}`);
+  });
+
+  it('needs a time for the functions of the current one, which is a fault of the caller and not of the query', () => {
+    expect(() => rows('SELECT GetCurrentTimestamp()')).toThrow('nowMs');
+  });
+});
+
+describe('limits', () => {
+  const nested = (open: string, inner: string, close: string, count: number): string =>
+    `SELECT VALUE ${open.repeat(count)}${inner}${close.repeat(count)}`;
+
+  it.each([
+    ['parentheses', nested('(', '1', ')', 100_000)],
+    ['brackets', nested('[', '1', ']', 100_000)],
+    ['braces', nested('{a:', '1', '}', 50_000)],
+    ['signs', nested('- ', '1', '', 100_000)],
+    ['NOT', nested('NOT ', 'true', '', 50_000)],
+    ['functions', nested('ABS(', '1', ')', 50_000)],
+    ['subqueries', nested('(SELECT VALUE ', '1', ')', 10_000)],
+    ['ternaries', nested('true ? 1 : ', '1', '', 20_000)],
+    ['a sum', nested('', `1${' + 1'.repeat(60_000)}`, '', 1)],
+    ['a path', `SELECT VALUE c${'.a'.repeat(100_000)} FROM c`],
+    ['comparisons', nested('', `1${' = 1'.repeat(60_000)}`, '', 1)],
+  ])('%s nested without end are refused', (_what, sql) => {
+    expect(errorOf(sql).errors[0]?.code).toBe('SC3001');
+  });
+
+  it('takes what is deep but within the limits', () => {
+    expect(rows(nested('(', '1', ')', 150))).toEqual([1]);
+    expect(rows(`SELECT VALUE 1${' + 1'.repeat(400)}`)).toEqual([401]);
+  });
+
+  it('takes a long chain of conditions', () => {
+    const chain = Array.from({ length: 5_000 }, (_, n) => `c.a = ${n}`).join(' OR ');
+    expect(rows(`SELECT VALUE c.a FROM c WHERE ${chain}`, [{ a: 4_999 }, { a: 5_000 }])).toEqual([4_999]);
+    const list = Array.from({ length: 20_000 }, (_, n) => n).join(',');
+    expect(rows(`SELECT VALUE c.a FROM c WHERE c.a IN (${list})`, [{ a: 19_999 }, { a: 20_000 }])).toEqual([19_999]);
+  });
+
+  it('refuses a text that is too long', () => {
+    expect(() => parseQuery(`SELECT '${'x'.repeat(300_000)}'`)).toThrow('SC3001');
+    expect(() => parseQuery('SELECT 1 + 1', { maxLength: 5 })).toThrow('SC3001');
+    expect(() => parseQuery('SELECT ((1))', { maxDepth: 2 })).toThrow('SC3001');
+  });
+
+  it('refuses texts and arrays that grow without bound', () => {
+    let text = "REPLICATE('x', 10000)";
+    for (let level = 0; level < 12; level += 1) text = `REPLACE(${text}, 'x', 'xx')`;
+    expect(errorOf(`SELECT VALUE LENGTH(${text})`).errors[0]?.code).toBe('SC3001');
+    expect(rows("SELECT VALUE REPLICATE('xx', 10000)")).toEqual([]);
+  });
+});

@@ -1,0 +1,128 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { compileRegex } from '../src/regex.ts';
+
+const matches = (pattern: string, text: string, modifiers = ''): boolean | undefined =>
+  compileRegex(pattern, modifiers)?.(text);
+
+describe('regular expressions', () => {
+  const patterns = [
+    'abc',
+    'a.c',
+    '^ab',
+    'bc$',
+    '^$',
+    'a|b|',
+    '(ab|cd)+',
+    'a*b?c+',
+    'a{2}',
+    'a{2,}',
+    'a{1,3}b',
+    '[abc]',
+    '[^abc]',
+    '[a-c]x',
+    '[a\\-c]',
+    '[]a]',
+    '\\d+',
+    '\\w\\W',
+    '\\s\\S',
+    '\\bab\\b',
+    'a\\Bb',
+    '(?:a|b)c',
+    '(?<name>a)b',
+    'a+?b',
+    '\\.',
+    '\\x61',
+    '\\u0062',
+    '[\\d_]+$',
+    '(a|)b',
+    '((a)(b))*c',
+    'a{0}b',
+    '(a*)*b',
+    '(^a|b$)',
+    'x{,2}',
+    '[\\w.]+@\\w+',
+  ];
+  const texts = [
+    '',
+    'abc',
+    'ab',
+    'aabbcc',
+    'cdab',
+    'ab cd',
+    'a-c',
+    'x.y',
+    'aaa',
+    'b',
+    '12_a',
+    'foo.bar@baz',
+    ']',
+    'a\nb',
+    'ABC',
+    'x{,2}',
+    'aB\tz',
+  ];
+
+  it.each(patterns.filter((pattern) => pattern !== '[]a]'))('/%s/ matches what JavaScript says it does', (pattern) => {
+    for (const modifiers of ['', 'i', 'm', 's', 'ims']) {
+      const native = new RegExp(pattern, modifiers);
+      for (const text of texts) {
+        expect([modifiers, text, matches(pattern, text, modifiers)]).toEqual([modifiers, text, native.test(text)]);
+      }
+    }
+  });
+
+  it('agrees with JavaScript on random patterns and texts', () => {
+    const atom = fc.constantFrom('a', 'b', '.', '[ab]', '[^a]', '\\w', '^', '$', '\\b', '(?:ab|a)', '(b|)');
+    const piece = fc
+      .tuple(atom, fc.constantFrom('', '', '*', '+', '?', '{1,2}'))
+      .map(([text, times]) => (['^', '$', '\\b'].includes(text) ? text : text + times));
+    const pattern = fc.array(fc.oneof(piece, fc.constant('|')), { maxLength: 6 }).map((pieces) => pieces.join(''));
+    const text = fc.string({ unit: fc.constantFrom('a', 'b', 'c', ' ', 'A'), maxLength: 8 });
+    fc.assert(
+      fc.property(pattern, text, fc.constantFrom('', 'i'), (source, input, modifiers) => {
+        expect(matches(source, input, modifiers)).toBe(new RegExp(source, modifiers).test(input));
+      }),
+      { numRuns: 500 },
+    );
+  });
+
+  it('skips spaces and comments with x', () => {
+    expect(matches('a b # the end\n c', 'abc', 'x')).toBe(true);
+    expect(matches('a b', 'ab')).toBe(false);
+    expect(matches('[]a]', ']')).toBe(true);
+  });
+
+  it.each(['^(a+)+$', '(a|a)*b', '(a*)*b', '(.*)*x', '(a|aa)+$'])(
+    '/%s/ is quick on a text made to be slow',
+    (pattern) => {
+      expect(matches(pattern, `${'a'.repeat(20_000)}!`)).toBe(false);
+    },
+  );
+
+  it.each([
+    '(',
+    ')',
+    '[a',
+    '*a',
+    'a**',
+    '\\',
+    '(?=a)',
+    '(?<!a)',
+    '(?i)a',
+    '(a)\\1',
+    '\\p{L}',
+    'a{3,2}',
+    '[b-a]',
+    '\\xZZ',
+    `a{999}{999}`,
+    'x'.repeat(3_000),
+    '('.repeat(500),
+  ])('/%s/ is refused with a QueryError', (pattern) => {
+    expect(() => matches(pattern, 'a')).toThrow('SC2110');
+  });
+
+  it('refuses a text that would take too many steps', () => {
+    expect(() => matches('(a?){500}b', 'a'.repeat(100_000))).toThrow('steps');
+  });
+});

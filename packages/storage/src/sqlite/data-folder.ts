@@ -1,0 +1,189 @@
+import { createSecretKey, type KeyObject, randomBytes } from 'node:crypto';
+import { existsSync, fsyncSync, openSync, closeSync, mkdirSync, readFileSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import type { HighWaterMark } from '@epitaph/core/clock.ts';
+import { UnusableFile } from './database.ts';
+
+/** Another process has the data folder open. */
+export class FolderInUse extends Error {
+  override readonly name = 'FolderInUse';
+}
+
+interface FolderFacts {
+  /** Layout of the folder, from 1. */
+  readonly format: number;
+  readonly clock: 'system' | 'manual';
+  /** Version of the read models in use. */
+  readonly items: number;
+}
+
+const FORMAT = 1;
+const FACTS_FILE = 'epitaph.json';
+const CLOCK_FILE = 'clock';
+const LOCK_FILE = 'lock';
+const MASTER_KEY_FILE = 'master.key';
+
+/** The folder of an embedded store: its files, its lock, and the few facts that concern the folder as a whole. */
+export class DataFolder {
+  readonly path: string;
+  readonly #lock: DatabaseSync;
+  #facts: FolderFacts;
+
+  private constructor(path: string, lock: DatabaseSync, facts: FolderFacts) {
+    this.path = path;
+    this.#lock = lock;
+    this.#facts = facts;
+  }
+
+  /**
+   * Makes the folder if it is not there, and takes it for this process until {@link close} or the process ends.
+   *
+   * @throws {FolderInUse} when another process has it.
+   * @throws {UnusableFile} for a folder of the other clock, of a newer version, or without the rights needed.
+   */
+  static open(path: string, clock: 'system' | 'manual'): DataFolder {
+    try {
+      mkdirSync(path, { recursive: true, mode: 0o700 });
+    } catch (error) {
+      throw new UnusableFile(`The data folder ${path} can't be made: ${(error as Error).message}`);
+    }
+    const lock = takeLock(path);
+    try {
+      const facts = readFacts(path) ?? { format: FORMAT, clock, items: 1 };
+      if (facts.format > FORMAT) {
+        throw new UnusableFile(`The data folder ${path} was made by a newer Epitaph (format ${facts.format}). Start that version, or a later one.`);
+      }
+      if (facts.clock !== clock) {
+        throw new UnusableFile(
+          facts.clock === 'manual'
+            ? `The data folder ${path} was used with the manual clock: its times are not real ones, and it never opens on the system clock. Start with --clock manual, or with another folder.`
+            : `The data folder ${path} belongs to the system clock: turning time forward by hand would erase what is in it. Start without --clock manual, or with another folder.`,
+        );
+      }
+      const folder = new DataFolder(path, lock, facts);
+      if (!existsSync(folder.file(FACTS_FILE))) folder.#writeFacts(facts);
+      return folder;
+    } catch (error) {
+      lock.close();
+      throw error;
+    }
+  }
+
+  file(name: string): string {
+    return join(this.path, name);
+  }
+
+  itemsFile(version: number): string {
+    return this.file(`items.v${version}.db`);
+  }
+
+  get itemsVersion(): number {
+    return this.#facts.items;
+  }
+
+  /** From here on, also after a crash, that version of the read models is the one in use. */
+  useItemsVersion(version: number): void {
+    this.#facts = { ...this.#facts, items: version };
+    this.#writeFacts(this.#facts);
+  }
+
+  /** Versions of the read models that lie in the folder. */
+  itemsVersions(): number[] {
+    return readdirSync(this.path)
+      .map((name) => /^items\.v(\d+)\.db$/.exec(name)?.[1])
+      .filter((match) => match !== undefined)
+      .map(Number);
+  }
+
+  removeItems(version: number): void {
+    for (const suffix of ['', '-wal', '-shm']) rmSync(this.itemsFile(version) + suffix, { force: true });
+  }
+
+  /**
+   * The master key that wraps all life keys: the one given (base64 of 32 bytes), or the folder's own key file,
+   * made readable for its owner alone when there is none.
+   */
+  masterKey(given: string | undefined): KeyObject {
+    const file = this.file(MASTER_KEY_FILE);
+    let text = given;
+    if (text === undefined) {
+      if (!existsSync(file)) {
+        if (existsSync(this.file('vault.db'))) {
+          throw new UnusableFile(
+            `${file} is missing, and without the master key nothing in ${this.path} can be read. Put the key file back, or give the key in EPITAPH_MASTER_KEY.`,
+          );
+        }
+        writeDurably(file, `${randomBytes(32).toString('base64')}\n`, 0o600);
+      }
+      text = readFileSync(file, 'utf8').trim();
+    }
+    const bytes = Buffer.from(text, 'base64');
+    if (bytes.length !== 32) throw new UnusableFile('The master key must be 32 bytes in base64.');
+    return createSecretKey(bytes);
+  }
+
+  /** The clock's high-water mark: an append to a small file, synced. */
+  highWaterMark(): HighWaterMark {
+    const file = this.file(CLOCK_FILE);
+    const text = existsSync(file) ? readFileSync(file, 'utf8') : '0';
+    const initialMs = Number(text);
+    if (!Number.isSafeInteger(initialMs) || initialMs < 0) {
+      throw new UnusableFile(`${file} should hold a time in milliseconds; it is damaged. Put back the number, or the latest time you trust.`);
+    }
+    return { initialMs, save: (markMs) => writeDurably(file, String(markMs), 0o600) };
+  }
+
+  close(): void {
+    this.#lock.close();
+  }
+
+  #writeFacts(facts: FolderFacts): void {
+    writeDurably(this.file(FACTS_FILE), `${JSON.stringify(facts)}\n`, 0o600);
+  }
+}
+
+/** Replaces a small file so that after a crash it holds either the old text or the new. */
+function writeDurably(file: string, text: string, mode: number): void {
+  const temporary = `${file}.new`;
+  writeFileSync(temporary, text, { mode, flush: true });
+  renameSync(temporary, file);
+  const folder = openSync(join(file, '..'), 'r');
+  try {
+    fsyncSync(folder);
+  } finally {
+    closeSync(folder);
+  }
+}
+
+function readFacts(path: string): FolderFacts | undefined {
+  const file = join(path, FACTS_FILE);
+  if (!existsSync(file)) {
+    if (existsSync(join(path, 'log.db'))) {
+      throw new UnusableFile(`${file} is missing: ${path} holds a log, but not what says how it was made. Restore it from a backup.`);
+    }
+    return undefined;
+  }
+  try {
+    return JSON.parse(readFileSync(file, 'utf8')) as FolderFacts;
+  } catch {
+    throw new UnusableFile(`${file} is damaged. Restore it from a backup.`);
+  }
+}
+
+/** A lock that the operating system lets go of when the process ends, however it ends: SQLite's own file lock. */
+function takeLock(path: string): DatabaseSync {
+  let lock: DatabaseSync | undefined;
+  try {
+    lock = new DatabaseSync(join(path, LOCK_FILE), { timeout: 0 });
+    lock.exec('PRAGMA journal_mode = DELETE; BEGIN EXCLUSIVE');
+    return lock;
+  } catch (error) {
+    lock?.close();
+    const code = (error as { errcode?: number }).errcode;
+    if (code !== undefined && (code & 0xff) === 5) {
+      throw new FolderInUse(`The data folder ${path} is in use by another process. Stop that one, or start with another folder (--data).`);
+    }
+    throw new UnusableFile(`The data folder ${path} can't be used: ${(error as Error).message}. Check its permissions and the disk.`);
+  }
+}

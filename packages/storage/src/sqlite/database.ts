@@ -1,0 +1,88 @@
+import { existsSync } from 'node:fs';
+import { DatabaseSync } from 'node:sqlite';
+
+/** The files of a store were made by a newer version, by another program, or are damaged. */
+export class UnusableFile extends Error {
+  override readonly name = 'UnusableFile';
+}
+
+export interface OpenOptions {
+  readonly file: string;
+  /** What the file is, for messages: "event log", "key vault", … */
+  readonly what: string;
+  /** Schema version that this code writes. */
+  readonly schemaVersion: number;
+  readonly schema: string;
+  readonly synchronous: 'FULL' | 'NORMAL' | 'OFF';
+  readonly secureDelete?: boolean;
+}
+
+/** Marks our files in SQLite's application_id: "EPIT". */
+const APPLICATION_ID = 0x45504954;
+
+/** Opens a file for writing, in WAL mode, and creates its schema if it is new. */
+export function openForWriting(options: OpenOptions): DatabaseSync {
+  const isNew = !existsSync(options.file);
+  const database = new DatabaseSync(options.file, { timeout: 5_000 });
+  try {
+    if (isNew) database.exec('PRAGMA page_size = 8192');
+    database.exec('PRAGMA journal_mode = WAL');
+    database.exec(`PRAGMA synchronous = ${options.synchronous}`);
+    // A checkpoint every 64 MiB: smaller ones write hot pages again and again.
+    database.exec('PRAGMA wal_autocheckpoint = 8000');
+    database.exec('PRAGMA cache_size = -65536');
+    // Sorts and VACUUM must not leave copies in a temporary folder.
+    database.exec('PRAGMA temp_store = MEMORY');
+    if (options.secureDelete === true) database.exec('PRAGMA secure_delete = ON');
+    const version = pragma(database, 'user_version');
+    if (version === 0 && pragma(database, 'application_id') === 0) {
+      database.exec(`BEGIN; ${options.schema};
+        PRAGMA application_id = ${APPLICATION_ID}; PRAGMA user_version = ${options.schemaVersion}; COMMIT`);
+    } else checkVersion(database, options);
+    return database;
+  } catch (error) {
+    database.close();
+    throw explained(error, options);
+  }
+}
+
+/** Opens a file that {@link openForWriting} has made, for a connection that only reads. */
+export function openForReading(file: string): DatabaseSync {
+  const database = new DatabaseSync(file, { readOnly: true, timeout: 5_000 });
+  database.exec('PRAGMA cache_size = -65536; PRAGMA temp_store = MEMORY');
+  return database;
+}
+
+export function pragma(database: DatabaseSync, name: string): number {
+  const row = database.prepare(`PRAGMA ${name}`).get() as Record<string, number>;
+  return Object.values(row)[0]!;
+}
+
+function checkVersion(database: DatabaseSync, { file, what, schemaVersion }: OpenOptions): void {
+  if (pragma(database, 'application_id') !== APPLICATION_ID) {
+    throw new UnusableFile(`${file} is not an Epitaph ${what}.`);
+  }
+  const version = pragma(database, 'user_version');
+  if (version > schemaVersion) {
+    throw new UnusableFile(
+      `${file}: this ${what} was written by a newer Epitaph (schema ${version}; this one knows up to ${schemaVersion}). Start that version, or a later one.`,
+    );
+  }
+  if (version < schemaVersion) {
+    throw new UnusableFile(`${file}: this ${what} has schema ${version}, and no migration to ${schemaVersion} is known.`);
+  }
+}
+
+function explained(error: unknown, { file, what }: OpenOptions): unknown {
+  const { errcode, message } = error as { errcode?: number; message?: string };
+  if (errcode === undefined) return error;
+  const primary = errcode & 0xff;
+  if (primary === 11 || primary === 26) {
+    return new UnusableFile(`${file}: the ${what} is damaged (${message}). Restore it from a backup.`);
+  }
+  if (primary === 8 || primary === 14) {
+    return new UnusableFile(`${file}: the ${what} can't be opened for writing (${message}). Check the folder's permissions.`);
+  }
+  if (primary === 13) return new UnusableFile(`${file}: no space left on the disk for the ${what}.`);
+  return error;
+}

@@ -1,0 +1,376 @@
+import type { DatabaseSync, StatementSync } from 'node:sqlite';
+import type { AppendResult, ExpectedRevision } from '@epitaph/core/log/event-log.ts';
+import { covers, type DestroyOutcome, type DestroyRequest, type HoldScope, type VaultHold } from '@epitaph/core/vault/key-vault.ts';
+import { openForWriting } from './database.ts';
+import { LOG_SCHEMA, LOG_SCHEMA_VERSION, VAULT_SCHEMA, VAULT_SCHEMA_VERSION } from './schema.ts';
+import { failureOutcome, type Job, type JobOutcome, type WriterCore } from './writer.ts';
+
+export interface EventRow {
+  readonly id: Uint8Array;
+  readonly type: string;
+  readonly version: number;
+  readonly at: number;
+  readonly actor: string;
+  readonly correlation: Uint8Array;
+  readonly causation: Uint8Array | null;
+  readonly data: string;
+  readonly body: Uint8Array | null;
+}
+
+export interface AppendJob extends Job {
+  readonly kind: 'append';
+  readonly appends: readonly {
+    readonly stream: string;
+    /** -1 for no stream. */
+    readonly expected: number;
+    readonly events: readonly EventRow[];
+  }[];
+}
+
+export interface TruncateJob extends Job {
+  readonly kind: 'truncate';
+  readonly stream: string;
+  readonly before: number;
+}
+
+export interface AddKeyJob extends Job {
+  readonly kind: 'add-key';
+  readonly id: number;
+  readonly owner: Uint8Array;
+  readonly wrapped: Uint8Array;
+}
+
+export interface DestroyJob extends Job {
+  readonly kind: 'destroy';
+  readonly requests: readonly (DestroyRequest & { readonly owner: Uint8Array })[];
+}
+
+export interface VaultWriteJob extends Job {
+  readonly kind: 'vault-write';
+  readonly write:
+    | { readonly what: 'place-hold'; readonly hold: VaultHold }
+    | { readonly what: 'release-hold'; readonly holdId: string }
+    | { readonly what: 'set-floor'; readonly containerRid: string; readonly seconds: number }
+    | { readonly what: 'add-secret'; readonly name: string; readonly wrapped: Uint8Array };
+}
+
+export type LogWriterJob = AppendJob | TruncateJob | AddKeyJob | DestroyJob | VaultWriteJob;
+
+export interface LogWriterOptions {
+  readonly logFile: string;
+  readonly vaultFile: string;
+  /** OFF only for simulations, where a crash is one of the process and not of the machine. */
+  readonly synchronous: 'FULL' | 'OFF';
+}
+
+/** Called before each step that changes a file; a test's crash is an exception thrown from here. */
+export type StepHook = (step: string) => void;
+
+/** Raised by a {@link StepHook} to stop the process where it is; never caught by the writer. */
+export class PlacedCrash extends Error {
+  override readonly name = 'PlacedCrash';
+}
+
+/**
+ * Writes log and vault. In every group keys are committed before events, so nothing is ever in the log that was
+ * sealed with a key which a crash could take back.
+ */
+export class LogWriterCore implements WriterCore {
+  readonly #log: DatabaseSync;
+  readonly #vault: DatabaseSync;
+  readonly #step: StepHook;
+  readonly #statements: ReturnType<typeof prepareLog>;
+  readonly #keys: ReturnType<typeof prepareVault>;
+  #nextPosition: number;
+
+  constructor(options: LogWriterOptions, step: StepHook = () => {}) {
+    this.#step = step;
+    this.#vault = openForWriting({
+      file: options.vaultFile,
+      what: 'key vault',
+      schema: VAULT_SCHEMA,
+      schemaVersion: VAULT_SCHEMA_VERSION,
+      synchronous: options.synchronous,
+      secureDelete: true,
+    });
+    try {
+      this.#log = openForWriting({
+        file: options.logFile,
+        what: 'event log',
+        schema: LOG_SCHEMA,
+        schemaVersion: LOG_SCHEMA_VERSION,
+        synchronous: options.synchronous,
+      });
+    } catch (error) {
+      this.#vault.close();
+      throw error;
+    }
+    this.#statements = prepareLog(this.#log);
+    this.#keys = prepareVault(this.#vault);
+    const { last } = this.#log.prepare('SELECT coalesce(max(position), 0) AS last FROM events').get() as {
+      last: number;
+    };
+    this.#nextPosition = last + 1;
+  }
+
+  execute(jobs: readonly Job[]): JobOutcome[] {
+    const outcomes: JobOutcome[] = [];
+    const typed = jobs as readonly LogWriterJob[];
+    const group = (kinds: readonly LogWriterJob['kind'][]) =>
+      typed.map((job, index) => ({ job, index })).filter(({ job }) => kinds.includes(job.kind));
+    const inTransaction = (
+      database: DatabaseSync,
+      name: string,
+      members: { readonly job: LogWriterJob; readonly index: number }[],
+    ) => {
+      if (members.length === 0) return true;
+      this.#step(`${name}: before`);
+      const firstPosition = this.#nextPosition;
+      try {
+        database.exec('BEGIN IMMEDIATE');
+        for (const { job, index } of members) outcomes[index] = { ok: true, value: this.#apply(job) };
+        this.#step(`${name}: before commit`);
+        database.exec('COMMIT');
+      } catch (error) {
+        if (error instanceof PlacedCrash) throw error;
+        if (database.isTransaction) database.exec('ROLLBACK');
+        this.#nextPosition = firstPosition;
+        for (const { index } of members) outcomes[index] = failureOutcome(error);
+        return false;
+      }
+      this.#step(`${name}: after commit`);
+      return true;
+    };
+
+    const keysStored = inTransaction(this.#vault, 'vault keys', group(['add-key']));
+    const appends = group(['append', 'truncate']);
+    if (keysStored) inTransaction(this.#log, 'log', appends);
+    else {
+      // A key that some append refers to may be missing: none of them may be written.
+      const failed = outcomes.find((outcome) => outcome?.ok === false)!;
+      for (const { index } of appends) outcomes[index] = failed;
+    }
+    const others = group(['destroy', 'vault-write']);
+    const written = inTransaction(this.#vault, 'vault', others);
+    if (written && others.some(({ job }) => job.kind === 'destroy')) {
+      try {
+        this.#step('vault checkpoint: before');
+        this.#forgetOldPages();
+        this.#step('vault checkpoint: after');
+      } catch (error) {
+        if (error instanceof PlacedCrash) throw error;
+        for (const { job, index } of others) if (job.kind === 'destroy') outcomes[index] = failureOutcome(error);
+      }
+    }
+    return outcomes;
+  }
+
+  close(): void {
+    this.#vault.close();
+    this.#log.close();
+  }
+
+  #apply(job: LogWriterJob): unknown {
+    switch (job.kind) {
+      case 'append':
+        return this.#append(job);
+      case 'truncate':
+        return this.#truncate(job);
+      case 'add-key':
+        this.#keys.insertKey.run(job.id, job.owner, job.wrapped);
+        return undefined;
+      case 'destroy':
+        return job.requests.map((request) => this.#destroy(request));
+      case 'vault-write':
+        return this.#writeVault(job.write);
+    }
+  }
+
+  #append({ appends }: AppendJob): AppendResult {
+    const { findStream, insertStream, updateStream, insertEvent } = this.#statements;
+    const heads = appends.map(
+      ({ stream }) => findStream.get(stream) as { revision: number; last: number } | undefined,
+    );
+    const firstPositions: number[] = [];
+    for (let index = 0; index < appends.length; index++) {
+      const { stream, expected } = appends[index]!;
+      const actual = heads[index]?.revision ?? -1;
+      if (actual === expected) continue;
+      const retried = appends.map((append) => this.#positionOfRetry(append));
+      if (retried.every((position) => position !== undefined)) {
+        const last = retried.at(-1)! as { first: number; last: number };
+        return { kind: 'appended', position: last.last, firstPositions: retried.map((found) => found!.first) };
+      }
+      return { kind: 'conflict', stream, expectedRevision: revision(expected), actualRevision: revision(actual) };
+    }
+    for (let index = 0; index < appends.length; index++) {
+      const { stream, expected, events } = appends[index]!;
+      let previous = heads[index]?.last ?? 0;
+      let next = expected + 1;
+      firstPositions.push(this.#nextPosition);
+      for (const event of events) {
+        const position = this.#nextPosition++;
+        insertEvent.run(
+          position,
+          stream,
+          next,
+          previous,
+          event.type,
+          event.version,
+          event.at,
+          event.id,
+          event.actor,
+          event.correlation,
+          event.causation,
+          event.data,
+          event.body,
+        );
+        previous = position;
+        next += 1;
+      }
+      if (heads[index] === undefined) insertStream.run(stream, next - 1, previous);
+      else updateStream.run(next - 1, previous, stream);
+    }
+    return { kind: 'appended', position: this.#nextPosition - 1, firstPositions };
+  }
+
+  /** Where these very events stand already, if they do. */
+  #positionOfRetry({ stream, expected, events }: AppendJob['appends'][number]) {
+    const chain = this.#chain(stream, expected + 1);
+    const found = chain.slice(0, events.length);
+    const same =
+      found.length === events.length &&
+      found.every((row, index) => row.revision === expected + 1 + index && Buffer.compare(row.id, events[index]!.id) === 0);
+    return same ? { first: found[0]!.position, last: found.at(-1)!.position } : undefined;
+  }
+
+  /** A stream's events from a revision on, oldest first. */
+  #chain(stream: string, fromRevision: number) {
+    const rows: { position: number; revision: number; previous: number; id: Uint8Array }[] = [];
+    let position = (this.#statements.findStream.get(stream) as { last: number } | undefined)?.last ?? 0;
+    while (position !== 0) {
+      const row = this.#statements.findLink.get(position) as (typeof rows)[number] | undefined;
+      if (row === undefined || row.revision < fromRevision) break;
+      rows.push(row);
+      position = row.previous;
+    }
+    return rows.reverse();
+  }
+
+  #truncate({ stream, before }: TruncateJob): number {
+    let removed = 0;
+    let position = (this.#statements.findStream.get(stream) as { last: number } | undefined)?.last ?? 0;
+    let isLast = true;
+    while (position !== 0) {
+      const row = this.#statements.findLink.get(position) as { revision: number; previous: number } | undefined;
+      if (row === undefined) break;
+      // The last event stays whatever is asked: it carries the stream's revision and its end.
+      if (row.revision < before && !isLast) {
+        this.#statements.deleteEvent.run(position);
+        removed += 1;
+      }
+      isLast = false;
+      position = row.previous;
+    }
+    return removed;
+  }
+
+  #destroy(request: DestroyRequest & { readonly owner: Uint8Array }): DestroyOutcome {
+    const row = this.#keys.findKey.get(request.keyId) as { owner: Uint8Array; wrapped: Uint8Array } | undefined;
+    if (row === undefined || Buffer.compare(row.owner, request.owner) !== 0) return { kind: 'unknown' };
+    if (row.wrapped.every((byte) => byte === 0)) return { kind: 'already-destroyed' };
+    const holds = this.#holdsOn(request.stream);
+    const containerRid = request.stream.slice(5, request.stream.indexOf('.'));
+    const floor = this.#keys.findFloor.get(containerRid) as { seconds: number } | undefined;
+    const floorEndMs = floor === undefined ? 0 : (request.lastWriteTs + floor.seconds) * 1000;
+    const floorUntilMs = floorEndMs > request.nowMs ? floorEndMs : null;
+    if (holds.length > 0 || floorUntilMs !== null) return { kind: 'refused', holds, floorUntilMs };
+    this.#keys.overwriteKey.run(request.keyId);
+    return { kind: 'destroyed' };
+  }
+
+  #holdsOn(stream: string): string[] {
+    const found: string[] = [];
+    for (const { hold_id, scope } of this.#keys.allHolds.all() as { hold_id: string; scope: string }[]) {
+      if (covers(JSON.parse(scope) as HoldScope, stream)) found.push(hold_id);
+    }
+    for (const { hold_id } of this.#keys.heldLife.all(stream) as { hold_id: string }[]) found.push(hold_id);
+    return found;
+  }
+
+  #writeVault(write: VaultWriteJob['write']): unknown {
+    switch (write.what) {
+      case 'place-hold': {
+        const { holdId, containerRid, scope, placedAtMs } = write.hold;
+        this.#keys.removeHeldLives.run(holdId);
+        // Lives are rows of their own, so that a hold on a million of them costs a look-up, not a scan.
+        const kept: HoldScope = scope.kind === 'lives' ? { kind: 'lives', streams: [] } : scope;
+        this.#keys.putHold.run(holdId, containerRid, JSON.stringify(kept), placedAtMs);
+        if (scope.kind === 'lives') for (const stream of scope.streams) this.#keys.addHeldLife.run(stream, holdId);
+        return undefined;
+      }
+      case 'release-hold':
+        this.#keys.removeHeldLives.run(write.holdId);
+        this.#keys.removeHold.run(write.holdId);
+        return undefined;
+      case 'set-floor':
+        if (write.seconds === 0) this.#keys.removeFloor.run(write.containerRid);
+        else this.#keys.putFloor.run(write.containerRid, write.seconds);
+        return undefined;
+      case 'add-secret':
+        this.#keys.addSecret.run(write.name, write.wrapped);
+        return (this.#keys.findSecret.get(write.name) as { wrapped: Uint8Array }).wrapped;
+    }
+  }
+
+  /**
+   * Moves everything from the write-ahead log into the file and empties it: until then it still holds pages with
+   * the keys as they were. `busy` comes as an answer, not as an exception.
+   */
+  #forgetOldPages(): void {
+    for (let attempt = 0; attempt < 20; attempt++) {
+      const answer = this.#keys.truncateWal.get() as { busy: number };
+      if (answer.busy === 0) return;
+    }
+    throw new Error('the vault could not be checkpointed because it is being read; the destroyed keys may still be in its journal');
+  }
+}
+
+function revision(number: number): ExpectedRevision {
+  return number === -1 ? 'no-stream' : number;
+}
+
+function prepareLog(log: DatabaseSync) {
+  return {
+    findStream: log.prepare('SELECT revision, last FROM streams WHERE name = ?'),
+    insertStream: log.prepare('INSERT INTO streams (name, revision, last) VALUES (?, ?, ?)'),
+    updateStream: log.prepare('UPDATE streams SET revision = ?, last = ? WHERE name = ?'),
+    insertEvent: log.prepare(
+      `INSERT INTO events (position, stream, revision, previous, type, version, at, id, actor, correlation, causation, data, body)
+       VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+    ),
+    findLink: log.prepare('SELECT position, revision, previous, id FROM events WHERE position = ?'),
+    deleteEvent: log.prepare('DELETE FROM events WHERE position = ?'),
+  } satisfies Record<string, StatementSync>;
+}
+
+function prepareVault(vault: DatabaseSync) {
+  return {
+    insertKey: vault.prepare('INSERT INTO keys (id, owner, wrapped) VALUES (?, ?, ?)'),
+    findKey: vault.prepare('SELECT owner, wrapped FROM keys WHERE id = ?'),
+    // The same number of bytes, so the row stays where it is on its page.
+    overwriteKey: vault.prepare('UPDATE keys SET wrapped = zeroblob(length(wrapped)) WHERE id = ?'),
+    allHolds: vault.prepare(`SELECT hold_id, scope FROM holds WHERE scope NOT LIKE '%"kind":"lives"%'`),
+    heldLife: vault.prepare('SELECT hold_id FROM held_lives WHERE stream = ?'),
+    putHold: vault.prepare('INSERT OR REPLACE INTO holds (hold_id, container, scope, placed_at) VALUES (?, ?, ?, ?)'),
+    addHeldLife: vault.prepare('INSERT OR IGNORE INTO held_lives (stream, hold_id) VALUES (?, ?)'),
+    removeHold: vault.prepare('DELETE FROM holds WHERE hold_id = ?'),
+    removeHeldLives: vault.prepare('DELETE FROM held_lives WHERE hold_id = ?'),
+    findFloor: vault.prepare('SELECT seconds FROM floors WHERE container = ?'),
+    putFloor: vault.prepare('INSERT OR REPLACE INTO floors (container, seconds) VALUES (?, ?)'),
+    removeFloor: vault.prepare('DELETE FROM floors WHERE container = ?'),
+    addSecret: vault.prepare('INSERT OR IGNORE INTO secrets (name, wrapped) VALUES (?, ?)'),
+    findSecret: vault.prepare('SELECT wrapped FROM secrets WHERE name = ?'),
+    truncateWal: vault.prepare('PRAGMA wal_checkpoint(TRUNCATE)'),
+  } satisfies Record<string, StatementSync>;
+}

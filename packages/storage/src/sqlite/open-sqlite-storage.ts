@@ -1,0 +1,163 @@
+import type { HighWaterMark } from '@epitaph/core/clock.ts';
+import type { EventLog } from '@epitaph/core/log/event-log.ts';
+import type { BodySealer, ItemNaming } from '@epitaph/core/vault/body-sealer.ts';
+import type { ReadModelStore, ReadModelVersions } from '@epitaph/projections/read-model-store.ts';
+import { GcmBodySealer } from '../crypto/gcm-body-sealer.ts';
+import { HashedItemNaming } from '../crypto/item-naming.ts';
+import { DataFolder } from './data-folder.ts';
+import { openForReading } from './database.ts';
+import { LogWriterCore, type LogWriterOptions, type StepHook } from './log-writer-core.ts';
+import { ReadModelWriterCore, type ReadModelWriterOptions } from './read-model-writer-core.ts';
+import { SqliteEventLog } from './sqlite-event-log.ts';
+import { SqliteKeyVault } from './sqlite-key-vault.ts';
+import { SqliteReadModelStore } from './sqlite-read-model-store.ts';
+import { InlineWriter, ThreadWriter, type Writer } from './writer.ts';
+
+export interface SqliteStorageOptions {
+  readonly folder: string;
+  readonly clock: 'system' | 'manual';
+  /** 32 bytes in base64; the folder's own key file when not given. */
+  readonly masterKey?: string | undefined;
+  /**
+   * `threads` (the default) writes on threads of its own; `inline` on the calling one, where a test can place a
+   * crash at each step.
+   */
+  readonly writers?: 'threads' | 'inline';
+  /** False only for simulations: a crash of the machine may then lose what was acknowledged. */
+  readonly durable?: boolean;
+  readonly onStep?: StepHook;
+}
+
+export interface SqliteStorage {
+  readonly log: EventLog;
+  readonly vault: SqliteKeyVault;
+  readonly sealer: BodySealer;
+  readonly naming: ItemNaming;
+  readonly readModels: ReadModelVersions & { close(): Promise<void> };
+  readonly highWaterMark: HighWaterMark;
+  close(): Promise<void>;
+}
+
+/**
+ * Opens the embedded storage in a folder: log, vault and the read models in use.
+ *
+ * @throws {FolderInUse | UnusableFile} with a message for whoever starts the store.
+ */
+export async function openSqliteStorage(options: SqliteStorageOptions): Promise<SqliteStorage> {
+  const folder = DataFolder.open(options.folder, options.clock);
+  const opened: (() => Promise<void> | void)[] = [() => folder.close()];
+  try {
+    const master = folder.masterKey(options.masterKey);
+    const writer = await startLogWriter(
+      {
+        logFile: folder.file('log.db'),
+        vaultFile: folder.file('vault.db'),
+        synchronous: options.durable === false ? 'OFF' : 'FULL',
+      },
+      options,
+    );
+    opened.push(() => writer.close());
+    const vault = await SqliteKeyVault.open(writer, openForReading(folder.file('vault.db')), master);
+    opened.push(() => vault.close());
+    const log = new SqliteEventLog(writer, vault, openForReading(folder.file('log.db')));
+    opened.push(() => log.close());
+    const readModels = await SqliteReadModels.open(folder, options);
+    opened.push(() => readModels.close());
+    return {
+      log,
+      vault,
+      sealer: new GcmBodySealer(),
+      naming: new HashedItemNaming(vault),
+      readModels,
+      highWaterMark: folder.highWaterMark(),
+      close: async () => {
+        for (const close of opened.reverse()) await close();
+      },
+    };
+  } catch (error) {
+    for (const close of opened.reverse()) await close();
+    throw error;
+  }
+}
+
+async function startLogWriter(
+  data: LogWriterOptions,
+  { writers, onStep }: Pick<SqliteStorageOptions, 'writers' | 'onStep'>,
+): Promise<Writer> {
+  return writers === 'inline'
+    ? new InlineWriter(new LogWriterCore(data, onStep))
+    : ThreadWriter.start(new URL('./log-writer-thread.ts', import.meta.url), data);
+}
+
+class SqliteReadModels implements ReadModelVersions {
+  readonly #folder: DataFolder;
+  readonly #options: SqliteStorageOptions;
+  #current: { readonly version: number; readonly store: ReadModelStore };
+  readonly #building = new Map<number, ReadModelStore>();
+
+  private constructor(
+    folder: DataFolder,
+    options: SqliteStorageOptions,
+    current: { readonly version: number; readonly store: ReadModelStore },
+  ) {
+    this.#folder = folder;
+    this.#options = options;
+    this.#current = current;
+  }
+
+  static async open(folder: DataFolder, options: SqliteStorageOptions): Promise<SqliteReadModels> {
+    const version = folder.itemsVersion;
+    // A version beside the one in use is a rebuild that a crash has cut short.
+    for (const other of folder.itemsVersions()) if (other !== version) folder.removeItems(other);
+    return new SqliteReadModels(folder, options, { version, store: await openVersion(folder, options, version) });
+  }
+
+  get current(): { readonly version: number; readonly store: ReadModelStore } {
+    return this.#current;
+  }
+
+  async createNext(): Promise<{ readonly version: number; readonly store: ReadModelStore }> {
+    const version = Math.max(this.#current.version, ...this.#folder.itemsVersions()) + 1;
+    const store = await openVersion(this.#folder, this.#options, version);
+    this.#building.set(version, store);
+    return { version, store };
+  }
+
+  async swapTo(version: number): Promise<void> {
+    const store = this.#building.get(version);
+    if (store === undefined) throw new Error(`no read model of version ${version} was built`);
+    const old = this.#current;
+    this.#options.onStep?.('read model swap: before');
+    this.#folder.useItemsVersion(version);
+    this.#options.onStep?.('read model swap: after');
+    this.#current = { version, store };
+    this.#building.delete(version);
+    await old.store.close();
+    this.#folder.removeItems(old.version);
+  }
+
+  async discard(version: number): Promise<void> {
+    await this.#building.get(version)?.close();
+    this.#building.delete(version);
+    this.#folder.removeItems(version);
+  }
+
+  async close(): Promise<void> {
+    for (const store of this.#building.values()) await store.close();
+    await this.#current.store.close();
+  }
+}
+
+async function openVersion(
+  folder: DataFolder,
+  { writers, onStep, durable }: SqliteStorageOptions,
+  version: number,
+): Promise<ReadModelStore> {
+  const file = folder.itemsFile(version);
+  const data: ReadModelWriterOptions = { file, synchronous: durable === false ? 'OFF' : 'NORMAL' };
+  const writer =
+    writers === 'inline'
+      ? new InlineWriter(new ReadModelWriterCore(data, onStep))
+      : await ThreadWriter.start(new URL('./read-model-writer-thread.ts', import.meta.url), data);
+  return new SqliteReadModelStore(writer, openForReading(file));
+}

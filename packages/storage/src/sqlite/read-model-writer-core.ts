@@ -1,0 +1,179 @@
+import type { DatabaseSync, StatementSync } from 'node:sqlite';
+import { invariant } from '@epitaph/core/invariant.ts';
+import type { DisappearanceRow, ReadModelChange } from '@epitaph/projections/read-model-store.ts';
+import { openForWriting } from './database.ts';
+import { PlacedCrash, type StepHook } from './log-writer-core.ts';
+import { READ_MODEL_SCHEMA, READ_MODEL_SCHEMA_VERSION } from './schema.ts';
+import { failureOutcome, type Job, type JobOutcome, type WriterCore } from './writer.ts';
+
+export interface ApplyJob extends Job {
+  readonly kind: 'apply';
+  readonly changes: readonly ReadModelChange[];
+  readonly checkpoint: number;
+}
+
+/** Beyond all times: the `due` of an item whose own ttl of -1 says "never". */
+export const NEVER_DUE = 9_007_199_254_740_991;
+
+export interface ReadModelWriterOptions {
+  readonly file: string;
+  readonly synchronous: 'NORMAL' | 'OFF';
+}
+
+/** Writes one version of the read models. */
+export class ReadModelWriterCore implements WriterCore {
+  readonly #database: DatabaseSync;
+  readonly #statements: ReturnType<typeof prepare>;
+  readonly #step: StepHook;
+
+  constructor(options: ReadModelWriterOptions, step: StepHook = () => {}) {
+    this.#step = step;
+    this.#database = openForWriting({
+      file: options.file,
+      what: 'read model',
+      schema: READ_MODEL_SCHEMA,
+      schemaVersion: READ_MODEL_SCHEMA_VERSION,
+      synchronous: options.synchronous,
+    });
+    this.#statements = prepare(this.#database);
+  }
+
+  execute(jobs: readonly Job[]): JobOutcome[] {
+    const applies = jobs as readonly ApplyJob[];
+    this.#step('read model: before');
+    try {
+      this.#database.exec('BEGIN IMMEDIATE');
+      for (const { changes, checkpoint } of applies) {
+        for (const change of changes) this.#apply(change);
+        this.#statements.checkpoint.run(checkpoint);
+      }
+      this.#step('read model: before commit');
+      this.#database.exec('COMMIT');
+    } catch (error) {
+      if (error instanceof PlacedCrash) throw error;
+      if (this.#database.isTransaction) this.#database.exec('ROLLBACK');
+      return applies.map(() => failureOutcome(error));
+    }
+    this.#step('read model: after commit');
+    return applies.map(() => ({ ok: true, value: undefined }));
+  }
+
+  close(): void {
+    this.#database.close();
+  }
+
+  #apply(change: ReadModelChange): void {
+    const sql = this.#statements;
+    switch (change.kind) {
+      case 'item-written': {
+        const { container, partitionKey, id, life, position, ts, ttl, key } = change;
+        const due = ttl === null ? null : ttl === -1 ? NEVER_DUE : ts + ttl;
+        const unreadable = change.unreadableTtl ? 1 : 0;
+        if (change.revision === 0) {
+          sql.insertItem.run(position, container, partitionKey, id, life, position, ts, ttl, due, key, unreadable);
+        } else {
+          const { changes } = sql.updateItem.run(position, ts, ttl, due, unreadable, container, partitionKey, id, life);
+          invariant(changes === 1, `a later write at ${position} finds its item`);
+        }
+        return;
+      }
+      case 'item-ended': {
+        const { container, partitionKey, id, life, stream, position, cause, endedAtMs, byPolicyStart } = change.row;
+        sql.deleteItem.run(container, partitionKey, id, life);
+        sql.insertEnded.run(
+          container,
+          partitionKey,
+          id,
+          life,
+          stream,
+          position,
+          cause,
+          endedAtMs,
+          byPolicyStart ? 1 : 0,
+        );
+        this.#disappear(change.disappearance);
+        return;
+      }
+      case 'item-purged': {
+        const { container, partitionKey, id, life, purgedAtMs } = change;
+        const ended = sql.endedPosition.get(container, partitionKey, id, life) as { position: number } | undefined;
+        if (ended === undefined) {
+          sql.deleteItem.run(container, partitionKey, id, life);
+          this.#disappear(change.disappearance);
+        } else {
+          sql.deleteEnded.run(container, partitionKey, id, life);
+          sql.markPurged.run(purgedAtMs, ended.position);
+        }
+        sql.countPurged.run();
+        return;
+      }
+      case 'database':
+        sql.putDatabase.run(change.number, change.state.rid, JSON.stringify(change.state));
+        return;
+      case 'container':
+        sql.putContainer.run(change.number, change.state.rid, JSON.stringify(change.state));
+        return;
+      case 'purge-run':
+        sql.putRun.run(change.stream, JSON.stringify(change.state));
+        return;
+      case 'purge-run-completed':
+        sql.removeRun.run(change.stream);
+        return;
+    }
+  }
+
+  #disappear(row: DisappearanceRow): void {
+    this.#statements.insertDisappearance.run(
+      row.position,
+      row.container,
+      row.partitionKey,
+      row.id,
+      row.life,
+      row.cause,
+      row.atMs,
+      row.recordedAtMs,
+      row.purgedAtMs,
+      row.rule,
+      row.ttl,
+      row.policyVersion,
+    );
+  }
+}
+
+function prepare(database: DatabaseSync) {
+  return {
+    checkpoint: database.prepare('UPDATE checkpoint SET position = ?'),
+    countPurged: database.prepare('UPDATE checkpoint SET purged = purged + 1'),
+    insertItem: database.prepare(
+      `INSERT INTO items (birth, container, partition_key, id, life, position, ts, ttl, due, key, unreadable_ttl)
+       VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+    ),
+    updateItem: database.prepare(
+      `UPDATE items SET position = ?, ts = ?, ttl = ?, due = ?, unreadable_ttl = ?
+       WHERE container = ? AND partition_key = ? AND id = ? AND life = ?`,
+    ),
+    deleteItem: database.prepare(
+      'DELETE FROM items WHERE container = ? AND partition_key = ? AND id = ? AND life = ?',
+    ),
+    insertEnded: database.prepare(
+      `INSERT INTO ended (container, partition_key, id, life, stream, position, cause, ended_at, by_policy_start)
+       VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+    ),
+    endedPosition: database.prepare(
+      'SELECT position FROM ended WHERE container = ? AND partition_key = ? AND id = ? AND life = ?',
+    ),
+    deleteEnded: database.prepare(
+      'DELETE FROM ended WHERE container = ? AND partition_key = ? AND id = ? AND life = ?',
+    ),
+    insertDisappearance: database.prepare(
+      `INSERT INTO disappearances
+         (position, container, partition_key, id, life, cause, at, recorded_at, purged_at, rule, ttl, policy_version)
+       VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+    ),
+    markPurged: database.prepare('UPDATE disappearances SET purged_at = ? WHERE position = ?'),
+    putDatabase: database.prepare('INSERT OR REPLACE INTO databases (number, rid, state) VALUES (?, ?, ?)'),
+    putContainer: database.prepare('INSERT OR REPLACE INTO containers (number, rid, state) VALUES (?, ?, ?)'),
+    putRun: database.prepare('INSERT OR REPLACE INTO purge_runs (stream, state) VALUES (?, ?)'),
+    removeRun: database.prepare('DELETE FROM purge_runs WHERE stream = ?'),
+  } satisfies Record<string, StatementSync>;
+}

@@ -1,0 +1,117 @@
+/** The event log. Bodies are sealed; everything else is in clear. */
+export const LOG_SCHEMA_VERSION = 1;
+export const LOG_SCHEMA = `
+  CREATE TABLE events (
+    position INTEGER PRIMARY KEY,
+    stream TEXT NOT NULL,
+    revision INTEGER NOT NULL,
+    -- position of the stream's event before this one, 0 for none: a stream is a chain, which needs no index
+    previous INTEGER NOT NULL,
+    type TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    id BLOB NOT NULL,
+    actor TEXT NOT NULL,
+    correlation BLOB NOT NULL,
+    -- null: the same as correlation
+    causation BLOB,
+    data TEXT NOT NULL,
+    body BLOB
+  ) STRICT;
+  CREATE TABLE streams (
+    name TEXT PRIMARY KEY,
+    revision INTEGER NOT NULL,
+    last INTEGER NOT NULL
+  ) STRICT, WITHOUT ROWID;
+`;
+
+/** The key vault: in a file of its own, so that a copy of the log holds nothing that can be read. */
+export const VAULT_SCHEMA_VERSION = 1;
+export const VAULT_SCHEMA = `
+  -- Rows are only appended, and a destroyed key is overwritten in place by zeros: nothing moves on a page, so
+  -- nothing is left behind in one.
+  CREATE TABLE keys (
+    id INTEGER PRIMARY KEY,
+    owner BLOB NOT NULL,
+    wrapped BLOB NOT NULL
+  ) STRICT;
+  CREATE TABLE holds (
+    hold_id TEXT PRIMARY KEY,
+    container TEXT NOT NULL,
+    scope TEXT NOT NULL,
+    placed_at INTEGER NOT NULL
+  ) STRICT;
+  CREATE TABLE held_lives (
+    stream TEXT NOT NULL,
+    hold_id TEXT NOT NULL,
+    PRIMARY KEY (stream, hold_id)
+  ) STRICT, WITHOUT ROWID;
+  CREATE TABLE floors (container TEXT PRIMARY KEY, seconds INTEGER NOT NULL) STRICT;
+  CREATE TABLE secrets (name TEXT PRIMARY KEY, wrapped BLOB NOT NULL) STRICT;
+`;
+
+/** The read models. Rebuildable from the log at any time; the version is the projection's, in the file's name. */
+export const READ_MODEL_SCHEMA_VERSION = 1;
+export const READ_MODEL_SCHEMA = `
+  CREATE TABLE checkpoint (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    position INTEGER NOT NULL,
+    -- how many lives were purged in all, counted here because counting rows takes as long as there are rows
+    purged INTEGER NOT NULL
+  ) STRICT;
+  INSERT INTO checkpoint VALUES (1, 0, 0);
+  CREATE TABLE databases (number INTEGER PRIMARY KEY, rid TEXT NOT NULL UNIQUE, state TEXT NOT NULL) STRICT;
+  CREATE TABLE containers (number INTEGER PRIMARY KEY, rid TEXT NOT NULL UNIQUE, state TEXT NOT NULL) STRICT;
+  CREATE TABLE items (
+    -- position of the life's first event in the log
+    birth INTEGER PRIMARY KEY,
+    container INTEGER NOT NULL,
+    partition_key TEXT NOT NULL,
+    id TEXT NOT NULL,
+    life INTEGER NOT NULL,
+    -- of the last write: its position in the log, where the sealed body is
+    position INTEGER NOT NULL,
+    ts INTEGER NOT NULL,
+    -- the item's own ttl, null for none
+    ttl INTEGER,
+    -- ts + ttl for a ttl of its own, null without; for -1 a number beyond all times
+    due INTEGER,
+    key INTEGER NOT NULL,
+    unreadable_ttl INTEGER NOT NULL
+  ) STRICT;
+  CREATE UNIQUE INDEX items_by_name ON items (container, partition_key, id);
+  -- Covers finding what is overdue and counting what a policy would remove: both are ranges of it.
+  CREATE INDEX items_by_time ON items (container, due, ts);
+  CREATE TABLE ended (
+    container INTEGER NOT NULL,
+    partition_key TEXT NOT NULL,
+    id TEXT NOT NULL,
+    life INTEGER NOT NULL,
+    stream TEXT NOT NULL,
+    position INTEGER NOT NULL,
+    cause TEXT NOT NULL,
+    ended_at INTEGER NOT NULL,
+    by_policy_start INTEGER NOT NULL,
+    PRIMARY KEY (container, partition_key, id, life)
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX ended_by_time ON ended (container, by_policy_start, ended_at, position);
+  CREATE TABLE disappearances (
+    position INTEGER PRIMARY KEY,
+    container INTEGER NOT NULL,
+    partition_key TEXT NOT NULL,
+    id TEXT NOT NULL,
+    life INTEGER NOT NULL,
+    cause TEXT NOT NULL,
+    at INTEGER NOT NULL,
+    recorded_at INTEGER NOT NULL,
+    purged_at INTEGER,
+    rule TEXT,
+    ttl INTEGER,
+    policy_version INTEGER
+  ) STRICT;
+  CREATE INDEX disappearances_by_time ON disappearances (container, at, position);
+  CREATE TABLE purge_runs (
+    stream TEXT PRIMARY KEY,
+    state TEXT NOT NULL
+  ) STRICT, WITHOUT ROWID;
+`;

@@ -1,0 +1,274 @@
+import { createHash } from 'node:crypto';
+import type { DatabaseSync, StatementSync } from 'node:sqlite';
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import type { DatabaseState } from '@epitaph/core/database/state.ts';
+import type { PurgeCause } from '@epitaph/core/item/events.ts';
+import type { Watermarks } from '@epitaph/core/ttl/watermarks.ts';
+import type { PurgeRunState } from '@epitaph/projections/purge/state.ts';
+import type {
+  DisappearanceRow,
+  EndedRow,
+  ItemRow,
+  ItemScan,
+  OverdueStatistics,
+  ReadModelChange,
+  ReadModelStore,
+} from '@epitaph/projections/read-model-store.ts';
+import { type ApplyJob, NEVER_DUE } from './read-model-writer-core.ts';
+import type { Writer } from './writer.ts';
+
+/** One version of the read models in one SQLite file: written by its writer's thread, read from this one. */
+export class SqliteReadModelStore implements ReadModelStore {
+  readonly #writer: Writer;
+  readonly #database: DatabaseSync;
+  readonly #read: ReturnType<typeof prepare>;
+
+  constructor(writer: Writer, database: DatabaseSync) {
+    this.#writer = writer;
+    this.#database = database;
+    this.#read = prepare(database);
+  }
+
+  async apply(changes: readonly ReadModelChange[], checkpoint: number): Promise<void> {
+    const job: ApplyJob = { kind: 'apply', changes, checkpoint };
+    await this.#writer.submit(job);
+  }
+
+  checkpoint(): number {
+    return (this.#read.checkpoint.get() as { position: number }).position;
+  }
+
+  countPurged(): number {
+    return (this.#read.checkpoint.get() as { purged: number }).purged;
+  }
+
+  databases(): { number: number; state: DatabaseState }[] {
+    return states<DatabaseState>(this.#read.databases);
+  }
+
+  containers(): { number: number; state: ContainerState }[] {
+    return states<ContainerState>(this.#read.containers);
+  }
+
+  findItem(container: number, partitionKey: string, id: string): ItemRow | undefined {
+    return this.#read.item.get(container, partitionKey, id) as ItemRow | undefined;
+  }
+
+  scanItems(container: number, { partitionKey, afterBirth, limit, marks }: ItemScan): ItemRow[] {
+    const [ts, due] = bounds(marks);
+    return (
+      partitionKey === undefined
+        ? this.#read.visible.all(container, afterBirth, ts, due, limit)
+        : this.#read.visibleInPartition.all(container, partitionKey, afterBirth, ts, due, limit)
+    ) as unknown as ItemRow[];
+  }
+
+  countVisible(container: number, marks: Watermarks): number {
+    const [ts, due] = bounds(marks);
+    return (this.#read.countVisible.get(container, ts, container, due) as { count: number }).count;
+  }
+
+  allItems(container: number, afterBirth: number, limit: number): ItemRow[] {
+    return this.#read.all.all(container, afterBirth, limit) as unknown as ItemRow[];
+  }
+
+  countItems(container: number): number {
+    return (this.#read.count.get(container) as { count: number }).count;
+  }
+
+  overdueItems(container: number, marks: Watermarks, limit: number): ItemRow[] {
+    const [ts, due] = bounds(marks);
+    const byDefault = this.#read.overdueByDefault.all(container, ts, limit) as unknown as ItemRow[];
+    if (byDefault.length === limit) return byDefault;
+    const byOwn = this.#read.overdueByOwn.all(container, due, limit - byDefault.length) as unknown as ItemRow[];
+    return [...byDefault, ...byOwn];
+  }
+
+  overdueStatistics(container: number, marks: Watermarks): OverdueStatistics {
+    const [ts, due] = bounds(marks);
+    const row = this.#read.overdueStatistics.get(container, ts, container, due) as {
+      by_default: number;
+      oldest_ts: number | null;
+      by_own: number;
+      oldest_due: number | null;
+    };
+    // By how much the default's items are overdue depends on the policy; the watermark is its measure.
+    const oldest: number[] = [];
+    if (row.oldest_due !== null) oldest.push(row.oldest_due * 1000);
+    if (row.oldest_ts !== null) oldest.push(row.oldest_ts * 1000 + (marks.itemMs - marks.defaultMs));
+    return { count: row.by_default + row.by_own, oldestMs: oldest.length === 0 ? null : Math.min(...oldest) };
+  }
+
+  nextDeadlines(container: number, marks: Watermarks): { ts: number | null; due: number | null } {
+    const [ts, due] = bounds(marks);
+    const next = this.#read.nextDeadlines.get(container, ts, container, due) as { ts: number | null; due: number | null };
+    return { ts: next.ts, due: next.due === NEVER_DUE ? null : next.due };
+  }
+
+  endedLives(
+    container: number,
+    {
+      byPolicyStart,
+      endedAtOrBeforeMs,
+      after,
+      limit,
+    }: {
+      readonly byPolicyStart: boolean;
+      readonly endedAtOrBeforeMs: number;
+      readonly after: { readonly endedAtMs: number; readonly position: number } | undefined;
+      readonly limit: number;
+    },
+  ): EndedRow[] {
+    const rows = this.#read.ended.all(
+      container,
+      byPolicyStart ? 1 : 0,
+      endedAtOrBeforeMs,
+      after?.endedAtMs ?? -1,
+      after?.position ?? -1,
+      limit,
+    ) as unknown as (Omit<EndedRow, 'byPolicyStart'> & { byPolicyStart: number })[];
+    return rows.map((row) => ({ ...row, byPolicyStart: row.byPolicyStart === 1 }));
+  }
+
+  countEnded(container: number, byPolicyStart: boolean, endedAtOrBeforeMs: number): number {
+    return (this.#read.countEnded.get(container, byPolicyStart ? 1 : 0, endedAtOrBeforeMs) as { count: number }).count;
+  }
+
+  oldestEndedByPolicyMs(container: number): number | null {
+    return (this.#read.oldestByPolicy.get(container) as { oldest: number | null }).oldest;
+  }
+
+  disappearances(
+    container: number,
+    {
+      fromMs,
+      toMs,
+      cause,
+      after,
+      limit,
+    }: {
+      readonly fromMs: number;
+      readonly toMs: number;
+      readonly cause: PurgeCause | undefined;
+      readonly after: { readonly atMs: number; readonly position: number } | undefined;
+      readonly limit: number;
+    },
+  ): DisappearanceRow[] {
+    return this.#read.disappearances.all(
+      container,
+      fromMs,
+      toMs,
+      after?.atMs ?? fromMs,
+      after?.position ?? -1,
+      cause ?? null,
+      cause ?? null,
+      limit,
+    ) as unknown as DisappearanceRow[];
+  }
+
+  openPurgeRuns(): { stream: string; state: PurgeRunState }[] {
+    return (this.#read.runs.all() as { stream: string; state: string }[]).map(({ stream, state }) => ({
+      stream,
+      state: JSON.parse(state) as PurgeRunState,
+    }));
+  }
+
+  digest(): string {
+    const hash = createHash('sha256');
+    for (const [table, order] of DIGESTED_TABLES) {
+      hash.update(table);
+      const rows = this.#database.prepare(`SELECT * FROM ${table} ORDER BY ${order}`);
+      for (const row of rows.iterate()) hash.update(JSON.stringify(Object.values(row)));
+    }
+    return hash.digest('base64url');
+  }
+
+  async close(): Promise<void> {
+    await this.#writer.close();
+    this.#database.close();
+  }
+}
+
+const DIGESTED_TABLES = [
+  ['databases', 'number'],
+  ['containers', 'number'],
+  ['items', 'birth'],
+  ['ended', 'container, partition_key, id, life'],
+  ['disappearances', 'position'],
+] as const;
+
+function states<State>(statement: StatementSync): { number: number; state: State }[] {
+  return (statement.all() as { number: number; state: string }[]).map(({ number, state }) => ({
+    number,
+    state: JSON.parse(state) as State,
+  }));
+}
+
+/** The watermarks in whole seconds, as `ts` and `due` are kept; an item at or before its bound is expired. */
+function bounds(marks: Watermarks): [ts: number, due: number] {
+  return [wholeSeconds(marks.defaultMs), wholeSeconds(marks.itemMs)];
+}
+
+function wholeSeconds(milliseconds: number): number {
+  return milliseconds === Number.NEGATIVE_INFINITY ? -1 : Math.max(-1, Math.floor(milliseconds / 1000));
+}
+
+const ITEM = 'birth, container, partition_key AS partitionKey, id, life, position, ts, ttl, key';
+
+function prepare(database: DatabaseSync) {
+  return {
+    checkpoint: database.prepare('SELECT position, purged FROM checkpoint'),
+    databases: database.prepare('SELECT number, state FROM databases ORDER BY number'),
+    containers: database.prepare('SELECT number, state FROM containers ORDER BY number'),
+    item: database.prepare(`SELECT ${ITEM} FROM items WHERE container = ? AND partition_key = ? AND id = ?`),
+    // The unary plus keeps the planner on the primary key: rows come in order of birth without a sort.
+    visible: database.prepare(
+      `SELECT ${ITEM} FROM items NOT INDEXED WHERE container = ? AND birth > ?
+         AND ((due IS NULL AND ts > ?) OR due > ?) ORDER BY birth LIMIT ?`,
+    ),
+    visibleInPartition: database.prepare(
+      `SELECT ${ITEM} FROM items INDEXED BY items_by_name WHERE container = ? AND partition_key = ? AND birth > ?
+         AND ((due IS NULL AND ts > ?) OR due > ?) ORDER BY birth LIMIT ?`,
+    ),
+    countVisible: database.prepare(
+      `SELECT (SELECT count(*) FROM items WHERE container = ? AND due IS NULL AND ts > ?)
+            + (SELECT count(*) FROM items WHERE container = ? AND due > ?) AS count`,
+    ),
+    all: database.prepare(`SELECT ${ITEM} FROM items NOT INDEXED WHERE container = ? AND birth > ? ORDER BY birth LIMIT ?`),
+    count: database.prepare('SELECT count(*) AS count FROM items WHERE container = ?'),
+    overdueByDefault: database.prepare(
+      `SELECT ${ITEM} FROM items WHERE container = ? AND due IS NULL AND ts <= ? ORDER BY ts LIMIT ?`,
+    ),
+    overdueByOwn: database.prepare(
+      `SELECT ${ITEM} FROM items WHERE container = ? AND due <= ? ORDER BY due LIMIT ?`,
+    ),
+    overdueStatistics: database.prepare(
+      `SELECT d.count AS by_default, d.oldest AS oldest_ts, o.count AS by_own, o.oldest AS oldest_due FROM
+         (SELECT count(*) AS count, min(ts) AS oldest FROM items WHERE container = ? AND due IS NULL AND ts <= ?) d,
+         (SELECT count(*) AS count, min(due) AS oldest FROM items WHERE container = ? AND due <= ?) o`,
+    ),
+    nextDeadlines: database.prepare(
+      `SELECT (SELECT min(ts) FROM items WHERE container = ? AND due IS NULL AND ts > ?) AS ts,
+              (SELECT min(due) FROM items WHERE container = ? AND due > ?) AS due`,
+    ),
+    ended: database.prepare(
+      `SELECT container, partition_key AS partitionKey, id, life, stream, position, cause, ended_at AS endedAtMs,
+              by_policy_start AS byPolicyStart
+       FROM ended WHERE container = ? AND by_policy_start = ? AND ended_at <= ? AND (ended_at, position) > (?, ?)
+       ORDER BY ended_at, position LIMIT ?`,
+    ),
+    countEnded: database.prepare(
+      'SELECT count(*) AS count FROM ended WHERE container = ? AND by_policy_start = ? AND ended_at <= ?',
+    ),
+    oldestByPolicy: database.prepare(
+      'SELECT min(ended_at) AS oldest FROM ended WHERE container = ? AND by_policy_start = 1',
+    ),
+    disappearances: database.prepare(
+      `SELECT position, container, partition_key AS partitionKey, id, life, cause, at AS atMs,
+              recorded_at AS recordedAtMs, purged_at AS purgedAtMs, rule, ttl, policy_version AS policyVersion
+       FROM disappearances WHERE container = ? AND at >= ? AND at < ? AND (at, position) > (?, ?)
+         AND (? IS NULL OR cause = ?) ORDER BY at, position LIMIT ?`,
+    ),
+    runs: database.prepare('SELECT stream, state FROM purge_runs ORDER BY stream'),
+  } satisfies Record<string, StatementSync>;
+}

@@ -1,0 +1,199 @@
+import { Worker } from 'node:worker_threads';
+
+/** One unit of work for a writer; plain data, so that it can go to another thread. */
+export interface Job {
+  readonly kind: string;
+}
+
+export type JobOutcome =
+  | { readonly ok: true; readonly value: unknown }
+  | { readonly ok: false; readonly message: string; readonly sqliteCode: number | undefined };
+
+/** The synchronous side: owns the connections that write, and executes what has gathered in one go. */
+export interface WriterCore {
+  /** One outcome for each job, in order. */
+  execute(jobs: readonly Job[]): JobOutcome[];
+  close(): void;
+}
+
+/** A write failed in the storage itself: disk full, file gone, damage. The transaction was rolled back. */
+export class StorageFault extends Error {
+  override readonly name = 'StorageFault';
+  /** SQLite's primary result code, when there is one: 13 is a full disk, 8 a read-only file, 11 damage. */
+  readonly sqliteCode: number | undefined;
+
+  constructor(message: string, sqliteCode: number | undefined) {
+    super(message);
+    this.sqliteCode = sqliteCode;
+  }
+}
+
+interface Pending {
+  readonly job: Job;
+  readonly transfer: readonly ArrayBuffer[];
+  readonly resolve: (value: never) => void;
+  readonly reject: (error: unknown) => void;
+}
+
+/**
+ * Group commit: while the writer works on one group of jobs, the next gathers. What arrives together is written in
+ * one transaction and answered after it.
+ */
+export abstract class Writer {
+  #pending: Pending[] = [];
+  #busy = false;
+  #scheduled = false;
+  #closing = false;
+  #group = 1;
+  #idle: (() => void)[] = [];
+
+  /** Number of the group that jobs submitted now will be executed in. */
+  get gatheringGroup(): number {
+    return this.#group;
+  }
+
+  submit<Value>(job: Job, transfer: readonly ArrayBuffer[] = []): Promise<Value> {
+    if (this.#closing) return Promise.reject(new StorageFault('the storage is closed', undefined));
+    return new Promise<Value>((resolve, reject) => {
+      this.#pending.push({ job, transfer, resolve: resolve as (value: never) => void, reject });
+      this.#schedule();
+    });
+  }
+
+  /** Waits for everything submitted before, then closes the files. */
+  async close(): Promise<void> {
+    if (this.#closing) return;
+    this.#closing = true;
+    while (this.#busy || this.#pending.length > 0) await new Promise<void>((resolve) => this.#idle.push(resolve));
+    await this.closeCore();
+  }
+
+  protected abstract run(jobs: readonly Job[], transfer: readonly ArrayBuffer[]): Promise<JobOutcome[]>;
+  protected abstract closeCore(): Promise<void>;
+
+  #schedule(): void {
+    if (this.#busy || this.#scheduled) return;
+    this.#scheduled = true;
+    // Not a microtask: whoever is ready in this turn of the event loop joins the group.
+    setImmediate(() => {
+      this.#scheduled = false;
+      void this.#flush();
+    });
+  }
+
+  async #flush(): Promise<void> {
+    const group = this.#pending;
+    if (group.length === 0) return;
+    this.#pending = [];
+    this.#group += 1;
+    this.#busy = true;
+    try {
+      const transfer = group.flatMap((pending) => pending.transfer);
+      const outcomes = await this.run(
+        group.map((pending) => pending.job),
+        transfer,
+      );
+      for (let index = 0; index < group.length; index++) {
+        const outcome = outcomes[index]!;
+        if (outcome.ok) group[index]!.resolve(outcome.value as never);
+        else group[index]!.reject(new StorageFault(outcome.message, outcome.sqliteCode));
+      }
+    } catch (error) {
+      for (const pending of group) pending.reject(error);
+    } finally {
+      this.#busy = false;
+      if (this.#pending.length > 0) this.#schedule();
+      else for (const resolve of this.#idle.splice(0)) resolve();
+    }
+  }
+}
+
+/** Runs the core on the calling thread: for tests that place crashes, and where threads are unwanted. */
+export class InlineWriter extends Writer {
+  readonly #core: WriterCore;
+
+  constructor(core: WriterCore) {
+    super();
+    this.#core = core;
+  }
+
+  protected override async run(jobs: readonly Job[]): Promise<JobOutcome[]> {
+    return this.#core.execute(jobs);
+  }
+
+  protected override async closeCore(): Promise<void> {
+    this.#core.close();
+  }
+}
+
+/** Runs the core in a thread of its own, so that neither fsync nor a checkpoint holds the event loop. */
+export class ThreadWriter extends Writer {
+  readonly #worker: Worker;
+  #waiting: { resolve: (outcomes: JobOutcome[]) => void; reject: (error: unknown) => void } | undefined;
+  #dead: Error | undefined;
+
+  private constructor(worker: Worker) {
+    super();
+    this.#worker = worker;
+    worker.on('message', (outcomes: JobOutcome[]) => {
+      const waiting = this.#waiting;
+      this.#waiting = undefined;
+      waiting?.resolve(outcomes);
+    });
+    worker.on('error', (error: Error) => this.#die(error));
+    worker.on('exit', () => this.#die(new StorageFault('the writer thread ended', undefined)));
+  }
+
+  /** Starts the thread and waits until it has its files open. */
+  static start(thread: URL, workerData: unknown): Promise<ThreadWriter> {
+    return new Promise((resolve, reject) => {
+      const worker = new Worker(thread, { workerData });
+      worker.once('error', reject);
+      worker.once('message', () => {
+        worker.off('error', reject);
+        resolve(new ThreadWriter(worker));
+      });
+    });
+  }
+
+  protected override run(jobs: readonly Job[], transfer: readonly ArrayBuffer[]): Promise<JobOutcome[]> {
+    if (this.#dead !== undefined) return Promise.reject(this.#dead);
+    return new Promise((resolve, reject) => {
+      this.#waiting = { resolve, reject };
+      this.#worker.postMessage(jobs, transfer as ArrayBuffer[]);
+    });
+  }
+
+  protected override async closeCore(): Promise<void> {
+    if (this.#dead !== undefined) return;
+    await new Promise<void>((resolve) => {
+      this.#worker.once('exit', () => resolve());
+      this.#worker.postMessage('close');
+    });
+  }
+
+  #die(error: Error): void {
+    this.#dead ??= error;
+    this.#waiting?.reject(this.#dead);
+    this.#waiting = undefined;
+  }
+}
+
+/** The thread's side of {@link ThreadWriter}: executes groups as they come, and answers each whole. */
+export function serveWriter(port: import('node:worker_threads').MessagePort, core: WriterCore): void {
+  port.on('message', (message: readonly Job[] | 'close') => {
+    if (message === 'close') {
+      core.close();
+      port.close();
+      return;
+    }
+    port.postMessage(core.execute(message));
+  });
+  port.postMessage('ready');
+}
+
+/** Runs a step and turns what SQLite throws into an outcome. */
+export function failureOutcome(error: unknown): JobOutcome {
+  const { message, errcode } = error as { message?: string; errcode?: number };
+  return { ok: false, message: message ?? String(error), sqliteCode: errcode === undefined ? undefined : errcode & 0xff };
+}
