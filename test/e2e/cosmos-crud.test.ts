@@ -1,8 +1,12 @@
 import { BulkOperationType, CosmosClient, ErrorResponse, PatchOperationType, type Container } from '@azure/cosmos';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { EMULATOR_KEY, KeyRing } from '@epitaph/api/http/keys.ts';
 import { buildServer } from '@epitaph/api/http/server.ts';
-import { fakeStore } from '../../packages/api/test/cosmos/support/fake-store.ts';
+import { openEmbeddedStore } from '@epitaph/api/compose.ts';
+import type { Store } from '@epitaph/api/store/store.ts';
 
 const READ_ONLY_KEY = Buffer.alloc(64, 7).toString('base64');
 
@@ -10,9 +14,15 @@ let endpoint: string;
 let close: () => Promise<void>;
 let client: CosmosClient;
 
+let store: Store;
+
+const CALLER = { actor: 'key:primary', correlationId: '00000000-0000-4000-8000-000000000000' };
+
 beforeAll(async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'epitaph-e2e-'));
+  store = await openEmbeddedStore({ folder, clock: 'manual' });
   const app = buildServer({
-    store: fakeStore(),
+    store,
     keys: new KeyRing({ primary: EMULATOR_KEY, readOnly: READ_ONLY_KEY }),
   });
   endpoint = await app.listen({ host: '127.0.0.1', port: 0 });
@@ -20,6 +30,8 @@ beforeAll(async () => {
   close = async () => {
     client.dispose();
     await app.close();
+    await store.close();
+    await rm(folder, { recursive: true });
   };
 });
 afterAll(() => close());
@@ -64,11 +76,15 @@ describe('the JavaScript client, unmodified', () => {
       partitionKey: { paths: ['/a/b'], kind: 'Hash' },
       indexingPolicy: { indexingMode: 'consistent', automatic: true, excludedPaths: [{ path: '/"_etag"/?' }] },
     });
-    const { resources: databases } = await client.databases.query('SELECT VALUE d.id FROM d WHERE d.id = "temporary"').fetchAll();
+    const { resources: databases } = await client.databases
+      .query('SELECT VALUE d.id FROM d WHERE d.id = "temporary"')
+      .fetchAll();
     expect(databases).toEqual(['temporary']);
     const { resources: containers } = await database.containers.readAll().fetchAll();
     expect(containers.map(({ id }) => id)).toEqual(['c']);
-    const { resource: replaced } = await database.container('c').replace({ id: 'c', partitionKey: { paths: ['/a/b'] } });
+    const { resource: replaced } = await database
+      .container('c')
+      .replace({ id: 'c', partitionKey: { paths: ['/a/b'] } });
     expect(replaced?.defaultTtl).toBeUndefined();
     await database.container('c').delete();
     expect(await statusOf(database.container('c').read())).toBe(404);
@@ -77,7 +93,11 @@ describe('the JavaScript client, unmodified', () => {
 
   test('creates, reads, replaces, upserts, patches and deletes items', async () => {
     const container = await orders('crud');
-    const { resource, etag, statusCode, requestCharge } = await container.items.create<Order>({ id: '1', customer: 'ann', total: 1 });
+    const { resource, etag, statusCode, requestCharge } = await container.items.create<Order>({
+      id: '1',
+      customer: 'ann',
+      total: 1,
+    });
     expect(statusCode).toBe(201);
     expect(requestCharge).toBeGreaterThan(0);
     expect(resource?._etag).toBe(etag);
@@ -87,7 +107,9 @@ describe('the JavaScript client, unmodified', () => {
     expect((await item.read<Order>()).resource).toEqual(resource);
     expect((await item.replace({ id: '1', customer: 'ann', total: 2 })).resource?.total).toBe(2);
     expect(
-      await statusOf(item.replace({ id: '1', customer: 'ann' }, { accessCondition: { type: 'IfMatch', condition: etag } })),
+      await statusOf(
+        item.replace({ id: '1', customer: 'ann' }, { accessCondition: { type: 'IfMatch', condition: etag } }),
+      ),
     ).toBe(412);
     expect((await container.items.upsert({ id: '1', customer: 'ann', total: 3 })).statusCode).toBe(200);
     expect((await container.items.upsert({ id: '2', customer: 'ann', total: 3 })).statusCode).toBe(201);
@@ -108,7 +130,7 @@ describe('the JavaScript client, unmodified', () => {
 
   test('takes ids that other servers lose in the address', async () => {
     const container = await orders('ids');
-    for (const id of ['a?b', 'a&b=c', 'x+y, z;@$', 'grüße', ' blank ', '50%', 'a%2Fb', '文字', "it's \"quoted\""]) {
+    for (const id of ['a?b', 'a&b=c', 'x+y, z;@$', 'grüße', ' blank ', '50%', 'a%2Fb', '文字', 'it\'s "quoted"']) {
       await container.items.create({ id, customer: 'ann' });
       expect((await container.item(id, 'ann').read()).resource?.id).toBe(id);
       expect((await container.item(id, 'ann').delete()).statusCode).toBe(204);
@@ -172,6 +194,36 @@ describe('the JavaScript client, unmodified', () => {
     reader.dispose();
   });
 
+  test('sees an item until its time to live is over, and not a second longer', async () => {
+    const { database } = await client.databases.createIfNotExists({ id: 'shop' });
+    const { container } = await database.containers.create({ id: 'brief', partitionKey: '/customer', defaultTtl: 10 });
+    await container.items.create({ id: 'by default', customer: 'ann' });
+    await container.items.create({ id: 'by itself', customer: 'ann', ttl: 20 });
+    await container.items.create({ id: 'never', customer: 'ann', ttl: -1 });
+    const visible = async () => {
+      const { resources } = await container.items.query('SELECT VALUE c.id FROM c').fetchAll();
+      const { resources: listed } = await container.items.readAll().fetchAll();
+      expect(listed.map(({ id }) => id)).toEqual(resources);
+      return resources as unknown[];
+    };
+    expect(await visible()).toHaveLength(3);
+    await store.advanceClock(CALLER, 10_000);
+    expect(await visible()).toEqual(['by itself', 'never']);
+    expect((await container.item('by default', 'ann').read()).statusCode).toBe(404);
+    expect(await statusOf(container.item('by default', 'ann').delete())).toBe(404);
+    expect((await container.items.create({ id: 'by default', customer: 'ann' })).statusCode).toBe(201);
+    await store.advanceClock(CALLER, 10_000);
+    expect(await visible()).toEqual(['never']);
+    for (const ttl of [null, 0, -10, 1.5, '5']) {
+      await expect(container.items.upsert({ id: 'bad', customer: 'ann', ttl })).rejects.toMatchObject({
+        code: 400,
+        message: expect.stringContaining(
+          `Ensure to provide a nonzero positive integer less than or equal to '2147483647'`,
+        ),
+      });
+    }
+  });
+
   test('finds an offer of 400 request units for a container', async () => {
     const container = await orders('offered');
     expect((await container.readOffer()).resource?.content?.offerThroughput).toBe(400);
@@ -182,7 +234,10 @@ describe('the JavaScript client, unmodified', () => {
     const container = await orders('unsupported');
     expect((await container.scripts.storedProcedures.readAll().fetchAll()).resources).toEqual([]);
     expect(await statusOf(container.scripts.storedProcedures.create({ id: 's', body: 'function () {}' }))).toBe(400);
-    const batch = container.items.batch([{ operationType: BulkOperationType.Create, resourceBody: { id: '1' } }], 'ann');
+    const batch = container.items.batch(
+      [{ operationType: BulkOperationType.Create, resourceBody: { id: '1' } }],
+      'ann',
+    );
     await expect(batch).rejects.toThrow('not supported yet');
   });
 });

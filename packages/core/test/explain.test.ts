@@ -213,6 +213,26 @@ describe('explaining a life that expired', () => {
     }
   });
 
+  it('on record under a policy that was replaced within its own millisecond goes by the record', async () => {
+    const brief = policy(2, T0 + 90_000, 60);
+    const world = new ItemWorld(T0, [policy(1, T0, null)]);
+    await world.write('create');
+    world.nowMs = T0 + 90_000;
+    world.timeline = [policy(1, T0, null), brief];
+    await world.recordExpiry(0);
+    // The timeline on record has lost version 2; the life has ended all the same.
+    const after = [policy(1, T0, null), policy(3, T0 + 90_000, null)];
+    for (const purged of [false, true]) {
+      if (purged) await world.purge(0, 'expired');
+      const ended: Case = { container: container(after), lives: world.facts() };
+      expect(explainAt(ended, T0 + 89_999)).toMatchObject({ state: 'live' });
+      const told = explainAt(ended, T0 + 90_000);
+      expect(told).toMatchObject({ state: purged ? 'purged' : 'expired', expiredAtMs: T0 + 90_000, rule: 'container-default' });
+      expect(told.sentence).toContain('under policy version 2: ');
+      expect(told.policy).toBe(undefined);
+    }
+  });
+
   it('names the holds that are in the way', async () => {
     const expired = { ...(await makeExpired(20, false)), holds: ['hold-1', 'hold-2'] };
     expect(explainAt(expired, T0 + 95_000).holds).toEqual(['hold-1', 'hold-2']);

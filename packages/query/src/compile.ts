@@ -54,7 +54,8 @@ const EMPTY_FRAME: Frame = {
   groupKeys: [],
   nowMs: undefined,
   maxBufferedRows: 10_000,
-  stepsLeft: 100_000,
+  maxStepsPerDocument: 0,
+  stepsLeft: 0,
 };
 
 const UNSUPPORTED = /^(FULLTEXT(CONTAINS|CONTAINSALL|CONTAINSANY|SCORE)|RRF)$/;

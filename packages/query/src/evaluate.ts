@@ -15,21 +15,26 @@ export interface EvaluationContext {
   readonly userDefinedFunctions?: never;
   /** Rows held at once by ORDER BY without a limit, GROUP BY or DISTINCT. Past it a QueryError is thrown. */
   readonly maxBufferedRows?: number;
-  /** Array elements that JOINs and subqueries may iterate over in all. Past it a QueryError is thrown. */
-  readonly maxSteps?: number;
+  /**
+   * Array elements that JOINs and subqueries may iterate over for one document, so that one document's cross product
+   * can't hold up everything else. Past it a QueryError is thrown.
+   */
+  readonly maxStepsPerDocument?: number;
 }
 
 const DEFAULT_MAX_BUFFERED_ROWS = 1_000_000;
-const DEFAULT_MAX_STEPS = 50_000_000;
+const DEFAULT_MAX_STEPS_PER_DOCUMENT = 5_000_000;
 
 function newFrame(context: EvaluationContext): Frame {
+  const maxStepsPerDocument = context.maxStepsPerDocument ?? DEFAULT_MAX_STEPS_PER_DOCUMENT;
   return {
     slots: [],
     aggregates: [],
     groupKeys: [],
     nowMs: context.nowMs,
     maxBufferedRows: context.maxBufferedRows ?? DEFAULT_MAX_BUFFERED_ROWS,
-    stepsLeft: context.maxSteps ?? DEFAULT_MAX_STEPS,
+    maxStepsPerDocument,
+    stepsLeft: maxStepsPerDocument,
   };
 }
 
@@ -63,6 +68,7 @@ function* filterAndProject(
 ): Generator<Json, void, undefined> {
   for (const document of documents) {
     frame.slots[DOCUMENT_SLOT] = document;
+    frame.stepsLeft = frame.maxStepsPerDocument;
     if (where !== undefined && !where(frame)) continue;
     const row = project(frame);
     if (row !== undefined) yield row;
@@ -112,6 +118,7 @@ class ProgramRun {
   offer(document: Json): boolean {
     if (!this.wantsDocuments) return false;
     this.#frame.slots[DOCUMENT_SLOT] = document;
+    this.#frame.stepsLeft = this.#frame.maxStepsPerDocument;
     return bindSources(this.#program.sources, 0, this.#frame, this.#accept) && this.wantsDocuments;
   }
 

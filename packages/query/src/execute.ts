@@ -20,7 +20,7 @@ function takeStep(frame: Frame): void {
   if (frame.stepsLeft < 0) {
     throw queryError(
       'tooComplex',
-      'The query iterates over too many array elements. Filter inside the JOIN, or join fewer arrays.',
+      'The query iterates over too many array elements of one document. Filter inside the JOIN, or join fewer arrays.',
     );
   }
 }

@@ -15,7 +15,9 @@ export interface Frame {
   readonly nowMs: number | undefined;
   /** Rows that may still be held in memory at once by each part of the query. */
   readonly maxBufferedRows: number;
-  /** How many more elements JOINs and subqueries may iterate over. */
+  /** Elements that JOINs and subqueries may iterate over for one document. */
+  readonly maxStepsPerDocument: number;
+  /** How many of them are left. */
   stepsLeft: number;
 }
 

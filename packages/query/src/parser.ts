@@ -363,11 +363,7 @@ class Parser {
     if (!this.#isWord(operator)) return first;
     const operands = [first];
     while (this.#acceptWord(operator)) operands.push(parse());
-    return this.#grow(
-      { kind: 'logical', operator, operands, at: this.#since(start) },
-      ...operands.slice(0, 1),
-      ...this.#tallest(operands),
-    );
+    return this.#grow({ kind: 'logical', operator, operands, at: this.#since(start) }, ...this.#tallest(operands));
   }
 
   /** The tallest of many, without spreading them all onto the stack. */

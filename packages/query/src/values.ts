@@ -126,9 +126,7 @@ export function rangeOrder(a: Value, b: Value): number | undefined {
 /** A text that is equal for equal values and different for different ones: the key of DISTINCT and GROUP BY. */
 export function stableKey(value: Value): string {
   if (value === undefined) return 'u';
-  if (value === null || typeof value !== 'object') {
-    return Object.is(value, -0) ? '0' : JSON.stringify(value);
-  }
+  if (value === null || typeof value !== 'object') return JSON.stringify(value);
   if (Array.isArray(value)) return `[${value.map(stableKey).join(',')}]`;
   const parts = Object.keys(value)
     .sort()

@@ -379,8 +379,8 @@ describe('evaluation', () => {
   it('has a limit on what joins iterate over', () => {
     const list = Array.from({ length: 100 }, (_, n) => n);
     const sql = 'SELECT VALUE COUNT(1) FROM c JOIN x IN c.list JOIN y IN c.list JOIN z IN c.list';
-    expect(() => rows(sql, [{ list }], [], { maxSteps: 100_000 })).toThrow('SC3001');
-    expect(rows(sql, [{ list }])).toEqual([1_000_000]);
+    expect(() => rows(sql, [{ list }], [], { maxStepsPerDocument: 100_000 })).toThrow('SC3001');
+    expect(rows(sql, [{ list }, { list }], [], { maxStepsPerDocument: 1_100_000 })).toEqual([2_000_000]);
   });
 
   it('gives up on documents nested deeper than the stack with a QueryError', () => {

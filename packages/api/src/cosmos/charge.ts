@@ -12,8 +12,7 @@ export const charge = {
   /** Any write of one item; deletes are charged like writes of what they delete. */
   write: (bytes: number): number => rounded(5.29 + (kilobytes(bytes) - 1) * 0.48),
   /** A page of a query: for starting it, for the documents looked at, for the bytes given back. */
-  query: (examined: number, bytes: number): number =>
-    rounded(2.25 + examined * 0.05 + (kilobytes(bytes) - 1) * 0.35),
+  query: (examined: number, bytes: number): number => rounded(2.25 + examined * 0.05 + (kilobytes(bytes) - 1) * 0.35),
   /** Databases, containers and everything else that is not in a container. */
   metadata: 1,
   /** Whatever ended in an error. */

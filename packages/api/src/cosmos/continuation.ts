@@ -14,7 +14,11 @@ export function decodeContinuation(token: string | undefined): Continuation | un
   if (token === undefined || token === '') return undefined;
   const value = token.length > MAX_TOKEN_CHARACTERS ? undefined : parseToken(token);
   if (typeof value === 'object' && value !== null) {
-    const { kind, birth, rows } = value as { readonly kind?: unknown; readonly birth?: unknown; readonly rows?: unknown };
+    const { kind, birth, rows } = value as {
+      readonly kind?: unknown;
+      readonly birth?: unknown;
+      readonly rows?: unknown;
+    };
     if (kind === 'after' && isCount(birth)) return { kind, birth };
     if (kind === 'skip' && isCount(rows)) return { kind, rows };
   }

@@ -76,8 +76,7 @@ export const wrappedErrors = (message: string): string => `Message: ${JSON.strin
 export function describeError(error: unknown): { readonly shape: WireShape; readonly message: string } | undefined {
   if (error instanceof WireError) return { shape: error.shape, message: error.message };
   if (error instanceof Refusal) {
-    const message = refusalMessages[error.code] ?? error.message;
-    return { shape: refusalShapes[error.code], message: error.code === 'invalid-ttl' ? wrappedErrors(message) : message };
+    return { shape: refusalShapes[error.code], message: refusalMessages[error.code] ?? error.message };
   }
   if (!(error instanceof Error)) return undefined;
   // By name: the edge has no need to load the language for errors it didn't raise.

@@ -5,7 +5,15 @@ import { charge } from './charge.ts';
 import { decodeContinuation, encodeContinuation } from './continuation.ts';
 import { badRequest } from './errors.ts';
 import type { JsonObject } from './json.ts';
-import { headerText, isQuery, isQueryPlan, jsonObjectOf, pageSizeOf, type Answer, type CosmosRequest } from './request.ts';
+import {
+  headerText,
+  isQuery,
+  isQueryPlan,
+  jsonObjectOf,
+  pageSizeOf,
+  type Answer,
+  type CosmosRequest,
+} from './request.ts';
 
 /** A query as clients send it. */
 export interface QueryBody {
@@ -39,12 +47,7 @@ export const continuationHeader = (continuation: Continuation | undefined): Read
  *
  * @param key the property of the answer that holds them: `Databases`, `DocumentCollections`, …
  */
-export function answerFeed(
-  request: CosmosRequest,
-  rid: string,
-  key: string,
-  resources: readonly JsonObject[],
-): Answer {
+export function answerFeed(request: CosmosRequest, rid: string, key: string, resources: readonly JsonObject[]): Answer {
   const { headers, limits } = request;
   if (isQueryPlan(headers)) return answerQueryPlan(readQueryBody(request), limits);
   const rows = isQuery(headers) ? runQuery(readQueryBody(request), resources as readonly Json[]) : resources;

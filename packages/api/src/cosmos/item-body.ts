@@ -23,7 +23,8 @@ export interface ItemBody {
  * @throws WireError 400 for a body that is no document, 413 for one that is too large
  */
 export function readItemBody(definition: ContainerDefinition, body: Buffer | undefined, limits: Limits): ItemBody {
-  if (body === undefined || body.length === 0) throw badRequest('The request body is empty: a JSON object was expected.');
+  if (body === undefined || body.length === 0)
+    throw badRequest('The request body is empty: a JSON object was expected.');
   if (body.length > limits.itemBytes) throw tooLarge();
   const value = parseJson(body, limits.jsonDepth);
   if (!isJsonObject(value)) throw badRequest('The request body is not a JSON object.');

@@ -114,7 +114,9 @@ async function itemAddress(
   const given = readPartitionKeyHeader(container.definition, headerText(request.headers, PARTITION_KEY));
   if (given === undefined) throw badRequest('PartitionKey value must be supplied for this operation.');
   if (!given.complete) {
-    throw badRequest('Partition key provided either does not correspond to definition in the collection or is partial.');
+    throw badRequest(
+      'Partition key provided either does not correspond to definition in the collection or is partial.',
+    );
   }
   return { id: checkItemId(name), partitionKey: given.key };
 }
@@ -245,4 +247,3 @@ function queryMetricsHeader(
     .join(';');
   return { 'x-ms-documentdb-query-metrics': text };
 }
-

@@ -12,7 +12,9 @@ export function parseJson(body: Buffer, maxDepth: number): unknown {
   let value: unknown;
   try {
     // A byte order mark is dropped, as it would be by a client's own parser.
-    value = JSON.parse(body[0] === 0xef && body[1] === 0xbb && body[2] === 0xbf ? body.toString('utf8', 3) : body.toString());
+    value = JSON.parse(
+      body[0] === 0xef && body[1] === 0xbb && body[2] === 0xbf ? body.toString('utf8', 3) : body.toString(),
+    );
   } catch {
     throw badRequest('The request body is not valid JSON.');
   }

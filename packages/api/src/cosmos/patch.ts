@@ -1,7 +1,7 @@
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
+import { Refusal } from '@epitaph/core/errors.ts';
 import { defaultLimits } from '../http/limits.ts';
 import type { Document, PatchOperation, PatchRequest } from '../store/store-api.ts';
-import { badRequest } from './errors.ts';
 import { isJsonObject, type JsonObject } from './json.ts';
 import { partitionKeyPaths } from './partition-key.ts';
 import { itemSystemProperties } from './system-properties.ts';
@@ -9,6 +9,9 @@ import { itemSystemProperties } from './system-properties.ts';
 /** Source: Cosmos DB, "Partial document update". */
 const MAX_OPERATIONS = 10;
 const MAX_CONDITION_CHARACTERS = 64 * 1024;
+
+/** The store applies patches too, so what can't be done is refused in its terms. */
+const refuse = (message: string): Refusal => new Refusal('bad-request', message);
 
 /** What of a container a patch must not touch. */
 interface Untouchable {
@@ -18,7 +21,7 @@ interface Untouchable {
 /**
  * Checks the body of a PATCH: a bare array of operations, or `{ operations, condition }`.
  *
- * @throws WireError 400 for anything else, for paths that no patch may touch, and for more than ten operations
+ * @throws Refusal bad-request for anything else, for paths that no patch may touch, and for more than ten operations
  */
 export function readPatch(body: unknown, { definition }: Untouchable): PatchRequest {
   const { operations, condition } = Array.isArray(body)
@@ -27,32 +30,32 @@ export function readPatch(body: unknown, { definition }: Untouchable): PatchRequ
       ? { operations: body['operations'], condition: body['condition'] }
       : { operations: undefined, condition: undefined };
   if (!Array.isArray(operations) || operations.length === 0) {
-    throw badRequest('The patch request has no operations: an array of 1 to 10 was expected.');
+    throw refuse('The patch request has no operations: an array of 1 to 10 was expected.');
   }
   if (operations.length > MAX_OPERATIONS) {
-    throw badRequest(`The number of patch operations can't exceed '${MAX_OPERATIONS}'.`);
+    throw refuse(`The number of patch operations can't exceed '${MAX_OPERATIONS}'.`);
   }
   if (condition !== undefined && (typeof condition !== 'string' || condition.length > MAX_CONDITION_CHARACTERS)) {
-    throw badRequest('The condition of the patch request is not a query text.');
+    throw refuse('The condition of the patch request is not a query text.');
   }
   const checked = operations.map((operation: unknown) => readOperation(operation, definition));
   return condition === undefined ? { operations: checked } : { operations: checked, condition };
 }
 
 function readOperation(value: unknown, definition: ContainerDefinition): PatchOperation {
-  if (!isJsonObject(value)) throw badRequest('A patch operation is not an object.');
+  if (!isJsonObject(value)) throw refuse('A patch operation is not an object.');
   const { op, path, from } = value;
   const where = checkPath(path, definition);
   switch (op) {
     case 'add':
     case 'set':
     case 'replace':
-      if (!Object.hasOwn(value, 'value')) throw badRequest(`The patch operation '${op}' on '${where}' has no value.`);
+      if (!Object.hasOwn(value, 'value')) throw refuse(`The patch operation '${op}' on '${where}' has no value.`);
       return { op, path: where, value: value['value'] };
     case 'incr':
     case 'increment':
       if (typeof value['value'] !== 'number' || !Number.isFinite(value['value'])) {
-        throw badRequest(`The patch operation 'incr' on '${where}' needs a number as its value.`);
+        throw refuse(`The patch operation 'incr' on '${where}' needs a number as its value.`);
       }
       return { op: 'incr', path: where, value: value['value'] };
     case 'remove':
@@ -60,27 +63,29 @@ function readOperation(value: unknown, definition: ContainerDefinition): PatchOp
     case 'move': {
       const source = checkPath(from, definition);
       if (where.startsWith(`${source}/`)) {
-        throw badRequest(`The patch operation 'move' can't move '${source}' into itself.`);
+        throw refuse(`The patch operation 'move' can't move '${source}' into itself.`);
       }
       return { op, path: where, from: source };
     }
     default:
-      throw badRequest(`The patch operation '${String(op).slice(0, 100)}' is not one of add, set, replace, remove, incr, move.`);
+      throw refuse(
+        `The patch operation '${String(op).slice(0, 100)}' is not one of add, set, replace, remove, incr, move.`,
+      );
   }
 }
 
 function checkPath(path: unknown, definition: ContainerDefinition): string {
-  if (typeof path !== 'string') throw badRequest('A patch operation has no path.');
+  if (typeof path !== 'string') throw refuse('A patch operation has no path.');
   const names = parsePath(path);
   const [first] = names;
   if (first === 'id' || (itemSystemProperties as readonly (string | undefined)[]).includes(first)) {
-    throw badRequest(`The patch path '${path.slice(0, 200)}' is a property that can't be patched.`);
+    throw refuse(`The patch path '${path.slice(0, 200)}' is a property that can't be patched.`);
   }
   for (const keyPath of partitionKeyPaths(definition)) {
     // What is above the key would change it, and so would what is below: a key is no object.
     const shared = Math.min(keyPath.length, names.length);
     if (keyPath.slice(0, shared).every((name, index) => name === names[index])) {
-      throw badRequest(`The patch path '${path.slice(0, 200)}' is the partition key's, which can't be patched.`);
+      throw refuse(`The patch path '${path.slice(0, 200)}' is the partition key's, which can't be patched.`);
     }
   }
   return path;
@@ -89,14 +94,15 @@ function checkPath(path: unknown, definition: ContainerDefinition): string {
 /** Takes a JSON pointer (RFC 6901) apart; the whole document has no path here. */
 function parsePath(path: string): readonly string[] {
   if (path.length < 2 || path.length > 4096 || !path.startsWith('/')) {
-    throw badRequest(`The patch path '${path.slice(0, 200)}' is not valid.`);
+    throw refuse(`The patch path '${path.slice(0, 200)}' is not valid.`);
   }
   return path
     .slice(1)
     .split('/')
     .map((name) => {
       if (!name.includes('~')) return name;
-      if (/~(?![01])/.test(name)) throw badRequest(`The patch path '${path.slice(0, 200)}' has a '~' that escapes nothing.`);
+      if (/~(?![01])/.test(name))
+        throw refuse(`The patch path '${path.slice(0, 200)}' has a '~' that escapes nothing.`);
       return name.replaceAll('~1', '/').replaceAll('~0', '~');
     });
 }
@@ -105,7 +111,7 @@ function parsePath(path: string): readonly string[] {
  * The document after all operations, in order. The given document stays as it is; what no operation touches is
  * shared with it.
  *
- * @throws WireError 400 when an operation can't be applied; then none is
+ * @throws Refusal bad-request when an operation can't be applied; then none is
  */
 export function applyPatch(document: Document, operations: readonly PatchOperation[]): Document {
   let patched: JsonObject = document;
@@ -144,7 +150,7 @@ function applyOperation(document: JsonObject, operation: PatchOperation): JsonOb
 }
 
 const cannot = (path: string, why: string) =>
-  badRequest(`The patch operation on '${path.slice(0, 200)}' can't be applied: ${why}.`);
+  refuse(`The patch operation on '${path.slice(0, 200)}' can't be applied: ${why}.`);
 
 /** An index as it stands in a path: decimal, without leading zeros. */
 const INDEX = /^(?:0|[1-9]\d{0,8})$/;
@@ -230,6 +236,6 @@ function checkDepth(value: unknown, path: readonly string[]): void {
     return Object.values(at).some((child) => tooDeep(child, depthLeft - 1));
   };
   if (tooDeep(value, defaultLimits.jsonDepth - path.length) || path.length > defaultLimits.jsonDepth) {
-    throw badRequest('The patched document would be nested too deeply.');
+    throw refuse('The patched document would be nested too deeply.');
   }
 }

@@ -101,15 +101,24 @@ function admit(request: FastifyRequest, { keys }: CosmosOptions, limits: Limits)
 function notLetIn(verdict: Extract<SignatureVerdict, { readonly ok: false }>): WireError {
   switch (verdict.reason) {
     case 'missing':
-      return new WireError('unauthorized', "Required Header 'authorization' is missing. Ensure a valid Authorization token is passed.");
+      return new WireError(
+        'unauthorized',
+        "Required Header 'authorization' is missing. Ensure a valid Authorization token is passed.",
+      );
     case 'malformed':
-      return new WireError('unauthorized', "The authorization header has an invalid format: it is not 'type=master&ver=1.0&sig=…', URL-encoded.");
+      return new WireError(
+        'unauthorized',
+        "The authorization header has an invalid format: it is not 'type=master&ver=1.0&sig=…', URL-encoded.",
+      );
     case 'unsupported':
       return new WireError('unauthorized', 'Only authorization by a master key is supported.');
     case 'no-date':
       return new WireError('unauthorized', "The 'x-ms-date' header is missing or not a date as HTTP has it.");
     case 'date-outside-window':
-      return new WireError('forbidden', 'The authorization token is not valid at the current time. Please create another token and retry.');
+      return new WireError(
+        'forbidden',
+        'The authorization token is not valid at the current time. Please create another token and retry.',
+      );
     case 'wrong-signature': {
       const payload = JSON.stringify(verdict.payload).slice(1, -1);
       return new WireError(
@@ -166,7 +175,8 @@ function sendError(request: FastifyRequest, reply: FastifyReply, error: unknown)
     request.log.error({ err: error, activityId }, 'a request failed unexpectedly');
   }
   const shape: WireShape = described?.shape ?? wireShapes.internal;
-  const message = described?.message ?? 'An internal error occurred; the activity id finds it in the log of the server.';
+  const message =
+    described?.message ?? 'An internal error occurred; the activity id finds it in the log of the server.';
   return send(
     reply,
     {

@@ -33,7 +33,8 @@ export function route(request: CosmosRequest): Answer | Promise<Answer> {
   throw unknownTarget();
 }
 
-const unknownTarget = (): WireError => new WireError('notFound', 'Resource Not Found: there is no such kind of resource.');
+const unknownTarget = (): WireError =>
+  new WireError('notFound', 'Resource Not Found: there is no such kind of resource.');
 
 function routeDatabases(request: CosmosRequest): Answer | Promise<Answer> {
   const { segments } = request;

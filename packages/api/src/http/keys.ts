@@ -129,6 +129,8 @@ function readMasterToken(authorization: string): { readonly signature: Buffer } 
       ? 'unsupported'
       : 'malformed';
   }
+  // 32 bytes are 44 characters; without this, whatever followed them would be ignored.
+  if (text.length !== start.length + 44) return 'malformed';
   const signature = Buffer.from(text.slice(start.length), 'base64');
   return signature.length === 32 ? { signature } : 'malformed';
 }

@@ -44,7 +44,12 @@ export function buildServer(options: ServerOptions): FastifyInstance {
     routerOptions: { ignoreTrailingSlash: true, maxParamLength: 4096 },
     ...(options.logger === undefined ? { logger: false as const } : { loggerInstance: options.logger }),
   };
-  const http = { maxHeaderSize: limits.headerBytes };
+  const http = {
+    maxHeaderSize: limits.headerBytes,
+    headersTimeout: limits.requestTimeoutMs,
+    // Timeouts are looked at this often; Node's own 30 s would double ours.
+    connectionsCheckingInterval: Math.min(5000, limits.requestTimeoutMs),
+  };
   // The framework's types tell plain and TLS servers apart; to routes they are the same.
   const app =
     options.tls === undefined

@@ -1,42 +1,342 @@
 import { describe, expect, test } from 'vitest';
-import { call, DOCS, keyHeader, shop } from './support/client.ts';
+import { call, DOCS, keyHeader, shop, type Call } from './support/client.ts';
+import type { FastifyInstance } from 'fastify';
 
-describe('items', () => {
-  test('a created item is answered with its system properties and read back the same', async () => {
+const ann = keyHeader('ann');
+const create = (app: FastifyInstance, body: unknown, options: Call = {}) =>
+  call(app, 'POST', DOCS, { body, ...options });
+const upserting = { 'x-ms-documentdb-is-upsert': 'true' };
+
+describe('an item', () => {
+  test('is answered with its system properties when it is made, and read back the same', async () => {
     const app = await shop();
-    const created = await call(app, 'POST', DOCS, {
-      body: { id: 'o1', customer: 'ann', total: 12.5 },
-      headers: keyHeader('ann'),
-    });
+    const created = await create(app, { id: 'o1', customer: 'ann', total: 12.5 }, { headers: ann });
     expect(created.status).toBe(201);
     expect(created.json).toMatchObject({ id: 'o1', customer: 'ann', total: 12.5, _attachments: 'attachments/' });
     expect(Buffer.from(String(created.json['_rid']), 'base64')).toHaveLength(16);
     expect(created.headers['etag']).toBe(created.json['_etag']);
-
-    const read = await call(app, 'GET', `${DOCS}/o1`, { headers: keyHeader('ann') });
+    const read = await call(app, 'GET', `${DOCS}/o1`, { headers: ann });
     expect(read.status).toBe(200);
     expect(read.json).toEqual(created.json);
   });
 
-  test('ids are unique in a partition key, not in a container', async () => {
+  test('has an id that is unique in its partition key, not in the container', async () => {
     const app = await shop();
-    const create = (customer: string) =>
-      call(app, 'POST', DOCS, { body: { id: 'o1', customer }, headers: keyHeader(customer) });
-    expect((await create('ann')).status).toBe(201);
-    expect((await create('bob')).status).toBe(201);
-    expect((await create('ann')).status).toBe(409);
+    expect((await create(app, { id: 'o1', customer: 'ann' })).status).toBe(201);
+    expect((await create(app, { id: 'o1', customer: 'bob' })).status).toBe(201);
+    expect((await create(app, { id: 'o1', customer: 'ann' })).status).toBe(409);
   });
 
-  test('an upsert creates, then replaces', async () => {
+  test('is made by an upsert, then replaced by one', async () => {
     const app = await shop();
-    const upsert = (total: number) =>
-      call(app, 'POST', DOCS, {
-        body: { id: 'o1', customer: 'ann', total },
-        headers: { ...keyHeader('ann'), 'x-ms-documentdb-is-upsert': 'true' },
-      });
+    const upsert = (total: number) => create(app, { id: 'o1', customer: 'ann', total }, { headers: upserting });
     expect((await upsert(1)).status).toBe(201);
     expect((await upsert(2)).status).toBe(200);
-    const read = await call(app, 'GET', `${DOCS}/o1`, { headers: keyHeader('ann') });
-    expect(read.json['total']).toBe(2);
+    expect((await call(app, 'GET', `${DOCS}/o1`, { headers: ann })).json['total']).toBe(2);
+  });
+
+  test('keeps every property, whatever its name or value', async () => {
+    const app = await shop();
+    const text =
+      '{"id":"o1","customer":"ann","__proto__":{"a":1},"constructor":null,"toString":"x","":0,"emoji":"\\ud83d\\ude00","half":"\\ud83d","n":1e21,"nested":{"_ts":1,"__proto__":2}}';
+    const created = await create(app, text);
+    expect(created.status).toBe(201);
+    expect(created.text.startsWith(text.slice(0, 60))).toBe(true);
+    const { text: read } = await call(app, 'GET', `${DOCS}/o1`, { headers: ann });
+    expect(read).toContain('"__proto__":{"a":1}');
+    expect(read).toContain('"nested":{"_ts":1,"__proto__":2}');
+    expect(read).toContain('"half":"\\ud83d"');
+  });
+
+  test('can’t be given system properties by its client', async () => {
+    const app = await shop();
+    const body = { id: 'o1', _rid: 'x', _self: 'x', _etag: 'x', _attachments: 'x', _ts: 1, _lsn: 1, customer: 'ann' };
+    const created = await create(app, body);
+    expect(created.json['_ts']).toBeGreaterThan(1_000_000);
+    expect(created.json['_etag']).not.toBe('x');
+    expect(created.text.match(/"_ts"/g)).toHaveLength(1);
+    expect(created.json).not.toHaveProperty('_lsn');
+  });
+
+  test.each([
+    ['no body', ''],
+    ['no JSON', '{'],
+    ['JSON that is no object', '[]'],
+    ['null', 'null'],
+    ['no id', '{"customer":"ann"}'],
+    ['an empty id', '{"id":"","customer":"ann"}'],
+    ['an id that is a number', '{"id":1,"customer":"ann"}'],
+    ['an id of null', '{"id":null,"customer":"ann"}'],
+    ['a slash in the id', '{"id":"a/b","customer":"ann"}'],
+    ['a backslash in the id', '{"id":"a\\\\b","customer":"ann"}'],
+    ['a hash in the id', '{"id":"a#b","customer":"ann"}'],
+    ['half a character in the id', '{"id":"\\ud83d","customer":"ann"}'],
+    ['an id of 1,024 bytes', JSON.stringify({ id: 'ü'.repeat(512), customer: 'ann' })],
+    ['a number beyond doubles', '{"id":"1","customer":"ann","n":1e400}'],
+    ['nesting without end', `{"id":"1","customer":"ann","a":${'['.repeat(100_000)}${']'.repeat(100_000)}}`],
+    ['nesting one deeper than 128', `{"id":"1","customer":"ann","a":${'['.repeat(128)}${']'.repeat(128)}}`],
+    ['a partition key of 3 KB', JSON.stringify({ id: '1', customer: 'x'.repeat(3000) })],
+    ['invalid UTF-8 for a name', Buffer.from([0x7b, 0xff, 0x7d])],
+  ])('is refused with 400 for %s', async (_name, body) => {
+    const reply = await create(await shop(), body);
+    expect(reply.status).toBe(400);
+    expect(reply.json['code']).toBe('BadRequest');
+  });
+
+  test('may have a question mark in its id, 1,023 bytes of it, and 128 levels', async () => {
+    const app = await shop();
+    const nested = `{"id":"1","customer":"ann","a":${'['.repeat(127)}${']'.repeat(127)}}`;
+    expect((await create(app, nested)).status).toBe(201);
+    expect((await create(app, { id: 'x'.repeat(1023), customer: 'ann' })).status).toBe(201);
+    expect((await create(app, { id: 'a?b=c&d', customer: 'ann' })).status).toBe(201);
+    const signed = { type: 'docs', link: 'dbs/shop/colls/orders/docs/a?b=c&d' };
+    const read = await call(app, 'GET', `${DOCS}/a?b=c&d`, { headers: ann, signed });
+    expect(read.json['id']).toBe('a?b=c&d');
+  });
+
+  test('of more than 2 MB is refused with 413 in Cosmos DB’s shape, at 3 MB and at 30', async () => {
+    const app = await shop();
+    const body = (bytes: number) => JSON.stringify({ id: 'big', customer: 'ann', text: 'x'.repeat(bytes) });
+    expect((await create(app, body(2 * 1024 * 1024 - 100))).status).toBe(201);
+    for (const bytes of [2 * 1024 * 1024, 3_000_000, 30_000_000]) {
+      const reply = await create(app, body(bytes));
+      expect(reply.status).toBe(413);
+      expect(reply.json['code']).toBe('RequestEntityTooLarge');
+      expect(reply.headers['x-ms-activity-id']).toBeDefined();
+    }
+    const growing = `{"id":"grows","customer":"ann","n":[${Array(400_000).fill('1e20').join(',')}]}`;
+    expect((await create(app, growing)).status).toBe(413);
+  });
+
+  test('must be where the partition key header says', async () => {
+    const app = await shop();
+    const reply = await create(app, { id: 'o1', customer: 'ann' }, { headers: keyHeader('bob') });
+    expect(reply.status).toBe(400);
+    expect(reply.headers['x-ms-substatus']).toBe('1001');
+    expect(reply.json['message']).toContain("doesn't match the one specified in the header");
+    expect((await create(app, { id: 'o1' }, { headers: keyHeader(null) })).status).toBe(400);
+    expect((await create(app, { id: 'o1' }, { headers: keyHeader({}) })).status).toBe(201);
+    expect((await create(app, { id: 'o2', customer: -0 }, { headers: keyHeader(0) })).status).toBe(201);
+    expect((await create(app, { id: 'o3', customer: { a: 1 } }, { headers: keyHeader({}) })).status).toBe(201);
+    expect(
+      (await create(app, { id: 'o4', customer: 'ü' }, { headers: { 'x-ms-documentdb-partitionkey': '["\\u00fc"]' } }))
+        .status,
+    ).toBe(201);
+  });
+
+  test.each(['x', '{}', '["a"', '[[]]', '[{"a":1}]', '["a","b"]', '[]', 'null', '[1e999]'])(
+    'can’t be named by the partition key %s',
+    async (key) => {
+      const app = await shop();
+      const headers = { 'x-ms-documentdb-partitionkey': key };
+      expect((await call(app, 'GET', `${DOCS}/o1`, { headers })).status).toBe(400);
+    },
+  );
+
+  test('needs a partition key to be read', async () => {
+    const reply = await call(await shop(), 'GET', `${DOCS}/o1`);
+    expect(reply.status).toBe(400);
+    expect(reply.json['message']).toContain('PartitionKey value must be supplied for this operation.');
+  });
+
+  test('is replaced only under its own id and partition key', async () => {
+    const app = await shop();
+    await create(app, { id: 'o1', customer: 'ann' });
+    const put = (body: unknown) => call(app, 'PUT', `${DOCS}/o1`, { body, headers: ann });
+    expect((await put({ id: 'o1', customer: 'ann', total: 1 })).json['total']).toBe(1);
+    expect((await put({ id: 'o2', customer: 'ann' })).status).toBe(400);
+    expect((await put({ id: 'o1', customer: 'bob' })).status).toBe(400);
+    const missing = { body: { id: 'o9', customer: 'ann' }, headers: ann };
+    expect((await call(app, 'PUT', `${DOCS}/o9`, missing)).status).toBe(404);
+  });
+
+  test('is guarded by If-Match, and not sent again with If-None-Match', async () => {
+    const app = await shop();
+    const { json } = await create(app, { id: 'o1', customer: 'ann' });
+    const etag = String(json['_etag']);
+    const put = (headers: Record<string, string>) =>
+      call(app, 'PUT', `${DOCS}/o1`, { body: { id: 'o1', customer: 'ann' }, headers: { ...ann, ...headers } });
+    expect((await put({ 'if-match': '"other"' })).status).toBe(412);
+    const unchanged = await call(app, 'GET', `${DOCS}/o1`, { headers: { ...ann, 'if-none-match': etag } });
+    expect(unchanged.status).toBe(304);
+    expect(unchanged.text).toBe('');
+    expect(unchanged.headers['etag']).toBe(etag);
+    expect((await put({ 'if-match': etag })).status).toBe(200);
+    expect((await call(app, 'GET', `${DOCS}/o1`, { headers: { ...ann, 'if-none-match': etag } })).status).toBe(200);
+    expect((await call(app, 'DELETE', `${DOCS}/o1`, { headers: { ...ann, 'if-match': etag } })).status).toBe(412);
+    expect((await call(app, 'DELETE', `${DOCS}/o1`, { headers: { ...ann, 'if-match': '*' } })).status).toBe(204);
+    expect((await call(app, 'GET', `${DOCS}/o1`, { headers: ann })).status).toBe(404);
+  });
+
+  test('is patched without a content type', async () => {
+    const app = await shop();
+    await create(app, { id: 'o1', customer: 'ann', total: 1 });
+    const patch = (body: unknown) => call(app, 'PATCH', `${DOCS}/o1`, { body: JSON.stringify(body), headers: ann });
+    expect((await patch([{ op: 'incr', path: '/total', value: 2 }])).json['total']).toBe(3);
+    expect(
+      (await patch({ operations: [{ op: 'set', path: '/a', value: 1 }], condition: 'FROM c WHERE c.total = 3' })).json[
+        'a'
+      ],
+    ).toBe(1);
+    expect(
+      (await patch({ operations: [{ op: 'set', path: '/a', value: 2 }], condition: 'FROM c WHERE c.total = 4' }))
+        .status,
+    ).toBe(412);
+    expect((await patch([{ op: 'set', path: '/customer', value: 'bob' }])).status).toBe(400);
+    expect((await patch([{ op: 'remove', path: '/nothing' }])).status).toBe(400);
+  });
+
+  test('is found by the rids of its self link', async () => {
+    const app = await shop();
+    const { json } = await create(app, { id: 'o1', customer: 'ann' });
+    await create(app, { id: 'o2', customer: 'ann' });
+    const signed = { type: 'docs', link: String(json['_rid']).toLowerCase() };
+    const read = await call(app, 'GET', `/${String(json['_self'])}`, { signed });
+    expect(read.json).toEqual(json);
+  });
+
+  test('with a ttl that is none is refused in the words of Cosmos DB', async () => {
+    const app = await shop();
+    await call(app, 'POST', '/dbs/shop/colls', {
+      body: { id: 'brief', partitionKey: { paths: ['/id'] }, defaultTtl: -1 },
+    });
+    const reply = await call(app, 'POST', '/dbs/shop/colls/brief/docs', { body: { id: '1', ttl: null } });
+    expect(reply.status).toBe(400);
+    expect(reply.json['message']).toMatch(/^Message: \{"Errors":\["The input ttl 'null' is invalid\./);
+  });
+});
+
+describe('a feed of items', () => {
+  const fill = async () => {
+    const app = await shop();
+    for (let n = 0; n < 7; n += 1) await create(app, { id: `o${n}`, customer: n % 2 === 0 ? 'ann' : 'bob' });
+    return app;
+  };
+  const query = { 'x-ms-documentdb-isquery': 'true', 'content-type': 'application/query+json' };
+
+  test('goes on from page to page and ends', async () => {
+    const app = await fill();
+    const seen: unknown[] = [];
+    let continuation: string | undefined;
+    for (let page = 0; page < 10; page += 1) {
+      const reply = await call(app, 'GET', DOCS, {
+        headers: {
+          'x-ms-max-item-count': '3',
+          ...(continuation === undefined ? {} : { 'x-ms-continuation': continuation }),
+        },
+      });
+      expect(reply.json['_count']).toBe(Number(reply.headers['x-ms-item-count']));
+      seen.push(...(reply.json['Documents'] as { readonly id: string }[]).map(({ id }) => id));
+      continuation = reply.headers['x-ms-continuation'] as string | undefined;
+      if (continuation === undefined) break;
+      expect(continuation.length).toBeLessThan(1024);
+    }
+    expect(seen).toEqual(['o0', 'o1', 'o2', 'o3', 'o4', 'o5', 'o6']);
+  });
+
+  test('is one partition key’s when the header says so', async () => {
+    const app = await fill();
+    const { json } = await call(app, 'GET', DOCS, { headers: keyHeader('bob') });
+    expect(json['_count']).toBe(3);
+  });
+
+  test('refuses junk for a continuation', async () => {
+    const app = await fill();
+    const junk = [
+      'x',
+      'e30',
+      'bnVsbA',
+      Buffer.from('{"kind":"after","birth":-1}').toString('base64url'),
+      'x'.repeat(5000),
+      '{"a":1}',
+    ];
+    for (const continuation of junk) {
+      for (const reply of [
+        await call(app, 'GET', DOCS, { headers: { 'x-ms-continuation': continuation } }),
+        await call(app, 'POST', DOCS, {
+          headers: { ...query, 'x-ms-continuation': continuation },
+          body: { query: 'SELECT * FROM c' },
+        }),
+      ]) {
+        expect(reply.status).toBe(400);
+        expect(reply.json['message']).toContain('Invalid Continuation Token');
+      }
+    }
+    for (const count of ['0', '-2', 'x', '1.5']) {
+      expect((await call(app, 'GET', DOCS, { headers: { 'x-ms-max-item-count': count } })).status).toBe(400);
+    }
+  });
+
+  test('answers queries with metrics that no client chokes on', async () => {
+    const app = await fill();
+    const reply = await call(app, 'POST', DOCS, {
+      headers: { ...query, 'x-ms-documentdb-populatequerymetrics': 'True' },
+      body: { query: 'SELECT VALUE c.id FROM c WHERE c.id = @id', parameters: [{ name: '@id', value: 'o3' }] },
+    });
+    expect(reply.json['Documents']).toEqual(['o3']);
+    const metrics = String(reply.headers['x-ms-documentdb-query-metrics']);
+    expect(metrics.split(';').every((part) => /^\w+=[\d.]+$/.test(part))).toBe(true);
+    expect(metrics).toContain('retrievedDocumentCount=7');
+  });
+
+  test('answers a query plan that passes everything through, and 400 for what is no query', async () => {
+    const app = await fill();
+    const plan = (body: unknown) =>
+      call(app, 'POST', DOCS, { headers: { ...query, 'x-ms-cosmos-is-query-plan-request': 'True' }, body });
+    const { json } = await plan({ query: 'SELECT TOP 5 * FROM c ORDER BY c.id' });
+    expect(json).toMatchObject({
+      partitionedQueryExecutionInfoVersion: 2,
+      queryInfo: { aggregates: [], rewrittenQuery: '' },
+    });
+    expect((await plan({ query: 'SELECT FROM' })).status).toBe(400);
+    for (const body of [
+      {},
+      { query: 1 },
+      { query: ' ' },
+      { query: 'SELECT 1', parameters: {} },
+      { query: 'SELECT 1', parameters: [{ name: 'x' }] },
+      { query: `SELECT ${'1+'.repeat(200_000)}1` },
+    ]) {
+      expect((await plan(body)).status).toBe(400);
+      expect((await call(app, 'POST', DOCS, { headers: query, body })).status).toBe(400);
+    }
+  });
+
+  test('says what is still to come', async () => {
+    const app = await fill();
+    expect((await call(app, 'GET', DOCS, { headers: { 'a-im': 'Incremental Feed' } })).status).toBe(400);
+    expect(
+      (await call(app, 'POST', DOCS, { headers: { 'x-ms-cosmos-is-batch-request': 'true' }, body: [] })).status,
+    ).toBe(400);
+    const container = { type: 'colls', link: 'dbs/shop/colls/orders' };
+    expect(
+      (
+        await call(app, 'POST', '/dbs/shop/colls/orders/operations/partitionkeydelete', {
+          headers: ann,
+          signed: container,
+        })
+      ).status,
+    ).toBe(400);
+  });
+});
+
+describe('a session', () => {
+  test('goes by the position of the log, and is not served ahead of it', async () => {
+    const app = await shop();
+    const created = await create(app, { id: 'o1', customer: 'ann' });
+    const token = String(created.headers['x-ms-session-token']);
+    expect(token).toMatch(/^0:-1#\d+$/);
+    const { json: container } = await call(app, 'GET', '/dbs/shop/colls/orders');
+    expect(created.headers['x-ms-content-path']).toBe(container['_rid']);
+    expect(created.headers['x-ms-alt-content-path']).toBe('dbs/shop/colls/orders');
+    const readAt = (session: string) =>
+      call(app, 'GET', `${DOCS}/o1`, { headers: { ...ann, 'x-ms-session-token': session } });
+    expect((await readAt(token)).status).toBe(200);
+    const ahead = await readAt('0:-1#999');
+    expect([ahead.status, ahead.headers['x-ms-substatus']]).toEqual([404, '1002']);
+    expect((await readAt('0:-1#1,1:-1#2')).status).toBe(200);
+    for (const junk of ['x', '0:', ':', '0:-1#x', '0:-1#', '0:-1#1.5', '0:-1#1e999', ',']) {
+      expect((await readAt(junk)).status, junk).toBe(400);
+    }
   });
 });

@@ -113,7 +113,11 @@ describe('a signed request', () => {
       msDate: undefined,
       date,
     });
-    expect(verdict).toMatchObject({ ok: false, reason: 'wrong-signature', payload: `get\ndbs\n\n\n${date.toLowerCase()}\n` });
+    expect(verdict).toMatchObject({
+      ok: false,
+      reason: 'wrong-signature',
+      payload: `get\ndbs\n\n\n${date.toLowerCase()}\n`,
+    });
   });
 });
 
@@ -148,7 +152,13 @@ describe('a key ring', () => {
 
 describe('a date', () => {
   test('is read as the runtime reads it', () => {
-    for (const iso of ['1970-01-01T00:00:00Z', '1999-12-31T23:59:59Z', '2000-02-29T12:00:00Z', '2026-11-21T11:56:06Z', '2400-03-01T00:00:00Z']) {
+    for (const iso of [
+      '1970-01-01T00:00:00Z',
+      '1999-12-31T23:59:59Z',
+      '2000-02-29T12:00:00Z',
+      '2026-11-21T11:56:06Z',
+      '2400-03-01T00:00:00Z',
+    ]) {
       const ms = Date.parse(iso);
       expect(parseHttpDate(new Date(ms).toUTCString())).toBe(ms);
       expect(parseHttpDate(new Date(ms).toUTCString().toLowerCase())).toBe(ms);
@@ -156,7 +166,15 @@ describe('a date', () => {
   });
 
   test('is nothing in another form', () => {
-    const others = ['', '2026-11-21', 'Sat, 21 Nov 2026', 'Sat, 41 Nov 2026 11:56:06 GMT', 'Sat, 21 Noo 2026 11:56:06 GMT', 'Sat, 21 Nov 2026 24:56:06 GMT', 'Sat, 21 anf 2026 11:56:06 GMT'];
+    const others = [
+      '',
+      '2026-11-21',
+      'Sat, 21 Nov 2026',
+      'Sat, 41 Nov 2026 11:56:06 GMT',
+      'Sat, 21 Noo 2026 11:56:06 GMT',
+      'Sat, 21 Nov 2026 24:56:06 GMT',
+      'Sat, 21 anf 2026 11:56:06 GMT',
+    ];
     for (const text of others) expect(parseHttpDate(text), text).toBeUndefined();
   });
 });

@@ -49,17 +49,25 @@ describe('the body of a patch', () => {
     ['set'],
     [[]],
   ])('has no operation like %j', (bad) => {
-    expect(() => read([bad])).toThrow(expect.objectContaining({ shape: expect.objectContaining({ status: 400 }) }));
+    expect(() => read([bad])).toThrow(expect.objectContaining({ code: 'bad-request' }));
   });
 
-  test.each(['/id', '/_ts', '/_etag', '/_rid', '/_self', '/_attachments', '/id/x', '/address', '/address/zip', '/address/zip/x'])(
-    'touches no %s',
-    (path) => {
-      expect(() => read([{ op: 'set', path, value: 1 }])).toThrow();
-      expect(() => read([{ op: 'remove', path }])).toThrow();
-      expect(() => read([{ op: 'move', path: '/other', from: path }])).toThrow();
-    },
-  );
+  test.each([
+    '/id',
+    '/_ts',
+    '/_etag',
+    '/_rid',
+    '/_self',
+    '/_attachments',
+    '/id/x',
+    '/address',
+    '/address/zip',
+    '/address/zip/x',
+  ])('touches no %s', (path) => {
+    expect(() => read([{ op: 'set', path, value: 1 }])).toThrow();
+    expect(() => read([{ op: 'remove', path }])).toThrow();
+    expect(() => read([{ op: 'move', path: '/other', from: path }])).toThrow();
+  });
 
   test('may touch what is beside the partition key, and ttl', () => {
     for (const path of ['/address/street', '/ttl', '/ids', '/a~1b', '/a~0b', '/addressZip']) {
@@ -89,7 +97,16 @@ describe('a patch', () => {
     ['move onto itself changes nothing', { a: 1 }, [{ op: 'move', path: '/a', from: '/a' }], { a: 1 }],
     ['names may hold slashes and tildes', {}, [{ op: 'set', path: '/a~1b~0c~01', value: 1 }], { 'a/b~c~1': 1 }],
     ['digits are names in an object', { a: {} }, [{ op: 'set', path: '/a/0', value: 1 }], { a: { 0: 1 } }],
-    ['operations build on each other', {}, [{ op: 'add', path: '/a', value: [] }, { op: 'add', path: '/a/-', value: 1 }, { op: 'incr', path: '/a/0', value: 1 }], { a: [2] }],
+    [
+      'operations build on each other',
+      {},
+      [
+        { op: 'add', path: '/a', value: [] },
+        { op: 'add', path: '/a/-', value: 1 },
+        { op: 'incr', path: '/a/0', value: 1 },
+      ],
+      { a: [2] },
+    ],
     ['empty names are names', { '': 1 }, [{ op: 'set', path: '/a', value: 1 }], { '': 1, a: 1 }],
   ])('%s', (_name, before, operations, after) => {
     const copy = structuredClone(before);
@@ -122,13 +139,15 @@ describe('a patch', () => {
     ['inherited containers', {}, { op: 'set', path: '/constructor/x', value: 1 }],
     ['the prototype', {}, { op: 'set', path: '/__proto__/x', value: 1 }],
   ])('is refused for %s', (_name, document, operation) => {
-    expect(() => apply(document, operation)).toThrow(
-      expect.objectContaining({ shape: expect.objectContaining({ status: 400 }) }),
-    );
+    expect(() => apply(document, operation)).toThrow(expect.objectContaining({ code: 'bad-request' }));
   });
 
   test('takes __proto__ for the name of a property', () => {
-    const patched = apply({ a: 1 }, { op: 'set', path: '/__proto__', value: { polluted: true } }, { op: 'set', path: '/b', value: 2 });
+    const patched = apply(
+      { a: 1 },
+      { op: 'set', path: '/__proto__', value: { polluted: true } },
+      { op: 'set', path: '/b', value: 2 },
+    );
     expect(JSON.stringify(patched)).toBe('{"a":1,"__proto__":{"polluted":true},"b":2}');
     expect(Object.getPrototypeOf(patched)).toBe(Object.prototype);
     expect(JSON.stringify(apply(patched, { op: 'set', path: '/__proto__/x', value: 1 }))).toContain('"x":1');
@@ -138,7 +157,12 @@ describe('a patch', () => {
   test('cannot nest a document deeper than one can be sent', () => {
     let document: Document = { a: 0 };
     const deeper = () => {
-      document = apply(document, { op: 'move', path: '/b', from: '/a' }, { op: 'set', path: '/a', value: {} }, { op: 'move', path: '/a/x', from: '/b' });
+      document = apply(
+        document,
+        { op: 'move', path: '/b', from: '/a' },
+        { op: 'set', path: '/a', value: {} },
+        { op: 'move', path: '/a/x', from: '/b' },
+      );
     };
     expect(() => {
       for (let n = 0; n < 200; n += 1) deeper();
@@ -146,9 +170,15 @@ describe('a patch', () => {
   });
 
   test('leaves the given document as it is and makes a value that JSON keeps, or is refused', () => {
-    const path = fc.array(fc.constantFrom('a', 'b', '0', '1', '-', '__proto__', 'a~1'), { minLength: 1, maxLength: 4 }).map((names) => `/${names.join('/')}`);
+    const path = fc
+      .array(fc.constantFrom('a', 'b', '0', '1', '-', '__proto__', 'a~1'), { minLength: 1, maxLength: 4 })
+      .map((names) => `/${names.join('/')}`);
     const operation: fc.Arbitrary<PatchOperation> = fc.oneof(
-      fc.record({ op: fc.constantFrom('add' as const, 'set' as const, 'replace' as const), path, value: fc.jsonValue({ maxDepth: 2 }) }),
+      fc.record({
+        op: fc.constantFrom('add' as const, 'set' as const, 'replace' as const),
+        path,
+        value: fc.jsonValue({ maxDepth: 2 }),
+      }),
       fc.record({ op: fc.constant('incr' as const), path, value: fc.double({ noNaN: true, noDefaultInfinity: true }) }),
       fc.record({ op: fc.constant('remove' as const), path }),
       fc.record({ op: fc.constant('move' as const), path, from: path }),
@@ -161,10 +191,10 @@ describe('a patch', () => {
       fc.property(value, fc.array(operation, { minLength: 1, maxLength: 4 }), (document, operations) => {
         const before = JSON.stringify(document);
         try {
-          const after = applyPatch(document, operations);
-          expect(JSON.parse(JSON.stringify(after))).toEqual(JSON.parse(JSON.stringify(structuredClone(JSON.parse(JSON.stringify(after))))));
+          const text = JSON.stringify(applyPatch(document, operations));
+          expect(JSON.stringify(JSON.parse(text))).toBe(text);
         } catch (error) {
-          expect(error).toMatchObject({ shape: { status: 400 } });
+          expect(error).toMatchObject({ code: 'bad-request' });
         }
         expect(JSON.stringify(document)).toBe(before);
         expect(({} as Record<string, unknown>)['a']).toBeUndefined();

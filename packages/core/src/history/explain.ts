@@ -90,20 +90,24 @@ export function explainItem(input: ExplainInput): Explanation {
 
   // What was to come is told as it was known then: by the policies on record at that instant.
   const known = container.timeline.filter((policy) => policy.recordedAtMs <= atMs);
-  const expiry = expiryOf({ ts, ttl: write.ttl }, known);
+  // What is on record goes first: a policy that was replaced within its own millisecond is in no timeline any more.
+  const onRecord = facts.end?.expiry;
+  const expiry =
+    onRecord !== undefined && onRecord.expiredAtMs <= atMs ? onRecord : expiryOf({ ts, ttl: write.ttl }, known);
   const goneWithContainer = earliest(container.deletedAtMs, input.databaseDeletedAtMs);
   const endedAtMs = earliest(expiry?.expiredAtMs ?? null, goneWithContainer);
-  if (purge?.cause === 'erasure' && (endedAtMs === null || purge.atMs < endedAtMs)) {
+  if (purge !== undefined && (endedAtMs === null || purge.atMs < endedAtMs)) {
     return {
       ...about,
       ...purged,
       state: 'purged',
-      sentence: `${quoted} was erased on request at ${isoTime(purge.atMs)} by ${purge.recordedBy}.`,
+      sentence: `${quoted} was erased${purge.cause === 'erasure' ? ' on request' : ''} at ${isoTime(purge.atMs)} by ${purge.recordedBy}.`,
     };
   }
   const expired = expiry !== undefined && expiry.expiredAtMs <= atMs;
   if (expired && (goneWithContainer === null || expiry.expiredAtMs < goneWithContainer)) {
-    const policy = container.timeline.find((candidate) => candidate.version === expiry.policyVersion)!;
+    const policy = container.timeline.find((candidate) => candidate.version === expiry.policyVersion);
+    const setBy = policy === undefined ? '' : `, set by ${policy.setBy} at ${isoTime(policy.recordedAtMs)}`;
     const arithmetic = arithmeticOf(ts, expiry);
     return {
       ...about,
@@ -112,12 +116,12 @@ export function explainItem(input: ExplainInput): Explanation {
       state: purge === undefined ? 'expired' : 'purged',
       sentence:
         `${quoted} expired at ${isoTime(expiry.expiredAtMs)} by ${ruleInWords(expiry, container.name)} ` +
-        `under policy version ${policy.version}, set by ${policy.setBy} at ${isoTime(policy.recordedAtMs)}: ${arithmetic}.` +
+        `under policy version ${expiry.policyVersion}${setBy}: ${arithmetic}.` +
         purgedSentence,
       expiredAtMs: expiry.expiredAtMs,
       rule: expiry.rule,
       arithmetic,
-      policy: policyFacts(policy),
+      ...(policy === undefined ? {} : { policy: policyFacts(policy) }),
     };
   }
   if (goneWithContainer !== null && goneWithContainer <= atMs) {

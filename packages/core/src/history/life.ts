@@ -3,6 +3,7 @@ import { etagOf, type PurgeCause } from '../item/events.ts';
 import { decodeLedger, type LedgerWrite } from '../item/ledger.ts';
 import { readItemEvent } from '../item/upcast.ts';
 import type { RecordedEvent } from '../log/recorded-event.ts';
+import type { Expiry } from '../ttl/expiry.ts';
 
 /** How and when a life ended, by its own stream. */
 export interface LifeEnd {
@@ -11,6 +12,8 @@ export interface LifeEnd {
   readonly atMs: number;
   readonly recordedAtMs: number;
   readonly recordedBy: string;
+  /** What the record says of an expiry. */
+  readonly expiry?: Expiry;
 }
 
 /** What is known of one life, from the events that are left and the ledger of those that are not. */
@@ -39,9 +42,12 @@ export function lifeFacts(life: number, events: readonly RecordedEvent[]): LifeF
           etag: etagOf(recorded.id),
         });
         break;
-      case 'ItemExpired':
-        end = { kind: 'expired', atMs: event.data.expiredAtMs, ...record };
+      case 'ItemExpired': {
+        const { expiredAtMs, rule, ttl, policyVersion, byPolicyStart } = event.data;
+        const expiry = { expiredAtMs, rule, ttl, policyVersion, byPolicyStart };
+        end = { kind: 'expired', atMs: expiredAtMs, ...record, expiry };
         break;
+      }
       case 'ItemDeleted':
         end = { kind: 'deleted', atMs: recorded.occurredAtMs, ...record };
         break;

@@ -58,9 +58,11 @@ export async function openSqliteStorage(options: SqliteStorageOptions): Promise<
     );
     opened.push(() => writer.close());
     const vault = await SqliteKeyVault.open(writer, openForReading(folder.file('vault.db')), master);
-    opened.push(() => vault.close());
     const log = new SqliteEventLog(writer, vault, openForReading(folder.file('log.db')));
-    opened.push(() => log.close());
+    opened.push(
+      () => log.close(),
+      () => vault.close(),
+    );
     const readModels = await SqliteReadModels.open(folder, options);
     opened.push(() => readModels.close());
     return {

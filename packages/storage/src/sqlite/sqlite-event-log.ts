@@ -133,8 +133,10 @@ export class SqliteEventLog implements EventLog {
 
   async close(): Promise<void> {
     await Promise.all([...this.#subscriptions].map((subscription) => subscription.unsubscribe()));
-    await this.#writer.close();
+    // Readers first: the writer is then the last to close, and tidies its journal away.
+    await this.#writer.idle();
     this.#database.close();
+    await this.#writer.close();
   }
 }
 

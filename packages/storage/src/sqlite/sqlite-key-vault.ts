@@ -137,9 +137,9 @@ export class SqliteKeyVault implements KeyVault, WriterOrder {
     return this.#secret(`container ${containerRid}`);
   }
 
-  /** The writer is closed by the log, which shares it. */
+  /** The writer goes on: the log shares it, and closes it. */
   async close(): Promise<void> {
-    await this.#writer.close();
+    await this.#writer.idle();
     this.#cache.clear();
     this.#database.close();
   }

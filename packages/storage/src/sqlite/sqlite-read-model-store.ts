@@ -184,8 +184,9 @@ export class SqliteReadModelStore implements ReadModelStore {
   }
 
   async close(): Promise<void> {
-    await this.#writer.close();
+    await this.#writer.idle();
     this.#database.close();
+    await this.#writer.close();
   }
 }
 

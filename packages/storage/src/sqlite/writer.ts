@@ -60,11 +60,16 @@ export abstract class Writer {
     });
   }
 
+  /** Resolves when everything submitted so far is done. */
+  async idle(): Promise<void> {
+    while (this.#busy || this.#pending.length > 0) await new Promise<void>((resolve) => this.#idle.push(resolve));
+  }
+
   /** Waits for everything submitted before, then closes the files. */
   async close(): Promise<void> {
     if (this.#closing) return;
     this.#closing = true;
-    while (this.#busy || this.#pending.length > 0) await new Promise<void>((resolve) => this.#idle.push(resolve));
+    await this.idle();
     await this.closeCore();
   }
 

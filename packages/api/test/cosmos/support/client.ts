@@ -51,7 +51,10 @@ export function sign(verb: string, type: string, link: string, date: string, key
 
 /** What a client signs for a path whose names need no decoding. */
 function signedParts(path: string): { readonly type: string; readonly link: string } {
-  const segments = path.split('/').filter((segment) => segment !== '').map(decodeURIComponent);
+  const segments = path
+    .split('/')
+    .filter((segment) => segment !== '')
+    .map(decodeURIComponent);
   if (segments.length === 0) return { type: '', link: '' };
   return segments.length % 2 === 1
     ? { type: segments.at(-1)!, link: segments.slice(0, -1).join('/') }

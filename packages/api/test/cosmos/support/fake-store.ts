@@ -1,7 +1,15 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { DatabaseState } from '@epitaph/core/database/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
-import { evaluate, matches, parseCondition, parseQuery, planQuery, type Json, type QueryParameter } from '@epitaph/query';
+import {
+  evaluate,
+  matches,
+  parseCondition,
+  parseQuery,
+  planQuery,
+  type Json,
+  type QueryParameter,
+} from '@epitaph/query';
 import { applyPatch } from '@epitaph/api/cosmos/patch.ts';
 import { systemPropertiesOf } from '@epitaph/api/cosmos/system-properties.ts';
 import type { Precondition, ShownItem, StoreApi } from '@epitaph/api/store/store-api.ts';
@@ -138,7 +146,7 @@ export function fakeStore(overrides: Partial<EdgeStore> = {}): StoreApi {
       const { ttl } = item.document as { readonly ttl?: unknown };
       if (container.timeline.at(-1)!.defaultTtl !== null && Object.hasOwn(item.document, 'ttl')) {
         if (!Number.isInteger(ttl) || (ttl as number) < -1 || ttl === 0) {
-          throw new Refusal('invalid-ttl', `The input ttl '${JSON.stringify(ttl)}' is invalid. …`);
+          throw new Refusal('invalid-ttl', `Message: {"Errors":["The input ttl '${String(ttl)}' is invalid."]}`);
         }
       }
       const etag = nextEtag();
@@ -188,7 +196,9 @@ export function fakeStore(overrides: Partial<EdgeStore> = {}): StoreApi {
       const documents = sorted(container, request.partitionKey).map(
         (item) => ({ ...(JSON.parse(item.json) as object), ...systemPropertiesOf(container, item) }) as unknown as Json,
       );
-      const rows = [...evaluate(planQuery(parseQuery(request.sql), request.parameters as readonly QueryParameter[]), documents)];
+      const rows = [
+        ...evaluate(planQuery(parseQuery(request.sql), request.parameters as readonly QueryParameter[]), documents),
+      ];
       const start = request.continuation?.kind === 'skip' ? request.continuation.rows : 0;
       const page = rows.slice(start, start + request.maxItemCount);
       const next = start + page.length;

@@ -32,7 +32,7 @@ export class MemoryEventLog implements EventLog {
       };
     }
     for (const { stream, expectedRevision } of appends) {
-      const actualRevision = this.#revisions.get(stream) ?? 'no-stream';
+      const actualRevision = this.#streams.get(stream)?.length ?? 'no-stream';
       if (actualRevision !== expectedRevision) {
         return { kind: 'conflict', stream, expectedRevision, actualRevision };
       }

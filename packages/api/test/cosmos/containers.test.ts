@@ -1,0 +1,269 @@
+import { describe, expect, test } from 'vitest';
+import { call, testServer } from './support/client.ts';
+import { parsePartitionKeyPath } from '@epitaph/api/cosmos/partition-key.ts';
+
+async function shopOnly() {
+  const app = testServer();
+  await call(app, 'POST', '/dbs', { body: { id: 'shop' } });
+  return app;
+}
+const partitionKey = { paths: ['/customer'], kind: 'Hash', version: 2 };
+
+describe('a database', () => {
+  test('is made, read, listed, queried and deleted', async () => {
+    const app = testServer();
+    const created = await call(app, 'POST', '/dbs', {
+      body: { id: 'shop' },
+      headers: { 'x-ms-offer-throughput': '400' },
+    });
+    expect(created.status).toBe(201);
+    expect(created.json).toMatchObject({ id: 'shop', _colls: 'colls/', _users: 'users/' });
+    expect((await call(app, 'POST', '/dbs', { body: { id: 'shop' } })).status).toBe(409);
+    expect((await call(app, 'GET', '/dbs/shop')).json).toEqual(created.json);
+    expect((await call(app, 'GET', `/dbs/${String(created.json['_rid'])}`)).json).toEqual(created.json);
+    expect((await call(app, 'GET', '/dbs')).json).toMatchObject({ _count: 1, Databases: [{ id: 'shop' }] });
+    const query = {
+      headers: { 'x-ms-documentdb-isquery': 'true' },
+      body: { query: "SELECT * FROM r WHERE r.id = 'x'" },
+    };
+    expect((await call(app, 'POST', '/dbs', query)).json).toMatchObject({ _count: 0, Databases: [] });
+    expect((await call(app, 'DELETE', '/dbs/shop')).status).toBe(204);
+    expect((await call(app, 'GET', '/dbs/shop')).status).toBe(404);
+  });
+
+  test.each(['', 'a/b', 'a\\b', 'a?b', 'a#b', 'blank ', 'x'.repeat(256), '\ud83d', 'a\nb', 1, null, undefined, {}])(
+    'can’t be called %j',
+    async (id) => {
+      expect((await call(testServer(), 'POST', '/dbs', { body: { id } })).status).toBe(400);
+    },
+  );
+
+  test('may be called in any language, up to 255 characters', async () => {
+    const app = testServer();
+    for (const id of ['x'.repeat(255), '文字 ünd', 'a b', '.a.', "it's", '100%']) {
+      expect((await call(app, 'POST', '/dbs', { body: { id } })).status).toBe(201);
+      expect((await call(app, 'GET', `/dbs/${encodeURIComponent(id)}`)).json['id']).toBe(id);
+    }
+  });
+});
+
+describe('a container', () => {
+  test('gets the defaults of Cosmos DB', async () => {
+    const app = await shopOnly();
+    const { status, json } = await call(app, 'POST', '/dbs/shop/colls', {
+      body: { id: 'c', partitionKey: { paths: ['/pk'] }, changeFeedPolicy: { retentionDuration: 60 }, own: [1] },
+    });
+    expect(status).toBe(201);
+    expect(json).toMatchObject({
+      id: 'c',
+      partitionKey: { paths: ['/pk'], kind: 'Hash' },
+      indexingPolicy: {
+        indexingMode: 'consistent',
+        automatic: true,
+        includedPaths: [{ path: '/*' }],
+        excludedPaths: [{ path: '/"_etag"/?' }],
+      },
+      geospatialConfig: { type: 'Geography' },
+      conflictResolutionPolicy: {
+        mode: 'LastWriterWins',
+        conflictResolutionPath: '/_ts',
+        conflictResolutionProcedure: '',
+      },
+      changeFeedPolicy: { retentionDuration: 60 },
+      own: [1],
+      _docs: 'docs/',
+      _sprocs: 'sprocs/',
+      _triggers: 'triggers/',
+      _udfs: 'udfs/',
+      _conflicts: 'conflicts/',
+    });
+    expect(json).not.toHaveProperty('defaultTtl');
+    expect(json['partitionKey']).not.toHaveProperty('version');
+    expect(Buffer.from(String(json['_rid']).replaceAll('-', '/'), 'base64')).toHaveLength(8);
+    expect(json['_self']).toMatch(/^dbs\/[^/]+\/colls\/[^/]+\/$/);
+  });
+
+  test('is answered in the form that it can be replaced with', async () => {
+    const app = await shopOnly();
+    await call(app, 'POST', '/dbs/shop/colls', { body: { id: 'c', partitionKey, defaultTtl: 60 } });
+    const { json } = await call(app, 'GET', '/dbs/shop/colls/c');
+    const replaced = await call(app, 'PUT', '/dbs/shop/colls/c', { body: { ...json, defaultTtl: 90 } });
+    expect(replaced.status).toBe(200);
+    expect(replaced.json).toMatchObject({
+      defaultTtl: 90,
+      partitionKey,
+      indexingPolicy: json['indexingPolicy'] as object,
+    });
+    expect((await call(app, 'PUT', '/dbs/shop/colls/c', { body: { ...json, id: 'd' } })).status).toBe(400);
+    const other = { ...json, partitionKey: { paths: ['/other'], kind: 'Hash' } };
+    expect((await call(app, 'PUT', '/dbs/shop/colls/c', { body: other })).status).toBe(400);
+    const { defaultTtl: _, ...without } = json;
+    expect((await call(app, 'PUT', '/dbs/shop/colls/c', { body: without })).json).not.toHaveProperty('defaultTtl');
+    const guarded = { body: json, headers: { 'if-match': '"old"' } };
+    expect((await call(app, 'PUT', '/dbs/shop/colls/c', guarded)).status).toBe(412);
+  });
+
+  test.each([[0], [-2], [1.5], ['60'], [true], [2_147_483_648], [{}]])(
+    'takes no defaultTtl of %j',
+    async (defaultTtl) => {
+      const reply = await call(await shopOnly(), 'POST', '/dbs/shop/colls', {
+        body: { id: 'c', partitionKey, defaultTtl },
+      });
+      expect(reply.status).toBe(400);
+      expect(reply.json['message']).toContain("or '-1' which means never expire.");
+    },
+  );
+
+  test.each([[null], [-1], [1], [2_147_483_647]])('takes a defaultTtl of %j', async (defaultTtl) => {
+    const reply = await call(await shopOnly(), 'POST', '/dbs/shop/colls', {
+      body: { id: 'c', partitionKey, defaultTtl },
+    });
+    expect(reply.status).toBe(201);
+    expect(reply.json['defaultTtl']).toBe(defaultTtl ?? undefined);
+  });
+
+  test('without an index has no time to live, from either side', async () => {
+    const app = await shopOnly();
+    const none = { indexingMode: 'None', automatic: false };
+    const create = (id: string, body: object) =>
+      call(app, 'POST', '/dbs/shop/colls', { body: { id, partitionKey, ...body } });
+    expect((await create('a', { indexingPolicy: none, defaultTtl: -1 })).status).toBe(400);
+    expect((await create('a', { indexingPolicy: none })).json['indexingPolicy']).toMatchObject({
+      indexingMode: 'none',
+    });
+    expect((await create('b', { indexingPolicy: { indexingMode: 'LAZY' }, defaultTtl: 5 })).status).toBe(201);
+    const replace = (id: string, body: object) =>
+      call(app, 'PUT', `/dbs/shop/colls/${id}`, { body: { id, partitionKey, ...body } });
+    expect((await replace('a', { indexingPolicy: none, defaultTtl: 5 })).status).toBe(400);
+    expect((await replace('b', { indexingPolicy: none, defaultTtl: 5 })).status).toBe(400);
+    expect((await replace('b', { indexingPolicy: none })).status).toBe(200);
+    expect((await create('c', { indexingPolicy: { indexingMode: 'eager' } })).status).toBe(400);
+  });
+
+  test.each([
+    [undefined],
+    [null],
+    [{}],
+    [{ paths: [] }],
+    [{ paths: ['id'] }],
+    [{ paths: ['/a-b'] }],
+    [{ paths: ['/a/'] }],
+    [{ paths: ['/'] }],
+    [{ paths: ['/*'] }],
+    [{ paths: ['/"a'] }],
+    [{ paths: [1] }],
+    [{ paths: ['/a', '/b'], kind: 'Hash' }],
+    [{ paths: ['/a', '/a'] }],
+    [{ paths: ['/a', '/b', '/c', '/d'] }],
+    [{ paths: ['/a'], kind: 'Range' }],
+    [{ paths: ['/a'], version: 3 }],
+    [{ paths: ['/a', '/b'], kind: 'MultiHash', version: 1 }],
+    ['/a'],
+  ])('takes no partition key like %j', async (bad) => {
+    const reply = await call(await shopOnly(), 'POST', '/dbs/shop/colls', { body: { id: 'c', partitionKey: bad } });
+    expect(reply.status).toBe(400);
+  });
+
+  test('says which path of the partition key it can’t take', async () => {
+    const body = { id: 'c', partitionKey: { paths: ['id'] } };
+    const { json } = await call(await shopOnly(), 'POST', '/dbs/shop/colls', { body });
+    expect(json['message']).toContain("The partition key component definition path 'id' could not be accepted");
+  });
+
+  test('of a client that knows no partition keys gets the system’s', async () => {
+    const app = await shopOnly();
+    const headers = { 'x-ms-version': '2018-06-18' };
+    const { json } = await call(app, 'POST', '/dbs/shop/colls', { body: { id: 'c' }, headers });
+    expect(json['partitionKey']).toEqual({ paths: ['/_partitionKey'], kind: 'Hash', systemKey: true });
+    const none = { 'x-ms-documentdb-partitionkey': '[]' };
+    expect((await call(app, 'POST', '/dbs/shop/colls/c/docs', { body: { id: '1' }, headers: none })).status).toBe(201);
+    expect((await call(app, 'GET', '/dbs/shop/colls/c/docs/1', { headers: none })).status).toBe(200);
+  });
+
+  test('may have a hierarchical partition key, all of which a point read needs', async () => {
+    const app = await shopOnly();
+    await call(app, 'POST', '/dbs/shop/colls', {
+      body: { id: 'c', partitionKey: { paths: ['/a', '/b'], kind: 'MultiHash' } },
+    });
+    const create = { body: { id: '1', a: 'x' }, headers: { 'x-ms-documentdb-partitionkey': '["x",{}]' } };
+    expect((await call(app, 'POST', '/dbs/shop/colls/c/docs', create)).status).toBe(201);
+    const read = (key: string) =>
+      call(app, 'GET', '/dbs/shop/colls/c/docs/1', { headers: { 'x-ms-documentdb-partitionkey': key } });
+    expect((await read('["x",{}]')).status).toBe(200);
+    expect((await read('["x"]')).status).toBe(400);
+  });
+
+  test('tells its quota when asked, and has one range of partition keys', async () => {
+    const app = await shopOnly();
+    await call(app, 'POST', '/dbs/shop/colls', { body: { id: 'c', partitionKey } });
+    const headers = { 'x-ms-documentdb-populatequotainfo': 'true' };
+    const quota = await call(app, 'GET', '/dbs/shop/colls/c', { headers });
+    expect(quota.headers['x-ms-resource-quota']).toContain('collectionSize=10485760');
+    const ranges = await call(app, 'GET', '/dbs/shop/colls/c/pkranges');
+    expect(ranges.json['PartitionKeyRanges']).toMatchObject([{ id: '0', minInclusive: '', maxExclusive: 'FF' }]);
+  });
+
+  test('that is missing is another 404 than one that is missing above', async () => {
+    const app = await shopOnly();
+    const substatus = async (path: string) => {
+      const reply = await call(app, 'GET', path);
+      expect(reply.status).toBe(404);
+      return reply.headers['x-ms-substatus'];
+    };
+    expect(await substatus('/dbs/shop/colls/c')).toBeUndefined();
+    expect(await substatus('/dbs/shop/colls/c/docs')).toBe('1003');
+    expect(await substatus('/dbs/none/colls')).toBe('1003');
+    expect(await substatus('/dbs/shop/colls/c/sprocs')).toBe('1003');
+  });
+
+  test('has lists of what is not supported, all empty, and says so to who wants to add to them', async () => {
+    const app = await shopOnly();
+    await call(app, 'POST', '/dbs/shop/colls', { body: { id: 'c', partitionKey } });
+    const lists = {
+      sprocs: 'StoredProcedures',
+      triggers: 'Triggers',
+      udfs: 'UserDefinedFunctions',
+      conflicts: 'Conflicts',
+    };
+    for (const [kind, list] of Object.entries(lists)) {
+      const path = `/dbs/shop/colls/c/${kind}`;
+      expect((await call(app, 'GET', path)).json).toMatchObject({ [list]: [], _count: 0 });
+      const created = await call(app, 'POST', path, { body: { id: 'x' } });
+      expect(created.status).toBe(400);
+      expect(created.json['message']).toContain('not supported');
+      expect((await call(app, 'GET', `${path}/x`)).status).toBe(404);
+      expect((await call(app, 'POST', `${path}/x`, { body: [] })).status).toBe(400);
+    }
+    expect((await call(app, 'GET', '/dbs/shop/users')).json).toMatchObject({ Users: [] });
+    expect((await call(app, 'GET', '/dbs/shop/users/ann/permissions')).json).toMatchObject({ Permissions: [] });
+    expect((await call(app, 'POST', '/dbs/shop/users', { body: { id: 'ann' } })).status).toBe(400);
+  });
+
+  test('has an offer that its own link finds', async () => {
+    const app = await shopOnly();
+    const { json } = await call(app, 'POST', '/dbs/shop/colls', { body: { id: 'c', partitionKey } });
+    const found = await call(app, 'POST', '/offers', {
+      headers: { 'x-ms-documentdb-isquery': 'true' },
+      body: { query: `SELECT * FROM root WHERE root.resource = "${String(json['_self'])}"` },
+    });
+    const [offer] = found.json['Offers'] as { readonly id: string; readonly _self: string; readonly content: object }[];
+    expect(offer).toMatchObject({ content: { offerThroughput: 400 } });
+    const signed = { type: 'offers', link: offer!.id.toLowerCase() };
+    expect((await call(app, 'GET', `/${offer!._self}`, { signed })).json['id']).toBe(offer!.id);
+    expect((await call(app, 'GET', '/offers/none', { signed: { type: 'offers', link: 'none' } })).status).toBe(404);
+  });
+});
+
+describe('a partition key path', () => {
+  test.each([
+    ['/a', ['a']],
+    ['/a/b', ['a', 'b']],
+    ['/"a-b"/c', ['a-b', 'c']],
+    ['/"a/b"', ['a/b']],
+    ['/"a\\"b"', ['a"b']],
+    ['/größe', ['größe']],
+    ['/_partitionKey', ['_partitionKey']],
+  ])('%s is taken apart', (path, names) => {
+    expect(parsePartitionKeyPath(path)).toEqual(names);
+  });
+});

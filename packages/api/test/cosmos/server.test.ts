@@ -1,0 +1,193 @@
+import { connect } from 'node:net';
+import type { FastifyBaseLogger, FastifyInstance } from 'fastify';
+import { afterEach, describe, expect, test, vi } from 'vitest';
+import { Refusal, errorCodes, type ErrorCode } from '@epitaph/core/errors.ts';
+import { fakeStore } from './support/fake-store.ts';
+import { call, DOCS, httpDate, keyHeader, NOW_MS, shop, sign, testServer } from './support/client.ts';
+
+const open: FastifyInstance[] = [];
+afterEach(async () => {
+  await Promise.all(open.splice(0).map((app) => app.close()));
+});
+
+async function listening(app: FastifyInstance): Promise<number> {
+  open.push(app);
+  await app.listen({ host: '127.0.0.1', port: 0 });
+  const address = app.server.address();
+  return typeof address === 'object' && address !== null ? address.port : 0;
+}
+
+/** Sends bytes as they are and gives back all that is answered before the connection ends. */
+function exchange(port: number, bytes: string): Promise<string> {
+  return new Promise((resolve, reject) => {
+    const socket = connect(port, '127.0.0.1', () => socket.write(bytes));
+    let text = '';
+    socket.on('data', (chunk) => (text += chunk.toString()));
+    socket.on('close', () => resolve(text));
+    socket.on('error', reject);
+  });
+}
+
+describe('the account', () => {
+  test('is at the address that the client came by, and not called localhost', async () => {
+    const { status, json } = await call(testServer(), 'GET', '/', { headers: { host: 'db.example:9' } });
+    expect(status).toBe(200);
+    expect(json['id']).not.toBe('localhost');
+    const locations = [{ name: expect.any(String), databaseAccountEndpoint: 'http://db.example:9' }];
+    expect(json).toMatchObject({ writableLocations: locations, readableLocations: locations });
+  });
+});
+
+describe('the server', () => {
+  test('answers unknown routes and methods in Cosmos DB’s shape', async () => {
+    const app = await shop();
+    for (const [method, path, status] of [
+      ['GET', '/nothing', 404],
+      ['GET', '/dbs/shop/nothing', 404],
+      ['GET', '/dbs/shop/colls/orders/docs/1/2/3', 404],
+      ['DELETE', '/dbs', 405],
+      ['PUT', '/dbs/shop', 405],
+      ['POST', '/', 405],
+      ['OPTIONS', '/dbs', 405],
+      ['PROPFIND', '/dbs', 404],
+      ['GET', '/_epitaph/nothing', 404],
+      ['GET', '/_epitaphs', 404],
+      ['GET', '/_cosmos', 404],
+    ] as const) {
+      const reply = await call(app, method, path);
+      expect([path, reply.status]).toEqual([path, status]);
+      expect(reply.json).toMatchObject({ code: expect.any(String), message: expect.stringContaining('ActivityId: ') });
+      expect(reply.headers['x-ms-activity-id']).toMatch(/^[0-9a-f-]{36}$/);
+      expect(Number(reply.headers['x-ms-request-charge'])).toBeGreaterThanOrEqual(0);
+    }
+  });
+
+  test('gives every answer an activity id of its own', async () => {
+    const app = await shop();
+    const ids = new Set<unknown>();
+    for (let n = 0; n < 20; n += 1) ids.add((await call(app, 'GET', '/dbs')).headers['x-ms-activity-id']);
+    expect(ids.size).toBe(20);
+  });
+
+  test.each(Object.keys(errorCodes) as ErrorCode[])(
+    'gives the refusal %s a status below 500, or 503 with a time to retry',
+    async (code) => {
+      const store = fakeStore({ readItem: () => Promise.reject(new Refusal(code)) });
+      const app = await shop({ store });
+      const reply = await call(app, 'GET', `${DOCS}/1`, { headers: keyHeader('ann') });
+      expect(reply.json).toMatchObject({ code: expect.any(String), message: expect.any(String) });
+      if (code === 'busy' || code === 'clock-held') {
+        expect(reply.status).toBe(503);
+        expect(Number(reply.headers['retry-after'])).toBeGreaterThan(0);
+        expect(Number(reply.headers['x-ms-retry-after-ms'])).toBeGreaterThan(0);
+      } else {
+        expect(reply.status).toBeGreaterThanOrEqual(400);
+        expect(reply.status).toBeLessThan(500);
+      }
+    },
+  );
+
+  test('says nothing of a defect to clients, and all of it to the log, once', async () => {
+    const error = vi.fn();
+    const logger = silent({ error });
+    const store = fakeStore({ readItem: () => Promise.reject(new TypeError('secret detail')) });
+    const app = await shop({ store, logger });
+    const reply = await call(app, 'GET', `${DOCS}/1`, { headers: keyHeader('ann') });
+    expect(reply.status).toBe(500);
+    expect(reply.json['code']).toBe('InternalServerError');
+    expect(reply.text).not.toContain('secret');
+    expect(error).toHaveBeenCalledTimes(1);
+    expect(error.mock.calls[0]?.[0]).toMatchObject({
+      err: { message: 'secret detail' },
+      activityId: reply.headers['x-ms-activity-id'],
+    });
+  });
+
+  test('turns requests away beyond its bound, lets them in again, and answers health all the while', async () => {
+    let release = (): void => undefined;
+    const held = new Promise<void>((resolve) => (release = resolve));
+    const store = fakeStore();
+    const { readItem } = store;
+    const app = await shop({
+      store: { ...store, readItem: (...args) => held.then(() => readItem(...args)) },
+      limits: { requestsInFlight: 3 },
+      plugins: [(plane) => plane.get('/_epitaph/health/live', () => ({ ok: true }))],
+    });
+    const read = () => call(app, 'GET', `${DOCS}/1`, { headers: keyHeader('ann') });
+    const first = [read(), read(), read()];
+    await vi.waitFor(async () => expect((await call(app, 'GET', '/dbs')).status).toBe(503));
+    const refused = await call(app, 'GET', '/dbs');
+    expect(refused.headers['retry-after']).toBe('1');
+    expect(refused.json['code']).toBe('ServiceUnavailable');
+    expect((await app.inject('/_epitaph/health/live')).statusCode).toBe(200);
+    release();
+    expect((await Promise.all(first)).map(({ status }) => status)).toEqual([404, 404, 404]);
+    for (let n = 0; n < 10; n += 1) expect((await call(app, 'GET', '/dbs')).status).toBe(200);
+  });
+
+  test('gives places back that belong to clients who have gone', async () => {
+    const store = fakeStore({ readItem: () => new Promise(() => undefined) });
+    const app = await shop({ store, limits: { requestsInFlight: 2 } });
+    const port = await listening(app);
+    const date = httpDate(NOW_MS);
+    const head = (verb: string, link: string, path: string) =>
+      `${verb} ${path} HTTP/1.1\r\nhost: x\r\nx-ms-date: ${date}\r\nx-ms-documentdb-partitionkey: ["ann"]\r\nauthorization: ${sign(verb, 'docs', link, date)}\r\n\r\n`;
+    for (let n = 0; n < 5; n += 1) {
+      await new Promise<void>((resolve) => {
+        const socket = connect(port, '127.0.0.1', () => {
+          socket.write(head('GET', 'dbs/shop/colls/orders/docs/1', `${DOCS}/1`));
+          setTimeout(() => socket.destroy(), 20);
+        });
+        socket.on('close', () => resolve());
+      });
+    }
+    await vi.waitFor(async () => expect((await call(app, 'GET', '/dbs')).status).toBe(200));
+  });
+
+  test('answers what is no HTTP, or too much of it, in Cosmos DB’s shape', async () => {
+    const port = await listening(testServer());
+    expect(await exchange(port, 'no http at all\r\n\r\n')).toMatch(/^HTTP\/1\.1 400 [^]*"code":"BadRequest"/);
+    const large = `GET / HTTP/1.1\r\nhost: x\r\nx-large: ${'x'.repeat(70_000)}\r\n\r\n`;
+    expect(await exchange(port, large)).toMatch(/^HTTP\/1\.1 431 [^]*"code":"RequestHeaderFieldsTooLarge"/);
+    const long = `GET /${'x'.repeat(20_000)} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n`;
+    expect(await exchange(port, long)).toMatch(/^HTTP\/1\.1 414 [^]*"code":"RequestUriTooLong"/);
+  });
+
+  test('ends a request whose body never comes', async () => {
+    const app = await shop({ limits: { requestTimeoutMs: 300 } });
+    const port = await listening(app);
+    const date = httpDate(NOW_MS);
+    const head = `POST ${DOCS} HTTP/1.1\r\nhost: x\r\nx-ms-date: ${date}\r\nauthorization: ${sign('POST', 'docs', 'dbs/shop/colls/orders', date)}\r\ncontent-length: 100\r\n\r\n{`;
+    const answer = await exchange(port, head);
+    expect(answer).toMatch(/^HTTP\/1\.1 408 [^]*"code":"RequestTimeout"/);
+  });
+
+  test('refuses a body before it is read when the request isn’t let in', async () => {
+    const port = await listening(testServer());
+    const head = 'POST /dbs HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 1000000\r\n\r\n';
+    expect(await exchange(port, head)).toMatch(/^HTTP\/1\.1 401 /);
+  });
+
+  test('bounds the large bodies that are under way', async () => {
+    const app = await shop({ limits: { largeBodiesInFlight: 1 } });
+    const port = await listening(app);
+    const date = httpDate(NOW_MS);
+    const authorization = sign('POST', 'docs', 'dbs/shop/colls/orders', date);
+    const head = `POST ${DOCS} HTTP/1.1\r\nhost: x\r\nx-ms-date: ${date}\r\nauthorization: ${authorization}\r\ncontent-length: 1000000\r\n\r\n{`;
+    const socket = connect(port, '127.0.0.1', () => socket.write(head));
+    const text = 'x'.repeat(100_000);
+    const large = () => call(app, 'POST', DOCS, { body: { id: '1', customer: 'ann', text } });
+    await vi.waitFor(async () => expect((await large()).status).toBe(503));
+    expect((await call(app, 'POST', DOCS, { body: { id: '2', customer: 'ann' } })).status).toBe(201);
+    socket.destroy();
+    await vi.waitFor(async () => expect((await large()).status).not.toBe(503));
+  });
+});
+
+/** A logger that says nothing, but for what is given. */
+function silent(own: object): FastifyBaseLogger {
+  const quiet = (): void => undefined;
+  const levels = { fatal: quiet, error: quiet, warn: quiet, info: quiet, debug: quiet, trace: quiet, silent: quiet };
+  const logger = { level: 'info', ...levels, ...own, child: () => logger } as unknown as FastifyBaseLogger;
+  return logger;
+}

@@ -1,0 +1,269 @@
+import { globSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { describe, expect, it } from 'vitest';
+
+const ROOT = path.resolve(import.meta.dirname, '..');
+
+/** Which packages a package's sources may import besides itself. Nothing imports api. */
+const ARROWS: Readonly<Record<string, readonly string[]>> = {
+  core: [],
+  query: [],
+  projections: ['core'],
+  storage: ['core', 'projections', 'query'],
+  api: ['core', 'projections', 'query', 'storage'],
+};
+
+/** Within api, who may know which storage adapter is in use. */
+const COMPOSITION = [/^packages\/api\/src\/cli\//, /^packages\/api\/src\/main\.ts$/, /^packages\/api\/src\/compose\.ts$/];
+
+/** Who may read the time or set a timer, and why. Everybody else is given the time in a command. */
+const MAY_KEEP_TIME = new Set([
+  // The one source of time.
+  'packages/core/src/clock.ts',
+  // The one timer: it wakes the purge.
+  'packages/projections/src/purge/runner.ts',
+]);
+
+interface Source {
+  /** From the root, with slashes. */
+  readonly file: string;
+  /** Without comments. */
+  readonly code: string;
+}
+
+/** Comments, strings, templates; whichever begins first. Good enough for formatted sources, and it needs no parser. */
+const TOKENS = /\/\*[\s\S]*?\*\/|\/\/[^\n]*|'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*"|`(?:\\.|[^`\\])*`/g;
+
+function withoutComments(text: string): string {
+  return text.replaceAll(TOKENS, (token) => (token.startsWith('/') ? ' ' : token));
+}
+
+/** Names only: strings are emptied, of templates what is computed stays. */
+function withoutStrings(code: string): string {
+  return code.replaceAll(TOKENS, (token) =>
+    token.startsWith('`') ? [...token.matchAll(/\$\{([^}]*)\}/g)].map((part) => part[1]).join(' ') : "''",
+  );
+}
+
+function importsOf(code: string): string[] {
+  const statements = /^\s*(?:import|export)\b[^'"`;]*?\bfrom\s*['"]([^'"]+)['"]|^\s*import\s*['"]([^'"]+)['"]/gm;
+  const calls = /\bimport\(\s*['"]([^'"]+)['"]/g;
+  return [...code.matchAll(statements), ...code.matchAll(calls)].map((match) => match[1] ?? match[2] ?? '');
+}
+
+/** The file that an import means, from the root; undefined for one from outside the project. */
+function resolveImport(from: string, specifier: string): string | undefined {
+  if (specifier.startsWith('.')) return path.posix.join(path.posix.dirname(from), specifier);
+  const [, name, rest] = /^@epitaph\/([^/]+)(?:\/(.+))?$/.exec(specifier) ?? [];
+  return name === undefined ? undefined : `packages/${name}/src/${rest ?? 'index.ts'}`;
+}
+
+function packageOf(file: string): string | undefined {
+  return /^packages\/([^/]+)\//.exec(file)?.[1];
+}
+
+function timeKeptIn(code: string): string[] {
+  const names = /(?<![.\w])(?:globalThis\.)?(?:Date|performance|setTimeout|setInterval)\b|\bprocess\.(?:hrtime|uptime)\b/g;
+  const modules = importsOf(code).filter((specifier) => /^(?:node:)?(?:timers|perf_hooks)(?:\/|$)/.test(specifier));
+  return [...Array.from(withoutStrings(code).matchAll(names), (match) => match[0]), ...modules];
+}
+
+function read(pattern: string): Source[] {
+  return globSync(pattern, { cwd: ROOT, exclude: (name) => name.includes('node_modules') }).map((file) => ({
+    file: file.replaceAll(path.sep, '/'),
+    code: withoutComments(readFileSync(path.join(ROOT, file), 'utf8')),
+  }));
+}
+
+const sources = read('packages/*/src/**/*.ts');
+const packageTests = read('packages/*/test/**/*.ts');
+const others = read('{test,bench,examples}/**/*.ts');
+
+/** Every import of some sources that a rule complains of, as lines that name both ends. */
+function complaints(
+  of: readonly Source[],
+  rule: (file: string, specifier: string, target: string | undefined) => boolean,
+): string[] {
+  return of.flatMap(({ file, code }) =>
+    importsOf(code)
+      .filter((specifier) => rule(file, specifier, resolveImport(file, specifier)))
+      .map((specifier) => `${file} imports ${specifier}`),
+  );
+}
+
+describe('the architecture', () => {
+  it('is looked at whole: every package has sources', () => {
+    for (const name of Object.keys(ARROWS)) {
+      expect(sources.filter((source) => packageOf(source.file) === name).length, name).toBeGreaterThan(3);
+    }
+    expect(sources.flatMap((source) => importsOf(source.code)).length).toBeGreaterThan(200);
+  });
+
+  it('lets packages import along the arrows only', () => {
+    expect(
+      complaints(sources, (file, _, target) => {
+        const [from, to] = [packageOf(file) ?? '', target === undefined ? undefined : packageOf(target)];
+        return to !== undefined && to !== from && !(ARROWS[from] ?? []).includes(to);
+      }),
+    ).toEqual([]);
+  });
+
+  it('lets nobody but tests, benches and examples import api', () => {
+    expect(
+      complaints([...sources, ...packageTests], (file, _, target) => {
+        return target !== undefined && packageOf(target) === 'api' && packageOf(file) !== 'api';
+      }),
+    ).toEqual([]);
+  });
+
+  it('lets api know of storage adapters only where everything is put together', () => {
+    expect(
+      complaints(sources, (file, _, target) => {
+        const adapter = target !== undefined && packageOf(target) === 'storage';
+        return adapter && packageOf(file) === 'api' && !COMPOSITION.some((allowed) => allowed.test(file));
+      }),
+    ).toEqual([]);
+  });
+
+  it('keeps core pure: it imports zod and itself, and no node:*', () => {
+    expect(
+      complaints(
+        sources.filter((source) => packageOf(source.file) === 'core'),
+        (_, specifier, target) => specifier !== 'zod' && (target === undefined || packageOf(target) !== 'core'),
+      ),
+    ).toEqual([]);
+  });
+
+  it('keeps query free of everything but zod', () => {
+    expect(
+      complaints(
+        sources.filter((source) => packageOf(source.file) === 'query'),
+        (_, specifier, target) => specifier !== 'zod' && (target === undefined || packageOf(target) !== 'query'),
+      ),
+    ).toEqual([]);
+  });
+
+  it('reaches into no other package but by its name', () => {
+    expect(
+      complaints([...sources, ...packageTests], (file, specifier, target) => {
+        if (!specifier.startsWith('.') || target === undefined) return false;
+        return packageOf(target) !== packageOf(file);
+      }),
+    ).toEqual([]);
+  });
+
+  it('has no import cycles between files', () => {
+    expect(cyclesIn(graphOf(sources))).toEqual([]);
+  });
+
+  it('imports TypeScript files by their own names', () => {
+    expect(
+      complaints([...sources, ...packageTests, ...others], (_, specifier, target) => {
+        return specifier.startsWith('.') ? !/\.(?:ts|json)$/.test(specifier) : /\.js$/.test(target ?? '');
+      }),
+    ).toEqual([]);
+  });
+
+  it('reads the time and sets timers only where that is the purpose', () => {
+    expect(
+      sources
+        .filter((source) => !MAY_KEEP_TIME.has(source.file))
+        .flatMap(({ file, code }) => timeKeptIn(code).map((name) => `${file} uses ${name}`)),
+    ).toEqual([]);
+    for (const file of MAY_KEEP_TIME) {
+      const source = sources.find((candidate) => candidate.file === file);
+      expect(source === undefined ? [] : timeKeptIn(source.code), `${file} needs its permission`).not.toEqual([]);
+    }
+  });
+
+  it('has no decorators', () => {
+    expect(sources.filter(({ code }) => hasDecorator(code)).map((source) => source.file)).toEqual([]);
+  });
+});
+
+function hasDecorator(code: string): boolean {
+  return /^\s*@[\w$]+/m.test(withoutStrings(code));
+}
+
+function graphOf(of: readonly Source[]): Map<string, readonly string[]> {
+  const files = new Set(of.map((source) => source.file));
+  return new Map(
+    of.map(({ file, code }) => [
+      file,
+      importsOf(code)
+        .map((specifier) => resolveImport(file, specifier))
+        .filter((target) => target !== undefined && files.has(target)) as string[],
+    ]),
+  );
+}
+
+/** One line for each cycle found: the files round it. */
+function cyclesIn(graph: ReadonlyMap<string, readonly string[]>): string[] {
+  const cycles: string[] = [];
+  const done = new Set<string>();
+  const trail: string[] = [];
+  const visit = (file: string): void => {
+    if (done.has(file)) return;
+    const at = trail.indexOf(file);
+    if (at >= 0) {
+      cycles.push([...trail.slice(at), file].join(' → '));
+      return;
+    }
+    trail.push(file);
+    for (const target of graph.get(file) ?? []) visit(target);
+    trail.pop();
+    done.add(file);
+  };
+  for (const file of graph.keys()) visit(file);
+  return cycles;
+}
+
+describe('the eyes of these tests', () => {
+  it('see every way to import, and none in comments', () => {
+    const code = withoutComments(`
+      import { a } from './a.ts'; // import './not.ts'
+      import type {
+        b,
+      } from "../b.ts";
+      import './c.ts';
+      /* import d from './not.ts' */
+      export { e } from './e.ts';
+      export * from '@epitaph/core/f.ts';
+      const g = await import('./g.ts');
+      type H = import('./h.ts').H;
+      const url = 'http://not.a.comment/'; import { i } from './i.ts';
+    `);
+    expect(importsOf(code).toSorted()).toEqual(
+      ['../b.ts', './a.ts', './c.ts', './e.ts', './g.ts', './h.ts', '@epitaph/core/f.ts'].toSorted(),
+    );
+    expect(resolveImport('packages/api/src/http/x.ts', '../b.ts')).toBe('packages/api/src/b.ts');
+    expect(resolveImport('packages/api/src/x.ts', '@epitaph/core/a/f.ts')).toBe('packages/core/src/a/f.ts');
+    expect(resolveImport('packages/api/src/x.ts', '@epitaph/query')).toBe('packages/query/src/index.ts');
+    expect(resolveImport('packages/api/src/x.ts', 'node:fs')).toBe(undefined);
+  });
+
+  it('see clocks and timers in code, and none in texts, comments and names of others', () => {
+    for (const code of [
+      'const now = Date.now();',
+      'new Date()',
+      'const x = `${Date.now()}`;',
+      'performance.now()',
+      'globalThis.setTimeout(f, 1)',
+      'setInterval(f, 1)',
+      'process.hrtime.bigint()',
+      "import { setTimeout as wait } from 'node:timers/promises';",
+    ]) {
+      expect(timeKeptIn(withoutComments(code)), code).not.toEqual([]);
+    }
+    for (const code of ['// Date.now()', "header('Date')", 'const effectiveDate = 1', 'row.Date', '`Date: now`', 'updateDate()']) {
+      expect(timeKeptIn(withoutComments(code)), code).toEqual([]);
+    }
+  });
+
+  it('see cycles and decorators', () => {
+    expect(cyclesIn(new Map([['a', ['b']], ['b', ['c']], ['c', ['b']]]))).toEqual(['b → c → b']);
+    expect(cyclesIn(new Map([['a', ['b', 'c']], ['b', ['c']], ['c', []]]))).toEqual([]);
+    expect(cyclesIn(new Map([['a', ['a']]]))).toEqual(['a → a']);
+    expect([hasDecorator('@Entity()\nclass A {}'), hasDecorator("const a = '@b';")]).toEqual([true, false]);
+  });
+});
