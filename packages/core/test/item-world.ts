@@ -58,7 +58,7 @@ export class ItemWorld {
   }
 
   handle(command: ItemRequest['command'], lifeHint = 0): Promise<ItemHandled> {
-    return handleItem(this, this.context(), { prefix: PREFIX, lifeHint, command });
+    return handleItem(this, this.context(), { prefix: PREFIX, lifeHint: () => lifeHint, command });
   }
 
   onLife(life: number, intent: ItemIntent, actor = 'system:purge'): Promise<ItemHandled> {
@@ -121,7 +121,7 @@ export class ItemWorld {
   /** The plain body of a life's last event. */
   async body(life: number): Promise<string> {
     const stream = itemStream(PREFIX, life);
-    const last = this.log.readLast(stream)!;
+    const last = this.log.readStream(stream).at(-1)!;
     const state = foldItem([last]);
     if (state.status !== 'live') throw new Error(`life ${life} is ${state.status}`);
     const found = this.vault.findKey(state.lastWrite.key, stream);

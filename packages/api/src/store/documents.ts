@@ -71,8 +71,16 @@ export class Documents {
     for (const position of positions) this.#forget(position);
   }
 
-  /** Opens the body of a recorded write. */
-  async open(event: RecordedEvent): Promise<string> {
+  /** The document written at a position, as JSON text. */
+  async openAt(position: number): Promise<string> {
+    const cached = this.#byPosition.get(position);
+    if (cached !== undefined) return cached.json;
+    const event = await this.#ports.log.readAt(position);
+    if (event === undefined) throw new LifeUnreadable(`the write at ${position}`, 'truncated');
+    return this.#open(event);
+  }
+
+  async #open(event: RecordedEvent): Promise<string> {
     const { vault, sealer } = this.#ports;
     const key = await vault.findKey(Number(event.data['key']), event.stream);
     if (key.status !== 'there') throw new LifeUnreadable(event.stream, key.status);
@@ -86,7 +94,7 @@ export class Documents {
     if (event === undefined) return undefined;
     const key = await this.#ports.vault.findKey(row.key, event.stream);
     if (key.status === 'destroyed') return undefined;
-    const decoded = { json: await this.open(event), etag: etagOf(event.id), document: undefined };
+    const decoded = { json: await this.#open(event), etag: etagOf(event.id), document: undefined };
     this.#remember(row.position, decoded);
     return decoded;
   }

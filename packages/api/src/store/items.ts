@@ -7,7 +7,6 @@ import { handleItem, type ItemHandled, type ItemRequest } from '@epitaph/core/it
 import { isExpired } from '@epitaph/core/ttl/watermarks.ts';
 import { readOwnTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import type { CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
-import type { ItemRow } from '@epitaph/projections/read-model-store.ts';
 import { matches, parseCondition, planQuery, type Json } from '@epitaph/query';
 import { applyPatch } from '../cosmos/patch.ts';
 import { systemPropertiesOf } from '../cosmos/system-properties.ts';
@@ -70,7 +69,7 @@ export class Items {
       let json = '{}';
       // On a life that can't be patched the decider says no whatever the body is.
       if (state.status === 'live' && last !== undefined && !isExpired(state.lastWrite, this.#parts.marks(within, nowMs))) {
-        const current = JSON.parse(await this.#documents.open(last)) as Document;
+        const current = JSON.parse(await this.#documents.openAt(last.position)) as Document;
         if (condition !== undefined) {
           const system = systemPropertiesOf(within.state, { birth: 0, ts: state.lastWrite.ts, etag: state.etag });
           if (!matches(condition, { ...(current as { [name: string]: Json }), ...system }, { nowMs })) {
@@ -152,7 +151,7 @@ export class Items {
     intentOf: (within: CatalogContainer, nowMs: number) => ItemRequest['command'],
   ): Promise<Written<ShownItem>> {
     let json = '';
-    const { handled, within, hint } = await this.#handle(caller, container, id, partitionKey, (at, nowMs) => {
+    const { handled, within } = await this.#handle(caller, container, id, partitionKey, (at, nowMs) => {
       const intent = intentOf(at, nowMs);
       return async (state, life) => {
         const wanted = await intent(state, life);
@@ -162,9 +161,10 @@ export class Items {
     });
     const written = handled.recorded[0]!;
     const created = handled.firstRevision === 0;
-    let birth = created ? handled.firstPosition! : hint?.life === handled.life ? hint.birth : undefined;
-    birth ??= (await this.#parts.readModel.findItem(within.number, partitionKey, id))?.birth;
-    invariant(birth !== undefined, 'what was just written is in the read model');
+    const birth = created
+      ? handled.firstPosition!
+      : // Another writer may have ended this life meanwhile; the answer then is about what was written all the same.
+        ((await this.#parts.readModel.findItem(within.number, partitionKey, id))?.birth ?? handled.position!);
     const etag = etagOf(written.id);
     this.#documents.put(handled.position!, json, etag);
     const ts = Math.floor(written.occurredAtMs / 1000);
@@ -177,20 +177,19 @@ export class Items {
     id: string,
     partitionKey: string,
     intentOf: (within: CatalogContainer, nowMs: number) => ItemRequest['command'],
-  ): Promise<{ handled: ItemHandled; within: CatalogContainer; hint: ItemRow | undefined }> {
+  ): Promise<{ handled: ItemHandled; within: CatalogContainer }> {
     await this.#parts.current(container);
     const prefix = await this.#parts.ports.naming.itemStreamPrefix(container.rid, partitionKey, id);
     const outcome = await this.#parts.itemOrder.run(prefix, async () => {
       // The policy and the time belong together: both are taken when it is this command's turn.
       const within = await this.#parts.current(container);
       const context = this.#parts.command(caller);
-      const hint = await this.#parts.readModel.findItem(within.number, partitionKey, id);
       const handled = await handleItem(this.#parts.ports, context, {
         prefix,
-        lifeHint: hint?.life ?? 0,
+        lifeHint: async () => (await this.#parts.readModel.findItem(within.number, partitionKey, id))?.life ?? 0,
         command: intentOf(within, context.nowMs),
       });
-      return { handled, within, hint };
+      return { handled, within };
     });
     const { decision, position } = outcome.handled;
     if (decision.kind === 'refused') throw itemRefusal(decision.refusal);

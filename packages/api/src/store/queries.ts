@@ -2,7 +2,7 @@ import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { isExpired } from '@epitaph/core/ttl/watermarks.ts';
 import type { CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
 import type { ItemRow } from '@epitaph/projections/read-model-store.ts';
-import { evaluate, type Json, parseQuery, planQuery, type QueryPlan, type QueryParameter } from '@epitaph/query';
+import { type Json, parseQuery, planQuery, type QueryParameter, type QueryPlan, startEvaluation } from '@epitaph/query';
 import type { Documents } from './documents.ts';
 import type { StoreParts } from './parts.ts';
 import type { QueryPage, QueryRequest } from './store-api.ts';
@@ -48,12 +48,14 @@ export class Queries {
     nowMs: number,
   ): Promise<QueryPage> {
     const start = request.continuation?.kind === 'after' ? request.continuation.birth : 0;
+    const evaluation = startEvaluation(plan, { nowMs });
     const rows: Json[] = [];
     let examined = 0;
     for await (const batch of this.#candidates(within, request, plan, nowMs, start)) {
       for (const { row, document } of batch) {
         examined += 1;
-        for (const found of evaluate(plan, [document], { nowMs })) rows.push(found);
+        evaluation.offer(document);
+        for (const found of evaluation.takeRows()) rows.push(found);
         // Between documents only, so that a page never ends inside what one document gives.
         if (rows.length >= request.maxItemCount || examined >= MAX_EXAMINED) {
           return { rows, examined, continuation: { kind: 'after', birth: row.birth } };
@@ -63,30 +65,45 @@ export class Queries {
     return { rows, examined };
   }
 
-  /** Any other query is evaluated whole, and each page is a piece of its answer. */
+  /** Any other query is evaluated anew for each page, and the page is a piece of its answer. */
   async #whole(
     within: CatalogContainer,
     request: QueryRequest,
     plan: QueryPlan,
     nowMs: number,
   ): Promise<QueryPage> {
-    const documents: Json[] = [];
-    if (plan.readsDocuments) {
-      for await (const batch of this.#candidates(within, request, plan, nowMs, 0)) {
-        for (const { document } of batch) documents.push(document);
-      }
-    }
     const skip = request.continuation?.kind === 'skip' ? request.continuation.rows : 0;
     const rows: Json[] = [];
-    let index = 0;
-    for (const row of evaluate(plan, documents, { nowMs })) {
-      if (rows.length === request.maxItemCount) {
-        return { rows, examined: documents.length, continuation: { kind: 'skip', rows: index } };
+    let produced = 0;
+    const take = (found: readonly Json[]) => {
+      for (const row of found) {
+        if (produced >= skip && rows.length <= request.maxItemCount) rows.push(row);
+        produced += 1;
       }
-      if (index >= skip) rows.push(row);
-      index += 1;
+    };
+    const evaluation = startEvaluation(plan, { nowMs });
+    let examined = 0;
+    let wantsMore = plan.readsDocuments;
+    if (wantsMore) {
+      for await (const batch of this.#candidates(within, request, plan, nowMs, 0)) {
+        for (const { document } of batch) {
+          examined += 1;
+          wantsMore = evaluation.offer(document);
+          take(evaluation.takeRows());
+          // One row more than fits says that there is another page.
+          wantsMore &&= rows.length <= request.maxItemCount;
+          if (!wantsMore) break;
+        }
+        if (!wantsMore) break;
+      }
     }
-    return { rows, examined: documents.length };
+    if (rows.length <= request.maxItemCount) {
+      evaluation.finish();
+      take(evaluation.takeRows());
+    }
+    return rows.length > request.maxItemCount
+      ? { rows: rows.slice(0, -1), examined, continuation: { kind: 'skip', rows: skip + request.maxItemCount } }
+      : { rows, examined };
   }
 
   /** Visible documents that the clear columns don't rule out, in order of birth, in batches. */

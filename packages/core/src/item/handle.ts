@@ -2,6 +2,7 @@ import type { CommandContext } from '../command-context.ts';
 import { handleCommand, newEvent, type Handled, type Recording } from '../handle-command.ts';
 import type { EventLog } from '../log/event-log.ts';
 import type { RecordedEvent } from '../log/recorded-event.ts';
+import type { MaybePromise } from '../maybe-promise.ts';
 import type { BodySealer } from '../vault/body-sealer.ts';
 import type { KeyVault, LifeKey } from '../vault/key-vault.ts';
 import type { ItemCommand } from './commands.ts';
@@ -22,8 +23,11 @@ export interface ItemPorts {
 export interface ItemRequest {
   /** All lives of the item: the stream name without the number of the life. */
   readonly prefix: string;
-  /** Where to look first; any number is right, a good one is fast. */
-  readonly lifeHint: number;
+  /**
+   * Asked when life 0 has ended: where to look next. Any number is right, a good one is fast; the read model's row
+   * has it.
+   */
+  readonly lifeHint: () => MaybePromise<number>;
   /**
    * The command and, for a write, the plain body; made from the state it will be decided on, because a patch
    * needs the current document. Undefined sealed content means the life holds none yet.
@@ -57,12 +61,14 @@ export async function handleItem(
   context: CommandContext,
   request: ItemRequest,
 ): Promise<ItemHandled> {
-  let life = await startingLife(ports.log, request);
+  let life = 0;
   for (;;) {
     const handled = await handleLife(ports, context, itemStream(request.prefix, life), life, request.command);
     if (handled.decision.kind === 'expire-first') life += 1;
-    else if (handled.decision.kind === 'next-life') life = await lifeAfter(ports.log, request.prefix, life);
-    else return handled;
+    else if (handled.decision.kind === 'next-life') {
+      const hint = life === 0 ? await request.lifeHint() : 0;
+      life = await lifeAfter(ports.log, request.prefix, life, hint);
+    } else return handled;
   }
 }
 
@@ -134,20 +140,16 @@ function recorded(context: CommandContext, event: ItemEvent) {
   return newEvent(context, event, itemEventVersions[event.type]);
 }
 
-/** The hint, or 0 when no such life was ever written: a wrong hint must not leave a gap in the numbers. */
-async function startingLife(log: EventLog, { prefix, lifeHint }: ItemRequest): Promise<number> {
-  if (lifeHint === 0) return 0;
-  return (await log.readLast(itemStream(prefix, lifeHint))) === undefined ? 0 : lifeHint;
-}
-
 /**
  * Where to go on after a life that has ended: the highest life written since, or the next free number. Lives are
- * without gaps, so doubling steps find it in O(log lives) looks, and in one if there is no later life.
+ * without gaps, so doubling steps from the hint find it in O(log lives) looks, and in one or two with a good hint.
  */
-async function lifeAfter(log: EventLog, prefix: string, ended: number): Promise<number> {
+async function lifeAfter(log: EventLog, prefix: string, ended: number, hint: number): Promise<number> {
   const written = async (life: number) => (await log.readLast(itemStream(prefix, life))) !== undefined;
-  if (!(await written(ended + 1))) return ended + 1;
-  let low = ended + 1;
+  // A hint beyond what was ever written must not leave a gap in the numbers.
+  let low = hint > ended && (await written(hint)) ? hint : ended;
+  if (!(await written(low + 1))) return Math.max(low, ended + 1);
+  low += 1;
   let step = 1;
   while (await written(low + step)) {
     low += step;

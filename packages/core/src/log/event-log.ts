@@ -72,7 +72,7 @@ export interface EventLog {
   /** Events of a stream that were not truncated, oldest first. Empty for an unknown stream. */
   readStream(stream: string): MaybePromise<RecordedEvent[]>;
 
-  /** The last event of a stream, or undefined if it has never been written. */
+  /** The last event of a stream without its body, or undefined if it has never been written. */
   readLast(stream: string): MaybePromise<RecordedEvent | undefined>;
 
   /** The event at a position, or undefined if there is none or it was truncated. */

@@ -72,6 +72,12 @@ export function describeEventLog(
     expect(sameBytes(actualBody, givenBody), 'the body is the one that was given, byte for byte').toBe(true);
   };
 
+  /** As {@link expectRecorded}, for readers that leave the body out. */
+  const expectLast = (actual: RecordedEvent | undefined, given: NewEvent, place: Partial<RecordedEvent>) => {
+    const { body: _, ...facts } = given;
+    expectRecorded(actual, facts, place);
+  };
+
   /** Reads everything after a position page by page, and checks that positions only grow. */
   const readEverything = async (log: EventLog, after: number, pageSize = 7) => {
     const events: RecordedEvent[] = [];
@@ -110,7 +116,7 @@ export function describeEventLog(
         expectAppended(await append(log, stream, 'no-stream', [newEvent(), newEvent()]));
         const event = newEvent();
         expectAppended(await append(log, stream, 1, [event]));
-        expectRecorded(await log.readLast(stream), event, { stream, revision: 2 });
+        expectLast(await log.readLast(stream), event, { stream, revision: 2 });
       });
 
       test('a conflict is a value that names the stream, what was expected and what is', async (log) => {
@@ -441,10 +447,10 @@ export function describeEventLog(
         expect(head > 0).toBe((await log.readAll(0, 1)).length > 0);
       });
 
-      test('readStream, readLast, readAt and readAll agree on an event', async (log) => {
+      test('readStream, readLast, readAt and readAll agree on an event; readLast leaves the body out', async (log) => {
         const start = await log.head();
         const stream = newStream();
-        const events = [newEvent(), newEvent({ body: sampleBytes(100) }), newEvent()];
+        const events = [newEvent(), newEvent({ body: sampleBytes(100) }), newEvent({ body: sampleBytes(9) })];
         await append(log, stream, 'no-stream', events);
         const read = await log.readStream(stream);
         const all = (await readEverything(log, start)).filter((event) => event.stream === stream);
@@ -455,7 +461,7 @@ export function describeEventLog(
           expectRecorded(all[revision], event, { stream, revision, position });
           expectRecorded(await log.readAt(position), event, { stream, revision, position });
         }
-        expectRecorded(await log.readLast(stream), events[2]!, { stream, revision: 2 });
+        expectLast(await log.readLast(stream), events[2]!, { stream, revision: 2 });
       });
 
       test('readAll pages through every event in order of position, from anywhere', async (log) => {
@@ -505,7 +511,7 @@ export function describeEventLog(
           const event = newEvent(body === undefined ? {} : { body });
           const { position } = expectAppended(await append(log, stream, 'no-stream', [event]));
           expectRecorded((await log.readStream(stream))[0], event, { stream });
-          expectRecorded(await log.readLast(stream), event, { stream });
+          expectLast(await log.readLast(stream), event, { stream });
           expectRecorded(await log.readAt(position), event, { stream });
           const all = await readEverything(log, start);
           expectRecorded(
@@ -522,7 +528,7 @@ export function describeEventLog(
         const given = Uint8Array.from(body);
         await append(log, stream, 'no-stream', [newEvent({ body: given })]);
         given.fill(0);
-        expect(sameBytes((await log.readLast(stream))!.body, body)).toBe(true);
+        expect(sameBytes((await log.readStream(stream))[0]!.body, body)).toBe(true);
       });
 
       test('readAll leaves the bodies out when asked to, and nothing else', async (log) => {
@@ -549,7 +555,7 @@ export function describeEventLog(
           const stream = newStream();
           const event = newEvent({ data, actor: 'key:primär 🪦', occurredAtMs: 1_763_722_800_123 });
           await append(log, stream, 'no-stream', [event]);
-          expectRecorded(await log.readLast(stream), event, { stream });
+          expectLast(await log.readLast(stream), event, { stream });
         }
       });
 
@@ -580,7 +586,7 @@ export function describeEventLog(
         });
         const containerStream = `container-${crypto.randomUUID()}`;
         await append(log, containerStream, 'no-stream', [container]);
-        expectRecorded(await log.readLast(containerStream), container, { stream: containerStream, revision: 0 });
+        expectLast(await log.readLast(containerStream), container, { stream: containerStream, revision: 0 });
       });
     });
 
@@ -801,7 +807,7 @@ export function describeEventLog(
         expect(read.length).toBe(2);
         expectRecorded(read[0], events[3]!, { revision: 3, position: before[3]!.position });
         expectRecorded(read[1], events[4]!, { revision: 4, position: before[4]!.position });
-        expectRecorded(await log.readLast(stream), events[4]!, { revision: 4 });
+        expectLast(await log.readLast(stream), events[4]!, { revision: 4 });
         for (const [revision, event] of before.entries()) {
           const at = await log.readAt(event.position);
           if (revision < 3) expect(at).toBe(undefined);
@@ -850,7 +856,7 @@ export function describeEventLog(
         expect(await append(log, stream, 0, [newEvent()])).toMatchObject({ kind: 'conflict', actualRevision: 2 });
         const event = newEvent();
         const { position } = expectAppended(await append(log, stream, 2, [event]));
-        expectRecorded(await log.readLast(stream), event, { revision: 3, position });
+        expectLast(await log.readLast(stream), event, { revision: 3, position });
       });
 
       test('twice, to the same or an earlier revision, is no error and takes nothing more', async (log) => {

@@ -1,30 +1,37 @@
+import type { KeyObject } from 'node:crypto';
 import type { DatabaseSync, StatementSync } from 'node:sqlite';
 import type { AppendResult, ExpectedRevision } from '@epitaph/core/log/event-log.ts';
 import { covers, type DestroyOutcome, type DestroyRequest, type HoldScope, type VaultHold } from '@epitaph/core/vault/key-vault.ts';
+import { ownerOf, wrapKey } from '../crypto/key-wrapping.ts';
 import { openForWriting } from './database.ts';
 import { LOG_SCHEMA, LOG_SCHEMA_VERSION, VAULT_SCHEMA, VAULT_SCHEMA_VERSION } from './schema.ts';
+import { uuidBytes } from './uuid-bytes.ts';
 import { failureOutcome, type Job, type JobOutcome, type WriterCore } from './writer.ts';
 
-export interface EventRow {
-  readonly id: Uint8Array;
-  readonly type: string;
-  readonly version: number;
-  readonly at: number;
-  readonly actor: string;
-  readonly correlation: Uint8Array;
-  readonly causation: Uint8Array | null;
-  readonly data: string;
-  readonly body: Uint8Array | null;
-}
+/** An event as a flat row; its sealed body is a blob of the job. */
+export type EventRow = readonly [
+  id: string,
+  type: string,
+  version: number,
+  at: number,
+  actor: string,
+  correlation: string,
+  /** null: the same as correlation. */
+  causation: string | null,
+  data: string,
+  hasBody: boolean,
+];
 
 export interface AppendJob extends Job {
   readonly kind: 'append';
-  readonly appends: readonly {
-    readonly stream: string;
-    /** -1 for no stream. */
-    readonly expected: number;
-    readonly events: readonly EventRow[];
-  }[];
+  /** A key that must be stored before: its number and life; its bytes are the first blob. */
+  readonly key?: readonly [id: number, stream: string];
+  /** Stream and expected revision, -1 for no stream. */
+  readonly streams: readonly (readonly [stream: string, expected: number])[];
+  /** For each stream its events. */
+  readonly events: readonly (readonly EventRow[])[];
+  /** The bodies of the events that have one, in order. */
+  readonly blobs: readonly Uint8Array[];
 }
 
 export interface TruncateJob extends Job {
@@ -36,13 +43,14 @@ export interface TruncateJob extends Job {
 export interface AddKeyJob extends Job {
   readonly kind: 'add-key';
   readonly id: number;
-  readonly owner: Uint8Array;
-  readonly wrapped: Uint8Array;
+  readonly stream: string;
+  /** One: the key itself, 32 bytes. It is wrapped here, and overwritten. */
+  readonly blobs: readonly Uint8Array[];
 }
 
 export interface DestroyJob extends Job {
   readonly kind: 'destroy';
-  readonly requests: readonly (DestroyRequest & { readonly owner: Uint8Array })[];
+  readonly requests: readonly DestroyRequest[];
 }
 
 export interface VaultWriteJob extends Job {
@@ -51,7 +59,8 @@ export interface VaultWriteJob extends Job {
     | { readonly what: 'place-hold'; readonly hold: VaultHold }
     | { readonly what: 'release-hold'; readonly holdId: string }
     | { readonly what: 'set-floor'; readonly containerRid: string; readonly seconds: number }
-    | { readonly what: 'add-secret'; readonly name: string; readonly wrapped: Uint8Array };
+    /** The wrapped secret is the job's blob. */
+    | { readonly what: 'add-secret'; readonly name: string };
 }
 
 export type LogWriterJob = AppendJob | TruncateJob | AddKeyJob | DestroyJob | VaultWriteJob;
@@ -59,6 +68,7 @@ export type LogWriterJob = AppendJob | TruncateJob | AddKeyJob | DestroyJob | Va
 export interface LogWriterOptions {
   readonly logFile: string;
   readonly vaultFile: string;
+  readonly masterKey: KeyObject;
   /** OFF only for simulations, where a crash is one of the process and not of the machine. */
   readonly synchronous: 'FULL' | 'OFF';
 }
@@ -79,12 +89,14 @@ export class LogWriterCore implements WriterCore {
   readonly #log: DatabaseSync;
   readonly #vault: DatabaseSync;
   readonly #step: StepHook;
+  readonly #masterKey: KeyObject;
   readonly #statements: ReturnType<typeof prepareLog>;
   readonly #keys: ReturnType<typeof prepareVault>;
   #nextPosition: number;
 
   constructor(options: LogWriterOptions, step: StepHook = () => {}) {
     this.#step = step;
+    this.#masterKey = options.masterKey;
     this.#vault = openForWriting({
       file: options.vaultFile,
       what: 'key vault',
@@ -142,8 +154,15 @@ export class LogWriterCore implements WriterCore {
       return true;
     };
 
-    const keysStored = inTransaction(this.#vault, 'vault keys', group(['add-key']));
     const appends = group(['append', 'truncate']);
+    const keysStored = inTransaction(this.#vault, 'vault keys', [
+      ...group(['add-key']),
+      ...appends.flatMap(({ job, index }) => {
+        if (job.kind !== 'append' || job.key === undefined) return [];
+        const [id, stream] = job.key;
+        return [{ job: { kind: 'add-key' as const, id, stream, blobs: job.blobs }, index }];
+      }),
+    ]);
     if (keysStored) inTransaction(this.#log, 'log', appends);
     else {
       // A key that some append refers to may be missing: none of them may be written.
@@ -177,53 +196,58 @@ export class LogWriterCore implements WriterCore {
       case 'truncate':
         return this.#truncate(job);
       case 'add-key':
-        this.#keys.insertKey.run(job.id, job.owner, job.wrapped);
+        this.#addKey(job);
         return undefined;
       case 'destroy':
         return job.requests.map((request) => this.#destroy(request));
       case 'vault-write':
-        return this.#writeVault(job.write);
+        return this.#writeVault(job);
     }
   }
 
-  #append({ appends }: AppendJob): AppendResult {
+  #addKey({ id, stream, blobs }: AddKeyJob): void {
+    const key = blobs[0]!;
+    this.#keys.insertKey.run(id, ownerOf(stream), wrapKey(this.#masterKey, id, stream, key));
+    key.fill(0);
+  }
+
+  #append({ key, streams, events, blobs }: AppendJob): AppendResult {
     const { findStream, insertStream, updateStream, insertEvent } = this.#statements;
-    const heads = appends.map(
-      ({ stream }) => findStream.get(stream) as { revision: number; last: number } | undefined,
-    );
-    const firstPositions: number[] = [];
-    for (let index = 0; index < appends.length; index++) {
-      const { stream, expected } = appends[index]!;
+    const heads = streams.map(([stream]) => findStream.get(stream) as { revision: number; last: number } | undefined);
+    for (let index = 0; index < streams.length; index++) {
+      const [stream, expected] = streams[index]!;
       const actual = heads[index]?.revision ?? -1;
       if (actual === expected) continue;
-      const retried = appends.map((append) => this.#positionOfRetry(append));
-      if (retried.every((position) => position !== undefined)) {
-        const last = retried.at(-1)! as { first: number; last: number };
-        return { kind: 'appended', position: last.last, firstPositions: retried.map((found) => found!.first) };
+      const retried = streams.map(([name, after], at) => this.#positionOfRetry(name, after, events[at]!));
+      const last = retried.at(-1);
+      if (last !== undefined && retried.every((found) => found !== undefined)) {
+        return { kind: 'appended', position: last.last, firstPositions: retried.map(({ first }) => first) };
       }
       return { kind: 'conflict', stream, expectedRevision: revision(expected), actualRevision: revision(actual) };
     }
-    for (let index = 0; index < appends.length; index++) {
-      const { stream, expected, events } = appends[index]!;
+    const firstPositions: number[] = [];
+    let nextBlob = key === undefined ? 0 : 1;
+    for (let index = 0; index < streams.length; index++) {
+      const [stream, expected] = streams[index]!;
       let previous = heads[index]?.last ?? 0;
       let next = expected + 1;
       firstPositions.push(this.#nextPosition);
-      for (const event of events) {
+      for (const [id, type, version, at, actor, correlation, causation, data, hasBody] of events[index]!) {
         const position = this.#nextPosition++;
         insertEvent.run(
           position,
           stream,
           next,
           previous,
-          event.type,
-          event.version,
-          event.at,
-          event.id,
-          event.actor,
-          event.correlation,
-          event.causation,
-          event.data,
-          event.body,
+          type,
+          version,
+          at,
+          uuidBytes(id),
+          actor,
+          uuidBytes(correlation),
+          causation === null ? null : uuidBytes(causation),
+          data,
+          hasBody ? blobs[nextBlob++]! : null,
         );
         previous = position;
         next += 1;
@@ -235,12 +259,13 @@ export class LogWriterCore implements WriterCore {
   }
 
   /** Where these very events stand already, if they do. */
-  #positionOfRetry({ stream, expected, events }: AppendJob['appends'][number]) {
-    const chain = this.#chain(stream, expected + 1);
-    const found = chain.slice(0, events.length);
+  #positionOfRetry(stream: string, expected: number, events: readonly EventRow[]) {
+    const found = this.#chain(stream, expected + 1).slice(0, events.length);
     const same =
       found.length === events.length &&
-      found.every((row, index) => row.revision === expected + 1 + index && Buffer.compare(row.id, events[index]!.id) === 0);
+      found.every(
+        (row, index) => row.revision === expected + 1 + index && Buffer.compare(row.id, uuidBytes(events[index]![0])) === 0,
+      );
     return same ? { first: found[0]!.position, last: found.at(-1)!.position } : undefined;
   }
 
@@ -275,9 +300,9 @@ export class LogWriterCore implements WriterCore {
     return removed;
   }
 
-  #destroy(request: DestroyRequest & { readonly owner: Uint8Array }): DestroyOutcome {
+  #destroy(request: DestroyRequest): DestroyOutcome {
     const row = this.#keys.findKey.get(request.keyId) as { owner: Uint8Array; wrapped: Uint8Array } | undefined;
-    if (row === undefined || Buffer.compare(row.owner, request.owner) !== 0) return { kind: 'unknown' };
+    if (row === undefined || Buffer.compare(row.owner, ownerOf(request.stream)) !== 0) return { kind: 'unknown' };
     if (row.wrapped.every((byte) => byte === 0)) return { kind: 'already-destroyed' };
     const holds = this.#holdsOn(request.stream);
     const containerRid = request.stream.slice(5, request.stream.indexOf('.'));
@@ -298,7 +323,7 @@ export class LogWriterCore implements WriterCore {
     return found;
   }
 
-  #writeVault(write: VaultWriteJob['write']): unknown {
+  #writeVault({ write, blobs }: VaultWriteJob): unknown {
     switch (write.what) {
       case 'place-hold': {
         const { holdId, containerRid, scope, placedAtMs } = write.hold;
@@ -318,7 +343,7 @@ export class LogWriterCore implements WriterCore {
         else this.#keys.putFloor.run(write.containerRid, write.seconds);
         return undefined;
       case 'add-secret':
-        this.#keys.addSecret.run(write.name, write.wrapped);
+        this.#keys.addSecret.run(write.name, blobs![0]!);
         return (this.#keys.findSecret.get(write.name) as { wrapped: Uint8Array }).wrapped;
     }
   }

@@ -52,6 +52,7 @@ export async function openSqliteStorage(options: SqliteStorageOptions): Promise<
       {
         logFile: folder.file('log.db'),
         vaultFile: folder.file('vault.db'),
+        masterKey: master,
         synchronous: options.durable === false ? 'OFF' : 'FULL',
       },
       options,

@@ -8,8 +8,45 @@ import { failureOutcome, type Job, type JobOutcome, type WriterCore } from './wr
 
 export interface ApplyJob extends Job {
   readonly kind: 'apply';
-  readonly changes: readonly ReadModelChange[];
+  readonly changes: readonly (WrittenRow | Exclude<ReadModelChange, { kind: 'item-written' }>)[];
   readonly checkpoint: number;
+}
+
+/** The most frequent change as a flat row. */
+export type WrittenRow = readonly [
+  container: number,
+  partitionKey: string,
+  id: string,
+  life: number,
+  revision: number,
+  position: number,
+  ts: number,
+  ttl: number | null,
+  key: number,
+  unreadableTtl: boolean,
+];
+
+export function toApplyJob(changes: readonly ReadModelChange[], checkpoint: number): ApplyJob {
+  return {
+    kind: 'apply',
+    changes: changes.map((change) =>
+      change.kind === 'item-written'
+        ? [
+            change.container,
+            change.partitionKey,
+            change.id,
+            change.life,
+            change.revision,
+            change.position,
+            change.ts,
+            change.ttl,
+            change.key,
+            change.unreadableTtl,
+          ]
+        : change,
+    ),
+    checkpoint,
+  };
 }
 
 /** Beyond all times: the `due` of an item whose own ttl of -1 says "never". */
@@ -44,7 +81,10 @@ export class ReadModelWriterCore implements WriterCore {
     try {
       this.#database.exec('BEGIN IMMEDIATE');
       for (const { changes, checkpoint } of applies) {
-        for (const change of changes) this.#apply(change);
+        for (const change of changes) {
+          if (isRow(change)) this.#write(change);
+          else this.#apply(change);
+        }
         this.#statements.checkpoint.run(checkpoint);
       }
       this.#step('read model: before commit');
@@ -62,21 +102,21 @@ export class ReadModelWriterCore implements WriterCore {
     this.#database.close();
   }
 
-  #apply(change: ReadModelChange): void {
+  #write([container, partitionKey, id, life, revision, position, ts, ttl, key, unreadableTtl]: WrittenRow): void {
+    const due = ttl === null ? null : ttl === -1 ? NEVER_DUE : ts + ttl;
+    const unreadable = unreadableTtl ? 1 : 0;
+    const sql = this.#statements;
+    if (revision === 0) {
+      sql.insertItem.run(position, container, partitionKey, id, life, position, ts, ttl, due, key, unreadable);
+      return;
+    }
+    const { changes } = sql.updateItem.run(position, ts, ttl, due, unreadable, container, partitionKey, id, life);
+    invariant(changes === 1, `a later write at ${position} finds its item`);
+  }
+
+  #apply(change: Exclude<ReadModelChange, { kind: 'item-written' }>): void {
     const sql = this.#statements;
     switch (change.kind) {
-      case 'item-written': {
-        const { container, partitionKey, id, life, position, ts, ttl, key } = change;
-        const due = ttl === null ? null : ttl === -1 ? NEVER_DUE : ts + ttl;
-        const unreadable = change.unreadableTtl ? 1 : 0;
-        if (change.revision === 0) {
-          sql.insertItem.run(position, container, partitionKey, id, life, position, ts, ttl, due, key, unreadable);
-        } else {
-          const { changes } = sql.updateItem.run(position, ts, ttl, due, unreadable, container, partitionKey, id, life);
-          invariant(changes === 1, `a later write at ${position} finds its item`);
-        }
-        return;
-      }
       case 'item-ended': {
         const { container, partitionKey, id, life, stream, position, cause, endedAtMs, byPolicyStart } = change.row;
         sql.deleteItem.run(container, partitionKey, id, life);
@@ -138,6 +178,10 @@ export class ReadModelWriterCore implements WriterCore {
       row.policyVersion,
     );
   }
+}
+
+function isRow(change: ApplyJob['changes'][number]): change is WrittenRow {
+  return Array.isArray(change);
 }
 
 function prepare(database: DatabaseSync) {

@@ -10,8 +10,8 @@ import type {
 } from '@epitaph/core/log/event-log.ts';
 import type { NewEvent, RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { TailSubscription } from '@epitaph/core/log/tail-subscription.ts';
-import type { AppendJob, EventRow, TruncateJob } from './log-writer-core.ts';
-import { uuidBytes, uuidText } from './uuid-bytes.ts';
+import type { AddKeyJob, AppendJob, EventRow, TruncateJob } from './log-writer-core.ts';
+import { uuidText } from './uuid-bytes.ts';
 import type { Writer } from './writer.ts';
 
 interface EventColumns {
@@ -32,24 +32,31 @@ interface EventColumns {
 
 const FACTS = 'position, stream, revision, previous, type, version, at, id, actor, correlation, causation, data';
 
-/** Tells promises of jobs that stand in the very group which the writer is gathering now. */
-export interface WriterOrder {
-  isQueued(promise: Promise<unknown>): boolean;
+/** Keys that wait to be stored, by the promise that says so. */
+export interface PendingKeys {
+  /** Gives the key up to an append, which stores it first and in the same go. Undefined: it has its own job. */
+  claim(stored: Promise<unknown>): PendingKey | undefined;
+}
+
+export interface PendingKey {
+  readonly job: AddKeyJob;
+  /** Told how storing it went. */
+  readonly settle: (error?: unknown) => void;
 }
 
 /** The event log in one SQLite file: written by the writer's thread, read from this one. */
 export class SqliteEventLog implements EventLog {
   readonly spansStreams = true;
   readonly #writer: Writer;
-  readonly #order: WriterOrder;
+  readonly #keys: PendingKeys;
   readonly #database: DatabaseSync;
   readonly #read: ReturnType<typeof prepare>;
   readonly #subscriptions = new Set<TailSubscription>();
   #head: number;
 
-  constructor(writer: Writer, order: WriterOrder, database: DatabaseSync) {
+  constructor(writer: Writer, keys: PendingKeys, database: DatabaseSync) {
     this.#writer = writer;
-    this.#order = order;
+    this.#keys = keys;
     this.#database = database;
     this.#read = prepare(database);
     this.#head = (this.#read.head.get() as { head: number }).head;
@@ -60,17 +67,22 @@ export class SqliteEventLog implements EventLog {
     const streams = new Set(appends.map((append) => append.stream));
     invariant(streams.size === appends.length, 'an append names each stream once');
     for (const append of appends) invariant(append.events.length > 0, 'a stream append has at least one event');
-    // Within one group keys are committed before events, and a key that fails makes the events fail.
-    if (options.after !== undefined && !this.#order.isQueued(options.after)) await options.after;
+    const key = options.after === undefined ? undefined : this.#keys.claim(options.after);
+    if (key === undefined) await options.after;
+    const blobs: Uint8Array[] = key === undefined ? [] : [...key.job.blobs];
     const job: AppendJob = {
       kind: 'append',
-      appends: appends.map(({ stream, expectedRevision, events }) => ({
+      ...(key === undefined ? {} : { key: [key.job.id, key.job.stream] as const }),
+      streams: appends.map(({ stream, expectedRevision }) => [
         stream,
-        expected: expectedRevision === 'no-stream' ? -1 : expectedRevision,
-        events: events.map(toRow),
-      })),
+        expectedRevision === 'no-stream' ? -1 : expectedRevision,
+      ]),
+      events: appends.map(({ events }) => events.map((event) => toRow(event, blobs))),
+      blobs,
     };
-    const result = await this.#writer.submit<AppendResult>(job);
+    const written = this.#writer.submit<AppendResult>(job);
+    if (key !== undefined) written.then(() => key.settle(), key.settle);
+    const result = await written;
     // Whoever was answered earlier was written earlier, so subscribers get events in order.
     if (result.kind === 'appended' && result.position > this.#head) {
       this.#head = result.position;
@@ -95,8 +107,8 @@ export class SqliteEventLog implements EventLog {
   }
 
   readLast(stream: string): RecordedEvent | undefined {
-    const found = this.#read.stream.get(stream) as { last: number } | undefined;
-    return found === undefined ? undefined : this.readAt(found.last);
+    const row = this.#read.last.get(stream) as EventColumns | undefined;
+    return row === undefined ? undefined : fromRow(row);
   }
 
   readAt(position: number): RecordedEvent | undefined {
@@ -144,24 +156,26 @@ function prepare(database: DatabaseSync) {
   return {
     head: database.prepare('SELECT coalesce(max(position), 0) AS head FROM events'),
     stream: database.prepare('SELECT last FROM streams WHERE name = ?'),
+    last: database.prepare(`SELECT ${FACTS} FROM events WHERE position = (SELECT last FROM streams WHERE name = ?)`),
     at: database.prepare(`SELECT ${FACTS}, body FROM events WHERE position = ?`),
     page: database.prepare(`SELECT ${FACTS}, body FROM events WHERE position > ? ORDER BY position LIMIT ?`),
     factsPage: database.prepare(`SELECT ${FACTS} FROM events WHERE position > ? ORDER BY position LIMIT ?`),
   } satisfies Record<string, StatementSync>;
 }
 
-function toRow(event: NewEvent): EventRow {
-  return {
-    id: uuidBytes(event.id),
-    type: event.type,
-    version: event.version,
-    at: event.occurredAtMs,
-    actor: event.actor,
-    correlation: uuidBytes(event.correlationId),
-    causation: event.causationId === event.correlationId ? null : uuidBytes(event.causationId),
-    data: JSON.stringify(event.data),
-    body: event.body ?? null,
-  };
+function toRow(event: NewEvent, blobs: Uint8Array[]): EventRow {
+  if (event.body !== undefined) blobs.push(event.body);
+  return [
+    event.id,
+    event.type,
+    event.version,
+    event.occurredAtMs,
+    event.actor,
+    event.correlationId,
+    event.causationId === event.correlationId ? null : event.causationId,
+    JSON.stringify(event.data),
+    event.body !== undefined,
+  ];
 }
 
 function fromRow(row: EventColumns): RecordedEvent {

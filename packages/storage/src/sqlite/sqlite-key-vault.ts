@@ -1,4 +1,4 @@
-import { createSecretKey, hash, type KeyObject } from 'node:crypto';
+import { createSecretKey, type KeyObject } from 'node:crypto';
 import type { DatabaseSync, StatementSync } from 'node:sqlite';
 import type {
   DestroyOutcome,
@@ -10,27 +10,26 @@ import type {
   VaultHold,
 } from '@epitaph/core/vault/key-vault.ts';
 import { gcmOpen, gcmSeal } from '../crypto/aes-gcm.ts';
+import { ownerOf, unwrapKey } from '../crypto/key-wrapping.ts';
 import type { SecretLifeKey } from '../crypto/gcm-body-sealer.ts';
 import { RandomPool } from '../crypto/random-pool.ts';
 import { UnusableFile } from './database.ts';
 import type { AddKeyJob, DestroyJob, VaultWriteJob } from './log-writer-core.ts';
-import type { WriterOrder } from './sqlite-event-log.ts';
+import type { PendingKey, PendingKeys } from './sqlite-event-log.ts';
 import type { Writer } from './writer.ts';
 
 /** Unwrapped keys kept in memory; a destroyed one leaves at once. */
 const CACHE_SIZE = 50_000;
-const OWNER_BYTES = 8;
 const MASTER_KEY_CHECK = 'master-key-check';
 
 /** The key vault in one SQLite file, written by the same writer as the log. */
-export class SqliteKeyVault implements KeyVault, WriterOrder {
+export class SqliteKeyVault implements KeyVault, PendingKeys {
   readonly #writer: Writer;
   readonly #database: DatabaseSync;
   readonly #master: KeyObject;
   readonly #read: ReturnType<typeof prepare>;
   readonly #cache = new Map<number, { readonly stream: string; readonly key: SecretLifeKey }>();
-  /** Of each key that is being stored: the group of the writer's jobs that it went into. */
-  readonly #groups = new WeakMap<Promise<unknown>, number>();
+  readonly #pending = new Map<Promise<unknown>, PendingKey>();
   readonly #random = new RandomPool();
   #nextKeyId: number;
 
@@ -52,23 +51,36 @@ export class SqliteKeyVault implements KeyVault, WriterOrder {
     return vault;
   }
 
-  isQueued(promise: Promise<unknown>): boolean {
-    return this.#groups.get(promise) === this.#writer.gatheringGroup;
+  claim(stored: Promise<unknown>): PendingKey | undefined {
+    const pending = this.#pending.get(stored);
+    this.#pending.delete(stored);
+    return pending;
   }
 
   createKey(stream: string): NewLifeKey {
     const keyId = this.#nextKeyId++;
     const bytes = this.#random.take(32);
     const key: SecretLifeKey = { keyId, secret: createSecretKey(bytes) };
-    const wrapped = gcmSeal(this.#master, keyPlace(keyId, stream), bytes);
-    bytes.fill(0);
-    const job: AddKeyJob = { kind: 'add-key', id: keyId, owner: ownerOf(stream), wrapped };
-    const group = this.#writer.gatheringGroup;
-    const stored = this.#writer.submit<undefined>(job);
-    this.#groups.set(stored, group);
     this.#remember(keyId, stream, key);
-    // The append that needs this key fails with it and tells; here it only has to be forgotten.
-    stored.catch(() => this.#cache.delete(keyId));
+    const { promise: stored, resolve, reject } = Promise.withResolvers<void>();
+    const settle = (error?: unknown) => {
+      bytes.fill(0);
+      if (error === undefined) resolve();
+      else {
+        this.#cache.delete(keyId);
+        reject(error);
+      }
+    };
+    // Whoever needs the key waits for it and is told; a key that nobody waits for needs no one to handle its failure.
+    stored.catch(() => {});
+    // The writer wraps it before it reaches the disk.
+    const job: AddKeyJob = { kind: 'add-key', id: keyId, stream, blobs: [bytes] };
+    this.#pending.set(stored, { job, settle });
+    // Usually the append that it was made for takes it along within this turn; else it goes alone.
+    setImmediate(() => {
+      const unclaimed = this.claim(stored);
+      if (unclaimed !== undefined) this.#writer.submit(job).then(() => settle(), settle);
+    });
     return { key, stored };
   }
 
@@ -78,7 +90,7 @@ export class SqliteKeyVault implements KeyVault, WriterOrder {
     const row = this.#read.key.get(keyId) as { owner: Uint8Array; wrapped: Uint8Array } | undefined;
     if (row === undefined || Buffer.compare(row.owner, ownerOf(stream)) !== 0) return { status: 'unknown' };
     if (isZero(row.wrapped)) return { status: 'destroyed' };
-    const bytes = gcmOpen(this.#master, keyPlace(keyId, stream), row.wrapped);
+    const bytes = unwrapKey(this.#master, keyId, stream, row.wrapped);
     if (bytes === undefined) return { status: 'unknown' };
     const key: SecretLifeKey = { keyId, secret: createSecretKey(bytes) };
     bytes.fill(0);
@@ -88,10 +100,7 @@ export class SqliteKeyVault implements KeyVault, WriterOrder {
 
   async destroyKeys(requests: readonly DestroyRequest[]): Promise<DestroyOutcome[]> {
     if (requests.length === 0) return [];
-    const job: DestroyJob = {
-      kind: 'destroy',
-      requests: requests.map((request) => ({ ...request, owner: ownerOf(request.stream) })),
-    };
+    const job: DestroyJob = { kind: 'destroy', requests };
     const outcomes = await this.#writer.submit<DestroyOutcome[]>(job);
     for (let index = 0; index < requests.length; index++) {
       if (outcomes[index]!.kind !== 'refused') this.#cache.delete(requests[index]!.keyId);
@@ -151,7 +160,7 @@ export class SqliteKeyVault implements KeyVault, WriterOrder {
     if (wrapped === undefined) {
       const fresh = gcmSeal(this.#master, place, this.#random.take(32));
       // Whoever is first wins; the answer is what stands in the vault.
-      const job: VaultWriteJob = { kind: 'vault-write', write: { what: 'add-secret', name, wrapped: fresh } };
+      const job: VaultWriteJob = { kind: 'vault-write', write: { what: 'add-secret', name }, blobs: [fresh] };
       wrapped = await this.#writer.submit<Uint8Array>(job);
     }
     const secret = gcmOpen(this.#master, place, wrapped);
@@ -175,15 +184,6 @@ export class SqliteKeyVault implements KeyVault, WriterOrder {
     }
     this.#cache.set(keyId, { stream, key });
   }
-}
-
-/** Says whose key it is without saying the name: enough to notice a vault that belongs to another log. */
-function ownerOf(stream: string): Buffer {
-  return hash('sha256', stream, 'buffer').subarray(0, OWNER_BYTES);
-}
-
-function keyPlace(keyId: number, stream: string): Buffer {
-  return Buffer.from(`${keyId} ${stream}`, 'latin1');
 }
 
 function isZero(bytes: Uint8Array): boolean {

@@ -14,7 +14,7 @@ import type {
   ReadModelChange,
   ReadModelStore,
 } from '@epitaph/projections/read-model-store.ts';
-import { type ApplyJob, NEVER_DUE } from './read-model-writer-core.ts';
+import { NEVER_DUE, toApplyJob } from './read-model-writer-core.ts';
 import type { Writer } from './writer.ts';
 
 /** One version of the read models in one SQLite file: written by its writer's thread, read from this one. */
@@ -30,8 +30,7 @@ export class SqliteReadModelStore implements ReadModelStore {
   }
 
   async apply(changes: readonly ReadModelChange[], checkpoint: number): Promise<void> {
-    const job: ApplyJob = { kind: 'apply', changes, checkpoint };
-    await this.#writer.submit(job);
+    await this.#writer.submit(toApplyJob(changes, checkpoint));
   }
 
   checkpoint(): number {

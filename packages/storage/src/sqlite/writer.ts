@@ -1,8 +1,12 @@
 import { Worker } from 'node:worker_threads';
 
-/** One unit of work for a writer; plain data, so that it can go to another thread. */
+/**
+ * One unit of work for a writer; plain data, so that it can go to another thread. Bytes go into `blobs` and rows
+ * into flat arrays: cloning a view copies the whole buffer behind it, and cloning objects spells out every name.
+ */
 export interface Job {
   readonly kind: string;
+  readonly blobs?: readonly Uint8Array[];
 }
 
 export type JobOutcome =
@@ -30,7 +34,6 @@ export class StorageFault extends Error {
 
 interface Pending {
   readonly job: Job;
-  readonly transfer: readonly ArrayBuffer[];
   readonly resolve: (value: never) => void;
   readonly reject: (error: unknown) => void;
 }
@@ -44,18 +47,12 @@ export abstract class Writer {
   #busy = false;
   #scheduled = false;
   #closing = false;
-  #group = 1;
   #idle: (() => void)[] = [];
 
-  /** Number of the group that jobs submitted now will be executed in. */
-  get gatheringGroup(): number {
-    return this.#group;
-  }
-
-  submit<Value>(job: Job, transfer: readonly ArrayBuffer[] = []): Promise<Value> {
+  submit<Value>(job: Job): Promise<Value> {
     if (this.#closing) return Promise.reject(new StorageFault('the storage is closed', undefined));
     return new Promise<Value>((resolve, reject) => {
-      this.#pending.push({ job, transfer, resolve: resolve as (value: never) => void, reject });
+      this.#pending.push({ job, resolve: resolve as (value: never) => void, reject });
       this.#schedule();
     });
   }
@@ -73,7 +70,7 @@ export abstract class Writer {
     await this.closeCore();
   }
 
-  protected abstract run(jobs: readonly Job[], transfer: readonly ArrayBuffer[]): Promise<JobOutcome[]>;
+  protected abstract run(jobs: readonly Job[]): Promise<JobOutcome[]>;
   protected abstract closeCore(): Promise<void>;
 
   #schedule(): void {
@@ -90,14 +87,9 @@ export abstract class Writer {
     const group = this.#pending;
     if (group.length === 0) return;
     this.#pending = [];
-    this.#group += 1;
     this.#busy = true;
     try {
-      const transfer = group.flatMap((pending) => pending.transfer);
-      const outcomes = await this.run(
-        group.map((pending) => pending.job),
-        transfer,
-      );
+      const outcomes = await this.run(group.map((pending) => pending.job));
       for (let index = 0; index < group.length; index++) {
         const outcome = outcomes[index]!;
         if (outcome.ok) group[index]!.resolve(outcome.value as never);
@@ -161,11 +153,12 @@ export class ThreadWriter extends Writer {
     });
   }
 
-  protected override run(jobs: readonly Job[], transfer: readonly ArrayBuffer[]): Promise<JobOutcome[]> {
+  protected override run(jobs: readonly Job[]): Promise<JobOutcome[]> {
     if (this.#dead !== undefined) return Promise.reject(this.#dead);
     return new Promise((resolve, reject) => {
       this.#waiting = { resolve, reject };
-      this.#worker.postMessage(jobs, transfer as ArrayBuffer[]);
+      const packed = pack(jobs);
+      this.#worker.postMessage(packed, [packed.bytes]);
     });
   }
 
@@ -184,15 +177,64 @@ export class ThreadWriter extends Writer {
   }
 }
 
+/** Jobs on their way to a thread: all their blobs in one buffer, which is handed over and not copied again. */
+interface PackedJobs {
+  readonly jobs: readonly Job[];
+  readonly bytes: ArrayBuffer;
+  /** How many blobs each job has, then the length of each blob. */
+  readonly lengths: readonly number[];
+}
+
+function pack(jobs: readonly Job[]): PackedJobs {
+  const lengths: number[] = jobs.map((job) => job.blobs?.length ?? 0);
+  let total = 0;
+  for (const { blobs } of jobs) {
+    if (blobs === undefined) continue;
+    for (const blob of blobs) {
+      lengths.push(blob.length);
+      total += blob.length;
+    }
+  }
+  const bytes = new ArrayBuffer(total);
+  const whole = new Uint8Array(bytes);
+  let offset = 0;
+  const bare = jobs.map((job) => {
+    if (job.blobs === undefined) return job;
+    for (const blob of job.blobs) {
+      whole.set(blob, offset);
+      offset += blob.length;
+    }
+    const { blobs: _, ...rest } = job;
+    return rest;
+  });
+  return { jobs: bare, bytes, lengths };
+}
+
+function unpack({ jobs, bytes, lengths }: PackedJobs): Job[] {
+  let next = jobs.length;
+  let offset = 0;
+  return jobs.map((job, index) => {
+    const count = lengths[index]!;
+    if (count === 0) return job;
+    const blobs: Uint8Array[] = [];
+    for (let taken = 0; taken < count; taken++) {
+      const length = lengths[next++]!;
+      blobs.push(new Uint8Array(bytes, offset, length));
+      offset += length;
+    }
+    return { ...job, blobs };
+  });
+}
+
 /** The thread's side of {@link ThreadWriter}: executes groups as they come, and answers each whole. */
 export function serveWriter(port: import('node:worker_threads').MessagePort, core: WriterCore): void {
-  port.on('message', (message: readonly Job[] | 'close') => {
+  port.on('message', (message: PackedJobs | 'close') => {
     if (message === 'close') {
       core.close();
       port.close();
       return;
     }
-    port.postMessage(core.execute(message));
+    port.postMessage(core.execute(unpack(message)));
   });
   port.postMessage('ready');
 }

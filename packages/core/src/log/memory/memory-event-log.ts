@@ -32,7 +32,7 @@ export class MemoryEventLog implements EventLog {
       };
     }
     for (const { stream, expectedRevision } of appends) {
-      const actualRevision = this.#streams.get(stream)?.length ?? 'no-stream';
+      const actualRevision = this.#revisions.get(stream) ?? 'no-stream';
       if (actualRevision !== expectedRevision) {
         return { kind: 'conflict', stream, expectedRevision, actualRevision };
       }
@@ -72,7 +72,8 @@ export class MemoryEventLog implements EventLog {
   }
 
   readLast(stream: string): RecordedEvent | undefined {
-    return this.#streams.get(stream)?.at(-1);
+    const last = this.#streams.get(stream)?.at(-1);
+    return last === undefined ? undefined : withoutBody(last);
   }
 
   readAt(position: number): RecordedEvent | undefined {

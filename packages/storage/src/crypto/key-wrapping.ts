@@ -1,0 +1,23 @@
+import { hash, type KeyObject } from 'node:crypto';
+import { gcmOpen, gcmSeal } from './aes-gcm.ts';
+
+const OWNER_BYTES = 8;
+
+/** A life's key under the master key, bound to its number and its life. */
+export function wrapKey(master: KeyObject, keyId: number, stream: string, key: Uint8Array): Buffer {
+  return gcmSeal(master, keyPlace(keyId, stream), key);
+}
+
+/** @returns undefined when the master key, the number or the life is another one */
+export function unwrapKey(master: KeyObject, keyId: number, stream: string, wrapped: Uint8Array): Buffer | undefined {
+  return gcmOpen(master, keyPlace(keyId, stream), wrapped);
+}
+
+/** Says whose key it is without saying the name: enough to notice a vault that belongs to another log. */
+export function ownerOf(stream: string): Buffer {
+  return hash('sha256', stream, 'buffer').subarray(0, OWNER_BYTES);
+}
+
+function keyPlace(keyId: number, stream: string): Buffer {
+  return Buffer.from(`${keyId} ${stream}`, 'latin1');
+}

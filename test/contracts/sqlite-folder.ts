@@ -1,0 +1,37 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import {
+  openSqliteStorage,
+  type SqliteStorage,
+  type SqliteStorageOptions,
+} from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
+
+export type StorageOptions = Partial<Omit<SqliteStorageOptions, 'folder'>>;
+
+/** A data folder for one test. Everything opened in it is closed when it is disposed of, and the folder removed. */
+export class TestFolder {
+  readonly path = mkdtempSync(join(tmpdir(), 'epitaph-test-'));
+  readonly #opened: SqliteStorage[] = [];
+
+  file(name: string): string {
+    return join(this.path, name);
+  }
+
+  async open(options: StorageOptions = {}): Promise<SqliteStorage> {
+    const storage = await openSqliteStorage({ folder: this.path, clock: 'manual', ...options });
+    this.#opened.push(storage);
+    return storage;
+  }
+
+  async close(): Promise<void> {
+    const last = this.#opened.pop();
+    await last?.close();
+  }
+
+  /** Closes what is open. Files may have been taken away from under a storage on purpose: that is no failure here. */
+  async dispose(): Promise<void> {
+    for (const storage of this.#opened.splice(0)) await storage.close().catch(() => {});
+    rmSync(this.path, { recursive: true, force: true });
+  }
+}
