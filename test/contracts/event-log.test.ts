@@ -1,20 +1,9 @@
-import { describe, expect, it } from 'vitest';
+import { afterAll, describe, expect, it } from 'vitest';
 import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
-import { describeEventLog, type EventLogUnderTest } from '@epitaph/core/testing/event-log-contract.ts';
-import { type StorageOptions, TestFolder } from './sqlite-folder.ts';
+import { describeEventLog } from '@epitaph/core/testing/event-log-contract.ts';
+import { SharedStorage, TestFolder } from './sqlite-folder.ts';
 
-async function sqliteLog(options: StorageOptions): Promise<EventLogUnderTest> {
-  const folder = new TestFolder();
-  const { log } = await folder.open(options);
-  return {
-    log,
-    reopen: async () => {
-      await folder.close();
-      return (await folder.open(options)).log;
-    },
-    dispose: () => folder.dispose(),
-  };
-}
+const framework = { describe, it, expect, spansStreams: true };
 
 describeEventLog(
   'the memory event log',
@@ -22,19 +11,35 @@ describeEventLog(
     const log = new MemoryEventLog();
     return { log, dispose: () => log.close() };
   },
-  { describe, it, expect, spansStreams: true },
+  framework,
 );
 
-describeEventLog('the SQLite event log, written inline,', () => sqliteLog({ writers: 'inline' }), {
-  describe,
-  it,
-  expect,
-  spansStreams: true,
-});
+describeEventLog(
+  'the SQLite event log, written inline,',
+  async () => {
+    const folder = new TestFolder();
+    const { log } = await folder.open({ writers: 'inline' });
+    return {
+      log,
+      reopen: async () => {
+        await folder.close();
+        return (await folder.open({ writers: 'inline' })).log;
+      },
+      dispose: () => folder.dispose(),
+    };
+  },
+  framework,
+);
 
-describeEventLog('the SQLite event log, written by its thread,', () => sqliteLog({ writers: 'threads' }), {
-  describe,
-  it,
-  expect,
-  spansStreams: true,
-});
+const threaded = new SharedStorage({ writers: 'threads' });
+afterAll(() => threaded.dispose());
+
+describeEventLog(
+  'the SQLite event log, written by its thread,',
+  async () => ({
+    log: (await threaded.get()).log,
+    reopen: async () => (await threaded.reopen()).log,
+    dispose: async () => {},
+  }),
+  framework,
+);

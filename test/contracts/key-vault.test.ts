@@ -1,21 +1,9 @@
-import { describe, expect, it } from 'vitest';
-import { describeKeyVault, type KeyVaultUnderTest } from '@epitaph/core/testing/key-vault-contract.ts';
+import { afterAll, describe, expect, it } from 'vitest';
+import { describeKeyVault } from '@epitaph/core/testing/key-vault-contract.ts';
 import { MemoryKeyVault, ToyBodySealer } from '@epitaph/core/testing/memory-key-vault.ts';
-import { type StorageOptions, TestFolder } from './sqlite-folder.ts';
+import { SharedStorage, TestFolder } from './sqlite-folder.ts';
 
-async function sqliteVault(options: StorageOptions): Promise<KeyVaultUnderTest> {
-  const folder = new TestFolder();
-  const { vault, sealer } = await folder.open(options);
-  return {
-    vault,
-    sealer,
-    reopen: async () => {
-      await folder.close();
-      return folder.open(options);
-    },
-    dispose: () => folder.dispose(),
-  };
-}
+const framework = { describe, it, expect };
 
 describeKeyVault(
   'the memory key vault',
@@ -28,17 +16,35 @@ describeKeyVault(
       dispose: () => vault.close(),
     };
   },
-  { describe, it, expect },
+  framework,
 );
 
-describeKeyVault('the SQLite key vault with AES-GCM, written inline,', () => sqliteVault({ writers: 'inline' }), {
-  describe,
-  it,
-  expect,
-});
+describeKeyVault(
+  'the SQLite key vault with AES-GCM, written inline,',
+  async () => {
+    const folder = new TestFolder();
+    const { vault, sealer } = await folder.open({ writers: 'inline' });
+    return {
+      vault,
+      sealer,
+      reopen: async () => {
+        await folder.close();
+        return folder.open({ writers: 'inline' });
+      },
+      dispose: () => folder.dispose(),
+    };
+  },
+  framework,
+);
 
-describeKeyVault('the SQLite key vault with AES-GCM, written by its thread,', () => sqliteVault({ writers: 'threads' }), {
-  describe,
-  it,
-  expect,
-});
+const threaded = new SharedStorage({ writers: 'threads' });
+afterAll(() => threaded.dispose());
+
+describeKeyVault(
+  'the SQLite key vault with AES-GCM, written by its thread,',
+  async () => {
+    const { vault, sealer } = await threaded.get();
+    return { vault, sealer, reopen: () => threaded.reopen(), dispose: async () => {} };
+  },
+  framework,
+);

@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync } from 'node:fs';
+import { existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import {
@@ -9,9 +9,12 @@ import {
 
 export type StorageOptions = Partial<Omit<SqliteStorageOptions, 'folder'>>;
 
+/** Where tests put folders: in memory where the machine has such a place, because they sync a lot. */
+export const scratch = existsSync('/dev/shm') ? '/dev/shm' : tmpdir();
+
 /** A data folder for one test. Everything opened in it is closed when it is disposed of, and the folder removed. */
 export class TestFolder {
-  readonly path = mkdtempSync(join(tmpdir(), 'epitaph-test-'));
+  readonly path = mkdtempSync(join(scratch, 'epitaph-test-'));
   readonly #opened: SqliteStorage[] = [];
 
   file(name: string): string {
@@ -33,5 +36,37 @@ export class TestFolder {
   async dispose(): Promise<void> {
     for (const storage of this.#opened.splice(0)) await storage.close().catch(() => {});
     rmSync(this.path, { recursive: true, force: true });
+  }
+}
+
+/**
+ * One storage that the tests of a suite share and that starts anew only where a test reopens it: starting its threads
+ * takes longer than most tests.
+ */
+export class SharedStorage {
+  readonly #options: StorageOptions;
+  #folder: TestFolder | undefined;
+  #storage: SqliteStorage | undefined;
+
+  constructor(options: StorageOptions) {
+    this.#options = options;
+  }
+
+  async get(): Promise<SqliteStorage> {
+    this.#folder ??= new TestFolder();
+    this.#storage ??= await this.#folder.open(this.#options);
+    return this.#storage;
+  }
+
+  async reopen(): Promise<SqliteStorage> {
+    await this.#folder?.close();
+    this.#storage = undefined;
+    return this.get();
+  }
+
+  async dispose(): Promise<void> {
+    await this.#folder?.dispose();
+    this.#folder = undefined;
+    this.#storage = undefined;
   }
 }

@@ -85,8 +85,7 @@ export class GuardedClock implements Clock {
     }
     if (this.#jump !== undefined) {
       const agrees =
-        this.#jump.reason === 'wall-clock-jumped' ||
-        this.#usedMs <= wallMs + this.#leaseMs + this.#toleranceMs;
+        this.#jump.reason === 'wall-clock-jumped' || this.#usedMs <= wallMs + this.#leaseMs + this.#toleranceMs;
       if (agrees) this.#jump = undefined;
     }
     // Slow drift (NTP slewing) is followed: the anchor moves with every reading that was within tolerance.

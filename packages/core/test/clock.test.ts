@@ -196,9 +196,25 @@ describe('the guarded clock', () => {
 
   it(`never gives a time that is smaller than one before or greater than the mark on the disk (seed ${seed})`, () => {
     const step = fc.oneof(
-      fc.record({ kind: fc.constant('pass' as const), ms: fc.integer({ min: 0, max: 20_000 }), drift: fc.integer({ min: -4_000, max: 4_000 }) }),
-      fc.record({ kind: fc.constant('pass' as const), ms: fc.integer({ min: 0, max: 10 }), drift: fc.integer({ min: -100_000_000, max: 100_000_000 }) }),
-      fc.record({ kind: fc.constantFrom('restart' as const, 'stop and start' as const, 'stop' as const, 'confirm' as const, 'disk' as const) }),
+      fc.record({
+        kind: fc.constant('pass' as const),
+        ms: fc.integer({ min: 0, max: 20_000 }),
+        drift: fc.integer({ min: -4_000, max: 4_000 }),
+      }),
+      fc.record({
+        kind: fc.constant('pass' as const),
+        ms: fc.integer({ min: 0, max: 10 }),
+        drift: fc.integer({ min: -100_000_000, max: 100_000_000 }),
+      }),
+      fc.record({
+        kind: fc.constantFrom(
+          'restart' as const,
+          'stop and start' as const,
+          'stop' as const,
+          'confirm' as const,
+          'disk' as const,
+        ),
+      }),
       fc.record({ kind: fc.constant('observe' as const), ahead: fc.integer({ min: -100_000, max: 100_000 }) }),
     );
     fc.assert(

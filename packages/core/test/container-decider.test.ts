@@ -21,7 +21,12 @@ const created = (over: Partial<typeof facts> | { defaultTtl: DefaultTtl } = {}):
   data: { ...facts, ...over },
 });
 const deleted: ContainerEvent = { type: 'ContainerDeleted', data: {} };
-const ttlChanged = (from: DefaultTtl, to: DefaultTtl, policyVersion: number, effectiveFromMs = NOW_MS): ContainerEvent => ({
+const ttlChanged = (
+  from: DefaultTtl,
+  to: DefaultTtl,
+  policyVersion: number,
+  effectiveFromMs = NOW_MS,
+): ContainerEvent => ({
   type: 'ContainerTtlChanged',
   data: { from, to, policyVersion, effectiveFromMs },
 });
@@ -43,19 +48,29 @@ const replace = (over: Partial<ReplaceContainer> = {}): ContainerCommand => ({
 describe('creating a container', () => {
   it('under a free rid is recorded with everything that defines it', () => {
     givenContainer().when(create()).then(created());
-    givenContainer().when(create({ defaultTtl: null })).then(created({ defaultTtl: null }));
+    givenContainer()
+      .when(create({ defaultTtl: null }))
+      .then(created({ defaultTtl: null }));
   });
   it('that is there in the same database is refused', () => {
-    givenContainer(created()).when(create({ defaultTtl: 5 })).thenRefused('already-exists');
+    givenContainer(created())
+      .when(create({ defaultTtl: 5 }))
+      .thenRefused('already-exists');
   });
   it('under a rid that another name, another database or an earlier life of the name has sends to the next rid', () => {
-    givenContainer(created()).when(create({ name: 'orders' })).thenRefused('rid-taken');
-    givenContainer(created()).when(create({ databaseRid: 'Db2' })).thenRefused('rid-taken');
+    givenContainer(created())
+      .when(create({ name: 'orders' }))
+      .thenRefused('rid-taken');
+    givenContainer(created())
+      .when(create({ databaseRid: 'Db2' }))
+      .thenRefused('rid-taken');
     givenContainer(created(), deleted).when(create()).thenRefused('rid-taken');
   });
   it('with a TTL of any kind and no index is refused; without a TTL it is taken', () => {
     for (const defaultTtl of [-1, 1, 60] as const) {
-      givenContainer().when(create({ definition: unindexed, defaultTtl })).thenRefused('ttl-needs-indexing');
+      givenContainer()
+        .when(create({ definition: unindexed, defaultTtl }))
+        .thenRefused('ttl-needs-indexing');
     }
     givenContainer()
       .when(create({ definition: unindexed, defaultTtl: null }))
@@ -105,7 +120,9 @@ describe('replacing a container', () => {
   it('with another definition records that, before a TTL that changes with it', () => {
     const changed = { ...definition, indexingPolicy: { indexingMode: 'lazy' as const, automatic: true } };
     const replaced: ContainerEvent = { type: 'ContainerReplaced', data: { definition: changed } };
-    givenContainer(created()).when(replace({ definition: changed })).then(replaced);
+    givenContainer(created())
+      .when(replace({ definition: changed }))
+      .then(replaced);
     givenContainer(created())
       .when(replace({ definition: changed, defaultTtl: null }))
       .then(replaced, ttlChanged(60, null, 2));
@@ -123,8 +140,13 @@ describe('replacing a container', () => {
     }
   });
   it('can not have a TTL without an index, from either side', () => {
-    givenContainer(created()).when(replace({ definition: unindexed })).thenRefused('ttl-needs-indexing');
-    givenContainer({ event: { type: 'ContainerCreated', data: { ...facts, definition: unindexed, defaultTtl: null } }, atMs: 1 })
+    givenContainer(created())
+      .when(replace({ definition: unindexed }))
+      .thenRefused('ttl-needs-indexing');
+    givenContainer({
+      event: { type: 'ContainerCreated', data: { ...facts, definition: unindexed, defaultTtl: null } },
+      atMs: 1,
+    })
       .when(replace({ definition: unindexed, defaultTtl: -1 }))
       .thenRefused('ttl-needs-indexing');
     givenContainer(created())
@@ -133,9 +155,15 @@ describe('replacing a container', () => {
   });
   it('asks for the current etag when one is given: that of the last change', () => {
     const past = [{ event: created(), atMs: 5 }, ttlChanged(60, null, 2, 10)] as const;
-    givenContainer(...past).when(replace({ ifMatch: etagOfGiven(1) })).then(ttlChanged(null, 60, 3));
-    givenContainer(...past).when(replace({ ifMatch: '*' })).then(ttlChanged(null, 60, 3));
-    givenContainer(...past).when(replace({ ifMatch: etagOfGiven(0) })).thenRefused('precondition-failed');
+    givenContainer(...past)
+      .when(replace({ ifMatch: etagOfGiven(1) }))
+      .then(ttlChanged(null, 60, 3));
+    givenContainer(...past)
+      .when(replace({ ifMatch: '*' }))
+      .then(ttlChanged(null, 60, 3));
+    givenContainer(...past)
+      .when(replace({ ifMatch: etagOfGiven(0) }))
+      .thenRefused('precondition-failed');
   });
   it('that never was or is gone is refused', () => {
     givenContainer().when(replace()).thenRefused('not-found');
@@ -183,7 +211,14 @@ describe("a container's state", () => {
       record(created(), 0, 100),
       record(ttlChanged(60, 5, 2, 200), 1, 200, 'key:secondary'),
       record(ttlChanged(5, null, 3, 200), 2, 200, 'key:other'),
-      record({ type: 'ContainerTtlChanged', data: { from: null, to: -1, policyVersion: 4, effectiveFromMs: 350, reason: 'why' } }, 3, 300),
+      record(
+        {
+          type: 'ContainerTtlChanged',
+          data: { from: null, to: -1, policyVersion: 4, effectiveFromMs: 350, reason: 'why' },
+        },
+        3,
+        300,
+      ),
       record({ type: 'PolicyGraceChanged', data: { fromSeconds: 86_400, toSeconds: 0 } }, 4, 400),
       record({ type: 'ContainerReplaced', data: { definition: unindexed } }, 5, 500),
       record(deleted, 6, 600),

@@ -18,7 +18,12 @@ function timelineOf(policies: readonly (readonly [fromMs: number, defaultTtl: nu
  * The definition in its own words, read off instant by instant: expired from the first instant on at which `_ts + ttl`
  * has passed under the policy in force at that instant. Slow, and no code shared with what it judges but `policyAt`.
  */
-function expiredByDefinition(item: ItemTimes, timeline: PolicyTimeline, instants: readonly number[], nowMs: number): boolean {
+function expiredByDefinition(
+  item: ItemTimes,
+  timeline: PolicyTimeline,
+  instants: readonly number[],
+  nowMs: number,
+): boolean {
   return instants.some((instant) => {
     const policy = instant <= nowMs ? policyAt(timeline, instant) : undefined;
     if (policy === undefined || policy.defaultTtl === null) return false;
@@ -83,10 +88,21 @@ describe('expiry', () => {
       judge(timelineOf([[0, first]]));
       for (const second of defaults) {
         for (const [at, secondMs] of starts.entries()) {
-          judge(timelineOf([[0, first], [secondMs, second]]));
+          judge(
+            timelineOf([
+              [0, first],
+              [secondMs, second],
+            ]),
+          );
           for (const third of defaults) {
             for (const thirdMs of starts.slice(at)) {
-              judge(timelineOf([[0, first], [secondMs, second], [thirdMs, third]]));
+              judge(
+                timelineOf([
+                  [0, first],
+                  [secondMs, second],
+                  [thirdMs, third],
+                ]),
+              );
             }
           }
         }
@@ -95,8 +111,18 @@ describe('expiry', () => {
     expect(judged).toBe(15 * (5 + 25 * 7 + 125 * 28));
   });
 
-  const defaultTtl = fc.oneof(fc.constant(null), fc.constant(-1), fc.integer({ min: 1, max: 20 }), fc.integer({ min: 1, max: 2_147_483_647 }));
-  const ownTtl = fc.oneof(fc.constant(null), fc.constant(-1), fc.integer({ min: 1, max: 20 }), fc.integer({ min: 1, max: 2_147_483_647 }));
+  const defaultTtl = fc.oneof(
+    fc.constant(null),
+    fc.constant(-1),
+    fc.integer({ min: 1, max: 20 }),
+    fc.integer({ min: 1, max: 2_147_483_647 }),
+  );
+  const ownTtl = fc.oneof(
+    fc.constant(null),
+    fc.constant(-1),
+    fc.integer({ min: 1, max: 20 }),
+    fc.integer({ min: 1, max: 2_147_483_647 }),
+  );
   const gapMs = fc.oneof(
     fc.constant(0),
     fc.constant(1),
@@ -112,7 +138,10 @@ describe('expiry', () => {
     return gaps.map(([gap, ttl]) => [(atMs += gap), ttl] as const);
   };
   /** Written before, within or after the timeline. */
-  const item = fc.record({ ts: fc.integer({ min: -30, max: 60 }).map((seconds) => ORIGIN_MS / 1000 + seconds), ttl: ownTtl });
+  const item = fc.record({
+    ts: fc.integer({ min: -30, max: 60 }).map((seconds) => ORIGIN_MS / 1000 + seconds),
+    ttl: ownTtl,
+  });
 
   it(`is the same by watermarks, by the scan and by definition, for random timelines (seed ${seed})`, () => {
     fc.assert(
@@ -146,24 +175,78 @@ describe('expiry', () => {
   });
 
   it('does not know of policies that have not started', () => {
-    const timeline = timelineOf([[0, null], [5_000, 1]]);
+    const timeline = timelineOf([
+      [0, null],
+      [5_000, 1],
+    ]);
     expect(watermarks(timeline, 4_999)).toEqual({ defaultMs: -Infinity, itemMs: -Infinity });
     expect(watermarks(timeline, 5_000)).toEqual({ defaultMs: 4_000, itemMs: 5_000 });
     expect(watermarks(timeline, -1)).toEqual({ defaultMs: -Infinity, itemMs: -Infinity });
   });
 
   it('comes to an item whose countdown ran out while the TTL was off in the instant it is turned on again', () => {
-    const timeline = timelineOf([[0, 10], [5_000, null], [60_500, -1], [70_000, 10]]);
-    expect(expiryOf({ ts: 0, ttl: 20 }, timeline)).toMatchObject({ expiredAtMs: 60_500, policyVersion: 3, byPolicyStart: true });
-    expect(expiryOf({ ts: 0, ttl: null }, timeline)).toMatchObject({ expiredAtMs: 70_000, policyVersion: 4, byPolicyStart: true });
+    const timeline = timelineOf([
+      [0, 10],
+      [5_000, null],
+      [60_500, -1],
+      [70_000, 10],
+    ]);
+    expect(expiryOf({ ts: 0, ttl: 20 }, timeline)).toMatchObject({
+      expiredAtMs: 60_500,
+      policyVersion: 3,
+      byPolicyStart: true,
+    });
+    expect(expiryOf({ ts: 0, ttl: null }, timeline)).toMatchObject({
+      expiredAtMs: 70_000,
+      policyVersion: 4,
+      byPolicyStart: true,
+    });
   });
 
   it('by a policy ends one millisecond before the next begins', () => {
-    const item: ItemTimes = { ts: 0, ttl: null };
-    expect(expiryOf(item, timelineOf([[0, 10], [10_000, null]]))).toBe(undefined);
-    expect(isExpired(item, watermarks(timelineOf([[0, 10], [10_000, null]]), 20_000))).toBe(false);
-    expect(expiryOf(item, timelineOf([[0, 10], [10_001, null]]))?.expiredAtMs).toBe(10_000);
-    expect(isExpired(item, watermarks(timelineOf([[0, 10], [10_001, null]]), 20_000))).toBe(true);
+    const early: ItemTimes = { ts: 0, ttl: null };
+    expect(
+      expiryOf(
+        early,
+        timelineOf([
+          [0, 10],
+          [10_000, null],
+        ]),
+      ),
+    ).toBe(undefined);
+    expect(
+      isExpired(
+        early,
+        watermarks(
+          timelineOf([
+            [0, 10],
+            [10_000, null],
+          ]),
+          20_000,
+        ),
+      ),
+    ).toBe(false);
+    expect(
+      expiryOf(
+        early,
+        timelineOf([
+          [0, 10],
+          [10_001, null],
+        ]),
+      )?.expiredAtMs,
+    ).toBe(10_000);
+    expect(
+      isExpired(
+        early,
+        watermarks(
+          timelineOf([
+            [0, 10],
+            [10_001, null],
+          ]),
+          20_000,
+        ),
+      ),
+    ).toBe(true);
   });
 
   it('after an item was written at the largest second with the largest ttl is still counted exactly', () => {
@@ -179,7 +262,9 @@ describe('expiry', () => {
 describe('a policy timeline', () => {
   const first: PolicyStart = { fromMs: 5, defaultTtl: 1, version: 1 };
   it('drops a policy that was replaced within its own millisecond', () => {
-    expect(withPolicy([first], { fromMs: 5, defaultTtl: null, version: 2 })).toEqual([{ fromMs: 5, defaultTtl: null, version: 2 }]);
+    expect(withPolicy([first], { fromMs: 5, defaultTtl: null, version: 2 })).toEqual([
+      { fromMs: 5, defaultTtl: null, version: 2 },
+    ]);
   });
   it('takes policies in their order only', () => {
     expect(() => withPolicy([first], { fromMs: 4, defaultTtl: null, version: 2 })).toThrow(InvariantViolation);

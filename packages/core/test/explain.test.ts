@@ -10,7 +10,12 @@ import { ID, ItemWorld } from './item-world.ts';
 const S = 1_763_722_800;
 const T0 = S * 1000;
 
-function policy(version: number, fromMs: number, defaultTtl: DefaultTtl, over: Partial<RecordedPolicy> = {}): RecordedPolicy {
+function policy(
+  version: number,
+  fromMs: number,
+  defaultTtl: DefaultTtl,
+  over: Partial<RecordedPolicy> = {},
+): RecordedPolicy {
   return { version, fromMs, defaultTtl, setBy: `key:setter-${version}`, recordedAtMs: fromMs, ...over };
 }
 
@@ -37,7 +42,10 @@ interface Case {
   readonly holds?: readonly string[];
 }
 
-function explainAt({ container: within, lives, databaseDeletedAtMs = null, holds = [] }: Case, atMs: number): Explanation {
+function explainAt(
+  { container: within, lives, databaseDeletedAtMs = null, holds = [] }: Case,
+  atMs: number,
+): Explanation {
   return explainItem({ id: ID, container: within, databaseDeletedAtMs, lives, atMs, holds });
 }
 
@@ -115,53 +123,64 @@ describe('explaining a life that expired', () => {
   it.each([
     { ttl: 20, deadlineMs: T0 + 24_000, rule: 'item-ttl' },
     { ttl: undefined, deadlineMs: T0 + 64_000, rule: 'container-default' },
-  ])('by ttl $ttl tells deadline, rule, arithmetic, policy, lag and purge at each instant', async ({ ttl, deadlineMs, rule }) => {
-    const expired = await makeExpired(ttl, true);
-    for (const atMs of edgesOf(expired)) {
-      const told = explainAt(expired, atMs);
-      expect(told.atMs).toBe(atMs);
-      if (atMs < T0 + 1_500) {
-        expect(told.state).toBe('never-existed');
-      } else if (atMs < T0 + 4_200) {
-        // What the second write did was not known then.
-        expect(told).toMatchObject({ state: 'live', lastWrite: { atMs: T0 + 1_500, ts: S + 1, ttl: 5 }, expiresAtMs: T0 + 6_000 });
-      } else if (atMs < deadlineMs) {
-        expect(told).toMatchObject({
-          state: 'live',
-          life: 0,
-          lastWrite: { atMs: T0 + 4_200, ts: S + 4, ttl: ttl ?? null },
-          expiresAtMs: deadlineMs,
-          rule,
-          policy: { version: 1, defaultTtl: 60, sinceMs: T0, setBy: 'key:setter-1', reason: 'carts are short-lived' },
-        });
-        expect(told.expiredAtMs).toBe(undefined);
-        expect(told.recordedAtMs).toBe(undefined);
-        expect(told.sentence).toContain(isoTime(deadlineMs));
-      } else {
-        expect(told).toMatchObject({
-          state: atMs < T0 + 95_000 ? 'expired' : 'purged',
-          expiredAtMs: deadlineMs,
-          rule,
-          policy: { version: 1, setBy: 'key:setter-1' },
-          lastWrite: { ts: S + 4, ttl: ttl ?? null },
-        });
-        expect(told.expiresAtMs).toBe(undefined);
-        expect(told.recordedAtMs).toBe(atMs < T0 + 90_000 ? undefined : T0 + 90_000);
-        expect(told.lagMs).toBe(atMs < T0 + 90_000 ? undefined : T0 + 90_000 - deadlineMs);
-        expect(told.purgedAtMs).toBe(atMs < T0 + 95_000 ? undefined : T0 + 95_000);
-        expect(told.sentence).toContain(isoTime(deadlineMs));
-        expect(told.sentence).toContain(rule === 'item-ttl' ? 'own ttl of 20 s' : 'default ttl of 60 s of container carts');
-        expect(told.sentence).toContain('policy version 1, set by key:setter-1');
-        expect(told.sentence).toContain(told.arithmetic!);
-        expect(told.sentence).toContain(
-          atMs < T0 + 95_000 ? 'Its content has not been erased yet.' : `Its content was erased at ${isoTime(T0 + 95_000)}.`,
-        );
-        expect(told.arithmetic).toContain(String(S + 4));
-        expect(told.arithmetic).toContain(String(ttl ?? 60));
+  ])(
+    'by ttl $ttl tells deadline, rule, arithmetic, policy, lag and purge at each instant',
+    async ({ ttl, deadlineMs, rule }) => {
+      const expired = await makeExpired(ttl, true);
+      for (const atMs of edgesOf(expired)) {
+        const told = explainAt(expired, atMs);
+        expect(told.atMs).toBe(atMs);
+        if (atMs < T0 + 1_500) {
+          expect(told.state).toBe('never-existed');
+        } else if (atMs < T0 + 4_200) {
+          // What the second write did was not known then.
+          expect(told).toMatchObject({
+            state: 'live',
+            lastWrite: { atMs: T0 + 1_500, ts: S + 1, ttl: 5 },
+            expiresAtMs: T0 + 6_000,
+          });
+        } else if (atMs < deadlineMs) {
+          expect(told).toMatchObject({
+            state: 'live',
+            life: 0,
+            lastWrite: { atMs: T0 + 4_200, ts: S + 4, ttl: ttl ?? null },
+            expiresAtMs: deadlineMs,
+            rule,
+            policy: { version: 1, defaultTtl: 60, sinceMs: T0, setBy: 'key:setter-1', reason: 'carts are short-lived' },
+          });
+          expect(told.expiredAtMs).toBe(undefined);
+          expect(told.recordedAtMs).toBe(undefined);
+          expect(told.sentence).toContain(isoTime(deadlineMs));
+        } else {
+          expect(told).toMatchObject({
+            state: atMs < T0 + 95_000 ? 'expired' : 'purged',
+            expiredAtMs: deadlineMs,
+            rule,
+            policy: { version: 1, setBy: 'key:setter-1' },
+            lastWrite: { ts: S + 4, ttl: ttl ?? null },
+          });
+          expect(told.expiresAtMs).toBe(undefined);
+          expect(told.recordedAtMs).toBe(atMs < T0 + 90_000 ? undefined : T0 + 90_000);
+          expect(told.lagMs).toBe(atMs < T0 + 90_000 ? undefined : T0 + 90_000 - deadlineMs);
+          expect(told.purgedAtMs).toBe(atMs < T0 + 95_000 ? undefined : T0 + 95_000);
+          expect(told.sentence).toContain(isoTime(deadlineMs));
+          expect(told.sentence).toContain(
+            rule === 'item-ttl' ? 'own ttl of 20 s' : 'default ttl of 60 s of container carts',
+          );
+          expect(told.sentence).toContain('policy version 1, set by key:setter-1');
+          expect(told.sentence).toContain(told.arithmetic!);
+          expect(told.sentence).toContain(
+            atMs < T0 + 95_000
+              ? 'Its content has not been erased yet.'
+              : `Its content was erased at ${isoTime(T0 + 95_000)}.`,
+          );
+          expect(told.arithmetic).toContain(String(S + 4));
+          expect(told.arithmetic).toContain(String(ttl ?? 60));
+        }
       }
-    }
-    expect(course(expired, edgesOf(expired))).toEqual(['never-existed', 'live 0', 'expired 0', 'purged 0']);
-  });
+      expect(course(expired, edgesOf(expired))).toEqual(['never-existed', 'live 0', 'expired 0', 'purged 0']);
+    },
+  );
 
   it.each([20, undefined])('by ttl %s gives the same reasons before and after the purge', async (ttl) => {
     const [before, after] = [await makeExpired(ttl, false), await makeExpired(ttl, true)];
@@ -169,7 +188,13 @@ describe('explaining a life that expired', () => {
       const [one, other] = [explainAt(before, atMs), explainAt(after, atMs)];
       expect(reasons(other)).toEqual(reasons(one));
       if (atMs < T0 + 95_000) expect(other).toEqual(one);
-      else expect([one.state, one.purgedAtMs, other.state, other.purgedAtMs]).toEqual(['expired', undefined, 'purged', T0 + 95_000]);
+      else
+        expect([one.state, one.purgedAtMs, other.state, other.purgedAtMs]).toEqual([
+          'expired',
+          undefined,
+          'purged',
+          T0 + 95_000,
+        ]);
     }
   });
 
@@ -196,7 +221,11 @@ describe('explaining a life that expired', () => {
     expect(course(late, edgesOf(late))).toEqual(['never-existed', 'live 0', 'expired 0']);
     expect(explainAt(late, T0 + 100_122)).toMatchObject({ state: 'live', policy: { version: 1, defaultTtl: null } });
     const told = explainAt(late, T0 + 100_123);
-    expect(told).toMatchObject({ state: 'expired', expiredAtMs: T0 + 100_123, policy: { version: 2, setBy: 'key:setter-2' } });
+    expect(told).toMatchObject({
+      state: 'expired',
+      expiredAtMs: T0 + 100_123,
+      policy: { version: 2, setBy: 'key:setter-2' },
+    });
     expect(told.sentence).toContain('policy version 2, set by key:setter-2');
     expect(told.arithmetic).toContain(isoTime(T0 + 60_000).slice(0, 19));
   });
@@ -208,7 +237,11 @@ describe('explaining a life that expired', () => {
       await world.write('create');
       const expired: Case = { container: container(timeline), lives: world.facts() };
       for (const atMs of [T0 + 60_000, T0 + 60_001, T0 + 10 ** 12]) {
-        expect(explainAt(expired, atMs)).toMatchObject({ state: 'expired', expiredAtMs: T0 + 60_000, policy: { version: 1 } });
+        expect(explainAt(expired, atMs)).toMatchObject({
+          state: 'expired',
+          expiredAtMs: T0 + 60_000,
+          policy: { version: 1 },
+        });
       }
     }
   });
@@ -227,7 +260,11 @@ describe('explaining a life that expired', () => {
       const ended: Case = { container: container(after), lives: world.facts() };
       expect(explainAt(ended, T0 + 89_999)).toMatchObject({ state: 'live' });
       const told = explainAt(ended, T0 + 90_000);
-      expect(told).toMatchObject({ state: purged ? 'purged' : 'expired', expiredAtMs: T0 + 90_000, rule: 'container-default' });
+      expect(told).toMatchObject({
+        state: purged ? 'purged' : 'expired',
+        expiredAtMs: T0 + 90_000,
+        rule: 'container-default',
+      });
       expect(told.sentence).toContain('under policy version 2: ');
       expect(told.policy).toBe(undefined);
     }
@@ -267,7 +304,11 @@ describe('explaining a live item', () => {
       const live = await written([policy(1, T0, 1_000), policy(2, T0 + 500_000, later)], {});
       for (const atMs of [T0, T0 + 100_000, T0 + 499_999]) {
         const told = explainAt(live, atMs);
-        expect(told).toMatchObject({ state: 'live', expiresAtMs: T0 + 1_000_000, policy: { version: 1, defaultTtl: 1_000 } });
+        expect(told).toMatchObject({
+          state: 'live',
+          expiresAtMs: T0 + 1_000_000,
+          policy: { version: 1, defaultTtl: 1_000 },
+        });
         expect(told.sentence).toContain(`it expires at ${isoTime(T0 + 1_000_000)}`);
       }
     }
@@ -311,7 +352,8 @@ describe('explaining a life that was deleted', () => {
 
   it('gives the same reasons before and after the purge', async () => {
     const [before, after] = [await makeDeleted(false), await makeDeleted(true)];
-    for (const atMs of edgesOf(after)) expect(reasons(explainAt(after, atMs))).toEqual(reasons(explainAt(before, atMs)));
+    for (const atMs of edgesOf(after))
+      expect(reasons(explainAt(after, atMs))).toEqual(reasons(explainAt(before, atMs)));
   });
 });
 
@@ -396,7 +438,11 @@ describe('explaining an item that was erased on request', () => {
     world.nowMs = T0 + 70_000;
     await world.purge(0, 'erasure');
     const gone: Case = { container: container(timeline), lives: world.facts() };
-    expect(explainAt(gone, T0 + 80_000)).toMatchObject({ state: 'purged', expiredAtMs: T0 + 60_000, purgedAtMs: T0 + 70_000 });
+    expect(explainAt(gone, T0 + 80_000)).toMatchObject({
+      state: 'purged',
+      expiredAtMs: T0 + 60_000,
+      purgedAtMs: T0 + 70_000,
+    });
   });
 });
 

@@ -6,7 +6,9 @@ const created = { type: 'DatabaseCreated', data: { name: 'shop' } } as const;
 it('a specification that holds passes in silence', () => {
   givenDatabase().when({ type: 'CreateDatabase', name: 'shop' }).then(created);
   givenDatabase(created).when({ type: 'CreateDatabase', name: 'shop' }).thenRefused('already-exists');
-  givenDatabase(created).when({ type: 'DeleteDatabase', ifMatch: etagOfGiven(0) }).then({ type: 'DatabaseDeleted', data: {} });
+  givenDatabase(created)
+    .when({ type: 'DeleteDatabase', ifMatch: etagOfGiven(0) })
+    .then({ type: 'DatabaseDeleted', data: {} });
 });
 
 it('a specification that does not hold says where, what was expected and what was decided', () => {

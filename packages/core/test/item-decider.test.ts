@@ -73,8 +73,12 @@ describe('writing an item that is not there', () => {
     }
   });
   it('on the condition that it is there is refused', () => {
-    givenItem().when(write({ ifMatch: '*' })).thenRefused('precondition-failed');
-    givenItem().when(write({ ifMatch: etag })).thenRefused('precondition-failed');
+    givenItem()
+      .when(write({ ifMatch: '*' }))
+      .thenRefused('precondition-failed');
+    givenItem()
+      .when(write({ ifMatch: etag }))
+      .thenRefused('precondition-failed');
   });
   it('on the condition that it is not there is taken', () => {
     for (const ifNoneMatch of ['*', etag]) {
@@ -87,8 +91,12 @@ describe('writing an item that is not there', () => {
 
 describe('writing an item that is there', () => {
   it('with create is refused', () => {
-    givenItem(upserted()).when(write({ operation: 'create' })).thenRefused('already-exists');
-    givenItem(upserted()).when(write({ operation: 'create', ifMatch: '"other"' })).thenRefused('already-exists');
+    givenItem(upserted())
+      .when(write({ operation: 'create' }))
+      .thenRefused('already-exists');
+    givenItem(upserted())
+      .when(write({ operation: 'create', ifMatch: '"other"' }))
+      .thenRefused('already-exists');
   });
   it('with upsert, replace or patch stamps it anew and keeps the key of its life', () => {
     for (const operation of ['upsert', 'replace', 'patch'] as const) {
@@ -109,8 +117,12 @@ describe('writing an item that is there', () => {
           .when(write({ operation, ifMatch }))
           .then(upserted({ operation, bytes: 42 }));
       }
-      givenItem(upserted()).when(write({ operation, ifMatch: '"other"' })).thenRefused('precondition-failed');
-      givenItem(upserted(), upserted()).when(write({ operation, ifMatch: etag })).thenRefused('precondition-failed');
+      givenItem(upserted())
+        .when(write({ operation, ifMatch: '"other"' }))
+        .thenRefused('precondition-failed');
+      givenItem(upserted(), upserted())
+        .when(write({ operation, ifMatch: etag }))
+        .thenRefused('precondition-failed');
     }
   });
   it('on the condition that it is not there, or not in this version, is refused', () => {
@@ -124,7 +136,11 @@ describe('writing an item that is there', () => {
     }
   });
   it('records the policy it was decided under', () => {
-    const policies = [...timeline(60), { fromMs: NOW_MS, defaultTtl: null, version: 2 }, { fromMs: NOW_MS + 1, defaultTtl: 5, version: 3 }];
+    const policies = [
+      ...timeline(60),
+      { fromMs: NOW_MS, defaultTtl: null, version: 2 },
+      { fromMs: NOW_MS + 1, defaultTtl: 5, version: 3 },
+    ];
     givenItem()
       .when(write({ timeline: policies }))
       .then(upserted({ operation: 'upsert', key: NEW_KEY, bytes: 42, policyVersion: 2 }));
@@ -149,7 +165,11 @@ describe("an item's own ttl", () => {
   it('that is none is refused for every write while the TTL is on, before anything else is looked at', () => {
     for (const operation of writeOperations) {
       for (const defaultTtl of [-1, 60] as const) {
-        const command = write({ operation, timeline: timeline(defaultTtl), ttl: { kind: 'unreadable', value: 'soon' } });
+        const command = write({
+          operation,
+          timeline: timeline(defaultTtl),
+          ttl: { kind: 'unreadable', value: 'soon' },
+        });
         givenItem().when(command).thenRefused('invalid-ttl', { value: 'soon' });
         givenItem(upserted()).when(command).thenRefused('invalid-ttl', { value: 'soon' });
       }
@@ -169,12 +189,18 @@ describe('deleting an item', () => {
     }
   });
   it('with another etag is refused', () => {
-    givenItem(upserted()).when(remove({ ifMatch: '"other"' })).thenRefused('precondition-failed');
-    givenItem(upserted()).when(remove({ ifNoneMatch: etag })).thenRefused('precondition-failed');
+    givenItem(upserted())
+      .when(remove({ ifMatch: '"other"' }))
+      .thenRefused('precondition-failed');
+    givenItem(upserted())
+      .when(remove({ ifNoneMatch: etag }))
+      .thenRefused('precondition-failed');
   });
   it('that is not there is refused', () => {
     givenItem().when(remove()).thenRefused('not-found');
-    givenItem().when(remove({ ifMatch: etag })).thenRefused('not-found');
+    givenItem()
+      .when(remove({ ifMatch: etag }))
+      .thenRefused('not-found');
   });
 });
 
@@ -186,15 +212,21 @@ describe('a deadline', () => {
       .when(write({ nowMs }))
       .then(upserted({ operation: 'upsert', ts: TS + 59, bytes: 42 }));
     givenItem(upserted()).when(remove({ nowMs })).then(deleted);
-    givenItem(upserted()).when({ type: 'RecordExpiry', nowMs, timeline: timeline(60) }).thenRefused('not-due');
+    givenItem(upserted())
+      .when({ type: 'RecordExpiry', nowMs, timeline: timeline(60) })
+      .thenRefused('not-due');
   });
   it('from it on every command of a client first records the end, whatever its conditions', () => {
     for (const nowMs of [deadlineMs, deadlineMs + 1, deadlineMs + 1_000_000_000]) {
       for (const operation of writeOperations) {
-        givenItem(upserted()).when(write({ operation, nowMs, ifMatch: '"other"' })).thenExpiresFirst(expired);
+        givenItem(upserted())
+          .when(write({ operation, nowMs, ifMatch: '"other"' }))
+          .thenExpiresFirst(expired);
       }
       givenItem(upserted()).when(remove({ nowMs })).thenExpiresFirst(expired);
-      givenItem(upserted()).when({ type: 'RecordExpiry', nowMs, timeline: timeline(60) }).then(expired);
+      givenItem(upserted())
+        .when({ type: 'RecordExpiry', nowMs, timeline: timeline(60) })
+        .then(expired);
     }
   });
   it("by the item's own ttl is recorded with that rule", () => {
@@ -257,8 +289,13 @@ describe('a life that has ended', () => {
       [upserted(), deleted, purged],
       [upserted(), purged],
     ]) {
-      for (const operation of writeOperations) givenItem(...past).when(write({ operation })).thenGoesToNextLife();
-      givenItem(...past).when(remove()).thenGoesToNextLife();
+      for (const operation of writeOperations)
+        givenItem(...past)
+          .when(write({ operation }))
+          .thenGoesToNextLife();
+      givenItem(...past)
+        .when(remove())
+        .thenGoesToNextLife();
     }
   });
 });

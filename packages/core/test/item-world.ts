@@ -1,7 +1,14 @@
 import type { CommandContext } from '@epitaph/core/command-context.ts';
 import type { WriteItem } from '@epitaph/core/item/commands.ts';
 import type { PurgeCause, WriteOperation } from '@epitaph/core/item/events.ts';
-import { foldItem, handleItem, handleLife, type ItemHandled, type ItemIntent, type ItemRequest } from '@epitaph/core/item/handle.ts';
+import {
+  foldItem,
+  handleItem,
+  handleLife,
+  type ItemHandled,
+  type ItemIntent,
+  type ItemRequest,
+} from '@epitaph/core/item/handle.ts';
 import { encodeLedger } from '@epitaph/core/item/ledger.ts';
 import { itemStream } from '@epitaph/core/item/stream-name.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
@@ -34,7 +41,10 @@ export class ItemWorld {
   }
 
   write(operation: WriteOperation, document: { readonly ttl?: unknown } = {}, lifeHint = 0): Promise<ItemHandled> {
-    return this.handle(() => ({ kind: 'command', command: this.writeCommand(operation, document), body: JSON.stringify(document) }), lifeHint);
+    return this.handle(
+      () => ({ kind: 'command', command: this.writeCommand(operation, document), body: JSON.stringify(document) }),
+      lifeHint,
+    );
   }
 
   writeCommand(operation: WriteOperation, document: { readonly ttl?: unknown } = {}): WriteItem {
@@ -79,7 +89,15 @@ export class ItemWorld {
       const event = readItemEvent(recorded);
       if (event.type !== 'ItemUpserted') return [];
       const { ttl, operation } = event.data;
-      return [{ atMs: recorded.occurredAtMs, ttl, operation, eventId: recorded.id, digest: this.sealer.digest(recorded.body!) }];
+      return [
+        {
+          atMs: recorded.occurredAtMs,
+          ttl,
+          operation,
+          eventId: recorded.id,
+          digest: this.sealer.digest(recorded.body!),
+        },
+      ];
     });
     const first = readItemEvent(this.log.readStream(stream)[0]!);
     const key = first.type === 'ItemUpserted' ? first.data.key : 0;
@@ -115,7 +133,9 @@ export class ItemWorld {
   }
 
   facts(): LifeFacts[] {
-    return Array.from({ length: this.lives() }, (_, life) => lifeFacts(life, this.log.readStream(itemStream(PREFIX, life))));
+    return Array.from({ length: this.lives() }, (_, life) =>
+      lifeFacts(life, this.log.readStream(itemStream(PREFIX, life))),
+    );
   }
 
   /** The plain body of a life's last event. */

@@ -32,18 +32,23 @@ describe('the ledger of a life', () => {
     expect(decodeLedger(ledger)).toEqual(entries.map(whole));
   });
 
-  it.each([LEDGER_DETAIL_LIMIT + 1, 2_500])('of %i writes tells times and ttls of each, and one digest of the rest', (count) => {
-    const entries = Array.from({ length: count }, (_, index) => entry(index));
-    const ledger = encodeLedger(entries, sha256Base64url);
-    expect(decodeLedger(ledger)).toEqual(entries.map(timesOnly));
-    expect(Object.keys(ledger).toSorted()).toEqual(['digest', 'times', 'writes']);
-    const changed = entries.map((one, index) => (index === 700 ? { ...one, digest: sha256Base64url('other') } : one));
-    expect(encodeLedger(entries, sha256Base64url)).toEqual(ledger);
-    expect(encodeLedger(changed, sha256Base64url).digest).not.toBe(ledger.digest);
-  });
+  it.each([LEDGER_DETAIL_LIMIT + 1, 2_500])(
+    'of %i writes tells times and ttls of each, and one digest of the rest',
+    (count) => {
+      const entries = Array.from({ length: count }, (_, index) => entry(index));
+      const ledger = encodeLedger(entries, sha256Base64url);
+      expect(decodeLedger(ledger)).toEqual(entries.map(timesOnly));
+      expect(Object.keys(ledger).toSorted()).toEqual(['digest', 'times', 'writes']);
+      const changed = entries.map((one, index) => (index === 700 ? { ...one, digest: sha256Base64url('other') } : one));
+      expect(encodeLedger(entries, sha256Base64url)).toEqual(ledger);
+      expect(encodeLedger(changed, sha256Base64url).digest).not.toBe(ledger.digest);
+    },
+  );
 
   it('of one write reads as its comment says', () => {
-    expect(encodeLedger([{ ...entry(0), atMs: 1_763_722_800_123, ttl: 60 }], sha256Base64url).times).toBe('1763722800123t60');
+    expect(encodeLedger([{ ...entry(0), atMs: 1_763_722_800_123, ttl: 60 }], sha256Base64url).times).toBe(
+      '1763722800123t60',
+    );
     expect(encodeLedger([entry(0), entry(1), entry(2), entry(3), entry(4)], sha256Base64url).times).toBe(
       '1763722800123 7t60 7 7t-1 7t-',
     );
@@ -63,7 +68,11 @@ describe('the ledger of a life', () => {
     fc.assert(
       fc.property(writes, (made) => {
         let atMs = 0;
-        const entries = made.map(({ gapMs, body, ...rest }) => ({ ...rest, atMs: (atMs += gapMs), digest: sha256Base64url(body) }));
+        const entries = made.map(({ gapMs, body, ...rest }) => ({
+          ...rest,
+          atMs: (atMs += gapMs),
+          digest: sha256Base64url(body),
+        }));
         expect(decodeLedger(encodeLedger(entries, sha256Base64url))).toEqual(entries.map(whole));
       }),
       { seed, numRuns: 500 },

@@ -83,13 +83,16 @@ describe('the values the scenarios refuse:', () => {
       expect(decision).toEqual({ kind: 'refused', refusal: { reason: 'invalid-ttl', value } });
     }
   });
-  it.each(refused.ttl.map((value) => ({ value })))('ttl $value is a property like any other while it is off', ({ value }) => {
-    const off: PolicyStart = { fromMs: 0, defaultTtl: null, version: 1 };
-    const item = recordedTimes(writeUnder([off], { ttl: value }));
-    expect(item.ttl).toBe(null);
-    // Turned on later, it counts as absent: the container's default holds.
-    const on: PolicyStart = { fromMs: TS * 1000 + 1, defaultTtl: 100, version: 2 };
-    expect(expiryOf(item, [off, on])).toMatchObject({ rule: 'container-default', expiredAtMs: (TS + 100) * 1000 });
-    expect(expiryOf(item, [off, { ...on, defaultTtl: -1 }])).toBe(undefined);
-  });
+  it.each(refused.ttl.map((value) => ({ value })))(
+    'ttl $value is a property like any other while it is off',
+    ({ value }) => {
+      const off: PolicyStart = { fromMs: 0, defaultTtl: null, version: 1 };
+      const item = recordedTimes(writeUnder([off], { ttl: value }));
+      expect(item.ttl).toBe(null);
+      // Turned on later, it counts as absent: the container's default holds.
+      const on: PolicyStart = { fromMs: TS * 1000 + 1, defaultTtl: 100, version: 2 };
+      expect(expiryOf(item, [off, on])).toMatchObject({ rule: 'container-default', expiredAtMs: (TS + 100) * 1000 });
+      expect(expiryOf(item, [off, { ...on, defaultTtl: -1 }])).toBe(undefined);
+    },
+  );
 });

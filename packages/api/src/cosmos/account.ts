@@ -33,7 +33,7 @@ const QUERY_ENGINE = JSON.stringify({
 /** `GET /`: the first thing every client reads. Clients go on at the endpoint it names, so it is the one they came by. */
 export function answerAccount({ method, endpoint }: CosmosRequest): Answer {
   if (method !== 'GET') throw methodNotAllowed();
-  const locations = [{ name: REGION, databaseAccountEndpoint: endpoint }];
+  const locations = [{ name: REGION, databaseAccountEndpoint: endpoint() }];
   const body = {
     _self: '',
     id: ACCOUNT_ID,

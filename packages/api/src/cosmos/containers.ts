@@ -100,8 +100,19 @@ export function containerHeaders(
   return {
     'x-ms-session-token': sessionToken(position),
     'x-ms-content-path': container.rid,
-    'x-ms-alt-content-path': encodeURI(`dbs/${database}/colls/${container.name}`),
+    'x-ms-alt-content-path': namePath(database, container),
   };
+}
+
+const namePaths = new WeakMap<ContainerState, { readonly database: string; readonly path: string }>();
+
+/** A container's link by names, encoded once for each state of the container. */
+function namePath(database: string, container: ContainerState): string {
+  const known = namePaths.get(container);
+  if (known?.database === database) return known.path;
+  const path = encodeURI(`dbs/${database}/colls/${container.name}`);
+  namePaths.set(container, { database, path });
+  return path;
 }
 
 /** Kilobytes and counts, as the service's documentation shows them; sizes are not limited here. */

@@ -20,7 +20,7 @@ export interface CosmosRequest {
   readonly body: Buffer | undefined;
   readonly caller: Caller;
   /** Scheme and authority that the client used, without a slash at the end. */
-  readonly endpoint: string;
+  readonly endpoint: () => string;
   /** Ends work for a client that is gone. */
   readonly signal: () => AbortSignal;
 }

@@ -33,7 +33,7 @@ export interface SignedRequest {
   /** Decoded link of the resource, or of its parent for a create, list or query; case kept. */
   readonly resourceLink: string;
   /** Other forms of the link that clients sign for the same request, tried only after the first. */
-  readonly otherLinks?: readonly string[];
+  readonly otherLinks?: () => readonly string[];
   /** `x-ms-date`; where a client can't set it, `date` counts. */
   readonly msDate: string | undefined;
   readonly date: string | undefined;
@@ -45,6 +45,9 @@ export type SignatureVerdict =
   | { readonly ok: false; readonly reason: 'date-outside-window' }
   | { readonly ok: false; readonly reason: 'wrong-signature'; readonly payload: string };
 
+const MAX_VERIFIED = 500;
+const MAX_VERIFIED_CHARACTERS = 1000;
+
 interface Key extends Holder {
   readonly secret: KeyObject;
   /** Digest of the key's text: bearers are compared by digests, which are of one length whatever is sent. */
@@ -55,6 +58,9 @@ interface Key extends Holder {
 export class KeyRing {
   readonly #keys: readonly Key[];
   readonly #nowMs: () => number;
+  /** Writes and queries of one second in one container are all signed the same: the signature is made once. */
+  readonly #verified = new Map<string, { readonly expected: Buffer; readonly key: Key }>();
+  #lastDate: { readonly text: string; readonly ms: number | undefined } = { text: '', ms: undefined };
 
   /** @throws RangeError for a key that is not base64 of at least 32 bytes. */
   constructor(texts: KeyTexts, nowMs: () => number = systemClocks.wallMs) {
@@ -77,18 +83,42 @@ export class KeyRing {
     const token = readMasterToken(request.authorization);
     if (typeof token === 'string') return { ok: false, reason: token };
     const date = request.msDate ?? request.date;
-    const dateMs = date === undefined ? undefined : parseHttpDate(date);
+    const dateMs = date === undefined ? undefined : this.#parseDate(date);
     if (date === undefined || dateMs === undefined) return { ok: false, reason: 'no-date' };
     if (Math.abs(this.#nowMs() - dateMs) > DATE_WINDOW_MS) return { ok: false, reason: 'date-outside-window' };
     const tail = request.msDate === undefined ? `\n\n${date.toLowerCase()}\n` : `\n${date.toLowerCase()}\n\n`;
     const head = `${request.verb.toLowerCase()}\n${request.resourceType.toLowerCase()}\n`;
-    for (const link of [request.resourceLink, ...(request.otherLinks ?? [])]) {
-      for (const { secret, role, actor } of this.#keys) {
-        const expected = createHmac('sha256', secret).update(`${head}${link}${tail}`).digest();
-        if (timingSafeEqual(expected, token.signature)) return { ok: true, holder: { role, actor } };
-      }
+    const first = `${head}${request.resourceLink}${tail}`;
+    const holder =
+      this.#signerOf(first, token.signature) ??
+      request
+        .otherLinks?.()
+        .reduce<Holder | undefined>(
+          (found, link) => found ?? this.#signerOf(`${head}${link}${tail}`, token.signature),
+          undefined,
+        );
+    if (holder !== undefined) return { ok: true, holder };
+    return { ok: false, reason: 'wrong-signature', payload: first };
+  }
+
+  /** Whose signature of a text it is, if anyone's. Always compared in constant time, known text or not. */
+  #signerOf(text: string, signature: Buffer): Holder | undefined {
+    const known = this.#verified.get(text);
+    if (known !== undefined && timingSafeEqual(known.expected, signature)) return known.key;
+    for (const key of this.#keys) {
+      const expected = createHmac('sha256', key.secret).update(text).digest();
+      if (!timingSafeEqual(expected, signature)) continue;
+      if (this.#verified.size >= MAX_VERIFIED) this.#verified.clear();
+      if (text.length <= MAX_VERIFIED_CHARACTERS) this.#verified.set(text, { expected, key });
+      return key;
     }
-    return { ok: false, reason: 'wrong-signature', payload: `${head}${request.resourceLink}${tail}` };
+    return undefined;
+  }
+
+  /** Remembers the last date: under load thousands of requests carry the same second. */
+  #parseDate(text: string): number | undefined {
+    if (text !== this.#lastDate.text) this.#lastDate = { text, ms: parseHttpDate(text) };
+    return this.#lastDate.ms;
   }
 
   /** Checks `Bearer <key>` as the management plane's clients send it. */

@@ -35,8 +35,10 @@ export function buildServer(options: ServerOptions): FastifyInstance {
     bodyLimit: limits.bodyBytes,
     requestTimeout: limits.requestTimeoutMs,
     keepAliveTimeout: limits.keepAliveTimeoutMs,
-    // Clients see their own activity ids; the framework's counter is cheap and for its log only.
+    // A line for each request would cost more than the request, and say what the history says better.
     logController: new LogController({ disableRequestLogging: true }),
+    // While it closes, the store itself says so, in words that clients understand.
+    return503OnClosing: false,
     clientErrorHandler: answerUnreadable,
     frameworkErrors: (error: FastifyError, request: FastifyRequest, reply: FastifyReply) => {
       void sendPlain(request, reply, error);

@@ -70,7 +70,9 @@ export function explainItem(input: ExplainInput): Explanation {
   };
   const purge = facts.purge !== undefined && facts.purge.atMs <= atMs ? facts.purge : undefined;
   const purgedSentence =
-    purge === undefined ? ' Its content has not been erased yet.' : ` Its content was erased at ${isoTime(purge.atMs)}.`;
+    purge === undefined
+      ? ' Its content has not been erased yet.'
+      : ` Its content was erased at ${isoTime(purge.atMs)}.`;
   const purged = purge === undefined ? {} : { purgedAtMs: purge.atMs };
   const recorded = (endAtMs: number) => {
     const at = facts.end?.recordedAtMs;
@@ -139,7 +141,9 @@ export function explainItem(input: ExplainInput): Explanation {
     ...about,
     state: 'live',
     sentence: `${quoted} is visible: ${liveReason(write.ttl, current, expiry)}.`,
-    ...(expiry === undefined ? {} : { expiresAtMs: expiry.expiredAtMs, rule: expiry.rule, arithmetic: arithmeticOf(ts, expiry) }),
+    ...(expiry === undefined
+      ? {}
+      : { expiresAtMs: expiry.expiredAtMs, rule: expiry.rule, arithmetic: arithmeticOf(ts, expiry) }),
     ...(current === undefined ? {} : { policy: policyFacts(current) }),
   };
 }
@@ -172,12 +176,9 @@ function ruleInWords(expiry: Expiry, containerName: string): string {
     : `the default ttl of ${expiry.ttl} s of container ${containerName}`;
 }
 
-function liveReason(
-  ttl: number | null,
-  policy: RecordedPolicy | undefined,
-  expiry: Expiry | undefined,
-): string {
-  if (expiry !== undefined) return `it expires at ${isoTime(expiry.expiredAtMs)} unless it or the policy changes before`;
+function liveReason(ttl: number | null, policy: RecordedPolicy | undefined, expiry: Expiry | undefined): string {
+  if (expiry !== undefined)
+    return `it expires at ${isoTime(expiry.expiredAtMs)} unless it or the policy changes before`;
   if (policy === undefined || policy.defaultTtl === null) {
     return `time to live is off in its container, so nothing expires${ttl === null ? '' : ' and its own ttl does not count'}`;
   }

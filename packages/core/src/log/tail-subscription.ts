@@ -104,8 +104,7 @@ export class TailSubscription implements LogSubscription {
   }
 
   async #send(events: readonly RecordedEvent[]): Promise<void> {
-    const fresh =
-      events[0]!.position > this.#position ? events : events.filter((e) => e.position > this.#position);
+    const fresh = events[0]!.position > this.#position ? events : events.filter((e) => e.position > this.#position);
     if (fresh.length === 0 || this.#ended) return;
     await this.#listener.onEvents(fresh);
     this.#position = fresh.at(-1)!.position;

@@ -48,10 +48,7 @@ export function describeEventLog(
     );
   };
   /** For logs that can open their data again. On others it passes and its name says so. */
-  const testReopened = (
-    sentence: string,
-    body: (log: EventLog, reopen: () => Promise<EventLog>) => Promise<void>,
-  ) => {
+  const testReopened = (sentence: string, body: (log: EventLog, reopen: () => Promise<EventLog>) => Promise<void>) => {
     test(`${sentence} (where the log can be reopened)`, async (log, { reopen }) => {
       if (reopen === undefined) return;
       await body(log, async () => {
@@ -81,7 +78,7 @@ export function describeEventLog(
   /** Reads everything after a position page by page, and checks that positions only grow. */
   const readEverything = async (log: EventLog, after: number, pageSize = 7) => {
     const events: RecordedEvent[] = [];
-    for (let position = after; ; ) {
+    for (let position = after; ;) {
       const page = await log.readAll(position, pageSize);
       expect(page.length <= pageSize).toBe(true);
       if (page.length === 0) break;
@@ -300,9 +297,7 @@ export function describeEventLog(
       test('at the same time as the first attempt leaves one fact', async (log) => {
         const stream = newStream();
         const events = [newEvent()];
-        const results = await Promise.all(
-          Array.from({ length: 8 }, () => append(log, stream, 'no-stream', events)),
-        );
+        const results = await Promise.all(Array.from({ length: 8 }, () => append(log, stream, 'no-stream', events)));
         const first = expectAppended(results[0]!);
         for (const result of results) expect(result).toEqual(first);
         expect((await log.readStream(stream)).length).toBe(1);
@@ -351,7 +346,7 @@ export function describeEventLog(
         const events = Array.from({ length: WRITERS }, () => newEvent());
         await Promise.all(
           events.map(async (event) => {
-            for (let expected: ExpectedRevision = 'no-stream'; ; ) {
+            for (let expected: ExpectedRevision = 'no-stream'; ;) {
               const result: AppendResult = await append(log, stream, expected, [event]);
               if (result.kind === 'appended') return;
               expected = result.actualRevision;
@@ -567,7 +562,11 @@ export function describeEventLog(
         const ledger = { writes: 2, times: '1763722800123t60 5', operations: 'cu', etags: 'AAAA', digests: 'BBBB' };
         const events = [
           newEvent({ type: 'ItemUpserted', data: { ...upserted, ttl: 60 }, body: sampleBytes(30) }),
-          newEvent({ type: 'ItemUpserted', data: { ...upserted, ttl: null, unreadableTtl: true }, body: sampleBytes(31) }),
+          newEvent({
+            type: 'ItemUpserted',
+            data: { ...upserted, ttl: null, unreadableTtl: true },
+            body: sampleBytes(31),
+          }),
           newEvent({ type: 'ItemUpserted', data: { ...upserted, ttl: -1, operation: 'patch' }, body: sampleBytes(0) }),
           newEvent({ type: 'ItemExpired', data: { ...expired, policyVersion: 1, byPolicyStart: false } }),
           newEvent({
@@ -813,8 +812,8 @@ export function describeEventLog(
           if (revision < 3) expect(at).toBe(undefined);
           else expectRecorded(at, events[revision]!, { revision });
         }
-        for (const options of [{}, { withBodies: false }]) {
-          const all = (await log.readAll(start, 1_000, options)).filter((event) => event.stream === stream);
+        for (const readOptions of [{}, { withBodies: false }]) {
+          const all = (await log.readAll(start, 1_000, readOptions)).filter((event) => event.stream === stream);
           expect(all.map((event) => event.revision)).toEqual([3, 4]);
         }
         expect((await log.readStream(other)).length).toBe(2);
@@ -825,7 +824,12 @@ export function describeEventLog(
         const start = await log.head();
         const truncated = newStream();
         const kept = newStream();
-        await append(log, truncated, 'no-stream', Array.from({ length: 40 }, () => newEvent()));
+        await append(
+          log,
+          truncated,
+          'no-stream',
+          Array.from({ length: 40 }, () => newEvent()),
+        );
         await append(log, kept, 'no-stream', [newEvent()]);
         await log.truncateStream(truncated, 39);
         const expected = [
@@ -861,7 +865,12 @@ export function describeEventLog(
 
       test('twice, to the same or an earlier revision, is no error and takes nothing more', async (log) => {
         const stream = newStream();
-        await append(log, stream, 'no-stream', Array.from({ length: 5 }, () => newEvent()));
+        await append(
+          log,
+          stream,
+          'no-stream',
+          Array.from({ length: 5 }, () => newEvent()),
+        );
         await log.truncateStream(stream, 3);
         await log.truncateStream(stream, 3);
         await log.truncateStream(stream, 1);

@@ -59,9 +59,7 @@ export function etagOfGiven(index: number): string {
 }
 
 /** One life of an item. */
-export function givenItem(
-  ...past: readonly (ItemEvent | PastEvent<ItemEvent>)[]
-): Given<ItemCommand, ItemEvent> {
+export function givenItem(...past: readonly (ItemEvent | PastEvent<ItemEvent>)[]): Given<ItemCommand, ItemEvent> {
   const recorded = past.map((entry, index) =>
     record(itemStream('item-Specified.hash', 0), entry, index, itemEventVersions),
   );
@@ -80,9 +78,7 @@ export function givenContainer(
 export function givenDatabase(
   ...past: readonly (DatabaseEvent | PastEvent<DatabaseEvent>)[]
 ): Given<DatabaseCommand, DatabaseEvent> {
-  const recorded = past.map((entry, index) =>
-    record(databaseStream('Specified'), entry, index, databaseEventVersions),
-  );
+  const recorded = past.map((entry, index) => record(databaseStream('Specified'), entry, index, databaseEventVersions));
   return { when: (command) => outcomeOf(command, decideDatabase(foldDatabase(recorded), command)) };
 }
 

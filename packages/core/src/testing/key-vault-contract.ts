@@ -194,7 +194,7 @@ export function describeKeyVault(
         const stream = lifeStream();
         const key = await newKey(vault, stream);
         expect(await statusOf(vault, key.keyId, stream)).toBe('there');
-        await expectDestroyed(vault, request(key, stream));
+        await expectDestroyed(vault, destroyRequest(key, stream));
         expect(await statusOf(vault, key.keyId + 1_000_000, stream)).toBe('unknown');
         expect(await statusOf(vault, 0, stream)).toBe('unknown');
       });
@@ -204,20 +204,20 @@ export function describeKeyVault(
         const key = await newKey(vault, `${prefix}.0`);
         for (const other of [`${prefix}.1`, `${prefix}.00`, prefix, `${prefix}.0.0`, lifeStream()]) {
           expect(await statusOf(vault, key.keyId, other)).toBe('unknown');
-          expect(await vault.destroyKeys([request(key, other)])).toEqual([{ kind: 'unknown' }]);
+          expect(await vault.destroyKeys([destroyRequest(key, other)])).toEqual([{ kind: 'unknown' }]);
         }
         expect(await statusOf(vault, key.keyId, `${prefix}.0`)).toBe('there');
-        await expectDestroyed(vault, request(key, `${prefix}.0`));
+        await expectDestroyed(vault, destroyRequest(key, `${prefix}.0`));
         expect(await statusOf(vault, key.keyId, `${prefix}.1`)).toBe('unknown');
-        expect(await vault.destroyKeys([request(key, `${prefix}.1`)])).toEqual([{ kind: 'unknown' }]);
+        expect(await vault.destroyKeys([destroyRequest(key, `${prefix}.1`)])).toEqual([{ kind: 'unknown' }]);
       });
 
       test('are destroyed once: a second time says so, a key that never was is unknown', async ({ vault }) => {
         const stream = lifeStream();
         const key = await newKey(vault, stream);
-        await expectDestroyed(vault, request(key, stream));
-        expect(await vault.destroyKeys([request(key, stream)])).toEqual([{ kind: 'already-destroyed' }]);
-        expect(await vault.destroyKeys([{ ...request(key, stream), keyId: key.keyId + 1_000_000 }])).toEqual([
+        await expectDestroyed(vault, destroyRequest(key, stream));
+        expect(await vault.destroyKeys([destroyRequest(key, stream)])).toEqual([{ kind: 'already-destroyed' }]);
+        expect(await vault.destroyKeys([{ ...destroyRequest(key, stream), keyId: key.keyId + 1_000_000 }])).toEqual([
           { kind: 'unknown' },
         ]);
         expect(await statusOf(vault, key.keyId, stream)).toBe('destroyed');
@@ -226,7 +226,9 @@ export function describeKeyVault(
       test('are destroyed once by many who try at the same time', async ({ vault }) => {
         const stream = lifeStream();
         const key = await newKey(vault, stream);
-        const outcomes = await Promise.all(Array.from({ length: 16 }, () => vault.destroyKeys([request(key, stream)])));
+        const outcomes = await Promise.all(
+          Array.from({ length: 16 }, () => vault.destroyKeys([destroyRequest(key, stream)])),
+        );
         const kinds = outcomes.map(([outcome]) => outcome?.kind).toSorted();
         expect(kinds).toEqual([...Array.from({ length: 15 }, () => 'already-destroyed'), 'destroyed']);
       });
@@ -235,7 +237,7 @@ export function describeKeyVault(
         const rid = newRid();
         const streams = Array.from({ length: 5 }, () => lifeStream(rid));
         const keys = await Promise.all(streams.map((stream) => newKey(vault, stream)));
-        const requests = keys.map((key, index) => request(key, streams[index]!));
+        const requests = keys.map((key, index) => destroyRequest(key, streams[index]!));
         await vault.destroyKeys([requests[1]!]);
         await vault.placeHold(hold(rid, { kind: 'lives', streams: [streams[2]!] }, 'held'));
         const outcomes = await vault.destroyKeys([
@@ -269,7 +271,7 @@ export function describeKeyVault(
             expect(ids.has(keyId)).toBe(false);
             ids.add(keyId);
           }
-          return keys.map((key, index) => request(key, streams[index]!));
+          return keys.map((key, index) => destroyRequest(key, streams[index]!));
         };
         await vault.destroyKeys(await take(200));
         await take(50);
@@ -284,7 +286,7 @@ export function describeKeyVault(
         expect(one.keyId === two.keyId).toBe(false);
         const sealed = sealer.seal(one, stream, 0, 'body');
         expectBroken(sealer, two, stream, 0, sealed);
-        await expectDestroyed(vault, request(two, stream));
+        await expectDestroyed(vault, destroyRequest(two, stream));
         expect(await statusOf(vault, one.keyId, stream)).toBe('there');
       });
     });
@@ -501,7 +503,7 @@ export function describeKeyVault(
           }),
         );
         const seals = lives.map(({ key, stream }) => sealer.seal(key, stream, 0, stream));
-        await vault.destroyKeys(lives.slice(0, 5).map(({ key, stream }) => request(key, stream)));
+        await vault.destroyKeys(lives.slice(0, 5).map(({ key, stream }) => destroyRequest(key, stream)));
         const again = await reopen();
         for (const [index, { key, stream }] of lives.entries()) {
           const found = await again.vault.findKey(key.keyId, stream);
@@ -510,7 +512,7 @@ export function describeKeyVault(
           expect(text(again.sealer.open(found.key, stream, 0, seals[index]!))).toBe(stream);
           expect(await statusOf(again.vault, key.keyId, lifeStream())).toBe('unknown');
         }
-        expect(await again.vault.destroyKeys([request(lives[0]!.key, lives[0]!.stream)])).toEqual([
+        expect(await again.vault.destroyKeys([destroyRequest(lives[0]!.key, lives[0]!.stream)])).toEqual([
           { kind: 'already-destroyed' },
         ]);
       });
@@ -605,10 +607,10 @@ async function newKey(vault: KeyVault, stream: string): Promise<LifeKey> {
 
 /** A life with a key, as a request to destroy it. */
 async function makeLife(vault: KeyVault, stream: string): Promise<DestroyRequest> {
-  return request(await newKey(vault, stream), stream);
+  return destroyRequest(await newKey(vault, stream), stream);
 }
 
-function request(key: LifeKey, stream: string): DestroyRequest {
+function destroyRequest(key: LifeKey, stream: string): DestroyRequest {
   return { keyId: key.keyId, stream, lastWriteTs: TS, nowMs: NOW_MS };
 }
 

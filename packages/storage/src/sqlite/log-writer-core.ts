@@ -18,6 +18,9 @@ export type EventRow = readonly [
   correlation: string,
   /** null: the same as correlation. */
   causation: string | null,
+  /** The property names of the data as a JSON array. */
+  shape: string,
+  /** The values as a JSON array. */
   data: string,
   hasBody: boolean,
 ];
@@ -93,6 +96,7 @@ export class LogWriterCore implements WriterCore {
   readonly #statements: ReturnType<typeof prepareLog>;
   readonly #keys: ReturnType<typeof prepareVault>;
   #nextPosition: number;
+  readonly #words = new Map<string, number>();
 
   constructor(options: LogWriterOptions, step: StepHook = () => {}) {
     this.#step = step;
@@ -123,6 +127,7 @@ export class LogWriterCore implements WriterCore {
       last: number;
     };
     this.#nextPosition = last + 1;
+    this.#loadWords();
   }
 
   execute(jobs: readonly Job[]): JobOutcome[] {
@@ -147,6 +152,7 @@ export class LogWriterCore implements WriterCore {
         if (error instanceof PlacedCrash) throw error;
         if (database.isTransaction) database.exec('ROLLBACK');
         this.#nextPosition = firstPosition;
+        this.#loadWords();
         for (const { index } of members) outcomes[index] = failureOutcome(error);
         return false;
       }
@@ -232,20 +238,21 @@ export class LogWriterCore implements WriterCore {
       let previous = heads[index]?.last ?? 0;
       let next = expected + 1;
       firstPositions.push(this.#nextPosition);
-      for (const [id, type, version, at, actor, correlation, causation, data, hasBody] of events[index]!) {
+      for (const [id, type, version, at, actor, correlation, causation, shape, data, hasBody] of events[index]!) {
         const position = this.#nextPosition++;
         insertEvent.run(
           position,
           stream,
           next,
           previous,
-          type,
+          this.#word(type),
           version,
           at,
           uuidBytes(id),
-          actor,
+          this.#word(actor),
           uuidBytes(correlation),
           causation === null ? null : uuidBytes(causation),
+          this.#word(shape),
           data,
           hasBody ? blobs[nextBlob++]! : null,
         );
@@ -256,6 +263,24 @@ export class LogWriterCore implements WriterCore {
       else updateStream.run(next - 1, previous, stream);
     }
     return { kind: 'appended', position: this.#nextPosition - 1, firstPositions };
+  }
+
+  #loadWords(): void {
+    this.#words.clear();
+    for (const { number, text } of this.#statements.allWords.all() as { number: number; text: string }[]) {
+      this.#words.set(text, number);
+    }
+  }
+
+  /** The number of a word; a new one is written in the transaction that first uses it. */
+  #word(text: string): number {
+    let number = this.#words.get(text);
+    if (number === undefined) {
+      number = this.#words.size + 1;
+      this.#statements.insertWord.run(number, text);
+      this.#words.set(text, number);
+    }
+    return number;
   }
 
   /** Where these very events stand already, if they do. */
@@ -371,9 +396,11 @@ function prepareLog(log: DatabaseSync) {
     insertStream: log.prepare('INSERT INTO streams (name, revision, last) VALUES (?, ?, ?)'),
     updateStream: log.prepare('UPDATE streams SET revision = ?, last = ? WHERE name = ?'),
     insertEvent: log.prepare(
-      `INSERT INTO events (position, stream, revision, previous, type, version, at, id, actor, correlation, causation, data, body)
-       VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+      `INSERT INTO events (position, stream, revision, previous, type, version, at, id, actor, correlation, causation, shape, data, body)
+       VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
     ),
+    allWords: log.prepare('SELECT number, text FROM words'),
+    insertWord: log.prepare('INSERT INTO words (number, text) VALUES (?, ?)'),
     findLink: log.prepare('SELECT position, revision, previous, id FROM events WHERE position = ?'),
     deleteEvent: log.prepare('DELETE FROM events WHERE position = ?'),
   } satisfies Record<string, StatementSync>;

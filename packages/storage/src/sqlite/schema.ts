@@ -7,17 +7,22 @@ export const LOG_SCHEMA = `
     revision INTEGER NOT NULL,
     -- position of the stream's event before this one, 0 for none: a stream is a chain, which needs no index
     previous INTEGER NOT NULL,
-    type TEXT NOT NULL,
+    -- numbers of words
+    type INTEGER NOT NULL,
     version INTEGER NOT NULL,
     at INTEGER NOT NULL,
     id BLOB NOT NULL,
-    actor TEXT NOT NULL,
+    actor INTEGER NOT NULL,
     correlation BLOB NOT NULL,
     -- null: the same as correlation
     causation BLOB,
+    -- number of the word that is the list of the data's property names, and the values as a JSON array
+    shape INTEGER NOT NULL,
     data TEXT NOT NULL,
     body BLOB
   ) STRICT;
+  -- Texts that most events repeat: types, actors, property names.
+  CREATE TABLE words (number INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE) STRICT;
   CREATE TABLE streams (
     name TEXT PRIMARY KEY,
     revision INTEGER NOT NULL,

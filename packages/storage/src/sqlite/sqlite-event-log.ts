@@ -19,18 +19,19 @@ interface EventColumns {
   readonly stream: string;
   readonly revision: number;
   readonly previous: number;
-  readonly type: string;
+  readonly type: number;
   readonly version: number;
   readonly at: number;
   readonly id: Uint8Array;
-  readonly actor: string;
+  readonly actor: number;
   readonly correlation: Uint8Array;
   readonly causation: Uint8Array | null;
+  readonly shape: number;
   readonly data: string;
   readonly body?: Uint8Array | null;
 }
 
-const FACTS = 'position, stream, revision, previous, type, version, at, id, actor, correlation, causation, data';
+const FACTS = 'position, stream, revision, previous, type, version, at, id, actor, correlation, causation, shape, data';
 
 /** Keys that wait to be stored, by the promise that says so. */
 export interface PendingKeys {
@@ -52,6 +53,7 @@ export class SqliteEventLog implements EventLog {
   readonly #database: DatabaseSync;
   readonly #read: ReturnType<typeof prepare>;
   readonly #subscriptions = new Set<TailSubscription>();
+  readonly #words: Words;
   #head: number;
 
   constructor(writer: Writer, keys: PendingKeys, database: DatabaseSync) {
@@ -59,6 +61,7 @@ export class SqliteEventLog implements EventLog {
     this.#keys = keys;
     this.#database = database;
     this.#read = prepare(database);
+    this.#words = new Words(this.#read.words);
     this.#head = (this.#read.head.get() as { head: number }).head;
   }
 
@@ -100,7 +103,7 @@ export class SqliteEventLog implements EventLog {
     while (position !== 0) {
       const row = this.#read.at.get(position) as EventColumns | undefined;
       if (row === undefined) break;
-      events.push(fromRow(row));
+      events.push(fromRow(row, this.#words));
       position = row.previous;
     }
     return events.reverse();
@@ -108,12 +111,12 @@ export class SqliteEventLog implements EventLog {
 
   readLast(stream: string): RecordedEvent | undefined {
     const row = this.#read.last.get(stream) as EventColumns | undefined;
-    return row === undefined ? undefined : fromRow(row);
+    return row === undefined ? undefined : fromRow(row, this.#words);
   }
 
   readAt(position: number): RecordedEvent | undefined {
     const row = this.#read.at.get(position) as EventColumns | undefined;
-    return row === undefined ? undefined : fromRow(row);
+    return row === undefined ? undefined : fromRow(row, this.#words);
   }
 
   readAll(
@@ -122,7 +125,7 @@ export class SqliteEventLog implements EventLog {
     { withBodies = true }: { readonly withBodies?: boolean } = {},
   ): RecordedEvent[] {
     const statement = withBodies ? this.#read.page : this.#read.factsPage;
-    return (statement.all(afterPosition, maxCount) as unknown as EventColumns[]).map(fromRow);
+    return (statement.all(afterPosition, maxCount) as unknown as EventColumns[]).map((row) => fromRow(row, this.#words));
   }
 
   head(): number {
@@ -147,7 +150,7 @@ export class SqliteEventLog implements EventLog {
     await Promise.all([...this.#subscriptions].map((subscription) => subscription.unsubscribe()));
     // Readers first: the writer is then the last to close, and tidies its journal away.
     await this.#writer.idle();
-    this.#database.close();
+    if (this.#database.isOpen) this.#database.close();
     await this.#writer.close();
   }
 }
@@ -158,9 +161,45 @@ function prepare(database: DatabaseSync) {
     stream: database.prepare('SELECT last FROM streams WHERE name = ?'),
     last: database.prepare(`SELECT ${FACTS} FROM events WHERE position = (SELECT last FROM streams WHERE name = ?)`),
     at: database.prepare(`SELECT ${FACTS}, body FROM events WHERE position = ?`),
+    words: database.prepare('SELECT number, text FROM words'),
     page: database.prepare(`SELECT ${FACTS}, body FROM events WHERE position > ? ORDER BY position LIMIT ?`),
     factsPage: database.prepare(`SELECT ${FACTS} FROM events WHERE position > ? ORDER BY position LIMIT ?`),
   } satisfies Record<string, StatementSync>;
+}
+
+/** The words of the log, looked up again when one turns up that the writer has added meanwhile. */
+class Words {
+  readonly #statement: StatementSync;
+  readonly #texts = new Map<number, string>();
+  readonly #names = new Map<number, readonly string[]>();
+
+  constructor(statement: StatementSync) {
+    this.#statement = statement;
+  }
+
+  text(number: number): string {
+    const known = this.#texts.get(number);
+    if (known !== undefined) return known;
+    for (const row of this.#statement.all() as { number: number; text: string }[]) this.#texts.set(row.number, row.text);
+    const text = this.#texts.get(number);
+    invariant(text !== undefined, `word ${number} of the log is missing`);
+    return text;
+  }
+
+  names(number: number): readonly string[] {
+    let names = this.#names.get(number);
+    if (names === undefined) {
+      names = JSON.parse(this.text(number)) as string[];
+      this.#names.set(number, names);
+    }
+    return names;
+  }
+}
+
+function withNames(names: readonly string[], values: readonly unknown[]): Record<string, unknown> {
+  const data: Record<string, unknown> = {};
+  for (let index = 0; index < names.length; index++) data[names[index]!] = values[index];
+  return data;
 }
 
 function toRow(event: NewEvent, blobs: Uint8Array[]): EventRow {
@@ -173,21 +212,22 @@ function toRow(event: NewEvent, blobs: Uint8Array[]): EventRow {
     event.actor,
     event.correlationId,
     event.causationId === event.correlationId ? null : event.causationId,
-    JSON.stringify(event.data),
+    JSON.stringify(Object.keys(event.data)),
+    JSON.stringify(Object.values(event.data)),
     event.body !== undefined,
   ];
 }
 
-function fromRow(row: EventColumns): RecordedEvent {
+function fromRow(row: EventColumns, words: Words): RecordedEvent {
   const correlationId = uuidText(row.correlation);
   return {
     id: uuidText(row.id),
-    type: row.type,
+    type: words.text(row.type),
     version: row.version,
-    data: JSON.parse(row.data) as Record<string, unknown>,
+    data: withNames(words.names(row.shape), JSON.parse(row.data) as unknown[]),
     ...(row.body === undefined || row.body === null ? {} : { body: row.body }),
     occurredAtMs: row.at,
-    actor: row.actor,
+    actor: words.text(row.actor),
     correlationId,
     causationId: row.causation === null ? correlationId : uuidText(row.causation),
     stream: row.stream,

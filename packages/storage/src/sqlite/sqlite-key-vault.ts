@@ -16,7 +16,7 @@ import { RandomPool } from '../crypto/random-pool.ts';
 import { UnusableFile } from './database.ts';
 import type { AddKeyJob, DestroyJob, VaultWriteJob } from './log-writer-core.ts';
 import type { PendingKey, PendingKeys } from './sqlite-event-log.ts';
-import type { Writer } from './writer.ts';
+import { StorageFault, type Writer } from './writer.ts';
 
 /** Unwrapped keys kept in memory; a destroyed one leaves at once. */
 const CACHE_SIZE = 50_000;
@@ -32,6 +32,7 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
   readonly #pending = new Map<Promise<unknown>, PendingKey>();
   readonly #random = new RandomPool();
   #nextKeyId: number;
+  #closed = false;
 
   private constructor(writer: Writer, database: DatabaseSync, master: KeyObject) {
     this.#writer = writer;
@@ -58,6 +59,7 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
   }
 
   createKey(stream: string): NewLifeKey {
+    if (this.#closed) throw new StorageFault('the key vault is closed', undefined);
     const keyId = this.#nextKeyId++;
     const bytes = this.#random.take(32);
     const key: SecretLifeKey = { keyId, secret: createSecretKey(bytes) };
@@ -148,6 +150,8 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
 
   /** The writer goes on: the log shares it, and closes it. */
   async close(): Promise<void> {
+    if (this.#closed) return;
+    this.#closed = true;
     await this.#writer.idle();
     this.#cache.clear();
     this.#database.close();

@@ -184,7 +184,7 @@ export class SqliteReadModelStore implements ReadModelStore {
 
   async close(): Promise<void> {
     await this.#writer.idle();
-    this.#database.close();
+    if (this.#database.isOpen) this.#database.close();
     await this.#writer.close();
   }
 }

@@ -28,7 +28,7 @@ export class MemoryEventLog implements EventLog {
       return {
         kind: 'appended',
         position: retried.at(-1)! + last.events.length - 1,
-        firstPositions: retried as number[],
+        firstPositions: retried,
       };
     }
     for (const { stream, expectedRevision } of appends) {

@@ -1,0 +1,20 @@
+/**
+ * Waits some milliseconds, or until the signal is aborted. For looking at progress again and for bounding a stop;
+ * what happens to items never hangs on it. It does not keep the process alive.
+ */
+export function wait(milliseconds: number, signal?: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    if (signal?.aborted === true) {
+      resolve();
+      return;
+    }
+    const end = (): void => {
+      clearTimeout(timer);
+      signal?.removeEventListener('abort', end);
+      resolve();
+    };
+    const timer = setTimeout(end, milliseconds);
+    timer.unref();
+    signal?.addEventListener('abort', end, { once: true });
+  });
+}

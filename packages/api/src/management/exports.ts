@@ -1,0 +1,48 @@
+import { isoTime } from '@epitaph/core/clock.ts';
+import type { Disappearance } from '../store/store-api.ts';
+import { disappearanceShape } from './shapes.ts';
+
+export type ExportFormat = 'text/csv' | 'application/x-ndjson';
+
+/** Which export an `Accept` header asks for; undefined for a page of JSON. */
+export function exportFormat(accept: string | undefined): ExportFormat | undefined {
+  const types = (accept ?? '').split(',').map((part) => part.split(';')[0]!.trim().toLowerCase());
+  return types.find((type) => type === 'text/csv' || type === 'application/x-ndjson') as ExportFormat | undefined;
+}
+
+const COLUMNS = {
+  position: (row: Disappearance) => row.position,
+  id: (row: Disappearance) => row.id,
+  partitionKey: (row: Disappearance) => row.partitionKey,
+  life: (row: Disappearance) => row.life,
+  cause: (row: Disappearance) => row.cause,
+  at: (row: Disappearance) => isoTime(row.atMs),
+  recordedAt: (row: Disappearance) => isoTime(row.recordedAtMs),
+  purgedAt: (row: Disappearance) => (row.purgedAtMs === null ? '' : isoTime(row.purgedAtMs)),
+  rule: (row: Disappearance) => row.rule ?? '',
+  ttl: (row: Disappearance) => row.ttl ?? '',
+  policyVersion: (row: Disappearance) => row.policyVersion ?? '',
+} as const;
+
+/** Lines of an export, a page at a time: CSV as RFC 4180 has it, or one JSON object a line. */
+export async function* exportText(
+  format: ExportFormat,
+  pages: AsyncIterable<readonly Disappearance[]>,
+): AsyncGenerator<string> {
+  if (format === 'text/csv') yield csvLine(Object.keys(COLUMNS));
+  for await (const rows of pages) {
+    if (rows.length === 0) continue;
+    yield rows
+      .map((row) =>
+        format === 'text/csv'
+          ? csvLine(Object.values(COLUMNS).map((column) => String(column(row))))
+          : `${JSON.stringify(disappearanceShape(row))}\n`,
+      )
+      .join('');
+  }
+}
+
+/** Quotes only what needs it, and changes nothing: an export is evidence. */
+function csvLine(cells: readonly string[]): string {
+  return `${cells.map((cell) => (/[",\r\n]/.test(cell) ? `"${cell.replaceAll('"', '""')}"` : cell)).join(',')}\r\n`;
+}

@@ -1,0 +1,372 @@
+import { randomUUID } from 'node:crypto';
+import { Readable } from 'node:stream';
+import type { FastifyInstance, FastifyReply, FastifyRequest, HTTPMethods } from 'fastify';
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { Refusal } from '@epitaph/core/errors.ts';
+import { readPartitionKeyHeader } from '../cosmos/partition-key.ts';
+import { wait } from '../config/wait.ts';
+import type { KeyRing, KeyRole } from '../http/keys.ts';
+import type { Caller, Disappearance, StoreApi } from '../store/store-api.ts';
+import { exportFormat, exportText } from './exports.ts';
+import { Problem, problemDetails, problemOf, retryAfterSeconds } from './problems.ts';
+import * as requests from './requests.ts';
+import { eventsOf, sendEvents, type ServerSentEvent } from './server-sent-events.ts';
+import * as shapes from './shapes.ts';
+
+export interface ManagementOptions {
+  readonly store: StoreApi;
+  readonly keys: KeyRing;
+}
+
+/**
+ * Who may call a route: `anyone`, without a key; `audit`, every key; `read`, all but the auditor's; `write`, the
+ * primary and the secondary alone.
+ */
+type Access = 'anyone' | KeyRole;
+
+const ALLOWED: Readonly<Record<KeyRole, readonly Access[]>> = {
+  audit: ['anyone', 'audit'],
+  read: ['anyone', 'audit', 'read'],
+  write: ['anyone', 'audit', 'read', 'write'],
+};
+
+declare module 'fastify' {
+  interface FastifyContextConfig {
+    /** Set on the management plane's routes. */
+    readonly access?: Access;
+  }
+}
+
+/** How often a rebuild that somebody follows is looked at. */
+const FOLLOW_EVERY_MS = 100;
+/** Looks without news after which a line is sent all the same, so that nobody on the way takes the connection for dead. */
+const QUIET_LOOKS = 100;
+const BODY_BYTES = 64 * 1024;
+const EXPORT_PAGE_ROWS = 1000;
+
+const callers = new WeakMap<FastifyRequest, Caller>();
+
+/** Puts the management plane on a server, under `/_epitaph`. */
+export function registerManagement(app: FastifyInstance, options: ManagementOptions): void {
+  void app.register(
+    (scope, _options, done) => {
+      const stopping = new AbortController();
+      // Who follows something would keep the server from stopping.
+      scope.addHook('preClose', (next) => {
+        stopping.abort();
+        next();
+      });
+      admitByKey(scope, options.keys);
+      readBodiesAsJson(scope);
+      scope.setErrorHandler((error, request, reply) => sendProblem(request, reply, error));
+      scope.setNotFoundHandler((request, reply) =>
+        sendProblem(request, reply, new Problem('route-not-found', `There is no ${request.method} of this path.`)),
+      );
+      healthRoutes(scope, options.store);
+      historyRoutes(scope, options.store);
+      operationRoutes(scope, options.store, stopping.signal);
+      clockRoutes(scope, options.store);
+      done();
+    },
+    { prefix: '/_epitaph' },
+  );
+}
+
+function healthRoutes(scope: FastifyInstance, store: StoreApi): void {
+  route(scope, 'GET', '/health/live', 'anyone', () => ({ status: 'live' }));
+  route(scope, 'GET', '/health/ready', 'anyone', (_request, reply) => {
+    const { ready, reasons } = store.health();
+    if (ready) return { status: 'ready' };
+    void reply.code(503);
+    return { status: 'not-ready', reasons };
+  });
+}
+
+function historyRoutes(scope: FastifyInstance, store: StoreApi): void {
+  const of = '/dbs/:database/colls/:container';
+
+  route(scope, 'GET', `${of}/history`, 'audit', async (request) => {
+    const query = requests.read(requests.historyQuery, request.query, 'query');
+    const container = containerOf(store, request, query.rid);
+    const { id, partitionKey } = query;
+    if (id === undefined) {
+      if (partitionKey !== undefined) throw new Problem('bad-request', 'A partitionKey without an id names no item.');
+      return shapes.historyShape(await store.containerHistory(container), container, {});
+    }
+    const item = itemOf(container, id, partitionKey);
+    return shapes.historyShape(await store.history(container, id, item.key), container, item.shown);
+  });
+
+  route(scope, 'GET', `${of}/explain`, 'audit', async (request) => {
+    const { id, partitionKey, at, rid } = requests.read(requests.explainQuery, request.query, 'query');
+    const container = containerOf(store, request, rid);
+    const item = itemOf(container, id, partitionKey);
+    return shapes.explanationShape(await store.explain(container, id, item.key, at), container, item.shown);
+  });
+
+  route(scope, 'GET', `${of}/disappearances`, 'audit', async (request, reply) => {
+    const query = requests.read(requests.disappearancesQuery, request.query, 'query');
+    const container = containerOf(store, request, query.rid);
+    const format = exportFormat(request.headers.accept);
+    if (format === undefined) {
+      const { rows, continuation } = await disappearancesPage(store, container, query, query.limit ?? 100);
+      return {
+        container: shapes.containerName(container),
+        disappearances: rows.map(shapes.disappearanceShape),
+        ...(continuation === undefined ? {} : { continuation }),
+      };
+    }
+    if (query.limit !== undefined) throw new Problem('bad-request', 'An export has all rows: it takes no limit.');
+    // The first page is read before the answer begins: what is wrong with the request can still be said then.
+    const first = await disappearancesPage(store, container, query, EXPORT_PAGE_ROWS);
+    const text = exportText(format, disappearancePages(store, container, query, first));
+    return reply.type(`${format}; charset=utf-8`).send(Readable.from(text, { objectMode: false }));
+  });
+
+  route(scope, 'PUT', `${of}/policy-grace`, 'write', async (request, _reply, caller) => {
+    const { seconds, reason } = requests.read(requests.policyGraceBody, request.body, 'body');
+    const { database, container } = requests.read(requests.containerParams, request.params, 'path');
+    const changed = await store.setPolicyGrace(caller, database, container, seconds, reason);
+    return { container: shapes.containerName(changed), policyGraceSeconds: changed.policyGraceSeconds };
+  });
+}
+
+function operationRoutes(scope: FastifyInstance, store: StoreApi, stopping: AbortSignal): void {
+  route(scope, 'GET', '/purge', 'audit', async () => shapes.purgeShape(await store.purgeStatus()));
+  route(scope, 'POST', '/purge/run', 'write', async (_request, _reply, caller) => {
+    // A client that goes away doesn't end the pass: others may wait for the same one.
+    const pass = await store.runPurge(caller);
+    return { ...pass, status: shapes.purgeShape(await store.purgeStatus()) };
+  });
+  route(scope, 'POST', '/purge/pause', 'write', async (_request, _reply, caller) => {
+    await store.pausePurge(caller);
+    return shapes.purgeShape(await store.purgeStatus());
+  });
+  route(scope, 'POST', '/purge/resume', 'write', async (_request, _reply, caller) => {
+    await store.resumePurge(caller);
+    return shapes.purgeShape(await store.purgeStatus());
+  });
+
+  route(scope, 'GET', '/projections', 'read', async () => ({
+    projections: (await store.projections()).map(shapes.projectionShape),
+  }));
+  route(scope, 'POST', '/projections/:name/rebuild', 'write', async (request, reply, caller) => {
+    const name = await projectionOf(store, request);
+    void reply.code(202).header('location', `/_epitaph/projections/${encodeURIComponent(name)}/rebuild`);
+    return shapes.rebuildShape(store.startRebuild(caller, name));
+  });
+  route(scope, 'GET', '/projections/:name/rebuild', 'read', async (request, reply) => {
+    const name = await projectionOf(store, request);
+    const status = store.rebuildStatus(name);
+    if (status === null) throw new Problem('rebuild-not-found');
+    return wantsEvents(request)
+      ? sendEvents(reply, followRebuild(store, name, stopping))
+      : shapes.rebuildShape(status);
+  });
+  route(scope, 'DELETE', '/projections/:name/rebuild', 'write', async (request, _reply, caller) => {
+    const name = await projectionOf(store, request);
+    if (store.rebuildStatus(name) === null) throw new Problem('rebuild-not-found');
+    await store.cancelRebuild(caller, name);
+    return shapes.rebuildShape(store.rebuildStatus(name)!);
+  });
+
+  route(scope, 'POST', '/fsck', 'write', async (request, reply) => {
+    const gone = AbortSignal.any([stopping, clientGone(reply)]);
+    if (!wantsEvents(request)) return store.fsck(undefined, gone);
+    const events = eventsOf((report) => store.fsck((done, total) => report({ done, total }), gone), {
+      done: (result) => result,
+      failed: (error) => {
+        request.log.error({ err: error, correlationId: callers.get(request)?.correlationId }, 'fsck failed');
+        return problemDetails(problemOf(error) ?? new Problem('internal'), correlationOf(request));
+      },
+    });
+    return sendEvents(reply, events);
+  });
+}
+
+function clockRoutes(scope: FastifyInstance, store: StoreApi): void {
+  const clock = () => shapes.clockShape(store.nowMs(), store.clockKind);
+  route(scope, 'GET', '/clock', 'read', clock);
+  route(scope, 'POST', '/clock/advance', 'write', async (request, _reply, caller) => {
+    const { milliseconds } = requests.read(requests.advanceBody, request.body, 'body');
+    try {
+      await store.advanceClock(caller, milliseconds);
+    } catch (error) {
+      if (error instanceof RangeError) throw new Problem('bad-request', `milliseconds: ${error.message}.`);
+      throw error;
+    }
+    return clock();
+  });
+  route(scope, 'POST', '/clock/confirm', 'write', async (_request, _reply, caller) => {
+    await store.confirmClock(caller);
+    return clock();
+  });
+}
+
+type Handler = (request: FastifyRequest, reply: FastifyReply, caller: Caller) => unknown;
+
+/** One route. Calls without parameters of their own refuse any that are given, so that a mistyped name is noticed. */
+function route(scope: FastifyInstance, method: HTTPMethods, url: string, access: Access, handler: Handler): void {
+  const takesQuery = method === 'GET' && url.includes(':container');
+  const takesBody = url.endsWith('/policy-grace') || url.endsWith('/advance');
+  scope.route({
+    method,
+    url,
+    config: { access },
+    handler: async (request, reply) => {
+      if (!takesQuery) requests.read(requests.noQuery, request.query, 'query');
+      if (!takesBody) requests.read(requests.noBody, request.body, 'body');
+      void reply.header('cache-control', 'no-store');
+      return handler(request, reply, callers.get(request)!);
+    },
+  });
+}
+
+/** Who isn't let in learns nothing else, not even what there is. */
+function admitByKey(scope: FastifyInstance, keys: KeyRing): void {
+  scope.addHook('onRequest', (request, _reply, next) => {
+    const access = request.routeOptions.config.access ?? 'audit';
+    const holder = keys.verifyBearer(request.headers.authorization);
+    callers.set(request, { actor: holder?.actor ?? 'anonymous', correlationId: randomUUID() });
+    if (access === 'anyone') next();
+    else if (holder === undefined) next(new Problem('unauthorized'));
+    else if (ALLOWED[holder.role].includes(access)) next();
+    else next(new Problem('forbidden', `${inWords[holder.role]} does not allow this.`));
+  });
+}
+
+const inWords: Readonly<Record<KeyRole, string>> = {
+  audit: 'The auditor key, which is for history alone,',
+  read: 'The read-only key',
+  write: 'The key',
+};
+
+/** Bodies are JSON whatever their content type says: `curl -d` calls all of them forms. */
+function readBodiesAsJson(scope: FastifyInstance): void {
+  scope.removeAllContentTypeParsers();
+  scope.addContentTypeParser('*', { parseAs: 'string', bodyLimit: BODY_BYTES }, (_request, body, parsed) => {
+    if (body === '') {
+      parsed(null, undefined);
+      return;
+    }
+    try {
+      parsed(null, JSON.parse(body as string));
+    } catch {
+      parsed(new Problem('bad-request', 'The body is not JSON.'));
+    }
+  });
+}
+
+function sendProblem(request: FastifyRequest, reply: FastifyReply, error: unknown): FastifyReply {
+  const correlationId = correlationOf(request);
+  const problem = problemOf(error);
+  if (problem === undefined) request.log.error({ err: error, correlationId }, 'a request failed unexpectedly');
+  const details = problemDetails(
+    problem ?? new Problem('internal', 'An internal error occurred; the instance finds it in the log of the server.'),
+    correlationId,
+  );
+  const retryAfter = retryAfterSeconds(details);
+  return reply
+    .code(details.status)
+    .headers({
+      'content-type': 'application/problem+json',
+      'cache-control': 'no-store',
+      ...(details.status === 401 ? { 'www-authenticate': 'Bearer realm="epitaph"' } : {}),
+      ...(retryAfter === undefined ? {} : { 'retry-after': String(retryAfter) }),
+    })
+    .send(JSON.stringify(details));
+}
+
+function correlationOf(request: FastifyRequest): string {
+  return callers.get(request)?.correlationId ?? randomUUID();
+}
+
+/** The container that a path names, or the one of that name which `?rid=` picks out, deleted or not. */
+function containerOf(store: StoreApi, request: FastifyRequest, rid: string | undefined): ContainerState {
+  const { database, container } = requests.read(requests.containerParams, request.params, 'path');
+  if (rid === undefined) return store.container(database, container);
+  const found = store.containerByRid(rid);
+  if (found === undefined || found.name !== container) {
+    throw new Refusal('container-not-found', `No container ${JSON.stringify(container)} ever had the rid ${rid}.`);
+  }
+  return found;
+}
+
+function itemOf(
+  container: ContainerState,
+  id: string,
+  partitionKey: string | undefined,
+): { readonly key: string; readonly shown: { readonly id: string; readonly partitionKey: unknown } } {
+  const read = readPartitionKeyHeader(container.definition, partitionKey);
+  if (read === undefined || !read.complete) {
+    const paths = container.definition.partitionKey.paths.join(', ');
+    throw new Problem('bad-request', `An item is named by id and partitionKey, a JSON array with the values of ${paths}.`);
+  }
+  return { key: read.key, shown: { id, partitionKey: JSON.parse(read.key) as unknown } };
+}
+
+async function projectionOf(store: StoreApi, request: FastifyRequest): Promise<string> {
+  const { name } = requests.read(requests.projectionParams, request.params, 'path');
+  const names = (await store.projections()).map((projection) => projection.name);
+  if (names.includes(name)) return name;
+  throw new Problem('projection-not-found', `There is no projection ${JSON.stringify(name)}, only ${names.join(', ')}.`);
+}
+
+type Page = Awaited<ReturnType<StoreApi['disappearances']>>;
+
+function disappearancesPage(
+  store: StoreApi,
+  container: ContainerState,
+  { from, to, cause, continuation }: requests.DisappearancesQuery,
+  limit: number,
+): Promise<Page> {
+  return store.disappearances(container, {
+    ...(from === undefined ? {} : { fromMs: from }),
+    ...(to === undefined ? {} : { toMs: to }),
+    ...(cause === undefined ? {} : { cause }),
+    ...(continuation === undefined ? {} : { after: continuation }),
+    limit,
+  });
+}
+
+async function* disappearancePages(
+  store: StoreApi,
+  container: ContainerState,
+  query: requests.DisappearancesQuery,
+  first: Page,
+): AsyncGenerator<readonly Disappearance[]> {
+  let page = first;
+  for (;;) {
+    yield page.rows;
+    if (page.continuation === undefined) return;
+    page = await disappearancesPage(store, container, { ...query, continuation: page.continuation }, EXPORT_PAGE_ROWS);
+  }
+}
+
+async function* followRebuild(store: StoreApi, name: string, stopping: AbortSignal): AsyncGenerator<ServerSentEvent> {
+  let sent: unknown;
+  for (let quiet = 0; ; quiet += 1) {
+    const status = store.rebuildStatus(name)!;
+    const over = status.state !== 'running' && status.state !== 'comparing';
+    if (over || status !== sent || quiet >= QUIET_LOOKS) {
+      yield { event: over ? 'done' : 'progress', data: shapes.rebuildShape(status) };
+      sent = status;
+      quiet = 0;
+    }
+    if (over || stopping.aborted) return;
+    await wait(FOLLOW_EVERY_MS, stopping);
+  }
+}
+
+function wantsEvents({ headers }: FastifyRequest): boolean {
+  return (headers.accept ?? '').toLowerCase().includes('text/event-stream');
+}
+
+/** Aborted when the client goes away before it has its answer. */
+function clientGone(reply: FastifyReply): AbortSignal {
+  const controller = new AbortController();
+  reply.raw.once('close', () => {
+    if (!reply.raw.writableFinished) controller.abort();
+  });
+  return controller.signal;
+}

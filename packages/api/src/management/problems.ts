@@ -1,0 +1,93 @@
+import { errorCodes, Refusal, type ErrorCode } from '@epitaph/core/errors.ts';
+import { describeError, refusalShapes, type WireShape } from '../cosmos/errors.ts';
+import { RETRY_AFTER_SECONDS } from '../http/limits.ts';
+
+/** What the management plane says "no" with besides the core's own codes. */
+export const managementCodes = {
+  unauthorized: 'The request carries no key of this store.',
+  forbidden: 'The key does not allow this.',
+  'route-not-found': 'There is no such route.',
+  'projection-not-found': 'There is no projection of that name.',
+  'rebuild-not-found': 'No rebuild of this projection was started since the server was.',
+  internal: 'An internal error occurred.',
+} as const;
+
+export type ProblemCode = ErrorCode | keyof typeof managementCodes;
+
+const managementStatus: Readonly<Record<keyof typeof managementCodes, number>> = {
+  unauthorized: 401,
+  forbidden: 403,
+  'route-not-found': 404,
+  'projection-not-found': 404,
+  'rebuild-not-found': 404,
+  internal: 500,
+};
+
+/** An expected "no" of the management plane. */
+export class Problem extends Error {
+  override readonly name = 'Problem';
+  readonly code: ProblemCode;
+  /** What is wrong with which part of the request. */
+  readonly errors: readonly { readonly path: string; readonly message: string }[] | undefined;
+
+  constructor(code: ProblemCode, detail: string = titleOf(code), errors?: Problem['errors']) {
+    super(detail);
+    this.code = code;
+    this.errors = errors;
+  }
+}
+
+/** Problem details as RFC 9457 has them, with a stable code beside. */
+export interface ProblemDetails {
+  readonly type: string;
+  readonly title: string;
+  readonly status: number;
+  readonly detail: string;
+  readonly code: ProblemCode;
+  /** Names this one occurrence; the server's log has it as `correlationId`. */
+  readonly instance: string;
+  readonly errors?: NonNullable<Problem['errors']>;
+}
+
+export function problemDetails(problem: Problem, correlationId: string): ProblemDetails {
+  return {
+    type: `urn:epitaph:problem:${problem.code}`,
+    title: titleOf(problem.code),
+    status: statusOf(problem.code),
+    detail: problem.message,
+    code: problem.code,
+    instance: `urn:uuid:${correlationId}`,
+    ...(problem.errors === undefined ? {} : { errors: problem.errors }),
+  };
+}
+
+/** What an error is to a client, or undefined for a defect, of which clients learn nothing. */
+export function problemOf(error: unknown): Problem | undefined {
+  if (error instanceof Problem) return error;
+  if (error instanceof Refusal) return new Problem(error.code, error.message);
+  const described = describeError(error);
+  return described === undefined ? undefined : new Problem(codeOfShape(described.shape), described.message);
+}
+
+/** Seconds after which to come again, for problems that pass. */
+export function retryAfterSeconds({ status }: ProblemDetails): number | undefined {
+  return status === 503 ? RETRY_AFTER_SECONDS : undefined;
+}
+
+function titleOf(code: ProblemCode): string {
+  return isManagementCode(code) ? managementCodes[code] : errorCodes[code];
+}
+
+function statusOf(code: ProblemCode): number {
+  return isManagementCode(code) ? managementStatus[code] : refusalShapes[code].status;
+}
+
+function isManagementCode(code: ProblemCode): code is keyof typeof managementCodes {
+  return Object.hasOwn(managementCodes, code);
+}
+
+/** What the server refuses for both planes: too much at once, bodies that can't be read. */
+function codeOfShape({ status }: WireShape): ProblemCode {
+  if (status === 503) return 'busy';
+  return status === 413 ? 'too-large' : 'bad-request';
+}

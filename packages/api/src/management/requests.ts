@@ -1,0 +1,62 @@
+import { z } from 'zod';
+import { parseInstant } from '../config/instant.ts';
+import { Problem } from './problems.ts';
+
+const instant = z.string().transform((text, context) => {
+  const atMs = parseInstant(text);
+  if (atMs !== undefined) return atMs;
+  context.addIssue({
+    code: 'custom',
+    message: 'must be a time like 2026-11-21T10:00:00Z, or milliseconds since 1970',
+  });
+  return z.NEVER;
+});
+
+/** Names an item: its id, and its partition key as the JSON array that Cosmos DB's clients send. */
+const item = {
+  id: z.string().min(1).max(1023),
+  partitionKey: z.string().max(8192),
+};
+const rid = z.string().max(64).optional();
+
+export const containerParams = z.object({ database: z.string(), container: z.string() });
+export const projectionParams = z.object({ name: z.string() });
+
+export const explainQuery = z.strictObject({ ...item, at: instant.optional(), rid });
+export const historyQuery = z.strictObject({ id: item.id.optional(), partitionKey: item.partitionKey.optional(), rid });
+
+export const disappearancesQuery = z.strictObject({
+  from: instant.optional(),
+  to: instant.optional(),
+  cause: z.enum(['expired', 'deleted', 'container-deleted', 'erasure']).optional(),
+  continuation: z.string().max(64).optional(),
+  limit: z
+    .string()
+    .regex(/^\d{1,4}$/, 'must be a whole number from 1 to 1000')
+    .transform(Number)
+    .pipe(z.int().min(1).max(1000))
+    .optional(),
+  rid,
+});
+export type DisappearancesQuery = z.infer<typeof disappearancesQuery>;
+
+export const noQuery = z.strictObject({});
+
+export const policyGraceBody = z.strictObject({
+  /** The same range as a ttl, and 0 for none. */
+  seconds: z.int().min(0).max(2_147_483_647),
+  reason: z.string().min(1).max(1000).optional(),
+});
+export const advanceBody = z.strictObject({ milliseconds: z.int().min(0) });
+/** For calls that need none. */
+export const noBody = z.union([z.undefined(), z.strictObject({})]);
+
+/** @throws Problem bad-request that names each part that is wrong. */
+export function read<T extends z.ZodType>(schema: T, value: unknown, what: 'query' | 'body' | 'path'): z.infer<T> {
+  const result = schema.safeParse(value);
+  if (result.success) return result.data;
+  const errors = result.error.issues.map(({ path, message }) => ({ path: path.join('.'), message }));
+  const first = errors[0]!;
+  const where = first.path === '' ? `The ${what}` : `${first.path} in the ${what}`;
+  throw new Problem('bad-request', `${where}: ${first.message}.`, errors);
+}

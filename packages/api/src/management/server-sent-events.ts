@@ -1,0 +1,57 @@
+import { Readable } from 'node:stream';
+import type { FastifyReply } from 'fastify';
+
+export interface ServerSentEvent {
+  readonly event: string;
+  readonly data: unknown;
+}
+
+/**
+ * Answers with events as they come. A client that goes away ends the iteration, a slow one slows it.
+ *
+ * Source of the format: WHATWG HTML, "Server-sent events".
+ */
+export function sendEvents(reply: FastifyReply, events: AsyncIterable<ServerSentEvent>): FastifyReply {
+  const texts = async function* () {
+    for await (const { event, data } of events) yield `event: ${event}\ndata: ${JSON.stringify(data)}\n\n`;
+  };
+  return reply
+    .headers({ 'content-type': 'text/event-stream', 'cache-control': 'no-store' })
+    .send(Readable.from(texts(), { objectMode: false, highWaterMark: 1 }));
+}
+
+/**
+ * Turns work that reports by a callback into events: `progress` whenever there is a newer report than was sent,
+ * `done` with the result, `failed` with what `onError` makes of an error.
+ */
+export async function* eventsOf<R>(
+  work: (report: (progress: unknown) => void) => Promise<R>,
+  shape: { readonly done: (result: R) => unknown; readonly failed: (error: unknown) => unknown },
+): AsyncGenerator<ServerSentEvent> {
+  let latest: { readonly data: unknown } | undefined;
+  let wake = (): void => {};
+  let end: ServerSentEvent | undefined;
+  const finished = work((data) => {
+    latest = { data };
+    wake();
+  }).then(
+    (result) => ({ event: 'done', data: shape.done(result) }),
+    (error: unknown) => ({ event: 'failed', data: shape.failed(error) }),
+  );
+  void finished.then((event) => {
+    end = event;
+    wake();
+  });
+  for (;;) {
+    if (latest !== undefined) {
+      const { data } = latest;
+      latest = undefined;
+      yield { event: 'progress', data };
+    } else if (end !== undefined) {
+      yield end;
+      return;
+    } else {
+      await new Promise<void>((resolve) => (wake = resolve));
+    }
+  }
+}

@@ -1,0 +1,113 @@
+import { isoTime } from '@epitaph/core/clock.ts';
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import type { Explanation } from '@epitaph/core/history/explain.ts';
+import type { Disappearance, HistoryEntry, ProjectionStatus, PurgeStatus, RebuildStatus } from '../store/store-api.ts';
+
+/**
+ * What answers look like. A time is there twice: as ISO text for who reads (`expiredAt`) and as milliseconds for who
+ * reckons (`expiredAtMs`).
+ */
+type Shape = Readonly<Record<string, unknown>>;
+
+const iso = (atMs: number | null): string | null => (atMs === null ? null : isoTime(atMs));
+
+/** `{ at: '2026-…', atMs: 1795…}` under the name given, or nothing for a time that there is not. */
+function times(name: string, atMs: number | undefined): Shape {
+  return atMs === undefined ? {} : { [name]: isoTime(atMs), [`${name}Ms`]: atMs };
+}
+
+/** An ISO 8601 duration in seconds: `PT0.2S`. */
+const duration = (milliseconds: number): string => `PT${milliseconds / 1000}S`;
+
+export function explanationShape(explanation: Explanation, container: ContainerState, item: Shape): Shape {
+  const { policy, lastWrite, lagMs } = explanation;
+  return {
+    state: explanation.state,
+    sentence: explanation.sentence,
+    ...item,
+    container: containerName(container),
+    ...times('at', explanation.atMs),
+    ...(explanation.life === undefined ? {} : { life: explanation.life }),
+    ...(lastWrite === undefined
+      ? {}
+      : { lastWrite: { ...times('at', lastWrite.atMs), ts: lastWrite.ts, ttl: lastWrite.ttl } }),
+    ...times('expiredAt', explanation.expiredAtMs),
+    ...times('expiresAt', explanation.expiresAtMs),
+    ...times('deletedAt', explanation.deletedAtMs),
+    ...times('containerDeletedAt', explanation.containerDeletedAtMs),
+    ...(explanation.rule === undefined ? {} : { rule: explanation.rule }),
+    ...(explanation.arithmetic === undefined ? {} : { arithmetic: explanation.arithmetic }),
+    ...(policy === undefined
+      ? {}
+      : {
+          policy: {
+            version: policy.version,
+            defaultTtl: policy.defaultTtl,
+            ...times('since', policy.sinceMs),
+            setBy: policy.setBy,
+            ...(policy.reason === undefined ? {} : { reason: policy.reason }),
+          },
+        }),
+    ...times('recordedAt', explanation.recordedAtMs),
+    ...times('purgedAt', explanation.purgedAtMs),
+    ...(lagMs === undefined ? {} : { lag: duration(lagMs), lagMs }),
+    holds: explanation.holds,
+  };
+}
+
+export function historyShape(entries: readonly HistoryEntry[], container: ContainerState, item: Shape): Shape {
+  return {
+    ...item,
+    container: containerName(container),
+    events: entries.map((entry) => ({ occurredAt: isoTime(entry.occurredAtMs), ...entry })),
+  };
+}
+
+export function containerName({ rid, name, createdAtMs, deletedAtMs }: ContainerState): Shape {
+  return {
+    rid,
+    name,
+    ...times('createdAt', createdAtMs),
+    ...(deletedAtMs === null ? {} : times('deletedAt', deletedAtMs)),
+  };
+}
+
+export function disappearanceShape(row: Disappearance): Shape {
+  const { position, id, partitionKey, life, cause, rule, ttl, policyVersion, atMs, recordedAtMs, purgedAtMs } = row;
+  return {
+    id,
+    partitionKey: JSON.parse(partitionKey) as unknown,
+    life,
+    cause,
+    ...times('at', atMs),
+    ...times('recordedAt', recordedAtMs),
+    purgedAt: iso(purgedAtMs),
+    purgedAtMs,
+    rule,
+    ttl,
+    policyVersion,
+    position,
+  };
+}
+
+export function purgeShape(status: PurgeStatus): Shape {
+  const { run, oldestOverdueMs, millisecondsToDrain } = status;
+  return {
+    ...status,
+    oldestOverdue: oldestOverdueMs === null ? null : duration(oldestOverdueMs),
+    timeToDrain: millisecondsToDrain === null ? null : duration(millisecondsToDrain),
+    run: run === null ? null : { ...run, startedAt: isoTime(run.startedAtMs) },
+  };
+}
+
+export function projectionShape(status: ProjectionStatus): Shape {
+  return { ...status, rebuild: status.rebuild === null ? null : rebuildShape(status.rebuild) };
+}
+
+export function rebuildShape(status: RebuildStatus): Shape {
+  return { ...status, startedAt: isoTime(status.startedAtMs) };
+}
+
+export function clockShape(nowMs: number, kind: 'system' | 'manual'): Shape {
+  return { now: isoTime(nowMs), nowMs, kind };
+}

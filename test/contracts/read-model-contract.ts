@@ -1,0 +1,478 @@
+import { describe, expect, it } from 'vitest';
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import type { PurgeCause } from '@epitaph/core/item/events.ts';
+import type { Watermarks } from '@epitaph/core/ttl/watermarks.ts';
+import type {
+  DisappearanceRow,
+  EndedRow,
+  ItemRow,
+  ReadModelChange,
+  ReadModelStore,
+} from '@epitaph/projections/read-model-store.ts';
+import { Random } from '../simulation/random.ts';
+
+export interface ReadModelUnderTest {
+  readonly store: ReadModelStore;
+  /** A second, empty store of the same kind. */
+  readonly another: () => Promise<ReadModelStore>;
+  /** Opens the same store anew; it is closed before. */
+  readonly reopen: () => Promise<ReadModelStore>;
+  readonly dispose: () => Promise<void>;
+}
+
+const T0 = 1_700_000_000;
+const CONTAINERS = [2, 3] as const;
+const PARTITIONS = ['["a"]', '["b"]', '[{}]'];
+const CAUSES: readonly (PurgeCause | undefined)[] = [
+  undefined,
+  'expired',
+  'deleted',
+  'container-deleted',
+  'erasure',
+];
+
+/** What the store should hold, kept in plain lists and searched by looking at every row. */
+class PlainModel {
+  readonly items = new Map<string, ItemRow>();
+  readonly ended = new Map<string, EndedRow>();
+  readonly disappearances: DisappearanceRow[] = [];
+  purged = 0;
+
+  of(container: number): ItemRow[] {
+    return [...this.items.values()]
+      .filter((row) => row.container === container)
+      .toSorted((left, right) => left.birth - right.birth);
+  }
+
+  visible(container: number, marks: Watermarks): ItemRow[] {
+    return this.of(container).filter((row) => !isOverdue(row, marks));
+  }
+
+  overdue(container: number, marks: Watermarks): ItemRow[] {
+    const rows = this.of(container).filter((row) => isOverdue(row, marks));
+    const byTime = (left: ItemRow, right: ItemRow) => left.ts + (left.ttl ?? 0) - (right.ts + (right.ttl ?? 0));
+    return [
+      ...rows.filter((row) => row.ttl === null).toSorted(byTime),
+      ...rows.filter((row) => row.ttl !== null).toSorted(byTime),
+    ];
+  }
+
+  endedIn(container: number, byPolicyStart: boolean, atOrBeforeMs: number): EndedRow[] {
+    return [...this.ended.values()]
+      .filter((row) => row.container === container && row.byPolicyStart === byPolicyStart)
+      .filter((row) => row.endedAtMs <= atOrBeforeMs)
+      .toSorted((left, right) => left.endedAtMs - right.endedAtMs || left.position - right.position);
+  }
+
+  disappeared(container: number, fromMs: number, toMs: number, cause: PurgeCause | undefined): DisappearanceRow[] {
+    return this.disappearances
+      .filter((row) => row.container === container && row.atMs >= fromMs && row.atMs < toMs)
+      .filter((row) => cause === undefined || row.cause === cause)
+      .toSorted((left, right) => left.atMs - right.atMs || left.position - right.position);
+  }
+}
+
+function isOverdue({ ts, ttl }: ItemRow, marks: Watermarks): boolean {
+  if (ttl === null) return ts * 1000 <= marks.defaultMs;
+  return ttl !== -1 && (ts + ttl) * 1000 <= marks.itemMs;
+}
+
+function containerState(number: number): ContainerState {
+  return {
+    status: 'live',
+    rid: `rid${number}`,
+    databaseRid: 'database',
+    name: `container ${number}`,
+    definition: {
+      partitionKey: { paths: ['/pk'], kind: 'Hash', version: 2 },
+      indexingPolicy: { indexingMode: 'consistent' },
+    },
+    timeline: [{ fromMs: T0 * 1000, defaultTtl: -1, version: 1, setBy: 'test', recordedAtMs: T0 * 1000 }],
+    policyGraceSeconds: 0,
+    etag: '"e"',
+    createdAtMs: T0 * 1000,
+    changedAtMs: T0 * 1000,
+    deletedAtMs: null,
+  };
+}
+
+interface History {
+  readonly changes: readonly ReadModelChange[];
+  readonly model: PlainModel;
+}
+
+/** A history that a log could have led to: lives begin, are written again, end and are purged, in two containers. */
+function randomHistory(random: Random, length: number): History {
+  const model = new PlainModel();
+  const database = {
+    status: 'live' as const,
+    rid: 'database',
+    name: 'database',
+    etag: '"e"',
+    createdAtMs: T0 * 1000,
+    changedAtMs: T0 * 1000,
+    deletedAtMs: null,
+  };
+  const changes: ReadModelChange[] = [
+    { kind: 'database', number: 1, state: database },
+    ...CONTAINERS.map((number) => ({ kind: 'container' as const, number, state: containerState(number) })),
+  ];
+  const lives = new Map<string, number>();
+  for (let position = 4; changes.length < length; position++) {
+    const name = {
+      container: random.pick(CONTAINERS),
+      partitionKey: random.pick(PARTITIONS),
+      id: `item ${random.int(0, 14)}`,
+    };
+    const text = JSON.stringify(name);
+    const current = model.items.get(text);
+    const endedRow = [...model.ended.values()].find(
+      (row) => row.container === name.container && row.partitionKey === name.partitionKey && row.id === name.id,
+    );
+    const action = random.weighted({ write: 6, end: 2, purge: 2, take: 0.3 });
+    if (action === 'write') {
+      const ts = T0 + random.int(0, 60);
+      const ttl = random.pick([null, null, -1, 1, 5, 30, 2_147_483_647]);
+      const life = current?.life ?? (lives.get(text) ?? -1) + 1;
+      lives.set(text, life);
+      const row: ItemRow = {
+        ...name,
+        birth: current?.birth ?? position,
+        life,
+        position,
+        ts,
+        ttl,
+        key: current?.key ?? position,
+      };
+      model.items.set(text, row);
+      changes.push({
+        kind: 'item-written',
+        ...name,
+        life,
+        revision: current === undefined ? 0 : 1,
+        position,
+        ts,
+        ttl,
+        key: row.key,
+        unreadableTtl: false,
+      });
+    } else if (action === 'end' && current !== undefined) {
+      const cause = random.pick(['expired', 'deleted'] as const);
+      const atMs = T0 * 1000 + random.int(0, 40) * 500;
+      const row: EndedRow = {
+        ...name,
+        life: current.life,
+        stream: `item-rid${name.container}.${text}.${current.life}`,
+        position,
+        cause,
+        endedAtMs: atMs,
+        byPolicyStart: cause === 'expired' && random.chance(0.4),
+      };
+      const disappearance: DisappearanceRow = {
+        ...name,
+        life: current.life,
+        position,
+        cause,
+        atMs,
+        recordedAtMs: atMs + 7,
+        purgedAtMs: null,
+        rule: cause === 'expired' ? 'item-ttl' : null,
+        ttl: cause === 'expired' ? 5 : null,
+        policyVersion: cause === 'expired' ? 1 : null,
+      };
+      model.items.delete(text);
+      model.ended.set(`${text} ${current.life}`, row);
+      model.disappearances.push(disappearance);
+      changes.push({ kind: 'item-ended', row, disappearance });
+    } else if ((action === 'purge' && endedRow !== undefined) || (action === 'take' && current !== undefined)) {
+      const life = action === 'take' ? current!.life : endedRow!.life;
+      const purgedAtMs = T0 * 1000 + 90_000 + position;
+      const disappearance: DisappearanceRow = {
+        ...name,
+        life,
+        position,
+        cause: 'container-deleted',
+        atMs: T0 * 1000 + 50_000,
+        recordedAtMs: purgedAtMs,
+        purgedAtMs,
+        rule: null,
+        ttl: null,
+        policyVersion: null,
+      };
+      if (action === 'take') {
+        model.items.delete(text);
+        model.disappearances.push(disappearance);
+      } else {
+        const end = model.ended.get(`${text} ${life}`)!;
+        model.ended.delete(`${text} ${life}`);
+        const index = model.disappearances.findIndex((row) => row.position === end.position);
+        model.disappearances[index] = { ...model.disappearances[index]!, purgedAtMs };
+      }
+      model.purged += 1;
+      changes.push({ kind: 'item-purged', ...name, life, purgedAtMs, disappearance });
+    }
+  }
+  return { changes, model };
+}
+
+/** Applies changes in batches of random sizes; the checkpoint counts them. */
+async function applyInBatches(store: ReadModelStore, changes: readonly ReadModelChange[], random: Random, most: number) {
+  for (let from = 0; from < changes.length; ) {
+    const to = Math.min(changes.length, from + random.int(1, most));
+    await store.apply(changes.slice(from, to), to);
+    from = to;
+  }
+}
+
+/** The contract of `ReadModelStore`, as tests that every adapter runs. Each answer is judged by looking at every row. */
+export function describeReadModel(name: string, make: () => Promise<ReadModelUnderTest>): void {
+  const test = (sentence: string, body: (under: ReadModelUnderTest) => Promise<void>) => {
+    it(sentence, async () => {
+      const under = await make();
+      try {
+        await body(under);
+      } finally {
+        await under.dispose();
+      }
+    });
+  };
+  const testFilled = (
+    sentence: string,
+    body: (store: ReadModelStore, model: PlainModel, random: Random) => Promise<void>,
+  ) => {
+    test(sentence, async ({ store }) => {
+      const random = new Random(20_261_121);
+      const { changes, model } = randomHistory(random, 900);
+      await applyInBatches(store, changes, random, 50);
+      await body(store, model, random);
+    });
+  };
+  /** Watermarks round every edge there is: nothing expired, all expired, and between whole seconds. */
+  const marksOf = (random: Random): Watermarks[] => [
+    { defaultMs: Number.NEGATIVE_INFINITY, itemMs: Number.NEGATIVE_INFINITY },
+    { defaultMs: Number.NEGATIVE_INFINITY, itemMs: (T0 + 20) * 1000 },
+    { defaultMs: (T0 + 100) * 1000, itemMs: (T0 + 100) * 1000 },
+    { defaultMs: -5_000, itemMs: (T0 + 3_000_000_000) * 1000 },
+    ...Array.from({ length: 12 }, () => {
+      const itemMs = (T0 + random.int(0, 95)) * 1000 + random.pick([-1, 0, 0, 1, 999]);
+      return { defaultMs: itemMs - random.int(0, 40) * 1000, itemMs };
+    }),
+  ];
+
+  describe(`${name} keeps the read model's contract:`, () => {
+    test('new, it is empty and stands before the first event', async ({ store }) => {
+      expect(await store.checkpoint()).toBe(0);
+      expect(await store.containers()).toEqual([]);
+      expect(await store.databases()).toEqual([]);
+      expect(await store.openPurgeRuns()).toEqual([]);
+      expect(await store.countPurged()).toBe(0);
+      expect(await store.findItem(2, '["a"]', 'item')).toBe(undefined);
+    });
+
+    testFilled('finds each current item by its name, and no other', async (store, model) => {
+      for (const container of CONTAINERS) {
+        for (const partitionKey of PARTITIONS) {
+          for (let id = 0; id < 15; id++) {
+            const name = { container, partitionKey, id: `item ${id}` };
+            expect(await store.findItem(container, partitionKey, name.id)).toEqual(model.items.get(JSON.stringify(name)));
+          }
+        }
+      }
+    });
+
+    testFilled('scans what the watermarks leave visible, in order of birth, page by page', async (store, model, random) => {
+      for (const marks of marksOf(random)) {
+        for (const container of CONTAINERS) {
+          for (const partitionKey of [undefined, ...PARTITIONS]) {
+            const expected = model
+              .visible(container, marks)
+              .filter((row) => partitionKey === undefined || row.partitionKey === partitionKey);
+            const limit = random.int(1, 12);
+            const found: ItemRow[] = [];
+            for (;;) {
+              const afterBirth = found.at(-1)?.birth ?? 0;
+              const page = await store.scanItems(container, { partitionKey, afterBirth, limit, marks });
+              expect(page.length).toBeLessThanOrEqual(limit);
+              found.push(...page);
+              if (page.length < limit) break;
+            }
+            expect(found).toEqual(expected);
+          }
+          expect(await store.countVisible(container, marks)).toBe(model.visible(container, marks).length);
+        }
+      }
+    });
+
+    testFilled('lists and counts all items whatever the watermarks', async (store, model, random) => {
+      for (const container of CONTAINERS) {
+        const all = model.of(container);
+        expect(await store.countItems(container)).toBe(all.length);
+        expect(await store.allItems(container, 0, 1_000)).toEqual(all);
+        const from = random.pick(all);
+        expect(await store.allItems(container, from.birth, 3)).toEqual(
+          all.filter((row) => row.birth > from.birth).slice(0, 3),
+        );
+      }
+      expect(await store.countItems(99)).toBe(0);
+    });
+
+    testFilled('finds the overdue: those without a ttl first, oldest first, as many as asked for', async (store, model, random) => {
+      for (const marks of marksOf(random)) {
+        for (const container of CONTAINERS) {
+          const expected = model.overdue(container, marks);
+          for (const limit of [1, 3, 1_000]) {
+            const found = await store.overdueItems(container, marks, limit);
+            // Items of the same second may come in any order.
+            const times = (rows: readonly ItemRow[]) => rows.map((row) => [row.ttl === null, row.ts + (row.ttl ?? 0)]);
+            expect(times(found)).toEqual(times(expected.slice(0, limit)));
+            const births = new Set(expected.map((row) => row.birth));
+            expect(found.every((row) => births.has(row.birth))).toBe(true);
+            expect(new Set(found.map((row) => row.birth)).size).toBe(found.length);
+          }
+          const statistics = await store.overdueStatistics(container, marks);
+          expect(statistics.count).toBe(expected.length);
+          expect(statistics.oldestMs === null).toBe(expected.length === 0);
+          if (Number.isFinite(marks.defaultMs) && expected.length > 0) {
+            const deadline = (row: ItemRow) =>
+              row.ttl === null ? row.ts * 1000 + (marks.itemMs - marks.defaultMs) : (row.ts + row.ttl) * 1000;
+            expect(statistics.oldestMs).toBe(Math.min(...expected.map(deadline)));
+          }
+        }
+      }
+    });
+
+    testFilled('tells the next deadlines beyond the watermarks, and none for items that never expire', async (store, model, random) => {
+      for (const marks of marksOf(random)) {
+        for (const container of CONTAINERS) {
+          const rest = model.visible(container, marks);
+          const least = (numbers: readonly number[]) => (numbers.length === 0 ? null : Math.min(...numbers));
+          expect(await store.nextDeadlines(container, marks)).toEqual({
+            ts: least(rest.filter((row) => row.ttl === null).map((row) => row.ts)),
+            due: least(rest.filter((row) => row.ttl !== null && row.ttl > 0).map((row) => row.ts + row.ttl!)),
+          });
+        }
+      }
+    });
+
+    testFilled('pages through ended lives, oldest first, those of a policy start apart', async (store, model, random) => {
+      for (const container of CONTAINERS) {
+        for (const byPolicyStart of [false, true]) {
+          for (const endedAtOrBeforeMs of [0, T0 * 1000, T0 * 1000 + 7_500, T0 * 1000 + 7_499, Number.MAX_SAFE_INTEGER]) {
+            const expected = model.endedIn(container, byPolicyStart, endedAtOrBeforeMs);
+            const limit = random.int(1, 5);
+            const found: EndedRow[] = [];
+            for (;;) {
+              const last = found.at(-1);
+              const after = last === undefined ? undefined : { endedAtMs: last.endedAtMs, position: last.position };
+              const page = await store.endedLives(container, { byPolicyStart, endedAtOrBeforeMs, after, limit });
+              found.push(...page);
+              if (page.length < limit) break;
+            }
+            expect(found).toEqual(expected);
+            expect(await store.countEnded(container, byPolicyStart, endedAtOrBeforeMs)).toBe(expected.length);
+          }
+        }
+        const oldest = model.endedIn(container, true, Number.MAX_SAFE_INTEGER)[0]?.endedAtMs ?? null;
+        expect(await store.oldestEndedByPolicyMs(container)).toBe(oldest);
+      }
+      expect(await store.oldestEndedByPolicyMs(99)).toBe(null);
+    });
+
+    testFilled('pages through disappearances by period and cause, each row once', async (store, model, random) => {
+      for (const container of CONTAINERS) {
+        for (const cause of CAUSES) {
+          for (const [fromMs, toMs] of [
+            [0, Number.MAX_SAFE_INTEGER],
+            [T0 * 1000 + 500, T0 * 1000 + 9_500],
+            [T0 * 1000 + 501, T0 * 1000 + 9_501],
+            [T0 * 1000, T0 * 1000],
+          ] as const) {
+            const limit = random.int(1, 6);
+            const found: DisappearanceRow[] = [];
+            for (;;) {
+              const last = found.at(-1);
+              const after = last === undefined ? undefined : { atMs: last.atMs, position: last.position };
+              const page = await store.disappearances(container, { fromMs, toMs, cause, after, limit });
+              found.push(...page);
+              if (page.length < limit) break;
+            }
+            expect(found).toEqual(model.disappeared(container, fromMs, toMs, cause));
+          }
+        }
+      }
+      expect(await store.countPurged()).toBe(model.purged);
+    });
+
+    test('keeps purge runs until they are completed', async ({ store }) => {
+      const state = { status: 'started' as const, startedAtMs: 1, upToPosition: 2, effectiveNowMs: 3 };
+      await store.apply([{ kind: 'purge-run', stream: 'purge-run-b', state }], 1);
+      await store.apply([{ kind: 'purge-run', stream: 'purge-run-a', state: { ...state, startedAtMs: 5 } }], 2);
+      expect(await store.openPurgeRuns()).toEqual([
+        { stream: 'purge-run-a', state: { ...state, startedAtMs: 5 } },
+        { stream: 'purge-run-b', state },
+      ]);
+      await store.apply([{ kind: 'purge-run-completed', stream: 'purge-run-b' }], 3);
+      expect((await store.openPurgeRuns()).map((run) => run.stream)).toEqual(['purge-run-a']);
+    });
+
+    test('applies all of a batch or nothing, the checkpoint included', async ({ store, reopen }) => {
+      const { changes } = randomHistory(new Random(3), 300);
+      await store.apply(changes, 300);
+      const before = await store.digest();
+      const written = {
+        kind: 'item-written' as const,
+        container: 2,
+        partitionKey: '["a"]',
+        id: 'new',
+        life: 0,
+        revision: 0,
+        position: 9_000,
+        ts: T0,
+        ttl: null,
+        key: 9_000,
+        unreadableTtl: false,
+      };
+      // A later write of an item that is not there can't be applied; what stood before it in the batch must go too.
+      const impossible = { ...written, id: 'nowhere', revision: 1, position: 9_001 };
+      await expect(store.apply([written, impossible], 301)).rejects.toThrow('');
+      expect(await store.checkpoint()).toBe(300);
+      expect(await store.findItem(2, '["a"]', 'new')).toBe(undefined);
+      expect(await store.digest()).toBe(before);
+      await store.apply([written], 301);
+      expect(await store.findItem(2, '["a"]', 'new')).toMatchObject({ birth: 9_000, ts: T0 });
+      const again = await reopen();
+      expect(await again.checkpoint()).toBe(301);
+      expect(await again.findItem(2, '["a"]', 'new')).toMatchObject({ birth: 9_000 });
+    });
+
+    test('moves the checkpoint without changes too', async ({ store }) => {
+      await store.apply([], 17);
+      expect(await store.checkpoint()).toBe(17);
+    });
+
+    test('has the same digest for the same contents, whatever batches they came in, and another for others', async ({
+      store,
+      another,
+    }) => {
+      const { changes } = randomHistory(new Random(4), 600);
+      await applyInBatches(store, changes, new Random(5), 1);
+      const other = await another();
+      await applyInBatches(other, changes.slice(0, -1), new Random(6), 200);
+      expect(await other.digest()).not.toBe(await store.digest());
+      await other.apply(changes.slice(-1), 12_345);
+      expect(await other.digest()).toBe(await store.digest());
+    });
+
+    test('shows readers what was applied as soon as that resolves', async ({ store }) => {
+      const { changes, model } = randomHistory(new Random(7), 400);
+      for (const [index, change] of changes.entries()) {
+        await store.apply([change], index + 1);
+        if (change.kind === 'item-written') {
+          const found = await store.findItem(change.container, change.partitionKey, change.id);
+          expect(found?.position).toBe(change.position);
+        }
+      }
+      expect(await store.countItems(2)).toBe(model.of(2).length);
+    });
+  });
+}

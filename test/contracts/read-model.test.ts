@@ -1,0 +1,20 @@
+import type { StorageOptions } from './sqlite-folder.ts';
+import { TestFolder } from './sqlite-folder.ts';
+import { describeReadModel, type ReadModelUnderTest } from './read-model-contract.ts';
+
+async function sqliteReadModel(options: StorageOptions): Promise<ReadModelUnderTest> {
+  const folder = new TestFolder();
+  const { readModels } = await folder.open(options);
+  return {
+    store: readModels.current.store,
+    another: async () => (await readModels.createNext()).store,
+    reopen: async () => {
+      await folder.close();
+      return (await folder.open(options)).readModels.current.store;
+    },
+    dispose: () => folder.dispose(),
+  };
+}
+
+describeReadModel('the SQLite read model, written inline,', () => sqliteReadModel({ writers: 'inline' }));
+describeReadModel('the SQLite read model, written by its thread,', () => sqliteReadModel({ writers: 'threads' }));

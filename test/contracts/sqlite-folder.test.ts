@@ -1,0 +1,409 @@
+import { spawnSync } from 'node:child_process';
+import {
+  chmodSync,
+  copyFileSync,
+  existsSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs';
+import { DatabaseSync } from 'node:sqlite';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { NewEvent } from '@epitaph/core/log/recorded-event.ts';
+import { FolderInUse } from '@epitaph/storage/sqlite/data-folder.ts';
+import { UnusableFile } from '@epitaph/storage/sqlite/database.ts';
+import type { SqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
+import { StorageFault } from '@epitaph/storage/sqlite/writer.ts';
+import { TestFolder } from './sqlite-folder.ts';
+
+let folder: TestFolder;
+beforeEach(() => {
+  folder = new TestFolder();
+});
+afterEach(() => folder.dispose());
+
+function event(body?: Uint8Array): NewEvent {
+  const correlationId = crypto.randomUUID();
+  return {
+    id: crypto.randomUUID(),
+    type: 'Tested',
+    version: 1,
+    data: { some: 'fact' },
+    ...(body === undefined ? {} : { body }),
+    occurredAtMs: 1_700_000_000_000,
+    actor: 'test',
+    correlationId,
+    causationId: correlationId,
+  };
+}
+
+/** A folder with an event and a key in it, closed. */
+async function filledAndClosed(options: Parameters<TestFolder['open']>[0] = {}): Promise<{ keyId: number }> {
+  const storage = await folder.open(options);
+  const { keyId } = await writeLife(storage, 'item-rid.life.0');
+  await folder.close();
+  return { keyId };
+}
+
+async function writeLife({ vault, log, sealer }: SqliteStorage, stream: string) {
+  const { key, stored } = vault.createKey(stream);
+  const body = sealer.seal(key, stream, 0, 'what the life is about');
+  const result = await log.append([{ stream, expectedRevision: 'no-stream', events: [event(body)] }], { after: stored });
+  expect(result.kind).toBe('appended');
+  return { keyId: key.keyId, body };
+}
+
+async function refusal(options: Parameters<TestFolder['open']>[0] = {}): Promise<Error> {
+  try {
+    await folder.open(options);
+  } catch (error) {
+    return error as Error;
+  }
+  throw new Error('the folder was opened');
+}
+
+/** Changes a file of a closed folder by SQL. */
+function tamper(name: string, sql: string): void {
+  const database = new DatabaseSync(folder.file(name));
+  database.exec(sql);
+  database.close();
+}
+
+describe('a data folder', () => {
+  it('that is open is refused to a second opener of the same process, in words that help', async () => {
+    await folder.open();
+    const error = await refusal();
+    expect(error).toBeInstanceOf(FolderInUse);
+    expect(error.message).toContain(folder.path);
+    expect(error.message).toContain('in use');
+  });
+
+  it('that is open is refused to another process, and free again when it is closed', async () => {
+    const storage = new URL('../../packages/storage/src/sqlite/open-sqlite-storage.ts', import.meta.url).href;
+    const script = `
+      const { openSqliteStorage } = await import(${JSON.stringify(storage)});
+      try {
+        const opened = await openSqliteStorage({ folder: ${JSON.stringify(folder.path)}, clock: 'manual', writers: 'inline' });
+        await opened.close();
+        process.stdout.write('opened');
+      } catch (error) { process.stdout.write(error.name); }`;
+    const other = () =>
+      spawnSync(process.execPath, ['--input-type=module', '-e', script], { encoding: 'utf8', cwd: import.meta.dirname }).stdout;
+    await folder.open();
+    expect(other()).toBe('FolderInUse');
+    await folder.close();
+    expect(other()).toBe('opened');
+    await folder.open();
+  });
+
+  it('leaves no journal behind when it is closed, and no file but its own', async () => {
+    await filledAndClosed();
+    expect(readdirSync(folder.path).filter((name) => name !== 'clock').toSorted()).toEqual([
+      'epitaph.json',
+      'items.v1.db',
+      'lock',
+      'log.db',
+      'master.key',
+      'vault.db',
+    ]);
+  });
+
+  it('writes ahead: while it is open its databases have journals', async () => {
+    const storage = await folder.open();
+    await writeLife(storage, 'item-rid.life.0');
+    for (const name of ['log.db', 'vault.db', 'items.v1.db']) {
+      expect(existsSync(folder.file(`${name}-wal`)), name).toBe(true);
+      const reader = new DatabaseSync(folder.file(name), { readOnly: true });
+      expect(reader.prepare('PRAGMA journal_mode').get()).toEqual({ journal_mode: 'wal' });
+      reader.close();
+    }
+  });
+
+  it('keeps its key and its facts for its owner alone', async () => {
+    await filledAndClosed();
+    for (const name of ['master.key', 'epitaph.json']) expect(statSync(folder.file(name)).mode & 0o077, name).toBe(0);
+  });
+
+  it('of the manual clock is refused to the system clock, and the other way round', async () => {
+    await filledAndClosed({ clock: 'manual' });
+    const manual = await refusal({ clock: 'system' });
+    expect(manual).toBeInstanceOf(UnusableFile);
+    expect(manual.message).toContain('manual clock');
+    const other = new TestFolder();
+    try {
+      await other.open({ clock: 'system' });
+      await other.close();
+      await expect(other.open({ clock: 'manual' })).rejects.toThrow('belongs to the system clock');
+    } finally {
+      await other.dispose();
+    }
+  });
+
+  it('of a newer format is refused', async () => {
+    await filledAndClosed();
+    const facts = JSON.parse(readFileSync(folder.file('epitaph.json'), 'utf8')) as object;
+    writeFileSync(folder.file('epitaph.json'), JSON.stringify({ ...facts, format: 2 }));
+    const error = await refusal();
+    expect(error).toBeInstanceOf(UnusableFile);
+    expect(error.message).toContain('newer');
+  });
+
+  it('whose facts are missing or damaged is refused rather than taken for a new one', async () => {
+    await filledAndClosed();
+    writeFileSync(folder.file('epitaph.json'), '{"format":');
+    expect((await refusal()).message).toContain('damaged');
+    rmSync(folder.file('epitaph.json'));
+    expect((await refusal()).message).toContain('is missing');
+  });
+
+  it('whose clock file is damaged is refused: time must not begin anew', async () => {
+    await filledAndClosed();
+    writeFileSync(folder.file('clock'), 'yesterday');
+    expect(await refusal()).toBeInstanceOf(UnusableFile);
+  });
+
+  for (const file of ['log.db', 'vault.db', 'items.v1.db']) {
+    it(`with a ${file} of a newer schema is refused, and not changed`, async () => {
+      await filledAndClosed();
+      tamper(file, 'PRAGMA user_version = 99');
+      const error = await refusal();
+      expect(error).toBeInstanceOf(UnusableFile);
+      expect(error.message).toContain('newer');
+      const database = new DatabaseSync(folder.file(file));
+      expect(database.prepare('PRAGMA user_version').get()).toEqual({ user_version: 99 });
+      database.close();
+    });
+
+    it(`with a ${file} of another program is refused`, async () => {
+      await filledAndClosed();
+      tamper(file, 'PRAGMA application_id = 7');
+      expect(await refusal()).toBeInstanceOf(UnusableFile);
+    });
+
+    it(`with a ${file} that is no database is refused with what to do`, async () => {
+      await filledAndClosed();
+      writeFileSync(folder.file(file), 'this is not a database, however long one looks at it'.repeat(200));
+      const error = await refusal();
+      expect(error).toBeInstanceOf(UnusableFile);
+      expect(error.message).toContain(folder.file(file));
+    });
+  }
+
+  it('is refused without its master key file, and makes no new one', async () => {
+    await filledAndClosed();
+    copyFileSync(folder.file('master.key'), folder.file('kept'));
+    rmSync(folder.file('master.key'));
+    const error = await refusal();
+    expect(error).toBeInstanceOf(UnusableFile);
+    expect(error.message).toContain('master key');
+    expect(existsSync(folder.file('master.key'))).toBe(false);
+    copyFileSync(folder.file('kept'), folder.file('master.key'));
+    await folder.open();
+  });
+
+  it('is refused with a wrong master key, from the file or given, and nothing is changed', async () => {
+    const { keyId } = await filledAndClosed();
+    const right = readFileSync(folder.file('master.key'), 'utf8').trim();
+    const wrong = Buffer.alloc(32, 3).toString('base64');
+    expect((await refusal({ masterKey: wrong })).message).toContain('master key is not the one');
+    expect((await refusal({ masterKey: 'short' })).message).toContain('32 bytes');
+    const storage = await folder.open({ masterKey: right });
+    expect(storage.vault.findKey(keyId, 'item-rid.life.0').status).toBe('there');
+  });
+
+  it('that was refused is let go: it opens as soon as the reason is gone', async () => {
+    await filledAndClosed();
+    const right = readFileSync(folder.file('master.key'), 'utf8').trim();
+    expect(await refusal({ masterKey: Buffer.alloc(32, 3).toString('base64'), writers: 'inline' })).toBeInstanceOf(UnusableFile);
+    expect(await refusal({ clock: 'system' })).toBeInstanceOf(UnusableFile);
+    await folder.open({ masterKey: right });
+  });
+
+  it('whose path is a file is refused', async () => {
+    const { openSqliteStorage } = await import('@epitaph/storage/sqlite/open-sqlite-storage.ts');
+    writeFileSync(folder.file('file'), '');
+    await expect(openSqliteStorage({ folder: folder.file('file'), clock: 'manual' })).rejects.toThrow(UnusableFile);
+  });
+
+  it.skipIf(process.getuid?.() === 0)('without the right to write is refused', async () => {
+    chmodSync(folder.path, 0o500);
+    expect(await refusal()).toBeInstanceOf(UnusableFile);
+    chmodSync(folder.path, 0o700);
+  });
+
+  it('throws away a read model that a rebuild left half built', async () => {
+    await filledAndClosed();
+    copyFileSync(folder.file('items.v1.db'), folder.file('items.v2.db'));
+    const { readModels } = await folder.open();
+    expect(readModels.current.version).toBe(1);
+    expect(existsSync(folder.file('items.v2.db'))).toBe(false);
+  });
+
+  it('closes twice without complaint', async () => {
+    const storage = await folder.open();
+    await storage.close();
+    await storage.close();
+  });
+});
+
+describe('a log whose pages are damaged', () => {
+  it('says so when it is read, and gives no events that are not whole', async () => {
+    const storage = await folder.open();
+    for (let life = 0; life < 400; life++) await writeLife(storage, `item-rid.life${life}.0`);
+    await folder.close();
+    const bytes = readFileSync(folder.file('log.db'));
+    // Page 1 stays, so that the file opens; what follows is overwritten.
+    bytes.fill(0xa5, 8192 * 2, Math.min(bytes.length, 8192 * 12));
+    writeFileSync(folder.file('log.db'), bytes);
+    await expect(
+      (async () => {
+        const damaged = await folder.open();
+        for (let position = 0; ; ) {
+          const events = await damaged.log.readAll(position, 100);
+          if (events.length === 0) return;
+          position = events.at(-1)!.position;
+        }
+      })(),
+    ).rejects.toThrow(/malformed|damaged/);
+  });
+
+  it('cut short says so when it is opened or read', async () => {
+    const storage = await folder.open();
+    for (let life = 0; life < 400; life++) await writeLife(storage, `item-rid.life${life}.0`);
+    await folder.close();
+    truncateSync(folder.file('log.db'), 8192 * 5);
+    await expect(
+      (async () => {
+        const damaged = await folder.open();
+        for (let position = 0; ; ) {
+          const events = await damaged.log.readAll(position, 100);
+          if (events.length === 0) return;
+          position = events.at(-1)!.position;
+        }
+      })(),
+    ).rejects.toThrow(/malformed|damaged/);
+  });
+});
+
+for (const writers of ['inline', 'threads'] as const) {
+  describe(`a group of writes (${writers})`, () => {
+    it('whose key can not be stored fails with it: nothing of it is in the log or the vault', async () => {
+      const storage = await folder.open({ writers });
+      await writeLife(storage, 'item-rid.before.0');
+      const head = await storage.log.head();
+      // The next key's number is taken by another connection: storing that key will fail.
+      const intruder = new DatabaseSync(folder.file('vault.db'));
+      const taken = storage.vault.createKey('item-rid.probe.0');
+      await taken.stored;
+      intruder
+        .prepare('INSERT INTO keys (id, owner, wrapped) VALUES (?, ?, ?)')
+        .run(taken.key.keyId + 1, new Uint8Array(8), new Uint8Array(60));
+      const streams = ['item-rid.x.0', 'item-rid.y.0', 'item-rid.z.0'];
+      const outcomes = await Promise.allSettled(streams.map((stream) => writeLife(storage, stream)));
+      const sameGroup = outcomes.filter((outcome) => outcome.status === 'rejected');
+      expect(sameGroup.length).toBeGreaterThanOrEqual(1);
+      expect((sameGroup[0] as PromiseRejectedResult).reason).toBeInstanceOf(StorageFault);
+      for (const [index, stream] of streams.entries()) {
+        const there = (await storage.log.readStream(stream)).length;
+        expect(there, stream).toBe(outcomes[index]!.status === 'fulfilled' ? 1 : 0);
+      }
+      expect(await storage.log.readStream('item-rid.x.0')).toEqual([]);
+      if (outcomes.every((outcome) => outcome.status === 'rejected')) expect(await storage.log.head()).toBe(head);
+      intruder.prepare('DELETE FROM keys WHERE id = ?').run(taken.key.keyId + 1);
+      intruder.close();
+      // It goes on as if nothing had been.
+      for (const stream of streams) {
+        if ((await storage.log.readStream(stream)).length === 0) await writeLife(storage, stream);
+      }
+      await folder.close();
+      const again = await folder.open({ writers });
+      for (const stream of streams) {
+        const [written] = await again.log.readStream(stream);
+        const rows = new DatabaseSync(folder.file('vault.db'), { readOnly: true });
+        const ids = (rows.prepare('SELECT id FROM keys').all() as { id: number }[]).map((row) => row.id);
+        rows.close();
+        const opened = ids.flatMap((keyId) => {
+          const found = again.vault.findKey(keyId, stream);
+          if (found.status !== 'there') return [];
+          try {
+            return [Buffer.from(again.sealer.open(found.key, stream, 0, written!.body!)).toString()];
+          } catch {
+            return [];
+          }
+        });
+        expect(opened).toEqual(['what the life is about']);
+      }
+    });
+
+    it('that fails in the log is rolled back whole, and the positions go on without a hole in order', async () => {
+      const storage = await folder.open({ writers });
+      await writeLife(storage, 'item-rid.a.0');
+      const intruder = new DatabaseSync(folder.file('log.db'));
+      const next = (await storage.log.head()) + 2;
+      intruder
+        .prepare(
+          `INSERT INTO events (position, stream, revision, previous, type, version, at, id, actor, correlation, data)
+           VALUES (?, 'intruder', 0, 0, 'T', 1, 1, x'00', 'a', x'00', '{}')`,
+        )
+        .run(next);
+      const outcomes = await Promise.allSettled(
+        ['p', 'q', 'r'].map((name) =>
+          storage.log.append([{ stream: name, expectedRevision: 'no-stream', events: [event()] }]),
+        ),
+      );
+      intruder.exec(`DELETE FROM events WHERE stream = 'intruder'`);
+      intruder.close();
+      for (const [index, name] of ['p', 'q', 'r'].entries()) {
+        expect((await storage.log.readStream(name)).length).toBe(outcomes[index]!.status === 'fulfilled' ? 1 : 0);
+      }
+      const result = await storage.log.append([{ stream: 's', expectedRevision: 'no-stream', events: [event()] }]);
+      expect(result.kind).toBe('appended');
+      expect((await storage.log.readLast('s'))?.position).toBe(await storage.log.head());
+    });
+  });
+}
+
+describe('the plans of the statements that run on every tick and preview', () => {
+  const plans = {
+    'overdue items by default': 'SELECT count(*) FROM items WHERE container = ? AND due IS NULL AND ts <= ?',
+    'overdue items by their own ttl': 'SELECT count(*) FROM items WHERE container = ? AND due <= ?',
+    'visible items by default': 'SELECT count(*) FROM items WHERE container = ? AND due IS NULL AND ts > ?',
+    'visible items by their own ttl': 'SELECT count(*) FROM items WHERE container = ? AND due > ?',
+    'a range of times, as a preview counts it':
+      'SELECT count(*) FROM items WHERE container = ? AND due IS NULL AND ts > ? AND ts <= ?',
+    'the next deadline by default': 'SELECT min(ts) FROM items WHERE container = ? AND due IS NULL AND ts > ?',
+    'the next deadline by their own ttl': 'SELECT min(due) FROM items WHERE container = ? AND due > ?',
+  };
+  for (const [what, sql] of Object.entries(plans)) {
+    it(`count or find ${what} by a range of a covering index`, async () => {
+      await filledAndClosed();
+      const database = new DatabaseSync(folder.file('items.v1.db'), { readOnly: true });
+      const plan = (database.prepare(`EXPLAIN QUERY PLAN ${sql}`).all() as { detail: string }[]).map((row) => row.detail);
+      database.close();
+      expect(plan.join('\n')).toMatch(/SEARCH items USING COVERING INDEX items_by_time \(container=\? AND due/);
+      expect(plan.join('\n')).not.toMatch(/SCAN|TEMP B-TREE/);
+    });
+  }
+
+  it('find the overdue themselves and the ended ones in order of the index, without a sort', async () => {
+    await filledAndClosed();
+    const database = new DatabaseSync(folder.file('items.v1.db'), { readOnly: true });
+    const statements = [
+      'SELECT birth, id FROM items WHERE container = ? AND due IS NULL AND ts <= ? ORDER BY ts LIMIT ?',
+      'SELECT birth, id FROM items WHERE container = ? AND due <= ? ORDER BY due LIMIT ?',
+      `SELECT id FROM ended WHERE container = ? AND by_policy_start = ? AND ended_at <= ? AND (ended_at, position) > (?, ?)
+       ORDER BY ended_at, position LIMIT ?`,
+      `SELECT id FROM disappearances WHERE container = ? AND at >= ? AND at < ? AND (at, position) > (?, ?)
+       ORDER BY at, position LIMIT ?`,
+    ];
+    for (const sql of statements) {
+      const plan = (database.prepare(`EXPLAIN QUERY PLAN ${sql}`).all() as { detail: string }[]).map((row) => row.detail);
+      expect(plan.join('\n'), sql).toMatch(/SEARCH/);
+      expect(plan.join('\n'), sql).not.toMatch(/SCAN|TEMP B-TREE/);
+    }
+    database.close();
+  });
+});
