@@ -10,7 +10,7 @@ import {
   truncateSync,
   writeFileSync,
 } from 'node:fs';
-import { DatabaseSync } from 'node:sqlite';
+import { DatabaseSync, type SQLInputValue } from 'node:sqlite';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { NewEvent } from '@epitaph/core/log/recorded-event.ts';
 import { FolderInUse } from '@epitaph/storage/sqlite/data-folder.ts';
@@ -343,18 +343,17 @@ for (const writers of ['inline', 'threads'] as const) {
       await writeLife(storage, 'item-rid.a.0');
       const intruder = new DatabaseSync(folder.file('log.db'));
       const next = (await storage.log.head()) + 2;
+      const row = intruder.prepare('SELECT * FROM events LIMIT 1').get() as Record<string, SQLInputValue>;
+      const columns = Object.keys(row);
       intruder
-        .prepare(
-          `INSERT INTO events (position, stream, revision, previous, type, version, at, id, actor, correlation, data)
-           VALUES (?, 'intruder', 0, 0, 'T', 1, 1, x'00', 'a', x'00', '{}')`,
-        )
-        .run(next);
+        .prepare(`INSERT INTO events (${columns.join(', ')}) VALUES (${columns.map(() => '?').join(', ')})`)
+        .run(...columns.map((column) => (column === 'position' ? next : row[column]!)));
       const outcomes = await Promise.allSettled(
         ['p', 'q', 'r'].map((name) =>
           storage.log.append([{ stream: name, expectedRevision: 'no-stream', events: [event()] }]),
         ),
       );
-      intruder.exec(`DELETE FROM events WHERE stream = 'intruder'`);
+      intruder.prepare('DELETE FROM events WHERE position = ?').run(next);
       intruder.close();
       for (const [index, name] of ['p', 'q', 'r'].entries()) {
         expect((await storage.log.readStream(name)).length).toBe(outcomes[index]!.status === 'fulfilled' ? 1 : 0);

@@ -1,4 +1,4 @@
-import { BulkOperationType, CosmosClient, ErrorResponse, PatchOperationType, type Container } from '@azure/cosmos';
+import { BulkOperationType, CosmosClient, PatchOperationType, type ErrorResponse, type Container } from '@azure/cosmos';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -15,6 +15,7 @@ let close: () => Promise<void>;
 let client: CosmosClient;
 
 let store: Store;
+let accountReads = 0;
 
 const CALLER = { actor: 'key:primary', correlationId: '00000000-0000-4000-8000-000000000000' };
 
@@ -24,6 +25,13 @@ beforeAll(async () => {
   const app = buildServer({
     store,
     keys: new KeyRing({ primary: EMULATOR_KEY, readOnly: READ_ONLY_KEY }),
+    plugins: [
+      (plane) =>
+        plane.addHook('onRequest', (request, _reply, next) => {
+          if (request.originalUrl === '/') accountReads += 1;
+          next();
+        }),
+    ],
   });
   endpoint = await app.listen({ host: '127.0.0.1', port: 0 });
   client = new CosmosClient({ endpoint, key: EMULATOR_KEY });
@@ -63,6 +71,9 @@ describe('the JavaScript client, unmodified', () => {
     const { resource } = await client.getDatabaseAccount();
     expect(resource?.writableLocations[0]?.databaseAccountEndpoint).toBe(endpoint);
     expect(await client.getWriteEndpoint()).toBe(endpoint);
+    accountReads = 0;
+    for (let n = 0; n < 10; n += 1) await client.databases.readAll().fetchAll();
+    expect(accountReads).toBeLessThanOrEqual(1);
   });
 
   test('creates, lists, queries and deletes databases and containers', async () => {

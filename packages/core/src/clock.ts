@@ -113,6 +113,11 @@ export class GuardedClock implements Clock {
     this.#use(atMs);
   }
 
+  /** Time is at least this from now on; see {@link ManualClock.raise}. */
+  raise(atMs: number): void {
+    this.#use(atMs);
+  }
+
   /** An operator says that the wall clock is right as it is now. What was used before is still never taken back. */
   confirm(): void {
     this.#anchorWallMs = this.#sources.wallMs();
@@ -151,6 +156,11 @@ export class ManualClock implements Clock {
 
   now(): number {
     return this.#nowMs;
+  }
+
+  /** Time is at least this from now on. For a command that must come after an instant which was already answered for. */
+  raise(atMs: number): void {
+    if (atMs > this.#nowMs) this.advance(atMs - this.#nowMs);
   }
 
   /** Turns time forward by whole milliseconds; never back. */

@@ -157,6 +157,10 @@ const answerHeaders = ({ segments }: CosmosRequest, container: ContainerState, p
 
 /** The scope of a feed or query: one partition key, or undefined for the whole container. */
 function scopeOf(request: CosmosRequest, container: ContainerState): string | undefined {
+  const start = headerText(request.headers, 'x-ms-start-epk') ?? '';
+  const end = headerText(request.headers, 'x-ms-end-epk') ?? 'FF';
+  // A wider answer than was asked for would be a wrong one.
+  if (start !== '' || end !== 'FF') throw badRequest('Ranges of effective partition keys are not supported yet.');
   const given = readPartitionKeyHeader(container.definition, headerText(request.headers, PARTITION_KEY));
   if (given === undefined) return undefined;
   if (!given.complete) throw badRequest('Queries over a prefix of a hierarchical partition key are not supported yet.');

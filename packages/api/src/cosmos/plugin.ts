@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { Refusal } from '@epitaph/core/errors.ts';
 import type { Holder, KeyRing, SignatureVerdict } from '../http/keys.ts';
 import { defaultLimits, type Limits } from '../http/limits.ts';
 import type { StoreApi } from '../store/store-api.ts';
@@ -189,7 +190,7 @@ function send(reply: FastifyReply, answer: Answer, activityId: string): FastifyR
 /** Answers an error in Cosmos DB's shape. Clients die of an error without a body. */
 function sendError(request: FastifyRequest, reply: FastifyReply, error: unknown): FastifyReply {
   const activityId = request.cosmos?.activityId ?? randomUUID();
-  const described = describeError(error);
+  const described = describeError(notWaitedFor(request, error) ?? error);
   if (described === undefined) {
     // A defect: the log has all of it, once; the client learns only where to look.
     request.log.error({ err: error, activityId }, 'a request failed unexpectedly');
@@ -207,6 +208,17 @@ function sendError(request: FastifyRequest, reply: FastifyReply, error: unknown)
     },
     activityId,
   );
+}
+
+/**
+ * A write that was recorded but whose read model did not follow in time. For a read that is a matter of its session;
+ * who wrote must learn that the write may well have been done.
+ */
+function notWaitedFor(request: FastifyRequest, error: unknown): WireError | undefined {
+  if (!(error instanceof Refusal) || error.code !== 'session-not-available') return undefined;
+  return isRead(request.method, request.raw.headers)
+    ? undefined
+    : new WireError('requestTimeout', 'The request took too long to finish; it may have been carried out.');
 }
 
 export function errorHeaders({ substatus, retryAfterSeconds }: WireShape): Readonly<Record<string, string>> {

@@ -48,7 +48,8 @@ export type SignatureVerdict =
 const MAX_VERIFIED = 500;
 const MAX_VERIFIED_CHARACTERS = 1000;
 
-interface Key extends Holder {
+interface Key {
+  readonly holder: Holder;
   readonly secret: KeyObject;
   /** Digest of the key's text: bearers are compared by digests, which are of one length whatever is sent. */
   readonly digest: Buffer;
@@ -59,7 +60,7 @@ export class KeyRing {
   readonly #keys: readonly Key[];
   readonly #nowMs: () => number;
   /** Writes and queries of one second in one container are all signed the same: the signature is made once. */
-  readonly #verified = new Map<string, { readonly expected: Buffer; readonly key: Key }>();
+  readonly #verified = new Map<string, { readonly expected: Buffer; readonly holder: Holder }>();
   #lastDate: { readonly text: string; readonly ms: number | undefined } = { text: '', ms: undefined };
 
   /** @throws RangeError for a key that is not base64 of at least 32 bytes. */
@@ -104,13 +105,13 @@ export class KeyRing {
   /** Whose signature of a text it is, if anyone's. Always compared in constant time, known text or not. */
   #signerOf(text: string, signature: Buffer): Holder | undefined {
     const known = this.#verified.get(text);
-    if (known !== undefined && timingSafeEqual(known.expected, signature)) return known.key;
+    if (known !== undefined && timingSafeEqual(known.expected, signature)) return known.holder;
     for (const key of this.#keys) {
       const expected = createHmac('sha256', key.secret).update(text).digest();
       if (!timingSafeEqual(expected, signature)) continue;
       if (this.#verified.size >= MAX_VERIFIED) this.#verified.clear();
-      if (text.length <= MAX_VERIFIED_CHARACTERS) this.#verified.set(text, { expected, key });
-      return key;
+      if (text.length <= MAX_VERIFIED_CHARACTERS) this.#verified.set(text, { expected, holder: key.holder });
+      return key.holder;
     }
     return undefined;
   }
@@ -126,8 +127,8 @@ export class KeyRing {
     if (header === undefined || header.slice(0, 7).toLowerCase() !== 'bearer ') return undefined;
     const given = digestOf(header.slice(7).trim());
     let found: Holder | undefined;
-    for (const { digest, role, actor } of this.#keys) {
-      if (timingSafeEqual(digest, given)) found ??= { role, actor };
+    for (const { digest, holder } of this.#keys) {
+      if (timingSafeEqual(digest, given)) found ??= holder;
     }
     return found;
   }
@@ -138,7 +139,7 @@ function readKey(actor: string, role: KeyRole, text: string): Key {
   if (bytes.length < 32 || bytes.toString('base64') !== text) {
     throw new RangeError(`${actor} is not base64 text of at least 32 bytes`);
   }
-  return { actor, role, secret: createSecretKey(bytes), digest: digestOf(text) };
+  return { holder: { actor, role }, secret: createSecretKey(bytes), digest: digestOf(text) };
 }
 
 function digestOf(text: string): Buffer {

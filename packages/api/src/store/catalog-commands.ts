@@ -145,7 +145,7 @@ export class CatalogCommands {
   ): Promise<Written<ContainerState>> {
     const { rid } = this.container(database, name);
     return this.#parts.containerOrder.run(rid, async () => {
-      const context = this.#parts.command(caller);
+      const context = this.#parts.policyCommand(caller, this.#parts.catalog.containerByRid(rid)!.number);
       const { decision, position } = await this.#onContainer(context, rid, { ...command, nowMs: context.nowMs });
       if (decision.kind === 'refused') throw containerRefusal(decision.refusal);
       return { resource: this.#parts.catalog.containerByRid(rid)!.state, position, created: false };

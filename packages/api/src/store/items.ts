@@ -4,7 +4,7 @@ import { invariant, unreachable } from '@epitaph/core/invariant.ts';
 import type { ItemRefusal } from '@epitaph/core/item/decide.ts';
 import { etagOf } from '@epitaph/core/item/events.ts';
 import { handleItem, type ItemHandled, type ItemRequest } from '@epitaph/core/item/handle.ts';
-import { isExpired } from '@epitaph/core/ttl/watermarks.ts';
+import { isExpired, watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import { readOwnTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import type { CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
 import { matches, parseCondition, planQuery, type Json } from '@epitaph/query';
@@ -68,10 +68,12 @@ export class Items {
       const facts = { nowMs, timeline: within.state.timeline, ...precondition };
       let json = '{}';
       // On a life that can't be patched the decider says no whatever the body is.
-      if (state.status === 'live' && last !== undefined && !isExpired(state.lastWrite, this.#parts.marks(within, nowMs))) {
+      if (state.status === 'live' && last !== undefined && !isExpired(state.lastWrite, watermarks(within.state.timeline, nowMs))) {
         const current = JSON.parse(await this.#documents.openAt(last.position)) as Document;
         if (condition !== undefined) {
-          const system = systemPropertiesOf(within.state, { birth: 0, ts: state.lastWrite.ts, etag: state.etag });
+          const row = await this.#parts.readModel.findItem(within.number, partitionKey, id);
+          const stamp = { birth: row?.birth ?? last.position, ts: state.lastWrite.ts, etag: state.etag };
+          const system = systemPropertiesOf(within.state, stamp);
           if (!matches(condition, { ...(current as { [name: string]: Json }), ...system }, { nowMs })) {
             throw new Refusal('precondition-failed', 'The condition of the patch does not hold.');
           }
@@ -107,7 +109,12 @@ export class Items {
     const within = await this.#parts.current(container);
     await this.#parts.seen(atLeast);
     const row = await this.#parts.readModel.findItem(within.number, partitionKey, id);
-    if (row === undefined || isExpired(row, this.#parts.marks(within))) throw new Refusal('item-not-found');
+    if (row === undefined) throw new Refusal('item-not-found');
+    const nowMs = this.#parts.ports.clock.now();
+    if (isExpired(row, watermarks(within.state.timeline, nowMs))) {
+      this.#parts.expirySeen(within.number, nowMs);
+      throw new Refusal('item-not-found');
+    }
     const shown = await this.#documents.show(row);
     if (shown === undefined) throw new Refusal('item-not-found');
     return shown;
@@ -189,6 +196,7 @@ export class Items {
         lifeHint: async () => (await this.#parts.readModel.findItem(within.number, partitionKey, id))?.life ?? 0,
         command: intentOf(within, context.nowMs),
       });
+      if (handled.life > 0 && handled.firstRevision === 0) this.#parts.expirySeen(within.number, context.nowMs);
       return { handled, within };
     });
     const { decision, position } = outcome.handled;
@@ -218,5 +226,6 @@ function itemRefusal(refusal: ItemRefusal): Refusal {
 /** Cosmos DB's own words, which its clients' tests look for. */
 function invalidTtlMessage(value: unknown): string {
   const shown = JSON.stringify(value).slice(0, 100);
-  return `Message: {"Errors":["The input ttl '${shown.replaceAll('"', '\\"')}' is invalid. Ensure to provide a nonzero positive integer less than or equal to '2147483647', or '-1' which means never expire."]}`;
+  const error = `The input ttl '${shown}' is invalid. Ensure to provide a nonzero positive integer less than or equal to '2147483647', or '-1' which means never expire.`;
+  return `Message: ${JSON.stringify({ Errors: [error] })}`;
 }

@@ -8,7 +8,7 @@ import type { BodySealer, ItemNaming } from '@epitaph/core/vault/body-sealer.ts'
 import type { KeyVault } from '@epitaph/core/vault/key-vault.ts';
 import type { Catalog, CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
 import { ProjectionLag, type Projector } from '@epitaph/projections/projector.ts';
-import type { ReadModelStore, ReadModelVersions } from '@epitaph/projections/read-model-store.ts';
+import type { ContainerNumber, ReadModelStore, ReadModelVersions } from '@epitaph/projections/read-model-store.ts';
 import { KeyedMutex } from './keyed-mutex.ts';
 import type { Caller } from './store-api.ts';
 
@@ -18,7 +18,7 @@ export interface StorePorts {
   readonly sealer: BodySealer;
   readonly naming: ItemNaming;
   readonly readModels: ReadModelVersions;
-  readonly clock: Clock;
+  readonly clock: Clock & { raise(atMs: number): void };
   /** What holds the clock, or undefined while it can be trusted. */
   readonly clockJump: () => ClockJump | undefined;
   readonly monotonicMs: () => number;
@@ -33,6 +33,7 @@ export class StoreParts {
   /** A container's own commands; items and readers wait for the one under way, so that no one sees it half done. */
   readonly containerOrder = new KeyedMutex();
   readonly projector: Projector;
+  readonly #expirySeenAtMs = new Map<ContainerNumber, number>();
   #closing = false;
 
   constructor(ports: StorePorts, projector: Projector) {
@@ -68,6 +69,23 @@ export class StoreParts {
     return { nowMs: clock.now(), actor: caller.actor, correlationId: caller.correlationId, newId };
   }
 
+  /**
+   * The context of a command that may change a container's policy. If somebody was already told what has expired
+   * at this very millisecond, the new policy begins with the next one: expired is for ever, and an interval's
+   * end is exclusive.
+   */
+  policyCommand(caller: Caller, container: ContainerNumber): CommandContext {
+    const context = this.command(caller);
+    if (this.#expirySeenAtMs.get(container) !== context.nowMs) return context;
+    this.ports.clock.raise(context.nowMs + 1);
+    return this.command(caller);
+  }
+
+  /** Somebody was told, or it was recorded, what of a container had expired at an instant. */
+  expirySeen(container: ContainerNumber, atMs: number): void {
+    this.#expirySeenAtMs.set(container, atMs);
+  }
+
   assertOpen(): void {
     if (this.#closing) throw new Refusal('busy', 'The store is closing.');
   }
@@ -88,7 +106,9 @@ export class StoreParts {
     return found;
   }
 
+  /** The watermarks by which to answer a reader now. */
   marks(container: CatalogContainer, nowMs: number = this.ports.clock.now()): Watermarks {
+    this.expirySeen(container.number, nowMs);
     return watermarks(container.state.timeline, nowMs);
   }
 

@@ -80,6 +80,7 @@ export class Store implements StoreApi {
       store: () => ports.readModels.current.store,
       catalog: () => projector.catalog,
       projected: (position) => parts.projected(position),
+      onExpiriesRecorded: (container, atMs) => parts.expirySeen(container, atMs),
       onErased: (positions) => documents.evict(positions),
       clockTrusted: () => jumpOf(clock) === undefined,
       onFault: options.onFault ?? (() => {}),

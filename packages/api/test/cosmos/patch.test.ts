@@ -24,8 +24,17 @@ describe('the body of a patch', () => {
   });
 
   test('has 1 to 10 operations', () => {
-    expect(read(Array(10).fill(operation)).operations).toHaveLength(10);
-    for (const body of [[], Array(11).fill(operation), {}, { operations: [] }, null, 1, 'x', { operations: {} }]) {
+    expect(read(Array.from({ length: 10 }, () => operation)).operations).toHaveLength(10);
+    for (const body of [
+      [],
+      Array.from({ length: 11 }, () => operation),
+      {},
+      { operations: [] },
+      null,
+      1,
+      'x',
+      { operations: {} },
+    ]) {
       expect(() => read(body)).toThrow();
     }
   });

@@ -87,6 +87,12 @@ describe('the server', () => {
     },
   );
 
+  test('tells who writes that the write may have been done when its reader did not follow in time', async () => {
+    const store = fakeStore({ writeItem: () => Promise.reject(new Refusal('session-not-available')) });
+    const app = await shop({ store });
+    expect((await call(app, 'POST', DOCS, { body: { id: '1', customer: 'ann' } })).status).toBe(408);
+  });
+
   test('says nothing of a defect to clients, and all of it to the log, once', async () => {
     const error = vi.fn();
     const logger = silent({ error });
@@ -107,9 +113,8 @@ describe('the server', () => {
     let release = (): void => undefined;
     const held = new Promise<void>((resolve) => (release = resolve));
     const store = fakeStore();
-    const { readItem } = store;
     const app = await shop({
-      store: { ...store, readItem: (...args) => held.then(() => readItem(...args)) },
+      store: { ...store, readItem: (...args) => held.then(() => store.readItem(...args)) },
       limits: { requestsInFlight: 3 },
       plugins: [(plane) => plane.get('/_epitaph/health/live', () => ({ ok: true }))],
     });

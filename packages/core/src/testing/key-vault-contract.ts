@@ -360,7 +360,7 @@ export function describeKeyVault(
         expect(await own()).toEqual([]);
         const placed = [
           hold(rid, { kind: 'container', containerRid: rid }, `1 ${rid}`),
-          hold(rid, { kind: 'lives', streams: [lifeStream(rid), lifeStream(rid)] }, `2 ${rid}`),
+          hold(rid, { kind: 'lives', streams: [lifeStream(rid), lifeStream(rid)].toSorted() }, `2 ${rid}`),
           hold(rid, { kind: 'stream-prefix', prefix: `item-${rid}.abc.` }, `3 ${rid}`),
         ];
         for (const one of placed) await vault.placeHold(one);
@@ -374,7 +374,7 @@ export function describeKeyVault(
       test('placed again under its id replaces itself: there are not two', async ({ vault }) => {
         const rid = newRid();
         const life = await makeLife(vault, lifeStream(rid));
-        const placed = hold(rid, { kind: 'lives', streams: [lifeStream(rid), life.stream] }, 'again');
+        const placed = hold(rid, { kind: 'lives', streams: [lifeStream(rid), life.stream].toSorted() }, 'again');
         await vault.placeHold(placed);
         await vault.placeHold(placed);
         expect((await vault.holds()).filter((one) => one.containerRid === rid)).toEqual([placed]);

@@ -11,7 +11,7 @@ import { watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import type { BodySealer, ItemNaming } from '@epitaph/core/vault/body-sealer.ts';
 import type { DestroyRequest, KeyVault } from '@epitaph/core/vault/key-vault.ts';
 import type { Catalog, CatalogContainer } from '../catalog/catalog.ts';
-import type { EndedRow, ItemRow, ReadModelStore } from '../read-model-store.ts';
+import type { ContainerNumber, EndedRow, ItemRow, ReadModelStore } from '../read-model-store.ts';
 
 export interface PurgePorts {
   readonly log: EventLog;
@@ -24,6 +24,8 @@ export interface PurgePorts {
   readonly projected: (position: number) => Promise<void>;
   /** A life's content is gone: whoever keeps decoded documents must drop it. */
   readonly onErased: (positions: readonly number[]) => void;
+  /** Expiries of a container were put on record by a decision at that instant. */
+  readonly onExpiriesRecorded: (container: ContainerNumber, atMs: number) => void;
   readonly newId: () => string;
 }
 
@@ -68,16 +70,13 @@ export class PurgeExecutor {
     let expired = 0;
     let position = 0;
     await this.#stepwise(rows, async (row) => {
-      const handled = await handleLife(
-        this.#ports,
-        this.#context(nowMs()),
-        await this.#streamOf(container, row),
-        row.life,
-        () => {
-          const { timeline } = this.#ports.catalog().containerByNumber(container.number)!.state;
-          return { kind: 'command', command: { type: 'RecordExpiry', nowMs: nowMs(), timeline } };
-        },
-      );
+      const stream = await this.#streamOf(container, row);
+      const atMs = nowMs();
+      this.#ports.onExpiriesRecorded(container.number, atMs);
+      const handled = await handleLife(this.#ports, this.#context(atMs), stream, row.life, () => {
+        const { timeline } = this.#ports.catalog().containerByNumber(container.number)!.state;
+        return { kind: 'command', command: { type: 'RecordExpiry', nowMs: atMs, timeline } };
+      });
       if (handled.position !== undefined) {
         expired += 1;
         position = Math.max(position, handled.position);

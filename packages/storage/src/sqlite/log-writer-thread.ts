@@ -2,4 +2,4 @@ import { parentPort, workerData } from 'node:worker_threads';
 import { LogWriterCore, type LogWriterOptions } from './log-writer-core.ts';
 import { serveWriter } from './writer.ts';
 
-serveWriter(parentPort!, new LogWriterCore(workerData as LogWriterOptions));
+serveWriter(parentPort!, () => new LogWriterCore(workerData as LogWriterOptions));

@@ -74,7 +74,7 @@ export async function openSqliteStorage(options: SqliteStorageOptions): Promise<
       readModels,
       highWaterMark: folder.highWaterMark(),
       close: async () => {
-        for (const close of opened.reverse()) await close();
+        for (const close of opened.splice(0).reverse()) await close();
       },
     };
   } catch (error) {

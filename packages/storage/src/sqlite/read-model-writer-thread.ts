@@ -2,4 +2,4 @@ import { parentPort, workerData } from 'node:worker_threads';
 import { ReadModelWriterCore, type ReadModelWriterOptions } from './read-model-writer-core.ts';
 import { serveWriter } from './writer.ts';
 
-serveWriter(parentPort!, new ReadModelWriterCore(workerData as ReadModelWriterOptions));
+serveWriter(parentPort!, () => new ReadModelWriterCore(workerData as ReadModelWriterOptions));

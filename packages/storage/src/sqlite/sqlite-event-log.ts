@@ -142,6 +142,8 @@ export class SqliteEventLog implements EventLog {
   }
 
   async truncateStream(stream: string, beforeRevision: number): Promise<void> {
+    const last = this.readLast(stream);
+    invariant(last === undefined || beforeRevision <= last.revision, 'the last event of a stream is never truncated');
     const job: TruncateJob = { kind: 'truncate', stream, before: beforeRevision };
     await this.#writer.submit(job);
   }

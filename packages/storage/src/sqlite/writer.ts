@@ -1,4 +1,5 @@
-import { Worker } from 'node:worker_threads';
+import { type MessagePort, Worker } from 'node:worker_threads';
+import { UnusableFile } from './database.ts';
 
 /**
  * One unit of work for a writer; plain data, so that it can go to another thread. Bytes go into `blobs` and rows
@@ -141,14 +142,19 @@ export class ThreadWriter extends Writer {
     worker.on('exit', () => this.#die(new StorageFault('the writer thread ended', undefined)));
   }
 
-  /** Starts the thread and waits until it has its files open. */
+  /**
+   * Starts the thread and waits until it has its files open.
+   *
+   * @throws {UnusableFile} as the core's constructor does
+   */
   static start(thread: URL, workerData: unknown): Promise<ThreadWriter> {
     return new Promise((resolve, reject) => {
       const worker = new Worker(thread, { workerData });
       worker.once('error', reject);
-      worker.once('message', () => {
+      worker.once('message', (answer: StartAnswer) => {
         worker.off('error', reject);
-        resolve(new ThreadWriter(worker));
+        if (answer === 'ready') resolve(new ThreadWriter(worker));
+        else worker.once('exit', () => reject(new UnusableFile(answer.unusable)));
       });
     });
   }
@@ -226,8 +232,20 @@ function unpack({ jobs, bytes, lengths }: PackedJobs): Job[] {
   });
 }
 
+/** A thread's first message. On the way to another thread an error would lose its class, so it goes as its text. */
+type StartAnswer = 'ready' | { readonly unusable: string };
+
 /** The thread's side of {@link ThreadWriter}: executes groups as they come, and answers each whole. */
-export function serveWriter(port: import('node:worker_threads').MessagePort, core: WriterCore): void {
+export function serveWriter(port: MessagePort, open: () => WriterCore): void {
+  let core: WriterCore;
+  try {
+    core = open();
+  } catch (error) {
+    if (!(error instanceof UnusableFile)) throw error;
+    port.postMessage({ unusable: error.message } satisfies StartAnswer);
+    port.close();
+    return;
+  }
   port.on('message', (message: PackedJobs | 'close') => {
     if (message === 'close') {
       core.close();
@@ -236,7 +254,7 @@ export function serveWriter(port: import('node:worker_threads').MessagePort, cor
     }
     port.postMessage(core.execute(unpack(message)));
   });
-  port.postMessage('ready');
+  port.postMessage('ready' satisfies StartAnswer);
 }
 
 /** Runs a step and turns what SQLite throws into an outcome. */

@@ -62,13 +62,18 @@ function signedParts(path: string): { readonly type: string; readonly link: stri
 }
 
 /** Sends one signed request. */
-export async function call(app: FastifyInstance, method: string, path: string, options: Call = {}): Promise<Reply> {
+export async function call(
+  app: FastifyInstance,
+  method: NonNullable<InjectOptions['method']>,
+  path: string,
+  options: Call = {},
+): Promise<Reply> {
   const date = httpDate(options.atMs ?? NOW_MS);
   const { type, link } = options.signed ?? signedParts(path);
   const { body } = options;
   const payload = body === undefined || typeof body === 'string' || Buffer.isBuffer(body) ? body : JSON.stringify(body);
   const response = await app.inject({
-    method: method as NonNullable<InjectOptions['method']>,
+    method,
     url: path,
     headers: {
       host: 'localhost:8081',

@@ -193,9 +193,10 @@ export function fakeStore(overrides: Partial<EdgeStore> = {}): StoreApi {
         : { items: page };
     },
     queryItems: async (container, request) => {
-      const documents = sorted(container, request.partitionKey).map(
-        (item) => ({ ...(JSON.parse(item.json) as object), ...systemPropertiesOf(container, item) }) as unknown as Json,
-      );
+      const documents = sorted(container, request.partitionKey).map((item) => ({
+        ...(JSON.parse(item.json) as object),
+        ...systemPropertiesOf(container, item),
+      }));
       const rows = [
         ...evaluate(planQuery(parseQuery(request.sql), request.parameters as readonly QueryParameter[]), documents),
       ];

@@ -1,0 +1,44 @@
+import type { ManagementClient } from './management-client.ts';
+import type { ProgressStream } from './progress.ts';
+
+/** A flag of a command, for the parser and for `--help` at once. */
+export interface Flag {
+  readonly type: 'string' | 'boolean';
+  readonly multiple?: boolean;
+  /** Stands for the value in `--help`. */
+  readonly placeholder?: string;
+  readonly description: string;
+}
+
+export type Flags = Readonly<Record<string, Flag>>;
+export type FlagValues = Readonly<Record<string, string | boolean | readonly (string | boolean)[] | undefined>>;
+
+/** What a command works with. */
+export interface Invocation {
+  readonly client: ManagementClient;
+  readonly operands: readonly string[];
+  readonly flags: FlagValues;
+  readonly json: boolean;
+  /** Results, a line at a time. */
+  readonly print: (line: string) => void;
+  /** Where progress is shown, apart from results. */
+  readonly stderr: ProgressStream;
+}
+
+/** A command against a running server. */
+export interface Command {
+  readonly summary: string;
+  /** Operands as `--help` shows them: `<database> <container> [<id>]`. */
+  readonly operands: string;
+  readonly operandCounts: readonly [least: number, most: number];
+  readonly flags: Flags;
+  /** More for `--help`. */
+  readonly notes?: string;
+  /** @returns the exit code */
+  readonly run: (invocation: Invocation) => Promise<number>;
+}
+
+export const textFlag = (values: FlagValues, name: string): string | undefined => {
+  const value = values[name];
+  return typeof value === 'string' ? value : undefined;
+};

@@ -1,0 +1,80 @@
+import { optionNames, optionSchemas, placeholders, variableOf } from '../config/options.ts';
+import type { Command, Flags } from './command.ts';
+import { exitCodes } from './exit-codes.ts';
+
+const WIDTH = 100;
+
+export function generalHelp(commands: Readonly<Record<string, Pick<Command, 'summary' | 'operands'>>>): string {
+  const rows = Object.entries(commands).map(([name, { summary, operands }]) => [`${name} ${operands}`.trimEnd(), summary] as const);
+  return [
+    'epitaph <command> [options]',
+    '',
+    table(rows),
+    '',
+    'epitaph <command> --help says more of each.',
+    exitCodesText(),
+  ].join('\n');
+}
+
+export function commandHelp(name: string, command: Omit<Command, 'run'>, common: Flags): string {
+  return [
+    `epitaph ${`${name} ${command.operands}`.trimEnd()} [options]`,
+    '',
+    command.summary,
+    ...(command.notes === undefined ? [] : [command.notes]),
+    '',
+    table(flagRows({ ...command.flags, ...common })),
+    '',
+    exitCodesText(),
+  ].join('\n');
+}
+
+export function serveHelp(summary: string): string {
+  const rows = optionNames.map((name) => {
+    const schema = optionSchemas[name];
+    const standard = schema.safeParse(undefined).data;
+    const ending = standard === undefined ? '' : ` (${String(standard)})`;
+    return [`--${name} ${placeholders[name]}`, `${schema.description ?? ''}${ending}`] as const;
+  });
+  return [
+    'epitaph serve [options]',
+    '',
+    summary,
+    '',
+    table([...rows, ['--config <file>', 'A JSON object with any of these: {"port": 8081, "policy-grace": 0}.']]),
+    '',
+    `Each is also a variable, as ${variableOf('policy-grace')}; flags win over variables, and these over the file.`,
+    'Keys are better not given as flags: other users of a machine can see those.',
+    'SIGINT or SIGTERM ends it when requests under way are answered; a second one, at once.',
+    exitCodesText(),
+  ].join('\n');
+}
+
+function flagRows(flags: Flags): (readonly [string, string])[] {
+  return Object.entries(flags).map(
+    ([name, { placeholder, description }]) =>
+      [`--${name}${placeholder === undefined ? '' : ` ${placeholder}`}`, description] as const,
+  );
+}
+
+function exitCodesText(): string {
+  const { ok, problem, usage, unreachable } = exitCodes;
+  return `Ends with ${ok} when all is well, ${problem} for a problem found, ${usage} for a wrong command or configuration, ${unreachable} when no server answers.`;
+}
+
+function table(rows: readonly (readonly [string, string])[]): string {
+  const left = Math.max(...rows.map(([first]) => first.length)) + 4;
+  return rows
+    .map(([first, second]) => `  ${first}`.padEnd(left) + wrap(second, WIDTH - left).join(`\n${' '.repeat(left)}`))
+    .join('\n');
+}
+
+function wrap(text: string, width: number): string[] {
+  const lines = [''];
+  for (const word of text.split(' ')) {
+    const line = lines.at(-1)!;
+    if (line !== '' && line.length + 1 + word.length > width) lines.push(word);
+    else lines[lines.length - 1] = line === '' ? word : `${line} ${word}`;
+  }
+  return lines;
+}

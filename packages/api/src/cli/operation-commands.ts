@@ -1,0 +1,149 @@
+import { wait } from '../config/wait.ts';
+import type { FsckReport, PurgeStatus, RebuildStatus } from '../store/store-api.ts';
+import type { Command, Invocation } from './command.ts';
+import { exitCodes, UsageError } from './exit-codes.ts';
+import { ServerRefused } from './management-client.ts';
+import { Progress, roughly } from './progress.ts';
+
+const WATCH_EVERY_MS = 500;
+/** Problems that are printed; the rest is counted, and in --json. */
+const PRINTED_PROBLEMS = 50;
+
+export const rebuild: Command = {
+  summary: 'Builds the read models anew from the log, beside those in use, and follows it to the end.',
+  operands: '[<projection>]',
+  operandCounts: [0, 1],
+  flags: { cancel: { type: 'boolean', description: 'Ends the rebuild under way, without harm.' } },
+  notes: 'The projection is called items. Ends with 1 when the rebuilt version differs from the one that was in use.',
+  run: async ({ client, operands, flags, json, print, stderr }) => {
+    const path = `/projections/${encodeURIComponent(operands[0] ?? 'items')}/rebuild`;
+    if (flags['cancel'] === true) {
+      const status = await client.call<RebuildStatus>('DELETE', path);
+      print(json ? JSON.stringify(status) : `The rebuild is ${status.state}.`);
+      return exitCodes.ok;
+    }
+    await client.call('POST', path);
+    const progress = new Progress(stderr, 'rebuild');
+    let last: RebuildStatus | undefined;
+    for await (const { data } of client.events('GET', path)) {
+      last = data as RebuildStatus;
+      progress.update(last.position, last.headPosition, roughly(last.millisecondsLeft));
+    }
+    progress.end();
+    // A server that stops ends the events without an end of the rebuild.
+    if (last === undefined) throw new ServerRefused('busy', 'The server stopped before the rebuild began.');
+    const { state, version, differences = 0, error } = last;
+    if (json) print(JSON.stringify(last));
+    else if (state === 'done') {
+      const found = differences === 0 ? 'equal to the one before' : `${differences} differences to the one before`;
+      print(`Version ${version} is in use: ${found}.`);
+    } else print(`The rebuild is ${state}${error === undefined ? '' : `: ${error}`}.`);
+    return state === 'done' && differences === 0 ? exitCodes.ok : exitCodes.problem;
+  },
+};
+
+interface PurgeRunAnswer {
+  readonly expired: number;
+  readonly purged: number;
+  readonly heldBack: number;
+  readonly status: PurgeStatus;
+}
+
+export const purge: Command = {
+  summary: 'What the purge has to do; lets it run, pause or go on.',
+  operands: '[status|run|pause|resume]',
+  operandCounts: [0, 1],
+  flags: {},
+  notes: 'run ends with 1 when it could not run, because it is paused or the clock is held.',
+  run: async (invocation) => {
+    const { client, operands, json, print } = invocation;
+    const action = operands[0] ?? 'status';
+    switch (action) {
+      case 'run':
+        return runPurge(invocation);
+      case 'status':
+      case 'pause':
+      case 'resume': {
+        const status = await (action === 'status'
+          ? client.call<PurgeStatus>('GET', '/purge')
+          : client.call<PurgeStatus>('POST', `/purge/${action}`));
+        if (json) print(JSON.stringify(status));
+        else printPurge(status, print);
+        return exitCodes.ok;
+      }
+      default:
+        throw new UsageError('purge takes status, run, pause or resume.');
+    }
+  },
+};
+
+async function runPurge({ client, json, print, stderr }: Invocation): Promise<number> {
+  const before = await client.call<PurgeStatus>('GET', '/purge');
+  const total = before.overdueItems + before.awaitingErasure;
+  const progress = new Progress(stderr, 'purge');
+  const over = new AbortController();
+  const running = client.call<PurgeRunAnswer>('POST', '/purge/run').finally(() => over.abort());
+  const watch = async (): Promise<void> => {
+    for (;;) {
+      await wait(WATCH_EVERY_MS, over.signal);
+      if (over.signal.aborted) return;
+      const { overdueItems, awaitingErasure, millisecondsToDrain } = await client.call<PurgeStatus>('GET', '/purge');
+      progress.update(total - Math.min(total, overdueItems + awaitingErasure), total, roughly(millisecondsToDrain));
+    }
+  };
+  // Watching is a courtesy: the run's own answer says whether all went well.
+  const [answer] = await Promise.all([running, watch().catch(() => {})]);
+  progress.end();
+  if (json) print(JSON.stringify(answer));
+  else {
+    print(`Recorded ${answer.expired} expiries, erased ${answer.purged} items, held back ${answer.heldBack}.`);
+    if (answer.status.state === 'paused') print('The purge is paused: nothing was done. epitaph purge resume lets it go on.');
+    if (answer.status.state === 'held-by-clock') print('The clock is held: nothing was done. See /_epitaph/health/ready.');
+  }
+  return answer.status.state === 'paused' || answer.status.state === 'held-by-clock' ? exitCodes.problem : exitCodes.ok;
+}
+
+function printPurge(status: PurgeStatus, print: (line: string) => void): void {
+  const seconds = (milliseconds: number | null): string => (milliseconds === null ? '-' : `${milliseconds / 1000} s`);
+  print(`state: ${status.state}`);
+  print(`overdue items: ${status.overdueItems} (oldest: ${seconds(status.oldestOverdueMs)})`);
+  print(`awaiting erasure: ${status.awaitingErasure}`);
+  print(`in grace after a policy change: ${status.inGrace}`);
+  print(`held back: ${status.heldBack}`);
+  print(`rate: ${Math.round(status.itemsPerSecond)} a second, time to drain: ${seconds(status.millisecondsToDrain)}`);
+  print(`purged in all: ${status.purgedTotal}`);
+}
+
+export const fsck: Command = {
+  summary: 'Derives the read models from the log once more, by other code, and compares.',
+  operands: '',
+  operandCounts: [0, 0],
+  flags: {},
+  notes: 'Ends with 1 when it finds a problem.',
+  run: async ({ client, json, print, stderr }) => {
+    const progress = new Progress(stderr, 'fsck');
+    let report: FsckReport | undefined;
+    for await (const { event, data } of client.events('POST', '/fsck')) {
+      if (event === 'progress') {
+        const { done, total } = data as { done: number; total: number };
+        progress.update(done, total);
+      } else if (event === 'done') report = data as FsckReport;
+      else {
+        const { code, detail } = data as { code: string; detail: string };
+        throw new ServerRefused(code, detail);
+      }
+    }
+    progress.end();
+    if (report === undefined) throw new ServerRefused('busy', 'The server stopped before the examination was done.');
+    if (json) print(JSON.stringify(report));
+    else {
+      const { ok, events, items, lives, problems, durationMs } = report;
+      for (const { code, subject, message } of problems.slice(0, PRINTED_PROBLEMS)) print(`${code}: ${subject}: ${message}`);
+      if (problems.length > PRINTED_PROBLEMS) print(`… and ${problems.length - PRINTED_PROBLEMS} more; --json has them all`);
+      print(
+        `${ok ? 'All is as the log says' : `${problems.length} problems`}: ${events} events, ${lives} lives, ${items} items, ${durationMs} ms.`,
+      );
+    }
+    return report.ok ? exitCodes.ok : exitCodes.problem;
+  },
+};

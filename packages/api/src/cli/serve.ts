@@ -1,0 +1,169 @@
+import path from 'node:path';
+import type { FastifyInstance } from 'fastify';
+import { isoTime, systemClocks } from '@epitaph/core/clock.ts';
+import { openEmbeddedStore } from '../compose.ts';
+import { BadConfiguration } from '../config/configuration.ts';
+import { keysInForce, refuseEmulatorKey, type KeysInForce } from '../config/keys-file.ts';
+import { isLoopbackHost } from '../config/loopback.ts';
+import type { Configuration } from '../config/options.ts';
+import { wait } from '../config/wait.ts';
+import { EMULATOR_KEY, KeyRing } from '../http/keys.ts';
+import { buildServer } from '../http/server.ts';
+import { registerManagement } from '../management/plugin.ts';
+import type { StoreApi } from '../store/store-api.ts';
+import { exitCodes } from './exit-codes.ts';
+import { openLog } from './log.ts';
+import { refuseOtherHosts } from './loopback-guard.ts';
+
+/** How long requests under way may take to end when the server stops. */
+const STOP_WITHIN_MS = 10_000;
+/** Ctrl-C under npm comes twice, from the terminal and from npm; only a later one means "at once". */
+const SECOND_SIGNAL_AFTER_MS = 500;
+
+/**
+ * Runs the store until a signal ends it.
+ *
+ * @returns the exit code
+ * @throws BadConfiguration for whatever whoever starts the store can put right
+ */
+export async function serve(configuration: Configuration, print: (line: string) => void): Promise<number> {
+  const log = openLog(configuration['log-level']);
+  const loopback = await isLoopbackHost(configuration.host);
+  if (configuration.key === EMULATOR_KEY && !loopback) refuseEmulatorKey();
+  const signal = firstSignal();
+  const store = await openStore(configuration, (error) => log.error({ err: error }, 'the purge met a fault and will try again'));
+  let app: FastifyInstance | undefined;
+  try {
+    await startClock(store, configuration, print);
+    const keys = keysInForce({ folder: configuration.data, given: configuration.key, loopback });
+    app = buildServer({
+      store,
+      keys: new KeyRing(keys.texts),
+      logger: log,
+      plugins: [
+        (server) => {
+          if (keys.primary === 'emulator') refuseOtherHosts(server);
+          registerManagement(server, { store, keys: new KeyRing(keys.texts) });
+        },
+      ],
+    });
+    await listen(app, configuration);
+    const endpoint = endpointOf(app, configuration.host);
+    for (const line of welcome(endpoint, keys, configuration, store)) print(line);
+    log.info({ endpoint, data: path.resolve(configuration.data), clock: configuration.clock }, 'started');
+    const name = await signal;
+    print(`epitaph: stopping (${name})`);
+    log.info({ signal: name }, 'stopping');
+  } finally {
+    if (app !== undefined) await closeWithin(app, STOP_WITHIN_MS);
+    await store.close();
+  }
+  log.info('stopped');
+  return exitCodes.ok;
+}
+
+/** Resolves with the name of the first signal to stop; a later one ends the process at once. */
+function firstSignal(): Promise<string> {
+  return new Promise((resolve) => {
+    let firstMs: number | undefined;
+    for (const [name, number] of [
+      ['SIGINT', 2],
+      ['SIGTERM', 15],
+    ] as const) {
+      process.on(name, () => {
+        const nowMs = systemClocks.monotonicMs();
+        if (firstMs !== undefined && nowMs - firstMs > SECOND_SIGNAL_AFTER_MS) process.exit(128 + number);
+        firstMs ??= nowMs;
+        resolve(name);
+      });
+    }
+  });
+}
+
+async function openStore(configuration: Configuration, onFault: (error: unknown) => void): ReturnType<typeof openEmbeddedStore> {
+  try {
+    return await openEmbeddedStore({
+      folder: configuration.data,
+      clock: configuration.clock,
+      masterKey: configuration['master-key'],
+      startMs: configuration.now,
+      policyGraceSeconds: configuration['policy-grace'],
+      onFault,
+    });
+  } catch (error) {
+    // By name, because this file knows of no storage adapter.
+    const { name, message } = error as Error;
+    if (name === 'UnusableFile' || name === 'FolderInUse') throw new BadConfiguration(message);
+    throw error;
+  }
+}
+
+/** `--now` is where a new folder starts; one that was used before is turned forward to it. */
+async function startClock(store: StoreApi, { now }: Configuration, print: (line: string) => void): Promise<void> {
+  if (now === undefined) return;
+  const nowMs = store.nowMs();
+  if (now > nowMs) await store.advanceClock({ actor: 'system:start', correlationId: crypto.randomUUID() }, now - nowMs);
+  else if (now < nowMs) print(`epitaph: the manual clock stands at ${isoTime(nowMs)}, later than --now: time never goes back`);
+}
+
+async function listen(app: FastifyInstance, { host, port }: Configuration): Promise<void> {
+  try {
+    await app.listen({ host, port });
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    switch (code) {
+      case 'EADDRINUSE':
+        throw new BadConfiguration(`Port ${port} on ${host} is in use by another program. Stop that one, or take another (--port; 0 picks one).`);
+      case 'EACCES':
+        throw new BadConfiguration(`This user may not listen on port ${port}. Take one from 1024 on (--port).`);
+      case 'EADDRNOTAVAIL':
+      case 'ENOTFOUND':
+      case 'EAI_AGAIN':
+      case 'EINVAL':
+        throw new BadConfiguration(`${JSON.stringify(host)} is no address of this machine (${code}). Check --host.`);
+      default:
+        throw error;
+    }
+  }
+}
+
+function endpointOf(app: FastifyInstance, host: string): string {
+  const address = app.server.address();
+  const port = typeof address === 'object' && address !== null ? address.port : 0;
+  const everywhere: Readonly<Record<string, string>> = { '0.0.0.0': '127.0.0.1', '::': '[::1]' };
+  return `http://${everywhere[host] ?? (host.includes(':') ? `[${host}]` : host)}:${port}`;
+}
+
+function welcome(endpoint: string, keys: KeysInForce, { host, data, clock }: Configuration, store: StoreApi): string[] {
+  const { ready, reasons } = store.health();
+  const bearer = `-H "Authorization: Bearer ${keys.primary === 'emulator' ? EMULATOR_KEY : `$(${printPrimary(keys.file)})`}"`;
+  const key = {
+    emulator: `the emulator's published key, on loopback only: ${EMULATOR_KEY}`,
+    given: 'the one given is the primary key',
+    file: `the primary key in ${keys.file}`,
+  }[keys.primary];
+  const attempt = keys.primary === 'given' ? `${endpoint}/_epitaph/health/ready` : `${bearer} ${endpoint}/_epitaph/purge`;
+  return [
+    `epitaph: listening on ${endpoint}${host === '0.0.0.0' || host === '::' ? ' and every other address of this machine' : ''}`,
+    `  data     ${path.resolve(data)} (${clock} clock: ${isoTime(store.nowMs())})`,
+    `  key      ${key}`,
+    `  others   secondary, read-only and auditor key are in ${keys.file}`,
+    `  try      curl ${attempt}`,
+    `  client   new CosmosClient({ endpoint: '${endpoint}', key: ${keys.primary === 'emulator' ? `'${EMULATOR_KEY}'` : '…'} })`,
+    ...(ready ? [] : reasons.map((reason) => `  not ready: ${reason}`)),
+  ];
+}
+
+/** A command that prints the primary key of the keys file, so that no secret need be printed here. */
+function printPrimary(file: string): string {
+  return String.raw`sed -n 's/.*"primary": "\(.*\)".*/\1/p' ${`'${path.resolve(file).replaceAll("'", String.raw`'\''`)}'`}`;
+}
+
+/** Stops accepting, lets requests under way end, and cuts off those that don't in time. */
+async function closeWithin(app: FastifyInstance, milliseconds: number): Promise<void> {
+  const closed = new AbortController();
+  const closing = app.close().finally(() => closed.abort());
+  await Promise.race([closing, wait(milliseconds, closed.signal)]);
+  if (!closed.signal.aborted) app.server.closeAllConnections();
+  await closing;
+}

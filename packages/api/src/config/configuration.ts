@@ -1,0 +1,80 @@
+import { readFileSync } from 'node:fs';
+import { z } from 'zod';
+import {
+  type Configuration,
+  configurationSchema,
+  optionNames,
+  type OptionName,
+  variableOf,
+} from './options.ts';
+
+/** A configuration that can't be used; the message is one line for whoever wrote it. */
+export class BadConfiguration extends Error {
+  override readonly name = 'BadConfiguration';
+}
+
+export interface ConfigurationSources {
+  /** Values of flags, as they were given. */
+  readonly flags: Readonly<Partial<Record<OptionName | 'config', string>>>;
+  readonly environment: Readonly<Record<string, string | undefined>>;
+}
+
+/**
+ * Puts the configuration together: flags before variables before the file of `--config` before defaults.
+ *
+ * @throws BadConfiguration naming the one thing that is wrong and where it was said
+ */
+export function readConfiguration({ flags, environment }: ConfigurationSources): Configuration {
+  const file = flags.config ?? nonEmpty(environment['EPITAPH_CONFIG']);
+  const fromFile = file === undefined ? {} : readFile(file);
+  const values: Record<string, unknown> = {};
+  const origins: Record<string, string> = {};
+  const take = (name: string, value: unknown, origin: string): void => {
+    if (value === undefined || name in values) return;
+    values[name] = value;
+    origins[name] = origin;
+  };
+  for (const name of optionNames) {
+    take(name, flags[name], `--${name}`);
+    take(name, nonEmpty(environment[variableOf(name)]), variableOf(name));
+  }
+  for (const [name, value] of Object.entries(fromFile)) take(name, value, `${JSON.stringify(name)} in ${file}`);
+  const result = configurationSchema.safeParse(values);
+  if (result.success) return result.data;
+  throw new BadConfiguration(complaint(result.error.issues[0]!, origins, file));
+}
+
+/** An empty variable is one that was not set: `EPITAPH_KEY= npm start`. */
+const nonEmpty = (text: string | undefined): string | undefined => (text === '' ? undefined : text);
+
+function readFile(file: string): Readonly<Record<string, unknown>> {
+  let text: string;
+  try {
+    text = readFileSync(file, 'utf8');
+  } catch (error) {
+    throw new BadConfiguration(`The configuration file ${file} can't be read: ${(error as Error).message}`);
+  }
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch (error) {
+    throw new BadConfiguration(`The configuration file ${file} is not JSON: ${(error as Error).message}`);
+  }
+  const object = z.record(z.string(), z.unknown()).safeParse(value);
+  if (!object.success) throw new BadConfiguration(`The configuration file ${file} must hold one JSON object.`);
+  return object.data;
+}
+
+/** Says what is wrong without repeating the value: it may be a key. */
+function complaint(
+  issue: z.core.$ZodIssue,
+  origins: Readonly<Record<string, string>>,
+  file: string | undefined,
+): string {
+  if (issue.code === 'unrecognized_keys') {
+    return `${JSON.stringify(issue.keys[0])} in ${file} is no option; there are ${optionNames.join(', ')}.`;
+  }
+  const name = issue.path.join('.');
+  const message = issue.code === 'invalid_value' ? `must be one of ${issue.values.join(', ')}` : issue.message;
+  return `${origins[name] ?? name}: ${message}.`;
+}

@@ -1,0 +1,77 @@
+import { randomBytes } from 'node:crypto';
+import { closeSync, existsSync, fsyncSync, openSync, readFileSync, renameSync, statSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { z } from 'zod';
+import { EMULATOR_KEY, type KeyTexts } from '../http/keys.ts';
+import { BadConfiguration } from './configuration.ts';
+import { keyText } from './options.ts';
+
+const keysSchema = z.strictObject({ primary: keyText, secondary: keyText, readOnly: keyText, auditor: keyText });
+type KeysFile = z.infer<typeof keysSchema>;
+
+export interface KeysInForce {
+  readonly texts: KeyTexts;
+  /** Where the primary key is from. */
+  readonly primary: 'emulator' | 'given' | 'file';
+  readonly file: string;
+}
+
+/**
+ * The keys of a store. Those of the folder's `keys.json` are in force, which is made at the first start, for its owner
+ * alone; but the primary is the one given, or on loopback the published emulator key, so that clients of the emulator
+ * work as they are.
+ *
+ * The caller holds the folder's lock.
+ *
+ * @throws BadConfiguration for a damaged file, and for the emulator key beyond loopback
+ */
+export function keysInForce(options: {
+  readonly folder: string;
+  readonly given: string | undefined;
+  readonly loopback: boolean;
+}): KeysInForce {
+  const file = path.join(options.folder, 'keys.json');
+  const keys = existsSync(file) ? readKeys(file) : makeKeys(file);
+  const primary = options.given ?? (options.loopback ? EMULATOR_KEY : keys.primary);
+  if (!options.loopback && Object.values({ ...keys, primary }).includes(EMULATOR_KEY)) refuseEmulatorKey();
+  return {
+    texts: { ...keys, primary },
+    primary: primary === EMULATOR_KEY ? 'emulator' : options.given === undefined ? 'file' : 'given',
+    file,
+  };
+}
+
+/** @throws BadConfiguration */
+export function refuseEmulatorKey(): never {
+  throw new BadConfiguration(
+    'The published emulator key protects nothing, so it works on loopback only: give another --key, none (one is made then), or --host 127.0.0.1.',
+  );
+}
+
+function makeKeys(file: string): KeysFile {
+  const newKey = (): string => randomBytes(64).toString('base64');
+  const keys: KeysFile = { primary: newKey(), secondary: newKey(), readOnly: newKey(), auditor: newKey() };
+  const temporary = `${file}.new`;
+  writeFileSync(temporary, `${JSON.stringify(keys, undefined, 2)}\n`, { mode: 0o600, flush: true });
+  renameSync(temporary, file);
+  const folder = openSync(path.dirname(file), 'r');
+  try {
+    fsyncSync(folder);
+  } finally {
+    closeSync(folder);
+  }
+  return keys;
+}
+
+function readKeys(file: string): KeysFile {
+  if (process.platform !== 'win32' && (statSync(file).mode & 0o077) !== 0) {
+    throw new BadConfiguration(`The keys in ${file} can be read by others on this machine: chmod 600 it, and better make new ones.`);
+  }
+  try {
+    return keysSchema.parse(JSON.parse(readFileSync(file, 'utf8')));
+  } catch {
+    throw new BadConfiguration(
+      `The keys file ${file} is damaged. Put it back, or remove it: the next start makes new keys, and clients need them.`,
+    );
+  }
+}

@@ -1,0 +1,90 @@
+import { z } from 'zod';
+import { DEFAULT_POLICY_GRACE_SECONDS } from '@epitaph/core/container/upcast.ts';
+import { parseInstant } from './instant.ts';
+
+/** A key of the store: base64 of at least 32 bytes, written as base64 is. */
+export const keyText = z.string().refine(
+  (text) => {
+    const bytes = Buffer.from(text, 'base64');
+    return bytes.length >= 32 && bytes.toString('base64') === text;
+  },
+  { message: 'must be base64 of at least 32 bytes' },
+);
+
+/**
+ * Every option of the server, once: each is a flag (`--policy-grace`), a variable (`EPITAPH_POLICY_GRACE`) and a
+ * property of the configuration file (`"policy-grace"`). Texts from flags and variables are read as the schema wants.
+ */
+export const optionSchemas = {
+  host: z
+    .string()
+    .min(1)
+    .default('127.0.0.1')
+    .describe('Address to listen on. Beyond loopback the published emulator key is refused.'),
+  port: wholeNumber(0, 65_535).default(8081).describe('Port to listen on; 0 picks a free one and prints it.'),
+  data: z.string().min(1).default('./data').describe('Folder that holds everything; made when it is not there.'),
+  clock: z
+    .enum(['system', 'manual'])
+    .default('system')
+    .describe('manual: time stands still until POST /_epitaph/clock/advance turns it forward. For tests.'),
+  now: z
+    .string()
+    .transform((text, context) => {
+      const atMs = parseInstant(text);
+      if (atMs !== undefined) return atMs;
+      context.addIssue({ code: 'custom', message: 'must be a time like 2026-11-21T10:00:00Z' });
+      return z.NEVER;
+    })
+    .optional()
+    .describe('With --clock manual: the time to start at, as ISO text. Time never goes back.'),
+  key: keyText.optional().describe('Primary key, base64. By default the published emulator key, on loopback only.'),
+  'master-key': z
+    .string()
+    .min(1)
+    .optional()
+    .describe('Key that wraps all others, 32 bytes in base64; by default in a file of the data folder.'),
+  'policy-grace': wholeNumber(0, 2_147_483_647)
+    .default(DEFAULT_POLICY_GRACE_SECONDS)
+    .describe('Seconds during which what a policy change made expire is hidden, but not erased, in new containers.'),
+  'log-level': z
+    .enum(['silent', 'error', 'warn', 'info', 'debug'])
+    .default('warn')
+    .describe('What to log on stderr, a JSON object a line. Requests are not logged, nor bodies, nor keys.'),
+} as const;
+
+export type OptionName = keyof typeof optionSchemas;
+
+/** What stands for a value in `--help`. */
+export const placeholders: Readonly<Record<OptionName, string>> = {
+  host: '<address>',
+  port: '<number>',
+  data: '<folder>',
+  clock: 'system|manual',
+  now: '<ISO time>',
+  key: '<base64>',
+  'master-key': '<base64>',
+  'policy-grace': '<seconds>',
+  'log-level': '<level>',
+};
+
+export const configurationSchema = z
+  .strictObject(optionSchemas)
+  .refine(({ clock, now }) => now === undefined || clock === 'manual', {
+    path: ['now'],
+    message: 'is for --clock manual; the system clock has the time it has',
+  });
+
+export type Configuration = z.infer<typeof configurationSchema>;
+
+export const optionNames = Object.keys(optionSchemas) as OptionName[];
+
+export const variableOf = (name: string): string => `EPITAPH_${name.toUpperCase().replaceAll('-', '_')}`;
+
+/** A whole number, or its text: flags and variables have only that. */
+function wholeNumber(least: number, most: number) {
+  const message = `must be a whole number from ${least} to ${most}`;
+  return z
+    .union([z.number(), z.string().regex(/^\d+$/).transform(Number)], message)
+    .pipe(z.int(message).min(least, message).max(most, message));
+}
+

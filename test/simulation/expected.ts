@@ -1,0 +1,127 @@
+import type { Command, Outcome } from './commands.ts';
+import { applyPurge, isValidTtl, type Model, type ModelContainer, policyInForce, visibleLife } from './model.ts';
+
+/** The container that has a name now. */
+export function liveContainer(model: Model, name: string): ModelContainer | undefined {
+  return model.containers.findLast((container) => container.name === name && container.deletedAtMs === null);
+}
+
+/**
+ * What a command must come to at an instant, by the semantics alone. When that is what `actual` says, the model is
+ * changed by it; otherwise the expected code is returned and the model is as it was.
+ */
+export function expectOutcome(model: Model, command: Command, nowMs: number, actual: Outcome): string | undefined {
+  const expected = codeOf(model, command, nowMs);
+  if (expected !== actual.code) return expected;
+  if (expected === 'ok') apply(model, command, nowMs, actual);
+  return undefined;
+}
+
+function codeOf(model: Model, command: Command, nowMs: number): string {
+  if (command.kind === 'purge' || command.kind === 'rebuild') return 'ok';
+  const container = liveContainer(model, command.container);
+  if (command.kind === 'create-container') return container === undefined ? 'ok' : 'already-exists';
+  if (container === undefined) return 'container-not-found';
+  if (command.kind === 'policy' || command.kind === 'grace' || command.kind === 'delete-container') return 'ok';
+
+  const current = visibleLife(container, command.item, nowMs)?.writes.at(-1);
+  if (command.kind === 'delete') {
+    if (current === undefined) return 'item-not-found';
+    return command.ifMatch === undefined || command.ifMatch === current.etag ? 'ok' : 'precondition-failed';
+  }
+  if (command.kind === 'patch') {
+    if (current === undefined) return 'item-not-found';
+    if (command.remove !== undefined && !(command.remove in current.document)) return 'bad-request';
+  }
+  const ttl = documentAfter(model, command, nowMs)['ttl'];
+  if (policyInForce(container, nowMs) !== null && ttl !== undefined && !isValidTtl(ttl)) return 'invalid-ttl';
+  if (command.kind === 'patch') return 'ok';
+  if (command.operation === 'create' && current !== undefined) return 'already-exists';
+  if (command.operation === 'replace' && current === undefined) return 'item-not-found';
+  if (command.ifMatch !== undefined && command.ifMatch !== current?.etag) return 'precondition-failed';
+  if (command.ifNoneMatch === '*' && current !== undefined) return 'precondition-failed';
+  return 'ok';
+}
+
+/** The document that stands after a write or patch. */
+export function documentAfter(
+  model: Model,
+  command: Extract<Command, { kind: 'write' | 'patch' }>,
+  nowMs: number,
+): Readonly<Record<string, unknown>> {
+  if (command.kind === 'write') return command.document;
+  const container = liveContainer(model, command.container)!;
+  const current = visibleLife(container, command.item, nowMs)?.writes.at(-1)?.document ?? {};
+  const kept = Object.entries(current).filter(([name]) => name !== command.remove);
+  return { ...Object.fromEntries(kept), ...command.set };
+}
+
+function apply(model: Model, command: Command, nowMs: number, { etag, rid }: Outcome): void {
+  if (command.kind === 'purge') return applyPurge(model, nowMs, 'done');
+  if (command.kind === 'rebuild') return;
+  if (command.kind === 'create-container') {
+    model.containers.push({
+      name: command.container,
+      rid: rid ?? '',
+      createdAtMs: nowMs,
+      policies: [{ atMs: nowMs, policy: command.policy }],
+      graceSeconds: 3600,
+      deletedAtMs: null,
+      items: new Map(),
+    });
+    return;
+  }
+  const container = liveContainer(model, command.container)!;
+  switch (command.kind) {
+    case 'policy':
+      if (container.policies.at(-1)!.policy !== command.policy) {
+        container.policies.push({ atMs: nowMs, policy: command.policy });
+      }
+      return;
+    case 'grace':
+      container.graceSeconds = command.seconds;
+      return;
+    case 'delete-container':
+      container.deletedAtMs = nowMs;
+      return;
+    case 'delete':
+      visibleLife(container, command.item, nowMs)!.deletedAtMs = nowMs;
+      return;
+    case 'write':
+    case 'patch': {
+      const write = { atMs: nowMs, document: documentAfter(model, command, nowMs), etag: etag ?? '' };
+      const life = visibleLife(container, command.item, nowMs);
+      if (life !== undefined) life.writes.push(write);
+      else {
+        const lives = container.items.get(command.item) ?? [];
+        lives.push({ writes: [write], deletedAtMs: null, erased: 'no' });
+        container.items.set(command.item, lives);
+      }
+    }
+  }
+}
+
+/** The models that may be right after commands whose outcome is unknown: any of them, in any order, may have happened. */
+export function alternatives(model: Model, commands: readonly Command[], nowMs: number): Model[] {
+  const purged = structuredClone(model);
+  if (commands.some((command) => command.kind === 'purge')) applyPurge(purged, nowMs, 'unknown');
+  const found: Model[] = [];
+  for (const order of orders(commands.filter((command) => command.kind !== 'purge' && command.kind !== 'rebuild'))) {
+    const changed = structuredClone(purged);
+    for (const command of order) {
+      if (codeOf(changed, command, nowMs) === 'ok') apply(changed, command, nowMs, { code: 'ok' });
+    }
+    found.push(changed);
+  }
+  return found;
+}
+
+/** Every selection of some values in every order, the longest first. */
+function orders<Value>(values: readonly Value[]): Value[][] {
+  const all: Value[][] = [[]];
+  for (const [index, value] of values.entries()) {
+    const others = values.filter((_, other) => other !== index);
+    for (const rest of orders(others)) all.push([value, ...rest]);
+  }
+  return all.toSorted((left, right) => right.length - left.length);
+}
