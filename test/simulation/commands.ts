@@ -32,6 +32,8 @@ export interface Outcome {
   readonly etag?: string;
   readonly rid?: string;
   readonly created?: boolean;
+  /** When it took effect, for what may be put off to an instant that nobody was answered for. */
+  readonly atMs?: number;
 }
 
 /** An item's name in the model, `partition/id`, taken apart. */

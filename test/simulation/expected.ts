@@ -56,7 +56,7 @@ export function documentAfter(
   return { ...Object.fromEntries(kept), ...command.set };
 }
 
-function apply(model: Model, command: Command, nowMs: number, { etag, rid }: Outcome): void {
+function apply(model: Model, command: Command, nowMs: number, { etag, rid, atMs = nowMs }: Outcome): void {
   if (command.kind === 'purge') return applyPurge(model, nowMs, 'done');
   if (command.kind === 'rebuild') return;
   if (command.kind === 'create-container') {
@@ -75,14 +75,14 @@ function apply(model: Model, command: Command, nowMs: number, { etag, rid }: Out
   switch (command.kind) {
     case 'policy':
       if (container.policies.at(-1)!.policy !== command.policy) {
-        container.policies.push({ atMs: nowMs, policy: command.policy });
+        container.policies.push({ atMs, policy: command.policy });
       }
       return;
     case 'grace':
       container.graceSeconds = command.seconds;
       return;
     case 'delete-container':
-      container.deletedAtMs = nowMs;
+      container.deletedAtMs = atMs;
       return;
     case 'delete':
       visibleLife(container, command.item, nowMs)!.deletedAtMs = nowMs;
@@ -101,17 +101,30 @@ function apply(model: Model, command: Command, nowMs: number, { etag, rid }: Out
   }
 }
 
-/** The models that may be right after commands whose outcome is unknown: any of them, in any order, may have happened. */
-export function alternatives(model: Model, commands: readonly Command[], nowMs: number): Model[] {
-  const purged = structuredClone(model);
-  if (commands.some((command) => command.kind === 'purge')) applyPurge(purged, nowMs, 'unknown');
+/**
+ * The models that may be right after commands of which some were acknowledged and the outcome of the others is unknown:
+ * any of those may have happened, in any order.
+ */
+export function alternatives(
+  model: Model,
+  commands: readonly Command[],
+  acknowledged: readonly Command[],
+  nowMs: number,
+): Model[] {
+  const purges = commands.some((command) => command.kind === 'purge');
   const found: Model[] = [];
   for (const order of orders(commands.filter((command) => command.kind !== 'purge' && command.kind !== 'rebuild'))) {
-    const changed = structuredClone(purged);
-    for (const command of order) {
-      if (codeOf(changed, command, nowMs) === 'ok') apply(changed, command, nowMs, { code: 'ok' });
+    const changes = (command: Command) => command.kind !== 'purge' && command.kind !== 'rebuild';
+    if (!acknowledged.filter(changes).every((command) => order.includes(command))) continue;
+    // A change of a container is put off by a millisecond when somebody was answered for this one.
+    for (const atMs of order.some((command) => !('item' in command)) ? [nowMs, nowMs + 1] : [nowMs]) {
+      const changed = structuredClone(model);
+      for (const command of order) {
+        if (codeOf(changed, command, nowMs) === 'ok') apply(changed, command, nowMs, { code: 'ok', atMs });
+      }
+      if (purges) applyPurge(changed, nowMs, 'unknown');
+      found.push(changed);
     }
-    found.push(changed);
   }
   return found;
 }

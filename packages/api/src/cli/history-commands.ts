@@ -60,7 +60,7 @@ interface ExplainAnswer {
   readonly state: string;
   readonly sentence: string;
   readonly holds: readonly string[];
-  readonly [fact: string]: unknown;
+  readonly [fact: string]: string | readonly string[] | undefined;
 }
 
 export const explain: Command = {
@@ -84,7 +84,8 @@ export const explain: Command = {
     print(answer.sentence);
     print(`state: ${answer.state}`);
     for (const name of ['expiredAt', 'expiresAt', 'deletedAt', 'rule', 'arithmetic', 'recordedAt', 'lag', 'purgedAt']) {
-      if (answer[name] !== undefined) print(`${name}: ${String(answer[name])}`);
+      const fact = answer[name];
+      if (typeof fact === 'string') print(`${name}: ${fact}`);
     }
     if (answer.holds.length > 0) print(`holds: ${answer.holds.join(', ')}`);
     return exitCodes.ok;

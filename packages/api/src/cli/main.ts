@@ -129,6 +129,7 @@ function complain(error: unknown): number {
 }
 
 if (process.argv[1] !== undefined && realpathSync(process.argv[1]) === fileURLToPath(import.meta.url)) {
-  // Writer threads that a fault left behind must not keep the process.
-  process.exit(await run(process.argv.slice(2), process.env));
+  process.exitCode = await run(process.argv.slice(2), process.env);
+  // What a fault left behind, such as a writer's thread, must not keep the server's process; answers must be flushed.
+  if (process.argv[2] === 'serve') process.exit();
 }

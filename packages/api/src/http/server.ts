@@ -11,6 +11,7 @@ import Fastify, {
 } from 'fastify';
 import { describeError, errorBody, WireError, wireShapes, type WireShape } from '../cosmos/errors.ts';
 import { errorHeaders, isManagement, registerCosmos, rewriteToCosmos } from '../cosmos/plugin.ts';
+import { sendProblem } from '../management/send-problem.ts';
 import type { StoreApi } from '../store/store-api.ts';
 import { limitInFlight } from './admission.ts';
 import type { KeyRing } from './keys.ts';
@@ -40,8 +41,9 @@ export function buildServer(options: ServerOptions): FastifyInstance {
     // While it closes, the store itself says so, in words that clients understand.
     return503OnClosing: false,
     clientErrorHandler: answerUnreadable,
+    // What the router can't read; only the management plane's targets come to it as they are.
     frameworkErrors: (error: FastifyError, request: FastifyRequest, reply: FastifyReply) => {
-      void sendPlain(request, reply, error);
+      void sendProblem(request, reply, error, randomUUID());
     },
     routerOptions: { ignoreTrailingSlash: true, maxParamLength: 4096 },
     ...(options.logger === undefined ? { logger: false as const } : { loggerInstance: options.logger }),

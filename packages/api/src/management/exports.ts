@@ -7,7 +7,7 @@ export type ExportFormat = 'text/csv' | 'application/x-ndjson';
 /** Which export an `Accept` header asks for; undefined for a page of JSON. */
 export function exportFormat(accept: string | undefined): ExportFormat | undefined {
   const types = (accept ?? '').split(',').map((part) => part.split(';')[0]!.trim().toLowerCase());
-  return types.find((type) => type === 'text/csv' || type === 'application/x-ndjson') as ExportFormat | undefined;
+  return types.find((type) => type === 'text/csv' || type === 'application/x-ndjson');
 }
 
 const COLUMNS = {

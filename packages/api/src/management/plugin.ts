@@ -8,8 +8,9 @@ import { wait } from '../config/wait.ts';
 import type { KeyRing, KeyRole } from '../http/keys.ts';
 import type { Caller, Disappearance, StoreApi } from '../store/store-api.ts';
 import { exportFormat, exportText } from './exports.ts';
-import { Problem, problemDetails, problemOf, retryAfterSeconds } from './problems.ts';
+import { Problem, problemDetails, problemOf } from './problems.ts';
 import * as requests from './requests.ts';
+import { sendProblem } from './send-problem.ts';
 import { eventsOf, sendEvents, type ServerSentEvent } from './server-sent-events.ts';
 import * as shapes from './shapes.ts';
 
@@ -58,9 +59,14 @@ export function registerManagement(app: FastifyInstance, options: ManagementOpti
       });
       admitByKey(scope, options.keys);
       readBodiesAsJson(scope);
-      scope.setErrorHandler((error, request, reply) => sendProblem(request, reply, error));
+      scope.setErrorHandler((error, request, reply) => sendProblem(request, reply, error, correlationOf(request)));
       scope.setNotFoundHandler((request, reply) =>
-        sendProblem(request, reply, new Problem('route-not-found', `There is no ${request.method} of this path.`)),
+        sendProblem(
+          request,
+          reply,
+          new Problem('route-not-found', `There is no ${request.method} of this path.`),
+          correlationOf(request),
+        ),
       );
       healthRoutes(scope, options.store);
       historyRoutes(scope, options.store);
@@ -120,6 +126,7 @@ function historyRoutes(scope: FastifyInstance, store: StoreApi): void {
     // The first page is read before the answer begins: what is wrong with the request can still be said then.
     const first = await disappearancesPage(store, container, query, EXPORT_PAGE_ROWS);
     const text = exportText(format, disappearancePages(store, container, query, first));
+    void reply.header('connection', 'close');
     return reply.type(`${format}; charset=utf-8`).send(Readable.from(text, { objectMode: false }));
   });
 
@@ -255,26 +262,6 @@ function readBodiesAsJson(scope: FastifyInstance): void {
       parsed(new Problem('bad-request', 'The body is not JSON.'));
     }
   });
-}
-
-function sendProblem(request: FastifyRequest, reply: FastifyReply, error: unknown): FastifyReply {
-  const correlationId = correlationOf(request);
-  const problem = problemOf(error);
-  if (problem === undefined) request.log.error({ err: error, correlationId }, 'a request failed unexpectedly');
-  const details = problemDetails(
-    problem ?? new Problem('internal', 'An internal error occurred; the instance finds it in the log of the server.'),
-    correlationId,
-  );
-  const retryAfter = retryAfterSeconds(details);
-  return reply
-    .code(details.status)
-    .headers({
-      'content-type': 'application/problem+json',
-      'cache-control': 'no-store',
-      ...(details.status === 401 ? { 'www-authenticate': 'Bearer realm="epitaph"' } : {}),
-      ...(retryAfter === undefined ? {} : { 'retry-after': String(retryAfter) }),
-    })
-    .send(JSON.stringify(details));
 }
 
 function correlationOf(request: FastifyRequest): string {

@@ -16,7 +16,8 @@ export function sendEvents(reply: FastifyReply, events: AsyncIterable<ServerSent
     for await (const { event, data } of events) yield `event: ${event}\ndata: ${JSON.stringify(data)}\n\n`;
   };
   return reply
-    .headers({ 'content-type': 'text/event-stream', 'cache-control': 'no-store' })
+    // Kept alive after the last event, the connection would hold up a server that stops.
+    .headers({ 'content-type': 'text/event-stream', 'cache-control': 'no-store', connection: 'close' })
     .send(Readable.from(texts(), { objectMode: false, highWaterMark: 1 }));
 }
 

@@ -119,7 +119,7 @@ export class Store implements StoreApi {
   purgeStatus: StoreApi['purgeStatus'] = () => this.#operations.purgeStatus();
   runPurge: StoreApi['runPurge'] = (_caller, signal) => {
     this.#purge.lookAgain();
-    return this.#purge.pass(signal);
+    return this.#purge.passFromNow(signal);
   };
   pausePurge: StoreApi['pausePurge'] = (caller) => this.#purge.pause(this.#parts.command(caller));
   resumePurge: StoreApi['resumePurge'] = (caller) => this.#purge.resume(this.#parts.command(caller));

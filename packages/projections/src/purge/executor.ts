@@ -63,7 +63,7 @@ export class PurgeExecutor {
     nowMs: () => number,
     upToPosition: number,
   ): Promise<{ readonly seen: number; readonly expired: number }> {
-    const marks = watermarks(container.state.timeline, effectiveNowMs);
+    const marks = watermarks(container.state.timeline, this.dueBy(container, effectiveNowMs));
     const rows = (await this.#ports.store().overdueItems(container.number, marks, BATCH_SIZE)).filter(
       (row) => row.position <= upToPosition,
     );
@@ -75,7 +75,7 @@ export class PurgeExecutor {
       this.#ports.onExpiriesRecorded(container.number, atMs);
       const handled = await handleLife(this.#ports, this.#context(atMs), stream, row.life, () => {
         const { timeline } = this.#ports.catalog().containerByNumber(container.number)!.state;
-        return { kind: 'command', command: { type: 'RecordExpiry', nowMs: atMs, timeline } };
+        return { kind: 'command', command: { type: 'RecordExpiry', nowMs: this.dueBy(container, atMs), timeline } };
       });
       if (handled.position !== undefined) {
         expired += 1;
@@ -84,6 +84,15 @@ export class PurgeExecutor {
     });
     if (position > 0) await this.#ports.projected(position);
     return { seen: rows.length, expired };
+  }
+
+  /**
+   * The time by which items are judged: in a container that is gone, the last instant that it was there. What had
+   * expired by then left by its own deadline, however late that is looked at, and the rest left with the container.
+   */
+  dueBy(container: CatalogContainer, nowMs: number): number {
+    const goneAtMs = this.#ports.catalog().goneAtMs(container.state);
+    return goneAtMs === null ? nowMs : Math.min(nowMs, goneAtMs - 1);
   }
 
   /** Erases lives that have ended: key, then record, then the sealed bodies in the log. */

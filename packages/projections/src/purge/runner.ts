@@ -93,11 +93,8 @@ export class PurgeRunner {
   async start({ automatic }: { readonly automatic: boolean }): Promise<void> {
     const control = await this.#options.log.readLast(PURGE_CONTROL_STREAM);
     this.#paused = control?.type === 'PurgePaused';
-    for (const { stream, state } of await this.#options.store().openPurgeRuns()) {
-      const started = await this.#options.log.readLast(stream);
-      await this.#executor.finishTruncations(started?.position ?? 0);
-      this.#run = { id: stream.slice(purgeRunStream('').length), ...state };
-    }
+    this.#run = await this.#leftOpen();
+    if (this.#run !== undefined) await this.#executor.finishTruncations(this.#run.upToPosition);
     this.#book.markAll(this.#options.catalog());
     if (automatic) this.#schedule();
   }
@@ -111,6 +108,12 @@ export class PurgeRunner {
   lookAgain(): void {
     this.#held.clear();
     this.#book.markAll(this.#options.catalog());
+  }
+
+  /** A pass that begins now: one that is under way has frozen its candidates before, and is waited for first. */
+  async passFromNow(signal?: AbortSignal): Promise<PassResult> {
+    while (this.#pass !== undefined) await this.#pass.catch(() => {});
+    return this.pass(signal);
   }
 
   /** One pass now, or the one under way; resolves when nothing that is due is left. */
@@ -161,6 +164,20 @@ export class PurgeRunner {
 
   async #work(signal: AbortSignal | undefined): Promise<PassResult> {
     const totals = { expired: 0, purged: 0 };
+    // A run that was left open froze its candidates long ago, so when it is done what is due now is still to do.
+    for (let again = true; again; ) {
+      const { expired, purged, resumed } = await this.#workOnce(signal);
+      totals.expired += expired;
+      totals.purged += purged;
+      again = resumed;
+    }
+    return { ...totals, heldBack: this.#held.size };
+  }
+
+  async #workOnce(
+    signal: AbortSignal | undefined,
+  ): Promise<{ readonly expired: number; readonly purged: number; readonly resumed: boolean }> {
+    const totals = { expired: 0, purged: 0, resumed: false };
     const { clock, catalog } = this.#options;
     const nowMs = () => clock.now();
     const allowed = (): PurgeSituation['allowed'] => {
@@ -169,11 +186,13 @@ export class PurgeRunner {
       return this.#options.clockTrusted() ? 'yes' : 'clock-held';
     };
     const containers = catalog().allContainers();
-    if (allowed() !== 'yes') return { ...totals, heldBack: this.#held.size };
-    if (this.#run === undefined && !(await this.#anythingDue(containers))) {
-      return { ...totals, heldBack: this.#held.size };
-    }
-    const run = await this.#openRun();
+    if (allowed() !== 'yes') return totals;
+    this.#run ??= await this.#leftOpen();
+    const left = this.#run;
+    if (left === undefined && !(await this.#anythingDue(containers))) return totals;
+    // A fault may have come between the record of a purge and the truncation.
+    if (left !== undefined) await this.#executor.finishTruncations(left.upToPosition);
+    const run = left ?? (await this.#openRun());
     for (const { number } of containers) {
       for (;;) {
         // Read anew each time: its policy or its being there may have changed since the last batch.
@@ -181,7 +200,7 @@ export class PurgeRunner {
         const gone = catalog().goneAtMs(container.state) !== null;
         const situation = await this.#situation(container, gone, run, allowed());
         const action = nextAction(situation);
-        if (action.do === 'wait') return { ...totals, heldBack: this.#held.size };
+        if (action.do === 'wait') return totals;
         if (action.do === 'complete') break;
         if (action.do === 'record-expiries') {
           const { seen, expired } = await this.#executor.recordExpiries(
@@ -203,7 +222,13 @@ export class PurgeRunner {
       this.#settle(number);
     }
     await this.#closeRun(run, totals);
-    return { ...totals, heldBack: this.#held.size };
+    return { ...totals, resumed: left !== undefined };
+  }
+
+  /** A run that the log has no end of: a crash or a fault has cut it short. */
+  async #leftOpen(): Promise<OpenRun | undefined> {
+    const [open] = await this.#options.store().openPurgeRuns();
+    return open === undefined ? undefined : { id: open.stream.slice(purgeRunStream('').length), ...open.state };
   }
 
   async #anythingDue(containers: readonly CatalogContainer[]): Promise<boolean> {
@@ -224,16 +249,16 @@ export class PurgeRunner {
     allowed: PurgeSituation['allowed'],
   ): Promise<PurgeSituation> {
     const store = this.#options.store();
+    const marks = watermarks(container.state.timeline, this.#executor.dueBy(container, run.effectiveNowMs));
+    const overdue = (await store.overdueItems(container.number, marks, BATCH_SIZE)).filter(
+      (row) => row.position <= run.upToPosition,
+    );
+    if (overdue.length > 0) return { allowed, overdue: overdue.length, erasable: 0 };
     if (gone) {
       const rows = await this.#erasableEnded(container, true, run, 1);
       const items = rows.length > 0 ? [] : await this.#abandonedItems(container, 1);
       return { allowed, overdue: 0, erasable: rows.length + items.length };
     }
-    const marks = watermarks(container.state.timeline, run.effectiveNowMs);
-    const overdue = (await store.overdueItems(container.number, marks, BATCH_SIZE)).filter(
-      (row) => row.position <= run.upToPosition,
-    );
-    if (overdue.length > 0) return { allowed, overdue: overdue.length, erasable: 0 };
     return { allowed, overdue: 0, erasable: (await this.#erasableEnded(container, false, run, 1)).length };
   }
 
@@ -316,7 +341,6 @@ export class PurgeRunner {
   }
 
   async #openRun(): Promise<OpenRun> {
-    if (this.#run !== undefined) return this.#run;
     const { clock, log, newId } = this.#options;
     const context = this.#context();
     const run: OpenRun = {
@@ -342,10 +366,13 @@ export class PurgeRunner {
     return run;
   }
 
-  async #closeRun(run: OpenRun, totals: { readonly expired: number; readonly purged: number }): Promise<void> {
+  async #closeRun(
+    run: OpenRun,
+    { expired, purged }: { readonly expired: number; readonly purged: number },
+  ): Promise<void> {
     const event: PurgeRunEvent = {
       type: 'PurgeRunCompleted',
-      data: { ...totals, heldBack: this.#held.size },
+      data: { expired, purged, heldBack: this.#held.size },
     };
     const result = await this.#options.log.append([
       {

@@ -76,6 +76,21 @@ export interface LogWriterOptions {
   readonly synchronous: 'FULL' | 'OFF';
 }
 
+/** Streams whose ends are kept in memory before they are put into their table together. */
+const RECENT_STREAMS = 4_096;
+
+/** How an append went, and up to where the table of streams is complete now. */
+export interface AppendOutcome {
+  readonly result: AppendResult;
+  readonly streamsAsOf: number;
+}
+
+/** Where a stream ends. */
+interface StreamHead {
+  readonly revision: number;
+  readonly last: number;
+}
+
 /** Called before each step that changes a file; a test's crash is an exception thrown from here. */
 export type StepHook = (step: string) => void;
 
@@ -95,8 +110,11 @@ export class LogWriterCore implements WriterCore {
   readonly #masterKey: KeyObject;
   readonly #statements: ReturnType<typeof prepareLog>;
   readonly #keys: ReturnType<typeof prepareVault>;
-  #nextPosition: number;
+  #nextPosition = 1;
   readonly #words = new Map<string, number>();
+  /** Streams with events after {@link #streamsAsOf}. */
+  readonly #recent = new Map<string, StreamHead>();
+  #streamsAsOf = 0;
 
   constructor(options: LogWriterOptions, step: StepHook = () => {}) {
     this.#step = step;
@@ -123,11 +141,7 @@ export class LogWriterCore implements WriterCore {
     }
     this.#statements = prepareLog(this.#log);
     this.#keys = prepareVault(this.#vault);
-    const { last } = this.#log.prepare('SELECT coalesce(max(position), 0) AS last FROM events').get() as {
-      last: number;
-    };
-    this.#nextPosition = last + 1;
-    this.#loadWords();
+    this.#load();
   }
 
   execute(jobs: readonly Job[]): JobOutcome[] {
@@ -142,17 +156,16 @@ export class LogWriterCore implements WriterCore {
     ) => {
       if (members.length === 0) return true;
       this.#step(`${name}: before`);
-      const firstPosition = this.#nextPosition;
       try {
         database.exec('BEGIN IMMEDIATE');
         for (const { job, index } of members) outcomes[index] = { ok: true, value: this.#apply(job) };
+        if (this.#recent.size >= RECENT_STREAMS) this.#indexStreams();
         this.#step(`${name}: before commit`);
         database.exec('COMMIT');
       } catch (error) {
         if (error instanceof PlacedCrash) throw error;
         if (database.isTransaction) database.exec('ROLLBACK');
-        this.#nextPosition = firstPosition;
-        this.#loadWords();
+        if (database === this.#log) this.#load();
         for (const { index } of members) outcomes[index] = failureOutcome(error);
         return false;
       }
@@ -191,6 +204,9 @@ export class LogWriterCore implements WriterCore {
   }
 
   close(): void {
+    this.#log.exec('BEGIN IMMEDIATE');
+    this.#indexStreams();
+    this.#log.exec('COMMIT');
     this.#vault.close();
     this.#log.close();
   }
@@ -198,7 +214,7 @@ export class LogWriterCore implements WriterCore {
   #apply(job: LogWriterJob): unknown {
     switch (job.kind) {
       case 'append':
-        return this.#append(job);
+        return { result: this.#append(job), streamsAsOf: this.#streamsAsOf } satisfies AppendOutcome;
       case 'truncate':
         return this.#truncate(job);
       case 'add-key':
@@ -218,8 +234,8 @@ export class LogWriterCore implements WriterCore {
   }
 
   #append({ key, streams, events, blobs }: AppendJob): AppendResult {
-    const { findStream, insertStream, updateStream, insertEvent } = this.#statements;
-    const heads = streams.map(([stream]) => findStream.get(stream) as { revision: number; last: number } | undefined);
+    const { insertEvent } = this.#statements;
+    const heads = streams.map(([stream]) => this.#head(stream));
     for (let index = 0; index < streams.length; index++) {
       const [stream, expected] = streams[index]!;
       const actual = heads[index]?.revision ?? -1;
@@ -259,17 +275,37 @@ export class LogWriterCore implements WriterCore {
         previous = position;
         next += 1;
       }
-      if (heads[index] === undefined) insertStream.run(stream, next - 1, previous);
-      else updateStream.run(next - 1, previous, stream);
+      this.#recent.set(stream, { revision: next - 1, last: previous });
     }
     return { kind: 'appended', position: this.#nextPosition - 1, firstPositions };
   }
 
-  #loadWords(): void {
-    this.#words.clear();
-    for (const { number, text } of this.#statements.allWords.all() as { number: number; text: string }[]) {
-      this.#words.set(text, number);
+  /** Reads from the file what this object keeps in memory of it: at the start, and after a rollback. */
+  #load(): void {
+    const { lastPosition, streamsAsOf, tail, allWords } = this.#statements;
+    this.#nextPosition = (lastPosition.get() as { last: number }).last + 1;
+    this.#streamsAsOf = (streamsAsOf.get() as { position: number }).position;
+    this.#recent.clear();
+    for (const row of tail.iterate(this.#streamsAsOf) as Iterable<StreamHead & { stream: string }>) {
+      this.#recent.set(row.stream, { revision: row.revision, last: row.last });
     }
+    this.#words.clear();
+    for (const { number, text } of allWords.all() as { number: number; text: string }[]) this.#words.set(text, number);
+  }
+
+  #head(stream: string): StreamHead | undefined {
+    return this.#recent.get(stream) ?? (this.#statements.findStream.get(stream) as StreamHead | undefined);
+  }
+
+  /** Puts the ends of recent streams into their table, in order of name, so that each page is changed once. */
+  #indexStreams(): void {
+    for (const name of [...this.#recent.keys()].toSorted()) {
+      const { revision: number, last } = this.#recent.get(name)!;
+      this.#statements.putStream.run(name, number, last);
+    }
+    this.#streamsAsOf = this.#nextPosition - 1;
+    this.#statements.setStreamsAsOf.run(this.#streamsAsOf);
+    this.#recent.clear();
   }
 
   /** The number of a word; a new one is written in the transaction that first uses it. */
@@ -297,7 +333,7 @@ export class LogWriterCore implements WriterCore {
   /** A stream's events from a revision on, oldest first. */
   #chain(stream: string, fromRevision: number) {
     const rows: { position: number; revision: number; previous: number; id: Uint8Array }[] = [];
-    let position = (this.#statements.findStream.get(stream) as { last: number } | undefined)?.last ?? 0;
+    let position = this.#head(stream)?.last ?? 0;
     while (position !== 0) {
       const row = this.#statements.findLink.get(position) as (typeof rows)[number] | undefined;
       if (row === undefined || row.revision < fromRevision) break;
@@ -309,7 +345,7 @@ export class LogWriterCore implements WriterCore {
 
   #truncate({ stream, before }: TruncateJob): number {
     let removed = 0;
-    let position = (this.#statements.findStream.get(stream) as { last: number } | undefined)?.last ?? 0;
+    let position = this.#head(stream)?.last ?? 0;
     let isLast = true;
     while (position !== 0) {
       const row = this.#statements.findLink.get(position) as { revision: number; previous: number } | undefined;
@@ -393,8 +429,11 @@ function revision(number: number): ExpectedRevision {
 function prepareLog(log: DatabaseSync) {
   return {
     findStream: log.prepare('SELECT revision, last FROM streams WHERE name = ?'),
-    insertStream: log.prepare('INSERT INTO streams (name, revision, last) VALUES (?, ?, ?)'),
-    updateStream: log.prepare('UPDATE streams SET revision = ?, last = ? WHERE name = ?'),
+    putStream: log.prepare('INSERT OR REPLACE INTO streams (name, revision, last) VALUES (?, ?, ?)'),
+    streamsAsOf: log.prepare('SELECT position FROM streams_as_of'),
+    setStreamsAsOf: log.prepare('UPDATE streams_as_of SET position = ?'),
+    lastPosition: log.prepare('SELECT coalesce(max(position), 0) AS last FROM events'),
+    tail: log.prepare('SELECT stream, revision, position AS last FROM events WHERE position > ? ORDER BY position'),
     insertEvent: log.prepare(
       `INSERT INTO events (position, stream, revision, previous, type, version, at, id, actor, correlation, causation, shape, data, body)
        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,

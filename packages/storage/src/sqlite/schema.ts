@@ -23,11 +23,15 @@ export const LOG_SCHEMA = `
   ) STRICT;
   -- Texts that most events repeat: types, actors, property names.
   CREATE TABLE words (number INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE) STRICT;
+  -- Where each stream ends, as of a position; for later events see the events themselves. Names are hashes, so
+  -- every new one would change another page: they are put in together, now and then, in order.
   CREATE TABLE streams (
     name TEXT PRIMARY KEY,
     revision INTEGER NOT NULL,
     last INTEGER NOT NULL
   ) STRICT, WITHOUT ROWID;
+  CREATE TABLE streams_as_of (one INTEGER PRIMARY KEY CHECK (one = 1), position INTEGER NOT NULL) STRICT;
+  INSERT INTO streams_as_of VALUES (1, 0);
 `;
 
 /** The key vault: in a file of its own, so that a copy of the log holds nothing that can be read. */

@@ -10,7 +10,7 @@ import type {
 } from '@epitaph/core/log/event-log.ts';
 import type { NewEvent, RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { TailSubscription } from '@epitaph/core/log/tail-subscription.ts';
-import type { AddKeyJob, AppendJob, EventRow, TruncateJob } from './log-writer-core.ts';
+import type { AddKeyJob, AppendJob, AppendOutcome, EventRow, TruncateJob } from './log-writer-core.ts';
 import { uuidText } from './uuid-bytes.ts';
 import type { Writer } from './writer.ts';
 
@@ -54,6 +54,9 @@ export class SqliteEventLog implements EventLog {
   readonly #read: ReturnType<typeof prepare>;
   readonly #subscriptions = new Set<TailSubscription>();
   readonly #words: Words;
+  /** Ends of streams that are not in their table yet; see the writer. */
+  readonly #recent = new Map<string, number>();
+  #streamsAsOf: number;
   #head: number;
 
   constructor(writer: Writer, keys: PendingKeys, database: DatabaseSync) {
@@ -63,6 +66,10 @@ export class SqliteEventLog implements EventLog {
     this.#read = prepare(database);
     this.#words = new Words(this.#read.words);
     this.#head = (this.#read.head.get() as { head: number }).head;
+    this.#streamsAsOf = (this.#read.streamsAsOf.get() as { position: number }).position;
+    for (const { stream, position } of this.#read.tail.iterate(this.#streamsAsOf) as Iterable<EventColumns>) {
+      this.#recent.set(stream, position);
+    }
   }
 
   async append(appends: readonly StreamAppend[], options: AppendOptions = {}): Promise<AppendResult> {
@@ -83,12 +90,13 @@ export class SqliteEventLog implements EventLog {
       events: appends.map(({ events }) => events.map((event) => toRow(event, blobs))),
       blobs,
     };
-    const written = this.#writer.submit<AppendResult>(job);
+    const written = this.#writer.submit<AppendOutcome>(job);
     if (key !== undefined) written.then(() => key.settle(), key.settle);
-    const result = await written;
+    const { result, streamsAsOf } = await written;
     // Whoever was answered earlier was written earlier, so subscribers get events in order.
     if (result.kind === 'appended' && result.position > this.#head) {
       this.#head = result.position;
+      this.#rememberEnds(appends, result.firstPositions, streamsAsOf);
       if (this.#subscriptions.size > 0) {
         const recorded = toRecorded(appends, result.firstPositions);
         for (const subscription of this.#subscriptions) subscription.deliver(recorded);
@@ -97,9 +105,24 @@ export class SqliteEventLog implements EventLog {
     return result;
   }
 
+  /** Position of a stream's last event, 0 for none. */
+  #end(stream: string): number {
+    return this.#recent.get(stream) ?? (this.#read.stream.get(stream) as { last: number } | undefined)?.last ?? 0;
+  }
+
+  #rememberEnds(appends: readonly StreamAppend[], firstPositions: readonly number[], streamsAsOf: number): void {
+    for (let index = 0; index < appends.length; index++) {
+      const { stream, events } = appends[index]!;
+      this.#recent.set(stream, firstPositions[index]! + events.length - 1);
+    }
+    if (streamsAsOf === this.#streamsAsOf) return;
+    this.#streamsAsOf = streamsAsOf;
+    for (const [stream, end] of this.#recent) if (end <= streamsAsOf) this.#recent.delete(stream);
+  }
+
   readStream(stream: string): RecordedEvent[] {
     const events: RecordedEvent[] = [];
-    let position = (this.#read.stream.get(stream) as { last: number } | undefined)?.last ?? 0;
+    let position = this.#end(stream);
     while (position !== 0) {
       const row = this.#read.at.get(position) as EventColumns | undefined;
       if (row === undefined) break;
@@ -110,7 +133,8 @@ export class SqliteEventLog implements EventLog {
   }
 
   readLast(stream: string): RecordedEvent | undefined {
-    const row = this.#read.last.get(stream) as EventColumns | undefined;
+    const end = this.#end(stream);
+    const row = end === 0 ? undefined : (this.#read.facts.get(end) as EventColumns | undefined);
     return row === undefined ? undefined : fromRow(row, this.#words);
   }
 
@@ -161,7 +185,9 @@ function prepare(database: DatabaseSync) {
   return {
     head: database.prepare('SELECT coalesce(max(position), 0) AS head FROM events'),
     stream: database.prepare('SELECT last FROM streams WHERE name = ?'),
-    last: database.prepare(`SELECT ${FACTS} FROM events WHERE position = (SELECT last FROM streams WHERE name = ?)`),
+    facts: database.prepare(`SELECT ${FACTS} FROM events WHERE position = ?`),
+    streamsAsOf: database.prepare('SELECT position FROM streams_as_of'),
+    tail: database.prepare('SELECT stream, position FROM events WHERE position > ? ORDER BY position'),
     at: database.prepare(`SELECT ${FACTS}, body FROM events WHERE position = ?`),
     words: database.prepare('SELECT number, text FROM words'),
     page: database.prepare(`SELECT ${FACTS}, body FROM events WHERE position > ? ORDER BY position LIMIT ?`),

@@ -1,6 +1,11 @@
 import { type MessagePort, Worker } from 'node:worker_threads';
 import { UnusableFile } from './database.ts';
 
+/** Of the jobs that wait, this share makes the next group. */
+const GROUP_SHARE = 5 / 8;
+/** As long as there are that many jobs, a group has at least as many. */
+const MIN_GROUP = 16;
+
 /**
  * One unit of work for a writer; plain data, so that it can go to another thread. Bytes go into `blobs` and rows
  * into flat arrays: cloning a view copies the whole buffer behind it, and cloning objects spells out every name.
@@ -85,9 +90,9 @@ export abstract class Writer {
   }
 
   async #flush(): Promise<void> {
-    const group = this.#pending;
-    if (group.length === 0) return;
-    this.#pending = [];
+    if (this.#pending.length === 0) return;
+    // Not all of a crowd at once: while one part is written, the others are decided and answered.
+    const group = this.#pending.splice(0, Math.max(MIN_GROUP, Math.ceil(this.#pending.length * GROUP_SHARE)));
     this.#busy = true;
     try {
       const outcomes = await this.run(group.map((pending) => pending.job));

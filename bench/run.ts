@@ -1,0 +1,165 @@
+/**
+ * Runs benches and prints their table:
+ *
+ *     npm run bench -- [P1 P2 …] [--rounds 5] [--seconds 2] [--full] [--json file] [--profile [--top 25]]
+ *
+ * Each side of a comparison is a process of its own, and the sides take turns in short slices, so that what disturbs
+ * the machine disturbs all of them. Ratios are of medians over the rounds. `--full` takes the sizes that the targets
+ * speak of (a million items: minutes, and gigabytes in bench/.peers). `--profile` runs our side alone under V8's CPU
+ * profiler and prints where each thread's time goes.
+ */
+import { execFileSync } from 'node:child_process';
+import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
+import { cpus, loadavg, totalmem } from 'node:os';
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+import { type Bench, type BenchContext, type Row, Unavailable } from './support/bench.ts';
+import { RunningContender } from './support/contender.ts';
+import { RESULTS_FOLDER, SCRATCH_FOLDER } from './support/folders.ts';
+import { peerVersions } from './support/peers.ts';
+import { printProfiles, readProfiles } from './support/profile.ts';
+import { type Results, textTable } from './report.ts';
+
+const FILES = [
+  'p01-durable-upserts',
+  'p02-point-reads',
+  'p06-policy-change',
+  'p07-purge',
+  'p08-rebuild',
+  'p09-memory',
+  'p10-explain',
+  'p11-disk',
+];
+
+const { values, positionals } = parseArgs({
+  allowPositionals: true,
+  options: {
+    rounds: { type: 'string', default: '5' },
+    seconds: { type: 'string', default: '2' },
+    json: { type: 'string' },
+    full: { type: 'boolean', default: false },
+    profile: { type: 'boolean', default: false },
+    top: { type: 'string', default: '25' },
+  },
+});
+
+const run = join(SCRATCH_FOLDER, String(process.pid));
+const profiled: { contender: RunningContender; folder: string }[] = [];
+const running = new Set<RunningContender>();
+const cleanUps: (() => void)[] = [];
+let folders = 0;
+
+const context: BenchContext = {
+  rounds: Number(values.rounds),
+  seconds: Number(values.seconds),
+  full: values.full,
+  profiling: values.profile,
+  scratch: (name) => {
+    const folder = join(run, `${++folders}-${name}`);
+    mkdirSync(folder, { recursive: true });
+    return folder;
+  },
+  ours: async (module, factory, options = {}) => {
+    if (!values.profile) return start(module, factory, options, []);
+    const folder = context.scratch('profile');
+    const contender = await start(module, factory, options, ['--cpu-prof', `--cpu-prof-dir=${folder}`]);
+    profiled.push({ contender, folder });
+    return contender;
+  },
+  peer: async (module, factory, options = {}) => {
+    if (values.profile) return new Unavailable('left out while profiling');
+    try {
+      return await start(module, factory, options, []);
+    } catch (error) {
+      return new Unavailable((error as Error).message.split('\n')[0]!);
+    }
+  },
+  atEnd: (cleanUp) => {
+    cleanUps.push(cleanUp);
+  },
+  say: (text) => {
+    process.stderr.write(`${text}\n`);
+  },
+};
+
+async function start(
+  module: string,
+  factory: string,
+  options: Parameters<BenchContext['ours']>[2] & object,
+  execArgv: readonly string[],
+): Promise<RunningContender> {
+  const contender = await RunningContender.start({ module, factory, options, execArgv });
+  running.add(contender);
+  return contender;
+}
+
+async function chosenBenches(): Promise<Bench[]> {
+  const all: Bench[] = [];
+  for (const file of FILES) all.push(((await import(`./${file}.ts`)) as { bench: Bench }).bench);
+  const unknown = positionals.filter((id) => !all.some((bench) => bench.id === id.toUpperCase()));
+  if (unknown.length > 0) {
+    throw new Error(`There is no bench ${unknown.join(', ')}; there are ${all.map(({ id }) => id).join(', ')}.`);
+  }
+  const wanted = new Set(positionals.map((id) => id.toUpperCase()));
+  return wanted.size === 0 ? all : all.filter(({ id }) => wanted.has(id));
+}
+
+function commit(): string {
+  try {
+    const git = (...args: string[]) => execFileSync('git', args, { cwd: import.meta.dirname }).toString().trim();
+    return `${git('rev-parse', '--short', 'HEAD')}${git('status', '--porcelain', '--', '../packages') === '' ? '' : ' with changes'}`;
+  } catch {
+    return 'unknown';
+  }
+}
+
+async function main(): Promise<void> {
+  const date = new Date().toISOString();
+  const rows: Row[] = [];
+  const loadBefore = loadavg()[0]!;
+  for (const bench of await chosenBenches()) {
+    context.say(`${bench.id}: ${bench.title}`);
+    rows.push(...(await bench.run(context)));
+    for (const contender of running) await contender.close();
+    running.clear();
+    for (const { contender, folder } of profiled.splice(0)) {
+      console.log(`\n${bench.id}, process ${contender.pid}`);
+      console.log(printProfiles(readProfiles(folder, contender.windows), Number(values.top)));
+    }
+    cleanUp();
+  }
+  const results: Results = {
+    date,
+    cpu: `${cpus().length} × ${cpus()[0]!.model}`,
+    memoryBytes: totalmem(),
+    platform: `${process.platform} ${process.arch}`,
+    node: process.version,
+    sqlite: process.versions['sqlite'] ?? 'unknown',
+    commit: commit(),
+    packages: peerVersions(),
+    rounds: context.rounds,
+    seconds: context.seconds,
+    full: context.full,
+    // Other work on the machine shows here: a quiet one begins near 0.
+    loadBefore,
+    rows,
+  };
+  console.log(textTable(results));
+  if (values.profile) return;
+  mkdirSync(RESULTS_FOLDER, { recursive: true });
+  const file = values.json ?? join(RESULTS_FOLDER, `${date.replaceAll(':', '-')}.json`);
+  writeFileSync(file, `${JSON.stringify(results, null, 2)}\n`);
+  console.log(`written to ${file}`);
+}
+
+function cleanUp(): void {
+  for (const end of cleanUps.splice(0)) end();
+  rmSync(run, { recursive: true, force: true });
+}
+
+try {
+  await main();
+} finally {
+  for (const contender of running) await contender.close();
+  cleanUp();
+}

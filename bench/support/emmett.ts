@@ -1,0 +1,115 @@
+import { join } from 'node:path';
+import type { Contender, ContenderOptions } from './contender.ts';
+import { DocumentMaker } from './documents.ts';
+import { loadPeer } from './peers.ts';
+import { concurrently, timed } from './timing.ts';
+
+interface EmmettEvent {
+  readonly type: string;
+  readonly data: object;
+}
+
+/** What is used here of Emmett's stores. */
+interface EmmettStore {
+  appendToStream(stream: string, events: readonly EmmettEvent[]): Promise<unknown>;
+  readonly schema: { migrate(): Promise<unknown> };
+  consumer(options: object): EmmettConsumer;
+  close?(): Promise<void>;
+}
+
+interface EmmettProcessorOptions {
+  readonly processorId: string;
+  readonly startFrom: 'BEGINNING';
+  readonly eachMessage: () => void;
+  readonly stopAfter: () => boolean;
+}
+
+interface EmmettConsumer {
+  /** On SQLite. */
+  processor?(options: EmmettProcessorOptions): unknown;
+  /** On PostgreSQL. */
+  reactor?(options: EmmettProcessorOptions): unknown;
+  start(): Promise<void>;
+  close(): Promise<void>;
+}
+
+interface EmmettSqliteConnection {
+  close(): void;
+}
+
+const CONCURRENCY = 64;
+/** Events of one append while seeding. */
+const SEED_BATCH = 500;
+
+/**
+ * Emmett's SQLite store at its fastest: all on one shared connection. With a connection for each append, as it is
+ * by default, 64 at a time fail with SQLITE_BUSY. On the shared one, appends that overlap are one transaction, and
+ * all but the last of them are answered before it is committed: it is measured as it is, to its advantage.
+ */
+export async function emmettSqlite({ folder, seed }: ContenderOptions): Promise<Contender> {
+  const { getSQLiteEventStore, sqliteConnection } = loadPeer<{
+    getSQLiteEventStore(options: object): EmmettStore;
+    sqliteConnection(options: { fileName: string }): EmmettSqliteConnection;
+  }>('emmett-sqlite', '@event-driven-io/emmett-sqlite');
+  const fileName = join(String(folder), 'emmett.db');
+  const connection = sqliteConnection({ fileName });
+  const store = getSQLiteEventStore({ fileName, connectionOptions: { singleton: true, connection } });
+  return contender(store, Number(seed ?? 0), () => connection.close());
+}
+
+/** Emmett's PostgreSQL store with the pool it comes with. */
+export async function emmettPostgresql({ connectionString, seed }: ContenderOptions): Promise<Contender> {
+  const { getPostgreSQLEventStore } = loadPeer<{
+    getPostgreSQLEventStore(connectionString: string): EmmettStore;
+  }>('emmett-postgresql', '@event-driven-io/emmett-postgresql');
+  const store = getPostgreSQLEventStore(String(connectionString));
+  return contender(store, Number(seed ?? 0), () => store.close?.());
+}
+
+async function contender(store: EmmettStore, seed: number, close: () => Promise<void> | void | undefined): Promise<Contender> {
+  await store.schema.migrate();
+  const documents = new DocumentMaker();
+  let created = 0;
+  let consumers = 0;
+  const event = (): { stream: string; event: EmmettEvent } => {
+    const { id, partitionKey, document } = documents.make(created++);
+    return { stream: id, event: { type: 'ItemUpserted', data: { id, partitionKey, document } } };
+  };
+  for (let done = 0; done < seed; done += SEED_BATCH) {
+    const events = Array.from({ length: Math.min(SEED_BATCH, seed - done) }, event);
+    await store.appendToStream(`seed-${done}`, events.map((made) => made.event));
+  }
+  return {
+    works: {
+      appends: (count) =>
+        timed(() =>
+          concurrently(count, CONCURRENCY, () => {
+            const made = event();
+            return store.appendToStream(made.stream, [made.event]);
+          }),
+        ),
+      /** Reads all seeded events from the beginning with its consumer, doing nothing with them. */
+      consume: () =>
+        timed(async () => {
+          let seen = 0;
+          const consumer = store.consumer({ pulling: { batchSize: 1_000, pullingFrequencyInMs: 0 } });
+          const options: EmmettProcessorOptions = {
+            processorId: `bench-${++consumers}`,
+            startFrom: 'BEGINNING',
+            eachMessage: () => {
+              seen += 1;
+            },
+            stopAfter: () => seen >= seed,
+          };
+          if (consumer.reactor === undefined) consumer.processor!(options);
+          else consumer.reactor(options);
+          await consumer.start();
+          await consumer.close();
+          return seen;
+        }),
+    },
+    close: async () => {
+      await close();
+    },
+  };
+}

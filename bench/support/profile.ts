@@ -1,0 +1,114 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import type { MeasuredWindow } from './timing.ts';
+
+/** What is read here of a V8 CPU profile; times are microseconds of the monotonic clock. */
+interface CpuProfile {
+  readonly nodes: readonly ProfileNode[];
+  readonly startTime: number;
+  readonly samples: readonly number[];
+  readonly timeDeltas: readonly number[];
+}
+
+interface ProfileNode {
+  readonly id: number;
+  readonly callFrame: { readonly functionName: string; readonly url: string; readonly lineNumber: number };
+  readonly children?: readonly number[];
+}
+
+export interface ThreadProfile {
+  readonly thread: string;
+  /** Part of the measured time in which the thread was at work, from 0 to 1. */
+  readonly busy: number;
+  /** Functions by the time spent in themselves, as parts of the measured time. */
+  readonly self: readonly { readonly name: string; readonly share: number }[];
+  /** The same for functions of ours, with all that they call. */
+  readonly total: readonly { readonly name: string; readonly share: number }[];
+}
+
+/** Reads the profiles that a process left in a folder, one a thread, within the stretches that were measured. */
+export function readProfiles(folder: string, windows: readonly MeasuredWindow[]): ThreadProfile[] {
+  return readdirSync(folder)
+    .filter((name) => name.endsWith('.cpuprofile'))
+    .toSorted()
+    .map((name) => threadProfile(JSON.parse(readFileSync(join(folder, name), 'utf8')) as CpuProfile, windows));
+}
+
+function threadProfile(profile: CpuProfile, windows: readonly MeasuredWindow[]): ThreadProfile {
+  const nodes = new Map(profile.nodes.map((node) => [node.id, node]));
+  const parents = new Map<number, number>();
+  for (const { id, children } of profile.nodes) for (const child of children ?? []) parents.set(child, id);
+  const self = new Map<string, number>();
+  const total = new Map<string, number>();
+  let idle = 0;
+  let all = 0;
+  let at = profile.startTime;
+  let window = 0;
+  profile.samples.forEach((sample, index) => {
+    at += profile.timeDeltas[index]!;
+    while (window < windows.length && windows[window]!.endUs < at) window += 1;
+    if (window === windows.length || windows[window]!.startUs > at) return;
+    // A sample stands for the time until the next one.
+    const lasting = Math.max(0, profile.timeDeltas[index + 1] ?? 0);
+    all += lasting;
+    const node = nodes.get(sample)!;
+    const name = nameOf(node, nodes, parents);
+    if (name === '(idle)') idle += lasting;
+    self.set(name, (self.get(name) ?? 0) + lasting);
+    const seen = new Set<string>();
+    for (let id: number | undefined = sample; id !== undefined; id = parents.get(id)) {
+      const frame = nodes.get(id)!;
+      if (!frame.callFrame.url.includes('/packages/')) continue;
+      const caller = place(frame);
+      if (seen.has(caller)) continue;
+      seen.add(caller);
+      total.set(caller, (total.get(caller) ?? 0) + lasting);
+    }
+  });
+  const ranked = (times: ReadonlyMap<string, number>) =>
+    [...times]
+      .filter(([name]) => name !== '(idle)')
+      .toSorted((left, right) => right[1] - left[1])
+      .map(([name, time]) => ({ name, share: time / all }));
+  return { thread: threadName(profile.nodes), busy: 1 - idle / all, self: ranked(self), total: ranked(total) };
+}
+
+/** Native functions get their caller's name too: `run` alone says little. */
+function nameOf(node: ProfileNode, nodes: ReadonlyMap<number, ProfileNode>, parents: ReadonlyMap<number, number>): string {
+  const { functionName, url } = node.callFrame;
+  if (url.includes('/packages/')) return place(node);
+  const own = url === '' ? functionName || '(native)' : `${functionName || '(anonymous)'} ${url.replace(/^.*\/node_modules\//, '')}`;
+  if (own.startsWith('(')) return own;
+  for (let id = parents.get(node.id); id !== undefined; id = parents.get(id)) {
+    const caller = nodes.get(id)!;
+    if (caller.callFrame.url.includes('/packages/')) return `${own} ← ${place(caller)}`;
+  }
+  return own;
+}
+
+function place({ callFrame: { functionName, url, lineNumber } }: ProfileNode): string {
+  return `${functionName || '(anonymous)'} ${url.replace(/^.*\/packages\//, '').replace('/src/', '/')}:${lineNumber + 1}`;
+}
+
+function threadName(nodes: readonly ProfileNode[]): string {
+  const has = (file: string) => nodes.some(({ callFrame }) => callFrame.url.endsWith(file));
+  if (has('contender-host.ts')) return 'main thread';
+  if (has('read-model-writer-thread.ts') && !has('log-writer-thread.ts')) return 'read model writer';
+  return has('log-writer-thread.ts') ? 'log and vault writer' : 'another thread';
+}
+
+/** The profile of a process as text. */
+export function printProfiles(profiles: readonly ThreadProfile[], top: number): string {
+  const percent = (share: number) => `${(share * 100).toFixed(1).padStart(5)} %`;
+  return profiles
+    .map(({ thread, busy, self, total }) =>
+      [
+        `${thread}: busy ${(busy * 100).toFixed(0)} % of the measured time`,
+        '  in itself',
+        ...self.slice(0, top).map(({ name, share }) => `    ${percent(share)}  ${name}`),
+        '  with what it calls',
+        ...total.slice(0, top).map(({ name, share }) => `    ${percent(share)}  ${name}`),
+      ].join('\n'),
+    )
+    .join('\n');
+}

@@ -1,0 +1,27 @@
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import { Problem, problemDetails, problemOf, retryAfterSeconds } from './problems.ts';
+
+/** Answers an error in the management plane's shape. A defect is logged whole; the client learns only where to look. */
+export function sendProblem(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  error: unknown,
+  correlationId: string,
+): FastifyReply {
+  const problem = problemOf(error);
+  if (problem === undefined) request.log.error({ err: error, correlationId }, 'a request failed unexpectedly');
+  const details = problemDetails(
+    problem ?? new Problem('internal', 'An internal error occurred; the instance finds it in the log of the server.'),
+    correlationId,
+  );
+  const retryAfter = retryAfterSeconds(details);
+  return reply
+    .code(details.status)
+    .headers({
+      'content-type': 'application/problem+json',
+      'cache-control': 'no-store',
+      ...(details.status === 401 ? { 'www-authenticate': 'Bearer realm="epitaph"' } : {}),
+      ...(retryAfter === undefined ? {} : { 'retry-after': String(retryAfter) }),
+    })
+    .send(JSON.stringify(details));
+}

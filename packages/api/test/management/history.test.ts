@@ -1,0 +1,212 @@
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { AUDITOR_KEY, createOrders, item, openWorld, ORDERS, START_MS, WRITER, type World } from './world.ts';
+
+let world: World;
+beforeEach(async () => {
+  world = await openWorld();
+});
+afterEach(() => world.close());
+
+describe('explain', () => {
+  test('says why an item left: the rule, the arithmetic, the policy and who set it', async () => {
+    await world.write('a');
+    await world.store.advanceClock(WRITER, 60_000);
+    expect(await world.get(`${ORDERS}/explain${item('a')}`)).toEqual({
+      state: 'expired',
+      sentence: expect.stringContaining('"a" expired at 2026-11-21T10:01:00.000Z'),
+      id: 'a',
+      partitionKey: ['ann'],
+      container: {
+        rid: world.store.container('shop', 'orders').rid,
+        name: 'orders',
+        createdAt: '2026-11-21T10:00:00.000Z',
+        createdAtMs: START_MS,
+      },
+      at: '2026-11-21T10:01:00.000Z',
+      atMs: START_MS + 60_000,
+      life: 0,
+      lastWrite: { at: '2026-11-21T10:00:00.000Z', atMs: START_MS, ts: START_MS / 1000, ttl: null },
+      expiredAt: '2026-11-21T10:01:00.000Z',
+      expiredAtMs: START_MS + 60_000,
+      rule: 'container-default',
+      arithmetic: expect.stringContaining('+ ttl 60 s'),
+      policy: {
+        version: 1,
+        defaultTtl: 60,
+        since: '2026-11-21T10:00:00.000Z',
+        sinceMs: START_MS,
+        setBy: 'key:primary',
+      },
+      holds: [],
+    });
+    await world.store.advanceClock(WRITER, 1_500);
+    await world.ask('POST', '/purge/run');
+    expect(await world.get(`${ORDERS}/explain${item('a')}`)).toMatchObject({
+      state: 'purged',
+      expiredAt: '2026-11-21T10:01:00.000Z',
+      recordedAt: '2026-11-21T10:01:01.500Z',
+      purgedAt: '2026-11-21T10:01:01.500Z',
+      lag: 'PT1.5S',
+      lagMs: 1500,
+    });
+  });
+
+  test('answers for any instant, as ISO time with or without offset, or in milliseconds', async () => {
+    await world.store.advanceClock(WRITER, 10_000);
+    await world.write('a');
+    await world.store.advanceClock(WRITER, 100_000);
+    for (const [at, state] of [
+      ['2026-11-21T10:00:09.999Z', 'never-existed'],
+      ['2026-11-21T11:00:10+01:00', 'live'],
+      [String(START_MS + 69_999), 'live'],
+      [String(START_MS + 70_000), 'expired'],
+      ['2026-11-20', 'never-existed'],
+    ] as const) {
+      expect([at, (await world.get(`${ORDERS}/explain${item('a', { at })}`))['state']]).toEqual([at, state]);
+    }
+  });
+
+  test.each(['a/b', 'a?b=c&d#e', '100 %', '%2F', 'a+b', '"q"', '日本\u{1F600}', '..', "o'clock", ' '])(
+    'finds an item whose id is %j',
+    async (id) => {
+      await world.write(id);
+      expect(await world.get(`${ORDERS}/explain${item(id)}`)).toMatchObject({ state: 'live', id });
+    },
+  );
+
+  test('takes the same key however its JSON is written', async () => {
+    await world.write('a');
+    const query = new URLSearchParams({ id: 'a', partitionKey: ' [ "\\u0061nn" ] ' });
+    expect(await world.get(`${ORDERS}/explain?${query.toString()}`)).toMatchObject({ state: 'live', partitionKey: ['ann'] });
+  });
+
+  test('reaches items of a deleted container by its rid, under its own name', async () => {
+    await world.write('a');
+    const { rid } = world.store.container('shop', 'orders');
+    await world.store.deleteContainer(WRITER, 'shop', 'orders');
+    expect((await world.ask('GET', `${ORDERS}/explain${item('a')}`)).statusCode).toBe(404);
+    expect(await world.get(`${ORDERS}/explain${item('a', { rid })}`)).toMatchObject({
+      state: 'deleted',
+      container: { rid, deletedAt: '2026-11-21T10:00:00.000Z' },
+    });
+    await createOrders(world.store, null);
+    expect(await world.get(`${ORDERS}/explain${item('a')}`)).toMatchObject({ state: 'never-existed' });
+    expect(await world.get(`${ORDERS}/explain${item('a', { rid })}`)).toMatchObject({ state: 'deleted' });
+    const other = await world.ask('GET', `/dbs/shop/colls/others/explain${item('a', { rid })}`);
+    expect([other.statusCode, other.json()]).toMatchObject([404, { code: 'container-not-found' }]);
+  });
+});
+
+describe('history', () => {
+  test('has every fact of all lives, oldest first, also when the content is gone', async () => {
+    await world.write('a', { ttl: 5 });
+    await world.store.advanceClock(WRITER, 5_000);
+    await world.ask('POST', '/purge/run');
+    await world.write('a');
+    const { events, ...about } = await world.get(`${ORDERS}/history${item('a')}`);
+    expect(about).toMatchObject({ id: 'a', partitionKey: ['ann'], container: { name: 'orders' } });
+    expect(events).toMatchObject([
+      { life: 0, type: 'ItemUpserted', occurredAt: '2026-11-21T10:00:00.000Z', fromLedger: true, data: { ttl: 5 } },
+      { life: 0, type: 'ItemExpired', occurredAtMs: START_MS + 5_000 },
+      { life: 0, type: 'ItemPurged', actor: 'system:purge' },
+      { life: 1, type: 'ItemUpserted', actor: 'key:primary', data: { ttl: null } },
+    ]);
+  });
+
+  test('of an item that never was is empty', async () => {
+    expect(await world.get(`${ORDERS}/history${item('nobody')}`)).toMatchObject({ events: [] });
+  });
+
+  test('without an id is the container’s own', async () => {
+    await world.ask('PUT', `${ORDERS}/policy-grace`, { body: { seconds: 0, reason: 'a test' } });
+    const { events } = await world.get(`${ORDERS}/history`);
+    expect(events).toMatchObject([
+      { type: 'ContainerCreated', data: { defaultTtl: 60 } },
+      { type: 'PolicyGraceChanged', actor: 'key:primary', data: { toSeconds: 0, reason: 'a test' } },
+    ]);
+  });
+
+  test('shows no content, to nobody', async () => {
+    await world.write('a', { secret: 'zauberwort' });
+    for (const url of [`${ORDERS}/history${item('a')}`, `${ORDERS}/explain${item('a')}`]) {
+      const response = await world.ask('GET', url, { key: AUDITOR_KEY });
+      expect(response.statusCode).toBe(200);
+      expect(response.payload).not.toContain('zauberwort');
+    }
+  });
+});
+
+describe('disappearances', () => {
+  beforeEach(async () => {
+    for (const id of ['a', 'b,"x"\n=1', 'c']) {
+      await world.write(id);
+      await world.store.advanceClock(WRITER, 1_000);
+    }
+    await world.store.deleteItem(WRITER, world.store.container('shop', 'orders'), 'c', '["ann"]');
+    await world.store.advanceClock(WRITER, 100_000);
+    await world.ask('POST', '/purge/run');
+  });
+
+  test('come in pages, in the order in which they left', async () => {
+    const first = await world.get(`${ORDERS}/disappearances?limit=2`);
+    expect(first).toMatchObject({
+      container: { name: 'orders' },
+      disappearances: [
+        { id: 'c', cause: 'deleted', at: '2026-11-21T10:00:03.000Z', rule: null },
+        {
+          id: 'a',
+          partitionKey: ['ann'],
+          cause: 'expired',
+          at: '2026-11-21T10:01:00.000Z',
+          recordedAt: '2026-11-21T10:01:43.000Z',
+          purgedAtMs: START_MS + 103_000,
+          rule: 'container-default',
+        },
+      ],
+      continuation: expect.any(String),
+    });
+    const second = await world.get(`${ORDERS}/disappearances?limit=2&continuation=${String(first['continuation'])}`);
+    expect(second).toMatchObject({ disappearances: [{ id: 'b,"x"\n=1' }] });
+    expect(second).not.toHaveProperty('continuation');
+  });
+
+  test('can be narrowed to a time and a cause', async () => {
+    const ids = async (query: string): Promise<unknown[]> => {
+      const answer = await world.get(`${ORDERS}/disappearances?${query}`);
+      return (answer['disappearances'] as { id: string }[]).map(({ id }) => id);
+    };
+    expect(await ids('cause=deleted')).toEqual(['c']);
+    expect(await ids('from=2026-11-21T10:01:00Z')).toHaveLength(2);
+    expect(await ids(`to=${START_MS + 4_000}`)).toEqual(['c']);
+  });
+
+  test('export as CSV that gives every id back as it was', async () => {
+    const response = await world.ask('GET', `${ORDERS}/disappearances`, { accept: 'text/csv' });
+    expect(response.headers['content-type']).toBe('text/csv; charset=utf-8');
+    const lines = response.payload.split('\r\n');
+    expect(lines[0]).toBe('position,id,partitionKey,life,cause,at,recordedAt,purgedAt,rule,ttl,policyVersion');
+    expect(lines[1]).toMatch(/^\d+,c,"\[""ann""\]",0,deleted,2026-11-21T10:00:03.000Z,/);
+    expect(lines[3]).toContain(',"b,""x""\n=1",');
+    expect(lines.at(-1)).toBe('');
+  });
+
+  test('export as one JSON object a line, all pages of them', async () => {
+    const container = world.store.container('shop', 'orders');
+    for (let n = 0; n < 1100; n += 1) {
+      await world.write(`n${n}`);
+      await world.store.deleteItem(WRITER, container, `n${n}`, '["ann"]');
+    }
+    const response = await world.ask('GET', `${ORDERS}/disappearances`, { accept: 'application/x-ndjson' });
+    const rows = response.payload
+      .trimEnd()
+      .split('\n')
+      .map((line) => JSON.parse(line) as { id: string });
+    expect(rows).toHaveLength(1103);
+    expect(new Set(rows.map(({ id }) => id)).size).toBe(1103);
+  });
+
+  test('take no limit when they are exported', async () => {
+    const response = await world.ask('GET', `${ORDERS}/disappearances?limit=5`, { accept: 'text/csv' });
+    expect(response.statusCode).toBe(400);
+  });
+});

@@ -1,0 +1,120 @@
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
+import { eventsIn, openWorld, ORDERS, START_MS, WRITER, type World } from './world.ts';
+
+let world: World;
+beforeEach(async () => {
+  world = await openWorld();
+});
+afterEach(() => world.close());
+
+describe('health', () => {
+  test('is live always, and ready while the store is', async () => {
+    expect(await world.get('/health/live')).toEqual({ status: 'live' });
+    expect(await world.get('/health/ready')).toEqual({ status: 'ready' });
+    await world.store.close();
+    expect(await world.get('/health/live')).toEqual({ status: 'live' });
+    const response = await world.ask('GET', '/health/ready', { key: null });
+    expect([response.statusCode, response.json()]).toEqual([
+      503,
+      { status: 'not-ready', reasons: ['the store is closing'] },
+    ]);
+  });
+});
+
+describe('the clock', () => {
+  test('is turned forward by hand when it is manual', async () => {
+    expect(await world.get('/clock')).toEqual({ now: '2026-11-21T10:00:00.000Z', nowMs: START_MS, kind: 'manual' });
+    const response = await world.ask('POST', '/clock/advance', { body: { milliseconds: 7 * 365 * 86_400_000 } });
+    expect(response.json()).toMatchObject({ now: '2033-11-19T10:00:00.000Z' });
+    expect((await world.ask('POST', '/clock/confirm')).json()).toMatchObject({ now: '2033-11-19T10:00:00.000Z' });
+  });
+});
+
+describe('the purge', () => {
+  test('tells its backlog, and a run answers when all is done', async () => {
+    for (let n = 0; n < 20; n += 1) await world.write(`n${n}`);
+    await world.store.advanceClock(WRITER, 62_000);
+    expect(await world.get('/purge')).toMatchObject({
+      state: 'idle',
+      overdueItems: 20,
+      oldestOverdueMs: 2_000,
+      oldestOverdue: 'PT2S',
+      timeToDrain: null,
+    });
+    expect((await world.ask('POST', '/purge/run')).json()).toMatchObject({
+      expired: 20,
+      purged: 20,
+      heldBack: 0,
+      status: { overdueItems: 0, awaitingErasure: 0, purgedTotal: 20 },
+    });
+  });
+
+  test('does nothing while it is paused, and goes on after', async () => {
+    await world.write('a');
+    await world.store.advanceClock(WRITER, 62_000);
+    expect((await world.ask('POST', '/purge/pause')).json()).toMatchObject({ state: 'paused' });
+    expect((await world.ask('POST', '/purge/run')).json()).toMatchObject({ expired: 0, status: { state: 'paused' } });
+    expect((await world.ask('POST', '/purge/resume')).json()).toMatchObject({ state: 'idle', overdueItems: 1 });
+    expect((await world.ask('POST', '/purge/run')).json()).toMatchObject({ purged: 1 });
+  });
+});
+
+describe('policy grace', () => {
+  test('is set for a container', async () => {
+    const response = await world.ask('PUT', `${ORDERS}/policy-grace`, { body: { seconds: 3600 } });
+    expect(response.json()).toMatchObject({ container: { name: 'orders' }, policyGraceSeconds: 3600 });
+    expect(world.store.container('shop', 'orders').policyGraceSeconds).toBe(3600);
+  });
+});
+
+describe('projections', () => {
+  test('are rebuilt while one watches', async () => {
+    await world.write('a');
+    const started = await world.ask('POST', '/projections/items/rebuild');
+    expect(started.statusCode).toBe(202);
+    expect(started.headers['location']).toBe('/_epitaph/projections/items/rebuild');
+    expect(started.json()).toMatchObject({ state: 'running', version: 2, startedAt: '2026-11-21T10:00:00.000Z' });
+    const again = await world.ask('POST', '/projections/items/rebuild');
+    expect([again.statusCode, again.json()]).toMatchObject([409, { code: 'already-exists' }]);
+    const followed = await world.ask('GET', '/projections/items/rebuild', { accept: 'text/event-stream' });
+    expect(followed.headers['content-type']).toBe('text/event-stream');
+    expect(eventsIn(followed.payload).at(-1)).toMatchObject({ event: 'done', data: { state: 'done', differences: 0 } });
+    expect(await world.get('/projections/items/rebuild')).toMatchObject({ state: 'done' });
+    expect(await world.get('/projections')).toMatchObject({
+      projections: [{ name: 'items', version: 2, state: 'live', lagEvents: 0, rebuild: { state: 'done' } }],
+    });
+  });
+
+  test('are left as they were by a rebuild that is cancelled', async () => {
+    await world.ask('POST', '/projections/items/rebuild');
+    expect((await world.ask('DELETE', '/projections/items/rebuild')).json()).toMatchObject({ state: 'cancelled' });
+    expect(await world.get('/projections')).toMatchObject({ projections: [{ version: 1, state: 'live' }] });
+  });
+});
+
+describe('fsck', () => {
+  test('answers a report, or tells how far it is as it goes', async () => {
+    await world.write('a');
+    const report = { ok: true, items: 1, lives: 1, problems: [] };
+    expect((await world.ask('POST', '/fsck')).json()).toMatchObject(report);
+    const events = eventsIn((await world.ask('POST', '/fsck', { accept: 'text/event-stream' })).payload);
+    expect(events[0]).toEqual({ event: 'progress', data: { done: expect.any(Number), total: expect.any(Number) } });
+    expect(events.at(-1)).toMatchObject({ event: 'done', data: report });
+  });
+});
+
+describe('a server that stops', () => {
+  test('lets nobody who follows a rebuild keep it from stopping', async () => {
+    const status = { ...world.store.startRebuild(WRITER, 'items'), state: 'running' as const };
+    world.store.rebuildStatus = () => status;
+    const address = await world.app.listen({ port: 0, host: '127.0.0.1' });
+    const response = await fetch(`${address}/_epitaph/projections/items/rebuild`, {
+      headers: { authorization: `Bearer ${EMULATOR_KEY}`, accept: 'text/event-stream' },
+    });
+    const reader = response.body!.getReader();
+    await reader.read();
+    await world.app.close();
+    expect(await reader.read()).toMatchObject({ done: true });
+  });
+});

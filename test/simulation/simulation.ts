@@ -1,0 +1,303 @@
+import type { Command } from './commands.ts';
+import { liveContainer } from './expected.ts';
+import { deadline, type ModelContainer, visibleLife } from './model.ts';
+import { Random } from './random.ts';
+import { Divergence, fakeMachine, World } from './world.ts';
+
+const START_MS = 1_700_000_000_500;
+const CONTAINERS = ['c1', 'c2'];
+const ITEMS = ['x/a', 'x/b', 'x/c', 'y/a', 'y/b', 'y/c'];
+const SECOND = 1_000;
+const MINUTE = 60 * SECOND;
+const HOUR = 60 * MINUTE;
+const DAY = 24 * HOUR;
+
+export interface RunReport {
+  readonly seed: number;
+  readonly commands: number;
+  readonly crashes: number;
+  readonly faults: number;
+}
+
+/** A run that went wrong: its seed, and what had been done. */
+export class FailedRun extends Error {
+  override readonly name = 'FailedRun';
+}
+
+/**
+ * One run: random commands against store and model. Everything in it comes from the seed, so it can be repeated.
+ *
+ * @throws {FailedRun} with the seed, the last commands and the cause
+ */
+export async function simulate(seed: number, length = 60): Promise<RunReport> {
+  const random = new Random(seed);
+  const trail: string[] = [];
+  // One in three runs on the guarded clock, whose machine's clocks leap.
+  const world = await World.open(random, random.chance(1 / 3) ? fakeMachine(START_MS) : START_MS);
+  const run = new Run(random, world, trail);
+  try {
+    await run.begin();
+    for (let index = 0; index < length; index++) await run.step();
+    await run.end();
+    return { seed, commands: length, crashes: run.crashes, faults: run.faults };
+  } catch (error) {
+    const cause = error as Error;
+    const what = cause instanceof Divergence ? cause.message : (cause.stack ?? cause.message);
+    throw new FailedRun(
+      `seed ${seed}: ${what}\n  last commands:\n  ${trail.slice(-25).join('\n  ')}\n  again: npm run simulate -- --seed ${seed} --count 1`,
+      { cause },
+    );
+  } finally {
+    await world.close().catch(() => {});
+  }
+}
+
+class Run {
+  readonly #random: Random;
+  readonly #world: World;
+  readonly #trail: string[];
+  #value = 0;
+  crashes = 0;
+  faults = 0;
+
+  constructor(random: Random, world: World, trail: string[]) {
+    this.#random = random;
+    this.#world = world;
+    this.#trail = trail;
+  }
+
+  async begin(): Promise<void> {
+    for (const container of CONTAINERS) {
+      await this.#do({ kind: 'create-container', container, policy: this.#policy() });
+    }
+  }
+
+  async end(): Promise<void> {
+    if (this.#world.held) await this.#world.confirmClock();
+    await this.#world.run({ kind: 'purge' });
+    await this.#world.checkPurged();
+    await this.#world.check();
+    await this.#world.restart();
+    await this.#world.check();
+  }
+
+  async step(): Promise<void> {
+    const random = this.#random;
+    const what = random.weighted({
+      command: 34,
+      advance: 14,
+      race: 6,
+      policy: 7,
+      purge: 6,
+      check: 5,
+      crash: 5,
+      fault: 5,
+      restart: 2,
+      rebuild: 1.5,
+      clock: 3,
+    });
+    switch (what) {
+      case 'command':
+        return this.#do(this.#itemCommand());
+      case 'race': {
+        const first = this.#itemCommand();
+        const second = random.chance(0.2) ? ({ kind: 'purge' } as const) : this.#itemCommand();
+        // Most often about the same item.
+        const same =
+          'item' in first && 'item' in second && random.chance(0.8)
+            ? { ...second, container: first.container, item: first.item, ...sameDocument(first.item, second) }
+            : second;
+        return this.#do(first, same);
+      }
+      case 'policy': {
+        const command = await this.#policyCommand();
+        return command === undefined ? undefined : this.#do(command);
+      }
+      case 'advance':
+        return this.#advance();
+      case 'purge':
+        await this.#do({ kind: 'purge' });
+        if (!this.#world.held && random.chance(0.7)) {
+          this.#note('check what the purge left');
+          await this.#world.checkPurged();
+        }
+        return;
+      case 'check':
+        this.#note('check');
+        return this.#world.check();
+      case 'rebuild':
+        return this.#do({ kind: 'rebuild' });
+      case 'crash':
+        return this.#crash();
+      case 'fault':
+        return this.#fault();
+      case 'restart':
+        return this.#restart();
+      case 'clock':
+        return this.#clock();
+    }
+  }
+
+  #note(what: string): void {
+    this.#trail.push(`${this.#world.now()} ${what}`);
+  }
+
+  async #do(...commands: Command[]): Promise<void> {
+    this.#note(commands.map((command) => JSON.stringify(command)).join(' beside '));
+    await this.#world.run(...commands);
+  }
+
+  /** Something that changes the store, whatever it is. */
+  async #anyCommands(): Promise<Command[]> {
+    const what = this.#random.weighted({ item: 5, race: 2, purge: 5, policy: 2, rebuild: 1 });
+    if (what === 'purge' || what === 'rebuild') return [{ kind: what }];
+    if (what === 'policy') {
+      const command = await this.#policyCommand();
+      return command === undefined ? [] : [command];
+    }
+    if (what === 'race') return [this.#itemCommand(), this.#itemCommand()];
+    return [this.#itemCommand()];
+  }
+
+  async #crash(): Promise<void> {
+    const commands = await this.#anyCommands();
+    if (commands.length === 0 || this.#world.held) return;
+    const atStep = this.#random.int(1, commands[0]!.kind === 'purge' ? 40 : 12);
+    this.#note(`crash at step ${atStep} of ${commands.map((command) => JSON.stringify(command)).join(' beside ')}`);
+    const { crashed } = await this.#world.runAndCrash(atStep, ...commands);
+    if (!crashed) return;
+    this.crashes += 1;
+    await this.#world.check();
+  }
+
+  async #fault(): Promise<void> {
+    const commands = (await this.#anyCommands()).filter((command) => command.kind !== 'rebuild');
+    if (commands.length === 0 || this.#world.held) return;
+    const write = this.#random.int(0, commands[0]!.kind === 'purge' ? 12 : 2);
+    const when = this.#random.pick(['before', 'after'] as const);
+    this.#note(`the log fails ${when} write ${write} of ${commands.map((command) => JSON.stringify(command)).join(' beside ')}`);
+    this.faults += 1;
+    await this.#world.runWithFault(write, when, ...commands);
+    await this.#world.check();
+  }
+
+  async #restart(): Promise<void> {
+    const setBy = this.#random.chance(0.4) ? this.#random.pick([-HOUR, -7_500, -3_000, 2_000, MINUTE]) : 0;
+    this.#note(`restart, the wall clock set by ${setBy} ms`);
+    await this.#world.restart(setBy);
+    await this.#world.check();
+    if (this.#world.held && this.#random.chance(0.5)) {
+      this.#note('confirm the clock');
+      await this.#world.confirmClock();
+    }
+  }
+
+  async #clock(): Promise<void> {
+    const random = this.#random;
+    const leap = random.pick([-HOUR, -6_000, -4_000, 4_000, 6_000, HOUR, 30 * DAY, 73 * 365 * DAY]);
+    this.#note(`the wall clock leaps by ${leap} ms`);
+    this.#world.jump(leap);
+    await this.#world.check();
+    for (let index = random.int(0, 3); index > 0; index--) await this.#do(random.chance(0.3) ? { kind: 'purge' } : this.#itemCommand());
+    await this.#world.check();
+    if (random.chance(0.6)) {
+      this.#note('and back');
+      this.#world.jump(-leap);
+      await this.#world.check();
+    } else if (this.#world.held) {
+      this.#note('and is confirmed');
+      await this.#world.confirmClock();
+      await this.#world.check();
+    }
+  }
+
+  async #advance(): Promise<void> {
+    const random = this.#random;
+    const nowMs = this.#world.now();
+    const deadlines = this.#world.model.containers.flatMap((container) =>
+      [...container.items.keys()].flatMap((item) => {
+        const life = visibleLife(container, item, nowMs);
+        const at = life === undefined ? undefined : deadline(container, life, nowMs);
+        return at === undefined || at - nowMs > 100 * 365 * DAY ? [] : [at];
+      }),
+    );
+    let by: number;
+    // To the edge of a deadline, where off-by-ones live.
+    if (deadlines.length > 0 && random.chance(0.45)) {
+      by = Math.max(0, Math.min(...deadlines.slice(0, random.int(1, deadlines.length))) - nowMs + random.pick([-1, 0, 0, 1]));
+    } else {
+      by = random.pick([
+        random.int(0, 1_500),
+        random.int(1, 12) * SECOND,
+        random.int(1, 12) * MINUTE,
+        random.int(1, 30) * HOUR,
+        ...(random.chance(0.1) ? [random.int(1, 400) * DAY] : []),
+      ]);
+    }
+    this.#note(`${by} ms pass`);
+    await this.#world.advance(by);
+    if (random.chance(0.5)) await this.#world.check();
+  }
+
+  #policy(): number | null {
+    return this.#random.pick([null, null, -1, 1, 2, 5, 10, 60, 600, 86_400, 2_147_483_647]);
+  }
+
+  async #policyCommand(): Promise<Command | undefined> {
+    const random = this.#random;
+    const container = random.pick(CONTAINERS);
+    const live = liveContainer(this.#world.model, container);
+    if (live === undefined) return { kind: 'create-container', container, policy: this.#policy() };
+    if (random.chance(0.07)) return { kind: 'delete-container', container };
+    if (random.chance(0.25)) return { kind: 'grace', container, seconds: random.pick([0, 1, 60, 3_600, 86_400]) };
+    if (!this.#world.held && random.chance(0.7)) await this.#world.advance(random.int(1, 3));
+    return { kind: 'policy', container, policy: this.#policy() };
+  }
+
+  #itemCommand(): Exclude<Command, { kind: 'purge' | 'rebuild' }> {
+    const random = this.#random;
+    const container = random.pick(CONTAINERS);
+    const item = random.pick(ITEMS);
+    const what = random.weighted({ create: 3, upsert: 4, replace: 2, patch: 3, delete: 2 });
+    if (what === 'delete') {
+      return { kind: 'delete', container, item, ...(random.chance(0.2) ? { ifMatch: this.#etag(container, item) } : {}) };
+    }
+    if (what === 'patch') {
+      const remove = random.chance(0.25) ? { remove: 'ttl' } : {};
+      const ttl = 'remove' in remove || random.chance(0.6) ? {} : { ttl: this.#ttl() };
+      return { kind: 'patch', container, item, set: { v: ++this.#value, ...ttl }, ...remove };
+    }
+    const document = documentOf(item, ++this.#value, random.chance(0.5) ? this.#ttl() : undefined);
+    return {
+      kind: 'write',
+      operation: what,
+      container,
+      item,
+      document,
+      ...(what !== 'create' && random.chance(0.15) ? { ifMatch: this.#etag(container, item) } : {}),
+      ...(what === 'upsert' && random.chance(0.1) ? { ifNoneMatch: '*' as const } : {}),
+    };
+  }
+
+  #ttl(): unknown {
+    return this.#random.pick([1, 2, 3, 5, 10, 60, 3_600, 2_147_483_647, -1, -1, 0, -2, null, 1.5, '5', 2_147_483_648]);
+  }
+
+  #etag(container: string, item: string): string {
+    const live: ModelContainer | undefined = liveContainer(this.#world.model, container);
+    const life = live === undefined ? undefined : visibleLife(live, item, this.#world.now());
+    return life !== undefined && this.#random.chance(0.7) ? life.writes.at(-1)!.etag : '"00000000-0000-4000-8000-000000000000"';
+  }
+}
+
+function documentOf(item: string, v: number, ttl: unknown): Readonly<Record<string, unknown>> {
+  const [pk, id] = item.split('/');
+  return { id, pk, v, ...(ttl === undefined ? {} : { ttl }) };
+}
+
+/** A write's document names its item, so a write that is moved to another item needs another one. */
+function sameDocument(item: string, command: Command): { document?: Readonly<Record<string, unknown>> } {
+  if (command.kind !== 'write') return {};
+  const [pk, id] = item.split('/');
+  return { document: { ...command.document, id, pk } };
+}

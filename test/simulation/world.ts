@@ -1,0 +1,688 @@
+import { type ClockSources, GuardedClock, ManualClock } from '@epitaph/core/clock.ts';
+import { Refusal } from '@epitaph/core/errors.ts';
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import type { HistoryEntry, ShownItem } from '@epitaph/api/store/store-api.ts';
+import { type Command, nameOf, type Outcome } from './commands.ts';
+import { copyAsKilled, type Embedded, InjectedFault, newFolder, openEmbedded, removeFolder } from './embedded.ts';
+import { alternatives, expectOutcome, liveContainer } from './expected.ts';
+import {
+  applyPurge,
+  endingAt,
+  isErasable,
+  lifeAt,
+  type Model,
+  type ModelContainer,
+  type ModelLife,
+  visibleLife,
+} from './model.ts';
+import type { Random } from './random.ts';
+
+export const DATABASE = 'db';
+const DEFINITION = {
+  partitionKey: { paths: ['/pk'], kind: 'Hash' as const, version: 2 as const },
+  indexingPolicy: { indexingMode: 'consistent' as const },
+};
+
+/** The store did something that the model does not allow. */
+export class Divergence extends Error {
+  override readonly name = 'Divergence';
+}
+
+/** The machine's clocks, as far as the store can see them. */
+export interface FakeMachine extends ClockSources {
+  wall: number;
+  monotonic: number;
+}
+
+export function fakeMachine(startMs: number): FakeMachine {
+  const machine: FakeMachine = {
+    wall: startMs,
+    monotonic: 0,
+    wallMs: () => machine.wall,
+    monotonicMs: () => machine.monotonic,
+  };
+  return machine;
+}
+
+/** A store and the model of what it must hold, kept together: every command goes to both, and both must agree. */
+export class World {
+  model: Model = { containers: [] };
+  readonly #random: Random;
+  readonly #time: number | FakeMachine;
+  #folder = newFolder('world');
+  #embedded!: Embedded;
+  #onStep: ((step: string) => void) | undefined;
+  #lastNowMs = 0;
+
+  constructor(random: Random, time: number | FakeMachine) {
+    this.#random = random;
+    this.#time = time;
+  }
+
+  static async open(random: Random, time: number | FakeMachine): Promise<World> {
+    const world = new World(random, time);
+    await world.#open();
+    await world.#embedded.store.createDatabase(world.#caller(), DATABASE);
+    return world;
+  }
+
+  get embedded(): Embedded {
+    return this.#embedded;
+  }
+
+  get folder(): string {
+    return this.#folder;
+  }
+
+  /** True while the clock is held: nothing may be stamped or erased. */
+  get held(): boolean {
+    const { clock } = this.#embedded;
+    return clock instanceof GuardedClock && clock.jump() !== undefined;
+  }
+
+  /** The time that the store uses; asserts that it never goes back, over restarts and crashes too. */
+  now(): number {
+    const nowMs = this.#embedded.store.nowMs();
+    if (nowMs < this.#lastNowMs) throw new Divergence(`time went back from ${this.#lastNowMs} to ${nowMs}`);
+    this.#lastNowMs = nowMs;
+    return nowMs;
+  }
+
+  /** Turns time forward, on whichever clock there is. */
+  async advance(milliseconds: number): Promise<void> {
+    if (typeof this.#time === 'number') await this.#embedded.store.advanceClock(this.#caller(), milliseconds);
+    else {
+      this.#time.wall += milliseconds;
+      this.#time.monotonic += milliseconds;
+    }
+    this.now();
+  }
+
+  /** The wall clock leaps and the monotonic one does not. Beyond the tolerance time must be held and not follow. */
+  jump(milliseconds: number): void {
+    if (typeof this.#time === 'number') return;
+    const wasHeld = this.held;
+    const before = this.now();
+    this.#time.wall += milliseconds;
+    if (wasHeld || Math.abs(milliseconds) <= 5_000) return;
+    if (!this.held) throw new Divergence(`the wall clock leapt by ${milliseconds} ms and time is not held`);
+    if (this.now() !== before) throw new Divergence(`time followed a leap from ${before} to ${this.now()}`);
+  }
+
+  async confirmClock(): Promise<void> {
+    await this.#embedded.store.confirmClock(this.#caller());
+    if (this.held) throw new Divergence('time is held although it was confirmed');
+    this.now();
+  }
+
+  /** Closes the store in good order and opens it again; the wall clock may be set meanwhile. */
+  async restart(setWallByMs = 0): Promise<void> {
+    await this.#embedded.store.close();
+    if (typeof this.#time !== 'number') {
+      this.#time.wall += setWallByMs;
+      this.#time.monotonic = this.#random.int(0, 1_000_000);
+    }
+    await this.#open();
+    // The mark is kept a lease ahead, and drift within the tolerance is none.
+    if (typeof this.#time !== 'number' && this.#time.wall + 6_000 < this.#lastNowMs && !this.held) {
+      throw new Divergence('the clock was set back while the store was down, and time is not held');
+    }
+    this.now();
+  }
+
+  async close(): Promise<void> {
+    await this.#embedded.store.close();
+    removeFolder(this.#folder);
+  }
+
+  /** Commands that go off together; they must come to what some order of them comes to. */
+  async run(...commands: Command[]): Promise<Outcome[]> {
+    const nowMs = this.now();
+    const outcomes = await Promise.all(commands.map((command) => this.#perform(command)));
+    this.#account(commands, outcomes, nowMs);
+    return outcomes;
+  }
+
+  /** Commands during which the log fails once. What is unknown afterwards is found by reading. */
+  async runWithFault(write: number, when: 'before' | 'after', ...commands: Command[]): Promise<void> {
+    const nowMs = this.now();
+    const before = structuredClone(this.model);
+    this.#embedded.log.failAt(write, when);
+    const settled = await Promise.allSettled(commands.map((command) => this.#perform(command)));
+    this.#embedded.log.disarm();
+    if (settled.every((result) => result.status === 'fulfilled')) {
+      return this.#account(
+        commands,
+        settled.map((result) => result.value),
+        nowMs,
+      );
+    }
+    for (const result of settled) {
+      if (result.status === 'rejected' && !(result.reason instanceof InjectedFault)) throw result.reason;
+    }
+    await this.#projected();
+    const acknowledged = commands.filter((_, index) => wasDone(settled[index]!));
+    const refused = commands.filter((_, index) => wasRefused(settled[index]!));
+    await this.#resolve(before, commands, acknowledged, refused, nowMs);
+  }
+
+  /** Kills the process at the n-th step that these commands take, if they take so many, and opens what is left. */
+  async runAndCrash(atStep: number, ...commands: Command[]): Promise<{ readonly crashed: boolean }> {
+    const nowMs = this.now();
+    const before = structuredClone(this.model);
+    const next = newFolder('world');
+    const done = new Set<number>();
+    let acknowledged: readonly number[] | undefined;
+    let steps = 0;
+    this.#onStep = () => {
+      steps += 1;
+      if (steps !== atStep) return;
+      copyAsKilled(this.#folder, next);
+      acknowledged = [...done];
+    };
+    const outcomes = await Promise.all(
+      commands.map(async (command, index) => {
+        const outcome = await this.#perform(command);
+        if (outcome.code === 'ok') done.add(index);
+        return outcome;
+      }),
+    );
+    this.#onStep = undefined;
+    if (acknowledged === undefined) {
+      removeFolder(next);
+      this.#account(commands, outcomes, nowMs);
+      return { crashed: false };
+    }
+    // What the store did after that instant happened in a folder that nobody will see again.
+    await this.#embedded.store.close();
+    removeFolder(this.#folder);
+    this.#folder = next;
+    await this.#open();
+    const known = acknowledged.map((index) => commands[index]!);
+    await this.#resolve(before, commands, known, [], nowMs);
+    return { crashed: true };
+  }
+
+  /** Adopts a folder that a crash has left, with what was known when it happened. */
+  static async adopt(
+    random: Random,
+    time: number,
+    folder: string,
+    before: Model,
+    underWay: readonly Command[],
+    nowMs: number,
+    onStep?: (step: string) => void,
+  ): Promise<World> {
+    const world = new World(random, time);
+    removeFolder(world.#folder);
+    world.#folder = folder;
+    world.#onStep = onStep;
+    await world.#open();
+    world.#onStep = undefined;
+    await world.#resolve(before, underWay, [], [], nowMs);
+    return world;
+  }
+
+  watchSteps(onStep: ((step: string) => void) | undefined): void {
+    this.#onStep = onStep;
+  }
+
+  async #open(): Promise<void> {
+    this.#embedded = await openEmbedded({
+      folder: this.#folder,
+      time: this.#time,
+      newId: () => this.#random.uuid(),
+      onStep: (step) => this.#onStep?.(step),
+    });
+  }
+
+  #caller() {
+    return { actor: 'key:primary', correlationId: this.#random.uuid() };
+  }
+
+  #account(commands: readonly Command[], outcomes: readonly Outcome[], nowMs: number): void {
+    if (this.held) {
+      for (const [index, command] of commands.entries()) {
+        const code = outcomes[index]!.code;
+        const erases = command.kind === 'purge' || command.kind === 'rebuild';
+        const missing =
+          !erases && command.kind !== 'create-container' && liveContainer(this.model, command.container) === undefined;
+        const expected = erases ? 'ok' : missing ? 'container-not-found' : 'clock-held';
+        if (code !== expected) {
+          throw new Divergence(`while time is held ${told(command)} came to ${code}, not ${expected}`);
+        }
+      }
+      return;
+    }
+    const reasons: string[] = [];
+    for (const order of permutations(commands.map((_, index) => index))) {
+      const changed = structuredClone(this.model);
+      const wrong = order.flatMap((index) => {
+        const expected = expectOutcome(changed, commands[index]!, nowMs, outcomes[index]!);
+        return expected === undefined
+          ? []
+          : [`${told(commands[index]!)} came to ${outcomes[index]!.code}, not ${expected}`];
+      });
+      if (wrong.length === 0) {
+        // Whether a purge that ran beside others met what they ended depends on who was first.
+        if (commands.length > 1 && commands.some((command) => command.kind === 'purge')) {
+          const either = structuredClone(this.model);
+          applyPurge(either, nowMs, 'done');
+          this.model = changed;
+          for (const container of this.model.containers) {
+            const earlier = either.containers.find((candidate) => candidate.rid === container.rid);
+            for (const [item, lives] of container.items) {
+              for (const [index, life] of lives.entries()) {
+                const was = earlier?.items.get(item)?.[index]?.erased ?? 'no';
+                if (was !== 'yes' && isErasable(container, life, nowMs)) life.erased = 'maybe';
+              }
+            }
+          }
+        } else this.model = changed;
+        return;
+      }
+      reasons.push(...wrong);
+    }
+    throw new Divergence(`at ${nowMs}: ${reasons.join('; or ')}`);
+  }
+
+  /** Does one command and says what came of it. A fault of the log passes through. */
+  async #perform(command: Command): Promise<Outcome> {
+    const { store } = this.#embedded;
+    const caller = this.#caller();
+    try {
+      switch (command.kind) {
+        case 'purge':
+          await store.runPurge(caller);
+          return { code: 'ok' };
+        case 'rebuild':
+          return await this.#rebuild();
+        case 'create-container': {
+          const { resource } = await store.createContainer(caller, DATABASE, command.container, DEFINITION, command.policy);
+          return { code: 'ok', rid: resource.rid };
+        }
+        case 'policy':
+          return this.#changed(
+            (await store.replaceContainer(caller, DATABASE, command.container, DEFINITION, command.policy)).resource.timeline.at(-1)?.fromMs,
+          );
+        case 'grace':
+          await store.setPolicyGrace(caller, DATABASE, command.container, command.seconds);
+          return { code: 'ok' };
+        case 'delete-container': {
+          const { rid } = store.container(DATABASE, command.container);
+          await store.deleteContainer(caller, DATABASE, command.container);
+          return this.#changed(store.containerByRid(rid)?.deletedAtMs ?? undefined);
+        }
+        case 'write': {
+          const container = store.container(DATABASE, command.container);
+          const { id, partitionKey } = nameOf(command.item);
+          const { document } = command;
+          const { resource, created } = await store.writeItem(
+            caller,
+            container,
+            command.operation,
+            { id, partitionKey, document, json: JSON.stringify(document) },
+            { ifMatch: command.ifMatch, ifNoneMatch: command.ifNoneMatch },
+          );
+          return { code: 'ok', etag: resource.etag, created };
+        }
+        case 'patch': {
+          const container = store.container(DATABASE, command.container);
+          const { id, partitionKey } = nameOf(command.item);
+          const operations = [
+            ...(command.remove === undefined ? [] : [{ op: 'remove' as const, path: `/${command.remove}` }]),
+            ...Object.entries(command.set ?? {}).map(([name, value]) => ({ op: 'set' as const, path: `/${name}`, value })),
+          ];
+          const { resource } = await store.patchItem(caller, container, id, partitionKey, { operations });
+          return { code: 'ok', etag: resource.etag };
+        }
+        case 'delete': {
+          const container = store.container(DATABASE, command.container);
+          const { id, partitionKey } = nameOf(command.item);
+          await store.deleteItem(caller, container, id, partitionKey, { ifMatch: command.ifMatch });
+          return { code: 'ok' };
+        }
+      }
+    } catch (error) {
+      if (error instanceof Refusal) return { code: error.code };
+      throw error;
+    }
+  }
+
+  #changed(atMs: number | undefined): Outcome {
+    return atMs === undefined ? { code: 'ok' } : { code: 'ok', atMs };
+  }
+
+  async #rebuild(): Promise<Outcome> {
+    const { store } = this.#embedded;
+    store.startRebuild(this.#caller(), 'items');
+    for (;;) {
+      const status = store.rebuildStatus('items')!;
+      if (status.state === 'done') {
+        if (status.differences !== 0) throw new Divergence(`a rebuild found ${status.differences} differences`);
+        return { code: 'ok' };
+      }
+      if (status.state === 'failed' || status.state === 'cancelled') {
+        throw new Divergence(`a rebuild came to ${status.state}: ${status.error ?? ''}`);
+      }
+      await turn();
+    }
+  }
+
+  /** Waits until what is in the log is seen by readers. */
+  async #projected(): Promise<void> {
+    for (;;) {
+      const [projection] = await this.#embedded.store.projections();
+      if (projection!.lagEvents === 0) return;
+      if (projection!.error !== undefined) throw new Divergence(`the projection failed: ${projection!.error}`);
+      await turn();
+    }
+  }
+
+  /** Finds out by the store's history which of the commands whose outcome is unknown have happened. */
+  async #resolve(
+    before: Model,
+    commands: readonly Command[],
+    acknowledged: readonly Command[],
+    refused: readonly Command[],
+    nowMs: number,
+  ): Promise<void> {
+    const possible = alternatives(
+      before,
+      commands.filter((command) => !refused.includes(command)),
+      acknowledged,
+      nowMs,
+    );
+    const reasons: string[] = [];
+    for (const model of possible) {
+      const reason = await this.#differsFrom(model, commands);
+      if (reason === undefined) {
+        this.model = model;
+        return;
+      }
+      reasons.push(reason);
+    }
+    throw new Divergence(`after ${commands.map(told).join(' and ')} nothing fits: ${[...new Set(reasons)].join('; ')}`);
+  }
+
+  /** The first difference between what is on record and a model, in what some commands concern; fills in its etags. */
+  async #differsFrom(model: Model, commands: readonly Command[]): Promise<string | undefined> {
+    const { store } = this.#embedded;
+    for (const command of commands) {
+      if (command.kind === 'purge' || command.kind === 'rebuild') continue;
+      const expected = liveContainer(model, command.container);
+      const actual = store.listContainers(DATABASE).find((container) => container.name === command.container);
+      if ((expected === undefined) !== (actual === undefined)) return `container ${command.container} is there or not`;
+      if (expected === undefined || actual === undefined) continue;
+      if (expected.rid === '') Object.assign(expected, { rid: actual.rid });
+      const difference = policiesDiffer(expected, actual);
+      if (difference !== undefined) return difference;
+      if (!('item' in command)) continue;
+      const { id, partitionKey } = nameOf(command.item);
+      const recorded = await store.history(actual, id, partitionKey);
+      const lives = expected.items.get(command.item) ?? [];
+      const wrong = historyDiffers(recorded, lives);
+      if (wrong !== undefined) return `${command.item}: ${wrong}`;
+      for (const [life, { writes }] of lives.entries()) {
+        for (const [revision, write] of writes.entries()) {
+          if (write.etag !== '') continue;
+          const entry = recorded.find((one) => one.life === life && one.revision === revision)!;
+          writes[revision] = { ...write, etag: `"${entry.eventId ?? ''}"` };
+        }
+      }
+    }
+    return undefined;
+  }
+
+  /** Compares everything that can be seen with the model. */
+  async check(): Promise<void> {
+    const nowMs = this.now();
+    for (const container of this.model.containers) {
+      const { deletedAtMs, rid } = container;
+      const state = this.#embedded.store.containerByRid(rid);
+      if (state === undefined) throw new Divergence(`container ${container.name} is forgotten`);
+      if (deletedAtMs === null) {
+        const difference = policiesDiffer(container, state);
+        if (difference !== undefined) throw new Divergence(difference);
+        await this.#checkReads(container, state, nowMs);
+        await this.#checkQueries(container, state, nowMs);
+      }
+      await this.#checkHistories(container, state, nowMs);
+    }
+  }
+
+  async #checkReads(container: ModelContainer, state: ContainerState, nowMs: number): Promise<void> {
+    for (const item of container.items.keys()) {
+      const { id, partitionKey } = nameOf(item);
+      const write = visibleLife(container, item, nowMs)?.writes.at(-1);
+      let shown: ShownItem | undefined;
+      try {
+        shown = await this.#embedded.store.readItem(state, id, partitionKey);
+      } catch (error) {
+        if (!(error instanceof Refusal && error.code === 'item-not-found')) throw error;
+      }
+      const where = `${item} of ${container.name} at ${nowMs}`;
+      if (write === undefined && shown !== undefined) throw new Divergence(`${where} is shown and must not be`);
+      if (write === undefined) continue;
+      if (shown === undefined) throw new Divergence(`${where} is gone and must not be`);
+      if (shown.etag !== write.etag) throw new Divergence(`${where} has etag ${shown.etag}, not ${write.etag}`);
+      if (shown.ts !== Math.floor(write.atMs / 1000)) throw new Divergence(`${where} has _ts ${shown.ts}`);
+      if (!sameJson(JSON.parse(shown.json), write.document)) throw new Divergence(`${where} reads ${shown.json}`);
+    }
+  }
+
+  async #checkQueries(container: ModelContainer, state: ContainerState, nowMs: number): Promise<void> {
+    const { store } = this.#embedded;
+    const visible = [...container.items.keys()].filter((item) => visibleLife(container, item, nowMs) !== undefined);
+    const partition = this.#random.pick([undefined, 'x', 'y']);
+    const partitionKey = partition === undefined ? undefined : JSON.stringify([partition]);
+    const expected = visible.filter((item) => partition === undefined || nameOf(item).partition === partition);
+    const where = `${container.name} at ${nowMs}, partition ${partition ?? 'any'}`;
+
+    const listed: ShownItem[] = [];
+    const maxItemCount = this.#random.int(1, 5);
+    for (let continuation: Awaited<ReturnType<typeof store.listItems>>['continuation']; ; ) {
+      const page = await store.listItems(state, { partitionKey, maxItemCount, continuation });
+      listed.push(...page.items);
+      continuation = page.continuation;
+      if (continuation === undefined) break;
+    }
+    const births = listed.map((item) => item.birth);
+    if (!sameJson(births, births.toSorted((left, right) => left - right))) throw new Divergence(`the list of ${where} is out of order`);
+    const names = (items: readonly ShownItem[]) => items.map((item) => `${(JSON.parse(item.partitionKey) as string[])[0]}/${item.id}`);
+    expectSame(`the list of ${where}`, names(listed).toSorted(), expected.toSorted());
+
+    const rowsOf = async (sql: string, parameters: { name: string; value: unknown }[] = []) => {
+      const rows: unknown[] = [];
+      for (let continuation: Awaited<ReturnType<typeof store.queryItems>>['continuation']; ; ) {
+        const page = await store.queryItems(state, { sql, parameters, partitionKey, maxItemCount, continuation });
+        rows.push(...page.rows);
+        continuation = page.continuation;
+        if (continuation === undefined) return rows;
+      }
+    };
+    expectSame(`the count of ${where}`, await rowsOf('SELECT VALUE COUNT(1) FROM c'), [expected.length]);
+    const values = expected.map((item) => visibleLife(container, item, nowMs)!.writes.at(-1)!.document['v'] as number);
+    const least = values.length === 0 ? 0 : this.#random.pick(values);
+    expectSame(
+      `a filtered query of ${where}`,
+      (await rowsOf('SELECT VALUE c.v FROM c WHERE c.v >= @least', [{ name: '@least', value: least }])).toSorted(byNumber),
+      values.filter((value) => value >= least).toSorted(byNumber),
+    );
+    expectSame(
+      `a sorted query of ${where}`,
+      await rowsOf('SELECT VALUE c.v FROM c ORDER BY c.v DESC'),
+      values.toSorted(byNumber).reverse(),
+    );
+  }
+
+  async #checkHistories(container: ModelContainer, state: ContainerState, nowMs: number): Promise<void> {
+    for (const [item, lives] of container.items) {
+      const { id, partitionKey } = nameOf(item);
+      const recorded = await this.#embedded.store.history(state, id, partitionKey);
+      const wrong = historyDiffers(recorded, lives);
+      if (wrong !== undefined) throw new Divergence(`the history of ${item} in ${container.name}: ${wrong}`);
+      // Any instant, and the ones round which things change.
+      const instants = [nowMs, this.#random.int(container.createdAtMs - 1, nowMs)];
+      const life = this.#random.pick(lives);
+      const ending = endingAt(container, life, nowMs);
+      if (ending !== undefined) instants.push(ending.atMs, ending.atMs - 1);
+      for (const atMs of instants) await this.#checkExplanation(container, state, item, atMs);
+    }
+  }
+
+  async #checkExplanation(container: ModelContainer, state: ContainerState, item: string, atMs: number): Promise<void> {
+    const { id, partitionKey } = nameOf(item);
+    const explained = await this.#embedded.store.explain(state, id, partitionKey, atMs);
+    const life = lifeAt(container, item, atMs);
+    const ending = life === undefined ? undefined : endingAt(container, life, atMs);
+    const allowed =
+      life === undefined
+        ? ['never-existed']
+        : ending === undefined
+          ? ['live']
+          : ending.kind === 'expired'
+            ? ['expired', 'purged']
+            : ['deleted', 'purged'];
+    const where = `${item} of ${container.name} at ${atMs}`;
+    if (!allowed.includes(explained.state)) {
+      throw new Divergence(`${where} is explained as ${explained.state}, not ${allowed.join(' or ')}: ${explained.sentence}`);
+    }
+    if (ending?.kind === 'expired' && explained.expiredAtMs !== ending.atMs) {
+      throw new Divergence(`${where} is explained as expired at ${explained.expiredAtMs}, not ${ending.atMs}`);
+    }
+  }
+
+  /** What must be true after a purge that got through, at the same instant. */
+  async checkPurged(): Promise<void> {
+    const { store, storage } = this.#embedded;
+    const nowMs = this.now();
+    const again = await store.runPurge(this.#caller());
+    if (again.expired + again.purged > 0) throw new Divergence(`a purge left something: ${JSON.stringify(again)}`);
+    applyPurge(this.model, nowMs, 'done');
+    let inGrace = 0;
+    for (const container of this.model.containers) {
+      const state = store.containerByRid(container.rid)!;
+      const expected: string[] = [];
+      for (const [item, lives] of container.items) {
+        const { id, partitionKey } = nameOf(item);
+        const prefix = await storage.naming.itemStreamPrefix(container.rid, partitionKey, id);
+        for (const [number, life] of lives.entries()) {
+          const ending = endingAt(container, life, nowMs);
+          const [first] = await storage.log.readStream(`${prefix}.${number}`);
+          const where = `life ${number} of ${item} in ${container.name}`;
+          if (ending === undefined) {
+            if (first?.body === undefined) throw new Divergence(`${where} is visible, but its writes are gone`);
+            continue;
+          }
+          if (life.erased === 'no') inGrace += 1;
+          expected.push(`${item} ${number} ${ending.kind} ${ending.atMs} ${life.erased === 'yes' ? 'purged' : 'kept'}`);
+          const kept = first?.body !== undefined;
+          if (life.erased === 'yes' && kept) throw new Divergence(`${where} was purged, but its writes are there`);
+          if (life.erased === 'no') {
+            const key = kept ? (await storage.vault.findKey(Number(first.data['key']), first.stream)).status : 'gone';
+            if (key !== 'there') throw new Divergence(`${where} is in its grace, but its key is ${key}`);
+          } else if (life.erased === 'maybe') throw new Divergence(`${where}: a purge leaves no maybe`);
+        }
+      }
+      const told: string[] = [];
+      const limit = this.#random.int(1, 7);
+      for (let after: string | undefined; ; ) {
+        const page = await store.disappearances(state, { limit, ...(after === undefined ? {} : { after }) });
+        for (const row of page.rows) {
+          const item = `${(JSON.parse(row.partitionKey) as string[])[0]}/${row.id}`;
+          told.push(`${item} ${row.life} ${row.cause} ${row.atMs} ${row.purgedAtMs === null ? 'kept' : 'purged'}`);
+        }
+        after = page.continuation;
+        if (after === undefined) break;
+      }
+      expectSame(`the disappearances of ${container.name}`, told.toSorted(), expected.toSorted());
+    }
+    const status = await store.purgeStatus();
+    if (status.overdueItems !== 0 || status.awaitingErasure !== 0 || status.inGrace !== inGrace) {
+      throw new Divergence(`after a purge, with ${inGrace} in grace, the status is ${JSON.stringify(status)}`);
+    }
+    const report = await store.fsck();
+    if (!report.ok) throw new Divergence(`fsck: ${report.problems.map((one) => `${one.code} ${one.message}`).join('; ')}`);
+  }
+}
+
+const byNumber = (left: unknown, right: unknown): number => Number(left) - Number(right);
+
+function told(command: Command): string {
+  return JSON.stringify(command);
+}
+
+function wasDone(result: PromiseSettledResult<Outcome>): boolean {
+  return result.status === 'fulfilled' && result.value.code === 'ok';
+}
+
+function wasRefused(result: PromiseSettledResult<Outcome>): boolean {
+  return result.status === 'fulfilled' && result.value.code !== 'ok';
+}
+
+function turn(): Promise<void> {
+  return new Promise((resolve) => setImmediate(resolve));
+}
+
+export function sameJson(left: unknown, right: unknown): boolean {
+  return JSON.stringify(sorted(left)) === JSON.stringify(sorted(right));
+}
+
+function sorted(value: unknown): unknown {
+  if (Array.isArray(value) || typeof value !== 'object' || value === null) return value;
+  return Object.fromEntries(Object.entries(value).toSorted(([left], [right]) => (left < right ? -1 : 1)));
+}
+
+function expectSame(what: string, actual: unknown, expected: unknown): void {
+  if (sameJson(actual, expected)) return;
+  throw new Divergence(`${what} is ${JSON.stringify(actual)}, not ${JSON.stringify(expected)}`);
+}
+
+function policiesDiffer(expected: ModelContainer, actual: ContainerState): string | undefined {
+  const recorded = actual.timeline.map((policy) => [policy.fromMs, policy.defaultTtl]);
+  // One that was replaced within its own millisecond was never in force.
+  const wanted = expected.policies
+    .filter((fact, index) => expected.policies[index + 1]?.atMs !== fact.atMs)
+    .map((fact) => [fact.atMs, fact.policy]);
+  if (!sameJson(recorded, wanted)) {
+    return `the policies of ${expected.name} are ${JSON.stringify(recorded)}, not ${JSON.stringify(wanted)}`;
+  }
+  return actual.policyGraceSeconds === expected.graceSeconds ? undefined : `the grace of ${expected.name} differs`;
+}
+
+/** Every write of every life once, in order, by etag where it is known; at most one end, and nothing after a purge. */
+function historyDiffers(recorded: readonly HistoryEntry[], lives: readonly ModelLife[]): string | undefined {
+  const numbers = new Set(recorded.map((entry) => entry.life));
+  if (numbers.size !== lives.length) return `${numbers.size} lives on record, not ${lives.length}`;
+  for (const [number, life] of lives.entries()) {
+    const entries = recorded.filter((entry) => entry.life === number);
+    const writes = entries.filter((entry) => entry.type === 'ItemUpserted');
+    if (writes.length !== life.writes.length) return `${writes.length} writes in life ${number}, not ${life.writes.length}`;
+    for (const [index, write] of life.writes.entries()) {
+      const entry = writes[index]!;
+      if (entry.occurredAtMs !== write.atMs) return `write ${index} of life ${number} was at ${entry.occurredAtMs}`;
+      const etag = entry.eventId === undefined ? entry.data['etag'] : `"${entry.eventId}"`;
+      if (write.etag !== '' && etag !== write.etag) return `write ${index} of life ${number} has etag ${String(etag)}`;
+    }
+    const types = entries.map((entry) => entry.type);
+    const count = (type: string) => types.filter((one) => one === type).length;
+    if (count('ItemDeleted') !== (life.deletedAtMs === null ? 0 : 1)) return `${count('ItemDeleted')} deletes in life ${number}`;
+    if (count('ItemExpired') + count('ItemDeleted') > 1) return `life ${number} ended twice`;
+    if (count('ItemPurged') > 1) return `life ${number} was purged twice`;
+    if (count('ItemPurged') === 1 && types.at(-1) !== 'ItemPurged') return `${types.at(-1)} follows the purge of life ${number}`;
+  }
+  return undefined;
+}
+
+function permutations<Value>(values: readonly Value[]): Value[][] {
+  if (values.length <= 1) return [[...values]];
+  return values.flatMap((value, index) =>
+    permutations(values.filter((_, other) => other !== index)).map((rest) => [value, ...rest]),
+  );
+}
+
+/** Only for messages: a manual clock says so. */
+export function isManual(embedded: Embedded): boolean {
+  return embedded.clock instanceof ManualClock;
+}
