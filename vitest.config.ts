@@ -1,32 +1,13 @@
-import { defineConfig } from 'vitest/config';
+import { configDefaults, defineConfig } from 'vitest/config';
 
-/** Suites that take minutes: run them by name, `npm test -- --project long`. */
-const LONG = ['**/*.long.test.ts'];
-
+/** All tests but the long ones (`*.long.test.ts`), which run by `npm test -- --config vitest.long.config.ts`. */
 export default defineConfig({
   test: {
-    reporters: ['default'],
-    projects: [
-      {
-        extends: true,
-        test: {
-          name: 'fast',
-          include: ['packages/*/test/**/*.test.ts', 'test/**/*.test.ts'],
-          exclude: ['**/node_modules/**', ...LONG],
-          testTimeout: 20_000,
-          hookTimeout: 20_000,
-        },
-      },
-      {
-        extends: true,
-        test: {
-          name: 'long',
-          include: LONG.map((pattern) => `{packages/*/test,test}/${pattern}`),
-          exclude: ['**/node_modules/**'],
-          testTimeout: 600_000,
-          hookTimeout: 60_000,
-        },
-      },
-    ],
+    include: ['packages/*/test/**/*.test.ts', 'test/**/*.test.ts'],
+    exclude: [...configDefaults.exclude, '**/*.long.test.ts'],
+    // Processes, as node:sqlite and writer threads are used; threads were no faster on two cores.
+    pool: 'forks',
+    testTimeout: 30_000,
+    hookTimeout: 30_000,
   },
 });

@@ -1,2 +1,100 @@
-import type { Bench } from './support/bench.ts';
-export const bench: Bench = { id: 'P6', title: 'x', run: async () => [] };
+/**
+ * P6: changing a container's TTL, and what a preview of such a change asks the read model (how many items would the
+ * new policy remove), in a small container and in a large one. Both must not depend on the number of items.
+ */
+import { watermarks } from '@epitaph/core/ttl/watermarks.ts';
+import { type Bench, closeAll, rowOf } from './support/bench.ts';
+import type { Contender, ContenderOptions } from './support/contender.ts';
+import { changeTtl, openStore, seededFolder } from './support/epitaph.ts';
+import { median } from './support/statistics.ts';
+import { timed } from './support/timing.ts';
+
+const TEN_YEARS_SECONDS = 315_360_000;
+const CHANGES = 20;
+const COUNTS = 5;
+
+export async function epitaph({ folder, items }: ContenderOptions): Promise<Contender> {
+  await seededFolder(String(folder), Number(items), TEN_YEARS_SECONDS);
+  const { store, storage, container } = await openStore({ folder: String(folder), clock: 'manual' });
+  let changes = 0;
+  return {
+    works: {
+      /** Milliseconds of one change, the median of some. */
+      change: async (count) => {
+        const times: number[] = [];
+        for (let done = 0; done < count; done++) {
+          const { milliseconds } = await timed(async () => {
+            // Long enough that nothing falls due.
+            await changeTtl(store, container, TEN_YEARS_SECONDS + (++changes % 2));
+            return 1;
+          });
+          times.push(milliseconds);
+        }
+        return { milliseconds: median(times) };
+      },
+      preview: async (count) => {
+        const readModel = storage.readModels.current.store;
+        const { number } = (await readModel.containers()).find(({ state }) => state.rid === container.rid)!;
+        const nowMs = store.nowMs();
+        const times: number[] = [];
+        let counted = 0;
+        for (let done = 0; done < count; done++) {
+          // As if the container had had a TTL since long ago under which every item would be gone.
+          const marks = watermarks([{ fromMs: 0, defaultTtl: 1, version: 1 }], nowMs + TEN_YEARS_SECONDS * 1000);
+          const { milliseconds } = await timed(async () => {
+            counted = (await readModel.overdueStatistics(number, marks)).count;
+            return 1;
+          });
+          times.push(milliseconds);
+        }
+        if (counted !== Number(items)) throw new Error(`the preview counted ${counted} of ${items} items`);
+        return { milliseconds: median(times) };
+      },
+    },
+    close: () => store.close(),
+  };
+}
+
+export const bench: Bench = {
+  id: 'P6',
+  title: "Change of a container's TTL and a preview's range count",
+  async run(context) {
+    const sizes = [1_000, context.full ? 1_000_000 : 50_000] as const;
+    const [small, large] = [
+      await context.ours(import.meta.url, 'epitaph', { folder: context.scratch('small'), items: sizes[0] }),
+      await context.ours(import.meta.url, 'epitaph', { folder: context.scratch('large'), items: sizes[1] }),
+    ];
+    const figures = { small: [] as number[], large: [] as number[], preview: [] as number[] };
+    for (let round = -1; round < context.rounds; round++) {
+      const atSmall = (await small.call('change', CHANGES))['milliseconds']!;
+      const atLarge = (await large.call('change', CHANGES))['milliseconds']!;
+      const preview = (await large.call('preview', COUNTS))['milliseconds']!;
+      if (round < 0) continue;
+      figures.small.push(atSmall);
+      figures.large.push(atLarge);
+      figures.preview.push(preview);
+    }
+    await closeAll([small, large]);
+    const judged = context.full;
+    const size = sizes[1].toLocaleString('en');
+    return [
+      rowOf({
+        bench: 'P6',
+        work: `TTL change of a container of ${size} items`,
+        unit: 'ms',
+        ours: figures.large,
+        peer: { name: 'itself at 1,000 items', rounds: figures.small },
+        target: { of: 'ratio', is: 'at-most', limit: 1.5 },
+        judged,
+      }),
+      rowOf({
+        bench: 'P6',
+        work: `range count of a preview over ${size} items`,
+        unit: 'ms',
+        ours: figures.preview,
+        target: { of: 'ours', is: 'at-most', limit: 50 },
+        judged,
+      }),
+    ];
+  },
+};

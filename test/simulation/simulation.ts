@@ -44,7 +44,7 @@ export async function simulate(seed: number, length = 60): Promise<RunReport> {
     const cause = error as Error;
     const what = cause instanceof Divergence ? cause.message : (cause.stack ?? cause.message);
     throw new FailedRun(
-      `seed ${seed}: ${what}\n  last commands:\n  ${trail.slice(-25).join('\n  ')}\n  again: npm run simulate -- --seed ${seed} --count 1`,
+      `seed ${seed}: ${what}\n  last commands:\n  ${trail.slice(-Number(process.env["TRAIL"] ?? 25)).join('\n  ')}\n  again: npm run simulate -- --seed ${seed} --count 1`,
       { cause },
     );
   } finally {

@@ -413,6 +413,11 @@ export class World {
       const expected = liveContainer(model, command.container);
       const actual = store.listContainers(DATABASE).find((container) => container.name === command.container);
       if ((expected === undefined) !== (actual === undefined)) return `container ${command.container} is there or not`;
+      for (const container of model.containers) {
+        if (container.name !== command.container || container.rid === '') continue;
+        const deletedAtMs = store.containerByRid(container.rid)?.deletedAtMs;
+        if (deletedAtMs !== container.deletedAtMs) return `container ${container.name} was deleted at ${deletedAtMs}`;
+      }
       if (expected === undefined || actual === undefined) continue;
       if (expected.rid === '') Object.assign(expected, { rid: actual.rid });
       const difference = policiesDiffer(expected, actual);

@@ -8,4 +8,6 @@ export interface CommandContext {
   readonly correlationId: string;
   /** Makes a UUID. Passed in so that simulations replay. */
   readonly newId: () => string;
+  /** Set for work that nobody waits for: the log may write what clients ask for first. */
+  readonly background?: true;
 }

@@ -13,6 +13,8 @@ export class TooMuchContention extends Error {
 /** One command on one stream: how to see it, what to answer, what to append. */
 export interface CommandRun<State, Decision> {
   readonly stream: string;
+  /** See {@link CommandContext.background}. */
+  readonly background?: true | undefined;
   /** The state from what was loaded; `undefined` for a stream that was never written. */
   readonly fold: (loaded: readonly RecordedEvent[]) => State;
   /** `last` where the last event is enough, `all` where the whole stream is folded. */
@@ -63,6 +65,7 @@ export async function handleCommand<State, Decision>(
     const expectedRevision: ExpectedRevision = last === undefined ? 'no-stream' : last.revision;
     const result = await log.append([{ stream: run.stream, expectedRevision, events: recording.events }], {
       after: recording.after,
+      background: run.background,
     });
     if (result.kind === 'appended') {
       return {

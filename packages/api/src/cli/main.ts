@@ -1,6 +1,6 @@
 import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { parseArgs, type ParseArgsOptionsConfig } from 'node:util';
+import { inspect, parseArgs, type ParseArgsOptionsConfig } from 'node:util';
 import { BadConfiguration, readConfiguration } from '../config/configuration.ts';
 import { optionNames } from '../config/options.ts';
 import { EMULATOR_KEY } from '../http/keys.ts';
@@ -10,7 +10,7 @@ import { commandHelp, generalHelp, serveHelp } from './help.ts';
 import { disappearances, explain, history } from './history-commands.ts';
 import { ManagementClient, ServerRefused, ServerUnreachable } from './management-client.ts';
 import { fsck, purge, rebuild } from './operation-commands.ts';
-import { serve } from './serve.ts';
+import type { ProgressStream } from './progress.ts';
 
 const SERVE = 'Runs the store.';
 const commands: Readonly<Record<string, Command>> = { history, explain, disappearances, rebuild, purge, fsck };
@@ -30,9 +30,22 @@ const commonFlags: Flags = {
   help: { type: 'boolean', description: 'Prints this.' },
 };
 
+type Environment = Readonly<Record<string, string | undefined>>;
+
+export interface Output {
+  /** Takes results, a line at a time. */
+  readonly print: (line: string) => void;
+  /** Takes complaints, and progress. */
+  readonly stderr: ProgressStream;
+}
+
 /** Runs one command line. @returns the exit code */
-export async function run(args: readonly string[], environment: NodeJS.ProcessEnv): Promise<number> {
-  const print = (line: string): void => console.log(line);
+export async function run(
+  args: readonly string[],
+  environment: Environment,
+  output: Output,
+): Promise<number> {
+  const { print } = output;
   try {
     const [name, ...rest] = args;
     if (name === undefined || name === '--help' || name === 'help') {
@@ -46,13 +59,13 @@ export async function run(args: readonly string[], environment: NodeJS.ProcessEn
     if (command === undefined) {
       throw new UsageError(`There is no command ${JSON.stringify(name)}; there are serve, ${Object.keys(commands).join(', ')}.`);
     }
-    return await runCommand(name, command, rest, environment, print);
+    return await runCommand(name, command, rest, environment, output);
   } catch (error) {
-    return complain(error);
+    return complain(error, output.stderr);
   }
 }
 
-async function runServe(args: readonly string[], environment: NodeJS.ProcessEnv, print: (line: string) => void): Promise<number> {
+async function runServe(args: readonly string[], environment: Environment, print: Output['print']): Promise<number> {
   const names = [...optionNames, 'config'];
   const { values, positionals } = parse(args, {
     ...Object.fromEntries(names.map((name) => [name, { type: 'string' } as const])),
@@ -64,6 +77,8 @@ async function runServe(args: readonly string[], environment: NodeJS.ProcessEnv,
   }
   if (positionals.length > 0) throw new UsageError(`serve takes no ${JSON.stringify(positionals[0])}.`);
   const flags = Object.fromEntries(names.map((name) => [name, textFlag(values, name)]));
+  // Only now: the commands that ask a server need not wait until all of one is loaded.
+  const { serve } = await import('./serve.ts');
   return serve(readConfiguration({ flags, environment }), print);
 }
 
@@ -71,8 +86,8 @@ async function runCommand(
   name: string,
   command: Command,
   args: readonly string[],
-  environment: NodeJS.ProcessEnv,
-  print: (line: string) => void,
+  environment: Environment,
+  { print, stderr }: Output,
 ): Promise<number> {
   const { values, positionals } = parse(args, { ...command.flags, ...commonFlags });
   if (values['help'] === true) {
@@ -91,7 +106,7 @@ async function runCommand(
     flags: values,
     json: values['json'] === true,
     print,
-    stderr: process.stderr,
+    stderr,
   });
 }
 
@@ -110,26 +125,23 @@ function parse(
   }
 }
 
-/** One line on stderr for what somebody can put right; all of it for a defect. */
-function complain(error: unknown): number {
-  if (error instanceof UsageError || error instanceof BadConfiguration) {
-    console.error(`epitaph: ${error.message}`);
-    return exitCodes.usage;
-  }
-  if (error instanceof ServerUnreachable) {
-    console.error(`epitaph: ${error.message}`);
-    return exitCodes.unreachable;
-  }
-  if (error instanceof ServerRefused) {
-    console.error(`epitaph: ${error.message} (${error.code})`);
-    return exitCodes.problem;
-  }
-  console.error('epitaph:', error);
-  return exitCodes.problem;
+/** One line for what somebody can put right; all of it for a defect. */
+function complain(error: unknown, stderr: ProgressStream): number {
+  const say = (message: string, code: number): number => {
+    stderr.write(`epitaph: ${message}\n`);
+    return code;
+  };
+  if (error instanceof UsageError || error instanceof BadConfiguration) return say(error.message, exitCodes.usage);
+  if (error instanceof ServerUnreachable) return say(error.message, exitCodes.unreachable);
+  if (error instanceof ServerRefused) return say(`${error.message} (${error.code})`, exitCodes.problem);
+  return say(inspect(error), exitCodes.problem);
 }
 
 if (process.argv[1] !== undefined && realpathSync(process.argv[1]) === fileURLToPath(import.meta.url)) {
-  process.exitCode = await run(process.argv.slice(2), process.env);
+  process.exitCode = await run(process.argv.slice(2), process.env, {
+    print: (line) => console.log(line),
+    stderr: process.stderr,
+  });
   // What a fault left behind, such as a writer's thread, must not keep the server's process; answers must be flushed.
   if (process.argv[2] === 'serve') process.exit();
 }

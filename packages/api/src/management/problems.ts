@@ -86,8 +86,8 @@ function isManagementCode(code: ProblemCode): code is keyof typeof managementCod
   return Object.hasOwn(managementCodes, code);
 }
 
-/** What the server refuses for both planes: too much at once, bodies that can't be read. */
+/** What the server refuses for both planes: too much at once, bodies that can't be read, hosts that aren't its own. */
 function codeOfShape({ status }: WireShape): ProblemCode {
-  if (status === 503) return 'busy';
-  return status === 413 ? 'too-large' : 'bad-request';
+  const codes: Readonly<Record<number, ProblemCode>> = { 403: 'forbidden', 413: 'too-large', 503: 'busy' };
+  return codes[status] ?? 'bad-request';
 }

@@ -85,6 +85,7 @@ export async function handleLife(
   let last: RecordedEvent | undefined;
   const handled = await handleCommand<ItemState, ItemDecision | { kind: 'answered' }>(ports.log, {
     stream,
+    background: context.background,
     load: 'last',
     fold: (loaded) => {
       last = loaded[0];

@@ -29,6 +29,8 @@ export type AppendResult =
 export interface AppendOptions {
   /** Something that must be durable first, such as a life's key. */
   readonly after?: Promise<unknown> | undefined;
+  /** Nobody waits for this append: others may be written first. A hint, which an adapter may ignore. */
+  readonly background?: boolean | undefined;
 }
 
 export interface LogListener {

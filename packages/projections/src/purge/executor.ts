@@ -30,7 +30,7 @@ export interface PurgePorts {
 }
 
 /** Lives handled at a time. Small enough that the requests of clients pass in between. */
-export const BATCH_SIZE = 128;
+export const BATCH_SIZE = 256;
 /** Lives after which the event loop is given free. */
 const STEP_SIZE = 8;
 
@@ -48,25 +48,30 @@ export interface ErasedBatch {
 /** The saga's hands: each step is one batch, idempotent, and leaves a state from which the next run goes on. */
 export class PurgeExecutor {
   readonly #ports: PurgePorts;
+  readonly #truncations = new Set<Promise<void>>();
+  #truncationFault: { readonly error: unknown } | undefined;
 
   constructor(ports: PurgePorts) {
     this.#ports = ports;
   }
 
-  /**
-   * Records `ItemExpired` for a batch of overdue items of a container. The decider looks at the log and the time
-   * itself, so a stale row does no harm.
-   */
-  async recordExpiries(
+  /** Overdue items of a container that are candidates of a run. */
+  async overdue(
     container: CatalogContainer,
     effectiveNowMs: number,
-    nowMs: () => number,
     upToPosition: number,
-  ): Promise<{ readonly seen: number; readonly expired: number }> {
+    limit: number,
+  ): Promise<ItemRow[]> {
     const marks = watermarks(container.state.timeline, this.dueBy(container, effectiveNowMs));
-    const rows = (await this.#ports.store().overdueItems(container.number, marks, BATCH_SIZE)).filter(
-      (row) => row.position <= upToPosition,
-    );
+    const rows = await this.#ports.store().overdueItems(container.number, marks, limit);
+    return rows.filter((row) => row.position <= upToPosition);
+  }
+
+  /**
+   * Records `ItemExpired` for a batch of overdue items of a container, and answers for how many. The decider looks at
+   * the log and the time itself, so a stale row does no harm.
+   */
+  async recordExpiries(container: CatalogContainer, rows: readonly ItemRow[], nowMs: () => number): Promise<number> {
     let expired = 0;
     let position = 0;
     await this.#stepwise(rows, async (row) => {
@@ -83,7 +88,7 @@ export class PurgeExecutor {
       }
     });
     if (position > 0) await this.#ports.projected(position);
-    return { seen: rows.length, expired };
+    return expired;
   }
 
   /**
@@ -92,15 +97,12 @@ export class PurgeExecutor {
    */
   dueBy(container: CatalogContainer, nowMs: number): number {
     const goneAtMs = this.#ports.catalog().goneAtMs(container.state);
-    return goneAtMs === null ? nowMs : Math.min(nowMs, goneAtMs - 1);
+    return goneAtMs === null ? nowMs : goneAtMs - 1;
   }
 
   /** Erases lives that have ended: key, then record, then the sealed bodies in the log. */
-  async eraseEnded(rows: readonly EndedRow[], cause: PurgeCause | undefined, nowMs: () => number): Promise<ErasedBatch> {
-    return this.#erase(
-      rows.map((row) => ({ stream: row.stream, cause: cause ?? row.cause })),
-      nowMs,
-    );
+  async eraseEnded(rows: readonly EndedRow[], nowMs: () => number): Promise<ErasedBatch> {
+    return this.#erase(rows, nowMs);
   }
 
   /** Erases items that their container took with it. */
@@ -108,6 +110,27 @@ export class PurgeExecutor {
     const candidates: Candidate[] = [];
     for (const row of rows) candidates.push({ stream: await this.#streamOf(container, row), cause: 'container-deleted' });
     return this.#erase(candidates, nowMs);
+  }
+
+  /**
+   * Resolves when every truncation begun so far is done.
+   *
+   * @throws what one of them met; the next run finds what is left.
+   */
+  async truncated(): Promise<void> {
+    await Promise.all(this.#truncations);
+    const fault = this.#truncationFault;
+    this.#truncationFault = undefined;
+    if (fault !== undefined) throw fault.error;
+  }
+
+  #truncateLater(stream: string, events: readonly RecordedEvent[]): void {
+    const under = this.#truncate(stream, events)
+      .catch((error: unknown) => {
+        this.#truncationFault ??= { error };
+      })
+      .finally(() => this.#truncations.delete(under));
+    this.#truncations.add(under);
   }
 
   /** Truncates what a crash left between the record of a purge and the truncation, from a position on. */
@@ -192,7 +215,8 @@ export class PurgeExecutor {
         }),
       );
       position = Math.max(position, handled.position ?? 0);
-      await this.#truncate(candidate.stream, events);
+      // Nobody waits for the truncation but the end of the run: what it removes can't be read any more.
+      this.#truncateLater(candidate.stream, events);
     });
     if (position > 0) await this.#ports.projected(position);
     return { purged: erased.length, refused };
@@ -214,7 +238,8 @@ export class PurgeExecutor {
   }
 
   #context(nowMs: number): CommandContext {
-    return { nowMs, actor: 'system:purge', correlationId: this.#ports.newId(), newId: this.#ports.newId };
+    const { newId } = this.#ports;
+    return { nowMs, actor: 'system:purge', correlationId: newId(), newId, background: true };
   }
 
   /** Works a batch off concurrently, so that its appends share transactions, but gives way after every few. */

@@ -8,18 +8,17 @@ export interface PurgeSituation {
 }
 
 export type PurgeAction =
-  | { readonly do: 'record-expiries' }
-  | { readonly do: 'erase' }
+  /** One batch of each that is set, side by side: what is erased was recorded in an earlier batch. */
+  | { readonly do: 'work'; readonly record: boolean; readonly erase: boolean }
   | { readonly do: 'complete' }
   | { readonly do: 'wait'; readonly because: 'paused' | 'clock-held' | 'stopping' };
 
 /**
- * The saga's rule, pure. Every reason to stop comes before any reason to go on, and what has expired is recorded
- * before anything is erased: the record of why must never be later than the loss.
+ * The saga's rule, pure. Every reason to stop comes before any reason to go on. Only a life whose end is on record
+ * is erasable, so that the record of why is never later than the loss.
  */
-export function nextAction(situation: PurgeSituation): PurgeAction {
-  if (situation.allowed !== 'yes') return { do: 'wait', because: situation.allowed };
-  if (situation.overdue > 0) return { do: 'record-expiries' };
-  if (situation.erasable > 0) return { do: 'erase' };
-  return { do: 'complete' };
+export function nextAction({ allowed, overdue, erasable }: PurgeSituation): PurgeAction {
+  if (allowed !== 'yes') return { do: 'wait', because: allowed };
+  if (overdue === 0 && erasable === 0) return { do: 'complete' };
+  return { do: 'work', record: overdue > 0, erase: erasable > 0 };
 }

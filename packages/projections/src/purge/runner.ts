@@ -2,9 +2,8 @@ import { newEvent } from '@epitaph/core/handle-command.ts';
 import type { CommandContext } from '@epitaph/core/command-context.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
 import type { Clock } from '@epitaph/core/clock.ts';
-import { watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import type { CatalogContainer } from '../catalog/catalog.ts';
-import type { EndedRow, ReadModelChange } from '../read-model-store.ts';
+import type { EndedRow, ItemRow, ReadModelChange } from '../read-model-store.ts';
 import { DueBook } from './due-book.ts';
 import { PURGE_CONTROL_STREAM, type PurgeControlEvent, purgeEventVersions, type PurgeRunEvent, purgeRunStream } from './events.ts';
 import { BATCH_SIZE, PurgeExecutor, type PurgePorts } from './executor.ts';
@@ -38,6 +37,14 @@ interface OpenRun {
   readonly startedAtMs: number;
   readonly upToPosition: number;
   readonly effectiveNowMs: number;
+}
+
+interface Work {
+  readonly container: CatalogContainer;
+  readonly overdue: readonly ItemRow[];
+  readonly ended: readonly EndedRow[];
+  /** Items that their container took with it. */
+  readonly abandoned: readonly ItemRow[];
 }
 
 /**
@@ -196,31 +203,30 @@ export class PurgeRunner {
     for (const { number } of containers) {
       for (;;) {
         // Read anew each time: its policy or its being there may have changed since the last batch.
-        const container = catalog().containerByNumber(number)!;
-        const gone = catalog().goneAtMs(container.state) !== null;
-        const situation = await this.#situation(container, gone, run, allowed());
-        const action = nextAction(situation);
-        if (action.do === 'wait') return totals;
-        if (action.do === 'complete') break;
-        if (action.do === 'record-expiries') {
-          const { seen, expired } = await this.#executor.recordExpiries(
-            container,
-            run.effectiveNowMs,
-            nowMs,
-            run.upToPosition,
-          );
-          totals.expired += expired;
-          this.#count(expired);
-          // The log did not agree with any of these rows: leave them to the next pass rather than turn in circles.
-          if (seen > 0 && expired === 0) break;
-          continue;
+        const work = await this.#workIn(catalog().containerByNumber(number)!, run, BATCH_SIZE);
+        const action = nextAction({
+          allowed: allowed(),
+          overdue: work.overdue.length,
+          erasable: work.ended.length + work.abandoned.length,
+        });
+        if (action.do === 'wait') {
+          await this.#executor.truncated();
+          return totals;
         }
-        const purged = await this.#eraseBatch(container, gone, run);
-        totals.purged += purged;
-        this.#count(purged);
+        if (action.do === 'complete') break;
+        const [expired, erased] = await Promise.all([
+          action.record ? this.#executor.recordExpiries(work.container, work.overdue, nowMs) : 0,
+          action.erase ? this.#erase(work) : { purged: 0, refused: 0 },
+        ]);
+        totals.expired += expired;
+        totals.purged += erased.purged;
+        this.#count(expired + erased.purged);
+        // The log did not agree with any of these rows: leave them to the next pass rather than turn in circles.
+        if (expired + erased.purged + erased.refused === 0) break;
       }
       this.#settle(number);
     }
+    await this.#executor.truncated();
     await this.#closeRun(run, totals);
     return { ...totals, resumed: left !== undefined };
   }
@@ -232,46 +238,39 @@ export class PurgeRunner {
   }
 
   async #anythingDue(containers: readonly CatalogContainer[]): Promise<boolean> {
-    const nowMs = this.#options.clock.now();
-    const probe = { effectiveNowMs: nowMs, upToPosition: Number.MAX_SAFE_INTEGER };
+    const probe = { effectiveNowMs: this.#options.clock.now(), upToPosition: Number.MAX_SAFE_INTEGER };
     for (const container of containers) {
-      const gone = this.#options.catalog().goneAtMs(container.state) !== null;
-      const { overdue, erasable } = await this.#situation(container, gone, probe, 'yes');
-      if (overdue + erasable > 0) return true;
+      const { overdue, ended, abandoned } = await this.#workIn(container, probe, 1);
+      if (overdue.length + ended.length + abandoned.length > 0) return true;
     }
     return false;
   }
 
-  async #situation(
+  /** What there is to do in a container, at most so much of each kind. */
+  async #workIn(
     container: CatalogContainer,
-    gone: boolean,
     run: Pick<OpenRun, 'effectiveNowMs' | 'upToPosition'>,
-    allowed: PurgeSituation['allowed'],
-  ): Promise<PurgeSituation> {
-    const store = this.#options.store();
-    const marks = watermarks(container.state.timeline, this.#executor.dueBy(container, run.effectiveNowMs));
-    const overdue = (await store.overdueItems(container.number, marks, BATCH_SIZE)).filter(
-      (row) => row.position <= run.upToPosition,
-    );
-    if (overdue.length > 0) return { allowed, overdue: overdue.length, erasable: 0 };
-    if (gone) {
-      const rows = await this.#erasableEnded(container, true, run, 1);
-      const items = rows.length > 0 ? [] : await this.#abandonedItems(container, 1);
-      return { allowed, overdue: 0, erasable: rows.length + items.length };
-    }
-    return { allowed, overdue: 0, erasable: (await this.#erasableEnded(container, false, run, 1)).length };
+    limit: number,
+  ): Promise<Work> {
+    const gone = this.#options.catalog().goneAtMs(container.state) !== null;
+    // A container that is gone changes no more, and all that is in it goes: nothing of it is kept for a later run.
+    const upToPosition = gone ? Number.MAX_SAFE_INTEGER : run.upToPosition;
+    const overdue = await this.#executor.overdue(container, run.effectiveNowMs, upToPosition, limit);
+    const ended = await this.#erasableEnded(container, gone, run, limit);
+    // What had expired before the container went is recorded as expired, and only the rest as gone with it.
+    const last = gone && overdue.length + ended.length === 0;
+    return { container, overdue, ended, abandoned: last ? await this.#abandonedItems(container, limit) : [] };
   }
 
-  async #eraseBatch(container: CatalogContainer, gone: boolean, run: OpenRun): Promise<number> {
+  async #erase(work: Work): Promise<{ readonly purged: number; readonly refused: number }> {
     const nowMs = () => this.#options.clock.now();
-    const ended = await this.#erasableEnded(container, gone, run, BATCH_SIZE);
     const batch =
-      ended.length > 0
-        ? await this.#executor.eraseEnded(ended, undefined, nowMs)
-        : await this.#executor.eraseItems(container, await this.#abandonedItems(container, BATCH_SIZE), nowMs);
+      work.ended.length > 0
+        ? await this.#executor.eraseEnded(work.ended, nowMs)
+        : await this.#executor.eraseItems(work.container, work.abandoned, nowMs);
     const retryAtMs = nowMs() + HELD_RETRY_MS;
     for (const stream of batch.refused) this.#held.set(stream, retryAtMs);
-    return batch.purged;
+    return { purged: batch.purged, refused: batch.refused.length };
   }
 
   /** Ended lives whose grace is over and that nothing is known to hold back. */
@@ -303,9 +302,9 @@ export class PurgeRunner {
   }
 
   /** Items that are left in a container which is gone. */
-  async #abandonedItems(container: CatalogContainer, limit: number) {
+  async #abandonedItems(container: CatalogContainer, limit: number): Promise<ItemRow[]> {
     const { store, naming, clock } = this.#options;
-    const found = [];
+    const found: ItemRow[] = [];
     let afterBirth = 0;
     while (found.length < limit) {
       const rows = await store().allItems(container.number, afterBirth, BATCH_SIZE);

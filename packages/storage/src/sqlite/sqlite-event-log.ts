@@ -90,7 +90,7 @@ export class SqliteEventLog implements EventLog {
       events: appends.map(({ events }) => events.map((event) => toRow(event, blobs))),
       blobs,
     };
-    const written = this.#writer.submit<AppendOutcome>(job);
+    const written = this.#writer.submit<AppendOutcome>(job, { background: options.background });
     if (key !== undefined) written.then(() => key.settle(), key.settle);
     const { result, streamsAsOf } = await written;
     // Whoever was answered earlier was written earlier, so subscribers get events in order.
@@ -169,7 +169,7 @@ export class SqliteEventLog implements EventLog {
     const last = this.readLast(stream);
     invariant(last === undefined || beforeRevision <= last.revision, 'the last event of a stream is never truncated');
     const job: TruncateJob = { kind: 'truncate', stream, before: beforeRevision };
-    await this.#writer.submit(job);
+    await this.#writer.submit(job, { background: true });
   }
 
   async close(): Promise<void> {

@@ -5,6 +5,8 @@ import { UnusableFile } from './database.ts';
 const GROUP_SHARE = 5 / 8;
 /** As long as there are that many jobs, a group has at least as many. */
 const MIN_GROUP = 16;
+/** Background jobs fill a group up to this size: so long must a client's job wait that comes a moment later. */
+const BACKGROUND_GROUP = 64;
 
 /**
  * One unit of work for a writer; plain data, so that it can go to another thread. Bytes go into `blobs` and rows
@@ -49,23 +51,25 @@ interface Pending {
  * one transaction and answered after it.
  */
 export abstract class Writer {
-  #pending: Pending[] = [];
+  readonly #pending: Pending[] = [];
+  readonly #background: Pending[] = [];
   #busy = false;
   #scheduled = false;
   #closing = false;
   #idle: (() => void)[] = [];
 
-  submit<Value>(job: Job): Promise<Value> {
+  /** Background jobs are taken when there is room in a group beside the others. */
+  submit<Value>(job: Job, { background = false }: { readonly background?: boolean | undefined } = {}): Promise<Value> {
     if (this.#closing) return Promise.reject(new StorageFault('the storage is closed', undefined));
     return new Promise<Value>((resolve, reject) => {
-      this.#pending.push({ job, resolve: resolve as (value: never) => void, reject });
+      (background ? this.#background : this.#pending).push({ job, resolve: resolve as (value: never) => void, reject });
       this.#schedule();
     });
   }
 
   /** Resolves when everything submitted so far is done. */
   async idle(): Promise<void> {
-    while (this.#busy || this.#pending.length > 0) await new Promise<void>((resolve) => this.#idle.push(resolve));
+    while (this.#busy || this.#queued > 0) await new Promise<void>((resolve) => this.#idle.push(resolve));
   }
 
   /** Waits for everything submitted before, then closes the files. */
@@ -79,6 +83,10 @@ export abstract class Writer {
   protected abstract run(jobs: readonly Job[]): Promise<JobOutcome[]>;
   protected abstract closeCore(): Promise<void>;
 
+  get #queued(): number {
+    return this.#pending.length + this.#background.length;
+  }
+
   #schedule(): void {
     if (this.#busy || this.#scheduled) return;
     this.#scheduled = true;
@@ -90,9 +98,11 @@ export abstract class Writer {
   }
 
   async #flush(): Promise<void> {
-    if (this.#pending.length === 0) return;
+    if (this.#queued === 0) return;
     // Not all of a crowd at once: while one part is written, the others are decided and answered.
     const group = this.#pending.splice(0, Math.max(MIN_GROUP, Math.ceil(this.#pending.length * GROUP_SHARE)));
+    const room = BACKGROUND_GROUP - group.length;
+    if (room > 0) group.push(...this.#background.splice(0, room));
     this.#busy = true;
     try {
       const outcomes = await this.run(group.map((pending) => pending.job));
@@ -105,7 +115,7 @@ export abstract class Writer {
       for (const pending of group) pending.reject(error);
     } finally {
       this.#busy = false;
-      if (this.#pending.length > 0) this.#schedule();
+      if (this.#queued > 0) this.#schedule();
       else for (const resolve of this.#idle.splice(0)) resolve();
     }
   }

@@ -1,0 +1,161 @@
+import { createServer } from 'node:http';
+import { once } from 'node:events';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
+import { run } from '@epitaph/api/cli/main.ts';
+import { Progress } from '@epitaph/api/cli/progress.ts';
+import { openWorld, WRITER, type World } from '../management/world.ts';
+import { cleanUp, epitaph, type Finished } from './process.ts';
+
+let world: World;
+let endpoint: string;
+beforeAll(async () => {
+  world = await openWorld();
+  endpoint = await world.app.listen({ port: 0, host: '127.0.0.1' });
+  await world.write('a/1');
+  await world.write('b');
+  await world.store.deleteItem(WRITER, world.store.container('shop', 'orders'), 'b', '["ann"]');
+  await world.store.advanceClock(WRITER, 61_000);
+});
+afterAll(async () => {
+  await world.close();
+  cleanUp();
+});
+
+/** Runs a command line in this process, which is quicker, against the server of these tests. */
+async function ask(...args: string[]): Promise<Finished> {
+  const texts = { stdout: '', stderr: '' };
+  const code = await run(args, { EPITAPH_ENDPOINT: endpoint }, {
+    print: (line) => (texts.stdout += `${line}\n`),
+    stderr: { write: (text) => (texts.stderr += text) },
+  });
+  return { code, ...texts };
+}
+
+describe('the command line', () => {
+  test('explains an item in a sentence, or as JSON', async () => {
+    const text = await ask('explain', 'shop', 'orders', 'a/1', '--partition-key', 'ann');
+    expect(text).toMatchObject({ code: 0, stderr: '' });
+    expect(text.stdout).toMatch(/^"a\/1" expired at 2026-11-21T10:01:00\.000Z .*\nstate: expired\nexpiredAt: 2026-/);
+    const json = await ask('explain', 'shop', 'orders', 'a/1', '--partition-key=["ann"]', '--at=2026-11-21T10:00:30Z', '--json');
+    expect(JSON.parse(json.stdout)).toMatchObject({ state: 'live', expiresAt: '2026-11-21T10:01:00.000Z' });
+  });
+
+  test('tells the history of an item and of a container', async () => {
+    const { stdout } = await ask('history', 'shop', 'orders', 'b', '--partition-key', 'ann');
+    expect(stdout).toMatch(/^2026-11-21T10:00:00\.000Z {2}life 0 {2}ItemUpserted .*\n.*ItemDeleted +by key:primary/);
+    expect((await ask('history', 'shop', 'orders')).stdout).toMatch(/ContainerCreated .* defaultTtl=60/);
+  });
+
+  test('runs, pauses and shows the purge', async () => {
+    expect((await ask('purge')).stdout).toMatch(/^state: idle\noverdue items: 1 \(oldest: 1 s\)\n/);
+    expect((await ask('purge', 'pause')).stdout).toMatch(/^state: paused\n/);
+    expect(await ask('purge', 'run')).toMatchObject({ code: 1, stdout: expect.stringContaining('is paused') });
+    expect((await ask('purge', 'resume')).code).toBe(0);
+    expect(await ask('purge', 'run')).toMatchObject({
+      code: 0,
+      stdout: 'Recorded 1 expiries, erased 2 items, held back 0.\n',
+    });
+    expect(JSON.parse((await ask('purge', '--json')).stdout)).toMatchObject({ purgedTotal: 2 });
+  });
+
+  test('lists what left, and exports it', async () => {
+    const { stdout } = await ask('disappearances', 'shop', 'orders');
+    expect(stdout).toMatch(/^2026-11-21T10:00:00\.000Z {2}deleted {2}"b" in \["ann"\], life 0 {2}erased 2026-/);
+    expect(stdout).toMatch(/expired by container-default {2}"a\/1"/);
+    expect((await ask('disappearances', 'shop', 'orders', '--format', 'csv')).stdout.split('\n')).toHaveLength(4);
+    const page = JSON.parse((await ask('disappearances', 'shop', 'orders', '--json', '--limit', '1')).stdout) as object;
+    expect(page).toMatchObject({ disappearances: [{ id: 'b' }], continuation: expect.any(String) });
+  });
+
+  test('rebuilds and examines, with progress in plain lines where there is no terminal', async () => {
+    const rebuilt = await ask('rebuild');
+    expect(rebuilt).toMatchObject({ code: 0, stdout: 'Version 2 is in use: equal to the one before.\n' });
+    expect(rebuilt.stderr).toMatch(/^rebuild 100% {2}/m);
+    const examined = await ask('fsck');
+    expect(examined).toMatchObject({ code: 0, stdout: expect.stringMatching(/^All is as the log says: /) });
+    expect(examined.stderr).toMatch(/^fsck 100% {2}\d+\/\d+\n$/);
+  });
+
+  test('says no as the server does, with exit code 1', async () => {
+    expect(await ask('history', 'shop', 'nothing')).toEqual({
+      code: 1,
+      stdout: '',
+      stderr: 'epitaph: No container of that name exists in the database. (container-not-found)\n',
+    });
+    expect(await ask('purge', '--key', Buffer.alloc(64, 7).toString('base64'))).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining('(unauthorized)'),
+    });
+  });
+
+  test.each([
+    [[], /^epitaph: No command was given\.[^]*serve/],
+    [['fly'], /no command "fly"/],
+    [['history', 'shop'], /Use it as: epitaph history <database> <container> \[<id>\]/],
+    [['explain', 'shop', 'orders', 'a'], /--partition-key/],
+    [['purge', 'faster'], /status, run, pause or resume/],
+    [['disappearances', 'shop', 'orders', '--format', 'pdf'], /csv or ndjson/],
+    [['fsck', '--fast'], /Unknown option '--fast'/],
+    [['fsck', '--endpoint', 'ftp://x'], /must be a URL/],
+  ])('ends %j with exit code 2', async (args, message) => {
+    expect(await ask(...args)).toMatchObject({ code: 2, stdout: '', stderr: expect.stringMatching(message) });
+  });
+
+  test('ends with exit code 3 when no server answers, or one breaks off', async () => {
+    expect(await ask('fsck', '--endpoint', 'http://127.0.0.1:1')).toMatchObject({
+      code: 3,
+      stderr: expect.stringContaining('No server answers at http://127.0.0.1:1'),
+    });
+    const breaking = createServer((_request, response) => {
+      response.writeHead(200, { 'content-length': 100 });
+      response.write('event: progress\ndata: {"done":1,"total":2}\n\n', () => response.destroy());
+    }).listen(0, '127.0.0.1');
+    await once(breaking, 'listening');
+    const { port } = breaking.address() as { port: number };
+    expect(await ask('fsck', '--endpoint', `http://127.0.0.1:${port}`)).toMatchObject({
+      code: 3,
+      stderr: expect.stringContaining('broke'),
+    });
+    breaking.close();
+  });
+
+  test('is a program with results, complaints and exit codes where scripts expect them', async () => {
+    const environment = { EPITAPH_ENDPOINT: endpoint };
+    const [right, wrong] = await Promise.all([
+      epitaph(['purge', '--json'], environment),
+      epitaph(['history', 'shop', 'nothing'], environment),
+    ]);
+    expect(right).toMatchObject({ code: 0, stderr: '' });
+    expect(JSON.parse(right.stdout)).toHaveProperty('overdueItems');
+    expect(wrong).toMatchObject({ code: 1, stdout: '', stderr: expect.stringMatching(/^epitaph: /) });
+  });
+
+  test.each(['serve', 'history', 'explain', 'disappearances', 'rebuild', 'purge', 'fsck'])('helps with %s', async (name) => {
+    const { code, stdout } = await ask(name, '--help');
+    expect(code).toBe(0);
+    expect(stdout).toMatch(new RegExp(`^epitaph ${name} `));
+    expect(stdout).toContain('Ends with 0 when all is well');
+    expect(stdout).not.toContain(EMULATOR_KEY);
+  });
+});
+
+describe('progress', () => {
+  const shown = (isTTY: boolean, steps: readonly number[]): string => {
+    let text = '';
+    const progress = new Progress({ isTTY, write: (more) => (text += more) }, 'work');
+    for (const done of steps) progress.update(done, 100);
+    progress.end();
+    return text;
+  };
+
+  test('is a bar that redraws itself on a terminal', () => {
+    const text = shown(true, [50, 100]);
+    expect(text).toContain('[###############...............] work  50%  50/100');
+    expect(text).toMatch(/\r\u001B\[K\[#{30}\] work 100% {2}100\/100\n$/);
+  });
+
+  test('is a line at every tenth elsewhere', () => {
+    expect(shown(false, Array.from({ length: 101 }, (_, n) => n)).trimEnd().split('\n')).toHaveLength(11);
+  });
+});

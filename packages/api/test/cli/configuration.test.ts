@@ -1,0 +1,155 @@
+import { chmodSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { afterEach, describe, expect, test } from 'vitest';
+import { BadConfiguration, readConfiguration } from '@epitaph/api/config/configuration.ts';
+import { parseInstant } from '@epitaph/api/config/instant.ts';
+import { keysInForce } from '@epitaph/api/config/keys-file.ts';
+import { isLoopbackHost, isLoopbackHostHeader } from '@epitaph/api/config/loopback.ts';
+import { EMULATOR_KEY, KeyRing } from '@epitaph/api/http/keys.ts';
+import { cleanUp, temporaryFolder } from './process.ts';
+
+afterEach(cleanUp);
+
+function file(text: string): string {
+  const name = path.join(temporaryFolder(), 'epitaph.json');
+  writeFileSync(name, text);
+  return name;
+}
+
+describe('the configuration', () => {
+  test('has a default for everything', () => {
+    expect(readConfiguration({ flags: {}, environment: {} })).toEqual({
+      host: '127.0.0.1',
+      port: 8081,
+      data: './data',
+      clock: 'system',
+      'policy-grace': 86_400,
+      'log-level': 'warn',
+    });
+  });
+
+  test('takes flags before variables before the file', () => {
+    const config = file('{"port": 1, "host": "1.1.1.1", "data": "file", "policy-grace": 7}');
+    const { port, host, data, 'policy-grace': grace } = readConfiguration({
+      flags: { port: '3', config },
+      environment: { EPITAPH_PORT: '2', EPITAPH_HOST: '2.2.2.2', EPITAPH_DATA: '' },
+    });
+    expect({ port, host, data, grace }).toEqual({ port: 3, host: '2.2.2.2', data: 'file', grace: 7 });
+    const environment = { EPITAPH_CONFIG: config };
+    expect(readConfiguration({ flags: {}, environment }).port).toBe(1);
+  });
+
+  test.each([
+    [{ port: 'http' }, {}, '--port: must be a whole number from 0 to 65535.'],
+    [{ port: '65536' }, {}, '--port: must be a whole number from 0 to 65535.'],
+    [{ port: '-1' }, {}, '--port: must be a whole number from 0 to 65535.'],
+    [{}, { EPITAPH_PORT: '1.5' }, 'EPITAPH_PORT: must be a whole number from 0 to 65535.'],
+    [{}, { EPITAPH_CLOCK: 'sundial' }, 'EPITAPH_CLOCK: must be one of system, manual.'],
+    [{ now: 'today', clock: 'manual' }, {}, '--now: must be a time like 2026-11-21T10:00:00Z.'],
+    [{ now: '2026-11-21' }, {}, '--now: is for --clock manual; the system clock has the time it has.'],
+    [{ key: 'c2VjcmV0' }, {}, '--key: must be base64 of at least 32 bytes.'],
+  ] as const)('refuses %j with %j in one line', (flags, environment, message) => {
+    expect(() => readConfiguration({ flags, environment })).toThrow(new BadConfiguration(message));
+  });
+
+  test.each([
+    ['{"port": "80a"}', /^"port" in \S+epitaph\.json: must be a whole number/],
+    ['{"prot": 80}', /^"prot" in \S+epitaph\.json is no option; there are host, port/],
+    ['{"host": 5}', /^"host" in /],
+    ['[]', /must hold one JSON object/],
+    ['{', /is not JSON/],
+  ])('refuses a file of %s and names it', (text, message) => {
+    const config = file(text);
+    expect(() => readConfiguration({ flags: { config }, environment: {} })).toThrow(message);
+  });
+
+  test('names a file that is not there, and repeats no key', () => {
+    expect(() => readConfiguration({ flags: { config: '/nowhere/x.json' }, environment: {} })).toThrow(/\/nowhere\/x\.json can't be read/);
+    const attempt = () => readConfiguration({ flags: {}, environment: { EPITAPH_KEY: 'hush' } });
+    expect(attempt).toThrow(BadConfiguration);
+    expect(attempt).not.toThrow(/hush/);
+  });
+});
+
+describe('an instant', () => {
+  test.each([
+    ['1970-01-01T00:00:00Z', 0],
+    ['0', 0],
+    ['2026-11-21T10:00:00.123Z', 1_795_255_200_123],
+    ['2026-11-21T10:00:00+02:00', 1_795_248_000_000],
+    ['2026-11-21T10:00Z', 1_795_255_200_000],
+    ['2026-11-21', 1_795_219_200_000],
+    ['1795255200123', 1_795_255_200_123],
+    ['9999-12-31T23:59:59.999Z', 253_402_300_799_999],
+    ['2028-02-29', 1_835_395_200_000],
+  ])('%s is %i', (text, atMs) => {
+    expect(parseInstant(text)).toBe(atMs);
+  });
+
+  test.each([
+    '', 'now', '-1', '1e3', '2026-11-21T10:00:00', '2026-11-21 10:00:00Z', '2026-02-30', '2027-02-29', '2026-13-01', '2026-11-21T24:61:00Z',
+    '253402300800000', '1969-12-31', '+12026-01-01', '2026-11-21T10:00:00+25:00',
+  ])('%j is none', (text) => {
+    expect(parseInstant(text)).toBeUndefined();
+  });
+});
+
+describe('keys', () => {
+  test('are made once, for their owner alone, and good for the key ring', () => {
+    const folder = temporaryFolder();
+    const first = keysInForce({ folder, given: undefined, loopback: false });
+    expect(first.primary).toBe('file');
+    expect(statSync(first.file).mode & 0o777).toBe(0o600);
+    expect(new Set(Object.values(first.texts)).size).toBe(4);
+    expect(new KeyRing(first.texts).verifyBearer(`Bearer ${first.texts.auditor}`)).toMatchObject({ role: 'audit' });
+    expect(keysInForce({ folder, given: undefined, loopback: false })).toEqual(first);
+  });
+
+  test('have the emulator’s as primary on loopback, and the one that is given anywhere', () => {
+    const folder = temporaryFolder();
+    const given = Buffer.alloc(64, 5).toString('base64');
+    expect(keysInForce({ folder, given: undefined, loopback: true })).toMatchObject({
+      primary: 'emulator',
+      texts: { primary: EMULATOR_KEY },
+    });
+    for (const loopback of [true, false]) {
+      expect(keysInForce({ folder, given, loopback })).toMatchObject({ primary: 'given', texts: { primary: given } });
+    }
+  });
+
+  test('never have the emulator’s beyond loopback', () => {
+    const folder = temporaryFolder();
+    expect(() => keysInForce({ folder, given: EMULATOR_KEY, loopback: false })).toThrow(/loopback only/);
+    const { file: name, texts } = keysInForce({ folder, given: undefined, loopback: true });
+    writeFileSync(name, JSON.stringify({ ...texts, primary: texts.auditor, secondary: EMULATOR_KEY }));
+    expect(() => keysInForce({ folder, given: undefined, loopback: false })).toThrow(/loopback only/);
+  });
+
+  test('are refused when the file is damaged or open to others', () => {
+    const folder = temporaryFolder();
+    const { file: name } = keysInForce({ folder, given: undefined, loopback: true });
+    const text = readFileSync(name, 'utf8');
+    writeFileSync(name, text.slice(0, 100));
+    expect(() => keysInForce({ folder, given: undefined, loopback: true })).toThrow(/is damaged/);
+    writeFileSync(name, text);
+    chmodSync(name, 0o644);
+    expect(() => keysInForce({ folder, given: undefined, loopback: true })).toThrow(/chmod 600/);
+  });
+});
+
+describe('loopback', () => {
+  test.each(['127.0.0.1', '127.9.9.9', '::1', '::ffff:127.0.0.1', 'localhost'])('%s is', async (host) => {
+    expect(await isLoopbackHost(host)).toBe(true);
+  });
+  test.each(['0.0.0.0', '::', '10.0.0.1', '128.0.0.1', '::ffff:10.0.0.1', 'nothing.invalid'])('%s is not', async (host) => {
+    expect(await isLoopbackHost(host)).toBe(false);
+  });
+  test('is what a Host header must say', () => {
+    for (const header of ['127.0.0.1:8081', 'localhost', 'LOCALHOST:1', 'db.localhost:80', '[::1]:8081', undefined]) {
+      expect([header, isLoopbackHostHeader(header)]).toEqual([header, true]);
+    }
+    for (const header of ['evil.example', 'localhost.evil.example:8081', '127.0.0.1.evil.example', '10.0.0.1', '']) {
+      expect([header, isLoopbackHostHeader(header)]).toEqual([header, false]);
+    }
+  });
+});

@@ -1,0 +1,75 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+
+const MAIN = path.resolve(import.meta.dirname, '../../src/cli/main.ts');
+
+const cleanups: (() => void)[] = [];
+
+/** Ends what a test has started, and removes its folders. */
+export function cleanUp(): void {
+  for (const clean of cleanups.splice(0).reverse()) clean();
+}
+
+export function temporaryFolder(): string {
+  const folder = mkdtempSync(path.join(tmpdir(), 'epitaph-cli-'));
+  cleanups.push(() => rmSync(folder, { recursive: true, force: true }));
+  return folder;
+}
+
+export interface Finished {
+  readonly code: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+/** Runs a command line to its end, with only those `EPITAPH_…` variables that are given. */
+export async function epitaph(args: readonly string[], environment: Readonly<Record<string, string>> = {}): Promise<Finished> {
+  return finished(start(args, environment));
+}
+
+export interface Running {
+  readonly child: ChildProcess;
+  readonly endpoint: string;
+  /** All of standard output so far. */
+  stdout(): string;
+  finished(): Promise<Finished>;
+}
+
+/** Starts `epitaph serve` on a free port and waits until it says that it listens. */
+export async function serve(args: readonly string[], environment: Readonly<Record<string, string>> = {}): Promise<Running> {
+  const started = start(['serve', '--port', '0', ...args], environment);
+  const { child, texts } = started;
+  const ended = finished(started);
+  for (;;) {
+    const endpoint = /listening on (http:\/\/\S+)[^]*\n {2}client/.exec(texts.stdout)?.[1];
+    if (endpoint !== undefined) return { child, endpoint, stdout: () => texts.stdout, finished: () => ended };
+    const result = await Promise.race([once(child.stdout!, 'data'), ended]);
+    if ('code' in result) throw new Error(`the server ended with ${result.code}: ${result.stderr}`);
+  }
+}
+
+interface Started {
+  readonly child: ChildProcess;
+  readonly texts: { stdout: string; stderr: string };
+}
+
+function start(args: readonly string[], environment: Readonly<Record<string, string>>): Started {
+  const inherited = Object.entries(process.env).filter(([name]) => !name.startsWith('EPITAPH_') && name !== 'NODE_OPTIONS');
+  const child = spawn(process.execPath, [MAIN, ...args], {
+    env: { ...Object.fromEntries(inherited), ...environment },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  cleanups.push(() => child.kill('SIGKILL'));
+  const texts = { stdout: '', stderr: '' };
+  child.stdout.on('data', (chunk) => (texts.stdout += String(chunk)));
+  child.stderr.on('data', (chunk) => (texts.stderr += String(chunk)));
+  return { child, texts };
+}
+
+async function finished({ child, texts }: Started): Promise<Finished> {
+  const [code] = (await once(child, 'close')) as [number | null];
+  return { code, ...texts };
+}

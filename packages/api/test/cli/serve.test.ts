@@ -1,0 +1,159 @@
+import { execFileSync } from 'node:child_process';
+import { once } from 'node:events';
+import { chmodSync, readFileSync } from 'node:fs';
+import { connect, createServer } from 'node:net';
+import path from 'node:path';
+import { afterEach, describe, expect, test } from 'vitest';
+import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
+import { cleanUp, epitaph, serve, temporaryFolder } from './process.ts';
+
+afterEach(cleanUp);
+
+const BEARER = { authorization: `Bearer ${EMULATOR_KEY}` };
+
+describe('epitaph serve', () => {
+  test('says what it listens on, which key, where data lie, and a line that works when it is pasted', async () => {
+    const data = temporaryFolder();
+    const { endpoint, stdout, child, finished } = await serve(['--data', data]);
+    expect(stdout()).toContain(`listening on ${endpoint}\n`);
+    expect(stdout()).toContain(`data     ${data} (system clock`);
+    expect(stdout()).toContain(EMULATOR_KEY);
+    const line = /^ {2}try +(.*)$/m.exec(stdout())![1]!;
+    const answer = execFileSync('sh', ['-c', line], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] });
+    expect(JSON.parse(answer)).toMatchObject({ state: 'idle' });
+    child.kill('SIGTERM');
+    expect(await finished()).toMatchObject({ code: 0, stderr: '' });
+  });
+
+  test('makes its keys beyond loopback, prints none, and its line works all the same', async () => {
+    const data = path.join(temporaryFolder(), "it's here");
+    const { endpoint, stdout, child, finished } = await serve(['--data', data, '--host', '0.0.0.0', '--log-level', 'debug']);
+    expect(endpoint).toMatch(/^http:\/\/127\.0\.0\.1:\d+$/);
+    const keys = JSON.parse(readFileSync(path.join(data, 'keys.json'), 'utf8')) as Record<string, string>;
+    const line = /^ {2}try +(.*)$/m.exec(stdout())![1]!;
+    const answer = execFileSync('sh', ['-c', line], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] });
+    expect(JSON.parse(answer)).toMatchObject({ state: 'idle' });
+    expect((await fetch(`${endpoint}/_epitaph/purge`, { headers: BEARER })).status).toBe(401);
+    child.kill('SIGINT');
+    const { code, stdout: printed, stderr } = await finished();
+    expect(code).toBe(0);
+    for (const key of [...Object.values(keys), EMULATOR_KEY]) expect(printed + stderr).not.toContain(key);
+    for (const logged of stderr.trimEnd().split('\n')) expect(JSON.parse(logged)).toHaveProperty('msg');
+  });
+
+  test('takes the published key from loopback names only, so that no web page can use it', async () => {
+    const { endpoint } = await serve(['--data', temporaryFolder()]);
+    const port = Number(new URL(endpoint).port);
+    const statusFor = async (host: string): Promise<string> => {
+      const socket = connect(port, '127.0.0.1');
+      socket.write(`GET /_epitaph/purge HTTP/1.1\r\nHost: ${host}\r\nAuthorization: ${BEARER.authorization}\r\nConnection: close\r\n\r\n`);
+      let text = '';
+      socket.on('data', (chunk) => (text += String(chunk)));
+      await once(socket, 'close');
+      return text.slice(9, 12);
+    };
+    expect(await statusFor(`localhost:${port}`)).toBe('200');
+    expect(await statusFor(`rebound.example:${port}`)).toBe('403');
+  });
+
+  test('answers requests under way before it stops, and takes no more', async () => {
+    const { endpoint, child, finished } = await serve(['--data', temporaryFolder()]);
+    const port = Number(new URL(endpoint).port);
+    const body = '{"seconds":1}';
+    const socket = connect(port, '127.0.0.1');
+    socket.write(
+      `PUT /_epitaph/dbs/a/colls/b/policy-grace HTTP/1.1\r\nHost: localhost\r\nAuthorization: ${BEARER.authorization}\r\nContent-Length: ${body.length}\r\n\r\n`,
+    );
+    let text = '';
+    socket.on('data', (chunk) => (text += String(chunk)));
+    // Another request on the same server is answered: so the head of the first one is there.
+    await fetch(`${endpoint}/_epitaph/health/live`, { headers: { connection: 'close' } });
+    child.kill('SIGTERM');
+    await once(child.stdout!, 'data');
+    socket.write(body);
+    await once(socket, 'close');
+    expect(text).toMatch(/^HTTP\/1\.1 404 /);
+    expect(await finished()).toMatchObject({ code: 0 });
+    await expect(fetch(`${endpoint}/_epitaph/health/live`)).rejects.toThrow();
+  });
+
+  test('ends at once on a second signal', async () => {
+    const { endpoint, child, finished } = await serve(['--data', temporaryFolder()]);
+    const socket = connect(Number(new URL(endpoint).port), '127.0.0.1');
+    socket.on('error', () => {});
+    socket.write('POST /_epitaph/fsck HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n' + `Authorization: ${BEARER.authorization}\r\n\r\n`);
+    await fetch(`${endpoint}/_epitaph/health/live`, { headers: { connection: 'close' } });
+    child.kill('SIGINT');
+    await once(child.stdout!, 'data');
+    await new Promise((resolve) => setTimeout(resolve, 700));
+    child.kill('SIGINT');
+    expect(await finished()).toMatchObject({ code: 130 });
+  });
+
+  test('keeps what was written, and time, over a restart', async () => {
+    const data = temporaryFolder();
+    const first = await serve(['--data', data, '--clock', 'manual', '--now', '2026-11-21T10:00:00Z']);
+    await fetch(`${first.endpoint}/_epitaph/clock/advance`, { method: 'POST', headers: BEARER, body: '{"milliseconds":60000}' });
+    first.child.kill('SIGTERM');
+    await first.finished();
+    const nowOf = async (endpoint: string): Promise<unknown> =>
+      ((await (await fetch(`${endpoint}/_epitaph/clock`, { headers: BEARER })).json()) as { now: unknown }).now;
+    const second = await serve(['--data', data, '--clock', 'manual', '--now', '2026-11-21T10:00:00Z']);
+    expect(await nowOf(second.endpoint)).toBe('2026-11-21T10:01:00.000Z');
+    expect(second.stdout()).toContain('time never goes back');
+    second.child.kill('SIGTERM');
+    await second.finished();
+    const third = await serve(['--data', data, '--clock', 'manual', '--now', '2033-11-21T10:00:00Z']);
+    expect(await nowOf(third.endpoint)).toBe('2033-11-21T10:00:00.000Z');
+    third.child.kill('SIGTERM');
+    await third.finished();
+  });
+});
+
+describe('a start that can’t be', () => {
+  test('is one line that says what to do, and exit code 2', async () => {
+    const data = temporaryFolder();
+    const running = await serve(['--data', data]);
+    const port = new URL(running.endpoint).port;
+    const manual = temporaryFolder();
+    const ofManual = await serve(['--data', manual, '--clock', 'manual']);
+    ofManual.child.kill('SIGTERM');
+    await ofManual.finished();
+    const attempts = [
+      [['--data', data], /in use by another process/],
+      [['--data', manual], /manual clock/],
+      [['--data', temporaryFolder(), '--port', port], new RegExp(`^epitaph: Port ${port} on 127.0.0.1 is in use`)],
+      [['--data', temporaryFolder(), '--host', '192.0.2.1'], /is no address of this machine/],
+      [['--data', temporaryFolder(), '--host', '0.0.0.0', '--key', EMULATOR_KEY], /loopback only/],
+      [['--data', '/dev/null/x'], /can't be made/],
+      [['--port', 'x'], /^epitaph: --port: must be a whole number/],
+      [['--prot', '1'], /Unknown option '--prot'/],
+    ] as const;
+    const ends = await Promise.all(attempts.map(([args]) => epitaph(['serve', '--port', '0', ...args])));
+    for (const [n, [args, message]] of attempts.entries()) {
+      const { code, stdout, stderr } = ends[n]!;
+      expect([args, code, stdout]).toEqual([args, 2, '']);
+      expect(stderr).toMatch(message);
+      expect(stderr.trimEnd().split('\n')).toHaveLength(1);
+    }
+  });
+
+  test.skipIf(process.getuid?.() === 0)('says so of a folder without the rights needed', async () => {
+    const data = temporaryFolder();
+    chmodSync(data, 0o500);
+    const { code, stderr } = await epitaph(['serve', '--port', '0', '--data', data]);
+    expect([code, stderr.trimEnd().split('\n')]).toMatchObject([2, [expect.stringContaining("can't be used")]]);
+  });
+
+  test('leaves a port that another program has alone, and the folder free again', async () => {
+    const other = createServer().listen(0, '127.0.0.1');
+    await once(other, 'listening');
+    const { port } = other.address() as { port: number };
+    const data = temporaryFolder();
+    expect((await epitaph(['serve', '--data', data, '--port', String(port)])).code).toBe(2);
+    other.close();
+    const { child, finished } = await serve(['--data', data]);
+    child.kill('SIGTERM');
+    expect((await finished()).code).toBe(0);
+  });
+});

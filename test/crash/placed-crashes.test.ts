@@ -1,0 +1,184 @@
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { Command } from '../simulation/commands.ts';
+import { copyAsKilled, newFolder, removeFolder } from '../simulation/embedded.ts';
+import { liveContainer } from '../simulation/expected.ts';
+import type { Model } from '../simulation/model.ts';
+import { Random } from '../simulation/random.ts';
+import { World } from '../simulation/world.ts';
+
+const START_MS = 1_700_000_000_500;
+const SEED = 20_261_121;
+
+/** The folder as a process leaves it that is killed at a step, and what was known by then. */
+interface Wreck {
+  readonly folder: string;
+  readonly step: string;
+  readonly before: Model;
+  readonly underWay: readonly Command[];
+  readonly nowMs: number;
+}
+
+const write = (operation: 'create' | 'upsert' | 'replace', item: string, v: number, ttl?: number): Command => {
+  const [pk, id] = item.split('/');
+  return { kind: 'write', operation, container: 'c1', item, document: { id, pk, v, ...(ttl === undefined ? {} : { ttl }) } };
+};
+
+/** Everything that changes files, once: a list of commands, or of milliseconds to pass. */
+const WORKLOAD: readonly (Command | readonly Command[] | number)[] = [
+  { kind: 'create-container', container: 'c1', policy: 60 },
+  { kind: 'create-container', container: 'c2', policy: null },
+  write('create', 'x/a', 1),
+  [write('create', 'x/b', 2, 5), write('create', 'x/c', 3, -1), write('upsert', 'y/a', 4)],
+  write('replace', 'x/a', 5, 10),
+  { kind: 'patch', container: 'c1', item: 'x/b', set: { v: 6 } },
+  { kind: 'delete', container: 'c1', item: 'y/a' },
+  write('create', 'y/a', 7),
+  { ...write('create', 'y/b', 8), container: 'c2' } as Command,
+  5_000,
+  // x/b is overdue now: this records its end and begins its next life.
+  write('upsert', 'x/b', 9, 5),
+  { kind: 'purge' },
+  6_000,
+  { kind: 'grace', container: 'c1', seconds: 10 },
+  { kind: 'policy', container: 'c1', policy: 1 },
+  { kind: 'purge' },
+  { kind: 'rebuild' },
+  10_000,
+  [write('create', 'y/c', 10), { kind: 'purge' }],
+  { kind: 'policy', container: 'c1', policy: null },
+  { kind: 'delete-container', container: 'c2' },
+  { kind: 'purge' },
+  { kind: 'create-container', container: 'c2', policy: -1 },
+  { kind: 'rebuild' },
+];
+
+let world: World;
+const wrecks: Wreck[] = [];
+const wreckage = newFolder('wrecks');
+
+/** Runs the workload once and keeps the folder of every step: each is the crash of a run that came so far. */
+beforeAll(async () => {
+  world = await World.open(new Random(SEED), START_MS);
+  for (const entry of WORKLOAD) {
+    if (typeof entry === 'number') {
+      await world.advance(entry);
+      continue;
+    }
+    const commands = Array.isArray(entry) ? (entry as readonly Command[]) : [entry as Command];
+    const before = structuredClone(world.model);
+    const nowMs = world.now();
+    world.watchSteps((step) => {
+      const folder = join(wreckage, String(wrecks.length));
+      copyAsKilled(world.folder, folder);
+      wrecks.push({ folder, step, before, underWay: commands, nowMs });
+    });
+    await world.run(...commands);
+    world.watchSteps(undefined);
+  }
+}, 60_000);
+
+afterAll(async () => {
+  await world.close();
+  removeFolder(wreckage);
+});
+
+/** What must hold however a store came to be: it converges, tells the truth, and goes on working. */
+async function converges(recovered: World): Promise<void> {
+  await recovered.check();
+  await recovered.run({ kind: 'purge' });
+  await recovered.checkPurged();
+  await recovered.check();
+  if (liveContainer(recovered.model, 'c1') === undefined) {
+    await recovered.run({ kind: 'create-container', container: 'c1', policy: 5 });
+  }
+  await recovered.run(write('upsert', 'x/a', 100), write('upsert', 'x/new', 101, 1));
+  await recovered.run({ kind: 'patch', container: 'c1', item: 'x/a', set: { v: 102 } });
+  await recovered.advance(3_600_000);
+  await recovered.run({ kind: 'purge' });
+  await recovered.checkPurged();
+  await recovered.restart();
+  await recovered.check();
+}
+
+/** Names what failed: a step's number is its place in the workload. */
+async function at(wreck: Wreck, index: number, work: () => Promise<void>): Promise<void> {
+  try {
+    await work();
+  } catch (error) {
+    const cause = error as Error;
+    throw new Error(
+      `crash ${index} at "${wreck.step}" of ${JSON.stringify(wreck.underWay)}: ${cause.message}\n${cause.stack ?? ''}`,
+      { cause },
+    );
+  }
+}
+
+describe('a crash', () => {
+  it('was placed at every step that changes a file: of appends, projection, purge, destruction and swap', () => {
+    expect(wrecks.length).toBeGreaterThan(200);
+    expect([...new Set(wrecks.map((wreck) => wreck.step))].toSorted()).toEqual(
+      [
+        ...['vault keys', 'log', 'vault', 'read model'].flatMap((name) => [
+          `${name}: before`,
+          `${name}: before commit`,
+          `${name}: after commit`,
+        ]),
+        'vault checkpoint: before',
+        'vault checkpoint: after',
+        'read model swap: before',
+        'read model swap: after',
+      ].toSorted(),
+    );
+  });
+
+  it('at any step loses nothing that was acknowledged, shows nothing that had gone, and the store converges', async () => {
+    for (const [index, wreck] of wrecks.entries()) {
+      await at(wreck, index, async () => {
+        const folder = newFolder('recovered');
+        copyAsKilled(wreck.folder, folder);
+        const { before, underWay, nowMs } = wreck;
+        const recovered = await World.adopt(new Random(SEED + index), START_MS, folder, before, underWay, nowMs);
+        try {
+          await converges(recovered);
+        } finally {
+          await recovered.close();
+        }
+      });
+    }
+  }, 150_000);
+
+  it('during the recovery from a crash changes nothing of that', async () => {
+    const random = new Random(SEED);
+    let second = 0;
+    for (const [index, wreck] of wrecks.entries()) {
+      if (!random.chance(0.25)) continue;
+      await at(wreck, index, async () => {
+        const { before, underWay, nowMs } = wreck;
+        const [first, again] = [newFolder('recovered'), newFolder('recovered')];
+        copyAsKilled(wreck.folder, first);
+        const crashAt = random.int(1, 25);
+        let steps = 0;
+        const onStep = () => {
+          steps += 1;
+          if (steps === crashAt) copyAsKilled(first, again);
+        };
+        const recovering = await World.adopt(random, START_MS, first, before, underWay, nowMs, onStep);
+        recovering.watchSteps(onStep);
+        await recovering.run({ kind: 'purge' });
+        recovering.watchSteps(undefined);
+        await recovering.close();
+        if (steps < crashAt) return removeFolder(again);
+        second += 1;
+        const commands: Command[] = [...underWay, { kind: 'purge' }];
+        const recovered = await World.adopt(random, START_MS, again, before, commands, nowMs);
+        try {
+          await converges(recovered);
+        } finally {
+          await recovered.close();
+        }
+      });
+    }
+    expect(second).toBeGreaterThan(20);
+  }, 150_000);
+});
