@@ -56,9 +56,9 @@ await management('POST', '/clock/advance', { milliseconds: 61_000 });
 assert.equal((await container.item('o-1', 'ann').read()).statusCode, 404);
 await management('POST', '/purge/run');
 const item = new URLSearchParams({ id: 'o-1', partitionKey: '["ann"]' });
-const explanation = await management('GET', `/dbs/shop/colls/orders/explain?${item}`);
+const explanation = await management('GET', `/dbs/shop/colls/orders/explain?${item.toString()}`);
 assert.equal(explanation.state, 'purged');
-console.log(`ci: ${explanation.sentence}`);
+console.log(`ci: ${String(explanation.sentence)}`);
 assert.equal((await management('POST', '/fsck')).ok, true);
 client.dispose();
 

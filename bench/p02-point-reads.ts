@@ -8,7 +8,7 @@
  */
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
-import { type Bench, closeAll, peerRounds, rowOf, takeTurns } from './support/bench.ts';
+import { type Bench, closeAll, rowOf, takeTurns } from './support/bench.ts';
 import type { Contender, ContenderOptions } from './support/contender.ts';
 import { DocumentMaker } from './support/documents.ts';
 import { addContainer, caller, openStore, seed } from './support/epitaph.ts';
@@ -23,7 +23,11 @@ const LARGE_ITEMS = 36;
 const LARGE_BYTES = 2_000_000;
 
 export async function epitaph({ folder }: ContenderOptions): Promise<Contender> {
-  const { store, storage, container } = await openStore({ folder: String(folder), clock: 'system', defaultTtl: 2_592_000 });
+  const { store, storage, container } = await openStore({
+    folder: String(folder),
+    clock: 'system',
+    defaultTtl: 2_592_000,
+  });
   const large = await addContainer(store, 'large', null);
   await seed(store, container, 0, ITEMS);
   const filler = 'f'.repeat(LARGE_BYTES);
@@ -45,7 +49,8 @@ export async function epitaph({ folder }: ContenderOptions): Promise<Contender> 
       return count;
     });
   const emptyDecoded = async () => {
-    for (let number = 0; number < LARGE_ITEMS; number++) seen += (await store.readItem(large, `large-${number}`, '["p"]')).json.length;
+    for (let number = 0; number < LARGE_ITEMS; number++)
+      seen += (await store.readItem(large, `large-${number}`, '["p"]')).json.length;
   };
   const keysAnew = async (count: number, parse: boolean) => {
     await emptyDecoded();
@@ -135,7 +140,7 @@ export const bench: Bench = {
     const ours = await context.ours(import.meta.url, 'epitaph', { folder: context.scratch('epitaph') });
     const bare = await context.peer(import.meta.url, 'bareSelect', { folder: context.scratch('bare') });
     const variants = WORKS.flatMap(([work, name, limit]) => [
-      { work: work as string, name: name as string, limit: limit as number | null },
+      { work, name, limit },
       { work: `${work}Parsed`, name: `${name}, parsed`, limit: null },
     ]);
     const rates = await takeTurns(context, [
@@ -149,7 +154,7 @@ export const bench: Bench = {
         work: `point reads, ${name}`,
         unit: '/s',
         ours: rates[index + 1]!,
-        peer: { name: 'bare SELECT + JSON.parse', rounds: peerRounds(bare, rates[0]) },
+        peer: { name: 'bare SELECT + JSON.parse', rounds: rates[0]! },
         target: limit === null ? null : { of: 'ratio', is: 'at-least', limit },
       }),
     );

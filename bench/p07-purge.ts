@@ -5,7 +5,7 @@
  */
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
-import { type Bench, closeAll, peerRounds, rowOf, takeTurns } from './support/bench.ts';
+import { type Bench, closeAll, rowOf, takeTurns } from './support/bench.ts';
 import type { Contender, ContenderOptions } from './support/contender.ts';
 import { DocumentMaker, seeded } from './support/documents.ts';
 import { addContainer, caller, openStore, seed } from './support/epitaph.ts';
@@ -81,7 +81,8 @@ export async function epitaph({ folder }: ContenderOptions): Promise<Contender> 
         await makeOverdue(count);
         return timed(async () => {
           const { expired, purged } = await store.runPurge(caller);
-          if (expired !== count || purged !== count) throw new Error(`${count} overdue: ${expired} expired, ${purged} purged`);
+          if (expired !== count || purged !== count)
+            throw new Error(`${count} overdue: ${expired} expired, ${purged} purged`);
           return count;
         });
       },
@@ -188,7 +189,7 @@ export const bench: Bench = {
         work: 'purge while idle, items',
         unit: '/s',
         ours: purges!,
-        peer: { name: 'bare SELECT + DELETE sweep', rounds: peerRounds(bare, sweeps) },
+        peer: { name: 'bare SELECT + DELETE sweep', rounds: sweeps! },
         target: { of: 'ours', is: 'at-least', limit: 5_000 },
       }),
       latency('32 concurrent point reads', beside.reads, alone.reads),

@@ -1,2 +1,82 @@
-import type { Bench } from './support/bench.ts';
-export const bench: Bench = { id: 'P9', title: 'x', run: async () => [] };
+/**
+ * P9: the most memory that a process ever had resident while it rebuilt the read models, or purged everything, with
+ * few items and with many. Each is a process of its own; the peak is the system's own figure (ru_maxrss).
+ */
+import { type Bench, type BenchContext, type Row, rowOf } from './support/bench.ts';
+import type { Contender, ContenderOptions } from './support/contender.ts';
+import { caller, openStore, rebuildNow, seededFolder } from './support/epitaph.ts';
+import { timed } from './support/timing.ts';
+
+const TTL_SECONDS = 1_000_000;
+
+export async function epitaph({ folder }: ContenderOptions): Promise<Contender> {
+  const { store } = await openStore({ folder: String(folder), clock: 'manual', automaticPurge: false });
+  const peak = () => ({ peakBytes: process.resourceUsage().maxRSS * 1024 });
+  return {
+    works: {
+      rebuild: async () => {
+        await timed(async () => {
+          await rebuildNow(store);
+          return 1;
+        });
+        return peak();
+      },
+      purge: async (items) => {
+        await store.advanceClock(caller, (TTL_SECONDS + 1) * 1000);
+        await timed(async () => {
+          const { purged } = await store.runPurge(caller);
+          if (purged !== items) throw new Error(`${purged} of ${items} items were purged`);
+          return purged;
+        });
+        return peak();
+      },
+    },
+    close: () => store.close(),
+  };
+}
+
+/** Makes a folder with so many items, in a process whose memory does not count. */
+export async function maker({ folder, items }: ContenderOptions): Promise<Contender> {
+  await seededFolder(String(folder), Number(items), TTL_SECONDS);
+  return { works: {}, close: () => {} };
+}
+
+async function peakOf(context: BenchContext, work: string, items: number): Promise<number> {
+  const folder = context.scratch(`${work}-${items}`);
+  // Not `peer`: this is ours too, and needed while profiling.
+  const made = await context.ours(import.meta.url, 'maker', { folder, items });
+  await made.close();
+  const ours = await context.ours(import.meta.url, 'epitaph', { folder });
+  const { peakBytes } = await ours.call(work, items);
+  await ours.close();
+  return peakBytes! / 2 ** 20;
+}
+
+export const bench: Bench = {
+  id: 'P9',
+  title: 'Memory of rebuild and purge',
+  async run(context) {
+    const [few, many] = context.full ? [100_000, 1_000_000] : [5_000, 20_000];
+    const rounds = context.full ? 1 : Math.min(2, context.rounds);
+    const rows: Row[] = [];
+    for (const work of ['rebuild', 'purge']) {
+      const figures = { few: [] as number[], many: [] as number[] };
+      for (let round = 0; round < rounds; round++) {
+        figures.few.push(await peakOf(context, work, few));
+        figures.many.push(await peakOf(context, work, many));
+      }
+      rows.push(
+        rowOf({
+          bench: 'P9',
+          work: `peak memory of ${work === 'rebuild' ? 'a rebuild' : 'a purge'} of ${many.toLocaleString('en')} items`,
+          unit: 'MiB',
+          ours: figures.many,
+          peer: { name: `itself at ${few.toLocaleString('en')} items`, rounds: figures.few },
+          target: { of: 'ratio', is: 'at-most', limit: 1.3 },
+          judged: context.full,
+        }),
+      );
+    }
+    return rows;
+  },
+};

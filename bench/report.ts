@@ -25,7 +25,12 @@ const COLUMNS = ['#', 'work', 'ours', 'peer', 'ratio (min–max)', 'target', 're
 export function textTable(results: Results): string {
   const lines = [[...COLUMNS], ...results.rows.map(cells)];
   const widths = COLUMNS.map((_, column) => Math.max(...lines.map((line) => line[column]!.length)));
-  const table = lines.map((line) => line.map((cell, column) => cell.padEnd(widths[column]!)).join('  ').trimEnd());
+  const table = lines.map((line) =>
+    line
+      .map((cell, column) => cell.padEnd(widths[column]!))
+      .join('  ')
+      .trimEnd(),
+  );
   return ['', conditions(results), '', ...table, ...notes(results.rows), ''].join('\n');
 }
 
@@ -44,7 +49,20 @@ export function markdownTable(results: Results): string {
   ].join('\n');
 }
 
-function conditions({ date, cpu, memoryBytes, platform, node, sqlite, commit, packages, rounds, seconds, full, loadBefore }: Results) {
+function conditions({
+  date,
+  cpu,
+  memoryBytes,
+  platform,
+  node,
+  sqlite,
+  commit,
+  packages,
+  rounds,
+  seconds,
+  full,
+  loadBefore,
+}: Results) {
   const peers = Object.entries(packages).map(([name, version]) => `${name} ${version}`);
   return [
     `${date.slice(0, 16).replace('T', ' ')} UTC, ${cpu}, ${Math.round(memoryBytes / 2 ** 30)} GiB, ${platform}, Node.js ${node}, SQLite ${sqlite}, commit ${commit}.`,
@@ -84,7 +102,12 @@ function notes(rows: readonly Row[]): string[] {
   const found = rows.filter((row) => row.note !== undefined);
   return found.length === 0
     ? []
-    : ['', ...found.map((row) => `- ${row.bench}, ${row.work}${row.peer === null ? '' : `, ${row.peer.name}`}: ${row.note}`)];
+    : [
+        '',
+        ...found.map(
+          (row) => `- ${row.bench}, ${row.work}${row.peer === null ? '' : `, ${row.peer.name}`}: ${row.note}`,
+        ),
+      ];
 }
 
 if (import.meta.main) {

@@ -106,7 +106,10 @@ async function chosenBenches(): Promise<Bench[]> {
 
 function commit(): string {
   try {
-    const git = (...args: string[]) => execFileSync('git', args, { cwd: import.meta.dirname }).toString().trim();
+    const git = (...args: string[]) =>
+      execFileSync('git', args, { cwd: import.meta.dirname })
+        .toString()
+        .trim();
     return `${git('rev-parse', '--short', 'HEAD')}${git('status', '--porcelain', '--', '../packages') === '' ? '' : ' with changes'}`;
   } catch {
     return 'unknown';

@@ -51,7 +51,10 @@ export async function bareLoop({ folder }: ContenderOptions): Promise<Contender>
 
   const events = rowsOf(log.sample, `SELECT * FROM events WHERE body IS NOT NULL ORDER BY position`);
   const created = { events: events.slice(0, SAMPLES), keys: rowsOf(vault.sample, 'SELECT * FROM keys ORDER BY id') };
-  const updated = { events: events.slice(SAMPLES), items: rowsOf(items.sample, 'SELECT * FROM items ORDER BY position') };
+  const updated = {
+    events: events.slice(SAMPLES),
+    items: rowsOf(items.sample, 'SELECT * FROM items ORDER BY position'),
+  };
   for (const { sample } of [log, vault, items]) sample.close();
 
   const insertEvent = inserter(log.database, 'events', created.events[0]!);
@@ -94,7 +97,12 @@ export async function bareLoop({ folder }: ContenderOptions): Promise<Contender>
       inTransaction(items.database, () => {
         for (const number of numbers) {
           const birth = at.get(number)!;
-          insertItem(updated.items[number % SAMPLES]!, { birth, position: birth, id: `item-${number}`, key: number + 1 });
+          insertItem(updated.items[number % SAMPLES]!, {
+            birth,
+            position: birth,
+            id: `item-${number}`,
+            key: number + 1,
+          });
         }
         checkpoint.run(position);
       });
@@ -110,7 +118,12 @@ export async function bareLoop({ folder }: ContenderOptions): Promise<Contender>
           const stream = streamNames[number]!;
           const head = findStream.get(stream) as { revision: number; last: number };
           position += 1;
-          insertEvent(updated.events[number % SAMPLES]!, { position, stream, revision: head.revision + 1, previous: head.last });
+          insertEvent(updated.events[number % SAMPLES]!, {
+            position,
+            stream,
+            revision: head.revision + 1,
+            previous: head.last,
+          });
           updateStream.run(head.revision + 1, position, stream);
           at.push(position);
         }
@@ -138,7 +151,12 @@ export async function bareLoop({ folder }: ContenderOptions): Promise<Contender>
 /** A small store in which each of some items was created and then updated once, in the same order. */
 async function writeSample(folder: string): Promise<void> {
   mkdirSync(folder, { recursive: true });
-  const { store, container } = await openStore({ folder, clock: 'system', defaultTtl: 2_592_000, automaticPurge: false });
+  const { store, container } = await openStore({
+    folder,
+    clock: 'system',
+    defaultTtl: 2_592_000,
+    automaticPurge: false,
+  });
   const documents = new DocumentMaker();
   for (const version of [0, 1]) {
     for (let number = 0; number < SAMPLES; number++) {
@@ -149,7 +167,7 @@ async function writeSample(folder: string): Promise<void> {
 }
 
 function rowsOf(database: DatabaseSync, sql: string): Row[] {
-  return database.prepare(sql).all() as Row[];
+  return database.prepare(sql).all();
 }
 
 /** Inserts rows of a sample, with other values in some columns. */

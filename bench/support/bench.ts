@@ -61,43 +61,60 @@ export interface Bench {
   run(context: BenchContext): Promise<Row[]>;
 }
 
+/** A figure for each round, or why there is none. */
+export type Rounds = readonly number[] | Unavailable;
+
 /** One of the sides that take turns. */
 export interface Side {
   readonly contender: RunningContender | Unavailable;
   readonly work: string;
   /** Operations of one slice. */
   readonly argument: number;
+  /** A peer that doesn't get through its first slice is left out, and its rows say why. */
+  readonly mayFail?: boolean;
 }
 
 /**
  * Lets sides take turns in short slices, each round another one first, and answers the operations a second of each
- * side by round; undefined for a side that isn't available.
+ * side by round, or why a side has none.
  */
 export async function takeTurns(
   { rounds, seconds }: Pick<BenchContext, 'rounds' | 'seconds'>,
   sides: readonly Side[],
-): Promise<(number[] | undefined)[]> {
+): Promise<(number[] | Unavailable)[]> {
   const slice = async ({ contender, work, argument }: Side) => {
     if (contender instanceof Unavailable) return { operations: 0, milliseconds: 0 };
     const { operations, milliseconds } = await contender.call(work, argument);
     return { operations: operations!, milliseconds: milliseconds! };
   };
-  // The first slice of each warms it up, and the first side's says how many make a round.
+  // The first slice of each warms it up, and the slowest says how many make a round.
   let longestMs = 0;
-  for (const side of sides) longestMs = Math.max(longestMs, (await slice(side)).milliseconds);
+  const rates: (number[] | Unavailable)[] = [];
+  for (const side of sides) {
+    try {
+      longestMs = Math.max(longestMs, (await slice(side)).milliseconds);
+      rates.push(side.contender instanceof Unavailable ? side.contender : []);
+    } catch (error) {
+      if (side.mayFail !== true) throw error;
+      rates.push(new Unavailable((error as Error).message));
+    }
+  }
   const slices = Math.max(1, Math.round((seconds * 1000) / Math.max(1, longestMs)));
-  const rates: (number[] | undefined)[] = sides.map(({ contender }) => (contender instanceof Unavailable ? undefined : []));
   for (let round = 0; round < rounds; round++) {
     const totals = sides.map(() => ({ operations: 0, milliseconds: 0 }));
     for (let turn = 0; turn < slices; turn++) {
       for (let offset = 0; offset < sides.length; offset++) {
         const index = (round + turn + offset) % sides.length;
+        if (rates[index] instanceof Unavailable) continue;
         const { operations, milliseconds } = await slice(sides[index]!);
         totals[index]!.operations += operations;
         totals[index]!.milliseconds += milliseconds;
       }
     }
-    totals.forEach(({ operations, milliseconds }, index) => rates[index]?.push((operations * 1000) / milliseconds));
+    totals.forEach(({ operations, milliseconds }, index) => {
+      const rate = rates[index]!;
+      if (!(rate instanceof Unavailable)) rate.push((operations * 1000) / milliseconds);
+    });
   }
   return rates;
 }
@@ -105,14 +122,17 @@ export async function takeTurns(
 /** A row from the figures of each round. */
 export function rowOf(
   row: Pick<Row, 'bench' | 'work' | 'unit' | 'target'> & {
-    readonly ours: readonly number[];
-    readonly peer?: { readonly name: string; readonly rounds: readonly number[] | Unavailable };
+    readonly ours: Rounds;
+    readonly peer?: { readonly name: string; readonly rounds: Rounds };
     /** False when the sizes are smaller than those of the target. */
     readonly judged?: boolean;
     readonly note?: string;
   },
 ): Row {
-  const { bench, work, unit, target, ours, peer, judged = true } = row;
+  const { bench, work, unit, target, peer, judged = true } = row;
+  if (row.ours instanceof Unavailable)
+    throw new Error(`${bench}, ${work}: our side was not measured: ${row.ours.reason}`);
+  const ours: readonly number[] = row.ours;
   const peerRounds = peer === undefined || peer.rounds instanceof Unavailable ? undefined : peer.rounds;
   const ratio = peerRounds === undefined ? null : ratioOf(ours, peerRounds);
   const missing = peer?.rounds instanceof Unavailable ? `not available: ${peer.rounds.reason}` : undefined;
@@ -135,11 +155,6 @@ export function rowOf(
     ...(note === '' ? {} : { note }),
     rounds: { ours, peer: peerRounds ?? [] },
   };
-}
-
-/** The rounds of a peer, or why it has none. */
-export function peerRounds(contender: RunningContender | Unavailable, rounds: readonly number[] | undefined) {
-  return contender instanceof Unavailable ? contender : (rounds ?? new Unavailable('nothing was measured'));
 }
 
 export async function closeAll(contenders: readonly (RunningContender | Unavailable)[]): Promise<void> {

@@ -1,11 +1,13 @@
 /** Runs one contender: `node contender-host.ts <module> <factory> <options as JSON>`, told by messages what to do. */
 import { CLOSE, type ContenderFactory, type ContenderOptions, type FromChild, type FromParent } from './contender.ts';
-import { measuredWindows } from './timing.ts';
+import { beginWork, measuredWindows } from './timing.ts';
 
 const [, , module, factory, options] = process.argv;
 
 function send(message: FromChild): Promise<void> {
-  return new Promise((resolve, reject) => process.send!(message, (error: Error | null) => (error ? reject(error) : resolve())));
+  return new Promise((resolve, reject) => {
+    process.send!(message, undefined, undefined, (error) => (error === null ? resolve() : reject(error)));
+  });
 }
 
 try {
@@ -22,6 +24,7 @@ try {
       await send({ kind: 'closed', windows: measuredWindows });
       return;
     }
+    beginWork(work);
     try {
       await send({ kind: 'figures', id, figures: await contender.works[work]!(argument) });
     } catch (error) {

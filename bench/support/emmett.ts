@@ -54,7 +54,12 @@ export async function emmettSqlite({ folder, seed }: ContenderOptions): Promise<
   const fileName = join(String(folder), 'emmett.db');
   const connection = sqliteConnection({ fileName });
   const store = getSQLiteEventStore({ fileName, connectionOptions: { singleton: true, connection } });
-  return contender(store, Number(seed ?? 0), () => connection.close());
+  return contender(
+    store,
+    Number(seed ?? 0),
+    () => store,
+    () => connection.close(),
+  );
 }
 
 /** Emmett's PostgreSQL store with the pool it comes with. */
@@ -62,11 +67,18 @@ export async function emmettPostgresql({ connectionString, seed }: ContenderOpti
   const { getPostgreSQLEventStore } = loadPeer<{
     getPostgreSQLEventStore(connectionString: string): EmmettStore;
   }>('emmett-postgresql', '@event-driven-io/emmett-postgresql');
-  const store = getPostgreSQLEventStore(String(connectionString));
-  return contender(store, Number(seed ?? 0), () => store.close?.());
+  const open = () => getPostgreSQLEventStore(String(connectionString));
+  const store = open();
+  // Its consumer takes the store's pool with it when it is closed.
+  return contender(store, Number(seed ?? 0), open, () => store.close?.());
 }
 
-async function contender(store: EmmettStore, seed: number, close: () => Promise<void> | void | undefined): Promise<Contender> {
+async function contender(
+  store: EmmettStore,
+  seed: number,
+  storeToConsume: () => EmmettStore,
+  close: () => Promise<void> | void | undefined,
+): Promise<Contender> {
   await store.schema.migrate();
   const documents = new DocumentMaker();
   let created = 0;
@@ -77,7 +89,10 @@ async function contender(store: EmmettStore, seed: number, close: () => Promise<
   };
   for (let done = 0; done < seed; done += SEED_BATCH) {
     const events = Array.from({ length: Math.min(SEED_BATCH, seed - done) }, event);
-    await store.appendToStream(`seed-${done}`, events.map((made) => made.event));
+    await store.appendToStream(
+      `seed-${done}`,
+      events.map((made) => made.event),
+    );
   }
   return {
     works: {
@@ -92,7 +107,7 @@ async function contender(store: EmmettStore, seed: number, close: () => Promise<
       consume: () =>
         timed(async () => {
           let seen = 0;
-          const consumer = store.consumer({ pulling: { batchSize: 1_000, pullingFrequencyInMs: 0 } });
+          const consumer = storeToConsume().consumer({ pulling: { batchSize: 1_000, pullingFrequencyInMs: 0 } });
           const options: EmmettProcessorOptions = {
             processorId: `bench-${++consumers}`,
             startFrom: 'BEGINNING',

@@ -2,6 +2,7 @@ import { cpSync, existsSync, mkdirSync, readFileSync, renameSync, rmSync } from 
 import { hash } from 'node:crypto';
 import { join } from 'node:path';
 import { ManualClock, GuardedClock, systemClocks } from '@epitaph/core/clock.ts';
+import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import { Store } from '@epitaph/api/store/store.ts';
@@ -15,10 +16,10 @@ import { concurrently } from './timing.ts';
 const START_MS = 1_700_000_000_000;
 const DATABASE = 'bench';
 
-export const DEFINITION = {
+const DEFINITION: ContainerDefinition = {
   partitionKey: { paths: ['/pk'], kind: 'Hash', version: 2 },
   indexingPolicy: { indexingMode: 'consistent' },
-} as const;
+};
 
 export interface OpenStore {
   readonly store: Store;
@@ -69,9 +70,17 @@ export async function changeTtl(store: Store, container: ContainerState, default
 }
 
 /** Writes documents from one number up to another, many at a time. */
-export async function seed(store: Store, container: ContainerState, from: number, to: number, bytes = 1024): Promise<void> {
+export async function seed(
+  store: Store,
+  container: ContainerState,
+  from: number,
+  to: number,
+  bytes = 1024,
+): Promise<void> {
   const documents = new DocumentMaker({ bytes });
-  await concurrently(to - from, 256, (index) => store.writeItem(caller, container, 'upsert', documents.make(from + index)));
+  await concurrently(to - from, 256, (index) =>
+    store.writeItem(caller, container, 'upsert', documents.make(from + index)),
+  );
 }
 
 /**
@@ -84,7 +93,12 @@ export async function seededFolder(to: string, items: number, defaultTtl: number
     const building = `${original}.building`;
     rmSync(building, { recursive: true, force: true });
     mkdirSync(building, { recursive: true });
-    const { store, container } = await openStore({ folder: building, clock: 'manual', defaultTtl, automaticPurge: false });
+    const { store, container } = await openStore({
+      folder: building,
+      clock: 'manual',
+      defaultTtl,
+      automaticPurge: false,
+    });
     await seed(store, container, 0, items);
     await store.close();
     renameSync(building, original);
@@ -105,4 +119,16 @@ function formatDigest(): string {
   ];
   const text = sources.map((source) => readFileSync(new URL(import.meta.resolve(source)), 'utf8')).join('\n');
   return hash('sha256', text).slice(0, 12);
+}
+
+/** Rebuilds the read models and resolves when the new version is in use. */
+export async function rebuildNow(store: Store): Promise<void> {
+  store.startRebuild(caller, 'items');
+  for (;;) {
+    const status = store.rebuildStatus('items')!;
+    if (status.state === 'done') return;
+    if (status.state === 'failed' || status.state === 'cancelled')
+      throw new Error(`rebuild ${status.state}: ${status.error ?? ''}`);
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
 }

@@ -36,7 +36,11 @@ export function installPeer(name: PeerName, say: (text: string) => void): Unavai
   if (existsSync(installed) && readFileSync(installed, 'utf8') === wanted) return undefined;
   mkdirSync(folder, { recursive: true });
   writeFileSync(join(folder, 'package.json'), wanted);
-  say(`installing ${Object.entries(PEERS[name].dependencies).map(([what, version]) => `${what} ${version}`).join(', ')}`);
+  say(
+    `installing ${Object.entries(PEERS[name].dependencies)
+      .map(([what, version]) => `${what} ${version}`)
+      .join(', ')}`,
+  );
   try {
     execFileSync('npm', ['install', '--prefix', folder, '--no-audit', '--no-fund', '--loglevel=error'], {
       cwd: folder,
@@ -46,7 +50,9 @@ export function installPeer(name: PeerName, say: (text: string) => void): Unavai
     if ('sqlite3' in PEERS[name].dependencies) buildIfMissing(folder);
   } catch (error) {
     const { stderr, message } = error as Error & { stderr?: Buffer };
-    return new Unavailable(`${name} could not be installed: ${(stderr?.toString() || message).trim().split('\n').at(-1)}`);
+    return new Unavailable(
+      `${name} could not be installed: ${(stderr?.toString() || message).trim().split('\n').at(-1)}`,
+    );
   }
   writeFileSync(installed, wanted);
   return undefined;

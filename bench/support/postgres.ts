@@ -16,15 +16,22 @@ export interface PostgresServer {
  * A PostgreSQL cluster of its own in a folder, as Debian's package configures it by default: fsync on, every
  * commit synced. It runs as another user when we are root, because it refuses to run as that.
  */
-export async function startPostgres(folder: string, say: (text: string) => void): Promise<PostgresServer | Unavailable> {
+export async function startPostgres(
+  folder: string,
+  say: (text: string) => void,
+): Promise<PostgresServer | Unavailable> {
   const programs = await findPrograms(say);
   if (programs instanceof Unavailable) return programs;
   const isRoot = process.getuid?.() === 0;
   const asUser = (program: string, args: readonly string[]) =>
-    execFileSync(isRoot ? 'runuser' : join(programs, program), isRoot ? ['-u', 'postgres', '--', join(programs, program), ...args] : args, {
-      cwd: folder,
-      stdio: ['ignore', 'pipe', 'pipe'],
-    }).toString();
+    execFileSync(
+      isRoot ? 'runuser' : join(programs, program),
+      isRoot ? ['-u', 'postgres', '--', join(programs, program), ...args] : args,
+      {
+        cwd: folder,
+        stdio: ['ignore', 'pipe', 'pipe'],
+      },
+    ).toString();
   try {
     mkdirSync(folder, { recursive: true });
     if (isRoot) {

@@ -18,23 +18,39 @@ interface ProfileNode {
 
 export interface ThreadProfile {
   readonly thread: string;
+  readonly work: string;
   /** Part of the measured time in which the thread was at work, from 0 to 1. */
   readonly busy: number;
+  /** Microseconds of measured time for each operation, over all threads alike. */
+  readonly operationUs: number;
   /** Functions by the time spent in themselves, as parts of the measured time. */
   readonly self: readonly { readonly name: string; readonly share: number }[];
   /** The same for functions of ours, with all that they call. */
   readonly total: readonly { readonly name: string; readonly share: number }[];
 }
 
-/** Reads the profiles that a process left in a folder, one a thread, within the stretches that were measured. */
+/**
+ * Reads the profiles that a process left in a folder, one a thread, and answers for each kind of work that was
+ * measured where each thread's time went meanwhile.
+ */
 export function readProfiles(folder: string, windows: readonly MeasuredWindow[]): ThreadProfile[] {
-  return readdirSync(folder)
+  const threads = readdirSync(folder)
     .filter((name) => name.endsWith('.cpuprofile'))
     .toSorted()
-    .map((name) => threadProfile(JSON.parse(readFileSync(join(folder, name), 'utf8')) as CpuProfile, windows));
+    .map((name) => JSON.parse(readFileSync(join(folder, name), 'utf8')) as CpuProfile);
+  const works = [...new Set(windows.map(({ work }) => work))];
+  return works.flatMap((work) =>
+    threads.map((profile) =>
+      threadProfile(
+        profile,
+        work,
+        windows.filter((window) => window.work === work),
+      ),
+    ),
+  );
 }
 
-function threadProfile(profile: CpuProfile, windows: readonly MeasuredWindow[]): ThreadProfile {
+function threadProfile(profile: CpuProfile, work: string, windows: readonly MeasuredWindow[]): ThreadProfile {
   const nodes = new Map(profile.nodes.map((node) => [node.id, node]));
   const parents = new Map<number, number>();
   for (const { id, children } of profile.nodes) for (const child of children ?? []) parents.set(child, id);
@@ -48,8 +64,8 @@ function threadProfile(profile: CpuProfile, windows: readonly MeasuredWindow[]):
     at += profile.timeDeltas[index]!;
     while (window < windows.length && windows[window]!.endUs < at) window += 1;
     if (window === windows.length || windows[window]!.startUs > at) return;
-    // A sample stands for the time until the next one.
-    const lasting = Math.max(0, profile.timeDeltas[index + 1] ?? 0);
+    // A sample stands for the time until the next one, within what was measured.
+    const lasting = Math.max(0, Math.min(profile.timeDeltas[index + 1] ?? 0, windows[window]!.endUs - at));
     all += lasting;
     const node = nodes.get(sample)!;
     const name = nameOf(node, nodes, parents);
@@ -70,14 +86,30 @@ function threadProfile(profile: CpuProfile, windows: readonly MeasuredWindow[]):
       .filter(([name]) => name !== '(idle)')
       .toSorted((left, right) => right[1] - left[1])
       .map(([name, time]) => ({ name, share: time / all }));
-  return { thread: threadName(profile.nodes), busy: 1 - idle / all, self: ranked(self), total: ranked(total) };
+  const operations = windows.reduce((sum, each) => sum + each.operations, 0);
+  const measuredUs = windows.reduce((sum, { startUs, endUs }) => sum + endUs - startUs, 0);
+  return {
+    thread: threadName(profile.nodes),
+    work,
+    busy: all === 0 ? 0 : 1 - idle / all,
+    operationUs: measuredUs / operations,
+    self: ranked(self),
+    total: ranked(total),
+  };
 }
 
 /** Native functions get their caller's name too: `run` alone says little. */
-function nameOf(node: ProfileNode, nodes: ReadonlyMap<number, ProfileNode>, parents: ReadonlyMap<number, number>): string {
+function nameOf(
+  node: ProfileNode,
+  nodes: ReadonlyMap<number, ProfileNode>,
+  parents: ReadonlyMap<number, number>,
+): string {
   const { functionName, url } = node.callFrame;
   if (url.includes('/packages/')) return place(node);
-  const own = url === '' ? functionName || '(native)' : `${functionName || '(anonymous)'} ${url.replace(/^.*\/node_modules\//, '')}`;
+  const own =
+    url === ''
+      ? functionName || '(native)'
+      : `${functionName || '(anonymous)'} ${url.replace(/^.*\/node_modules\//, '')}`;
   if (own.startsWith('(')) return own;
   for (let id = parents.get(node.id); id !== undefined; id = parents.get(id)) {
     const caller = nodes.get(id)!;
@@ -91,24 +123,28 @@ function place({ callFrame: { functionName, url, lineNumber } }: ProfileNode): s
 }
 
 function threadName(nodes: readonly ProfileNode[]): string {
-  const has = (file: string) => nodes.some(({ callFrame }) => callFrame.url.endsWith(file));
-  if (has('contender-host.ts')) return 'main thread';
-  if (has('read-model-writer-thread.ts') && !has('log-writer-thread.ts')) return 'read model writer';
-  return has('log-writer-thread.ts') ? 'log and vault writer' : 'another thread';
+  const count = (file: string) => nodes.filter(({ callFrame }) => callFrame.url.endsWith(file)).length;
+  if (count('contender-host.ts') > 0) return 'main thread';
+  const ofLog = count('/log-writer-core.ts');
+  const ofReadModel = count('/read-model-writer-core.ts');
+  if (ofLog + ofReadModel === 0) return 'another thread';
+  return ofLog > ofReadModel ? 'log and vault writer' : 'read model writer';
 }
 
-/** The profile of a process as text. */
+/** The profile of a process as text. Time that a thread spends in SQLite counts to the function that called it. */
 export function printProfiles(profiles: readonly ThreadProfile[], top: number): string {
-  const percent = (share: number) => `${(share * 100).toFixed(1).padStart(5)} %`;
   return profiles
-    .map(({ thread, busy, self, total }) =>
-      [
-        `${thread}: busy ${(busy * 100).toFixed(0)} % of the measured time`,
-        '  in itself',
-        ...self.slice(0, top).map(({ name, share }) => `    ${percent(share)}  ${name}`),
-        '  with what it calls',
-        ...total.slice(0, top).map(({ name, share }) => `    ${percent(share)}  ${name}`),
-      ].join('\n'),
-    )
+    .filter(({ busy }) => busy >= 0.005)
+    .map(({ thread, work, busy, operationUs, self, total }) => {
+      const line = ({ name, share }: { readonly name: string; readonly share: number }) =>
+        `    ${(share * 100).toFixed(1).padStart(5)} % ${(share * operationUs).toFixed(2).padStart(8)} µs  ${name}`;
+      return [
+        `\n${work}, ${thread}: busy ${(busy * 100).toFixed(0)} % of the time, ${(busy * operationUs).toFixed(1)} of ${operationUs.toFixed(1)} µs an operation`,
+        '  in itself (SQLite counts to its caller)',
+        ...self.slice(0, top).map(line),
+        '  with all that it calls',
+        ...total.slice(0, top).map(line),
+      ].join('\n');
+    })
     .join('\n');
 }

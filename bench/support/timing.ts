@@ -3,6 +3,8 @@ export type Figures = Readonly<Record<string, number>>;
 
 /** A stretch of time that was measured, in microseconds of the monotonic clock, which CPU profiles use too. */
 export interface MeasuredWindow {
+  readonly work: string;
+  readonly operations: number;
   readonly startUs: number;
   readonly endUs: number;
 }
@@ -10,12 +12,21 @@ export interface MeasuredWindow {
 /** Every stretch measured in this process. A profile is read within these alone: seeding is not in it. */
 export const measuredWindows: MeasuredWindow[] = [];
 
+let currentWork = '';
+
+/** Names the work that what is timed from now on belongs to. */
+export function beginWork(work: string): void {
+  currentWork = work;
+}
+
 /** Times some work that answers how many operations it did. */
-export async function timed(work: () => Promise<number> | number): Promise<{ operations: number; milliseconds: number }> {
+export async function timed(
+  work: () => Promise<number> | number,
+): Promise<{ operations: number; milliseconds: number }> {
   const startUs = monotonicUs();
   const operations = await work();
   const endUs = monotonicUs();
-  measuredWindows.push({ startUs, endUs });
+  measuredWindows.push({ work: currentWork, operations, startUs, endUs });
   return { operations, milliseconds: (endUs - startUs) / 1000 };
 }
 

@@ -1,5 +1,7 @@
 import { describe, expect, it } from 'vitest';
+import { Random } from './random.ts';
 import { simulate } from './simulation.ts';
+import { World } from './world.ts';
 
 /** Seeds of the run in CI; 10,000 others before a release: `npm run simulate -- --seed 1 --count 10000`. */
 const SEEDS = 200;
@@ -12,6 +14,25 @@ describe('the store agrees with the model', () => {
       for (let seed = first; seed <= last; seed++) await simulate(seed);
     }, 120_000);
   }
+
+  it('on what is gone for ever, when the policy that hid it is replaced within its own millisecond, over a restart too', async () => {
+    for (const between of ['nothing', 'purge', 'restart', 'purge and restart']) {
+      const world = await World.open(new Random(1), 1_700_000_000_500);
+      await world.run({ kind: 'create-container', container: 'c1', policy: null });
+      const document = { id: 'a', pk: 'x', v: 1 };
+      await world.run({ kind: 'write', operation: 'create', container: 'c1', item: 'x/a', document });
+      await world.advance(100_000);
+      await world.run({ kind: 'policy', container: 'c1', policy: 1 });
+      await world.check();
+      if (between.startsWith('purge')) await world.run({ kind: 'purge' });
+      if (between.endsWith('restart')) await world.restart();
+      await world.run({ kind: 'policy', container: 'c1', policy: null });
+      await world.check();
+      await world.run({ kind: 'purge' });
+      await world.checkPurged();
+      await world.close();
+    }
+  });
 
   it('repeats itself: the same seed does the same', async () => {
     const [one, two] = [await simulate(7), await simulate(7)];

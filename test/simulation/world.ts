@@ -53,6 +53,8 @@ export class World {
   #embedded!: Embedded;
   #onStep: ((step: string) => void) | undefined;
   #lastNowMs = 0;
+  /** Lives that a reader has seen gone. No policy, restart or crash may bring one back. */
+  readonly #seenGone = new Set<string>();
 
   constructor(random: Random, time: number | FakeMachine) {
     this.#random = random;
@@ -467,6 +469,9 @@ export class World {
         if (!(error instanceof Refusal && error.code === 'item-not-found')) throw error;
       }
       const where = `${item} of ${container.name} at ${nowMs}`;
+      const life = `${container.rid} ${item} ${container.items.get(item)!.length}`;
+      if (shown === undefined) this.#seenGone.add(life);
+      else if (this.#seenGone.has(life)) throw new Divergence(`${where} was seen gone and came back`);
       if (write === undefined && shown !== undefined) throw new Divergence(`${where} is shown and must not be`);
       if (write === undefined) continue;
       if (shown === undefined) throw new Divergence(`${where} is gone and must not be`);

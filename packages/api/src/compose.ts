@@ -3,8 +3,7 @@ import { openSqliteStorage, type SqliteStorageOptions } from '@epitaph/storage/s
 import { Store, type StoreOptions } from './store/store.ts';
 
 export interface EmbeddedStoreOptions
-  extends SqliteStorageOptions,
-    Pick<StoreOptions, 'policyGraceSeconds' | 'automaticPurge' | 'onFault' | 'newId'> {
+  extends SqliteStorageOptions, Pick<StoreOptions, 'policyGraceSeconds' | 'automaticPurge' | 'onFault' | 'newId'> {
   /** Where the manual clock of a new folder starts, in milliseconds; the system's time by default. */
   readonly startMs?: number | undefined;
 }

@@ -22,10 +22,7 @@ export interface CommandRun<State, Decision> {
   /** May look things up (open a body to patch it) but must not write anything. */
   readonly decide: (state: State) => Decision | Promise<Decision>;
   /** What a decision appends, ready to be recorded; undefined or empty for nothing. */
-  readonly record: (
-    decision: Decision,
-    nextRevision: number,
-  ) => Promise<Recording | undefined> | Recording | undefined;
+  readonly record: (decision: Decision, nextRevision: number) => Promise<Recording | undefined> | Recording | undefined;
 }
 
 export interface Recording {

@@ -12,7 +12,7 @@ export function printExpression(expression: Expression): string {
       const object = printExpression(expression.object);
       const { key } = expression;
       const plain = key.kind === 'literal' && typeof key.value === 'string' && /^[A-Za-z_]\w*$/.test(key.value);
-      return plain ? `${object}.${String(key.value)}` : `${object}[${printExpression(key)}]`;
+      return plain ? `${object}.${key.value}` : `${object}[${printExpression(key)}]`;
     }
     case 'array':
       return `[${printList(expression.items)}]`;

@@ -52,7 +52,7 @@ describe('a container whose time to live is changed', () => {
 
   test('from on to off: nothing more expires, and nothing that has comes back', async () => {
     const { container, ts } = await stocked(60);
-    await world.advanceTo((ts + 10) * 1000);
+    await world.advanceTo((ts + 10) * 1000 + 1);
     await world.setTtl(container.id, undefined);
     expect(await sightings(container, ids)).toEqual(seen('plain', 'long', 'never'));
     await world.advanceTo((ts + 1_000_000) * 1000);

@@ -5,7 +5,9 @@ import { exitCodes } from './exit-codes.ts';
 const WIDTH = 100;
 
 export function generalHelp(commands: Readonly<Record<string, Pick<Command, 'summary' | 'operands'>>>): string {
-  const rows = Object.entries(commands).map(([name, { summary, operands }]) => [`${name} ${operands}`.trimEnd(), summary] as const);
+  const rows = Object.entries(commands).map(
+    ([name, { summary, operands }]) => [`${name} ${operands}`.trimEnd(), summary] as const,
+  );
   return [
     'epitaph <command> [options]',
     '',

@@ -47,10 +47,14 @@ export const history: Command = {
     if (answer.events.length === 0) print('Nothing is on record.');
     for (const { occurredAt, life, type, actor, fromLedger, data } of answer.events) {
       const facts = Object.entries(data)
-        .filter(([name, value]) => name !== 'id' && name !== 'partitionKey' && name !== 'key' && typeof value !== 'object')
+        .filter(
+          ([name, value]) => name !== 'id' && name !== 'partitionKey' && name !== 'key' && typeof value !== 'object',
+        )
         .map(([name, value]) => `${name}=${String(value)}`);
       const who = fromLedger === true ? 'known from the ledger' : `by ${actor}`;
-      print(`${occurredAt}  ${id === undefined ? '' : `life ${life}  `}${type.padEnd(20)} ${who}  ${facts.join(' ')}`.trimEnd());
+      print(
+        `${occurredAt}  ${id === undefined ? '' : `life ${life}  `}${type.padEnd(20)} ${who}  ${facts.join(' ')}`.trimEnd(),
+      );
     }
     return exitCodes.ok;
   },
@@ -154,7 +158,9 @@ async function printRows(
     const row = JSON.parse(line) as DisappearanceAnswer;
     const content = row.purgedAt === null ? 'content not erased yet' : `erased ${row.purgedAt}`;
     const why = row.rule === null ? row.cause : `${row.cause} by ${row.rule}`;
-    print(`${row.at}  ${why}  ${JSON.stringify(row.id)} in ${JSON.stringify(row.partitionKey)}, life ${row.life}  ${content}`);
+    print(
+      `${row.at}  ${why}  ${JSON.stringify(row.id)} in ${JSON.stringify(row.partitionKey)}, life ${row.life}  ${content}`,
+    );
     rows += 1;
   }
   if (rows === 0) print('Nothing left.');

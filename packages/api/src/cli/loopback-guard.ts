@@ -9,6 +9,12 @@ import { WireError } from '../cosmos/errors.ts';
 export function refuseOtherHosts(app: FastifyInstance): void {
   app.addHook('onRequest', (request, _reply, next) => {
     if (isLoopbackHostHeader(request.headers.host)) next();
-    else next(new WireError('forbidden', 'With the published emulator key in force, requests must be to localhost or 127.0.0.1.'));
+    else
+      next(
+        new WireError(
+          'forbidden',
+          'With the published emulator key in force, requests must be to localhost or 127.0.0.1.',
+        ),
+      );
   });
 }

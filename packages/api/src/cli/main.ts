@@ -40,11 +40,7 @@ export interface Output {
 }
 
 /** Runs one command line. @returns the exit code */
-export async function run(
-  args: readonly string[],
-  environment: Environment,
-  output: Output,
-): Promise<number> {
+export async function run(args: readonly string[], environment: Environment, output: Output): Promise<number> {
   const { print } = output;
   try {
     const [name, ...rest] = args;
@@ -57,7 +53,9 @@ export async function run(
     if (name === 'serve') return await runServe(rest, environment, print);
     const command = Object.hasOwn(commands, name) ? commands[name] : undefined;
     if (command === undefined) {
-      throw new UsageError(`There is no command ${JSON.stringify(name)}; there are serve, ${Object.keys(commands).join(', ')}.`);
+      throw new UsageError(
+        `There is no command ${JSON.stringify(name)}; there are serve, ${Object.keys(commands).join(', ')}.`,
+      );
     }
     return await runCommand(name, command, rest, environment, output);
   } catch (error) {

@@ -88,7 +88,11 @@ export class ManagementClient {
       request.once('response', resolve);
       request.once('error', (error: NodeJS.ErrnoException) => {
         const why = error.message === '' ? (error.code ?? 'no connection') : error.message;
-        reject(new ServerUnreachable(`No server answers at ${this.endpoint} (${why}). Is it started, and is --endpoint right?`));
+        reject(
+          new ServerUnreachable(
+            `No server answers at ${this.endpoint} (${why}). Is it started, and is --endpoint right?`,
+          ),
+        );
       });
       request.end(payload);
     });

@@ -97,8 +97,10 @@ async function runPurge({ client, json, print, stderr }: Invocation): Promise<nu
   if (json) print(JSON.stringify(answer));
   else {
     print(`Recorded ${answer.expired} expiries, erased ${answer.purged} items, held back ${answer.heldBack}.`);
-    if (answer.status.state === 'paused') print('The purge is paused: nothing was done. epitaph purge resume lets it go on.');
-    if (answer.status.state === 'held-by-clock') print('The clock is held: nothing was done. See /_epitaph/health/ready.');
+    if (answer.status.state === 'paused')
+      print('The purge is paused: nothing was done. epitaph purge resume lets it go on.');
+    if (answer.status.state === 'held-by-clock')
+      print('The clock is held: nothing was done. See /_epitaph/health/ready.');
   }
   return answer.status.state === 'paused' || answer.status.state === 'held-by-clock' ? exitCodes.problem : exitCodes.ok;
 }
@@ -138,8 +140,10 @@ export const fsck: Command = {
     if (json) print(JSON.stringify(report));
     else {
       const { ok, events, items, lives, problems, durationMs } = report;
-      for (const { code, subject, message } of problems.slice(0, PRINTED_PROBLEMS)) print(`${code}: ${subject}: ${message}`);
-      if (problems.length > PRINTED_PROBLEMS) print(`… and ${problems.length - PRINTED_PROBLEMS} more; --json has them all`);
+      for (const { code, subject, message } of problems.slice(0, PRINTED_PROBLEMS))
+        print(`${code}: ${subject}: ${message}`);
+      if (problems.length > PRINTED_PROBLEMS)
+        print(`… and ${problems.length - PRINTED_PROBLEMS} more; --json has them all`);
       print(
         `${ok ? 'All is as the log says' : `${problems.length} problems`}: ${events} events, ${lives} lives, ${items} items, ${durationMs} ms.`,
       );

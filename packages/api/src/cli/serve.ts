@@ -10,6 +10,7 @@ import { wait } from '../config/wait.ts';
 import { EMULATOR_KEY, KeyRing } from '../http/keys.ts';
 import { buildServer } from '../http/server.ts';
 import { registerManagement } from '../management/plugin.ts';
+import { sendProblem } from '../management/send-problem.ts';
 import type { StoreApi } from '../store/store-api.ts';
 import { exitCodes } from './exit-codes.ts';
 import { openLog } from './log.ts';
@@ -31,7 +32,9 @@ export async function serve(configuration: Configuration, print: (line: string) 
   const loopback = await isLoopbackHost(configuration.host);
   if (configuration.key === EMULATOR_KEY && !loopback) refuseEmulatorKey();
   const signal = firstSignal();
-  const store = await openStore(configuration, (error) => log.error({ err: error }, 'the purge met a fault and will try again'));
+  const store = await openStore(configuration, (error) =>
+    log.error({ err: error }, 'the purge met a fault and will try again'),
+  );
   let app: FastifyInstance | undefined;
   try {
     await startClock(store, configuration, print);
@@ -40,6 +43,7 @@ export async function serve(configuration: Configuration, print: (line: string) 
       store,
       keys: new KeyRing(keys.texts),
       logger: log,
+      sendUnroutable: sendProblem,
       plugins: [
         (server) => {
           if (keys.primary === 'emulator') refuseOtherHosts(server);
@@ -80,7 +84,10 @@ function firstSignal(): Promise<string> {
   });
 }
 
-async function openStore(configuration: Configuration, onFault: (error: unknown) => void): ReturnType<typeof openEmbeddedStore> {
+async function openStore(
+  configuration: Configuration,
+  onFault: (error: unknown) => void,
+): ReturnType<typeof openEmbeddedStore> {
   try {
     return await openEmbeddedStore({
       folder: configuration.data,
@@ -103,7 +110,8 @@ async function startClock(store: StoreApi, { now }: Configuration, print: (line:
   if (now === undefined) return;
   const nowMs = store.nowMs();
   if (now > nowMs) await store.advanceClock({ actor: 'system:start', correlationId: crypto.randomUUID() }, now - nowMs);
-  else if (now < nowMs) print(`epitaph: the manual clock stands at ${isoTime(nowMs)}, later than --now: time never goes back`);
+  else if (now < nowMs)
+    print(`epitaph: the manual clock stands at ${isoTime(nowMs)}, later than --now: time never goes back`);
 }
 
 async function listen(app: FastifyInstance, { host, port }: Configuration): Promise<void> {
@@ -113,7 +121,9 @@ async function listen(app: FastifyInstance, { host, port }: Configuration): Prom
     const { code } = error as NodeJS.ErrnoException;
     switch (code) {
       case 'EADDRINUSE':
-        throw new BadConfiguration(`Port ${port} on ${host} is in use by another program. Stop that one, or take another (--port; 0 picks one).`);
+        throw new BadConfiguration(
+          `Port ${port} on ${host} is in use by another program. Stop that one, or take another (--port; 0 picks one).`,
+        );
       case 'EACCES':
         throw new BadConfiguration(`This user may not listen on port ${port}. Take one from 1024 on (--port).`);
       case 'EADDRNOTAVAIL':
@@ -142,7 +152,8 @@ function welcome(endpoint: string, keys: KeysInForce, { host, data, clock }: Con
     given: 'the one given is the primary key',
     file: `the primary key in ${keys.file}`,
   }[keys.primary];
-  const attempt = keys.primary === 'given' ? `${endpoint}/_epitaph/health/ready` : `${bearer} ${endpoint}/_epitaph/purge`;
+  const attempt =
+    keys.primary === 'given' ? `${endpoint}/_epitaph/health/ready` : `${bearer} ${endpoint}/_epitaph/purge`;
   return [
     `epitaph: listening on ${endpoint}${host === '0.0.0.0' || host === '::' ? ' and every other address of this machine' : ''}`,
     `  data     ${path.resolve(data)} (${clock} clock: ${isoTime(store.nowMs())})`,
@@ -156,7 +167,7 @@ function welcome(endpoint: string, keys: KeysInForce, { host, data, clock }: Con
 
 /** A command that prints the primary key of the keys file, so that no secret need be printed here. */
 function printPrimary(file: string): string {
-  return String.raw`sed -n 's/.*"primary": "\(.*\)".*/\1/p' ${`'${path.resolve(file).replaceAll("'", String.raw`'\''`)}'`}`;
+  return String.raw`sed -n 's/.*"primary": "\(.*\)".*/\1/p' ${`'${file.replaceAll("'", String.raw`'\''`)}'`}`;
 }
 
 /** Stops accepting, lets requests under way end, and cuts off those that don't in time. */

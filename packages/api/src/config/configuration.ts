@@ -1,12 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { z } from 'zod';
-import {
-  type Configuration,
-  configurationSchema,
-  optionNames,
-  type OptionName,
-  variableOf,
-} from './options.ts';
+import { type Configuration, configurationSchema, optionNames, type OptionName, variableOf } from './options.ts';
 
 /** A configuration that can't be used; the message is one line for whoever wrote it. */
 export class BadConfiguration extends Error {

@@ -30,7 +30,7 @@ export function keysInForce(options: {
   readonly given: string | undefined;
   readonly loopback: boolean;
 }): KeysInForce {
-  const file = path.join(options.folder, 'keys.json');
+  const file = path.resolve(options.folder, 'keys.json');
   const keys = existsSync(file) ? readKeys(file) : makeKeys(file);
   const primary = options.given ?? (options.loopback ? EMULATOR_KEY : keys.primary);
   if (!options.loopback && Object.values({ ...keys, primary }).includes(EMULATOR_KEY)) refuseEmulatorKey();
@@ -65,7 +65,9 @@ function makeKeys(file: string): KeysFile {
 
 function readKeys(file: string): KeysFile {
   if (process.platform !== 'win32' && (statSync(file).mode & 0o077) !== 0) {
-    throw new BadConfiguration(`The keys in ${file} can be read by others on this machine: chmod 600 it, and better make new ones.`);
+    throw new BadConfiguration(
+      `The keys in ${file} can be read by others on this machine: chmod 600 it, and better make new ones.`,
+    );
   }
   try {
     return keysSchema.parse(JSON.parse(readFileSync(file, 'utf8')));

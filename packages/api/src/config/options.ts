@@ -87,4 +87,3 @@ function wholeNumber(least: number, most: number) {
     .union([z.number(), z.string().regex(/^\d+$/).transform(Number)], message)
     .pipe(z.int(message).min(least, message).max(most, message));
 }
-

@@ -11,7 +11,6 @@ import Fastify, {
 } from 'fastify';
 import { describeError, errorBody, WireError, wireShapes, type WireShape } from '../cosmos/errors.ts';
 import { errorHeaders, isManagement, registerCosmos, rewriteToCosmos } from '../cosmos/plugin.ts';
-import { sendProblem } from '../management/send-problem.ts';
 import type { StoreApi } from '../store/store-api.ts';
 import { limitInFlight } from './admission.ts';
 import type { KeyRing } from './keys.ts';
@@ -26,6 +25,8 @@ export interface ServerOptions {
   readonly tls?: { readonly cert: string | Buffer; readonly key: string | Buffer };
   /** What else is on the server: the management plane. Each may register routes below `/_epitaph`. */
   readonly plugins?: readonly ((app: FastifyInstance) => void)[];
+  /** Answers targets that the router can't read, which are all the management plane's; in the data plane's shape by default. */
+  readonly sendUnroutable?: (request: FastifyRequest, reply: FastifyReply, error: unknown) => FastifyReply;
 }
 
 /** The server, complete and not listening: tests inject requests, the command line listens. */
@@ -41,9 +42,8 @@ export function buildServer(options: ServerOptions): FastifyInstance {
     // While it closes, the store itself says so, in words that clients understand.
     return503OnClosing: false,
     clientErrorHandler: answerUnreadable,
-    // What the router can't read; only the management plane's targets come to it as they are.
     frameworkErrors: (error: FastifyError, request: FastifyRequest, reply: FastifyReply) => {
-      void sendProblem(request, reply, error, randomUUID());
+      void (options.sendUnroutable ?? sendPlain)(request, reply, error);
     },
     routerOptions: { ignoreTrailingSlash: true, maxParamLength: 4096 },
     ...(options.logger === undefined ? { logger: false as const } : { loggerInstance: options.logger }),

@@ -166,9 +166,7 @@ function operationRoutes(scope: FastifyInstance, store: StoreApi, stopping: Abor
     const name = await projectionOf(store, request);
     const status = store.rebuildStatus(name);
     if (status === null) throw new Problem('rebuild-not-found');
-    return wantsEvents(request)
-      ? sendEvents(reply, followRebuild(store, name, stopping))
-      : shapes.rebuildShape(status);
+    return wantsEvents(request) ? sendEvents(reply, followRebuild(store, name, stopping)) : shapes.rebuildShape(status);
   });
   route(scope, 'DELETE', '/projections/:name/rebuild', 'write', async (request, _reply, caller) => {
     const name = await projectionOf(store, request);
@@ -287,7 +285,10 @@ function itemOf(
   const read = readPartitionKeyHeader(container.definition, partitionKey);
   if (read === undefined || !read.complete) {
     const paths = container.definition.partitionKey.paths.join(', ');
-    throw new Problem('bad-request', `An item is named by id and partitionKey, a JSON array with the values of ${paths}.`);
+    throw new Problem(
+      'bad-request',
+      `An item is named by id and partitionKey, a JSON array with the values of ${paths}.`,
+    );
   }
   return { key: read.key, shown: { id, partitionKey: JSON.parse(read.key) as unknown } };
 }
@@ -296,7 +297,10 @@ async function projectionOf(store: StoreApi, request: FastifyRequest): Promise<s
   const { name } = requests.read(requests.projectionParams, request.params, 'path');
   const names = (await store.projections()).map((projection) => projection.name);
   if (names.includes(name)) return name;
-  throw new Problem('projection-not-found', `There is no projection ${JSON.stringify(name)}, only ${names.join(', ')}.`);
+  throw new Problem(
+    'projection-not-found',
+    `There is no projection ${JSON.stringify(name)}, only ${names.join(', ')}.`,
+  );
 }
 
 type Page = Awaited<ReturnType<StoreApi['disappearances']>>;

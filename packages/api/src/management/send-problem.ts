@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { Problem, problemDetails, problemOf, retryAfterSeconds } from './problems.ts';
 
@@ -6,7 +7,7 @@ export function sendProblem(
   request: FastifyRequest,
   reply: FastifyReply,
   error: unknown,
-  correlationId: string,
+  correlationId: string = randomUUID(),
 ): FastifyReply {
   const problem = problemOf(error);
   if (problem === undefined) request.log.error({ err: error, correlationId }, 'a request failed unexpectedly');

@@ -15,10 +15,12 @@ export function sendEvents(reply: FastifyReply, events: AsyncIterable<ServerSent
   const texts = async function* () {
     for await (const { event, data } of events) yield `event: ${event}\ndata: ${JSON.stringify(data)}\n\n`;
   };
-  return reply
-    // Kept alive after the last event, the connection would hold up a server that stops.
-    .headers({ 'content-type': 'text/event-stream', 'cache-control': 'no-store', connection: 'close' })
-    .send(Readable.from(texts(), { objectMode: false, highWaterMark: 1 }));
+  return (
+    reply
+      // Kept alive after the last event, the connection would hold up a server that stops.
+      .headers({ 'content-type': 'text/event-stream', 'cache-control': 'no-store', connection: 'close' })
+      .send(Readable.from(texts(), { objectMode: false, highWaterMark: 1 }))
+  );
 }
 
 /**

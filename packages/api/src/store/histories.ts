@@ -60,13 +60,17 @@ export class Histories {
     const lives = await this.#lives(found.state, id, partitionKey);
     const last = lives.at(-1);
     const holds = last === undefined ? [] : coveringHolds(await this.#parts.ports.vault.holds(), last.stream);
-    const gone = this.#parts.catalog.databaseByRid(found.state.databaseRid)?.deletedAtMs ?? null;
+    for (let busy = this.#parts.busy(container); busy !== undefined; busy = this.#parts.busy(container)) await busy;
+    // Policies and time together, as for any reader: what is told of this instant holds.
+    const { state, number } = this.#parts.catalog.containerByRid(container.rid)!;
+    const nowMs = this.#parts.ports.clock.now();
+    this.#parts.expirySeen(number, nowMs);
     return explainItem({
       id,
-      container: found.state,
-      databaseDeletedAtMs: gone,
+      container: state,
+      databaseDeletedAtMs: this.#parts.catalog.databaseByRid(state.databaseRid)?.deletedAtMs ?? null,
       lives: lives.map(({ life, events }) => lifeFacts(life, events)),
-      atMs: atMs ?? this.#parts.ports.clock.now(),
+      atMs: atMs ?? nowMs,
       holds,
     });
   }

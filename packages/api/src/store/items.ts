@@ -68,7 +68,11 @@ export class Items {
       const facts = { nowMs, timeline: within.state.timeline, ...precondition };
       let json = '{}';
       // On a life that can't be patched the decider says no whatever the body is.
-      if (state.status === 'live' && last !== undefined && !isExpired(state.lastWrite, watermarks(within.state.timeline, nowMs))) {
+      if (
+        state.status === 'live' &&
+        last !== undefined &&
+        !isExpired(state.lastWrite, watermarks(within.state.timeline, nowMs))
+      ) {
         const current = JSON.parse(await this.#documents.openAt(last.position)) as Document;
         if (condition !== undefined) {
           const row = await this.#parts.readModel.findItem(within.number, partitionKey, id);
@@ -106,15 +110,10 @@ export class Items {
   }
 
   async read(container: ContainerState, id: string, partitionKey: string, atLeast?: number): Promise<ShownItem> {
-    const within = await this.#parts.current(container);
     await this.#parts.seen(atLeast);
+    const { within, marks } = await this.#parts.moment(container);
     const row = await this.#parts.readModel.findItem(within.number, partitionKey, id);
-    if (row === undefined) throw new Refusal('item-not-found');
-    const nowMs = this.#parts.ports.clock.now();
-    if (isExpired(row, watermarks(within.state.timeline, nowMs))) {
-      this.#parts.expirySeen(within.number, nowMs);
-      throw new Refusal('item-not-found');
-    }
+    if (row === undefined || isExpired(row, marks)) throw new Refusal('item-not-found');
     const shown = await this.#documents.show(row);
     if (shown === undefined) throw new Refusal('item-not-found');
     return shown;
@@ -129,14 +128,14 @@ export class Items {
       readonly atLeast?: number | undefined;
     },
   ): Promise<{ readonly items: readonly ShownItem[]; readonly continuation?: Continuation }> {
-    const within = await this.#parts.current(container);
     await this.#parts.seen(page.atLeast);
+    const { within, marks } = await this.#parts.moment(container);
     const { continuation } = page;
     const rows = await this.#parts.readModel.scanItems(within.number, {
       partitionKey: page.partitionKey,
       afterBirth: continuation?.kind === 'after' ? continuation.birth : 0,
       limit: page.maxItemCount,
-      marks: this.#parts.marks(within),
+      marks,
     });
     const items: ShownItem[] = [];
     for (const row of rows) {
@@ -187,23 +186,35 @@ export class Items {
   ): Promise<{ handled: ItemHandled; within: CatalogContainer }> {
     await this.#parts.current(container);
     const prefix = await this.#parts.ports.naming.itemStreamPrefix(container.rid, partitionKey, id);
-    const outcome = await this.#parts.itemOrder.run(prefix, async () => {
-      // The policy and the time belong together: both are taken when it is this command's turn.
-      const within = await this.#parts.current(container);
-      const context = this.#parts.command(caller);
-      const handled = await handleItem(this.#parts.ports, context, {
-        prefix,
-        lifeHint: async () => (await this.#parts.readModel.findItem(within.number, partitionKey, id))?.life ?? 0,
-        command: intentOf(within, context.nowMs),
+    const { promise: done, resolve: end } = Promise.withResolvers<void>();
+    try {
+      const outcome = await this.#parts.itemOrder.run(prefix, async () => {
+        for (;;) {
+          // The policy and the time belong together: both are taken when it is this command's turn.
+          const within = await this.#parts.current(container);
+          const context = this.#parts.command(caller);
+          const intent = intentOf(within, context.nowMs);
+          const handled = await handleItem(this.#parts.ports, context, {
+            prefix,
+            lifeHint: async () => (await this.#parts.readModel.findItem(within.number, partitionKey, id))?.life ?? 0,
+            command: (state, life) =>
+              state.status === 'live' && !this.#parts.writing(within, state.lastWrite, context.nowMs, done)
+                ? { kind: 'answer' }
+                : intent(state, life),
+          });
+          if (handled.life > 0 && handled.firstRevision === 0) this.#parts.expirySeen(within.number, context.nowMs);
+          // The deadline came before the decision: it is made again, by the time that it is now.
+          if (handled.decision.kind !== 'answered') return { handled, within };
+        }
       });
-      if (handled.life > 0 && handled.firstRevision === 0) this.#parts.expirySeen(within.number, context.nowMs);
-      return { handled, within };
-    });
-    const { decision, position } = outcome.handled;
-    if (decision.kind === 'refused') throw itemRefusal(decision.refusal);
-    invariant(position !== undefined, 'an accepted command records something');
-    await this.#parts.projected(position);
-    return outcome;
+      const { decision, position } = outcome.handled;
+      if (decision.kind === 'refused') throw itemRefusal(decision.refusal);
+      invariant(position !== undefined, 'an accepted command records something');
+      await this.#parts.projected(position);
+      return outcome;
+    } finally {
+      end();
+    }
   }
 }
 

@@ -186,6 +186,9 @@ export class Operations {
 
 function assertKnown(name: string): void {
   if (name !== ITEMS_PROJECTION) {
-    throw new Refusal('not-supported', `There is no projection ${JSON.stringify(name)}; the one there is is called ${ITEMS_PROJECTION}.`);
+    throw new Refusal(
+      'not-supported',
+      `There is no projection ${JSON.stringify(name)}; the one there is is called ${ITEMS_PROJECTION}.`,
+    );
   }
 }

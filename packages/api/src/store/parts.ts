@@ -3,7 +3,7 @@ import type { Clock, ClockJump } from '@epitaph/core/clock.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
-import { type Watermarks, watermarks } from '@epitaph/core/ttl/watermarks.ts';
+import { isExpired, type ItemTimes, type Watermarks, watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import type { BodySealer, ItemNaming } from '@epitaph/core/vault/body-sealer.ts';
 import type { KeyVault } from '@epitaph/core/vault/key-vault.ts';
 import type { Catalog, CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
@@ -25,6 +25,19 @@ export interface StorePorts {
   readonly newId: () => string;
 }
 
+/** What a reader is answered by: a container, the time, and what has expired in it by then. */
+export interface Moment {
+  readonly within: CatalogContainer;
+  readonly nowMs: number;
+  readonly marks: Watermarks;
+}
+
+/** A write that is being carried out on a life, with the times of what it replaces. */
+interface UnderWay {
+  readonly times: ItemTimes;
+  readonly done: Promise<unknown>;
+}
+
 /** What every part of the store works with: the ports, the live projector, and the order of commands. */
 export class StoreParts {
   readonly ports: StorePorts;
@@ -34,6 +47,8 @@ export class StoreParts {
   readonly containerOrder = new KeyedMutex();
   readonly projector: Projector;
   readonly #expirySeenAtMs = new Map<ContainerNumber, number>();
+  readonly #underWay = new Map<ContainerNumber, Set<UnderWay>>();
+  #opened = { atMs: 0, position: 0 };
   #closing = false;
 
   constructor(ports: StorePorts, projector: Projector) {
@@ -51,6 +66,11 @@ export class StoreParts {
 
   get closing(): boolean {
     return this.#closing;
+  }
+
+  /** The projections have caught up. Whatever was told up to this instant, nobody here remembers to whom. */
+  opened(): void {
+    this.#opened = { atMs: this.ports.clock.now(), position: this.projector.position };
   }
 
   refuseNewWork(): void {
@@ -76,7 +96,9 @@ export class StoreParts {
    */
   policyCommand(caller: Caller, container: ContainerNumber): CommandContext {
     const context = this.command(caller);
-    if (this.#expirySeenAtMs.get(container) !== context.nowMs) return context;
+    const seenAtMs =
+      this.#expirySeenAtMs.get(container) ?? (container <= this.#opened.position ? this.#opened.atMs : undefined);
+    if (seenAtMs !== context.nowMs) return context;
     this.ports.clock.raise(context.nowMs + 1);
     return this.command(caller);
   }
@@ -98,18 +120,71 @@ export class StoreParts {
 
   /** The container as it is now, after whatever command on it is under way. */
   async current(container: ContainerState): Promise<CatalogContainer> {
+    await this.#idle(container);
+    return this.#found(container);
+  }
+
+  /**
+   * Container and time for a reader, taken together: no policy can begin between the two, or at an instant that was
+   * answered for. A write that was decided before its item's deadline and is still on its way is waited for, so that
+   * it doesn't bring an item back which a reader has found gone.
+   */
+  async moment(container: ContainerState): Promise<Moment> {
+    for (;;) {
+      await this.#idle(container);
+      // From here on in one go: after an await, what was true may not be any more.
+      if (this.busy(container) !== undefined) continue;
+      const within = this.#found(container);
+      const nowMs = this.ports.clock.now();
+      const marks = watermarks(within.state.timeline, nowMs);
+      const late = this.#underWay
+        .get(within.number)
+        ?.values()
+        .find(({ times }) => isExpired(times, marks));
+      if (late === undefined) {
+        this.expirySeen(within.number, nowMs);
+        return { within, nowMs, marks };
+      }
+      await late.done;
+    }
+  }
+
+  /** Resolves when the command on a container that is under way is done; undefined when there is none. */
+  busy(container: ContainerState): Promise<void> | undefined {
+    return this.containerOrder.idle(container.rid) ?? this.containerOrder.idle(container.databaseRid);
+  }
+
+  async #idle(container: ContainerState): Promise<void> {
     this.assertOpen();
-    const busy = this.containerOrder.idle(container.rid) ?? this.containerOrder.idle(container.databaseRid);
-    if (busy !== undefined) await busy;
+    for (let busy = this.busy(container); busy !== undefined; busy = this.busy(container)) await busy;
+  }
+
+  #found(container: ContainerState): CatalogContainer {
     const found = this.catalog.containerByRid(container.rid);
     if (found === undefined || this.catalog.goneAtMs(found.state) !== null) throw new Refusal('container-not-found');
     return found;
   }
 
-  /** The watermarks by which to answer a reader now. */
-  marks(container: CatalogContainer, nowMs: number = this.ports.clock.now()): Watermarks {
-    this.expirySeen(container.number, nowMs);
-    return watermarks(container.state.timeline, nowMs);
+  /**
+   * Says that a write is about to replace what has these times.
+   *
+   * @param decidedAtMs the time by which the write is decided
+   * @returns false when the deadline came since then: readers may know, so the write must be decided by a new time
+   */
+  writing(container: CatalogContainer, times: ItemTimes, decidedAtMs: number, done: Promise<unknown>): boolean {
+    // Its newest policies: they may have changed since the write was let in.
+    const { timeline } = this.catalog.containerByNumber(container.number)!.state;
+    const nowMs = this.ports.clock.now();
+    const crossed =
+      isExpired(times, watermarks(timeline, nowMs)) &&
+      !isExpired(times, watermarks(container.state.timeline, decidedAtMs));
+    if (crossed) return false;
+    const writes = this.#underWay.get(container.number) ?? new Set();
+    this.#underWay.set(container.number, writes);
+    const write = { times, done };
+    writes.add(write);
+    void done.finally(() => writes.delete(write));
+    return true;
   }
 
   /**

@@ -1,10 +1,9 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { isExpired } from '@epitaph/core/ttl/watermarks.ts';
-import type { CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
 import type { ItemRow } from '@epitaph/projections/read-model-store.ts';
 import { type Json, parseQuery, planQuery, type QueryParameter, type QueryPlan, startEvaluation } from '@epitaph/query';
 import type { Documents } from './documents.ts';
-import type { StoreParts } from './parts.ts';
+import type { Moment, StoreParts } from './parts.ts';
 import type { QueryPage, QueryRequest } from './store-api.ts';
 
 /** Rows of the read model fetched at a time. */
@@ -24,34 +23,28 @@ export class Queries {
 
   async query(container: ContainerState, request: QueryRequest): Promise<QueryPage> {
     const plan = planQuery(parseQuery(request.sql), request.parameters as readonly QueryParameter[]);
-    const within = await this.#parts.current(container);
     await this.#parts.seen(request.atLeast);
-    const nowMs = this.#parts.ports.clock.now();
+    const moment = await this.#parts.moment(container);
     if (plan.countOnly && plan.pushdown.complete && isUnfiltered(plan) && request.partitionKey === undefined) {
-      const rows = request.continuation === undefined ? [await this.#countAll(within, nowMs)] : [];
+      const rows = request.continuation === undefined ? [await this.#countAll(moment)] : [];
       return { rows, examined: 0 };
     }
     return plan.streaming && plan.readsDocuments
-      ? this.#stream(within, request, plan, nowMs)
-      : this.#whole(within, request, plan, nowMs);
+      ? this.#stream(moment, request, plan)
+      : this.#whole(moment, request, plan);
   }
 
-  #countAll(within: CatalogContainer, nowMs: number) {
-    return this.#parts.readModel.countVisible(within.number, this.#parts.marks(within, nowMs));
+  #countAll({ within, marks }: Moment) {
+    return this.#parts.readModel.countVisible(within.number, marks);
   }
 
   /** A query whose rows come in document order: each page goes on after the last document of the one before. */
-  async #stream(
-    within: CatalogContainer,
-    request: QueryRequest,
-    plan: QueryPlan,
-    nowMs: number,
-  ): Promise<QueryPage> {
+  async #stream(moment: Moment, request: QueryRequest, plan: QueryPlan): Promise<QueryPage> {
     const start = request.continuation?.kind === 'after' ? request.continuation.birth : 0;
-    const evaluation = startEvaluation(plan, { nowMs });
+    const evaluation = startEvaluation(plan, { nowMs: moment.nowMs });
     const rows: Json[] = [];
     let examined = 0;
-    for await (const batch of this.#candidates(within, request, plan, nowMs, start)) {
+    for await (const batch of this.#candidates(moment, request, plan, start)) {
       for (const { row, document } of batch) {
         examined += 1;
         evaluation.offer(document);
@@ -66,12 +59,7 @@ export class Queries {
   }
 
   /** Any other query is evaluated anew for each page, and the page is a piece of its answer. */
-  async #whole(
-    within: CatalogContainer,
-    request: QueryRequest,
-    plan: QueryPlan,
-    nowMs: number,
-  ): Promise<QueryPage> {
+  async #whole(moment: Moment, request: QueryRequest, plan: QueryPlan): Promise<QueryPage> {
     const skip = request.continuation?.kind === 'skip' ? request.continuation.rows : 0;
     const rows: Json[] = [];
     let produced = 0;
@@ -81,11 +69,11 @@ export class Queries {
         produced += 1;
       }
     };
-    const evaluation = startEvaluation(plan, { nowMs });
+    const evaluation = startEvaluation(plan, { nowMs: moment.nowMs });
     let examined = 0;
     let wantsMore = plan.readsDocuments;
     if (wantsMore) {
-      for await (const batch of this.#candidates(within, request, plan, nowMs, 0)) {
+      for await (const batch of this.#candidates(moment, request, plan, 0)) {
         for (const { document } of batch) {
           examined += 1;
           wantsMore = evaluation.offer(document);
@@ -108,13 +96,11 @@ export class Queries {
 
   /** Visible documents that the clear columns don't rule out, in order of birth, in batches. */
   async *#candidates(
-    within: CatalogContainer,
+    { within, marks }: Moment,
     { partitionKey, signal }: QueryRequest,
     { pushdown, needsBody }: QueryPlan,
-    nowMs: number,
     afterBirth: number,
   ): AsyncGenerator<{ row: ItemRow; document: Json }[]> {
-    const marks = this.#parts.marks(within, nowMs);
     const wanted = (row: ItemRow) =>
       (pushdown.ids === undefined || pushdown.ids.includes(row.id)) &&
       (pushdown.ts?.min === undefined || row.ts >= pushdown.ts.min) &&
@@ -123,9 +109,7 @@ export class Queries {
       const found: { row: ItemRow; document: Json }[] = [];
       for (const row of rows) {
         if (!wanted(row)) continue;
-        const document = needsBody
-          ? await this.#documents.parse(within.state, row)
-          : { id: row.id, _ts: row.ts };
+        const document = needsBody ? await this.#documents.parse(within.state, row) : { id: row.id, _ts: row.ts };
         if (document !== undefined) found.push({ row, document });
       }
       return found;

@@ -194,8 +194,19 @@ export interface StoreApi {
     defaultTtl: DefaultTtl,
     precondition?: Precondition,
   ): Promise<Written<ContainerState>>;
-  deleteContainer(caller: Caller, database: string, name: string, precondition?: Precondition): Promise<{ position: number }>;
-  setPolicyGrace(caller: Caller, database: string, name: string, seconds: number, reason?: string): Promise<ContainerState>;
+  deleteContainer(
+    caller: Caller,
+    database: string,
+    name: string,
+    precondition?: Precondition,
+  ): Promise<{ position: number }>;
+  setPolicyGrace(
+    caller: Caller,
+    database: string,
+    name: string,
+    seconds: number,
+    reason?: string,
+  ): Promise<ContainerState>;
 
   // Items. `partitionKey` is canonical JSON of an array of components.
   /** The body's text is stored as it is; the caller has checked that it is an object whose id and key are those given. */
@@ -226,7 +237,12 @@ export interface StoreApi {
   /** Visible items in order of birth. */
   listItems(
     container: ContainerState,
-    page: { readonly partitionKey?: string | undefined; readonly maxItemCount: number; readonly continuation?: Continuation | undefined; readonly atLeast?: number | undefined },
+    page: {
+      readonly partitionKey?: string | undefined;
+      readonly maxItemCount: number;
+      readonly continuation?: Continuation | undefined;
+      readonly atLeast?: number | undefined;
+    },
   ): Promise<{ readonly items: readonly ShownItem[]; readonly continuation?: Continuation }>;
   /** @throws QueryError for what the language does not have. */
   queryItems(container: ContainerState, request: QueryRequest): Promise<QueryPage>;
@@ -238,13 +254,22 @@ export interface StoreApi {
   explain(container: ContainerState, id: string, partitionKey: string, atMs?: number): Promise<Explanation>;
   disappearances(
     container: ContainerState,
-    filter: { readonly fromMs?: number; readonly toMs?: number; readonly cause?: Disappearance['cause']; readonly after?: string; readonly limit: number },
+    filter: {
+      readonly fromMs?: number;
+      readonly toMs?: number;
+      readonly cause?: Disappearance['cause'];
+      readonly after?: string;
+      readonly limit: number;
+    },
   ): Promise<{ readonly rows: readonly Disappearance[]; readonly continuation?: string }>;
 
   // Operations.
   purgeStatus(): Promise<PurgeStatus>;
   /** One pass now; resolves when nothing that is due is left, with what it did. */
-  runPurge(caller: Caller, signal?: AbortSignal): Promise<{ readonly expired: number; readonly purged: number; readonly heldBack: number }>;
+  runPurge(
+    caller: Caller,
+    signal?: AbortSignal,
+  ): Promise<{ readonly expired: number; readonly purged: number; readonly heldBack: number }>;
   pausePurge(caller: Caller): Promise<void>;
   resumePurge(caller: Caller): Promise<void>;
   projections(): Promise<readonly ProjectionStatus[]>;

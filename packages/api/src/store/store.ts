@@ -67,15 +67,13 @@ export class Store implements StoreApi {
     const last = await ports.log.readAt(await ports.log.head());
     if (last !== undefined && clock instanceof GuardedClock) clock.observeRecorded(last.occurredAtMs);
     const documents = new Documents(ports);
-    let purge: PurgeRunner | undefined;
     const projector = new Projector({
       log: ports.log,
       store: () => ports.readModels.current.store,
-      onApplied: (changes) => purge?.observe(changes),
+      onApplied: (changes) => purge.observe(changes),
     });
     const parts = new StoreParts(ports, projector);
-    await projector.start();
-    purge = new PurgeRunner({
+    const purge = new PurgeRunner({
       ...ports,
       store: () => ports.readModels.current.store,
       catalog: () => projector.catalog,
@@ -85,6 +83,8 @@ export class Store implements StoreApi {
       clockTrusted: () => jumpOf(clock) === undefined,
       onFault: options.onFault ?? (() => {}),
     });
+    await projector.start();
+    parts.opened();
     await purge.start({ automatic: options.automaticPurge ?? true });
     return new Store(options, parts, purge, documents);
   }

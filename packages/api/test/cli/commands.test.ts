@@ -25,10 +25,14 @@ afterAll(async () => {
 /** Runs a command line in this process, which is quicker, against the server of these tests. */
 async function ask(...args: string[]): Promise<Finished> {
   const texts = { stdout: '', stderr: '' };
-  const code = await run(args, { EPITAPH_ENDPOINT: endpoint }, {
-    print: (line) => (texts.stdout += `${line}\n`),
-    stderr: { write: (text) => (texts.stderr += text) },
-  });
+  const code = await run(
+    args,
+    { EPITAPH_ENDPOINT: endpoint },
+    {
+      print: (line) => (texts.stdout += `${line}\n`),
+      stderr: { write: (text) => (texts.stderr += text) },
+    },
+  );
   return { code, ...texts };
 }
 
@@ -37,7 +41,15 @@ describe('the command line', () => {
     const text = await ask('explain', 'shop', 'orders', 'a/1', '--partition-key', 'ann');
     expect(text).toMatchObject({ code: 0, stderr: '' });
     expect(text.stdout).toMatch(/^"a\/1" expired at 2026-11-21T10:01:00\.000Z .*\nstate: expired\nexpiredAt: 2026-/);
-    const json = await ask('explain', 'shop', 'orders', 'a/1', '--partition-key=["ann"]', '--at=2026-11-21T10:00:30Z', '--json');
+    const json = await ask(
+      'explain',
+      'shop',
+      'orders',
+      'a/1',
+      '--partition-key=["ann"]',
+      '--at=2026-11-21T10:00:30Z',
+      '--json',
+    );
     expect(JSON.parse(json.stdout)).toMatchObject({ state: 'live', expiresAt: '2026-11-21T10:01:00.000Z' });
   });
 
@@ -131,13 +143,16 @@ describe('the command line', () => {
     expect(wrong).toMatchObject({ code: 1, stdout: '', stderr: expect.stringMatching(/^epitaph: /) });
   });
 
-  test.each(['serve', 'history', 'explain', 'disappearances', 'rebuild', 'purge', 'fsck'])('helps with %s', async (name) => {
-    const { code, stdout } = await ask(name, '--help');
-    expect(code).toBe(0);
-    expect(stdout).toMatch(new RegExp(`^epitaph ${name} `));
-    expect(stdout).toContain('Ends with 0 when all is well');
-    expect(stdout).not.toContain(EMULATOR_KEY);
-  });
+  test.each(['serve', 'history', 'explain', 'disappearances', 'rebuild', 'purge', 'fsck'])(
+    'helps with %s',
+    async (name) => {
+      const { code, stdout } = await ask(name, '--help');
+      expect(code).toBe(0);
+      expect(stdout).toMatch(new RegExp(`^epitaph ${name} `));
+      expect(stdout).toContain('Ends with 0 when all is well');
+      expect(stdout).not.toContain(EMULATOR_KEY);
+    },
+  );
 });
 
 describe('progress', () => {
@@ -152,10 +167,17 @@ describe('progress', () => {
   test('is a bar that redraws itself on a terminal', () => {
     const text = shown(true, [50, 100]);
     expect(text).toContain('[###############...............] work  50%  50/100');
-    expect(text).toMatch(/\r\u001B\[K\[#{30}\] work 100% {2}100\/100\n$/);
+    expect(text.endsWith(`\r\u001B[K[${'#'.repeat(30)}] work 100%  100/100\n`)).toBe(true);
   });
 
   test('is a line at every tenth elsewhere', () => {
-    expect(shown(false, Array.from({ length: 101 }, (_, n) => n)).trimEnd().split('\n')).toHaveLength(11);
+    expect(
+      shown(
+        false,
+        Array.from({ length: 101 }, (_, n) => n),
+      )
+        .trimEnd()
+        .split('\n'),
+    ).toHaveLength(11);
   });
 });

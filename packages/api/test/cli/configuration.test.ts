@@ -30,7 +30,12 @@ describe('the configuration', () => {
 
   test('takes flags before variables before the file', () => {
     const config = file('{"port": 1, "host": "1.1.1.1", "data": "file", "policy-grace": 7}');
-    const { port, host, data, 'policy-grace': grace } = readConfiguration({
+    const {
+      port,
+      host,
+      data,
+      'policy-grace': grace,
+    } = readConfiguration({
       flags: { port: '3', config },
       environment: { EPITAPH_PORT: '2', EPITAPH_HOST: '2.2.2.2', EPITAPH_DATA: '' },
     });
@@ -64,7 +69,9 @@ describe('the configuration', () => {
   });
 
   test('names a file that is not there, and repeats no key', () => {
-    expect(() => readConfiguration({ flags: { config: '/nowhere/x.json' }, environment: {} })).toThrow(/\/nowhere\/x\.json can't be read/);
+    expect(() => readConfiguration({ flags: { config: '/nowhere/x.json' }, environment: {} })).toThrow(
+      /\/nowhere\/x\.json can't be read/,
+    );
     const attempt = () => readConfiguration({ flags: {}, environment: { EPITAPH_KEY: 'hush' } });
     expect(attempt).toThrow(BadConfiguration);
     expect(attempt).not.toThrow(/hush/);
@@ -87,8 +94,20 @@ describe('an instant', () => {
   });
 
   test.each([
-    '', 'now', '-1', '1e3', '2026-11-21T10:00:00', '2026-11-21 10:00:00Z', '2026-02-30', '2027-02-29', '2026-13-01', '2026-11-21T24:61:00Z',
-    '253402300800000', '1969-12-31', '+12026-01-01', '2026-11-21T10:00:00+25:00',
+    '',
+    'now',
+    '-1',
+    '1e3',
+    '2026-11-21T10:00:00',
+    '2026-11-21 10:00:00Z',
+    '2026-02-30',
+    '2027-02-29',
+    '2026-13-01',
+    '2026-11-21T24:61:00Z',
+    '253402300800000',
+    '1969-12-31',
+    '+12026-01-01',
+    '2026-11-21T10:00:00+25:00',
   ])('%j is none', (text) => {
     expect(parseInstant(text)).toBeUndefined();
   });
@@ -141,9 +160,12 @@ describe('loopback', () => {
   test.each(['127.0.0.1', '127.9.9.9', '::1', '::ffff:127.0.0.1', 'localhost'])('%s is', async (host) => {
     expect(await isLoopbackHost(host)).toBe(true);
   });
-  test.each(['0.0.0.0', '::', '10.0.0.1', '128.0.0.1', '::ffff:10.0.0.1', 'nothing.invalid'])('%s is not', async (host) => {
-    expect(await isLoopbackHost(host)).toBe(false);
-  });
+  test.each(['0.0.0.0', '::', '10.0.0.1', '128.0.0.1', '::ffff:10.0.0.1', 'nothing.invalid'])(
+    '%s is not',
+    async (host) => {
+      expect(await isLoopbackHost(host)).toBe(false);
+    },
+  );
   test('is what a Host header must say', () => {
     for (const header of ['127.0.0.1:8081', 'localhost', 'LOCALHOST:1', 'db.localhost:80', '[::1]:8081', undefined]) {
       expect([header, isLoopbackHostHeader(header)]).toEqual([header, true]);

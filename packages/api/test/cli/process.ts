@@ -26,7 +26,10 @@ export interface Finished {
 }
 
 /** Runs a command line to its end, with only those `EPITAPH_…` variables that are given. */
-export async function epitaph(args: readonly string[], environment: Readonly<Record<string, string>> = {}): Promise<Finished> {
+export async function epitaph(
+  args: readonly string[],
+  environment: Readonly<Record<string, string>> = {},
+): Promise<Finished> {
   return finished(start(args, environment));
 }
 
@@ -39,7 +42,10 @@ export interface Running {
 }
 
 /** Starts `epitaph serve` on a free port and waits until it says that it listens. */
-export async function serve(args: readonly string[], environment: Readonly<Record<string, string>> = {}): Promise<Running> {
+export async function serve(
+  args: readonly string[],
+  environment: Readonly<Record<string, string>> = {},
+): Promise<Running> {
   const started = start(['serve', '--port', '0', ...args], environment);
   const { child, texts } = started;
   const ended = finished(started);
@@ -57,7 +63,9 @@ interface Started {
 }
 
 function start(args: readonly string[], environment: Readonly<Record<string, string>>): Started {
-  const inherited = Object.entries(process.env).filter(([name]) => !name.startsWith('EPITAPH_') && name !== 'NODE_OPTIONS');
+  const inherited = Object.entries(process.env).filter(
+    ([name]) => !name.startsWith('EPITAPH_') && name !== 'NODE_OPTIONS',
+  );
   const child = spawn(process.execPath, [MAIN, ...args], {
     env: { ...Object.fromEntries(inherited), ...environment },
     stdio: ['ignore', 'pipe', 'pipe'],

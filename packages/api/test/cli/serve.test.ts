@@ -27,7 +27,14 @@ describe('epitaph serve', () => {
 
   test('makes its keys beyond loopback, prints none, and its line works all the same', async () => {
     const data = path.join(temporaryFolder(), "it's here");
-    const { endpoint, stdout, child, finished } = await serve(['--data', data, '--host', '0.0.0.0', '--log-level', 'debug']);
+    const { endpoint, stdout, child, finished } = await serve([
+      '--data',
+      data,
+      '--host',
+      '0.0.0.0',
+      '--log-level',
+      'debug',
+    ]);
     expect(endpoint).toMatch(/^http:\/\/127\.0\.0\.1:\d+$/);
     const keys = JSON.parse(readFileSync(path.join(data, 'keys.json'), 'utf8')) as Record<string, string>;
     const line = /^ {2}try +(.*)$/m.exec(stdout())![1]!;
@@ -46,7 +53,9 @@ describe('epitaph serve', () => {
     const port = Number(new URL(endpoint).port);
     const statusFor = async (host: string): Promise<string> => {
       const socket = connect(port, '127.0.0.1');
-      socket.write(`GET /_epitaph/purge HTTP/1.1\r\nHost: ${host}\r\nAuthorization: ${BEARER.authorization}\r\nConnection: close\r\n\r\n`);
+      socket.write(
+        `GET /_epitaph/purge HTTP/1.1\r\nHost: ${host}\r\nAuthorization: ${BEARER.authorization}\r\nConnection: close\r\n\r\n`,
+      );
       let text = '';
       socket.on('data', (chunk) => (text += String(chunk)));
       await once(socket, 'close');
@@ -81,7 +90,10 @@ describe('epitaph serve', () => {
     const { endpoint, child, finished } = await serve(['--data', temporaryFolder()]);
     const socket = connect(Number(new URL(endpoint).port), '127.0.0.1');
     socket.on('error', () => {});
-    socket.write('POST /_epitaph/fsck HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n' + `Authorization: ${BEARER.authorization}\r\n\r\n`);
+    socket.write(
+      'POST /_epitaph/fsck HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n' +
+        `Authorization: ${BEARER.authorization}\r\n\r\n`,
+    );
     await fetch(`${endpoint}/_epitaph/health/live`, { headers: { connection: 'close' } });
     child.kill('SIGINT');
     await once(child.stdout!, 'data');
@@ -93,7 +105,11 @@ describe('epitaph serve', () => {
   test('keeps what was written, and time, over a restart', async () => {
     const data = temporaryFolder();
     const first = await serve(['--data', data, '--clock', 'manual', '--now', '2026-11-21T10:00:00Z']);
-    await fetch(`${first.endpoint}/_epitaph/clock/advance`, { method: 'POST', headers: BEARER, body: '{"milliseconds":60000}' });
+    await fetch(`${first.endpoint}/_epitaph/clock/advance`, {
+      method: 'POST',
+      headers: BEARER,
+      body: '{"milliseconds":60000}',
+    });
     first.child.kill('SIGTERM');
     await first.finished();
     const nowOf = async (endpoint: string): Promise<unknown> =>

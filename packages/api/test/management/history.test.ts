@@ -77,7 +77,10 @@ describe('explain', () => {
   test('takes the same key however its JSON is written', async () => {
     await world.write('a');
     const query = new URLSearchParams({ id: 'a', partitionKey: ' [ "\\u0061nn" ] ' });
-    expect(await world.get(`${ORDERS}/explain?${query.toString()}`)).toMatchObject({ state: 'live', partitionKey: ['ann'] });
+    expect(await world.get(`${ORDERS}/explain?${query.toString()}`)).toMatchObject({
+      state: 'live',
+      partitionKey: ['ann'],
+    });
   });
 
   test('reaches items of a deleted container by its rid, under its own name', async () => {

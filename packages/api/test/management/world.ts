@@ -6,6 +6,7 @@ import { openEmbeddedStore } from '@epitaph/api/compose.ts';
 import { EMULATOR_KEY, KeyRing } from '@epitaph/api/http/keys.ts';
 import { buildServer } from '@epitaph/api/http/server.ts';
 import { registerManagement } from '@epitaph/api/management/plugin.ts';
+import { sendProblem } from '@epitaph/api/management/send-problem.ts';
 import type { StoreApi } from '@epitaph/api/store/store-api.ts';
 
 export const START_MS = Date.UTC(2026, 10, 21, 10);
@@ -42,7 +43,12 @@ export async function openWorld(defaultTtl: number | null = 60): Promise<World> 
     automaticPurge: false,
   });
   const keys = new KeyRing({ primary: EMULATOR_KEY, readOnly: READ_ONLY_KEY, auditor: AUDITOR_KEY });
-  const app = buildServer({ store, keys, plugins: [(server) => registerManagement(server, { store, keys })] });
+  const app = buildServer({
+    store,
+    keys,
+    sendUnroutable: sendProblem,
+    plugins: [(server) => registerManagement(server, { store, keys })],
+  });
   await store.createDatabase(WRITER, 'shop');
   await createOrders(store, defaultTtl);
   const ask: World['ask'] = (method, url, { key = EMULATOR_KEY, body, accept } = {}) =>

@@ -26,7 +26,8 @@ const accept = (...events: ContainerEvent[]): ContainerDecision => ({ kind: 'acc
 export function decideContainer(state: ContainerState | undefined, command: ContainerCommand): ContainerDecision {
   if (command.type === 'CreateContainer') {
     if (state !== undefined) {
-      const sameLive = state.status === 'live' && state.name === command.name && state.databaseRid === command.databaseRid;
+      const sameLive =
+        state.status === 'live' && state.name === command.name && state.databaseRid === command.databaseRid;
       return refuse(sameLive ? 'already-exists' : 'rid-taken');
     }
     if (ttlWithoutIndex(command.definition, command.defaultTtl)) return refuse('ttl-needs-indexing');

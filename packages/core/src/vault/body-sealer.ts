@@ -1,4 +1,4 @@
-import type { MaybePromise } from "../maybe-promise.ts";
+import type { MaybePromise } from '../maybe-promise.ts';
 import type { LifeKey } from './key-vault.ts';
 
 /** A sealed body did not open: the key is another one, or the bytes or their place were changed. */

@@ -132,18 +132,23 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
     const key = (await vault.findKey(life.key, stream)).status;
     if (life.purged) {
       if (key !== 'destroyed') report('key-not-destroyed', stream, `purged, but its key is ${key}`);
-      if (life.writesLeft) report('writes-left-after-purge', stream, 'purged, but its sealed writes are still in the log');
+      if (life.writesLeft)
+        report('writes-left-after-purge', stream, 'purged, but its sealed writes are still in the log');
     } else if (key === 'unknown') report('key-missing', stream, 'its key is unknown to the vault');
     else if (key === 'destroyed' && life.lastType === 'ItemUpserted') {
       report('key-missing', stream, 'its key was destroyed, but nothing says why');
     }
     const container = numbers.get(containerRid);
-    const row =
-      container === undefined ? undefined : await store.findItem(container, life.partitionKey, life.id);
+    const row = container === undefined ? undefined : await store.findItem(container, life.partitionKey, life.id);
     if (life.lastType === 'ItemUpserted') {
       if (row === undefined || row.life < number) {
         report('missing-without-reason', stream, 'live by the log, but not in the read model');
-      } else if (row.position !== life.lastPosition || row.ts !== life.ts || row.ttl !== life.ttl || row.birth !== life.birth) {
+      } else if (
+        row.position !== life.lastPosition ||
+        row.ts !== life.ts ||
+        row.ttl !== life.ttl ||
+        row.birth !== life.birth
+      ) {
         report('row-differs', stream, `the read model has it at ${row.position}, the log at ${life.lastPosition}`);
       }
       if (container !== undefined) {
@@ -171,7 +176,11 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
       for (const row of rows) {
         // What was written after the log was read is not this examination's business.
         if (row.birth <= upTo && row.position <= upTo && expectedByContainer.get(number)?.has(row.birth) !== true) {
-          report('row-without-item', state.rid, `the read model has an item of birth ${row.birth} that the log does not show as live`);
+          report(
+            'row-without-item',
+            state.rid,
+            `the read model has an item of birth ${row.birth} that the log does not show as live`,
+          );
         }
       }
     }

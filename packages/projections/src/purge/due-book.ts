@@ -33,6 +33,9 @@ export class DueBook {
         case 'database':
           if (change.state.status === 'deleted') this.markAll(catalog);
           break;
+        case 'purge-run':
+        case 'purge-run-completed':
+          break;
       }
     }
   }
@@ -63,7 +66,8 @@ async function nextDueOf(
   nowMs: number,
 ): Promise<number> {
   const anyEnded = async (byPolicyStart: boolean) =>
-    (await store.endedLives(number, { byPolicyStart, endedAtOrBeforeMs: nowMs, after: undefined, limit: 1 })).length > 0;
+    (await store.endedLives(number, { byPolicyStart, endedAtOrBeforeMs: nowMs, after: undefined, limit: 1 })).length >
+    0;
   if (await anyEnded(false)) return nowMs;
   if (catalog.goneAtMs(state) !== null) {
     const left = (await store.allItems(number, 0, 1)).length > 0 || (await anyEnded(true));

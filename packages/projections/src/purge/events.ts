@@ -34,7 +34,12 @@ const schemas = {
   PurgePaused: switched,
   PurgeResumed: switched,
 };
-export const purgeEventVersions = { PurgeRunStarted: 1, PurgeRunCompleted: 1, PurgePaused: 1, PurgeResumed: 1 } as const;
+export const purgeEventVersions = {
+  PurgeRunStarted: 1,
+  PurgeRunCompleted: 1,
+  PurgePaused: 1,
+  PurgeResumed: 1,
+} as const;
 
 export function readPurgeRunEvent(event: RecordedEvent): PurgeRunEvent {
   return parseEvent(event, schemas, purgeEventVersions, {}) as PurgeRunEvent;

@@ -108,7 +108,8 @@ export class PurgeExecutor {
   /** Erases items that their container took with it. */
   async eraseItems(container: CatalogContainer, rows: readonly ItemRow[], nowMs: () => number): Promise<ErasedBatch> {
     const candidates: Candidate[] = [];
-    for (const row of rows) candidates.push({ stream: await this.#streamOf(container, row), cause: 'container-deleted' });
+    for (const row of rows)
+      candidates.push({ stream: await this.#streamOf(container, row), cause: 'container-deleted' });
     return this.#erase(candidates, nowMs);
   }
 
@@ -150,7 +151,8 @@ export class PurgeExecutor {
 
   async #erase(candidates: readonly Candidate[], nowMs: () => number): Promise<ErasedBatch> {
     const { log, vault, sealer } = this.#ports;
-    const lives: { candidate: Candidate; events: RecordedEvent[]; entries: LedgerEntry[]; request: DestroyRequest }[] = [];
+    const lives: { candidate: Candidate; events: RecordedEvent[]; entries: LedgerEntry[]; request: DestroyRequest }[] =
+      [];
     await this.#stepwise(candidates, async (candidate) => {
       const events = await log.readStream(candidate.stream);
       // Asked at the last moment, of the log: a life that is live under a plain cause stays.

@@ -5,7 +5,13 @@ import type { Clock } from '@epitaph/core/clock.ts';
 import type { CatalogContainer } from '../catalog/catalog.ts';
 import type { EndedRow, ItemRow, ReadModelChange } from '../read-model-store.ts';
 import { DueBook } from './due-book.ts';
-import { PURGE_CONTROL_STREAM, type PurgeControlEvent, purgeEventVersions, type PurgeRunEvent, purgeRunStream } from './events.ts';
+import {
+  PURGE_CONTROL_STREAM,
+  type PurgeControlEvent,
+  purgeEventVersions,
+  type PurgeRunEvent,
+  purgeRunStream,
+} from './events.ts';
 import { BATCH_SIZE, PurgeExecutor, type PurgePorts } from './executor.ts';
 import { nextAction, type PurgeSituation } from './next-action.ts';
 
@@ -172,7 +178,7 @@ export class PurgeRunner {
   async #work(signal: AbortSignal | undefined): Promise<PassResult> {
     const totals = { expired: 0, purged: 0 };
     // A run that was left open froze its candidates long ago, so when it is done what is due now is still to do.
-    for (let again = true; again; ) {
+    for (let again = true; again;) {
       const { expired, purged, resumed } = await this.#workOnce(signal);
       totals.expired += expired;
       totals.purged += purged;

@@ -1,5 +1,16 @@
 import { createSecretKey, type KeyObject, randomBytes } from 'node:crypto';
-import { existsSync, fsyncSync, openSync, closeSync, mkdirSync, readFileSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  fsyncSync,
+  openSync,
+  closeSync,
+  mkdirSync,
+  readFileSync,
+  readdirSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import type { HighWaterMark } from '@epitaph/core/clock.ts';
@@ -52,7 +63,9 @@ export class DataFolder {
     try {
       const facts = readFacts(path) ?? { format: FORMAT, clock, items: 1 };
       if (facts.format > FORMAT) {
-        throw new UnusableFile(`The data folder ${path} was made by a newer Epitaph (format ${facts.format}). Start that version, or a later one.`);
+        throw new UnusableFile(
+          `The data folder ${path} was made by a newer Epitaph (format ${facts.format}). Start that version, or a later one.`,
+        );
       }
       if (facts.clock !== clock) {
         throw new UnusableFile(
@@ -129,7 +142,9 @@ export class DataFolder {
     const text = existsSync(file) ? readFileSync(file, 'utf8') : '0';
     const initialMs = Number(text);
     if (!Number.isSafeInteger(initialMs) || initialMs < 0) {
-      throw new UnusableFile(`${file} should hold a time in milliseconds; it is damaged. Put back the number, or the latest time you trust.`);
+      throw new UnusableFile(
+        `${file} should hold a time in milliseconds; it is damaged. Put back the number, or the latest time you trust.`,
+      );
     }
     return { initialMs, save: (markMs) => writeDurably(file, String(markMs), 0o600) };
   }
@@ -160,7 +175,9 @@ function readFacts(path: string): FolderFacts | undefined {
   const file = join(path, FACTS_FILE);
   if (!existsSync(file)) {
     if (existsSync(join(path, 'log.db'))) {
-      throw new UnusableFile(`${file} is missing: ${path} holds a log, but not what says how it was made. Restore it from a backup.`);
+      throw new UnusableFile(
+        `${file} is missing: ${path} holds a log, but not what says how it was made. Restore it from a backup.`,
+      );
     }
     return undefined;
   }
@@ -182,8 +199,12 @@ function takeLock(path: string): DatabaseSync {
     lock?.close();
     const code = (error as { errcode?: number }).errcode;
     if (code !== undefined && (code & 0xff) === 5) {
-      throw new FolderInUse(`The data folder ${path} is in use by another process. Stop that one, or start with another folder (--data).`);
+      throw new FolderInUse(
+        `The data folder ${path} is in use by another process. Stop that one, or start with another folder (--data).`,
+      );
     }
-    throw new UnusableFile(`The data folder ${path} can't be used: ${(error as Error).message}. Check its permissions and the disk.`);
+    throw new UnusableFile(
+      `The data folder ${path} can't be used: ${(error as Error).message}. Check its permissions and the disk.`,
+    );
   }
 }

@@ -69,7 +69,9 @@ function checkVersion(database: DatabaseSync, { file, what, schemaVersion }: Ope
     );
   }
   if (version < schemaVersion) {
-    throw new UnusableFile(`${file}: this ${what} has schema ${version}, and no migration to ${schemaVersion} is known.`);
+    throw new UnusableFile(
+      `${file}: this ${what} has schema ${version}, and no migration to ${schemaVersion} is known.`,
+    );
   }
 }
 
@@ -81,7 +83,9 @@ function explained(error: unknown, { file, what }: OpenOptions): unknown {
     return new UnusableFile(`${file}: the ${what} is damaged (${message}). Restore it from a backup.`);
   }
   if (primary === 8 || primary === 14) {
-    return new UnusableFile(`${file}: the ${what} can't be opened for writing (${message}). Check the folder's permissions.`);
+    return new UnusableFile(
+      `${file}: the ${what} can't be opened for writing (${message}). Check the folder's permissions.`,
+    );
   }
   if (primary === 13) return new UnusableFile(`${file}: no space left on the disk for the ${what}.`);
   return error;

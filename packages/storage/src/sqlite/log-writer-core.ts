@@ -1,7 +1,13 @@
 import type { KeyObject } from 'node:crypto';
 import type { DatabaseSync, StatementSync } from 'node:sqlite';
 import type { AppendResult, ExpectedRevision } from '@epitaph/core/log/event-log.ts';
-import { covers, type DestroyOutcome, type DestroyRequest, type HoldScope, type VaultHold } from '@epitaph/core/vault/key-vault.ts';
+import {
+  covers,
+  type DestroyOutcome,
+  type DestroyRequest,
+  type HoldScope,
+  type VaultHold,
+} from '@epitaph/core/vault/key-vault.ts';
 import { ownerOf, wrapKey } from '../crypto/key-wrapping.ts';
 import { openForWriting } from './database.ts';
 import { LOG_SCHEMA, LOG_SCHEMA_VERSION, VAULT_SCHEMA, VAULT_SCHEMA_VERSION } from './schema.ts';
@@ -185,7 +191,7 @@ export class LogWriterCore implements WriterCore {
     if (keysStored) inTransaction(this.#log, 'log', appends);
     else {
       // A key that some append refers to may be missing: none of them may be written.
-      const failed = outcomes.find((outcome) => outcome?.ok === false)!;
+      const failed = outcomes.find((outcome) => outcome !== undefined && !outcome.ok)!;
       for (const { index } of appends) outcomes[index] = failed;
     }
     const others = group(['destroy', 'vault-write']);
@@ -325,7 +331,8 @@ export class LogWriterCore implements WriterCore {
     const same =
       found.length === events.length &&
       found.every(
-        (row, index) => row.revision === expected + 1 + index && Buffer.compare(row.id, uuidBytes(events[index]![0])) === 0,
+        (row, index) =>
+          row.revision === expected + 1 + index && Buffer.compare(row.id, uuidBytes(events[index]![0])) === 0,
       );
     return same ? { first: found[0]!.position, last: found.at(-1)!.position } : undefined;
   }
@@ -418,7 +425,9 @@ export class LogWriterCore implements WriterCore {
       const answer = this.#keys.truncateWal.get() as { busy: number };
       if (answer.busy === 0) return;
     }
-    throw new Error('the vault could not be checkpointed because it is being read; the destroyed keys may still be in its journal');
+    throw new Error(
+      'the vault could not be checkpointed because it is being read; the destroyed keys may still be in its journal',
+    );
   }
 }
 

@@ -196,9 +196,7 @@ function prepare(database: DatabaseSync) {
       `UPDATE items SET position = ?, ts = ?, ttl = ?, due = ?, unreadable_ttl = ?
        WHERE container = ? AND partition_key = ? AND id = ? AND life = ?`,
     ),
-    deleteItem: database.prepare(
-      'DELETE FROM items WHERE container = ? AND partition_key = ? AND id = ? AND life = ?',
-    ),
+    deleteItem: database.prepare('DELETE FROM items WHERE container = ? AND partition_key = ? AND id = ? AND life = ?'),
     insertEnded: database.prepare(
       `INSERT INTO ended (container, partition_key, id, life, stream, position, cause, ended_at, by_policy_start)
        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,

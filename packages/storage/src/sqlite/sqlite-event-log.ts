@@ -149,7 +149,9 @@ export class SqliteEventLog implements EventLog {
     { withBodies = true }: { readonly withBodies?: boolean } = {},
   ): RecordedEvent[] {
     const statement = withBodies ? this.#read.page : this.#read.factsPage;
-    return (statement.all(afterPosition, maxCount) as unknown as EventColumns[]).map((row) => fromRow(row, this.#words));
+    return (statement.all(afterPosition, maxCount) as unknown as EventColumns[]).map((row) =>
+      fromRow(row, this.#words),
+    );
   }
 
   head(): number {
@@ -208,7 +210,8 @@ class Words {
   text(number: number): string {
     const known = this.#texts.get(number);
     if (known !== undefined) return known;
-    for (const row of this.#statement.all() as { number: number; text: string }[]) this.#texts.set(row.number, row.text);
+    for (const row of this.#statement.all() as { number: number; text: string }[])
+      this.#texts.set(row.number, row.text);
     const text = this.#texts.get(number);
     invariant(text !== undefined, `word ${number} of the log is missing`);
     return text;

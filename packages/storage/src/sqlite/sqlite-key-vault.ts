@@ -88,7 +88,8 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
 
   findKey(keyId: number, stream: string): KeyLookup {
     const cached = this.#cache.get(keyId);
-    if (cached !== undefined) return cached.stream === stream ? { status: 'there', key: cached.key } : { status: 'unknown' };
+    if (cached !== undefined)
+      return cached.stream === stream ? { status: 'there', key: cached.key } : { status: 'unknown' };
     const row = this.#read.key.get(keyId) as { owner: Uint8Array; wrapped: Uint8Array } | undefined;
     if (row === undefined || Buffer.compare(row.owner, ownerOf(stream)) !== 0) return { status: 'unknown' };
     if (isZero(row.wrapped)) return { status: 'destroyed' };

@@ -55,11 +55,9 @@ export class SqliteReadModelStore implements ReadModelStore {
 
   scanItems(container: number, { partitionKey, afterBirth, limit, marks }: ItemScan): ItemRow[] {
     const [ts, due] = bounds(marks);
-    return (
-      partitionKey === undefined
-        ? this.#read.visible.all(container, afterBirth, ts, due, limit)
-        : this.#read.visibleInPartition.all(container, partitionKey, afterBirth, ts, due, limit)
-    ) as unknown as ItemRow[];
+    return (partitionKey === undefined
+      ? this.#read.visible.all(container, afterBirth, ts, due, limit)
+      : this.#read.visibleInPartition.all(container, partitionKey, afterBirth, ts, due, limit)) as unknown as ItemRow[];
   }
 
   countVisible(container: number, marks: Watermarks): number {
@@ -100,7 +98,10 @@ export class SqliteReadModelStore implements ReadModelStore {
 
   nextDeadlines(container: number, marks: Watermarks): { ts: number | null; due: number | null } {
     const [ts, due] = bounds(marks);
-    const next = this.#read.nextDeadlines.get(container, ts, container, due) as { ts: number | null; due: number | null };
+    const next = this.#read.nextDeadlines.get(container, ts, container, due) as {
+      ts: number | null;
+      due: number | null;
+    };
     return { ts: next.ts, due: next.due === NEVER_DUE ? null : next.due };
   }
 
@@ -234,14 +235,14 @@ function prepare(database: DatabaseSync) {
       `SELECT (SELECT count(*) FROM items WHERE container = ? AND due IS NULL AND ts > ?)
             + (SELECT count(*) FROM items WHERE container = ? AND due > ?) AS count`,
     ),
-    all: database.prepare(`SELECT ${ITEM} FROM items NOT INDEXED WHERE container = ? AND birth > ? ORDER BY birth LIMIT ?`),
+    all: database.prepare(
+      `SELECT ${ITEM} FROM items NOT INDEXED WHERE container = ? AND birth > ? ORDER BY birth LIMIT ?`,
+    ),
     count: database.prepare('SELECT count(*) AS count FROM items WHERE container = ?'),
     overdueByDefault: database.prepare(
       `SELECT ${ITEM} FROM items WHERE container = ? AND due IS NULL AND ts <= ? ORDER BY ts LIMIT ?`,
     ),
-    overdueByOwn: database.prepare(
-      `SELECT ${ITEM} FROM items WHERE container = ? AND due <= ? ORDER BY due LIMIT ?`,
-    ),
+    overdueByOwn: database.prepare(`SELECT ${ITEM} FROM items WHERE container = ? AND due <= ? ORDER BY due LIMIT ?`),
     overdueStatistics: database.prepare(
       `SELECT d.count AS by_default, d.oldest AS oldest_ts, o.count AS by_own, o.oldest AS oldest_due FROM
          (SELECT count(*) AS count, min(ts) AS oldest FROM items WHERE container = ? AND due IS NULL AND ts <= ?) d,

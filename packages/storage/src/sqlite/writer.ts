@@ -62,7 +62,7 @@ export abstract class Writer {
   submit<Value>(job: Job, { background = false }: { readonly background?: boolean | undefined } = {}): Promise<Value> {
     if (this.#closing) return Promise.reject(new StorageFault('the storage is closed', undefined));
     return new Promise<Value>((resolve, reject) => {
-      (background ? this.#background : this.#pending).push({ job, resolve: resolve as (value: never) => void, reject });
+      (background ? this.#background : this.#pending).push({ job, resolve, reject });
       this.#schedule();
     });
   }
@@ -275,5 +275,9 @@ export function serveWriter(port: MessagePort, open: () => WriterCore): void {
 /** Runs a step and turns what SQLite throws into an outcome. */
 export function failureOutcome(error: unknown): JobOutcome {
   const { message, errcode } = error as { message?: string; errcode?: number };
-  return { ok: false, message: message ?? String(error), sqliteCode: errcode === undefined ? undefined : errcode & 0xff };
+  return {
+    ok: false,
+    message: message ?? String(error),
+    sqliteCode: errcode === undefined ? undefined : errcode & 0xff,
+  };
 }

@@ -1,0 +1,115 @@
+import { execFileSync } from 'node:child_process';
+import { existsSync, globSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { describe, expect, test } from 'vitest';
+import { refusalShapes } from '@epitaph/api/cosmos/errors.ts';
+import { managementCodes, Problem, problemDetails, type ProblemCode } from '@epitaph/api/management/problems.ts';
+import { errorCodes, type ErrorCode } from '@epitaph/core/errors.ts';
+import { expiryOf } from '@epitaph/core/ttl/expiry.ts';
+import { anchorsOf, pages, prose, readPage, ROOT, tableAfter } from './markdown.ts';
+
+const MAIN = path.join(ROOT, 'packages/api/src/cli/main.ts');
+
+describe('the pages of the documentation', () => {
+  test('link only to files and headings that there are', () => {
+    const broken: string[] = [];
+    for (const page of pages()) {
+      for (const [, target] of prose(readPage(page)).matchAll(/\]\(([^)\s]+)\)/g)) {
+        if (/^[a-z]+:/.test(target!)) continue;
+        const [file, anchor] = target!.split('#') as [string, string | undefined];
+        const linked = file === '' ? page : path.posix.join(path.posix.dirname(page), file);
+        const there = existsSync(path.join(ROOT, linked));
+        if (!there || (anchor !== undefined && !anchorsOf(readPage(linked)).has(anchor))) {
+          broken.push(`${page}: ${target}`);
+        }
+      }
+    }
+    expect(broken).toEqual([]);
+  });
+
+  test('are all reached from the README', () => {
+    const reached = new Set<string>(['README.md', 'llms.txt']);
+    for (const page of reached) {
+      for (const [, target] of prose(readPage(page)).matchAll(/\]\(([^)\s#]+\.md)/g)) {
+        if (!/^[a-z]+:/.test(target!)) reached.add(path.posix.join(path.posix.dirname(page), target!));
+      }
+    }
+    expect([...reached].sort()).toEqual(pages().sort());
+  });
+});
+
+describe('docs/errors.md', () => {
+  test('has the codes of the catalogue with their meanings and numbers, and no other', () => {
+    const rows = Object.entries(errorCodes).map(([code, meaning]) => {
+      const { status, code: word, substatus } = refusalShapes[code as ErrorCode];
+      const wire = substatus === undefined ? `${status} ${word}` : `${status} ${word}, substatus ${substatus}`;
+      return [`\`${code}\``, meaning, wire, String(managementStatus(code as ErrorCode))];
+    });
+    expect(tableAfter(readPage('docs/errors.md'), 'checked: errors')).toEqual(rows);
+  });
+
+  test('has the further codes of the management calls', () => {
+    const rows = Object.entries(managementCodes).map(([code, meaning]) => [
+      `\`${code}\``,
+      meaning,
+      String(managementStatus(code as ProblemCode)),
+    ]);
+    expect(tableAfter(readPage('docs/errors.md'), 'checked: management errors')).toEqual(rows);
+  });
+});
+
+function managementStatus(code: ProblemCode): number {
+  return problemDetails(new Problem(code), 'x').status;
+}
+
+describe('docs/operations.md', () => {
+  const text = readPage('docs/operations.md');
+
+  test('names every option of serve --help, and none that there is not', () => {
+    const help = execFileSync(process.execPath, [MAIN, 'serve', '--help'], { encoding: 'utf8' });
+    const offered = Array.from(help.matchAll(/^ +--([a-z-]+)/gm), ([, name]) => name!);
+    const shown = Array.from(text.matchAll(/^\| `--([a-z-]+)/gm), ([, name]) => name!);
+    expect(shown).toEqual([...offered, 'help']);
+  });
+
+  test('explains every problem code of fsck', () => {
+    const source = readFileSync(path.join(ROOT, 'packages/projections/src/fsck/fsck.ts'), 'utf8');
+    const union = /readonly code:((?:\s*\| '[a-z-]+')+)/.exec(source)![1]!;
+    const codes = Array.from(union.matchAll(/'([a-z-]+)'/g), ([, code]) => code!);
+    expect(codes.length).toBeGreaterThan(5);
+    expect(codes.filter((code) => !text.includes(`| \`${code}\` |`))).toEqual([]);
+  });
+});
+
+test('docs/semantics.md: every example leaves when the page says, for the reason it says', () => {
+  const rows = tableAfter(readPage('docs/semantics.md'), 'checked: expiry').filter(([, written]) => written !== '');
+  expect(rows.length).toBeGreaterThan(10);
+  for (const [policies, written, ttl, leaves, because] of rows) {
+    const timeline = policies!.split(', ').map((policy, index) => {
+      const [from, value] = policy.split(' ');
+      return { fromMs: timeOf(from!), defaultTtl: value === 'off' ? null : Number(value), version: index + 1 };
+    });
+    const ts = Math.floor(timeOf(written!) / 1000);
+    const expiry = expiryOf({ ts, ttl: ttl === 'absent' ? null : Number(ttl) }, timeline);
+    const row = `${policies} | ${written} | ${ttl}`;
+    expect(expiry?.expiredAtMs, row).toBe(leaves === 'never' ? undefined : timeOf(leaves!));
+    if (expiry === undefined) continue;
+    expect(because, row).toContain(expiry.rule === 'item-ttl' ? 'its own ttl' : 'container default');
+    expect(because!.includes("by the policy's start"), row).toBe(expiry.byPolicyStart);
+  }
+});
+
+const timeOf = (text: string): number => Date.parse(`2026-03-01T${text}Z`);
+
+test('docs/adr/0007-dependencies.md has a reason for every dependency', () => {
+  const page = readPage('docs/adr/0007-dependencies.md');
+  const files = ['package.json', ...globSync('{packages/*,test,bench,examples}/package.json', { cwd: ROOT })];
+  const names = files.flatMap((file) => {
+    const { dependencies, devDependencies } = JSON.parse(readFileSync(path.join(ROOT, file), 'utf8')) as Record<
+      string,
+      Record<string, string> | undefined
+    >;
+    return Object.keys({ ...dependencies, ...devDependencies }).filter((name) => !name.startsWith('@epitaph/'));
+  });
+  expect([...new Set(names)].filter((name) => !page.includes(`\`${name}\``))).toEqual([]);
+});

@@ -1,0 +1,66 @@
+import { execFile } from 'node:child_process';
+import { writeFileSync } from 'node:fs';
+import { promisify } from 'node:util';
+import { CosmosClient } from '@azure/cosmos';
+import { describe, expect, test } from 'vitest';
+import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
+import { type Block, blocksOf, matchesShown, readPage, ROOT } from './markdown.ts';
+import { startAsShown } from './store-process.ts';
+
+const SHOWN_ENDPOINT = 'http://127.0.0.1:8081';
+const BETWEEN = '@@@ end of a snippet @@@';
+
+/**
+ * Runs the marked snippets of a page in one shell, in order, against a server that is started as the page says.
+ *
+ * @returns what each printed, beside what the page shows
+ */
+async function runSnippets(
+  page: string,
+  prepare: (endpoint: string) => Promise<void> = async () => {},
+): Promise<{ readonly printed: string; readonly shown: string | undefined }[]> {
+  const blocks = blocksOf(readPage(page));
+  const server = await startAsShown(blocks.find(({ mark }) => mark === 'server')!.text);
+  try {
+    await prepare(server.endpoint);
+    const snippets = blocks.filter(({ mark }) => mark === 'runs');
+    const script = snippets.map(({ text }) => `${text}\nprintf '\\n${BETWEEN}\\n'\n`).join('');
+    const { stdout } = await promisify(execFile)('sh', ['-c', script.replaceAll(SHOWN_ENDPOINT, server.endpoint)], {
+      cwd: ROOT,
+      env: server.environment,
+    });
+    const printed = stdout.split(`\n${BETWEEN}\n`);
+    return snippets.map((snippet, index) => ({ printed: printed[index] ?? '', shown: shownAfter(blocks, snippet) }));
+  } finally {
+    await server.stop();
+  }
+}
+
+function shownAfter(blocks: readonly Block[], snippet: Block): string | undefined {
+  const next = blocks[blocks.indexOf(snippet) + 1];
+  return next?.mark === 'prints' ? next.text : undefined;
+}
+
+async function makeSessions(endpoint: string): Promise<void> {
+  const client = new CosmosClient({ endpoint, key: EMULATOR_KEY });
+  const { database } = await client.databases.create({ id: 'shop' });
+  await database.containers.create({ id: 'sessions', partitionKey: '/user', defaultTtl: 3600 });
+  client.dispose();
+}
+
+describe('snippets print what the page shows', { timeout: 90_000 }, () => {
+  test.each([
+    { page: 'README.md', prepare: undefined, least: 4 },
+    { page: 'docs/operations.md', prepare: makeSessions, least: 6 },
+  ])('$page', async ({ page, prepare, least }) => {
+    const ran = await runSnippets(page, prepare);
+    const dump = process.env['EPITAPH_DOCS_DUMP'];
+    if (dump !== undefined) writeFileSync(`${dump}/${page.replaceAll('/', '-')}.json`, JSON.stringify(ran));
+    expect(ran.length).toBeGreaterThanOrEqual(least);
+    for (const { printed, shown } of ran) {
+      if (shown === undefined || matchesShown(printed, shown)) continue;
+      // Unequal, or it would have matched: this shows where.
+      expect(printed.trim()).toBe(shown.trim());
+    }
+  });
+});

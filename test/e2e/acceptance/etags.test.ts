@@ -1,0 +1,186 @@
+import type { Container, RequestOptions } from '@azure/cosmos';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { keyHeader, raw } from '../support/raw.ts';
+import { statusOf, World } from '../support/world.ts';
+
+let world: World;
+beforeAll(async () => {
+  world = await World.open();
+});
+afterAll(() => world.end());
+
+const total = (n: number) => ({ id: 'a', customer: 'ann', total: n });
+const ifMatch = (condition: string): RequestOptions => ({ accessCondition: { type: 'IfMatch', condition } });
+const ifNoneMatch = (condition: string): RequestOptions => ({ accessCondition: { type: 'IfNoneMatch', condition } });
+const increment = [{ op: 'incr', path: '/total', value: 1 }] as const;
+
+/** An item with its present etag and one that it had before. */
+async function written(): Promise<{ container: Container; etag: string; stale: string }> {
+  const container = await world.container();
+  const { etag: stale } = await container.items.create(total(1));
+  const { etag } = await container.items.upsert(total(2));
+  return { container, etag, stale };
+}
+
+describe('an etag', () => {
+  test('is given with every answer, is the document’s own, and changes with every write', async () => {
+    const container = await world.container();
+    const item = container.item('a', 'ann');
+    const etags: string[] = [];
+    for (const write of [
+      () => container.items.create(total(1)),
+      () => container.items.upsert(total(1)),
+      () => item.replace(total(1)),
+      () => item.patch([...increment]),
+    ]) {
+      const { etag, resource } = await write();
+      expect(resource!._etag).toBe(etag);
+      expect(etag).toMatch(/^".+"$/);
+      const read = await item.read();
+      expect([read.etag, read.resource!._etag]).toEqual([etag, etag]);
+      etags.push(etag);
+    }
+    expect(new Set(etags).size).toBe(4);
+    await item.delete();
+    const { etag } = await container.items.create(total(1));
+    expect(etags).not.toContain(etag);
+  });
+
+  test('in If-None-Match spares a read that would find nothing new', async () => {
+    const { container, etag, stale } = await written();
+    const target = `/dbs/shop/colls/${container.id}/docs/a`;
+    const read = (condition: string) =>
+      raw(world.endpoint, 'GET', target, { headers: { ...keyHeader('ann'), 'if-none-match': condition } });
+    expect(await read(etag)).toMatchObject({ status: 304, text: '', headers: { etag } });
+    expect(await read(stale)).toMatchObject({ status: 200, json: { total: 2 } });
+    expect((await container.item('a', 'ann').read(ifNoneMatch(etag))).statusCode).toBe(304);
+    expect((await container.item('a', 'ann').read(ifNoneMatch(stale))).resource).toMatchObject({ total: 2 });
+  });
+
+  const writes: [string, (container: Container, options: RequestOptions) => Promise<{ statusCode: number }>, number][] = [
+    ['replace', (container, options) => container.item('a', 'ann').replace(total(3), options), 200],
+    ['upsert', (container, options) => container.items.upsert(total(3), options), 200],
+    ['patch', (container, options) => container.item('a', 'ann').patch([...increment], options), 200],
+    ['delete', (container, options) => container.item('a', 'ann').delete(options), 204],
+  ];
+  test.each(writes)('in If-Match lets a %s through only while it is the present one', async (_name, write, status) => {
+    const { container, etag, stale } = await written();
+    const history = await world.history(container.id, 'a');
+    for (const wrong of [stale, '"nothing"', etag.slice(1, -1), '']) {
+      if (wrong === '') continue;
+      expect(await statusOf(write(container, ifMatch(wrong))), wrong).toBe(412);
+    }
+    expect(await world.history(container.id, 'a')).toEqual(history);
+    expect((await container.item('a', 'ann').read()).resource).toMatchObject({ total: 2, _etag: etag });
+    expect(await statusOf(write(container, ifMatch(etag)))).toBe(status);
+    expect(await statusOf(write(container, ifMatch(etag)))).toBe(_name === 'delete' ? 404 : 412);
+  });
+
+  test.each(writes)('of * in If-Match lets a %s through when the item is there', async (name, write, status) => {
+    const { container } = await written();
+    expect(await statusOf(write(container, ifMatch('*')))).toBe(status);
+    const other = await world.container();
+    expect(await statusOf(write(other, ifMatch('*')))).toBe(name === 'upsert' ? 412 : 404);
+    expect(await world.history(other.id, 'a')).toEqual([]);
+  });
+
+  test('of * in If-None-Match makes an upsert a create', async () => {
+    const container = await world.container();
+    expect(await statusOf(container.items.upsert(total(1), ifNoneMatch('*')))).toBe(201);
+    expect(await statusOf(container.items.upsert(total(2), ifNoneMatch('*')))).toBe(412);
+    expect((await container.item('a', 'ann').read()).resource).toMatchObject({ total: 1 });
+  });
+
+  test('of a life before does not fit the next one', async () => {
+    const { container, etag } = await written();
+    await container.item('a', 'ann').delete();
+    await container.items.create(total(9));
+    for (const [, write] of writes) expect(await statusOf(write(container, ifMatch(etag)))).toBe(412);
+  });
+});
+
+describe('many clients at once', () => {
+  test('of 16 replaces with the same etag exactly one wins', async () => {
+    const { container, etag } = await written();
+    const statuses = await Promise.all(
+      Array.from({ length: 16 }, (_, n) => statusOf(container.item('a', 'ann').replace(total(n), ifMatch(etag)))),
+    );
+    expect(statuses.filter((status) => status === 200)).toHaveLength(1);
+    expect(statuses.filter((status) => status === 412)).toHaveLength(15);
+    const { resource } = await container.item('a', 'ann').read();
+    expect(resource).toMatchObject({ total: statuses.indexOf(200) });
+    expect(await world.history(container.id, 'a')).toHaveLength(3);
+  });
+
+  test('of 32 upserts of one item all are acknowledged, and history has each', async () => {
+    const container = await world.container();
+    const answers = await Promise.all(Array.from({ length: 32 }, (_, n) => container.items.upsert(total(n))));
+    expect(answers.map(({ statusCode }) => statusCode).sort()).toEqual([...Array.from({ length: 31 }, () => 200), 201]);
+    expect(new Set(answers.map(({ etag }) => etag)).size).toBe(32);
+    const history = await world.history(container.id, 'a');
+    expect(history.map(({ life, revision, type }) => [life, revision, type])).toEqual(
+      Array.from({ length: 32 }, (_, revision) => [0, revision, 'ItemUpserted']),
+    );
+    const { resource, etag } = await container.item('a', 'ann').read();
+    expect(answers.find((answer) => answer.etag === etag)!.resource).toMatchObject({ total: resource!['total'] });
+    expect(new Set(answers.map((answer) => answer.resource!['_rid']))).toEqual(new Set([resource!['_rid']]));
+  });
+
+  test('of 16 creates of one id exactly one is 201', async () => {
+    const container = await world.container();
+    const statuses = await Promise.all(Array.from({ length: 16 }, (_, n) => statusOf(container.items.create(total(n)))));
+    expect(statuses.toSorted()).toEqual([201, ...Array.from({ length: 15 }, () => 409)]);
+    expect((await container.item('a', 'ann').read()).resource).toMatchObject({ total: statuses.indexOf(201) });
+    expect(await world.history(container.id, 'a')).toHaveLength(1);
+  });
+
+  test('of 16 creates at the instant at which the item before expired exactly one is 201', async () => {
+    const container = await world.container({ defaultTtl: 10 });
+    const { resource } = await container.items.create(total(-1));
+    await world.advanceTo((resource!._ts + 10) * 1000);
+    const statuses = await Promise.all(Array.from({ length: 16 }, (_, n) => statusOf(container.items.create(total(n)))));
+    expect(statuses.toSorted()).toEqual([201, ...Array.from({ length: 15 }, () => 409)]);
+    expect((await world.history(container.id, 'a')).map(({ life, type }) => [life, type])).toEqual([
+      [0, 'ItemUpserted'],
+      [0, 'ItemExpired'],
+      [1, 'ItemUpserted'],
+    ]);
+  });
+
+  test('no increment of 32 patches is lost', async () => {
+    const container = await world.container();
+    await container.items.create(total(0));
+    await Promise.all(Array.from({ length: 32 }, () => container.item('a', 'ann').patch([...increment])));
+    expect((await container.item('a', 'ann').read()).resource).toMatchObject({ total: 32 });
+  });
+
+  test('of 16 deletes exactly one finds the item, and creates and deletes in a mess leave lives without gaps', async () => {
+    const container = await world.container();
+    await container.items.create(total(0));
+    const statuses = await Promise.all(Array.from({ length: 16 }, () => statusOf(container.item('a', 'ann').delete())));
+    expect(statuses.toSorted()).toEqual([204, ...Array.from({ length: 15 }, () => 404)]);
+    const outcomes = await Promise.all(
+      Array.from({ length: 40 }, (_, n) =>
+        statusOf(n % 2 === 0 ? container.items.create(total(n)) : container.item('a', 'ann').delete()),
+      ),
+    );
+    const created = outcomes.filter((status) => status === 201).length;
+    const deleted = outcomes.filter((status) => status === 204).length;
+    const there = (await container.item('a', 'ann').read()).statusCode === 200;
+    expect(created - deleted).toBe(there ? 1 : 0);
+    const history = await world.history(container.id, 'a');
+    expect(history).toHaveLength(2 + created + deleted);
+    expect(new Set(history.map(({ life }) => life))).toEqual(new Set(Array.from({ length: created + 1 }, (_, life) => life)));
+    expect(await world.fsck()).toEqual([]);
+  });
+
+  test('of 8 creates of a container, and of a database, exactly one is 201', async () => {
+    const { database } = await world.client.databases.createIfNotExists({ id: 'shop' });
+    const containers = Array.from({ length: 8 }, () =>
+      statusOf(database.containers.create({ id: 'contended', partitionKey: '/customer' })),
+    );
+    expect((await Promise.all(containers)).toSorted()).toEqual([201, ...Array.from({ length: 7 }, () => 409)]);
+    const databases = Array.from({ length: 8 }, () => statusOf(world.client.databases.create({ id: 'contended' })));
+    expect((await Promise.all(databases)).toSorted()).toEqual([201, ...Array.from({ length: 7 }, () => 409)]);
+  });
+});

@@ -1,0 +1,151 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { openEmbedded, type Embedded, newFolder, removeFolder } from '../simulation/embedded.ts';
+import { type ModelContainer, type Policy, visibleLife } from '../simulation/model.ts';
+import { Random } from '../simulation/random.ts';
+
+const START_MS = 1_700_000_000_000;
+const CALLER = { actor: 'key:primary', correlationId: '00000000-0000-4000-8000-000000000001' };
+const DEFINITION = {
+  partitionKey: { paths: ['/pk'], kind: 'Hash' as const, version: 2 as const },
+  indexingPolicy: { indexingMode: 'consistent' as const },
+};
+const DATABASE = 'scale';
+
+/** The same container in the store and as a plain list. */
+interface Filled {
+  readonly state: ContainerState;
+  readonly model: ModelContainer;
+}
+
+/**
+ * Changes of policy over many items: as fast as over one, and with the same meaning. `slower` is how many times
+ * longer a change over all items may take than one over a single item.
+ */
+export function describePolicyChanges(items: number, slower: number): void {
+  const folder = newFolder('scale');
+  const random = new Random(items);
+  let embedded: Embedded;
+  const timeout = 20_000 + items * 4;
+
+  beforeAll(async () => {
+    embedded = await openEmbedded({ folder, time: START_MS, newId: () => crypto.randomUUID(), policyGraceSeconds: 0 });
+    await embedded.store.createDatabase(CALLER, DATABASE);
+  });
+  afterAll(async () => {
+    await embedded.store.close();
+    removeFolder(folder);
+  });
+
+  async function fill(name: string, count: number, policy: Policy): Promise<Filled> {
+    const { store } = embedded;
+    const { resource: state } = await store.createContainer(CALLER, DATABASE, name, DEFINITION, policy);
+    const nowMs = store.nowMs();
+    const model: ModelContainer = {
+      name,
+      rid: state.rid,
+      createdAtMs: nowMs,
+      policies: [{ atMs: nowMs, policy }],
+      graceSeconds: 0,
+      deletedAtMs: null,
+      items: new Map(),
+    };
+    let next = 0;
+    const write = async () => {
+      while (next < count) {
+        const index = next++;
+        const ttl = random.pick([undefined, undefined, undefined, -1, 30, 300, 3_000]);
+        const document = { id: `item ${index}`, pk: `p${index % 50}`, v: index, ...(ttl === undefined ? {} : { ttl }) };
+        const item = { id: document.id, partitionKey: JSON.stringify([document.pk]) };
+        await store.writeItem(CALLER, state, 'create', { ...item, document, json: JSON.stringify(document) });
+        const writes = [{ atMs: store.nowMs(), document, etag: '' }];
+        model.items.set(`${document.pk}/${document.id}`, [{ writes, deletedAtMs: null, erased: 'no' }]);
+        // The items differ in age: time passes while they are written.
+        if (index % Math.max(1, Math.floor(count / 20)) === 0) await store.advanceClock(CALLER, 10_000);
+      }
+    };
+    await Promise.all(Array.from({ length: count < 100 ? 1 : 64 }, write));
+    return { state, model };
+  }
+
+  async function setPolicy({ model }: Filled, policy: Policy): Promise<void> {
+    const { resource } = await embedded.store.replaceContainer(CALLER, DATABASE, model.name, DEFINITION, policy);
+    model.policies.push({ atMs: resource.timeline.at(-1)!.fromMs, policy });
+  }
+
+  /** Compares counts and a sample of items with the plain list. What was gone before must be gone now. */
+  async function compare({ state, model }: Filled, gone: Set<string>, what: string): Promise<number> {
+    const { store } = embedded;
+    const nowMs = store.nowMs();
+    const visible = new Set([...model.items.keys()].filter((item) => visibleLife(model, item, nowMs) !== undefined));
+    const { rows } = await store.queryItems(state, { sql: 'SELECT VALUE COUNT(1) FROM c', parameters: [], maxItemCount: 10 });
+    expect(rows, `${what}: the count`).toEqual([visible.size]);
+    for (let looked = 0; looked < 200; looked++) {
+      const index = random.int(0, model.items.size - 1);
+      const item = `p${index % 50}/item ${index}`;
+      const shown = await store.readItem(state, `item ${index}`, JSON.stringify([`p${index % 50}`])).catch(() => undefined);
+      expect(shown !== undefined, `${what}: ${item}`).toBe(visible.has(item));
+    }
+    for (const item of gone) expect(visible.has(item), `${what}: ${item} must not come back`).toBe(false);
+    for (const item of model.items.keys()) if (!visible.has(item)) gone.add(item);
+    return visible.size;
+  }
+
+  describe(`a change of policy over ${items} items`, () => {
+    it(`takes at most ${slower} times as long as one over a single item`, { timeout }, async () => {
+      const one = await fill('one item', 1, null);
+      const many = await fill('many items', items, null);
+      const times = { one: [] as number[], many: [] as number[] };
+      // Interleaved, so that what else the machine does falls on both.
+      for (let round = 0; round < 31; round++) {
+        for (const [name, filled] of Object.entries({ one, many }) as ['one' | 'many', Filled][]) {
+          const startedMs = performance.now();
+          await setPolicy(filled, 1_000_000 + round);
+          times[name].push(performance.now() - startedMs);
+        }
+      }
+      const median = (numbers: readonly number[]) => numbers.toSorted((left, right) => left - right)[15]!;
+      expect(median(times.many)).toBeLessThan(Math.max(median(times.one), 0.2) * slower);
+    });
+
+    it('off to on, on to off, shorter and longer each mean what they say, and nothing ever comes back', { timeout }, async () => {
+      const filled = await fill('changes', items, null);
+      const { store } = embedded;
+      const gone = new Set<string>();
+      const pass = (milliseconds: number) => store.advanceClock(CALLER, milliseconds);
+      expect(await compare(filled, gone, 'off')).toBe(items);
+      // The items are up to 200 s old by now.
+      const steps: readonly { readonly policy: Policy; readonly thenMs: number; readonly purge?: boolean }[] = [
+        { policy: -1, thenMs: 1 },
+        { policy: null, thenMs: 50_000 },
+        { policy: 100_000, thenMs: 100_000 },
+        { policy: 290, thenMs: 20_000 },
+        { policy: 100_000, thenMs: 5_000, purge: true },
+        { policy: null, thenMs: 1_000_000 },
+        { policy: -1, thenMs: 0 },
+        { policy: 1_300, thenMs: 30_000, purge: true },
+        { policy: 2_147_483_647, thenMs: 3_000_000 },
+        { policy: null, thenMs: 0 },
+        { policy: 1, thenMs: 0 },
+        { policy: null, thenMs: 1, purge: true },
+      ];
+      let left = items;
+      for (const [index, { policy, thenMs, purge }] of steps.entries()) {
+        await setPolicy(filled, policy);
+        await compare(filled, gone, `step ${index}, ${policy} at once`);
+        await pass(thenMs);
+        const now = await compare(filled, gone, `step ${index}, ${policy} for ${thenMs} ms`);
+        expect(now).toBeLessThanOrEqual(left);
+        left = now;
+        if (purge !== true) continue;
+        await store.runPurge(CALLER);
+        expect(await compare(filled, gone, `step ${index}, purged`)).toBe(left);
+      }
+      // Those that say "never" are left, and no others.
+      const never = [...filled.model.items.values()].filter(([life]) => life!.writes[0]!.document['ttl'] === -1);
+      expect(left).toBe(never.length);
+      const report = await store.fsck();
+      expect(report.problems).toEqual([]);
+    });
+  });
+}
