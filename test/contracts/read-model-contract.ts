@@ -23,13 +23,7 @@ export interface ReadModelUnderTest {
 const T0 = 1_700_000_000;
 const CONTAINERS = [2, 3] as const;
 const PARTITIONS = ['["a"]', '["b"]', '[{}]'];
-const CAUSES: readonly (PurgeCause | undefined)[] = [
-  undefined,
-  'expired',
-  'deleted',
-  'container-deleted',
-  'erasure',
-];
+const CAUSES: readonly (PurgeCause | undefined)[] = [undefined, 'expired', 'deleted', 'container-deleted', 'erasure'];
 
 /** What the store should hold, kept in plain lists and searched by looking at every row. */
 class PlainModel {
@@ -216,8 +210,13 @@ function randomHistory(random: Random, length: number): History {
 }
 
 /** Applies changes in batches of random sizes; the checkpoint counts them. */
-async function applyInBatches(store: ReadModelStore, changes: readonly ReadModelChange[], random: Random, most: number) {
-  for (let from = 0; from < changes.length; ) {
+async function applyInBatches(
+  store: ReadModelStore,
+  changes: readonly ReadModelChange[],
+  random: Random,
+  most: number,
+) {
+  for (let from = 0; from < changes.length;) {
     const to = Math.min(changes.length, from + random.int(1, most));
     await store.apply(changes.slice(from, to), to);
     from = to;
@@ -274,34 +273,39 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
         for (const partitionKey of PARTITIONS) {
           for (let id = 0; id < 15; id++) {
             const name = { container, partitionKey, id: `item ${id}` };
-            expect(await store.findItem(container, partitionKey, name.id)).toEqual(model.items.get(JSON.stringify(name)));
+            expect(await store.findItem(container, partitionKey, name.id)).toEqual(
+              model.items.get(JSON.stringify(name)),
+            );
           }
         }
       }
     });
 
-    testFilled('scans what the watermarks leave visible, in order of birth, page by page', async (store, model, random) => {
-      for (const marks of marksOf(random)) {
-        for (const container of CONTAINERS) {
-          for (const partitionKey of [undefined, ...PARTITIONS]) {
-            const expected = model
-              .visible(container, marks)
-              .filter((row) => partitionKey === undefined || row.partitionKey === partitionKey);
-            const limit = random.int(1, 12);
-            const found: ItemRow[] = [];
-            for (;;) {
-              const afterBirth = found.at(-1)?.birth ?? 0;
-              const page = await store.scanItems(container, { partitionKey, afterBirth, limit, marks });
-              expect(page.length).toBeLessThanOrEqual(limit);
-              found.push(...page);
-              if (page.length < limit) break;
+    testFilled(
+      'scans what the watermarks leave visible, in order of birth, page by page',
+      async (store, model, random) => {
+        for (const marks of marksOf(random)) {
+          for (const container of CONTAINERS) {
+            for (const partitionKey of [undefined, ...PARTITIONS]) {
+              const expected = model
+                .visible(container, marks)
+                .filter((row) => partitionKey === undefined || row.partitionKey === partitionKey);
+              const limit = random.int(1, 12);
+              const found: ItemRow[] = [];
+              for (;;) {
+                const afterBirth = found.at(-1)?.birth ?? 0;
+                const page = await store.scanItems(container, { partitionKey, afterBirth, limit, marks });
+                expect(page.length).toBeLessThanOrEqual(limit);
+                found.push(...page);
+                if (page.length < limit) break;
+              }
+              expect(found).toEqual(expected);
             }
-            expect(found).toEqual(expected);
+            expect(await store.countVisible(container, marks)).toBe(model.visible(container, marks).length);
           }
-          expect(await store.countVisible(container, marks)).toBe(model.visible(container, marks).length);
         }
-      }
-    });
+      },
+    );
 
     testFilled('lists and counts all items whatever the watermarks', async (store, model, random) => {
       for (const container of CONTAINERS) {
@@ -316,67 +320,83 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
       expect(await store.countItems(99)).toBe(0);
     });
 
-    testFilled('finds the overdue: those without a ttl first, oldest first, as many as asked for', async (store, model, random) => {
-      for (const marks of marksOf(random)) {
-        for (const container of CONTAINERS) {
-          const expected = model.overdue(container, marks);
-          for (const limit of [1, 3, 1_000]) {
-            const found = await store.overdueItems(container, marks, limit);
-            // Items of the same second may come in any order.
-            const times = (rows: readonly ItemRow[]) => rows.map((row) => [row.ttl === null, row.ts + (row.ttl ?? 0)]);
-            expect(times(found)).toEqual(times(expected.slice(0, limit)));
-            const births = new Set(expected.map((row) => row.birth));
-            expect(found.every((row) => births.has(row.birth))).toBe(true);
-            expect(new Set(found.map((row) => row.birth)).size).toBe(found.length);
-          }
-          const statistics = await store.overdueStatistics(container, marks);
-          expect(statistics.count).toBe(expected.length);
-          expect(statistics.oldestMs === null).toBe(expected.length === 0);
-          if (Number.isFinite(marks.defaultMs) && expected.length > 0) {
-            const deadline = (row: ItemRow) =>
-              row.ttl === null ? row.ts * 1000 + (marks.itemMs - marks.defaultMs) : (row.ts + row.ttl) * 1000;
-            expect(statistics.oldestMs).toBe(Math.min(...expected.map(deadline)));
-          }
-        }
-      }
-    });
-
-    testFilled('tells the next deadlines beyond the watermarks, and none for items that never expire', async (store, model, random) => {
-      for (const marks of marksOf(random)) {
-        for (const container of CONTAINERS) {
-          const rest = model.visible(container, marks);
-          const least = (numbers: readonly number[]) => (numbers.length === 0 ? null : Math.min(...numbers));
-          expect(await store.nextDeadlines(container, marks)).toEqual({
-            ts: least(rest.filter((row) => row.ttl === null).map((row) => row.ts)),
-            due: least(rest.filter((row) => row.ttl !== null && row.ttl > 0).map((row) => row.ts + row.ttl!)),
-          });
-        }
-      }
-    });
-
-    testFilled('pages through ended lives, oldest first, those of a policy start apart', async (store, model, random) => {
-      for (const container of CONTAINERS) {
-        for (const byPolicyStart of [false, true]) {
-          for (const endedAtOrBeforeMs of [0, T0 * 1000, T0 * 1000 + 7_500, T0 * 1000 + 7_499, Number.MAX_SAFE_INTEGER]) {
-            const expected = model.endedIn(container, byPolicyStart, endedAtOrBeforeMs);
-            const limit = random.int(1, 5);
-            const found: EndedRow[] = [];
-            for (;;) {
-              const last = found.at(-1);
-              const after = last === undefined ? undefined : { endedAtMs: last.endedAtMs, position: last.position };
-              const page = await store.endedLives(container, { byPolicyStart, endedAtOrBeforeMs, after, limit });
-              found.push(...page);
-              if (page.length < limit) break;
+    testFilled(
+      'finds the overdue: those without a ttl first, oldest first, as many as asked for',
+      async (store, model, random) => {
+        for (const marks of marksOf(random)) {
+          for (const container of CONTAINERS) {
+            const expected = model.overdue(container, marks);
+            for (const limit of [1, 3, 1_000]) {
+              const found = await store.overdueItems(container, marks, limit);
+              // Items of the same second may come in any order.
+              const times = (rows: readonly ItemRow[]) =>
+                rows.map((row) => [row.ttl === null, row.ts + (row.ttl ?? 0)]);
+              expect(times(found)).toEqual(times(expected.slice(0, limit)));
+              const births = new Set(expected.map((row) => row.birth));
+              expect(found.every((row) => births.has(row.birth))).toBe(true);
+              expect(new Set(found.map((row) => row.birth)).size).toBe(found.length);
             }
-            expect(found).toEqual(expected);
-            expect(await store.countEnded(container, byPolicyStart, endedAtOrBeforeMs)).toBe(expected.length);
+            const statistics = await store.overdueStatistics(container, marks);
+            expect(statistics.count).toBe(expected.length);
+            expect(statistics.oldestMs === null).toBe(expected.length === 0);
+            if (Number.isFinite(marks.defaultMs) && expected.length > 0) {
+              const deadline = (row: ItemRow) =>
+                row.ttl === null ? row.ts * 1000 + (marks.itemMs - marks.defaultMs) : (row.ts + row.ttl) * 1000;
+              expect(statistics.oldestMs).toBe(Math.min(...expected.map(deadline)));
+            }
           }
         }
-        const oldest = model.endedIn(container, true, Number.MAX_SAFE_INTEGER)[0]?.endedAtMs ?? null;
-        expect(await store.oldestEndedByPolicyMs(container)).toBe(oldest);
-      }
-      expect(await store.oldestEndedByPolicyMs(99)).toBe(null);
-    });
+      },
+    );
+
+    testFilled(
+      'tells the next deadlines beyond the watermarks, and none for items that never expire',
+      async (store, model, random) => {
+        for (const marks of marksOf(random)) {
+          for (const container of CONTAINERS) {
+            const rest = model.visible(container, marks);
+            const least = (numbers: readonly number[]) => (numbers.length === 0 ? null : Math.min(...numbers));
+            expect(await store.nextDeadlines(container, marks)).toEqual({
+              ts: least(rest.filter((row) => row.ttl === null).map((row) => row.ts)),
+              due: least(rest.filter((row) => row.ttl !== null && row.ttl > 0).map((row) => row.ts + row.ttl!)),
+            });
+          }
+        }
+      },
+    );
+
+    testFilled(
+      'pages through ended lives, oldest first, those of a policy start apart',
+      async (store, model, random) => {
+        for (const container of CONTAINERS) {
+          for (const byPolicyStart of [false, true]) {
+            for (const endedAtOrBeforeMs of [
+              0,
+              T0 * 1000,
+              T0 * 1000 + 7_500,
+              T0 * 1000 + 7_499,
+              Number.MAX_SAFE_INTEGER,
+            ]) {
+              const expected = model.endedIn(container, byPolicyStart, endedAtOrBeforeMs);
+              const limit = random.int(1, 5);
+              const found: EndedRow[] = [];
+              for (;;) {
+                const last = found.at(-1);
+                const after = last === undefined ? undefined : { endedAtMs: last.endedAtMs, position: last.position };
+                const page = await store.endedLives(container, { byPolicyStart, endedAtOrBeforeMs, after, limit });
+                found.push(...page);
+                if (page.length < limit) break;
+              }
+              expect(found).toEqual(expected);
+              expect(await store.countEnded(container, byPolicyStart, endedAtOrBeforeMs)).toBe(expected.length);
+            }
+          }
+          const oldest = model.endedIn(container, true, Number.MAX_SAFE_INTEGER)[0]?.endedAtMs ?? null;
+          expect(await store.oldestEndedByPolicyMs(container)).toBe(oldest);
+        }
+        expect(await store.oldestEndedByPolicyMs(99)).toBe(null);
+      },
+    );
 
     testFilled('pages through disappearances by period and cause, each row once', async (store, model, random) => {
       for (const container of CONTAINERS) {

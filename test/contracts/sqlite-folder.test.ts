@@ -51,7 +51,9 @@ async function filledAndClosed(options: Parameters<TestFolder['open']>[0] = {}):
 async function writeLife({ vault, log, sealer }: SqliteStorage, stream: string) {
   const { key, stored } = vault.createKey(stream);
   const body = sealer.seal(key, stream, 0, 'what the life is about');
-  const result = await log.append([{ stream, expectedRevision: 'no-stream', events: [event(body)] }], { after: stored });
+  const result = await log.append([{ stream, expectedRevision: 'no-stream', events: [event(body)] }], {
+    after: stored,
+  });
   expect(result.kind).toBe('appended');
   return { keyId: key.keyId, body };
 }
@@ -91,7 +93,8 @@ describe('a data folder', () => {
         process.stdout.write('opened');
       } catch (error) { process.stdout.write(error.name); }`;
     const other = () =>
-      spawnSync(process.execPath, ['--input-type=module', '-e', script], { encoding: 'utf8', cwd: import.meta.dirname }).stdout;
+      spawnSync(process.execPath, ['--input-type=module', '-e', script], { encoding: 'utf8', cwd: import.meta.dirname })
+        .stdout;
     await folder.open();
     expect(other()).toBe('FolderInUse');
     await folder.close();
@@ -101,14 +104,11 @@ describe('a data folder', () => {
 
   it('leaves no journal behind when it is closed, and no file but its own', async () => {
     await filledAndClosed();
-    expect(readdirSync(folder.path).filter((name) => name !== 'clock').toSorted()).toEqual([
-      'epitaph.json',
-      'items.v1.db',
-      'lock',
-      'log.db',
-      'master.key',
-      'vault.db',
-    ]);
+    expect(
+      readdirSync(folder.path)
+        .filter((name) => name !== 'clock')
+        .toSorted(),
+    ).toEqual(['epitaph.json', 'items.v1.db', 'lock', 'log.db', 'master.key', 'vault.db']);
   });
 
   it('writes ahead: while it is open its databases have journals', async () => {
@@ -217,7 +217,9 @@ describe('a data folder', () => {
   it('that was refused is let go: it opens as soon as the reason is gone', async () => {
     await filledAndClosed();
     const right = readFileSync(folder.file('master.key'), 'utf8').trim();
-    expect(await refusal({ masterKey: Buffer.alloc(32, 3).toString('base64'), writers: 'inline' })).toBeInstanceOf(UnusableFile);
+    expect(await refusal({ masterKey: Buffer.alloc(32, 3).toString('base64'), writers: 'inline' })).toBeInstanceOf(
+      UnusableFile,
+    );
     expect(await refusal({ clock: 'system' })).toBeInstanceOf(UnusableFile);
     await folder.open({ masterKey: right });
   });
@@ -261,7 +263,7 @@ describe('a log whose pages are damaged', () => {
     await expect(
       (async () => {
         const damaged = await folder.open();
-        for (let position = 0; ; ) {
+        for (let position = 0; ;) {
           const events = await damaged.log.readAll(position, 100);
           if (events.length === 0) return;
           position = events.at(-1)!.position;
@@ -278,7 +280,7 @@ describe('a log whose pages are damaged', () => {
     await expect(
       (async () => {
         const damaged = await folder.open();
-        for (let position = 0; ; ) {
+        for (let position = 0; ;) {
           const events = await damaged.log.readAll(position, 100);
           if (events.length === 0) return;
           position = events.at(-1)!.position;
@@ -380,7 +382,9 @@ describe('the plans of the statements that run on every tick and preview', () =>
     it(`count or find ${what} by a range of a covering index`, async () => {
       await filledAndClosed();
       const database = new DatabaseSync(folder.file('items.v1.db'), { readOnly: true });
-      const plan = (database.prepare(`EXPLAIN QUERY PLAN ${sql}`).all() as { detail: string }[]).map((row) => row.detail);
+      const plan = (database.prepare(`EXPLAIN QUERY PLAN ${sql}`).all() as { detail: string }[]).map(
+        (row) => row.detail,
+      );
       database.close();
       expect(plan.join('\n')).toMatch(/SEARCH items USING COVERING INDEX items_by_time \(container=\? AND due/);
       expect(plan.join('\n')).not.toMatch(/SCAN|TEMP B-TREE/);
@@ -399,7 +403,9 @@ describe('the plans of the statements that run on every tick and preview', () =>
        ORDER BY at, position LIMIT ?`,
     ];
     for (const sql of statements) {
-      const plan = (database.prepare(`EXPLAIN QUERY PLAN ${sql}`).all() as { detail: string }[]).map((row) => row.detail);
+      const plan = (database.prepare(`EXPLAIN QUERY PLAN ${sql}`).all() as { detail: string }[]).map(
+        (row) => row.detail,
+      );
       expect(plan.join('\n'), sql).toMatch(/SEARCH/);
       expect(plan.join('\n'), sql).not.toMatch(/SCAN|TEMP B-TREE/);
     }

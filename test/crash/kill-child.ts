@@ -26,7 +26,7 @@ const DEFINITION = {
 
 function tell(line: string): void {
   const bytes = Buffer.from(`${line}\n`);
-  for (let written = 0; written < bytes.length; ) {
+  for (let written = 0; written < bytes.length;) {
     try {
       written += writeSync(1, bytes, written);
     } catch (error) {
@@ -73,7 +73,13 @@ async function write(writer: number): Promise<void> {
         const { resource } = await store.patchItem(CALLER, within, item, partitionKey, { operations });
         tell(`a ${item} ${resource.ts}`);
       } else {
-        const document = { id: item, pk: `p${writer % 8}`, v: intent.v, pad: 'x'.repeat(300), ...(ttl === undefined ? {} : { ttl }) };
+        const document = {
+          id: item,
+          pk: `p${writer % 8}`,
+          v: intent.v,
+          pad: 'x'.repeat(300),
+          ...(ttl === undefined ? {} : { ttl }),
+        };
         const json = JSON.stringify(document);
         const { resource } = await store.writeItem(CALLER, within, action, { id: item, partitionKey, document, json });
         tell(`a ${item} ${resource.ts}`);

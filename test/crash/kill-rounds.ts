@@ -45,7 +45,11 @@ const ROUNDS_A_FOLDER = 8;
  *
  * @throws an Error that tells seed, round and what was found
  */
-export async function killRounds(rounds: number, seed: number, say: (line: string) => void = () => {}): Promise<KillReport> {
+export async function killRounds(
+  rounds: number,
+  seed: number,
+  say: (line: string) => void = () => {},
+): Promise<KillReport> {
   const random = new Random(seed);
   const totals = { rounds, acknowledged: 0, purged: 0, open: 0, happened: 0 };
   let folder = '';
@@ -171,28 +175,36 @@ async function check(store: Store, known: Map<string, Known>) {
       const document = JSON.parse(shown.json) as { v: number; ttl?: number };
       const byOpen = open !== undefined && open.action !== 'delete' && document.v === open.v;
       if (!byOpen && document.v !== standing?.v) {
-        throw new Error(`${item} reads ${document.v}; acknowledged was ${JSON.stringify(standing)}, open ${JSON.stringify(open)}`);
+        throw new Error(
+          `${item} reads ${document.v}; acknowledged was ${JSON.stringify(standing)}, open ${JSON.stringify(open)}`,
+        );
       }
       if (byOpen) counts.happened += 1;
-      if (document.ttl !== undefined && (shown.ts + document.ttl) * 1000 <= nowMs) throw new Error(`${item} is shown after its deadline`);
+      if (document.ttl !== undefined && (shown.ts + document.ttl) * 1000 <= nowMs)
+        throw new Error(`${item} is shown after its deadline`);
       entry.standing = { v: document.v, ts: shown.ts, ttl: document.ttl };
     } else {
       // Gone: by its deadline, or by what was open. The record must say which.
       const expired = standing?.ttl !== undefined && (standing.ts + standing.ttl) * 1000 <= nowMs;
       const last = history.findLast((fact) => fact.type !== 'ItemPurged');
       const written = last?.type === 'ItemUpserted' ? last : undefined;
-      const openExpired = open?.ttl !== undefined && written !== undefined && written.occurredAtMs + open.ttl * 1000 <= nowMs + 1_000;
+      const openExpired =
+        open?.ttl !== undefined && written !== undefined && written.occurredAtMs + open.ttl * 1000 <= nowMs + 1_000;
       const openDeleted = open?.action === 'delete' && last?.type === 'ItemDeleted';
       const openEnded = open?.ttl !== undefined && last?.type === 'ItemExpired' && last.data['ttl'] === open.ttl;
       if (openDeleted) counts.happened += 1;
       if (standing !== undefined && !expired && !openDeleted && !openExpired && !openEnded) {
-        throw new Error(`${item} is lost: acknowledged was ${JSON.stringify(standing)}, open ${JSON.stringify(open)}, last on record ${JSON.stringify(last)}`);
+        throw new Error(
+          `${item} is lost: acknowledged was ${JSON.stringify(standing)}, open ${JSON.stringify(open)}, last on record ${JSON.stringify(last)}`,
+        );
       }
       entry.standing = undefined;
     }
     entry.open = undefined;
     for (const fact of history) {
-      const twin = history.find((other) => other !== fact && other.eventId !== undefined && other.eventId === fact.eventId);
+      const twin = history.find(
+        (other) => other !== fact && other.eventId !== undefined && other.eventId === fact.eventId,
+      );
       if (twin !== undefined) throw new Error(`${item} has a fact twice: ${JSON.stringify(fact)}`);
     }
   }

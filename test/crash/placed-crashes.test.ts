@@ -21,7 +21,13 @@ interface Wreck {
 
 const write = (operation: 'create' | 'upsert' | 'replace', item: string, v: number, ttl?: number): Command => {
   const [pk, id] = item.split('/');
-  return { kind: 'write', operation, container: 'c1', item, document: { id, pk, v, ...(ttl === undefined ? {} : { ttl }) } };
+  return {
+    kind: 'write',
+    operation,
+    container: 'c1',
+    item,
+    document: { id, pk, v, ...(ttl === undefined ? {} : { ttl }) },
+  };
 };
 
 /** Everything that changes files, once: a list of commands, or of milliseconds to pass. */

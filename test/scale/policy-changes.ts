@@ -57,14 +57,15 @@ export function describePolicyChanges(items: number, slower: number): void {
         const ttl = random.pick([undefined, undefined, undefined, -1, 30, 300, 3_000]);
         const document = { id: `item ${index}`, pk: `p${index % 50}`, v: index, ...(ttl === undefined ? {} : { ttl }) };
         const item = { id: document.id, partitionKey: JSON.stringify([document.pk]) };
-        await store.writeItem(CALLER, state, 'create', { ...item, document, json: JSON.stringify(document) });
-        const writes = [{ atMs: store.nowMs(), document, etag: '' }];
+        const json = JSON.stringify(document);
+        const { resource } = await store.writeItem(CALLER, state, 'create', { ...item, document, json });
+        const writes = [{ atMs: resource.ts * 1000, document, etag: '' }];
         model.items.set(`${document.pk}/${document.id}`, [{ writes, deletedAtMs: null, erased: 'no' }]);
         // The items differ in age: time passes while they are written.
         if (index % Math.max(1, Math.floor(count / 20)) === 0) await store.advanceClock(CALLER, 10_000);
       }
     };
-    await Promise.all(Array.from({ length: count < 100 ? 1 : 64 }, write));
+    await Promise.all(Array.from({ length: Math.min(count, 64) }, write));
     return { state, model };
   }
 
@@ -78,12 +79,18 @@ export function describePolicyChanges(items: number, slower: number): void {
     const { store } = embedded;
     const nowMs = store.nowMs();
     const visible = new Set([...model.items.keys()].filter((item) => visibleLife(model, item, nowMs) !== undefined));
-    const { rows } = await store.queryItems(state, { sql: 'SELECT VALUE COUNT(1) FROM c', parameters: [], maxItemCount: 10 });
+    const { rows } = await store.queryItems(state, {
+      sql: 'SELECT VALUE COUNT(1) FROM c',
+      parameters: [],
+      maxItemCount: 10,
+    });
     expect(rows, `${what}: the count`).toEqual([visible.size]);
     for (let looked = 0; looked < 200; looked++) {
       const index = random.int(0, model.items.size - 1);
       const item = `p${index % 50}/item ${index}`;
-      const shown = await store.readItem(state, `item ${index}`, JSON.stringify([`p${index % 50}`])).catch(() => undefined);
+      const shown = await store
+        .readItem(state, `item ${index}`, JSON.stringify([`p${index % 50}`]))
+        .catch(() => undefined);
       expect(shown !== undefined, `${what}: ${item}`).toBe(visible.has(item));
     }
     for (const item of gone) expect(visible.has(item), `${what}: ${item} must not come back`).toBe(false);
@@ -108,44 +115,48 @@ export function describePolicyChanges(items: number, slower: number): void {
       expect(median(times.many)).toBeLessThan(Math.max(median(times.one), 0.2) * slower);
     });
 
-    it('off to on, on to off, shorter and longer each mean what they say, and nothing ever comes back', { timeout }, async () => {
-      const filled = await fill('changes', items, null);
-      const { store } = embedded;
-      const gone = new Set<string>();
-      const pass = (milliseconds: number) => store.advanceClock(CALLER, milliseconds);
-      expect(await compare(filled, gone, 'off')).toBe(items);
-      // The items are up to 200 s old by now.
-      const steps: readonly { readonly policy: Policy; readonly thenMs: number; readonly purge?: boolean }[] = [
-        { policy: -1, thenMs: 1 },
-        { policy: null, thenMs: 50_000 },
-        { policy: 100_000, thenMs: 100_000 },
-        { policy: 290, thenMs: 20_000 },
-        { policy: 100_000, thenMs: 5_000, purge: true },
-        { policy: null, thenMs: 1_000_000 },
-        { policy: -1, thenMs: 0 },
-        { policy: 1_300, thenMs: 30_000, purge: true },
-        { policy: 2_147_483_647, thenMs: 3_000_000 },
-        { policy: null, thenMs: 0 },
-        { policy: 1, thenMs: 0 },
-        { policy: null, thenMs: 1, purge: true },
-      ];
-      let left = items;
-      for (const [index, { policy, thenMs, purge }] of steps.entries()) {
-        await setPolicy(filled, policy);
-        await compare(filled, gone, `step ${index}, ${policy} at once`);
-        await pass(thenMs);
-        const now = await compare(filled, gone, `step ${index}, ${policy} for ${thenMs} ms`);
-        expect(now).toBeLessThanOrEqual(left);
-        left = now;
-        if (purge !== true) continue;
-        await store.runPurge(CALLER);
-        expect(await compare(filled, gone, `step ${index}, purged`)).toBe(left);
-      }
-      // Those that say "never" are left, and no others.
-      const never = [...filled.model.items.values()].filter(([life]) => life!.writes[0]!.document['ttl'] === -1);
-      expect(left).toBe(never.length);
-      const report = await store.fsck();
-      expect(report.problems).toEqual([]);
-    });
+    it(
+      'off to on, on to off, shorter and longer each mean what they say, and nothing ever comes back',
+      { timeout },
+      async () => {
+        const filled = await fill('changes', items, null);
+        const { store } = embedded;
+        const gone = new Set<string>();
+        const pass = (milliseconds: number) => store.advanceClock(CALLER, milliseconds);
+        expect(await compare(filled, gone, 'off')).toBe(items);
+        // The items are up to 200 s old by now.
+        const steps: readonly { readonly policy: Policy; readonly thenMs: number; readonly purge?: boolean }[] = [
+          { policy: -1, thenMs: 1 },
+          { policy: null, thenMs: 50_000 },
+          { policy: 100_000, thenMs: 100_000 },
+          { policy: 290, thenMs: 20_000 },
+          { policy: 100_000, thenMs: 5_000, purge: true },
+          { policy: null, thenMs: 1_000_000 },
+          { policy: -1, thenMs: 0 },
+          { policy: 1_300, thenMs: 30_000, purge: true },
+          { policy: 2_147_483_647, thenMs: 3_000_000 },
+          { policy: null, thenMs: 0 },
+          { policy: 1, thenMs: 0 },
+          { policy: null, thenMs: 1, purge: true },
+        ];
+        let left = items;
+        for (const [index, { policy, thenMs, purge }] of steps.entries()) {
+          await setPolicy(filled, policy);
+          await compare(filled, gone, `step ${index}, ${policy} at once`);
+          await pass(thenMs);
+          const now = await compare(filled, gone, `step ${index}, ${policy} for ${thenMs} ms`);
+          expect(now).toBeLessThanOrEqual(left);
+          left = now;
+          if (purge !== true) continue;
+          await store.runPurge(CALLER);
+          expect(await compare(filled, gone, `step ${index}, purged`)).toBe(left);
+        }
+        // Those that say "never" are left, and no others.
+        const never = [...filled.model.items.values()].filter(([life]) => life!.writes[0]!.document['ttl'] === -1);
+        expect(left).toBe(never.length);
+        const report = await store.fsck();
+        expect(report.problems).toEqual([]);
+      },
+    );
   });
 }

@@ -78,7 +78,13 @@ let wrappedBefore: Map<number, Buffer>;
 const bareKeys: Buffer[] = [];
 
 beforeAll(async () => {
-  store = await openEmbeddedStore({ folder, clock: 'manual', automaticPurge: false, policyGraceSeconds: 0, durable: false });
+  store = await openEmbeddedStore({
+    folder,
+    clock: 'manual',
+    automaticPurge: false,
+    policyGraceSeconds: 0,
+    durable: false,
+  });
   await store.createDatabase(CALLER, 'db');
   const { resource: kept } = await store.createContainer(CALLER, 'db', 'kept', DEFINITION, -1);
   const { resource: gone } = await store.createContainer(CALLER, 'db', 'gone', DEFINITION, null);
@@ -91,7 +97,10 @@ beforeAll(async () => {
   await store.advanceClock(CALLER, 61_000);
   beforePurge = copyNow('before the purge');
   wrappedBefore = wrappedKeys(folder);
-  const before = await openSqliteStorage({ folder: await foldersOf('bare keys', beforePurge, beforePurge), clock: 'manual' });
+  const before = await openSqliteStorage({
+    folder: await foldersOf('bare keys', beforePurge, beforePurge),
+    clock: 'manual',
+  });
   for (const event of await before.log.readAll(0, 100_000)) {
     if (event.type !== 'ItemUpserted') continue;
     const found = before.vault.findKey(Number(event.data['key']), event.stream);
@@ -131,12 +140,18 @@ describe('the content of documents', () => {
     const eyes = join(copies, 'eyes');
     for (const [index, form] of [...FORMS.values()].entries()) {
       mkdirSync(join(eyes, String(index)), { recursive: true });
-      writeFileSync(join(eyes, String(index), 'file'), Buffer.concat([Buffer.alloc(10_001, 7), form, Buffer.alloc(99)]));
+      writeFileSync(
+        join(eyes, String(index), 'file'),
+        Buffer.concat([Buffer.alloc(10_001, 7), form, Buffer.alloc(99)]),
+      );
       expect(search(join(eyes, String(index)), FORMS).length).toBeGreaterThan(0);
     }
     for (const padding of ['', 'a', 'ab', 'abc']) {
       mkdirSync(join(eyes, `base64 ${padding}`));
-      writeFileSync(join(eyes, `base64 ${padding}`, 'file'), Buffer.from(`${padding}${SECRET}${padding}`).toString('base64'));
+      writeFileSync(
+        join(eyes, `base64 ${padding}`, 'file'),
+        Buffer.from(`${padding}${SECRET}${padding}`).toString('base64'),
+      );
       expect(search(join(eyes, `base64 ${padding}`), FORMS).length, padding).toBeGreaterThan(0);
     }
     const named = search(beforePurge, formsOf(NAME)).map((found) => found.file.replace(/-wal$/, ''));
@@ -146,7 +161,10 @@ describe('the content of documents', () => {
   it('is in clear in no file: under load, before, during and after a purge, with updates, patches and deletes', () => {
     expect(places.length).toBe(7);
     for (const place of places) {
-      expect(filesOf(place).some(({ bytes }) => bytes.length > 100_000), `${place} holds data`).toBe(true);
+      expect(
+        filesOf(place).some(({ bytes }) => bytes.length > 100_000),
+        `${place} holds data`,
+      ).toBe(true);
       expect(search(place, FORMS), place).toEqual([]);
     }
     expect(search(folder, FORMS)).toEqual([]);
@@ -210,7 +228,9 @@ describe('a copy of log and read models made before the purge', () => {
           expect(found.status).toBe('destroyed');
           expect(isZero(after.get(keyId)!)).toBe(true);
           if (anyKey?.status === 'there') {
-            expect(() => storage.sealer.open(anyKey.key, event.stream, event.revision, event.body!)).toThrow(SealBroken);
+            expect(() => storage.sealer.open(anyKey.key, event.stream, event.revision, event.body!)).toThrow(
+              SealBroken,
+            );
           }
           counts.destroyed += 1;
         }

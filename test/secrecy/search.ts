@@ -16,7 +16,9 @@ export function formsOf(text: string): Map<string, Buffer> {
   for (const encoding of ['base64', 'base64url'] as const) {
     for (let offset = 0; offset < 3; offset++) {
       // Without the characters at both ends, which depend on what stands beside the text.
-      const coded = Buffer.concat([Buffer.alloc(offset), plain]).toString(encoding).replaceAll('=', '');
+      const coded = Buffer.concat([Buffer.alloc(offset), plain])
+        .toString(encoding)
+        .replaceAll('=', '');
       forms.set(`${encoding} at ${offset}`, Buffer.from(coded.slice(offset + 1, -2)));
     }
   }

@@ -37,7 +37,11 @@ export interface Outcome {
 }
 
 /** An item's name in the model, `partition/id`, taken apart. */
-export function nameOf(item: string): { readonly id: string; readonly partition: string; readonly partitionKey: string } {
+export function nameOf(item: string): {
+  readonly id: string;
+  readonly partition: string;
+  readonly partitionKey: string;
+} {
   const slash = item.indexOf('/');
   const partition = item.slice(0, slash);
   return { id: item.slice(slash + 1), partition, partitionKey: JSON.stringify([partition]) };

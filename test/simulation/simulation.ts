@@ -44,7 +44,7 @@ export async function simulate(seed: number, length = 60): Promise<RunReport> {
     const cause = error as Error;
     const what = cause instanceof Divergence ? cause.message : (cause.stack ?? cause.message);
     throw new FailedRun(
-      `seed ${seed}: ${what}\n  last commands:\n  ${trail.slice(-Number(process.env["TRAIL"] ?? 25)).join('\n  ')}\n  again: npm run simulate -- --seed ${seed} --count 1`,
+      `seed ${seed}: ${what}\n  last commands:\n  ${trail.slice(-25).join('\n  ')}\n  again: npm run simulate -- --seed ${seed} --count 1`,
       { cause },
     );
   } finally {
@@ -175,7 +175,9 @@ class Run {
     if (commands.length === 0 || this.#world.held) return;
     const write = this.#random.int(0, commands[0]!.kind === 'purge' ? 12 : 2);
     const when = this.#random.pick(['before', 'after'] as const);
-    this.#note(`the log fails ${when} write ${write} of ${commands.map((command) => JSON.stringify(command)).join(' beside ')}`);
+    this.#note(
+      `the log fails ${when} write ${write} of ${commands.map((command) => JSON.stringify(command)).join(' beside ')}`,
+    );
     this.faults += 1;
     await this.#world.runWithFault(write, when, ...commands);
     await this.#world.check();
@@ -198,7 +200,8 @@ class Run {
     this.#note(`the wall clock leaps by ${leap} ms`);
     this.#world.jump(leap);
     await this.#world.check();
-    for (let index = random.int(0, 3); index > 0; index--) await this.#do(random.chance(0.3) ? { kind: 'purge' } : this.#itemCommand());
+    for (let index = random.int(0, 3); index > 0; index--)
+      await this.#do(random.chance(0.3) ? { kind: 'purge' } : this.#itemCommand());
     await this.#world.check();
     if (random.chance(0.6)) {
       this.#note('and back');
@@ -224,7 +227,10 @@ class Run {
     let by: number;
     // To the edge of a deadline, where off-by-ones live.
     if (deadlines.length > 0 && random.chance(0.45)) {
-      by = Math.max(0, Math.min(...deadlines.slice(0, random.int(1, deadlines.length))) - nowMs + random.pick([-1, 0, 0, 1]));
+      by = Math.max(
+        0,
+        Math.min(...deadlines.slice(0, random.int(1, deadlines.length))) - nowMs + random.pick([-1, 0, 0, 1]),
+      );
     } else {
       by = random.pick([
         random.int(0, 1_500),
@@ -260,7 +266,12 @@ class Run {
     const item = random.pick(ITEMS);
     const what = random.weighted({ create: 3, upsert: 4, replace: 2, patch: 3, delete: 2 });
     if (what === 'delete') {
-      return { kind: 'delete', container, item, ...(random.chance(0.2) ? { ifMatch: this.#etag(container, item) } : {}) };
+      return {
+        kind: 'delete',
+        container,
+        item,
+        ...(random.chance(0.2) ? { ifMatch: this.#etag(container, item) } : {}),
+      };
     }
     if (what === 'patch') {
       const remove = random.chance(0.25) ? { remove: 'ttl' } : {};
@@ -286,7 +297,9 @@ class Run {
   #etag(container: string, item: string): string {
     const live: ModelContainer | undefined = liveContainer(this.#world.model, container);
     const life = live === undefined ? undefined : visibleLife(live, item, this.#world.now());
-    return life !== undefined && this.#random.chance(0.7) ? life.writes.at(-1)!.etag : '"00000000-0000-4000-8000-000000000000"';
+    return life !== undefined && this.#random.chance(0.7)
+      ? life.writes.at(-1)!.etag
+      : '"00000000-0000-4000-8000-000000000000"';
   }
 }
 

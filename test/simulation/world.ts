@@ -300,12 +300,20 @@ export class World {
         case 'rebuild':
           return await this.#rebuild();
         case 'create-container': {
-          const { resource } = await store.createContainer(caller, DATABASE, command.container, DEFINITION, command.policy);
+          const { resource } = await store.createContainer(
+            caller,
+            DATABASE,
+            command.container,
+            DEFINITION,
+            command.policy,
+          );
           return { code: 'ok', rid: resource.rid };
         }
         case 'policy':
           return this.#changed(
-            (await store.replaceContainer(caller, DATABASE, command.container, DEFINITION, command.policy)).resource.timeline.at(-1)?.fromMs,
+            (
+              await store.replaceContainer(caller, DATABASE, command.container, DEFINITION, command.policy)
+            ).resource.timeline.at(-1)?.fromMs,
           );
         case 'grace':
           await store.setPolicyGrace(caller, DATABASE, command.container, command.seconds);
@@ -333,7 +341,11 @@ export class World {
           const { id, partitionKey } = nameOf(command.item);
           const operations = [
             ...(command.remove === undefined ? [] : [{ op: 'remove' as const, path: `/${command.remove}` }]),
-            ...Object.entries(command.set ?? {}).map(([name, value]) => ({ op: 'set' as const, path: `/${name}`, value })),
+            ...Object.entries(command.set ?? {}).map(([name, value]) => ({
+              op: 'set' as const,
+              path: `/${name}`,
+              value,
+            })),
           ];
           const { resource } = await store.patchItem(caller, container, id, partitionKey, { operations });
           return { code: 'ok', etag: resource.etag };
@@ -491,20 +503,27 @@ export class World {
 
     const listed: ShownItem[] = [];
     const maxItemCount = this.#random.int(1, 5);
-    for (let continuation: Awaited<ReturnType<typeof store.listItems>>['continuation']; ; ) {
+    for (let continuation: Awaited<ReturnType<typeof store.listItems>>['continuation']; ;) {
       const page = await store.listItems(state, { partitionKey, maxItemCount, continuation });
       listed.push(...page.items);
       continuation = page.continuation;
       if (continuation === undefined) break;
     }
     const births = listed.map((item) => item.birth);
-    if (!sameJson(births, births.toSorted((left, right) => left - right))) throw new Divergence(`the list of ${where} is out of order`);
-    const names = (items: readonly ShownItem[]) => items.map((item) => `${(JSON.parse(item.partitionKey) as string[])[0]}/${item.id}`);
+    if (
+      !sameJson(
+        births,
+        births.toSorted((left, right) => left - right),
+      )
+    )
+      throw new Divergence(`the list of ${where} is out of order`);
+    const names = (items: readonly ShownItem[]) =>
+      items.map((item) => `${(JSON.parse(item.partitionKey) as string[])[0]}/${item.id}`);
     expectSame(`the list of ${where}`, names(listed).toSorted(), expected.toSorted());
 
     const rowsOf = async (sql: string, parameters: { name: string; value: unknown }[] = []) => {
       const rows: unknown[] = [];
-      for (let continuation: Awaited<ReturnType<typeof store.queryItems>>['continuation']; ; ) {
+      for (let continuation: Awaited<ReturnType<typeof store.queryItems>>['continuation']; ;) {
         const page = await store.queryItems(state, { sql, parameters, partitionKey, maxItemCount, continuation });
         rows.push(...page.rows);
         continuation = page.continuation;
@@ -516,7 +535,9 @@ export class World {
     const least = values.length === 0 ? 0 : this.#random.pick(values);
     expectSame(
       `a filtered query of ${where}`,
-      (await rowsOf('SELECT VALUE c.v FROM c WHERE c.v >= @least', [{ name: '@least', value: least }])).toSorted(byNumber),
+      (await rowsOf('SELECT VALUE c.v FROM c WHERE c.v >= @least', [{ name: '@least', value: least }])).toSorted(
+        byNumber,
+      ),
       values.filter((value) => value >= least).toSorted(byNumber),
     );
     expectSame(
@@ -556,7 +577,9 @@ export class World {
             : ['deleted', 'purged'];
     const where = `${item} of ${container.name} at ${atMs}`;
     if (!allowed.includes(explained.state)) {
-      throw new Divergence(`${where} is explained as ${explained.state}, not ${allowed.join(' or ')}: ${explained.sentence}`);
+      throw new Divergence(
+        `${where} is explained as ${explained.state}, not ${allowed.join(' or ')}: ${explained.sentence}`,
+      );
     }
     if (ending?.kind === 'expired' && explained.expiredAtMs !== ending.atMs) {
       throw new Divergence(`${where} is explained as expired at ${explained.expiredAtMs}, not ${ending.atMs}`);
@@ -597,7 +620,7 @@ export class World {
       }
       const told: string[] = [];
       const limit = this.#random.int(1, 7);
-      for (let after: string | undefined; ; ) {
+      for (let after: string | undefined; ;) {
         const page = await store.disappearances(state, { limit, ...(after === undefined ? {} : { after }) });
         for (const row of page.rows) {
           const item = `${(JSON.parse(row.partitionKey) as string[])[0]}/${row.id}`;
@@ -613,7 +636,8 @@ export class World {
       throw new Divergence(`after a purge, with ${inGrace} in grace, the status is ${JSON.stringify(status)}`);
     }
     const report = await store.fsck();
-    if (!report.ok) throw new Divergence(`fsck: ${report.problems.map((one) => `${one.code} ${one.message}`).join('; ')}`);
+    if (!report.ok)
+      throw new Divergence(`fsck: ${report.problems.map((one) => `${one.code} ${one.message}`).join('; ')}`);
   }
 }
 
@@ -668,7 +692,8 @@ function historyDiffers(recorded: readonly HistoryEntry[], lives: readonly Model
   for (const [number, life] of lives.entries()) {
     const entries = recorded.filter((entry) => entry.life === number);
     const writes = entries.filter((entry) => entry.type === 'ItemUpserted');
-    if (writes.length !== life.writes.length) return `${writes.length} writes in life ${number}, not ${life.writes.length}`;
+    if (writes.length !== life.writes.length)
+      return `${writes.length} writes in life ${number}, not ${life.writes.length}`;
     for (const [index, write] of life.writes.entries()) {
       const entry = writes[index]!;
       if (entry.occurredAtMs !== write.atMs) return `write ${index} of life ${number} was at ${entry.occurredAtMs}`;
@@ -677,10 +702,12 @@ function historyDiffers(recorded: readonly HistoryEntry[], lives: readonly Model
     }
     const types = entries.map((entry) => entry.type);
     const count = (type: string) => types.filter((one) => one === type).length;
-    if (count('ItemDeleted') !== (life.deletedAtMs === null ? 0 : 1)) return `${count('ItemDeleted')} deletes in life ${number}`;
+    if (count('ItemDeleted') !== (life.deletedAtMs === null ? 0 : 1))
+      return `${count('ItemDeleted')} deletes in life ${number}`;
     if (count('ItemExpired') + count('ItemDeleted') > 1) return `life ${number} ended twice`;
     if (count('ItemPurged') > 1) return `life ${number} was purged twice`;
-    if (count('ItemPurged') === 1 && types.at(-1) !== 'ItemPurged') return `${types.at(-1)} follows the purge of life ${number}`;
+    if (count('ItemPurged') === 1 && types.at(-1) !== 'ItemPurged')
+      return `${types.at(-1)} follows the purge of life ${number}`;
   }
   return undefined;
 }

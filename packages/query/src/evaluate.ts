@@ -25,7 +25,8 @@ export interface EvaluationContext {
 const DEFAULT_MAX_BUFFERED_ROWS = 1_000_000;
 const DEFAULT_MAX_STEPS_PER_DOCUMENT = 5_000_000;
 
-function newFrame(context: EvaluationContext): Frame {
+/** A frame for evaluating one document after the other. */
+export function newFrame(context: EvaluationContext): Frame {
   const maxStepsPerDocument = context.maxStepsPerDocument ?? DEFAULT_MAX_STEPS_PER_DOCUMENT;
   return {
     slots: [],

@@ -68,7 +68,7 @@ export class RowCollector {
   readonly #frame: Frame;
   readonly #emit: Emit;
   readonly #groups: Map<string, Group> | undefined;
-  readonly #sorter: Sorter | undefined;
+  readonly #sorter: Sorter<Json> | undefined;
   readonly #seen: Set<string> | undefined;
   #toSkip: number;
   #toEmit: number;

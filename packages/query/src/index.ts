@@ -3,6 +3,8 @@ export { QueryError } from './errors.ts';
 export type { QueryErrorDetail } from './errors.ts';
 export { evaluate, matches, startEvaluation } from './evaluate.ts';
 export type { Evaluation, EvaluationContext } from './evaluate.ts';
+export { isOrderedByDocument, OrderedPage } from './ordered-page.ts';
+export type { OrderedPlace } from './ordered-page.ts';
 export { parseCondition, parseQuery } from './parser.ts';
 export type { ParseLimits } from './parser.ts';
 export { describeForPipeline } from './pipeline.ts';

@@ -1,28 +1,37 @@
 import { tooManyRows } from './aggregates.ts';
 import type { OrderStep } from './program.ts';
 import { compareValues } from './values.ts';
-import type { Json, Value } from './values.ts';
+import type { Value } from './values.ts';
 
-interface Entry {
+interface Entry<Row> {
   readonly keys: readonly Value[];
   /** Rows of equal keys keep the order they came in. */
   readonly sequence: number;
-  readonly row: Json;
+  readonly row: Row;
+}
+
+/** The order of two rows by what ORDER BY says of each. */
+export function compareKeys(a: readonly Value[], b: readonly Value[], steps: readonly OrderStep[]): number {
+  for (let index = 0; index < steps.length; index += 1) {
+    const difference = compareValues(a[index], b[index]);
+    if (difference !== 0) return steps[index]?.descending === true ? -difference : difference;
+  }
+  return 0;
 }
 
 /**
  * Collects rows for ORDER BY. With a capacity (TOP or OFFSET LIMIT) it is a heap with the last of the kept rows on
  * top, so that memory is bounded by the answer and not by the container.
  */
-export class Sorter {
-  readonly #signs: readonly (1 | -1)[];
+export class Sorter<Row> {
+  readonly #steps: readonly OrderStep[];
   readonly #capacity: number;
   readonly #maxRows: number;
-  readonly #entries: Entry[] = [];
+  readonly #entries: Entry<Row>[] = [];
   #sequence = 0;
 
   constructor(steps: readonly OrderStep[], capacity: number, maxRows: number) {
-    this.#signs = steps.map(({ descending }) => (descending ? -1 : 1));
+    this.#steps = steps;
     this.#capacity = capacity;
     this.#maxRows = maxRows;
   }
@@ -31,10 +40,10 @@ export class Sorter {
   keeps(keys: readonly Value[]): boolean {
     if (this.#entries.length < this.#capacity) return true;
     const last = this.#entries[0];
-    return last !== undefined && this.#compareKeys(keys, last.keys) < 0;
+    return last !== undefined && compareKeys(keys, last.keys, this.#steps) < 0;
   }
 
-  add(keys: readonly Value[], row: Json): void {
+  add(keys: readonly Value[], row: Row): void {
     const entries = this.#entries;
     const entry = { keys, sequence: this.#sequence, row };
     this.#sequence += 1;
@@ -49,21 +58,13 @@ export class Sorter {
   }
 
   /** The kept rows in order. The sorter is used up. */
-  *sorted(): Generator<Json> {
+  *sorted(): Generator<Row> {
     this.#entries.sort((a, b) => this.#compare(a, b));
     for (const { row } of this.#entries) yield row;
   }
 
-  #compareKeys(a: readonly Value[], b: readonly Value[]): number {
-    for (let index = 0; index < this.#signs.length; index += 1) {
-      const difference = compareValues(a[index], b[index]);
-      if (difference !== 0) return difference * (this.#signs[index] as number);
-    }
-    return 0;
-  }
-
-  #compare(a: Entry, b: Entry): number {
-    return this.#compareKeys(a.keys, b.keys) || a.sequence - b.sequence;
+  #compare(a: Entry<Row>, b: Entry<Row>): number {
+    return compareKeys(a.keys, b.keys, this.#steps) || a.sequence - b.sequence;
   }
 
   #siftUp(): void {
@@ -90,14 +91,14 @@ export class Sorter {
   }
 
   #isAfter(a: number, b: number): boolean {
-    return this.#compare(this.#entries[a] as Entry, this.#entries[b] as Entry) > 0;
+    return this.#compare(this.#entries[a] as Entry<Row>, this.#entries[b] as Entry<Row>) > 0;
   }
 
   #swapIfAfter(child: number, parent: number): boolean {
     if (!this.#isAfter(child, parent)) return false;
     const entries = this.#entries;
-    const moved = entries[child] as Entry;
-    entries[child] = entries[parent] as Entry;
+    const moved = entries[child] as Entry<Row>;
+    entries[child] = entries[parent] as Entry<Row>;
     entries[parent] = moved;
     return true;
   }

@@ -10,7 +10,9 @@ beforeAll(async () => {
 afterAll(() => world.end());
 
 const create = (id: string, settings: Record<string, unknown>) =>
-  world.client.database('shop').containers.create(anyContainer({ id, partitionKey: { paths: ['/customer'] }, ...settings }));
+  world.client
+    .database('shop')
+    .containers.create(anyContainer({ id, partitionKey: { paths: ['/customer'] }, ...settings }));
 const replace = (container: Container, settings: Record<string, unknown>) =>
   container.replace(
     anyContainer({ id: container.id, partitionKey: { paths: ['/customer'] }, ...settings }) as ContainerDefinition,
@@ -76,7 +78,7 @@ describe('a container', () => {
       geospatialConfig: { type: 'Geography' },
     });
     expect(resource).not.toHaveProperty('defaultTtl');
-    expect(Buffer.from(String((resource as unknown as { _rid: string })._rid).replaceAll('-', '/'), 'base64')).toHaveLength(8);
+    expect(Buffer.from((resource as unknown as { _rid: string })._rid.replaceAll('-', '/'), 'base64')).toHaveLength(8);
     expect((await world.of('defaults').read()).resource).toEqual(resource);
   });
 
@@ -143,7 +145,14 @@ describe('a container', () => {
     expect(await statusOf(missing.delete())).toBe(404);
     expect(await statusOf(replace(missing, {}))).toBe(404);
     expect(await statusOf(missing.items.create(anyItem({ id: '1', customer: 'ann' })))).toBe(404);
-    expect(await statusOf(missing.items.query('SELECT * FROM c').fetchAll().then(() => ({ statusCode: 200 })))).toBe(404);
+    expect(
+      await statusOf(
+        missing.items
+          .query('SELECT * FROM c')
+          .fetchAll()
+          .then(() => ({ statusCode: 200 })),
+      ),
+    ).toBe(404);
     expect((await world.manage('GET', '/dbs/shop/colls/never-there/history')).status).toBe(404);
   });
 });
@@ -173,7 +182,10 @@ describe('a container that is deleted', () => {
     expect(await sightings(next.container, ['kept', 'expired', 'deleted'])).toEqual(seen());
     expect(await statusOf(next.container.items.create({ id: 'kept', customer: 'ann', second: true }))).toBe(201);
     expect((await world.containerHistory('again')).map(({ type }) => type)).toEqual(['ContainerCreated']);
-    expect((await world.containerHistory('again', rid)).map(({ type }) => type)).toEqual(['ContainerCreated', 'ContainerDeleted']);
+    expect((await world.containerHistory('again', rid)).map(({ type }) => type)).toEqual([
+      'ContainerCreated',
+      'ContainerDeleted',
+    ]);
 
     await world.purge();
     await world.restart();
@@ -183,20 +195,31 @@ describe('a container that is deleted', () => {
       purgedAtMs: expect.any(Number),
     });
     expect(await world.explain('again', 'kept', deletedAtMs - 1, { rid })).toMatchObject({ state: 'live' });
-    expect(await world.explain('again', 'expired', undefined, { rid })).toMatchObject({ state: 'purged', rule: 'item-ttl' });
-    expect(await world.explain('again', 'deleted', undefined, { rid })).toMatchObject({ state: 'purged', deletedAtMs: expect.any(Number) });
+    expect(await world.explain('again', 'expired', undefined, { rid })).toMatchObject({
+      state: 'purged',
+      rule: 'item-ttl',
+    });
+    expect(await world.explain('again', 'deleted', undefined, { rid })).toMatchObject({
+      state: 'purged',
+      deletedAtMs: expect.any(Number),
+    });
     const causes = (await world.disappearances('again', rid)).disappearances.map(({ id, cause }) => [id, cause]);
     expect(causes.toSorted()).toEqual([
       ['deleted', 'deleted'],
       ['expired', 'expired'],
       ['kept', 'container-deleted'],
     ]);
-    expect((await world.history('again', 'kept', { rid })).map(({ type }) => type)).toEqual(['ItemUpserted', 'ItemPurged']);
+    expect((await world.history('again', 'kept', { rid })).map(({ type }) => type)).toEqual([
+      'ItemUpserted',
+      'ItemPurged',
+    ]);
     expect((await world.history('again', 'kept')).map(({ type }) => type)).toEqual(['ItemUpserted']);
     expect((await world.of('again').item('kept', 'ann').read()).resource).toMatchObject({ second: true });
     expect(await world.explain('again', 'kept')).toMatchObject({ state: 'live', life: 0 });
     expect((await world.manage('GET', '/dbs/shop/colls/again/history?rid=AAAAAAAAAAA%3D')).status).toBe(404);
-    expect((await world.manage('GET', `/dbs/shop/colls/first/history?rid=${encodeURIComponent(rid)}`)).status).toBe(404);
+    expect((await world.manage('GET', `/dbs/shop/colls/first/history?rid=${encodeURIComponent(rid)}`)).status).toBe(
+      404,
+    );
     expect(await world.fsck()).toEqual([]);
   });
 
@@ -238,7 +261,10 @@ describe('a database that is deleted', () => {
     expect((await again.container.items.readAll().fetchAll()).resources).toEqual([]);
     await world.purge();
     const options = { rid, database: 'doomed' };
-    expect(await world.explain('c', 'a', undefined, options)).toMatchObject({ state: 'purged', containerDeletedAtMs: expect.any(Number) });
+    expect(await world.explain('c', 'a', undefined, options)).toMatchObject({
+      state: 'purged',
+      containerDeletedAtMs: expect.any(Number),
+    });
     expect((await world.history('c', 'a', options)).map(({ type }) => type)).toEqual(['ItemUpserted', 'ItemPurged']);
     expect(await world.fsck()).toEqual([]);
   });

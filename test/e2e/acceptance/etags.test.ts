@@ -57,12 +57,13 @@ describe('an etag', () => {
     expect((await container.item('a', 'ann').read(ifNoneMatch(stale))).resource).toMatchObject({ total: 2 });
   });
 
-  const writes: [string, (container: Container, options: RequestOptions) => Promise<{ statusCode: number }>, number][] = [
-    ['replace', (container, options) => container.item('a', 'ann').replace(total(3), options), 200],
-    ['upsert', (container, options) => container.items.upsert(total(3), options), 200],
-    ['patch', (container, options) => container.item('a', 'ann').patch([...increment], options), 200],
-    ['delete', (container, options) => container.item('a', 'ann').delete(options), 204],
-  ];
+  const writes: [string, (container: Container, options: RequestOptions) => Promise<{ statusCode: number }>, number][] =
+    [
+      ['replace', (container, options) => container.item('a', 'ann').replace(total(3), options), 200],
+      ['upsert', (container, options) => container.items.upsert(total(3), options), 200],
+      ['patch', (container, options) => container.item('a', 'ann').patch([...increment], options), 200],
+      ['delete', (container, options) => container.item('a', 'ann').delete(options), 204],
+    ];
   test.each(writes)('in If-Match lets a %s through only while it is the present one', async (_name, write, status) => {
     const { container, etag, stale } = await written();
     const history = await world.history(container.id, 'a');
@@ -128,7 +129,9 @@ describe('many clients at once', () => {
 
   test('of 16 creates of one id exactly one is 201', async () => {
     const container = await world.container();
-    const statuses = await Promise.all(Array.from({ length: 16 }, (_, n) => statusOf(container.items.create(total(n)))));
+    const statuses = await Promise.all(
+      Array.from({ length: 16 }, (_, n) => statusOf(container.items.create(total(n)))),
+    );
     expect(statuses.toSorted()).toEqual([201, ...Array.from({ length: 15 }, () => 409)]);
     expect((await container.item('a', 'ann').read()).resource).toMatchObject({ total: statuses.indexOf(201) });
     expect(await world.history(container.id, 'a')).toHaveLength(1);
@@ -138,7 +141,9 @@ describe('many clients at once', () => {
     const container = await world.container({ defaultTtl: 10 });
     const { resource } = await container.items.create(total(-1));
     await world.advanceTo((resource!._ts + 10) * 1000);
-    const statuses = await Promise.all(Array.from({ length: 16 }, (_, n) => statusOf(container.items.create(total(n)))));
+    const statuses = await Promise.all(
+      Array.from({ length: 16 }, (_, n) => statusOf(container.items.create(total(n)))),
+    );
     expect(statuses.toSorted()).toEqual([201, ...Array.from({ length: 15 }, () => 409)]);
     expect((await world.history(container.id, 'a')).map(({ life, type }) => [life, type])).toEqual([
       [0, 'ItemUpserted'],
@@ -170,7 +175,9 @@ describe('many clients at once', () => {
     expect(created - deleted).toBe(there ? 1 : 0);
     const history = await world.history(container.id, 'a');
     expect(history).toHaveLength(2 + created + deleted);
-    expect(new Set(history.map(({ life }) => life))).toEqual(new Set(Array.from({ length: created + 1 }, (_, life) => life)));
+    expect(new Set(history.map(({ life }) => life))).toEqual(
+      new Set(Array.from({ length: created + 1 }, (_, life) => life)),
+    );
     expect(await world.fsck()).toEqual([]);
   });
 

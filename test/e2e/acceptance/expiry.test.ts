@@ -90,6 +90,7 @@ describe('an item that expires', () => {
     expect(await world.explain(name, 'a', deadlineMs - 1)).toMatchObject({ state: 'live', life: 0 });
     expect(await world.explain(name, 'a', resource!._ts * 1000 - 1)).toMatchObject({ state: 'never-existed' });
 
+    await world.advance(1);
     expect(await statusOf(world.of(name).items.create(total(2)))).toBe(201);
     await world.advance(100_000);
     expect(await sightings(world.of(name), ['a'])).toEqual(seen());
@@ -209,7 +210,11 @@ describe('on the system clock', () => {
     const ids = ['a', 'b', 'c', 'd'];
     const deadlines = new Map<string, number>();
     for (const [index, id] of ids.entries()) {
-      const { resource } = await container.items.create({ id, customer: 'ann', ...(index % 2 === 0 ? { ttl: 1 } : {}) });
+      const { resource } = await container.items.create({
+        id,
+        customer: 'ann',
+        ...(index % 2 === 0 ? { ttl: 1 } : {}),
+      });
       deadlines.set(id, (resource!._ts + (index % 2 === 0 ? 1 : 2)) * 1000);
     }
     const endMs = Math.max(...deadlines.values()) + 400;

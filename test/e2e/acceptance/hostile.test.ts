@@ -21,7 +21,12 @@ const ann = keyHeader('ann');
 const ITEM = { id: 'x', customer: 'ann' };
 
 /** Sends what should be refused; nothing may be written by it, and the server must go on. */
-async function refused(method: string, target: string, call: RawCall, status: number | readonly number[]): Promise<void> {
+async function refused(
+  method: string,
+  target: string,
+  call: RawCall,
+  status: number | readonly number[],
+): Promise<void> {
   const head = await world.head();
   const reply = await raw(world.endpoint, method, target, call);
   expect([status].flat(), `${method} ${target.slice(0, 80)}: ${reply.text.slice(0, 200)}`).toContain(reply.status);
@@ -95,7 +100,10 @@ describe('a body that is no document is refused', () => {
       [{ op: 'incr', path: '/n', value: '1' }],
       [{ op: 'remove', path: '/missing' }],
       [{ op: 'test', path: '/n', value: 1 }],
-      [{ op: 'set', path: '/n', value: 2 }, { op: 'remove', path: '/missing' }],
+      [
+        { op: 'set', path: '/n', value: 2 },
+        { op: 'remove', path: '/missing' },
+      ],
       Array.from({ length: 11 }, (_, n) => ({ op: 'set', path: `/p${n}`, value: n })),
       [{ op: 'set', path: '/ttl', value: 0 }],
     ];
@@ -123,7 +131,11 @@ describe('a request without the right signature is refused', () => {
     ['the key itself', { authorization: encodeURIComponent(`type=master&ver=1.0&sig=${EMULATOR_KEY}`) }, 401],
     ['half an escape', { authorization: 'type%3Dmaster%2' }, 401],
     ['another key', { key: Buffer.alloc(64, 9).toString('base64') }, 401],
-    ['another verb', { authorization: 'type%3dmaster%26ver%3d1.0%26sig%3dAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA%3d' }, 401],
+    [
+      'another verb',
+      { authorization: 'type%3dmaster%26ver%3d1.0%26sig%3dAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA%3d' },
+      401,
+    ],
     ['another container', { signed: { type: 'docs', link: 'dbs/shop/colls/other' } }, 401],
     ['another kind of resource', { signed: { type: 'colls', link: 'dbs/shop/colls/guarded' } }, 401],
     ['a link in another case', { signed: { type: 'docs', link: 'dbs/shop/colls/GUARDED' } }, 401],
@@ -137,7 +149,8 @@ describe('a request without the right signature is refused', () => {
   test.each(calls)('%s', async (_name, call, status) => {
     await refused('POST', docs, { ...call, body: JSON.stringify(ITEM) }, status);
     if (call.key === READ_ONLY_KEY) return;
-    if (call.signed === undefined) await refused('GET', `${docs}/there`, { ...call, headers: { ...ann, ...call.headers } }, status);
+    if (call.signed === undefined)
+      await refused('GET', `${docs}/there`, { ...call, headers: { ...ann, ...call.headers } }, status);
   });
 
   test('none on the management plane', async () => {
@@ -217,7 +230,12 @@ describe('an unknown target or method is refused', () => {
   });
 
   test('what is no HTTP', async () => {
-    for (const text of ['hello\r\n\r\n', 'GET\r\n\r\n', 'GET / HTTP/1.1\r\nx: y\r\n\r\n', `GET / HTTP/1.1\r\nhost: a\r\nx: ${'y'.repeat(64_000)}\r\n\r\n`]) {
+    for (const text of [
+      'hello\r\n\r\n',
+      'GET\r\n\r\n',
+      'GET / HTTP/1.1\r\nx: y\r\n\r\n',
+      `GET / HTTP/1.1\r\nhost: a\r\nx: ${'y'.repeat(64_000)}\r\n\r\n`,
+    ]) {
       const answer = await new Promise<string>((resolve, reject) => {
         let received = '';
         const socket = connect(Number(new URL(world.endpoint).port), '127.0.0.1', () => socket.end(text));
@@ -233,36 +251,91 @@ describe('an unknown target or method is refused', () => {
 describe('an id', () => {
   // What the client itself can send: it refuses / \ ? # at the ends of names and eats dots as a path.
   const fine = [
-    'a?b', 'a&b=c', '100%', '%41', '%2F', '%25', '%', '+', 'a+b', "it's", '"quoted"', '`', '👻 ghost', '👨‍👩‍👧', '文字', 'é', 'e\u0301', ' blank ',
-    'a\nb', '\u0000', '\u007f', '\u200b', '{}', '[]', '<script>', ';--', 'a;b', 'a,b', 'a:b', 'a@b', 'a$b', 'a!b', 'a*b', '(a)', '~', '^', '|', '=',
-    'null', 'undefined', '__proto__', 'constructor', 'toString', 'docs', '0', '-1', '1e3', 'x'.repeat(1_023), 'ü'.repeat(511), '👻'.repeat(255), 'a.b', '...',
+    'a?b',
+    'a&b=c',
+    '100%',
+    '%41',
+    '%2F',
+    '%25',
+    '%',
+    '+',
+    'a+b',
+    "it's",
+    '"quoted"',
+    '`',
+    '👻 ghost',
+    '👨‍👩‍👧',
+    '文字',
+    'é',
+    'e\u0301',
+    ' blank ',
+    'a\nb',
+    '\u0000',
+    '\u007f',
+    '\u200b',
+    '{}',
+    '[]',
+    '<script>',
+    ';--',
+    'a;b',
+    'a,b',
+    'a:b',
+    'a@b',
+    'a$b',
+    'a!b',
+    'a*b',
+    '(a)',
+    '~',
+    '^',
+    '|',
+    '=',
+    'null',
+    'undefined',
+    '__proto__',
+    'constructor',
+    'toString',
+    'docs',
+    '0',
+    '-1',
+    '1e3',
+    'x'.repeat(1_023),
+    'ü'.repeat(511),
+    '👻'.repeat(255),
+    'a.b',
+    '...',
   ];
-  test.each(fine.map((id) => [JSON.stringify(id).slice(0, 30), id]))('of %s is kept, found and freed', async (_name, id) => {
-    const own = world.of('guarded');
-    const created = await own.items.create({ id, customer: 'ann', v: 1 });
-    expect(created.resource!.id).toBe(id);
-    expect(await statusOf(own.items.create({ id, customer: 'ann' }))).toBe(409);
-    const item = own.item(id, 'ann');
-    expect((await item.read()).resource).toEqual(created.resource);
-    expect((await item.replace({ id, customer: 'ann', v: 2 })).resource).toMatchObject({ id, v: 2 });
-    expect((await item.patch([{ op: 'incr', path: '/v', value: 1 }])).resource).toMatchObject({ id, v: 3 });
-    const asked = { query: 'SELECT VALUE c.id FROM c WHERE c.id = @id', parameters: [{ name: '@id', value: id }] };
-    expect((await own.items.query(asked).fetchAll()).resources).toEqual([id]);
-    expect((await own.items.query(asked, { partitionKey: 'ann' }).fetchAll()).resources).toEqual([id]);
-    expect((await world.history('guarded', id)).map(({ data }) => data['id'])).toEqual([id, id, id]);
-    expect((await item.delete()).statusCode).toBe(204);
-    expect((await item.read()).statusCode).toBe(404);
-    expect(await world.explain('guarded', id)).toMatchObject({ state: 'deleted' });
-  });
+  test.each(fine.map((id) => [JSON.stringify(id).slice(0, 30), id]))(
+    'of %s is kept, found and freed',
+    async (_name, id) => {
+      const own = world.of('guarded');
+      const created = await own.items.create({ id, customer: 'ann', v: 1 });
+      expect(created.resource!.id).toBe(id);
+      expect(await statusOf(own.items.create({ id, customer: 'ann' }))).toBe(409);
+      const item = own.item(id, 'ann');
+      expect((await item.read()).resource).toEqual(created.resource);
+      expect((await item.replace({ id, customer: 'ann', v: 2 })).resource).toMatchObject({ id, v: 2 });
+      expect((await item.patch([{ op: 'incr', path: '/v', value: 1 }])).resource).toMatchObject({ id, v: 3 });
+      const asked = { query: 'SELECT VALUE c.id FROM c WHERE c.id = @id', parameters: [{ name: '@id', value: id }] };
+      expect((await own.items.query(asked).fetchAll()).resources).toEqual([id]);
+      expect((await own.items.query(asked, { partitionKey: 'ann' }).fetchAll()).resources).toEqual([id]);
+      expect((await world.history('guarded', id)).map(({ data }) => data['id'])).toEqual([id, id, id]);
+      expect((await item.delete()).statusCode).toBe(204);
+      expect((await item.read()).statusCode).toBe(404);
+      expect(await world.explain('guarded', id)).toMatchObject({ state: 'deleted' });
+    },
+  );
 
-  test.each(['.', '..', '?', 'a?', '%2e%2e', '   ', '\t'])('of %s is kept, though the JavaScript client can’t ask for it by its path', async (id) => {
-    expect(await statusOf(container.items.create({ id, customer: 'ann' }))).toBe(201);
-    const signed = { type: 'docs', link: `${docs.slice(1)}/${id}` };
-    const target = `${docs}/${encodeURIComponent(id)}`;
-    expect((await raw(world.endpoint, 'GET', target, { headers: ann, signed })).json).toMatchObject({ id });
-    expect((await raw(world.endpoint, 'DELETE', target, { headers: ann, signed })).status).toBe(204);
-    expect((await raw(world.endpoint, 'GET', target, { headers: ann, signed })).status).toBe(404);
-  });
+  test.each(['.', '..', '?', 'a?', '%2e%2e', '   ', '\t'])(
+    'of %s is kept, though the JavaScript client can’t ask for it by its path',
+    async (id) => {
+      expect(await statusOf(container.items.create({ id, customer: 'ann' }))).toBe(201);
+      const signed = { type: 'docs', link: `${docs.slice(1)}/${id}` };
+      const target = `${docs}/${encodeURIComponent(id)}`;
+      expect((await raw(world.endpoint, 'GET', target, { headers: ann, signed })).json).toMatchObject({ id });
+      expect((await raw(world.endpoint, 'DELETE', target, { headers: ann, signed })).status).toBe(204);
+      expect((await raw(world.endpoint, 'GET', target, { headers: ann, signed })).status).toBe(404);
+    },
+  );
 
   test('in another case or another normal form is another item', async () => {
     const own = await world.container();
@@ -274,14 +347,45 @@ describe('an id', () => {
 
 describe('a partition key', () => {
   const keys: unknown[] = [
-    'ann', '', ' ', null, true, false, 0, 1, -1, 1.5, 1e21, 2 ** 53, 1e-7, -0, '0', '1', 'true', 'null', '{}', '[]', '["ann"]', '"', '\\', '\u0000', 'ünïcödé', '文字', '👻',
-    '\uFFFF', '__proto__', 'k'.repeat(2_000), 'ü'.repeat(1_000),
+    'ann',
+    '',
+    ' ',
+    null,
+    true,
+    false,
+    0,
+    1,
+    -1,
+    1.5,
+    1e21,
+    2 ** 53,
+    1e-7,
+    -0,
+    '0',
+    '1',
+    'true',
+    'null',
+    '{}',
+    '[]',
+    '["ann"]',
+    '"',
+    '\\',
+    '\u0000',
+    'ünïcödé',
+    '文字',
+    '👻',
+    '\uFFFF',
+    '__proto__',
+    'k'.repeat(2_000),
+    'ü'.repeat(1_000),
   ];
   test('of any value holds its own item, apart from all that look alike', async () => {
     const own = await world.container();
     const distinct = keys.filter((key) => !Object.is(key, -0));
     for (const [n, customer] of distinct.entries()) {
-      expect(await statusOf(own.items.create(anyItem({ id: 'same', customer, n }))), JSON.stringify(customer)).toBe(201);
+      expect(await statusOf(own.items.create(anyItem({ id: 'same', customer, n }))), JSON.stringify(customer)).toBe(
+        201,
+      );
     }
     expect(await statusOf(own.items.create(anyItem({ id: 'same', n: -1 })))).toBe(201);
     for (const [n, customer] of distinct.entries()) {
@@ -333,11 +437,20 @@ describe('a document', () => {
   const nested = (depth: number) => JSON.parse(`${'['.repeat(depth)}${']'.repeat(depth)}`) as unknown;
   const values: [string, unknown][] = [
     ['nesting of 127 levels', nested(127)],
-    ['numbers at the ends of doubles', [Number.MAX_VALUE, Number.MIN_VALUE, -Number.MAX_VALUE, 5e-324, 1e308, 0.1 + 0.2]],
-    ['whole numbers at the ends of what is safe', [2 ** 53 - 1, -(2 ** 53 - 1), 2 ** 53, 1e21, 123_456_789_012_345_680]],
+    [
+      'numbers at the ends of doubles',
+      [Number.MAX_VALUE, Number.MIN_VALUE, -Number.MAX_VALUE, 5e-324, 1e308, 0.1 + 0.2],
+    ],
+    [
+      'whole numbers at the ends of what is safe',
+      [2 ** 53 - 1, -(2 ** 53 - 1), 2 ** 53, 1e21, 123_456_789_012_345_680],
+    ],
     ['texts of every kind', ['', '\u0000', '\u2028\u2029', '\ud83d', '👻', '"\\/\b\f\n\r\t', 'x'.repeat(100_000)]],
     ['empty things', [[], {}, '', null, false, 0]],
-    ['names of every kind', { '': 1, ' ': 2, 'a.b': 3, 'a/b': 4, '~0': 5, '$ref': 6, '0': 7, 'ü': 8, '👻': 9, 'toString': 10, 'hasOwnProperty': 11 }],
+    [
+      'names of every kind',
+      { '': 1, ' ': 2, 'a.b': 3, 'a/b': 4, '~0': 5, $ref: 6, '0': 7, ü: 8, '👻': 9, toString: 10, hasOwnProperty: 11 },
+    ],
     ['10,000 properties', Object.fromEntries(Array.from({ length: 10_000 }, (_, n) => [`p${n}`, n]))],
   ];
   test.each(values)('with %s comes back as it was', async (_name, value) => {
@@ -362,7 +475,9 @@ describe('a document', () => {
     });
     expect(asked.json).toMatchObject({ Documents: [true] });
     await container.item('p', 'ann').patch(anyPatch([{ op: 'set', path: '/in/__proto__/polluted', value: 2 }]));
-    expect((await raw(world.endpoint, 'GET', `${docs}/p`, { headers: ann })).text).toContain('"in":{"__proto__":{"polluted":2}');
+    expect((await raw(world.endpoint, 'GET', `${docs}/p`, { headers: ann })).text).toContain(
+      '"in":{"__proto__":{"polluted":2}',
+    );
     expect(Object.hasOwn(Object.prototype, 'polluted')).toBe(false);
     expect(({} as { polluted?: unknown }).polluted).toBeUndefined();
   });
@@ -385,7 +500,12 @@ describe('a document', () => {
   test('with a byte order mark, or called something else than JSON, is read all the same', async () => {
     const marked = Buffer.concat([Buffer.from([0xef, 0xbb, 0xbf]), Buffer.from('{"id":"bom","customer":"ann"}')]);
     expect((await raw(world.endpoint, 'POST', docs, { body: marked, headers: ann })).status).toBe(201);
-    for (const [n, type] of ['text/plain', 'application/x-www-form-urlencoded', 'nonsense', 'multipart/form-data'].entries()) {
+    for (const [n, type] of [
+      'text/plain',
+      'application/x-www-form-urlencoded',
+      'nonsense',
+      'multipart/form-data',
+    ].entries()) {
       const call = { body: `{"id":"type${n}","customer":"ann"}`, headers: { ...ann, 'content-type': type } };
       expect((await raw(world.endpoint, 'POST', docs, call)).status).toBe(201);
     }

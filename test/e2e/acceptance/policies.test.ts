@@ -150,18 +150,27 @@ describe('with a clock that stands still', () => {
     return { container, deadlineMs };
   };
 
-  test.each(asks)('what %s has told of the instant holds when the policy is lifted at that instant', async (_name, ask) => {
-    const { container, deadlineMs } = await prepared();
-    await ask(container);
-    await world.setTtl(container.id, undefined);
-    expect(await sightings(container, ['a'])).toMatchObject({ reads: [], query: [], queryOfKey: [], queryById: [], count: 0 });
-    expect(await statusOf(container.item('a', 'ann').replace({ id: 'a', customer: 'ann' }))).toBe(404);
-    expect(await world.explain(container.id, 'a')).toMatchObject({ expiredAtMs: deadlineMs });
-    await world.purge();
-    expect((await container.item('a', 'ann').read()).statusCode).toBe(404);
-    expect(await statusOf(container.items.create({ id: 'a', customer: 'ann' }))).toBe(201);
-    expect(await world.fsck()).toEqual([]);
-  });
+  test.each(asks)(
+    'what %s has told of the instant holds when the policy is lifted at that instant',
+    async (_name, ask) => {
+      const { container, deadlineMs } = await prepared();
+      await ask(container);
+      await world.setTtl(container.id, undefined);
+      expect(await sightings(container, ['a'])).toMatchObject({
+        reads: [],
+        query: [],
+        queryOfKey: [],
+        queryById: [],
+        count: 0,
+      });
+      expect(await statusOf(container.item('a', 'ann').replace({ id: 'a', customer: 'ann' }))).toBe(404);
+      expect(await world.explain(container.id, 'a')).toMatchObject({ expiredAtMs: deadlineMs });
+      await world.purge();
+      expect((await container.item('a', 'ann').read()).statusCode).toBe(404);
+      expect(await statusOf(container.items.create({ id: 'a', customer: 'ann' }))).toBe(201);
+      expect(await world.fsck()).toEqual([]);
+    },
+  );
 
   test('what was told before a restart holds when the policy is lifted at that instant after it', async () => {
     const { container } = await prepared();
@@ -176,7 +185,13 @@ describe('with a clock that stands still', () => {
     for (let round = 0; round < 5; round += 1) {
       const { container } = await prepared();
       const asked: Promise<boolean>[] = [];
-      const ask = () => asked.push(container.item('a', 'ann').read().then(({ statusCode }) => statusCode === 404));
+      const ask = () =>
+        asked.push(
+          container
+            .item('a', 'ann')
+            .read()
+            .then(({ statusCode }) => statusCode === 404),
+        );
       for (let n = 0; n < 10; n += 1) ask();
       const { resource } = await container.read();
       const { defaultTtl: _, ...off } = resource!;

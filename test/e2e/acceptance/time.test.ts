@@ -11,7 +11,9 @@ const program = fileURLToPath(new URL('../../../packages/api/src/cli/main.ts', i
 
 /** Runs `epitaph serve` to its end, or until it says that it listens. */
 async function serve(...options: readonly string[]): Promise<{ code: number | null; text: string }> {
-  const child = spawn(process.execPath, [program, 'serve', '--port', '0', ...options], { stdio: ['ignore', 'pipe', 'pipe'] });
+  const child = spawn(process.execPath, [program, 'serve', '--port', '0', ...options], {
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
   let text = '';
   const collect = (part: Buffer) => {
     text += part.toString();
@@ -37,7 +39,9 @@ describe('a folder', () => {
     expect(code).not.toBe(0);
     expect(text).toContain(`The data folder ${world.folder} is in use by another process`);
     expect(text).not.toContain('    at ');
-    await expect(openEmbeddedStore({ folder: world.folder, clock: 'manual' })).rejects.toMatchObject({ name: 'FolderInUse' });
+    await expect(openEmbeddedStore({ folder: world.folder, clock: 'manual' })).rejects.toMatchObject({
+      name: 'FolderInUse',
+    });
     expect((await world.of('c').item('a', 'ann').read()).statusCode).toBe(200);
     expect(await world.fsck()).toEqual([]);
   });
@@ -81,11 +85,14 @@ describe('the manual clock', () => {
     expect(nowMs).toBeGreaterThan(START_MS);
   });
 
-  test.each([-1, 1.5, '1000', null, 2 ** 60, Number.MAX_SAFE_INTEGER])('is not turned by %s milliseconds', async (milliseconds) => {
-    const nowMs = await world.now();
-    expect((await world.manage('POST', '/clock/advance', { milliseconds })).status).toBe(400);
-    expect(await world.now()).toBe(nowMs);
-  });
+  test.each([-1, 1.5, '1000', null, 2 ** 60, Number.MAX_SAFE_INTEGER])(
+    'is not turned by %s milliseconds',
+    async (milliseconds) => {
+      const nowMs = await world.now();
+      expect((await world.manage('POST', '/clock/advance', { milliseconds })).status).toBe(400);
+      expect(await world.now()).toBe(nowMs);
+    },
+  );
 });
 
 describe('the system clock', () => {

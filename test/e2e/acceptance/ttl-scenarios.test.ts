@@ -46,7 +46,10 @@ describe('the published scenarios', () => {
     expect(expiring).toHaveLength(9);
   });
 
-  const prepared = async ({ defaultTtl, ttl }: Scenario): Promise<{ container: Container; ts: number; item: Fields }> => {
+  const prepared = async ({
+    defaultTtl,
+    ttl,
+  }: Scenario): Promise<{ container: Container; ts: number; item: Fields }> => {
     const container = await world.container(defaultTtl === null ? {} : { defaultTtl });
     const item = { customer: 'ann', ...(ttl === 'absent' ? {} : { ttl }) };
     const { resource } = await container.items.create({ id: 'a', ...item });
@@ -90,7 +93,10 @@ describe('the published scenarios', () => {
         await world.advanceTo(startMs + seconds * 1000 + offset);
         for (const { container, scenario } of kept) {
           const reads = await Promise.all(['a', 'b'].map((id) => container.item(id, 'ann').read()));
-          expect(reads.map(({ statusCode }) => statusCode), named(scenario)).toEqual([200, 200]);
+          expect(
+            reads.map(({ statusCode }) => statusCode),
+            named(scenario),
+          ).toEqual([200, 200]);
         }
       }
     }
@@ -114,7 +120,8 @@ describe('a default ttl that is not one of the allowed', () => {
       const body = { partitionKey: { paths: ['/customer'] }, defaultTtl };
       for (const call of [
         () => containers.create(anyContainer({ id: 'never-made', ...body })),
-        () => container.replace({ ...anyContainer({ ...body }), id: container.id } as Parameters<Container['replace']>[0]),
+        () =>
+          container.replace({ ...anyContainer({ ...body }), id: container.id } as Parameters<Container['replace']>[0]),
       ]) {
         const { code, message } = await refusalOf(call());
         expect(code).toBe(400);

@@ -277,9 +277,11 @@ export async function statusOf(call: Promise<{ readonly statusCode?: number }>):
 }
 
 /** The error that a call is refused with. */
-export async function refusalOf(
-  call: Promise<unknown>,
-): Promise<{ readonly code: number | string | undefined; readonly substatus: number | undefined; readonly message: string }> {
+export async function refusalOf(call: Promise<unknown>): Promise<{
+  readonly code: number | string | undefined;
+  readonly substatus: number | undefined;
+  readonly message: string;
+}> {
   try {
     await call;
   } catch (error) {
@@ -290,21 +292,27 @@ export async function refusalOf(
 }
 
 /** Puts a document whose shape the client's types would not allow. */
-export const anyItem = (item: Fields): ItemDefinition => item as unknown as ItemDefinition;
+export const anyItem = (item: Fields): ItemDefinition => item;
 export const anyPatch = (operations: readonly Fields[]): PatchOperation[] => operations as unknown as PatchOperation[];
 export const anyKey = (key: unknown): PartitionKey => key as PartitionKey;
 /** Settings of a container that the client's types would not allow. */
-export const anyContainer = (request: Fields): ContainerRequest => request as unknown as ContainerRequest;
+export const anyContainer = (request: Fields): ContainerRequest => request;
 
 /** What each way of reading says about which of some ids are there. */
-export async function sightings(container: Container, ids: readonly string[], key: unknown = 'ann'): Promise<Sightings> {
+export async function sightings(
+  container: Container,
+  ids: readonly string[],
+  key: unknown = 'ann',
+): Promise<Sightings> {
   const partitionKey = anyKey(key);
   const parameters = [{ name: '@ids', value: [...ids] }];
   const within = { query: 'SELECT VALUE c.id FROM c WHERE ARRAY_CONTAINS(@ids, c.id)', parameters };
   const counted = { query: 'SELECT VALUE COUNT(1) FROM c WHERE ARRAY_CONTAINS(@ids, c.id)', parameters };
   const listed = ids.map((id) => JSON.stringify(id)).join(', ');
   const [reads, query, byKey, byId, count, countAll, feed, feedOfKey] = await Promise.all([
-    Promise.all(ids.map(async (id) => ((await container.item(id, partitionKey).read()).resource === undefined ? [] : [id]))),
+    Promise.all(
+      ids.map(async (id) => ((await container.item(id, partitionKey).read()).resource === undefined ? [] : [id])),
+    ),
     container.items.query<string>(within).fetchAll(),
     container.items.query<string>(within, { partitionKey }).fetchAll(),
     container.items.query<string>(`SELECT VALUE c.id FROM c WHERE c.id IN (${listed})`, { partitionKey }).fetchAll(),

@@ -40,6 +40,7 @@ const indexingPolicySchema = z.looseObject({
 const bodySchema = z.looseObject({
   partitionKey: partitionKeySchema.nullish(),
   indexingPolicy: indexingPolicySchema.nullish(),
+  uniqueKeyPolicy: z.looseObject({ uniqueKeys: z.array(z.unknown()).optional() }).nullish(),
 });
 
 export interface ContainerBody {
@@ -72,6 +73,11 @@ export function readContainerBody(
       wrappedErrors(
         `The input ttl '${shown}' is invalid. Ensure to provide a nonzero positive integer less than or equal to '${MAX_TTL_SECONDS}', or '-1' which means never expire.`,
       ),
+    );
+  }
+  if ((parsed.data.uniqueKeyPolicy?.uniqueKeys?.length ?? 0) > 0) {
+    throw badRequest(
+      'Unique keys are not supported by this server yet: a policy that is not enforced would be a false promise. Leave uniqueKeyPolicy out.',
     );
   }
   const others: Record<string, unknown> = { ...body };

@@ -52,7 +52,7 @@ export function answerFeed(request: CosmosRequest, rid: string, key: string, res
   if (isQueryPlan(headers)) return answerQueryPlan(readQueryBody(request), limits);
   const rows = isQuery(headers) ? runQuery(readQueryBody(request), resources as readonly Json[]) : resources;
   const continuation = decodeContinuation(headerText(headers, 'x-ms-continuation'));
-  if (continuation?.kind === 'after') throw badRequest('Invalid Continuation Token');
+  if (continuation !== undefined && continuation.kind !== 'skip') throw badRequest('Invalid Continuation Token');
   const start = continuation?.rows ?? 0;
   const page = rows.slice(start, start + pageSizeOf(request));
   const next = start + page.length;

@@ -171,7 +171,7 @@ async function listItems(request: CosmosRequest, container: ContainerState): Pro
   const { store, headers } = request;
   const position = store.headPosition();
   const continuation = decodeContinuation(headerText(headers, 'x-ms-continuation'));
-  if (continuation?.kind === 'skip') throw badRequest('Invalid Continuation Token');
+  if (continuation !== undefined && continuation.kind !== 'after') throw badRequest('Invalid Continuation Token');
   const page = await store.listItems(container, {
     partitionKey: scopeOf(request, container),
     maxItemCount: pageSizeOf(request),

@@ -269,7 +269,19 @@ function correlationOf(request: FastifyRequest): string {
 /** The container that a path names, or the one of that name which `?rid=` picks out, deleted or not. */
 function containerOf(store: StoreApi, request: FastifyRequest, rid: string | undefined): ContainerState {
   const { database, container } = requests.read(requests.containerParams, request.params, 'path');
-  if (rid === undefined) return store.container(database, container);
+  if (rid === undefined) {
+    try {
+      return store.container(database, container);
+    } catch (error) {
+      const gone = error instanceof Refusal ? store.deletedContainers(container).slice(0, 5) : [];
+      if (gone.length === 0) throw error;
+      const rids = gone.map((state) => state.rid).join(', ');
+      throw new Refusal(
+        'container-not-found',
+        `No container ${JSON.stringify(container)} is there now. Deleted ones of that name keep their history; ask with their rid: ${rids}.`,
+      );
+    }
+  }
   const found = store.containerByRid(rid);
   if (found === undefined || found.name !== container) {
     throw new Refusal('container-not-found', `No container ${JSON.stringify(container)} ever had the rid ${rid}.`);

@@ -22,7 +22,13 @@ const rid = z.string().max(64).optional();
 export const containerParams = z.object({ database: z.string(), container: z.string() });
 export const projectionParams = z.object({ name: z.string() });
 
-export const explainQuery = z.strictObject({ ...item, at: instant.optional(), rid });
+export const explainQuery = z.strictObject({
+  id: item.id,
+  // Without one the answer names the paths that it is made of.
+  partitionKey: item.partitionKey.optional(),
+  at: instant.optional(),
+  rid,
+});
 export const historyQuery = z.strictObject({ id: item.id.optional(), partitionKey: item.partitionKey.optional(), rid });
 
 export const disappearancesQuery = z.strictObject({

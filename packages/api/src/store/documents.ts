@@ -1,4 +1,5 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { GenerationCache } from '@epitaph/core/generation-cache.ts';
 import { etagOf } from '@epitaph/core/item/events.ts';
 import { LifeUnreadable } from '@epitaph/core/item/handle.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
@@ -24,8 +25,7 @@ interface Decoded {
  */
 export class Documents {
   readonly #ports: Pick<StorePorts, 'log' | 'vault' | 'sealer'>;
-  readonly #byPosition = new Map<number, Decoded>();
-  #bytes = 0;
+  readonly #byPosition = new GenerationCache<number, Decoded>(CACHE_BYTES, ({ json }) => json.length);
 
   constructor(ports: Pick<StorePorts, 'log' | 'vault' | 'sealer'>) {
     this.#ports = ports;
@@ -33,10 +33,8 @@ export class Documents {
 
   /** The item a row refers to, or undefined when its content went away since the row was read. */
   async show(row: ItemRow): Promise<ShownItem | undefined> {
-    const cached = this.#byPosition.get(row.position);
-    const decoded = cached ?? (await this.#decode(row));
+    const decoded = this.#byPosition.get(row.position) ?? (await this.#decode(row));
     if (decoded === undefined) return undefined;
-    if (cached !== undefined) this.#touch(row.position, cached);
     return {
       id: row.id,
       partitionKey: row.partitionKey,
@@ -63,12 +61,12 @@ export class Documents {
 
   /** Puts in what was just written, so that the read that often follows finds it. */
   put(position: number, json: string, etag: string): void {
-    this.#remember(position, { json, etag, document: undefined });
+    this.#byPosition.set(position, { json, etag, document: undefined });
   }
 
   /** Takes out what was purged. */
   evict(positions: readonly number[]): void {
-    for (const position of positions) this.#forget(position);
+    for (const position of positions) this.#byPosition.delete(position);
   }
 
   /** The document written at a position, as JSON text. */
@@ -95,30 +93,7 @@ export class Documents {
     const key = await this.#ports.vault.findKey(row.key, event.stream);
     if (key.status === 'destroyed') return undefined;
     const decoded = { json: await this.#open(event), etag: etagOf(event.id), document: undefined };
-    this.#remember(row.position, decoded);
+    this.#byPosition.set(row.position, decoded);
     return decoded;
-  }
-
-  #remember(position: number, decoded: Decoded): void {
-    this.#forget(position);
-    this.#byPosition.set(position, decoded);
-    this.#bytes += decoded.json.length;
-    for (const [oldest, { json }] of this.#byPosition) {
-      if (this.#bytes <= CACHE_BYTES) break;
-      this.#byPosition.delete(oldest);
-      this.#bytes -= json.length;
-    }
-  }
-
-  #touch(position: number, decoded: Decoded): void {
-    this.#byPosition.delete(position);
-    this.#byPosition.set(position, decoded);
-  }
-
-  #forget(position: number): void {
-    const known = this.#byPosition.get(position);
-    if (known === undefined) return;
-    this.#byPosition.delete(position);
-    this.#bytes -= known.json.length;
   }
 }

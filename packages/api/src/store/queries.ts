@@ -1,7 +1,17 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { Refusal } from '@epitaph/core/errors.ts';
 import { isExpired } from '@epitaph/core/ttl/watermarks.ts';
 import type { ItemRow } from '@epitaph/projections/read-model-store.ts';
-import { type Json, parseQuery, planQuery, type QueryParameter, type QueryPlan, startEvaluation } from '@epitaph/query';
+import {
+  isOrderedByDocument,
+  type Json,
+  OrderedPage,
+  parseQuery,
+  planQuery,
+  type QueryParameter,
+  type QueryPlan,
+  startEvaluation,
+} from '@epitaph/query';
 import type { Documents } from './documents.ts';
 import type { Moment, StoreParts } from './parts.ts';
 import type { QueryPage, QueryRequest } from './store-api.ts';
@@ -29,6 +39,7 @@ export class Queries {
       const rows = request.continuation === undefined ? [await this.#countAll(moment)] : [];
       return { rows, examined: 0 };
     }
+    if (isOrderedByDocument(plan) && request.continuation?.kind !== 'skip') return this.#sorted(moment, request, plan);
     return plan.streaming && plan.readsDocuments
       ? this.#stream(moment, request, plan)
       : this.#whole(moment, request, plan);
@@ -56,6 +67,40 @@ export class Queries {
       }
     }
     return { rows, examined };
+  }
+
+  /** ORDER BY over documents: each page goes on after the place of the last row of the one before. */
+  async #sorted(moment: Moment, request: QueryRequest, plan: QueryPlan): Promise<QueryPage> {
+    const last = request.continuation?.kind === 'sorted' ? request.continuation : undefined;
+    if (last !== undefined && last.keys.length !== plan.orderBy.length) {
+      throw new Refusal('bad-request', 'Invalid Continuation Token');
+    }
+    const after = last && { keys: last.keys.map(([value]) => value as Json | undefined), document: last.birth };
+    const given = last?.rows ?? 0;
+    const left = Math.max(0, (plan.top ?? plan.limit ?? Number.POSITIVE_INFINITY) - given);
+    const size = Math.min(request.maxItemCount, left);
+    const offset = last === undefined ? (plan.offset ?? 0) : 0;
+    if (size === 0) return { rows: [], examined: 0 };
+    // One row more than fits says that there is another page.
+    const page = new OrderedPage(plan, { nowMs: moment.nowMs }, after, offset + size + 1);
+    let examined = 0;
+    for await (const batch of this.#candidates(moment, request, plan, 0)) {
+      for (const { row, document } of batch) {
+        examined += 1;
+        page.offer(document, row.birth);
+      }
+    }
+    const found = page.rows().slice(offset);
+    const shown = found.slice(0, size);
+    const rows = shown.map(({ row }) => row);
+    const end = shown.at(-1);
+    if (end === undefined || found.length <= size || size === left) return { rows, examined };
+    const keys = end.keys.map((value) => (value === undefined ? [] : [value]));
+    return {
+      rows,
+      examined,
+      continuation: { kind: 'sorted', keys, birth: end.document, rows: given + rows.length },
+    };
   }
 
   /** Any other query is evaluated anew for each page, and the page is a piece of its answer. */

@@ -39,11 +39,21 @@ export interface Written<T> {
 }
 
 /**
- * Where a query or feed goes on. Opaque to clients, and valid over restarts: `afterBirth` for feeds in document
- * order, `skip` for queries that are evaluated anew for each page.
+ * Where a query or feed goes on. Opaque to clients, and valid over restarts: `after` for feeds in document order,
+ * `sorted` for ORDER BY over documents, `skip` for other queries that are evaluated anew for each page. What comes and
+ * goes between two pages makes the first two neither miss nor repeat anything else.
  */
 export type Continuation =
   | { readonly kind: 'after'; readonly birth: number }
+  | {
+      readonly kind: 'sorted';
+      /** The last row's ORDER BY values: each an array of the value, or an empty one where it is undefined. */
+      readonly keys: readonly (readonly unknown[])[];
+      /** Birth of the last row's document. */
+      readonly birth: number;
+      /** Rows given so far. */
+      readonly rows: number;
+    }
   | { readonly kind: 'skip'; readonly rows: number };
 
 export interface QueryRequest {
@@ -179,6 +189,8 @@ export interface StoreApi {
   container(database: string, name: string): ContainerState;
   /** A container by rid, deleted ones too. */
   containerByRid(rid: string): ContainerState | undefined;
+  /** Deleted containers that had a name, newest first: their history is still there, by their rids. */
+  deletedContainers(name: string): readonly ContainerState[];
   createContainer(
     caller: Caller,
     database: string,

@@ -37,6 +37,8 @@ export class Store implements StoreApi {
   readonly #histories: Histories;
   readonly #operations: Operations;
   readonly #closePorts: () => Promise<void>;
+  #underWay = 0;
+  readonly #whenIdle: (() => void)[] = [];
 
   private constructor(options: StoreOptions, parts: StoreParts, purge: PurgeRunner, documents: Documents) {
     this.#parts = parts;
@@ -91,24 +93,31 @@ export class Store implements StoreApi {
 
   listDatabases: StoreApi['listDatabases'] = () => this.#parts.catalog.liveDatabases();
   database: StoreApi['database'] = (name) => this.#catalog.database(name);
-  createDatabase: StoreApi['createDatabase'] = (caller, name) => this.#catalog.createDatabase(caller, name);
-  deleteDatabase: StoreApi['deleteDatabase'] = (...args) => this.#catalog.deleteDatabase(...args);
+  createDatabase: StoreApi['createDatabase'] = (caller, name) => this.#finished(this.#catalog.createDatabase(caller, name));
+  deleteDatabase: StoreApi['deleteDatabase'] = (...args) => this.#finished(this.#catalog.deleteDatabase(...args));
 
   listContainers: StoreApi['listContainers'] = (database) =>
     this.#parts.catalog.liveContainers(this.#catalog.database(database).rid);
   container: StoreApi['container'] = (database, name) => this.#catalog.container(database, name);
   containerByRid: StoreApi['containerByRid'] = (rid) => this.#parts.catalog.containerByRid(rid)?.state;
-  createContainer: StoreApi['createContainer'] = (...args) => this.#catalog.createContainer(...args);
-  replaceContainer: StoreApi['replaceContainer'] = (...args) => this.#catalog.replaceContainer(...args);
-  deleteContainer: StoreApi['deleteContainer'] = (...args) => this.#catalog.deleteContainer(...args);
-  setPolicyGrace: StoreApi['setPolicyGrace'] = (...args) => this.#catalog.setPolicyGrace(...args);
+  deletedContainers: StoreApi['deletedContainers'] = (name) =>
+    this.#parts.catalog
+      .allContainers()
+      .filter(({ state }) => state.name === name && this.#parts.catalog.goneAtMs(state) !== null)
+      .toSorted((left, right) => right.number - left.number)
+      .map(({ state }) => state);
+  createContainer: StoreApi['createContainer'] = (...args) => this.#finished(this.#catalog.createContainer(...args));
+  replaceContainer: StoreApi['replaceContainer'] = (...args) => this.#finished(this.#catalog.replaceContainer(...args));
+  deleteContainer: StoreApi['deleteContainer'] = (...args) => this.#finished(this.#catalog.deleteContainer(...args));
+  setPolicyGrace: StoreApi['setPolicyGrace'] = (...args) => this.#finished(this.#catalog.setPolicyGrace(...args));
 
-  writeItem: StoreApi['writeItem'] = (...args) => this.#items.write(...args);
-  patchItem: StoreApi['patchItem'] = (...args) => this.#items.patch(...args);
-  deleteItem: StoreApi['deleteItem'] = (...args) => this.#items.delete(...args);
+  writeItem: StoreApi['writeItem'] = (...args) => this.#finished(this.#items.write(...args));
+  patchItem: StoreApi['patchItem'] = (...args) => this.#finished(this.#items.patch(...args));
+  deleteItem: StoreApi['deleteItem'] = (...args) => this.#finished(this.#items.delete(...args));
   readItem: StoreApi['readItem'] = (...args) => this.#items.read(...args);
-  listItems: StoreApi['listItems'] = (...args) => this.#items.list(...args);
-  queryItems: StoreApi['queryItems'] = (container, request) => this.#queries.query(container, request);
+  listItems: StoreApi['listItems'] = (...args) => this.#finished(this.#items.list(...args));
+  queryItems: StoreApi['queryItems'] = (container, request) =>
+    this.#finished(this.#queries.query(container, request));
 
   history: StoreApi['history'] = (...args) => this.#histories.history(...args);
   containerHistory: StoreApi['containerHistory'] = (container: ContainerState) =>
@@ -156,9 +165,23 @@ export class Store implements StoreApi {
     this.#parts.refuseNewWork();
     await this.#purge.stop();
     await this.#operations.cancelRebuild('items');
+    // Whoever was let in is answered; a write is, once it is projected.
+    while (this.#underWay > 0) await new Promise<void>((resolve) => this.#whenIdle.push(resolve));
     await this.#parts.projector.stop();
-    await this.#closePorts();
+    // While the folder is still this process's own.
     if (this.#clock instanceof GuardedClock) this.#clock.close();
+    await this.#closePorts();
+  }
+
+  /** Counts what is under way, so that closing can wait for it. */
+  async #finished<Result>(work: Promise<Result>): Promise<Result> {
+    this.#underWay += 1;
+    try {
+      return await work;
+    } finally {
+      this.#underWay -= 1;
+      if (this.#underWay === 0) for (const resolve of this.#whenIdle.splice(0)) resolve();
+    }
   }
 }
 

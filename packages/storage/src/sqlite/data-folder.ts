@@ -11,7 +11,7 @@ import {
   rmSync,
   writeFileSync,
 } from 'node:fs';
-import { join } from 'node:path';
+import { dirname, join, resolve } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import type { HighWaterMark } from '@epitaph/core/clock.ts';
 import { UnusableFile } from './database.ts';
@@ -55,7 +55,7 @@ export class DataFolder {
    */
   static open(path: string, clock: 'system' | 'manual'): DataFolder {
     try {
-      mkdirSync(path, { recursive: true, mode: 0o700 });
+      makeFolder(path);
     } catch (error) {
       throw new UnusableFile(`The data folder ${path} can't be made: ${(error as Error).message}`);
     }
@@ -156,6 +156,14 @@ export class DataFolder {
   #writeFacts(facts: FolderFacts): void {
     writeDurably(this.file(FACTS_FILE), `${JSON.stringify(facts)}\n`, 0o600);
   }
+}
+
+/** Like a recursive mkdir; Node's own never comes back where a parent refuses with ENOENT, as /proc does. */
+function makeFolder(path: string): void {
+  if (existsSync(path)) return;
+  const parent = dirname(resolve(path));
+  if (parent !== resolve(path)) makeFolder(parent);
+  mkdirSync(path, { mode: 0o700 });
 }
 
 /** Replaces a small file so that after a crash it holds either the old text or the new. */

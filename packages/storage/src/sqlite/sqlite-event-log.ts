@@ -1,4 +1,5 @@
 import type { DatabaseSync, StatementSync } from 'node:sqlite';
+import { GenerationCache } from '@epitaph/core/generation-cache.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
 import type {
   AppendOptions,
@@ -31,6 +32,9 @@ interface EventColumns {
   readonly body?: Uint8Array | null;
 }
 
+/** Streams whose last event is kept in memory. */
+const LAST_EVENTS = 40_000;
+
 const FACTS = 'position, stream, revision, previous, type, version, at, id, actor, correlation, causation, shape, data';
 
 /** Keys that wait to be stored, by the promise that says so. */
@@ -54,6 +58,8 @@ export class SqliteEventLog implements EventLog {
   readonly #read: ReturnType<typeof prepare>;
   readonly #subscriptions = new Set<TailSubscription>();
   readonly #words: Words;
+  /** Last events, without bodies, of streams written or decided on lately. Nobody else writes this log. */
+  readonly #lastEvents = new GenerationCache<string, RecordedEvent>(LAST_EVENTS);
   /** Ends of streams that are not in their table yet; see the writer. */
   readonly #recent = new Map<string, number>();
   #streamsAsOf: number;
@@ -112,8 +118,12 @@ export class SqliteEventLog implements EventLog {
 
   #rememberEnds(appends: readonly StreamAppend[], firstPositions: readonly number[], streamsAsOf: number): void {
     for (let index = 0; index < appends.length; index++) {
-      const { stream, events } = appends[index]!;
-      this.#recent.set(stream, firstPositions[index]! + events.length - 1);
+      const { stream, expectedRevision, events } = appends[index]!;
+      const position = firstPositions[index]! + events.length - 1;
+      this.#recent.set(stream, position);
+      const revision = (expectedRevision === 'no-stream' ? -1 : expectedRevision) + events.length;
+      const { body: _, ...facts } = events.at(-1)!;
+      this.#lastEvents.set(stream, { ...facts, stream, revision, position });
     }
     if (streamsAsOf === this.#streamsAsOf) return;
     this.#streamsAsOf = streamsAsOf;
@@ -133,9 +143,14 @@ export class SqliteEventLog implements EventLog {
   }
 
   readLast(stream: string): RecordedEvent | undefined {
+    const cached = this.#lastEvents.get(stream);
+    if (cached !== undefined) return cached;
     const end = this.#end(stream);
     const row = end === 0 ? undefined : (this.#read.facts.get(end) as EventColumns | undefined);
-    return row === undefined ? undefined : fromRow(row, this.#words);
+    if (row === undefined) return undefined;
+    const event = fromRow(row, this.#words);
+    this.#lastEvents.set(stream, event);
+    return event;
   }
 
   readAt(position: number): RecordedEvent | undefined {

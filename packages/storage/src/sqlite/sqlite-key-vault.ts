@@ -1,5 +1,6 @@
 import { createSecretKey, type KeyObject } from 'node:crypto';
 import type { DatabaseSync, StatementSync } from 'node:sqlite';
+import { GenerationCache } from '@epitaph/core/generation-cache.ts';
 import type {
   DestroyOutcome,
   DestroyRequest,
@@ -28,7 +29,7 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
   readonly #database: DatabaseSync;
   readonly #master: KeyObject;
   readonly #read: ReturnType<typeof prepare>;
-  readonly #cache = new Map<number, { readonly stream: string; readonly key: SecretLifeKey }>();
+  readonly #cache = new GenerationCache<number, { readonly stream: string; readonly key: SecretLifeKey }>(CACHE_SIZE);
   readonly #pending = new Map<Promise<unknown>, PendingKey>();
   readonly #random = new RandomPool();
   #nextKeyId: number;
@@ -183,10 +184,6 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
   }
 
   #remember(keyId: number, stream: string, key: SecretLifeKey): void {
-    if (this.#cache.size >= CACHE_SIZE) {
-      const oldest = this.#cache.keys().next().value;
-      if (oldest !== undefined) this.#cache.delete(oldest);
-    }
     this.#cache.set(keyId, { stream, key });
   }
 }

@@ -1,0 +1,123 @@
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { GuardedClock } from '@epitaph/core/clock.ts';
+import { Refusal } from '@epitaph/core/errors.ts';
+import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
+import { openEmbeddedStore } from '@epitaph/api/compose.ts';
+import { Store } from '@epitaph/api/store/store.ts';
+import { openSqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
+import { newFolder, removeFolder } from '../simulation/embedded.ts';
+import { fakeMachine } from '../simulation/world.ts';
+
+const CALLER = { actor: 'key:primary', correlationId: '00000000-0000-4000-8000-000000000001' };
+const DEFINITION = {
+  partitionKey: { paths: ['/pk'], kind: 'Hash' as const, version: 2 as const },
+  indexingPolicy: { indexingMode: 'consistent' as const },
+};
+
+let folder: string;
+beforeEach(() => {
+  folder = newFolder('closing');
+});
+afterEach(() => removeFolder(folder));
+
+const open = (writers: 'inline' | 'threads') =>
+  openEmbeddedStore({ folder, clock: 'manual', writers, durable: false, policyGraceSeconds: 0 });
+
+async function filled(store: Store, count: number) {
+  await store.createDatabase(CALLER, 'db');
+  const { resource } = await store.createContainer(CALLER, 'db', 'c', DEFINITION, 60);
+  await Promise.all(Array.from({ length: count }, (_, index) => write(store, resource, `old ${index}`)));
+  return resource;
+}
+
+function write(store: Store, container: ReturnType<Store['container']>, id: string) {
+  const document = { id, pk: 'p' };
+  return store.writeItem(CALLER, container, 'upsert', {
+    id,
+    partitionKey: '["p"]',
+    document,
+    json: JSON.stringify(document),
+  });
+}
+
+for (const writers of ['inline', 'threads'] as const) {
+  describe(`a store (${writers}) that closes`, () => {
+    it('while writes are under way answers every one of them, and holds those it acknowledged', async () => {
+      const store = await open(writers);
+      const container = await filled(store, 1);
+      const writes = Array.from({ length: 200 }, (_, index) => write(store, container, `new ${index}`));
+      const settled = Promise.allSettled(writes);
+      await new Promise((resolve) => setImmediate(resolve));
+      await store.close();
+      const outcomes = await settled;
+      const again = await open(writers);
+      for (const [index, outcome] of outcomes.entries()) {
+        if (outcome.status === 'rejected') {
+          expect(outcome.reason).toBeInstanceOf(Refusal);
+          continue;
+        }
+        expect((await again.readItem(container, `new ${index}`, '["p"]')).etag).toBe(outcome.value.resource.etag);
+      }
+      expect((await again.fsck()).problems).toEqual([]);
+      await again.close();
+    });
+
+    it('while it purges stops after the batch, and the next start goes on', async () => {
+      const store = await open(writers);
+      await filled(store, 600);
+      await store.advanceClock(CALLER, 61_000);
+      const purge = store.runPurge(CALLER).catch((error: unknown) => error);
+      await new Promise((resolve) => setTimeout(resolve, 3));
+      await store.close();
+      await purge;
+      const again = await open(writers);
+      await again.runPurge(CALLER);
+      expect(await again.purgeStatus()).toMatchObject({ overdueItems: 0, awaitingErasure: 0, purgedTotal: 600 });
+      expect((await again.fsck()).problems).toEqual([]);
+      await again.close();
+    });
+
+    it('while it rebuilds gives the rebuild up, and keeps what it had', async () => {
+      const store = await open(writers);
+      const container = await filled(store, 600);
+      store.startRebuild(CALLER, 'items');
+      await store.close();
+      const again = await open(writers);
+      expect((await again.projections())[0]).toMatchObject({ version: 1, lagEvents: 0 });
+      expect((await again.listItems(container, { maxItemCount: 1_000 })).items.length).toBe(600);
+      await again.close();
+    });
+
+    it('refuses what comes afterwards, in words of its own', async () => {
+      const store = await open(writers);
+      const container = await filled(store, 1);
+      await store.close();
+      for (const late of [write(store, container, 'late'), store.readItem(container, 'old 0', '["p"]')]) {
+        await expect(late).rejects.toThrow(Refusal);
+      }
+    });
+  });
+}
+
+describe('the clock of a store that closes', () => {
+  it('saves its mark while the folder is still its own', async () => {
+    const storage = await openSqliteStorage({ folder, clock: 'system', writers: 'inline', durable: false });
+    const order: string[] = [];
+    const mark = { initialMs: 0, save: () => void order.push('mark saved') };
+    const store = await Store.open({
+      log: new MemoryEventLog(),
+      vault: storage.vault,
+      sealer: storage.sealer,
+      naming: storage.naming,
+      readModels: storage.readModels,
+      clock: new GuardedClock({ sources: fakeMachine(1_700_000_000_000), mark }),
+      closePorts: async () => {
+        order.push('ports closed');
+        await storage.close();
+      },
+      automaticPurge: false,
+    });
+    await store.close();
+    expect(order.at(-1)).toBe('ports closed');
+  });
+});

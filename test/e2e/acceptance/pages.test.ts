@@ -1,0 +1,246 @@
+import type { Container, FeedOptions, SqlQuerySpec } from '@azure/cosmos';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { keyHeader, raw } from '../support/raw.ts';
+import { statusOf, World } from '../support/world.ts';
+
+let world: World;
+beforeAll(async () => {
+  world = await World.open();
+});
+afterAll(() => world.end());
+
+interface Page {
+  readonly ids: readonly string[];
+  readonly continuationToken: string | undefined;
+}
+
+type Ask = (continuationToken: string | undefined) => Promise<Page>;
+
+const numbered = (n: number) => `i${String(n).padStart(2, '0')}`;
+
+/** Items i00 … i19, of which every fifth expires 10 s after its write. */
+async function stocked(): Promise<string> {
+  const container = await world.container({ defaultTtl: -1 });
+  for (let n = 0; n < 20; n += 1) {
+    await container.items.create({ id: numbered(n), customer: 'ann', n, ...(n % 5 === 0 ? { ttl: 10 } : {}) });
+  }
+  return container.id;
+}
+
+/** Ways of reading a container page by page, each page by a client that knows nothing but the token. */
+const ways: [string, (name: string) => Ask][] = [
+  ['the feed', (name) => feed(name)],
+  ['the feed of a partition key', (name) => feed(name, keyHeader('ann'))],
+  ['readAll', (name) => query(name, 'SELECT * FROM c')],
+  ['a query', (name) => query(name, 'SELECT c.id, c.n FROM c WHERE c.n >= 0')],
+  [
+    'a query of a partition key',
+    (name) => query(name, 'SELECT * FROM c WHERE c.customer = "ann"', { partitionKey: 'ann' }),
+  ],
+  ['an ordered query', (name) => query(name, 'SELECT * FROM c ORDER BY c.n')],
+  ['an ordered query, from the end', (name) => query(name, 'SELECT c.id FROM c ORDER BY c.n DESC')],
+  ['a query ordered by what all have alike', (name) => query(name, 'SELECT * FROM c ORDER BY c.customer')],
+  ['a query ordered by time', (name) => query(name, 'SELECT * FROM c ORDER BY c._ts', { partitionKey: 'ann' })],
+];
+
+function feed(name: string, scope: Readonly<Record<string, string>> = {}): Ask {
+  return async (continuationToken) => {
+    const reply = await raw(world.endpoint, 'GET', `/dbs/shop/colls/${name}/docs`, {
+      headers: {
+        'x-ms-max-item-count': '3',
+        ...scope,
+        ...(continuationToken === undefined ? {} : { 'x-ms-continuation': continuationToken }),
+      },
+    });
+    expect(reply.status).toBe(200);
+    const documents = reply.json!['Documents'] as readonly { id: string }[];
+    return {
+      ids: documents.map(({ id }) => id),
+      continuationToken: reply.headers['x-ms-continuation'] as string | undefined,
+    };
+  };
+}
+
+function query(name: string, sql: string | SqlQuerySpec, options: FeedOptions = {}): Ask {
+  return async (continuationToken) => {
+    const asked = world.of(name).items.query<{ id: string }>(sql, {
+      maxItemCount: 3,
+      ...options,
+      ...(continuationToken === undefined ? {} : { continuationToken }),
+    });
+    const { resources, continuationToken: next } = await asked.fetchNext();
+    expect((next ?? '').length).toBeLessThanOrEqual(1_024);
+    return { ids: resources.map(({ id }) => id), continuationToken: next };
+  };
+}
+
+/** Reads to the end, doing something between the pages. */
+async function walk(ask: Ask, between: (page: number) => Promise<unknown> = async () => undefined): Promise<string[]> {
+  const found: string[] = [];
+  let token: string | undefined;
+  for (let page = 0; page < 100; page += 1) {
+    const { ids, continuationToken } = await ask(token);
+    expect(ids.length).toBeLessThanOrEqual(3);
+    found.push(...ids);
+    if (continuationToken === undefined) return found;
+    token = continuationToken;
+    await between(page);
+  }
+  throw new Error('the pages have no end');
+}
+
+describe.each(ways)('%s, page by page', (name, way) => {
+  const all = Array.from({ length: 20 }, (_, n) => numbered(n));
+
+  test('has every item once, over a restart between any two pages', async () => {
+    const container = await stocked();
+    const found = await walk(way(container), async (page) => {
+      if (page % 3 === 1) await world.restart();
+    });
+    expect(found.toSorted()).toEqual(all);
+    if (name === 'an ordered query') expect(found).toEqual(all);
+    if (name === 'an ordered query, from the end') expect(found).toEqual(all.toReversed());
+  });
+
+  test('leaves out what expires, and misses and repeats nothing that stays', async () => {
+    const container = await stocked();
+    const found = await walk(way(container), async (page) => {
+      if (page === 1) await world.advance(10_000);
+      if (page === 3) await world.purge();
+    });
+    const lasting = all.filter((_, n) => n % 5 !== 0);
+    expect(found.filter((id) => lasting.includes(id)).toSorted()).toEqual(lasting);
+    expect(new Set(found).size).toBe(found.length);
+    // Only the first two pages were read while the others were there.
+    expect(found.slice(6).filter((id) => !lasting.includes(id))).toEqual([]);
+  });
+
+  test('misses and repeats nothing that stays while others come and go', async () => {
+    const container = await stocked();
+    const items = () => world.of(container).items;
+    const item = (n: number) => world.of(container).item(numbered(n), 'ann');
+    const removed = [1, 2, 18, 19];
+    const found = await walk(way(container), async (page) => {
+      if (page === 0) for (const n of [1, 18]) await item(n).delete();
+      if (page === 1) await items().create({ id: 'new-low', customer: 'ann', n: -1 });
+      if (page === 1) await items().create({ id: 'new-high', customer: 'ann', n: 100 });
+      if (page === 2) for (const n of [2, 19]) await item(n).delete();
+    });
+    const lasting = all.filter((_, n) => !removed.includes(n));
+    expect(found.filter((id) => lasting.includes(id)).toSorted()).toEqual(lasting);
+    expect(new Set(found).size).toBe(found.length);
+  });
+});
+
+describe('a page', () => {
+  test('token of another kind of reading, or a broken one, is refused', async () => {
+    const container = await stocked();
+    const { continuationToken } = await query(container, 'SELECT * FROM c ORDER BY c.n')(undefined);
+    const headers = { 'x-ms-continuation': continuationToken! };
+    expect((await raw(world.endpoint, 'GET', `/dbs/shop/colls/${container}/docs`, { headers })).status).toBe(400);
+    for (const token of ['junk', continuationToken!.slice(1), `${continuationToken!.slice(0, -4)}AAAA`]) {
+      await expect(query(container, 'SELECT * FROM c ORDER BY c.n')(token)).rejects.toMatchObject({ code: 400 });
+    }
+  });
+
+  test('of a count, an aggregate or TOP is cut as the whole would be', async () => {
+    const container = await stocked();
+    const rows = async (sql: string) => {
+      const found: unknown[] = [];
+      const asked = world.of(container).items.query<unknown>(sql, { maxItemCount: 2 });
+      while (asked.hasMoreResults()) {
+        const { resources } = await asked.fetchNext();
+        if (resources !== undefined) {
+          expect(resources.length).toBeLessThanOrEqual(2);
+          found.push(...resources);
+        }
+      }
+      return found;
+    };
+    expect(await rows('SELECT VALUE COUNT(1) FROM c')).toEqual([20]);
+    expect(await rows('SELECT TOP 5 VALUE c.n FROM c ORDER BY c.n')).toEqual([0, 1, 2, 3, 4]);
+    expect(await rows('SELECT TOP 5 VALUE c.n FROM c')).toHaveLength(5);
+    expect(await rows('SELECT VALUE c.n FROM c ORDER BY c.n OFFSET 3 LIMIT 5')).toEqual([3, 4, 5, 6, 7]);
+    expect(await rows('SELECT VALUE c.n FROM c ORDER BY c.n DESC OFFSET 18 LIMIT 50')).toEqual([1, 0]);
+    expect(await rows('SELECT DISTINCT VALUE c.n % 3 FROM c')).toHaveLength(3);
+  });
+
+  test('of an ordered query goes on by values of every kind, missing ones too, and by ones too long for a token', async () => {
+    const container = await world.container();
+    const values = [undefined, null, false, true, -1, 0.5, '', 'a', '👻', [], [1], { a: 1 }, undefined, null, 0.5];
+    for (const [n, v] of values.entries()) {
+      const long = String.fromCodePoint(97 + n).repeat(2_000);
+      await container.items.create({ id: numbered(n), customer: 'ann', long, ...(v === undefined ? {} : { v }) });
+    }
+    const ids = values.map((_, n) => numbered(n));
+    const byValue = await walk(query(container.id, 'SELECT * FROM c ORDER BY c.v, c.id DESC'));
+    const inOrder = [undefined, undefined, null, null, false, true, -1, 0.5, 0.5, '', 'a', '👻', [], [1], { a: 1 }];
+    expect(byValue.map((id) => values[ids.indexOf(id)])).toEqual(inOrder);
+    expect(byValue.slice(0, 4)).toEqual(['i12', 'i00', 'i13', 'i01']);
+    expect(await walk(query(container.id, 'SELECT * FROM c ORDER BY c.long DESC'))).toEqual(ids.toReversed());
+    expect(await walk(query(container.id, 'SELECT TOP 7 * FROM c ORDER BY c.long'))).toEqual(ids.slice(0, 7));
+    expect(await walk(query(container.id, 'SELECT * FROM c ORDER BY c.id OFFSET 4 LIMIT 8'))).toEqual(ids.slice(4, 12));
+  });
+
+  test('holds what was there when it was read: an expiry in the middle of a long listing hides at once', async () => {
+    const container = await world.container({ defaultTtl: 10 });
+    for (let n = 0; n < 6; n += 1) await container.items.create({ id: numbered(n), customer: 'ann', n });
+    const asked = container.items.query('SELECT * FROM c', { maxItemCount: 2 });
+    expect((await asked.fetchNext()).resources).toHaveLength(2);
+    await world.advance(10_000);
+    const rest: unknown[] = [];
+    while (asked.hasMoreResults()) rest.push(...((await asked.fetchNext()).resources ?? []));
+    expect(rest).toEqual([]);
+  });
+});
+
+describe('a session token', () => {
+  const target = (container: Container) => `/dbs/shop/colls/${container.id}/docs`;
+  const tokenOf = (headers: Readonly<Record<string, unknown>>) => String(headers['x-ms-session-token']);
+  const position = (token: string) => Number(token.split('#')[1]);
+
+  test('makes what was written readable by whoever has it, at once and everywhere', async () => {
+    const container = await world.container();
+    const other = world.connect({ session: true });
+    const theirs = other.database('shop').container(container.id);
+    for (let n = 0; n < 25; n += 1) {
+      const { headers } = await container.items.upsert({ id: 'a', customer: 'ann', n });
+      const sessionToken = tokenOf(headers);
+      const [read, asked] = await Promise.all([
+        theirs.item('a', 'ann').read({ sessionToken }),
+        theirs.items.query('SELECT VALUE c.n FROM c', { sessionToken }).fetchAll(),
+      ]);
+      expect(read.resource).toMatchObject({ n });
+      expect(asked.resources).toEqual([n]);
+    }
+    other.dispose();
+  });
+
+  test('only goes up', async () => {
+    const container = await world.container();
+    let last = 0;
+    for (let n = 0; n < 5; n += 1) {
+      const { headers } = await container.items.upsert({ id: 'a', customer: 'ann', n });
+      expect(position(tokenOf(headers))).toBeGreaterThan(last);
+      last = position(tokenOf(headers));
+      const read = await container.item('a', 'ann').read();
+      expect(position(tokenOf(read.headers))).toBeGreaterThanOrEqual(last);
+    }
+    await world.restart();
+    const read = await world.of(container.id).item('a', 'ann').read();
+    expect(position(tokenOf(read.headers))).toBeGreaterThanOrEqual(last);
+  });
+
+  test('ahead of the server is answered with 404 and substatus 1002', async () => {
+    const container = await world.container();
+    const { headers } = await container.items.create({ id: 'a', customer: 'ann' });
+    const ahead = { 'x-ms-session-token': `0:-1#${position(tokenOf(headers)) + 1_000}` };
+    const expected = { status: 404, headers: { 'x-ms-substatus': '1002' }, json: { code: 'NotFound' } };
+    const read = { headers: { ...keyHeader('ann'), ...ahead } };
+    expect(await raw(world.endpoint, 'GET', `${target(container)}/a`, read)).toMatchObject(expected);
+    expect(await raw(world.endpoint, 'GET', target(container), { headers: ahead })).toMatchObject(expected);
+    const asked = { body: '{"query":"SELECT * FROM c"}', headers: { ...ahead, 'x-ms-documentdb-isquery': 'true' } };
+    expect(await raw(world.endpoint, 'POST', target(container), asked)).toMatchObject(expected);
+    expect(await statusOf(container.item('a', 'ann').read())).toBe(200);
+  });
+});
