@@ -169,7 +169,7 @@ describe('a data folder', () => {
     it(`with a ${file} of a newer schema is refused, and not changed`, async () => {
       await filledAndClosed();
       tamper(file, 'PRAGMA user_version = 99');
-      const error = await refusal();
+      const error = await refusal({ writers: 'threads' });
       expect(error).toBeInstanceOf(UnusableFile);
       expect(error.message).toContain('newer');
       const database = new DatabaseSync(folder.file(file));
@@ -180,13 +180,13 @@ describe('a data folder', () => {
     it(`with a ${file} of another program is refused`, async () => {
       await filledAndClosed();
       tamper(file, 'PRAGMA application_id = 7');
-      expect(await refusal()).toBeInstanceOf(UnusableFile);
+      expect(await refusal({ writers: 'threads' })).toBeInstanceOf(UnusableFile);
     });
 
     it(`with a ${file} that is no database is refused with what to do`, async () => {
       await filledAndClosed();
       writeFileSync(folder.file(file), 'this is not a database, however long one looks at it'.repeat(200));
-      const error = await refusal();
+      const error = await refusal({ writers: 'threads' });
       expect(error).toBeInstanceOf(UnusableFile);
       expect(error.message).toContain(folder.file(file));
     });

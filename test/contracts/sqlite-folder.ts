@@ -22,7 +22,7 @@ export class TestFolder {
   }
 
   async open(options: StorageOptions = {}): Promise<SqliteStorage> {
-    const storage = await openSqliteStorage({ folder: this.path, clock: 'manual', ...options });
+    const storage = await openSqliteStorage({ folder: this.path, clock: 'manual', writers: 'inline', ...options });
     this.#opened.push(storage);
     return storage;
   }

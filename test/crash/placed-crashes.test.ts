@@ -112,11 +112,10 @@ async function at(wreck: Wreck, index: number, work: () => Promise<void>): Promi
   try {
     await work();
   } catch (error) {
-    const cause = error as Error;
-    throw new Error(
-      `crash ${index} at "${wreck.step}" of ${JSON.stringify(wreck.underWay)}: ${cause.message}\n${cause.stack ?? ''}`,
-      { cause },
-    );
+    const { message, stack = '' } = error as Error;
+    throw new Error(`crash ${index} at "${wreck.step}" of ${JSON.stringify(wreck.underWay)}: ${message}\n${stack}`, {
+      cause: error,
+    });
   }
 }
 

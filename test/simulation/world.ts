@@ -1,4 +1,4 @@
-import { type ClockSources, GuardedClock, ManualClock } from '@epitaph/core/clock.ts';
+import { type ClockSources, GuardedClock } from '@epitaph/core/clock.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { HistoryEntry, ShownItem } from '@epitaph/api/store/store-api.ts';
@@ -442,6 +442,12 @@ export class World {
       const lives = expected.items.get(command.item) ?? [];
       const wrong = historyDiffers(recorded, lives);
       if (wrong !== undefined) return `${command.item}: ${wrong}`;
+      const standing = visibleLife(expected, command.item, this.now())?.writes.at(-1);
+      if (standing !== undefined) {
+        const shown = await store.readItem(actual, id, partitionKey).catch(() => undefined);
+        if (!sameJson(JSON.parse(shown?.json ?? 'null'), standing.document))
+          return `${command.item} reads ${shown?.json}`;
+      }
       for (const [life, { writes }] of lives.entries()) {
         for (const [revision, write] of writes.entries()) {
           if (write.etag !== '') continue;
@@ -613,7 +619,7 @@ export class World {
           const kept = first?.body !== undefined;
           if (life.erased === 'yes' && kept) throw new Divergence(`${where} was purged, but its writes are there`);
           if (life.erased === 'no') {
-            const key = kept ? (await storage.vault.findKey(Number(first.data['key']), first.stream)).status : 'gone';
+            const key = kept ? storage.vault.findKey(Number(first.data['key']), first.stream).status : 'gone';
             if (key !== 'there') throw new Divergence(`${where} is in its grace, but its key is ${key}`);
           } else if (life.erased === 'maybe') throw new Divergence(`${where}: a purge leaves no maybe`);
         }
@@ -717,9 +723,4 @@ function permutations<Value>(values: readonly Value[]): Value[][] {
   return values.flatMap((value, index) =>
     permutations(values.filter((_, other) => other !== index)).map((rest) => [value, ...rest]),
   );
-}
-
-/** Only for messages: a manual clock says so. */
-export function isManual(embedded: Embedded): boolean {
-  return embedded.clock instanceof ManualClock;
 }

@@ -1,5 +1,6 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
+import { GenerationCache } from '@epitaph/core/generation-cache.ts';
 import { invariant, unreachable } from '@epitaph/core/invariant.ts';
 import type { ItemRefusal } from '@epitaph/core/item/decide.ts';
 import { etagOf } from '@epitaph/core/item/events.ts';
@@ -21,6 +22,8 @@ export const MAX_DOCUMENT_BYTES = 2 * 1024 * 1024;
 export class Items {
   readonly #parts: StoreParts;
   readonly #documents: Documents;
+  /** Births of lives written to lately: an answer to a write shows it, and the log's last event does not. */
+  readonly #births = new GenerationCache<string, number>(40_000);
 
   constructor(parts: StoreParts, documents: Documents) {
     this.#parts = parts;
@@ -167,10 +170,12 @@ export class Items {
     });
     const written = handled.recorded[0]!;
     const created = handled.firstRevision === 0;
-    const birth = created
-      ? handled.firstPosition!
-      : // Another writer may have ended this life meanwhile; the answer then is about what was written all the same.
-        ((await this.#parts.readModel.findItem(within.number, partitionKey, id))?.birth ?? handled.position!);
+    const birth =
+      (created ? handled.firstPosition : this.#births.get(handled.stream)) ??
+      (await this.#parts.readModel.findItem(within.number, partitionKey, id))?.birth ??
+      // Another writer may have ended this life meanwhile; the answer then is about what was written all the same.
+      handled.position!;
+    this.#births.set(handled.stream, birth);
     const etag = etagOf(written.id);
     this.#documents.put(handled.position!, json, etag);
     const ts = Math.floor(written.occurredAtMs / 1000);

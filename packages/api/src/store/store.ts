@@ -93,7 +93,8 @@ export class Store implements StoreApi {
 
   listDatabases: StoreApi['listDatabases'] = () => this.#parts.catalog.liveDatabases();
   database: StoreApi['database'] = (name) => this.#catalog.database(name);
-  createDatabase: StoreApi['createDatabase'] = (caller, name) => this.#finished(this.#catalog.createDatabase(caller, name));
+  createDatabase: StoreApi['createDatabase'] = (caller, name) =>
+    this.#finished(this.#catalog.createDatabase(caller, name));
   deleteDatabase: StoreApi['deleteDatabase'] = (...args) => this.#finished(this.#catalog.deleteDatabase(...args));
 
   listContainers: StoreApi['listContainers'] = (database) =>
@@ -116,8 +117,7 @@ export class Store implements StoreApi {
   deleteItem: StoreApi['deleteItem'] = (...args) => this.#finished(this.#items.delete(...args));
   readItem: StoreApi['readItem'] = (...args) => this.#items.read(...args);
   listItems: StoreApi['listItems'] = (...args) => this.#finished(this.#items.list(...args));
-  queryItems: StoreApi['queryItems'] = (container, request) =>
-    this.#finished(this.#queries.query(container, request));
+  queryItems: StoreApi['queryItems'] = (container, request) => this.#finished(this.#queries.query(container, request));
 
   history: StoreApi['history'] = (...args) => this.#histories.history(...args);
   containerHistory: StoreApi['containerHistory'] = (container: ContainerState) =>

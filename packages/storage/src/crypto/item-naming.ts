@@ -1,4 +1,4 @@
-import { createHmac, createSecretKey, type KeyObject } from 'node:crypto';
+import { hash } from 'node:crypto';
 import type { ItemNaming } from '@epitaph/core/vault/body-sealer.ts';
 import type { KeyVault } from '@epitaph/core/vault/key-vault.ts';
 
@@ -7,12 +7,14 @@ const ITEM_HASH_BYTES = 15;
 const PARTITION_CACHE_SIZE = 10_000;
 
 /**
- * Names an item's streams by HMAC-SHA-256 under the container's secret: 6 bytes of its partition key, so that a
- * partition's streams lie together, then 15 bytes of partition key and id, which make it unique.
+ * Names an item's streams by a keyed hash under the container's secret: 6 bytes of its partition key, so that a
+ * partition's streams lie together, then 15 bytes of partition key and id, which make it unique. The hash is
+ * SHA-512/256 over secret and text: its hidden state rules out the length extension for which SHA-256 needs HMAC,
+ * and one pass takes a third of HMAC's time.
  */
 export class HashedItemNaming implements ItemNaming {
   readonly #vault: Pick<KeyVault, 'containerSecret'>;
-  readonly #secrets = new Map<string, KeyObject>();
+  readonly #secrets = new Map<string, Buffer>();
   readonly #partitions = new Map<string, string>();
 
   constructor(vault: Pick<KeyVault, 'containerSecret'>) {
@@ -23,23 +25,31 @@ export class HashedItemNaming implements ItemNaming {
     const secret = this.#secrets.get(containerRid);
     if (secret !== undefined) return this.#name(secret, containerRid, partitionKey, id);
     return this.#vault.containerSecret(containerRid).then((bytes) => {
-      const loaded = createSecretKey(bytes);
+      const loaded = Buffer.from(bytes);
       this.#secrets.set(containerRid, loaded);
       return this.#name(loaded, containerRid, partitionKey, id);
     });
   }
 
-  #name(secret: KeyObject, containerRid: string, partitionKey: string, id: string): string {
+  #name(secret: Buffer, containerRid: string, partitionKey: string, id: string): string {
     const cacheKey = `${containerRid} ${partitionKey}`;
     let partition = this.#partitions.get(cacheKey);
     if (partition === undefined) {
-      const digest = createHmac('sha256', secret).update(`partition ${partitionKey}`).digest();
+      const digest = keyedHash(secret, `partition ${partitionKey}`);
       partition = digest.subarray(0, PARTITION_HASH_BYTES).toString('base64url');
       if (this.#partitions.size >= PARTITION_CACHE_SIZE) this.#partitions.clear();
       this.#partitions.set(cacheKey, partition);
     }
     // The key is JSON and so never has a raw line break: the pair can't be read two ways.
-    const digest = createHmac('sha256', secret).update(`${partitionKey}\n${id}`).digest();
+    const digest = keyedHash(secret, `item ${partitionKey}\n${id}`);
     return `item-${containerRid}.${partition}${digest.subarray(0, ITEM_HASH_BYTES).toString('base64url')}`;
   }
+}
+
+function keyedHash(secret: Buffer, text: string): Buffer {
+  const length = Buffer.byteLength(text);
+  const input = Buffer.allocUnsafe(secret.length + length);
+  secret.copy(input);
+  input.write(text, secret.length);
+  return hash('sha512-256', input, 'buffer');
 }

@@ -14,18 +14,21 @@ import { LOG_SCHEMA, LOG_SCHEMA_VERSION, VAULT_SCHEMA, VAULT_SCHEMA_VERSION } fr
 import { uuidBytes } from './uuid-bytes.ts';
 import { failureOutcome, type Job, type JobOutcome, type WriterCore } from './writer.ts';
 
+/** A word of the log: its number where that is known already, else the text. */
+export type Word = string | number;
+
 /** An event as a flat row; its sealed body is a blob of the job. */
 export type EventRow = readonly [
   id: string,
-  type: string,
+  type: Word,
   version: number,
   at: number,
-  actor: string,
+  actor: Word,
   correlation: string,
   /** null: the same as correlation. */
   causation: string | null,
   /** The property names of the data as a JSON array. */
-  shape: string,
+  shape: Word,
   /** The values as a JSON array. */
   data: string,
   hasBody: boolean,
@@ -315,7 +318,8 @@ export class LogWriterCore implements WriterCore {
   }
 
   /** The number of a word; a new one is written in the transaction that first uses it. */
-  #word(text: string): number {
+  #word(text: Word): number {
+    if (typeof text === 'number') return text;
     let number = this.#words.get(text);
     if (number === undefined) {
       number = this.#words.size + 1;

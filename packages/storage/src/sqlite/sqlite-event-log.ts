@@ -93,7 +93,7 @@ export class SqliteEventLog implements EventLog {
         stream,
         expectedRevision === 'no-stream' ? -1 : expectedRevision,
       ]),
-      events: appends.map(({ events }) => events.map((event) => toRow(event, blobs))),
+      events: appends.map(({ events }) => events.map((event) => toRow(event, blobs, this.#words))),
       blobs,
     };
     const written = this.#writer.submit<AppendOutcome>(job, { background: options.background });
@@ -102,6 +102,7 @@ export class SqliteEventLog implements EventLog {
     // Whoever was answered earlier was written earlier, so subscribers get events in order.
     if (result.kind === 'appended' && result.position > this.#head) {
       this.#head = result.position;
+      this.#words.learn();
       this.#rememberEnds(appends, result.firstPositions, streamsAsOf);
       if (this.#subscriptions.size > 0) {
         const recorded = toRecorded(appends, result.firstPositions);
@@ -216,17 +217,40 @@ function prepare(database: DatabaseSync) {
 class Words {
   readonly #statement: StatementSync;
   readonly #texts = new Map<number, string>();
+  readonly #numbers = new Map<string, number>();
+  #unknown = false;
   readonly #names = new Map<number, readonly string[]>();
 
   constructor(statement: StatementSync) {
     this.#statement = statement;
   }
 
+  /** The number of a word, or the word itself while it has none that is known here. */
+  number(text: string): number | string {
+    const number = this.#numbers.get(text);
+    if (number !== undefined) return number;
+    this.#unknown = true;
+    return text;
+  }
+
+  /** After an append: what it has added to the words is known from here on. */
+  learn(): void {
+    if (!this.#unknown) return;
+    this.#unknown = false;
+    this.#load();
+  }
+
+  #load(): void {
+    for (const { number, text } of this.#statement.all() as { number: number; text: string }[]) {
+      this.#texts.set(number, text);
+      this.#numbers.set(text, number);
+    }
+  }
+
   text(number: number): string {
     const known = this.#texts.get(number);
     if (known !== undefined) return known;
-    for (const row of this.#statement.all() as { number: number; text: string }[])
-      this.#texts.set(row.number, row.text);
+    this.#load();
     const text = this.#texts.get(number);
     invariant(text !== undefined, `word ${number} of the log is missing`);
     return text;
@@ -248,17 +272,17 @@ function withNames(names: readonly string[], values: readonly unknown[]): Record
   return data;
 }
 
-function toRow(event: NewEvent, blobs: Uint8Array[]): EventRow {
+function toRow(event: NewEvent, blobs: Uint8Array[], words: Words): EventRow {
   if (event.body !== undefined) blobs.push(event.body);
   return [
     event.id,
-    event.type,
+    words.number(event.type),
     event.version,
     event.occurredAtMs,
-    event.actor,
+    words.number(event.actor),
     event.correlationId,
     event.causationId === event.correlationId ? null : event.causationId,
-    JSON.stringify(Object.keys(event.data)),
+    words.number(JSON.stringify(Object.keys(event.data))),
     JSON.stringify(Object.values(event.data)),
     event.body !== undefined,
   ];

@@ -5,8 +5,10 @@ import { UnusableFile } from './database.ts';
 const GROUP_SHARE = 5 / 8;
 /** As long as there are that many jobs, a group has at least as many. */
 const MIN_GROUP = 16;
-/** Background jobs fill a group up to this size: so long must a client's job wait that comes a moment later. */
-const BACKGROUND_GROUP = 64;
+/** Background jobs fill a group up to this size while clients write too: so long may one of theirs have to wait. */
+const SHARED_GROUP = 32;
+/** … and up to this size while they have the writer for themselves. */
+const QUIET_GROUP = 192;
 
 /**
  * One unit of work for a writer; plain data, so that it can go to another thread. Bytes go into `blobs` and rows
@@ -53,6 +55,8 @@ interface Pending {
 export abstract class Writer {
   readonly #pending: Pending[] = [];
   readonly #background: Pending[] = [];
+  /** The last group had jobs of clients. */
+  #shared = false;
   #busy = false;
   #scheduled = false;
   #closing = false;
@@ -101,7 +105,9 @@ export abstract class Writer {
     if (this.#queued === 0) return;
     // Not all of a crowd at once: while one part is written, the others are decided and answered.
     const group = this.#pending.splice(0, Math.max(MIN_GROUP, Math.ceil(this.#pending.length * GROUP_SHARE)));
-    const room = BACKGROUND_GROUP - group.length;
+    const quiet = group.length === 0 && !this.#shared;
+    this.#shared = group.length > 0;
+    const room = (quiet ? QUIET_GROUP : SHARED_GROUP) - group.length;
     if (room > 0) group.push(...this.#background.splice(0, room));
     this.#busy = true;
     try {
