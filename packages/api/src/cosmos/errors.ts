@@ -95,7 +95,10 @@ function describeHttpError(
     return { shape: wireShapes.badRequest, message: 'The request body could not be read.' };
   }
   if (error.code === 'FST_ERR_BAD_URL' || error.code === 'FST_ERR_MAX_PARAM_LENGTH') {
-    return { shape: wireShapes.badRequest, message: 'The request target is not a valid URI, or a part of it is too long.' };
+    return {
+      shape: wireShapes.badRequest,
+      message: 'The request target is not a valid URI, or a part of it is too long.',
+    };
   }
   // A client that hung up in the middle of its body: nobody reads the answer, and it is no defect of ours.
   if (error.code === 'ECONNRESET' || error.code === 'ABORT_ERR' || error.name === 'AbortError') {
