@@ -163,7 +163,15 @@ export class Operations {
   async fsck(onProgress?: (done: number, total: number) => void, signal?: AbortSignal): Promise<FsckReport> {
     const { log, vault, sealer, monotonicMs } = this.#parts.ports;
     const startedMs = monotonicMs();
-    const report = await fsck({ log, vault, sealer, store: this.#parts.readModel, onProgress, signal });
+    const report = await fsck({
+      log,
+      vault,
+      sealer,
+      store: this.#parts.readModel,
+      onProgress,
+      signal,
+      settled: () => this.#purge.settled(),
+    });
     return { ok: report.problems.length === 0, ...report, durationMs: Math.round(monotonicMs() - startedMs) };
   }
 

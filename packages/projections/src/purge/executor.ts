@@ -125,6 +125,11 @@ export class PurgeExecutor {
     if (fault !== undefined) throw fault.error;
   }
 
+  /** Resolves when no truncation is under way, however they went. */
+  async settled(): Promise<void> {
+    await Promise.all(this.#truncations);
+  }
+
   #truncateLater(stream: string, events: readonly RecordedEvent[]): void {
     const under = this.#truncate(stream, events)
       .catch((error: unknown) => {

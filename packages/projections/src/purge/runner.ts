@@ -137,6 +137,11 @@ export class PurgeRunner {
     return this.#pass;
   }
 
+  /** Resolves when everything recorded as purged is truncated too. */
+  settled(): Promise<void> {
+    return this.#executor.settled();
+  }
+
   async pause(context: CommandContext): Promise<void> {
     if (!this.#paused) await this.#control(context, 'PurgePaused');
     this.#paused = true;
