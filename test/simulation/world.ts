@@ -133,8 +133,11 @@ export class World {
   }
 
   async close(): Promise<void> {
-    await this.#embedded.store.close();
-    removeFolder(this.#folder);
+    try {
+      await this.#embedded.store.close();
+    } finally {
+      removeFolder(this.#folder);
+    }
   }
 
   /** Commands that go off together; they must come to what some order of them comes to. */
