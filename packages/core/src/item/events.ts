@@ -55,9 +55,9 @@ export const ledgerSchema = z.object({
   times: z.string(),
   /** A letter a write: c(reate), u(psert), r(eplace), p(atch). At most a thousand. */
   operations: z.string().optional(),
-  /** The etags' UUIDs, 16 bytes each, base64url. At most a thousand. */
+  /** The etags' UUIDs, 32 hexadecimal digits each. At most a thousand. */
   etags: z.string().optional(),
-  /** SHA-256 of each sealed body, 32 bytes each, base64url. At most a thousand. */
+  /** SHA-256 of each sealed body, base64url, 43 characters each. At most a thousand. */
   digests: z.string().optional(),
   /** For lives of more than a thousand writes: one SHA-256 over operation, etag and body digest of them all. */
   digest: z.string().optional(),

@@ -24,6 +24,10 @@ export interface LedgerEntry {
 
 /** Up to this many writes the ledger keeps operation, etag and digest of each. */
 export const LEDGER_DETAIL_LIMIT = 1_000;
+/** A UUID in hexadecimal digits. */
+const ETAG_LENGTH = 32;
+/** A SHA-256 in base64url, without padding. */
+const DIGEST_LENGTH = 43;
 
 /**
  * Times are coded as text: each write is its distance to the one before in milliseconds (the first one from the
@@ -49,15 +53,14 @@ export function encodeLedger(entries: readonly LedgerEntry[], sha256: (text: str
   return {
     ...facts,
     operations: entries.map((entry) => entry.operation[0]).join(''),
-    etags: toBase64(concat(entries.map((entry) => uuidBytes(entry.eventId)))),
-    digests: toBase64(concat(entries.map((entry) => fromBase64(entry.digest)))),
+    etags: entries.map((entry) => entry.eventId.replaceAll('-', '')).join(''),
+    digests: entries.map((entry) => entry.digest).join(''),
   };
 }
 
 /** The writes that a ledger tells of, oldest first. */
 export function decodeLedger(ledger: Ledger): LedgerWrite[] {
-  const etags = ledger.etags === undefined ? undefined : fromBase64(ledger.etags);
-  const digests = ledger.digests === undefined ? undefined : fromBase64(ledger.digests);
+  const { etags, digests } = ledger;
   let atMs = 0;
   let ttl: number | null = null;
   const times = ledger.times === '' ? [] : ledger.times.split(' ');
@@ -71,37 +74,17 @@ export function decodeLedger(ledger: Ledger): LedgerWrite[] {
       atMs,
       ttl,
       ...(operation === undefined ? {} : { operation }),
-      ...(etags === undefined ? {} : { etag: etagOf(bytesUuid(etags.subarray(index * 16, index * 16 + 16))) }),
-      ...(digests === undefined ? {} : { digest: toBase64(digests.subarray(index * 32, index * 32 + 32)) }),
+      ...(etags === undefined ? {} : { etag: etagOf(dashed(piece(etags, index, ETAG_LENGTH))) }),
+      ...(digests === undefined ? {} : { digest: piece(digests, index, DIGEST_LENGTH) }),
     };
   });
 }
 
-function uuidBytes(uuid: string): Uint8Array {
-  return Uint8Array.from(uuid.replaceAll('-', '').match(/../g) ?? [], (pair) => Number.parseInt(pair, 16));
+function piece(text: string, index: number, length: number): string {
+  return text.slice(index * length, (index + 1) * length);
 }
 
-function bytesUuid(bytes: Uint8Array): string {
-  const hex = Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
+/** The UUID that 32 hexadecimal digits are. */
+function dashed(hex: string): string {
   return [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20)].join('-');
-}
-
-function concat(parts: readonly Uint8Array[]): Uint8Array {
-  const whole = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
-  let offset = 0;
-  for (const part of parts) {
-    whole.set(part, offset);
-    offset += part.length;
-  }
-  return whole;
-}
-
-function toBase64(bytes: Uint8Array): string {
-  let binary = '';
-  for (const byte of bytes) binary += String.fromCharCode(byte);
-  return btoa(binary).replaceAll('+', '-').replaceAll('/', '_').replaceAll('=', '');
-}
-
-function fromBase64(text: string): Uint8Array {
-  return Uint8Array.from(atob(text.replaceAll('-', '+').replaceAll('_', '/')), (char) => char.charCodeAt(0));
 }

@@ -2,13 +2,13 @@ import { type MessagePort, Worker } from 'node:worker_threads';
 import { UnusableFile } from './database.ts';
 
 /** Of the jobs that wait, this share makes the next group. */
-const GROUP_SHARE = 5 / 8;
+const GROUP_SHARE = 1 / 2;
 /** As long as there are that many jobs, a group has at least as many. */
-const MIN_GROUP = 16;
+const MIN_GROUP = 32;
 /** Background jobs fill a group up to this size while clients write too: so long may one of theirs have to wait. */
 const SHARED_GROUP = 32;
 /** … and up to this size while they have the writer for themselves. */
-const QUIET_GROUP = 192;
+const QUIET_GROUP = 256;
 
 /**
  * One unit of work for a writer; plain data, so that it can go to another thread. Bytes go into `blobs` and rows
