@@ -12,6 +12,8 @@ export interface OpenOptions {
   readonly what: string;
   /** Schema version that this code writes. */
   readonly schemaVersion: number;
+  /** What to do when the file is damaged, a sentence; to restore it from a backup if nothing else is said. */
+  readonly remedy?: string;
   readonly schema: string;
   readonly synchronous: 'FULL' | 'NORMAL' | 'OFF';
   readonly secureDelete?: boolean;
@@ -75,12 +77,12 @@ function checkVersion(database: DatabaseSync, { file, what, schemaVersion }: Ope
   }
 }
 
-function explained(error: unknown, { file, what }: OpenOptions): unknown {
+function explained(error: unknown, { file, what, remedy = 'Restore it from a backup.' }: OpenOptions): unknown {
   const { errcode, message } = error as { errcode?: number; message?: string };
   if (errcode === undefined) return error;
   const primary = errcode & 0xff;
   if (primary === 11 || primary === 26) {
-    return new UnusableFile(`${file}: the ${what} is damaged (${message}). Restore it from a backup.`);
+    return new UnusableFile(`${file}: the ${what} is damaged (${message}). ${remedy}`);
   }
   if (primary === 8 || primary === 14) {
     return new UnusableFile(

@@ -68,6 +68,7 @@ export class ReadModelWriterCore implements WriterCore {
     this.#database = openForWriting({
       file: options.file,
       what: 'read model',
+      remedy: 'Delete it, with its -wal and -shm files: it is built again from the log at the next start.',
       schema: READ_MODEL_SCHEMA,
       schemaVersion: READ_MODEL_SCHEMA_VERSION,
       synchronous: options.synchronous,
