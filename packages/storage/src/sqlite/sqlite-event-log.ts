@@ -11,6 +11,7 @@ import type {
 } from '@epitaph/core/log/event-log.ts';
 import type { NewEvent, RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { TailSubscription } from '@epitaph/core/log/tail-subscription.ts';
+import { assertWellFormed } from '@epitaph/core/log/well-formed.ts';
 import type { AddKeyJob, AppendJob, AppendOutcome, EventRow, TruncateJob } from './log-writer-core.ts';
 import { uuidText } from './uuid-bytes.ts';
 import type { Writer } from './writer.ts';
@@ -79,10 +80,7 @@ export class SqliteEventLog implements EventLog {
   }
 
   async append(appends: readonly StreamAppend[], options: AppendOptions = {}): Promise<AppendResult> {
-    invariant(appends.length > 0, 'an append has at least one stream');
-    const streams = new Set(appends.map((append) => append.stream));
-    invariant(streams.size === appends.length, 'an append names each stream once');
-    for (const append of appends) invariant(append.events.length > 0, 'a stream append has at least one event');
+    assertWellFormed(appends);
     const key = options.after === undefined ? undefined : this.#keys.claim(options.after);
     if (key === undefined) await options.after;
     const blobs: Uint8Array[] = key === undefined ? [] : [...key.job.blobs];
