@@ -4,6 +4,16 @@
  */
 const RID = /^(?:[A-Za-z0-9+-]{6}==|[A-Za-z0-9+-]{11}=|[A-Za-z0-9+-]{22}==)$/;
 
+/** The resource id of some bytes. */
+export function encodeRid(bytes: Buffer): string {
+  return bytes.toString('base64').replaceAll('/', '-');
+}
+
+/** The bytes of a resource id. */
+export function decodeRid(rid: string): Buffer {
+  return Buffer.from(rid.replaceAll('-', '/'), 'base64');
+}
+
 /** True for what has the shape of a resource id of any kind. */
 export function isRid(text: string): boolean {
   return (text.length === 8 || text.length === 12 || text.length === 24) && RID.test(text);
@@ -26,13 +36,13 @@ export function itemRid(containerRid: string, birth: number): string {
   prefix.copy(bytes);
   bytes.writeUInt32BE(Math.floor(birth / 0x1_0000_0000), 8);
   bytes.writeUInt32BE(birth % 0x1_0000_0000, 12);
-  return bytes.toString('base64').replaceAll('/', '-');
+  return encodeRid(bytes);
 }
 
 /** The birth in an item's resource id, or undefined when it is not one of this container. */
 export function birthOfItemRid(containerRid: string, rid: string): number | undefined {
   if (rid.length !== 24 || !isRid(rid)) return undefined;
-  const bytes = Buffer.from(rid.replaceAll('-', '/'), 'base64');
+  const bytes = decodeRid(rid);
   const birth = bytes.readUInt32BE(8) * 0x1_0000_0000 + bytes.readUInt32BE(12);
   return Number.isSafeInteger(birth) && itemRid(containerRid, birth) === rid ? birth : undefined;
 }

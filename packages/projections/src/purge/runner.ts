@@ -294,18 +294,19 @@ export class PurgeRunner {
     const nowMs = this.#options.clock.now();
     const graceMs = gone ? 0 : container.state.policyGraceSeconds * 1000;
     const found: EndedRow[] = [];
+    const pageSize = this.#pageSize(limit);
     for (const byPolicyStart of [false, true]) {
       const endedAtOrBeforeMs = Math.max(run.effectiveNowMs, nowMs) - (byPolicyStart ? graceMs : 0);
       let after: { endedAtMs: number; position: number } | undefined;
       while (found.length < limit) {
         const rows = await this.#options
           .store()
-          .endedLives(container.number, { byPolicyStart, endedAtOrBeforeMs, after, limit: BATCH_SIZE });
+          .endedLives(container.number, { byPolicyStart, endedAtOrBeforeMs, after, limit: pageSize });
         for (const row of rows) {
           if (found.length < limit && !this.#isHeld(row.stream, nowMs)) found.push(row);
         }
         const last = rows.at(-1);
-        if (last === undefined || rows.length < BATCH_SIZE) break;
+        if (last === undefined || rows.length < pageSize) break;
         after = { endedAtMs: last.endedAtMs, position: last.position };
       }
     }
@@ -316,9 +317,10 @@ export class PurgeRunner {
   async #abandonedItems(container: CatalogContainer, limit: number): Promise<ItemRow[]> {
     const { store, naming, clock } = this.#options;
     const found: ItemRow[] = [];
+    const pageSize = this.#pageSize(limit);
     let afterBirth = 0;
     while (found.length < limit) {
-      const rows = await store().allItems(container.number, afterBirth, BATCH_SIZE);
+      const rows = await store().allItems(container.number, afterBirth, pageSize);
       for (const row of rows) {
         if (found.length === limit) break;
         if (this.#held.size > 0) {
@@ -328,10 +330,15 @@ export class PurgeRunner {
         found.push(row);
       }
       const last = rows.at(-1);
-      if (last === undefined || rows.length < BATCH_SIZE) break;
+      if (last === undefined || rows.length < pageSize) break;
       afterBirth = last.birth;
     }
     return found;
+  }
+
+  /** Rows to fetch for so many wanted: more only while some of them may be held back. */
+  #pageSize(wanted: number): number {
+    return this.#held.size === 0 ? wanted : BATCH_SIZE;
   }
 
   #isHeld(stream: string, nowMs: number): boolean {

@@ -168,7 +168,7 @@ export class LogWriterCore implements WriterCore {
       try {
         database.exec('BEGIN IMMEDIATE');
         for (const { job, index } of members) outcomes[index] = { ok: true, value: this.#apply(job) };
-        if (this.#recent.size >= RECENT_STREAMS) this.#indexStreams();
+        if (database === this.#log && this.#recent.size >= RECENT_STREAMS) this.#indexStreams();
         this.#step(`${name}: before commit`);
         database.exec('COMMIT');
       } catch (error) {
