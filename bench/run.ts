@@ -23,6 +23,9 @@ import { type Results, textTable } from './report.ts';
 const FILES = [
   'p01-durable-upserts',
   'p02-point-reads',
+  'p03-through-the-client',
+  'p04-over-http',
+  'p05-queries',
   'p06-policy-change',
   'p07-purge',
   'p08-rebuild',

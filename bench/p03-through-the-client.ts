@@ -1,0 +1,46 @@
+/**
+ * P3: creates, point reads and upserts of 1 KB documents through `@azure/cosmos`, 32 at a time, against our server,
+ * a server of canned answers (the client's own ceiling) and `@vercel/cosmosdb-server`. Server and client are a
+ * process each.
+ */
+import { type Bench, closeAll, type Row, rowOf, takeTurns } from './support/bench.ts';
+import { startClient } from './support/cosmos-client.ts';
+import { startEpitaphServer, startPeerServer } from './support/servers.ts';
+
+const SLICE = 1_024;
+const WORKS = ['create', 'read', 'upsert'] as const;
+const PEERS = [
+  { factory: 'cannedServer', name: 'canned answers', limit: 0.8 },
+  { factory: 'cosmosdbServer', name: '@vercel/cosmosdb-server', limit: 3 },
+] as const;
+
+export const bench: Bench = {
+  id: 'P3',
+  title: 'Through the JavaScript client',
+  async run(context) {
+    const ours = await startClient(context, await startEpitaphServer(context));
+    const peers = [];
+    for (const { factory } of PEERS) peers.push(await startClient(context, await startPeerServer(context, factory)));
+    const rows: Row[] = [];
+    for (const work of WORKS) {
+      const [our, ...others] = await takeTurns(context, [
+        { contender: ours, work, argument: SLICE },
+        ...peers.map((contender) => ({ contender, work, argument: SLICE, mayFail: true })),
+      ]);
+      PEERS.forEach(({ name, limit }, index) =>
+        rows.push(
+          rowOf({
+            bench: 'P3',
+            work: `${work}, 32 at a time`,
+            unit: '/s',
+            ours: our!,
+            peer: { name, rounds: others[index]! },
+            target: { of: 'ratio', is: 'at-least', limit },
+          }),
+        ),
+      );
+    }
+    await closeAll([ours, ...peers]);
+    return rows;
+  },
+};

@@ -1,0 +1,46 @@
+/**
+ * P5: queries over 5,000 items of 1 KB in 100 partitions through `@azure/cosmos`, one after the other: all of one
+ * partition (50), a filter over all partitions (about 50 match), the first 50 of an ORDER BY, a SUM.
+ */
+import { type Bench, closeAll, rowOf, takeTurns } from './support/bench.ts';
+import { startClient } from './support/cosmos-client.ts';
+import { startEpitaphServer, startPeerServer } from './support/servers.ts';
+
+const ITEMS = 5_000;
+const WORKS = [
+  { work: 'partition', name: 'all of a partition' },
+  { work: 'filter', name: 'a filter over all partitions' },
+  { work: 'orderBy', name: 'TOP 50 of an ORDER BY' },
+  { work: 'sum', name: 'SUM' },
+] as const;
+/** Queries of a slice: the peer does some twenty a second. */
+const OUR_SLICE = 50;
+const PEER_SLICE = 2;
+
+export const bench: Bench = {
+  id: 'P5',
+  title: 'Queries through the JavaScript client',
+  async run(context) {
+    const ours = await startClient(context, await startEpitaphServer(context), { items: ITEMS });
+    const peer = await startClient(context, await startPeerServer(context, 'cosmosdbServer'), { items: ITEMS });
+    const rows = [];
+    for (const { work, name } of WORKS) {
+      const [our, others] = await takeTurns(context, [
+        { contender: ours, work, argument: OUR_SLICE },
+        { contender: peer, work, argument: PEER_SLICE, mayFail: true },
+      ]);
+      rows.push(
+        rowOf({
+          bench: 'P5',
+          work: name,
+          unit: '/s',
+          ours: our!,
+          peer: { name: '@vercel/cosmosdb-server', rounds: others! },
+          target: { of: 'ratio', is: 'at-least', limit: 20 },
+        }),
+      );
+    }
+    await closeAll([ours, peer]);
+    return rows;
+  },
+};
