@@ -1,0 +1,145 @@
+import type { ContainerDefinition } from '../container/definition.ts';
+import { GenerationCache } from '../generation-cache.ts';
+import { murmurHash128SecondHalfFirst, murmurHash32 } from './murmur-hash.ts';
+
+/**
+ * Where a partition key lies between "" and "FF": upper-case hex digits that are compared as text. Clients compute
+ * the same from the same key to find out which range of a container it belongs to, so this follows `@azure/cosmos`
+ * 4.10.1 (`utils/hashing`) bit by bit. The .NET clients differ from it only in last digits of version 1 (values
+ * such as 0 and 2, and more than 100 bytes in 100 characters), after the hash itself, where no range ends.
+ */
+export type EffectivePartitionKey = string;
+
+/** A part of the space of effective partition keys: from `min` on, up to but not including `max`. */
+export interface KeyRange {
+  readonly min: EffectivePartitionKey;
+  readonly max: EffectivePartitionKey;
+}
+
+export const WHOLE_RANGE: KeyRange = { min: '', max: 'FF' };
+
+type Definition = Pick<ContainerDefinition['partitionKey'], 'kind' | 'version'>;
+
+/** Characters of a string that version 1 looks at. */
+const V1_CHARACTERS = 100;
+
+/** Marks that go before a value, after Cosmos DB's binary encoding of index terms. */
+const MARK = { undefined: 0x00, null: 0x01, false: 0x02, true: 0x03, number: 0x05, string: 0x08, end: 0xff } as const;
+
+/**
+ * The effective partition key of a canonical partition key: JSON text of an array of components, in which `{}` stands
+ * for a missing one. Of a hierarchical key, leading components alone have one too: that of every key they begin is in
+ * {@link prefixRange} of it.
+ */
+export function effectivePartitionKey(definition: Definition, partitionKey: string): EffectivePartitionKey {
+  const components = JSON.parse(partitionKey) as readonly unknown[];
+  if (definition.kind === 'MultiHash') return components.map((component) => hashV2([component])).join('');
+  return definition.version === 2 ? hashV2(components) : hashV1(components[0]);
+}
+
+/**
+ * The range of all keys that begin with some leading components.
+ *
+ * @param prefix effective partition key of the leading components of a hierarchical key
+ */
+export const prefixRange = (prefix: EffectivePartitionKey): KeyRange => ({ min: prefix, max: `${prefix}FF` });
+
+export const isInRange = (key: EffectivePartitionKey, { min, max }: KeyRange): boolean => min <= key && key < max;
+
+/** Keys remembered for each definition: a scan meets the same ones over and over. */
+const REMEMBERED_KEYS = 50_000;
+
+const remembered = {
+  v1: new GenerationCache<string, EffectivePartitionKey>(REMEMBERED_KEYS),
+  v2: new GenerationCache<string, EffectivePartitionKey>(REMEMBERED_KEYS),
+  hierarchical: new GenerationCache<string, EffectivePartitionKey>(REMEMBERED_KEYS),
+};
+
+/** {@link effectivePartitionKey}, remembered; for whoever looks at many rows. */
+export function rememberedEffectivePartitionKey(definition: Definition, partitionKey: string): EffectivePartitionKey {
+  const { kind, version } = definition;
+  const cache = kind === 'MultiHash' ? remembered.hierarchical : version === 2 ? remembered.v2 : remembered.v1;
+  let key = cache.get(partitionKey);
+  if (key === undefined) {
+    key = effectivePartitionKey(definition, partitionKey);
+    cache.set(partitionKey, key);
+  }
+  return key;
+}
+
+function hashV2(components: readonly unknown[]): EffectivePartitionKey {
+  const bytes = components.map((component) => marked(component, MARK.end));
+  const hash = murmurHash128SecondHalfFirst(bytes.length === 1 ? bytes[0]! : concatenated(bytes));
+  // The two highest bits are kept free, so that every hash is below "FF".
+  return (Number.parseInt(hash[0]!, 16) & 0x3).toString(16) + hash.slice(1);
+}
+
+function hashV1(component: unknown): EffectivePartitionKey {
+  const value = typeof component === 'string' ? component.slice(0, V1_CHARACTERS) : component;
+  const hash = murmurHash32(marked(value, MARK.undefined));
+  return hex([...encodedNumber(hash), ...encoded(value)]);
+}
+
+const utf8 = new TextEncoder();
+
+/** A component as it is hashed: its kind's mark, then what a value of that kind has besides. */
+function marked(component: unknown, stringEnd: number): Uint8Array {
+  if (typeof component === 'string') {
+    const text = utf8.encode(component);
+    const bytes = new Uint8Array(text.length + 2);
+    bytes[0] = MARK.string;
+    bytes.set(text, 1);
+    bytes[text.length + 1] = stringEnd;
+    return bytes;
+  }
+  if (typeof component === 'number') {
+    const bytes = new Uint8Array(9);
+    bytes[0] = MARK.number;
+    new DataView(bytes.buffer).setFloat64(1, component, true);
+    return bytes;
+  }
+  return Uint8Array.of(markOf(component));
+}
+
+function markOf(component: unknown): number {
+  if (typeof component === 'boolean') return component ? MARK.true : MARK.false;
+  return component === null ? MARK.null : MARK.undefined;
+}
+
+/** A component as version 1 writes it out behind its hash. */
+function encoded(component: unknown): readonly number[] {
+  if (typeof component === 'number') return encodedNumber(component);
+  if (typeof component !== 'string') return [markOf(component)];
+  return [MARK.string, ...Array.from(utf8.encode(component), (byte) => byte + 1), MARK.undefined];
+}
+
+/**
+ * A number as bytes in the order of numbers: the first 8 of its 64 bits, then the rest by sevens for as long as there
+ * are any left. The lowest bit of each of these says whether another follows.
+ */
+function encodedNumber(value: number): readonly number[] {
+  const view = new DataView(new ArrayBuffer(8));
+  view.setFloat64(0, value);
+  const raw = view.getBigInt64(0);
+  // Two's complement turns the order of the negative numbers round.
+  const sortable = BigInt.asUintN(64, raw < 0n ? -raw : raw ^ (1n << 63n));
+  const bytes = [MARK.number, Number(sortable >> 56n)];
+  for (let rest = BigInt.asUintN(64, sortable << 8n); rest !== 0n; rest = BigInt.asUintN(64, rest << 7n)) {
+    bytes.push(Number(rest >> 56n) | 1);
+  }
+  if (bytes.length > 2) bytes[bytes.length - 1]! &= 0xfe;
+  return bytes;
+}
+
+function concatenated(parts: readonly Uint8Array[]): Uint8Array {
+  const whole = new Uint8Array(parts.reduce((length, part) => length + part.length, 0));
+  let at = 0;
+  for (const part of parts) {
+    whole.set(part, at);
+    at += part.length;
+  }
+  return whole;
+}
+
+const hex = (bytes: readonly number[]): string =>
+  bytes.map((byte) => byte.toString(16).toUpperCase().padStart(2, '0')).join('');

@@ -1,0 +1,134 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import {
+  effectivePartitionKey,
+  isInRange,
+  prefixRange,
+  rememberedEffectivePartitionKey,
+  WHOLE_RANGE,
+} from '@epitaph/core/partition-key/effective-partition-key.ts';
+
+// The client's own function, from inside its package: what places keys on its side must place them alike on ours.
+const { hashPartitionKey } = (await import(
+  new URL('./utils/hashing/hash.js', import.meta.resolve('@azure/cosmos')).href
+)) as { readonly hashPartitionKey: (key: readonly unknown[], definition: object) => string };
+
+const V1 = { paths: ['/a'], kind: 'Hash' } as const;
+const V1_NAMED = { paths: ['/a'], kind: 'Hash', version: 1 } as const;
+const V2 = { paths: ['/a'], kind: 'Hash', version: 2 } as const;
+const HIERARCHICAL = { paths: ['/a', '/b', '/c'], kind: 'MultiHash', version: 2 } as const;
+
+const EDGES = [
+  '',
+  'a',
+  'a'.repeat(99),
+  'a'.repeat(100),
+  'a'.repeat(101),
+  'x'.repeat(2000),
+  'ü'.repeat(60),
+  'ü'.repeat(120),
+  `${'a'.repeat(99)}😀tail`,
+  '\u0000',
+  '\uFFFF',
+  '\uD800',
+  'Ω≈ç√∫˜µ≤≥÷',
+  ...Array.from({ length: 40 }, (_, length) => '0123456789abcdefghijklmnopqrstuvwxyzABCD'.slice(0, length)),
+  0,
+  1,
+  -1,
+  2,
+  0.5,
+  131_072,
+  -131_072,
+  0.1,
+  1e21,
+  1e-7,
+  Number.MAX_SAFE_INTEGER,
+  Number.MIN_SAFE_INTEGER,
+  Number.MAX_VALUE,
+  -Number.MAX_VALUE,
+  Number.MIN_VALUE,
+  -Number.MIN_VALUE,
+  2 ** 31,
+  2 ** 32,
+  2 ** 53,
+  true,
+  false,
+  null,
+  {},
+] as const;
+
+const component = fc.oneof(
+  fc.string({ unit: 'binary', maxLength: 300 }),
+  fc.string({ maxLength: 130 }),
+  fc.string({ unit: fc.constantFrom('a', 'é', '字', '😀', '\uDC00'), maxLength: 130 }),
+  // A key is known by its JSON, which has no negative zero.
+  fc.double({ noNaN: true, noDefaultInfinity: true }).map((value) => (value === 0 ? 0 : value)),
+  fc.integer(),
+  fc.boolean(),
+  fc.constantFrom(null, {}),
+);
+
+describe('the effective partition key', () => {
+  it.each([
+    ['version 1', V1],
+    ['version 1 by name', V1_NAMED],
+    ['version 2', V2],
+    ['a hierarchical key', HIERARCHICAL],
+  ])("is the client's for the edges of %s", (_, definition) => {
+    for (const value of EDGES) {
+      expect(effectivePartitionKey(definition, JSON.stringify([value])), JSON.stringify(value)).toBe(
+        hashPartitionKey([value], definition),
+      );
+    }
+  });
+
+  it("is the client's for generated keys of one component", () => {
+    fc.assert(
+      fc.property(component, fc.constantFrom(V1, V2), (value, definition) => {
+        expect(effectivePartitionKey(definition, JSON.stringify([value]))).toBe(hashPartitionKey([value], definition));
+      }),
+      { numRuns: 2000 },
+    );
+  });
+
+  it("is the client's for generated hierarchical keys, whole and leading components alone", () => {
+    fc.assert(
+      fc.property(fc.array(component, { minLength: 1, maxLength: 3 }), (key) => {
+        expect(effectivePartitionKey(HIERARCHICAL, JSON.stringify(key))).toBe(hashPartitionKey(key, HIERARCHICAL));
+      }),
+      { numRuns: 1000 },
+    );
+  });
+
+  it('is the same when remembered, each definition for itself', () => {
+    for (const definition of [V1, V2, HIERARCHICAL, V1, V2, HIERARCHICAL]) {
+      for (const key of ['["a"]', '[1]', '[{}]']) {
+        expect(rememberedEffectivePartitionKey(definition, key)).toBe(effectivePartitionKey(definition, key));
+      }
+    }
+  });
+
+  it('lies in the whole range, whatever the key', () => {
+    fc.assert(
+      fc.property(component, fc.constantFrom(V1, V2, HIERARCHICAL), (value, definition) => {
+        expect(isInRange(effectivePartitionKey(definition, JSON.stringify([value])), WHOLE_RANGE)).toBe(true);
+      }),
+    );
+  });
+
+  it('lies in the range of each of its prefixes, and in that of no other', () => {
+    fc.assert(
+      fc.property(fc.array(component, { minLength: 3, maxLength: 3 }), component, fc.nat(2), (key, other, at) => {
+        fc.pre(JSON.stringify(other) !== JSON.stringify(key[at]));
+        const whole = effectivePartitionKey(HIERARCHICAL, JSON.stringify(key));
+        const leading = key.slice(0, at + 1);
+        const strange = leading.with(at, other);
+        const rangeOf = (prefix: readonly unknown[]) =>
+          prefixRange(effectivePartitionKey(HIERARCHICAL, JSON.stringify(prefix)));
+        expect(isInRange(whole, rangeOf(leading))).toBe(true);
+        expect(isInRange(whole, rangeOf(strange))).toBe(false);
+      }),
+    );
+  });
+});
