@@ -276,10 +276,18 @@ export class Compiler {
     const where = query.where === undefined ? undefined : this.#test(query.where, scope);
     const grouping = this.#grouping(query, scope);
     const project = this.#projection(query, scope);
-    const orderBy = query.orderBy.map(({ expression, direction }) => ({
-      run: this.expression(expression, scope).run,
-      descending: direction === undefined ? this.#isSimilarity(expression, scope) : direction === 'DESC',
-    }));
+    const isOneRow = grouping !== undefined && query.groupBy.length === 0;
+    const groups = scope.grouping;
+    const orderBy = query.orderBy.map(({ expression, direction }) => {
+      // One row has no order: ORDER BY may then read what is not grouped, as Cosmos DB lets it, and means nothing.
+      if (isOneRow && !hasAggregate(expression)) scope.grouping = undefined;
+      const { run } = this.expression(expression, scope);
+      scope.grouping = groups;
+      return {
+        run,
+        descending: direction === undefined ? this.#isSimilarity(expression, scope) : direction === 'DESC',
+      };
+    });
     scope.grouping = undefined;
     if (query.top !== undefined && query.offset !== undefined) {
       throw queryError('syntax', "'TOP' can't be used together with 'OFFSET LIMIT'.", query.offset.at);
@@ -290,7 +298,7 @@ export class Compiler {
       where,
       grouping,
       project,
-      orderBy,
+      orderBy: isOneRow ? [] : orderBy,
       distinct: query.distinct,
       offset: query.offset === undefined ? 0 : this.rowCount(query.offset, 'OFFSET'),
       limit: limit === undefined ? undefined : this.rowCount(limit, query.top === undefined ? 'LIMIT' : 'TOP'),

@@ -197,6 +197,8 @@ describe('aggregates', () => {
     ['SELECT VALUE MAKESET(c.s) FROM c', [['x', 'y']]],
     ['SELECT VALUE COUNT(1) FROM c WHERE false', [0]],
     ['SELECT VALUE SUM(c.n) FROM c WHERE false', []],
+    ['SELECT VALUE SUM(c.n) FROM c ORDER BY c.n', [11]],
+    ['SELECT VALUE COUNT(1) FROM c ORDER BY COUNT(1) DESC', [5]],
     ['SELECT VALUE MIN(c.n) FROM c WHERE false', []],
     ['SELECT SUM(c.n) FROM c WHERE false', [{}]],
     ['SELECT c.g, COUNT(1) AS k FROM c GROUP BY c.g', [{ g: 'a', k: 2 }, { g: 'b', k: 2 }, { k: 1 }]],

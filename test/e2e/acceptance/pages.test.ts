@@ -133,6 +133,16 @@ describe.each(ways)('%s, page by page', (name, way) => {
 });
 
 describe('a page', () => {
+  test.each(ways.filter(([name]) => name.includes('query')))('of %s that is the last one says so', async (_, way) => {
+    const container = await world.container();
+    for (let n = 0; n < 6; n += 1) await container.items.create({ id: numbered(n), customer: 'ann', n });
+    const ask = way(container.id);
+    const first = await ask(undefined);
+    const second = await ask(first.continuationToken);
+    expect(second.ids).toHaveLength(3);
+    expect(second.continuationToken).toBeUndefined();
+  });
+
   test('token of another kind of reading, or a broken one, is refused', async () => {
     const container = await stocked();
     const { continuationToken } = await query(container, 'SELECT * FROM c ORDER BY c.n')(undefined);

@@ -35,11 +35,15 @@ const indexingPolicySchema = z.looseObject({
   automatic: z.boolean().optional(),
   includedPaths: pathsSchema.optional(),
   excludedPaths: pathsSchema.optional(),
+  vectorIndexes: pathsSchema.optional(),
 });
+
+const vectorEmbeddingPolicySchema = z.looseObject({ vectorEmbeddings: pathsSchema.optional() });
 
 const bodySchema = z.looseObject({
   partitionKey: partitionKeySchema.nullish(),
   indexingPolicy: indexingPolicySchema.nullish(),
+  vectorEmbeddingPolicy: vectorEmbeddingPolicySchema.nullish(),
   uniqueKeyPolicy: z.looseObject({ uniqueKeys: z.array(z.unknown()).optional() }).nullish(),
 });
 
@@ -80,6 +84,10 @@ export function readContainerBody(
       'Unique keys are not supported by this server yet: a policy that is not enforced would be a false promise. Leave uniqueKeyPolicy out.',
     );
   }
+  checkVectorIndexes(
+    parsed.data.indexingPolicy?.vectorIndexes ?? [],
+    parsed.data.vectorEmbeddingPolicy?.vectorEmbeddings ?? [],
+  );
   const others: Record<string, unknown> = { ...body };
   for (const property of outsideDefinition) delete others[property];
   const indexingPolicy = readIndexingPolicy(parsed.data.indexingPolicy ?? {});
@@ -161,6 +169,17 @@ function readKind(kind: string): 'Hash' | 'MultiHash' {
   if (kind.toLowerCase() === 'hash') return 'Hash';
   if (kind.toLowerCase() === 'multihash') return 'MultiHash';
   throw badRequest(`The partition key kind '${kind.slice(0, 100)}' is not one of Hash, MultiHash.`);
+}
+
+type Paths = readonly { readonly path: string }[];
+
+/** A vector index is of a path that the embedding policy describes. */
+function checkVectorIndexes(indexes: Paths, embeddings: Paths): void {
+  for (const { path } of indexes) {
+    if (embeddings.some((embedding) => embedding.path === path)) continue;
+    const shown = path.slice(0, 200);
+    throw badRequest(`The Vector Indexing Policy's path::${shown} not matching in Embedding's path.`);
+  }
 }
 
 const ETAG_PATH = '/"_etag"/?';

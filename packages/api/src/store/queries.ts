@@ -3,6 +3,7 @@ import { Refusal } from '@epitaph/core/errors.ts';
 import { isExpired } from '@epitaph/core/ttl/watermarks.ts';
 import type { ItemRow } from '@epitaph/projections/read-model-store.ts';
 import {
+  type Evaluation,
   isOrderedByDocument,
   type Json,
   OrderedPage,
@@ -20,6 +21,17 @@ import type { QueryPage, QueryRequest } from './store-api.ts';
 const SCAN_SIZE = 256;
 /** Documents looked at for one page of a streaming query before it answers with what it has. */
 const MAX_EXAMINED = 20_000;
+
+interface Candidate {
+  readonly row: ItemRow;
+  readonly document: Json;
+}
+
+interface Batch {
+  readonly documents: readonly Candidate[];
+  /** No batch follows. */
+  readonly isLast: boolean;
+}
 
 /** Runs queries: the plan's clear columns pick the rows, the evaluator sees the documents one after the other. */
 export class Queries {
@@ -55,15 +67,17 @@ export class Queries {
     const evaluation = startEvaluation(plan, { nowMs: moment.nowMs });
     const rows: Json[] = [];
     let examined = 0;
-    for await (const batch of this.#candidates(moment, request, plan, start)) {
-      for (const { row, document } of batch) {
+    for await (const { documents, isLast } of this.#candidates(moment, request, plan, start)) {
+      for (const [index, { row, document }] of documents.entries()) {
         examined += 1;
         evaluation.offer(document);
         for (const found of evaluation.takeRows()) rows.push(found);
         // Between documents only, so that a page never ends inside what one document gives.
-        if (rows.length >= request.maxItemCount || examined >= MAX_EXAMINED) {
-          return { rows, examined, continuation: { kind: 'after', birth: row.birth } };
-        }
+        if (rows.length < request.maxItemCount && examined < MAX_EXAMINED) continue;
+        // Clients take a page without a continuation for the last one, and some count on it.
+        return isLast && !givesRows(evaluation, documents, index + 1)
+          ? { rows, examined }
+          : { rows, examined, continuation: { kind: 'after', birth: row.birth } };
       }
     }
     return { rows, examined };
@@ -84,8 +98,8 @@ export class Queries {
     // One row more than fits says that there is another page.
     const page = new OrderedPage(plan, { nowMs: moment.nowMs }, after, offset + size + 1);
     let examined = 0;
-    for await (const batch of this.#candidates(moment, request, plan, 0)) {
-      for (const { row, document } of batch) {
+    for await (const { documents } of this.#candidates(moment, request, plan, 0)) {
+      for (const { row, document } of documents) {
         examined += 1;
         page.offer(document, row.birth);
       }
@@ -118,8 +132,8 @@ export class Queries {
     let examined = 0;
     let wantsMore = plan.readsDocuments;
     if (wantsMore) {
-      for await (const batch of this.#candidates(moment, request, plan, 0)) {
-        for (const { document } of batch) {
+      for await (const { documents } of this.#candidates(moment, request, plan, 0)) {
+        for (const { document } of documents) {
           examined += 1;
           wantsMore = evaluation.offer(document);
           take(evaluation.takeRows());
@@ -145,13 +159,13 @@ export class Queries {
     { partitionKey, signal }: QueryRequest,
     { pushdown, needsBody }: QueryPlan,
     afterBirth: number,
-  ): AsyncGenerator<{ row: ItemRow; document: Json }[]> {
+  ): AsyncGenerator<Batch> {
     const wanted = (row: ItemRow) =>
       (pushdown.ids === undefined || pushdown.ids.includes(row.id)) &&
       (pushdown.ts?.min === undefined || row.ts >= pushdown.ts.min) &&
       (pushdown.ts?.max === undefined || row.ts <= pushdown.ts.max);
     const decode = async (rows: readonly ItemRow[]) => {
-      const found: { row: ItemRow; document: Json }[] = [];
+      const found: Candidate[] = [];
       for (const row of rows) {
         if (!wanted(row)) continue;
         const document = needsBody ? await this.#documents.parse(within.state, row) : { id: row.id, _ts: row.ts };
@@ -166,7 +180,7 @@ export class Queries {
         const row = await this.#parts.readModel.findItem(within.number, partitionKey, id);
         if (row !== undefined && row.birth > afterBirth && !isExpired(row, marks)) rows.push(row);
       }
-      yield decode(rows.toSorted((left, right) => left.birth - right.birth));
+      yield { documents: await decode(rows.toSorted((left, right) => left.birth - right.birth)), isLast: true };
       return;
     }
     for (;;) {
@@ -177,14 +191,24 @@ export class Queries {
         limit: SCAN_SIZE,
         marks,
       });
-      yield decode(rows);
+      const isLast = rows.length < SCAN_SIZE;
+      yield { documents: await decode(rows), isLast };
       const last = rows.at(-1);
-      if (last === undefined || rows.length < SCAN_SIZE) return;
+      if (last === undefined || isLast) return;
       afterBirth = last.birth;
       // Long scans give way, so that they hold no other request.
       await new Promise((resolve) => setImmediate(resolve));
     }
   }
+}
+
+/** Whether any of the documents from `start` gives a row of a streaming query. */
+function givesRows(evaluation: Evaluation, documents: readonly Candidate[], start: number): boolean {
+  for (let index = start; index < documents.length; index += 1) {
+    evaluation.offer(documents[index]!.document);
+    if (evaluation.takeRows().length > 0) return true;
+  }
+  return false;
 }
 
 function isUnfiltered({ pushdown }: QueryPlan): boolean {

@@ -140,6 +140,21 @@ describe('a container', () => {
     expect((await create('c', { indexingPolicy: { indexingMode: 'eager' } })).status).toBe(400);
   });
 
+  test('takes a vector index of a path with an embedding only', async () => {
+    const app = await shopOnly();
+    const create = (id: string, body: object) =>
+      call(app, 'POST', '/dbs/shop/colls', { body: { id, partitionKey, ...body } });
+    const vectorEmbeddingPolicy = {
+      vectorEmbeddings: [{ path: '/v', dataType: 'float32', dimensions: 3, distanceFunction: 'cosine' }],
+    };
+    const indexed = (path: string) => ({ indexingPolicy: { vectorIndexes: [{ path, type: 'flat' }] } });
+    expect((await create('a', { ...indexed('/v'), vectorEmbeddingPolicy })).status).toBe(201);
+    expect((await create('b', indexed('/v'))).status).toBe(400);
+    const other = await create('c', { ...indexed('/w'), vectorEmbeddingPolicy });
+    expect(other.status).toBe(400);
+    expect(other.json['message']).toContain("/w not matching in Embedding's path");
+  });
+
   test.each([
     [undefined],
     [null],
