@@ -165,6 +165,15 @@ describe('a data folder', () => {
     expect(await refusal()).toBeInstanceOf(UnusableFile);
   });
 
+  it('with read models of an older schema gets new ones, which are to be projected again', async () => {
+    const storage = await folder.open();
+    await storage.readModels.current.store.apply([], 7);
+    await folder.close();
+    tamper('items.v1.db', 'PRAGMA user_version = 1');
+    const opened = await folder.open();
+    expect(await opened.readModels.current.store.checkpoint()).toBe(0);
+  });
+
   for (const file of ['log.db', 'vault.db', 'items.v1.db']) {
     it(`with a ${file} of a newer schema is refused, and not changed`, async () => {
       await filledAndClosed();

@@ -55,6 +55,20 @@ export function openForReading(file: string): DatabaseSync {
   return database;
 }
 
+/** True for a file of ours whose schema is older than the one that this code writes. */
+export function isOutdated(file: string, schemaVersion: number): boolean {
+  if (!existsSync(file)) return false;
+  const database = new DatabaseSync(file, { timeout: 5_000 });
+  try {
+    return pragma(database, 'application_id') === APPLICATION_ID && pragma(database, 'user_version') < schemaVersion;
+  } catch {
+    // Damaged: whoever opens it for writing says so, with what to do about it.
+    return false;
+  } finally {
+    database.close();
+  }
+}
+
 export function pragma(database: DatabaseSync, name: string): number {
   const row = database.prepare(`PRAGMA ${name}`).get() as Record<string, number>;
   return Object.values(row)[0]!;

@@ -5,9 +5,10 @@ import type { ReadModelStore, ReadModelVersions } from '@epitaph/projections/rea
 import { GcmBodySealer } from '../crypto/gcm-body-sealer.ts';
 import { HashedItemNaming } from '../crypto/item-naming.ts';
 import { DataFolder } from './data-folder.ts';
-import { openForReading } from './database.ts';
+import { isOutdated, openForReading } from './database.ts';
 import { LogWriterCore, type LogWriterOptions, type StepHook } from './log-writer-core.ts';
 import { ReadModelWriterCore, type ReadModelWriterOptions } from './read-model-writer-core.ts';
+import { READ_MODEL_SCHEMA_VERSION } from './schema.ts';
 import { SqliteEventLog } from './sqlite-event-log.ts';
 import { SqliteKeyVault } from './sqlite-key-vault.ts';
 import { SqliteReadModelStore } from './sqlite-read-model-store.ts';
@@ -112,6 +113,8 @@ class SqliteReadModels implements ReadModelVersions {
     const version = folder.itemsVersion;
     // A version beside the one in use is a rebuild that a crash has cut short.
     for (const other of folder.itemsVersions()) if (other !== version) folder.removeItems(other);
+    // What an older version of this program has projected is projected again, from the log.
+    if (isOutdated(folder.itemsFile(version), READ_MODEL_SCHEMA_VERSION)) folder.removeItems(version);
     return new SqliteReadModels(folder, options, { version, store: await openVersion(folder, options, version) });
   }
 

@@ -59,8 +59,11 @@ export const VAULT_SCHEMA = `
   CREATE TABLE secrets (name TEXT PRIMARY KEY, wrapped BLOB NOT NULL) STRICT;
 `;
 
-/** The read models. Rebuildable from the log at any time; the version is the projection's, in the file's name. */
-export const READ_MODEL_SCHEMA_VERSION = 1;
+/**
+ * The read models. Rebuildable from the log at any time: a file of an older schema is thrown away and projected
+ * again at the next start, so whatever changes here, or in the states that are kept as JSON, raises the number.
+ */
+export const READ_MODEL_SCHEMA_VERSION = 2;
 export const READ_MODEL_SCHEMA = `
   CREATE TABLE checkpoint (
     one INTEGER PRIMARY KEY CHECK (one = 1),
@@ -91,6 +94,7 @@ export const READ_MODEL_SCHEMA = `
   CREATE UNIQUE INDEX items_by_name ON items (container, partition_key, id);
   -- Covers finding what is overdue and counting what a policy would remove: both are ranges of it.
   CREATE INDEX items_by_time ON items (container, due, ts);
+  CREATE INDEX items_unreadable_ttl ON items (container) WHERE unreadable_ttl = 1;
   CREATE TABLE ended (
     container INTEGER NOT NULL,
     partition_key TEXT NOT NULL,
