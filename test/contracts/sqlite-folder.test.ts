@@ -253,6 +253,13 @@ describe('a data folder', () => {
     expect(existsSync(folder.file('items.v2.db'))).toBe(false);
   });
 
+  it('throws away a read model of an older schema: it is projected from the log again', async () => {
+    await filledAndClosed();
+    tamper('items.v1.db', 'PRAGMA user_version = 1; UPDATE checkpoint SET position = 7');
+    const { readModels } = await folder.open({ writers: 'threads' });
+    expect(await readModels.current.store.checkpoint()).toBe(0);
+  });
+
   it('closes twice without complaint', async () => {
     const storage = await folder.open();
     await storage.close();

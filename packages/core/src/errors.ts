@@ -7,6 +7,7 @@ export const errorCodes = {
   'invalid-ttl': 'A ttl or defaultTtl is not -1 or a whole number of seconds from 1 to 2147483647.',
   'database-not-found': 'No database of that name exists.',
   'container-not-found': 'No container of that name exists in the database.',
+  'offer-not-found': 'There is no offer of that id, or what it belongs to has no throughput of its own.',
   'item-not-found': 'No visible item has that id and partition key.',
   'already-exists': 'A resource with that id exists already.',
   'precondition-failed': 'The etag given with the request is not the current one.',

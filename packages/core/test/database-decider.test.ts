@@ -44,7 +44,18 @@ describe("a database's state", () => {
       recordedEvent(stream, created, { occurredAtMs: 1_000, id: 'first' }),
       recordedEvent(stream, deleted, { occurredAtMs: 2_000, revision: 1 }),
     ];
-    const live = { status: 'live', rid: 'Db1', name: 'shop', etag: '"first"', createdAtMs: 1_000, deletedAtMs: null };
+    const live = {
+      status: 'live',
+      rid: 'Db1',
+      name: 'shop',
+      etag: '"first"',
+      throughput: { kind: 'none' },
+      highestThroughput: 0,
+      throughputEtag: '"first"',
+      throughputChangedAtMs: 1_000,
+      createdAtMs: 1_000,
+      deletedAtMs: null,
+    };
     expect(foldDatabase([])).toBe(undefined);
     expect(foldDatabase(events.slice(0, 1))).toEqual(live);
     expect(foldDatabase(events)).toEqual({ ...live, status: 'deleted', deletedAtMs: 2_000 });

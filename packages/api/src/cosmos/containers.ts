@@ -3,6 +3,7 @@ import { charge } from './charge.ts';
 import { readContainerBody } from './container-body.ts';
 import { badRequest } from './errors.ts';
 import { answerFeed } from './feed.ts';
+import { readThroughput } from './offers.ts';
 import {
   containerOf,
   databaseOf,
@@ -40,7 +41,14 @@ export async function answerContainers(request: CosmosRequest): Promise<Answer> 
   const { name, definition, defaultTtl } = readContainerBody(jsonObjectOf(request), {
     legacy: version !== undefined && version < PARTITION_KEYS_REQUIRED,
   });
-  const written = await store.createContainer(caller, database.name, name, definition, defaultTtl);
+  const written = await store.createContainer(
+    caller,
+    database.name,
+    name,
+    definition,
+    defaultTtl,
+    readThroughput(headers),
+  );
   return answerContainerState(201, database.name, written.resource, written.position);
 }
 

@@ -11,6 +11,7 @@ import {
   type Answer,
   type CosmosRequest,
 } from './request.ts';
+import { readThroughput } from './offers.ts';
 import { sessionToken } from './session-token.ts';
 import { showDatabase } from './system-properties.ts';
 
@@ -21,7 +22,11 @@ export async function answerDatabases(request: CosmosRequest): Promise<Answer> {
     return answerFeed(request, '', 'Databases', store.listDatabases().map(showDatabase));
   }
   if (method !== 'POST') throw methodNotAllowed();
-  const { resource, position } = await store.createDatabase(caller, checkName(jsonObjectOf(request)['id']));
+  const { resource, position } = await store.createDatabase(
+    caller,
+    checkName(jsonObjectOf(request)['id']),
+    readThroughput(headers),
+  );
   return {
     status: 201,
     body: JSON.stringify(showDatabase(resource)),

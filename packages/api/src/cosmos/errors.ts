@@ -37,6 +37,7 @@ export const refusalShapes: Readonly<Record<ErrorCode, WireShape>> = {
   'invalid-ttl': wireShapes.badRequest,
   'database-not-found': wireShapes.notFound,
   'container-not-found': wireShapes.notFound,
+  'offer-not-found': wireShapes.notFound,
   'item-not-found': wireShapes.notFound,
   'already-exists': wireShapes.conflict,
   'precondition-failed': wireShapes.preconditionFailed,

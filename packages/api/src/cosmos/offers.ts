@@ -1,55 +1,216 @@
+import type { IncomingHttpHeaders } from 'node:http';
+import { z } from 'zod';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
+import type { DatabaseState } from '@epitaph/core/database/state.ts';
+import type { ChangeThroughput, Provisioning } from '@epitaph/core/throughput/provisioning.ts';
+import {
+  ceilingOf,
+  DEFAULT_THROUGHPUT,
+  lowestThroughput,
+  type Throughput,
+  throughputProblem,
+} from '@epitaph/core/throughput/throughput.ts';
 import type { StoreApi } from '../store/store-api.ts';
 import { charge } from './charge.ts';
 import { badRequest, WireError } from './errors.ts';
 import { answerFeed } from './feed.ts';
 import type { JsonObject } from './json.ts';
-import { isQuery, isQueryPlan, methodNotAllowed, type Answer, type CosmosRequest } from './request.ts';
-import { containerSelf } from './system-properties.ts';
+import {
+  headerFlag,
+  headerText,
+  isQuery,
+  isQueryPlan,
+  jsonObjectOf,
+  methodNotAllowed,
+  preconditionOf,
+  type Answer,
+  type CosmosRequest,
+} from './request.ts';
+import { containerSelf, databaseSelf } from './system-properties.ts';
 
-/** Request units a second that a container is said to have. Nothing is held to it yet. */
-const THROUGHPUT = 400;
+/** What an offer belongs to. */
+type Owner =
+  | { readonly kind: 'container'; readonly state: ContainerState }
+  | { readonly kind: 'database'; readonly state: DatabaseState };
 
-/** An offer's id: its container's, without what base64 ends with. */
-const offerId = (container: ContainerState): string => container.rid.replaceAll('=', '');
+/** The throughput that the headers of a creation ask for. */
+export function readThroughput(headers: IncomingHttpHeaders): Throughput | undefined {
+  const manual = headerText(headers, 'x-ms-offer-throughput');
+  const autoscale = headerText(headers, 'x-ms-cosmos-offer-autopilot-settings');
+  if (manual === undefined && autoscale === undefined) return undefined;
+  if (manual !== undefined && autoscale !== undefined) {
+    throw badRequest(
+      'Manual throughput and autoscale exclude each other: send x-ms-offer-throughput or x-ms-cosmos-offer-autopilot-settings, not both.',
+    );
+  }
+  const throughput: Throughput =
+    manual === undefined
+      ? { kind: 'autoscale', maxRequestUnitsPerSecond: readAutoscaleHeader(autoscale!) }
+      : { kind: 'manual', requestUnitsPerSecond: readAmount(manual, 'x-ms-offer-throughput') };
+  const problem = throughputProblem(throughput, 0);
+  if (problem !== undefined) throw badRequest(problem);
+  return throughput;
+}
 
-function showOffer(container: ContainerState): JsonObject {
-  const id = offerId(container);
+function readAmount(text: string, header: string): number {
+  if (!/^\d{1,15}$/.test(text)) {
+    throw badRequest(`The value '${text.slice(0, 100)}' specified for the header '${header}' is invalid.`);
+  }
+  return Number(text);
+}
+
+const autoscaleSchema = z.looseObject({ maxThroughput: z.int().min(1) });
+
+function readAutoscaleHeader(text: string): number {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    value = undefined;
+  }
+  const parsed = autoscaleSchema.safeParse(value);
+  if (parsed.success) return parsed.data.maxThroughput;
+  throw badRequest(
+    "The header 'x-ms-cosmos-offer-autopilot-settings' is invalid: it is not JSON with a whole number as maxThroughput.",
+  );
+}
+
+/** An offer's id: that of what it belongs to, without what base64 ends with. */
+const offerId = ({ state }: Owner): string => state.rid.replaceAll('=', '');
+
+function showOffer(owner: Owner): JsonObject {
+  const id = offerId(owner);
+  const { state } = owner;
   return {
-    resource: containerSelf(container),
+    resource: owner.kind === 'container' ? containerSelf(owner.state) : databaseSelf(owner.state),
     offerType: 'Invalid',
-    offerResourceId: container.rid,
+    offerResourceId: state.rid,
     offerVersion: 'V2',
-    content: {
-      offerThroughput: THROUGHPUT,
-      offerIsRUPerMinuteThroughputEnabled: false,
-      offerMinimumThroughputParameters: { maxThroughputEverProvisioned: THROUGHPUT, maxConsumedStorageEverInKB: 0 },
-    },
+    content: showContent(state),
     id,
     _rid: id,
     _self: `offers/${id}/`,
-    _etag: container.etag,
-    _ts: Math.floor(container.createdAtMs / 1000),
+    _etag: state.throughputEtag,
+    _ts: Math.floor(state.throughputChangedAtMs / 1000),
   };
 }
 
-const allContainers = (store: StoreApi): readonly ContainerState[] =>
-  store.listDatabases().flatMap((database) => store.listContainers(database.name));
+/** What is shown of a throughput; who has none of its own is shown with the default. */
+const shownThroughput = ({ throughput }: Provisioning): Throughput =>
+  throughput.kind === 'none' ? DEFAULT_THROUGHPUT : throughput;
+
+function showContent(state: Provisioning): JsonObject {
+  const shown = shownThroughput(state);
+  const amount = ceilingOf(shown);
+  return {
+    // An autoscale offer names the tenth of its maximum that it never goes below.
+    offerThroughput: shown.kind === 'autoscale' ? amount / 10 : amount,
+    offerIsRUPerMinuteThroughputEnabled: false,
+    offerMinimumThroughputParameters: {
+      maxThroughputEverProvisioned: Math.max(amount, state.highestThroughput),
+      maxConsumedStorageEverInKB: 0,
+    },
+    offerIsAutoScaleEnabled: shown.kind === 'autoscale',
+    ...(shown.kind === 'autoscale' ? { offerAutopilotSettings: { maxThroughput: amount } } : {}),
+  };
+}
+
+/** In order of creation, each database before its containers. */
+function allOffers(store: StoreApi): Owner[] {
+  return store.listDatabases().flatMap((database): Owner[] => {
+    const shared = database.throughput.kind !== 'none';
+    return [
+      ...(shared ? [{ kind: 'database' as const, state: database }] : []),
+      ...store
+        .listContainers(database.name)
+        // One that shares its database's throughput has nothing of its own to offer.
+        .filter(({ throughput }) => !shared || throughput.kind !== 'none')
+        .map((state) => ({ kind: 'container' as const, state })),
+    ];
+  });
+}
 
 /** `/offers` */
 export function answerOffers(request: CosmosRequest): Answer {
   const { method, headers, store } = request;
   if (method === 'GET' || (method === 'POST' && (isQuery(headers) || isQueryPlan(headers)))) {
-    return answerFeed(request, '', 'Offers', allContainers(store).map(showOffer));
+    return answerFeed(request, '', 'Offers', allOffers(store).map(showOffer));
   }
   throw methodNotAllowed();
 }
 
 /** `/offers/{id}` */
-export function answerOffer({ method, segments, store }: CosmosRequest): Answer {
-  const container = allContainers(store).find((candidate) => offerId(candidate) === segments[1]);
-  if (container === undefined) throw new WireError('notFound', 'Resource Not Found: no such offer.');
-  if (method === 'PUT') throw badRequest('Changing the throughput is not supported yet.');
-  if (method !== 'GET') throw methodNotAllowed();
-  return { status: 200, body: JSON.stringify(showOffer(container)), charge: charge.metadata };
+export async function answerOffer(request: CosmosRequest): Promise<Answer> {
+  const { method, segments, store, headers, caller } = request;
+  const owner = allOffers(store).find((candidate) => offerId(candidate) === segments[1]);
+  if (owner === undefined) throw new WireError('notFound', 'Resource Not Found: no such offer.');
+  if (method === 'GET') {
+    const notModified = headers['if-none-match'] === owner.state.throughputEtag;
+    return answerWith(owner, notModified ? 304 : 200);
+  }
+  if (method !== 'PUT') throw methodNotAllowed();
+  const change = readChange(request, owner);
+  const precondition = preconditionOf(headers);
+  if (owner.kind === 'container') {
+    const { resource } = await store.changeContainerThroughput(caller, owner.state.rid, change, precondition);
+    return answerWith({ kind: 'container', state: resource }, 200);
+  }
+  const { resource } = await store.changeDatabaseThroughput(caller, owner.state.rid, change, precondition);
+  return answerWith({ kind: 'database', state: resource }, 200);
+}
+
+function answerWith(owner: Owner, status: 200 | 304): Answer {
+  const { kind } = shownThroughput(owner.state);
+  return {
+    status,
+    body: status === 304 ? null : JSON.stringify(showOffer(owner)),
+    charge: charge.metadata,
+    headers: {
+      etag: owner.state.throughputEtag,
+      // A change is in force when it is answered; nothing is ever pending.
+      'x-ms-offer-replace-pending': 'false',
+      'x-ms-cosmos-min-throughput': String(
+        lowestThroughput(kind === 'autoscale' ? 'autoscale' : 'manual', owner.state.highestThroughput),
+      ),
+    },
+  };
+}
+
+const offerSchema = z.looseObject({
+  id: z.string().optional(),
+  offerResourceId: z.string().optional(),
+  content: z
+    .looseObject({
+      offerThroughput: z.number().nullish(),
+      offerAutopilotSettings: z.looseObject({ maxThroughput: z.number() }).nullish(),
+    })
+    .optional(),
+});
+
+/** What a replaced offer changes. Clients send back the whole offer, with the part that they want otherwise. */
+function readChange(request: CosmosRequest, owner: Owner): ChangeThroughput['change'] {
+  const { headers } = request;
+  const parsed = offerSchema.safeParse(jsonObjectOf(request));
+  if (!parsed.success) {
+    const [issue] = parsed.error.issues;
+    throw badRequest(`The offer's '${issue?.path.join('.') ?? ''}' is invalid: ${issue?.message ?? ''}.`);
+  }
+  const { id, offerResourceId, content } = parsed.data;
+  if (id !== undefined && id !== offerId(owner)) {
+    throw badRequest('The id in the body is not the one in the request target.');
+  }
+  if (offerResourceId !== undefined && offerResourceId !== owner.state.rid) {
+    throw badRequest("An offer's offerResourceId can't be changed.");
+  }
+  if (headerFlag(headers, 'x-ms-cosmos-migrate-offer-to-autopilot')) return { kind: 'migrate', to: 'autoscale' };
+  if (headerFlag(headers, 'x-ms-cosmos-migrate-offer-to-manual-throughput')) return { kind: 'migrate', to: 'manual' };
+  const maximum = content?.offerAutopilotSettings?.maxThroughput;
+  if (maximum !== undefined) {
+    return { kind: 'set', throughput: { kind: 'autoscale', maxRequestUnitsPerSecond: maximum } };
+  }
+  const amount = content?.offerThroughput;
+  if (amount === undefined || amount === null) {
+    throw badRequest("The offer's content has neither offerThroughput nor offerAutopilotSettings.");
+  }
+  return { kind: 'set', throughput: { kind: 'manual', requestUnitsPerSecond: amount } };
 }

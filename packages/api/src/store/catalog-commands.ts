@@ -6,7 +6,8 @@ import { foldContainer } from '@epitaph/core/container/evolve.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { containerStream } from '@epitaph/core/container/stream-name.ts';
 import { containerEventVersions } from '@epitaph/core/container/upcast.ts';
-import { decideDatabase, type DatabaseDecision } from '@epitaph/core/database/decide.ts';
+import type { DatabaseCommand } from '@epitaph/core/database/commands.ts';
+import { decideDatabase, type DatabaseDecision, type DatabaseRefusal } from '@epitaph/core/database/decide.ts';
 import { foldDatabase } from '@epitaph/core/database/evolve.ts';
 import type { DatabaseState } from '@epitaph/core/database/state.ts';
 import { databaseStream } from '@epitaph/core/database/stream-name.ts';
@@ -14,6 +15,8 @@ import { databaseEventVersions } from '@epitaph/core/database/upcast.ts';
 import { type ErrorCode, Refusal } from '@epitaph/core/errors.ts';
 import { handleCommand, newEvent } from '@epitaph/core/handle-command.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
+import type { ChangeThroughput, ThroughputRefusal } from '@epitaph/core/throughput/provisioning.ts';
+import type { Throughput } from '@epitaph/core/throughput/throughput.ts';
 import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import type { StoreParts } from './parts.ts';
 import { containerRid, databaseRid } from './rids.ts';
@@ -29,28 +32,46 @@ export class CatalogCommands {
     this.#policyGraceSeconds = policyGraceSeconds;
   }
 
-  async createDatabase(caller: Caller, name: string): Promise<Written<DatabaseState>> {
+  async createDatabase(caller: Caller, name: string, throughput?: Throughput): Promise<Written<DatabaseState>> {
     for (let incarnation = 0; ; incarnation++) {
       const rid = databaseRid(name, incarnation);
-      const { decision, position } = await this.#onDatabase(this.#parts.command(caller), rid, (state) =>
-        decideDatabase(state, { type: 'CreateDatabase', name }),
-      );
+      const { decision, position } = await this.#onDatabase(this.#parts.command(caller), rid, {
+        type: 'CreateDatabase',
+        name,
+        throughput,
+      });
       if (decision.kind === 'accepted') {
         return { resource: this.#parts.catalog.databaseByRid(rid)!, position, created: true };
       }
       // A number used up by an earlier incarnation, or by another name with the same hash.
-      if (decision.refusal.reason !== 'rid-taken') throw refusal(decision.refusal.reason, 'database-not-found');
+      if (decision.refusal.reason !== 'rid-taken') throw databaseRefusal(decision.refusal);
     }
   }
 
   async deleteDatabase(caller: Caller, name: string, precondition: Precondition = {}): Promise<{ position: number }> {
     const database = this.database(name);
-    return this.#parts.containerOrder.run(database.rid, async () => {
-      const { decision, position } = await this.#onDatabase(this.#parts.command(caller), database.rid, (state) =>
-        decideDatabase(state, { type: 'DeleteDatabase', ifMatch: precondition.ifMatch }),
-      );
-      if (decision.kind === 'refused') throw refusal(decision.refusal.reason, 'database-not-found');
-      return { position };
+    const command = { type: 'DeleteDatabase', ifMatch: precondition.ifMatch } as const;
+    return { position: await this.#changeDatabase(caller, database.rid, command) };
+  }
+
+  /** Changes what a database's containers share. */
+  async changeDatabaseThroughput(
+    caller: Caller,
+    rid: string,
+    change: ChangeThroughput['change'],
+    precondition: Precondition = {},
+  ): Promise<Written<DatabaseState>> {
+    const command = { type: 'ChangeThroughput', change, ifMatch: precondition.ifMatch } as const;
+    const position = await this.#changeDatabase(caller, rid, command);
+    return { resource: this.#parts.catalog.databaseByRid(rid)!, position, created: false };
+  }
+
+  /** A command on a database that is there, answered with the position it was recorded at. */
+  #changeDatabase(caller: Caller, rid: string, command: DatabaseCommand): Promise<number> {
+    return this.#parts.containerOrder.run(rid, async () => {
+      const { decision, position } = await this.#onDatabase(this.#parts.command(caller), rid, command);
+      if (decision.kind === 'refused') throw databaseRefusal(decision.refusal);
+      return position;
     });
   }
 
@@ -72,6 +93,7 @@ export class CatalogCommands {
     name: string,
     definition: ContainerDefinition,
     defaultTtl: DefaultTtl,
+    throughput?: Throughput,
   ): Promise<Written<ContainerState>> {
     const databaseOf = this.database(database).rid;
     for (let incarnation = 0; ; incarnation++) {
@@ -84,6 +106,7 @@ export class CatalogCommands {
         definition,
         defaultTtl,
         policyGraceSeconds: this.#policyGraceSeconds,
+        throughput,
         nowMs: context.nowMs,
       });
       if (decision.kind === 'accepted') {
@@ -133,6 +156,16 @@ export class CatalogCommands {
     return resource;
   }
 
+  /** Changes what a container is provisioned with of its own. */
+  changeContainerThroughput(
+    caller: Caller,
+    rid: string,
+    change: ChangeThroughput['change'],
+    precondition: Precondition = {},
+  ): Promise<Written<ContainerState>> {
+    return this.#changeByRid(caller, rid, { type: 'ChangeThroughput', change, ifMatch: precondition.ifMatch });
+  }
+
   /**
    * A command on a container that is there. Items and readers of the container wait while it is under way: nobody
    * reads by the old policy at an instant at which the new one is in force.
@@ -143,7 +176,14 @@ export class CatalogCommands {
     name: string,
     command: DistributiveOmit<ContainerCommand, 'nowMs'>,
   ): Promise<Written<ContainerState>> {
-    const { rid } = this.container(database, name);
+    return this.#changeByRid(caller, this.container(database, name).rid, command);
+  }
+
+  #changeByRid(
+    caller: Caller,
+    rid: string,
+    command: DistributiveOmit<ContainerCommand, 'nowMs'>,
+  ): Promise<Written<ContainerState>> {
     return this.#parts.containerOrder.run(rid, async () => {
       const context = this.#parts.policyCommand(caller, this.#parts.catalog.containerByRid(rid)!.number);
       const { decision, position } = await this.#onContainer(context, rid, { ...command, nowMs: context.nowMs });
@@ -155,13 +195,13 @@ export class CatalogCommands {
   async #onDatabase(
     context: CommandContext,
     rid: string,
-    decide: (state: DatabaseState | undefined) => DatabaseDecision,
+    command: DatabaseCommand,
   ): Promise<{ decision: DatabaseDecision; position: number }> {
     const handled = await handleCommand(this.#parts.ports.log, {
       stream: databaseStream(rid),
       load: 'all',
       fold: foldDatabase,
-      decide,
+      decide: (state) => decideDatabase(state, command),
       record: (decision: DatabaseDecision) =>
         decision.kind === 'accepted'
           ? { events: decision.events.map((event) => newEvent(context, event, databaseEventVersions[event.type])) }
@@ -197,19 +237,17 @@ export class CatalogCommands {
 
 type DistributiveOmit<Union, Key extends PropertyKey> = Union extends unknown ? Omit<Union, Key> : never;
 
-const refusalCodes = {
-  'already-exists': 'already-exists',
-  'precondition-failed': 'precondition-failed',
-} as const satisfies Record<string, ErrorCode>;
+type CommonReason = 'not-found' | 'already-exists' | 'precondition-failed' | 'rid-taken' | ThroughputRefusal['reason'];
+type CommonRefusal = ThroughputRefusal | { readonly reason: Exclude<CommonReason, ThroughputRefusal['reason']> };
 
-function refusal(reason: 'not-found' | 'already-exists' | 'precondition-failed' | 'rid-taken', notFound: ErrorCode) {
-  if (reason === 'not-found') return new Refusal(notFound);
-  invariant(reason !== 'rid-taken', 'only a creation meets a rid that is taken');
-  return new Refusal(refusalCodes[reason]);
+function databaseRefusal(refused: DatabaseRefusal): Refusal {
+  // To clients a database without throughput has no offer at all.
+  if (refused.reason === 'no-throughput') return new Refusal('offer-not-found');
+  return refusal(refused, 'database-not-found');
 }
 
-function containerRefusal({ reason }: ContainerRefusal): Refusal {
-  switch (reason) {
+function containerRefusal(refused: ContainerRefusal): Refusal {
+  switch (refused.reason) {
     case 'partition-key-fixed':
       return new Refusal('bad-request', "A container's partition key can't be changed.");
     case 'ttl-needs-indexing':
@@ -218,6 +256,30 @@ function containerRefusal({ reason }: ContainerRefusal): Refusal {
         "A container with indexing mode 'none' can't have a defaultTtl: time to live needs the index. Leave out one of the two.",
       );
     default:
-      return refusal(reason, 'container-not-found');
+      return refusal(refused, 'container-not-found');
   }
 }
+
+/** The refusals that databases and containers share. */
+function refusal(refused: CommonRefusal, notFound: ErrorCode): Refusal {
+  switch (refused.reason) {
+    case 'not-found':
+      return new Refusal(notFound);
+    case 'throughput-invalid':
+      return new Refusal('bad-request', refused.problem);
+    case 'throughput-kind-fixed':
+      return new Refusal(
+        'bad-request',
+        `A throughput becomes ${refused.to} by a migration: send the header ${migrationHeaders[refused.to]}: true.`,
+      );
+    default:
+      invariant(refused.reason !== 'rid-taken', 'only a creation meets a rid that is taken');
+      return new Refusal(refused.reason);
+  }
+}
+
+/** How clients ask for a change between manual and autoscale throughput. */
+const migrationHeaders = {
+  autoscale: 'x-ms-cosmos-migrate-offer-to-autopilot',
+  manual: 'x-ms-cosmos-migrate-offer-to-manual-throughput',
+} as const;

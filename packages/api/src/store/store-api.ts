@@ -3,6 +3,8 @@ import type { ContainerDefinition } from '@epitaph/core/container/definition.ts'
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { DatabaseState } from '@epitaph/core/database/state.ts';
 import type { Explanation } from '@epitaph/core/history/explain.ts';
+import type { ChangeThroughput } from '@epitaph/core/throughput/provisioning.ts';
+import type { Throughput } from '@epitaph/core/throughput/throughput.ts';
 import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
 
 /** A document as clients give it, without system properties. */
@@ -181,7 +183,7 @@ export interface StoreApi {
   listDatabases(): readonly DatabaseState[];
   /** @throws Refusal database-not-found */
   database(name: string): DatabaseState;
-  createDatabase(caller: Caller, name: string): Promise<Written<DatabaseState>>;
+  createDatabase(caller: Caller, name: string, throughput?: Throughput): Promise<Written<DatabaseState>>;
   deleteDatabase(caller: Caller, name: string, precondition?: Precondition): Promise<{ position: number }>;
 
   listContainers(database: string): readonly ContainerState[];
@@ -197,6 +199,7 @@ export interface StoreApi {
     name: string,
     definition: ContainerDefinition,
     defaultTtl: DefaultTtl,
+    throughput?: Throughput,
   ): Promise<Written<ContainerState>>;
   replaceContainer(
     caller: Caller,
@@ -212,6 +215,23 @@ export interface StoreApi {
     name: string,
     precondition?: Precondition,
   ): Promise<{ position: number }>;
+  /**
+   * Changes what a container or a database is provisioned with, by rid as offers name it.
+   *
+   * @throws Refusal precondition-failed for another offer's etag, bad-request for an amount that can't be had
+   */
+  changeContainerThroughput(
+    caller: Caller,
+    rid: string,
+    change: ChangeThroughput['change'],
+    precondition?: Precondition,
+  ): Promise<Written<ContainerState>>;
+  changeDatabaseThroughput(
+    caller: Caller,
+    rid: string,
+    change: ChangeThroughput['change'],
+    precondition?: Precondition,
+  ): Promise<Written<DatabaseState>>;
   setPolicyGrace(
     caller: Caller,
     database: string,

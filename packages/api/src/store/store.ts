@@ -93,9 +93,11 @@ export class Store implements StoreApi {
 
   listDatabases: StoreApi['listDatabases'] = () => this.#parts.catalog.liveDatabases();
   database: StoreApi['database'] = (name) => this.#catalog.database(name);
-  createDatabase: StoreApi['createDatabase'] = (caller, name) =>
-    this.#finished(this.#catalog.createDatabase(caller, name));
+  createDatabase: StoreApi['createDatabase'] = (...args) => this.#finished(this.#catalog.createDatabase(...args));
   deleteDatabase: StoreApi['deleteDatabase'] = (...args) => this.#finished(this.#catalog.deleteDatabase(...args));
+
+  changeDatabaseThroughput: StoreApi['changeDatabaseThroughput'] = (...args) =>
+    this.#finished(this.#catalog.changeDatabaseThroughput(...args));
 
   listContainers: StoreApi['listContainers'] = (database) =>
     this.#parts.catalog.liveContainers(this.#catalog.database(database).rid);
@@ -110,6 +112,8 @@ export class Store implements StoreApi {
   createContainer: StoreApi['createContainer'] = (...args) => this.#finished(this.#catalog.createContainer(...args));
   replaceContainer: StoreApi['replaceContainer'] = (...args) => this.#finished(this.#catalog.replaceContainer(...args));
   deleteContainer: StoreApi['deleteContainer'] = (...args) => this.#finished(this.#catalog.deleteContainer(...args));
+  changeContainerThroughput: StoreApi['changeContainerThroughput'] = (...args) =>
+    this.#finished(this.#catalog.changeContainerThroughput(...args));
   setPolicyGrace: StoreApi['setPolicyGrace'] = (...args) => this.#finished(this.#catalog.setPolicyGrace(...args));
 
   writeItem: StoreApi['writeItem'] = (...args) => this.#finished(this.#items.write(...args));

@@ -1,3 +1,5 @@
+import type { ChangeThroughput } from '../throughput/provisioning.ts';
+import type { Throughput } from '../throughput/throughput.ts';
 import type { DefaultTtl } from '../ttl/ttl-value.ts';
 import type { ContainerDefinition } from './definition.ts';
 
@@ -8,6 +10,8 @@ export interface CreateContainer {
   readonly definition: ContainerDefinition;
   readonly defaultTtl: DefaultTtl;
   readonly policyGraceSeconds: number;
+  /** Of its own; none when left out. */
+  readonly throughput?: Throughput | undefined;
 }
 
 export interface ReplaceContainer {
@@ -29,6 +33,12 @@ export interface DeleteContainer {
   readonly ifMatch?: string | undefined;
 }
 
-export type ContainerCommand = (CreateContainer | ReplaceContainer | ChangePolicyGrace | DeleteContainer) & {
+export type ContainerCommand = (
+  | CreateContainer
+  | ReplaceContainer
+  | ChangePolicyGrace
+  | ChangeThroughput
+  | DeleteContainer
+) & {
   readonly nowMs: number;
 };

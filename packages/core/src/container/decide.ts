@@ -1,4 +1,5 @@
 import { unreachable } from '../invariant.ts';
+import { decideInitialThroughput, decideThroughput, type ThroughputRefusal } from '../throughput/provisioning.ts';
 import { isTtlOn } from '../ttl/policy-timeline.ts';
 import type { DefaultTtl } from '../ttl/ttl-value.ts';
 import type { ContainerCommand, ReplaceContainer } from './commands.ts';
@@ -13,13 +14,16 @@ export type ContainerRefusal =
   | { readonly reason: 'partition-key-fixed' }
   /** The rid was taken by another name: the caller goes on to the next candidate. */
   | { readonly reason: 'rid-taken' }
-  | { readonly reason: 'ttl-needs-indexing' };
+  | { readonly reason: 'ttl-needs-indexing' }
+  | ThroughputRefusal;
 
 export type ContainerDecision =
   | { readonly kind: 'accepted'; readonly events: readonly ContainerEvent[] }
   | { readonly kind: 'refused'; readonly refusal: ContainerRefusal };
 
-const refuse = (reason: ContainerRefusal['reason']): ContainerDecision => ({ kind: 'refused', refusal: { reason } });
+const refuse = (
+  reason: Exclude<ContainerRefusal['reason'], ThroughputRefusal['reason']> | 'precondition-failed',
+): ContainerDecision => ({ kind: 'refused', refusal: { reason } });
 const accept = (...events: ContainerEvent[]): ContainerDecision => ({ kind: 'accepted', events });
 
 /** Decides a command on one container. Pure: the time is in the command. */
@@ -31,8 +35,10 @@ export function decideContainer(state: ContainerState | undefined, command: Cont
       return refuse(sameLive ? 'already-exists' : 'rid-taken');
     }
     if (ttlWithoutIndex(command.definition, command.defaultTtl)) return refuse('ttl-needs-indexing');
-    const { type: _, nowMs: __, ...data } = command;
-    return accept({ type: 'ContainerCreated', data });
+    const { type: _, nowMs: __, throughput, ...data } = command;
+    const provisioned = decideInitialThroughput(throughput);
+    if (provisioned.kind === 'refused') return provisioned;
+    return accept({ type: 'ContainerCreated', data }, ...provisioned.events);
   }
   if (state === undefined || state.status === 'deleted') return refuse('not-found');
   switch (command.type) {
@@ -48,6 +54,8 @@ export function decideContainer(state: ContainerState | undefined, command: Cont
           ...(command.reason === undefined ? {} : { reason: command.reason }),
         },
       });
+    case 'ChangeThroughput':
+      return decideThroughput(state, command);
     case 'DeleteContainer':
       if (etagDiffers(state, command)) return refuse('precondition-failed');
       return accept({ type: 'ContainerDeleted', data: {} });

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { type ThroughputChanged, throughputChangedSchema } from '../throughput/provisioning.ts';
 import { defaultTtlSchema } from '../ttl/ttl-value.ts';
 import { containerDefinitionSchema } from './definition.ts';
 
@@ -37,6 +38,7 @@ export type ContainerEvent =
   | { readonly type: 'ContainerReplaced'; readonly data: z.infer<typeof containerReplacedSchema> }
   | { readonly type: 'ContainerTtlChanged'; readonly data: z.infer<typeof containerTtlChangedSchema> }
   | { readonly type: 'PolicyGraceChanged'; readonly data: z.infer<typeof policyGraceChangedSchema> }
+  | ThroughputChanged
   | { readonly type: 'ContainerDeleted'; readonly data: z.infer<typeof containerDeletedSchema> };
 
 export const containerEventSchemas = {
@@ -44,5 +46,6 @@ export const containerEventSchemas = {
   ContainerReplaced: containerReplacedSchema,
   ContainerTtlChanged: containerTtlChangedSchema,
   PolicyGraceChanged: policyGraceChangedSchema,
+  ThroughputChanged: throughputChangedSchema,
   ContainerDeleted: containerDeletedSchema,
 } as const;

@@ -1,6 +1,7 @@
 import { invariant, unreachable } from '../invariant.ts';
 import { etagOf } from '../item/events.ts';
 import type { RecordedEvent } from '../log/recorded-event.ts';
+import { evolveProvisioning, initialProvisioning } from '../throughput/provisioning.ts';
 import { withPolicy } from '../ttl/policy-timeline.ts';
 import type { ContainerState, RecordedPolicy } from './state.ts';
 import { parseContainerStream } from './stream-name.ts';
@@ -29,6 +30,7 @@ export function evolveContainer(state: ContainerState | undefined, recorded: Rec
         },
       ],
       policyGraceSeconds: event.data.policyGraceSeconds,
+      ...initialProvisioning(recorded),
       createdAtMs: recorded.occurredAtMs,
       deletedAtMs: null,
       ...stamp,
@@ -52,6 +54,8 @@ export function evolveContainer(state: ContainerState | undefined, recorded: Rec
     }
     case 'PolicyGraceChanged':
       return { ...state, policyGraceSeconds: event.data.toSeconds };
+    case 'ThroughputChanged':
+      return { ...state, ...evolveProvisioning(state, event, recorded) };
     case 'ContainerDeleted':
       return { ...state, status: 'deleted', deletedAtMs: recorded.occurredAtMs };
     default:

@@ -1,3 +1,4 @@
+import type { Provisioning } from '../throughput/provisioning.ts';
 import type { PolicyStart } from '../ttl/policy-timeline.ts';
 import type { ContainerDefinition } from './definition.ts';
 
@@ -10,7 +11,7 @@ export interface RecordedPolicy extends PolicyStart {
 }
 
 /** Everything a container's stream says at a moment. Plain data: the read model keeps it as JSON. */
-export interface ContainerState {
+export interface ContainerState extends Provisioning {
   readonly status: 'live' | 'deleted';
   readonly rid: string;
   readonly databaseRid: string;

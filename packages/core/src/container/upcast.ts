@@ -8,6 +8,7 @@ export const containerEventVersions = {
   ContainerReplaced: 1,
   ContainerTtlChanged: 1,
   PolicyGraceChanged: 1,
+  ThroughputChanged: 1,
   ContainerDeleted: 1,
 } as const;
 

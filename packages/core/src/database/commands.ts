@@ -1,6 +1,11 @@
+import type { ChangeThroughput } from '../throughput/provisioning.ts';
+import type { Throughput } from '../throughput/throughput.ts';
+
 export interface CreateDatabase {
   readonly type: 'CreateDatabase';
   readonly name: string;
+  /** That its containers share; none when left out. */
+  readonly throughput?: Throughput | undefined;
 }
 
 export interface DeleteDatabase {
@@ -8,4 +13,4 @@ export interface DeleteDatabase {
   readonly ifMatch?: string | undefined;
 }
 
-export type DatabaseCommand = CreateDatabase | DeleteDatabase;
+export type DatabaseCommand = CreateDatabase | ChangeThroughput | DeleteDatabase;

@@ -1,4 +1,5 @@
 import { unreachable } from '../invariant.ts';
+import { decideInitialThroughput, decideThroughput, type ThroughputRefusal } from '../throughput/provisioning.ts';
 import type { DatabaseCommand } from './commands.ts';
 import type { DatabaseEvent } from './events.ts';
 import type { DatabaseState } from './state.ts';
@@ -7,8 +8,11 @@ export type DatabaseRefusal =
   | { readonly reason: 'not-found' }
   | { readonly reason: 'already-exists' }
   | { readonly reason: 'precondition-failed' }
+  /** Only a database that was made with a throughput has one to change. */
+  | { readonly reason: 'no-throughput' }
   /** The rid was taken by another name: the caller goes on to the next candidate. */
-  | { readonly reason: 'rid-taken' };
+  | { readonly reason: 'rid-taken' }
+  | ThroughputRefusal;
 
 export type DatabaseDecision =
   | { readonly kind: 'accepted'; readonly events: readonly DatabaseEvent[] }
@@ -16,13 +20,25 @@ export type DatabaseDecision =
 
 /** Decides a command on one database. */
 export function decideDatabase(state: DatabaseState | undefined, command: DatabaseCommand): DatabaseDecision {
-  const refuse = (reason: DatabaseRefusal['reason']): DatabaseDecision => ({ kind: 'refused', refusal: { reason } });
+  const refuse = (
+    reason: Exclude<DatabaseRefusal['reason'], ThroughputRefusal['reason']> | 'precondition-failed',
+  ): DatabaseDecision => ({ kind: 'refused', refusal: { reason } });
   switch (command.type) {
-    case 'CreateDatabase':
+    case 'CreateDatabase': {
       if (state !== undefined) {
         return refuse(state.status === 'live' && state.name === command.name ? 'already-exists' : 'rid-taken');
       }
-      return { kind: 'accepted', events: [{ type: 'DatabaseCreated', data: { name: command.name } }] };
+      const provisioned = decideInitialThroughput(command.throughput);
+      if (provisioned.kind === 'refused') return provisioned;
+      return {
+        kind: 'accepted',
+        events: [{ type: 'DatabaseCreated', data: { name: command.name } }, ...provisioned.events],
+      };
+    }
+    case 'ChangeThroughput':
+      if (state === undefined || state.status === 'deleted') return refuse('not-found');
+      if (state.throughput.kind === 'none') return refuse('no-throughput');
+      return decideThroughput(state, command);
     case 'DeleteDatabase':
       if (state === undefined || state.status === 'deleted') return refuse('not-found');
       if (command.ifMatch !== undefined && command.ifMatch !== '*' && command.ifMatch !== state.etag) {

@@ -1,6 +1,7 @@
 import { invariant, unreachable } from '../invariant.ts';
 import { etagOf } from '../item/events.ts';
 import type { RecordedEvent } from '../log/recorded-event.ts';
+import { evolveProvisioning, initialProvisioning } from '../throughput/provisioning.ts';
 import type { DatabaseState } from './state.ts';
 import { parseDatabaseStream } from './stream-name.ts';
 import { readDatabaseEvent } from './upcast.ts';
@@ -17,10 +18,14 @@ export function evolveDatabase(state: DatabaseState | undefined, recorded: Recor
         rid,
         name: event.data.name,
         etag: etagOf(recorded.id),
+        ...initialProvisioning(recorded),
         createdAtMs: recorded.occurredAtMs,
         deletedAtMs: null,
       };
     }
+    case 'ThroughputChanged':
+      invariant(state !== undefined, 'a database is created before anything else');
+      return { ...state, ...evolveProvisioning(state, event, recorded) };
     case 'DatabaseDeleted':
       invariant(state !== undefined, 'a database is created before it is deleted');
       return { ...state, status: 'deleted', deletedAtMs: recorded.occurredAtMs };

@@ -1,5 +1,7 @@
+import type { Provisioning } from '../throughput/provisioning.ts';
+
 /** Everything a database's stream says at a moment. */
-export interface DatabaseState {
+export interface DatabaseState extends Provisioning {
   readonly status: 'live' | 'deleted';
   readonly rid: string;
   readonly name: string;

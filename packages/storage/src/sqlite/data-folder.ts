@@ -110,7 +110,8 @@ export class DataFolder {
   }
 
   removeItems(version: number): void {
-    for (const suffix of ['', '-wal', '-shm']) rmSync(this.itemsFile(version) + suffix, { force: true });
+    // The file itself goes last: a journal that is left behind would be taken for that of the next file of the name.
+    for (const suffix of ['-wal', '-shm', '']) rmSync(this.itemsFile(version) + suffix, { force: true });
   }
 
   /**

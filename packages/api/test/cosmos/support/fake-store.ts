@@ -1,6 +1,8 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { DatabaseState } from '@epitaph/core/database/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
+import type { Provisioning } from '@epitaph/core/throughput/provisioning.ts';
+import { ceilingOf, NO_THROUGHPUT, type Throughput } from '@epitaph/core/throughput/throughput.ts';
 import {
   evaluate,
   matches,
@@ -61,6 +63,12 @@ export function fakeStore(overrides: Partial<EdgeStore> = {}): StoreApi {
     if (failed) throw new Refusal('precondition-failed');
   };
   const itemsOf = (container: ContainerState): Map<string, ShownItem> => items.get(container.rid) ?? new Map();
+  const provisioned = (throughput: Throughput = NO_THROUGHPUT, etag: string): Provisioning => ({
+    throughput,
+    highestThroughput: ceilingOf(throughput),
+    throughputEtag: etag,
+    throughputChangedAtMs: atMs,
+  });
   const keyOf = (id: string, partitionKey: string): string => `${partitionKey}\n${id}`;
   const sorted = (container: ContainerState, partitionKey: string | undefined): ShownItem[] =>
     [...itemsOf(container).values()]
@@ -74,10 +82,18 @@ export function fakeStore(overrides: Partial<EdgeStore> = {}): StoreApi {
       if (found === undefined) throw new Refusal('database-not-found');
       return found;
     },
-    createDatabase: async (_caller, name) => {
+    createDatabase: async (_caller, name, throughput) => {
       if (databases.has(name)) throw new Refusal('already-exists');
       const etag = nextEtag();
-      const resource: DatabaseState = { status: 'live', rid: rid(4), name, etag, createdAtMs: atMs, deletedAtMs: null };
+      const resource: DatabaseState = {
+        status: 'live',
+        rid: rid(4),
+        name,
+        etag,
+        ...provisioned(throughput, etag),
+        createdAtMs: atMs,
+        deletedAtMs: null,
+      };
       databases.set(name, resource);
       return { resource, position, created: true };
     },
@@ -97,7 +113,7 @@ export function fakeStore(overrides: Partial<EdgeStore> = {}): StoreApi {
       return found;
     },
     containerByRid: (wanted) => [...containers.values()].find((container) => container.rid === wanted),
-    createContainer: async (_caller, database, name, definition, defaultTtl) => {
+    createContainer: async (_caller, database, name, definition, defaultTtl, throughput) => {
       const { rid: databaseRid } = store.database(database);
       if (containers.has(`${databaseRid}/${name}`)) throw new Refusal('already-exists');
       const etag = nextEtag();
@@ -109,6 +125,7 @@ export function fakeStore(overrides: Partial<EdgeStore> = {}): StoreApi {
         definition,
         timeline: [{ fromMs: atMs, defaultTtl, version: 1, setBy: 'key:primary', recordedAtMs: atMs }],
         policyGraceSeconds: 0,
+        ...provisioned(throughput, etag),
         etag,
         createdAtMs: atMs,
         changedAtMs: atMs,

@@ -1,0 +1,205 @@
+import type { Container, OfferDefinition, Resource } from '@azure/cosmos';
+import { createHmac } from 'node:crypto';
+import { DatabaseSync } from 'node:sqlite';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
+import { refusalOf, World } from '../support/world.ts';
+
+type Offer = OfferDefinition & Resource;
+
+let world: World;
+beforeAll(async () => {
+  world = await World.open();
+  await world.container({ id: 'first' });
+});
+afterAll(() => world.end());
+
+const offerOf = async (container: Container): Promise<Offer> => (await container.readOffer()).resource!;
+const withThroughput = (offer: Offer, offerThroughput: number): Offer => ({
+  ...offer,
+  content: { ...offer.content!, offerThroughput },
+});
+const replace = (offer: Offer, initialHeaders: Record<string, string> = {}) =>
+  world.client.offer(offer.id).replace(offer, { initialHeaders });
+
+/** A request that the client has no method for. */
+async function raw(method: string, path: string, headers: Record<string, string>, body: unknown): Promise<Response> {
+  const date = new Date().toUTCString();
+  const segments = path.split('/').filter((segment) => segment !== '');
+  const parent = segments.slice(0, -1).join('/');
+  const text = `${method.toLowerCase()}\n${segments.at(-1)}\n${parent}\n${date.toLowerCase()}\n\n`;
+  const signature = createHmac('sha256', Buffer.from(EMULATOR_KEY, 'base64')).update(text).digest('base64');
+  return fetch(`${world.endpoint}${path}`, {
+    method,
+    headers: {
+      ...headers,
+      'x-ms-date': date,
+      'x-ms-version': '2020-07-15',
+      authorization: encodeURIComponent(`type=master&ver=1.0&sig=${signature}`),
+    },
+    body: JSON.stringify(body),
+  });
+}
+
+describe('the throughput of a container', () => {
+  test('is 400 when nothing was said, and that given at its creation otherwise', async () => {
+    expect((await offerOf(await world.container())).content).toMatchObject({ offerThroughput: 400 });
+    expect((await offerOf(await world.container({ throughput: 700 }))).content).toMatchObject({ offerThroughput: 700 });
+    const scaled = await offerOf(await world.container({ maxThroughput: 4_000 }));
+    expect(scaled.content).toMatchObject({ offerThroughput: 400, offerAutopilotSettings: { maxThroughput: 4_000 } });
+  });
+
+  test('is changed by replacing the offer, which is found by its id and its owner and keeps its link', async () => {
+    const container = await world.container({ throughput: 400 });
+    const before = await offerOf(container);
+    const { resource: after, headers } = await replace(withThroughput(before, 1_200));
+    expect(after).toMatchObject({ id: before.id, _self: before._self, content: { offerThroughput: 1_200 } });
+    expect(after!._etag).not.toBe(before._etag);
+    expect(headers).toMatchObject({ 'x-ms-cosmos-min-throughput': '400', 'x-ms-offer-replace-pending': 'false' });
+    expect((await world.client.offer(before.id).read()).resource).toEqual(after);
+    expect(await offerOf(container)).toEqual(after);
+    const { resource } = await container.read();
+    expect(after!.offerResourceId).toBe((resource as unknown as { _rid: string })._rid);
+  });
+
+  test('goes on record with who changed it, and outlives a restart', async () => {
+    const container = await world.container({ id: 'kept', throughput: 400 });
+    await replace(withThroughput(await offerOf(container), 900));
+    await world.restart();
+    expect((await offerOf(world.of('kept'))).content).toMatchObject({ offerThroughput: 900 });
+    const facts = await world.store.containerHistory(world.store.container('shop', 'kept'));
+    expect(facts.filter(({ type }) => type === 'ThroughputChanged')).toMatchObject([
+      { actor: 'key:primary', data: { from: { kind: 'none' }, to: { kind: 'manual', requestUnitsPerSecond: 400 } } },
+      {
+        actor: 'key:primary',
+        data: {
+          from: { kind: 'manual', requestUnitsPerSecond: 400 },
+          to: { kind: 'manual', requestUnitsPerSecond: 900 },
+        },
+      },
+    ]);
+  });
+
+  test('becomes autoscale and manual again by a migration, and by nothing else', async () => {
+    const manual = await offerOf(await world.container({ throughput: 1_100 }));
+    const settings = { ...manual, content: { offerAutopilotSettings: { maxThroughput: 4_000 } } };
+    expect((await refusalOf(replace(settings as unknown as Offer))).code).toBe(400);
+    const { resource: scaled } = await replace(manual, { 'x-ms-cosmos-migrate-offer-to-autopilot': 'true' });
+    expect(scaled!.content).toMatchObject({ offerThroughput: 200, offerAutopilotSettings: { maxThroughput: 2_000 } });
+    const { resource: back } = await replace(scaled!, { 'x-ms-cosmos-migrate-offer-to-manual-throughput': 'true' });
+    expect(back!.content).toMatchObject({ offerThroughput: 2_000 });
+    expect(back!.content).not.toHaveProperty('offerAutopilotSettings');
+  });
+
+  test.each([
+    ['x-ms-offer-throughput', '300'],
+    ['x-ms-offer-throughput', '450'],
+    ['x-ms-offer-throughput', '-400'],
+    ['x-ms-offer-throughput', '4e2'],
+    ['x-ms-offer-throughput', 'many'],
+    ['x-ms-offer-throughput', '1000100'],
+    ['x-ms-cosmos-offer-autopilot-settings', '{"maxThroughput":1500}'],
+    ['x-ms-cosmos-offer-autopilot-settings', '{"maxThroughput":400}'],
+    ['x-ms-cosmos-offer-autopilot-settings', '{"maxThroughput":"4000"}'],
+    ['x-ms-cosmos-offer-autopilot-settings', '{'],
+    ['x-ms-cosmos-offer-autopilot-settings', '4000'],
+  ])('can not be made of %s: %s', async (name, value) => {
+    const head = await world.head();
+    const body = { id: 'none', partitionKey: { paths: ['/customer'], kind: 'Hash' } };
+    const answer = await raw('POST', '/dbs/shop/colls', { [name]: value }, body);
+    expect(answer.status).toBe(400);
+    expect(await answer.json()).toMatchObject({ code: 'BadRequest' });
+    expect(await world.head()).toBe(head);
+  });
+
+  test('is manual or autoscale, not both', async () => {
+    const headers = {
+      'x-ms-offer-throughput': '400',
+      'x-ms-cosmos-offer-autopilot-settings': '{"maxThroughput":1000}',
+    };
+    expect((await raw('POST', '/dbs', headers, { id: 'both' })).status).toBe(400);
+  });
+
+  test('that can not be had is refused, and stays what it was', async () => {
+    const offer = await offerOf(await world.container({ throughput: 400 }));
+    for (const amount of [0, 399, 450, 400.5, 2_000_000]) {
+      expect((await refusalOf(replace(withThroughput(offer, amount)))).code).toBe(400);
+    }
+    expect((await refusalOf(replace({ ...offer, id: offer.id, content: undefined } as never))).code).toBe(400);
+    expect((await world.client.offer(offer.id).read()).resource).toEqual(offer);
+  });
+});
+
+describe('an offer', () => {
+  test('of another id than the body says, or of none that there is, is not replaced', async () => {
+    const [one, other] = [await offerOf(await world.container()), await offerOf(await world.container())];
+    expect((await refusalOf(world.client.offer(one.id).replace(other))).code).toBe(400);
+    expect((await refusalOf(world.client.offer('none').replace(one))).code).toBe(404);
+    expect((await refusalOf(world.client.offer('none').read())).code).toBe(404);
+  });
+
+  test('is replaced under its own etag only', async () => {
+    const offer = await offerOf(await world.container({ throughput: 400 }));
+    const guarded = (etag: string) => ({ accessCondition: { type: 'IfMatch', condition: etag } });
+    const put = (amount: number, etag: string) =>
+      world.client.offer(offer.id).replace(withThroughput(offer, amount), guarded(etag));
+    const { resource } = await put(500, offer._etag);
+    expect((await refusalOf(put(600, offer._etag))).code).toBe(412);
+    expect((await put(600, resource!._etag)).resource!.content).toMatchObject({ offerThroughput: 600 });
+  });
+
+  test('goes with its container', async () => {
+    const container = await world.container({ throughput: 400 });
+    const offer = await offerOf(container);
+    await container.delete();
+    expect((await refusalOf(world.client.offer(offer.id).read())).code).toBe(404);
+    const { resources } = await world.client.offers.readAll().fetchAll();
+    expect(resources.map(({ id }) => id)).not.toContain(offer.id);
+  });
+
+  test('is found by a query, as the .NET clients ask it', async () => {
+    const container = await world.container({ throughput: 500 });
+    const offer = await offerOf(container);
+    const { resources } = await world.client.offers
+      .query({
+        query: 'select * from root r where r.offerResourceId= @offerResourceId',
+        parameters: [{ name: '@offerResourceId', value: offer.offerResourceId! }],
+      })
+      .fetchAll();
+    expect(resources).toEqual([offer]);
+  });
+});
+
+describe('the throughput of a database', () => {
+  test('is shared by the containers that have none of their own, which have no offers then', async () => {
+    const { database } = await world.client.databases.create({ id: 'shared', throughput: 600 });
+    const { container: sharing } = await database.containers.create({ id: 'sharing', partitionKey: '/pk' });
+    const { container: own } = await database.containers.create({ id: 'own', partitionKey: '/pk', throughput: 700 });
+    const { resource: offer } = await database.readOffer();
+    expect(offer!.content).toMatchObject({ offerThroughput: 600 });
+    expect((await offerOf(own)).content).toMatchObject({ offerThroughput: 700 });
+    expect(await offerOf(sharing)).toBe(undefined);
+    const { resource } = await replace(withThroughput(offer!, 800));
+    expect(resource).toMatchObject({ _self: offer!._self, content: { offerThroughput: 800 } });
+    await database.delete();
+    expect((await refusalOf(world.client.offer(offer!.id).read())).code).toBe(404);
+  });
+
+  test('is none when none was given', async () => {
+    expect((await world.client.database('shop').readOffer()).resource).toBe(undefined);
+  });
+});
+
+test('a folder whose read model was made before there was throughput opens, and says what the log says', async () => {
+  const container = await world.container({ id: 'older', throughput: 900 });
+  await container.items.create({ id: 'a', customer: 'ann' });
+  await world.stop();
+  const database = new DatabaseSync(join(world.folder, 'items.v1.db'));
+  database.exec(`UPDATE containers SET state = json_remove(state, '$.throughput', '$.highestThroughput');
+    PRAGMA user_version = 1`);
+  database.close();
+  await world.start();
+  expect((await offerOf(world.of('older'))).content).toMatchObject({ offerThroughput: 900 });
+  expect((await world.of('older').item('a', 'ann').read()).resource).toMatchObject({ id: 'a' });
+});
