@@ -1,4 +1,5 @@
 import { Refusal, type ErrorCode } from '@epitaph/core/errors.ts';
+import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { RETRY_AFTER_SECONDS } from '../http/limits.ts';
 
 /** An error as Cosmos DB's clients understand it: a status, a substatus, and a body with code and message. */
@@ -80,6 +81,9 @@ export function describeError(error: unknown): { readonly shape: WireShape; read
     return { shape: refusalShapes[error.code], message: refusalMessages[error.code] ?? error.message };
   }
   if (!(error instanceof Error)) return undefined;
+  if (error instanceof StorageUnavailable) {
+    return { shape: wireShapes.unavailable, message: 'The storage is not available just now; try again.' };
+  }
   // By name: the edge has no need to load the language for errors it didn't raise.
   if (error.name === 'QueryError') return { shape: wireShapes.badRequest, message: error.message };
   return describeHttpError(error);

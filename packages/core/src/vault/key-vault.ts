@@ -28,8 +28,11 @@ export interface DestroyRequest {
 }
 
 export type DestroyOutcome =
-  | { readonly kind: 'destroyed' }
-  | { readonly kind: 'already-destroyed' }
+  | {
+      readonly kind: 'destroyed' | 'already-destroyed';
+      /** Until when copies of the vault that are known to be kept could still give the key away, in milliseconds. */
+      readonly recoverableUntilMs?: number;
+    }
   | { readonly kind: 'unknown' }
   | { readonly kind: 'refused'; readonly holds: readonly string[]; readonly floorUntilMs: number | null };
 
@@ -67,7 +70,8 @@ export interface VaultHold {
  * - never hand out a key id twice, not even after a crash or a destruction, and never 0, which stands for a key yet
  *   to be made;
  * - wrap keys with the master key before they reach a disk;
- * - have overwritten the bytes of a destroyed key in every file it keeps before `destroyKeys` resolves;
+ * - have erased a destroyed key from every file it keeps, or made what is left of it worthless in the same way,
+ *   before `destroyKeys` resolves; where files are kept that it can't reach, it says until when;
  * - refuse to destroy a key that a hold covers, if `placeHold` had resolved before;
  * - tell apart a key that is there, one that was destroyed and one it never knew, and answer `unknown` for a key
  *   that was given to another life.

@@ -189,7 +189,7 @@ export class PurgeExecutor {
     });
     const outcomes = await vault.destroyKeys(lives.map((life) => life.request));
     const refused: string[] = [];
-    const erased: typeof lives = [];
+    const erased: ((typeof lives)[number] & { readonly recoverableUntilMs: number | null })[] = [];
     for (let index = 0; index < lives.length; index++) {
       const life = lives[index]!;
       const outcome = outcomes[index]!;
@@ -197,11 +197,11 @@ export class PurgeExecutor {
       else if (outcome.kind === 'unknown') {
         // Nothing may claim that this content was erased. It stays visible as a problem to fsck and operators.
         throw new VaultDamage(`the vault does not know the key of ${life.candidate.stream}`);
-      } else erased.push(life);
+      } else erased.push({ ...life, recoverableUntilMs: outcome.recoverableUntilMs ?? null });
     }
     this.#ports.onErased(erased.flatMap((life) => life.events.map((event) => event.position)));
     let position = 0;
-    await this.#stepwise(erased, async ({ candidate, events, entries, request }) => {
+    await this.#stepwise(erased, async ({ candidate, events, entries, request, recoverableUntilMs }) => {
       const first = readItemEvent(events[0]!);
       const handled = await handleLife(
         this.#ports,
@@ -216,7 +216,7 @@ export class PurgeExecutor {
             partitionKey: first.data.partitionKey,
             cause: candidate.cause,
             key: request.keyId,
-            recoverableUntilMs: null,
+            recoverableUntilMs,
             ledger: encodeLedger(entries, (text) => sealer.digest(new TextEncoder().encode(text))),
           },
         }),

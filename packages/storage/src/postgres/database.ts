@@ -1,0 +1,222 @@
+import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
+import pg from 'pg';
+
+/** A PostgreSQL server that this store can't work with as it is configured; the message says what to change. */
+export class UnusableServer extends Error {
+  override readonly name = 'UnusableServer';
+}
+
+export type Row = Readonly<Record<string, unknown>>;
+
+/** What runs statements: the pool, or one connection inside a transaction. */
+export interface Statements {
+  query<Result extends Row>(text: string, values?: readonly unknown[]): Promise<Result[]>;
+}
+
+const CONNECT_TIMEOUT_MS = 5_000;
+/** A statement that takes longer was lost with its server, or stands behind a lock that nobody lets go of. */
+const STATEMENT_TIMEOUT_MS = 30_000;
+/** How often a transaction that lost against another one is tried again. */
+const ATTEMPTS = 5;
+
+/** Longer ones come once: they are not worth a name on the server. */
+const LONGEST_PREPARED = 2_000;
+
+const INT8 = 20;
+
+/** Positions and times are whole numbers that a JavaScript number holds; as texts they would only be a trap. */
+const types = {
+  getTypeParser: ((oid: number, format?: 'text' | 'binary') =>
+    oid === INT8 && format !== 'binary'
+      ? Number
+      : pg.types.getTypeParser(oid, format as 'text')) as typeof pg.types.getTypeParser,
+};
+
+/** Connections to one PostgreSQL database, and its errors in this project's words. */
+export class PostgresDatabase implements Statements {
+  readonly #pool: pg.Pool;
+  readonly #url: string;
+  readonly #names = new Map<string, string>();
+  #closed = false;
+
+  constructor(url: string, connections = 10) {
+    this.#url = url;
+    this.#pool = new pg.Pool({ ...connectionOptions(url), max: connections });
+    // An idle connection that breaks is replaced at the next use; whoever uses one is told by the statement.
+    this.#pool.on('error', () => {});
+  }
+
+  async query<Result extends Row>(text: string, values: readonly unknown[] = []): Promise<Result[]> {
+    try {
+      return (await this.#pool.query<Result>(this.#statement(text, values))).rows;
+    } catch (error) {
+      throw inOurWords(error);
+    }
+  }
+
+  /** Runs work in one transaction, again if it lost against another. The work must do nothing outside of it. */
+  async transaction<Result>(work: (statements: Statements) => Promise<Result>): Promise<Result> {
+    for (let attempt = 1; ; attempt++) {
+      try {
+        return await this.#once(work);
+      } catch (error) {
+        if (attempt === ATTEMPTS || !lostARace(error)) throw inOurWords(error);
+      }
+    }
+  }
+
+  /** A connection of its own, for locks and notifications that live as long as it does. */
+  async dedicated(): Promise<pg.Client> {
+    const client = new pg.Client(connectionOptions(this.#url));
+    // Without a listener the loss of a connection would end the process.
+    client.on('error', () => {});
+    try {
+      await client.connect();
+      return client;
+    } catch (error) {
+      throw inOurWords(error);
+    }
+  }
+
+  async close(): Promise<void> {
+    if (this.#closed) return;
+    this.#closed = true;
+    await this.#pool.end();
+  }
+
+  async #once<Result>(work: (statements: Statements) => Promise<Result>): Promise<Result> {
+    const client = await this.#pool.connect();
+    let broken: Error | undefined;
+    try {
+      await client.query('BEGIN');
+      const result = await work({
+        query: async <Row_ extends Row>(text: string, values: readonly unknown[] = []) =>
+          (await client.query<Row_>(this.#statement(text, values))).rows,
+      });
+      await client.query('COMMIT');
+      return result;
+    } catch (error) {
+      await client.query('ROLLBACK').catch((fault: Error) => {
+        broken = fault;
+      });
+      throw error;
+    } finally {
+      client.release(broken);
+    }
+  }
+
+  #statement(text: string, values: readonly unknown[]): pg.QueryConfig {
+    if (text.length > LONGEST_PREPARED || !/^\s*(?:SELECT|INSERT|UPDATE|DELETE|WITH)/.test(text)) {
+      return { text, values: [...values] };
+    }
+    let name = this.#names.get(text);
+    if (name === undefined) this.#names.set(text, (name = `s${this.#names.size}`));
+    return { name, text, values: [...values] };
+  }
+}
+
+/**
+ * Connects for the first time, when whoever starts the store can still put right what is wrong.
+ *
+ * @throws {UnusableServer} with one line that says what and where, without the password
+ */
+export async function openDatabase(url: string): Promise<PostgresDatabase> {
+  const place = placeOf(url);
+  const database = new PostgresDatabase(url);
+  try {
+    const [row] = await database.query<{ version: string }>("SELECT current_setting('server_version_num') AS version");
+    if (Number(row!.version) < OLDEST_SERVER * 10_000) {
+      throw new UnusableServer(
+        `PostgreSQL at ${place} is version ${Math.floor(Number(row!.version) / 10_000)}; ${OLDEST_SERVER} is the oldest that will do.`,
+      );
+    }
+    return database;
+  } catch (error) {
+    await database.close();
+    if (error instanceof UnusableServer) throw error;
+    throw new UnusableServer(`PostgreSQL at ${place} can't be used: ${plainReason(error)}`);
+  }
+}
+
+/** 15 has `pg_checkpoint`, the right to ask for a checkpoint without being the superuser. */
+export const OLDEST_SERVER = 15;
+
+function connectionOptions(url: string): pg.ClientConfig {
+  return {
+    connectionString: url,
+    application_name: 'epitaph',
+    connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
+    statement_timeout: STATEMENT_TIMEOUT_MS,
+    // The client's own limit: a server that is gone answers nothing, not even a timeout.
+    query_timeout: STATEMENT_TIMEOUT_MS + 5_000,
+    keepAlive: true,
+    // What is answered as durable must be, whatever the server's default is.
+    options: '-c synchronous_commit=on -c lock_timeout=10s -c idle_in_transaction_session_timeout=60s',
+    types,
+  };
+}
+
+/** Host, port and database of a URL: what may be shown. */
+export function placeOf(url: string): string {
+  let parsed: URL;
+  try {
+    parsed = new URL(url);
+  } catch {
+    throw new UnusableServer('The PostgreSQL URL is not one; it looks like postgresql://user@host:5432/database.');
+  }
+  if (parsed.protocol !== 'postgresql:' && parsed.protocol !== 'postgres:') {
+    throw new UnusableServer('The PostgreSQL URL must begin with postgresql://.');
+  }
+  return `${parsed.hostname || 'localhost'}:${parsed.port || '5432'}${parsed.pathname}`;
+}
+
+function plainReason(error: unknown): string {
+  const { code, message } = error as { code?: string; message: string };
+  switch (code) {
+    case 'ECONNREFUSED':
+      return 'nothing listens there. Check host and port, and that the server runs.';
+    case 'ENOTFOUND':
+    case 'EAI_AGAIN':
+      return `the host is not known (${code}).`;
+    case '28P01':
+    case '28000':
+      return 'the server refuses the user or the password.';
+    case '3D000':
+      return 'there is no such database. Create it first.';
+    default:
+      return `${message.trim().replace(/\.$/, '')}.`;
+  }
+}
+
+/** @see https://www.postgresql.org/docs/current/errcodes-appendix.html */
+function lostARace(error: unknown): boolean {
+  const { code } = error as { code?: string };
+  return code === '40001' || code === '40P01';
+}
+
+/** Errors of the connection, of a server that starts or stops, and of one that has no room, by class of SQLSTATE. */
+const PASSING = /^(?:08|53|57P|58|55P03|57014|25P03|25006)/;
+const SYSTEM_CODES = new Set([
+  'ECONNREFUSED',
+  'ECONNRESET',
+  'EPIPE',
+  'ETIMEDOUT',
+  'ENOTFOUND',
+  'EAI_AGAIN',
+  'EHOSTUNREACH',
+  'ENETUNREACH',
+]);
+
+function inOurWords(error: unknown): unknown {
+  if (!(error instanceof Error)) return error;
+  const { code } = error as { code?: string };
+  const passing =
+    code === undefined
+      ? // The client library has no codes for what it notices itself.
+        /Connection terminated|timeout exceeded|Client has encountered a connection error|not queryable|Query read timeout|after calling end on the pool/.test(
+          error.message,
+        )
+      : SYSTEM_CODES.has(code) || PASSING.test(code);
+  if (!passing && !lostARace(error)) return error;
+  return Object.assign(new StorageUnavailable(`PostgreSQL: ${error.message}`, { cause: error }), { code });
+}

@@ -1,0 +1,635 @@
+import { createSecretKey, type KeyObject } from 'node:crypto';
+import { GenerationCache } from '@epitaph/core/generation-cache.ts';
+import { invariant } from '@epitaph/core/invariant.ts';
+import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
+import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
+import {
+  covers,
+  type DestroyOutcome,
+  type DestroyRequest,
+  type HoldScope,
+  type KeyLookup,
+  type KeyVault,
+  type NewLifeKey,
+  type VaultHold,
+} from '@epitaph/core/vault/key-vault.ts';
+import { gcmOpen, gcmSeal } from '../crypto/aes-gcm.ts';
+import type { SecretLifeKey } from '../crypto/gcm-body-sealer.ts';
+import { ownerOf, unwrapKey, wrapKey } from '../crypto/key-wrapping.ts';
+import { type PostgresDatabase, type Statements, UnusableServer } from './database.ts';
+import { eraseFormerRoots, obstaclesToErasing } from './former-roots.ts';
+import {
+  asKey,
+  FANOUT,
+  freshKey,
+  HIGHEST_KEY_ID,
+  NodeContent,
+  nodeOf,
+  type NodePlace,
+  parentOf,
+  placeName,
+  slotOf,
+  TOP_LEVEL,
+} from './key-tree.ts';
+import { LOCK_SPACE, locks, migrate } from './migrations.ts';
+import { vaultSchema } from './vault-schema.ts';
+
+/** Keys in memory, those that came with the one asked for too; a key destroyed here leaves at once. */
+const CACHE_SIZE = 50_000;
+/** Binds the root's wrapped key to its place, as a life's name binds the life's. */
+const ROOT = 'vault-root';
+/** A read may meet the moment in which the root is replaced; a few times in a row it would be damage. */
+const READ_ATTEMPTS = 4;
+
+export interface PostgresKeyVaultOptions {
+  readonly database: PostgresDatabase;
+  readonly master: KeyObject;
+  /**
+   * For how many seconds backups, WAL archives and replicas of the vault are kept, from which a destroyed key could
+   * still be had with the master key. Undefined says that there are none, and is refused on a server that keeps old
+   * WAL by its own settings.
+   */
+  readonly copiesKeptSeconds?: number | undefined;
+}
+
+interface CachedKey {
+  readonly owner: Buffer;
+  readonly secret: KeyObject;
+}
+
+interface StoredNode {
+  readonly version: number;
+  readonly sealed: Buffer;
+}
+
+/** Nodes with their content in plain, from the root down to some leaves; each with the key that seals it. */
+interface OpenNode {
+  readonly place: NodePlace;
+  key: KeyObject;
+  version: number;
+  readonly content: NodeContent;
+}
+
+interface Root {
+  readonly generation: number;
+  readonly key: KeyObject;
+}
+
+/** A leaf that this process alone puts new keys in. */
+interface OwnLeaf extends OpenNode {
+  /** What was put in and is not known to be stored. */
+  readonly unstored: Map<number, { readonly key: Buffer; readonly owner: Buffer }>;
+}
+
+interface Waiting {
+  readonly leaf: OwnLeaf;
+  readonly slot: number;
+  readonly resolve: () => void;
+  readonly reject: (error: unknown) => void;
+}
+
+/**
+ * The key vault in PostgreSQL, shared by any number of processes. Each takes blocks of key ids of its own to make
+ * keys in; destroying is one process's at a time.
+ */
+export class PostgresKeyVault implements KeyVault {
+  readonly #database: PostgresDatabase;
+  readonly #master: KeyObject;
+  readonly #copiesKeptSeconds: number | undefined;
+  readonly #canErase: boolean;
+  readonly #cache = new GenerationCache<number, CachedKey>(CACHE_SIZE);
+  #leaves: OwnLeaf[] = [];
+  #nextSlot = 0;
+  #block: Promise<void> | undefined;
+  #waiting: Waiting[] = [];
+  #storing: Promise<void> | undefined;
+  #erasing: Promise<void> | undefined;
+  #closed = false;
+
+  private constructor(options: PostgresKeyVaultOptions, canErase: boolean) {
+    this.#database = options.database;
+    this.#master = options.master;
+    this.#copiesKeptSeconds = options.copiesKeptSeconds;
+    this.#canErase = canErase;
+  }
+
+  /**
+   * @throws {UnusableServer} when the master key is another one than the vault's, when the vault is of a later
+   * version, or when the server keeps what is destroyed and nobody has said for how long.
+   */
+  static async open(options: PostgresKeyVaultOptions): Promise<PostgresKeyVault> {
+    const { database, master, copiesKeptSeconds } = options;
+    const obstacles = await obstaclesToErasing(database);
+    if (obstacles.length > 0 && copiesKeptSeconds === undefined) {
+      throw new UnusableServer(
+        `A destroyed key could be read from this PostgreSQL server's files: ${obstacles.join('; ')}. Change that, or say for how many seconds such copies are kept (--vault-copies-kept): each purge then states until when its content could be recovered.`,
+      );
+    }
+    await migrate(database, { ...vaultSchema, afterCreation: (sql) => plantRoot(sql, master) });
+    const vault = new PostgresKeyVault(options, obstacles.length === 0);
+    await vault.#readRoot(database);
+    return vault;
+  }
+
+  async createKey(stream: string): Promise<NewLifeKey> {
+    while (!this.#closed && this.#nextSlot >= this.#leaves.length * FANOUT) {
+      this.#block ??= this.#takeBlock().finally(() => (this.#block = undefined));
+      await this.#block;
+    }
+    if (this.#closed) throw new StorageUnavailable('the key vault is closed');
+    const index = this.#nextSlot++;
+    const leaf = this.#leaves[Math.floor(index / FANOUT)]!;
+    const slot = slotOf(index);
+    const keyId = leaf.place.number * FANOUT + slot;
+    const [bytes, owner] = [freshKey(), ownerOf(stream)];
+    const secret = createSecretKey(bytes);
+    leaf.content.put(slot, bytes, owner);
+    leaf.unstored.set(slot, { key: bytes, owner });
+    const stored = new Promise<void>((resolve, reject) => this.#waiting.push({ leaf, slot, resolve, reject })).then(
+      () => this.#cache.set(keyId, { owner, secret }),
+    );
+    // Whoever needs the key waits for it and is told; a key that nobody waits for needs no one to handle its failure.
+    stored.catch(() => {});
+    this.#storing ??= this.#storeAll().finally(() => (this.#storing = undefined));
+    const key: SecretLifeKey = { keyId, secret };
+    return { key, stored };
+  }
+
+  findKey(keyId: number, stream: string): KeyLookup | Promise<KeyLookup> {
+    const cached = this.#cache.get(keyId);
+    return cached === undefined ? this.#look(keyId, stream) : found(keyId, cached, stream);
+  }
+
+  async destroyKeys(requests: readonly DestroyRequest[]): Promise<DestroyOutcome[]> {
+    if (requests.length === 0) return [];
+    const { outcomes, generation, erased } = await this.#database.transaction((sql) => this.#destroy(sql, requests));
+    const gone = outcomes.map(({ kind }) => kind === 'destroyed' || kind === 'already-destroyed');
+    for (let index = 0; index < requests.length; index++) {
+      if (gone[index]) this.#cache.delete(requests[index]!.keyId);
+    }
+    // Also for a key that an earlier call destroyed and then could not erase.
+    if (this.#canErase && gone.includes(true) && erased < generation) await this.#eraseUpTo(generation);
+    if (this.#copiesKeptSeconds === undefined) return outcomes;
+    const keptMs = this.#copiesKeptSeconds * 1000;
+    return outcomes.map((outcome, index) =>
+      gone[index] ? { ...outcome, recoverableUntilMs: requests[index]!.nowMs + keptMs } : outcome,
+    );
+  }
+
+  async placeHold({ holdId, containerRid, scope, placedAtMs }: VaultHold): Promise<void> {
+    // Lives are rows of their own, so that a hold on a million of them costs a look-up, not a scan.
+    const kept: HoldScope = scope.kind === 'lives' ? { kind: 'lives', streams: [] } : scope;
+    await this.#alone(async (sql) => {
+      await sql.query('DELETE FROM epitaph_vault.held_lives WHERE hold_id = $1', [holdId]);
+      await sql.query(
+        `INSERT INTO epitaph_vault.holds (hold_id, container, scope, placed_at) VALUES ($1, $2, $3, $4)
+         ON CONFLICT (hold_id) DO UPDATE
+         SET container = excluded.container, scope = excluded.scope, placed_at = excluded.placed_at`,
+        [holdId, containerRid, JSON.stringify(kept), placedAtMs],
+      );
+      if (scope.kind === 'lives') {
+        await sql.query(
+          `INSERT INTO epitaph_vault.held_lives (stream, hold_id)
+           SELECT DISTINCT stream, $2 FROM unnest($1::text[]) AS lives (stream)`,
+          [scope.streams, holdId],
+        );
+      }
+    });
+  }
+
+  async releaseHold(holdId: string): Promise<void> {
+    await this.#alone(async (sql) => {
+      await sql.query('DELETE FROM epitaph_vault.held_lives WHERE hold_id = $1', [holdId]);
+      await sql.query('DELETE FROM epitaph_vault.holds WHERE hold_id = $1', [holdId]);
+    });
+  }
+
+  async holds(): Promise<VaultHold[]> {
+    const rows = await this.#database.query<{
+      hold_id: string;
+      container: string;
+      scope: string;
+      placed_at: number;
+      streams: string[];
+    }>(
+      `SELECT hold_id, container, scope, placed_at,
+              ARRAY(SELECT stream FROM epitaph_vault.held_lives l WHERE l.hold_id = h.hold_id ORDER BY stream) AS streams
+       FROM epitaph_vault.holds h ORDER BY placed_at, hold_id`,
+    );
+    return rows.map(({ hold_id, container, scope, placed_at, streams }) => {
+      const kept = JSON.parse(scope) as HoldScope;
+      return {
+        holdId: hold_id,
+        containerRid: container,
+        scope: kept.kind === 'lives' ? { kind: 'lives', streams } : kept,
+        placedAtMs: placed_at,
+      };
+    });
+  }
+
+  async setFloor(containerRid: string, seconds: number): Promise<void> {
+    await this.#alone(async (sql) => {
+      await sql.query('DELETE FROM epitaph_vault.floors WHERE container = $1', [containerRid]);
+      if (seconds === 0) return;
+      await sql.query('INSERT INTO epitaph_vault.floors (container, seconds) VALUES ($1, $2)', [containerRid, seconds]);
+    });
+  }
+
+  async floors(): Promise<ReadonlyMap<string, number>> {
+    const rows = await this.#database.query<{ container: string; seconds: number }>(
+      'SELECT container, seconds FROM epitaph_vault.floors',
+    );
+    return new Map(rows.map(({ container, seconds }) => [container, seconds]));
+  }
+
+  async containerSecret(containerRid: string): Promise<Uint8Array> {
+    const name = `container ${containerRid}`;
+    const place = Buffer.from(name);
+    const find = async () => {
+      const [row] = await this.#database.query<{ wrapped: Buffer }>(
+        'SELECT wrapped FROM epitaph_vault.secrets WHERE name = $1',
+        [name],
+      );
+      return row?.wrapped;
+    };
+    let wrapped = await find();
+    if (wrapped === undefined) {
+      // Whoever is first wins; the answer is what stands in the vault.
+      await this.#database.query(
+        'INSERT INTO epitaph_vault.secrets (name, wrapped) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING',
+        [name, gcmSeal(this.#master, place, freshKey())],
+      );
+      wrapped = await find();
+    }
+    const secret = wrapped === undefined ? undefined : gcmOpen(this.#master, place, wrapped);
+    invariant(secret !== undefined, `the secret of container ${containerRid} opens with the master key`);
+    return secret;
+  }
+
+  /** The database goes on: the read models share it. */
+  async close(): Promise<void> {
+    if (this.#closed) return;
+    this.#closed = true;
+    await this.#block?.catch(() => {});
+    await this.#storing;
+    for (const leaf of this.#leaves) leaf.content.wipe();
+    this.#leaves = [];
+    this.#nextSlot = 0;
+    this.#cache.clear();
+  }
+
+  /** Runs a transaction that no destruction, hold or new block runs beside, on any node. */
+  #alone<Result>(work: (sql: Statements) => Promise<Result>): Promise<Result> {
+    return this.#database.transaction(async (sql) => {
+      await takeVaultLock(sql);
+      return work(sql);
+    });
+  }
+
+  // -- keys to give ----------------------------------------------------------------------------------------------
+
+  /** A node of leaves, all its ids for this process alone, linked into the tree. */
+  async #takeBlock(): Promise<void> {
+    const leaves = await this.#alone(async (sql): Promise<OwnLeaf[]> => {
+      const [row] = await sql.query<{ block: number }>("SELECT nextval('epitaph_vault.blocks') AS block");
+      const block: NodePlace = { level: 1, number: row!.block };
+      invariant(nodeOf(HIGHEST_KEY_ID, 1).number >= block.number, 'the vault has key ids left');
+      const nodes = await this.#openPath(sql, [ancestorsOf(block)], 'make');
+      const parent = nodes.get(placeName(parentOf(block)))!;
+      const blockKey = freshKey();
+      parent.content.put(slotOf(block.number), blockKey);
+      const content = NodeContent.empty(block);
+      const made: OwnLeaf[] = [];
+      for (let slot = 0; slot < FANOUT; slot++) {
+        const place: NodePlace = { level: 0, number: block.number * FANOUT + slot };
+        const key = freshKey();
+        content.put(slot, key);
+        made.push({ place, key: asKey(key), version: 1, content: NodeContent.empty(place), unstored: new Map() });
+      }
+      const blockNode: OpenNode = { place: block, key: asKey(blockKey), version: 1, content };
+      await writeNodes(sql, [...nodes.values(), blockNode]);
+      for (const node of [...nodes.values(), blockNode]) node.content.wipe();
+      return made;
+    });
+    this.#leaves = leaves;
+    this.#nextSlot = 0;
+  }
+
+  /** Stores what waits, together, until nothing does. */
+  async #storeAll(): Promise<void> {
+    // Whoever asks for keys within this turn shares the transaction.
+    await new Promise((resolve) => setImmediate(resolve));
+    while (this.#waiting.length > 0) {
+      const waiting = this.#waiting;
+      this.#waiting = [];
+      try {
+        await this.#store(new Set(waiting.map(({ leaf }) => leaf)));
+        for (const { leaf, slot, resolve } of waiting) {
+          leaf.unstored.delete(slot);
+          resolve();
+        }
+      } catch (error) {
+        for (const { leaf, slot, reject } of waiting) {
+          // Its id is used up. Should it have been stored all the same, nothing was ever sealed with it.
+          leaf.unstored.delete(slot);
+          leaf.content.destroy(slot);
+          reject(error);
+        }
+      }
+    }
+  }
+
+  async #store(leaves: ReadonlySet<OwnLeaf>): Promise<void> {
+    let left = [...leaves].toSorted((one, other) => one.place.number - other.place.number);
+    while (left.length > 0) {
+      const rows = await this.#database.query<{ number: number }>(
+        `INSERT INTO epitaph_vault.nodes (level, number, version, sealed)
+         SELECT 0, number, version, sealed FROM unnest($1::bigint[], $2::bigint[], $3::bytea[]) AS leaf (number, version, sealed)
+         ON CONFLICT (level, number) DO UPDATE SET sealed = excluded.sealed WHERE nodes.version = excluded.version
+         RETURNING number`,
+        [
+          left.map(({ place }) => place.number),
+          left.map(({ version }) => version),
+          left.map(({ content, key, place }) => content.seal(key, place)),
+        ],
+      );
+      const stored = new Set(rows.map(({ number }) => number));
+      left = left.filter(({ place }) => !stored.has(place.number));
+      // A key of this leaf was destroyed meanwhile, which gave the leaf another key.
+      for (const leaf of left) await this.#reload(leaf);
+    }
+  }
+
+  async #reload(leaf: OwnLeaf): Promise<void> {
+    const nodes = await this.#openPath(this.#database, [pathOf(leaf.place.number * FANOUT)], 'read');
+    const now = nodes.get(placeName(leaf.place));
+    invariant(now !== undefined, `leaf ${leaf.place.number}, which another version stands of, is there`);
+    leaf.key = now.key;
+    leaf.version = now.version;
+    for (let slot = 0; slot < FANOUT; slot++) {
+      if (!leaf.unstored.has(slot) && now.content.key(slot) === undefined) leaf.content.destroy(slot);
+    }
+  }
+
+  // -- keys to find ----------------------------------------------------------------------------------------------
+
+  async #look(keyId: number, stream: string): Promise<KeyLookup> {
+    if (!Number.isSafeInteger(keyId) || keyId < 1 || keyId > HIGHEST_KEY_ID) return { status: 'unknown' };
+    const nodes = await this.#openPath(this.#database, [pathOf(keyId)], 'read');
+    const leaf = nodes.get(placeName(nodeOf(keyId, 0)));
+    if (leaf === undefined || !leaf.content.owner(slotOf(keyId)).equals(ownerOf(stream))) return { status: 'unknown' };
+    // The neighbours were made about the same time: who reads one soon reads the next.
+    for (let slot = 0; slot < FANOUT; slot++) {
+      const bytes = leaf.content.key(slot);
+      if (bytes === undefined) continue;
+      const owner = Buffer.from(leaf.content.owner(slot));
+      this.#cache.set(leaf.place.number * FANOUT + slot, { owner, secret: asKey(bytes) });
+    }
+    for (const node of nodes.values()) node.content.wipe();
+    const key = this.#cache.get(keyId);
+    return key === undefined ? { status: 'destroyed' } : found(keyId, key, stream);
+  }
+
+  // -- keys to destroy -------------------------------------------------------------------------------------------
+
+  async #destroy(
+    sql: Statements,
+    requests: readonly DestroyRequest[],
+  ): Promise<{ outcomes: DestroyOutcome[]; generation: number; erased: number }> {
+    await takeVaultLock(sql);
+    const refusalOf = await readRefusals(sql, requests);
+    const ids = requests.map(({ keyId }) => keyId).filter((id) => id > 0 && id <= HIGHEST_KEY_ID);
+    const nodes = await this.#openPath(sql, ids.map(pathOf), 'change');
+    const changed = new Set<OpenNode>();
+    const outcomes = requests.map((request): DestroyOutcome => {
+      const slot = slotOf(request.keyId);
+      const leaf = nodes.get(placeName(nodeOf(request.keyId, 0)));
+      if (leaf === undefined || !leaf.content.owner(slot).equals(ownerOf(request.stream))) return { kind: 'unknown' };
+      if (leaf.content.key(slot) === undefined) return { kind: 'already-destroyed' };
+      const refusal = refusalOf(request);
+      if (refusal !== undefined) return refusal;
+      leaf.content.destroy(slot);
+      changed.add(leaf);
+      return { kind: 'destroyed' };
+    });
+    const [erased] = await sql.query<{ generation: number }>('SELECT generation FROM epitaph_vault.erased');
+    const root = await this.#readRoot(sql);
+    let { generation } = root;
+    if (changed.size > 0) {
+      generation += 1;
+      await this.#changeKeys(sql, nodes, changed, generation);
+    }
+    for (const node of nodes.values()) node.content.wipe();
+    return { outcomes, generation, erased: erased!.generation };
+  }
+
+  /** Gives every node from the changed leaves up to the root a new key, and the root another place. */
+  async #changeKeys(
+    sql: Statements,
+    nodes: ReadonlyMap<string, OpenNode>,
+    leaves: ReadonlySet<OpenNode>,
+    generation: number,
+  ): Promise<void> {
+    const rewritten: OpenNode[] = [];
+    let level = leaves;
+    for (;;) {
+      const parents = new Set<OpenNode>();
+      for (const node of level) {
+        const key = freshKey();
+        if (node.place.level === TOP_LEVEL) {
+          // In one transaction, so that a crash leaves either the old root or the new.
+          await sql.query('TRUNCATE epitaph_vault.root');
+          await sql.query('INSERT INTO epitaph_vault.root (generation, wrapped) VALUES ($1, $2)', [
+            generation,
+            wrapKey(this.#master, generation, ROOT, key),
+          ]);
+        } else {
+          const parent = nodes.get(placeName(parentOf(node.place)))!;
+          parent.content.put(slotOf(node.place.number), key);
+          parents.add(parent);
+        }
+        node.key = asKey(key);
+        node.version += 1;
+        rewritten.push(node);
+      }
+      if (parents.size === 0) break;
+      level = parents;
+    }
+    await writeNodes(sql, rewritten);
+  }
+
+  /** One erasure at a time; whoever comes while one runs needs the next. */
+  async #eraseUpTo(generation: number): Promise<void> {
+    while (this.#erasing !== undefined) await this.#erasing.catch(() => {});
+    this.#erasing = (async () => {
+      const [known] = await this.#database.query<{ generation: number }>('SELECT generation FROM epitaph_vault.erased');
+      if (known!.generation >= generation) return;
+      const { generation: now } = await this.#readRoot(this.#database);
+      await eraseFormerRoots(this.#database);
+      await this.#database.query('UPDATE epitaph_vault.erased SET generation = greatest(generation, $1)', [now]);
+    })().finally(() => (this.#erasing = undefined));
+    await this.#erasing;
+  }
+
+  // -- the tree --------------------------------------------------------------------------------------------------
+
+  async #readRoot(sql: Statements): Promise<Root> {
+    const [row] = await sql.query<{ generation: number; wrapped: Buffer }>(
+      'SELECT generation, wrapped FROM epitaph_vault.root',
+    );
+    invariant(row !== undefined, 'the vault has a root');
+    const key = unwrapKey(this.#master, row.generation, ROOT, row.wrapped);
+    if (key === undefined) {
+      throw new UnusableServer(
+        'The master key is not the one this key vault was made with. Give the right one; nothing can be read without it.',
+      );
+    }
+    return { generation: row.generation, key: asKey(key) };
+  }
+
+  /**
+   * Opens the nodes of some paths, each given from the top down, as far as they are there.
+   *
+   * @param purpose `read` takes one look; `change` locks them until the transaction ends; `make` also makes what is
+   * missing, in memory
+   */
+  async #openPath(
+    sql: Statements,
+    paths: readonly (readonly NodePlace[])[],
+    purpose: 'read' | 'change' | 'make',
+  ): Promise<Map<string, OpenNode>> {
+    for (let attempt = 1; ; attempt++) {
+      const opened = await this.#tryToOpenPath(sql, paths, purpose);
+      if (opened !== undefined) return opened;
+      invariant(attempt < READ_ATTEMPTS, 'each node of the key vault opens with the key that its parent holds');
+    }
+  }
+
+  async #tryToOpenPath(
+    sql: Statements,
+    paths: readonly (readonly NodePlace[])[],
+    purpose: 'read' | 'change' | 'make',
+  ): Promise<Map<string, OpenNode> | undefined> {
+    const places = new Map(paths.flat().map((place) => [placeName(place), place]));
+    const values = [[...places.values()].map(({ level }) => level), [...places.values()].map(({ number }) => number)];
+    const wanted =
+      'SELECT n.level, n.number, n.version, n.sealed FROM unnest($1::smallint[], $2::bigint[]) AS w (level, number) JOIN epitaph_vault.nodes n USING (level, number)';
+    // Nodes and root in one statement are of one moment. Who changes them has them to itself anyway.
+    const rows = await sql.query<{ level: number; number: number; version: number; sealed: Buffer }>(
+      purpose === 'read'
+        ? `${wanted} UNION ALL SELECT -1, generation, 0, wrapped FROM epitaph_vault.root`
+        : `${wanted} ORDER BY n.level, n.number FOR UPDATE OF n`,
+      values,
+    );
+    const stored = new Map<string, StoredNode>(rows.map((row) => [placeName(row), row]));
+    let rootKey: KeyObject;
+    if (purpose === 'read') {
+      const root = rows.find(({ level }) => level === -1);
+      if (root === undefined) return undefined;
+      const key = unwrapKey(this.#master, root.number, ROOT, root.sealed);
+      if (key === undefined) return undefined;
+      rootKey = asKey(key);
+    } else rootKey = (await this.#readRoot(sql)).key;
+
+    const opened = new Map<string, OpenNode>();
+    for (const path of paths) {
+      let parent: OpenNode | undefined;
+      for (const place of path) {
+        const name = placeName(place);
+        let node = opened.get(name);
+        if (node === undefined) {
+          const slot = slotOf(place.number);
+          let bytes = parent?.content.key(slot);
+          const isNew = bytes === undefined && parent !== undefined;
+          if (isNew && purpose !== 'make') break;
+          if (isNew) parent!.content.put(slot, (bytes = freshKey()));
+          const key: KeyObject = bytes === undefined ? rootKey : asKey(bytes);
+          const row = stored.get(name);
+          // A leaf of a block that was taken, in which no key was stored yet.
+          if (row === undefined && !isNew) break;
+          const content = row === undefined ? NodeContent.empty(place) : NodeContent.open(key, place, row.sealed);
+          if (content === undefined) return undefined;
+          node = { place, key, version: row?.version ?? 1, content };
+          opened.set(name, node);
+        }
+        parent = node;
+      }
+    }
+    return opened;
+  }
+}
+
+function found(keyId: number, { owner, secret }: CachedKey, stream: string): KeyLookup {
+  if (!owner.equals(ownerOf(stream))) return { status: 'unknown' };
+  const key: SecretLifeKey = { keyId, secret };
+  return { status: 'there', key };
+}
+
+/** From the top down to the leaf. */
+function pathOf(keyId: number): NodePlace[] {
+  return Array.from({ length: TOP_LEVEL + 1 }, (_, index) => nodeOf(keyId, TOP_LEVEL - index));
+}
+
+/** From the top down to the parent. */
+function ancestorsOf(place: NodePlace): NodePlace[] {
+  const ancestors: NodePlace[] = [];
+  for (let at = place; at.level < TOP_LEVEL;) ancestors.unshift((at = parentOf(at)));
+  return ancestors;
+}
+
+async function plantRoot(sql: Statements, master: KeyObject): Promise<void> {
+  const bytes = freshKey();
+  await sql.query('INSERT INTO epitaph_vault.root (generation, wrapped) VALUES (1, $1)', [
+    wrapKey(master, 1, ROOT, bytes),
+  ]);
+  const place: NodePlace = { level: TOP_LEVEL, number: 0 };
+  await writeNodes(sql, [{ place, key: asKey(bytes), version: 1, content: NodeContent.empty(place) }]);
+}
+
+async function takeVaultLock(sql: Statements): Promise<void> {
+  await sql.query('SELECT pg_advisory_xact_lock($1, $2)', [LOCK_SPACE, locks.vault]);
+}
+
+async function writeNodes(sql: Statements, nodes: readonly OpenNode[]): Promise<void> {
+  await sql.query(
+    `INSERT INTO epitaph_vault.nodes (level, number, version, sealed)
+     SELECT * FROM unnest($1::smallint[], $2::bigint[], $3::bigint[], $4::bytea[])
+     ON CONFLICT (level, number) DO UPDATE SET version = excluded.version, sealed = excluded.sealed`,
+    [
+      nodes.map(({ place }) => place.level),
+      nodes.map(({ place }) => place.number),
+      nodes.map(({ version }) => version),
+      nodes.map(({ content, key, place }) => content.seal(key, place)),
+    ],
+  );
+}
+
+/** Which of some lives a hold or a floor covers, as of this transaction. */
+async function readRefusals(
+  sql: Statements,
+  requests: readonly DestroyRequest[],
+): Promise<(request: DestroyRequest) => (DestroyOutcome & { kind: 'refused' }) | undefined> {
+  const scopes = (
+    await sql.query<{ hold_id: string; scope: string }>('SELECT hold_id, scope FROM epitaph_vault.holds')
+  ).map(({ hold_id, scope }) => ({ holdId: hold_id, scope: JSON.parse(scope) as HoldScope }));
+  const lives = new Map<string, string[]>();
+  for (const { stream, hold_id } of await sql.query<{ stream: string; hold_id: string }>(
+    'SELECT stream, hold_id FROM epitaph_vault.held_lives WHERE stream = ANY ($1::text[])',
+    [requests.map(({ stream }) => stream)],
+  )) {
+    lives.set(stream, [...(lives.get(stream) ?? []), hold_id]);
+  }
+  const floors = new Map(
+    (
+      await sql.query<{ container: string; seconds: number }>('SELECT container, seconds FROM epitaph_vault.floors')
+    ).map(({ container, seconds }) => [container, seconds]),
+  );
+  return ({ stream, lastWriteTs, nowMs }) => {
+    const holds = scopes.filter(({ scope }) => covers(scope, stream)).map(({ holdId }) => holdId);
+    holds.push(...(lives.get(stream) ?? []));
+    const floor = floors.get(parseItemStream(stream)?.containerRid ?? '') ?? 0;
+    const floorEndMs = floor === 0 ? 0 : (lastWriteTs + floor) * 1000;
+    const floorUntilMs = floorEndMs > nowMs ? floorEndMs : null;
+    return holds.length > 0 || floorUntilMs !== null ? { kind: 'refused', holds, floorUntilMs } : undefined;
+  };
+}

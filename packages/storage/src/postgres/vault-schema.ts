@@ -1,0 +1,44 @@
+import type { Schema } from './migrations.ts';
+
+/** The key vault. Keys are in the tree that key-tree.ts describes; only the root's key is wrapped by the master key. */
+export const vaultSchema: Pick<Schema, 'name' | 'what' | 'steps'> = {
+  name: 'epitaph_vault',
+  what: 'key vault',
+  steps: [
+    `
+    -- One row. It is never updated: the table is emptied and filled in one transaction, which gives it a new file.
+    CREATE TABLE epitaph_vault.root (generation bigint NOT NULL, wrapped bytea NOT NULL);
+    -- Statistics would keep a sample of the column, which is a copy of the key.
+    ALTER TABLE epitaph_vault.root ALTER wrapped SET STATISTICS 0;
+    -- Up to which generation the former keys of the root are in no file any more.
+    CREATE TABLE epitaph_vault.erased (generation bigint NOT NULL);
+    INSERT INTO epitaph_vault.erased VALUES (1);
+    CREATE TABLE epitaph_vault.nodes (
+      level smallint NOT NULL,
+      number bigint NOT NULL,
+      -- counts the keys that the node has had
+      version bigint NOT NULL,
+      sealed bytea NOT NULL,
+      PRIMARY KEY (level, number)
+    ) WITH (fillfactor = 70);
+    ALTER TABLE epitaph_vault.nodes ALTER sealed SET STORAGE PLAIN, ALTER sealed SET STATISTICS 0;
+    -- Blocks of life keys, each given to one process. A sequence takes nothing back, not even by a rollback.
+    CREATE SEQUENCE epitaph_vault.blocks;
+    CREATE TABLE epitaph_vault.holds (
+      hold_id text COLLATE "C" PRIMARY KEY,
+      container text NOT NULL,
+      scope text NOT NULL,
+      placed_at bigint NOT NULL
+    );
+    CREATE TABLE epitaph_vault.held_lives (
+      stream text COLLATE "C" NOT NULL,
+      hold_id text COLLATE "C" NOT NULL,
+      PRIMARY KEY (stream, hold_id)
+    );
+    CREATE INDEX held_lives_by_hold ON epitaph_vault.held_lives (hold_id);
+    CREATE TABLE epitaph_vault.floors (container text COLLATE "C" PRIMARY KEY, seconds bigint NOT NULL);
+    CREATE TABLE epitaph_vault.secrets (name text COLLATE "C" PRIMARY KEY, wrapped bytea NOT NULL);
+    ALTER TABLE epitaph_vault.secrets ALTER wrapped SET STATISTICS 0;
+    `,
+  ],
+};

@@ -1,0 +1,244 @@
+import { createSecretKey, type KeyObject, randomBytes } from 'node:crypto';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { DestroyRequest } from '@epitaph/core/vault/key-vault.ts';
+import type { SecretLifeKey } from '@epitaph/storage/crypto/gcm-body-sealer.ts';
+import { openDatabase, type PostgresDatabase } from '@epitaph/storage/postgres/database.ts';
+import { FormerRootsKept } from '@epitaph/storage/postgres/former-roots.ts';
+import { unwrapKey } from '@epitaph/storage/crypto/key-wrapping.ts';
+import { NodeContent } from '@epitaph/storage/postgres/key-tree.ts';
+import { PostgresKeyVault } from '@epitaph/storage/postgres/postgres-key-vault.ts';
+import { skipReason, TestServer, whyNoPostgres } from './server.ts';
+
+// Files are searched, so the server must be one of ours.
+const why =
+  process.env['EPITAPH_TEST_POSTGRES'] === undefined
+    ? whyNoPostgres
+    : 'the files of the server that EPITAPH_TEST_POSTGRES names are out of reach';
+const reason = why === undefined ? skipReason : ` [skipped: ${why}]`;
+
+const NOW_MS = 1_763_722_800_500;
+const LIVES = 300;
+
+interface Life extends DestroyRequest {
+  readonly secret: Buffer;
+}
+
+/** A vault on a server of its own, whose files can be looked at. */
+class FileWorld {
+  readonly server: TestServer;
+  readonly database: PostgresDatabase;
+  readonly vault: PostgresKeyVault;
+  readonly master: KeyObject;
+  readonly url: string;
+
+  private constructor(
+    server: TestServer,
+    url: string,
+    master: KeyObject,
+    database: PostgresDatabase,
+    vault: PostgresKeyVault,
+  ) {
+    this.server = server;
+    this.url = url;
+    this.master = master;
+    this.database = database;
+    this.vault = vault;
+  }
+
+  static async make(settings?: readonly string[], copiesKeptSeconds?: number): Promise<FileWorld> {
+    const server = await TestServer.start(settings);
+    const url = await server.newDatabase();
+    const master = createSecretKey(randomBytes(32));
+    const database = await openDatabase(url);
+    const vault = await PostgresKeyVault.open({ database, master, copiesKeptSeconds });
+    return new FileWorld(server, url, master, database, vault);
+  }
+
+  async makeLives(count = LIVES): Promise<Life[]> {
+    return Promise.all(
+      Array.from({ length: count }, async (): Promise<Life> => {
+        const stream = `item-rid.${crypto.randomUUID()}.0`;
+        const { key, stored } = await this.vault.createKey(stream);
+        await stored;
+        const secret = (key as SecretLifeKey).secret.export();
+        return { keyId: key.keyId, stream, lastWriteTs: 1, nowMs: NOW_MS, secret };
+      }),
+    );
+  }
+
+  async root(): Promise<Buffer> {
+    const [row] = await this.database.query<{ wrapped: Buffer }>('SELECT wrapped FROM epitaph_vault.root');
+    return row!.wrapped;
+  }
+
+  async nodes(): Promise<{ level: number; number: number; sealed: Buffer }[]> {
+    return this.database.query('SELECT level, number, sealed FROM epitaph_vault.nodes ORDER BY level, number');
+  }
+
+  /** In which files some bytes stand, or one half of them. */
+  filesWith(bytes: Buffer): string[] {
+    const half = Math.floor(bytes.length / 2);
+    const parts = [bytes, bytes.subarray(0, half), bytes.subarray(-half)];
+    // As they are, and as a text of the client protocol or a log would have them.
+    const forms = parts.flatMap((part) => [part, Buffer.from(part.toString('hex'))]);
+    return this.server
+      .files()
+      .filter((file) => forms.some((form) => file.bytes.includes(form)))
+      .map(({ file }) => file);
+  }
+
+  async dispose(): Promise<void> {
+    await this.vault.close();
+    await this.database.close();
+    await this.server.dispose();
+  }
+}
+
+const isWal = (file: string) => /^[0-9A-F]{24}$/.test(file);
+
+describe.skipIf(why !== undefined)(`a destroyed key on a PostgreSQL server${reason}`, () => {
+  let world: FileWorld;
+  let lives: Life[];
+  let gone: Life[];
+  let rootBefore: Buffer;
+  let nodesBefore: Awaited<ReturnType<FileWorld['nodes']>>;
+
+  beforeAll(async () => {
+    world = await FileWorld.make();
+    lives = await world.makeLives();
+    rootBefore = await world.root();
+    nodesBefore = await world.nodes();
+    // What a server does by itself in time: statistics with samples of columns, pages written, rows moved.
+    await world.database.query('ANALYZE');
+    await world.database.query('CHECKPOINT');
+    gone = lives.filter((_, index) => index % 3 === 0);
+  });
+  afterAll(() => world?.dispose());
+
+  it('would be found by the search: before, the key of the root stands in a table and in the WAL', () => {
+    const files = world.filesWith(rootBefore);
+    expect(files.some(isWal)).toBe(true);
+    expect(files.some((file) => /^\d+$/.test(file))).toBe(true);
+    expect(files.every((file) => isWal(file) || /^\d+$/.test(file))).toBe(true);
+    expect(world.filesWith(nodesBefore[0]!.sealed).length).toBeGreaterThan(0);
+  });
+
+  it('leaves nothing in any file that it could be had from', async () => {
+    const outcomes = await world.vault.destroyKeys(gone);
+    expect(outcomes).toEqual(gone.map(() => ({ kind: 'destroyed' })));
+    // The one thing that the master key opens is gone: from the table, the WAL, the server's log, everything.
+    expect(world.filesWith(rootBefore)).toEqual([]);
+    expect(world.filesWith(await world.root()).length).toBeGreaterThan(0);
+  });
+
+  it('is in old versions of its leaf only, which no key opens that there still is', async () => {
+    const leaves = nodesBefore.filter(({ level }) => level === 0);
+    const now = await world.nodes();
+    const still = leaves.filter(({ sealed }) => world.filesWith(sealed).length > 0);
+    // PostgreSQL leaves such bytes lying about, as was to be expected: that is what the tree is for.
+    expect(still.length).toBeGreaterThan(0);
+    const contents = keysReachable(await world.root(), world.master, now);
+    expect(contents.opened).toBe(now.length);
+    for (const { level, number, sealed } of still) {
+      const changed = now.find((node) => node.level === level && node.number === number)!;
+      expect(changed.sealed.equals(sealed)).toBe(false);
+      for (const key of contents.keys) expect(NodeContent.open(key, { level, number }, sealed)).toBe(undefined);
+    }
+    const old = keysReachable(rootBefore, world.master, nodesBefore);
+    // With the former root they would open: the test looks at the right thing.
+    for (const { level, number, sealed } of still) {
+      expect(old.keys.some((key) => NodeContent.open(key, { level, number }, sealed) !== undefined)).toBe(true);
+    }
+  });
+
+  it('never was in a file as it is, nor were those that stay', () => {
+    const files = world.server.files();
+    for (const { secret } of lives) expect(files.some(({ bytes }) => bytes.includes(secret))).toBe(false);
+  });
+
+  it('leaves all others readable, also after the server crashed in the next instant', async () => {
+    const [next, ...others] = lives.filter((life) => !gone.includes(life));
+    const formerRoot = await world.root();
+    expect(await world.vault.destroyKeys([next!])).toEqual([{ kind: 'destroyed' }]);
+    world.server.stop('immediate');
+    world.server.startAgain();
+    expect(world.filesWith(formerRoot)).toEqual([]);
+    expect(world.filesWith(rootBefore)).toEqual([]);
+    const database = await openDatabase(world.url);
+    const vault = await PostgresKeyVault.open({ database, master: world.master });
+    for (const life of others) {
+      const found = await vault.findKey(life.keyId, life.stream);
+      expect(found.status === 'there' && (found.key as SecretLifeKey).secret.export().equals(life.secret)).toBe(true);
+    }
+    for (const life of [next!, ...gone])
+      await expect(vault.findKey(life.keyId, life.stream)).resolves.toEqual({ status: 'destroyed' });
+    await vault.close();
+    await database.close();
+  });
+});
+
+describe.skipIf(why !== undefined)(`destroying a key on a PostgreSQL server${reason}`, () => {
+  it('fails while a replication slot keeps old WAL, and is finished when that is gone', async () => {
+    const world = await FileWorld.make();
+    try {
+      const [life] = await world.makeLives(1);
+      const former = await world.root();
+      await world.database.query("SELECT pg_create_physical_replication_slot('behind', true)");
+      await expect(world.vault.destroyKeys([life!])).rejects.toThrow(FormerRootsKept);
+      expect(world.filesWith(former).some(isWal)).toBe(true);
+      // The key is gone from the tables: what was begun is not taken back, and nobody was told that it is done.
+      expect((await world.vault.findKey(life!.keyId, life!.stream)).status).toBe('destroyed');
+      await expect(world.vault.destroyKeys([life!])).rejects.toThrow(FormerRootsKept);
+      await world.database.query("SELECT pg_drop_replication_slot('behind')");
+      expect(await world.vault.destroyKeys([life!])).toEqual([{ kind: 'already-destroyed' }]);
+      expect(world.filesWith(former)).toEqual([]);
+    } finally {
+      await world.dispose();
+    }
+  });
+
+  it('on a server that keeps old WAL by its settings says until when the key could be had', async () => {
+    await expect(FileWorld.make(['wal_recycle=on'])).rejects.toThrow(/wal_recycle is on.*--vault-copies-kept/);
+    const world = await FileWorld.make(['wal_recycle=on'], 3_600);
+    try {
+      const [life] = await world.makeLives(1);
+      const former = await world.root();
+      expect(await world.vault.destroyKeys([life!])).toEqual([
+        { kind: 'destroyed', recoverableUntilMs: NOW_MS + 3_600_000 },
+      ]);
+      expect(world.filesWith(former).length).toBeGreaterThan(0);
+    } finally {
+      await world.dispose();
+    }
+  });
+});
+
+/** Every node that opens from a root down, and the keys of all of them. */
+function keysReachable(wrapped: Buffer, master: KeyObject, nodes: { level: number; number: number; sealed: Buffer }[]) {
+  const keys: KeyObject[] = [];
+  let opened = 0;
+  const descend = (key: KeyObject, level: number, number: number) => {
+    keys.push(key);
+    const node = nodes.find((one) => one.level === level && one.number === number);
+    if (node === undefined) return;
+    const content = NodeContent.open(key, node, node.sealed);
+    if (content === undefined) return;
+    opened += 1;
+    for (let slot = 0; slot < 32; slot++) {
+      const child = content.key(slot);
+      if (child === undefined) continue;
+      if (level === 0) keys.push(createSecretKey(child));
+      else descend(createSecretKey(child), level - 1, number * 32 + slot);
+    }
+  };
+  descend(rootKeyOf(wrapped, master), 6, 0);
+  return { keys, opened };
+}
+
+function rootKeyOf(wrapped: Buffer, master: KeyObject): KeyObject {
+  for (let generation = 1; generation < 1_000; generation++) {
+    const key = unwrapKey(master, generation, 'vault-root', wrapped);
+    if (key !== undefined) return createSecretKey(key);
+  }
+  throw new Error('no generation of the root opens');
+}

@@ -1,0 +1,188 @@
+import { createSecretKey, type KeyObject, randomBytes } from 'node:crypto';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { describeKeyVault } from '@epitaph/core/testing/key-vault-contract.ts';
+import { GcmBodySealer } from '@epitaph/storage/crypto/gcm-body-sealer.ts';
+import { openDatabase, PostgresDatabase, UnusableServer } from '@epitaph/storage/postgres/database.ts';
+import { PostgresKeyVault } from '@epitaph/storage/postgres/postgres-key-vault.ts';
+import { skipReason, TestServer, whyNoPostgres } from './server.ts';
+
+const framework = { describe, it, expect };
+const sealer = new GcmBodySealer();
+const NOW_MS = 1_763_722_800_500;
+
+let server: TestServer;
+beforeAll(async () => {
+  if (whyNoPostgres === undefined) server = await TestServer.start();
+});
+afterAll(() => server?.dispose());
+
+/** A vault in a database of its own, opened as often as wanted, as if by several nodes. */
+class VaultWorld {
+  readonly url: string;
+  readonly master: KeyObject;
+  readonly #opened: { vault: PostgresKeyVault; database: PostgresDatabase }[] = [];
+
+  private constructor(url: string, master: KeyObject) {
+    this.url = url;
+    this.master = master;
+  }
+
+  static async make(): Promise<VaultWorld> {
+    return new VaultWorld(await server.newDatabase(), createSecretKey(randomBytes(32)));
+  }
+
+  async open({ url = this.url, master = this.master, copiesKeptSeconds = undefined as number | undefined } = {}) {
+    const database = await openDatabase(url);
+    try {
+      const vault = await PostgresKeyVault.open({ database, master, copiesKeptSeconds });
+      this.#opened.push({ vault, database });
+      return vault;
+    } catch (error) {
+      await database.close();
+      throw error;
+    }
+  }
+
+  async dispose(): Promise<void> {
+    for (const { vault, database } of this.#opened.splice(0)) {
+      await vault.close();
+      await database.close();
+    }
+  }
+}
+
+async function inWorld(body: (world: VaultWorld) => Promise<void>): Promise<void> {
+  const world = await VaultWorld.make();
+  try {
+    await body(world);
+  } finally {
+    await world.dispose();
+  }
+}
+
+async function makeLife(vault: PostgresKeyVault, stream: string) {
+  const { key, stored } = await vault.createKey(stream);
+  await stored;
+  return { keyId: key.keyId, stream, lastWriteTs: NOW_MS / 1000, nowMs: NOW_MS };
+}
+
+const stream = (name: string | number) => `item-rid.${name}.0`;
+
+describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipReason}`, () => {
+  describeKeyVault(
+    'the PostgreSQL key vault with AES-GCM',
+    async () => {
+      const world = await VaultWorld.make();
+      return {
+        vault: await world.open(),
+        sealer,
+        reopen: async () => ({ vault: await world.open(), sealer }),
+        dispose: () => world.dispose(),
+      };
+    },
+    framework,
+  );
+
+  describe('a vault that several nodes share', () => {
+    it('gives no id twice, whoever makes keys and destroys them meanwhile', () =>
+      inWorld(async (world) => {
+        const nodes = await Promise.all([world.open(), world.open(), world.open()]);
+        const made = await Promise.all(
+          nodes.map(async (vault, node) => {
+            const lives = [];
+            for (let round = 0; round < 12; round++) {
+              const batch = await Promise.all(
+                Array.from({ length: 100 }, (_, index) => makeLife(vault, stream(`${node}-${round}-${index}`))),
+              );
+              lives.push(...batch);
+              // Another node destroys some of them, in the leaves that this one goes on filling.
+              const destroyed = await nodes[(node + 1) % 3]!.destroyKeys(batch.filter((_, index) => index % 3 === 0));
+              expect(new Set(destroyed.map(({ kind }) => kind))).toEqual(new Set(['destroyed']));
+            }
+            return lives;
+          }),
+        );
+        const lives = made.flat();
+        expect(new Set(lives.map(({ keyId }) => keyId)).size).toBe(3_600);
+        // A node that comes later finds all as they should be, and what the others keep in memory is no other.
+        const later = await world.open();
+        for (const [index, { keyId, stream: of }] of lives.entries()) {
+          const expected = ((index % 1_200) % 100) % 3 === 0 ? 'destroyed' : 'there';
+          expect((await later.findKey(keyId, of)).status).toBe(expected);
+        }
+      }));
+
+    it('refuses for a hold placed on another node, from the moment that is acknowledged', () =>
+      inWorld(async (world) => {
+        const [one, other] = await Promise.all([world.open(), world.open()]);
+        const life = await makeLife(one, stream('held'));
+        const scope = { kind: 'lives' as const, streams: [life.stream] };
+        await other.placeHold({ holdId: 'hold', containerRid: 'rid', scope, placedAtMs: 1 });
+        expect(await one.destroyKeys([life])).toEqual([{ kind: 'refused', holds: ['hold'], floorUntilMs: null }]);
+        await other.releaseHold('hold');
+        await other.setFloor('rid', 3_600);
+        expect((await one.destroyKeys([life]))[0]?.kind).toBe('refused');
+        await other.setFloor('rid', 0);
+        expect(await one.destroyKeys([life])).toEqual([{ kind: 'destroyed' }]);
+      }));
+
+    it('opens for two nodes that start on an empty database together', () =>
+      inWorld(async (world) => {
+        const vaults = await Promise.all(Array.from({ length: 4 }, () => world.open()));
+        const life = await makeLife(vaults[0]!, stream('first'));
+        for (const vault of vaults) expect((await vault.findKey(life.keyId, life.stream)).status).toBe('there');
+      }));
+  });
+
+  describe('opening a vault', () => {
+    it('is refused with another master key, with one line, and changes nothing', () =>
+      inWorld(async (world) => {
+        const life = await makeLife(await world.open(), stream('one'));
+        const wrong = world.open({ master: createSecretKey(randomBytes(32)) });
+        await expect(wrong).rejects.toThrow(UnusableServer);
+        await expect(wrong).rejects.toThrow('master key is not the one');
+        expect((await (await world.open()).findKey(life.keyId, life.stream)).status).toBe('there');
+      }));
+
+    it('of a later version is refused, and so is a schema that is something else', () =>
+      inWorld(async (world) => {
+        await world.open();
+        await server.run('UPDATE epitaph_vault.schema_version SET version = 99', world.url);
+        await expect(world.open()).rejects.toThrow(/version 99, made by a later Epitaph/);
+        const url = await server.newDatabase();
+        await server.run('CREATE SCHEMA epitaph_vault', url);
+        await expect(world.open({ url })).rejects.toThrow(/is not the key vault of Epitaph/);
+      }));
+
+    it('with a user who may not erase is refused unless it is said how long copies are kept', () =>
+      inWorld(async (world) => {
+        const user = `weak_${process.pid}`;
+        await server.run(`DROP ROLE IF EXISTS ${user}`);
+        await server.run(`CREATE ROLE ${user} LOGIN PASSWORD 'weak'`);
+        const name = new URL(world.url).pathname.slice(1);
+        await server.run(`GRANT ALL ON DATABASE ${name} TO ${user}`);
+        const url = server.url(name, user, 'weak');
+        await expect(world.open({ url })).rejects.toThrow(/GRANT pg_checkpoint.*--vault-copies-kept/);
+        const vault = await world.open({ url, copiesKeptSeconds: 86_400 });
+        const life = await makeLife(vault, stream('weak'));
+        const outcome = { kind: 'destroyed', recoverableUntilMs: NOW_MS + 86_400_000 };
+        expect(await vault.destroyKeys([life])).toEqual([outcome]);
+        expect(await vault.destroyKeys([life])).toEqual([{ ...outcome, kind: 'already-destroyed' }]);
+        await world.dispose();
+        await server.run(`DROP OWNED BY ${user} CASCADE`, world.url);
+        await server.run(`REVOKE ALL ON DATABASE ${name} FROM ${user}`);
+        await server.run(`DROP ROLE ${user}`);
+      }));
+
+    it.each([
+      ['nothing listens there', () => `postgresql://epitaph@127.0.0.1:1/postgres`, /127\.0\.0\.1:1.*nothing listens/],
+      ['there is no such database', () => server.url('not_there'), /no such database/],
+      ['it is no URL', () => 'localhost', /not one; it looks like/],
+      ['it is for another program', () => 'mysql://localhost/x', /must begin with postgresql/],
+    ])('is refused with one line where %s', async (_, url, line) => {
+      const refused = openDatabase(url());
+      await expect(refused).rejects.toThrow(UnusableServer);
+      await expect(refused).rejects.toThrow(line);
+    });
+  });
+});

@@ -1,0 +1,175 @@
+import { execFileSync } from 'node:child_process';
+import { chownSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { type AddressInfo, createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { PostgresDatabase } from '@epitaph/storage/postgres/database.ts';
+
+const PROGRAMS = '/usr/lib/postgresql';
+const SUPERUSER = 'epitaph';
+
+/** Settings under which a destroyed key leaves no trace on the server; everything else is as PostgreSQL has it. */
+const SETTINGS = ['wal_recycle=off', 'max_connections=200'];
+
+/**
+ * Why no PostgreSQL can be tested here, or undefined. Asked before any test is declared, so that skipped ones say it.
+ */
+export const whyNoPostgres: string | undefined = (() => {
+  if (process.env['EPITAPH_TEST_POSTGRES'] !== undefined) return undefined;
+  if (programs() === undefined) {
+    return `no PostgreSQL in ${PROGRAMS}: apt-get install postgresql, or EPITAPH_TEST_POSTGRES=<url of a server>`;
+  }
+  if (process.getuid?.() !== 0) return undefined;
+  try {
+    execFileSync('id', ['-u', 'postgres'], { stdio: 'ignore' });
+    return undefined;
+  } catch {
+    return 'PostgreSQL refuses to run as root, and there is no user postgres to run it as';
+  }
+})();
+
+/** For the names of suites: says why they are skipped. */
+export const skipReason = whyNoPostgres === undefined ? '' : ` [skipped: ${whyNoPostgres}]`;
+
+function programs(): string | undefined {
+  if (!existsSync(PROGRAMS)) return undefined;
+  return readdirSync(PROGRAMS)
+    .toSorted((left, right) => Number(right) - Number(left))
+    .map((version) => join(PROGRAMS, version, 'bin'))
+    .find((bin) => existsSync(join(bin, 'initdb')));
+}
+
+/**
+ * A PostgreSQL server for tests: a private one with a folder of its own, stopped and removed at the end, or the one
+ * that `EPITAPH_TEST_POSTGRES` names, in which each test makes and drops a database.
+ */
+export class TestServer {
+  readonly #url: URL;
+  /** The cluster's folder; undefined for a server that was given. */
+  readonly folder: string | undefined;
+  readonly #databases: string[] = [];
+  #running = true;
+  #counter = 0;
+
+  private constructor(url: string, folder: string | undefined) {
+    this.#url = new URL(url);
+    this.folder = folder;
+  }
+
+  static async start(settings: readonly string[] = SETTINGS): Promise<TestServer> {
+    const given = process.env['EPITAPH_TEST_POSTGRES'];
+    if (given !== undefined) return new TestServer(given, undefined);
+    const folder = mkdtempSync(join(tmpdir(), 'epitaph-postgres-'));
+    if (process.getuid?.() === 0) chownSync(folder, idOf('-u'), idOf('-g'));
+    const port = await freePort();
+    const server = new TestServer(`postgresql://${SUPERUSER}@127.0.0.1:${port}/postgres`, folder);
+    const init = ['-D', server.#data, '-U', SUPERUSER, '--auth=trust', '--no-sync', '-E', 'UTF8', '--locale=C'];
+    // Small WAL files, so that beginning a new one costs little.
+    asServerUser(folder, 'initdb', [...init, '--wal-segsize=1']);
+    server.startAgain(settings);
+    process.once('exit', () => server.kill());
+    return server;
+  }
+
+  get #data(): string {
+    return join(this.folder!, 'data');
+  }
+
+  /** Every file of the cluster and the server's log with all its bytes. A running server removes some meanwhile. */
+  files(): { readonly file: string; readonly bytes: Buffer }[] {
+    return readdirSync(this.folder!, { recursive: true, withFileTypes: true }).flatMap((entry) => {
+      if (!entry.isFile()) return [];
+      try {
+        return [{ file: entry.name, bytes: readFileSync(join(entry.parentPath, entry.name)) }];
+      } catch {
+        return [];
+      }
+    });
+  }
+
+  get port(): number {
+    return Number(this.#url.port);
+  }
+
+  startAgain(settings: readonly string[] = SETTINGS): void {
+    const options = [
+      ...['-p', String(this.port), '-c', 'listen_addresses=127.0.0.1', '-c', 'unix_socket_directories='],
+      ...['fsync=on', ...settings].flatMap((setting) => ['-c', setting]),
+    ].join(' ');
+    asServerUser(this.folder!, 'pg_ctl', [
+      ...['-D', this.#data, '-w', '-s', '-l', join(this.folder!, 'log'), '-o', options, 'start'],
+    ]);
+    this.#running = true;
+  }
+
+  /** `immediate` is what a crash looks like: nothing is written any more, connections break. */
+  stop(mode: 'fast' | 'immediate' = 'fast'): void {
+    asServerUser(this.folder!, 'pg_ctl', ['-D', this.#data, '-w', '-s', '-m', mode, 'stop']);
+    this.#running = false;
+  }
+
+  kill(): void {
+    if (this.folder === undefined || !this.#running) return;
+    try {
+      this.stop('immediate');
+    } catch {
+      // It has stopped by itself.
+    }
+    rmSync(this.folder, { recursive: true, force: true });
+  }
+
+  url(database: string, user = this.#url.username, password = this.#url.password): string {
+    const url = new URL(this.#url);
+    url.pathname = `/${database}`;
+    url.username = user;
+    url.password = password;
+    return url.href;
+  }
+
+  /** A new, empty database. @returns its URL */
+  async newDatabase(): Promise<string> {
+    const name = `epitaph_test_${process.pid}_${this.#counter++}`;
+    await this.run(`CREATE DATABASE ${name} TEMPLATE template0 STRATEGY file_copy`);
+    this.#databases.push(name);
+    return this.url(name);
+  }
+
+  /** Statements as the superuser, in the maintenance database or another. */
+  async run(sql: string, url = this.#url.href): Promise<readonly Record<string, unknown>[]> {
+    const database = new PostgresDatabase(url, 1);
+    try {
+      return await database.query(sql);
+    } finally {
+      await database.close();
+    }
+  }
+
+  async dispose(): Promise<void> {
+    if (this.folder !== undefined) return this.kill();
+    for (const name of this.#databases) await this.run(`DROP DATABASE IF EXISTS ${name} WITH (FORCE)`);
+  }
+}
+
+function idOf(flag: '-u' | '-g'): number {
+  return Number(execFileSync('id', [flag, 'postgres']).toString());
+}
+
+function asServerUser(folder: string, program: string, args: readonly string[]): void {
+  const file = join(programs()!, program);
+  const isRoot = process.getuid?.() === 0;
+  execFileSync(isRoot ? 'runuser' : file, isRoot ? ['-u', 'postgres', '--', file, ...args] : args, {
+    cwd: folder,
+    stdio: ['ignore', 'ignore', 'pipe'],
+  });
+}
+
+function freePort(): Promise<number> {
+  return new Promise((resolve, reject) => {
+    const server = createServer();
+    server.once('error', reject);
+    server.listen(0, '127.0.0.1', () => {
+      const { port } = server.address() as AddressInfo;
+      server.close(() => resolve(port));
+    });
+  });
+}
