@@ -2,7 +2,7 @@ import { createSecretKey, type KeyObject, randomBytes } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { describeKeyVault } from '@epitaph/core/testing/key-vault-contract.ts';
 import { GcmBodySealer } from '@epitaph/storage/crypto/gcm-body-sealer.ts';
-import { openDatabase, PostgresDatabase, UnusableServer } from '@epitaph/storage/postgres/database.ts';
+import { openDatabase, type PostgresDatabase, UnusableServer } from '@epitaph/storage/postgres/database.ts';
 import { PostgresKeyVault } from '@epitaph/storage/postgres/postgres-key-vault.ts';
 import { skipReason, TestServer, whyNoPostgres } from './server.ts';
 

@@ -92,13 +92,10 @@ export class TestServer {
   }
 
   startAgain(settings: readonly string[] = SETTINGS): void {
-    const options = [
-      ...['-p', String(this.port), '-c', 'listen_addresses=127.0.0.1', '-c', 'unix_socket_directories='],
-      ...['fsync=on', ...settings].flatMap((setting) => ['-c', setting]),
-    ].join(' ');
-    asServerUser(this.folder!, 'pg_ctl', [
-      ...['-D', this.#data, '-w', '-s', '-l', join(this.folder!, 'log'), '-o', options, 'start'],
-    ]);
+    const network = [`-p ${this.port}`, '-c listen_addresses=127.0.0.1', '-c unix_socket_directories='];
+    const options = [...network, ...['fsync=on', ...settings].map((setting) => `-c ${setting}`)].join(' ');
+    const log = join(this.folder!, 'log');
+    asServerUser(this.folder!, 'pg_ctl', ['-D', this.#data, '-w', '-s', '-l', log, '-o', options, 'start']);
     this.#running = true;
   }
 

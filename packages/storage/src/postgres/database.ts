@@ -22,15 +22,9 @@ const ATTEMPTS = 5;
 /** Longer ones come once: they are not worth a name on the server. */
 const LONGEST_PREPARED = 2_000;
 
-const INT8 = 20;
-
 /** Positions and times are whole numbers that a JavaScript number holds; as texts they would only be a trap. */
-const types = {
-  getTypeParser: ((oid: number, format?: 'text' | 'binary') =>
-    oid === INT8 && format !== 'binary'
-      ? Number
-      : pg.types.getTypeParser(oid, format as 'text')) as typeof pg.types.getTypeParser,
-};
+const types = new pg.TypeOverrides();
+types.setTypeParser(pg.types.builtins.INT8, Number);
 
 /** Connections to one PostgreSQL database, and its errors in this project's words. */
 export class PostgresDatabase implements Statements {
