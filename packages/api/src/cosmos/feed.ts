@@ -48,9 +48,11 @@ export const continuationHeader = (continuation: Continuation | undefined): Read
  * @param key the property of the answer that holds them: `Databases`, `DocumentCollections`, …
  */
 export function answerFeed(request: CosmosRequest, rid: string, key: string, resources: readonly JsonObject[]): Answer {
-  const { headers, limits } = request;
-  if (isQueryPlan(headers)) return answerQueryPlan(readQueryBody(request), limits);
-  const rows = isQuery(headers) ? runQuery(readQueryBody(request), resources as readonly Json[]) : resources;
+  const { headers, limits, method } = request;
+  if (method === 'POST' && isQueryPlan(headers)) return answerQueryPlan(readQueryBody(request), limits);
+  // The older .NET client says "query" of a GET without one.
+  const rows =
+    method === 'POST' && isQuery(headers) ? runQuery(readQueryBody(request), resources as readonly Json[]) : resources;
   const continuation = decodeContinuation(headerText(headers, 'x-ms-continuation'));
   if (continuation !== undefined && continuation.kind !== 'skip') throw badRequest('Invalid Continuation Token');
   const start = continuation?.rows ?? 0;

@@ -22,7 +22,10 @@ export function isRid(text: string): boolean {
 /** Bytes of the containers' rids, decoded once: an item's rid begins with them. */
 const containerBytes = new Map<string, Buffer>();
 
-/** An item's resource id: its container's, then the log position its life began at, which nothing else shares. */
+/**
+ * An item's resource id: its container's, then the log position its life began at, which nothing else shares. The
+ * position has its lowest byte first: a 16-byte id is an item's, to the .NET clients, if the high half of its last byte is 0.
+ */
 export function itemRid(containerRid: string, birth: number): string {
   let prefix = containerBytes.get(containerRid);
   if (prefix === undefined) {
@@ -34,8 +37,8 @@ export function itemRid(containerRid: string, birth: number): string {
   }
   const bytes = Buffer.allocUnsafe(16);
   prefix.copy(bytes);
-  bytes.writeUInt32BE(Math.floor(birth / 0x1_0000_0000), 8);
-  bytes.writeUInt32BE(birth % 0x1_0000_0000, 12);
+  bytes.writeUInt32LE(birth % 0x1_0000_0000, 8);
+  bytes.writeUInt32LE(Math.floor(birth / 0x1_0000_0000), 12);
   return encodeRid(bytes);
 }
 
@@ -43,6 +46,6 @@ export function itemRid(containerRid: string, birth: number): string {
 export function birthOfItemRid(containerRid: string, rid: string): number | undefined {
   if (rid.length !== 24 || !isRid(rid)) return undefined;
   const bytes = decodeRid(rid);
-  const birth = bytes.readUInt32BE(8) * 0x1_0000_0000 + bytes.readUInt32BE(12);
+  const birth = bytes.readUInt32LE(12) * 0x1_0000_0000 + bytes.readUInt32LE(8);
   return Number.isSafeInteger(birth) && itemRid(containerRid, birth) === rid ? birth : undefined;
 }

@@ -48,6 +48,15 @@ describe('a database', () => {
 });
 
 describe('a container', () => {
+  test('is listed for who says "query" of a GET without one, as the older .NET client does', async () => {
+    const app = await shopOnly();
+    await call(app, 'POST', '/dbs/shop/colls', { body: { id: 'c', partitionKey } });
+    const headers = { 'x-ms-documentdb-isquery': 'True' };
+    const listed = await call(app, 'GET', '/dbs/shop/colls', { headers });
+    expect(listed.status).toBe(200);
+    expect(listed.json['_count']).toBe(1);
+  });
+
   test('gets the defaults of Cosmos DB', async () => {
     const app = await shopOnly();
     const { status, json } = await call(app, 'POST', '/dbs/shop/colls', {

@@ -1,0 +1,98 @@
+import { execFile } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { mkdtemp, rename, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { World } from './support/world.ts';
+
+const run = promisify(execFile);
+const SOURCES = join(import.meta.dirname, '../clients/dotnet');
+const BUILD_TIMEOUT_MS = 240_000;
+const RUN_TIMEOUT_MS = 240_000;
+
+/** Groups of checks of what the server doesn't have yet. */
+const NOT_YET: ReadonlySet<string> = new Set(['batch', 'bulk', 'hierarchy', 'feed', 'users', 'old-feed']);
+
+const sourceFiles = () =>
+  readdirSync(SOURCES)
+    .filter((name) => /\.cs(?:proj)?$/.test(name))
+    .toSorted();
+
+/** All groups that the program has, as its sources name them. */
+function groups(): string[] {
+  const text = sourceFiles().map((name) => readFileSync(join(SOURCES, name), 'utf8'));
+  return [
+    ...new Set(
+      text
+        .join('')
+        .matchAll(/CheckAsync\(\s*"([\w-]+)"/g)
+        .map(([, group]) => group!),
+    ),
+  ];
+}
+
+/**
+ * Builds the program, once for each state of its sources, outside of the tree.
+ *
+ * @returns its assembly, or why there is none
+ */
+async function build(): Promise<{ readonly assembly: string } | { readonly reason: string }> {
+  try {
+    await run('dotnet', ['--version']);
+  } catch {
+    return { reason: 'there is no dotnet here' };
+  }
+  const digest = createHash('sha256');
+  for (const name of sourceFiles()) digest.update(readFileSync(join(SOURCES, name)));
+  const folder = join(tmpdir(), `epitaph-dotnet-client-${digest.digest('hex').slice(0, 16)}`);
+  const assembly = join(folder, 'bin/Clients/release/clients.dll');
+  if (existsSync(assembly)) return { assembly };
+  const fresh = await mkdtemp(`${folder}-`);
+  try {
+    const artifacts = ['--artifacts-path', fresh, '--nologo', '-v', 'quiet'];
+    await run('dotnet', ['build', SOURCES, '-c', 'Release', ...artifacts], { timeout: BUILD_TIMEOUT_MS });
+    // Whole or not at all: another run of the tests may build the same.
+    if (!existsSync(folder)) await rename(fresh, folder);
+    return { assembly };
+  } catch (error) {
+    const { stdout = '', message } = error as Error & { readonly stdout?: string };
+    if (/NU1301|NU1101|NU1801/.test(stdout)) return { reason: 'its packages can’t be had here' };
+    throw new Error(`dotnet build: ${stdout || message}`, { cause: error });
+  } finally {
+    await rm(fresh, { recursive: true, force: true });
+  }
+}
+
+const built = await build();
+const reason = 'reason' in built ? ` (skipped: ${built.reason})` : '';
+
+describe.skipIf('reason' in built)(`the .NET clients, new and old, in gateway mode${reason}`, () => {
+  let world: World;
+  beforeAll(async () => {
+    world = await World.open({ clock: 'system' });
+  });
+  afterAll(() => world.end());
+
+  test(
+    'find everything as they expect it',
+    async () => {
+      if ('reason' in built) return;
+      const wanted = groups().filter((group) => !NOT_YET.has(group));
+      const args = [built.assembly, world.endpoint, EMULATOR_KEY, ...wanted];
+      const { stdout } = await run('dotnet', args, { timeout: RUN_TIMEOUT_MS, maxBuffer: 16_000_000 }).catch(
+        (error: Error & { readonly stdout?: string }) => ({ stdout: error.stdout ?? error.message }),
+      );
+      const lines = stdout.split('\n');
+      expect(lines.filter((line) => line.startsWith('FAILED'))).toEqual([]);
+      // Every group has said something, so that none was left out by its name.
+      const seen = new Set(lines.map((line) => /^ok ([\w-]+):/.exec(line)?.[1]));
+      expect(wanted.filter((group) => !seen.has(group))).toEqual([]);
+      expect(lines).toContainEqual(expect.stringMatching(/^\d+ passed, 0 failed$/));
+    },
+    RUN_TIMEOUT_MS,
+  );
+});
