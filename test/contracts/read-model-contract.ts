@@ -71,6 +71,9 @@ function isOverdue({ ts, ttl }: ItemRow, marks: Watermarks): boolean {
   return ttl !== -1 && (ts + ttl) * 1000 <= marks.itemMs;
 }
 
+/** What a span goes by: `_ts`, or when an item's own ttl is over. */
+const timeOf = ({ ts, ttl }: ItemRow): number => ts + (ttl ?? 0);
+
 function containerState(number: number): ContainerState {
   return {
     status: 'live',
@@ -286,6 +289,41 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
             );
           }
         }
+      }
+    });
+
+    testFilled('counts and lists items by spans of their times', async (store, model, random) => {
+      for (const container of CONTAINERS) {
+        for (let round = 0; round < 20; round++) {
+          const spans = (['default', 'own'] as const).map((by) => {
+            const after = random.pick([-1, T0 + random.int(0, 90)]);
+            const upTo = random.pick([Number.POSITIVE_INFINITY, after + random.int(0, 60)]);
+            return { by, after, upTo, ...(round % 2 === 0 ? {} : { writtenAfter: T0 + random.int(0, 60) }) };
+          });
+          const rowsOf = ({ by, after, upTo, writtenAfter = -1 }: (typeof spans)[number]) =>
+            model
+              .of(container)
+              .filter(({ ttl }) => (by === 'default' ? ttl === null : ttl !== null && ttl > 0))
+              .filter((row) => row.ts > writtenAfter && timeOf(row) > after && timeOf(row) <= upTo);
+          expect(await store.countByTimes(container, spans)).toEqual(
+            spans.map((span) => {
+              const rows = rowsOf(span);
+              return {
+                items: rows.length,
+                oldestTs: rows.length === 0 ? null : Math.min(...rows.map(({ ts }) => ts)),
+              };
+            }),
+          );
+          for (const span of spans) {
+            const limit = random.int(1, 5);
+            const times = (await store.itemsByTimes(container, span, limit)).map(timeOf);
+            const expected = rowsOf(span).map(timeOf);
+            expect(times).toEqual(expected.toSorted((left, right) => left - right).slice(0, limit));
+          }
+        }
+        expect((await store.countOddTtls(container)).never).toBe(
+          model.of(container).filter(({ ttl }) => ttl === -1).length,
+        );
       }
     });
 

@@ -11,6 +11,10 @@ export const errorCodes = {
   'item-not-found': 'No visible item has that id and partition key.',
   'already-exists': 'A resource with that id exists already.',
   'precondition-failed': 'The etag given with the request is not the current one.',
+  'ttl-change-braked':
+    'The TTL change would make more items expire at once than the container lets through unconfirmed.',
+  'ttl-change-scheduled': 'A TTL change is scheduled for a later time; it is to be withdrawn before another is made.',
+  'no-ttl-change-scheduled': 'No TTL change is scheduled.',
   'partition-key-mismatch': 'The partition key given is not the one in the document.',
   'too-large': 'The document is larger than the store takes.',
   'session-not-available': 'The session token is ahead of what this server has.',

@@ -255,3 +255,125 @@ describe("a container's state", () => {
     expect(parseContainerStream('item-Co1.hash.0')).toBe(undefined);
   });
 });
+
+describe('changing the TTL under a brake', () => {
+  const brake = (to: { maxItems?: number; maxShare?: number } | null): ContainerEvent => ({
+    type: 'TtlBrakeChanged',
+    data: { from: null, to },
+  });
+  const changeTtl = (over: object = {}): ContainerCommand => ({
+    type: 'ChangeTtl',
+    nowMs: NOW_MS,
+    defaultTtl: 30,
+    expiring: { items: 11, of: 100 },
+    confirmed: false,
+    ...over,
+  });
+
+  it('is refused above either limit, with what was counted, on both planes', () => {
+    for (const limits of [{ maxItems: 10 }, { maxShare: 0.1 }, { maxItems: 10, maxShare: 1 }]) {
+      const refused = { brake: limits, items: 11, of: 100 };
+      givenContainer(created(), brake(limits)).when(changeTtl()).thenRefused('braked', refused);
+      givenContainer(created(), brake(limits))
+        .when(replace({ defaultTtl: 30, expiring: { items: 11, of: 100 } }))
+        .thenRefused('braked', refused);
+    }
+  });
+  it('goes through at the limit, and above it when confirmed, which is on record', () => {
+    const counted = { expiringAtOnce: { items: 11, of: 100 } };
+    const changed = (over: object): ContainerEvent => ({
+      type: 'ContainerTtlChanged',
+      data: { from: 60, to: 30, policyVersion: 2, effectiveFromMs: NOW_MS, ...counted, ...over },
+    });
+    givenContainer(created(), brake({ maxItems: 11, maxShare: 0.11 }))
+      .when(changeTtl())
+      .then(changed({}));
+    givenContainer(created(), brake({ maxItems: 10 }))
+      .when(changeTtl({ confirmed: true, reason: 'ticket 7' }))
+      .then(changed({ confirmed: true, reason: 'ticket 7' }));
+  });
+  it('is not asked about a replace that leaves the TTL as it is, nor when the brake was taken away', () => {
+    givenContainer(created(), brake({ maxItems: 0 }))
+      .when(replace())
+      .then();
+    givenContainer(created(), brake({ maxItems: 0 }), {
+      type: 'TtlBrakeChanged',
+      data: { from: { maxItems: 0 }, to: null },
+    })
+      .when(replace({ defaultTtl: 30 }))
+      .then(ttlChanged(60, 30, 2));
+  });
+  it('sets and changes the brake on record, and not twice the same', () => {
+    givenContainer(created())
+      .when({ type: 'ChangeTtlBrake', nowMs: NOW_MS, brake: { maxItems: 5 }, reason: 'after the incident' })
+      .then({
+        type: 'TtlBrakeChanged',
+        data: { from: null, to: { maxItems: 5 }, reason: 'after the incident' },
+      });
+    givenContainer(created(), brake({ maxItems: 5 }))
+      .when({ type: 'ChangeTtlBrake', nowMs: NOW_MS, brake: { maxItems: 5 } })
+      .then();
+  });
+});
+
+describe('a TTL change that is to take effect later', () => {
+  const LATER_MS = NOW_MS + 3_600_000;
+  const schedule = (over: object = {}): ContainerCommand => ({
+    type: 'ChangeTtl',
+    nowMs: NOW_MS,
+    defaultTtl: 30,
+    effectiveFromMs: LATER_MS,
+    expiring: { items: 0, of: 0 },
+    confirmed: false,
+    ...over,
+  });
+  const scheduled: ContainerEvent = {
+    type: 'ContainerTtlChanged',
+    data: { from: 60, to: 30, policyVersion: 2, effectiveFromMs: LATER_MS, scheduled: true },
+  };
+
+  it('is recorded with its time', () => {
+    givenContainer(created())
+      .when(schedule())
+      .then({
+        type: 'ContainerTtlChanged',
+        data: {
+          from: 60,
+          to: 30,
+          policyVersion: 2,
+          effectiveFromMs: LATER_MS,
+          scheduled: true,
+          expiringAtOnce: { items: 0, of: 0 },
+        },
+      });
+  });
+  it('stands in the way of any other change of the TTL, but not of a replace that makes none', () => {
+    const waits = { effectiveFromMs: LATER_MS };
+    givenContainer(created(), scheduled)
+      .when(schedule({ defaultTtl: 5, effectiveFromMs: undefined }))
+      .thenRefused('ttl-change-scheduled', waits);
+    givenContainer(created(), scheduled)
+      .when(replace({ defaultTtl: 5 }))
+      .thenRefused('ttl-change-scheduled', waits);
+    givenContainer(created(), scheduled).when(replace()).then();
+  });
+  it('can be withdrawn before its time, and not after', () => {
+    const withdraw = (nowMs: number): ContainerCommand => ({ type: 'WithdrawTtl', nowMs, reason: 'not yet' });
+    givenContainer(created(), scheduled)
+      .when(withdraw(LATER_MS - 1))
+      .then({
+        type: 'ContainerTtlWithdrawn',
+        data: { policyVersion: 2, effectiveFromMs: LATER_MS, reason: 'not yet' },
+      });
+    givenContainer(created(), scheduled).when(withdraw(LATER_MS)).thenRefused('nothing-scheduled');
+    givenContainer(created()).when(withdraw(NOW_MS)).thenRefused('nothing-scheduled');
+  });
+  it('that was withdrawn leaves its version number used', () => {
+    givenContainer(created(), scheduled, {
+      type: 'ContainerTtlWithdrawn',
+      data: { policyVersion: 2, effectiveFromMs: LATER_MS },
+    })
+      .when(replace({ defaultTtl: 5 }))
+      .then(ttlChanged(60, 5, 3));
+  });
+});

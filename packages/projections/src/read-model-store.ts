@@ -1,5 +1,6 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { DatabaseState } from '@epitaph/core/database/state.ts';
+import type { TimeSpan } from '@epitaph/core/history/preview.ts';
 import type { PurgeCause } from '@epitaph/core/item/events.ts';
 import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
 import type { Watermarks } from '@epitaph/core/ttl/watermarks.ts';
@@ -132,6 +133,16 @@ export interface ReadModelStore {
     container: ContainerNumber,
     marks: Watermarks,
   ): MaybePromise<{ readonly ts: number | null; readonly due: number | null }>;
+
+  /** How many items' times lie in each span, and the oldest `_ts` among them; null for none. */
+  countByTimes(
+    container: ContainerNumber,
+    spans: readonly TimeSpan[],
+  ): MaybePromise<{ readonly items: number; readonly oldestTs: number | null }[]>;
+  /** Items whose times lie in a span, those whose time comes first first. */
+  itemsByTimes(container: ContainerNumber, span: TimeSpan, limit: number): MaybePromise<ItemRow[]>;
+  /** Items whose own ttl is -1, and items with a `ttl` that is none. */
+  countOddTtls(container: ContainerNumber): MaybePromise<{ readonly never: number; readonly unreadable: number }>;
 
   /** Ended lives, those that a policy's start ended apart from the others; oldest first, after a position in that order. */
   endedLives(

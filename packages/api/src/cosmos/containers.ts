@@ -33,7 +33,7 @@ export async function answerContainers(request: CosmosRequest): Promise<Answer> 
       request,
       database.rid,
       'DocumentCollections',
-      store.listContainers(database.name).map(showContainer),
+      store.listContainers(database.name).map((container) => showContainer(container, store.nowMs())),
     );
   }
   if (method !== 'POST') throw methodNotAllowed();
@@ -49,7 +49,7 @@ export async function answerContainers(request: CosmosRequest): Promise<Answer> 
     defaultTtl,
     readThroughput(headers),
   );
-  return answerContainerState(201, database.name, written.resource, written.position);
+  return answerContainerState(request, 201, database.name, written.resource, written.position);
 }
 
 /** `/dbs/{db}/colls/{coll}` */
@@ -60,7 +60,7 @@ export async function answerContainer(request: CosmosRequest): Promise<Answer> {
   const database = databaseOf(request).name;
   switch (method) {
     case 'GET': {
-      const answer = answerContainerState(200, database, container, store.headPosition());
+      const answer = answerContainerState(request, 200, database, container, store.headPosition());
       if (headers['if-none-match'] === container.etag) return { ...answer, status: 304, body: null };
       if (!headerFlag(headers, 'x-ms-documentdb-populatequotainfo')) return answer;
       return { ...answer, headers: { ...answer.headers, ...quotaHeaders } };
@@ -78,11 +78,11 @@ export async function answerContainer(request: CosmosRequest): Promise<Answer> {
         defaultTtl,
         preconditionOf(headers),
       );
-      return answerContainerState(200, database, written.resource, written.position);
+      return answerContainerState(request, 200, database, written.resource, written.position);
     }
     case 'DELETE': {
       const { position } = await store.deleteContainer(caller, database, container.name, preconditionOf(headers));
-      const { headers: shown } = answerContainerState(204, database, container, position);
+      const { headers: shown } = answerContainerState(request, 204, database, container, position);
       return { status: 204, body: null, charge: charge.metadata, headers: shown ?? {} };
     }
     default:
@@ -90,10 +90,16 @@ export async function answerContainer(request: CosmosRequest): Promise<Answer> {
   }
 }
 
-function answerContainerState(status: number, database: string, container: ContainerState, position: number): Answer {
+function answerContainerState(
+  { store }: CosmosRequest,
+  status: number,
+  database: string,
+  container: ContainerState,
+  position: number,
+): Answer {
   return {
     status,
-    body: JSON.stringify(showContainer(container)),
+    body: JSON.stringify(showContainer(container, store.nowMs())),
     charge: charge.metadata,
     headers: { etag: container.etag, ...containerHeaders(database, container, position) },
   };

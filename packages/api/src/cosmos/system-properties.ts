@@ -1,3 +1,4 @@
+import { currentPolicy } from '@epitaph/core/container/decide.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { DatabaseState } from '@epitaph/core/database/state.ts';
 import type { ShownItem } from '../store/store-api.ts';
@@ -56,8 +57,9 @@ export function showDatabase(database: DatabaseState): Readonly<Record<string, u
   };
 }
 
-export function showContainer(container: ContainerState): Readonly<Record<string, unknown>> {
-  const { defaultTtl } = container.timeline.at(-1)!;
+/** @param nowMs tells which TTL policy is in force: one that is to take effect later isn't shown yet */
+export function showContainer(container: ContainerState, nowMs: number): Readonly<Record<string, unknown>> {
+  const { defaultTtl } = currentPolicy(container, nowMs);
   return {
     id: container.name,
     ...container.definition,

@@ -1,15 +1,25 @@
 import { randomUUID } from 'node:crypto';
 import { Readable } from 'node:stream';
-import type { FastifyInstance, FastifyReply, FastifyRequest, HTTPMethods } from 'fastify';
+import type { FastifyInstance, FastifyRequest } from 'fastify';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
-import { Refusal } from '@epitaph/core/errors.ts';
-import { readPartitionKeyHeader } from '../cosmos/partition-key.ts';
 import { wait } from '../config/wait.ts';
 import type { KeyRing, KeyRole } from '../http/keys.ts';
-import type { Caller, Disappearance, StoreApi } from '../store/store-api.ts';
+import type { Disappearance, StoreApi } from '../store/store-api.ts';
 import { exportFormat, exportText } from './exports.ts';
 import { Problem, problemDetails, problemOf } from './problems.ts';
 import * as requests from './requests.ts';
+import {
+  callers,
+  clientGone,
+  containerOf,
+  correlationOf,
+  itemOf,
+  OF_CONTAINER,
+  route,
+  wantsEvents,
+  type Access,
+} from './routing.ts';
+import { policyRoutes } from './policy-routes.ts';
 import { sendProblem } from './send-problem.ts';
 import { eventsOf, sendEvents, type ServerSentEvent } from './server-sent-events.ts';
 import * as shapes from './shapes.ts';
@@ -19,24 +29,11 @@ export interface ManagementOptions {
   readonly keys: KeyRing;
 }
 
-/**
- * Who may call a route: `anyone`, without a key; `audit`, every key; `read`, all but the auditor's; `write`, the
- * primary and the secondary alone.
- */
-type Access = 'anyone' | KeyRole;
-
 const ALLOWED: Readonly<Record<KeyRole, readonly Access[]>> = {
   audit: ['anyone', 'audit'],
   read: ['anyone', 'audit', 'read'],
   write: ['anyone', 'audit', 'read', 'write'],
 };
-
-declare module 'fastify' {
-  interface FastifyContextConfig {
-    /** Set on the management plane's routes. */
-    readonly access?: Access;
-  }
-}
 
 /** How often a rebuild that somebody follows is looked at. */
 const FOLLOW_EVERY_MS = 100;
@@ -44,8 +41,6 @@ const FOLLOW_EVERY_MS = 100;
 const QUIET_LOOKS = 100;
 const BODY_BYTES = 64 * 1024;
 const EXPORT_PAGE_ROWS = 1000;
-
-const callers = new WeakMap<FastifyRequest, Caller>();
 
 /** Puts the management plane on a server, under `/_epitaph`. */
 export function registerManagement(app: FastifyInstance, options: ManagementOptions): void {
@@ -70,6 +65,7 @@ export function registerManagement(app: FastifyInstance, options: ManagementOpti
       );
       healthRoutes(scope, options.store);
       historyRoutes(scope, options.store);
+      policyRoutes(scope, options.store);
       operationRoutes(scope, options.store, stopping.signal);
       clockRoutes(scope, options.store);
       done();
@@ -89,7 +85,7 @@ function healthRoutes(scope: FastifyInstance, store: StoreApi): void {
 }
 
 function historyRoutes(scope: FastifyInstance, store: StoreApi): void {
-  const of = '/dbs/:database/colls/:container';
+  const of = OF_CONTAINER;
 
   route(scope, 'GET', `${of}/history`, 'audit', async (request) => {
     const query = requests.read(requests.historyQuery, request.query, 'query');
@@ -128,13 +124,6 @@ function historyRoutes(scope: FastifyInstance, store: StoreApi): void {
     const text = exportText(format, disappearancePages(store, container, query, first));
     void reply.header('connection', 'close');
     return reply.type(`${format}; charset=utf-8`).send(Readable.from(text, { objectMode: false }));
-  });
-
-  route(scope, 'PUT', `${of}/policy-grace`, 'write', async (request, _reply, caller) => {
-    const { seconds, reason } = requests.read(requests.policyGraceBody, request.body, 'body');
-    const { database, container } = requests.read(requests.containerParams, request.params, 'path');
-    const changed = await store.setPolicyGrace(caller, database, container, seconds, reason);
-    return { container: shapes.containerName(changed), policyGraceSeconds: changed.policyGraceSeconds };
   });
 }
 
@@ -192,38 +181,26 @@ function operationRoutes(scope: FastifyInstance, store: StoreApi, stopping: Abor
 function clockRoutes(scope: FastifyInstance, store: StoreApi): void {
   const clock = () => shapes.clockShape(store.nowMs(), store.clockKind);
   route(scope, 'GET', '/clock', 'read', clock);
-  route(scope, 'POST', '/clock/advance', 'write', async (request, _reply, caller) => {
-    const { milliseconds } = requests.read(requests.advanceBody, request.body, 'body');
-    try {
-      await store.advanceClock(caller, milliseconds);
-    } catch (error) {
-      if (error instanceof RangeError) throw new Problem('bad-request', `milliseconds: ${error.message}.`);
-      throw error;
-    }
-    return clock();
-  });
+  route(
+    scope,
+    'POST',
+    '/clock/advance',
+    'write',
+    async (request, _reply, caller) => {
+      const { milliseconds } = requests.read(requests.advanceBody, request.body, 'body');
+      try {
+        await store.advanceClock(caller, milliseconds);
+      } catch (error) {
+        if (error instanceof RangeError) throw new Problem('bad-request', `milliseconds: ${error.message}.`);
+        throw error;
+      }
+      return clock();
+    },
+    { body: true },
+  );
   route(scope, 'POST', '/clock/confirm', 'write', async (_request, _reply, caller) => {
     await store.confirmClock(caller);
     return clock();
-  });
-}
-
-type Handler = (request: FastifyRequest, reply: FastifyReply, caller: Caller) => unknown;
-
-/** One route. Calls without parameters of their own refuse any that are given, so that a mistyped name is noticed. */
-function route(scope: FastifyInstance, method: HTTPMethods, url: string, access: Access, handler: Handler): void {
-  const takesQuery = method === 'GET' && url.includes(':container');
-  const takesBody = url.endsWith('/policy-grace') || url.endsWith('/advance');
-  scope.route({
-    method,
-    url,
-    config: { access },
-    handler: async (request, reply) => {
-      if (!takesQuery) requests.read(requests.noQuery, request.query, 'query');
-      if (!takesBody) requests.read(requests.noBody, request.body, 'body');
-      void reply.header('cache-control', 'no-store');
-      return handler(request, reply, callers.get(request)!);
-    },
   });
 }
 
@@ -260,49 +237,6 @@ function readBodiesAsJson(scope: FastifyInstance): void {
       parsed(new Problem('bad-request', 'The body is not JSON.'));
     }
   });
-}
-
-function correlationOf(request: FastifyRequest): string {
-  return callers.get(request)?.correlationId ?? randomUUID();
-}
-
-/** The container that a path names, or the one of that name which `?rid=` picks out, deleted or not. */
-function containerOf(store: StoreApi, request: FastifyRequest, rid: string | undefined): ContainerState {
-  const { database, container } = requests.read(requests.containerParams, request.params, 'path');
-  if (rid === undefined) {
-    try {
-      return store.container(database, container);
-    } catch (error) {
-      const gone = error instanceof Refusal ? store.deletedContainers(container).slice(0, 5) : [];
-      if (gone.length === 0) throw error;
-      const rids = gone.map((state) => state.rid).join(', ');
-      throw new Refusal(
-        'container-not-found',
-        `No container ${JSON.stringify(container)} is there now. Deleted ones of that name keep their history; ask with their rid: ${rids}.`,
-      );
-    }
-  }
-  const found = store.containerByRid(rid);
-  if (found === undefined || found.name !== container) {
-    throw new Refusal('container-not-found', `No container ${JSON.stringify(container)} ever had the rid ${rid}.`);
-  }
-  return found;
-}
-
-function itemOf(
-  container: ContainerState,
-  id: string,
-  partitionKey: string | undefined,
-): { readonly key: string; readonly shown: { readonly id: string; readonly partitionKey: unknown } } {
-  const read = readPartitionKeyHeader(container.definition, partitionKey);
-  if (read === undefined || !read.complete) {
-    const paths = container.definition.partitionKey.paths.join(', ');
-    throw new Problem(
-      'bad-request',
-      `An item is named by id and partitionKey, a JSON array with the values of ${paths}.`,
-    );
-  }
-  return { key: read.key, shown: { id, partitionKey: JSON.parse(read.key) as unknown } };
 }
 
 async function projectionOf(store: StoreApi, request: FastifyRequest): Promise<string> {
@@ -359,17 +293,4 @@ async function* followRebuild(store: StoreApi, name: string, stopping: AbortSign
     if (over || stopping.aborted) return;
     await wait(FOLLOW_EVERY_MS, stopping);
   }
-}
-
-function wantsEvents({ headers }: FastifyRequest): boolean {
-  return (headers.accept ?? '').toLowerCase().includes('text/event-stream');
-}
-
-/** Aborted when the client goes away before it has its answer. */
-function clientGone(reply: FastifyReply): AbortSignal {
-  const controller = new AbortController();
-  reply.raw.once('close', () => {
-    if (!reply.raw.writableFinished) controller.abort();
-  });
-  return controller.signal;
 }

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { ttlValueSchema } from '@epitaph/core/ttl/ttl-value.ts';
 import { parseInstant } from '../config/instant.ts';
 import { Problem } from './problems.ts';
 
@@ -46,12 +47,41 @@ export const disappearancesQuery = z.strictObject({
 });
 export type DisappearancesQuery = z.infer<typeof disappearancesQuery>;
 
+export const ridQuery = z.strictObject({ rid });
+
 export const noQuery = z.strictObject({});
 
 export const policyGraceBody = z.strictObject({
   /** The same range as a ttl, and 0 for none. */
   seconds: z.int().min(0).max(2_147_483_647),
   reason: z.string().min(1).max(1000).optional(),
+});
+const reason = z.string().min(1).max(1000);
+/** As in a container's own definition: null or absent is off. */
+const defaultTtl = z.union([ttlValueSchema, z.null()]);
+export const previewBody = z.strictObject({ defaultTtl, effectiveFrom: instant.optional() });
+export const ttlBody = z.strictObject({
+  defaultTtl,
+  effectiveFrom: instant.optional(),
+  /** Carries the change through although it makes more expire at once than the brake lets through; needs a reason. */
+  confirm: z.boolean().optional(),
+  reason: reason.optional(),
+});
+export const reasonBody = z.strictObject({ reason: reason.optional() });
+/** Without both limits there is no brake. */
+export const brakeBody = z.strictObject({
+  maxItems: z
+    .int()
+    .min(0)
+    .nullish()
+    .transform((value) => value ?? undefined),
+  maxShare: z
+    .number()
+    .min(0)
+    .max(1)
+    .nullish()
+    .transform((value) => value ?? undefined),
+  reason: reason.optional(),
 });
 export const advanceBody = z.strictObject({ milliseconds: z.int().min(0) });
 /** For calls that need none. */

@@ -1,7 +1,15 @@
 import { isoTime } from '@epitaph/core/clock.ts';
-import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { currentPolicy, scheduledPolicy } from '@epitaph/core/container/decide.ts';
+import type { ContainerState, RecordedPolicy } from '@epitaph/core/container/state.ts';
 import type { Explanation } from '@epitaph/core/history/explain.ts';
-import type { Disappearance, HistoryEntry, ProjectionStatus, PurgeStatus, RebuildStatus } from '../store/store-api.ts';
+import type {
+  Disappearance,
+  HistoryEntry,
+  ProjectionStatus,
+  PurgeStatus,
+  RebuildStatus,
+  TtlPreview,
+} from '../store/store-api.ts';
 
 /**
  * What answers look like. A time is there twice: as ISO text for who reads (`expiredAt`) and as milliseconds for who
@@ -87,6 +95,52 @@ export function disappearanceShape(row: Disappearance): Shape {
     ttl,
     policyVersion,
     position,
+  };
+}
+
+/** A container's policies: which holds, which are over, and which waits for its time. */
+export function policiesShape(container: ContainerState, nowMs: number): Shape {
+  const { timeline, brake, policyGraceSeconds } = container;
+  const scheduled = scheduledPolicy(container, nowMs);
+  const current = currentPolicy(container, nowMs);
+  const shape = ({ version, defaultTtl, fromMs, setBy, recordedAtMs, reason }: RecordedPolicy): Shape => ({
+    version,
+    defaultTtl,
+    ...times('from', fromMs),
+    setBy,
+    ...times('recordedAt', recordedAtMs),
+    ...(reason === undefined ? {} : { reason }),
+  });
+  return {
+    container: containerName(container),
+    current: shape(current),
+    scheduled: scheduled === undefined ? null : shape(scheduled),
+    past: timeline.filter(({ fromMs }) => fromMs < current.fromMs).map(shape),
+    brake: brake ?? null,
+    policyGraceSeconds,
+  };
+}
+
+export function previewShape(preview: TtlPreview, container: ContainerState): Shape {
+  const { effectiveFromMs, erasedFromMs, atOnce, later, ...others } = preview;
+  return {
+    container: containerName(container),
+    ...others,
+    ...times('effectiveFrom', effectiveFromMs),
+    atOnce: {
+      ...atOnce,
+      oldest: atOnce.oldestTs === null ? null : isoTime(atOnce.oldestTs * 1000),
+      ...times('erasedFrom', erasedFromMs),
+      sample: atOnce.sample.map(({ partitionKey, ...item }) => ({
+        ...item,
+        partitionKey: JSON.parse(partitionKey) as unknown,
+      })),
+    },
+    later: later.map(({ withinSeconds, items }) => ({
+      withinSeconds,
+      until: withinSeconds === null ? null : isoTime(effectiveFromMs + withinSeconds * 1000),
+      items,
+    })),
   };
 }
 

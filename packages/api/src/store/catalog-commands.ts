@@ -1,7 +1,9 @@
 import type { CommandContext } from '@epitaph/core/command-context.ts';
-import type { ContainerCommand } from '@epitaph/core/container/commands.ts';
+import { isoTime } from '@epitaph/core/clock.ts';
+import type { ContainerCommand, ExpiringAtOnce } from '@epitaph/core/container/commands.ts';
 import { decideContainer, type ContainerDecision, type ContainerRefusal } from '@epitaph/core/container/decide.ts';
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
+import type { TtlBrake } from '@epitaph/core/container/events.ts';
 import { foldContainer } from '@epitaph/core/container/evolve.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { containerStream } from '@epitaph/core/container/stream-name.ts';
@@ -14,10 +16,14 @@ import { databaseStream } from '@epitaph/core/database/stream-name.ts';
 import { databaseEventVersions } from '@epitaph/core/database/upcast.ts';
 import { type ErrorCode, Refusal } from '@epitaph/core/errors.ts';
 import { handleCommand, newEvent } from '@epitaph/core/handle-command.ts';
+import type { ProposedPolicy } from '@epitaph/core/history/preview.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
+import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
 import type { ChangeThroughput, ThroughputRefusal } from '@epitaph/core/throughput/provisioning.ts';
 import type { Throughput } from '@epitaph/core/throughput/throughput.ts';
 import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
+import type { CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
+import type { Previews } from './previews.ts';
 import type { StoreParts } from './parts.ts';
 import { containerRid, databaseRid } from './rids.ts';
 import type { Caller, Precondition, Written } from './store-api.ts';
@@ -25,10 +31,12 @@ import type { Caller, Precondition, Written } from './store-api.ts';
 /** Commands on databases and containers. */
 export class CatalogCommands {
   readonly #parts: StoreParts;
+  readonly #previews: Previews;
   readonly #policyGraceSeconds: number;
 
-  constructor(parts: StoreParts, policyGraceSeconds: number) {
+  constructor(parts: StoreParts, previews: Previews, policyGraceSeconds: number) {
     this.#parts = parts;
+    this.#previews = previews;
     this.#policyGraceSeconds = policyGraceSeconds;
   }
 
@@ -124,12 +132,63 @@ export class CatalogCommands {
     defaultTtl: DefaultTtl,
     precondition: Precondition = {},
   ): Promise<Written<ContainerState>> {
-    return this.#change(caller, database, name, {
+    return this.#change(caller, database, name, async (container, nowMs) => ({
       type: 'ReplaceContainer',
       definition,
       defaultTtl,
+      expiring: await this.#underBrake(container, { defaultTtl, effectiveFromMs: nowMs }),
       ifMatch: precondition.ifMatch,
+    }));
+  }
+
+  async changeTtl(
+    caller: Caller,
+    database: string,
+    name: string,
+    change: {
+      readonly defaultTtl: DefaultTtl;
+      readonly effectiveFromMs?: number | undefined;
+      readonly confirmed: boolean;
+      readonly reason?: string | undefined;
+    },
+  ): Promise<ContainerState> {
+    if (change.confirmed && change.reason === undefined) {
+      throw new Refusal('bad-request', 'A change that is confirmed past the brake needs a reason.');
+    }
+    const { resource } = await this.#change(caller, database, name, async (container, nowMs) => {
+      const { defaultTtl, effectiveFromMs = nowMs } = change;
+      if (effectiveFromMs < nowMs) {
+        throw new Refusal('bad-request', 'A TTL change takes effect now or later: what has happened stays as it was.');
+      }
+      const proposal = { defaultTtl, effectiveFromMs };
+      const expiring = await this.#previews.expiringAtOnce(container.number, container.state, proposal);
+      return { type: 'ChangeTtl', ...change, expiring };
     });
+    return resource;
+  }
+
+  async withdrawTtl(caller: Caller, database: string, name: string, reason?: string): Promise<ContainerState> {
+    const { resource } = await this.#change(caller, database, name, () => ({ type: 'WithdrawTtl', reason }));
+    return resource;
+  }
+
+  async setTtlBrake(
+    caller: Caller,
+    database: string,
+    name: string,
+    brake: TtlBrake | null,
+    reason?: string,
+  ): Promise<ContainerState> {
+    const { resource } = await this.#change(caller, database, name, () => ({ type: 'ChangeTtlBrake', brake, reason }));
+    return resource;
+  }
+
+  /** What a TTL change would make expire at once, where a brake asks: without one a change takes no counting. */
+  async #underBrake(
+    { number, state }: CatalogContainer,
+    proposal: ProposedPolicy,
+  ): Promise<ExpiringAtOnce | undefined> {
+    return state.brake === undefined ? undefined : this.#previews.expiringAtOnce(number, state, proposal);
   }
 
   async deleteContainer(
@@ -138,10 +197,10 @@ export class CatalogCommands {
     name: string,
     precondition: Precondition = {},
   ): Promise<{ position: number }> {
-    const { position } = await this.#change(caller, database, name, {
+    const { position } = await this.#change(caller, database, name, () => ({
       type: 'DeleteContainer',
       ifMatch: precondition.ifMatch,
-    });
+    }));
     return { position };
   }
 
@@ -152,7 +211,11 @@ export class CatalogCommands {
     seconds: number,
     reason?: string,
   ): Promise<ContainerState> {
-    const { resource } = await this.#change(caller, database, name, { type: 'ChangePolicyGrace', seconds, reason });
+    const { resource } = await this.#change(caller, database, name, () => ({
+      type: 'ChangePolicyGrace',
+      seconds,
+      reason,
+    }));
     return resource;
   }
 
@@ -163,30 +226,24 @@ export class CatalogCommands {
     change: ChangeThroughput['change'],
     precondition: Precondition = {},
   ): Promise<Written<ContainerState>> {
-    return this.#changeByRid(caller, rid, { type: 'ChangeThroughput', change, ifMatch: precondition.ifMatch });
+    return this.#changeByRid(caller, rid, () => ({ type: 'ChangeThroughput', change, ifMatch: precondition.ifMatch }));
   }
 
   /**
    * A command on a container that is there. Items and readers of the container wait while it is under way: nobody
    * reads by the old policy at an instant at which the new one is in force.
    */
-  #change(
-    caller: Caller,
-    database: string,
-    name: string,
-    command: DistributiveOmit<ContainerCommand, 'nowMs'>,
-  ): Promise<Written<ContainerState>> {
-    return this.#changeByRid(caller, this.container(database, name).rid, command);
+  #change(caller: Caller, database: string, name: string, commandOf: CommandOf): Promise<Written<ContainerState>> {
+    return this.#changeByRid(caller, this.container(database, name).rid, commandOf);
   }
 
-  #changeByRid(
-    caller: Caller,
-    rid: string,
-    command: DistributiveOmit<ContainerCommand, 'nowMs'>,
-  ): Promise<Written<ContainerState>> {
+  #changeByRid(caller: Caller, rid: string, commandOf: CommandOf): Promise<Written<ContainerState>> {
     return this.#parts.containerOrder.run(rid, async () => {
-      const context = this.#parts.policyCommand(caller, this.#parts.catalog.containerByRid(rid)!.number);
-      const { decision, position } = await this.#onContainer(context, rid, { ...command, nowMs: context.nowMs });
+      const container = this.#parts.catalog.containerByRid(rid)!;
+      const context = this.#parts.policyCommand(caller, container.number);
+      const { nowMs } = context;
+      const command = await commandOf(container, nowMs);
+      const { decision, position } = await this.#onContainer(context, rid, { ...command, nowMs });
       if (decision.kind === 'refused') throw containerRefusal(decision.refusal);
       return { resource: this.#parts.catalog.containerByRid(rid)!.state, position, created: false };
     });
@@ -235,6 +292,12 @@ export class CatalogCommands {
   }
 }
 
+/** Made when it is the command's turn: by the container as it is then, and the time. */
+type CommandOf = (
+  container: CatalogContainer,
+  nowMs: number,
+) => MaybePromise<DistributiveOmit<ContainerCommand, 'nowMs'>>;
+
 type DistributiveOmit<Union, Key extends PropertyKey> = Union extends unknown ? Omit<Union, Key> : never;
 
 type CommonReason = 'not-found' | 'already-exists' | 'precondition-failed' | 'rid-taken' | ThroughputRefusal['reason'];
@@ -248,6 +311,24 @@ function databaseRefusal(refused: DatabaseRefusal): Refusal {
 
 function containerRefusal(refused: ContainerRefusal): Refusal {
   switch (refused.reason) {
+    case 'braked': {
+      const { items, of, brake } = refused;
+      const limits = [
+        ...(brake.maxItems === undefined ? [] : [`${brake.maxItems} items`]),
+        ...(brake.maxShare === undefined ? [] : [`${brake.maxShare * 100} % of them`]),
+      ];
+      return new Refusal(
+        'ttl-change-braked',
+        `The change would make ${items} of ${of} items expire at once; this container lets through at most ${limits.join(' and ')}. It can be confirmed, with a reason: PUT /_epitaph/dbs/…/colls/…/ttl.`,
+      );
+    }
+    case 'ttl-change-scheduled':
+      return new Refusal(
+        'ttl-change-scheduled',
+        `A TTL change is scheduled for ${isoTime(refused.effectiveFromMs)}. Withdraw it first: DELETE /_epitaph/dbs/…/colls/…/ttl/scheduled.`,
+      );
+    case 'nothing-scheduled':
+      return new Refusal('no-ttl-change-scheduled');
     case 'partition-key-fixed':
       return new Refusal('bad-request', "A container's partition key can't be changed.");
     case 'ttl-needs-indexing':

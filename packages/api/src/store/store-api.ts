@@ -1,4 +1,5 @@
 import type { CommandContext } from '@epitaph/core/command-context.ts';
+import type { TtlBrake } from '@epitaph/core/container/events.ts';
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { DatabaseState } from '@epitaph/core/database/state.ts';
@@ -122,6 +123,44 @@ export interface Disappearance {
   readonly policyVersion: number | null;
 }
 
+/** What a proposed TTL policy would do with what the container holds now. */
+export interface TtlPreview {
+  /** The policy that it would follow. */
+  readonly from: DefaultTtl;
+  readonly to: DefaultTtl;
+  readonly effectiveFromMs: number;
+  /** Items that are visible when it takes effect. */
+  readonly items: number;
+  readonly atOnce: {
+    readonly items: number;
+    /** `_ts` of the one that was written longest ago; null for none. */
+    readonly oldestTs: number | null;
+    readonly sample: readonly {
+      readonly id: string;
+      readonly partitionKey: string;
+      readonly ts: number;
+      readonly ttl: number | null;
+    }[];
+  };
+  /** When the erasure of what expires at once would begin: the policy grace later. */
+  readonly erasedFromMs: number;
+  /** A histogram: items that would expire within so many seconds of the policy's start, and after the bar before. */
+  readonly later: readonly { readonly withinSeconds: number | null; readonly items: number }[];
+  /** Items that would never expire under it. */
+  readonly never: number;
+  /** What stands against the erasure, not against the expiry, of what expires at once. */
+  readonly kept: {
+    readonly floorSeconds: number;
+    readonly byFloor: number;
+    readonly holds: readonly { readonly holdId: string; readonly scope: string }[];
+  };
+  /** Items whose own ttl would have no effect. */
+  readonly inertTtls: number;
+  /** Items with a `ttl` that is none; it counts as absent. */
+  readonly unreadableTtls: number;
+  readonly brake: TtlBrake | null;
+}
+
 export interface PurgeStatus {
   readonly state: 'running' | 'idle' | 'paused' | 'held-by-clock';
   /** Items past their deadline whose expiry is not recorded yet. */
@@ -232,6 +271,37 @@ export interface StoreApi {
     change: ChangeThroughput['change'],
     precondition?: Precondition,
   ): Promise<Written<DatabaseState>>;
+  /** @throws Refusal container-not-found */
+  previewTtl(
+    container: ContainerState,
+    proposal: { readonly defaultTtl: DefaultTtl; readonly effectiveFromMs?: number | undefined },
+  ): Promise<TtlPreview>;
+  /**
+   * Changes a container's TTL alone, now or later.
+   *
+   * @throws Refusal ttl-change-braked unless confirmed, ttl-change-scheduled, bad-request for a time in the past
+   */
+  changeTtl(
+    caller: Caller,
+    database: string,
+    name: string,
+    change: {
+      readonly defaultTtl: DefaultTtl;
+      readonly effectiveFromMs?: number | undefined;
+      /** Needs a reason. */
+      readonly confirmed: boolean;
+      readonly reason?: string | undefined;
+    },
+  ): Promise<ContainerState>;
+  /** @throws Refusal no-ttl-change-scheduled */
+  withdrawTtl(caller: Caller, database: string, name: string, reason?: string): Promise<ContainerState>;
+  setTtlBrake(
+    caller: Caller,
+    database: string,
+    name: string,
+    brake: TtlBrake | null,
+    reason?: string,
+  ): Promise<ContainerState>;
   setPolicyGrace(
     caller: Caller,
     database: string,

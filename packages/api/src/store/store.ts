@@ -10,6 +10,7 @@ import { Histories } from './histories.ts';
 import { Items } from './items.ts';
 import { Operations } from './operations.ts';
 import { StoreParts, type StorePorts } from './parts.ts';
+import { Previews } from './previews.ts';
 import { Queries } from './queries.ts';
 import type { Caller, StoreApi } from './store-api.ts';
 
@@ -32,6 +33,7 @@ export class Store implements StoreApi {
   readonly #clock: GuardedClock | ManualClock;
   readonly #purge: PurgeRunner;
   readonly #catalog: CatalogCommands;
+  readonly #previews: Previews;
   readonly #items: Items;
   readonly #queries: Queries;
   readonly #histories: Histories;
@@ -44,7 +46,12 @@ export class Store implements StoreApi {
     this.#parts = parts;
     this.#clock = options.clock;
     this.#purge = purge;
-    this.#catalog = new CatalogCommands(parts, options.policyGraceSeconds ?? DEFAULT_POLICY_GRACE_SECONDS);
+    this.#previews = new Previews(parts);
+    this.#catalog = new CatalogCommands(
+      parts,
+      this.#previews,
+      options.policyGraceSeconds ?? DEFAULT_POLICY_GRACE_SECONDS,
+    );
     this.#items = new Items(parts, documents);
     this.#queries = new Queries(parts, documents);
     this.#histories = new Histories(parts);
@@ -114,6 +121,10 @@ export class Store implements StoreApi {
   deleteContainer: StoreApi['deleteContainer'] = (...args) => this.#finished(this.#catalog.deleteContainer(...args));
   changeContainerThroughput: StoreApi['changeContainerThroughput'] = (...args) =>
     this.#finished(this.#catalog.changeContainerThroughput(...args));
+  previewTtl: StoreApi['previewTtl'] = (...args) => this.#previews.preview(...args);
+  changeTtl: StoreApi['changeTtl'] = (...args) => this.#finished(this.#catalog.changeTtl(...args));
+  withdrawTtl: StoreApi['withdrawTtl'] = (...args) => this.#finished(this.#catalog.withdrawTtl(...args));
+  setTtlBrake: StoreApi['setTtlBrake'] = (...args) => this.#finished(this.#catalog.setTtlBrake(...args));
   setPolicyGrace: StoreApi['setPolicyGrace'] = (...args) => this.#finished(this.#catalog.setPolicyGrace(...args));
 
   writeItem: StoreApi['writeItem'] = (...args) => this.#finished(this.#items.write(...args));

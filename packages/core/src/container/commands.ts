@@ -2,6 +2,7 @@ import type { ChangeThroughput } from '../throughput/provisioning.ts';
 import type { Throughput } from '../throughput/throughput.ts';
 import type { DefaultTtl } from '../ttl/ttl-value.ts';
 import type { ContainerDefinition } from './definition.ts';
+import type { TtlBrake } from './events.ts';
 
 export interface CreateContainer {
   readonly type: 'CreateContainer';
@@ -14,11 +15,43 @@ export interface CreateContainer {
   readonly throughput?: Throughput | undefined;
 }
 
+/** What a TTL change would make expire at once: so many items of so many that are visible. */
+export interface ExpiringAtOnce {
+  readonly items: number;
+  readonly of: number;
+}
+
 export interface ReplaceContainer {
   readonly type: 'ReplaceContainer';
   readonly definition: ContainerDefinition;
   readonly defaultTtl: DefaultTtl;
+  /** Counted by whoever asks, where the container has a brake and the TTL would change. */
+  readonly expiring?: ExpiringAtOnce | undefined;
   readonly ifMatch?: string | undefined;
+  readonly reason?: string | undefined;
+}
+
+/** Changes the TTL alone; also at a later time, and past a brake by confirmation. */
+export interface ChangeTtl {
+  readonly type: 'ChangeTtl';
+  readonly defaultTtl: DefaultTtl;
+  /** In milliseconds; now when absent. */
+  readonly effectiveFromMs?: number | undefined;
+  readonly expiring: ExpiringAtOnce;
+  readonly confirmed: boolean;
+  readonly reason?: string | undefined;
+}
+
+/** Takes back the TTL change that is to take effect later. */
+export interface WithdrawTtl {
+  readonly type: 'WithdrawTtl';
+  readonly reason?: string | undefined;
+}
+
+export interface ChangeTtlBrake {
+  readonly type: 'ChangeTtlBrake';
+  /** Null for none. */
+  readonly brake: TtlBrake | null;
   readonly reason?: string | undefined;
 }
 
@@ -36,6 +69,9 @@ export interface DeleteContainer {
 export type ContainerCommand = (
   | CreateContainer
   | ReplaceContainer
+  | ChangeTtl
+  | WithdrawTtl
+  | ChangeTtlBrake
   | ChangePolicyGrace
   | ChangeThroughput
   | DeleteContainer

@@ -1,11 +1,11 @@
-import { unreachable } from '../invariant.ts';
+import { invariant, unreachable } from '../invariant.ts';
 import { decideInitialThroughput, decideThroughput, type ThroughputRefusal } from '../throughput/provisioning.ts';
 import { isTtlOn } from '../ttl/policy-timeline.ts';
 import type { DefaultTtl } from '../ttl/ttl-value.ts';
-import type { ContainerCommand, ReplaceContainer } from './commands.ts';
+import type { ChangeTtl, ContainerCommand, ExpiringAtOnce, ReplaceContainer } from './commands.ts';
 import type { ContainerDefinition } from './definition.ts';
-import type { ContainerEvent } from './events.ts';
-import type { ContainerState } from './state.ts';
+import type { ContainerEvent, TtlBrake } from './events.ts';
+import type { ContainerState, RecordedPolicy } from './state.ts';
 
 export type ContainerRefusal =
   | { readonly reason: 'not-found' }
@@ -15,6 +15,11 @@ export type ContainerRefusal =
   /** The rid was taken by another name: the caller goes on to the next candidate. */
   | { readonly reason: 'rid-taken' }
   | { readonly reason: 'ttl-needs-indexing' }
+  /** The change would make more expire at once than the container's brake lets through unconfirmed. */
+  | ({ readonly reason: 'braked'; readonly brake: TtlBrake } & ExpiringAtOnce)
+  /** Another TTL change waits for its time; it is to be withdrawn first. */
+  | { readonly reason: 'ttl-change-scheduled'; readonly effectiveFromMs: number }
+  | { readonly reason: 'nothing-scheduled' }
   | ThroughputRefusal;
 
 export type ContainerDecision =
@@ -22,7 +27,9 @@ export type ContainerDecision =
   | { readonly kind: 'refused'; readonly refusal: ContainerRefusal };
 
 const refuse = (
-  reason: Exclude<ContainerRefusal['reason'], ThroughputRefusal['reason']> | 'precondition-failed',
+  reason:
+    | Exclude<ContainerRefusal['reason'], ThroughputRefusal['reason'] | 'braked' | 'ttl-change-scheduled'>
+    | 'precondition-failed',
 ): ContainerDecision => ({ kind: 'refused', refusal: { reason } });
 const accept = (...events: ContainerEvent[]): ContainerDecision => ({ kind: 'accepted', events });
 
@@ -44,6 +51,29 @@ export function decideContainer(state: ContainerState | undefined, command: Cont
   switch (command.type) {
     case 'ReplaceContainer':
       return decideReplace(state, command);
+    case 'ChangeTtl': {
+      if (ttlWithoutIndex(state.definition, command.defaultTtl)) return refuse('ttl-needs-indexing');
+      const change = decideTtl(state, command);
+      return 'kind' in change ? change : accept(...change.events);
+    }
+    case 'WithdrawTtl': {
+      const scheduled = scheduledPolicy(state, command.nowMs);
+      if (scheduled === undefined) return refuse('nothing-scheduled');
+      return accept({
+        type: 'ContainerTtlWithdrawn',
+        data: {
+          policyVersion: scheduled.version,
+          effectiveFromMs: scheduled.fromMs,
+          ...reasonOf(command),
+        },
+      });
+    }
+    case 'ChangeTtlBrake':
+      if (sameJson(command.brake, state.brake ?? null)) return accept();
+      return accept({
+        type: 'TtlBrakeChanged',
+        data: { from: state.brake ?? null, to: command.brake, ...reasonOf(command) },
+      });
     case 'ChangePolicyGrace':
       if (command.seconds === state.policyGraceSeconds) return accept();
       return accept({
@@ -51,7 +81,7 @@ export function decideContainer(state: ContainerState | undefined, command: Cont
         data: {
           fromSeconds: state.policyGraceSeconds,
           toSeconds: command.seconds,
-          ...(command.reason === undefined ? {} : { reason: command.reason }),
+          ...reasonOf(command),
         },
       });
     case 'ChangeThroughput':
@@ -75,21 +105,71 @@ function decideReplace(
   if (!sameJson(state.definition, command.definition)) {
     events.push({ type: 'ContainerReplaced', data: { definition: command.definition } });
   }
-  const current = state.timeline.at(-1)!;
-  if (current.defaultTtl !== command.defaultTtl) {
-    events.push({
-      type: 'ContainerTtlChanged',
-      data: {
-        from: current.defaultTtl,
-        to: command.defaultTtl,
-        policyVersion: current.version + 1,
-        // Never before the policy it follows, even if a clock stood still in between.
-        effectiveFromMs: Math.max(command.nowMs, current.fromMs),
-        ...(command.reason === undefined ? {} : { reason: command.reason }),
-      },
-    });
+  const ttl = decideTtl(state, { ...command, confirmed: false });
+  return 'kind' in ttl ? ttl : accept(...events, ...ttl.events);
+}
+
+/** The change of a TTL, if it is one: not beside one that waits for its time, and not past the brake unconfirmed. */
+function decideTtl(
+  state: ContainerState,
+  command: Pick<ChangeTtl, 'defaultTtl' | 'effectiveFromMs' | 'confirmed' | 'reason'> & {
+    readonly expiring?: ExpiringAtOnce | undefined;
+    readonly nowMs: number;
+  },
+): ContainerDecision | { readonly events: readonly ContainerEvent[] } {
+  const { nowMs, defaultTtl, expiring, confirmed } = command;
+  const current = currentPolicy(state, nowMs);
+  if (current.defaultTtl === defaultTtl) return { events: [] };
+  const scheduled = scheduledPolicy(state, nowMs);
+  if (scheduled !== undefined) {
+    return { kind: 'refused', refusal: { reason: 'ttl-change-scheduled', effectiveFromMs: scheduled.fromMs } };
   }
-  return accept(...events);
+  const { brake } = state;
+  let isBraked = false;
+  if (brake !== undefined) {
+    invariant(expiring !== undefined, 'what a TTL change makes expire is counted where there is a brake');
+    isBraked = isAbove(brake, expiring);
+    if (isBraked && !confirmed) return { kind: 'refused', refusal: { reason: 'braked', brake, ...expiring } };
+  }
+  return {
+    events: [
+      {
+        type: 'ContainerTtlChanged',
+        data: {
+          from: current.defaultTtl,
+          to: defaultTtl,
+          policyVersion: Math.max(current.version, state.withdrawnVersion ?? 0) + 1,
+          // Never before the policy it follows, even if a clock stood still in between.
+          effectiveFromMs: Math.max(nowMs, current.fromMs, command.effectiveFromMs ?? nowMs),
+          ...reasonOf(command),
+          ...(command.effectiveFromMs !== undefined && command.effectiveFromMs > nowMs
+            ? { scheduled: true as const }
+            : {}),
+          ...(expiring === undefined ? {} : { expiringAtOnce: expiring }),
+          ...(isBraked ? { confirmed: true as const } : {}),
+        },
+      },
+    ],
+  };
+}
+
+/** The newest policy, but for one that waits for its time. */
+export function currentPolicy({ timeline }: ContainerState, nowMs: number): RecordedPolicy {
+  return timeline.findLast(({ fromMs, scheduled }) => fromMs <= nowMs || scheduled !== true) ?? timeline[0]!;
+}
+
+/** The TTL policy that is on record and waits for its time. */
+export function scheduledPolicy(state: ContainerState, nowMs: number): RecordedPolicy | undefined {
+  const last = state.timeline.at(-1)!;
+  return last.scheduled === true && last.fromMs > nowMs ? last : undefined;
+}
+
+function isAbove({ maxItems, maxShare }: TtlBrake, { items, of }: ExpiringAtOnce): boolean {
+  return (maxItems !== undefined && items > maxItems) || (maxShare !== undefined && items > maxShare * of);
+}
+
+function reasonOf({ reason }: { readonly reason?: string | undefined }): { readonly reason?: string } {
+  return reason === undefined ? {} : { reason };
 }
 
 /** Expiry looks items up by their times, so Cosmos DB refuses a TTL on a container that keeps no index. */

@@ -22,6 +22,34 @@ export const containerTtlChangedSchema = z.object({
   /** Milliseconds; at or after the time of the record. */
   effectiveFromMs: z.int(),
   reason: z.string().optional(),
+  /** Set when it was asked for to take effect at a later time. */
+  scheduled: z.literal(true).optional(),
+  /** What the change was counted to make expire at once when it was decided; counted under a brake, or to confirm it. */
+  expiringAtOnce: z.object({ items: z.int(), of: z.int() }).optional(),
+  /** Set when a brake stood against the change and somebody who may has confirmed it. */
+  confirmed: z.literal(true).optional(),
+});
+
+/** A TTL change that was to take effect later does not. */
+export const containerTtlWithdrawnSchema = z.object({
+  policyVersion: z.int().min(2),
+  effectiveFromMs: z.int(),
+  reason: z.string().optional(),
+});
+
+/** How much a change of the TTL may make expire at once before it has to be confirmed. */
+export const ttlBrakeSchema = z.object({
+  /** Items at most. */
+  maxItems: z.int().min(0).optional(),
+  /** Share of the container's visible items at most, from 0 to 1. */
+  maxShare: z.number().min(0).max(1).optional(),
+});
+export type TtlBrake = z.infer<typeof ttlBrakeSchema>;
+
+export const ttlBrakeChangedSchema = z.object({
+  from: ttlBrakeSchema.nullable(),
+  to: ttlBrakeSchema.nullable(),
+  reason: z.string().optional(),
 });
 
 export const policyGraceChangedSchema = z.object({
@@ -37,6 +65,8 @@ export type ContainerEvent =
   | { readonly type: 'ContainerCreated'; readonly data: ContainerCreated }
   | { readonly type: 'ContainerReplaced'; readonly data: z.infer<typeof containerReplacedSchema> }
   | { readonly type: 'ContainerTtlChanged'; readonly data: z.infer<typeof containerTtlChangedSchema> }
+  | { readonly type: 'ContainerTtlWithdrawn'; readonly data: z.infer<typeof containerTtlWithdrawnSchema> }
+  | { readonly type: 'TtlBrakeChanged'; readonly data: z.infer<typeof ttlBrakeChangedSchema> }
   | { readonly type: 'PolicyGraceChanged'; readonly data: z.infer<typeof policyGraceChangedSchema> }
   | ThroughputChanged
   | { readonly type: 'ContainerDeleted'; readonly data: z.infer<typeof containerDeletedSchema> };
@@ -45,6 +75,8 @@ export const containerEventSchemas = {
   ContainerCreated: containerCreatedSchema,
   ContainerReplaced: containerReplacedSchema,
   ContainerTtlChanged: containerTtlChangedSchema,
+  ContainerTtlWithdrawn: containerTtlWithdrawnSchema,
+  TtlBrakeChanged: ttlBrakeChangedSchema,
   PolicyGraceChanged: policyGraceChangedSchema,
   ThroughputChanged: throughputChangedSchema,
   ContainerDeleted: containerDeletedSchema,

@@ -41,7 +41,7 @@ export function evolveContainer(state: ContainerState | undefined, recorded: Rec
     case 'ContainerReplaced':
       return { ...state, ...stamp, definition: event.data.definition };
     case 'ContainerTtlChanged': {
-      const { to, policyVersion, effectiveFromMs, reason } = event.data;
+      const { to, policyVersion, effectiveFromMs, reason, scheduled } = event.data;
       const policy: RecordedPolicy = {
         fromMs: effectiveFromMs,
         defaultTtl: to,
@@ -49,8 +49,18 @@ export function evolveContainer(state: ContainerState | undefined, recorded: Rec
         setBy: recorded.actor,
         recordedAtMs: recorded.occurredAtMs,
         ...(reason === undefined ? {} : { reason }),
+        ...(scheduled === undefined ? {} : { scheduled }),
       };
       return { ...state, ...stamp, timeline: withPolicy(state.timeline, policy) };
+    }
+    case 'ContainerTtlWithdrawn': {
+      const { policyVersion } = event.data;
+      const timeline = state.timeline.filter(({ version }) => version !== policyVersion);
+      return { ...state, ...stamp, timeline, withdrawnVersion: policyVersion };
+    }
+    case 'TtlBrakeChanged': {
+      const { brake: _, ...others } = state;
+      return event.data.to === null ? others : { ...others, brake: event.data.to };
     }
     case 'PolicyGraceChanged':
       return { ...state, policyGraceSeconds: event.data.toSeconds };

@@ -1,5 +1,6 @@
 import type { Provisioning } from '../throughput/provisioning.ts';
 import type { PolicyStart } from '../ttl/policy-timeline.ts';
+import type { TtlBrake } from './events.ts';
 import type { ContainerDefinition } from './definition.ts';
 
 /** A policy with what history says of it. */
@@ -8,6 +9,8 @@ export interface RecordedPolicy extends PolicyStart {
   readonly setBy: string;
   readonly recordedAtMs: number;
   readonly reason?: string;
+  /** It was asked for to take effect later than it was recorded. */
+  readonly scheduled?: true;
 }
 
 /** Everything a container's stream says at a moment. Plain data: the read model keeps it as JSON. */
@@ -19,6 +22,10 @@ export interface ContainerState extends Provisioning {
   readonly definition: ContainerDefinition;
   /** The TTL history; see ttl/policy-timeline.ts. */
   readonly timeline: readonly RecordedPolicy[];
+  /** The highest policy version ever given out, where that is not the timeline's last: one that was withdrawn. */
+  readonly withdrawnVersion?: number;
+  /** How much a TTL change may make expire at once; absent for no limit. */
+  readonly brake?: TtlBrake;
   readonly policyGraceSeconds: number;
   readonly etag: string;
   readonly createdAtMs: number;

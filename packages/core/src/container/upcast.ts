@@ -7,6 +7,8 @@ export const containerEventVersions = {
   ContainerCreated: 2,
   ContainerReplaced: 1,
   ContainerTtlChanged: 1,
+  ContainerTtlWithdrawn: 1,
+  TtlBrakeChanged: 1,
   PolicyGraceChanged: 1,
   ThroughputChanged: 1,
   ContainerDeleted: 1,

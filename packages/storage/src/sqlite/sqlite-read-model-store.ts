@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import type { DatabaseSync, StatementSync } from 'node:sqlite';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { DatabaseState } from '@epitaph/core/database/state.ts';
+import type { TimeSpan } from '@epitaph/core/history/preview.ts';
 import type { PurgeCause } from '@epitaph/core/item/events.ts';
 import type { Watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import type { PurgeRunState } from '@epitaph/projections/purge/state.ts';
@@ -103,6 +104,25 @@ export class SqliteReadModelStore implements ReadModelStore {
       due: number | null;
     };
     return { ts: next.ts, due: next.due === NEVER_DUE ? null : next.due };
+  }
+
+  countByTimes(container: number, spans: readonly TimeSpan[]): { items: number; oldestTs: number | null }[] {
+    return spans.map(({ by, after, upTo, writtenAfter = -1 }) => {
+      const statement = by === 'default' ? this.#read.countByTs : this.#read.countByDue;
+      return statement.get(container, after, Math.min(upTo, LAST_DUE), writtenAfter) as {
+        items: number;
+        oldestTs: number | null;
+      };
+    });
+  }
+
+  itemsByTimes(container: number, { by, after, upTo, writtenAfter = -1 }: TimeSpan, limit: number): ItemRow[] {
+    const statement = by === 'default' ? this.#read.itemsByTs : this.#read.itemsByDue;
+    return statement.all(container, after, Math.min(upTo, LAST_DUE), writtenAfter, limit) as unknown as ItemRow[];
+  }
+
+  countOddTtls(container: number): { never: number; unreadable: number } {
+    return this.#read.countOddTtls.get(container, NEVER_DUE, container) as { never: number; unreadable: number };
   }
 
   endedLives(
@@ -214,6 +234,9 @@ function wholeSeconds(milliseconds: number): number {
   return milliseconds === Number.NEGATIVE_INFINITY ? -1 : Math.max(-1, Math.floor(milliseconds / 1000));
 }
 
+/** The latest time that any item but those of ttl -1 can be due. */
+const LAST_DUE = NEVER_DUE - 1;
+
 const ITEM = 'birth, container, partition_key AS partitionKey, id, life, position, ts, ttl, key';
 
 function prepare(database: DatabaseSync) {
@@ -251,6 +274,25 @@ function prepare(database: DatabaseSync) {
     nextDeadlines: database.prepare(
       `SELECT (SELECT min(ts) FROM items WHERE container = ? AND due IS NULL AND ts > ?) AS ts,
               (SELECT min(due) FROM items WHERE container = ? AND due > ?) AS due`,
+    ),
+    countByTs: database.prepare(
+      `SELECT count(*) AS items, min(ts) AS oldestTs FROM items
+       WHERE container = ? AND due IS NULL AND ts > ? AND ts <= ? AND ts > ?`,
+    ),
+    countByDue: database.prepare(
+      `SELECT count(*) AS items, min(ts) AS oldestTs FROM items
+       WHERE container = ? AND due > ? AND due <= ? AND ts > ?`,
+    ),
+    itemsByTs: database.prepare(
+      `SELECT ${ITEM} FROM items WHERE container = ? AND due IS NULL AND ts > ? AND ts <= ? AND ts > ?
+       ORDER BY ts LIMIT ?`,
+    ),
+    itemsByDue: database.prepare(
+      `SELECT ${ITEM} FROM items WHERE container = ? AND due > ? AND due <= ? AND ts > ? ORDER BY due LIMIT ?`,
+    ),
+    countOddTtls: database.prepare(
+      `SELECT (SELECT count(*) FROM items WHERE container = ? AND due = ?) AS never,
+              (SELECT count(*) FROM items WHERE container = ? AND unreadable_ttl = 1) AS unreadable`,
     ),
     ended: database.prepare(
       `SELECT container, partition_key AS partitionKey, id, life, stream, position, cause, ended_at AS endedAtMs,

@@ -36,6 +36,7 @@ export type EdgeStore = Pick<
   | 'listItems'
   | 'queryItems'
   | 'headPosition'
+  | 'nowMs'
 >;
 
 /** A store of maps, as small as the edge's tests allow: no expiry, no history. */
@@ -226,6 +227,7 @@ export function fakeStore(overrides: Partial<EdgeStore> = {}): StoreApi {
         ...(next < rows.length ? { continuation: { kind: 'skip' as const, rows: next } } : {}),
       };
     },
+    nowMs: () => 1_763_722_800_000,
     headPosition: () => position,
     ...overrides,
   };

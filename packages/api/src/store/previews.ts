@@ -1,0 +1,109 @@
+import type { ExpiringAtOnce } from '@epitaph/core/container/commands.ts';
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import {
+  HISTOGRAM_SECONDS,
+  type PreviewSpans,
+  previewSpans,
+  type ProposedPolicy,
+  type TimeSpan,
+} from '@epitaph/core/history/preview.ts';
+import { policyAt } from '@epitaph/core/ttl/policy-timeline.ts';
+import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
+import type { ContainerNumber } from '@epitaph/projections/read-model-store.ts';
+import type { StoreParts } from './parts.ts';
+import type { TtlPreview } from './store-api.ts';
+
+/** Items shown of what would expire at once. */
+const SAMPLE_ITEMS = 10;
+
+/** What a TTL policy would do before it is applied: counts over ranges of an index, and no look at any document. */
+export class Previews {
+  readonly #parts: StoreParts;
+
+  constructor(parts: StoreParts) {
+    this.#parts = parts;
+  }
+
+  /** @throws Refusal container-not-found */
+  async preview(
+    container: ContainerState,
+    proposal: { readonly defaultTtl: DefaultTtl; readonly effectiveFromMs?: number | undefined },
+  ): Promise<TtlPreview> {
+    const { within, nowMs } = await this.#parts.moment(container);
+    const { state, number } = within;
+    const { readModel } = this.#parts;
+    const effectiveFromMs = Math.max(nowMs, proposal.effectiveFromMs ?? nowMs);
+    const { defaultTtl } = proposal;
+    const spans = previewSpans(state.timeline, { defaultTtl, effectiveFromMs });
+    const floorSeconds = (await this.#parts.ports.vault.floors()).get(state.rid) ?? 0;
+    const floored = spans.atOnce.map((span) => ({
+      ...span,
+      writtenAfter: Math.floor(effectiveFromMs / 1000) - floorSeconds,
+    }));
+    const atOnce = await this.#count(number, spans.atOnce);
+    const later = await Promise.all(spans.later.map((bar) => this.#count(number, bar)));
+    const never = await this.#count(number, spans.never);
+    const odd = await readModel.countOddTtls(number);
+    const own = spans.never.filter(({ by }) => by === 'own');
+    const { expiring, oldestTs } = atOnce;
+    const items = [atOnce, never, ...later].reduce((sum, counted) => sum + counted.expiring, odd.never);
+    return {
+      from: policyAt(state.timeline, effectiveFromMs)?.defaultTtl ?? null,
+      to: defaultTtl,
+      effectiveFromMs,
+      items,
+      atOnce: { items: expiring, oldestTs, sample: await this.#sample(number, spans) },
+      erasedFromMs: effectiveFromMs + state.policyGraceSeconds * 1000,
+      later: HISTOGRAM_SECONDS.map((seconds, index) => ({
+        withinSeconds: Number.isFinite(seconds) ? seconds : null,
+        items: later[index]!.expiring,
+      })),
+      never: never.expiring + odd.never,
+      kept: {
+        floorSeconds,
+        byFloor: floorSeconds === 0 ? 0 : (await this.#count(number, floored)).expiring,
+        holds: (await this.#parts.ports.vault.holds())
+          .filter(({ containerRid }) => containerRid === state.rid)
+          .map(({ holdId, scope }) => ({ holdId, scope: scope.kind })),
+      },
+      inertTtls: defaultTtl === null ? (await this.#count(number, own)).expiring + odd.never : 0,
+      unreadableTtls: odd.unreadable,
+      brake: state.brake ?? null,
+    };
+  }
+
+  /**
+   * What a change would make expire at once, by what is projected. For whoever is about to make the change: it asks
+   * nothing that would wait for the change itself.
+   */
+  async expiringAtOnce(
+    container: ContainerNumber,
+    state: ContainerState,
+    proposal: ProposedPolicy,
+  ): Promise<ExpiringAtOnce> {
+    const spans = previewSpans(state.timeline, proposal);
+    const { expiring } = await this.#count(container, spans.atOnce);
+    return { items: expiring, of: await this.#parts.readModel.countVisible(container, spans.before) };
+  }
+
+  async #count(
+    container: ContainerNumber,
+    spans: readonly TimeSpan[],
+  ): Promise<{ readonly expiring: number; readonly oldestTs: number | null }> {
+    const counted = await this.#parts.readModel.countByTimes(container, spans);
+    const oldest = counted.flatMap(({ oldestTs }) => (oldestTs === null ? [] : [oldestTs]));
+    return {
+      expiring: counted.reduce((sum, { items }) => sum + items, 0),
+      oldestTs: oldest.length === 0 ? null : Math.min(...oldest),
+    };
+  }
+
+  async #sample(container: ContainerNumber, { atOnce }: PreviewSpans): Promise<TtlPreview['atOnce']['sample']> {
+    const rows = [];
+    for (const span of atOnce) rows.push(...(await this.#parts.readModel.itemsByTimes(container, span, SAMPLE_ITEMS)));
+    return rows
+      .toSorted((left, right) => left.ts - right.ts)
+      .slice(0, SAMPLE_ITEMS)
+      .map(({ id, partitionKey, ts, ttl }) => ({ id, partitionKey, ts, ttl }));
+  }
+}

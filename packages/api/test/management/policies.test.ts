@@ -1,0 +1,159 @@
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { AUDITOR_KEY, openWorld, ORDERS, READ_ONLY_KEY, START_MS, WRITER, type World } from './world.ts';
+
+let world: World;
+beforeEach(async () => {
+  world = await openWorld(-1);
+  await world.store.advanceClock(WRITER, 10_000);
+  for (let number = 0; number < 10; number++) {
+    await world.write(`plain-${number}`);
+    await world.store.advanceClock(WRITER, 10_000);
+  }
+  await world.write('soon', { ttl: 7_200 });
+  await world.write('kept', { ttl: -1 });
+});
+afterEach(() => world.close());
+
+const preview = async (body: unknown) =>
+  (await world.ask('POST', `${ORDERS}/ttl/preview`, { body, key: READ_ONLY_KEY })).json<Record<string, unknown>>();
+const changeTtl = (body: unknown) => world.ask('PUT', `${ORDERS}/ttl`, { body });
+const listed = async () =>
+  (await world.store.listItems(world.store.container('shop', 'orders'), { maxItemCount: 100 })).items.map(
+    ({ id }) => id,
+  );
+
+describe('the preview of a TTL policy', () => {
+  test('counts what would go at once, what later and what never, and changes nothing', async () => {
+    expect(await preview({ defaultTtl: 55 })).toMatchObject({
+      from: -1,
+      to: 55,
+      effectiveFrom: '2026-11-21T10:01:50.000Z',
+      items: 12,
+      atOnce: {
+        items: 5,
+        oldest: '2026-11-21T10:00:10.000Z',
+        erasedFrom: '2026-11-22T10:01:50.000Z',
+        sample: [0, 1, 2, 3, 4].map((number) => ({ id: `plain-${number}`, partitionKey: ['ann'], ttl: null })),
+      },
+      never: 1,
+      inertTtls: 0,
+      unreadableTtls: 0,
+    });
+    const { later } = (await preview({ defaultTtl: 55 })) as { later: { withinSeconds: number; items: number }[] };
+    expect(later.filter(({ items }) => items > 0)).toEqual([
+      { withinSeconds: 3_600, until: '2026-11-21T11:01:50.000Z', items: 5 },
+      { withinSeconds: 86_400, until: '2026-11-22T10:01:50.000Z', items: 1 },
+    ]);
+    expect(await listed()).toHaveLength(12);
+  });
+
+  test('is what the change then does', async () => {
+    const { atOnce } = (await preview({ defaultTtl: 55 })) as { atOnce: { items: number } };
+    expect((await changeTtl({ defaultTtl: 55 })).statusCode).toBe(200);
+    expect(await listed()).toHaveLength(12 - atOnce.items);
+  });
+
+  test('of a later time counts what would have gone by then anyway as gone', async () => {
+    expect((await changeTtl({ defaultTtl: 100 })).statusCode).toBe(200);
+    // At 10:02:30 the default of 100 s has taken plain-0 to plain-4; 85 s would take plain-5 with them.
+    expect(await preview({ defaultTtl: 85, effectiveFrom: '2026-11-21T10:02:30Z' })).toMatchObject({
+      items: 7,
+      atOnce: { items: 1 },
+    });
+  });
+
+  test('says how many own ttls would have no effect, and how many are none', async () => {
+    expect((await changeTtl({ defaultTtl: null })).statusCode).toBe(200);
+    await world.write('odd', { ttl: 'a week' });
+    expect(await preview({ defaultTtl: null })).toMatchObject({ inertTtls: 2, unreadableTtls: 1 });
+    expect(await preview({ defaultTtl: -1 })).toMatchObject({ inertTtls: 0, unreadableTtls: 1 });
+  });
+
+  test('refuses what is no policy and a key that sees history alone', async () => {
+    for (const body of [{}, { defaultTtl: 0 }, { defaultTtl: '55' }, { defaultTtl: 55, effectiveFrom: 'soon' }]) {
+      expect((await world.ask('POST', `${ORDERS}/ttl/preview`, { body })).json()).toMatchObject({
+        code: 'bad-request',
+      });
+    }
+    const audited = await world.ask('POST', `${ORDERS}/ttl/preview`, { body: { defaultTtl: 5 }, key: AUDITOR_KEY });
+    expect(audited.statusCode).toBe(403);
+  });
+});
+
+describe('the brake', () => {
+  const setBrake = (body: unknown) => world.ask('PUT', `${ORDERS}/ttl/brake`, { body });
+
+  test('refuses a change above it with the count, until somebody confirms with a reason; all of it is on record', async () => {
+    expect((await setBrake({ maxItems: 3, reason: 'never again' })).json()).toMatchObject({ brake: { maxItems: 3 } });
+    const refused = await changeTtl({ defaultTtl: 55 });
+    expect(refused.statusCode).toBe(412);
+    expect(refused.json()).toMatchObject({
+      code: 'ttl-change-braked',
+      detail: expect.stringContaining('5 of 12 items'),
+    });
+    expect(await listed()).toHaveLength(12);
+    expect((await changeTtl({ defaultTtl: 55, confirm: true })).json()).toMatchObject({ code: 'bad-request' });
+    const confirmed = await changeTtl({ defaultTtl: 55, confirm: true, reason: 'ticket 4711' });
+    expect(confirmed.json()).toMatchObject({
+      current: { version: 2, defaultTtl: 55, setBy: 'key:primary', reason: 'ticket 4711' },
+      past: [{ version: 1, defaultTtl: -1 }],
+    });
+    const { events } = (await world.get(`${ORDERS}/history`)) as { events: { type: string; data: unknown }[] };
+    expect(events.slice(1)).toMatchObject([
+      { type: 'TtlBrakeChanged', data: { from: null, to: { maxItems: 3 }, reason: 'never again' } },
+      {
+        type: 'ContainerTtlChanged',
+        data: { confirmed: true, reason: 'ticket 4711', expiringAtOnce: { items: 5, of: 12 } },
+      },
+    ]);
+  });
+
+  test('by share, too; a body without limits takes it away', async () => {
+    expect((await setBrake({ maxShare: 0.2 })).statusCode).toBe(200);
+    expect((await changeTtl({ defaultTtl: 55 })).statusCode).toBe(412);
+    expect((await setBrake({})).json()).toMatchObject({ brake: null });
+    expect((await changeTtl({ defaultTtl: 55 })).statusCode).toBe(200);
+  });
+});
+
+describe('a scheduled TTL change', () => {
+  const LATER = '2026-11-21T12:00:00.000Z';
+
+  test('takes effect at its time and not before; until then it shows, and no other change is let through', async () => {
+    const answer = await changeTtl({ defaultTtl: 55, effectiveFrom: LATER, reason: 'from noon on' });
+    expect(answer.json()).toMatchObject({
+      current: { version: 1, defaultTtl: -1 },
+      scheduled: { version: 2, defaultTtl: 55, from: LATER, reason: 'from noon on' },
+    });
+    expect((await changeTtl({ defaultTtl: 5 })).json()).toMatchObject({ code: 'ttl-change-scheduled' });
+    await world.store.advanceClock(WRITER, Date.parse(LATER) - 1 - world.store.nowMs());
+    expect(await listed()).toHaveLength(12);
+    await world.store.advanceClock(WRITER, 1);
+    // "soon" has its own two hours, from 10:01:50 on.
+    expect(await listed()).toEqual(['soon', 'kept']);
+    expect(await world.get(`${ORDERS}/ttl`)).toMatchObject({
+      current: { version: 2 },
+      scheduled: null,
+      past: [{ version: 1 }],
+    });
+  });
+
+  test('that is withdrawn in time never takes effect, and both facts stay on record', async () => {
+    await changeTtl({ defaultTtl: 55, effectiveFrom: LATER });
+    const withdrawn = await world.ask('DELETE', `${ORDERS}/ttl/scheduled`, { body: { reason: 'too early' } });
+    expect(withdrawn.json()).toMatchObject({ current: { version: 1 }, scheduled: null });
+    expect((await world.ask('DELETE', `${ORDERS}/ttl/scheduled`)).json()).toMatchObject({
+      status: 404,
+      code: 'no-ttl-change-scheduled',
+    });
+    await world.store.advanceClock(WRITER, 3 * 3_600_000);
+    expect(await listed()).toHaveLength(11);
+    expect((await changeTtl({ defaultTtl: 86_400 })).json()).toMatchObject({ current: { version: 3 } });
+    expect((await world.store.fsck()).ok).toBe(true);
+  });
+
+  test('can not be made for a time that is over', async () => {
+    const past = await changeTtl({ defaultTtl: 55, effectiveFrom: new Date(START_MS).toISOString() });
+    expect(past.json()).toMatchObject({ code: 'bad-request', detail: expect.stringContaining('now or later') });
+  });
+});

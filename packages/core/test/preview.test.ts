@@ -1,0 +1,58 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { HISTOGRAM_SECONDS, previewSpans, type TimeSpan } from '@epitaph/core/history/preview.ts';
+import { expiryOf } from '@epitaph/core/ttl/expiry.ts';
+import { withPolicy, type PolicyStart } from '@epitaph/core/ttl/policy-timeline.ts';
+import type { ItemTimes } from '@epitaph/core/ttl/watermarks.ts';
+
+const seed = Number(process.env['EPITAPH_SEED'] ?? 20_261_121);
+
+const ttl = fc.oneof(fc.constant(null), fc.constant(-1), fc.integer({ min: 1, max: 20 }), fc.constant(100_000));
+const item: fc.Arbitrary<ItemTimes> = fc.record({ ts: fc.integer({ min: 0, max: 60 }), ttl });
+const timeline = fc
+  .array(fc.record({ afterMs: fc.integer({ min: 1, max: 20_000 }), defaultTtl: ttl }), { minLength: 1, maxLength: 5 })
+  .map((policies) => {
+    let fromMs = 0;
+    return policies.reduce<readonly PolicyStart[]>((before, { afterMs, defaultTtl }, index) => {
+      const next = withPolicy(before, { fromMs, defaultTtl, version: index + 1 });
+      fromMs += afterMs;
+      return next;
+    }, []);
+  });
+
+const within = ({ ts, ttl: own }: ItemTimes, { by, after, upTo }: TimeSpan): boolean => {
+  const time = by === 'default' ? (own === null ? ts : undefined) : own !== null && own > 0 ? ts + own : undefined;
+  return time !== undefined && time > after && time <= upTo;
+};
+
+describe('the preview of a TTL policy', () => {
+  it('says of every item what the policy, once it is on record, does with it', () => {
+    fc.assert(
+      fc.property(timeline, item, ttl, fc.integer({ min: 0, max: 40_000 }), (policies, times, defaultTtl, laterMs) => {
+        const effectiveFromMs = policies.at(-1)!.fromMs + 1 + laterMs;
+        fc.pre(times.ts * 1000 <= effectiveFromMs);
+        const spans = previewSpans(policies, { defaultTtl, effectiveFromMs });
+        const before = expiryOf(times, policies);
+        const then = withPolicy(policies, { fromMs: effectiveFromMs, defaultTtl, version: 99 });
+        const after = expiryOf(times, then);
+        const gone = before !== undefined && before.expiredAtMs <= effectiveFromMs;
+        const atOnce = !gone && after !== undefined && after.expiredAtMs <= effectiveFromMs;
+        expect(spans.atOnce.some((span) => within(times, span))).toBe(atOnce);
+        const bar = spans.later.findIndex((parts) => parts.some((span) => within(times, span)));
+        const never = spans.never.some((span) => within(times, span));
+        if (gone || atOnce) {
+          expect([bar, never]).toEqual([-1, false]);
+        } else if (after === undefined) {
+          expect(bar).toBe(-1);
+          // An own ttl of -1 lies in no span.
+          expect(never).toBe(times.ttl !== -1);
+        } else {
+          const seconds = (after.expiredAtMs - Math.floor(effectiveFromMs / 1000) * 1000) / 1000;
+          expect(bar).toBe(HISTOGRAM_SECONDS.findIndex((end) => seconds <= end));
+          expect(never).toBe(false);
+        }
+      }),
+      { seed, numRuns: 5_000 },
+    );
+  });
+});
