@@ -20,6 +20,8 @@ export const errorCodes = {
   'session-not-available': 'The session token is ahead of what this server has.',
   'clock-held': 'The clock has jumped; nothing is stamped or erased until it agrees again or is confirmed.',
   busy: 'The store is overloaded or closing; try again.',
+  'storage-unavailable':
+    "Where the store keeps its data can't be reached; whether a write was made is not known. Try again.",
   'not-supported': 'The feature is not there.',
 } as const;
 

@@ -1,4 +1,4 @@
-import { Refusal, type ErrorCode } from '@epitaph/core/errors.ts';
+import { errorCodes, Refusal, type ErrorCode } from '@epitaph/core/errors.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { RETRY_AFTER_SECONDS } from '../http/limits.ts';
 
@@ -50,6 +50,7 @@ export const refusalShapes: Readonly<Record<ErrorCode, WireShape>> = {
   'session-not-available': wireShapes.sessionNotAvailable,
   'clock-held': wireShapes.unavailable,
   busy: wireShapes.unavailable,
+  'storage-unavailable': wireShapes.unavailable,
   'not-supported': wireShapes.badRequest,
 };
 
@@ -85,7 +86,8 @@ export function describeError(error: unknown): { readonly shape: WireShape; read
   }
   if (!(error instanceof Error)) return undefined;
   if (error instanceof StorageUnavailable) {
-    return { shape: wireShapes.unavailable, message: 'The storage is not available just now; try again.' };
+    // What the server said of itself is for the log, not for clients.
+    return { shape: refusalShapes['storage-unavailable'], message: errorCodes['storage-unavailable'] };
   }
   // By name: the edge has no need to load the language for errors it didn't raise.
   if (error.name === 'QueryError') return { shape: wireShapes.badRequest, message: error.message };

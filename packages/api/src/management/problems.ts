@@ -1,4 +1,5 @@
 import { errorCodes, Refusal, type ErrorCode } from '@epitaph/core/errors.ts';
+import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { describeError, refusalShapes, type WireShape } from '../cosmos/errors.ts';
 import { RETRY_AFTER_SECONDS } from '../http/limits.ts';
 
@@ -65,6 +66,9 @@ export function problemDetails(problem: Problem, correlationId: string): Problem
 export function problemOf(error: unknown): Problem | undefined {
   if (error instanceof Problem) return error;
   if (error instanceof Refusal) return new Problem(error.code, error.message);
+  if (error instanceof StorageUnavailable) {
+    return new Problem('storage-unavailable', errorCodes['storage-unavailable']);
+  }
   const described = describeError(error);
   return described === undefined ? undefined : new Problem(codeOfShape(described.shape), described.message);
 }

@@ -76,7 +76,7 @@ describe('the server', () => {
       const app = await shop({ store });
       const reply = await call(app, 'GET', `${DOCS}/1`, { headers: keyHeader('ann') });
       expect(reply.json).toMatchObject({ code: expect.any(String), message: expect.any(String) });
-      if (code === 'busy' || code === 'clock-held') {
+      if (code === 'busy' || code === 'clock-held' || code === 'storage-unavailable') {
         expect(reply.status).toBe(503);
         expect(Number(reply.headers['retry-after'])).toBeGreaterThan(0);
         expect(Number(reply.headers['x-ms-retry-after-ms'])).toBeGreaterThan(0);

@@ -1,0 +1,196 @@
+import shared from '@eventstore/db-client/generated/shared_pb.js';
+import streams from '@eventstore/db-client/generated/streams_pb.js';
+import { Refusal } from '@epitaph/core/errors.ts';
+import type { ExpectedRevision } from '@epitaph/core/log/event-log.ts';
+import type { BatchCall, Connection } from './connection.ts';
+import { exactNumber, streamIdentifier, uuidOf } from './event-coding.ts';
+import { AppendFault } from './faults.ts';
+import { after } from './patience.ts';
+
+export type AppendAnswer =
+  | {
+      readonly kind: 'appended';
+      /** Of the last event, where the server told. */ readonly position: number | undefined;
+    }
+  | { readonly kind: 'conflict'; readonly actualRevision: ExpectedRevision };
+
+/** One call to the server, and who waits for an answer on it. */
+interface Batch {
+  readonly call: Promise<BatchCall>;
+  readonly pending: Map<string, Pending>;
+  ended: boolean;
+}
+
+interface Pending {
+  readonly resolve: (response: streams.BatchAppendResp) => void;
+  readonly reject: (error: unknown) => void;
+}
+
+/** Appends under way at once; more wait their turn. */
+const MAX_IN_FLIGHT = 256;
+const MAX_IN_FLIGHT_BYTES = 32 * 1024 * 1024;
+/** Past the server's own deadline for a write there is no answer to come. */
+const GRACE_MS = 1_000;
+const ENDED = { kind: 'transient', reason: 'the event store has ended the call' } as const;
+
+/**
+ * Appends to streams over one call to the server, each on its way as soon as it comes, up to a bound. Which append an
+ * answer is for is told by a correlation id of its own.
+ */
+export class BatchAppender {
+  readonly #connection: Connection;
+  readonly #waiting: (() => void)[] = [];
+  #batch: Batch | undefined;
+  #inFlight = 0;
+  #inFlightBytes = 0;
+
+  constructor(connection: Connection) {
+    this.#connection = connection;
+  }
+
+  /**
+   * Appends, and appends again while it is not known whether the server has: the ids of the events make that one fact.
+   *
+   * @throws {StorageUnavailable} when the outcome is still unknown after the connection's patience
+   * @throws {Refusal} `too-large` when the server takes no appends of this size
+   */
+  async append(
+    stream: string,
+    expectedRevision: ExpectedRevision,
+    events: readonly streams.BatchAppendReq.ProposedMessage[],
+  ): Promise<AppendAnswer> {
+    const bytes = events.reduce((sum, event) => sum + event.getData_asU8().length, 0);
+    await this.#enter(bytes);
+    try {
+      return await this.#connection.patiently(() => this.#appendOnce(stream, expectedRevision, events));
+    } finally {
+      this.#leave(bytes);
+    }
+  }
+
+  /** Resolves when nothing is under way any more. */
+  async idle(): Promise<void> {
+    while (this.#inFlight > 0) {
+      await new Promise<void>((resolve) => {
+        this.#waiting.push(resolve);
+      });
+    }
+  }
+
+  async #enter(bytes: number): Promise<void> {
+    while (
+      this.#inFlight >= MAX_IN_FLIGHT ||
+      (this.#inFlight > 0 && this.#inFlightBytes + bytes > MAX_IN_FLIGHT_BYTES)
+    ) {
+      await new Promise<void>((resolve) => {
+        this.#waiting.push(resolve);
+      });
+    }
+    this.#inFlight += 1;
+    this.#inFlightBytes += bytes;
+  }
+
+  #leave(bytes: number): void {
+    this.#inFlight -= 1;
+    this.#inFlightBytes -= bytes;
+    for (const wake of this.#waiting.splice(0)) wake();
+  }
+
+  async #appendOnce(
+    stream: string,
+    expectedRevision: ExpectedRevision,
+    events: readonly streams.BatchAppendReq.ProposedMessage[],
+  ): Promise<AppendAnswer> {
+    const correlationId = crypto.randomUUID();
+    const request = new streams.BatchAppendReq();
+    request.setCorrelationId(uuidOf(correlationId));
+    request.setOptions(optionsOf(stream, expectedRevision));
+    request.setProposedMessagesList([...events]);
+    request.setIsFinal(true);
+    const batch = this.#batch ?? this.#start();
+    const call = await batch.call;
+    if (batch.ended) throw new AppendFault(ENDED);
+    const { promise, resolve, reject } = Promise.withResolvers<streams.BatchAppendResp>();
+    batch.pending.set(correlationId, { resolve, reject });
+    const stop = after(this.#connection.deadlineMs + GRACE_MS, () => {
+      reject(new AppendFault({ kind: 'transient', reason: 'the event store did not answer in time' }));
+      // A server that hangs answers nobody. Ending the call lets every append in it try again elsewhere.
+      call.cancel();
+    });
+    try {
+      // What is in flight is bounded above, so there is no need to wait for the socket here.
+      call.write(request);
+      return answerOf(await promise);
+    } finally {
+      stop();
+      batch.pending.delete(correlationId);
+    }
+  }
+
+  #start(): Batch {
+    const pending: Batch['pending'] = new Map();
+    const end = (error: unknown): void => {
+      batch.ended = true;
+      if (this.#batch === batch) this.#batch = undefined;
+      for (const { reject } of pending.values()) reject(error);
+    };
+    const batch: Batch = {
+      ended: false,
+      pending,
+      call: this.#connection.openBatch({
+        onData: (response) => pending.get(response.getCorrelationId()?.getString() ?? '')?.resolve(response),
+        onEnd: (error) => end(error ?? new AppendFault(ENDED)),
+      }),
+    };
+    batch.call.catch(end);
+    this.#batch = batch;
+    return batch;
+  }
+}
+
+function optionsOf(stream: string, expectedRevision: ExpectedRevision): streams.BatchAppendReq.Options {
+  const options = new streams.BatchAppendReq.Options();
+  options.setStreamIdentifier(streamIdentifier(stream));
+  if (expectedRevision === 'no-stream') options.setNoStream(new shared.Empty());
+  else options.setStreamPosition(String(expectedRevision));
+  // No deadline: the client's form of it is an hour and minute, and the two machines' clocks may differ.
+  return options;
+}
+
+function answerOf(response: streams.BatchAppendResp): AppendAnswer {
+  const success = response.getSuccess();
+  if (success !== undefined) {
+    const position = success.getPosition()?.getCommitPosition();
+    // An idempotent answer may come without one.
+    const known = position !== undefined && /^[1-9]\d{0,18}$/.test(position);
+    return { kind: 'appended', position: known ? exactNumber(position) : undefined };
+  }
+  const error = response.getError();
+  const details = error?.getDetails();
+  const reason = error?.getMessage() ?? 'an answer without a result';
+  switch (details?.getTypeName()) {
+    case 'event_store.client.WrongExpectedVersion': {
+      const wrong = shared.WrongExpectedVersion.deserializeBinary(details.getValue_asU8());
+      return {
+        kind: 'conflict',
+        actualRevision: wrong.hasCurrentStreamRevision() ? exactNumber(wrong.getCurrentStreamRevision()) : 'no-stream',
+      };
+    }
+    case 'event_store.client.MaximumAppendSizeExceeded': {
+      const { maxappendsize } = shared.MaximumAppendSizeExceeded.deserializeBinary(details.getValue_asU8()).toObject();
+      throw new Refusal(
+        'too-large',
+        `The document is larger than the event store takes: its MaxAppendSize is ${maxappendsize} bytes.`,
+      );
+    }
+    case 'event_store.client.AccessDenied':
+      throw new AppendFault({ kind: 'access-denied', reason: 'Access Denied' });
+    case 'event_store.client.Timeout':
+      throw new AppendFault({ kind: 'transient', reason: 'the event store did not commit in time' });
+    case 'google.protobuf.Empty':
+      // Not ready or too busy, in words.
+      throw new AppendFault({ kind: 'transient', reason });
+    default:
+      throw new AppendFault({ kind: 'other', reason: `the event store refused an append: ${reason}` });
+  }
+}

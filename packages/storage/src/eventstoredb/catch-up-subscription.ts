@@ -1,0 +1,212 @@
+import type { LogListener, LogSubscription } from '@epitaph/core/log/event-log.ts';
+import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import type { Connection, ReadCall } from './connection.ts';
+import { decodeEvent, placeOf } from './event-coding.ts';
+import { AppendFault, faultOf } from './faults.ts';
+import { pause } from './patience.ts';
+
+const PAGE_SIZE = 500;
+/** Events taken from the server for a listener that is busy; past this the server has to wait too. */
+const BUFFER_LIMIT = 2_000;
+const MIN_BACKOFF_MS = 50;
+const MAX_BACKOFF_MS = 2_000;
+
+/** A page of everything, as far as it still stands. */
+export interface Page {
+  readonly events: RecordedEvent[];
+  /** Position of the last event looked at, whether it is among them or not. */
+  readonly seen: number;
+  readonly isLast: boolean;
+}
+
+export interface PageReader {
+  readPage(afterPosition: number, maxCount: number, withBodies: boolean): Promise<Page>;
+}
+
+/**
+ * A subscription that outlives connections. It reads pages up to the end, then is sent what is appended; when the
+ * connection drops it begins again after the last event that its listener has taken, so nothing is missed or repeated.
+ *
+ * The first part is not left to the server's own catching up: that would bring truncated events, and would skip an
+ * event where the one to begin after was scavenged.
+ */
+export class CatchUpSubscription implements LogSubscription {
+  readonly #log: PageReader;
+  readonly #connection: Connection;
+  readonly #listener: LogListener;
+  readonly #onEnd: () => void;
+  /** The last event seen; the listener has taken everything up to it. */
+  #position: number;
+  #running: Promise<void> = Promise.resolve();
+  #ended = false;
+  readonly #whenEnded = Promise.withResolvers<void>();
+  #live: LiveEvents | undefined;
+
+  constructor(
+    log: PageReader,
+    connection: Connection,
+    afterPosition: number,
+    listener: LogListener,
+    onEnd: () => void,
+  ) {
+    this.#log = log;
+    this.#connection = connection;
+    this.#position = afterPosition;
+    this.#listener = listener;
+    this.#onEnd = onEnd;
+  }
+
+  start(): void {
+    this.#running = this.#run();
+  }
+
+  async unsubscribe(): Promise<void> {
+    this.#end();
+    await this.#running;
+  }
+
+  #end(): void {
+    this.#ended = true;
+    this.#whenEnded.resolve();
+    this.#live?.stop();
+    this.#onEnd();
+  }
+
+  async #run(): Promise<void> {
+    let backoffMs = MIN_BACKOFF_MS;
+    while (!this.#ended) {
+      const before = this.#position;
+      try {
+        await this.#catchUp();
+        await this.#follow();
+      } catch (error) {
+        // oxlint-disable-next-line typescript/no-unnecessary-condition -- it may have been ended while it waited.
+        if (this.#ended) return;
+        if (!(error instanceof ListenerFault) && faultOf(error).kind === 'transient') {
+          if (this.#position > before) backoffMs = MIN_BACKOFF_MS;
+          await Promise.race([pause(backoffMs), this.#whenEnded.promise]);
+          backoffMs = Math.min(backoffMs * 2, MAX_BACKOFF_MS);
+          continue;
+        }
+        this.#end();
+        this.#listener.onError?.(error instanceof ListenerFault ? error.cause : error);
+      }
+    }
+  }
+
+  async #catchUp(): Promise<void> {
+    while (!this.#ended) {
+      const { events, seen, isLast } = await this.#log.readPage(this.#position, PAGE_SIZE, false);
+      await this.#send(events, seen);
+      if (isLast) break;
+    }
+    this.#caughtUp();
+  }
+
+  /** Takes what the server sends, until the connection drops. */
+  async #follow(): Promise<void> {
+    if (this.#ended) return;
+    this.#live = await LiveEvents.open(this.#connection, this.#position);
+    try {
+      // It may have been ended before there was anything to stop.
+      while (!this.#ended) {
+        const { events, seen } = await this.#live.next();
+        if (seen === undefined) return;
+        await this.#send(events, seen);
+        if (this.#live.isEmpty) this.#caughtUp();
+      }
+    } finally {
+      this.#live.stop();
+      this.#live = undefined;
+    }
+  }
+
+  async #send(events: readonly RecordedEvent[], seen: number): Promise<void> {
+    if (this.#ended) return;
+    try {
+      if (events.length > 0) await this.#listener.onEvents(events);
+    } catch (error) {
+      throw new ListenerFault(error);
+    }
+    this.#position = Math.max(this.#position, seen);
+  }
+
+  #caughtUp(): void {
+    if (this.#ended) return;
+    try {
+      this.#listener.onCaughtUp?.(this.#position);
+    } catch (error) {
+      throw new ListenerFault(error);
+    }
+  }
+}
+
+/** What a listener threw: it ends the subscription, whatever it looks like. */
+class ListenerFault extends Error {
+  constructor(cause: unknown) {
+    super('the listener has failed', { cause });
+  }
+}
+
+/** Events as the server sends them, taken in batches. */
+class LiveEvents {
+  #events: RecordedEvent[] = [];
+  #seen: number | undefined;
+  #fault: unknown;
+  #stopped = false;
+  #paused = false;
+  #wake: (() => void) | undefined;
+  #call!: ReadCall;
+
+  static async open(connection: Connection, afterPosition: number): Promise<LiveEvents> {
+    const live = new LiveEvents();
+    live.#call = await connection.openSubscription(afterPosition, {
+      onData: (response) => {
+        const event = response.getEvent()?.getEvent();
+        if (event === undefined) return;
+        live.#seen = placeOf(event).position;
+        const decoded = decodeEvent(event, false);
+        if (decoded !== undefined) live.#events.push(decoded);
+        if (live.#events.length >= BUFFER_LIMIT && !live.#paused) {
+          live.#paused = true;
+          live.#call.pause();
+        }
+        live.#wake?.();
+      },
+      onEnd: (error) => {
+        live.#fault ??= error ?? new AppendFault({ kind: 'transient', reason: 'the event store has ended the call' });
+        live.#wake?.();
+      },
+    });
+    return live;
+  }
+
+  get isEmpty(): boolean {
+    return this.#seen === undefined;
+  }
+
+  /** What has come since; waits for something to come. Without `seen` it was stopped. */
+  async next(): Promise<{ readonly events: RecordedEvent[]; readonly seen: number | undefined }> {
+    while (this.#seen === undefined && !this.#stopped) {
+      if (this.#fault !== undefined) throw this.#fault;
+      await new Promise<void>((resolve) => {
+        this.#wake = resolve;
+      });
+    }
+    const taken = { events: this.#events, seen: this.#stopped ? undefined : this.#seen };
+    this.#events = [];
+    this.#seen = undefined;
+    if (this.#paused) {
+      this.#paused = false;
+      this.#call.resume();
+    }
+    return taken;
+  }
+
+  stop(): void {
+    if (this.#stopped) return;
+    this.#stopped = true;
+    this.#call.cancel();
+    this.#wake?.();
+  }
+}

@@ -1,0 +1,296 @@
+import { Client } from '@eventstore/db-client/dist/Client/index.js';
+import operationsRpc from '@eventstore/db-client/generated/operations_grpc_pb.js';
+import operations from '@eventstore/db-client/generated/operations_pb.js';
+import shared from '@eventstore/db-client/generated/shared_pb.js';
+import streamsRpc from '@eventstore/db-client/generated/streams_grpc_pb.js';
+import streams from '@eventstore/db-client/generated/streams_pb.js';
+import {
+  Channel,
+  type ClientDuplexStream,
+  type ClientReadableStream,
+  credentials,
+  type ServiceError,
+} from '@grpc/grpc-js';
+import { systemClocks } from '@epitaph/core/clock.ts';
+import type { ConnectionTarget } from './connection-string.ts';
+import type { WireEvent } from './event-coding.ts';
+import { streamIdentifier } from './event-coding.ts';
+import { faultOf, storageFaultOf } from './faults.ts';
+import { pause } from './patience.ts';
+
+export type BatchCall = ClientDuplexStream<streams.BatchAppendReq, streams.BatchAppendResp>;
+export type ReadCall = ClientReadableStream<streams.ReadResp>;
+
+export interface CallListener<R> {
+  onData(response: R): void;
+  /** With the error that ended the call. It may come twice, the error first or second: a call ends before it fails. */
+  onEnd(error: unknown): void;
+}
+
+export interface ReadRequest {
+  /** A stream, or everything that is no system event. */
+  readonly from:
+    | { readonly stream: string; readonly revision: number | 'start' | 'end' }
+    | { readonly position: number | 'start' | 'end' };
+  readonly direction: 'forwards' | 'backwards';
+  readonly maxCount: number;
+}
+
+/** Longest wait between two attempts; also how long a server that is back may go unnoticed. */
+const MAX_BACKOFF_MS = 1_000;
+const MIN_BACKOFF_MS = 50;
+/** Larger than any record the server can hold. */
+const MAX_MESSAGE_BYTES = 17 * 1024 * 1024;
+
+/**
+ * One connection to an EventStoreDB or KurrentDB, over the official client.
+ *
+ * The client finds the nodes, follows the leader, and keeps channel, credentials and TLS. Its calls for appending and
+ * reading are not used, only what they stand on: they lose promises or end the process when a connection breaks in
+ * the middle of a batch, read without filter and deadline, and answer a wrong revision for a conflict. See
+ * docs/adr/0009-eventstoredb.md.
+ */
+export class Connection extends Client {
+  readonly #target: ConnectionTarget;
+  /** How long a call that may be made twice is made again, in milliseconds. */
+  readonly patienceMs: number;
+  #closed = false;
+  #channel: Channel | undefined;
+
+  constructor(target: ConnectionTarget, patienceMs: number) {
+    const [first] = target.nodes;
+    const settings = { ...target.settings, defaultDeadline: target.deadlineMs };
+    if (target.discover) super({ ...settings, discover: first! }, target.channel, target.credentials);
+    else if (target.nodes.length > 1) {
+      super({ ...settings, endpoints: [...target.nodes] }, target.channel, target.credentials);
+    } else super({ ...settings, endpoint: first! }, target.channel, target.credentials);
+    this.#target = target;
+    this.patienceMs = patienceMs;
+    const handleError = this.handleError;
+    // The client does not wait for this; when the search for another node fails, nobody would hear of it.
+    this.handleError = async (client, error) => {
+      try {
+        await handleError(client, error);
+      } catch {
+        // Whoever makes the next call searches again and is told.
+      }
+    };
+    this.#useOwnChannels(target);
+  }
+
+  /**
+   * The client leaves the pause between attempts to connect to gRPC, which lets it grow to two minutes and keeps it
+   * for all channels of the process. A server that is back is to be found at once.
+   */
+  #useOwnChannels(target: ConnectionTarget): void {
+    const { channel, settings } = target;
+    const secret =
+      channel.insecure === true
+        ? credentials.createInsecure()
+        : credentials.createSsl(channel.rootCertificate, channel.userKeyFile, channel.userCertFile);
+    const never = (ms: number) => (ms < 0 ? Number.MAX_VALUE : ms);
+    const createChannel = async (): Promise<Channel> => {
+      this.#channel = new Channel(await this.resolveUri(), secret, {
+        'grpc.keepalive_time_ms': never(settings.keepAliveInterval),
+        'grpc.keepalive_timeout_ms': never(settings.keepAliveTimeout),
+        'grpc.max_receive_message_length': MAX_MESSAGE_BYTES,
+        'grpc.initial_reconnect_backoff_ms': MIN_BACKOFF_MS,
+        'grpc.max_reconnect_backoff_ms': MAX_BACKOFF_MS,
+        'grpc.use_local_subchannel_pool': 1,
+      });
+      return this.#channel;
+    };
+    // Private in the client's types alone.
+    (this as unknown as { createChannel: () => Promise<Channel> }).createChannel = createChannel;
+  }
+
+  get nodes(): string {
+    return this.#target.nodes.map(({ address, port }) => `${address}:${port}`).join(',');
+  }
+
+  /** The longest one call may take, in milliseconds. */
+  get deadlineMs(): number {
+    return this.#target.deadlineMs;
+  }
+
+  get closed(): boolean {
+    return this.#closed;
+  }
+
+  /** Opens a call for appends; each append in it names its own stream. */
+  openBatch(listener: CallListener<streams.BatchAppendResp>): Promise<BatchCall> {
+    return this.#open('appends', listener, (client, ...options) => client.batchAppend(...options));
+  }
+
+  /** Opens a subscription to everything after a position that an event stands at, 0 for the start. */
+  openSubscription(afterPosition: number, listener: CallListener<streams.ReadResp>): Promise<ReadCall> {
+    const options = allOptions(afterPosition === 0 ? 'start' : afterPosition);
+    options.setSubscription(new streams.ReadReq.Options.SubscriptionOptions());
+    return this.#open('subscription', listener, (client, ...rest) => client.read(requestOf(options), ...rest));
+  }
+
+  /** Reads until `maxCount` or the end, trying again while the server can't be reached. */
+  read<T>(request: ReadRequest, take: (event: WireEvent) => T): Promise<T[]> {
+    return this.patiently(() => this.#readOnce(request, take));
+  }
+
+  /** Makes a call that may be made twice, for as long as faults are of the kind that passes. */
+  async patiently<T>(call: () => Promise<T>): Promise<T> {
+    const untilMs = systemClocks.monotonicMs() + this.patienceMs;
+    for (let pauseMs = MIN_BACKOFF_MS; ; pauseMs = Math.min(pauseMs * 2, MAX_BACKOFF_MS)) {
+      try {
+        return await call();
+      } catch (error) {
+        const fault = faultOf(error);
+        if (fault.kind !== 'transient' || this.#closed || systemClocks.monotonicMs() + pauseMs > untilMs) {
+          throw storageFaultOf(fault, error);
+        }
+        await pause(pauseMs);
+      }
+    }
+  }
+
+  async #readOnce<T>(request: ReadRequest, take: (event: WireEvent) => T): Promise<T[]> {
+    const { from, direction, maxCount } = request;
+    const options = 'stream' in from ? streamOptions(from.stream, from.revision) : allOptions(from.position);
+    const { FORWARDS, BACKWARDS } = streams.ReadReq.Options.ReadDirection;
+    options.setReadDirection(direction === 'forwards' ? FORWARDS : BACKWARDS);
+    options.setCount(String(maxCount));
+    const taken: T[] = [];
+    const { promise, resolve, reject } = Promise.withResolvers<T[]>();
+    await this.#open<ReadCall, streams.ReadResp>(
+      'read',
+      {
+        onData: (response) => {
+          const event = response.getEvent()?.getEvent();
+          if (event === undefined || taken.length >= maxCount) return;
+          try {
+            taken.push(take(event));
+          } catch (error) {
+            reject(error);
+          }
+          // With a filter the server goes on looking for one more than it was asked for. It is not waited for, nor
+          // told to stop: servers take many cancelled calls for an attack and close the connection.
+          if (taken.length === maxCount) resolve(taken);
+        },
+        onEnd: (error) => (error === undefined ? resolve(taken) : reject(error)),
+      },
+      (client, metadata, callOptions) =>
+        client.read(requestOf(options), metadata, { ...callOptions, deadline: this.createDeadline() }),
+    );
+    return promise;
+  }
+
+  /** Asks the server to give the space of truncated events back. Answers its id for the run. */
+  startScavenge(): Promise<{ readonly id: string; readonly started: boolean }> {
+    const request = new operations.StartScavengeReq();
+    const options = new operations.StartScavengeReq.Options();
+    options.setThreadCount(1);
+    options.setStartFromChunk(0);
+    request.setOptions(options);
+    return this.#scavenge((client, callback) => client.startScavenge(request, ...this.callArguments({}), callback));
+  }
+
+  stopScavenge(id: string): Promise<{ readonly id: string; readonly started: boolean }> {
+    const request = new operations.StopScavengeReq();
+    const options = new operations.StopScavengeReq.Options();
+    options.setScavengeId(id);
+    request.setOptions(options);
+    return this.#scavenge((client, callback) => client.stopScavenge(request, ...this.callArguments({}), callback));
+  }
+
+  #scavenge(
+    action: (
+      client: InstanceType<typeof operationsRpc.OperationsClient>,
+      callback: (error: ServiceError | null, response: operations.ScavengeResp) => void,
+    ) => unknown,
+  ): Promise<{ readonly id: string; readonly started: boolean }> {
+    return this.patiently(() =>
+      this.execute(
+        operationsRpc.OperationsClient,
+        'scavenge',
+        (client) =>
+          new Promise((resolve, reject) => {
+            action(client, (error, response) => {
+              if (error !== null) reject(error);
+              else
+                resolve({
+                  id: response.getScavengeId(),
+                  started: response.getScavengeResult() === operations.ScavengeResp.ScavengeResult.STARTED,
+                });
+            });
+          }),
+      ),
+    );
+  }
+
+  /** Ends all calls and lets go of the connection. */
+  async close(): Promise<void> {
+    if (this.#closed) return;
+    this.#closed = true;
+    await this.dispose();
+    this.#channel?.close();
+  }
+
+  async #open<T extends BatchCall | ReadCall, R>(
+    name: string,
+    listener: CallListener<R>,
+    create: (
+      client: InstanceType<typeof streamsRpc.StreamsClient>,
+      ...options: ReturnType<Client['callArguments']>
+    ) => T,
+  ): Promise<T> {
+    const open = this.GRPCStreamCreator(streamsRpc.StreamsClient, name, (client) => {
+      const call = create(client, ...this.callArguments({ requiresLeader: true }, { deadline: Infinity }));
+      // Listened to from the first moment: a call can fail before its opener has its next turn.
+      call.on('data', (response: R) => listener.onData(response));
+      call.on('error', (error) => listener.onEnd(error));
+      call.on('end', () => listener.onEnd(undefined));
+      return call;
+    });
+    return open();
+  }
+}
+
+function requestOf(options: streams.ReadReq.Options): streams.ReadReq {
+  const uuids = new streams.ReadReq.Options.UUIDOption();
+  uuids.setString(new shared.Empty());
+  options.setUuidOption(uuids);
+  const request = new streams.ReadReq();
+  request.setOptions(options);
+  return request;
+}
+
+function streamOptions(stream: string, revision: number | 'start' | 'end'): streams.ReadReq.Options {
+  const from = new streams.ReadReq.Options.StreamOptions();
+  from.setStreamIdentifier(streamIdentifier(stream));
+  if (revision === 'start') from.setStart(new shared.Empty());
+  else if (revision === 'end') from.setEnd(new shared.Empty());
+  else from.setRevision(String(revision));
+  const options = new streams.ReadReq.Options();
+  options.setStream(from);
+  options.setNoFilter(new shared.Empty());
+  return options;
+}
+
+function allOptions(position: number | 'start' | 'end'): streams.ReadReq.Options {
+  const from = new streams.ReadReq.Options.AllOptions();
+  if (position === 'start') from.setStart(new shared.Empty());
+  else if (position === 'end') from.setEnd(new shared.Empty());
+  else {
+    const at = new streams.ReadReq.Options.Position();
+    at.setCommitPosition(String(position));
+    at.setPreparePosition(String(position));
+    from.setPosition(at);
+  }
+  const notSystem = new streams.ReadReq.Options.FilterOptions.Expression();
+  notSystem.setRegex('^[^$].*');
+  const filter = new streams.ReadReq.Options.FilterOptions();
+  filter.setEventType(notSystem);
+  filter.setCount(new shared.Empty());
+  filter.setCheckpointintervalmultiplier(1_000);
+  const options = new streams.ReadReq.Options();
+  options.setAll(from);
+  options.setFilter(filter);
+  return options;
+}

@@ -1,0 +1,144 @@
+import shared from '@eventstore/db-client/generated/shared_pb.js';
+import streams from '@eventstore/db-client/generated/streams_pb.js';
+import { invariant } from '@epitaph/core/invariant.ts';
+import type { NewEvent, RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+
+const JSON_TYPE = 'application/json';
+const BINARY_TYPE = 'application/octet-stream';
+
+/**
+ * The metadata of every event of the store, as JSON. `$correlationId` and `$causationId` are the names that
+ * EventStoreDB's own tools follow.
+ */
+interface Metadata {
+  readonly $correlationId: string;
+  readonly $causationId: string;
+  readonly actor: string;
+  readonly occurredAtMs: number;
+  readonly version: number;
+  /** The facts of an event with a body: the body is then the event's data, as it is, without base64. */
+  readonly data?: Readonly<Record<string, unknown>>;
+}
+
+/** What the server is given: facts alone are JSON data; with a sealed body, that is the data and the facts go along. */
+export function encodeEvent(event: NewEvent): streams.BatchAppendReq.ProposedMessage {
+  const metadata: Metadata = {
+    $correlationId: event.correlationId,
+    $causationId: event.causationId,
+    actor: event.actor,
+    occurredAtMs: event.occurredAtMs,
+    version: event.version,
+    ...(event.body === undefined ? {} : { data: event.data }),
+  };
+  const contentType = event.body === undefined ? JSON_TYPE : BINARY_TYPE;
+  return proposed(event.id, event.type, contentType, metadata, event.body ?? jsonBytes(event.data));
+}
+
+/** An event of the server itself, such as a stream's metadata. */
+export function encodeSystemEvent(type: string, data: unknown): streams.BatchAppendReq.ProposedMessage {
+  return proposed(crypto.randomUUID(), type, JSON_TYPE, undefined, jsonBytes(data));
+}
+
+function proposed(
+  id: string,
+  type: string,
+  contentType: string,
+  metadata: Metadata | undefined,
+  data: Uint8Array,
+): streams.BatchAppendReq.ProposedMessage {
+  const message = new streams.BatchAppendReq.ProposedMessage();
+  message.setId(uuidOf(id));
+  message.getMetadataMap().set('type', type).set('content-type', contentType);
+  if (metadata !== undefined) message.setCustomMetadata(jsonBytes(metadata));
+  message.setData(data);
+  return message;
+}
+
+export function uuidOf(text: string): shared.UUID {
+  const uuid = new shared.UUID();
+  uuid.setString(text);
+  return uuid;
+}
+
+export function streamIdentifier(stream: string): shared.StreamIdentifier {
+  const identifier = new shared.StreamIdentifier();
+  identifier.setStreamName(Buffer.from(stream, 'utf8'));
+  return identifier;
+}
+
+export type WireEvent = streams.ReadResp.ReadEvent.RecordedEvent;
+
+/** Where an event stands, without looking into it. */
+export interface Place {
+  readonly stream: string;
+  readonly revision: number;
+  readonly position: number;
+}
+
+export function placeOf(event: WireEvent): Place {
+  return {
+    stream: Buffer.from(event.getStreamIdentifier()!.getStreamName_asU8()).toString('utf8'),
+    revision: exactNumber(event.getStreamRevision()),
+    position: exactNumber(event.getCommitPosition()),
+  };
+}
+
+/**
+ * The event as the port has it, or undefined for one that this store did not write: other programs may use the same
+ * server, and their events are none of its business.
+ */
+export function decodeEvent(event: WireEvent, withBody: boolean): RecordedEvent | undefined {
+  const metadata = readMetadata(event);
+  if (metadata === undefined) return undefined;
+  const hasBody = metadata.data !== undefined;
+  return {
+    id: event.getId()!.getString(),
+    type: event.getMetadataMap().get('type')!,
+    version: metadata.version,
+    data: metadata.data ?? (JSON.parse(textOf(event.getData_asU8())) as Record<string, unknown>),
+    ...(hasBody && withBody ? { body: event.getData_asU8() } : {}),
+    occurredAtMs: metadata.occurredAtMs,
+    actor: metadata.actor,
+    correlationId: metadata.$correlationId,
+    causationId: metadata.$causationId,
+    ...placeOf(event),
+  };
+}
+
+function readMetadata(event: WireEvent): Metadata | undefined {
+  const bytes = event.getCustomMetadata_asU8();
+  if (bytes.length === 0) return undefined;
+  let metadata: Partial<Metadata> | null;
+  try {
+    metadata = JSON.parse(textOf(bytes)) as Partial<Metadata> | null;
+  } catch {
+    return undefined;
+  }
+  const ours =
+    typeof metadata?.version === 'number' &&
+    typeof metadata.occurredAtMs === 'number' &&
+    typeof metadata.actor === 'string' &&
+    typeof metadata.$correlationId === 'string' &&
+    typeof metadata.$causationId === 'string' &&
+    (metadata.data !== undefined || event.getMetadataMap().get('content-type') === JSON_TYPE);
+  return ours ? (metadata as Metadata) : undefined;
+}
+
+/** Positions are bytes into the server's log: 2^53 of them are eight pebibytes. */
+export function exactNumber(text: string | number): number {
+  const value = Number(text);
+  invariant(Number.isSafeInteger(value) && value >= 0, `${text} of the event store is no exact number here`);
+  return value;
+}
+
+export function jsonBytes(value: unknown): Uint8Array {
+  return Buffer.from(JSON.stringify(value), 'utf8');
+}
+
+function textOf(bytes: Uint8Array): string {
+  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('utf8');
+}
+
+export function parseJson(event: WireEvent): unknown {
+  return JSON.parse(textOf(event.getData_asU8()));
+}

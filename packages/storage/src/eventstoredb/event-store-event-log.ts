@@ -1,0 +1,236 @@
+import { Refusal } from '@epitaph/core/errors.ts';
+import { invariant } from '@epitaph/core/invariant.ts';
+import type {
+  AppendOptions,
+  AppendResult,
+  EventLog,
+  LogListener,
+  LogSubscription,
+  StreamAppend,
+} from '@epitaph/core/log/event-log.ts';
+import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import { assertWellFormed } from '@epitaph/core/log/well-formed.ts';
+import { BatchAppender } from './batch-appender.ts';
+import { CatchUpSubscription, type Page, type PageReader } from './catch-up-subscription.ts';
+import type { Connection } from './connection.ts';
+import {
+  decodeEvent,
+  encodeEvent,
+  encodeSystemEvent,
+  exactNumber,
+  parseJson,
+  placeOf,
+  type Place,
+} from './event-coding.ts';
+
+/** Streams whose truncation is looked up at once. */
+const LOOKUPS = 64;
+
+/**
+ * The event log on EventStoreDB or KurrentDB. A position is the commit position of an event; a stream is truncated by
+ * `$tb` in its metadata, and a scavenge gives the space back. Reading everything, the server shows truncated events
+ * until that scavenge, so they are left out here.
+ */
+export class EventStoreEventLog implements EventLog, PageReader {
+  readonly spansStreams = false;
+  readonly #connection: Connection;
+  readonly #appender: BatchAppender;
+  readonly #subscriptions = new Set<CatchUpSubscription>();
+
+  constructor(connection: Connection) {
+    this.#connection = connection;
+    this.#appender = new BatchAppender(connection);
+  }
+
+  async append(appends: readonly StreamAppend[], options: AppendOptions = {}): Promise<AppendResult> {
+    assertWellFormed(appends);
+    if (appends.length > 1) {
+      throw new Refusal('not-supported', 'On this event log one request can write to one item alone.');
+    }
+    const [append] = appends as [StreamAppend];
+    // Encoded before anything is waited for: the giver may go on to use its buffers.
+    const encoded = append.events.map((event) => encodeEvent(event));
+    await options.after;
+    const answer = await this.#appender.append(append.stream, append.expectedRevision, encoded);
+    if (answer.kind === 'appended') {
+      if (append.events.length === 1 && answer.position !== undefined) {
+        return { kind: 'appended', position: answer.position, firstPositions: [answer.position] };
+      }
+      const recorded = await this.#recorded(append);
+      invariant(recorded !== undefined, `an append to ${append.stream} was answered, but is not there`);
+      return recorded;
+    }
+    const { stream, expectedRevision } = append;
+    // The server knows retries by their ids as long as it remembers them; what is in the stream is beyond doubt.
+    return (
+      (await this.#recorded(append)) ?? {
+        kind: 'conflict',
+        stream,
+        expectedRevision,
+        actualRevision: answer.actualRevision,
+      }
+    );
+  }
+
+  /** The append as it stands in its stream, or undefined if something else, or nothing, stands there. */
+  async #recorded({ stream, expectedRevision, events }: StreamAppend): Promise<AppendResult | undefined> {
+    const revision = expectedRevision === 'no-stream' ? 0 : expectedRevision + 1;
+    const found = await this.#connection.read(
+      { from: { stream, revision }, direction: 'forwards', maxCount: events.length },
+      (event) => ({ id: event.getId()!.getString(), ...placeOf(event) }),
+    );
+    const same =
+      found.length === events.length &&
+      found.every((one, index) => one.id === events[index]!.id && one.revision === revision + index);
+    if (!same) return undefined;
+    return { kind: 'appended', position: found.at(-1)!.position, firstPositions: [found[0]!.position] };
+  }
+
+  async readStream(stream: string): Promise<RecordedEvent[]> {
+    const events = await this.#connection.read(
+      { from: { stream, revision: 'start' }, direction: 'forwards', maxCount: Number.MAX_SAFE_INTEGER },
+      (event) => decodeEvent(event, true),
+    );
+    return events.filter((event) => event !== undefined);
+  }
+
+  async readLast(stream: string): Promise<RecordedEvent | undefined> {
+    const [last] = await this.#connection.read(
+      { from: { stream, revision: 'end' }, direction: 'backwards', maxCount: 1 },
+      (event) => decodeEvent(event, false),
+    );
+    return last;
+  }
+
+  async readAt(position: number): Promise<RecordedEvent | undefined> {
+    if (position === 0) return undefined;
+    const [event] = await this.#connection.read(
+      { from: { position }, direction: 'forwards', maxCount: 1 },
+      (candidate) => (placeOf(candidate).position === position ? decodeEvent(candidate, true) : undefined),
+    );
+    if (event === undefined) return undefined;
+    return event.revision < (await this.#truncation(event.stream)).before ? undefined : event;
+  }
+
+  async readAll(
+    afterPosition: number,
+    maxCount: number,
+    { withBodies = true }: { readonly withBodies?: boolean } = {},
+  ): Promise<RecordedEvent[]> {
+    const events: RecordedEvent[] = [];
+    for (let position = afterPosition; events.length < maxCount;) {
+      const page = await this.readPage(position, maxCount - events.length, withBodies);
+      events.push(...page.events);
+      if (page.isLast) break;
+      position = page.seen;
+    }
+    return events;
+  }
+
+  /** Up to `maxCount` events after a position, without those among them that were truncated. */
+  async readPage(afterPosition: number, maxCount: number, withBodies: boolean): Promise<Page> {
+    // The server reads from a position on: the event there comes along, unless a scavenge has taken it.
+    const from = afterPosition === 0 ? 'start' : afterPosition;
+    const asked = afterPosition === 0 ? maxCount : maxCount + 1;
+    let seen = afterPosition;
+    const read = await this.#connection.read(
+      { from: { position: from }, direction: 'forwards', maxCount: asked },
+      (event) => {
+        const { position } = placeOf(event);
+        if (position <= afterPosition) return undefined;
+        seen = position;
+        return decodeEvent(event, withBodies);
+      },
+    );
+    const events = await this.#standing(read.filter((event) => event !== undefined));
+    // One more than was wanted may have come, where the event at the position was gone.
+    if (events.length > maxCount) {
+      events.length = maxCount;
+      seen = events.at(-1)!.position;
+    }
+    return { events, seen, isLast: read.length < asked };
+  }
+
+  /** The events that were not truncated. */
+  async #standing(events: RecordedEvent[]): Promise<RecordedEvent[]> {
+    const streams = [...new Set(events.map((event) => event.stream))];
+    const before = new Map<string, number>();
+    const next = streams.values();
+    await Promise.all(
+      Array.from({ length: Math.min(LOOKUPS, streams.length) }, async () => {
+        for (const stream of next) before.set(stream, (await this.#truncation(stream)).before);
+      }),
+    );
+    return events.filter((event) => event.revision >= before.get(event.stream)!);
+  }
+
+  async head(): Promise<number> {
+    const [last] = await this.#connection.read(
+      { from: { position: 'end' }, direction: 'backwards', maxCount: 1 },
+      (event) => placeOf(event).position,
+    );
+    return last ?? 0;
+  }
+
+  subscribe(afterPosition: number, listener: LogListener): LogSubscription {
+    const subscription = new CatchUpSubscription(this, this.#connection, afterPosition, listener, () =>
+      this.#subscriptions.delete(subscription),
+    );
+    this.#subscriptions.add(subscription);
+    subscription.start();
+    return subscription;
+  }
+
+  async truncateStream(stream: string, beforeRevision: number): Promise<void> {
+    const last = await this.#lastPlace(stream);
+    if (last === undefined || beforeRevision <= 0) return;
+    invariant(beforeRevision <= last.revision, 'the last event of a stream is never truncated');
+    for (;;) {
+      const { before, metadata, revision } = await this.#truncation(stream);
+      if (before >= beforeRevision) return;
+      const event = encodeSystemEvent('$metadata', { ...metadata, $tb: beforeRevision });
+      const answer = await this.#appender.append(metadataStream(stream), revision ?? 'no-stream', [event]);
+      if (answer.kind === 'appended') return;
+      // Somebody else has changed the stream's metadata meanwhile.
+    }
+  }
+
+  async #lastPlace(stream: string): Promise<Place | undefined> {
+    const [last] = await this.#connection.read(
+      { from: { stream, revision: 'end' }, direction: 'backwards', maxCount: 1 },
+      placeOf,
+    );
+    return last;
+  }
+
+  /** What a stream's metadata say of its truncation, and at which revision they stand. */
+  async #truncation(stream: string): Promise<{
+    readonly before: number;
+    readonly metadata: Readonly<Record<string, unknown>>;
+    readonly revision: number | undefined;
+  }> {
+    const [last] = await this.#connection.read(
+      { from: { stream: metadataStream(stream), revision: 'end' }, direction: 'backwards', maxCount: 1 },
+      (event) => {
+        const metadata = parseJson(event) as Readonly<Record<string, unknown>>;
+        const before = metadata['$tb'];
+        return {
+          before: typeof before === 'number' ? before : 0,
+          metadata,
+          revision: exactNumber(event.getStreamRevision()),
+        };
+      },
+    );
+    return last ?? { before: 0, metadata: {}, revision: undefined };
+  }
+
+  async close(): Promise<void> {
+    await Promise.all([...this.#subscriptions].map((subscription) => subscription.unsubscribe()));
+    await this.#appender.idle();
+    await this.#connection.close();
+  }
+}
+
+function metadataStream(stream: string): string {
+  return `$$${stream}`;
+}

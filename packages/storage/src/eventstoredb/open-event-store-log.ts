@@ -1,0 +1,29 @@
+import { Connection } from './connection.ts';
+import { BadConnectionString, parseConnectionString } from './connection-string.ts';
+import { EventStoreEventLog } from './event-store-event-log.ts';
+
+export interface EventStoreLogOptions {
+  /** `esdb://…` or `kurrentdb://…`. */
+  readonly connectionString: string;
+  /** How long a call is made again while the server can't be reached, in milliseconds; 5,000 by default. */
+  readonly patienceMs?: number;
+}
+
+const PATIENCE_MS = 5_000;
+
+/**
+ * Opens the event log on an EventStoreDB or KurrentDB server, which must answer.
+ *
+ * @throws {BadConnectionString} with a message for whoever starts the store: no such server, or it refuses
+ */
+export async function openEventStoreLog(options: EventStoreLogOptions): Promise<EventStoreEventLog> {
+  const connection = new Connection(parseConnectionString(options.connectionString), options.patienceMs ?? PATIENCE_MS);
+  const log = new EventStoreEventLog(connection);
+  try {
+    await log.head();
+    return log;
+  } catch (error) {
+    await log.close();
+    throw new BadConnectionString(`names ${connection.nodes}, but: ${(error as Error).message}`);
+  }
+}

@@ -1,0 +1,124 @@
+/** An event as the double keeps it. */
+export interface DoubleRecord {
+  readonly stream: string;
+  readonly revision: number;
+  readonly position: number;
+  readonly id: string;
+  readonly type: string;
+  readonly contentType: string;
+  readonly metadata: Uint8Array;
+  readonly data: Uint8Array;
+}
+
+type NewRecord = Omit<DoubleRecord, 'stream' | 'revision' | 'position'>;
+
+/** As the server has it: reading can begin only where an event stands or stood. */
+export class InvalidPosition extends Error {
+  override readonly name = 'InvalidPosition';
+}
+
+/** After so many events of the store the server writes one of its own, so that nobody counts on being alone. */
+const SYSTEM_EVENT_EVERY = 5;
+
+/** The log behind the double: positions are bytes, streams count revisions, `$tb` hides, a scavenge removes. */
+export class DoubleLog {
+  #all: DoubleRecord[] = [];
+  readonly #streams = new Map<string, { last: number; records: DoubleRecord[] }>();
+  readonly #boundaries = new Set<number>();
+  readonly #listeners = new Set<(record: DoubleRecord) => void>();
+  #end = 0;
+  #written = 0;
+
+  constructor() {
+    this.#systemEvent();
+  }
+
+  append(
+    stream: string,
+    expected: number,
+    events: readonly NewRecord[],
+  ):
+    | { readonly kind: 'appended'; readonly last: DoubleRecord }
+    | { readonly kind: 'wrong-version'; readonly current: number } {
+    const current = this.#streams.get(stream)?.last ?? -1;
+    if (expected < current) {
+      const there = events.map((event, index) => {
+        const record = this.#streams.get(stream)!.records.find(({ revision }) => revision === expected + 1 + index);
+        return record?.id === event.id ? record : undefined;
+      });
+      const last = there.at(-1);
+      if (last !== undefined && there.every((record) => record !== undefined)) return { kind: 'appended', last };
+    }
+    if (expected !== current) return { kind: 'wrong-version', current };
+    let last: DoubleRecord | undefined;
+    for (const event of events) last = this.#write(stream, event);
+    this.#written += 1;
+    if (this.#written % SYSTEM_EVENT_EVERY === 0) this.#systemEvent();
+    return { kind: 'appended', last: last! };
+  }
+
+  #write(stream: string, event: NewRecord): DoubleRecord {
+    const entry = this.#streams.get(stream) ?? { last: -1, records: [] };
+    this.#streams.set(stream, entry);
+    entry.last += 1;
+    const record = { ...event, stream, revision: entry.last, position: this.#end };
+    entry.records.push(record);
+    this.#all.push(record);
+    this.#boundaries.add(record.position);
+    this.#end += 80 + stream.length + event.type.length + event.metadata.length + event.data.length;
+    for (const listener of this.#listeners) listener(record);
+    return record;
+  }
+
+  #systemEvent(): void {
+    this.#write('$stats-127.0.0.1:2113', {
+      id: crypto.randomUUID(),
+      type: '$statsCollected',
+      contentType: 'application/json',
+      metadata: new Uint8Array(0),
+      data: Buffer.from('{}'),
+    });
+  }
+
+  /** What of a stream its metadata show, oldest first; undefined if it was never written. */
+  readStream(stream: string): DoubleRecord[] | undefined {
+    const before = this.#truncateBefore(stream);
+    return this.#streams.get(stream)?.records.filter((record) => record.revision >= before);
+  }
+
+  #truncateBefore(stream: string): number {
+    const last = this.#streams.get(`$$${stream}`)?.records.at(-1);
+    if (last === undefined) return 0;
+    const metadata = JSON.parse(Buffer.from(last.data).toString('utf8')) as { readonly $tb?: number };
+    return metadata.$tb ?? 0;
+  }
+
+  /** Everything from a position on, what was truncated included. */
+  readForwards(from: number | undefined): DoubleRecord[] {
+    if (from === undefined) return [...this.#all];
+    if (from < this.#end && !this.#boundaries.has(from)) throw new InvalidPosition();
+    let low = 0;
+    for (let high = this.#all.length; low < high;) {
+      const middle = (low + high) >> 1;
+      if (this.#all[middle]!.position < from) low = middle + 1;
+      else high = middle;
+    }
+    return this.#all.slice(low);
+  }
+
+  readBackwards(): DoubleRecord[] {
+    return this.#all.toReversed();
+  }
+
+  listen(listener: (record: DoubleRecord) => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  /** Removes what was truncated. */
+  scavenge(): void {
+    const stands = (record: DoubleRecord) => record.revision >= this.#truncateBefore(record.stream);
+    this.#all = this.#all.filter(stands);
+    for (const entry of this.#streams.values()) entry.records = entry.records.filter(stands);
+  }
+}
