@@ -6,11 +6,13 @@ import { runProgram } from './execute.ts';
 import type { Compiled, CompiledTest, Frame } from './frame.ts';
 import type { BuiltIn } from './functions/builtin.ts';
 import { clockFunctions } from './functions/clock.ts';
+import { termsOf } from './functions/full-text.ts';
 import { builtIns } from './functions/index.ts';
 import { boundedText } from './functions/bounds.ts';
 import { compileLike } from './like.ts';
 import { printExpression } from './print.ts';
 import type { AggregateStep, Grouping, Program, Source } from './program.ts';
+import type { RankComponent, RankStep } from './ranking.ts';
 import { equality, equalValues, finite, isObject, rangeOrder, setProperty } from './values.ts';
 import type { Json, JsonObject, Value } from './values.ts';
 
@@ -58,7 +60,8 @@ const EMPTY_FRAME: Frame = {
   stepsLeft: 0,
 };
 
-const UNSUPPORTED = /^(FULLTEXT(CONTAINS|CONTAINSALL|CONTAINSANY|SCORE)|RRF)$/;
+/** Functions that are part of ORDER BY RANK and mean nothing elsewhere. */
+const ONLY_IN_RANK: ReadonlySet<string> = new Set(['FULLTEXTSCORE', 'RRF']);
 
 function constant(value: Value): Node {
   return { run: () => value, constant: { value } };
@@ -266,19 +269,13 @@ export class Compiler {
 
   /** The clauses after FROM; `sources` are what FROM came to, and `scope` has their aliases. */
   program(query: Query, scope: Scope, sources: readonly Source[]): Program {
-    if (query.orderByRank !== undefined) {
-      throw queryError(
-        'notSupported',
-        'ORDER BY RANK (full-text and hybrid search) is not supported here.',
-        query.orderByRank,
-      );
-    }
     const where = query.where === undefined ? undefined : this.#test(query.where, scope);
     const grouping = this.#grouping(query, scope);
     const project = this.#projection(query, scope);
     const isOneRow = grouping !== undefined && query.groupBy.length === 0;
+    const rank = query.orderByRank === undefined ? undefined : this.#rank(query, query.orderByRank, scope);
     const groups = scope.grouping;
-    const orderBy = query.orderBy.map(({ expression, direction }) => {
+    const orderBy = (rank === undefined ? query.orderBy : []).map(({ expression, direction }) => {
       // One row has no order: ORDER BY may then read what is not grouped, as Cosmos DB lets it, and means nothing.
       if (isOneRow && !hasAggregate(expression)) scope.grouping = undefined;
       const { run } = this.expression(expression, scope);
@@ -299,6 +296,7 @@ export class Compiler {
       grouping,
       project,
       orderBy: isOneRow ? [] : orderBy,
+      rank,
       distinct: query.distinct,
       offset: query.offset === undefined ? 0 : this.rowCount(query.offset, 'OFFSET'),
       limit: limit === undefined ? undefined : this.rowCount(limit, query.top === undefined ? 'LIMIT' : 'TOP'),
@@ -590,8 +588,8 @@ export class Compiler {
     if (expression.userDefined) {
       throw queryError('notSupported', `The user-defined function 'udf.${name}' is not supported here.`, at);
     }
-    if (UNSUPPORTED.test(name)) {
-      throw queryError('notSupported', `The function '${name}' (full-text search) is not supported here.`, at);
+    if (ONLY_IN_RANK.has(name)) {
+      throw queryError('invalidValue', `The function '${name}' can only be used in ORDER BY RANK.`, at);
     }
     if (isAggregate(name)) return this.#aggregate(expression, scope);
     const clock = clockFunctions.get(name);
@@ -630,6 +628,53 @@ export class Compiler {
     scope.grouping = grouping;
     grouping.aggregates.push({ name, argument, index });
     return { run: (frame) => frame.aggregates[index], constant: undefined };
+  }
+
+  /** ORDER BY RANK takes one score, or RRF of several and, as its last argument, their weights. */
+  #rank(query: Query, at: SourceLocation, scope: Scope): RankStep {
+    const [item, ...others] = query.orderBy;
+    if (item === undefined || others.length > 0 || item.direction !== undefined) {
+      throw queryError('syntax', 'ORDER BY RANK takes one score, and no direction.', at);
+    }
+    if (scope.grouping !== undefined) {
+      throw queryError('notSupported', 'ORDER BY RANK can’t be used with GROUP BY or aggregates.', at);
+    }
+    const { expression } = item;
+    const isFused = expression.kind === 'call' && expression.name === 'RRF';
+    const args = isFused ? expression.args : [expression];
+    const last = args.at(-1);
+    const weighted = isFused && last?.kind === 'array';
+    const scores = weighted ? args.slice(0, -1) : args;
+    if (isFused && scores.length < 2) throw queryError('wrongArgumentCount', 'RRF takes two scores or more.', at);
+    const components = scores.map((score) => this.#rankComponent(score, scope));
+    return { components, weights: weighted ? this.#weights(last, components.length, scope) : components.map(() => 1) };
+  }
+
+  #rankComponent(expression: Expression, scope: Scope): RankComponent {
+    const { at } = expression;
+    if (expression.kind === 'call' && expression.name === 'VECTORDISTANCE') {
+      const { run } = this.expression(expression, scope);
+      return { kind: 'value', run, descending: this.#isSimilarity(expression, scope) };
+    }
+    if (expression.kind !== 'call' || expression.name !== 'FULLTEXTSCORE') {
+      throw queryError('invalidValue', 'ORDER BY RANK takes FullTextScore, VectorDistance, or RRF of these.', at);
+    }
+    const [text, ...given] = expression.args;
+    checkArguments(expression.name, expression.args.length, 2, Number.POSITIVE_INFINITY, at);
+    const nodes = given.map((argument) => this.expression(argument, scope));
+    const terms = nodes.every((node) => node.constant !== undefined)
+      ? termsOf(nodes.map((node) => node.constant?.value))
+      : undefined;
+    if (terms === undefined) throw queryError('invalidValue', 'The terms of FullTextScore have to be strings.', at);
+    return { kind: 'text', text: this.expression(text as Expression, scope).run, terms };
+  }
+
+  #weights(expression: Expression, count: number, scope: Scope): number[] {
+    const value = this.expression(expression, scope).constant?.value;
+    if (!Array.isArray(value) || value.length !== count || !value.every((weight) => typeof weight === 'number')) {
+      throw queryError('invalidValue', `The weights of RRF have to be ${count} numbers.`, expression.at);
+    }
+    return value;
   }
 
   #subquery(expression: Extract<Expression, { kind: 'subquery' }>, scope: Scope): Node {

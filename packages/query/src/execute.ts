@@ -3,6 +3,7 @@ import type { Accumulator } from './aggregates.ts';
 import { queryError } from './errors.ts';
 import type { Frame } from './frame.ts';
 import type { Program, Source } from './program.ts';
+import { Ranking } from './ranking.ts';
 import { Sorter } from './sorter.ts';
 import { stableKey } from './values.ts';
 import type { Json, Value } from './values.ts';
@@ -69,6 +70,7 @@ export class RowCollector {
   readonly #emit: Emit;
   readonly #groups: Map<string, Group> | undefined;
   readonly #sorter: Sorter<Json> | undefined;
+  readonly #ranking: Ranking | undefined;
   readonly #seen: Set<string> | undefined;
   #toSkip: number;
   #toEmit: number;
@@ -80,6 +82,7 @@ export class RowCollector {
     this.#toSkip = program.offset;
     this.#toEmit = program.limit ?? Number.POSITIVE_INFINITY;
     this.#seen = program.distinct ? new Set() : undefined;
+    if (program.rank !== undefined) this.#ranking = new Ranking(program.rank, frame.maxBufferedRows);
     if (program.orderBy.length > 0) {
       // Rows that DISTINCT drops later must not push others out of the heap.
       const capacity = program.distinct ? Number.POSITIVE_INFINITY : this.#toSkip + this.#toEmit;
@@ -100,6 +103,7 @@ export class RowCollector {
   /** Takes the row that the frame is bound to. Answers false when no more rows are wanted. */
   accept(): boolean {
     const { where } = this.#program;
+    if (this.#ranking !== undefined) return this.#rank(this.#ranking);
     if (where !== undefined && !where(this.#frame)) return true;
     if (this.#groups === undefined) return this.#order();
     this.#accumulate();
@@ -120,11 +124,19 @@ export class RowCollector {
         if (!this.#order()) return;
       }
     }
-    if (this.#sorter !== undefined) {
-      for (const row of this.#sorter.sorted()) {
-        if (!this.#deliver(row)) return;
-      }
+    for (const row of this.#sorter?.sorted() ?? this.#ranking?.sorted() ?? []) {
+      if (!this.#deliver(row)) return;
     }
+  }
+
+  #rank(ranking: Ranking): boolean {
+    const frame = this.#frame;
+    const { where, project } = this.#program;
+    const facts = ranking.observe(frame);
+    if (where !== undefined && !where(frame)) return true;
+    const row = project(frame);
+    if (row !== undefined) ranking.add(facts, row);
+    return true;
   }
 
   #accumulate(): void {

@@ -96,6 +96,7 @@ function plan(query: Query, parameters: ReadonlyMap<string, Value>, options: Pla
   const pushdown = findPushdown(query.where, factsOf(documentAlias, compiler));
   const isPlain =
     program.orderBy.length === 0 &&
+    program.rank === undefined &&
     program.grouping === undefined &&
     !program.distinct &&
     program.offset === 0 &&

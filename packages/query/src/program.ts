@@ -1,5 +1,6 @@
 import type { AggregateName } from './aggregates.ts';
 import type { Compiled, CompiledTest } from './frame.ts';
+import type { RankStep } from './ranking.ts';
 
 /** One step of FROM after the documents themselves: it binds a slot to each value it finds. */
 export type Source =
@@ -31,6 +32,8 @@ export interface Program {
   readonly grouping: Grouping | undefined;
   readonly project: Compiled;
   readonly orderBy: readonly OrderStep[];
+  /** ORDER BY RANK, which takes the place of ORDER BY. */
+  readonly rank: RankStep | undefined;
   readonly distinct: boolean;
   readonly offset: number;
   /** TOP or LIMIT. */

@@ -71,8 +71,16 @@ describe('errors', () => {
     ['SELECT TOP 1.5 * FROM c', 'SC2110'],
     ["SELECT REGEXMATCH('a', '(')", 'SC2110'],
     ['SELECT udf.tax(c.a) FROM c', 'SC2201'],
-    ["SELECT * FROM c WHERE FullTextContains(c.a, 'x')", 'SC2201'],
-    ["SELECT * FROM c ORDER BY RANK FullTextScore(c.a, ['x'])", 'SC2201'],
+    ["SELECT FullTextScore(c.a, 'x') FROM c", 'SC2110'],
+    ["SELECT * FROM c ORDER BY FullTextScore(c.a, 'x')", 'SC2110'],
+    ["SELECT * FROM c ORDER BY RANK FullTextScore(c.a, 'x') DESC", 'SC1001'],
+    ["SELECT * FROM c ORDER BY RANK FullTextScore(c.a, 'x'), c.b", 'SC1001'],
+    ['SELECT * FROM c ORDER BY RANK FullTextScore(c.a, c.b)', 'SC2110'],
+    ['SELECT * FROM c ORDER BY RANK FullTextScore(c.a, 1)', 'SC2110'],
+    ['SELECT * FROM c ORDER BY RANK c.a', 'SC2110'],
+    ["SELECT * FROM c ORDER BY RANK RRF(FullTextScore(c.a, 'x'))", 'SC2008'],
+    ["SELECT * FROM c ORDER BY RANK RRF(FullTextScore(c.a, 'x'), FullTextScore(c.b, 'x'), [1])", 'SC2110'],
+    ["SELECT COUNT(1) FROM c ORDER BY RANK FullTextScore(c.a, 'x')", 'SC2201'],
     ['SELECT VALUE (SELECT VALUE x FROM x IN c.list) FROM c', 'SC2104'],
   ])('%j is %s', (sql, code) => {
     const error = errorOf(sql);

@@ -2,6 +2,7 @@ import { arrayFunctions } from './array.ts';
 import type { BuiltIn } from './builtin.ts';
 import { conditionalFunctions } from './conditional.ts';
 import { dateTimeFunctions } from './datetime.ts';
+import { fullTextFunctions } from './full-text.ts';
 import { mathFunctions } from './math.ts';
 import { spatialFunctions } from './spatial.ts';
 import { stringFunctions } from './string.ts';
@@ -14,6 +15,7 @@ export const builtIns: ReadonlyMap<string, BuiltIn> = new Map(
     arrayFunctions,
     conditionalFunctions,
     dateTimeFunctions,
+    fullTextFunctions,
     mathFunctions,
     spatialFunctions,
     stringFunctions,

@@ -1,0 +1,126 @@
+import { tooManyRows } from './aggregates.ts';
+import type { Compiled, Frame } from './frame.ts';
+import { occurrences, wordsOf } from './functions/full-text.ts';
+import { compareValues } from './values.ts';
+import type { Json, Value } from './values.ts';
+
+/** One score of ORDER BY RANK: how well a text fits some terms, or a value such as a vector's similarity. */
+export type RankComponent =
+  | { readonly kind: 'text'; readonly text: Compiled; readonly terms: readonly (readonly string[])[] }
+  | { readonly kind: 'value'; readonly run: Compiled; readonly descending: boolean };
+
+/** ORDER BY RANK: one component, or several fused by their ranks. */
+export interface RankStep {
+  readonly components: readonly RankComponent[];
+  /** One for each component. */
+  readonly weights: readonly number[];
+}
+
+/** The constants that BM25 is mostly used with, and that of reciprocal rank fusion. */
+const K1 = 1.2;
+const B = 0.75;
+const RRF_CONSTANT = 60;
+
+/** What BM25 has to know of a text: its length, and how often each term occurs. */
+interface TextFacts {
+  readonly length: number;
+  readonly occurrences: readonly number[];
+}
+
+interface RankedRow {
+  readonly row: Json;
+  readonly facts: readonly (TextFacts | Value)[];
+}
+
+class TextStatistics {
+  readonly #terms: readonly (readonly string[])[];
+  readonly #documentsWith: number[];
+  #documents = 0;
+  #words = 0;
+
+  constructor(terms: readonly (readonly string[])[]) {
+    this.#terms = terms;
+    this.#documentsWith = terms.map(() => 0);
+  }
+
+  observe(text: Value): TextFacts {
+    const words = typeof text === 'string' ? wordsOf(text) : [];
+    const facts = { length: words.length, occurrences: this.#terms.map((term) => occurrences(words, term)) };
+    this.#documents += 1;
+    this.#words += words.length;
+    facts.occurrences.forEach((count, index) => {
+      if (count > 0) this.#documentsWith[index] = (this.#documentsWith[index] ?? 0) + 1;
+    });
+    return facts;
+  }
+
+  score({ length, occurrences: counts }: TextFacts): number {
+    const averageLength = this.#words / this.#documents;
+    let score = 0;
+    counts.forEach((count, index) => {
+      if (count === 0) return;
+      const having = this.#documentsWith[index] ?? 0;
+      const rarity = Math.log(1 + (this.#documents - having + 0.5) / (having + 0.5));
+      score += (rarity * count * (K1 + 1)) / (count + K1 * (1 - B + (B * length) / averageLength));
+    });
+    return score;
+  }
+}
+
+/**
+ * Collects rows for ORDER BY RANK. Scores depend on all documents, so rows wait for the last one. The statistics are
+ * of the documents that the query is offered, filtered out or not.
+ */
+export class Ranking {
+  readonly #step: RankStep;
+  readonly #maxRows: number;
+  readonly #statistics: readonly (TextStatistics | undefined)[];
+  readonly #rows: RankedRow[] = [];
+
+  constructor(step: RankStep, maxRows: number) {
+    this.#step = step;
+    this.#maxRows = maxRows;
+    this.#statistics = step.components.map((one) => (one.kind === 'text' ? new TextStatistics(one.terms) : undefined));
+  }
+
+  /** What the scores need of the row that the frame is bound to; to be called for every row, wanted or not. */
+  observe(frame: Frame): RankedRow['facts'] {
+    return this.#step.components.map((one, index) =>
+      one.kind === 'text' ? this.#statistics[index]?.observe(one.text(frame)) : one.run(frame),
+    );
+  }
+
+  add(facts: RankedRow['facts'], row: Json): void {
+    if (this.#rows.length >= this.#maxRows) throw tooManyRows(this.#maxRows);
+    this.#rows.push({ facts, row });
+  }
+
+  /** The rows, the best first; among equals in the order they came in. */
+  sorted(): Json[] {
+    const fused = this.#rows.map(() => 0);
+    this.#step.components.forEach((component, index) => {
+      const statistics = this.#statistics[index];
+      const scores = this.#rows.map(({ facts }) =>
+        statistics === undefined ? (facts[index] as Value) : statistics.score(facts[index] as TextFacts),
+      );
+      const sign = component.kind === 'text' || component.descending ? -1 : 1;
+      const order = [...scores.keys()].toSorted((a, b) => compareScores(scores[a], scores[b], sign));
+      const weight = this.#step.weights[index] ?? 1;
+      let rank = 1;
+      order.forEach((row, place) => {
+        const before = order[place - 1];
+        if (before !== undefined && compareScores(scores[before], scores[row], sign) !== 0) rank += 1;
+        fused[row] = (fused[row] ?? 0) + weight / (RRF_CONSTANT + rank);
+      });
+    });
+    return [...fused.keys()]
+      .toSorted((a, b) => (fused[b] ?? 0) - (fused[a] ?? 0))
+      .map((index) => (this.#rows[index] as RankedRow).row);
+  }
+}
+
+/** Rows that have no score come last, whichever way the others go. */
+function compareScores(a: Value, b: Value, sign: 1 | -1): number {
+  if (a === undefined || b === undefined) return a === b ? 0 : a === undefined ? 1 : -1;
+  return compareValues(a, b) * sign;
+}
