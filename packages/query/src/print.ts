@@ -79,7 +79,7 @@ export function printQuery(query: Query): string {
   if (query.groupBy.length > 0) parts.push('GROUP BY', printList(query.groupBy));
   if (query.orderBy.length > 0) {
     parts.push(
-      'ORDER BY',
+      query.orderByRank === undefined ? 'ORDER BY' : 'ORDER BY RANK',
       query.orderBy
         .map(
           ({ expression, direction }) => printExpression(expression) + (direction === undefined ? '' : ` ${direction}`),
