@@ -3,7 +3,7 @@ import type { EventLog, ExpectedRevision } from './log/event-log.ts';
 import type { NewEvent, RecordedEvent } from './log/recorded-event.ts';
 
 /** How often a command that lost a race is decided again before it is given up. */
-const MAX_ATTEMPTS = 20;
+export const MAX_ATTEMPTS = 20;
 
 /** A command lost too many races in a row. The caller may try again. */
 export class TooMuchContention extends Error {

@@ -1,5 +1,6 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { ShownItem, Written } from '../store/store-api.ts';
+import { answerBatch } from './batch.ts';
 import { charge } from './charge.ts';
 import { containerHeaders } from './containers.ts';
 import { decodeContinuation } from './continuation.ts';
@@ -39,9 +40,7 @@ export async function answerItems(request: CosmosRequest): Promise<Answer> {
     return listItems(request, container);
   }
   if (method !== 'POST') throw methodNotAllowed();
-  if (headerFlag(headers, 'x-ms-cosmos-is-batch-request')) {
-    throw badRequest('Transactional batches and bulk operations are not supported yet.');
-  }
+  if (headerFlag(headers, 'x-ms-cosmos-is-batch-request')) return answerBatch(request, container);
   if (isQueryPlan(headers)) return answerQueryPlan(readQueryBody(request), request.limits);
   if (isQuery(headers)) return queryItems(request, container);
   const operation = headerFlag(headers, 'x-ms-documentdb-is-upsert') ? 'upsert' : 'create';

@@ -181,7 +181,8 @@ function send(reply: FastifyReply, answer: Answer, activityId: string): FastifyR
     raw.end();
     return reply;
   }
-  headers.push('content-type', 'application/json', 'content-length', String(Buffer.byteLength(body)));
+  const type = typeof body === 'string' ? 'application/json' : 'application/octet-stream';
+  headers.push('content-type', type, 'content-length', String(Buffer.byteLength(body)));
   raw.writeHead(answer.status, headers);
   raw.end(body);
   return reply;

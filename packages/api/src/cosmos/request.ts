@@ -28,8 +28,8 @@ export interface CosmosRequest {
 /** What a handler answers; the edge adds activity id and the rest that all answers have. */
 export interface Answer {
   readonly status: number;
-  /** JSON text; null for none. */
-  readonly body: string | null;
+  /** JSON text, or bytes of another format; null for none. */
+  readonly body: string | Buffer | null;
   readonly charge: number;
   readonly headers?: Readonly<Record<string, string>>;
 }

@@ -5,6 +5,7 @@ import { invariant, unreachable } from '@epitaph/core/invariant.ts';
 import type { ItemRefusal } from '@epitaph/core/item/decide.ts';
 import { etagOf } from '@epitaph/core/item/events.ts';
 import { handleItem, type ItemHandled, type ItemRequest } from '@epitaph/core/item/handle.ts';
+import { handleItems, type StepHandled } from '@epitaph/core/item/handle-items.ts';
 import { isExpired, watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import { readOwnTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import type { CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
@@ -13,7 +14,19 @@ import { applyPatch } from '../cosmos/patch.ts';
 import { systemPropertiesOf } from '../cosmos/system-properties.ts';
 import type { Documents } from './documents.ts';
 import type { StoreParts } from './parts.ts';
-import type { Caller, Continuation, Document, PatchRequest, Precondition, ShownItem, Written } from './store-api.ts';
+import type {
+  BatchOperation,
+  BatchOutcome,
+  BatchResult,
+  Caller,
+  Continuation,
+  Document,
+  ItemToWrite,
+  PatchRequest,
+  Precondition,
+  ShownItem,
+  Written,
+} from './store-api.ts';
 
 /** Bytes of a document at most; source: Cosmos DB, "Service quotas" (2 MB an item). */
 export const MAX_DOCUMENT_BYTES = 2 * 1024 * 1024;
@@ -34,28 +47,10 @@ export class Items {
     caller: Caller,
     container: ContainerState,
     operation: 'create' | 'upsert' | 'replace',
-    item: { readonly id: string; readonly partitionKey: string; readonly document: Document; readonly json: string },
-    precondition: Precondition = {},
+    item: ItemToWrite,
+    precondition?: Precondition,
   ): Promise<Written<ShownItem>> {
-    const { id, partitionKey, json } = item;
-    const bytes = Buffer.byteLength(json);
-    if (bytes > MAX_DOCUMENT_BYTES) throw new Refusal('too-large');
-    const ttl = readOwnTtl(item.document);
-    return this.#change(caller, container, id, partitionKey, (within, nowMs) => () => ({
-      kind: 'command',
-      body: json,
-      command: {
-        type: 'WriteItem',
-        operation,
-        id,
-        partitionKey,
-        ttl,
-        bytes,
-        nowMs,
-        timeline: within.state.timeline,
-        ...precondition,
-      },
-    }));
+    return this.#change(caller, container, item.id, item.partitionKey, writing(operation, item, precondition));
   }
 
   async patch(
@@ -64,38 +59,9 @@ export class Items {
     id: string,
     partitionKey: string,
     patch: PatchRequest,
-    precondition: Precondition = {},
+    precondition?: Precondition,
   ): Promise<Written<ShownItem>> {
-    const condition = patch.condition === undefined ? undefined : planQuery(parseCondition(patch.condition), []);
-    return this.#change(caller, container, id, partitionKey, (within, nowMs) => async (state, { last }) => {
-      const facts = { nowMs, timeline: within.state.timeline, ...precondition };
-      let json = '{}';
-      // On a life that can't be patched the decider says no whatever the body is.
-      if (
-        state.status === 'live' &&
-        last !== undefined &&
-        !isExpired(state.lastWrite, watermarks(within.state.timeline, nowMs))
-      ) {
-        const current = JSON.parse(await this.#documents.openAt(last.position)) as Document;
-        if (condition !== undefined) {
-          const row = await this.#parts.readModel.findItem(within.number, partitionKey, id);
-          const stamp = { birth: row?.birth ?? last.position, ts: state.lastWrite.ts, etag: state.etag };
-          const system = systemPropertiesOf(within.state, stamp);
-          if (!matches(condition, { ...(current as { [name: string]: Json }), ...system }, { nowMs })) {
-            throw new Refusal('precondition-failed', 'The condition of the patch does not hold.');
-          }
-        }
-        json = JSON.stringify(applyPatch(current, patch.operations));
-      }
-      const bytes = Buffer.byteLength(json);
-      if (bytes > MAX_DOCUMENT_BYTES) throw new Refusal('too-large');
-      const ttl = readOwnTtl(JSON.parse(json) as Document);
-      return {
-        kind: 'command',
-        body: json,
-        command: { type: 'WriteItem', operation: 'patch', id, partitionKey, ttl, bytes, ...facts },
-      };
-    });
+    return this.#change(caller, container, id, partitionKey, this.#patching(id, partitionKey, patch, precondition));
   }
 
   async delete(
@@ -103,13 +69,83 @@ export class Items {
     container: ContainerState,
     id: string,
     partitionKey: string,
-    precondition: Precondition = {},
+    precondition?: Precondition,
   ): Promise<{ position: number }> {
-    const { handled } = await this.#handle(caller, container, id, partitionKey, (within, nowMs) => () => ({
-      kind: 'command',
-      command: { type: 'DeleteItem', nowMs, timeline: within.state.timeline, ...precondition },
-    }));
+    const { handled } = await this.#handle(caller, container, id, partitionKey, deleting(precondition));
     return { position: handled.position! };
+  }
+
+  async batch(
+    caller: Caller,
+    container: ContainerState,
+    operations: readonly BatchOperation[],
+    { dryRun = false }: { readonly dryRun?: boolean } = {},
+  ): Promise<BatchOutcome> {
+    await this.#parts.current(container);
+    const names = operations.map((operation) => (operation.kind === 'write' ? operation.item : operation));
+    const prefixes: string[] = [];
+    for (const { id, partitionKey } of names) {
+      prefixes.push(await this.#parts.ports.naming.itemStreamPrefix(container.rid, partitionKey, id));
+    }
+    const { promise: done, resolve: end } = Promise.withResolvers<void>();
+    try {
+      let reached = 0;
+      const shown: Shown[] = [];
+      const outcome = await this.#parts.itemOrder.runAll(prefixes, async () => {
+        for (;;) {
+          const within = await this.#parts.current(container);
+          const context = this.#parts.command(caller);
+          const steps = operations.map((operation, index): ItemRequest => {
+            const { id, partitionKey } = names[index]!;
+            const show = (item: Shown) => {
+              shown[index] = item;
+            };
+            const intent = this.#intentOf(operation, show)(within, context.nowMs);
+            return {
+              prefix: prefixes[index]!,
+              lifeHint: () => this.#lifeHint(within, partitionKey, id),
+              command: this.#inTime(within, context.nowMs, done, (state, life) => {
+                reached = index;
+                return intent(state, life);
+              }),
+            };
+          });
+          try {
+            const handled = await handleItems(this.#parts.ports, context, {
+              steps,
+              dryRun,
+              onExpiry: () => this.#parts.expirySeen(within.number, context.nowMs),
+            });
+            // A deadline came before the decision: it is made again, by the time that it is now.
+            if (handled.kind !== 'again') return { handled, within };
+          } catch (error) {
+            if (error instanceof Refusal)
+              return { refused: { kind: 'refused', index: reached, refusal: error } as const };
+            throw error;
+          }
+        }
+      });
+      if ('refused' in outcome) return outcome.refused;
+      const { handled, within } = outcome;
+      if (handled.kind === 'refused') {
+        return { kind: 'refused', index: handled.step, refusal: itemRefusal(handled.refusal) };
+      }
+      if (handled.kind === 'spans-streams') {
+        throw new Refusal(
+          'not-supported',
+          'The event log of this store can not append to several streams at once, so a batch can hold one item only.',
+        );
+      }
+      if (handled.position !== undefined) await this.#parts.projected(handled.position);
+      const results: BatchResult[] = [];
+      for (const [index, step] of handled.steps.entries()) {
+        const { id, partitionKey } = names[index]!;
+        results.push(await this.#resultOf(within, { id, partitionKey }, step, shown[index]));
+      }
+      return { kind: 'done', results, position: handled.position ?? this.#parts.headPosition() };
+    } finally {
+      end();
+    }
   }
 
   async read(container: ContainerState, id: string, partitionKey: string, atLeast?: number): Promise<ShownItem> {
@@ -157,25 +193,24 @@ export class Items {
     container: ContainerState,
     id: string,
     partitionKey: string,
-    intentOf: (within: CatalogContainer, nowMs: number) => ItemRequest['command'],
+    intentOf: IntentOf,
   ): Promise<Written<ShownItem>> {
     let json = '';
-    const { handled, within } = await this.#handle(caller, container, id, partitionKey, (at, nowMs) => {
-      const intent = intentOf(at, nowMs);
-      return async (state, life) => {
-        const wanted = await intent(state, life);
-        if (wanted.kind === 'command') json = wanted.body ?? '';
-        return wanted;
-      };
+    const showing = shown(intentOf, (item) => {
+      json = item.json;
     });
+    const { handled, within } = await this.#handle(caller, container, id, partitionKey, showing);
     const written = handled.recorded[0]!;
     const created = handled.firstRevision === 0;
-    const birth =
-      (created ? handled.firstPosition : this.#births.get(handled.stream)) ??
-      (await this.#parts.readModel.findItem(within.number, partitionKey, id))?.birth ??
-      // Another writer may have ended this life meanwhile; the answer then is about what was written all the same.
-      handled.position!;
-    this.#births.set(handled.stream, birth);
+    const birth = await this.#birthOf(
+      within,
+      { id, partitionKey },
+      {
+        stream: handled.stream,
+        position: handled.position!,
+        ...(created ? { birth: handled.firstPosition! } : {}),
+      },
+    );
     const etag = etagOf(written.id);
     this.#documents.put(handled.position!, json, etag);
     const ts = Math.floor(written.occurredAtMs / 1000);
@@ -187,7 +222,7 @@ export class Items {
     container: ContainerState,
     id: string,
     partitionKey: string,
-    intentOf: (within: CatalogContainer, nowMs: number) => ItemRequest['command'],
+    intentOf: IntentOf,
   ): Promise<{ handled: ItemHandled; within: CatalogContainer }> {
     await this.#parts.current(container);
     const prefix = await this.#parts.ports.naming.itemStreamPrefix(container.rid, partitionKey, id);
@@ -201,15 +236,12 @@ export class Items {
           const intent = intentOf(within, context.nowMs);
           const handled = await handleItem(this.#parts.ports, context, {
             prefix,
-            lifeHint: async () => (await this.#parts.readModel.findItem(within.number, partitionKey, id))?.life ?? 0,
-            command: (state, life) =>
-              state.status === 'live' && !this.#parts.writing(within, state.lastWrite, context.nowMs, done)
-                ? { kind: 'answer' }
-                : intent(state, life),
+            lifeHint: () => this.#lifeHint(within, partitionKey, id),
+            command: this.#inTime(within, context.nowMs, done, intent),
           });
           if (handled.life > 0 && handled.firstRevision === 0) this.#parts.expirySeen(within.number, context.nowMs);
           // The deadline came before the decision: it is made again, by the time that it is now.
-          if (handled.decision.kind !== 'answered') return { handled, within };
+          if (handled.decision.kind !== 'again') return { handled, within };
         }
       });
       const { decision, position } = outcome.handled;
@@ -221,6 +253,169 @@ export class Items {
       end();
     }
   }
+
+  async #lifeHint(within: CatalogContainer, partitionKey: string, id: string): Promise<number> {
+    return (await this.#parts.readModel.findItem(within.number, partitionKey, id))?.life ?? 0;
+  }
+
+  /** An intent that is only followed while the life that it is about has not met its deadline since `nowMs`. */
+  #inTime(
+    within: CatalogContainer,
+    nowMs: number,
+    done: Promise<unknown>,
+    intent: ItemRequest['command'],
+  ): ItemRequest['command'] {
+    return (state, life) =>
+      state.status === 'live' && !this.#parts.writing(within, state.lastWrite, nowMs, done)
+        ? { kind: 'again' }
+        : intent(state, life);
+  }
+
+  #intentOf(operation: BatchOperation, show: (item: Shown) => void): IntentOf {
+    const { precondition } = operation;
+    switch (operation.kind) {
+      case 'write':
+        return shown(writing(operation.operation, operation.item, precondition), show);
+      case 'patch':
+        return shown(this.#patching(operation.id, operation.partitionKey, operation.patch, precondition), show);
+      case 'delete':
+        return deleting(precondition);
+      case 'read':
+        return this.#reading(show);
+      default:
+        return unreachable(operation);
+    }
+  }
+
+  /** Looks at an item as it stands at this step of a batch. */
+  #reading(show: (item: Shown) => void): IntentOf {
+    return (within, nowMs) =>
+      async (state, { last, body }) => {
+        if (state.status === 'none') throw new Refusal('item-not-found');
+        if (state.status === 'live') {
+          if (isExpired(state.lastWrite, watermarks(within.state.timeline, nowMs))) throw new Refusal('item-not-found');
+          const json = body ?? (await this.#documents.openAt(last!.position));
+          show({ json, ts: state.lastWrite.ts, etag: state.etag });
+        }
+        return { kind: 'answer' };
+      };
+  }
+
+  #patching(id: string, partitionKey: string, patch: PatchRequest, precondition: Precondition | undefined): IntentOf {
+    const condition = patch.condition === undefined ? undefined : planQuery(parseCondition(patch.condition), []);
+    return (within, nowMs) =>
+      async (state, { last, body }) => {
+        const facts = { nowMs, timeline: within.state.timeline, ...precondition };
+        let json = '{}';
+        // On a life that can't be patched the decider says no whatever the body is.
+        if (state.status === 'live' && !isExpired(state.lastWrite, watermarks(within.state.timeline, nowMs))) {
+          const current = JSON.parse(body ?? (await this.#documents.openAt(last!.position))) as Document;
+          if (condition !== undefined) {
+            const row = await this.#parts.readModel.findItem(within.number, partitionKey, id);
+            const stamp = { birth: row?.birth ?? last?.position ?? 0, ts: state.lastWrite.ts, etag: state.etag };
+            const system = systemPropertiesOf(within.state, stamp);
+            if (!matches(condition, { ...(current as { [name: string]: Json }), ...system }, { nowMs })) {
+              throw new Refusal('precondition-failed', 'The condition of the patch does not hold.');
+            }
+          }
+          json = JSON.stringify(applyPatch(current, patch.operations));
+        }
+        const bytes = Buffer.byteLength(json);
+        if (bytes > MAX_DOCUMENT_BYTES) throw new Refusal('too-large');
+        const ttl = readOwnTtl(JSON.parse(json) as Document);
+        return {
+          kind: 'command',
+          body: json,
+          command: { type: 'WriteItem', operation: 'patch', id, partitionKey, ttl, bytes, ...facts },
+        };
+      };
+  }
+
+  /** Where a life began, that was written to or read at a step. */
+  async #birthOf(
+    within: CatalogContainer,
+    { id, partitionKey }: { readonly id: string; readonly partitionKey: string },
+    { stream, birth, position }: { readonly stream: string; readonly birth?: number; readonly position?: number },
+  ): Promise<number> {
+    const known =
+      birth ??
+      this.#births.get(stream) ??
+      (await this.#parts.readModel.findItem(within.number, partitionKey, id))?.birth ??
+      // Another writer may have ended this life meanwhile; the answer then is about what was written all the same.
+      position ??
+      this.#parts.headPosition();
+    this.#births.set(stream, known);
+    return known;
+  }
+
+  async #resultOf(
+    within: CatalogContainer,
+    name: { readonly id: string; readonly partitionKey: string },
+    step: StepHandled,
+    shown: Shown | undefined,
+  ): Promise<BatchResult> {
+    if (shown === undefined) return { kind: 'deleted' };
+    const item = { ...name, json: shown.json, birth: await this.#birthOf(within, name, step) };
+    if (step.event === undefined) return { kind: 'read', item: { ...item, ts: shown.ts, etag: shown.etag } };
+    const etag = etagOf(step.event.id);
+    if (step.position !== undefined) this.#documents.put(step.position, shown.json, etag);
+    const ts = Math.floor(step.event.occurredAtMs / 1000);
+    return { kind: 'written', item: { ...item, ts, etag }, created: step.revision === 0 };
+  }
+}
+
+/** A document as an operation of a batch leaves it. Times and etag only where the log has them. */
+interface Shown {
+  readonly json: string;
+  readonly ts: number;
+  readonly etag: string;
+}
+
+/** What a request wants of an item, once its container and its time are known. */
+type IntentOf = (within: CatalogContainer, nowMs: number) => ItemRequest['command'];
+
+function writing(
+  operation: 'create' | 'upsert' | 'replace',
+  { id, partitionKey, document, json }: ItemToWrite,
+  precondition: Precondition | undefined,
+): IntentOf {
+  const bytes = Buffer.byteLength(json);
+  const ttl = readOwnTtl(document);
+  return (within, nowMs) => () => {
+    if (bytes > MAX_DOCUMENT_BYTES) throw new Refusal('too-large');
+    const { timeline } = within.state;
+    const command = {
+      type: 'WriteItem',
+      operation,
+      id,
+      partitionKey,
+      ttl,
+      bytes,
+      nowMs,
+      timeline,
+      ...precondition,
+    } as const;
+    return { kind: 'command', body: json, command };
+  };
+}
+
+function deleting(precondition: Precondition | undefined): IntentOf {
+  return (within, nowMs) => () => ({
+    kind: 'command',
+    command: { type: 'DeleteItem', nowMs, timeline: within.state.timeline, ...precondition },
+  });
+}
+
+/** Shows the body that a write is decided with. */
+function shown(intentOf: IntentOf, show: (item: Shown) => void): IntentOf {
+  return (within, nowMs) => {
+    const intent = intentOf(within, nowMs);
+    return async (state, life) => {
+      const wanted = await intent(state, life);
+      if (wanted.kind === 'command') show({ json: wanted.body ?? '', ts: 0, etag: '' });
+      return wanted;
+    };
+  };
 }
 
 function itemRefusal(refusal: ItemRefusal): Refusal {

@@ -15,6 +15,19 @@ export class KeyedMutex {
     }
   }
 
+  /**
+   * The same for several keys at once. They are taken in their order, so that two who want the same ones never wait
+   * for each other.
+   */
+  runAll<Result>(keys: Iterable<string>, work: () => Promise<Result>): Promise<Result> {
+    let run = work;
+    for (const key of [...new Set(keys)].toSorted().toReversed()) {
+      const inner = run;
+      run = () => this.run(key, inner);
+    }
+    return run();
+  }
+
   /** Resolves when nobody is at work under a key, at once in the common case. */
   idle(key: string): Promise<void> | undefined {
     return this.#tails.get(key);

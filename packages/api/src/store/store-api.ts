@@ -3,6 +3,7 @@ import type { TtlBrake } from '@epitaph/core/container/events.ts';
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { DatabaseState } from '@epitaph/core/database/state.ts';
+import type { Refusal } from '@epitaph/core/errors.ts';
 import type { Explanation } from '@epitaph/core/history/explain.ts';
 import type { ChangeThroughput } from '@epitaph/core/throughput/provisioning.ts';
 import type { Throughput } from '@epitaph/core/throughput/throughput.ts';
@@ -90,6 +91,32 @@ export type PatchOperation =
   | { readonly op: 'incr'; readonly path: string; readonly value: number }
   | { readonly op: 'remove'; readonly path: string }
   | { readonly op: 'move'; readonly path: string; readonly from: string };
+
+/** A document to write: its id and key are those in its text. */
+export interface ItemToWrite {
+  readonly id: string;
+  readonly partitionKey: string;
+  readonly document: Document;
+  readonly json: string;
+}
+
+/** One operation of a batch. */
+export type BatchOperation = { readonly precondition?: Precondition | undefined } & (
+  | { readonly kind: 'write'; readonly operation: 'create' | 'upsert' | 'replace'; readonly item: ItemToWrite }
+  | { readonly kind: 'patch'; readonly id: string; readonly partitionKey: string; readonly patch: PatchRequest }
+  | { readonly kind: 'delete'; readonly id: string; readonly partitionKey: string }
+  | { readonly kind: 'read'; readonly id: string; readonly partitionKey: string }
+);
+
+export type BatchResult =
+  | { readonly kind: 'written'; readonly item: ShownItem; readonly created: boolean }
+  | { readonly kind: 'read'; readonly item: ShownItem }
+  | { readonly kind: 'deleted' };
+
+export type BatchOutcome =
+  | { readonly kind: 'done'; readonly results: readonly BatchResult[]; readonly position: number }
+  /** The first operation that can't be done, by its index. Nothing was written. */
+  | { readonly kind: 'refused'; readonly index: number; readonly refusal: Refusal };
 
 export interface HistoryEntry {
   readonly life: number;
@@ -316,7 +343,7 @@ export interface StoreApi {
     caller: Caller,
     container: ContainerState,
     operation: 'create' | 'upsert' | 'replace',
-    item: { readonly id: string; readonly partitionKey: string; readonly document: Document; readonly json: string },
+    item: ItemToWrite,
     precondition?: Precondition,
   ): Promise<Written<ShownItem>>;
   patchItem(
@@ -334,6 +361,18 @@ export interface StoreApi {
     partitionKey: string,
     precondition?: Precondition,
   ): Promise<{ position: number }>;
+  /**
+   * Operations in order, each seeing what those before it did, all recorded together or none.
+   *
+   * @param options.dryRun decides only, and writes nothing
+   * @throws Refusal not-supported when the log can't append to several streams at once and this needs to
+   */
+  batchItems(
+    caller: Caller,
+    container: ContainerState,
+    operations: readonly BatchOperation[],
+    options?: { readonly dryRun?: boolean },
+  ): Promise<BatchOutcome>;
   /** @throws Refusal item-not-found, session-not-available */
   readItem(container: ContainerState, id: string, partitionKey: string, atLeast?: number): Promise<ShownItem>;
   /** Visible items in order of birth. */

@@ -130,6 +130,7 @@ export class Store implements StoreApi {
   writeItem: StoreApi['writeItem'] = (...args) => this.#finished(this.#items.write(...args));
   patchItem: StoreApi['patchItem'] = (...args) => this.#finished(this.#items.patch(...args));
   deleteItem: StoreApi['deleteItem'] = (...args) => this.#finished(this.#items.delete(...args));
+  batchItems: StoreApi['batchItems'] = (...args) => this.#finished(this.#items.batch(...args));
   readItem: StoreApi['readItem'] = (...args) => this.#items.read(...args);
   listItems: StoreApi['listItems'] = (...args) => this.#finished(this.#items.list(...args));
   queryItems: StoreApi['queryItems'] = (container, request) => this.#finished(this.#queries.query(container, request));

@@ -1,14 +1,14 @@
 import type { CommandContext } from '../command-context.ts';
 import { handleCommand, newEvent, type Handled, type Recording } from '../handle-command.ts';
 import type { EventLog } from '../log/event-log.ts';
-import type { RecordedEvent } from '../log/recorded-event.ts';
+import type { NewEvent, RecordedEvent } from '../log/recorded-event.ts';
 import type { MaybePromise } from '../maybe-promise.ts';
 import type { BodySealer } from '../vault/body-sealer.ts';
-import type { KeyVault, LifeKey } from '../vault/key-vault.ts';
+import type { KeyVault, LifeKey, NewLifeKey } from '../vault/key-vault.ts';
 import type { ItemCommand } from './commands.ts';
 import { decideItem, NEW_KEY, type ItemDecision } from './decide.ts';
 import { evolveItem } from './evolve.ts';
-import type { ItemEvent } from './events.ts';
+import type { ItemEvent, ItemUpserted } from './events.ts';
 import { initialItemState, type ItemState } from './state.ts';
 import { itemStream } from './stream-name.ts';
 import { itemEventVersions, readItemEvent } from './upcast.ts';
@@ -40,14 +40,20 @@ export interface LifeAt {
   readonly stream: string;
   readonly life: number;
   readonly last: RecordedEvent | undefined;
+  /** The plain body of the state's last write where that was decided just now and is not recorded yet. */
+  readonly body?: string | undefined;
 }
 
 export type ItemIntent =
   | { readonly kind: 'command'; readonly command: ItemCommand; readonly body?: string }
-  /** The request has found its own answer (a patch condition that failed, for example). */
-  | { readonly kind: 'answer' };
+  /** The request has found its own answer, a read for example. */
+  | { readonly kind: 'answer' }
+  /** The request was made for another time: nothing of it may be recorded, and the caller makes it anew. */
+  | { readonly kind: 'again' };
 
-export interface ItemHandled extends Handled<ItemDecision | { readonly kind: 'answered' }> {
+export type ItemOutcome = ItemDecision | { readonly kind: 'answered' } | { readonly kind: 'again' };
+
+export interface ItemHandled extends Handled<ItemOutcome> {
   readonly life: number;
   readonly stream: string;
 }
@@ -81,9 +87,9 @@ export async function handleLife(
   intent: ItemRequest['command'],
 ): Promise<ItemHandled> {
   let body: string | undefined;
-  let newKey: { readonly key: LifeKey; readonly stored: Promise<unknown> } | undefined;
+  let newKey: NewLifeKey | undefined;
   let last: RecordedEvent | undefined;
-  const handled = await handleCommand<ItemState, ItemDecision | { kind: 'answered' }>(ports.log, {
+  const handled = await handleCommand<ItemState, ItemOutcome>(ports.log, {
     stream,
     background: context.background,
     load: 'last',
@@ -93,7 +99,7 @@ export async function handleLife(
     },
     decide: async (state) => {
       const wanted = await intent(state, { stream, life, last });
-      if (wanted.kind === 'answer') return { kind: 'answered' };
+      if (wanted.kind !== 'command') return { kind: wanted.kind === 'answer' ? 'answered' : 'again' };
       body = wanted.body;
       return decideItem(state, wanted.command);
     },
@@ -102,25 +108,43 @@ export async function handleLife(
       if (decision.kind !== 'accepted') return undefined;
       const event = decision.events[0]!;
       if (event.type !== 'ItemUpserted') return { events: [recorded(context, event)] };
-      let key: LifeKey;
-      let data = event.data;
-      if (data.key === NEW_KEY) {
-        newKey ??= await ports.vault.createKey(stream);
-        key = newKey.key;
-        data = { ...data, key: key.keyId };
-      } else {
-        const found = await ports.vault.findKey(data.key, stream);
-        if (found.status !== 'there') throw new LifeUnreadable(stream, found.status);
-        key = found.key;
-      }
-      const sealed = ports.sealer.seal(key, stream, nextRevision, body ?? '');
-      return {
-        events: [{ ...recorded(context, { type: 'ItemUpserted', data }), body: sealed }],
-        after: newKey?.stored,
-      };
+      const begins = event.data.key === NEW_KEY;
+      if (begins) newKey ??= await ports.vault.createKey(stream);
+      const to = { stream, revision: nextRevision, body, newKey: begins ? newKey : undefined };
+      return { events: [await sealedWrite(ports, recorded(context, event), event.data, to)], after: newKey?.stored };
     },
   });
   return { ...handled, life, stream };
+}
+
+/**
+ * A decided write as it is recorded: with the key's id, and its body sealed for its place in the log.
+ *
+ * @param to.newKey the key of a life that begins with this write or, not yet recorded, just before it
+ * @throws {LifeUnreadable} when the key of a life that goes on is not in the vault
+ */
+export async function sealedWrite(
+  ports: ItemPorts,
+  event: NewEvent,
+  data: ItemUpserted,
+  to: {
+    readonly stream: string;
+    readonly revision: number;
+    readonly body: string | undefined;
+    readonly newKey: NewLifeKey | undefined;
+  },
+): Promise<NewEvent> {
+  let key: LifeKey | undefined = to.newKey?.key;
+  if (key === undefined) {
+    const found = await ports.vault.findKey(data.key, to.stream);
+    if (found.status !== 'there') throw new LifeUnreadable(to.stream, found.status);
+    key = found.key;
+  }
+  return {
+    ...event,
+    data: { ...data, key: key.keyId },
+    body: ports.sealer.seal(key, to.stream, to.revision, to.body ?? ''),
+  };
 }
 
 /** A live item's key is gone or was never in this vault: damage that must be seen, not worked around. */
@@ -137,7 +161,8 @@ export function foldItem(events: readonly RecordedEvent[]): ItemState {
   return state;
 }
 
-function recorded(context: CommandContext, event: ItemEvent) {
+/** An item's event with what its command says of time, actor and request. */
+export function recorded(context: CommandContext, event: ItemEvent): NewEvent {
   return newEvent(context, event, itemEventVersions[event.type]);
 }
 
@@ -145,7 +170,7 @@ function recorded(context: CommandContext, event: ItemEvent) {
  * Where to go on after a life that has ended: the highest life written since, or the next free number. Lives are
  * without gaps, so doubling steps from the hint find it in O(log lives) looks, and in one or two with a good hint.
  */
-async function lifeAfter(log: EventLog, prefix: string, ended: number, hint: number): Promise<number> {
+export async function lifeAfter(log: EventLog, prefix: string, ended: number, hint: number): Promise<number> {
   const written = async (life: number) => (await log.readLast(itemStream(prefix, life))) !== undefined;
   // A hint beyond what was ever written must not leave a gap in the numbers.
   let low = hint > ended && (await written(hint)) ? hint : ended;

@@ -1,0 +1,366 @@
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { Refusal } from '@epitaph/core/errors.ts';
+import type { BatchOperation, BatchResult } from '../store/store-api.ts';
+import { charge } from './charge.ts';
+import { containerHeaders } from './containers.ts';
+import { badRequest, describeError, WireError, wireShapes, type WireShape } from './errors.ts';
+import { decodeOperations, encodeResults, isHybridRow } from './hybrid-row.ts';
+import { checkItemId, itemOf, readItemBody, tooLarge, type ItemBody } from './item-body.ts';
+import { isJsonObject, parseJson } from './json.ts';
+import { readPartitionKeyHeader } from './partition-key.ts';
+import { readPatch } from './patch.ts';
+import { headerFlag, headerText, type Answer, type CosmosRequest } from './request.ts';
+import { withSystemProperties } from './system-properties.ts';
+
+/** Source: Cosmos DB, "Transactional batch operations": at most 100 operations, 2 MB a request. */
+const MAX_OPERATIONS = 100;
+const MAX_BODY_BYTES = 2 * 1024 * 1024;
+
+const MISMATCH = "PartitionKey extracted from document doesn't match the one specified in the header";
+
+const operationTypes = ['Create', 'Upsert', 'Read', 'Delete', 'Replace', 'Patch'] as const;
+type OperationType = (typeof operationTypes)[number];
+
+/** The .NET client's numbers of the operation types. */
+const numberedTypes: ReadonlyMap<unknown, OperationType> = new Map([
+  [0, 'Create'],
+  [1, 'Patch'],
+  [2, 'Read'],
+  [4, 'Delete'],
+  [5, 'Replace'],
+  [20, 'Upsert'],
+]);
+
+/** One operation as it was sent. */
+interface SentOperation {
+  readonly type: OperationType;
+  readonly id: unknown;
+  /** JSON text from a HybridRow, a parsed value from a JSON body. */
+  readonly body: { readonly text: Buffer } | { readonly value: unknown } | undefined;
+  /** JSON text, as in the header. */
+  readonly partitionKey: string | undefined;
+  readonly ifMatch: string | undefined;
+  readonly ifNoneMatch: string | undefined;
+  readonly minimal: boolean;
+}
+
+/** What one operation came to, before it is written in the format of the request. */
+interface OperationResult {
+  readonly statusCode: number;
+  readonly subStatusCode?: number | undefined;
+  readonly requestCharge: number;
+  readonly eTag?: string | undefined;
+  /** JSON text. */
+  readonly resourceBody?: string | undefined;
+  readonly message?: string | undefined;
+  readonly retryAfterMilliseconds?: number | undefined;
+}
+
+const FAILED_DEPENDENCY: OperationResult = { statusCode: 424, requestCharge: 0 };
+
+const failed = ({ statusCode }: OperationResult): boolean => statusCode >= 400;
+
+/** `POST …/docs` with `x-ms-cosmos-is-batch-request`: a transactional batch, or a bulk of independent operations. */
+export async function answerBatch(request: CosmosRequest, container: ContainerState): Promise<Answer> {
+  const operations = readOperations(request);
+  const { results, position } = headerFlag(request.headers, 'x-ms-cosmos-batch-atomic')
+    ? await runBatch(request, container, operations)
+    : await runBulk(request, container, operations);
+  const body = isHybridRow(request.body!) ? encodeResults(results) : `[${results.map(resultText).join(',')}]`;
+  return {
+    status: results.some(failed) ? 207 : 200,
+    body,
+    charge: Math.round(results.reduce((sum, { requestCharge }) => sum + requestCharge, 0) * 100) / 100,
+    headers: containerHeaders(request.segments[1]!, container, position),
+  };
+}
+
+function readOperations({ body, headers, limits }: CosmosRequest): readonly SentOperation[] {
+  if (body === undefined || body.length === 0) throw badRequest('The batch request has no body.');
+  if (body.length > MAX_BODY_BYTES) throw tooLarge();
+  const minimal = headers['prefer'] === 'return=minimal';
+  const operations = isHybridRow(body)
+    ? decodeOperations(body).map((row) => operationOfRow(row, minimal))
+    : // The documents may nest as deep as alone; the batch is two levels around them.
+      operationsOfJson(parseJson(body, limits.jsonDepth + 2), minimal);
+  if (operations.length === 0) throw badRequest('The batch request has no operations.');
+  if (operations.length > MAX_OPERATIONS) {
+    throw badRequest(`The batch request has more operations than the ${MAX_OPERATIONS} that are allowed.`);
+  }
+  return operations;
+}
+
+function operationsOfJson(body: unknown, minimal: boolean): readonly SentOperation[] {
+  if (!Array.isArray(body)) throw badRequest('The body of a batch request is an array of operations.');
+  return body.map((value: unknown): SentOperation => {
+    if (!isJsonObject(value)) throw badRequest('An operation of the batch is not an object.');
+    const type = operationTypes.find((known) => known === value['operationType']);
+    if (type === undefined) {
+      throw badRequest(
+        `The operation type '${String(value['operationType']).slice(0, 100)}' is not one of ${operationTypes.join(', ')}.`,
+      );
+    }
+    return {
+      type,
+      id: value['id'],
+      body: Object.hasOwn(value, 'resourceBody') ? { value: value['resourceBody'] } : undefined,
+      partitionKey: textOf(value, 'partitionKey'),
+      ifMatch: textOf(value, 'ifMatch'),
+      ifNoneMatch: textOf(value, 'ifNoneMatch'),
+      minimal,
+    };
+  });
+}
+
+function textOf(operation: Readonly<Record<string, unknown>>, name: string): string | undefined {
+  const value = operation[name] ?? undefined;
+  if (value !== undefined && typeof value !== 'string') {
+    throw badRequest(`The '${name}' of an operation of the batch is not a string.`);
+  }
+  return value;
+}
+
+function operationOfRow(row: ReturnType<typeof decodeOperations>[number], minimal: boolean): SentOperation {
+  const type = numberedTypes.get(row.get('operationType'));
+  if (type === undefined) throw badRequest('An operation of the batch has a type that is not supported.');
+  for (const name of ['timeToLiveInSeconds', 'effectivePartitionKey', 'binaryId']) {
+    if (row.has(name)) throw badRequest(`The '${name}' of an operation of a batch is not supported.`);
+  }
+  const text = (name: string): string | undefined => {
+    const value = row.get(name);
+    return value instanceof Buffer ? value.toString() : undefined;
+  };
+  const body = row.get('resourceBody');
+  return {
+    type,
+    id: text('id'),
+    body: body instanceof Buffer ? { text: body } : undefined,
+    partitionKey: text('partitionKey'),
+    ifMatch: text('ifMatch'),
+    ifNoneMatch: text('ifNoneMatch'),
+    minimal: minimal || row.get('minimalReturnPreference') === true,
+  };
+}
+
+/**
+ * What an operation asks of the store.
+ *
+ * @param header the partition key header, for operations that say no key of their own
+ * @throws WireError or Refusal for what can't be asked
+ */
+function toStore(
+  { limits }: CosmosRequest,
+  container: ContainerState,
+  sent: SentOperation,
+  header: string | undefined,
+): BatchOperation {
+  const { definition } = container;
+  const { type, ifMatch, ifNoneMatch } = sent;
+  const precondition = ifMatch === undefined && ifNoneMatch === undefined ? undefined : { ifMatch, ifNoneMatch };
+  const given = readPartitionKeyHeader(definition, sent.partitionKey ?? header);
+  if (type === 'Create' || type === 'Upsert' || type === 'Replace') {
+    const item = documentOf(sent, container, limits);
+    if (given !== undefined && given.key !== item.partitionKey) throw new WireError('partitionKeyMismatch', MISMATCH);
+    if (type === 'Replace' && item.id !== checkItemId(sent.id)) {
+      throw badRequest('The id in the body is not the one of the operation.');
+    }
+    const operation = type.toLowerCase() as Lowercase<typeof type>;
+    return { kind: 'write', operation, item, precondition };
+  }
+  if (given === undefined) throw badRequest('PartitionKey value must be supplied for this operation.');
+  if (!given.complete) {
+    throw badRequest(
+      'Partition key provided either does not correspond to definition in the collection or is partial.',
+    );
+  }
+  const name = { id: checkItemId(sent.id), partitionKey: given.key, precondition };
+  if (type === 'Read') return { kind: 'read', ...name };
+  if (type === 'Delete') return { kind: 'delete', ...name };
+  return { kind: 'patch', ...name, patch: readPatch(valueOf(sent, limits), container) };
+}
+
+function documentOf(
+  { body }: SentOperation,
+  { definition }: ContainerState,
+  limits: CosmosRequest['limits'],
+): ItemBody {
+  if (body === undefined) throw badRequest('An operation of the batch has no resourceBody.');
+  if ('text' in body) return readItemBody(definition, body.text, limits);
+  if (!isJsonObject(body.value)) throw badRequest('The resourceBody of an operation is not a JSON object.');
+  const item = itemOf(definition, body.value);
+  if (item.json.length > limits.itemBytes) throw tooLarge();
+  return item;
+}
+
+function valueOf({ body }: SentOperation, limits: CosmosRequest['limits']): unknown {
+  if (body === undefined) return undefined;
+  return 'text' in body ? parseJson(body.text, limits.jsonDepth) : body.value;
+}
+
+interface Ran {
+  readonly results: readonly OperationResult[];
+  readonly position: number;
+}
+
+/** All of them, in order, or none. */
+async function runBatch(
+  request: CosmosRequest,
+  container: ContainerState,
+  sent: readonly SentOperation[],
+): Promise<Ran> {
+  const { store, caller, headers } = request;
+  const header = headerText(headers, 'x-ms-documentdb-partitionkey');
+  const given = readPartitionKeyHeader(container.definition, header);
+  if (given === undefined || !given.complete) {
+    throw badRequest('A transactional batch needs the whole partition key that its operations share.');
+  }
+  const operations: BatchOperation[] = [];
+  let unreadable: { readonly error: unknown } | undefined;
+  for (const operation of sent) {
+    try {
+      const asked = toStore(request, container, operation, header);
+      const { partitionKey } = asked.kind === 'write' ? asked.item : asked;
+      if (partitionKey !== given.key) throw new WireError('partitionKeyMismatch', MISMATCH);
+      operations.push(asked);
+    } catch (error) {
+      unreadable = { error };
+      break;
+    }
+  }
+  const refused = (index: number, error: unknown): Ran => ({
+    results: sent.map((operation, at) => (at === index ? failure(operation, error) : FAILED_DEPENDENCY)),
+    position: store.headPosition(),
+  });
+  // With an operation that can't be done nothing is written; which one is the first to fail is still to be said.
+  const dryRun = unreadable !== undefined;
+  if (operations.length === 0) return refused(0, unreadable!.error);
+  const outcome = await store.batchItems(caller, container, operations, { dryRun });
+  if (outcome.kind === 'refused') return refused(outcome.index, outcome.refusal);
+  if (unreadable !== undefined) return refused(operations.length, unreadable.error);
+  return {
+    results: outcome.results.map((result, index) => shown(container, sent[index]!, operations[index]!, result)),
+    position: outcome.position,
+  };
+}
+
+/**
+ * Each by itself. Operations on one item go in order, those on different ones side by side, so that they share the
+ * log's commits; where one failure is to stop the rest, one goes after the other.
+ */
+async function runBulk(
+  request: CosmosRequest,
+  container: ContainerState,
+  sent: readonly SentOperation[],
+): Promise<Ran> {
+  const { headers } = request;
+  const header = headerText(headers, 'x-ms-documentdb-partitionkey');
+  const goesOn = headerFlag(headers, 'x-ms-cosmos-batch-continue-on-error');
+  const results: OperationResult[] = [];
+  const tails = new Map<string, Promise<void>>();
+  for (const [index, operation] of sent.entries()) {
+    let asked: BatchOperation;
+    try {
+      asked = toStore(request, container, operation, header);
+    } catch (error) {
+      results[index] = failure(operation, error);
+      if (goesOn) continue;
+      break;
+    }
+    const { id, partitionKey } = asked.kind === 'write' ? asked.item : asked;
+    const name = goesOn ? `${partitionKey}\n${id}` : '';
+    const run = async () => {
+      try {
+        results[index] = await runOne(request, container, operation, asked);
+      } catch (error) {
+        results[index] = failure(operation, error);
+      }
+    };
+    tails.set(name, (tails.get(name) ?? Promise.resolve()).then(run));
+    if (goesOn) continue;
+    await tails.get(name);
+    if (failed(results[index]!)) break;
+  }
+  // A defect of one must not end the request while others are still under way.
+  const ended = await Promise.allSettled(tails.values());
+  for (const end of ended) if (end.status === 'rejected') throw end.reason;
+  return {
+    results: sent.map((_, index) => results[index] ?? FAILED_DEPENDENCY),
+    position: request.store.headPosition(),
+  };
+}
+
+async function runOne(
+  { store, caller }: CosmosRequest,
+  container: ContainerState,
+  sent: SentOperation,
+  asked: BatchOperation,
+): Promise<OperationResult> {
+  const { precondition } = asked;
+  switch (asked.kind) {
+    case 'write': {
+      const { resource, created } = await store.writeItem(caller, container, asked.operation, asked.item, precondition);
+      return shown(container, sent, asked, { kind: 'written', item: resource, created });
+    }
+    case 'patch': {
+      const { id, partitionKey, patch } = asked;
+      const { resource, created } = await store.patchItem(caller, container, id, partitionKey, patch, precondition);
+      return shown(container, sent, asked, { kind: 'written', item: resource, created });
+    }
+    case 'delete':
+      await store.deleteItem(caller, container, asked.id, asked.partitionKey, precondition);
+      return shown(container, sent, asked, { kind: 'deleted' });
+    case 'read': {
+      const item = await store.readItem(container, asked.id, asked.partitionKey);
+      return shown(container, sent, asked, { kind: 'read', item });
+    }
+    default:
+      return asked satisfies never;
+  }
+}
+
+function shown(
+  container: ContainerState,
+  { minimal }: SentOperation,
+  { precondition }: BatchOperation,
+  result: BatchResult,
+): OperationResult {
+  if (result.kind === 'deleted') return { statusCode: 204, requestCharge: charge.write(0) };
+  const { item } = result;
+  const resourceBody = withSystemProperties(container, item);
+  if (result.kind === 'read') {
+    const ifNoneMatch = precondition?.ifNoneMatch;
+    const unchanged = ifNoneMatch !== undefined && (ifNoneMatch === item.etag || ifNoneMatch === '*');
+    return unchanged
+      ? { statusCode: 304, requestCharge: charge.metadata, eTag: item.etag }
+      : { statusCode: 200, requestCharge: charge.pointRead(resourceBody.length), eTag: item.etag, resourceBody };
+  }
+  return {
+    statusCode: result.created ? 201 : 200,
+    requestCharge: charge.write(item.json.length),
+    eTag: item.etag,
+    ...(minimal ? {} : { resourceBody }),
+  };
+}
+
+/** @throws the error itself when it is no expected "no" */
+function failure(sent: SentOperation, error: unknown): OperationResult {
+  const described = describeError(error);
+  if (described === undefined) throw error;
+  let shape: WireShape = described.shape;
+  // A write that is on record but not yet seen by readers: who asked for it must learn that it may be there.
+  if (error instanceof Refusal && error.code === 'session-not-available' && sent.type !== 'Read') {
+    shape = wireShapes.requestTimeout;
+  }
+  return {
+    statusCode: shape.status,
+    subStatusCode: shape.substatus,
+    requestCharge: charge.refused,
+    message: described.message,
+    retryAfterMilliseconds: shape.retryAfterSeconds === undefined ? undefined : shape.retryAfterSeconds * 1000,
+  };
+}
+
+function resultText({ resourceBody, ...result }: OperationResult): string {
+  const text = JSON.stringify(result);
+  return resourceBody === undefined ? text : `${text.slice(0, -1)},"resourceBody":${resourceBody}}`;
+}

@@ -1,0 +1,281 @@
+import type { CommandContext } from '../command-context.ts';
+import { MAX_ATTEMPTS, TooMuchContention } from '../handle-command.ts';
+import { invariant } from '../invariant.ts';
+import type { ExpectedRevision, StreamAppend } from '../log/event-log.ts';
+import type { NewEvent, RecordedEvent } from '../log/recorded-event.ts';
+import type { NewLifeKey } from '../vault/key-vault.ts';
+import { decideItem, NEW_KEY, type ItemRefusal } from './decide.ts';
+import { evolveItem } from './evolve.ts';
+import type { ItemEvent, ItemUpserted } from './events.ts';
+import { foldItem, lifeAfter, recorded, sealedWrite, type ItemPorts, type ItemRequest } from './handle.ts';
+import { initialItemState, type ItemState } from './state.ts';
+import { itemStream } from './stream-name.ts';
+
+/** Commands on several items, or several on one, that are recorded together or not at all. */
+export interface ItemsRequest {
+  /** In order: a step sees what those before it have decided. */
+  readonly steps: readonly ItemRequest[];
+  /** Decide only: finds out what would be refused, and records nothing. */
+  readonly dryRun?: boolean;
+  /** Told before an expiry is put on record. */
+  readonly onExpiry?: () => void;
+}
+
+/** What came of one step. */
+export interface StepHandled {
+  readonly life: number;
+  readonly stream: string;
+  /** What the step recorded; absent when it found its own answer. */
+  readonly event?: NewEvent;
+  /** Revision of that event. */
+  readonly revision?: number;
+  /** Position of that event, told by the log for the first one of each life in the append. */
+  readonly position?: number;
+  /** Position of the life's first event, when the life began in this append. */
+  readonly birth?: number;
+}
+
+export type ItemsHandled =
+  /** `position` is the last event's; undefined when there was nothing to record. */
+  | { readonly kind: 'done'; readonly steps: readonly StepHandled[]; readonly position?: number }
+  /** The first step that can't be done. Nothing is recorded. */
+  | { readonly kind: 'refused'; readonly step: number; readonly refusal: ItemRefusal }
+  /** A step was made for another time. Nothing is recorded. */
+  | { readonly kind: 'again' }
+  /** The steps touch several streams, and this log can't append to several at once. Nothing is recorded. */
+  | { readonly kind: 'spans-streams' };
+
+/**
+ * The counterpart of `handleItem` for several commands: load, decide one after the other, append once; on a conflict
+ * all of it again, a bounded number of times. An overdue life that is met is ended on record in the same append, or,
+ * where the log can't do that, in one of its own before: an expiry is true whatever becomes of the rest.
+ *
+ * @throws {TooMuchContention} when the bound is reached. Whatever a step, the vault or the log throws passes through.
+ */
+export async function handleItems(
+  ports: ItemPorts,
+  context: CommandContext,
+  request: ItemsRequest,
+): Promise<ItemsHandled> {
+  const newKeys = new Map<string, NewLifeKey>();
+  for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
+    const drafts = new Drafts(ports, context, newKeys, request.onExpiry);
+    const decided = await decideAll(drafts, request.steps);
+    if (decided.kind === 'conflict') continue;
+    if (decided.kind !== 'done' || request.dryRun === true) return decided;
+    const appends = await drafts.appends();
+    if (appends.length === 0) return decided;
+    if (appends.length > 1 && !ports.log.spansStreams) return { kind: 'spans-streams' };
+    const result = await ports.log.append(appends, {
+      after: drafts.keysStored(),
+      background: context.background,
+    });
+    if (result.kind === 'conflict') continue;
+    const places = new Map(
+      appends.map(({ stream, expectedRevision }, index) => [
+        stream,
+        {
+          firstRevision: expectedRevision === 'no-stream' ? 0 : expectedRevision + 1,
+          position: result.firstPositions[index]!,
+        },
+      ]),
+    );
+    return {
+      kind: 'done',
+      position: result.position,
+      steps: decided.steps.map((step) => {
+        const place = places.get(step.stream);
+        if (place === undefined) return step;
+        const { firstRevision, position } = place;
+        return {
+          ...step,
+          ...(step.revision === firstRevision ? { position } : {}),
+          ...(firstRevision === 0 ? { birth: position } : {}),
+        };
+      }),
+    };
+  }
+  throw new TooMuchContention(`${MAX_ATTEMPTS} attempts on ${request.steps.length} items lost against other writers`);
+}
+
+async function decideAll(
+  drafts: Drafts,
+  steps: readonly ItemRequest[],
+): Promise<Exclude<ItemsHandled, { kind: 'spans-streams' }> | { readonly kind: 'conflict' }> {
+  const done: StepHandled[] = [];
+  for (const [index, step] of steps.entries()) {
+    let draft = await drafts.current(step);
+    for (;;) {
+      const { stream, life, state, last, body } = draft;
+      const wanted = await step.command(state, { stream, life, last, body });
+      if (wanted.kind === 'again') return { kind: 'again' };
+      if (wanted.kind === 'answer') {
+        if (!hasEnded(state)) {
+          done.push({ life, stream });
+          break;
+        }
+        draft = await drafts.next(draft, step);
+        continue;
+      }
+      const decision = decideItem(state, wanted.command);
+      if (decision.kind === 'refused') return { kind: 'refused', step: index, refusal: decision.refusal };
+      if (decision.kind === 'accepted') {
+        const revision = nextRevision(draft);
+        const event = drafts.add(draft, decision.events[0]!, wanted.body);
+        done.push({ life, stream, event, revision });
+        break;
+      }
+      if (decision.kind === 'expire-first' && !(await drafts.expire(draft, decision.event))) {
+        return { kind: 'conflict' };
+      }
+      draft = await drafts.next(draft, step);
+    }
+  }
+  return { kind: 'done', steps: done };
+}
+
+/** What a write's event is sealed from. */
+interface DraftWrite {
+  readonly data: ItemUpserted;
+  readonly body: string | undefined;
+}
+
+/** One life as the steps have left it so far: what was loaded, and what is to be appended to it. */
+interface Draft {
+  readonly prefix: string;
+  readonly life: number;
+  readonly stream: string;
+  /** The last event on record. */
+  readonly last: RecordedEvent | undefined;
+  readonly expectedRevision: ExpectedRevision;
+  readonly events: { readonly event: NewEvent; readonly write: DraftWrite | undefined }[];
+  state: ItemState;
+  /** The plain body of the last event in the draft. */
+  body: string | undefined;
+}
+
+/** What one attempt has loaded and decided. */
+class Drafts {
+  readonly #ports: ItemPorts;
+  readonly #context: CommandContext;
+  readonly #newKeys: Map<string, NewLifeKey>;
+  readonly #onExpiry: (() => void) | undefined;
+  readonly #current = new Map<string, Draft>();
+  /** Lives with something to append, in the order in which they were first changed. */
+  readonly #changed: Draft[] = [];
+
+  constructor(
+    ports: ItemPorts,
+    context: CommandContext,
+    newKeys: Map<string, NewLifeKey>,
+    onExpiry: (() => void) | undefined,
+  ) {
+    this.#ports = ports;
+    this.#context = context;
+    this.#newKeys = newKeys;
+    this.#onExpiry = onExpiry;
+  }
+
+  /** The life of an item that is the newest as far as this attempt has looked. */
+  async current({ prefix }: ItemRequest): Promise<Draft> {
+    return this.#current.get(prefix) ?? this.#load(prefix, 0);
+  }
+
+  /** The life to go on with when one has ended, on record or in this draft. */
+  async next(ended: Draft, { prefix, lifeHint }: ItemRequest): Promise<Draft> {
+    // A life that ends just now has no successor: the append expects none.
+    if (ended.events.length > 0 || (ended.last !== undefined && !hasEnded(foldItem([ended.last])))) {
+      return this.#keep(this.#blank(prefix, ended.life + 1));
+    }
+    const hint = ended.life === 0 ? await lifeHint() : 0;
+    return this.#load(prefix, await lifeAfter(this.#ports.log, prefix, ended.life, hint));
+  }
+
+  /** Puts an event behind a life. */
+  add(draft: Draft, event: ItemEvent, body?: string): NewEvent {
+    const added = recorded(this.#context, event);
+    draft.state = evolveItem(draft.state, event, added.id);
+    draft.body = body;
+    if (draft.events.length === 0) this.#changed.push(draft);
+    draft.events.push({ event: added, write: event.type === 'ItemUpserted' ? { data: event.data, body } : undefined });
+    return added;
+  }
+
+  /** Ends an overdue life. @returns false when it has changed meanwhile */
+  async expire(draft: Draft, event: ItemEvent): Promise<boolean> {
+    this.#onExpiry?.();
+    if (this.#ports.log.spansStreams) {
+      this.add(draft, event);
+      return true;
+    }
+    invariant(draft.events.length === 0, 'what was written just now is not overdue');
+    const { stream, expectedRevision } = draft;
+    const events = [recorded(this.#context, event)];
+    const result = await this.#ports.log.append([{ stream, expectedRevision, events }]);
+    return result.kind === 'appended';
+  }
+
+  /** Everything decided, sealed. Only now, when nothing is refused any more, are keys made for the lives that begin. */
+  async appends(): Promise<StreamAppend[]> {
+    const appends: StreamAppend[] = [];
+    for (const { stream, expectedRevision, events } of this.#changed) {
+      const sealed: NewEvent[] = [];
+      let revision = expectedRevision === 'no-stream' ? 0 : expectedRevision + 1;
+      for (const { event, write } of events) {
+        sealed.push(write === undefined ? event : await this.#seal(event, write, stream, revision));
+        revision += 1;
+      }
+      appends.push({ stream, expectedRevision, events: sealed });
+    }
+    return appends;
+  }
+
+  /** Resolves when the keys of all lives that begin here are durable. */
+  keysStored(): Promise<unknown> | undefined {
+    const stored = this.#changed.flatMap(({ stream }) => this.#newKeys.get(stream)?.stored ?? []);
+    return stored.length === 0 ? undefined : Promise.all(stored);
+  }
+
+  async #seal(event: NewEvent, { data, body }: DraftWrite, stream: string, revision: number): Promise<NewEvent> {
+    let newKey: NewLifeKey | undefined;
+    if (data.key === NEW_KEY) {
+      newKey = this.#newKeys.get(stream) ?? (await this.#ports.vault.createKey(stream));
+      this.#newKeys.set(stream, newKey);
+    }
+    return sealedWrite(this.#ports, event, data, { stream, revision, body, newKey });
+  }
+
+  async #load(prefix: string, life: number): Promise<Draft> {
+    const last = await this.#ports.log.readLast(itemStream(prefix, life));
+    if (last === undefined) return this.#keep(this.#blank(prefix, life));
+    return this.#keep({
+      ...this.#blank(prefix, life),
+      last,
+      expectedRevision: last.revision,
+      state: foldItem([last]),
+    });
+  }
+
+  #blank(prefix: string, life: number): Draft {
+    return {
+      prefix,
+      life,
+      stream: itemStream(prefix, life),
+      last: undefined,
+      expectedRevision: 'no-stream',
+      events: [],
+      state: initialItemState,
+      body: undefined,
+    };
+  }
+
+  #keep(draft: Draft): Draft {
+    this.#current.set(draft.prefix, draft);
+    return draft;
+  }
+}
+
+const hasEnded = ({ status }: ItemState): boolean => status !== 'none' && status !== 'live';
+
+const nextRevision = ({ expectedRevision, events }: Draft): number =>
+  (expectedRevision === 'no-stream' ? 0 : expectedRevision + 1) + events.length;

@@ -1,0 +1,228 @@
+import { describe, expect, it } from 'vitest';
+import type { ItemRequest } from '@epitaph/core/item/handle.ts';
+import { handleItems, type ItemsHandled, type ItemsRequest } from '@epitaph/core/item/handle-items.ts';
+import { itemStream } from '@epitaph/core/item/stream-name.ts';
+import type { EventLog } from '@epitaph/core/log/event-log.ts';
+import { ItemWorld } from './item-world.ts';
+
+const START_MS = 1_763_722_800_500;
+
+/** Several items of one container. */
+class BatchWorld {
+  readonly #one = new ItemWorld(START_MS, [{ fromMs: 0, defaultTtl: 60, version: 1 }]);
+  readonly log = this.#one.log;
+  readonly vault = this.#one.vault;
+  readonly sealer = this.#one.sealer;
+  nowMs = START_MS;
+
+  write(item: string, operation: 'create' | 'upsert' | 'replace', document: object = {}): ItemRequest {
+    return this.step(item, () => {
+      this.#one.nowMs = this.nowMs;
+      const command = { ...this.#one.writeCommand(operation, document), id: item };
+      return { kind: 'command', command, body: JSON.stringify(document) };
+    });
+  }
+
+  remove(item: string): ItemRequest {
+    return this.step(item, () => ({
+      kind: 'command',
+      command: { type: 'DeleteItem', nowMs: this.nowMs, timeline: this.#one.timeline },
+    }));
+  }
+
+  step(item: string, command: ItemRequest['command']): ItemRequest {
+    return { prefix: `item-Co1.${item}`, lifeHint: () => 0, command };
+  }
+
+  run(steps: readonly ItemRequest[], options: Partial<ItemsRequest> & { readonly log?: EventLog } = {}) {
+    const { log = this.log, ...rest } = options;
+    this.#one.nowMs = this.nowMs;
+    const { vault, sealer } = this;
+    return handleItems({ log, vault, sealer }, this.#one.context(), { steps, ...rest });
+  }
+
+  typesOf(item: string, life = 0): string[] {
+    return this.log.readStream(itemStream(`item-Co1.${item}`, life)).map(({ type }) => type);
+  }
+
+  bodyOf(item: string, life = 0): string {
+    const last = this.log.readStream(itemStream(`item-Co1.${item}`, life)).at(-1)!;
+    const found = this.vault.findKey(Number(last.data['key']), last.stream);
+    if (found.status !== 'there') throw new Error(`the key is ${found.status}`);
+    return new TextDecoder().decode(this.sealer.open(found.key, last.stream, last.revision, last.body!));
+  }
+}
+
+const done = (handled: ItemsHandled) => {
+  if (handled.kind !== 'done') throw new Error(`not done: ${JSON.stringify(handled)}`);
+  return handled;
+};
+
+/** The log with something done just before each of its first appends. */
+const raced = (log: EventLog, ...races: (() => Promise<unknown>)[]): EventLog =>
+  new Proxy(log, {
+    get(target, name) {
+      if (name !== 'append') {
+        const value: unknown = Reflect.get(target, name);
+        return typeof value === 'function' ? (value as () => unknown).bind(target) : value;
+      }
+      return async (...args: Parameters<EventLog['append']>) => {
+        await races.shift()?.();
+        return target.append(...args);
+      };
+    },
+  });
+
+const alone = (log: EventLog): EventLog =>
+  new Proxy(log, {
+    get(target, name) {
+      if (name === 'spansStreams') return false;
+      const value: unknown = Reflect.get(target, name);
+      return typeof value === 'function' ? (value as () => unknown).bind(target) : value;
+    },
+  });
+
+describe('commands on several items', () => {
+  it('are recorded in one append, each seeing what those before it decided', async () => {
+    const world = new BatchWorld();
+    const seen: unknown[] = [];
+    const handled = done(
+      await world.run([
+        world.write('a', 'create', { n: 1 }),
+        world.write('b', 'create', { n: 2 }),
+        world.step('a', (state, { body }) => {
+          seen.push(state.status, body);
+          return { kind: 'answer' };
+        }),
+        world.write('a', 'replace', { n: 3 }),
+        world.remove('b'),
+        world.write('b', 'create', { n: 4 }),
+      ]),
+    );
+    expect(seen).toEqual(['live', '{"n":1}']);
+    expect(world.typesOf('a')).toEqual(['ItemUpserted', 'ItemUpserted']);
+    expect(world.typesOf('b')).toEqual(['ItemUpserted', 'ItemDeleted']);
+    expect(world.typesOf('b', 1)).toEqual(['ItemUpserted']);
+    expect([world.bodyOf('a'), world.bodyOf('b', 1)]).toEqual(['{"n":3}', '{"n":4}']);
+    expect(handled.position).toBe(world.log.head());
+    expect(handled.steps.map(({ life, revision, birth, position }) => [life, revision, birth, position])).toEqual([
+      [0, 0, 1, 1],
+      [0, 0, 3, 3],
+      [0, undefined, 1, undefined],
+      [0, 1, 1, undefined],
+      [0, 1, 3, undefined],
+      [1, 0, 5, 5],
+    ]);
+    expect(world.vault.contents.keys.size).toBe(3);
+  });
+
+  it('are refused together, by the first that is, and leave neither events nor keys', async () => {
+    const world = new BatchWorld();
+    const handled = await world.run([
+      world.write('a', 'create'),
+      world.write('b', 'replace'),
+      world.write('c', 'replace'),
+    ]);
+    expect(handled).toEqual({ kind: 'refused', step: 1, refusal: { reason: 'not-found' } });
+    expect(world.log.head()).toBe(0);
+    expect(world.vault.contents.keys.size).toBe(0);
+  });
+
+  it('that are only tried are decided and not recorded', async () => {
+    const world = new BatchWorld();
+    expect(await world.run([world.write('a', 'create')], { dryRun: true })).toMatchObject({ kind: 'done' });
+    expect(world.log.head()).toBe(0);
+    expect(world.vault.contents.keys.size).toBe(0);
+  });
+
+  it('stop when one of them was made for another time', async () => {
+    const world = new BatchWorld();
+    const steps = [world.write('a', 'create'), world.step('b', () => ({ kind: 'again' }))];
+    expect(await world.run(steps)).toEqual({ kind: 'again' });
+    expect(world.log.head()).toBe(0);
+  });
+
+  it('end an overdue life in the same append, and tell of it before', async () => {
+    const world = new BatchWorld();
+    done(await world.run([world.write('a', 'create'), world.write('b', 'create')]));
+    world.nowMs += 100_000;
+    const heads: number[] = [];
+    const handled = done(
+      await world.run([world.write('a', 'create', { n: 2 }), world.write('c', 'create')], {
+        onExpiry: () => heads.push(world.log.head()),
+      }),
+    );
+    expect(heads).toEqual([2]);
+    expect(world.typesOf('a')).toEqual(['ItemUpserted', 'ItemExpired']);
+    expect(world.typesOf('a', 1)).toEqual(['ItemUpserted']);
+    expect(handled.steps[0]).toMatchObject({ life: 1, revision: 0, birth: 4 });
+    const correlations = world.log.readAll(2, 10).map(({ correlationId }) => correlationId);
+    expect(new Set(correlations).size).toBe(1);
+  });
+
+  it('find the current life behind many that have ended', async () => {
+    const world = new BatchWorld();
+    for (let life = 0; life < 6; life += 1) done(await world.run([world.write('a', 'create'), world.remove('a')]));
+    expect(done(await world.run([world.step('a', () => ({ kind: 'answer' }))])).steps[0]).toMatchObject({ life: 6 });
+    expect(done(await world.run([world.write('a', 'upsert')])).steps[0]).toMatchObject({ life: 6, revision: 0 });
+  });
+
+  it('are all decided again when one item was written meanwhile, with no key used twice', async () => {
+    const world = new BatchWorld();
+    const other = () => world.run([world.write('a', 'create', { by: 'other' })]);
+    const log = raced(world.log, other);
+    const handled = done(
+      await world.run([world.write('b', 'create'), world.write('a', 'upsert', { by: 'me' })], { log }),
+    );
+    expect(world.typesOf('a')).toEqual(['ItemUpserted', 'ItemUpserted']);
+    expect(world.bodyOf('a')).toBe('{"by":"me"}');
+    expect(handled.steps[1]).toMatchObject({ life: 0, revision: 1 });
+    const [first, second] = world.log.readStream('item-Co1.a.0').map(({ data }) => data['key']);
+    expect(second).toBe(first);
+  });
+
+  it('are refused by what a race has left, whole', async () => {
+    const world = new BatchWorld();
+    const log = raced(world.log, () => world.run([world.write('b', 'create')]));
+    const handled = await world.run([world.write('a', 'create'), world.write('b', 'create')], { log });
+    expect(handled).toEqual({ kind: 'refused', step: 1, refusal: { reason: 'already-exists' } });
+    expect(world.typesOf('a')).toEqual([]);
+  });
+
+  it('give up after losing many times in a row', async () => {
+    const world = new BatchWorld();
+    const other = () => world.run([world.write('a', 'upsert')]);
+    const log = raced(world.log, ...Array.from({ length: 30 }, () => other));
+    await expect(world.run([world.write('a', 'upsert'), world.write('b', 'create')], { log })).rejects.toThrow(
+      'lost against other writers',
+    );
+    expect(world.typesOf('b')).toEqual([]);
+  });
+});
+
+describe('on a log that appends to one stream at a time', () => {
+  it('commands on one life go through, those on several are not begun', async () => {
+    const world = new BatchWorld();
+    const log = alone(world.log);
+    const one = [world.write('a', 'create'), world.write('a', 'replace', { n: 2 })];
+    expect(await world.run(one, { log })).toMatchObject({ kind: 'done' });
+    const two = [world.write('a', 'upsert'), world.write('b', 'create')];
+    expect(await world.run(two, { log })).toEqual({ kind: 'spans-streams' });
+    expect(world.log.head()).toBe(2);
+  });
+
+  it('an expiry is recorded by itself, whatever becomes of the rest', async () => {
+    const world = new BatchWorld();
+    done(await world.run([world.write('a', 'create')]));
+    world.nowMs += 100_000;
+    const log = alone(world.log);
+    expect(await world.run([world.write('a', 'create')], { log })).toMatchObject({
+      kind: 'done',
+      steps: [{ life: 1, revision: 0 }],
+    });
+    expect(world.typesOf('a')).toEqual(['ItemUpserted', 'ItemExpired']);
+    world.nowMs += 100_000;
+    expect(await world.run([world.write('a', 'replace')], { log })).toMatchObject({ kind: 'refused', step: 0 });
+    expect(world.typesOf('a', 1)).toEqual(['ItemUpserted', 'ItemExpired']);
+  });
+});

@@ -1,0 +1,284 @@
+import { BulkOperationType, type Container, type OperationInput, type OperationResponse } from '@azure/cosmos';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { keyHeader, raw } from '../support/raw.ts';
+import { refusalOf, World } from '../support/world.ts';
+
+let world: World;
+beforeAll(async () => {
+  world = await World.open();
+});
+afterAll(() => world.end());
+
+const { Create, Upsert, Read, Delete, Replace, Patch } = BulkOperationType;
+const doc = (id: string, total = 1, more: object = {}) => ({ id, customer: 'ann', total, ...more });
+
+async function batch(container: Container, operations: OperationInput[]): Promise<readonly OperationResponse[]> {
+  return (await container.items.batch(operations, 'ann')).result!;
+}
+
+const codes = (results: readonly OperationResponse[]) => results.map(({ statusCode }) => statusCode);
+const ids = async (container: Container) =>
+  (await container.items.query<string>('SELECT VALUE c.id FROM c ORDER BY c.id').fetchAll()).resources;
+
+describe('a transactional batch', () => {
+  test('does all of its operations in order, each seeing those before it', async () => {
+    const container = await world.container();
+    await container.items.create(doc('old'));
+    const results = await batch(container, [
+      { operationType: Create, resourceBody: doc('new') },
+      { operationType: Read, id: 'new' },
+      { operationType: Replace, id: 'old', resourceBody: doc('old', 5) },
+      { operationType: Patch, id: 'old', resourceBody: [{ op: 'incr', path: '/total', value: 10 }] },
+      { operationType: Upsert, resourceBody: doc('up') },
+      { operationType: Upsert, resourceBody: doc('up', 2) },
+      { operationType: Read, id: 'old' },
+      { operationType: Delete, id: 'new' },
+      { operationType: Create, resourceBody: doc('new', 9) },
+    ]);
+    expect(codes(results)).toEqual([201, 200, 200, 200, 201, 200, 200, 204, 201]);
+    expect(results[1]!.resourceBody).toMatchObject({ id: 'new', total: 1, _etag: results[0]!.eTag });
+    expect(results[3]!.resourceBody).toMatchObject({ total: 15 });
+    expect(results[6]!.resourceBody).toEqual(results[3]!.resourceBody);
+    expect(results[7]!.resourceBody).toBeUndefined();
+    expect(new Set(results.flatMap(({ eTag }) => eTag ?? [])).size).toBe(6);
+    expect(results.every(({ requestCharge }) => requestCharge > 0)).toBe(true);
+    for (const [id, at] of [
+      ['old', 3],
+      ['up', 5],
+      ['new', 8],
+    ] as const) {
+      const { resource, etag } = await container.item(id, 'ann').read();
+      expect([resource, etag]).toEqual([results[at]!.resourceBody, results[at]!.eTag]);
+    }
+    const lives = (await world.history(container.id, 'new')).map(({ type, life }) => `${life} ${type}`);
+    expect(lives).toEqual(['0 ItemUpserted', '0 ItemDeleted', '1 ItemUpserted']);
+    expect(await world.fsck()).toEqual([]);
+  });
+
+  test('that fails anywhere writes nothing and says which operation it was', async () => {
+    const container = await world.container();
+    const { etag } = await container.items.create(doc('old'));
+    const before = await world.head();
+    const failing: [OperationInput, number][] = [
+      [{ operationType: Create, resourceBody: doc('old') }, 409],
+      [{ operationType: Replace, id: 'missing', resourceBody: doc('missing') }, 404],
+      [{ operationType: Read, id: 'missing' }, 404],
+      [{ operationType: Delete, id: 'missing' }, 404],
+      [{ operationType: Patch, id: 'missing', resourceBody: [{ op: 'add', path: '/a', value: 1 }] }, 404],
+      [{ operationType: Patch, id: 'old', resourceBody: [{ op: 'incr', path: '/customer', value: 1 }] }, 400],
+      [{ operationType: Patch, id: 'old', resourceBody: [{ op: 'remove', path: '/none' }] }, 400],
+      [
+        {
+          operationType: Patch,
+          id: 'old',
+          resourceBody: {
+            condition: 'FROM c WHERE c.total = 2',
+            operations: [{ op: 'add', path: '/a', value: 1 }],
+          },
+        },
+        412,
+      ],
+      [{ operationType: Replace, id: 'old', ifMatch: '"other"', resourceBody: doc('old') }, 412],
+      [{ operationType: Upsert, ifNoneMatch: '*', resourceBody: doc('old') }, 412],
+      [{ operationType: Replace, id: 'old', resourceBody: doc('another') }, 400],
+      [{ operationType: Create, resourceBody: { id: 'b', customer: 'bob' } }, 400],
+    ];
+    for (const [operation, code] of failing) {
+      const results = await batch(container, [
+        { operationType: Create, resourceBody: doc('first') },
+        operation,
+        { operationType: Create, resourceBody: doc('last') },
+      ]);
+      expect(codes(results)).toEqual([424, code, 424]);
+    }
+    expect(await world.head()).toBe(before);
+    expect(await ids(container)).toEqual(['old']);
+    expect((await container.item('old', 'ann').read()).etag).toBe(etag);
+  });
+
+  test('reports the first operation that fails, not the first that could not be read', async () => {
+    const container = await world.container();
+    const results = await batch(container, [
+      { operationType: Read, id: 'missing' },
+      { operationType: Create, resourceBody: { id: 'b', customer: 'bob' } },
+    ]);
+    expect(codes(results)).toEqual([404, 424]);
+    expect(await ids(container)).toEqual([]);
+  });
+
+  test('honours etags and conditions of each operation', async () => {
+    const container = await world.container();
+    const { etag } = await container.items.create(doc('old'));
+    const results = await batch(container, [
+      { operationType: Read, id: 'old', ifNoneMatch: etag } as unknown as OperationInput,
+      {
+        operationType: Patch,
+        id: 'old',
+        ifMatch: etag,
+        resourceBody: {
+          condition: 'FROM c WHERE c.total = 1',
+          operations: [{ op: 'set', path: '/total', value: 2 }],
+        },
+      },
+    ]);
+    expect(codes(results)).toEqual([304, 200]);
+    const late = await batch(container, [{ operationType: Delete, id: 'old', ifMatch: etag } as OperationInput]);
+    expect(codes(late)).toEqual([412]);
+  });
+
+  test('ends an overdue life on record and begins the next', async () => {
+    const container = await world.container({ defaultTtl: 10 });
+    await container.items.create(doc('a'));
+    await container.items.create(doc('b'));
+    await world.advance(10_000);
+    const results = await batch(container, [
+      { operationType: Create, resourceBody: doc('a', 2) },
+      { operationType: Upsert, resourceBody: doc('a', 3) },
+    ]);
+    expect(codes(results)).toEqual([201, 200]);
+    expect(codes(await batch(container, [{ operationType: Read, id: 'b' }]))).toEqual([404]);
+    const history = await world.history(container.id, 'a');
+    expect(history.map(({ type }) => type)).toEqual(['ItemUpserted', 'ItemExpired', 'ItemUpserted', 'ItemUpserted']);
+    expect(await ids(container)).toEqual(['a']);
+    await world.purge();
+    expect(await world.fsck()).toEqual([]);
+  });
+
+  test('refuses a ttl that is none', async () => {
+    const container = await world.container({ defaultTtl: -1 });
+    const results = await batch(container, [{ operationType: Create, resourceBody: doc('a', 1, { ttl: 0 }) }]);
+    expect(codes(results)).toEqual([400]);
+    expect((results[0] as unknown as { message: string }).message).toContain("The input ttl '0' is invalid");
+  });
+
+  test('is not undone by batches beside it that want the same items in another order', async () => {
+    const container = await world.container();
+    await container.items.create(doc('x', 0));
+    await container.items.create(doc('y', 0));
+    const add = (id: string): OperationInput => ({
+      operationType: Patch,
+      id,
+      resourceBody: [{ op: 'incr', path: '/total', value: 1 }],
+    });
+    const runs = await Promise.all(
+      Array.from({ length: 40 }, (_, index) =>
+        batch(container, index % 2 === 0 ? [add('x'), add('y')] : [add('y'), add('x')]),
+      ),
+    );
+    expect(runs.every((results) => codes(results).every((code) => code === 200))).toBe(true);
+    const totals = await container.items.query<number>('SELECT VALUE c.total FROM c').fetchAll();
+    expect(totals.resources).toEqual([40, 40]);
+  });
+
+  test('has bounds, and says what is wrong with a body that is no batch', async () => {
+    const container = await world.container();
+    const target = `/dbs/shop/colls/${container.id}/docs`;
+    const send = (body: unknown, headers: Readonly<Record<string, string>> = keyHeader('ann')) =>
+      raw(world.endpoint, 'POST', target, {
+        headers: { ...headers, 'x-ms-cosmos-is-batch-request': 'true', 'x-ms-cosmos-batch-atomic': 'true' },
+        body: body as string,
+      });
+    const create = { operationType: 'Create', resourceBody: doc('a') };
+    expect(await send(JSON.stringify([create]), {})).toMatchObject({ status: 400 });
+    expect(await send('{}')).toMatchObject({ status: 400 });
+    expect(await send('[]')).toMatchObject({ status: 400 });
+    expect(await send('[1]')).toMatchObject({ status: 400 });
+    expect(await send('')).toMatchObject({ status: 400 });
+    expect(await send(JSON.stringify([{ operationType: 'Steal' }]))).toMatchObject({ status: 400 });
+    expect(await send(JSON.stringify([{ operationType: 'Read' }]))).toMatchObject({ status: 207 });
+    expect(await send(JSON.stringify(Array.from({ length: 101 }, () => create)))).toMatchObject({ status: 400 });
+    const large = { operationType: 'Create', resourceBody: doc('a', 1, { text: 'x'.repeat(2 * 1024 * 1024) }) };
+    expect(await send(JSON.stringify([large]))).toMatchObject({ status: 413 });
+    expect(await ids(container)).toEqual([]);
+  });
+});
+
+describe('a bulk request', () => {
+  const operations = (count: number): OperationInput[] =>
+    Array.from({ length: count }, (_, index) => ({
+      operationType: Create,
+      partitionKey: `c${index % 7}`,
+      resourceBody: { id: `i${index}`, customer: `c${index % 7}`, n: index },
+    }));
+
+  test('does operations on any partition, each by itself, and answers in their order', async () => {
+    const container = await world.container();
+    await container.items.create({ id: 'there', customer: 'c1' });
+    const results = await container.items.bulk([
+      ...operations(60),
+      { operationType: Create, partitionKey: 'c1', resourceBody: { id: 'there', customer: 'c1' } },
+      { operationType: Read, partitionKey: 'c1', id: 'there' },
+      { operationType: Read, partitionKey: 'c1', id: 'missing' },
+      { operationType: Create, partitionKey: 'c1', resourceBody: { id: 'bad', customer: 'c1', text: 1 } },
+      {
+        operationType: Patch,
+        partitionKey: 'c1',
+        id: 'bad',
+        resourceBody: { operations: [{ op: 'add', path: '/more', value: [1] }] },
+      },
+      { operationType: Delete, partitionKey: 'c1', id: 'bad' },
+      { operationType: Delete, partitionKey: 'c1', id: 'bad' },
+    ]);
+    expect(codes(results)).toEqual([...Array.from({ length: 60 }, () => 201), 409, 200, 404, 201, 200, 204, 404]);
+    expect(results[59]!.resourceBody).toMatchObject({ id: 'i59', n: 59 });
+    expect(results[61]!.resourceBody).toMatchObject({ id: 'there' });
+    expect(await ids(container)).toHaveLength(61);
+  });
+
+  test('stops at the first error when it is told to', async () => {
+    const container = await world.container();
+    const results = await container.items.bulk(
+      [
+        { operationType: Create, partitionKey: 'ann', resourceBody: doc('a') },
+        { operationType: Create, partitionKey: 'ann', resourceBody: doc('a') },
+        { operationType: Create, partitionKey: 'ann', resourceBody: doc('b') },
+        { operationType: Create, partitionKey: 'bob', resourceBody: doc('c') },
+      ],
+      { continueOnError: false },
+    );
+    expect(codes(results)).toEqual([201, 409, 424, 424]);
+    expect(await ids(container)).toEqual(['a']);
+  });
+
+  test('through executeBulkOperations reports each operation’s own error', async () => {
+    const container = await world.container();
+    const results = await container.items.executeBulkOperations([
+      { operationType: Create, partitionKey: 'ann', resourceBody: doc('a') },
+      { operationType: Read, partitionKey: 'ann', id: 'missing' },
+      { operationType: Create, partitionKey: 'bob', resourceBody: doc('c') },
+    ]);
+    expect(results.map(({ response, error }) => response?.statusCode ?? error?.code)).toEqual([201, 404, 400]);
+  });
+
+  test('leaves the documents out of its answer when asked for little', async () => {
+    const container = await world.container();
+    const reply = await raw(world.endpoint, 'POST', `/dbs/shop/colls/${container.id}/docs`, {
+      headers: {
+        'x-ms-cosmos-is-batch-request': 'true',
+        'x-ms-cosmos-batch-atomic': 'false',
+        'x-ms-cosmos-batch-continue-on-error': 'true',
+        prefer: 'return=minimal',
+      },
+      body: JSON.stringify([
+        { operationType: 'Upsert', partitionKey: '["ann"]', resourceBody: doc('a') },
+        { operationType: 'Read', partitionKey: '["ann"]', id: 'a' },
+        { operationType: 'Read', id: 'a' },
+      ]),
+    });
+    expect(reply.status).toBe(207);
+    const [written, read, keyless] = reply.json as unknown as readonly OperationResponse[];
+    expect(written).toMatchObject({ statusCode: 201, eTag: expect.any(String) });
+    expect(written).not.toHaveProperty('resourceBody');
+    expect(read).toMatchObject({ statusCode: 200, resourceBody: { id: 'a' } });
+    expect(keyless).toMatchObject({ statusCode: 400 });
+  });
+});
+
+test('a batch of the read-only key is refused', async () => {
+  const container = await world.container();
+  const client = world.connect({ key: Buffer.alloc(64, 7).toString('base64') });
+  const items = client.database('shop').container(container.id).items;
+  const refused = await refusalOf(items.batch([{ operationType: Read, id: 'a' }], 'ann'));
+  expect(refused.message).toContain('read-only key');
+  client.dispose();
+});
