@@ -126,7 +126,7 @@ export class TestServer {
   /** A new, empty database. @returns its URL */
   async newDatabase(): Promise<string> {
     const name = `epitaph_test_${process.pid}_${this.#counter++}`;
-    await this.run(`CREATE DATABASE ${name} TEMPLATE template0 STRATEGY file_copy`);
+    await this.run(`CREATE DATABASE ${name} TEMPLATE template0`);
     this.#databases.push(name);
     return this.url(name);
   }

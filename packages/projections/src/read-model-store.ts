@@ -27,6 +27,16 @@ export interface ItemRow {
   readonly key: number;
 }
 
+/** A sealed body with what it takes to open it, kept beside a row by stores whose log is far away. */
+export interface SealedWrite {
+  /** Position of the write in the log. */
+  readonly position: number;
+  readonly stream: string;
+  readonly revision: number;
+  readonly eventId: string;
+  readonly body: Uint8Array;
+}
+
 /** A life that has ended and whose content is not erased yet. */
 export interface EndedRow {
   readonly container: ContainerNumber;
@@ -72,6 +82,8 @@ export type ReadModelChange =
       readonly ttl: number | null;
       readonly key: number;
       readonly unreadableTtl: boolean;
+      /** Absent where the log left it out; then it is read from there. */
+      readonly sealed?: Omit<SealedWrite, 'position' | 'revision'>;
     }
   | {
       readonly kind: 'item-ended';
@@ -109,6 +121,12 @@ export interface ItemScan {
  * holds can be thrown away and built again from the log.
  */
 export interface ReadModelStore {
+  /**
+   * The sealed bodies of the current writes of some items of a container, by their birth, as far as this store has them. Absent for a
+   * store that keeps none, because the log is as near as it is itself.
+   */
+  readonly sealedBodies?: (container: ContainerNumber, births: readonly number[]) => Promise<SealedWrite[]>;
+
   /** Applies changes in order and moves the checkpoint, all or nothing. Readers see them when this resolves. */
   apply(changes: readonly ReadModelChange[], checkpoint: number): Promise<void>;
   checkpoint(): MaybePromise<number>;

@@ -27,6 +27,9 @@ export function itemChange(recorded: RecordedEvent, catalog: Catalog): ReadModel
         ttl: event.data.ttl,
         key: event.data.key,
         unreadableTtl: event.data.unreadableTtl === true,
+        ...(recorded.body === undefined
+          ? {}
+          : { sealed: { stream: recorded.stream, eventId: recorded.id, body: recorded.body } }),
       };
     case 'ItemDeleted':
       return {

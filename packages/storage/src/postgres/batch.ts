@@ -1,0 +1,116 @@
+import { createHash } from 'node:crypto';
+import { invariant } from '@epitaph/core/invariant.ts';
+import type { DisappearanceRow, EndedRow, ReadModelChange } from '@epitaph/projections/read-model-store.ts';
+
+type Written = Extract<ReadModelChange, { kind: 'item-written' }>;
+type Purged = Extract<ReadModelChange, { kind: 'item-purged' }>;
+
+interface Life {
+  readonly container: number;
+  readonly partitionKey: string;
+  readonly id: string;
+  readonly life: number;
+}
+
+/** What a batch of changes comes to, put together so that each table is written by one statement of many rows. */
+export class Batch {
+  readonly inserted = new Map<string, Written & { readonly birth: number }>();
+  readonly updated = new Map<string, Written>();
+  readonly removed = new Map<string, Life>();
+  readonly ended = new Map<string, EndedRow>();
+  readonly disappeared = new Map<string, DisappearanceRow>();
+  /** Purges of lives that did not end in this batch: how they ended is known to the tables alone. */
+  readonly purged = new Map<string, Purged>();
+  readonly databases = new Map<number, string>();
+  readonly containers = new Map<number, string>();
+  /** Null for one that was completed. */
+  readonly runs = new Map<string, string | null>();
+  purges = 0;
+
+  constructor(changes: readonly ReadModelChange[]) {
+    for (const change of changes) this.#add(change);
+  }
+
+  #add(change: ReadModelChange): void {
+    switch (change.kind) {
+      case 'item-written':
+        return this.#write(change);
+      case 'item-ended': {
+        const name = lifeName(change.row);
+        this.#remove(change.row);
+        this.ended.set(name, change.row);
+        this.disappeared.set(name, change.disappearance);
+        return;
+      }
+      case 'item-purged':
+        return this.#purge(change);
+      case 'database':
+        this.databases.set(change.number, JSON.stringify(change.state));
+        return;
+      case 'container':
+        this.containers.set(change.number, JSON.stringify(change.state));
+        return;
+      case 'purge-run':
+        this.runs.set(change.stream, JSON.stringify(change.state));
+        return;
+      case 'purge-run-completed':
+        this.runs.set(change.stream, null);
+        return;
+    }
+  }
+
+  #write(change: Written): void {
+    const name = lifeName(change);
+    const created = this.inserted.get(name);
+    if (created !== undefined) this.inserted.set(name, { ...change, birth: created.birth });
+    else if (change.revision === 0) this.inserted.set(name, { ...change, birth: change.position });
+    else {
+      invariant(!this.removed.has(name), `a later write at ${change.position} finds its item`);
+      this.updated.set(name, change);
+    }
+  }
+
+  #remove(life: Life): void {
+    const name = lifeName(life);
+    if (this.inserted.delete(name)) return;
+    this.updated.delete(name);
+    this.removed.set(name, life);
+  }
+
+  #purge(change: Purged): void {
+    this.purges += 1;
+    const name = lifeName(change);
+    if (!this.ended.delete(name)) {
+      this.updated.delete(name);
+      // Created in this batch, it can only have ended by this.
+      if (!this.inserted.delete(name)) this.purged.set(name, change);
+      else this.disappeared.set(name, change.disappearance);
+      return;
+    }
+    const disappearance = this.disappeared.get(name)!;
+    this.disappeared.set(name, { ...disappearance, purgedAtMs: change.purgedAtMs });
+  }
+}
+
+function lifeName({ container, partitionKey, id, life }: Life): string {
+  return `${container} ${life} ${JSON.stringify([partitionKey, id])}`;
+}
+
+export function partitionDigest(partitionKey: string): Buffer {
+  return createHash('sha256').update(partitionKey).digest().subarray(0, 16);
+}
+
+/** Partition key and id, of whatever length. The key is JSON and so never has a raw line break. */
+export function nameDigest(partitionKey: string, id: string): Buffer {
+  // UTF-16, so that no two ids are one, halves of surrogate pairs included.
+  return createHash('sha256').update(`${partitionKey}\n${id}`, 'utf16le').digest();
+}
+
+/** A text as PostgreSQL can keep it: most stay as they are. */
+export function toStored(text: string): string {
+  return JSON.stringify(text).slice(1, -1);
+}
+
+export function fromStored(stored: string): string {
+  return stored.includes('\\') ? (JSON.parse(`"${stored}"`) as string) : stored;
+}

@@ -1,0 +1,439 @@
+import { createHash } from 'node:crypto';
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import type { DatabaseState } from '@epitaph/core/database/state.ts';
+import { invariant } from '@epitaph/core/invariant.ts';
+import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
+import type { Watermarks } from '@epitaph/core/ttl/watermarks.ts';
+import type { PurgeRunState } from '@epitaph/projections/purge/state.ts';
+import type {
+  DisappearanceRow,
+  EndedRow,
+  ItemRow,
+  ItemScan,
+  OverdueStatistics,
+  ReadModelChange,
+  ReadModelStore,
+  SealedWrite,
+} from '@epitaph/projections/read-model-store.ts';
+import { Batch, fromStored, nameDigest, partitionDigest, toStored } from './batch.ts';
+import type { PostgresDatabase, Statements } from './database.ts';
+
+/** Beyond all times: the `due` of an item whose own ttl of -1 says "never". */
+const NEVER_DUE = 9_007_199_254_740_991;
+
+/** Another projector has written meanwhile: what this one wanted to apply may have been applied. */
+export class CheckpointMoved extends StorageUnavailable {}
+
+/** One version of the read models: a schema in a PostgreSQL database, read by any number of nodes, written by one. */
+export class PostgresReadModelStore implements ReadModelStore {
+  readonly #database: PostgresDatabase;
+  readonly #schema: string;
+  /** Tells other nodes, in the transaction that applies. */
+  readonly #announce:
+    | ((sql: Statements, changes: readonly ReadModelChange[], checkpoint: number) => Promise<void>)
+    | undefined;
+  readonly #sql: ReturnType<typeof statements>;
+  /** Where the read models stand, as this writer knows it. */
+  #checkpoint: number | undefined;
+
+  constructor(
+    database: PostgresDatabase,
+    schema: string,
+    announce?: (sql: Statements, changes: readonly ReadModelChange[], checkpoint: number) => Promise<void>,
+  ) {
+    this.#database = database;
+    this.#schema = schema;
+    this.#announce = announce;
+    this.#sql = statements(schema);
+  }
+
+  /**
+   * @throws {CheckpointMoved} when the read models do not stand where this writer last saw them; it must look again
+   */
+  async apply(changes: readonly ReadModelChange[], checkpoint: number): Promise<void> {
+    const batch = new Batch(changes);
+    this.#checkpoint ??= await this.checkpoint();
+    await this.#database.transaction(async (sql) => {
+      const moved = await sql.query(this.#sql.moveCheckpoint, [checkpoint, batch.purges, this.#checkpoint]);
+      if (moved.length === 0) throw new CheckpointMoved('another projector has written to the read models');
+      await this.#write(sql, batch);
+      await this.#announce?.(sql, changes, checkpoint);
+    });
+    this.#checkpoint = checkpoint;
+  }
+
+  async checkpoint(): Promise<number> {
+    const [row] = await this.#database.query<{ position: number }>(this.#sql.checkpoint);
+    this.#checkpoint = row!.position;
+    return row!.position;
+  }
+
+  async countPurged(): Promise<number> {
+    const [row] = await this.#database.query<{ purged: number }>(this.#sql.checkpoint);
+    return row!.purged;
+  }
+
+  databases(): Promise<{ number: number; state: DatabaseState }[]> {
+    return this.#states<DatabaseState>(this.#sql.databases);
+  }
+
+  containers(): Promise<{ number: number; state: ContainerState }[]> {
+    return this.#states<ContainerState>(this.#sql.containers);
+  }
+
+  async findItem(container: number, partitionKey: string, id: string): Promise<ItemRow | undefined> {
+    const [row] = await this.#items(this.#sql.item, [container, nameDigest(partitionKey, id)]);
+    return row;
+  }
+
+  async sealedBodies(container: number, births: readonly number[]): Promise<SealedWrite[]> {
+    return this.#database.query(this.#sql.bodies, [container, births]) as unknown as Promise<SealedWrite[]>;
+  }
+
+  scanItems(container: number, { partitionKey, afterBirth, limit, marks }: ItemScan): Promise<ItemRow[]> {
+    const [ts, due] = bounds(marks);
+    return partitionKey === undefined
+      ? this.#items(this.#sql.visible, [container, afterBirth, ts, due, limit])
+      : this.#items(this.#sql.visibleInPartition, [
+          ...[container, afterBirth, ts, due, limit],
+          partitionDigest(partitionKey),
+          toStored(partitionKey),
+        ]);
+  }
+
+  countVisible(container: number, marks: Watermarks): Promise<number> {
+    return this.#count(this.#sql.countVisible, [container, ...bounds(marks)]);
+  }
+
+  allItems(container: number, afterBirth: number, limit: number): Promise<ItemRow[]> {
+    return this.#items(this.#sql.all, [container, afterBirth, limit]);
+  }
+
+  countItems(container: number): Promise<number> {
+    return this.#count(this.#sql.count, [container]);
+  }
+
+  async overdueItems(container: number, marks: Watermarks, limit: number): Promise<ItemRow[]> {
+    const [ts, due] = bounds(marks);
+    const byDefault = await this.#items(this.#sql.overdueByDefault, [container, ts, limit]);
+    if (byDefault.length === limit) return byDefault;
+    return [...byDefault, ...(await this.#items(this.#sql.overdueByOwn, [container, due, limit - byDefault.length]))];
+  }
+
+  async overdueStatistics(container: number, marks: Watermarks): Promise<OverdueStatistics> {
+    const [row] = await this.#database.query<{
+      by_default: number;
+      oldest_ts: number | null;
+      by_own: number;
+      oldest_due: number | null;
+    }>(this.#sql.overdueStatistics, [container, ...bounds(marks)]);
+    const { by_default, oldest_ts, by_own, oldest_due } = row!;
+    // By how much the default's items are overdue depends on the policy; the watermark is its measure.
+    const oldest: number[] = [];
+    if (oldest_due !== null) oldest.push(oldest_due * 1000);
+    if (oldest_ts !== null) oldest.push(oldest_ts * 1000 + (marks.itemMs - marks.defaultMs));
+    return { count: by_default + by_own, oldestMs: oldest.length === 0 ? null : Math.min(...oldest) };
+  }
+
+  async nextDeadlines(container: number, marks: Watermarks): Promise<{ ts: number | null; due: number | null }> {
+    const [row] = await this.#database.query<{ ts: number | null; due: number | null }>(this.#sql.nextDeadlines, [
+      container,
+      ...bounds(marks),
+    ]);
+    return { ts: row!.ts, due: row!.due === NEVER_DUE ? null : row!.due };
+  }
+
+  async endedLives(
+    container: number,
+    { byPolicyStart, endedAtOrBeforeMs, after, limit }: Parameters<ReadModelStore['endedLives']>[1],
+  ): Promise<EndedRow[]> {
+    return this.#named<EndedRow>(this.#sql.ended, [
+      ...[container, byPolicyStart, endedAtOrBeforeMs, after?.endedAtMs ?? -1, after?.position ?? -1, limit],
+    ]);
+  }
+
+  countEnded(container: number, byPolicyStart: boolean, endedAtOrBeforeMs: number): Promise<number> {
+    return this.#count(this.#sql.countEnded, [container, byPolicyStart, endedAtOrBeforeMs]);
+  }
+
+  async oldestEndedByPolicyMs(container: number): Promise<number | null> {
+    const [row] = await this.#database.query<{ oldest: number | null }>(this.#sql.oldestByPolicy, [container]);
+    return row!.oldest;
+  }
+
+  disappearances(
+    container: number,
+    { fromMs, toMs, cause, after, limit }: Parameters<ReadModelStore['disappearances']>[1],
+  ): Promise<DisappearanceRow[]> {
+    return this.#named<DisappearanceRow>(this.#sql.disappearances, [
+      ...[container, fromMs, toMs, after?.atMs ?? fromMs, after?.position ?? -1, cause ?? null, limit],
+    ]);
+  }
+
+  async openPurgeRuns(): Promise<{ stream: string; state: PurgeRunState }[]> {
+    const rows = await this.#database.query<{ stream: string; state: string }>(this.#sql.runs);
+    return rows.map(({ stream, state }) => ({ stream, state: JSON.parse(state) as PurgeRunState }));
+  }
+
+  async digest(): Promise<string> {
+    const hash = createHash('sha256');
+    for (const [table, columns, order] of DIGESTED) {
+      const [row] = await this.#database.query<{ rows: Buffer }>(
+        `SELECT sha256(convert_to(coalesce(string_agg(row(${columns})::text, ',' ORDER BY ${order}), ''), 'UTF8')) AS rows
+         FROM ${this.#schema}.${table}`,
+      );
+      hash.update(table).update(row!.rows);
+    }
+    return hash.digest('base64url');
+  }
+
+  /** The connections are the database's, which others use. */
+  async close(): Promise<void> {}
+
+  async #items(sql: string, values: readonly unknown[]): Promise<ItemRow[]> {
+    return this.#named<ItemRow>(sql, values);
+  }
+
+  async #named<Found extends { readonly partitionKey: string; readonly id: string }>(
+    sql: string,
+    values: readonly unknown[],
+  ): Promise<Found[]> {
+    const rows = await this.#database.query(sql, values);
+    return rows.map((row) => {
+      const { partitionKey, id } = row as unknown as Found;
+      return { ...row, partitionKey: fromStored(partitionKey), id: fromStored(id) } as unknown as Found;
+    });
+  }
+
+  async #count(sql: string, values: readonly unknown[]): Promise<number> {
+    const [row] = await this.#database.query<{ count: number }>(sql, values);
+    return row!.count;
+  }
+
+  async #states<State>(sql: string): Promise<{ number: number; state: State }[]> {
+    const rows = await this.#database.query<{ number: number; state: string }>(sql);
+    return rows.map(({ number, state }) => ({ number, state: JSON.parse(state) as State }));
+  }
+
+  /** What goes comes first: the next life of an item has its name. */
+  async #write(sql: Statements, batch: Batch): Promise<void> {
+    await this.#purge(sql, batch);
+    if (batch.removed.size > 0) {
+      const rows = [...batch.removed.values()];
+      await sql.query(this.#sql.deleteItems, [
+        rows.map((row) => row.container),
+        rows.map((row) => nameDigest(row.partitionKey, row.id)),
+        rows.map((row) => row.life),
+      ]);
+    }
+    if (batch.updated.size > 0) {
+      const rows = [...batch.updated.values()];
+      const updated = await sql.query(this.#sql.updateItems, [...itemColumns(rows), rows.map((row) => row.position)]);
+      invariant(updated.length === rows.length, 'every later write finds its item');
+    }
+    if (batch.inserted.size > 0) {
+      const rows = [...batch.inserted.values()];
+      await sql.query(this.#sql.insertItems, [...itemColumns(rows), rows.map((row) => row.birth)]);
+    }
+    if (batch.ended.size > 0) {
+      const rows = [...batch.ended.values()];
+      await sql.query(this.#sql.insertEnded, [
+        rows.map((row) => row.container),
+        rows.map((row) => toStored(row.partitionKey)),
+        rows.map((row) => toStored(row.id)),
+        rows.map((row) => row.life),
+        rows.map((row) => row.stream),
+        rows.map((row) => row.position),
+        rows.map((row) => row.cause),
+        rows.map((row) => row.endedAtMs),
+        rows.map((row) => row.byPolicyStart),
+        rows.map((row) => nameDigest(row.partitionKey, row.id)),
+      ]);
+    }
+    await this.#disappear(sql, [...batch.disappeared.values()]);
+    for (const [table, states] of [
+      [this.#sql.putDatabases, batch.databases],
+      [this.#sql.putContainers, batch.containers],
+    ] as const) {
+      if (states.size > 0) await sql.query(table, [[...states.keys()], [...states.values()]]);
+    }
+    for (const [stream, state] of batch.runs) {
+      await (state === null ? sql.query(this.#sql.removeRun, [stream]) : sql.query(this.#sql.putRun, [stream, state]));
+    }
+  }
+
+  /** Purges of lives that ended in an earlier batch, or that end by their purge. */
+  async #purge(sql: Statements, batch: Batch): Promise<void> {
+    if (batch.purged.size === 0) return;
+    const rows = [...batch.purged.values()];
+    const marked = await sql.query<{ index: number }>(this.#sql.purgeEnded, [
+      rows.map((row) => row.container),
+      rows.map((row) => nameDigest(row.partitionKey, row.id)),
+      rows.map((row) => row.life),
+      rows.map((row) => row.purgedAtMs),
+    ]);
+    const known = new Set(marked.map(({ index }) => index));
+    const others = rows.filter((_, index) => !known.has(index + 1));
+    if (others.length === 0) return;
+    await sql.query(this.#sql.deleteItems, [
+      others.map((row) => row.container),
+      others.map((row) => nameDigest(row.partitionKey, row.id)),
+      others.map((row) => row.life),
+    ]);
+    await this.#disappear(
+      sql,
+      others.map((row) => row.disappearance),
+    );
+  }
+
+  async #disappear(sql: Statements, rows: readonly DisappearanceRow[]): Promise<void> {
+    if (rows.length === 0) return;
+    await sql.query(this.#sql.insertDisappearances, [
+      rows.map((row) => row.position),
+      rows.map((row) => row.container),
+      rows.map((row) => toStored(row.partitionKey)),
+      rows.map((row) => toStored(row.id)),
+      rows.map((row) => row.life),
+      rows.map((row) => row.cause),
+      rows.map((row) => row.atMs),
+      rows.map((row) => row.recordedAtMs),
+      rows.map((row) => row.purgedAtMs),
+      rows.map((row) => row.rule),
+      rows.map((row) => row.ttl),
+      rows.map((row) => row.policyVersion),
+    ]);
+  }
+}
+
+type Written = Extract<ReadModelChange, { kind: 'item-written' }>;
+
+/** The parameters $1 to $16 of {@link WRITTEN_ITEMS}; $17 is the birth. */
+function itemColumns(rows: readonly Written[]): unknown[][] {
+  return [
+    rows.map((row) => row.container),
+    rows.map((row) => toStored(row.partitionKey)),
+    rows.map((row) => toStored(row.id)),
+    rows.map((row) => row.life),
+    rows.map((row) => row.position),
+    rows.map((row) => row.ts),
+    rows.map((row) => row.ttl),
+    rows.map(({ ttl, ts }) => (ttl === null ? null : ttl === -1 ? NEVER_DUE : ts + ttl)),
+    rows.map((row) => row.key),
+    rows.map((row) => row.unreadableTtl),
+    rows.map((row) => partitionDigest(row.partitionKey)),
+    rows.map((row) => nameDigest(row.partitionKey, row.id)),
+    rows.map((row) => row.sealed?.stream ?? null),
+    rows.map((row) => row.revision),
+    rows.map((row) => row.sealed?.eventId ?? null),
+    rows.map(({ sealed }) => (sealed === undefined ? null : Buffer.from(sealed.body))),
+  ];
+}
+
+const WRITTEN_ITEMS = `unnest($1::bigint[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[],
+  $8::bigint[], $9::bigint[], $10::boolean[], $11::bytea[], $12::bytea[], $13::text[], $14::bigint[], $15::uuid[],
+  $16::bytea[], $17::bigint[]) AS w (container, partition_key, id, life, position, ts, ttl, due, key, unreadable_ttl,
+  partition_digest, name_digest, stream, revision, event_id, body, birth)`;
+
+/** Everything but the bodies, which one build may have and another leave to the log. */
+const DIGESTED = [
+  ['databases', 'number, state', 'number'],
+  ['containers', 'number, state', 'number'],
+  [
+    'items',
+    'birth, container, partition_key, id, life, position, ts, ttl, due, key, unreadable_ttl, partition_digest, name_digest',
+    'container, birth',
+  ],
+  [
+    'ended',
+    'container, partition_key, id, life, stream, position, cause, ended_at, by_policy_start, name_digest',
+    'container, name_digest, life',
+  ],
+  [
+    'disappearances',
+    'position, container, partition_key, id, life, cause, at, recorded_at, purged_at, rule, ttl, policy_version',
+    'position',
+  ],
+] as const;
+
+/** The watermarks in whole seconds, as `ts` and `due` are kept; an item at or before its bound is expired. */
+function bounds(marks: Watermarks): [ts: number, due: number] {
+  return [wholeSeconds(marks.defaultMs), wholeSeconds(marks.itemMs)];
+}
+
+function wholeSeconds(milliseconds: number): number {
+  return milliseconds === Number.NEGATIVE_INFINITY ? -1 : Math.max(-1, Math.floor(milliseconds / 1000));
+}
+
+const ITEM = 'birth, container, partition_key AS "partitionKey", id, life, position, ts, ttl, key';
+
+function statements(schema: string) {
+  const items = `${schema}.items`;
+  const ended = `${schema}.ended`;
+  return {
+    checkpoint: `SELECT position, purged FROM ${schema}.checkpoint`,
+    moveCheckpoint: `UPDATE ${schema}.checkpoint SET position = $1, purged = purged + $2 WHERE position = $3 RETURNING one`,
+    databases: `SELECT number, state FROM ${schema}.databases ORDER BY number`,
+    containers: `SELECT number, state FROM ${schema}.containers ORDER BY number`,
+    item: `SELECT ${ITEM} FROM ${items} WHERE container = $1 AND name_digest = $2`,
+    bodies: `SELECT position, stream, revision, event_id AS "eventId", body FROM ${items}
+      WHERE container = $1 AND birth = ANY ($2::bigint[]) AND body IS NOT NULL`,
+    visible: `SELECT ${ITEM} FROM ${items} WHERE container = $1 AND birth > $2
+      AND ((due IS NULL AND ts > $3) OR due > $4) ORDER BY birth LIMIT $5`,
+    visibleInPartition: `SELECT ${ITEM} FROM ${items} WHERE container = $1 AND partition_digest = $6 AND partition_key = $7
+      AND birth > $2 AND ((due IS NULL AND ts > $3) OR due > $4) ORDER BY birth LIMIT $5`,
+    countVisible: `SELECT (SELECT count(*) FROM ${items} WHERE container = $1 AND due IS NULL AND ts > $2)
+      + (SELECT count(*) FROM ${items} WHERE container = $1 AND due > $3) AS count`,
+    all: `SELECT ${ITEM} FROM ${items} WHERE container = $1 AND birth > $2 ORDER BY birth LIMIT $3`,
+    count: `SELECT count(*) AS count FROM ${items} WHERE container = $1`,
+    overdueByDefault: `SELECT ${ITEM} FROM ${items} WHERE container = $1 AND due IS NULL AND ts <= $2 ORDER BY ts LIMIT $3`,
+    overdueByOwn: `SELECT ${ITEM} FROM ${items} WHERE container = $1 AND due <= $2 ORDER BY due LIMIT $3`,
+    overdueStatistics: `SELECT d.count AS by_default, d.oldest AS oldest_ts, o.count AS by_own, o.oldest AS oldest_due FROM
+      (SELECT count(*) AS count, min(ts) AS oldest FROM ${items} WHERE container = $1 AND due IS NULL AND ts <= $2) d,
+      (SELECT count(*) AS count, min(due) AS oldest FROM ${items} WHERE container = $1 AND due <= $3) o`,
+    nextDeadlines: `SELECT (SELECT min(ts) FROM ${items} WHERE container = $1 AND due IS NULL AND ts > $2) AS ts,
+      (SELECT min(due) FROM ${items} WHERE container = $1 AND due > $3) AS due`,
+    ended: `SELECT container, partition_key AS "partitionKey", id, life, stream, position, cause, ended_at AS "endedAtMs",
+      by_policy_start AS "byPolicyStart" FROM ${ended} WHERE container = $1 AND by_policy_start = $2 AND ended_at <= $3
+      AND (ended_at, position) > ($4, $5) ORDER BY ended_at, position LIMIT $6`,
+    countEnded: `SELECT count(*) AS count FROM ${ended} WHERE container = $1 AND by_policy_start = $2 AND ended_at <= $3`,
+    oldestByPolicy: `SELECT min(ended_at) AS oldest FROM ${ended} WHERE container = $1 AND by_policy_start`,
+    disappearances: `SELECT position, container, partition_key AS "partitionKey", id, life, cause, at AS "atMs",
+      recorded_at AS "recordedAtMs", purged_at AS "purgedAtMs", rule, ttl, policy_version AS "policyVersion"
+      FROM ${schema}.disappearances WHERE container = $1 AND at >= $2 AND at < $3 AND (at, position) > ($4, $5)
+      AND ($6::text IS NULL OR cause = $6) ORDER BY at, position LIMIT $7`,
+    runs: `SELECT stream, state FROM ${schema}.purge_runs ORDER BY stream`,
+
+    insertItems: `INSERT INTO ${items} (container, partition_key, id, life, position, ts, ttl, due, key, unreadable_ttl,
+      partition_digest, name_digest, stream, revision, event_id, body, birth) SELECT * FROM ${WRITTEN_ITEMS}`,
+    updateItems: `UPDATE ${items} AS i SET position = w.position, ts = w.ts, ttl = w.ttl, due = w.due,
+      unreadable_ttl = w.unreadable_ttl, stream = w.stream, revision = w.revision, event_id = w.event_id, body = w.body
+      FROM ${WRITTEN_ITEMS} WHERE i.container = w.container AND i.name_digest = w.name_digest AND i.life = w.life
+      RETURNING i.birth`,
+    deleteItems: `DELETE FROM ${items} AS i USING unnest($1::bigint[], $2::bytea[], $3::bigint[])
+      AS g (container, name_digest, life)
+      WHERE i.container = g.container AND i.name_digest = g.name_digest AND i.life = g.life`,
+    insertEnded: `INSERT INTO ${ended} (container, partition_key, id, life, stream, position, cause, ended_at,
+      by_policy_start, name_digest) SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::bigint[], $5::text[],
+      $6::bigint[], $7::text[], $8::bigint[], $9::boolean[], $10::bytea[])`,
+    purgeEnded: `WITH gone AS (
+        DELETE FROM ${ended} AS e USING unnest($1::bigint[], $2::bytea[], $3::bigint[], $4::bigint[])
+          WITH ORDINALITY AS g (container, name_digest, life, purged_at, index)
+        WHERE e.container = g.container AND e.name_digest = g.name_digest AND e.life = g.life
+        RETURNING e.position, g.purged_at, g.index
+      ), marked AS (
+        UPDATE ${schema}.disappearances AS d SET purged_at = gone.purged_at FROM gone WHERE d.position = gone.position
+      )
+      SELECT index FROM gone`,
+    insertDisappearances: `INSERT INTO ${schema}.disappearances (position, container, partition_key, id, life, cause, at,
+      recorded_at, purged_at, rule, ttl, policy_version) SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[],
+      $4::text[], $5::bigint[], $6::text[], $7::bigint[], $8::bigint[], $9::bigint[], $10::text[], $11::bigint[],
+      $12::bigint[])`,
+    putDatabases: `INSERT INTO ${schema}.databases (number, state) SELECT * FROM unnest($1::bigint[], $2::text[])
+      ON CONFLICT (number) DO UPDATE SET state = excluded.state`,
+    putContainers: `INSERT INTO ${schema}.containers (number, state) SELECT * FROM unnest($1::bigint[], $2::text[])
+      ON CONFLICT (number) DO UPDATE SET state = excluded.state`,
+    putRun: `INSERT INTO ${schema}.purge_runs (stream, state) VALUES ($1, $2)
+      ON CONFLICT (stream) DO UPDATE SET state = excluded.state`,
+    removeRun: `DELETE FROM ${schema}.purge_runs WHERE stream = $1`,
+  } satisfies Record<string, string>;
+}

@@ -1,0 +1,106 @@
+import type { Schema } from './migrations.ts';
+
+/** Which version of the read models is in use, and by which schema it was made. */
+export const readModelsSchema: Schema = {
+  name: 'epitaph_read_models',
+  what: 'list of read models',
+  steps: [
+    `
+    CREATE TABLE epitaph_read_models.in_use (
+      one integer PRIMARY KEY CHECK (one = 1),
+      version integer NOT NULL,
+      schema_version integer NOT NULL
+    );
+    CREATE SEQUENCE epitaph_read_models.versions;
+    `,
+  ],
+};
+
+/**
+ * The read models' own schema. Rebuildable from the log at any time: what an older schema has is thrown away and
+ * projected again at the next start, so whatever changes here, or in the states that are kept as JSON, raises the number.
+ */
+export const POSTGRES_READ_MODEL_SCHEMA_VERSION = 1;
+
+/** The schema, in the database, of one version of the read models. */
+export function schemaNameOf(version: number): string {
+  return `epitaph_items_v${version}`;
+}
+
+/** Ids, partition keys and stream names are texts as JSON writes them: PostgreSQL takes neither NUL nor half a surrogate pair. */
+export function readModelTables(schema: string): string {
+  return `
+    CREATE SCHEMA ${schema};
+    CREATE TABLE ${schema}.checkpoint (
+      one integer PRIMARY KEY CHECK (one = 1),
+      position bigint NOT NULL,
+      -- how many lives were purged in all, counted here because counting rows takes as long as there are rows
+      purged bigint NOT NULL
+    );
+    INSERT INTO ${schema}.checkpoint VALUES (1, 0, 0);
+    CREATE TABLE ${schema}.databases (number bigint PRIMARY KEY, state text NOT NULL);
+    CREATE TABLE ${schema}.containers (number bigint PRIMARY KEY, state text NOT NULL);
+    CREATE TABLE ${schema}.items (
+      -- position of the life's first event in the log
+      birth bigint NOT NULL,
+      container bigint NOT NULL,
+      partition_key text NOT NULL,
+      id text NOT NULL,
+      life bigint NOT NULL,
+      position bigint NOT NULL,
+      ts bigint NOT NULL,
+      -- the item's own ttl, null for none
+      ttl bigint,
+      -- ts + ttl for a ttl of its own, null without; for -1 a number beyond all times
+      due bigint,
+      key bigint NOT NULL,
+      unreadable_ttl boolean NOT NULL,
+      -- digests of the partition key, and of it with the id: an index takes no text as long as these may be
+      partition_digest bytea NOT NULL,
+      name_digest bytea NOT NULL,
+      -- the sealed body and what it takes to open it; null where the log has to be asked
+      stream text,
+      revision bigint,
+      event_id uuid,
+      body bytea,
+      PRIMARY KEY (container, birth)
+    );
+    -- Sealed bytes can't be compressed; out of line, they stay out of scans that need none.
+    ALTER TABLE ${schema}.items ALTER body SET STORAGE EXTERNAL, ALTER body SET STATISTICS 0;
+    CREATE UNIQUE INDEX items_by_name ON ${schema}.items (container, name_digest);
+    CREATE INDEX items_by_partition ON ${schema}.items (container, partition_digest, birth);
+    -- Find what is overdue and count what a policy would remove: both are ranges of one of them.
+    CREATE INDEX items_by_ts ON ${schema}.items (container, ts) WHERE due IS NULL;
+    CREATE INDEX items_by_due ON ${schema}.items (container, due) WHERE due IS NOT NULL;
+    CREATE TABLE ${schema}.ended (
+      container bigint NOT NULL,
+      partition_key text NOT NULL,
+      id text NOT NULL,
+      life bigint NOT NULL,
+      stream text NOT NULL,
+      position bigint NOT NULL,
+      cause text NOT NULL,
+      ended_at bigint NOT NULL,
+      by_policy_start boolean NOT NULL,
+      name_digest bytea NOT NULL,
+      PRIMARY KEY (container, name_digest, life)
+    );
+    CREATE INDEX ended_by_time ON ${schema}.ended (container, by_policy_start, ended_at, position);
+    CREATE TABLE ${schema}.disappearances (
+      position bigint PRIMARY KEY,
+      container bigint NOT NULL,
+      partition_key text NOT NULL,
+      id text NOT NULL,
+      life bigint NOT NULL,
+      cause text NOT NULL,
+      at bigint NOT NULL,
+      recorded_at bigint NOT NULL,
+      purged_at bigint,
+      rule text,
+      ttl bigint,
+      policy_version bigint
+    );
+    CREATE INDEX disappearances_by_time ON ${schema}.disappearances (container, at, position);
+    CREATE TABLE ${schema}.purge_runs (stream text COLLATE "C" PRIMARY KEY, state text NOT NULL);
+  `;
+}

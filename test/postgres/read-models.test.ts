@@ -1,0 +1,195 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { ReadModelChange } from '@epitaph/projections/read-model-store.ts';
+import { openDatabase, type PostgresDatabase, UnusableServer } from '@epitaph/storage/postgres/database.ts';
+import { CheckpointMoved } from '@epitaph/storage/postgres/postgres-read-model-store.ts';
+import { PostgresReadModels } from '@epitaph/storage/postgres/postgres-read-models.ts';
+import { describeReadModel } from '../contracts/read-model-contract.ts';
+import { skipReason, TestServer, whyNoPostgres } from './server.ts';
+
+let server: TestServer;
+beforeAll(async () => {
+  if (whyNoPostgres === undefined) server = await TestServer.start();
+});
+afterAll(() => server?.dispose());
+
+async function inDatabase(body: (database: PostgresDatabase, url: string) => Promise<void>): Promise<void> {
+  const url = await server.newDatabase();
+  const database = await openDatabase(url);
+  try {
+    await body(database, url);
+  } finally {
+    await database.close();
+  }
+}
+
+function written(position: number, more: Partial<Extract<ReadModelChange, { kind: 'item-written' }>> = {}) {
+  return {
+    kind: 'item-written' as const,
+    container: 2,
+    partitionKey: '["a"]',
+    id: `item ${position}`,
+    life: 0,
+    revision: 0,
+    position,
+    ts: 1_700_000_000,
+    ttl: null,
+    key: position,
+    unreadableTtl: false,
+    ...more,
+  };
+}
+
+describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipReason}`, () => {
+  describeReadModel('the PostgreSQL read model', async () => {
+    const url = await server.newDatabase();
+    let database = await openDatabase(url);
+    const readModels = await PostgresReadModels.open(database);
+    return {
+      store: readModels.current.store,
+      another: async () => (await readModels.createNext()).store,
+      reopen: async () => {
+        await database.close();
+        database = await openDatabase(url);
+        return (await PostgresReadModels.open(database)).current.store;
+      },
+      dispose: () => database.close(),
+    };
+  });
+
+  describe('a read model that several nodes write by mistake', () => {
+    it('takes each batch once: who does not stand where it stands must look again', () =>
+      inDatabase(async (database) => {
+        const [one, other] = [await PostgresReadModels.open(database), await PostgresReadModels.open(database)];
+        await one.current.store.apply([written(5)], 5);
+        await other.current.store.checkpoint();
+        await one.current.store.apply([written(6)], 6);
+        await expect(other.current.store.apply([written(6), written(7)], 7)).rejects.toThrow(CheckpointMoved);
+        expect(await one.current.store.countItems(2)).toBe(2);
+        expect(await other.current.store.checkpoint()).toBe(6);
+        await other.current.store.apply([written(7)], 7);
+        expect(await one.current.store.countItems(2)).toBe(3);
+      }));
+  });
+
+  describe('the sealed bodies', () => {
+    it('are those of the last write, gone with the item, absent where the log left them out', () =>
+      inDatabase(async (database) => {
+        const { store } = (await PostgresReadModels.open(database)).current;
+        const sealed = (text: string) => ({
+          sealed: { stream: 'item-rid.a.0', eventId: crypto.randomUUID(), body: Buffer.from(text) },
+        });
+        const first = written(5, sealed('first'));
+        await store.apply([first, written(6), written(7, sealed('third'))], 7);
+        const body = sealed('second');
+        const second = written(8, { ...body, id: first.id, revision: 1 });
+        await store.apply([second], 8);
+        const found = await store.sealedBodies!(2, [5, 6, 7, 99]);
+        expect(found.toSorted((left, right) => left.position - right.position)).toEqual([
+          expect.objectContaining({ position: 7, revision: 0, body: Buffer.from('third') }),
+          {
+            position: 8,
+            stream: 'item-rid.a.0',
+            revision: 1,
+            eventId: body.sealed.eventId,
+            body: Buffer.from('second'),
+          },
+        ]);
+      }));
+  });
+
+  it('names that PostgreSQL could not keep as they are come back as they were', () =>
+    inDatabase(async (database) => {
+      const { store } = (await PostgresReadModels.open(database)).current;
+      const ids = [
+        'nul \u0000',
+        '\ud800 half',
+        'half \udc00',
+        '\\u0000',
+        'quote " \\',
+        'tab \t',
+        'Grabstätte 🪦',
+        'x'.repeat(1_023),
+      ];
+      const partitionKey = JSON.stringify(['\u0000 \ud800 "', 'long '.repeat(400)]);
+      await store.apply(
+        ids.map((id, index) => written(index + 5, { id, partitionKey })),
+        99,
+      );
+      for (const [index, id] of ids.entries()) {
+        expect(await store.findItem(2, partitionKey, id)).toMatchObject({ id, partitionKey, birth: index + 5 });
+      }
+      const marks = { defaultMs: Number.NEGATIVE_INFINITY, itemMs: Number.NEGATIVE_INFINITY };
+      const rows = await store.scanItems(2, { partitionKey, afterBirth: 0, limit: 100, marks });
+      expect(rows.map((row) => row.id)).toEqual(ids);
+    }));
+
+  describe('the versions of the read models', () => {
+    it('are swapped at once for every node, and the old one stays readable until the next is built', () =>
+      inDatabase(async (database) => {
+        const [one, other] = [await PostgresReadModels.open(database), await PostgresReadModels.open(database)];
+        await one.current.store.apply([written(5)], 5);
+        const next = await one.createNext();
+        await next.store.apply([written(5), written(6)], 6);
+        await one.swapTo(next.version);
+        expect(await one.current.store.countItems(2)).toBe(2);
+        expect(await other.current.store.countItems(2)).toBe(1);
+        expect(await other.refresh()).toBe(true);
+        expect(await other.refresh()).toBe(false);
+        expect(await other.current.store.countItems(2)).toBe(2);
+        const third = await other.createNext();
+        await other.discard(third.version);
+        expect((await PostgresReadModels.open(database)).current.version).toBe(next.version);
+      }));
+
+    it('made by a later Epitaph are refused, made by an older one are projected again', () =>
+      inDatabase(async (database, url) => {
+        const before = await PostgresReadModels.open(database);
+        await before.current.store.apply([written(5)], 5);
+        const setSchema = (version: number) =>
+          server.run(`UPDATE epitaph_read_models.in_use SET schema_version = ${version}`, url);
+        await setSchema(99);
+        const refused = PostgresReadModels.open(database);
+        await expect(refused).rejects.toThrow(UnusableServer);
+        await expect(refused).rejects.toThrow(/schema 99, made by a later Epitaph/);
+        await setSchema(0);
+        const again = await PostgresReadModels.open(database);
+        expect(await again.current.store.checkpoint()).toBe(0);
+        expect(again.current.version).toBeGreaterThan(before.current.version);
+      }));
+  });
+
+  describe('the plans of the statements that run on every tick, scan and preview', () => {
+    const where = 'FROM items WHERE container = 2';
+    const plans = {
+      'overdue items by default': [`SELECT count(*) ${where} AND due IS NULL AND ts <= 5`, 'items_by_ts'],
+      'overdue items by their own ttl': [`SELECT count(*) ${where} AND due <= 5`, 'items_by_due'],
+      'the oldest of them': [`SELECT birth ${where} AND due IS NULL AND ts <= 5 ORDER BY ts LIMIT 9`, 'items_by_ts'],
+      'the next deadline': [`SELECT min(due) ${where} AND due > 5`, 'items_by_due'],
+      'the visible in order of birth': [
+        `SELECT birth ${where} AND birth > 5 AND ((due IS NULL AND ts > 3) OR due > 4) ORDER BY birth LIMIT 9`,
+        'items_pkey',
+      ],
+      'those of a partition': [
+        `SELECT birth ${where} AND partition_digest = '\\x00' AND birth > 5 ORDER BY birth LIMIT 9`,
+        'items_by_partition',
+      ],
+      'an item by its name': [`SELECT birth ${where} AND name_digest = '\\x00'`, 'items_by_name'],
+    } as const;
+    it('find what they look for by a range of an index, without a sort', () =>
+      inDatabase(async (database, url) => {
+        const { version, store } = (await PostgresReadModels.open(database)).current;
+        const changes = Array.from({ length: 3_000 }, (_, index) =>
+          written(index + 5, { ttl: index % 2 === 0 ? null : 9, container: (index % 3) + 1 }),
+        );
+        await store.apply(changes, 9_000);
+        const schema = `epitaph_items_v${version}`;
+        await server.run(`ANALYZE ${schema}.items`, url);
+        for (const [what, [sql, index]] of Object.entries(plans)) {
+          const rows = await server.run(`EXPLAIN ${sql.replace('FROM items', `FROM ${schema}.items`)}`, url);
+          const plan = rows.map((row) => row['QUERY PLAN']).join('\n');
+          expect(plan, what).toMatch(new RegExp(`Index (Only )?Scan using ${index}`));
+          expect(plan, what).not.toMatch(/Seq Scan|Sort/);
+        }
+      }));
+  });
+});
