@@ -4,6 +4,7 @@ import type { DatabaseState } from '@epitaph/core/database/state.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import type { Watermarks } from '@epitaph/core/ttl/watermarks.ts';
+import type { TimeSpan } from '@epitaph/core/history/preview.ts';
 import type { PurgeRunState } from '@epitaph/projections/purge/state.ts';
 import type {
   DisappearanceRow,
@@ -20,6 +21,8 @@ import type { PostgresDatabase, Statements } from './database.ts';
 
 /** Beyond all times: the `due` of an item whose own ttl of -1 says "never". */
 const NEVER_DUE = 9_007_199_254_740_991;
+/** The latest time that any item but those of ttl -1 can be due. */
+const LAST_DUE = NEVER_DUE - 1;
 
 /** Another projector has written meanwhile: what this one wanted to apply may have been applied. */
 export class CheckpointMoved extends StorageUnavailable {}
@@ -95,7 +98,11 @@ export class PostgresReadModelStore implements ReadModelStore {
     return partitionKey === undefined
       ? this.#items(this.#sql.visible, [container, afterBirth, ts, due, limit])
       : this.#items(this.#sql.visibleInPartition, [
-          ...[container, afterBirth, ts, due, limit],
+          container,
+          afterBirth,
+          ts,
+          due,
+          limit,
           partitionDigest(partitionKey),
           toStored(partitionKey),
         ]);
@@ -143,12 +150,45 @@ export class PostgresReadModelStore implements ReadModelStore {
     return { ts: row!.ts, due: row!.due === NEVER_DUE ? null : row!.due };
   }
 
+  async countByTimes(
+    container: number,
+    spans: readonly TimeSpan[],
+  ): Promise<{ items: number; oldestTs: number | null }[]> {
+    const counts: { items: number; oldestTs: number | null }[] = [];
+    for (const { by, after, upTo, writtenAfter = -1 } of spans) {
+      const [row] = await this.#database.query<(typeof counts)[number]>(
+        by === 'default' ? this.#sql.countByTs : this.#sql.countByDue,
+        [container, after, Math.min(upTo, LAST_DUE), writtenAfter],
+      );
+      counts.push(row!);
+    }
+    return counts;
+  }
+
+  itemsByTimes(container: number, { by, after, upTo, writtenAfter = -1 }: TimeSpan, limit: number): Promise<ItemRow[]> {
+    const values = [container, after, Math.min(upTo, LAST_DUE), writtenAfter, limit];
+    return this.#items(by === 'default' ? this.#sql.itemsByTs : this.#sql.itemsByDue, values);
+  }
+
+  async countOddTtls(container: number): Promise<{ never: number; unreadable: number }> {
+    const [row] = await this.#database.query<{ never: number; unreadable: number }>(this.#sql.countOddTtls, [
+      container,
+      NEVER_DUE,
+    ]);
+    return row!;
+  }
+
   async endedLives(
     container: number,
     { byPolicyStart, endedAtOrBeforeMs, after, limit }: Parameters<ReadModelStore['endedLives']>[1],
   ): Promise<EndedRow[]> {
     return this.#named<EndedRow>(this.#sql.ended, [
-      ...[container, byPolicyStart, endedAtOrBeforeMs, after?.endedAtMs ?? -1, after?.position ?? -1, limit],
+      container,
+      byPolicyStart,
+      endedAtOrBeforeMs,
+      after?.endedAtMs ?? -1,
+      after?.position ?? -1,
+      limit,
     ]);
   }
 
@@ -166,7 +206,13 @@ export class PostgresReadModelStore implements ReadModelStore {
     { fromMs, toMs, cause, after, limit }: Parameters<ReadModelStore['disappearances']>[1],
   ): Promise<DisappearanceRow[]> {
     return this.#named<DisappearanceRow>(this.#sql.disappearances, [
-      ...[container, fromMs, toMs, after?.atMs ?? fromMs, after?.position ?? -1, cause ?? null, limit],
+      container,
+      fromMs,
+      toMs,
+      after?.atMs ?? fromMs,
+      after?.position ?? -1,
+      cause ?? null,
+      limit,
     ]);
   }
 
@@ -392,6 +438,16 @@ function statements(schema: string) {
       (SELECT count(*) AS count, min(due) AS oldest FROM ${items} WHERE container = $1 AND due <= $3) o`,
     nextDeadlines: `SELECT (SELECT min(ts) FROM ${items} WHERE container = $1 AND due IS NULL AND ts > $2) AS ts,
       (SELECT min(due) FROM ${items} WHERE container = $1 AND due > $3) AS due`,
+    countByTs: `SELECT count(*) AS items, min(ts) AS "oldestTs" FROM ${items}
+      WHERE container = $1 AND due IS NULL AND ts > $2 AND ts <= $3 AND ts > $4`,
+    countByDue: `SELECT count(*) AS items, min(ts) AS "oldestTs" FROM ${items}
+      WHERE container = $1 AND due > $2 AND due <= $3 AND ts > $4`,
+    itemsByTs: `SELECT ${ITEM} FROM ${items} WHERE container = $1 AND due IS NULL AND ts > $2 AND ts <= $3 AND ts > $4
+      ORDER BY ts LIMIT $5`,
+    itemsByDue: `SELECT ${ITEM} FROM ${items} WHERE container = $1 AND due > $2 AND due <= $3 AND ts > $4
+      ORDER BY due LIMIT $5`,
+    countOddTtls: `SELECT (SELECT count(*) FROM ${items} WHERE container = $1 AND due = $2) AS never,
+      (SELECT count(*) FROM ${items} WHERE container = $1 AND unreadable_ttl) AS unreadable`,
     ended: `SELECT container, partition_key AS "partitionKey", id, life, stream, position, cause, ended_at AS "endedAtMs",
       by_policy_start AS "byPolicyStart" FROM ${ended} WHERE container = $1 AND by_policy_start = $2 AND ended_at <= $3
       AND (ended_at, position) > ($4, $5) ORDER BY ended_at, position LIMIT $6`,

@@ -71,7 +71,8 @@ export function readModelTables(schema: string): string {
     CREATE INDEX items_by_partition ON ${schema}.items (container, partition_digest, birth);
     -- Find what is overdue and count what a policy would remove: both are ranges of one of them.
     CREATE INDEX items_by_ts ON ${schema}.items (container, ts) WHERE due IS NULL;
-    CREATE INDEX items_by_due ON ${schema}.items (container, due) WHERE due IS NOT NULL;
+    CREATE INDEX items_by_due ON ${schema}.items (container, due, ts) WHERE due IS NOT NULL;
+    CREATE INDEX items_unreadable_ttl ON ${schema}.items (container) WHERE unreadable_ttl;
     CREATE TABLE ${schema}.ended (
       container bigint NOT NULL,
       partition_key text NOT NULL,
