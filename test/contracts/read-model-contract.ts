@@ -22,7 +22,14 @@ export interface ReadModelUnderTest {
 
 const T0 = 1_700_000_000;
 const CONTAINERS = [2, 3] as const;
-const PARTITIONS = ['["a"]', '["b"]', '[{}]'];
+const PARTITIONS = ['["a"]', '["b"]', '[{}]', '["a","b"]', '["a","b","c"]', '["a","bb"]', '["ab","b"]', '["a\\"",1]'];
+/** Leading components, and the partitions above that begin with them. */
+const PREFIXES: readonly (readonly [prefix: string, partitions: readonly string[]])[] = [
+  ['["a"]', ['["a","b"]', '["a","b","c"]', '["a","bb"]']],
+  ['["a","b"]', ['["a","b","c"]']],
+  ['["b"]', []],
+  ['["a\\""]', ['["a\\"",1]']],
+];
 const CAUSES: readonly (PurgeCause | undefined)[] = [undefined, 'expired', 'deleted', 'container-deleted', 'erasure'];
 
 /** What the store should hold, kept in plain lists and searched by looking at every row. */
@@ -348,6 +355,27 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
               expect(found).toEqual(expected);
             }
             expect(await store.countVisible(container, marks)).toBe(model.visible(container, marks).length);
+          }
+        }
+      },
+    );
+
+    testFilled(
+      'scans the partitions that begin with leading components, and no others',
+      async (store, model, random) => {
+        for (const marks of marksOf(random)) {
+          for (const container of CONTAINERS) {
+            for (const [prefix, partitions] of PREFIXES) {
+              const expected = model.visible(container, marks).filter((row) => partitions.includes(row.partitionKey));
+              const found: ItemRow[] = [];
+              for (const limit = random.int(1, 12); ;) {
+                const afterBirth = found.at(-1)?.birth ?? 0;
+                const page = await store.scanItems(container, { prefix, afterBirth, limit, marks });
+                found.push(...page);
+                if (page.length < limit) break;
+              }
+              expect(found).toEqual(expected);
+            }
           }
         }
       },

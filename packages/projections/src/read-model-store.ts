@@ -110,7 +110,10 @@ export interface OverdueStatistics {
 }
 
 export interface ItemScan {
+  /** One logical partition. */
   readonly partitionKey?: string | undefined;
+  /** Leading components of a hierarchical key: all partitions that begin with them; see core's partition-key/scope.ts. */
+  readonly prefix?: string | undefined;
   readonly afterBirth: number;
   readonly limit: number;
   readonly marks: Watermarks;

@@ -4,6 +4,7 @@ import { readContainerBody } from './container-body.ts';
 import { badRequest } from './errors.ts';
 import { answerFeed } from './feed.ts';
 import { readThroughput } from './offers.ts';
+import { rangeIdOf } from './ranges.ts';
 import {
   containerOf,
   databaseOf,
@@ -19,7 +20,7 @@ import {
   type CosmosRequest,
 } from './request.ts';
 import { sessionToken } from './session-token.ts';
-import { containerSelf, showContainer } from './system-properties.ts';
+import { showContainer } from './system-properties.ts';
 
 /** The first version of the protocol in which a container must name its partition key. */
 const PARTITION_KEYS_REQUIRED = '2018-12-31';
@@ -110,9 +111,11 @@ export function containerHeaders(
   database: string,
   container: ContainerState,
   position: number,
+  /** Canonical; the token is for its range. */
+  partitionKey?: string,
 ): Readonly<Record<string, string>> {
   return {
-    'x-ms-session-token': sessionToken(position),
+    'x-ms-session-token': sessionToken(rangeIdOf(container, partitionKey), position),
     'x-ms-content-path': container.rid,
     'x-ms-alt-content-path': namePath(database, container),
   };
@@ -137,30 +140,3 @@ const quotaHeaders = {
     'functions=0;storedProcedures=0;triggers=0;documentSize=0;documentsSize=0;documentsCount=0;collectionSize=0;',
   'x-ms-documentdb-collection-index-transformation-progress': '100',
 } as const;
-
-/** `/dbs/{db}/colls/{coll}/pkranges`: one range, which is all there is on one node. */
-export function answerPartitionKeyRanges(request: CosmosRequest): Answer {
-  if (request.method !== 'GET') throw methodNotAllowed();
-  const container = owner(containerOf, request);
-  const ts = Math.floor(container.createdAtMs / 1000);
-  const range = {
-    _rid: container.rid,
-    id: '0',
-    _etag: container.etag,
-    minInclusive: '',
-    maxExclusive: 'FF',
-    ridPrefix: 0,
-    _self: `${containerSelf(container)}pkranges/0/`,
-    throughputFraction: 1,
-    status: 'online',
-    parents: [],
-    _ts: ts,
-  };
-  const headers = { etag: container.etag };
-  // Clients poll the ranges as a feed of changes: "not changed" is how it ends.
-  if (request.headers['if-none-match'] === container.etag) {
-    return { status: 304, body: null, charge: charge.metadata, headers };
-  }
-  const body = { _rid: container.rid, PartitionKeyRanges: [range], _count: 1 };
-  return { status: 200, body: JSON.stringify(body), charge: charge.metadata, headers };
-}

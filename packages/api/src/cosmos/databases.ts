@@ -31,7 +31,7 @@ export async function answerDatabases(request: CosmosRequest): Promise<Answer> {
     status: 201,
     body: JSON.stringify(showDatabase(resource)),
     charge: charge.metadata,
-    headers: { etag: resource.etag, 'x-ms-session-token': sessionToken(position) },
+    headers: { etag: resource.etag, 'x-ms-session-token': sessionToken('0', position) },
   };
 }
 
@@ -54,7 +54,7 @@ export async function answerDatabase(request: CosmosRequest): Promise<Answer> {
         status: 204,
         body: null,
         charge: charge.metadata,
-        headers: { 'x-ms-session-token': sessionToken(position) },
+        headers: { 'x-ms-session-token': sessionToken('0', position) },
       };
     }
     default:

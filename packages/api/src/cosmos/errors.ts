@@ -24,6 +24,7 @@ export const wireShapes = {
   methodNotAllowed: { status: 405, code: 'MethodNotAllowed' },
   requestTimeout: { status: 408, code: 'RequestTimeout' },
   conflict: { status: 409, code: 'Conflict' },
+  rangeGone: { status: 410, substatus: 1002, code: 'Gone' },
   preconditionFailed: { status: 412, code: 'PreconditionFailed' },
   tooLarge: { status: 413, code: 'RequestEntityTooLarge' },
   targetTooLong: { status: 414, code: 'RequestUriTooLong' },

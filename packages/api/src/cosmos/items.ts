@@ -1,5 +1,5 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
-import type { ShownItem, Written } from '../store/store-api.ts';
+import type { QueryPage, ShownItem, Written } from '../store/store-api.ts';
 import { answerBatch } from './batch.ts';
 import { charge } from './charge.ts';
 import { containerHeaders } from './containers.ts';
@@ -26,6 +26,7 @@ import {
   type CosmosRequest,
 } from './request.ts';
 import { birthOfItemRid } from './rids.ts';
+import { scopeOf } from './scope.ts';
 import { withSystemProperties } from './system-properties.ts';
 
 const PARTITION_KEY = 'x-ms-documentdb-partitionkey';
@@ -57,7 +58,7 @@ export async function answerItem(request: CosmosRequest): Promise<Answer> {
   switch (method) {
     case 'GET': {
       const item = await store.readItem(container, id, partitionKey, atLeastOf(request));
-      const shown = { etag: item.etag, ...answerHeaders(request, container, store.headPosition()) };
+      const shown = { etag: item.etag, ...answerHeaders(request, container, store.headPosition(), partitionKey) };
       const ifNoneMatch = headers['if-none-match'];
       if (ifNoneMatch !== undefined && (ifNoneMatch === item.etag || ifNoneMatch === '*')) {
         return { status: 304, body: null, charge: charge.metadata, headers: shown };
@@ -83,7 +84,7 @@ export async function answerItem(request: CosmosRequest): Promise<Answer> {
         status: 204,
         body: null,
         charge: charge.write(0),
-        headers: answerHeaders(request, container, position),
+        headers: answerHeaders(request, container, position, partitionKey),
       };
     }
     default:
@@ -143,7 +144,7 @@ function answerWritten(
   sent?: ItemBody,
 ): Answer {
   const size = sent === undefined ? resource.json.length : sent.json.length;
-  const headers = { etag: resource.etag, ...answerHeaders(request, container, position) };
+  const headers = { etag: resource.etag, ...answerHeaders(request, container, position, resource.partitionKey) };
   if (request.headers['prefer'] === 'return=minimal') {
     // An empty body is no error for clients as long as the status says that there is none.
     return { status, body: null, charge: charge.write(size), headers };
@@ -151,28 +152,21 @@ function answerWritten(
   return { status, body: withSystemProperties(container, resource), charge: charge.write(size), headers };
 }
 
-const answerHeaders = ({ segments }: CosmosRequest, container: ContainerState, position: number) =>
-  containerHeaders(segments[1]!, container, position);
-
-/** The scope of a feed or query: one partition key, or undefined for the whole container. */
-function scopeOf(request: CosmosRequest, container: ContainerState): string | undefined {
-  const start = headerText(request.headers, 'x-ms-start-epk') ?? '';
-  const end = headerText(request.headers, 'x-ms-end-epk') ?? 'FF';
-  // A wider answer than was asked for would be a wrong one.
-  if (start !== '' || end !== 'FF') throw badRequest('Ranges of effective partition keys are not supported yet.');
-  const given = readPartitionKeyHeader(container.definition, headerText(request.headers, PARTITION_KEY));
-  if (given === undefined) return undefined;
-  if (!given.complete) throw badRequest('Queries over a prefix of a hierarchical partition key are not supported yet.');
-  return given.key;
-}
+const answerHeaders = (
+  { segments }: CosmosRequest,
+  container: ContainerState,
+  position: number,
+  partitionKey?: string,
+) => containerHeaders(segments[1]!, container, position, partitionKey);
 
 async function listItems(request: CosmosRequest, container: ContainerState): Promise<Answer> {
   const { store, headers } = request;
   const position = store.headPosition();
+  const scope = scopeOf(request, container);
   const continuation = decodeContinuation(headerText(headers, 'x-ms-continuation'));
   if (continuation !== undefined && continuation.kind !== 'after') throw badRequest('Invalid Continuation Token');
   const page = await store.listItems(container, {
-    partitionKey: scopeOf(request, container),
+    ...scope,
     maxItemCount: pageSizeOf(request),
     continuation,
     atLeast: atLeastOf(request),
@@ -186,7 +180,7 @@ async function listItems(request: CosmosRequest, container: ContainerState): Pro
     headers: {
       'x-ms-item-count': String(page.items.length),
       ...continuationHeader(page.continuation),
-      ...answerHeaders(request, container, position),
+      ...answerHeaders(request, container, position, scope.partitionKey),
     },
   };
 }
@@ -195,17 +189,18 @@ async function queryItems(request: CosmosRequest, container: ContainerState): Pr
   const { store, headers } = request;
   const { sql, parameters } = readQueryBody(request);
   const position = store.headPosition();
+  const scope = scopeOf(request, container);
   const page = await store.queryItems(container, {
     sql,
     parameters,
-    partitionKey: scopeOf(request, container),
+    ...scope,
     maxItemCount: pageSizeOf(request),
     continuation: decodeContinuation(headerText(headers, 'x-ms-continuation')),
     atLeast: atLeastOf(request),
     signal: request.signal(),
   });
-  const rows = JSON.stringify(page.rows);
-  const body = `{"_rid":"${container.rid}","Documents":${rows},"_count":${page.rows.length}}`;
+  const rows = page.texts.join(',');
+  const body = `{"_rid":"${container.rid}","Documents":[${rows}],"_count":${page.rows.length}}`;
   const units = charge.query(page.examined, body.length);
   return {
     status: 200,
@@ -214,38 +209,44 @@ async function queryItems(request: CosmosRequest, container: ContainerState): Pr
     headers: {
       'x-ms-item-count': String(page.rows.length),
       ...continuationHeader(page.continuation),
-      ...answerHeaders(request, container, position),
+      ...answerHeaders(request, container, position, scope.partitionKey),
       ...queryMetricsHeader(headers, page, body.length),
     },
   };
 }
 
-/** Without a `;` at the end, over which the JavaScript client throws. Times are not measured: 0. */
+const milliseconds = (value: number): string => Math.max(0, value).toFixed(2);
+
+/**
+ * Without a `;` at the end, over which the JavaScript client throws. What is not told apart here is 0: planning is
+ * part of compiling, and evaluating and writing the answer are part of executing.
+ */
 function queryMetricsHeader(
   headers: CosmosRequest['headers'],
-  page: { readonly rows: readonly unknown[]; readonly examined: number },
+  { rows, examined, metrics }: QueryPage,
   bytes: number,
 ): Readonly<Record<string, string>> {
   if (!headerFlag(headers, 'x-ms-documentdb-populatequerymetrics')) return {};
-  const metrics = {
-    totalExecutionTimeInMs: '0.00',
-    queryCompileTimeInMs: '0.00',
-    queryLogicalPlanBuildTimeInMs: '0.00',
-    queryPhysicalPlanBuildTimeInMs: '0.00',
-    queryOptimizationTimeInMs: '0.00',
-    VMExecutionTimeInMs: '0.00',
-    indexLookupTimeInMs: '0.00',
-    documentLoadTimeInMs: '0.00',
-    systemFunctionExecuteTimeInMs: '0.00',
-    userFunctionExecuteTimeInMs: '0.00',
-    retrievedDocumentCount: page.examined,
+  const { totalMs, compileMs, lookupMs, loadMs } = metrics;
+  const values = {
+    totalExecutionTimeInMs: milliseconds(totalMs),
+    queryCompileTimeInMs: milliseconds(compileMs),
+    queryLogicalPlanBuildTimeInMs: milliseconds(0),
+    queryPhysicalPlanBuildTimeInMs: milliseconds(0),
+    queryOptimizationTimeInMs: milliseconds(0),
+    VMExecutionTimeInMs: milliseconds(totalMs - compileMs - lookupMs - loadMs),
+    indexLookupTimeInMs: milliseconds(lookupMs),
+    documentLoadTimeInMs: milliseconds(loadMs),
+    systemFunctionExecuteTimeInMs: milliseconds(0),
+    userFunctionExecuteTimeInMs: milliseconds(0),
+    retrievedDocumentCount: examined,
     retrievedDocumentSize: bytes,
-    outputDocumentCount: page.rows.length,
+    outputDocumentCount: rows.length,
     outputDocumentSize: bytes,
-    writeOutputTimeInMs: '0.00',
-    indexUtilizationRatio: '1.00',
+    writeOutputTimeInMs: milliseconds(0),
+    indexUtilizationRatio: (examined === 0 ? 1 : Math.min(1, rows.length / examined)).toFixed(2),
   };
-  const text = Object.entries(metrics)
+  const text = Object.entries(values)
     .map(([name, value]) => `${name}=${value}`)
     .join(';');
   return { 'x-ms-documentdb-query-metrics': text };

@@ -1,4 +1,5 @@
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
+import type { Pushdown } from '@epitaph/query';
 import { badRequest } from './errors.ts';
 
 /** Bytes of a partition key value at most; source: Cosmos DB, "Service quotas" (large partition keys). */
@@ -65,6 +66,19 @@ export function parsePartitionKeyPath(path: string): Path | undefined {
 export function partitionKeyOf(definition: ContainerDefinition, document: Readonly<Record<string, unknown>>): string {
   const components = partitionKeyPaths(definition).map((path) => componentAt(document, path));
   return canonical(components);
+}
+
+/** The components of the partition key that a query's filter fixes: leading ones, all of them, or none. */
+export function partitionKeyIn({ equals }: Pushdown, definition: ContainerDefinition): readonly Component[] {
+  const components: Component[] = [];
+  for (const path of partitionKeyPaths(definition)) {
+    const found = equals.find(
+      (equal) => equal.path.length === path.length && equal.path.every((name, at) => name === path[at]),
+    );
+    if (found === undefined || !isComponent(found.value)) break;
+    components.push(found.value);
+  }
+  return components;
 }
 
 function componentAt(document: Readonly<Record<string, unknown>>, path: Path): Component {

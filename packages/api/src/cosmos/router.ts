@@ -1,9 +1,10 @@
 import { answerAccount } from './account.ts';
-import { answerContainer, answerContainers, answerPartitionKeyRanges } from './containers.ts';
+import { answerContainer, answerContainers } from './containers.ts';
 import { answerDatabase, answerDatabases } from './databases.ts';
 import { badRequest, WireError } from './errors.ts';
 import { answerItem, answerItems } from './items.ts';
 import { answerOffer, answerOffers } from './offers.ts';
+import { answerPartitionKeyRanges } from './ranges.ts';
 import { containerOf, databaseOf, isQuery, isQueryPlan, owner, type Answer, type CosmosRequest } from './request.ts';
 import { answerUnsupportedFeed, answerUnsupportedResource, isUnsupportedKind } from './unsupported.ts';
 

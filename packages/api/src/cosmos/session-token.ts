@@ -1,7 +1,11 @@
 import { badRequest, WireError } from './errors.ts';
 
-/** The token of a response: one range, whose number is the log's position. Clients merge tokens of this one shape only. */
-export const sessionToken = (position: number): string => `0:-1#${position}`;
+/**
+ * The token of a response: one range, whose number is the log's position. Clients merge tokens of this one shape
+ * only, and the .NET ones can't read several in one header. A position holds for the whole log, so a token is good for
+ * any range, and one of a range that has split still is.
+ */
+export const sessionToken = (rangeId: string, position: number): string => `${rangeId}:-1#${position}`;
 
 /**
  * The position that a request's session token asks for: the highest of its parts. `0:-1#12` and the older `0:12`

@@ -5,6 +5,7 @@ import { invariant, unreachable } from '@epitaph/core/invariant.ts';
 import type { ItemRefusal } from '@epitaph/core/item/decide.ts';
 import { etagOf } from '@epitaph/core/item/events.ts';
 import { handleItem, type ItemHandled, type ItemRequest } from '@epitaph/core/item/handle.ts';
+import type { Scope } from '@epitaph/core/partition-key/scope.ts';
 import { handleItems, type StepHandled } from '@epitaph/core/item/handle-items.ts';
 import { isExpired, watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import { readOwnTtl } from '@epitaph/core/ttl/ttl-value.ts';
@@ -14,6 +15,8 @@ import { applyPatch } from '../cosmos/patch.ts';
 import { systemPropertiesOf } from '../cosmos/system-properties.ts';
 import type { Documents } from './documents.ts';
 import type { StoreParts } from './parts.ts';
+import { MAX_PAGE_CHARACTERS } from './queries.ts';
+import { scanScope } from './scans.ts';
 import type {
   BatchOperation,
   BatchOutcome,
@@ -30,6 +33,9 @@ import type {
 
 /** Bytes of a document at most; source: Cosmos DB, "Service quotas" (2 MB an item). */
 export const MAX_DOCUMENT_BYTES = 2 * 1024 * 1024;
+
+/** Rows looked at for one page of a feed before it answers with what it has. */
+const MAX_SCANNED = 20_000;
 
 /** Reads and writes of single items, and the feed of them. */
 export class Items {
@@ -160,31 +166,36 @@ export class Items {
 
   async list(
     container: ContainerState,
-    page: {
-      readonly partitionKey?: string | undefined;
+    page: Scope & {
       readonly maxItemCount: number;
       readonly continuation?: Continuation | undefined;
       readonly atLeast?: number | undefined;
     },
   ): Promise<{ readonly items: readonly ShownItem[]; readonly continuation?: Continuation }> {
     await this.#parts.seen(page.atLeast);
-    const { within, marks } = await this.#parts.moment(container);
+    const moment = await this.#parts.moment(container);
     const { continuation } = page;
-    const rows = await this.#parts.readModel.scanItems(within.number, {
-      partitionKey: page.partitionKey,
-      afterBirth: continuation?.kind === 'after' ? continuation.birth : 0,
-      limit: page.maxItemCount,
-      marks,
-    });
+    const start = continuation?.kind === 'after' ? continuation.birth : 0;
     const items: ShownItem[] = [];
-    for (const row of rows) {
-      const shown = await this.#documents.show(row);
-      if (shown !== undefined) items.push(shown);
+    let scannedRows = 0;
+    let characters = 0;
+    for await (const piece of scanScope(this.#parts.readModel, moment, page, start, undefined, page.maxItemCount)) {
+      for (const [index, row] of piece.rows.entries()) {
+        const shown = await this.#documents.show(row);
+        if (shown === undefined) continue;
+        items.push(shown);
+        characters += shown.json.length;
+        if (items.length < page.maxItemCount && characters < MAX_PAGE_CHARACTERS) continue;
+        return piece.isLast && index === piece.rows.length - 1
+          ? { items }
+          : { items, continuation: { kind: 'after', birth: row.birth } };
+      }
+      scannedRows += piece.scanned;
+      if (scannedRows >= MAX_SCANNED && !piece.isLast) {
+        return { items, continuation: { kind: 'after', birth: piece.through } };
+      }
     }
-    const last = rows.at(-1);
-    return rows.length < page.maxItemCount || last === undefined
-      ? { items }
-      : { items, continuation: { kind: 'after', birth: last.birth } };
+    return { items };
   }
 
   /** Carries a write through and shows what stands then. */

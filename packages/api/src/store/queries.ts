@@ -1,5 +1,7 @@
+import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
+import { isInScope, type Scope } from '@epitaph/core/partition-key/scope.ts';
 import { isExpired } from '@epitaph/core/ttl/watermarks.ts';
 import type { ItemRow } from '@epitaph/projections/read-model-store.ts';
 import {
@@ -13,14 +15,18 @@ import {
   type QueryPlan,
   startEvaluation,
 } from '@epitaph/query';
+import { partitionKeyIn } from '../cosmos/partition-key.ts';
 import type { Documents } from './documents.ts';
 import type { Moment, StoreParts } from './parts.ts';
-import type { QueryPage, QueryRequest } from './store-api.ts';
+import { scanScope } from './scans.ts';
+import type { Continuation, QueryPage, QueryRequest } from './store-api.ts';
 
-/** Rows of the read model fetched at a time. */
-const SCAN_SIZE = 256;
 /** Documents looked at for one page of a streaming query before it answers with what it has. */
 const MAX_EXAMINED = 20_000;
+/** Characters of JSON that the rows of a page have at most, unless its first row alone has more. */
+export const MAX_PAGE_CHARACTERS = 4 * 1024 * 1024;
+/** Characters that the rows of one document may have together: a page can't end inside them. */
+const MAX_DOCUMENT_CHARACTERS = 8 * MAX_PAGE_CHARACTERS;
 
 interface Candidate {
   readonly row: ItemRow;
@@ -31,6 +37,8 @@ interface Batch {
   readonly documents: readonly Candidate[];
   /** No batch follows. */
   readonly isLast: boolean;
+  /** The birth up to which everything has been looked at. */
+  readonly through: number;
 }
 
 /** Runs queries: the plan's clear columns pick the rows, the evaluator sees the documents one after the other. */
@@ -44,17 +52,31 @@ export class Queries {
   }
 
   async query(container: ContainerState, request: QueryRequest): Promise<QueryPage> {
+    const { monotonicMs } = this.#parts.ports;
+    const startedMs = monotonicMs();
     const plan = planQuery(parseQuery(request.sql), request.parameters as readonly QueryParameter[]);
+    const compiledMs = monotonicMs();
     await this.#parts.seen(request.atLeast);
-    const moment = await this.#parts.moment(container);
-    if (plan.countOnly && plan.pushdown.complete && isUnfiltered(plan) && request.partitionKey === undefined) {
-      const rows = request.continuation === undefined ? [await this.#countAll(moment)] : [];
-      return { rows, examined: 0 };
+    const run = new Run(request, plan, await this.#parts.moment(container), monotonicMs);
+    const answer = await this.#answer(run);
+    const metrics = {
+      totalMs: monotonicMs() - startedMs,
+      compileMs: compiledMs - startedMs,
+      lookupMs: run.lookupMs,
+      loadMs: run.loadMs,
+    };
+    return { ...answer, examined: run.examined, metrics };
+  }
+
+  async #answer(run: Run): Promise<Answer> {
+    const { plan, request } = run;
+    if (plan.countOnly && plan.pushdown.complete && isUnfiltered(plan) && isWhole(run.scope)) {
+      continuationOf(request, 'skip');
+      const rows = request.continuation === undefined ? [await this.#countAll(run.moment)] : [];
+      return { rows, texts: rows.map(String) };
     }
-    if (isOrderedByDocument(plan) && request.continuation?.kind !== 'skip') return this.#sorted(moment, request, plan);
-    return plan.streaming && plan.readsDocuments
-      ? this.#stream(moment, request, plan)
-      : this.#whole(moment, request, plan);
+    if (isOrderedByDocument(plan) && request.continuation?.kind !== 'skip') return this.#sorted(run);
+    return plan.streaming && plan.readsDocuments ? this.#stream(run) : this.#whole(run);
   }
 
   #countAll({ within, marks }: Moment) {
@@ -62,145 +84,295 @@ export class Queries {
   }
 
   /** A query whose rows come in document order: each page goes on after the last document of the one before. */
-  async #stream(moment: Moment, request: QueryRequest, plan: QueryPlan): Promise<QueryPage> {
-    const start = request.continuation?.kind === 'after' ? request.continuation.birth : 0;
+  async #stream(run: Run): Promise<Answer> {
+    const { request, plan, moment } = run;
+    const start = continuationOf(request, 'after')?.birth ?? 0;
     const evaluation = startEvaluation(plan, { nowMs: moment.nowMs });
-    const rows: Json[] = [];
-    let examined = 0;
-    for await (const { documents, isLast } of this.#candidates(moment, request, plan, start)) {
+    const page = new Page(request.maxItemCount);
+    for await (const { documents, isLast, through } of this.#candidates(run, start)) {
       for (const [index, { row, document }] of documents.entries()) {
-        examined += 1;
+        run.examined += 1;
         evaluation.offer(document);
-        for (const found of evaluation.takeRows()) rows.push(found);
+        const before = page.mark();
+        page.takeAll(evaluation.takeRows());
         // Between documents only, so that a page never ends inside what one document gives.
-        if (rows.length < request.maxItemCount && examined < MAX_EXAMINED) continue;
+        if (page.isOver && before.rows > 0) {
+          // It would be more than a page may hold: the next one begins with this document.
+          page.rewind(before);
+          return page.answer({ kind: 'after', birth: documents[index - 1]?.row.birth ?? run.through });
+        }
+        if (!page.isFull && run.examined < MAX_EXAMINED) continue;
         // Clients take a page without a continuation for the last one, and some count on it.
         return isLast && !givesRows(evaluation, documents, index + 1)
-          ? { rows, examined }
-          : { rows, examined, continuation: { kind: 'after', birth: row.birth } };
+          ? page.answer()
+          : page.answer({ kind: 'after', birth: row.birth });
       }
+      run.through = through;
+      // Rows that a narrower scope left out count too: they took their time.
+      if (run.scanned >= MAX_EXAMINED && !isLast) return page.answer({ kind: 'after', birth: through });
     }
-    return { rows, examined };
+    return page.answer();
   }
 
   /** ORDER BY over documents: each page goes on after the place of the last row of the one before. */
-  async #sorted(moment: Moment, request: QueryRequest, plan: QueryPlan): Promise<QueryPage> {
-    const last = request.continuation?.kind === 'sorted' ? request.continuation : undefined;
-    if (last !== undefined && last.keys.length !== plan.orderBy.length) {
-      throw new Refusal('bad-request', 'Invalid Continuation Token');
-    }
+  async #sorted(run: Run): Promise<Answer> {
+    const { request, plan, moment } = run;
+    const last = continuationOf(request, 'sorted');
+    if (last !== undefined && last.keys.length !== plan.orderBy.length) throw invalidContinuation();
     const after = last && { keys: last.keys.map(([value]) => value as Json | undefined), document: last.birth };
     const given = last?.rows ?? 0;
     const left = Math.max(0, (plan.top ?? plan.limit ?? Number.POSITIVE_INFINITY) - given);
     const size = Math.min(request.maxItemCount, left);
     const offset = last === undefined ? (plan.offset ?? 0) : 0;
-    if (size === 0) return { rows: [], examined: 0 };
+    const page = new Page(size);
+    if (size === 0) return page.answer();
     // One row more than fits says that there is another page.
-    const page = new OrderedPage(plan, { nowMs: moment.nowMs }, after, offset + size + 1);
-    let examined = 0;
-    for await (const { documents } of this.#candidates(moment, request, plan, 0)) {
+    const sorter = new OrderedPage(plan, { nowMs: moment.nowMs }, after, offset + size + 1);
+    for await (const { documents } of this.#candidates(run, 0)) {
       for (const { row, document } of documents) {
-        examined += 1;
-        page.offer(document, row.birth);
+        run.examined += 1;
+        sorter.offer(document, row.birth);
       }
     }
-    const found = page.rows().slice(offset);
-    const shown = found.slice(0, size);
-    const rows = shown.map(({ row }) => row);
-    const end = shown.at(-1);
-    if (end === undefined || found.length <= size || size === left) return { rows, examined };
+    const found = sorter.rows().slice(offset);
+    let end: (typeof found)[number] | undefined;
+    for (const place of found.slice(0, size)) {
+      const before = page.mark();
+      page.take(place.row);
+      if (page.isOver && before.rows > 0) {
+        page.rewind(before);
+        break;
+      }
+      end = place;
+    }
+    const rows = page.mark().rows;
+    if (end === undefined || found.length <= rows || rows === left) return page.answer();
     const keys = end.keys.map((value) => (value === undefined ? [] : [value]));
-    return {
-      rows,
-      examined,
-      continuation: { kind: 'sorted', keys, birth: end.document, rows: given + rows.length },
-    };
+    return page.answer({ kind: 'sorted', keys, birth: end.document, rows: given + rows });
   }
 
   /** Any other query is evaluated anew for each page, and the page is a piece of its answer. */
-  async #whole(moment: Moment, request: QueryRequest, plan: QueryPlan): Promise<QueryPage> {
-    const skip = request.continuation?.kind === 'skip' ? request.continuation.rows : 0;
-    const rows: Json[] = [];
+  async #whole(run: Run): Promise<Answer> {
+    const { request, plan, moment } = run;
+    const skip = continuationOf(request, 'skip')?.rows ?? 0;
+    const page = new Page(request.maxItemCount);
     let produced = 0;
+    let hasMore = false;
     const take = (found: readonly Json[]) => {
       for (const row of found) {
-        if (produced >= skip && rows.length <= request.maxItemCount) rows.push(row);
         produced += 1;
+        if (hasMore || produced <= skip) continue;
+        const before = page.mark();
+        if (!page.isFull) page.take(row);
+        else hasMore = true;
+        if (page.isOver && before.rows > 0) {
+          page.rewind(before);
+          hasMore = true;
+        }
       }
     };
     const evaluation = startEvaluation(plan, { nowMs: moment.nowMs });
-    let examined = 0;
-    let wantsMore = plan.readsDocuments;
-    if (wantsMore) {
-      for await (const { documents } of this.#candidates(moment, request, plan, 0)) {
+    if (plan.readsDocuments) {
+      let wantsMore = true;
+      for await (const { documents } of this.#candidates(run, 0)) {
         for (const { document } of documents) {
-          examined += 1;
+          run.examined += 1;
           wantsMore = evaluation.offer(document);
           take(evaluation.takeRows());
           // One row more than fits says that there is another page.
-          wantsMore &&= rows.length <= request.maxItemCount;
+          wantsMore &&= !hasMore;
           if (!wantsMore) break;
         }
         if (!wantsMore) break;
       }
     }
-    if (rows.length <= request.maxItemCount) {
+    if (!hasMore) {
       evaluation.finish();
       take(evaluation.takeRows());
     }
-    return rows.length > request.maxItemCount
-      ? { rows: rows.slice(0, -1), examined, continuation: { kind: 'skip', rows: skip + request.maxItemCount } }
-      : { rows, examined };
+    return page.answer(hasMore ? { kind: 'skip', rows: skip + page.mark().rows } : undefined);
   }
 
   /** Visible documents that the clear columns don't rule out, in order of birth, in batches. */
-  async *#candidates(
-    { within, marks }: Moment,
-    { partitionKey, signal }: QueryRequest,
-    { pushdown, needsBody }: QueryPlan,
-    afterBirth: number,
-  ): AsyncGenerator<Batch> {
-    const wanted = (row: ItemRow) =>
-      (pushdown.ids === undefined || pushdown.ids.includes(row.id)) &&
-      (pushdown.ts?.min === undefined || row.ts >= pushdown.ts.min) &&
-      (pushdown.ts?.max === undefined || row.ts <= pushdown.ts.max);
-    const decode = async (rows: readonly ItemRow[]) => {
-      const found: Candidate[] = [];
-      for (const row of rows) {
-        if (!wanted(row)) continue;
-        const document = needsBody ? await this.#documents.parse(within.state, row) : { id: row.id, _ts: row.ts };
-        if (document !== undefined) found.push({ row, document });
-      }
-      return found;
-    };
+  async *#candidates(run: Run, afterBirth: number): AsyncGenerator<Batch> {
+    const { pushdown } = run.plan;
+    const { within, marks } = run.moment;
+    const { scope } = run;
     // An id within a known partition is a look-up, not a scan.
-    if (partitionKey !== undefined && pushdown.ids !== undefined) {
+    if (scope.partitionKey !== undefined && pushdown.ids !== undefined) {
       const rows: ItemRow[] = [];
-      for (const id of new Set(pushdown.ids)) {
-        const row = await this.#parts.readModel.findItem(within.number, partitionKey, id);
-        if (row !== undefined && row.birth > afterBirth && !isExpired(row, marks)) rows.push(row);
+      const lookup = run.clock();
+      if (isInScope(within.state.definition, scope, scope.partitionKey)) {
+        for (const id of new Set(pushdown.ids)) {
+          const row = await this.#parts.readModel.findItem(within.number, scope.partitionKey, id);
+          if (row !== undefined && row.birth > afterBirth && !isExpired(row, marks)) rows.push(row);
+        }
       }
-      yield { documents: await decode(rows.toSorted((left, right) => left.birth - right.birth)), isLast: true };
+      run.lookupMs += lookup();
+      const documents = await this.#decode(
+        run,
+        rows.toSorted((left, right) => left.birth - right.birth),
+      );
+      yield { documents, isLast: true, through: afterBirth };
       return;
     }
-    for (;;) {
-      signal?.throwIfAborted();
-      const rows = await this.#parts.readModel.scanItems(within.number, {
-        partitionKey,
-        afterBirth,
-        limit: SCAN_SIZE,
-        marks,
-      });
-      const isLast = rows.length < SCAN_SIZE;
-      yield { documents: await decode(rows), isLast };
-      const last = rows.at(-1);
-      if (last === undefined || isLast) return;
-      afterBirth = last.birth;
-      // Long scans give way, so that they hold no other request.
-      await new Promise((resolve) => setImmediate(resolve));
+    const { signal } = run.request;
+    let lookup = run.clock();
+    for await (const { rows, scanned, through, isLast } of scanScope(
+      this.#parts.readModel,
+      run.moment,
+      scope,
+      afterBirth,
+      signal,
+    )) {
+      run.lookupMs += lookup();
+      run.scanned += scanned;
+      yield { documents: await this.#decode(run, rows), isLast, through };
+      lookup = run.clock();
     }
   }
+
+  async #decode(run: Run, rows: readonly ItemRow[]): Promise<Candidate[]> {
+    const { plan } = run;
+    const { ids, ts } = plan.pushdown;
+    const load = run.clock();
+    const found: Candidate[] = [];
+    for (const row of rows) {
+      if (ids !== undefined && !ids.includes(row.id)) continue;
+      if (ts?.min !== undefined && row.ts < ts.min) continue;
+      if (ts?.max !== undefined && row.ts > ts.max) continue;
+      const document = plan.needsBody
+        ? await this.#documents.parse(run.moment.within.state, row)
+        : { id: row.id, _ts: row.ts };
+      if (document !== undefined) found.push({ row, document });
+    }
+    run.loadMs += load();
+    return found;
+  }
 }
+
+type Answer = Pick<QueryPage, 'rows' | 'texts' | 'continuation'>;
+
+/** One page's run of a query, with what it took. */
+class Run {
+  readonly request: QueryRequest;
+  readonly plan: QueryPlan;
+  readonly moment: Moment;
+  readonly scope: Scope;
+  /** Documents that the query was evaluated on. */
+  examined = 0;
+  /** Rows of the read model that were looked at. */
+  scanned = 0;
+  /** The birth up to which whole batches have been dealt with. */
+  through = 0;
+  lookupMs = 0;
+  loadMs = 0;
+  readonly #monotonicMs: () => number;
+
+  constructor(request: QueryRequest, plan: QueryPlan, moment: Moment, monotonicMs: () => number) {
+    this.request = request;
+    this.plan = plan;
+    this.moment = moment;
+    this.scope = narrowed(request, plan, moment.within.state.definition);
+    this.through = request.continuation?.kind === 'after' ? request.continuation.birth : 0;
+    this.#monotonicMs = monotonicMs;
+  }
+
+  /** Starts a watch; what it answers is the milliseconds since. */
+  clock(): () => number {
+    const startedMs = this.#monotonicMs();
+    return () => this.#monotonicMs() - startedMs;
+  }
+}
+
+/** The rows of a page, as values and as text, bounded in number and in characters. */
+class Page {
+  readonly #rows: Json[] = [];
+  readonly #texts: string[] = [];
+  readonly #size: number;
+  #characters = 0;
+
+  constructor(size: number) {
+    this.#size = size;
+  }
+
+  get isFull(): boolean {
+    return this.#rows.length >= this.#size || this.isOver;
+  }
+
+  get isOver(): boolean {
+    return this.#characters > MAX_PAGE_CHARACTERS;
+  }
+
+  take(row: Json): void {
+    const text = JSON.stringify(row);
+    this.#rows.push(row);
+    this.#texts.push(text);
+    this.#characters += text.length + 1;
+  }
+
+  /** Takes what one document gives. */
+  takeAll(rows: readonly Json[]): void {
+    const before = this.#characters;
+    for (const row of rows) {
+      this.take(row);
+      if (this.#characters - before > MAX_DOCUMENT_CHARACTERS) {
+        throw new Refusal('bad-request', 'One document gives more rows than an answer can hold. Filter in the JOIN.');
+      }
+    }
+  }
+
+  mark(): { readonly rows: number; readonly characters: number } {
+    return { rows: this.#rows.length, characters: this.#characters };
+  }
+
+  rewind({ rows, characters }: { readonly rows: number; readonly characters: number }): void {
+    this.#rows.length = rows;
+    this.#texts.length = rows;
+    this.#characters = characters;
+  }
+
+  answer(continuation?: Continuation): Answer {
+    const page = { rows: this.#rows, texts: this.#texts };
+    return continuation === undefined ? page : { ...page, continuation };
+  }
+}
+
+/** The request's continuation, which must be of the kind that this query gives out. */
+function continuationOf<Kind extends Continuation['kind']>(
+  { continuation }: QueryRequest,
+  kind: Kind,
+): Extract<Continuation, { readonly kind: Kind }> | undefined {
+  if (continuation === undefined) return undefined;
+  if (continuation.kind !== kind) throw invalidContinuation();
+  return continuation as Extract<Continuation, { readonly kind: Kind }>;
+}
+
+const invalidContinuation = (): Refusal => new Refusal('bad-request', 'Invalid Continuation Token');
+
+/**
+ * What is asked for, narrowed by what the query itself says of the partition key: a document that satisfies it can't
+ * be anywhere else.
+ */
+function narrowed(
+  { partitionKey, prefix, range }: QueryRequest,
+  { pushdown }: QueryPlan,
+  definition: ContainerDefinition,
+): Scope {
+  if (partitionKey !== undefined) return { partitionKey, range };
+  const components = partitionKeyIn(pushdown, definition);
+  const { length } = definition.partitionKey.paths;
+  if (components.length === length) {
+    const key = JSON.stringify(components);
+    // What was asked for as a prefix still has to hold.
+    if (prefix === undefined || isInScope(definition, { prefix }, key)) return { partitionKey: key, range };
+  }
+  if (prefix !== undefined || components.length === 0) return { prefix, range };
+  return { prefix: JSON.stringify(components), range };
+}
+
+const isWhole = ({ partitionKey, prefix, range }: Scope): boolean =>
+  partitionKey === undefined && prefix === undefined && range === undefined;
 
 /** Whether any of the documents from `start` gives a row of a streaming query. */
 function givesRows(evaluation: Evaluation, documents: readonly Candidate[], start: number): boolean {

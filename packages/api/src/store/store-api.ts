@@ -7,6 +7,7 @@ import type { Refusal } from '@epitaph/core/errors.ts';
 import type { Explanation } from '@epitaph/core/history/explain.ts';
 import type { ChangeThroughput } from '@epitaph/core/throughput/provisioning.ts';
 import type { Throughput } from '@epitaph/core/throughput/throughput.ts';
+import type { Scope } from '@epitaph/core/partition-key/scope.ts';
 import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
 
 /** A document as clients give it, without system properties. */
@@ -60,11 +61,9 @@ export type Continuation =
     }
   | { readonly kind: 'skip'; readonly rows: number };
 
-export interface QueryRequest {
+export interface QueryRequest extends Scope {
   readonly sql: string;
   readonly parameters: readonly { readonly name: string; readonly value?: unknown }[];
-  /** Canonical partition key; undefined for the whole container. */
-  readonly partitionKey?: string | undefined;
   /** Rows a page at most. */
   readonly maxItemCount: number;
   readonly continuation?: Continuation | undefined;
@@ -75,9 +74,18 @@ export interface QueryRequest {
 
 export interface QueryPage {
   readonly rows: readonly unknown[];
+  /** The same rows, each as JSON text. */
+  readonly texts: readonly string[];
   readonly continuation?: Continuation;
   /** Documents that were looked at. */
   readonly examined: number;
+  /** What it took, in milliseconds: all in all, parsing and planning, finding rows, reading documents. */
+  readonly metrics: {
+    readonly totalMs: number;
+    readonly compileMs: number;
+    readonly lookupMs: number;
+    readonly loadMs: number;
+  };
 }
 
 /** A partial change: operations as Cosmos DB's PATCH has them, already checked for shape. */
@@ -378,8 +386,7 @@ export interface StoreApi {
   /** Visible items in order of birth. */
   listItems(
     container: ContainerState,
-    page: {
-      readonly partitionKey?: string | undefined;
+    page: Scope & {
       readonly maxItemCount: number;
       readonly continuation?: Continuation | undefined;
       readonly atLeast?: number | undefined;

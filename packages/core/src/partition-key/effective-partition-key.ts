@@ -80,6 +80,9 @@ function hashV1(component: unknown): EffectivePartitionKey {
   return hex([...encodedNumber(hash), ...encoded(value)]);
 }
 
+/** A hash of version 1 as effective partition keys begin with it, 0 to 2^32. */
+export const encodedHashV1 = (hash: number): string => hex(encodedNumber(hash));
+
 const utf8 = new TextEncoder();
 
 /** A component as it is hashed: its kind's mark, then what a value of that kind has besides. */

@@ -4,7 +4,8 @@ import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { DatabaseState } from '@epitaph/core/database/state.ts';
 import type { TimeSpan } from '@epitaph/core/history/preview.ts';
 import type { PurgeCause } from '@epitaph/core/item/events.ts';
-import type { Watermarks } from '@epitaph/core/ttl/watermarks.ts';
+import { keysBeginningWith } from '@epitaph/core/partition-key/scope.ts';
+import { isExpired, type Watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import type { PurgeRunState } from '@epitaph/projections/purge/state.ts';
 import type {
   DisappearanceRow,
@@ -17,6 +18,9 @@ import type {
 } from '@epitaph/projections/read-model-store.ts';
 import { NEVER_DUE, toApplyJob } from './read-model-writer-core.ts';
 import type { Writer } from './writer.ts';
+
+/** Rows fetched by name at least: finding the births of a partition costs the same for one as for many. */
+const LEAST_BY_NAME = 64;
 
 /** One version of the read models in one SQLite file: written by its writer's thread, read from this one. */
 export class SqliteReadModelStore implements ReadModelStore {
@@ -54,11 +58,36 @@ export class SqliteReadModelStore implements ReadModelStore {
     return this.#read.item.get(container, partitionKey, id) as ItemRow | undefined;
   }
 
-  scanItems(container: number, { partitionKey, afterBirth, limit, marks }: ItemScan): ItemRow[] {
+  scanItems(container: number, scan: ItemScan): ItemRow[] {
+    const { partitionKey, prefix, afterBirth, limit, marks } = scan;
+    if (partitionKey !== undefined) {
+      return this.#visibleByName(this.#read.inPartition, [container, partitionKey], scan);
+    }
+    if (prefix !== undefined) {
+      const { from, to } = keysBeginningWith(prefix);
+      return this.#visibleByName(this.#read.inPrefix, [container, from, to], scan);
+    }
     const [ts, due] = bounds(marks);
-    return (partitionKey === undefined
-      ? this.#read.visible.all(container, afterBirth, ts, due, limit)
-      : this.#read.visibleInPartition.all(container, partitionKey, afterBirth, ts, due, limit)) as unknown as ItemRow[];
+    return this.#read.visible.all(container, afterBirth, ts, due, limit) as unknown as ItemRow[];
+  }
+
+  /** The index by name alone finds the births to look at, in order; expiry is then judged row by row. */
+  #visibleByName(
+    statement: StatementSync,
+    keys: (string | number)[],
+    { afterBirth, limit, marks }: ItemScan,
+  ): ItemRow[] {
+    const visible: ItemRow[] = [];
+    const size = Math.max(limit, LEAST_BY_NAME);
+    let after = afterBirth;
+    while (visible.length < limit) {
+      const rows = statement.all(...keys, after, size) as unknown as ItemRow[];
+      for (const row of rows) if (visible.length < limit && !isExpired(row, marks)) visible.push(row);
+      const last = rows.at(-1);
+      if (last === undefined || rows.length < size) break;
+      after = last.birth;
+    }
+    return visible;
   }
 
   countVisible(container: number, marks: Watermarks): number {
@@ -250,9 +279,17 @@ function prepare(database: DatabaseSync) {
       `SELECT ${ITEM} FROM items NOT INDEXED WHERE container = ? AND birth > ?
          AND ((due IS NULL AND ts > ?) OR due > ?) ORDER BY birth LIMIT ?`,
     ),
-    visibleInPartition: database.prepare(
-      `SELECT ${ITEM} FROM items INDEXED BY items_by_name WHERE container = ? AND partition_key = ? AND birth > ?
-         AND ((due IS NULL AND ts > ?) OR due > ?) ORDER BY birth LIMIT ?`,
+    // The index holds the births too, so what is sorted is numbers, and only rows that are wanted are fetched.
+    inPartition: database.prepare(
+      `SELECT ${ITEM} FROM items WHERE birth IN
+         (SELECT birth FROM items INDEXED BY items_by_name WHERE container = ? AND partition_key = ? AND birth > ?
+          ORDER BY birth LIMIT ?) ORDER BY birth`,
+    ),
+    inPrefix: database.prepare(
+      `SELECT ${ITEM} FROM items WHERE birth IN
+         (SELECT birth FROM items INDEXED BY items_by_name
+          WHERE container = ? AND partition_key >= ? AND partition_key < ? AND birth > ?
+          ORDER BY birth LIMIT ?) ORDER BY birth`,
     ),
     countVisible: database.prepare(
       `SELECT (SELECT count(*) FROM items WHERE container = ? AND due IS NULL AND ts > ?)

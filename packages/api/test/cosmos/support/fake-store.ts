@@ -223,7 +223,9 @@ export function fakeStore(overrides: Partial<EdgeStore> = {}): StoreApi {
       const next = start + page.length;
       return {
         rows: page,
+        texts: page.map((row) => JSON.stringify(row)),
         examined: documents.length,
+        metrics: { totalMs: 0, compileMs: 0, lookupMs: 0, loadMs: 0 },
         ...(next < rows.length ? { continuation: { kind: 'skip' as const, rows: next } } : {}),
       };
     },

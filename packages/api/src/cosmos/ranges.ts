@@ -1,0 +1,75 @@
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { isInRange, rememberedEffectivePartitionKey } from '@epitaph/core/partition-key/effective-partition-key.ts';
+import {
+  type PartitionKeyRange,
+  partitionKeyRange,
+  partitionKeyRanges,
+  rangeCount,
+} from '@epitaph/core/partition-key/ranges.ts';
+import { charge } from './charge.ts';
+import { containerOf, methodNotAllowed, owner, type Answer, type CosmosRequest } from './request.ts';
+import { containerSelf } from './system-properties.ts';
+
+/** By number: most containers have as many ranges as others of their kind of key. */
+const known = new Map<string, readonly PartitionKeyRange[]>();
+
+/**
+ * The ranges of a container, in the order of their keys. They follow from the highest throughput of its own that it
+ * ever had; one that shares its database's has one.
+ */
+export function rangesOf(container: ContainerState): readonly PartitionKeyRange[] {
+  const { partitionKey } = container.definition;
+  const count = rangeCount(container.highestThroughput);
+  const name = `${partitionKey.kind} ${partitionKey.version ?? 1} ${count}`;
+  let ranges = known.get(name);
+  if (ranges === undefined) {
+    ranges = partitionKeyRanges(partitionKey, count);
+    known.set(name, ranges);
+  }
+  return ranges;
+}
+
+/** A range of a container, or one that has split since, by its id. */
+export function rangeById(container: ContainerState, id: string): PartitionKeyRange | undefined {
+  return partitionKeyRange(container.definition.partitionKey, rangeCount(container.highestThroughput), id);
+}
+
+/** The id of the range that a canonical partition key belongs to; without one, that of the container's first. */
+export function rangeIdOf(container: ContainerState, partitionKey?: string): string {
+  const ranges = rangesOf(container);
+  if (ranges.length === 1 || partitionKey === undefined) return ranges[0]!.id;
+  const hashed = rememberedEffectivePartitionKey(container.definition.partitionKey, partitionKey);
+  return ranges.find((range) => isInRange(hashed, range))!.id;
+}
+
+/** `/dbs/{db}/colls/{coll}/pkranges` */
+export function answerPartitionKeyRanges(request: CosmosRequest): Answer {
+  if (request.method !== 'GET') throw methodNotAllowed();
+  const container = owner(containerOf, request);
+  const ranges = rangesOf(container);
+  // Nothing but their number tells the ranges of one time from those of another.
+  const etag = `"${container.rid}-${ranges.length}"`;
+  const headers = { etag, 'x-ms-item-count': String(ranges.length) };
+  // Clients poll the ranges as a feed of changes: "not changed" is how it ends.
+  if (request.headers['if-none-match'] === etag) {
+    return { status: 304, body: null, charge: charge.metadata, headers };
+  }
+  const body = {
+    _rid: container.rid,
+    PartitionKeyRanges: ranges.map(({ id, min, max, parents }) => ({
+      _rid: container.rid,
+      id,
+      _etag: etag,
+      minInclusive: min,
+      maxExclusive: max,
+      ridPrefix: Number(id),
+      _self: `${containerSelf(container)}pkranges/${id}/`,
+      throughputFraction: 1 / ranges.length,
+      status: 'online',
+      parents,
+      _ts: Math.floor(container.createdAtMs / 1000),
+    })),
+    _count: ranges.length,
+  };
+  return { status: 200, body: JSON.stringify(body), charge: charge.metadata, headers };
+}

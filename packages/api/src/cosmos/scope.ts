@@ -1,0 +1,75 @@
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { type KeyRange, WHOLE_RANGE } from '@epitaph/core/partition-key/effective-partition-key.ts';
+import type { PartitionKeyRange } from '@epitaph/core/partition-key/ranges.ts';
+import type { Scope } from '@epitaph/core/partition-key/scope.ts';
+import { badRequest, WireError } from './errors.ts';
+import { readPartitionKeyHeader } from './partition-key.ts';
+import { rangeById } from './ranges.ts';
+import { headerText, type CosmosRequest } from './request.ts';
+
+/** Longer than any effective partition key of three components, with what a prefix range adds. */
+const MAX_EPK_CHARACTERS = 256;
+const EPK = /^[0-9A-Fa-f]*$/;
+
+/**
+ * The part of a container that a query, a feed or a change feed is about: one partition key or leading components of
+ * it (`x-ms-documentdb-partitionkey`), one range (`x-ms-documentdb-partitionkeyrangeid`), a part of the space of
+ * effective partition keys (`x-ms-start-epk`, `x-ms-end-epk`), or what those given have in common.
+ *
+ * @throws WireError 400 for what can't be read, 410 with substatus 1002 for a range that never was: clients then read
+ *   the ranges again
+ */
+export function scopeOf(request: CosmosRequest, container: ContainerState): Scope {
+  const { headers } = request;
+  const given = readPartitionKeyHeader(container.definition, headerText(headers, 'x-ms-documentdb-partitionkey'));
+  const asked = askedRange(request);
+  // A key says all by itself, and is not affected by ranges that split.
+  if (given?.complete === true) return { partitionKey: given.key, range: asked };
+  const range = overlap(rangeOfRequest(request, container) ?? WHOLE_RANGE, asked ?? WHOLE_RANGE);
+  const isWhole = range.min === WHOLE_RANGE.min && range.max === WHOLE_RANGE.max;
+  return { prefix: given?.key, range: isWhole ? undefined : range };
+}
+
+/**
+ * The range that a request names by its id, if it names one. A range that has split is answered for as long as
+ * anybody asks for it: the answer is right, and a query that began before the split goes on. With the 410 that the
+ * service gives, `@azure/cosmos` 4.10.1 asks again for ever, and a plan made for one range would be run on several.
+ *
+ * @throws WireError 410 with substatus 1002 when the container never had such a range
+ */
+export function rangeOfRequest({ headers }: CosmosRequest, container: ContainerState): PartitionKeyRange | undefined {
+  const text = headerText(headers, 'x-ms-documentdb-partitionkeyrangeid');
+  if (text === undefined || text === '') return undefined;
+  // Some clients put the container's rid before it.
+  const range = rangeById(container, text.slice(text.lastIndexOf(',') + 1).trim());
+  if (range === undefined) {
+    throw new WireError('rangeGone', `The requested partition key range '${text.slice(0, 100)}' is gone.`);
+  }
+  return range;
+}
+
+function askedRange({ headers }: CosmosRequest): KeyRange | undefined {
+  const start = headerText(headers, 'x-ms-start-epk');
+  const end = headerText(headers, 'x-ms-end-epk');
+  if (start === undefined && end === undefined) return undefined;
+  const min = readEpk(start ?? WHOLE_RANGE.min);
+  const max = readEpk(end ?? WHOLE_RANGE.max);
+  if (min > max) throw badRequest('The range of effective partition keys ends before it starts.');
+  if (min === WHOLE_RANGE.min && max === WHOLE_RANGE.max) return undefined;
+  // A range from a key to itself means that key.
+  return min === max ? { min, max: `${min}\u0000` } : { min, max };
+}
+
+function readEpk(text: string): string {
+  if (text.length > MAX_EPK_CHARACTERS || !EPK.test(text)) {
+    throw badRequest(`The effective partition key '${text.slice(0, 100)}' is invalid.`);
+  }
+  return text.toUpperCase();
+}
+
+function overlap(left: KeyRange, right: KeyRange): KeyRange {
+  const min = left.min > right.min ? left.min : right.min;
+  const max = left.max < right.max ? left.max : right.max;
+  // Nothing lies in both: an empty range.
+  return min < max ? { min, max } : { min: WHOLE_RANGE.max, max: WHOLE_RANGE.max };
+}

@@ -1,0 +1,31 @@
+import type { ContainerDefinition } from '../container/definition.ts';
+import { isInRange, type KeyRange, rememberedEffectivePartitionKey } from './effective-partition-key.ts';
+
+/** The part of a container that a reader asks for: all that is given must hold, and nothing given is the whole. */
+export interface Scope {
+  /** Canonical partition key: that logical partition alone. */
+  readonly partitionKey?: string | undefined;
+  /** Leading components of a hierarchical key, as canonical text: all keys that begin with them. */
+  readonly prefix?: string | undefined;
+  /** Effective partition keys. */
+  readonly range?: KeyRange | undefined;
+}
+
+/**
+ * The range of canonical keys, as text compared byte by byte, that begin with some leading components: from `from`
+ * on, up to but not including `to`. It is exact, since a component's text ends where the comma stands.
+ *
+ * @param prefix canonical text of the leading components, fewer than the key has
+ */
+export function keysBeginningWith(prefix: string): { readonly from: string; readonly to: string } {
+  const leading = prefix.slice(0, -1);
+  // '-' is the character after ','.
+  return { from: `${leading},`, to: `${leading}-` };
+}
+
+/** Whether a canonical partition key belongs to a scope. */
+export function isInScope({ partitionKey: definition }: ContainerDefinition, scope: Scope, key: string): boolean {
+  if (scope.partitionKey !== undefined && key !== scope.partitionKey) return false;
+  if (scope.prefix !== undefined && !key.startsWith(keysBeginningWith(scope.prefix).from)) return false;
+  return scope.range === undefined || isInRange(rememberedEffectivePartitionKey(definition, key), scope.range);
+}

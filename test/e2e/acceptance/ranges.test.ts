@@ -1,0 +1,275 @@
+import {
+  type Container,
+  type PartitionKey,
+  PartitionKeyDefinitionVersion,
+  PartitionKeyKind,
+  type PartitionKeyRange,
+} from '@azure/cosmos';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { effectivePartitionKey, isInRange } from '@epitaph/core/partition-key/effective-partition-key.ts';
+import { keyHeader, raw, type RawReply } from '../support/raw.ts';
+import { refusalOf, World } from '../support/world.ts';
+
+let world: World;
+beforeAll(async () => {
+  world = await World.open();
+});
+afterAll(() => world.end());
+
+const FIVE_RANGES = 25_100;
+const V2 = { kind: 'Hash', version: 2 } as const;
+
+async function rangesOf(container: Container): Promise<readonly PartitionKeyRange[]> {
+  return (await container.readPartitionKeyRanges().fetchAll()).resources;
+}
+
+/** 60 items of 20 customers. */
+async function stocked(throughput: number): Promise<Container> {
+  const container = await world.container({
+    throughput,
+    partitionKey: { paths: ['/customer'], version: PartitionKeyDefinitionVersion.V2 },
+  });
+  for (let n = 0; n < 60; n += 1) await container.items.create({ id: `i${n}`, customer: `c${n % 20}`, n });
+  return container;
+}
+
+const get = (container: Container, kind: string, headers: Readonly<Record<string, string>>): Promise<RawReply> =>
+  raw(world.endpoint, 'GET', `/dbs/shop/colls/${container.id}/${kind}`, { headers });
+
+const ask = (container: Container, query: string, headers: Readonly<Record<string, string>>): Promise<RawReply> =>
+  raw(world.endpoint, 'POST', `/dbs/shop/colls/${container.id}/docs`, {
+    headers: { 'x-ms-documentdb-isquery': 'true', 'content-type': 'application/query+json', ...headers },
+    body: JSON.stringify({ query }),
+  });
+
+const rows = <Row>(reply: RawReply): readonly Row[] => {
+  expect(reply.status, reply.text).toBe(200);
+  return reply.json!['Documents'] as readonly Row[];
+};
+
+/** All pages of a feed. */
+async function feed(
+  container: Container,
+  headers: Readonly<Record<string, string>>,
+  size: number,
+): Promise<readonly Item[]> {
+  const found: Item[] = [];
+  for (let continuation: string | undefined; ;) {
+    const reply = await get(container, 'docs', {
+      'x-ms-max-item-count': String(size),
+      ...headers,
+      ...(continuation === undefined ? {} : { 'x-ms-continuation': continuation }),
+    });
+    found.push(...rows<Item>(reply));
+    continuation = reply.headers['x-ms-continuation'] as string | undefined;
+    if (continuation === undefined) return found;
+  }
+}
+
+interface Item {
+  readonly id: string;
+  readonly customer: string;
+  readonly n: number;
+}
+
+const ofRange = (id: string) => ({ 'x-ms-documentdb-partitionkeyrangeid': id });
+const between = (min: string, max: string) => ({ 'x-ms-start-epk': min, 'x-ms-end-epk': max });
+
+describe('the ranges of a container', () => {
+  test.each([
+    [400, 1],
+    [12_000, 2],
+    [FIVE_RANGES, 5],
+  ])('follow from its throughput: %i make %i', async (throughput, count) => {
+    const container = await world.container({ throughput });
+    const ranges = await rangesOf(container);
+    expect(ranges.length).toBe(count);
+    expect(ranges[0]!.minInclusive).toBe('');
+    expect(ranges.at(-1)!.maxExclusive).toBe('FF');
+    for (let at = 1; at < count; at += 1) expect(ranges[at]!.minInclusive).toBe(ranges[at - 1]!.maxExclusive);
+  });
+
+  test('are polled until nothing has changed', async () => {
+    const container = await world.container({ throughput: 400 });
+    const first = await get(container, 'pkranges', { 'a-im': 'Incremental feed' });
+    const etag = first.headers['etag'] as string;
+    expect((await get(container, 'pkranges', { 'a-im': 'Incremental feed', 'if-none-match': etag })).status).toBe(304);
+    await setThroughput(container, 12_000);
+    const after = await get(container, 'pkranges', { 'a-im': 'Incremental feed', 'if-none-match': etag });
+    expect(after.status).toBe(200);
+    expect(after.headers['etag']).not.toBe(etag);
+  });
+
+  test('hold each item once, where the client looks for it', async () => {
+    const container = await stocked(FIVE_RANGES);
+    const ranges = await rangesOf(container);
+    const seen: string[] = [];
+    for (const { id, minInclusive: min, maxExclusive: max } of ranges) {
+      const items = await feed(container, ofRange(id), 7);
+      const queried = rows<Item>(await ask(container, 'SELECT * FROM c', ofRange(id)));
+      expect(queried.map((item) => item.id)).toEqual(items.map((item) => item.id));
+      for (const item of items) {
+        seen.push(item.id);
+        expect(isInRange(effectivePartitionKey(V2, JSON.stringify([item.customer])), { min, max })).toBe(true);
+      }
+    }
+    expect(seen.length).toBe(60);
+    expect(new Set(seen).size).toBe(60);
+  });
+
+  test('are read in parts of any size, which together are the whole', async () => {
+    const container = await stocked(12_000);
+    const ranges = await rangesOf(container);
+    const found: string[] = [];
+    for (const { id, minInclusive: min, maxExclusive: max } of ranges) {
+      // Hashes begin with 0 to 3: a place inside each of the two ranges.
+      const middle = min === '' ? '0ABC' : '2FFF00';
+      for (const [start, end] of [
+        [min, middle],
+        [middle, max],
+      ] as const) {
+        const items = await feed(container, { ...ofRange(id), ...between(start, end) }, 5);
+        for (const item of items) {
+          const hashed = effectivePartitionKey(V2, JSON.stringify([item.customer]));
+          expect(isInRange(hashed, { min: start, max: end })).toBe(true);
+        }
+        const counted = await ask(container, 'SELECT VALUE COUNT(1) FROM c', {
+          ...ofRange(id),
+          ...between(start, end),
+        });
+        expect(rows(counted)).toEqual([items.length]);
+        found.push(...items.map((item) => item.id));
+      }
+    }
+    expect(found.toSorted()).toEqual(Array.from({ length: 60 }, (_, n) => `i${n}`).toSorted());
+  });
+
+  test('split when the throughput rises, never merge, and clients go on without noticing', async () => {
+    const container = await stocked(400);
+    const [before] = await rangesOf(container);
+    // This client knows one range, and asks it.
+    const iterator = container.items.query<Item>('SELECT * FROM c', { forceQueryPlan: true, maxItemCount: 5 });
+    const first = (await iterator.fetchNext()).resources;
+    await setThroughput(container, FIVE_RANGES);
+    const former = await ask(container, 'SELECT VALUE COUNT(1) FROM c', ofRange(before!.id));
+    expect(rows(former)).toEqual([60]);
+    const rest: Item[] = [];
+    while (iterator.hasMoreResults()) rest.push(...((await iterator.fetchNext()).resources ?? []));
+    expect([...first, ...rest].map(({ n }) => n).toSorted((a, b) => a - b)).toEqual(
+      Array.from({ length: 60 }, (_, n) => n),
+    );
+    const after = await rangesOf(container);
+    expect(after.length).toBe(5);
+    for (const range of after) expect(range.parents).toContain(before!.id);
+    await setThroughput(container, 400);
+    expect((await rangesOf(container)).map(({ id }) => id)).toEqual(after.map(({ id }) => id));
+  });
+
+  test('that never were are gone', async () => {
+    const container = await world.container({ throughput: 400 });
+    for (const id of ['1', 'x', `${container.id},7`]) {
+      const reply = await ask(container, 'SELECT * FROM c', ofRange(id));
+      expect([reply.status, reply.headers['x-ms-substatus']]).toEqual([410, '1002']);
+    }
+    expect((await ask(container, 'SELECT * FROM c', ofRange(`${container.id},0`))).status).toBe(200);
+  });
+
+  test('can be asked for in clear terms only', async () => {
+    const container = await world.container();
+    for (const headers of [between('xyz', 'FF'), between('1', '0'), between('0'.repeat(1000), 'FF')]) {
+      expect((await get(container, 'docs', headers)).status).toBe(400);
+      expect((await ask(container, 'SELECT * FROM c', headers)).status).toBe(400);
+    }
+  });
+});
+
+describe('a session', () => {
+  test('survives a split', async () => {
+    const container = await stocked(400);
+    const reply = await get(container, 'docs', {});
+    const token = reply.headers['x-ms-session-token'] as string;
+    expect(token).toMatch(/^0:-1#\d+$/);
+    await setThroughput(container, FIVE_RANGES);
+    expect((await get(container, 'docs', { 'x-ms-session-token': token })).status).toBe(200);
+    const session = world.connect({ session: true });
+    const same = session.database('shop').container(container.id);
+    for (let n = 0; n < 20; n += 1) {
+      await same.items.create({ id: `later ${n}`, customer: `c${n}`, n });
+      expect((await same.item(`later ${n}`, `c${n}`).read<Item>()).resource?.n).toBe(n);
+    }
+    expect((await same.items.query('SELECT VALUE COUNT(1) FROM c').fetchAll()).resources).toEqual([80]);
+    session.dispose();
+  });
+});
+
+describe('a hierarchical partition key', () => {
+  const keys = ['a', 'b'].flatMap((tenant) =>
+    ['x', 'xx', 1, null].flatMap((user) => [1, 2].map((session) => [tenant, user, session] as const)),
+  );
+
+  async function filled(throughput: number): Promise<Container> {
+    const container = await world.container({
+      throughput,
+      partitionKey: {
+        paths: ['/tenant', '/user', '/session'],
+        kind: PartitionKeyKind.MultiHash,
+        version: PartitionKeyDefinitionVersion.V2,
+      },
+    });
+    for (const [index, [tenant, user, session]] of keys.entries()) {
+      await container.items.create({ id: `i${index}`, tenant, user, session, n: index });
+    }
+    await container.items.create({ id: 'no user', tenant: 'a', session: 1, n: 99 });
+    return container;
+  }
+
+  const expected = (...prefix: readonly unknown[]) =>
+    keys
+      .map((key, index) => ({ key, id: `i${index}` }))
+      .filter(({ key }) => prefix.every((value, at) => key[at] === value))
+      .map(({ id }) => id);
+
+  test.each([400, FIVE_RANGES])(
+    'is queried and fed by its leading components, with %i request units',
+    async (units) => {
+      const container = await filled(units);
+      for (const prefix of [['a'], ['b'], ['a', 'x'], ['b', 1], ['b', null], ['c'], ['a', 'x', 1]]) {
+        const wanted = [...expected(...prefix), ...(prefix.length === 1 && prefix[0] === 'a' ? ['no user'] : [])];
+        const partitionKey = prefix as PartitionKey;
+        const query = container.items.query<string>('SELECT VALUE c.id FROM c', { partitionKey, maxItemCount: 2 });
+        expect((await query.fetchAll()).resources).toEqual(wanted);
+        const counted = container.items.query<number>('SELECT VALUE COUNT(1) FROM c', { partitionKey });
+        expect((await counted.fetchAll()).resources).toEqual([wanted.length]);
+        expect((await feed(container, keyHeader(...prefix), 3)).map(({ id }) => id)).toEqual(wanted);
+      }
+      const nothing = container.items.query<string>('SELECT VALUE c.id FROM c', {
+        partitionKey: ['a', {}] as unknown as PartitionKey,
+      });
+      expect((await nothing.fetchAll()).resources).toEqual(['no user']);
+    },
+  );
+
+  test('is found by what the filter of a query says of it', async () => {
+    const container = await filled(400);
+    const query = async (filter: string) =>
+      (await container.items.query<string>(`SELECT VALUE c.id FROM c WHERE ${filter}`).fetchAll()).resources;
+    expect(await query("c.tenant = 'b'")).toEqual(expected('b'));
+    expect(await query("c.tenant = 'b' AND c.user = null")).toEqual(expected('b', null));
+    expect(await query("c.tenant = 'a' AND c.user = 'x' AND c.session = 2")).toEqual(expected('a', 'x', 2));
+    expect(await query("c.tenant = 'a' AND c.session = 2 AND c.user = 'y'")).toEqual([]);
+    expect(await query("c.tenant = 'a' OR c.user = 1")).toHaveLength(keys.length / 2 + 1 + expected('b', 1).length);
+  });
+
+  test('is needed whole by point operations', async () => {
+    const container = await filled(400);
+    expect((await container.item('i0', ['a', 'x', 1]).read<Item>()).resource?.n).toBe(0);
+    expect((await refusalOf(container.item('i0', ['a', 'x']).read())).code).toBe(400);
+    expect((await refusalOf(container.item('i0', ['a', 'x']).delete())).code).toBe(400);
+    expect((await container.item('i0', ['a', 'x', 1]).delete()).statusCode).toBe(204);
+  });
+});
+
+async function setThroughput(container: Container, units: number): Promise<void> {
+  const { offer, resource } = await container.readOffer();
+  await offer?.replace({ ...resource!, content: { ...resource!.content!, offerThroughput: units } });
+}
