@@ -1,7 +1,7 @@
 import { textFlag, type Command, type Flags, type FlagValues, type Invocation } from './command.ts';
 import { exitCodes, UsageError } from './exit-codes.ts';
 
-const ridFlag: Flags = {
+export const ridFlag: Flags = {
   rid: { type: 'string', placeholder: '<rid>', description: 'The container of that resource id, deleted ones too.' },
 };
 
@@ -137,7 +137,7 @@ export const disappearances: Command = {
     if (format !== undefined) {
       const type = { csv: 'text/csv', ndjson: 'application/x-ndjson' }[format];
       if (type === undefined) throw new UsageError('--format is csv or ndjson.');
-      for await (const line of client.lines(path, query, type)) print(line);
+      for await (const line of client.lines('GET', path, { query, accept: type })) print(line);
       return exitCodes.ok;
     }
     if (json) {
@@ -154,7 +154,7 @@ async function printRows(
   query: Readonly<Record<string, string | undefined>>,
 ): Promise<number> {
   let rows = 0;
-  for await (const line of client.lines(path, query, 'application/x-ndjson')) {
+  for await (const line of client.lines('GET', path, { query, accept: 'application/x-ndjson' })) {
     const row = JSON.parse(line) as DisappearanceAnswer;
     const content = row.purgedAt === null ? 'content not erased yet' : `erased ${row.purgedAt}`;
     const why = row.rule === null ? row.cause : `${row.cause} by ${row.rule}`;
@@ -167,7 +167,7 @@ async function printRows(
   return exitCodes.ok;
 }
 
-function containerPath([database, container]: readonly string[]): string {
+export function containerPath([database, container]: readonly string[]): string {
   return `/dbs/${encodeURIComponent(database!)}/colls/${encodeURIComponent(container!)}`;
 }
 

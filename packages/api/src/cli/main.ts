@@ -10,10 +10,21 @@ import { commandHelp, generalHelp, serveHelp } from './help.ts';
 import { disappearances, explain, history } from './history-commands.ts';
 import { ManagementClient, ServerRefused, ServerUnreachable } from './management-client.ts';
 import { fsck, purge, rebuild } from './operation-commands.ts';
+import { asOf, preview, replay } from './policy-commands.ts';
 import type { ProgressStream } from './progress.ts';
 
 const SERVE = 'Runs the store.';
-const commands: Readonly<Record<string, Command>> = { history, explain, disappearances, rebuild, purge, fsck };
+const commands: Readonly<Record<string, Command>> = {
+  history,
+  explain,
+  disappearances,
+  'as-of': asOf,
+  preview,
+  replay,
+  rebuild,
+  purge,
+  fsck,
+};
 
 const commonFlags: Flags = {
   endpoint: {

@@ -54,8 +54,8 @@ export class ManagementClient {
   }
 
   /** Server-sent events until the server ends them. */
-  async *events(method: string, path: string): AsyncGenerator<ServerEvent> {
-    const response = await this.#send(method, path, { accept: 'text/event-stream' });
+  async *events(method: string, path: string, sent: Omit<Sent, 'accept'> = {}): AsyncGenerator<ServerEvent> {
+    const response = await this.#send(method, path, { ...sent, accept: 'text/event-stream' });
     let event = '';
     for await (const line of linesOf(response)) {
       if (line.startsWith('event: ')) event = line.slice(7);
@@ -63,8 +63,8 @@ export class ManagementClient {
     }
   }
 
-  async *lines(path: string, query: Query, accept: string): AsyncGenerator<string> {
-    yield* linesOf(await this.#send('GET', path, { query, accept }));
+  async *lines(method: string, path: string, sent: Sent): AsyncGenerator<string> {
+    yield* linesOf(await this.#send(method, path, sent));
   }
 
   async #send(method: string, path: string, { query, body, accept }: Sent): Promise<IncomingMessage> {

@@ -19,6 +19,7 @@ import {
   wantsEvents,
   type Access,
 } from './routing.ts';
+import { replayRoutes } from './replay-routes.ts';
 import { policyRoutes } from './policy-routes.ts';
 import { sendProblem } from './send-problem.ts';
 import { eventsOf, sendEvents, type ServerSentEvent } from './server-sent-events.ts';
@@ -66,6 +67,7 @@ export function registerManagement(app: FastifyInstance, options: ManagementOpti
       healthRoutes(scope, options.store);
       historyRoutes(scope, options.store);
       policyRoutes(scope, options.store);
+      replayRoutes(scope, options.store, stopping.signal);
       operationRoutes(scope, options.store, stopping.signal);
       clockRoutes(scope, options.store);
       done();

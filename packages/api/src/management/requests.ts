@@ -49,6 +49,18 @@ export type DisappearancesQuery = z.infer<typeof disappearancesQuery>;
 
 export const ridQuery = z.strictObject({ rid });
 
+export const asOfQuery = z.strictObject({ at: instant, rid });
+export const contentQuery = z.strictObject({
+  id: item.id,
+  partitionKey: item.partitionKey.optional(),
+  at: instant.optional(),
+  revision: z
+    .string()
+    .regex(/^\d{1,9}$/, 'must be a whole number')
+    .transform(Number)
+    .optional(),
+});
+
 export const noQuery = z.strictObject({});
 
 export const policyGraceBody = z.strictObject({
@@ -66,6 +78,13 @@ export const ttlBody = z.strictObject({
   /** Carries the change through although it makes more expire at once than the brake lets through; needs a reason. */
   confirm: z.boolean().optional(),
   reason: reason.optional(),
+});
+/** Policies in order of time; before the first one time to live is off. */
+export const replayBody = z.strictObject({
+  timeline: z
+    .array(z.strictObject({ from: instant, defaultTtl }))
+    .min(1)
+    .max(1000),
 });
 export const reasonBody = z.strictObject({ reason: reason.optional() });
 /** Without both limits there is no brake. */

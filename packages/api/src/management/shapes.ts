@@ -4,6 +4,10 @@ import type { ContainerState, RecordedPolicy } from '@epitaph/core/container/sta
 import type { Explanation } from '@epitaph/core/history/explain.ts';
 import type {
   Disappearance,
+  ItemAsOf,
+  PastContent,
+  ReplayDifference,
+  ReplaySummary,
   HistoryEntry,
   ProjectionStatus,
   PurgeStatus,
@@ -142,6 +146,29 @@ export function previewShape(preview: TtlPreview, container: ContainerState): Sh
       items,
     })),
   };
+}
+
+export const instant = times;
+
+export function differenceShape({ partitionKey, leftAtMs, wouldLeaveAtMs, ...difference }: ReplayDifference): Shape {
+  return {
+    ...difference,
+    partitionKey: JSON.parse(partitionKey) as unknown,
+    leftAt: iso(leftAtMs),
+    wouldLeaveAt: iso(wouldLeaveAtMs),
+  };
+}
+
+export function replayShape({ nowMs, sample, ...summary }: ReplaySummary): Shape {
+  return { ...times('replayedUpTo', nowMs), ...summary, sample: sample.map(differenceShape) };
+}
+
+export function itemAsOfShape({ partitionKey, writtenAtMs, ...item }: ItemAsOf): Shape {
+  return { ...item, partitionKey: JSON.parse(partitionKey) as unknown, ...times('writtenAt', writtenAtMs) };
+}
+
+export function contentShape({ json, writtenAtMs, ...facts }: PastContent): Shape {
+  return { ...facts, ...times('writtenAt', writtenAtMs), document: JSON.parse(json) as unknown };
 }
 
 export function purgeShape(status: PurgeStatus): Shape {

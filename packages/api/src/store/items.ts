@@ -7,6 +7,7 @@ import { etagOf } from '@epitaph/core/item/events.ts';
 import { handleItem, type ItemHandled, type ItemRequest } from '@epitaph/core/item/handle.ts';
 import type { Scope } from '@epitaph/core/partition-key/scope.ts';
 import { handleItems, type StepHandled } from '@epitaph/core/item/handle-items.ts';
+import { itemStream } from '@epitaph/core/item/stream-name.ts';
 import { isExpired, watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import { readOwnTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import type { CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
@@ -27,6 +28,7 @@ import type {
   ItemToWrite,
   PatchRequest,
   Precondition,
+  PastContent,
   ShownItem,
   Written,
 } from './store-api.ts';
@@ -162,6 +164,39 @@ export class Items {
     const shown = await this.#documents.show(row);
     if (shown === undefined) throw new Refusal('item-not-found');
     return shown;
+  }
+
+  /** What a visible item held at an instant, or at a revision of its life; its key is there as long as it is visible. */
+  async contentAt(
+    container: ContainerState,
+    id: string,
+    partitionKey: string,
+    {
+      atMs = Number.POSITIVE_INFINITY,
+      revision,
+    }: { readonly atMs?: number | undefined; readonly revision?: number | undefined },
+  ): Promise<PastContent> {
+    const { within, marks } = await this.#parts.moment(container);
+    const row = await this.#parts.readModel.findItem(within.number, partitionKey, id);
+    if (row === undefined || isExpired(row, marks)) throw new Refusal('item-not-found');
+    const prefix = await this.#parts.ports.naming.itemStreamPrefix(container.rid, partitionKey, id);
+    const writes = await this.#parts.ports.log.readStream(itemStream(prefix, row.life));
+    const write = writes.findLast(
+      (event) =>
+        event.type === 'ItemUpserted' &&
+        event.occurredAtMs <= atMs &&
+        (revision === undefined || event.revision === revision),
+    );
+    if (write === undefined) {
+      throw new Refusal('item-not-found', 'The life of the item that is there now had no such write then.');
+    }
+    return {
+      life: row.life,
+      revision: write.revision,
+      writtenAtMs: write.occurredAtMs,
+      etag: etagOf(write.id),
+      json: await this.#documents.openAt(write.position),
+    };
   }
 
   async list(

@@ -7,8 +7,11 @@ import type { Refusal } from '@epitaph/core/errors.ts';
 import type { Explanation } from '@epitaph/core/history/explain.ts';
 import type { ChangeThroughput } from '@epitaph/core/throughput/provisioning.ts';
 import type { Throughput } from '@epitaph/core/throughput/throughput.ts';
+import type { ReplayedLife, ReplayVerdict } from '@epitaph/core/history/replay.ts';
 import type { Scope } from '@epitaph/core/partition-key/scope.ts';
 import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
+
+import type { FollowedScan } from './replays.ts';
 
 /** A document as clients give it, without system properties. */
 export type Document = { readonly [property: string]: unknown };
@@ -194,6 +197,41 @@ export interface TtlPreview {
   /** Items with a `ttl` that is none; it counts as absent. */
   readonly unreadableTtls: number;
   readonly brake: TtlBrake | null;
+}
+
+/** A life that would have ended otherwise under other policies. */
+export interface ReplayDifference extends ReplayedLife {
+  readonly id: string;
+  readonly partitionKey: string;
+  readonly life: number;
+}
+
+export interface ReplaySummary {
+  /** Up to when history was replayed. */
+  readonly nowMs: number;
+  readonly lives: number;
+  readonly counts: Readonly<Record<ReplayVerdict, number>>;
+  /** The first few differences. */
+  readonly sample: readonly ReplayDifference[];
+}
+
+/** An item that was visible at an instant. */
+export interface ItemAsOf {
+  readonly id: string;
+  readonly partitionKey: string;
+  readonly life: number;
+  readonly writtenAtMs: number;
+  readonly ttl: number | null;
+}
+
+/** What an item held at an instant or revision in its past. */
+export interface PastContent {
+  readonly life: number;
+  readonly revision: number;
+  readonly writtenAtMs: number;
+  readonly etag: string;
+  /** The document without system properties, as JSON text. */
+  readonly json: string;
 }
 
 export interface PurgeStatus {
@@ -400,6 +438,29 @@ export interface StoreApi {
   /** The container's own facts: creation, policies, deletion. */
   containerHistory(container: ContainerState): Promise<readonly HistoryEntry[]>;
   explain(container: ContainerState, id: string, partitionKey: string, atMs?: number): Promise<Explanation>;
+  /**
+   * The content of a visible item as it was at an instant, or at a revision of its life.
+   *
+   * @throws Refusal item-not-found for an item that is not visible now, or was not there then
+   */
+  contentAt(
+    container: ContainerState,
+    id: string,
+    partitionKey: string,
+    when: { readonly atMs?: number | undefined; readonly revision?: number | undefined },
+  ): Promise<PastContent>;
+  /**
+   * The whole history of a container under other policies, compared with what happened.
+   *
+   * @throws Refusal bad-request for policies that are not in order of time
+   */
+  replay(
+    container: ContainerState,
+    policies: readonly { readonly fromMs: number; readonly defaultTtl: DefaultTtl }[],
+    follow?: FollowedScan<ReplayDifference>,
+  ): Promise<ReplaySummary>;
+  /** What was visible in a container at an instant; answers how many items. */
+  asOf(container: ContainerState, atMs: number, follow?: FollowedScan<ItemAsOf>): Promise<number>;
   disappearances(
     container: ContainerState,
     filter: {

@@ -12,6 +12,7 @@ import { Operations } from './operations.ts';
 import { StoreParts, type StorePorts } from './parts.ts';
 import { Previews } from './previews.ts';
 import { Queries } from './queries.ts';
+import { Replays } from './replays.ts';
 import type { Caller, StoreApi } from './store-api.ts';
 
 export interface StoreOptions extends Omit<StorePorts, 'clock' | 'clockJump' | 'monotonicMs' | 'newId'> {
@@ -37,6 +38,7 @@ export class Store implements StoreApi {
   readonly #items: Items;
   readonly #queries: Queries;
   readonly #histories: Histories;
+  readonly #replays: Replays;
   readonly #operations: Operations;
   readonly #closePorts: () => Promise<void>;
   #underWay = 0;
@@ -55,6 +57,7 @@ export class Store implements StoreApi {
     this.#items = new Items(parts, documents);
     this.#queries = new Queries(parts, documents);
     this.#histories = new Histories(parts);
+    this.#replays = new Replays(parts);
     this.#operations = new Operations(parts, purge);
     this.#closePorts = options.closePorts;
   }
@@ -139,6 +142,9 @@ export class Store implements StoreApi {
   containerHistory: StoreApi['containerHistory'] = (container: ContainerState) =>
     this.#histories.containerHistory(container);
   explain: StoreApi['explain'] = (...args) => this.#histories.explain(...args);
+  contentAt: StoreApi['contentAt'] = (...args) => this.#items.contentAt(...args);
+  replay: StoreApi['replay'] = (...args) => this.#finished(this.#replays.replay(...args));
+  asOf: StoreApi['asOf'] = (...args) => this.#finished(this.#replays.asOf(...args));
   disappearances: StoreApi['disappearances'] = (...args) => this.#histories.disappearances(...args);
 
   purgeStatus: StoreApi['purgeStatus'] = () => this.#operations.purgeStatus();

@@ -53,6 +53,21 @@ describe('the command line', () => {
     expect(JSON.parse(json.stdout)).toMatchObject({ state: 'live', expiresAt: '2026-11-21T10:01:00.000Z' });
   });
 
+  test('previews a TTL policy, replays history under another and tells how it was', async () => {
+    const previewed = await ask('preview', 'shop', 'orders', '3600');
+    expect(previewed).toMatchObject({ code: 0, stderr: '' });
+    expect(previewed.stdout).toMatch(/^0 of 0 items would expire at once, at 2026-11-21T10:01:01\.000Z\.\n/);
+    const replayed = await ask('replay', 'shop', 'orders', '--policy', '2026-11-21T10:00:00Z=off');
+    expect(replayed.stdout).toBe('2 lives: 1 same, 0 earlier, 0 later, 1 never, 0 also.\n');
+    const differences = await ask('replay', 'shop', 'orders', '--policy=2026-11-21T10:00:00Z=off', '--differences');
+    expect(differences.stdout).toMatch(/^{"id":"a\/1",.*"verdict":"never",.*\n{"summary":/);
+    expect((await ask('as-of', 'shop', 'orders', '2026-11-21T10:00:59Z')).stdout).toBe(
+      '1 items at 2026-11-21T10:00:59.000Z.\n',
+    );
+    expect((await ask('replay', 'shop', 'orders')).code).toBe(2);
+    expect((await ask('preview', 'shop', 'orders', 'soon')).stderr).toContain('is no default TTL');
+  });
+
   test('tells the history of an item and of a container', async () => {
     const { stdout } = await ask('history', 'shop', 'orders', 'b', '--partition-key', 'ann');
     expect(stdout).toMatch(/^2026-11-21T10:00:00\.000Z {2}life 0 {2}ItemUpserted .*\n.*ItemDeleted +by key:primary/);

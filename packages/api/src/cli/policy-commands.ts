@@ -1,0 +1,154 @@
+import { textFlag, type Command, type FlagValues, type Invocation } from './command.ts';
+import { exitCodes, UsageError } from './exit-codes.ts';
+import { containerPath, ridFlag } from './history-commands.ts';
+import { ServerRefused } from './management-client.ts';
+import { Progress } from './progress.ts';
+
+interface PreviewAnswer {
+  readonly items: number;
+  readonly effectiveFrom: string;
+  readonly atOnce: {
+    readonly items: number;
+    readonly oldest: string | null;
+    readonly erasedFrom: string;
+    readonly sample: readonly { readonly id: string; readonly partitionKey: unknown }[];
+  };
+  readonly later: readonly { readonly until: string | null; readonly items: number }[];
+  readonly never: number;
+  readonly kept: { readonly byFloor: number; readonly holds: readonly { readonly holdId: string }[] };
+  readonly inertTtls: number;
+  readonly unreadableTtls: number;
+}
+
+export const preview: Command = {
+  summary: 'What a TTL policy would do, before it is applied.',
+  operands: '<database> <container> <default-ttl>',
+  operandCounts: [3, 3],
+  flags: {
+    from: { type: 'string', placeholder: '<time>', description: 'When it would take effect; now by default.' },
+  },
+  notes: '<default-ttl> is off, -1 or a number of seconds. A number below zero follows a lone --.',
+  run: async ({ client, operands, flags, json, print }) => {
+    const answer = await client.call<PreviewAnswer>('POST', `${containerPath(operands)}/ttl/preview`, {
+      body: { defaultTtl: defaultTtl(operands[2]!), effectiveFrom: textFlag(flags, 'from') },
+    });
+    if (json) {
+      print(JSON.stringify(answer));
+      return exitCodes.ok;
+    }
+    const { atOnce, later, kept } = answer;
+    const oldest = atOnce.oldest === null ? '' : `, the oldest written ${atOnce.oldest}`;
+    print(`${atOnce.items} of ${answer.items} items would expire at once, at ${answer.effectiveFrom}${oldest}.`);
+    for (const { id, partitionKey } of atOnce.sample)
+      print(`  ${JSON.stringify(id)} in ${JSON.stringify(partitionKey)}`);
+    if (atOnce.items > 0) print(`Their content would be erased from ${atOnce.erasedFrom} on.`);
+    for (const { until, items } of later) if (items > 0) print(`${items} by ${until ?? 'some later time'}`);
+    print(`${answer.never} never`);
+    if (kept.byFloor > 0) print(`The retention floor would keep the content of ${kept.byFloor}.`);
+    if (kept.holds.length > 0) print(`Holds on the container: ${kept.holds.map(({ holdId }) => holdId).join(', ')}`);
+    if (answer.inertTtls > 0) print(`${answer.inertTtls} items have a ttl of their own that would have no effect.`);
+    if (answer.unreadableTtls > 0)
+      print(`${answer.unreadableTtls} items have a ttl that is none: it counts as absent.`);
+    return exitCodes.ok;
+  },
+};
+
+interface ReplayAnswer {
+  readonly lives: number;
+  readonly counts: Readonly<Record<string, number>>;
+}
+
+export const replay: Command = {
+  summary: 'The whole history under other TTL policies, compared with what happened.',
+  operands: '<database> <container>',
+  operandCounts: [2, 2],
+  flags: {
+    policy: {
+      type: 'string',
+      multiple: true,
+      placeholder: '<time>=<default-ttl>',
+      description: 'A policy and since when; once for each, in order of time.',
+    },
+    differences: { type: 'boolean', description: 'Prints every difference, as a line of JSON.' },
+    ...ridFlag,
+  },
+  run: async (invocation) => {
+    const { client, operands, flags, json, print } = invocation;
+    const path = `${containerPath(operands)}/ttl/replay`;
+    const sent = { query: { rid: textFlag(flags, 'rid') }, body: { timeline: timeline(flags) } };
+    if (flags['differences'] === true) {
+      for await (const line of client.lines('POST', path, { ...sent, accept: 'application/x-ndjson' })) print(line);
+      return exitCodes.ok;
+    }
+    const { lives, counts } = await follow<ReplayAnswer>(invocation, 'POST', path, sent);
+    if (json) print(JSON.stringify({ lives, counts }));
+    else
+      print(
+        `${lives} lives: ${Object.entries(counts)
+          .map(([verdict, count]) => `${count} ${verdict}`)
+          .join(', ')}.`,
+      );
+    return exitCodes.ok;
+  },
+};
+
+export const asOf: Command = {
+  summary: 'How many items a container showed at an instant, or which.',
+  operands: '<database> <container> <time>',
+  operandCounts: [3, 3],
+  flags: { list: { type: 'boolean', description: 'Prints every item, as a line of JSON.' }, ...ridFlag },
+  run: async (invocation) => {
+    const { client, operands, flags, json, print } = invocation;
+    const path = `${containerPath(operands)}/as-of`;
+    const query = { at: operands[2], rid: textFlag(flags, 'rid') };
+    if (flags['list'] === true) {
+      for await (const line of client.lines('GET', path, { query, accept: 'application/x-ndjson' })) print(line);
+      return exitCodes.ok;
+    }
+    const answer = await follow<{ readonly items: number; readonly at: string }>(invocation, 'GET', path, { query });
+    print(json ? JSON.stringify(answer) : `${answer.items} items at ${answer.at}.`);
+    return exitCodes.ok;
+  },
+};
+
+/** Follows work that tells its progress, up to its result. */
+async function follow<Result>(
+  { client, stderr }: Invocation,
+  method: string,
+  path: string,
+  sent: { readonly query?: Readonly<Record<string, string | undefined>>; readonly body?: unknown },
+): Promise<Result> {
+  const progress = new Progress(stderr, 'read');
+  try {
+    for await (const { event, data } of client.events(method, path, sent)) {
+      if (event === 'progress') {
+        const { position, headPosition } = data as { position: number; headPosition: number };
+        progress.update(position, headPosition);
+      } else if (event === 'done') return data as Result;
+      else {
+        const { code, detail } = data as { code: string; detail: string };
+        throw new ServerRefused(code, detail);
+      }
+    }
+  } finally {
+    progress.end();
+  }
+  throw new ServerRefused('busy', 'The server stopped before it was done.');
+}
+
+function timeline(flags: FlagValues): { from: string; defaultTtl: number | null }[] {
+  const given = flags['policy'];
+  const texts = Array.isArray(given) ? given.map(String) : [];
+  if (texts.length === 0) throw new UsageError('A replay needs at least one --policy <time>=<default-ttl>.');
+  return texts.map((text) => {
+    const at = text.lastIndexOf('=');
+    if (at < 0) throw new UsageError(`--policy ${text}: expected <time>=<default-ttl>.`);
+    return { from: text.slice(0, at), defaultTtl: defaultTtl(text.slice(at + 1)) };
+  });
+}
+
+function defaultTtl(text: string): number | null {
+  if (text === 'off') return null;
+  if (/^(-1|[1-9]\d{0,9})$/.test(text)) return Number(text);
+  throw new UsageError(`${JSON.stringify(text)} is no default TTL: off, -1, or a number of seconds from 1 on.`);
+}

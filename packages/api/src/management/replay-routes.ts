@@ -1,0 +1,93 @@
+import { Readable } from 'node:stream';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { FollowedScan } from '../store/replays.ts';
+import type { StoreApi } from '../store/store-api.ts';
+import { Problem, problemDetails, problemOf } from './problems.ts';
+import * as requests from './requests.ts';
+import { clientGone, containerOf, correlationOf, itemOf, OF_CONTAINER, route, wantsEvents } from './routing.ts';
+import { eventsOf, sendEvents } from './server-sent-events.ts';
+import * as shapes from './shapes.ts';
+
+/** Answers that read a container's whole history: replays under other policies, and how it was at an instant. */
+export function replayRoutes(scope: FastifyInstance, store: StoreApi, stopping: AbortSignal): void {
+  route(
+    scope,
+    'POST',
+    `${OF_CONTAINER}/ttl/replay`,
+    'audit',
+    (request, reply) => {
+      const { rid } = requests.read(requests.ridQuery, request.query, 'query');
+      const { timeline } = requests.read(requests.replayBody, request.body, 'body');
+      const container = containerOf(store, request, rid);
+      const policies = timeline.map(({ from, defaultTtl }) => ({ fromMs: from, defaultTtl }));
+      return answerScan(request, reply, stopping, {
+        scan: (follow) => store.replay(container, policies, follow),
+        row: shapes.differenceShape,
+        summary: (summary) => ({ container: shapes.containerName(container), ...shapes.replayShape(summary) }),
+      });
+    },
+    { body: true, query: true },
+  );
+
+  route(scope, 'GET', `${OF_CONTAINER}/as-of`, 'audit', (request, reply) => {
+    const { rid, at } = requests.read(requests.asOfQuery, request.query, 'query');
+    const container = containerOf(store, request, rid);
+    return answerScan(request, reply, stopping, {
+      scan: (follow) => store.asOf(container, at, follow),
+      row: shapes.itemAsOfShape,
+      summary: (items) => ({ container: shapes.containerName(container), ...shapes.instant('at', at), items }),
+    });
+  });
+
+  route(scope, 'GET', `${OF_CONTAINER}/content`, 'read', async (request) => {
+    const { id, partitionKey, at, revision } = requests.read(requests.contentQuery, request.query, 'query');
+    const container = containerOf(store, request, undefined);
+    const item = itemOf(container, id, partitionKey);
+    const content = await store.contentAt(container, id, item.key, { atMs: at, revision });
+    return { container: shapes.containerName(container), ...item.shown, ...shapes.contentShape(content) };
+  });
+}
+
+/**
+ * A scan as the client wants it: the summary when it is done; or, as server-sent events, progress and then the
+ * summary; or every row as a line of JSON. A client that goes away ends it.
+ */
+function answerScan<Row, Result>(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  stopping: AbortSignal,
+  {
+    scan,
+    row,
+    summary,
+  }: {
+    readonly scan: (follow: FollowedScan<Row>) => Promise<Result>;
+    readonly row: (row: Row) => unknown;
+    readonly summary: (result: Result) => unknown;
+  },
+): unknown {
+  const signal = AbortSignal.any([stopping, clientGone(reply)]);
+  if (wantsEvents(request)) {
+    const events = eventsOf((onProgress) => scan({ onProgress, signal }), {
+      done: summary,
+      failed: (error) => problemDetails(problemOf(error) ?? new Problem('internal'), correlationOf(request)),
+    });
+    return sendEvents(reply, events);
+  }
+  if (!(request.headers.accept ?? '').includes('application/x-ndjson')) {
+    return scan({ signal }).then(summary);
+  }
+  const lines = new Readable({ read: () => resume(), highWaterMark: 64 * 1024 });
+  let resume = (): void => {};
+  const write = (value: unknown): Promise<void> | undefined =>
+    lines.push(`${JSON.stringify(value)}\n`) ? undefined : new Promise((resolve) => (resume = resolve));
+  scan({ signal, onRow: (found) => write(row(found)) }).then(
+    (result) => {
+      void write({ summary: summary(result) });
+      lines.push(null);
+    },
+    (error: unknown) => lines.destroy(error as Error),
+  );
+  void reply.header('connection', 'close');
+  return reply.type('application/x-ndjson; charset=utf-8').send(lines);
+}

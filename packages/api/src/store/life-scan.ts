@@ -1,0 +1,78 @@
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { type LifeFacts, lifeFacts } from '@epitaph/core/history/life.ts';
+import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
+import { readItemEvent } from '@epitaph/core/item/upcast.ts';
+import type { EventLog } from '@epitaph/core/log/event-log.ts';
+import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+
+/** Events read at a time. */
+const PAGE_EVENTS = 2_000;
+
+/** One life of an item with all that is recorded of it. */
+export interface ScannedLife {
+  readonly id: string;
+  readonly partitionKey: string;
+  readonly facts: LifeFacts;
+}
+
+export interface ScanProgress {
+  readonly position: number;
+  readonly headPosition: number;
+}
+
+/**
+ * Every life that a container has had up to the log's head, each once and in no order that means anything; those of
+ * purged items by their ledgers. Reads the facts of the log from end to end and keeps nothing, so it takes as little
+ * memory for a million lives as for ten. A life is told at its last event.
+ */
+export async function* livesOf(
+  log: EventLog,
+  container: ContainerState,
+  onProgress: (progress: ScanProgress) => void = () => {},
+  signal?: AbortSignal,
+): AsyncGenerator<ScannedLife> {
+  const headPosition = await log.head();
+  const prefix = `item-${container.rid}.`;
+  let position = 0;
+  while (position < headPosition) {
+    signal?.throwIfAborted();
+    const events = await log.readAll(position, PAGE_EVENTS, { withBodies: false });
+    if (events.length === 0) break;
+    for (const event of events) {
+      if (event.position > headPosition) break;
+      if (!event.stream.startsWith(prefix)) continue;
+      const life = await lifeThatEndsHere(log, event, headPosition);
+      if (life !== undefined) yield life;
+    }
+    position = events.at(-1)!.position;
+    onProgress({ position: Math.min(position, headPosition), headPosition });
+    // A long scan gives way, so that it holds no request.
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+}
+
+async function lifeThatEndsHere(
+  log: EventLog,
+  event: RecordedEvent,
+  headPosition: number,
+): Promise<ScannedLife | undefined> {
+  const last = await log.readLast(event.stream);
+  if (last === undefined || (last.position > event.position && last.position <= headPosition)) return undefined;
+  const { life } = parseItemStream(event.stream)!;
+  const { id, partitionKey } = readItemEvent(event).data;
+  // A life of one write is told whole by it.
+  if (last.position === event.position && event.revision === 0) {
+    return { id, partitionKey, facts: lifeFacts(life, [event]) };
+  }
+  const events = await log.readStream(event.stream);
+  const known = events.filter(({ position }) => position <= headPosition);
+  if (known.at(-1)?.position === event.position) return { id, partitionKey, facts: lifeFacts(life, known) };
+  if (known.some(({ position }) => position > event.position)) return undefined;
+  // Purged and truncated since the scan began: the ledger has the writes, and this event was the last that counts.
+  const facts = lifeFacts(life, events);
+  const writes = facts.writes.slice(0, event.revision + 1);
+  const goesOn = facts.writes[event.revision + 1];
+  return goesOn !== undefined && event.type === 'ItemUpserted' && goesOn.atMs <= event.occurredAtMs
+    ? undefined
+    : { id, partitionKey, facts: { life, writes: writes.length === 0 ? facts.writes : writes } };
+}

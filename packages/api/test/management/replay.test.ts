@@ -1,0 +1,128 @@
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { AUDITOR_KEY, eventsIn, item, openWorld, ORDERS, READ_ONLY_KEY, WRITER, type World } from './world.ts';
+
+let world: World;
+beforeEach(async () => {
+  world = await openWorld(60);
+  await world.write('short');
+  await world.write('kept', { ttl: -1 });
+  await world.write('renewed');
+  await world.store.advanceClock(WRITER, 30_000);
+  await world.write('renewed', { step: 2 });
+  await world.write('deleted');
+  await world.store.advanceClock(WRITER, 30_000);
+  // 10:01:00: "short" has expired.
+  await world.store.deleteItem(WRITER, world.store.container('shop', 'orders'), 'deleted', '["ann"]');
+  await world.ask('POST', '/purge/run');
+  await world.store.advanceClock(WRITER, 3_600_000);
+});
+afterEach(() => world.close());
+
+const START = '2026-11-21T10:00:00Z';
+const replay = (timeline: unknown, accept?: string) =>
+  world.ask('POST', `${ORDERS}/ttl/replay`, { body: { timeline }, key: AUDITOR_KEY, ...(accept && { accept }) });
+
+describe('a replay under other policies', () => {
+  test('compares every life with what happened, purged ones by their ledgers', async () => {
+    await world.ask('POST', '/purge/run');
+    const answer = (await replay([{ from: START, defaultTtl: 45 }])).json<Record<string, unknown>>();
+    expect(answer).toMatchObject({
+      replayedUpTo: '2026-11-21T11:01:00.000Z',
+      lives: 4,
+      counts: { same: 2, earlier: 2, later: 0, never: 0, also: 0 },
+    });
+    expect(answer['sample']).toEqual([
+      {
+        id: 'short',
+        partitionKey: ['ann'],
+        life: 0,
+        verdict: 'earlier',
+        leftAt: '2026-11-21T10:01:00.000Z',
+        wouldLeaveAt: '2026-11-21T10:00:45.000Z',
+      },
+      expect.objectContaining({ id: 'renewed', wouldLeaveAt: '2026-11-21T10:01:15.000Z' }),
+    ]);
+  });
+
+  test('under the policies that there were says that all is the same', async () => {
+    expect((await replay([{ from: START, defaultTtl: 60 }])).json()).toMatchObject({
+      lives: 4,
+      counts: { same: 4, earlier: 0, later: 0, never: 0, also: 0 },
+    });
+    expect((await replay([{ from: START, defaultTtl: null }])).json()).toMatchObject({
+      counts: { same: 2, never: 2 },
+    });
+  });
+
+  test('streams every difference as a line, or progress as events', async () => {
+    const lines = (await replay([{ from: START, defaultTtl: 5 }], 'application/x-ndjson')).payload.trim().split('\n');
+    const rows = lines.map((line) => JSON.parse(line) as { id?: string; summary?: unknown });
+    expect(rows.slice(0, -1).map(({ id }) => id)).toEqual(['renewed', 'deleted', 'short']);
+    expect(rows.at(-1)!.summary).toMatchObject({ counts: { earlier: 3, same: 1 } });
+    const events = eventsIn((await replay([{ from: START, defaultTtl: 5 }], 'text/event-stream')).payload);
+    expect(events.map(({ event }) => event)).toEqual(['progress', 'done']);
+    expect(events[0]!.data).toEqual({ position: expect.any(Number), headPosition: world.store.headPosition() });
+    expect(events[1]!.data).toMatchObject({ lives: 4 });
+  });
+
+  test('refuses what is no timeline', async () => {
+    for (const timeline of [
+      undefined,
+      [],
+      [{ from: START, defaultTtl: 0 }],
+      [
+        { from: '2026-11-21T11:00:00Z', defaultTtl: 5 },
+        { from: START, defaultTtl: 6 },
+      ],
+    ]) {
+      expect((await replay(timeline)).json()).toMatchObject({ status: 400, code: 'bad-request' });
+    }
+  });
+});
+
+describe('a container as of an instant', () => {
+  const asOf = async (at: string, accept?: string) =>
+    world.ask('GET', `${ORDERS}/as-of?at=${at}`, { key: AUDITOR_KEY, ...(accept && { accept }) });
+
+  test('is counted and listed as readers saw it then, before and after the purge', async () => {
+    for (const purged of [false, true]) {
+      if (purged) await world.ask('POST', '/purge/run');
+      for (const [at, ids] of [
+        ['2026-11-21T09:59:59Z', []],
+        ['2026-11-21T10:00:00Z', ['kept', 'renewed', 'short']],
+        ['2026-11-21T10:00:30Z', ['deleted', 'kept', 'renewed', 'short']],
+        ['2026-11-21T10:00:59.999Z', ['deleted', 'kept', 'renewed', 'short']],
+        ['2026-11-21T10:01:00Z', ['kept', 'renewed']],
+        ['2026-11-21T10:01:30Z', ['kept']],
+      ] as const) {
+        expect((await asOf(at)).json()).toMatchObject({ items: ids.length });
+        const lines = (await asOf(at, 'application/x-ndjson')).payload.trim().split('\n').slice(0, -1);
+        expect(lines.map((line) => (JSON.parse(line) as { id: string }).id).toSorted()).toEqual(ids);
+      }
+    }
+  });
+});
+
+describe('the content of an item in its past', () => {
+  const content = (id: string, more: Readonly<Record<string, string>>, key = READ_ONLY_KEY) =>
+    world.ask('GET', `${ORDERS}/content${item(id, more)}`, { key });
+
+  test('is shown by instant or revision while the item is there, and to no auditor', async () => {
+    await world.write('renewed', { step: 3 });
+    await world.store.advanceClock(WRITER, 1_000);
+    await world.write('renewed', { step: 4 });
+    const past = await content('renewed', { at: '2026-11-21T11:01:00.500Z' });
+    expect(past.json()).toMatchObject({
+      id: 'renewed',
+      life: 1,
+      revision: 0,
+      writtenAt: '2026-11-21T11:01:00.000Z',
+      document: { id: 'renewed', customer: 'ann', step: 3 },
+    });
+    expect((await content('renewed', { revision: '1' })).json()).toMatchObject({ document: { step: 4 } });
+    expect((await content('renewed', { revision: '1' }, AUDITOR_KEY)).statusCode).toBe(403);
+    // An earlier life has ended: what it held is out of reach.
+    expect((await content('renewed', { at: '2026-11-21T10:00:10Z' })).json()).toMatchObject({ code: 'item-not-found' });
+    expect((await content('short', {})).json()).toMatchObject({ status: 404, code: 'item-not-found' });
+  });
+});
