@@ -74,8 +74,12 @@ export class FaultyLog implements EventLog {
     return result;
   }
 
-  readStream(stream: string): ReturnType<EventLog['readStream']> {
-    return this.#log.readStream(stream);
+  readStream(...args: Parameters<EventLog['readStream']>): ReturnType<EventLog['readStream']> {
+    return this.#log.readStream(...args);
+  }
+
+  scan(...args: Parameters<EventLog['scan']>): ReturnType<EventLog['scan']> {
+    return this.#log.scan(...args);
   }
 
   readLast(stream: string): ReturnType<EventLog['readLast']> {

@@ -33,6 +33,17 @@ export interface AppendOptions {
   readonly background?: boolean | undefined;
 }
 
+/** What a look through a part of the log has found. */
+export interface LogScan {
+  /** The events that matched, without bodies, in order of position. */
+  readonly events: readonly RecordedEvent[];
+  /**
+   * Nothing at or before this position is left to find; the next look goes on from here. The same as the position
+   * that was given when nothing stands behind it.
+   */
+  readonly position: number;
+}
+
 export interface LogListener {
   /** Events in order of position, never empty. The log waits for the returned promise before it sends more. */
   onEvents(events: readonly RecordedEvent[]): Promise<void>;
@@ -71,8 +82,14 @@ export interface EventLog {
 
   append(appends: readonly StreamAppend[], options?: AppendOptions): Promise<AppendResult>;
 
-  /** Events of a stream that were not truncated, oldest first. Empty for an unknown stream. */
-  readStream(stream: string): MaybePromise<RecordedEvent[]>;
+  /**
+   * Events of a stream that were not truncated, oldest first. Empty for an unknown stream.
+   * `fromRevision` leaves out those before it, `withBodies: false` the sealed bodies.
+   */
+  readStream(
+    stream: string,
+    options?: { readonly fromRevision?: number; readonly withBodies?: boolean },
+  ): MaybePromise<RecordedEvent[]>;
 
   /** The last event of a stream without its body, or undefined if it has never been written. */
   readLast(stream: string): MaybePromise<RecordedEvent | undefined>;
@@ -89,6 +106,12 @@ export interface EventLog {
     maxCount: number,
     options?: { readonly withBodies?: boolean },
   ): MaybePromise<RecordedEvent[]>;
+
+  /**
+   * Looks through a part of the log after a position, about `maxCount` events long, for those whose stream's name
+   * begins with a prefix. An adapter whose log has no such filter reads and leaves out (`scanByReading`).
+   */
+  scan(afterPosition: number, maxCount: number, streamPrefix: string): MaybePromise<LogScan>;
 
   /** The highest position written, 0 for an empty log. */
   head(): MaybePromise<number>;

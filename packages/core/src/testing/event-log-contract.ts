@@ -538,6 +538,64 @@ export function describeEventLog(
         expectRecorded(whole, event, { stream, revision: 0 });
       });
 
+      test('readStream leaves out bodies and earlier revisions when asked to, and nothing else', async (log) => {
+        const stream = newStream();
+        const events = Array.from({ length: 5 }, () => newEvent({ body: sampleBytes(100) }));
+        await append(log, stream, 'no-stream', events);
+        for (const fromRevision of [0, 1, 4, 5, 100]) {
+          const whole = await log.readStream(stream, { fromRevision });
+          const bare = await log.readStream(stream, { fromRevision, withBodies: false });
+          expect(whole.map((event) => event.revision)).toEqual([0, 1, 2, 3, 4].slice(fromRevision));
+          expect(bare.length).toBe(whole.length);
+          for (const [index, event] of whole.entries()) {
+            expectRecorded(event, events[fromRevision + index]!, { stream });
+            expectLast(bare[index], events[fromRevision + index]!, { stream, position: event.position });
+          }
+        }
+        expect(await log.readStream(newStream(), { fromRevision: 1, withBodies: false })).toEqual([]);
+      });
+
+      test('scan finds the streams of a prefix, in parts of any length, and says how far it has looked', async (log) => {
+        const start = await log.head();
+        const family = newStream();
+        // Neighbours in the order of names on both sides, which are none of the family.
+        const others = [family.slice(0, -1), `${family.slice(0, -1)}~`, newStream()];
+        const wanted: string[] = [];
+        for (let round = 0; round < 6; round++) {
+          for (const stream of [`${family}.${round}`, `${family}🪦${round}`, family]) {
+            const expected = stream === family && round > 0 ? round - 1 : 'no-stream';
+            const event = newEvent({ body: sampleBytes(50) });
+            wanted.push(event.id);
+            await append(log, stream, expected, [event]);
+          }
+          for (const stream of others) {
+            await append(log, stream, round > 0 ? round - 1 : 'no-stream', [newEvent({ body: sampleBytes(50) })]);
+          }
+        }
+        const head = await log.head();
+        for (const length of [1, 4, 1_000]) {
+          const found: RecordedEvent[] = [];
+          let position = start;
+          for (;;) {
+            const part = await log.scan(position, length, family);
+            for (const event of part.events) {
+              expect(event.position).toBeGreaterThan(position);
+              expect(event.position <= part.position).toBe(true);
+              expect(event.body).toBe(undefined);
+            }
+            found.push(...part.events);
+            if (part.position === position) break;
+            expect(part.position).toBeGreaterThan(position);
+            position = part.position;
+          }
+          expect(found.map((event) => event.id)).toEqual(wanted);
+          // Others may write to a shared log meanwhile; what stood there has been passed.
+          expect(position >= head).toBe(true);
+          const bare = await log.readStream(family, { withBodies: false });
+          expect(found.filter((event) => event.stream === family)).toEqual(bare);
+        }
+      });
+
       test('data comes back as it was: nested, empty, unicode, large and small numbers', async (log) => {
         const samples: Record<string, unknown>[] = [
           {},
@@ -836,6 +894,8 @@ export function describeEventLog(
           { stream: truncated, revision: 39 },
           { stream: kept, revision: 0 },
         ];
+        const scanned = await log.scan(start, 100, truncated);
+        expect(scanned.events.map(({ stream, revision }) => ({ stream, revision }))).toEqual(expected.slice(0, 1));
         for (const pageSize of [1, 7, 100]) {
           const all = (await readEverything(log, start, pageSize)).filter(
             (event) => event.stream === truncated || event.stream === kept,

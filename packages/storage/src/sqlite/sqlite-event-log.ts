@@ -6,6 +6,7 @@ import type {
   AppendResult,
   EventLog,
   LogListener,
+  LogScan,
   LogSubscription,
   StreamAppend,
 } from '@epitaph/core/log/event-log.ts';
@@ -129,12 +130,16 @@ export class SqliteEventLog implements EventLog {
     for (const [stream, end] of this.#recent) if (end <= streamsAsOf) this.#recent.delete(stream);
   }
 
-  readStream(stream: string): RecordedEvent[] {
+  readStream(
+    stream: string,
+    { fromRevision = 0, withBodies = true }: { readonly fromRevision?: number; readonly withBodies?: boolean } = {},
+  ): RecordedEvent[] {
+    const statement = withBodies ? this.#read.at : this.#read.facts;
     const events: RecordedEvent[] = [];
     let position = this.#end(stream);
     while (position !== 0) {
-      const row = this.#read.at.get(position) as EventColumns | undefined;
-      if (row === undefined) break;
+      const row = statement.get(position) as EventColumns | undefined;
+      if (row === undefined || row.revision < fromRevision) break;
       events.push(fromRow(row, this.#words));
       position = row.previous;
     }
@@ -166,6 +171,20 @@ export class SqliteEventLog implements EventLog {
     return (statement.all(afterPosition, maxCount) as unknown as EventColumns[]).map((row) =>
       fromRow(row, this.#words),
     );
+  }
+
+  scan(afterPosition: number, maxCount: number, streamPrefix: string): LogScan {
+    const head = this.#head;
+    if (afterPosition >= head) return { events: [], position: afterPosition };
+    // Positions are counted rather than events: what was truncated between them costs nothing to pass.
+    const position = Math.min(head, afterPosition + maxCount);
+    const rows = this.#read.scan.all(
+      afterPosition,
+      position,
+      streamPrefix,
+      afterPrefix(streamPrefix),
+    ) as unknown as EventColumns[];
+    return { events: rows.map((row) => fromRow(row, this.#words)), position };
   }
 
   head(): number {
@@ -208,7 +227,16 @@ function prepare(database: DatabaseSync) {
     words: database.prepare('SELECT number, text FROM words'),
     page: database.prepare(`SELECT ${FACTS}, body FROM events WHERE position > ? ORDER BY position LIMIT ?`),
     factsPage: database.prepare(`SELECT ${FACTS} FROM events WHERE position > ? ORDER BY position LIMIT ?`),
+    scan: database.prepare(
+      `SELECT ${FACTS} FROM events WHERE position > ? AND position <= ? AND stream >= ? AND stream < ?
+       ORDER BY position`,
+    ),
   } satisfies Record<string, StatementSync>;
+}
+
+/** The first text behind all that begin with a prefix, in order of code points as SQLite compares. */
+function afterPrefix(prefix: string): string {
+  return `${prefix}\u{10FFFF}`;
 }
 
 /** The words of the log, looked up again when one turns up that the writer has added meanwhile. */

@@ -4,6 +4,7 @@ import type {
   AppendResult,
   EventLog,
   LogListener,
+  LogScan,
   LogSubscription,
   StreamAppend,
 } from '../event-log.ts';
@@ -67,8 +68,12 @@ export class MemoryEventLog implements EventLog {
     return same ? list[start]!.position : undefined;
   }
 
-  readStream(stream: string): RecordedEvent[] {
-    return [...(this.#streams.get(stream) ?? [])];
+  readStream(
+    stream: string,
+    { fromRevision = 0, withBodies = true }: { readonly fromRevision?: number; readonly withBodies?: boolean } = {},
+  ): RecordedEvent[] {
+    const events = (this.#streams.get(stream) ?? []).filter((event) => event.revision >= fromRevision);
+    return withBodies ? events : events.map(withoutBody);
   }
 
   readLast(stream: string): RecordedEvent | undefined {
@@ -91,6 +96,14 @@ export class MemoryEventLog implements EventLog {
       if (event !== undefined) found.push(withBodies ? event : withoutBody(event));
     }
     return found;
+  }
+
+  scan(afterPosition: number, maxCount: number, streamPrefix: string): LogScan {
+    const events = this.readAll(afterPosition, maxCount, { withBodies: false });
+    return {
+      events: events.filter((event) => event.stream.startsWith(streamPrefix)),
+      position: events.at(-1)?.position ?? afterPosition,
+    };
   }
 
   head(): number {
