@@ -465,10 +465,7 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
               expect(await store.countEnded(container, byPolicyStart, endedAtOrBeforeMs)).toBe(expected.length);
             }
           }
-          const oldest = model.endedIn(container, true, Number.MAX_SAFE_INTEGER)[0]?.endedAtMs ?? null;
-          expect(await store.oldestEndedByPolicyMs(container)).toBe(oldest);
         }
-        expect(await store.oldestEndedByPolicyMs(99)).toBe(null);
       },
     );
 

@@ -174,6 +174,14 @@ describe('a data folder', () => {
     expect(await opened.readModels.current.store.checkpoint()).toBe(0);
   });
 
+  it('with a vault from before there were two kinds of floors opens, and keeps its floors', async () => {
+    await filledAndClosed();
+    tamper('vault.db', `DROP TABLE feed_floors; INSERT INTO floors VALUES ('rid', 60); PRAGMA user_version = 1`);
+    const { vault } = await folder.open({ writers: 'threads' });
+    await vault.setFloor('rid', 'change-feed', 30);
+    expect(vault.floors().get('rid')).toEqual({ retention: 60, 'change-feed': 30 });
+  });
+
   for (const file of ['log.db', 'vault.db', 'items.v1.db']) {
     it(`with a ${file} of a newer schema is refused, and not changed`, async () => {
       await filledAndClosed();

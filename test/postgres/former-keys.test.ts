@@ -61,7 +61,7 @@ class FileWorld {
         const { key, stored } = await this.vault.createKey(stream);
         await stored;
         const secret = (key as SecretLifeKey).secret.export();
-        return { keyId: key.keyId, stream, lastWriteTs: 1, nowMs: NOW_MS, secret };
+        return { keyId: key.keyId, stream, lastWriteTs: 1, lastEventAtMs: 1_000, nowMs: NOW_MS, secret };
       }),
     );
   }

@@ -63,7 +63,7 @@ async function inWorld(body: (world: VaultWorld) => Promise<void>): Promise<void
 async function makeLife(vault: PostgresKeyVault, stream: string) {
   const { key, stored } = await vault.createKey(stream);
   await stored;
-  return { keyId: key.keyId, stream, lastWriteTs: NOW_MS / 1000, nowMs: NOW_MS };
+  return { keyId: key.keyId, stream, lastWriteTs: NOW_MS / 1000, lastEventAtMs: NOW_MS, nowMs: NOW_MS };
 }
 
 const stream = (name: string | number) => `item-rid.${name}.0`;
@@ -120,9 +120,9 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
         await other.placeHold({ holdId: 'hold', containerRid: 'rid', scope, placedAtMs: 1 });
         expect(await one.destroyKeys([life])).toEqual([{ kind: 'refused', holds: ['hold'], floorUntilMs: null }]);
         await other.releaseHold('hold');
-        await other.setFloor('rid', 3_600);
+        await other.setFloor('rid', 'retention', 3_600);
         expect((await one.destroyKeys([life]))[0]?.kind).toBe('refused');
-        await other.setFloor('rid', 0);
+        await other.setFloor('rid', 'retention', 0);
         expect(await one.destroyKeys([life])).toEqual([{ kind: 'destroyed' }]);
       }));
 

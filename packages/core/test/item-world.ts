@@ -102,7 +102,7 @@ export class ItemWorld {
     const first = readItemEvent(this.log.readStream(stream)[0]!);
     const key = first.type === 'ItemUpserted' ? first.data.key : 0;
     const nowMs = this.nowMs;
-    await this.vault.destroyKeys([{ keyId: key, stream, lastWriteTs: 0, nowMs }]);
+    await this.vault.destroyKeys([{ keyId: key, stream, lastWriteTs: 0, lastEventAtMs: 0, nowMs }]);
     const handled = await this.onLife(life, {
       kind: 'command',
       command: {

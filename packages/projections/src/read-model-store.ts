@@ -176,8 +176,6 @@ export interface ReadModelStore {
     },
   ): MaybePromise<EndedRow[]>;
   countEnded(container: ContainerNumber, byPolicyStart: boolean, endedAtOrBeforeMs: number): MaybePromise<number>;
-  /** When the oldest life in a container ended that a policy's start ended; null for none. */
-  oldestEndedByPolicyMs(container: ContainerNumber): MaybePromise<number | null>;
 
   disappearances(
     container: ContainerNumber,

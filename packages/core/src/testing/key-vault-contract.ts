@@ -1,5 +1,12 @@
 import { SealBroken, type BodySealer } from '../vault/body-sealer.ts';
-import type { DestroyRequest, HoldScope, KeyVault, LifeKey, VaultHold } from '../vault/key-vault.ts';
+import {
+  type DestroyRequest,
+  floorKinds,
+  type HoldScope,
+  type KeyVault,
+  type LifeKey,
+  type VaultHold,
+} from '../vault/key-vault.ts';
 import { rejectionOf, sameBytes, sampleBytes, type TestFramework } from './test-framework.ts';
 
 export interface VaultAndSealer {
@@ -430,50 +437,87 @@ export function describeKeyVault(
       });
     });
 
-    describe('a retention floor', () => {
-      test('refuses until so many seconds after the last write, and says until when', async ({ vault }) => {
+    for (const kind of floorKinds) {
+      describe(`a ${kind} floor`, () => {
+        /** A life whose time of counting is `TS` for this kind of floor, and long before it for the other. */
+        const counted = async (vault: KeyVault, stream: string, ts = TS): Promise<DestroyRequest> => ({
+          ...(await makeLife(vault, stream)),
+          ...(kind === 'retention'
+            ? { lastWriteTs: ts, lastEventAtMs: 0 }
+            : { lastWriteTs: 0, lastEventAtMs: ts * 1000 }),
+        });
+
+        test('refuses until so many seconds have passed, and says until when', async ({ vault }) => {
+          const rid = newRid();
+          await vault.setFloor(rid, kind, 60);
+          const life = await counted(vault, lifeStream(rid));
+          const untilMs = (TS + 60) * 1000;
+          await expectRefused(vault, life, [], untilMs);
+          await expectRefused(vault, { ...life, nowMs: untilMs - 1 }, [], untilMs);
+          const later = await counted(vault, lifeStream(rid), TS + 1);
+          await expectRefused(vault, { ...later, nowMs: untilMs }, [], untilMs + 1000);
+          await expectDestroyed(vault, { ...life, nowMs: untilMs });
+        });
+
+        test('holds for its own container alone', async ({ vault }) => {
+          const rid = newRid();
+          await vault.setFloor(rid, kind, 1_000_000);
+          await expectRefused(vault, await counted(vault, lifeStream(rid)), [], (TS + 1_000_000) * 1000);
+          await expectDestroyed(vault, await counted(vault, lifeStream()));
+          await expectDestroyed(vault, await counted(vault, lifeStream(`${rid}x`)));
+          await expectDestroyed(vault, await counted(vault, lifeStream(rid.slice(0, -1))));
+        });
+
+        test('can be changed, and 0 lifts it', async ({ vault }) => {
+          const rid = newRid();
+          const life = await counted(vault, lifeStream(rid));
+          expect((await vault.floors()).get(rid)).toBe(undefined);
+          await vault.setFloor(rid, kind, 60);
+          expect((await vault.floors()).get(rid)).toEqual({ [kind]: 60 });
+          await vault.setFloor(rid, kind, 10);
+          expect((await vault.floors()).get(rid)).toEqual({ [kind]: 10 });
+          await expectRefused(vault, life, [], (TS + 10) * 1000);
+          await vault.setFloor(rid, kind, 0);
+          expect((await vault.floors()).get(rid)).toBe(undefined);
+          await expectDestroyed(vault, life);
+        });
+
+        test('is told together with the holds that refuse as well', async ({ vault }) => {
+          const rid = newRid();
+          const life = await counted(vault, lifeStream(rid));
+          await vault.setFloor(rid, kind, 60);
+          await vault.placeHold(hold(rid, { kind: 'container', containerRid: rid }, 'held'));
+          await expectRefused(vault, life, ['held'], (TS + 60) * 1000);
+          await expectRefused(vault, { ...life, nowMs: (TS + 60) * 1000 }, ['held']);
+          await vault.releaseHold('held');
+          await expectRefused(vault, life, [], (TS + 60) * 1000);
+        });
+      });
+    }
+
+    describe('two floors of a container', () => {
+      test('refuse until the later one has passed, whichever that is', async ({ vault }) => {
         const rid = newRid();
-        await vault.setFloor(rid, 60);
-        const life = await makeLife(vault, lifeStream(rid));
-        const untilMs = (TS + 60) * 1000;
-        await expectRefused(vault, life, [], untilMs);
-        await expectRefused(vault, { ...life, nowMs: untilMs - 1 }, [], untilMs);
-        await expectRefused(vault, { ...life, lastWriteTs: TS + 1, nowMs: untilMs }, [], untilMs + 1000);
-        await expectDestroyed(vault, { ...life, nowMs: untilMs });
+        const life = { ...(await makeLife(vault, lifeStream(rid))), lastEventAtMs: (TS + 100) * 1000 + 5 };
+        await vault.setFloor(rid, 'retention', 60);
+        await vault.setFloor(rid, 'change-feed', 10);
+        await expectRefused(vault, life, [], (TS + 110) * 1000 + 5);
+        await vault.setFloor(rid, 'retention', 600);
+        await expectRefused(vault, life, [], (TS + 600) * 1000);
+        await expectDestroyed(vault, { ...life, nowMs: (TS + 600) * 1000 });
       });
 
-      test('holds for its own container alone', async ({ vault }) => {
+      test('are apart: lifting or changing one leaves the other as it is', async ({ vault }) => {
         const rid = newRid();
-        await vault.setFloor(rid, 1_000_000);
-        await expectRefused(vault, await makeLife(vault, lifeStream(rid)), [], (TS + 1_000_000) * 1000);
-        await expectDestroyed(vault, await makeLife(vault, lifeStream()));
-        await expectDestroyed(vault, await makeLife(vault, lifeStream(`${rid}x`)));
-        await expectDestroyed(vault, await makeLife(vault, lifeStream(rid.slice(0, -1))));
-      });
-
-      test('can be changed, and 0 lifts it', async ({ vault }) => {
-        const rid = newRid();
-        const life = await makeLife(vault, lifeStream(rid));
-        expect((await vault.floors()).get(rid) ?? 0).toBe(0);
-        await vault.setFloor(rid, 60);
-        expect((await vault.floors()).get(rid)).toBe(60);
-        await vault.setFloor(rid, 10);
-        expect((await vault.floors()).get(rid)).toBe(10);
-        await expectRefused(vault, life, [], (TS + 10) * 1000);
-        await vault.setFloor(rid, 0);
-        expect((await vault.floors()).get(rid) ?? 0).toBe(0);
-        await expectDestroyed(vault, life);
-      });
-
-      test('is told together with the holds that refuse as well', async ({ vault }) => {
-        const rid = newRid();
-        const life = await makeLife(vault, lifeStream(rid));
-        await vault.setFloor(rid, 60);
-        await vault.placeHold(hold(rid, { kind: 'container', containerRid: rid }, 'held'));
-        await expectRefused(vault, life, ['held'], (TS + 60) * 1000);
-        await expectRefused(vault, { ...life, nowMs: (TS + 60) * 1000 }, ['held']);
-        await vault.releaseHold('held');
-        await expectRefused(vault, life, [], (TS + 60) * 1000);
+        await vault.setFloor(rid, 'retention', 60);
+        await vault.setFloor(rid, 'change-feed', 10);
+        expect((await vault.floors()).get(rid)).toEqual({ retention: 60, 'change-feed': 10 });
+        await vault.setFloor(rid, 'change-feed', 0);
+        expect((await vault.floors()).get(rid)).toEqual({ retention: 60 });
+        await vault.setFloor(rid, 'change-feed', 20);
+        await vault.setFloor(rid, 'retention', 0);
+        expect((await vault.floors()).get(rid)).toEqual({ 'change-feed': 20 });
+        await expectRefused(vault, await makeLife(vault, lifeStream(rid)), [], (TS + 20) * 1000);
       });
     });
 
@@ -542,7 +586,8 @@ export function describeKeyVault(
         for (const one of holds) await vault.placeHold(one);
         await vault.placeHold(hold(rid, { kind: 'container', containerRid: rid }, `released ${rid}`));
         await vault.releaseHold(`released ${rid}`);
-        await vault.setFloor(floored, 60);
+        await vault.setFloor(floored, 'retention', 60);
+        await vault.setFloor(floored, 'change-feed', 30);
         const again = await reopen();
         await expectRefused(
           again.vault,
@@ -552,7 +597,7 @@ export function describeKeyVault(
         await expectRefused(again.vault, young, [], (TS + 60) * 1000);
         const listed = (await again.vault.holds()).filter((one) => one.containerRid === rid);
         expect(listed.toSorted((left, right) => left.holdId.localeCompare(right.holdId))).toEqual(holds);
-        expect((await again.vault.floors()).get(floored)).toBe(60);
+        expect((await again.vault.floors()).get(floored)).toEqual({ retention: 60, 'change-feed': 30 });
       });
 
       testReopened("the vault has its containers' secrets", async ({ vault }, reopen) => {
@@ -611,7 +656,7 @@ async function makeLife(vault: KeyVault, stream: string): Promise<DestroyRequest
 }
 
 function destroyRequest(key: LifeKey, stream: string): DestroyRequest {
-  return { keyId: key.keyId, stream, lastWriteTs: TS, nowMs: NOW_MS };
+  return { keyId: key.keyId, stream, lastWriteTs: TS, lastEventAtMs: TS * 1000, nowMs: NOW_MS };
 }
 
 function hold(containerRid: string, scope: HoldScope, holdId: string): VaultHold {

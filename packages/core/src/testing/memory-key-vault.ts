@@ -1,14 +1,17 @@
 import { invariant } from '../invariant.ts';
 import { parseItemStream } from '../item/stream-name.ts';
 import { SealBroken, type BodySealer } from '../vault/body-sealer.ts';
-import type {
-  DestroyOutcome,
-  DestroyRequest,
-  KeyLookup,
-  KeyVault,
-  LifeKey,
-  NewLifeKey,
-  VaultHold,
+import {
+  type ContainerFloors,
+  type DestroyOutcome,
+  type DestroyRequest,
+  type FloorKind,
+  floorUntil,
+  type KeyLookup,
+  type KeyVault,
+  type LifeKey,
+  type NewLifeKey,
+  type VaultHold,
 } from '../vault/key-vault.ts';
 import { sha256, sha256Base64url } from './sha256.ts';
 
@@ -18,7 +21,7 @@ export interface MemoryVaultContents {
   /** The secret is null when the key was destroyed. */
   readonly keys: Map<number, { readonly stream: string; secret: Uint8Array | null }>;
   readonly holds: Map<string, VaultHold>;
-  readonly floors: Map<string, number>;
+  readonly floors: Map<string, ContainerFloors>;
   readonly secrets: Map<string, Uint8Array>;
 }
 
@@ -60,14 +63,14 @@ export class MemoryKeyVault implements KeyVault {
     return requests.map((request) => this.#destroy(request));
   }
 
-  #destroy({ keyId, stream, lastWriteTs, nowMs }: DestroyRequest): DestroyOutcome {
+  #destroy(request: DestroyRequest): DestroyOutcome {
+    const { keyId, stream } = request;
     const kept = this.contents.keys.get(keyId);
     if (kept === undefined || kept.stream !== stream) return { kind: 'unknown' };
     if (kept.secret === null) return { kind: 'already-destroyed' };
     const holds = [...this.contents.holds.values()].filter((hold) => covers(hold, stream)).map((hold) => hold.holdId);
-    const floor = this.contents.floors.get(parseItemStream(stream)?.containerRid ?? '') ?? 0;
-    const floorEndMs = (lastWriteTs + floor) * 1000;
-    const floorUntilMs = floor > 0 && nowMs < floorEndMs ? floorEndMs : null;
+    const floors = this.contents.floors.get(parseItemStream(stream)?.containerRid ?? '') ?? {};
+    const floorUntilMs = floorUntil(floors, request);
     if (holds.length > 0 || floorUntilMs !== null) return { kind: 'refused', holds, floorUntilMs };
     kept.secret = null;
     return { kind: 'destroyed' };
@@ -85,12 +88,14 @@ export class MemoryKeyVault implements KeyVault {
     return [...this.contents.holds.values()];
   }
 
-  async setFloor(containerRid: string, seconds: number): Promise<void> {
-    if (seconds > 0) this.contents.floors.set(containerRid, seconds);
+  async setFloor(containerRid: string, kind: FloorKind, seconds: number): Promise<void> {
+    const { [kind]: _, ...others } = this.contents.floors.get(containerRid) ?? {};
+    const floors = seconds > 0 ? { ...others, [kind]: seconds } : others;
+    if (Object.keys(floors).length > 0) this.contents.floors.set(containerRid, floors);
     else this.contents.floors.delete(containerRid);
   }
 
-  floors(): ReadonlyMap<string, number> {
+  floors(): ReadonlyMap<string, ContainerFloors> {
     return new Map(this.contents.floors);
   }
 

@@ -23,6 +23,8 @@ export interface DestroyRequest {
   readonly stream: string;
   /** `_ts` of the life's last write, in seconds; what a retention floor counts from. */
   readonly lastWriteTs: number;
+  /** Time of the life's last event, in milliseconds: its end, if it has one. What a change feed's floor counts from. */
+  readonly lastEventAtMs: number;
   /** The time of the decision, in milliseconds. */
   readonly nowMs: number;
 }
@@ -54,6 +56,28 @@ export function covers(scope: HoldScope, stream: string): boolean {
   }
 }
 
+/**
+ * Why keys of a container are kept for a time: `retention`, an operator's least time from the last write, and
+ * `change-feed`, the time from the life's last event for which a feed shows all versions. Neither lifts the other.
+ */
+export const floorKinds = ['retention', 'change-feed'] as const;
+export type FloorKind = (typeof floorKinds)[number];
+
+/** The floors of a container that there are, in seconds. */
+export type ContainerFloors = Readonly<Partial<Record<FloorKind, number>>>;
+
+/** When the last of a container's floors under a key has passed, in milliseconds, or null when none is in the way. */
+export function floorUntil(
+  floors: ContainerFloors,
+  { lastWriteTs, lastEventAtMs, nowMs }: Pick<DestroyRequest, 'lastWriteTs' | 'lastEventAtMs' | 'nowMs'>,
+): number | null {
+  const untilMs = Math.max(
+    floors.retention === undefined ? 0 : (lastWriteTs + floors.retention) * 1000,
+    floors['change-feed'] === undefined ? 0 : lastEventAtMs + floors['change-feed'] * 1000,
+  );
+  return untilMs > nowMs ? untilMs : null;
+}
+
 export interface VaultHold {
   readonly holdId: string;
   readonly containerRid: string;
@@ -72,7 +96,7 @@ export interface VaultHold {
  * - wrap keys with the master key before they reach a disk;
  * - have erased a destroyed key from every file it keeps, or made what is left of it worthless in the same way,
  *   before `destroyKeys` resolves; where files are kept that it can't reach, it says until when;
- * - refuse to destroy a key that a hold covers, if `placeHold` had resolved before;
+ * - refuse to destroy a key that a hold or a floor covers, if `placeHold` or `setFloor` had resolved before;
  * - tell apart a key that is there, one that was destroyed and one it never knew, and answer `unknown` for a key
  *   that was given to another life.
  */
@@ -87,9 +111,10 @@ export interface KeyVault {
   /** Releasing a hold that is not there is no error. */
   releaseHold(holdId: string): Promise<void>;
   holds(): MaybePromise<VaultHold[]>;
-  /** Seconds from the last write during which no key of the container may go; 0 lifts the floor. */
-  setFloor(containerRid: string, seconds: number): Promise<void>;
-  floors(): MaybePromise<ReadonlyMap<string, number>>;
+  /** Seconds during which no key of the container may go, counted as the kind has it; 0 lifts this floor. */
+  setFloor(containerRid: string, kind: FloorKind, seconds: number): Promise<void>;
+  /** By container, those that have any. */
+  floors(): MaybePromise<ReadonlyMap<string, ContainerFloors>>;
 
   /** The container's own secret of 32 bytes, for keyed hashes; made when first asked for. */
   containerSecret(containerRid: string): Promise<Uint8Array>;

@@ -1,15 +1,25 @@
+import { feedFloorSeconds } from '@epitaph/core/container/change-feed.ts';
+import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import type { Catalog, CatalogContainer } from '../catalog/catalog.ts';
 import type { ContainerNumber, ReadModelChange, ReadModelStore } from '../read-model-store.ts';
+
+/** When a container next has something to do, in milliseconds; infinity for never as things stand. */
+interface Due {
+  /** Expiries to record. */
+  readonly recordMs: number;
+  /** Lives to erase. */
+  readonly eraseMs: number;
+}
 
 /**
  * When each container next has something to purge. Kept up from the changes that were projected, so that looking
  * at the clock four times a second costs nothing, whatever the number of items and containers.
  */
 export class DueBook {
-  readonly #due = new Map<ContainerNumber, number>();
+  readonly #due = new Map<ContainerNumber, Due>();
   readonly #dirty = new Set<ContainerNumber>();
-  /** Containers in which only held-back lives are left, and when to ask the vault again. */
+  /** Containers in which only held-back lives are left to erase, and when to ask the vault again. */
   readonly #heldUntil = new Map<ContainerNumber, number>();
 
   markAll(catalog: Catalog): void {
@@ -25,10 +35,10 @@ export class DueBook {
           this.#dirty.add(change.container);
           break;
         case 'item-ended':
-          this.#dirty.add(change.row.container);
+          this.#changed(change.row.container);
           break;
         case 'container':
-          this.#dirty.add(change.number);
+          this.#changed(change.number);
           break;
         case 'database':
           if (change.state.status === 'deleted') this.markAll(catalog);
@@ -40,7 +50,13 @@ export class DueBook {
     }
   }
 
-  /** In this container only held-back lives are left: leave it alone until then, unless it changes. */
+  /** There may be something to erase that is not held back. */
+  #changed(container: ContainerNumber): void {
+    this.#dirty.add(container);
+    this.#heldUntil.delete(container);
+  }
+
+  /** In this container only held-back lives are left to erase: leave them alone until then, unless more end. */
   holdBack(container: ContainerNumber, untilMs: number): void {
     this.#heldUntil.set(container, untilMs);
   }
@@ -50,34 +66,50 @@ export class DueBook {
     for (const number of this.#dirty) {
       const container = catalog.containerByNumber(number);
       if (container === undefined) continue;
-      this.#due.set(number, await nextDueOf(container, store, catalog, nowMs));
+      const gone = catalog.goneAtMs(container.state) !== null;
+      this.#due.set(number, {
+        recordMs: gone ? Number.POSITIVE_INFINITY : await nextExpiry(container, store, nowMs),
+        eraseMs: await nextErasure(container, gone, store),
+      });
     }
     this.#dirty.clear();
     let next = Number.POSITIVE_INFINITY;
-    for (const [number, due] of this.#due) next = Math.min(next, Math.max(due, this.#heldUntil.get(number) ?? 0));
+    for (const [number, { recordMs, eraseMs }] of this.#due) {
+      next = Math.min(next, recordMs, Math.max(eraseMs, this.#heldUntil.get(number) ?? 0));
+    }
     return next;
   }
 }
 
-async function nextDueOf(
-  { number, state }: CatalogContainer,
-  store: ReadModelStore,
-  catalog: Catalog,
-  nowMs: number,
-): Promise<number> {
-  const anyEnded = async (byPolicyStart: boolean) =>
-    (await store.endedLives(number, { byPolicyStart, endedAtOrBeforeMs: nowMs, after: undefined, limit: 1 })).length >
-    0;
-  if (await anyEnded(false)) return nowMs;
-  if (catalog.goneAtMs(state) !== null) {
-    const left = (await store.allItems(number, 0, 1)).length > 0 || (await anyEnded(true));
-    return left ? nowMs : Number.POSITIVE_INFINITY;
-  }
+/**
+ * How long after its end a life of a container that is there is erased at the earliest, in milliseconds: not before its
+ * change feed has shown the end for as long as it promised to, nor before the grace after a policy's start is over.
+ * A plan only: whether a key may go the vault decides.
+ */
+export function erasureDelayMs(state: ContainerState, byPolicyStart: boolean): number {
+  return Math.max(feedFloorSeconds(state.definition), byPolicyStart ? state.policyGraceSeconds : 0) * 1000;
+}
+
+async function nextErasure({ number, state }: CatalogContainer, gone: boolean, store: ReadModelStore): Promise<number> {
   let next = Number.POSITIVE_INFINITY;
-  const graceStartMs = await store.oldestEndedByPolicyMs(number);
-  if (graceStartMs !== null) next = graceStartMs + state.policyGraceSeconds * 1000;
+  for (const byPolicyStart of [false, true]) {
+    const [oldest] = await store.endedLives(number, {
+      byPolicyStart,
+      endedAtOrBeforeMs: Number.MAX_SAFE_INTEGER,
+      after: undefined,
+      limit: 1,
+    });
+    if (oldest === undefined) continue;
+    next = Math.min(next, oldest.endedAtMs + (gone ? 0 : erasureDelayMs(state, byPolicyStart)));
+  }
+  if (gone && (await store.allItems(number, 0, 1)).length > 0) return 0;
+  return next;
+}
+
+async function nextExpiry({ number, state }: CatalogContainer, store: ReadModelStore, nowMs: number): Promise<number> {
   const marks = watermarks(state.timeline, nowMs);
   if ((await store.overdueItems(number, marks, 1)).length > 0) return nowMs;
+  let next = Number.POSITIVE_INFINITY;
   const policy = state.timeline.findLast((candidate) => candidate.fromMs <= nowMs);
   if (policy !== undefined && policy.defaultTtl !== null) {
     const { ts, due } = await store.nextDeadlines(number, marks);

@@ -39,10 +39,16 @@ interface Candidate {
   readonly cause: PurgeCause;
 }
 
+export interface RefusedLife {
+  readonly stream: string;
+  /** When the floor in the way has passed, in milliseconds; null while a hold is in the way, whose end nobody knows. */
+  readonly untilMs: number | null;
+}
+
 export interface ErasedBatch {
   readonly purged: number;
-  /** Streams whose key a hold or a floor keeps. */
-  readonly refused: readonly string[];
+  /** Lives whose key a hold or a floor keeps. */
+  readonly refused: readonly RefusedLife[];
 }
 
 /** The saga's hands: each step is one batch, idempotent, and leaves a state from which the next run goes on. */
@@ -184,17 +190,25 @@ export class PurgeExecutor {
         candidate,
         events,
         entries,
-        request: { keyId: key, stream: candidate.stream, lastWriteTs, nowMs: nowMs() },
+        request: {
+          keyId: key,
+          stream: candidate.stream,
+          lastWriteTs,
+          lastEventAtMs: events.at(-1)!.occurredAtMs,
+          nowMs: nowMs(),
+        },
       });
     });
     const outcomes = await vault.destroyKeys(lives.map((life) => life.request));
-    const refused: string[] = [];
+    const refused: RefusedLife[] = [];
     const erased: ((typeof lives)[number] & { readonly recoverableUntilMs: number | null })[] = [];
     for (let index = 0; index < lives.length; index++) {
       const life = lives[index]!;
       const outcome = outcomes[index]!;
-      if (outcome.kind === 'refused') refused.push(life.candidate.stream);
-      else if (outcome.kind === 'unknown') {
+      if (outcome.kind === 'refused') {
+        const untilMs = outcome.holds.length > 0 ? null : outcome.floorUntilMs;
+        refused.push({ stream: life.candidate.stream, untilMs });
+      } else if (outcome.kind === 'unknown') {
         // Nothing may claim that this content was erased. It stays visible as a problem to fsck and operators.
         throw new VaultDamage(`the vault does not know the key of ${life.candidate.stream}`);
       } else erased.push({ ...life, recoverableUntilMs: outcome.recoverableUntilMs ?? null });

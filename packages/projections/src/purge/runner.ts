@@ -3,8 +3,8 @@ import type { CommandContext } from '@epitaph/core/command-context.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
 import type { Clock } from '@epitaph/core/clock.ts';
 import type { CatalogContainer } from '../catalog/catalog.ts';
-import type { EndedRow, ItemRow, ReadModelChange } from '../read-model-store.ts';
-import { DueBook } from './due-book.ts';
+import type { ContainerNumber, EndedRow, ItemRow, ReadModelChange } from '../read-model-store.ts';
+import { DueBook, erasureDelayMs } from './due-book.ts';
 import {
   PURGE_CONTROL_STREAM,
   type PurgeControlEvent,
@@ -17,7 +17,10 @@ import { nextAction, type PurgeSituation } from './next-action.ts';
 
 /** How often the runner compares the clock with the next deadline. */
 const TICK_MS = 200;
-/** How long lives that a hold or floor keeps are left alone before the vault is asked again. */
+/**
+ * How long lives that a hold keeps are left alone before the vault is asked again; and how long a container in which
+ * nothing but such lives is left to erase is not looked through.
+ */
 const HELD_RETRY_MS = 60_000;
 /** How long the runner rests after a fault. */
 const FAULT_REST_MS = 2_000;
@@ -62,7 +65,10 @@ export class PurgeRunner {
   readonly #options: PurgeRunnerOptions;
   readonly #executor: PurgeExecutor;
   readonly #book = new DueBook();
-  readonly #held = new Map<string, number>();
+  /** Of each container the lives that the vault keeps, and when to ask it again. */
+  readonly #held = new Map<ContainerNumber, Map<string, number>>();
+  /** Ended lives up to here are all held, as this pass has found; so that no batch goes through them again. */
+  readonly #heldUpTo = new Map<string, { readonly endedAtMs: number; readonly position: number }>();
   readonly #rate: { readonly atMs: number; readonly count: number }[] = [];
   #timer: ReturnType<typeof setTimeout> | undefined;
   #paused = false;
@@ -90,7 +96,9 @@ export class PurgeRunner {
 
   /** Lives that a hold or floor keeps, as far as it was met lately. */
   get heldBack(): number {
-    return this.#held.size;
+    let count = 0;
+    for (const lives of this.#held.values()) count += lives.size;
+    return count;
   }
 
   /** Lives recorded or erased a second over the last minute. */
@@ -120,6 +128,7 @@ export class PurgeRunner {
   /** A hold or floor was lifted, or a clock was turned: everything is worth another look. */
   lookAgain(): void {
     this.#held.clear();
+    this.#heldUpTo.clear();
     this.#book.markAll(this.#options.catalog());
   }
 
@@ -189,7 +198,7 @@ export class PurgeRunner {
       totals.purged += purged;
       again = resumed;
     }
-    return { ...totals, heldBack: this.#held.size };
+    return { ...totals, heldBack: this.heldBack };
   }
 
   async #workOnce(
@@ -207,7 +216,11 @@ export class PurgeRunner {
     if (allowed() !== 'yes') return totals;
     this.#run ??= await this.#leftOpen();
     const left = this.#run;
-    if (left === undefined && !(await this.#anythingDue(containers))) return totals;
+    this.#heldUpTo.clear();
+    if (left === undefined && !(await this.#anythingDue(containers))) {
+      for (const { number } of containers) this.#settle(number);
+      return totals;
+    }
     // A fault may have come between the record of a purge and the truncation.
     if (left !== undefined) await this.#executor.finishTruncations(left.upToPosition);
     const run = left ?? (await this.#openRun());
@@ -280,7 +293,10 @@ export class PurgeRunner {
         ? await this.#executor.eraseEnded(work.ended, nowMs)
         : await this.#executor.eraseItems(work.container, work.abandoned, nowMs);
     const retryAtMs = nowMs() + HELD_RETRY_MS;
-    for (const stream of batch.refused) this.#held.set(stream, retryAtMs);
+    for (const { stream, untilMs } of batch.refused) {
+      const lives = this.#held.get(work.container.number) ?? new Map<string, number>();
+      this.#held.set(work.container.number, lives.set(stream, untilMs ?? retryAtMs));
+    }
     return { purged: batch.purged, refused: batch.refused.length };
   }
 
@@ -292,18 +308,21 @@ export class PurgeRunner {
     limit: number,
   ): Promise<EndedRow[]> {
     const nowMs = this.#options.clock.now();
-    const graceMs = gone ? 0 : container.state.policyGraceSeconds * 1000;
     const found: EndedRow[] = [];
-    const pageSize = this.#pageSize(limit);
+    const pageSize = this.#pageSize(container.number, limit);
     for (const byPolicyStart of [false, true]) {
-      const endedAtOrBeforeMs = Math.max(run.effectiveNowMs, nowMs) - (byPolicyStart ? graceMs : 0);
-      let after: { endedAtMs: number; position: number } | undefined;
+      const delayMs = gone ? 0 : erasureDelayMs(container.state, byPolicyStart);
+      const endedAtOrBeforeMs = Math.max(run.effectiveNowMs, nowMs) - delayMs;
+      const kind = `${container.number} ${byPolicyStart}`;
+      let after = this.#heldUpTo.get(kind);
       while (found.length < limit) {
         const rows = await this.#options
           .store()
           .endedLives(container.number, { byPolicyStart, endedAtOrBeforeMs, after, limit: pageSize });
         for (const row of rows) {
-          if (found.length < limit && !this.#isHeld(row.stream, nowMs)) found.push(row);
+          if (found.length === limit) break;
+          if (!this.#isHeld(container.number, row.stream, nowMs)) found.push(row);
+          else if (found.length === 0) this.#heldUpTo.set(kind, row);
         }
         const last = rows.at(-1);
         if (last === undefined || rows.length < pageSize) break;
@@ -317,15 +336,15 @@ export class PurgeRunner {
   async #abandonedItems(container: CatalogContainer, limit: number): Promise<ItemRow[]> {
     const { store, naming, clock } = this.#options;
     const found: ItemRow[] = [];
-    const pageSize = this.#pageSize(limit);
+    const pageSize = this.#pageSize(container.number, limit);
     let afterBirth = 0;
     while (found.length < limit) {
       const rows = await store().allItems(container.number, afterBirth, pageSize);
       for (const row of rows) {
         if (found.length === limit) break;
-        if (this.#held.size > 0) {
+        if (this.#held.has(container.number)) {
           const prefix = await naming.itemStreamPrefix(container.state.rid, row.partitionKey, row.id);
-          if (this.#isHeld(`${prefix}.${row.life}`, clock.now())) continue;
+          if (this.#isHeld(container.number, `${prefix}.${row.life}`, clock.now())) continue;
         }
         found.push(row);
       }
@@ -337,20 +356,27 @@ export class PurgeRunner {
   }
 
   /** Rows to fetch for so many wanted: more only while some of them may be held back. */
-  #pageSize(wanted: number): number {
-    return this.#held.size === 0 ? wanted : BATCH_SIZE;
+  #pageSize(container: ContainerNumber, wanted: number): number {
+    return this.#held.has(container) ? BATCH_SIZE : wanted;
   }
 
-  #isHeld(stream: string, nowMs: number): boolean {
-    const until = this.#held.get(stream);
-    if (until === undefined) return false;
+  #isHeld(container: ContainerNumber, stream: string, nowMs: number): boolean {
+    const lives = this.#held.get(container);
+    const until = lives?.get(stream);
+    if (lives === undefined || until === undefined) return false;
     if (until > nowMs) return true;
-    this.#held.delete(stream);
+    lives.delete(stream);
+    if (lives.size === 0) this.#held.delete(container);
     return false;
   }
 
-  #settle(container: number): void {
-    if (this.#held.size > 0) this.#book.holdBack(container, this.#options.clock.now() + HELD_RETRY_MS);
+  /** What there was to erase is erased, or kept by the vault: then it is asked again when the first may go. */
+  #settle(container: ContainerNumber): void {
+    const lives = this.#held.get(container);
+    if (lives === undefined) return;
+    let untilMs = this.#options.clock.now() + HELD_RETRY_MS;
+    for (const until of lives.values()) untilMs = Math.min(untilMs, until);
+    this.#book.holdBack(container, untilMs);
   }
 
   #count(lives: number): void {
@@ -389,7 +415,7 @@ export class PurgeRunner {
   ): Promise<void> {
     const event: PurgeRunEvent = {
       type: 'PurgeRunCompleted',
-      data: { expired, purged, heldBack: this.#held.size },
+      data: { expired, purged, heldBack: this.heldBack },
     };
     const result = await this.#options.log.append([
       {

@@ -4,9 +4,12 @@ import { invariant } from '@epitaph/core/invariant.ts';
 import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import {
+  type ContainerFloors,
   covers,
   type DestroyOutcome,
   type DestroyRequest,
+  type FloorKind,
+  floorUntil,
   type HoldScope,
   type KeyLookup,
   type KeyVault,
@@ -227,19 +230,20 @@ export class PostgresKeyVault implements KeyVault {
     });
   }
 
-  async setFloor(containerRid: string, seconds: number): Promise<void> {
+  async setFloor(containerRid: string, kind: FloorKind, seconds: number): Promise<void> {
     await this.#alone(async (sql) => {
-      await sql.query('DELETE FROM epitaph_vault.floors WHERE container = $1', [containerRid]);
+      await sql.query('DELETE FROM epitaph_vault.floors WHERE container = $1 AND kind = $2', [containerRid, kind]);
       if (seconds === 0) return;
-      await sql.query('INSERT INTO epitaph_vault.floors (container, seconds) VALUES ($1, $2)', [containerRid, seconds]);
+      await sql.query('INSERT INTO epitaph_vault.floors (container, kind, seconds) VALUES ($1, $2, $3)', [
+        containerRid,
+        kind,
+        seconds,
+      ]);
     });
   }
 
-  async floors(): Promise<ReadonlyMap<string, number>> {
-    const rows = await this.#database.query<{ container: string; seconds: number }>(
-      'SELECT container, seconds FROM epitaph_vault.floors',
-    );
-    return new Map(rows.map(({ container, seconds }) => [container, seconds]));
+  floors(): Promise<ReadonlyMap<string, ContainerFloors>> {
+    return readFloors(this.#database);
   }
 
   async containerSecret(containerRid: string): Promise<Uint8Array> {
@@ -604,6 +608,17 @@ async function writeNodes(sql: Statements, nodes: readonly OpenNode[]): Promise<
   );
 }
 
+async function readFloors(sql: Pick<Statements, 'query'>): Promise<ReadonlyMap<string, ContainerFloors>> {
+  const rows = await sql.query<{ container: string; kind: FloorKind; seconds: number }>(
+    'SELECT container, kind, seconds FROM epitaph_vault.floors',
+  );
+  const floors = new Map<string, ContainerFloors>();
+  for (const { container, kind, seconds } of rows) {
+    floors.set(container, { ...floors.get(container), [kind]: seconds });
+  }
+  return floors;
+}
+
 /** Which of some lives a hold or a floor covers, as of this transaction. */
 async function readRefusals(
   sql: Statements,
@@ -619,17 +634,12 @@ async function readRefusals(
   )) {
     lives.set(stream, [...(lives.get(stream) ?? []), hold_id]);
   }
-  const floors = new Map(
-    (
-      await sql.query<{ container: string; seconds: number }>('SELECT container, seconds FROM epitaph_vault.floors')
-    ).map(({ container, seconds }) => [container, seconds]),
-  );
-  return ({ stream, lastWriteTs, nowMs }) => {
+  const floors = await readFloors(sql);
+  return (request) => {
+    const { stream } = request;
     const holds = scopes.filter(({ scope }) => covers(scope, stream)).map(({ holdId }) => holdId);
     holds.push(...(lives.get(stream) ?? []));
-    const floor = floors.get(parseItemStream(stream)?.containerRid ?? '') ?? 0;
-    const floorEndMs = floor === 0 ? 0 : (lastWriteTs + floor) * 1000;
-    const floorUntilMs = floorEndMs > nowMs ? floorEndMs : null;
+    const floorUntilMs = floorUntil(floors.get(parseItemStream(stream)?.containerRid ?? '') ?? {}, request);
     return holds.length > 0 || floorUntilMs !== null ? { kind: 'refused', holds, floorUntilMs } : undefined;
   };
 }

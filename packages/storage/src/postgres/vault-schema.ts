@@ -40,5 +40,9 @@ export const vaultSchema: Pick<Schema, 'name' | 'what' | 'steps'> = {
     CREATE TABLE epitaph_vault.secrets (name text COLLATE "C" PRIMARY KEY, wrapped bytea NOT NULL);
     ALTER TABLE epitaph_vault.secrets ALTER wrapped SET STATISTICS 0;
     `,
+    `
+    ALTER TABLE epitaph_vault.floors ADD COLUMN kind text COLLATE "C" NOT NULL DEFAULT 'retention';
+    ALTER TABLE epitaph_vault.floors DROP CONSTRAINT floors_pkey, ADD PRIMARY KEY (container, kind);
+    `,
   ],
 };

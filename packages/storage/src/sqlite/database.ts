@@ -15,6 +15,8 @@ export interface OpenOptions {
   /** What to do when the file is damaged, a sentence; to restore it from a backup if nothing else is said. */
   readonly remedy?: string;
   readonly schema: string;
+  /** Statements that lead from each older version to the next, from version 1 on. */
+  readonly migrations?: readonly string[];
   readonly synchronous: 'FULL' | 'NORMAL' | 'OFF';
   readonly secureDelete?: boolean;
 }
@@ -40,7 +42,10 @@ export function openForWriting(options: OpenOptions): DatabaseSync {
     if (version === 0 && pragma(database, 'application_id') === 0) {
       database.exec(`BEGIN; ${options.schema};
         PRAGMA application_id = ${APPLICATION_ID}; PRAGMA user_version = ${options.schemaVersion}; COMMIT`);
-    } else checkVersion(database, options);
+    } else {
+      checkVersion(database, options);
+      migrate(database, options);
+    }
     return database;
   } catch (error) {
     database.close();
@@ -74,7 +79,13 @@ export function pragma(database: DatabaseSync, name: string): number {
   return Object.values(row)[0]!;
 }
 
-function checkVersion(database: DatabaseSync, { file, what, schemaVersion }: OpenOptions): void {
+function migrate(database: DatabaseSync, { migrations = [], schemaVersion }: OpenOptions): void {
+  for (let version = pragma(database, 'user_version'); version < schemaVersion; version++) {
+    database.exec(`BEGIN; ${migrations[version - 1]!}; PRAGMA user_version = ${version + 1}; COMMIT`);
+  }
+}
+
+function checkVersion(database: DatabaseSync, { file, what, schemaVersion, migrations = [] }: OpenOptions): void {
   if (pragma(database, 'application_id') !== APPLICATION_ID) {
     throw new UnusableFile(`${file} is not an Epitaph ${what}.`);
   }
@@ -84,7 +95,7 @@ function checkVersion(database: DatabaseSync, { file, what, schemaVersion }: Ope
       `${file}: this ${what} was written by a newer Epitaph (schema ${version}; this one knows up to ${schemaVersion}). Start that version, or a later one.`,
     );
   }
-  if (version < schemaVersion) {
+  if (version < schemaVersion && (version < 1 || migrations.length < schemaVersion - 1)) {
     throw new UnusableFile(
       `${file}: this ${what} has schema ${version}, and no migration to ${schemaVersion} is known.`,
     );

@@ -5,12 +5,14 @@ import {
   covers,
   type DestroyOutcome,
   type DestroyRequest,
+  type FloorKind,
+  floorUntil,
   type HoldScope,
   type VaultHold,
 } from '@epitaph/core/vault/key-vault.ts';
 import { ownerOf, wrapKey } from '../crypto/key-wrapping.ts';
 import { openForWriting } from './database.ts';
-import { LOG_SCHEMA, LOG_SCHEMA_VERSION, VAULT_SCHEMA, VAULT_SCHEMA_VERSION } from './schema.ts';
+import { LOG_SCHEMA, LOG_SCHEMA_VERSION, VAULT_MIGRATIONS, VAULT_SCHEMA, VAULT_SCHEMA_VERSION } from './schema.ts';
 import { uuidBytes } from './uuid-bytes.ts';
 import { failureOutcome, type Job, type JobOutcome, type WriterCore } from './writer.ts';
 
@@ -70,7 +72,12 @@ export interface VaultWriteJob extends Job {
   readonly write:
     | { readonly what: 'place-hold'; readonly hold: VaultHold }
     | { readonly what: 'release-hold'; readonly holdId: string }
-    | { readonly what: 'set-floor'; readonly containerRid: string; readonly seconds: number }
+    | {
+        readonly what: 'set-floor';
+        readonly containerRid: string;
+        readonly floor: FloorKind;
+        readonly seconds: number;
+      }
     /** The wrapped secret is the job's blob. */
     | { readonly what: 'add-secret'; readonly name: string };
 }
@@ -133,6 +140,7 @@ export class LogWriterCore implements WriterCore {
       what: 'key vault',
       schema: VAULT_SCHEMA,
       schemaVersion: VAULT_SCHEMA_VERSION,
+      migrations: VAULT_MIGRATIONS,
       synchronous: options.synchronous,
       secureDelete: true,
     });
@@ -378,9 +386,9 @@ export class LogWriterCore implements WriterCore {
     if (row.wrapped.every((byte) => byte === 0)) return { kind: 'already-destroyed' };
     const holds = this.#holdsOn(request.stream);
     const containerRid = request.stream.slice(5, request.stream.indexOf('.'));
-    const floor = this.#keys.findFloor.get(containerRid) as { seconds: number } | undefined;
-    const floorEndMs = floor === undefined ? 0 : (request.lastWriteTs + floor.seconds) * 1000;
-    const floorUntilMs = floorEndMs > request.nowMs ? floorEndMs : null;
+    const found = this.#keys.findFloors.all(containerRid, containerRid) as { kind: FloorKind; seconds: number }[];
+    const floors = Object.fromEntries(found.map(({ kind, seconds }) => [kind, seconds]));
+    const floorUntilMs = floorUntil(floors, request);
     if (holds.length > 0 || floorUntilMs !== null) return { kind: 'refused', holds, floorUntilMs };
     this.#keys.overwriteKey.run(request.keyId);
     return { kind: 'destroyed' };
@@ -411,8 +419,8 @@ export class LogWriterCore implements WriterCore {
         this.#keys.removeHold.run(write.holdId);
         return undefined;
       case 'set-floor':
-        if (write.seconds === 0) this.#keys.removeFloor.run(write.containerRid);
-        else this.#keys.putFloor.run(write.containerRid, write.seconds);
+        if (write.seconds === 0) this.#keys.removeFloor[write.floor].run(write.containerRid);
+        else this.#keys.putFloor[write.floor].run(write.containerRid, write.seconds);
         return undefined;
       case 'add-secret':
         this.#keys.addSecret.run(write.name, blobs![0]!);
@@ -470,11 +478,20 @@ function prepareVault(vault: DatabaseSync) {
     addHeldLife: vault.prepare('INSERT OR IGNORE INTO held_lives (stream, hold_id) VALUES (?, ?)'),
     removeHold: vault.prepare('DELETE FROM holds WHERE hold_id = ?'),
     removeHeldLives: vault.prepare('DELETE FROM held_lives WHERE hold_id = ?'),
-    findFloor: vault.prepare('SELECT seconds FROM floors WHERE container = ?'),
-    putFloor: vault.prepare('INSERT OR REPLACE INTO floors (container, seconds) VALUES (?, ?)'),
-    removeFloor: vault.prepare('DELETE FROM floors WHERE container = ?'),
+    findFloors: vault.prepare(
+      `SELECT 'retention' AS kind, seconds FROM floors WHERE container = ?
+       UNION ALL SELECT 'change-feed', seconds FROM feed_floors WHERE container = ?`,
+    ),
+    putFloor: {
+      retention: vault.prepare('INSERT OR REPLACE INTO floors (container, seconds) VALUES (?, ?)'),
+      'change-feed': vault.prepare('INSERT OR REPLACE INTO feed_floors (container, seconds) VALUES (?, ?)'),
+    },
+    removeFloor: {
+      retention: vault.prepare('DELETE FROM floors WHERE container = ?'),
+      'change-feed': vault.prepare('DELETE FROM feed_floors WHERE container = ?'),
+    },
     addSecret: vault.prepare('INSERT OR IGNORE INTO secrets (name, wrapped) VALUES (?, ?)'),
     findSecret: vault.prepare('SELECT wrapped FROM secrets WHERE name = ?'),
     truncateWal: vault.prepare('PRAGMA wal_checkpoint(TRUNCATE)'),
-  } satisfies Record<string, StatementSync>;
+  } satisfies Record<string, StatementSync | Record<FloorKind, StatementSync>>;
 }

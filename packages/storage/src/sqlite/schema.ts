@@ -35,7 +35,7 @@ export const LOG_SCHEMA = `
 `;
 
 /** The key vault: in a file of its own, so that a copy of the log holds nothing that can be read. */
-export const VAULT_SCHEMA_VERSION = 1;
+export const VAULT_SCHEMA_VERSION = 2;
 export const VAULT_SCHEMA = `
   -- Rows are only appended, and a destroyed key is overwritten in place by zeros: nothing moves on a page, so
   -- nothing is left behind in one.
@@ -55,9 +55,16 @@ export const VAULT_SCHEMA = `
     hold_id TEXT NOT NULL,
     PRIMARY KEY (stream, hold_id)
   ) STRICT, WITHOUT ROWID;
+  -- an operator's retention, from the last write
   CREATE TABLE floors (container TEXT PRIMARY KEY, seconds INTEGER NOT NULL) STRICT;
+  -- the change feed's, from the life's last event
+  CREATE TABLE feed_floors (container TEXT PRIMARY KEY, seconds INTEGER NOT NULL) STRICT;
   CREATE TABLE secrets (name TEXT PRIMARY KEY, wrapped BLOB NOT NULL) STRICT;
 `;
+/** What leads from each older version to the next, from version 1 on. */
+export const VAULT_MIGRATIONS: readonly string[] = [
+  'CREATE TABLE feed_floors (container TEXT PRIMARY KEY, seconds INTEGER NOT NULL) STRICT',
+];
 
 /**
  * The read models. Rebuildable from the log at any time: a file of an older schema is thrown away and projected

@@ -2,8 +2,10 @@ import { createSecretKey, type KeyObject } from 'node:crypto';
 import type { DatabaseSync, StatementSync } from 'node:sqlite';
 import { GenerationCache } from '@epitaph/core/generation-cache.ts';
 import type {
+  ContainerFloors,
   DestroyOutcome,
   DestroyRequest,
+  FloorKind,
   HoldScope,
   KeyLookup,
   KeyVault,
@@ -137,13 +139,17 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
     });
   }
 
-  setFloor(containerRid: string, seconds: number): Promise<void> {
-    return this.#write({ what: 'set-floor', containerRid, seconds });
+  setFloor(containerRid: string, kind: FloorKind, seconds: number): Promise<void> {
+    return this.#write({ what: 'set-floor', containerRid, floor: kind, seconds });
   }
 
-  floors(): ReadonlyMap<string, number> {
-    const rows = this.#read.floors.all() as { container: string; seconds: number }[];
-    return new Map(rows.map((row) => [row.container, row.seconds]));
+  floors(): ReadonlyMap<string, ContainerFloors> {
+    const rows = this.#read.floors.all() as { container: string; kind: FloorKind; seconds: number }[];
+    const floors = new Map<string, ContainerFloors>();
+    for (const { container, kind, seconds } of rows) {
+      floors.set(container, { ...floors.get(container), [kind]: seconds });
+    }
+    return floors;
   }
 
   containerSecret(containerRid: string): Promise<Uint8Array> {
@@ -198,7 +204,10 @@ function prepare(database: DatabaseSync) {
     key: database.prepare('SELECT owner, wrapped FROM keys WHERE id = ?'),
     holds: database.prepare('SELECT hold_id, container, scope, placed_at FROM holds ORDER BY placed_at, hold_id'),
     heldLives: database.prepare('SELECT stream FROM held_lives WHERE hold_id = ? ORDER BY stream'),
-    floors: database.prepare('SELECT container, seconds FROM floors'),
+    floors: database.prepare(
+      `SELECT container, 'retention' AS kind, seconds FROM floors
+       UNION ALL SELECT container, 'change-feed', seconds FROM feed_floors`,
+    ),
     secret: database.prepare('SELECT wrapped FROM secrets WHERE name = ?'),
   } satisfies Record<string, StatementSync>;
 }

@@ -183,10 +183,6 @@ export class SqliteReadModelStore implements ReadModelStore {
     return (this.#read.countEnded.get(container, byPolicyStart ? 1 : 0, endedAtOrBeforeMs) as { count: number }).count;
   }
 
-  oldestEndedByPolicyMs(container: number): number | null {
-    return (this.#read.oldestByPolicy.get(container) as { oldest: number | null }).oldest;
-  }
-
   disappearances(
     container: number,
     {
@@ -339,9 +335,6 @@ function prepare(database: DatabaseSync) {
     ),
     countEnded: database.prepare(
       'SELECT count(*) AS count FROM ended WHERE container = ? AND by_policy_start = ? AND ended_at <= ?',
-    ),
-    oldestByPolicy: database.prepare(
-      'SELECT min(ended_at) AS oldest FROM ended WHERE container = ? AND by_policy_start = 1',
     ),
     disappearances: database.prepare(
       `SELECT position, container, partition_key AS partitionKey, id, life, cause, at AS atMs,
