@@ -22,6 +22,9 @@ const outsideDefinition = [
   '_conflicts',
 ] as const;
 
+/** Source: Cosmos DB, "Continuous backup" (its longest tier), which all versions and deletes are kept with. */
+const MAX_FEED_RETENTION_MINUTES = 30 * 24 * 60;
+
 const pathsSchema = z.array(z.looseObject({ path: z.string() }));
 
 const partitionKeySchema = z.looseObject({
@@ -44,6 +47,7 @@ const bodySchema = z.looseObject({
   partitionKey: partitionKeySchema.nullish(),
   indexingPolicy: indexingPolicySchema.nullish(),
   vectorEmbeddingPolicy: vectorEmbeddingPolicySchema.nullish(),
+  changeFeedPolicy: z.looseObject({ retentionDuration: z.unknown() }).nullish(),
   uniqueKeyPolicy: z.looseObject({ uniqueKeys: z.array(z.unknown()).optional() }).nullish(),
 });
 
@@ -88,6 +92,7 @@ export function readContainerBody(
     parsed.data.indexingPolicy?.vectorIndexes ?? [],
     parsed.data.vectorEmbeddingPolicy?.vectorEmbeddings ?? [],
   );
+  checkFeedRetention(parsed.data.changeFeedPolicy?.retentionDuration);
   const others: Record<string, unknown> = { ...body };
   for (const property of outsideDefinition) delete others[property];
   const indexingPolicy = readIndexingPolicy(parsed.data.indexingPolicy ?? {});
@@ -111,6 +116,17 @@ export function readContainerBody(
       geospatialConfig: others['geospatialConfig'] ?? { type: 'Geography' },
     },
   };
+}
+
+/** Minutes for which all versions and deletes are kept; 0, which the .NET client sends for "none", or absent for none. */
+function checkFeedRetention(minutes: unknown): void {
+  if (minutes === undefined || minutes === null) return;
+  if (Number.isSafeInteger(minutes) && (minutes as number) >= 0 && (minutes as number) <= MAX_FEED_RETENTION_MINUTES) {
+    return;
+  }
+  throw badRequest(
+    `The changeFeedPolicy's retentionDuration '${JSON.stringify(minutes).slice(0, 100)}' is invalid: it is a whole number of minutes, at most ${MAX_FEED_RETENTION_MINUTES} (30 days), or 0 for none.`,
+  );
 }
 
 /**

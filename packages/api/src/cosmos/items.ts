@@ -1,6 +1,7 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { QueryPage, ShownItem, Written } from '../store/store-api.ts';
 import { answerBatch } from './batch.ts';
+import { answerChangeFeed, isChangeFeed } from './change-feed.ts';
 import { charge } from './charge.ts';
 import { containerHeaders } from './containers.ts';
 import { decodeContinuation } from './continuation.ts';
@@ -37,7 +38,7 @@ export async function answerItems(request: CosmosRequest): Promise<Answer> {
   const { method, headers } = request;
   const container = owner(containerOf, request);
   if (method === 'GET') {
-    if (headers['a-im'] !== undefined) throw badRequest('The change feed is not supported yet.');
+    if (isChangeFeed(request)) return answerChangeFeed(request, container);
     return listItems(request, container);
   }
   if (method !== 'POST') throw methodNotAllowed();

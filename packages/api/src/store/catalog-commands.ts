@@ -23,6 +23,7 @@ import type { ChangeThroughput, ThroughputRefusal } from '@epitaph/core/throughp
 import type { Throughput } from '@epitaph/core/throughput/throughput.ts';
 import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import type { CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
+import type { FeedFloors } from './feed-floors.ts';
 import type { Previews } from './previews.ts';
 import type { StoreParts } from './parts.ts';
 import { containerRid, databaseRid } from './rids.ts';
@@ -32,11 +33,13 @@ import type { Caller, Precondition, Written } from './store-api.ts';
 export class CatalogCommands {
   readonly #parts: StoreParts;
   readonly #previews: Previews;
+  readonly #floors: FeedFloors;
   readonly #policyGraceSeconds: number;
 
-  constructor(parts: StoreParts, previews: Previews, policyGraceSeconds: number) {
+  constructor(parts: StoreParts, previews: Previews, floors: FeedFloors, policyGraceSeconds: number) {
     this.#parts = parts;
     this.#previews = previews;
+    this.#floors = floors;
     this.#policyGraceSeconds = policyGraceSeconds;
   }
 
@@ -79,6 +82,8 @@ export class CatalogCommands {
     return this.#parts.containerOrder.run(rid, async () => {
       const { decision, position } = await this.#onDatabase(this.#parts.command(caller), rid, command);
       if (decision.kind === 'refused') throw databaseRefusal(decision.refusal);
+      // Containers that went with it have no feeds any more.
+      if (command.type === 'DeleteDatabase') await this.#floors.settleAll();
       return position;
     });
   }
@@ -106,16 +111,19 @@ export class CatalogCommands {
     const databaseOf = this.database(database).rid;
     for (let incarnation = 0; ; incarnation++) {
       const rid = containerRid(databaseOf, name, incarnation);
-      const context = this.#parts.command(caller);
-      const { decision, position } = await this.#onContainer(context, rid, {
-        type: 'CreateContainer',
-        databaseRid: databaseOf,
-        name,
-        definition,
-        defaultTtl,
-        policyGraceSeconds: this.#policyGraceSeconds,
-        throughput,
-        nowMs: context.nowMs,
+      // One at a time for a rid: nobody may take another's floor for the one of a container yet to be made.
+      const { decision, position } = await this.#parts.containerOrder.run(rid, async () => {
+        const context = this.#parts.command(caller);
+        return this.#onContainer(context, rid, {
+          type: 'CreateContainer',
+          databaseRid: databaseOf,
+          name,
+          definition,
+          defaultTtl,
+          policyGraceSeconds: this.#policyGraceSeconds,
+          throughput,
+          nowMs: context.nowMs,
+        });
       });
       if (decision.kind === 'accepted') {
         return { resource: this.#parts.catalog.containerByRid(rid)!.state, position, created: true };
@@ -272,6 +280,8 @@ export class CatalogCommands {
     rid: string,
     command: ContainerCommand,
   ): Promise<{ decision: ContainerDecision; position: number }> {
+    // What a feed promises to show must not be erased between the record of its policy and the vault's floor.
+    if ('definition' in command) await this.#floors.raise(rid, command.definition);
     const handled = await handleCommand(this.#parts.ports.log, {
       stream: containerStream(rid),
       load: 'all',
@@ -282,7 +292,10 @@ export class CatalogCommands {
           ? { events: decision.events.map((event) => newEvent(context, event, containerEventVersions[event.type])) }
           : undefined,
     });
-    return { decision: handled.decision, position: await this.#afterwards(handled.position) };
+    const position = await this.#afterwards(handled.position);
+    // Not after a fault: what is on record then is not known, and a floor that is too high does no harm till the start.
+    await this.#floors.settle(rid);
+    return { decision: handled.decision, position };
   }
 
   async #afterwards(position: number | undefined): Promise<number> {

@@ -12,6 +12,9 @@ import type { ShownItem } from './store-api.ts';
 /** Bytes of document text kept decoded. Parsed forms come on top, and leave together with their text. */
 const CACHE_BYTES = 64 * 1024 * 1024;
 
+/** What leads to one version of an item. */
+export type VersionRow = Pick<ItemRow, 'birth' | 'partitionKey' | 'id' | 'position' | 'ts' | 'key'>;
+
 interface Decoded {
   readonly json: string;
   readonly etag: string;
@@ -31,8 +34,8 @@ export class Documents {
     this.#ports = ports;
   }
 
-  /** The item a row refers to, or undefined when its content went away since the row was read. */
-  async show(row: ItemRow): Promise<ShownItem | undefined> {
+  /** The item as a write left it, or undefined when its content went away since the write was looked up. */
+  async show(row: VersionRow): Promise<ShownItem | undefined> {
     const decoded = this.#byPosition.get(row.position) ?? (await this.#decode(row));
     if (decoded === undefined) return undefined;
     return {
@@ -86,7 +89,7 @@ export class Documents {
     return Buffer.from(plain.buffer, plain.byteOffset, plain.byteLength).toString('utf8');
   }
 
-  async #decode(row: ItemRow): Promise<Decoded | undefined> {
+  async #decode(row: VersionRow): Promise<Decoded | undefined> {
     const event = await this.#ports.log.readAt(row.position);
     // Purged since the row was read: for the reader it is gone.
     if (event === undefined) return undefined;

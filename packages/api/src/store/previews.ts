@@ -10,6 +10,7 @@ import {
 import { policyAt } from '@epitaph/core/ttl/policy-timeline.ts';
 import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import type { ContainerNumber } from '@epitaph/projections/read-model-store.ts';
+import { erasureDelayMs } from '@epitaph/projections/purge/due-book.ts';
 import type { StoreParts } from './parts.ts';
 import type { TtlPreview } from './store-api.ts';
 
@@ -35,7 +36,7 @@ export class Previews {
     const effectiveFromMs = Math.max(nowMs, proposal.effectiveFromMs ?? nowMs);
     const { defaultTtl } = proposal;
     const spans = previewSpans(state.timeline, { defaultTtl, effectiveFromMs });
-    const floorSeconds = (await this.#parts.ports.vault.floors()).get(state.rid) ?? 0;
+    const floorSeconds = (await this.#parts.ports.vault.floors()).get(state.rid)?.retention ?? 0;
     const floored = spans.atOnce.map((span) => ({
       ...span,
       writtenAfter: Math.floor(effectiveFromMs / 1000) - floorSeconds,
@@ -53,7 +54,7 @@ export class Previews {
       effectiveFromMs,
       items,
       atOnce: { items: expiring, oldestTs, sample: await this.#sample(number, spans) },
-      erasedFromMs: effectiveFromMs + state.policyGraceSeconds * 1000,
+      erasedFromMs: effectiveFromMs + erasureDelayMs(state, true),
       later: HISTOGRAM_SECONDS.map((seconds, index) => ({
         withinSeconds: Number.isFinite(seconds) ? seconds : null,
         items: later[index]!.expiring,

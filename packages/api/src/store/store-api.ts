@@ -91,6 +91,66 @@ export interface QueryPage {
   };
 }
 
+/** Where a reading of a change feed begins. */
+export type FeedStart =
+  | { readonly kind: 'beginning' }
+  /** Only what comes after this request. */
+  | { readonly kind: 'now' }
+  /** What happened at or after a time, in milliseconds. */
+  | { readonly kind: 'time'; readonly atMs: number }
+  /** After a log position that an earlier page gave. */
+  | { readonly kind: 'after'; readonly position: number };
+
+export interface ChangeFeedRequest {
+  /** `latest`: every item as it is now, in order of its last write. `all-versions`: every write, delete and expiry. */
+  readonly mode: 'latest' | 'all-versions';
+  readonly start: FeedStart;
+  /** Leaves out what happened before this time, in milliseconds, wherever the reading begins. */
+  readonly notBeforeMs?: number | undefined;
+  /** Whether an item with this canonical partition key is asked for; all are without it. */
+  readonly inScope?: ((partitionKey: string) => boolean) | undefined;
+  /** Changes a page at most. */
+  readonly maxItemCount: number;
+  /** Wait for this position first (session token). */
+  readonly atLeast?: number | undefined;
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** A change as a feed shows it. Deletes and expiries are in the feed of all versions only. */
+export type FeedChange =
+  | {
+      readonly kind: 'written';
+      readonly item: ShownItem;
+      /** Log position of the write. */
+      readonly position: number;
+      /** True for the first write of a life. */
+      readonly created: boolean;
+      /** Log position of the write that this one replaced; all versions only. */
+      readonly previousPosition?: number;
+    }
+  | {
+      readonly kind: 'deleted';
+      readonly id: string;
+      readonly partitionKey: string;
+      readonly position: number;
+      /** When it was recorded, in milliseconds. */
+      readonly atMs: number;
+      readonly expired: boolean;
+      /** The item as it was. */
+      readonly previous?: ShownItem;
+      readonly previousPosition?: number;
+    };
+
+export interface ChangeFeedPage {
+  readonly changes: readonly FeedChange[];
+  /** Where the next page goes on: all that is at or before it has been looked at. */
+  readonly position: number;
+  /** False when the page ended early, to be short, and there may be more by now. */
+  readonly reachedEnd: boolean;
+  /** Events that were looked at. */
+  readonly examined: number;
+}
+
 /** A partial change: operations as Cosmos DB's PATCH has them, already checked for shape. */
 export interface PatchRequest {
   readonly operations: readonly PatchOperation[];
@@ -432,6 +492,13 @@ export interface StoreApi {
   ): Promise<{ readonly items: readonly ShownItem[]; readonly continuation?: Continuation }>;
   /** @throws QueryError for what the language does not have. */
   queryItems(container: ContainerState, request: QueryRequest): Promise<QueryPage>;
+
+  /**
+   * A page of a container's change feed.
+   *
+   * @throws Refusal bad-request for a start that lies outside what is kept; session-not-available
+   */
+  readChangeFeed(container: ContainerState, request: ChangeFeedRequest): Promise<ChangeFeedPage>;
 
   // History.
   history(container: ContainerState, id: string, partitionKey: string): Promise<readonly HistoryEntry[]>;

@@ -5,7 +5,9 @@ import { Refusal } from '@epitaph/core/errors.ts';
 import { Projector } from '@epitaph/projections/projector.ts';
 import { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
 import { CatalogCommands } from './catalog-commands.ts';
+import { ChangeFeeds } from './change-feed.ts';
 import { Documents } from './documents.ts';
+import { FeedFloors } from './feed-floors.ts';
 import { Histories } from './histories.ts';
 import { Items } from './items.ts';
 import { Operations } from './operations.ts';
@@ -37,6 +39,7 @@ export class Store implements StoreApi {
   readonly #previews: Previews;
   readonly #items: Items;
   readonly #queries: Queries;
+  readonly #changeFeeds: ChangeFeeds;
   readonly #histories: Histories;
   readonly #replays: Replays;
   readonly #operations: Operations;
@@ -44,7 +47,13 @@ export class Store implements StoreApi {
   #underWay = 0;
   readonly #whenIdle: (() => void)[] = [];
 
-  private constructor(options: StoreOptions, parts: StoreParts, purge: PurgeRunner, documents: Documents) {
+  private constructor(
+    options: StoreOptions,
+    parts: StoreParts,
+    purge: PurgeRunner,
+    documents: Documents,
+    floors: FeedFloors,
+  ) {
     this.#parts = parts;
     this.#clock = options.clock;
     this.#purge = purge;
@@ -52,10 +61,12 @@ export class Store implements StoreApi {
     this.#catalog = new CatalogCommands(
       parts,
       this.#previews,
+      floors,
       options.policyGraceSeconds ?? DEFAULT_POLICY_GRACE_SECONDS,
     );
     this.#items = new Items(parts, documents);
     this.#queries = new Queries(parts, documents);
+    this.#changeFeeds = new ChangeFeeds(parts, documents);
     this.#histories = new Histories(parts);
     this.#replays = new Replays(parts);
     this.#operations = new Operations(parts, purge);
@@ -97,8 +108,14 @@ export class Store implements StoreApi {
     });
     await projector.start();
     parts.opened();
+    const floors = new FeedFloors(
+      ports.vault,
+      () => projector.catalog,
+      () => purge.lookAgain(),
+    );
+    await floors.settleAll();
     await purge.start({ automatic: options.automaticPurge ?? true });
-    return new Store(options, parts, purge, documents);
+    return new Store(options, parts, purge, documents, floors);
   }
 
   listDatabases: StoreApi['listDatabases'] = () => this.#parts.catalog.liveDatabases();
@@ -137,6 +154,8 @@ export class Store implements StoreApi {
   readItem: StoreApi['readItem'] = (...args) => this.#items.read(...args);
   listItems: StoreApi['listItems'] = (...args) => this.#finished(this.#items.list(...args));
   queryItems: StoreApi['queryItems'] = (container, request) => this.#finished(this.#queries.query(container, request));
+
+  readChangeFeed: StoreApi['readChangeFeed'] = (...args) => this.#finished(this.#changeFeeds.read(...args));
 
   history: StoreApi['history'] = (...args) => this.#histories.history(...args);
   containerHistory: StoreApi['containerHistory'] = (container: ContainerState) =>

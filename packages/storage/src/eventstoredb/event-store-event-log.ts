@@ -5,6 +5,7 @@ import type {
   AppendResult,
   EventLog,
   LogListener,
+  LogScan,
   LogSubscription,
   StreamAppend,
 } from '@epitaph/core/log/event-log.ts';
@@ -86,10 +87,14 @@ export class EventStoreEventLog implements EventLog, PageReader {
     return { kind: 'appended', position: found.at(-1)!.position, firstPositions: [found[0]!.position] };
   }
 
-  async readStream(stream: string): Promise<RecordedEvent[]> {
+  async readStream(
+    stream: string,
+    { fromRevision = 0, withBodies = true }: { readonly fromRevision?: number; readonly withBodies?: boolean } = {},
+  ): Promise<RecordedEvent[]> {
+    const revision = fromRevision === 0 ? 'start' : fromRevision;
     const events = await this.#connection.read(
-      { from: { stream, revision: 'start' }, direction: 'forwards', maxCount: Number.MAX_SAFE_INTEGER },
-      (event) => decodeEvent(event, true),
+      { from: { stream, revision }, direction: 'forwards', maxCount: Number.MAX_SAFE_INTEGER },
+      (event) => decodeEvent(event, withBodies),
     );
     return events.filter((event) => event !== undefined);
   }
@@ -127,8 +132,13 @@ export class EventStoreEventLog implements EventLog, PageReader {
     return events;
   }
 
-  /** Up to `maxCount` events after a position, without those among them that were truncated. */
-  async readPage(afterPosition: number, maxCount: number, withBodies: boolean): Promise<Page> {
+  /** Up to `maxCount` events after a position, of those the ones of wanted streams that were not truncated. */
+  async readPage(
+    afterPosition: number,
+    maxCount: number,
+    withBodies: boolean,
+    wanted: (stream: string) => boolean = () => true,
+  ): Promise<Page> {
     // The server reads from a position on: the event there comes along, unless a scavenge has taken it.
     const from = afterPosition === 0 ? 'start' : afterPosition;
     const asked = afterPosition === 0 ? maxCount : maxCount + 1;
@@ -136,10 +146,10 @@ export class EventStoreEventLog implements EventLog, PageReader {
     const read = await this.#connection.read(
       { from: { position: from }, direction: 'forwards', maxCount: asked },
       (event) => {
-        const { position } = placeOf(event);
+        const { position, stream } = placeOf(event);
         if (position <= afterPosition) return undefined;
         seen = position;
-        return decodeEvent(event, withBodies);
+        return wanted(stream) ? decodeEvent(event, withBodies) : undefined;
       },
     );
     const events = await this.#standing(read.filter((event) => event !== undefined));
@@ -162,6 +172,12 @@ export class EventStoreEventLog implements EventLog, PageReader {
       }),
     );
     return events.filter((event) => event.revision >= before.get(event.stream)!);
+  }
+
+  async scan(afterPosition: number, maxCount: number, streamPrefix: string): Promise<LogScan> {
+    const wanted = (stream: string) => stream.startsWith(streamPrefix);
+    const { events, seen } = await this.readPage(afterPosition, maxCount, false, wanted);
+    return { events, position: seen };
   }
 
   async head(): Promise<number> {

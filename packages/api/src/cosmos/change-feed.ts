@@ -1,0 +1,152 @@
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import {
+  isInRange,
+  type KeyRange,
+  rememberedEffectivePartitionKey,
+  WHOLE_RANGE,
+} from '@epitaph/core/partition-key/effective-partition-key.ts';
+import { parseHttpDate } from '../http/http-date.ts';
+import type { ChangeFeedRequest, FeedChange, FeedStart, ShownItem } from '../store/store-api.ts';
+import { charge } from './charge.ts';
+import { containerHeaders } from './containers.ts';
+import { badRequest } from './errors.ts';
+import { readPartitionKeyHeader } from './partition-key.ts';
+import { atLeastOf, headerText, pageSizeOf, type Answer, type CosmosRequest } from './request.ts';
+import { withSystemProperties } from './system-properties.ts';
+
+/** True for a reading of the change feed rather than of the items. */
+export const isChangeFeed = ({ headers }: CosmosRequest): boolean => headers['a-im'] !== undefined;
+
+/**
+ * `GET …/docs` with `A-IM`: a page of the change feed. Its `etag` is the place where the next one goes on. 304 says that
+ * there is nothing new, which is how clients' iterators end; an empty page with 200 that the look was cut short.
+ */
+export async function answerChangeFeed(request: CosmosRequest, container: ContainerState): Promise<Answer> {
+  const { store, segments } = request;
+  const mode = modeOf(request);
+  const page = await store.readChangeFeed(container, {
+    mode,
+    start: startOf(request),
+    notBeforeMs: modifiedSinceOf(request),
+    inScope: scopeOf(request, container),
+    maxItemCount: pageSizeOf(request),
+    atLeast: atLeastOf(request),
+    signal: request.signal(),
+  });
+  const headers = {
+    etag: `"${page.position}"`,
+    'x-ms-item-count': String(page.changes.length),
+    ...containerHeaders(segments[1]!, container, store.headPosition()),
+  };
+  if (page.changes.length === 0 && page.reachedEnd) {
+    return { status: 304, body: null, charge: charge.query(0, 0), headers };
+  }
+  const show = mode === 'latest' ? showLatest : showVersion;
+  const documents = page.changes.map((change) => show(container, change)).join(',');
+  const body = `{"_rid":"${container.rid}","Documents":[${documents}],"_count":${page.changes.length}}`;
+  return { status: 200, body, charge: charge.query(page.changes.length, body.length), headers };
+}
+
+function modeOf({ headers }: CosmosRequest): ChangeFeedRequest['mode'] {
+  const text = headerText(headers, 'a-im') ?? '';
+  switch (text.toLowerCase()) {
+    case 'incremental feed':
+      return 'latest';
+    case 'full-fidelity feed':
+      return 'all-versions';
+    default:
+      throw badRequest(`The value '${text.slice(0, 100)}' specified for the header 'A-IM' is invalid.`);
+  }
+}
+
+/** A continuation counts more than a time: clients go on sending the time they began with. */
+function startOf(request: CosmosRequest): FeedStart {
+  const etag = headerText(request.headers, 'if-none-match') ?? '';
+  if (etag !== '' && etag !== '*') return { kind: 'after', position: positionOf(etag) };
+  if (etag === '*') return { kind: 'now' };
+  const atMs = modifiedSinceOf(request);
+  return atMs === undefined ? { kind: 'beginning' } : { kind: 'time', atMs };
+}
+
+function positionOf(etag: string): number {
+  const position = /^"?(\d{1,16})"?$/.exec(etag)?.[1];
+  if (position === undefined || !Number.isSafeInteger(Number(position))) {
+    throw badRequest(`Invalid Continuation Token: '${etag.slice(0, 100)}' is none that this server has given.`);
+  }
+  return Number(position);
+}
+
+function modifiedSinceOf({ headers }: CosmosRequest): number | undefined {
+  const text = headerText(headers, 'if-modified-since');
+  if (text === undefined || text === '') return undefined;
+  const atMs = parseHttpDate(text);
+  // Not passed over, as HTTP has it for pages: the feed would begin at its beginning.
+  if (atMs === undefined) {
+    throw badRequest(`The value '${text.slice(0, 100)}' specified for the header 'If-Modified-Since' is invalid.`);
+  }
+  return atMs;
+}
+
+/** The part of the container that is asked for: a partition key, a prefix of one, or a range of their hashes. */
+function scopeOf(
+  { headers }: CosmosRequest,
+  { definition }: ContainerState,
+): ((partitionKey: string) => boolean) | undefined {
+  const given = readPartitionKeyHeader(definition, headerText(headers, 'x-ms-documentdb-partitionkey'));
+  if (given?.complete === true) return (partitionKey) => partitionKey === given.key;
+  // Of a hierarchical key; the canonical text of a prefix is a prefix of the canonical text but for its bracket.
+  if (given !== undefined) return (partitionKey) => partitionKey.startsWith(`${given.key.slice(0, -1)},`);
+  const range: KeyRange = {
+    min: (headerText(headers, 'x-ms-start-epk') ?? WHOLE_RANGE.min).toUpperCase(),
+    max: (headerText(headers, 'x-ms-end-epk') ?? WHOLE_RANGE.max).toUpperCase(),
+  };
+  if (!/^[0-9A-F]*$/.test(range.min) || !/^[0-9A-F]*$/.test(range.max)) {
+    throw badRequest('The range of effective partition keys is invalid: its ends are hexadecimal digits.');
+  }
+  if (range.min === WHOLE_RANGE.min && range.max === WHOLE_RANGE.max) return undefined;
+  return (partitionKey) => isInRange(rememberedEffectivePartitionKey(definition.partitionKey, partitionKey), range);
+}
+
+function showLatest(container: ContainerState, change: FeedChange): string {
+  return change.kind === 'written' ? showItem(container, change.item, change.position) : '{}';
+}
+
+/** An entry of the feed of all versions: the item as it is, as it was, and what was done to it. */
+function showVersion(container: ContainerState, change: FeedChange): string {
+  const { position: lsn, previousPosition } = change;
+  const previousImage = previousPosition === undefined ? {} : { previousImageLSN: previousPosition };
+  if (change.kind === 'written') {
+    const { item, created } = change;
+    const operationType = created ? 'create' : 'replace';
+    const metadata = { operationType, lsn, crts: item.ts, ...previousImage };
+    return `{"current":${showItem(container, item, lsn)},"metadata":${JSON.stringify(metadata)}}`;
+  }
+  const metadata = {
+    operationType: 'delete',
+    lsn,
+    crts: Math.floor(change.atMs / 1000),
+    ...previousImage,
+    timeToLiveExpired: change.expired,
+    id: change.id,
+    partitionKey: showPartitionKey(container, change.partitionKey),
+  };
+  const previous =
+    change.previous === undefined ? '' : `"previous":${showItem(container, change.previous, previousPosition ?? lsn)},`;
+  return `{"current":{},${previous}"metadata":${JSON.stringify(metadata)}}`;
+}
+
+/** The document with its system properties and, as feeds have it, the log position of its write. */
+function showItem(container: ContainerState, item: ShownItem, position: number): string {
+  return `${withSystemProperties(container, item).slice(0, -1)},"_lsn":${position}}`;
+}
+
+/** By path, without the slash before it; components that the item had not are left out. */
+function showPartitionKey({ definition }: ContainerState, partitionKey: string): Readonly<Record<string, unknown>> {
+  const components = JSON.parse(partitionKey) as readonly unknown[];
+  const shown: Record<string, unknown> = {};
+  for (const [index, path] of definition.partitionKey.paths.entries()) {
+    const value = components[index];
+    if (typeof value !== 'object' || value === null) shown[path.slice(1)] = value;
+  }
+  return shown;
+}

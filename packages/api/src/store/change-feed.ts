@@ -1,0 +1,263 @@
+import { keptVersions, LOG_TIME_SLACK_SECONDS, type KeptVersions } from '@epitaph/core/container/change-feed.ts';
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { containerStream } from '@epitaph/core/container/stream-name.ts';
+import { Refusal } from '@epitaph/core/errors.ts';
+import { GenerationCache } from '@epitaph/core/generation-cache.ts';
+import { invariant } from '@epitaph/core/invariant.ts';
+import type { ItemEvent, ItemUpserted } from '@epitaph/core/item/events.ts';
+import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
+import { readItemEvent } from '@epitaph/core/item/upcast.ts';
+import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import { isExpired } from '@epitaph/core/ttl/watermarks.ts';
+import type { Documents } from './documents.ts';
+import type { Moment, StoreParts } from './parts.ts';
+import type { ChangeFeedPage, ChangeFeedRequest, FeedChange, ShownItem } from './store-api.ts';
+
+/** Events looked through at a time, between which other requests pass. */
+const SCAN_SIZE = 2_000;
+/** Events looked through, and time taken in milliseconds, for one page before it answers with what it has. */
+const MAX_EXAMINED = 200_000;
+const MAX_PAGE_MS = 2_000;
+/** Characters of documents a page at most; at least one change is always given. */
+const MAX_PAGE_CHARACTERS = 4 * 1024 * 1024;
+/** Lives whose beginning is remembered. */
+const BIRTHS = 20_000;
+
+const SLACK_MS = LOG_TIME_SLACK_SECONDS * 1000;
+/** A start in whole seconds may mean any instant of its second. */
+const SECOND_MS = 1_000;
+
+/** What clients look for when they come too late, or ask for more than was ever kept. */
+const OUTSIDE_RETENTION = 'You must read the change feed from within the retention period.';
+
+/**
+ * Change feeds, read from the log itself: a page is a look through the events behind a position, and its
+ * continuation the position that the look has come to. So a feed neither misses nor repeats anything, however much is
+ * written or purged meanwhile, and goes on after a restart.
+ */
+export class ChangeFeeds {
+  readonly #parts: StoreParts;
+  readonly #documents: Documents;
+  /** Positions at which lives began, of those that have no row any more. */
+  readonly #births = new GenerationCache<string, number>(BIRTHS);
+  readonly #kept = new WeakMap<ContainerState, KeptVersions>();
+
+  constructor(parts: StoreParts, documents: Documents) {
+    this.#parts = parts;
+    this.#documents = documents;
+  }
+
+  async read(container: ContainerState, request: ChangeFeedRequest): Promise<ChangeFeedPage> {
+    await this.#reached(request);
+    const moment = await this.#parts.moment(container);
+    // Up to here the read model has seen everything; it may have seen more by the time that a row is looked up.
+    const upTo = this.#parts.projector.position;
+    const after = await this.#start(moment, request, upTo);
+    if (request.start.kind === 'now') return { changes: [], position: upTo, reachedEnd: true, examined: 0 };
+    return this.#page(moment, request, after, upTo);
+  }
+
+  /** Waits for what the request has seen before. A continuation from beyond the log is of another log. */
+  async #reached({ atLeast, start }: ChangeFeedRequest): Promise<void> {
+    await this.#parts.seen(atLeast);
+    if (start.kind !== 'after' || start.position <= this.#parts.projector.position) return;
+    if (start.position > (await this.#parts.ports.log.head())) {
+      throw new Refusal('bad-request', 'Invalid Continuation Token: it lies beyond the end of the log.');
+    }
+    await this.#parts.seen(start.position);
+  }
+
+  /** The position after which a page begins. */
+  async #start(
+    { within, nowMs }: Moment,
+    { mode, start }: Pick<ChangeFeedRequest, 'mode' | 'start'>,
+    upTo: number,
+  ): Promise<number> {
+    // A container's number is the position of its creation: nothing of it is before.
+    const first = within.number;
+    const kept = mode === 'all-versions' ? await this.#keptVersions(within.state) : undefined;
+    // What is older than this may be gone.
+    const keptFromMs = kept === undefined ? 0 : Math.max(kept.sinceMs, nowMs - kept.retentionSeconds * 1000);
+    switch (start.kind) {
+      case 'now':
+        return upTo;
+      case 'beginning':
+        if (kept !== undefined) throw outsideRetention();
+        return first;
+      case 'time': {
+        if (start.atMs + SECOND_MS <= keptFromMs) throw outsideRetention();
+        const position = await this.#positionBefore(start.atMs, first, upTo);
+        return Math.max(position, kept?.sincePosition ?? first);
+      }
+      case 'after': {
+        const position = Math.max(first, start.position);
+        if (kept === undefined) return position;
+        if (position < kept.sincePosition) throw outsideRetention();
+        // Of a life that was purged since, the end is still in the log: so what comes next tells how old it can be.
+        const [next] = await this.#parts.ports.log.readAll(position, 1, { withBodies: false });
+        if (next !== undefined && next.position <= upTo && next.occurredAtMs + SLACK_MS < keptFromMs) {
+          throw outsideRetention();
+        }
+        return position;
+      }
+    }
+  }
+
+  async #keptVersions(container: ContainerState): Promise<KeptVersions> {
+    let kept = this.#kept.get(container);
+    if (kept === undefined) {
+      kept = keptVersions(await this.#parts.ports.log.readStream(containerStream(container.rid)));
+      if (kept === undefined) {
+        throw new Refusal(
+          'bad-request',
+          'The container keeps no versions and deletes for its change feed: set its changeFeedPolicy with a retentionDuration (in minutes) first.',
+        );
+      }
+      this.#kept.set(container, kept);
+    }
+    return kept;
+  }
+
+  /**
+   * A position after which everything is that happened at or after a time. Times along the log go back by no more than
+   * decisions wait to be written, so halving finds it.
+   */
+  async #positionBefore(atMs: number, first: number, upTo: number): Promise<number> {
+    let low = first;
+    let high = upTo;
+    while (low < high) {
+      const middle = Math.floor((low + high) / 2);
+      const [event] = await this.#parts.ports.log.readAll(middle, 1, { withBodies: false });
+      if (event === undefined || event.position > high || event.occurredAtMs >= atMs - SLACK_MS) high = middle;
+      else low = event.position;
+    }
+    return low;
+  }
+
+  async #page(moment: Moment, request: ChangeFeedRequest, after: number, upTo: number): Promise<ChangeFeedPage> {
+    const { log, monotonicMs } = this.#parts.ports;
+    const { maxItemCount, signal } = request;
+    const prefix = `item-${moment.within.state.rid}.`;
+    const changes: FeedChange[] = [];
+    const untilMs = monotonicMs() + MAX_PAGE_MS;
+    let characters = 0;
+    let examined = 0;
+    let position = after;
+    while (position < upTo && examined < MAX_EXAMINED && monotonicMs() < untilMs) {
+      signal?.throwIfAborted();
+      const part = await log.scan(position, SCAN_SIZE, prefix);
+      examined += SCAN_SIZE;
+      for (const event of part.events) {
+        if (event.position > upTo) break;
+        const change = await this.#change(moment, request, event);
+        position = event.position;
+        if (change === undefined) continue;
+        changes.push(change);
+        characters += sizeOf(change);
+        if (changes.length >= maxItemCount || characters >= MAX_PAGE_CHARACTERS || monotonicMs() > untilMs) {
+          return { changes, position, reachedEnd: false, examined };
+        }
+      }
+      if (part.position <= position && part.events.length === 0) position = upTo;
+      else position = Math.min(upTo, Math.max(position, part.position));
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    return { changes, position, reachedEnd: position >= upTo, examined };
+  }
+
+  async #change(
+    moment: Moment,
+    { mode, notBeforeMs, inScope }: ChangeFeedRequest,
+    recorded: RecordedEvent,
+  ): Promise<FeedChange | undefined> {
+    if (notBeforeMs !== undefined && recorded.occurredAtMs < notBeforeMs) return undefined;
+    if (recorded.type === 'ItemPurged') return undefined;
+    const event = readItemEvent(recorded);
+    if (inScope !== undefined && !inScope(event.data.partitionKey)) return undefined;
+    if (mode === 'latest')
+      return event.type === 'ItemUpserted' ? this.#latest(moment, recorded, event.data) : undefined;
+    return this.#version(moment, recorded, event);
+  }
+
+  /** The write, if it is the item's last and the item visible. A write that was replaced comes again as its last. */
+  async #latest(
+    { within, marks }: Moment,
+    recorded: RecordedEvent,
+    data: ItemUpserted,
+  ): Promise<FeedChange | undefined> {
+    const row = await this.#parts.readModel.findItem(within.number, data.partitionKey, data.id);
+    if (row === undefined || row.position !== recorded.position || isExpired(row, marks)) return undefined;
+    const item = await this.#documents.show(row);
+    return item && { kind: 'written', item, position: row.position, created: recorded.revision === 0 };
+  }
+
+  async #version(moment: Moment, recorded: RecordedEvent, event: ItemEvent): Promise<FeedChange | undefined> {
+    const { position, revision, occurredAtMs } = recorded;
+    switch (event.type) {
+      case 'ItemUpserted': {
+        const birth = revision === 0 ? position : await this.#birth(moment, recorded, event.data);
+        const item = await this.#show(recorded, event.data, birth);
+        // Erased at somebody's demand, which no feed stands against: there is nothing left to show.
+        if (item === undefined) return undefined;
+        if (revision === 0) return { kind: 'written', item, position, created: true };
+        const previous = await this.#before(recorded);
+        return { kind: 'written', item, position, created: false, ...at(previous) };
+      }
+      case 'ItemDeleted':
+      case 'ItemExpired': {
+        const last = await this.#before(recorded);
+        const written = last === undefined ? undefined : readItemEvent(last);
+        let previous: ShownItem | undefined;
+        if (last !== undefined && written?.type === 'ItemUpserted') {
+          previous = await this.#show(last, written.data, await this.#birth(moment, last, written.data));
+        }
+        const { id, partitionKey } = event.data;
+        const expired = event.type === 'ItemExpired';
+        return {
+          kind: 'deleted',
+          id,
+          partitionKey,
+          position,
+          atMs: occurredAtMs,
+          expired,
+          ...(previous === undefined ? {} : { previous }),
+          ...at(last),
+        };
+      }
+      case 'ItemPurged':
+        return undefined;
+    }
+  }
+
+  #show({ position }: RecordedEvent, data: ItemUpserted, birth: number): Promise<ShownItem | undefined> {
+    const { id, partitionKey, ts, key } = data;
+    return this.#documents.show({ birth, id, partitionKey, ts, key, position });
+  }
+
+  /** The event before one in its stream, without its body; undefined when it was truncated. */
+  async #before({ stream, revision }: RecordedEvent): Promise<RecordedEvent | undefined> {
+    const [event] = await this.#parts.ports.log.readStream(stream, { fromRevision: revision - 1, withBodies: false });
+    return event?.revision === revision - 1 ? event : undefined;
+  }
+
+  /** Position of a life's first event: from the row while the life is the current one, else from its stream. */
+  async #birth({ within }: Moment, { stream }: RecordedEvent, data: ItemUpserted): Promise<number> {
+    const known = this.#births.get(stream);
+    if (known !== undefined) return known;
+    const row = await this.#parts.readModel.findItem(within.number, data.partitionKey, data.id);
+    if (row !== undefined && row.life === parseItemStream(stream)?.life) return row.birth;
+    const [first] = await this.#parts.ports.log.readStream(stream, { withBodies: false });
+    invariant(first !== undefined, `a stream with an event has a first one: ${stream}`);
+    this.#births.set(stream, first.position);
+    return first.position;
+  }
+}
+
+const outsideRetention = (): Refusal => new Refusal('bad-request', OUTSIDE_RETENTION);
+
+const at = (previous: RecordedEvent | undefined): { readonly previousPosition?: number } =>
+  previous === undefined ? {} : { previousPosition: previous.position };
+
+function sizeOf(change: FeedChange): number {
+  return change.kind === 'written' ? change.item.json.length : (change.previous?.json.length ?? 0);
+}

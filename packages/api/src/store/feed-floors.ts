@@ -1,0 +1,56 @@
+import { feedFloorSeconds } from '@epitaph/core/container/change-feed.ts';
+import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
+import type { KeyVault } from '@epitaph/core/vault/key-vault.ts';
+import type { Catalog } from '@epitaph/projections/catalog/catalog.ts';
+
+/**
+ * Keeps the vault's change-feed floors equal to what the containers' policies say: raised before a policy is on record,
+ * lowered after its change is, and set right at the start, whatever a crash came between.
+ */
+export class FeedFloors {
+  readonly #vault: KeyVault;
+  readonly #catalog: () => Catalog;
+  readonly #onLowered: () => void;
+
+  /** @param onLowered told when lives that a floor kept may go now */
+  constructor(vault: KeyVault, catalog: () => Catalog, onLowered: () => void) {
+    this.#vault = vault;
+    this.#catalog = catalog;
+    this.#onLowered = onLowered;
+  }
+
+  /** Sees to it that a container's floor is at least what a definition asks for. */
+  async raise(containerRid: string, definition: ContainerDefinition): Promise<void> {
+    const wanted = feedFloorSeconds(definition);
+    if (wanted > (await this.#current(containerRid))) {
+      await this.#vault.setFloor(containerRid, 'change-feed', wanted);
+    }
+  }
+
+  /** Sets a container's floor to what its policy says by now. A container that is gone has no feed, and no floor. */
+  async settle(containerRid: string): Promise<void> {
+    const container = this.#catalog().containerByRid(containerRid);
+    if (container === undefined) return;
+    const there = this.#catalog().goneAtMs(container.state) === null;
+    await this.#set(containerRid, there ? feedFloorSeconds(container.state.definition) : 0);
+  }
+
+  /** The same for all containers; floors of such as never came to be are lifted. */
+  async settleAll(): Promise<void> {
+    for (const { state } of this.#catalog().allContainers()) await this.settle(state.rid);
+    for (const rid of (await this.#vault.floors()).keys()) {
+      if (this.#catalog().containerByRid(rid) === undefined) await this.#set(rid, 0);
+    }
+  }
+
+  async #set(containerRid: string, seconds: number): Promise<void> {
+    const current = await this.#current(containerRid);
+    if (seconds === current) return;
+    await this.#vault.setFloor(containerRid, 'change-feed', seconds);
+    if (seconds < current) this.#onLowered();
+  }
+
+  async #current(containerRid: string): Promise<number> {
+    return (await this.#vault.floors()).get(containerRid)?.['change-feed'] ?? 0;
+  }
+}

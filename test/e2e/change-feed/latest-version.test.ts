@@ -1,0 +1,289 @@
+import { ChangeFeedStartFrom, PartitionKeyDefinitionVersion, PartitionKeyKind } from '@azure/cosmos';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { effectivePartitionKey } from '@epitaph/core/partition-key/effective-partition-key.ts';
+import { keyHeader } from '../support/raw.ts';
+import { statusOf, World } from '../support/world.ts';
+import { documentsOf, from, ids, page, readOn, type LatestItem } from './support.ts';
+
+let world: World;
+beforeAll(async () => {
+  world = await World.open();
+});
+afterAll(() => world.end());
+
+const beginning = ChangeFeedStartFrom.Beginning();
+
+describe('the latest version of each item', () => {
+  test('comes once, in the order of last writes, without deleted and expired ones, and then 304', async () => {
+    const container = await world.container({ defaultTtl: -1 });
+    const { items } = container;
+    for (const id of ['a', 'b', 'c', 'd']) await items.create({ id, customer: 'ann', n: 1 });
+    await items.upsert({ id: 'a', customer: 'ann', n: 2 });
+    await container.item('b', 'ann').delete();
+    await items.create({ id: 'e', customer: 'bob', ttl: 10 });
+    await world.advance(20_000);
+    await items.create({ id: 'f', customer: 'bob' });
+    const { changes } = await readOn(container, { changeFeedStartFrom: beginning });
+    expect(ids(changes)).toEqual(['c', 'd', 'a', 'f']);
+    expect(changes[2]).toMatchObject({ id: 'a', n: 2 });
+    const lsns = changes.map(({ _lsn }) => _lsn);
+    expect(lsns).toEqual(lsns.toSorted((left, right) => left - right));
+    // As any other reading shows it.
+    const { resource } = await container.item('a', 'ann').read<LatestItem>();
+    const { _lsn, ...shown } = changes[2]!;
+    expect(shown).toEqual(resource);
+    expect(_lsn).toBeGreaterThan(0);
+  });
+
+  test.for([1, 2, 3, 100])('comes whole in pages of %i', async (maxItemCount) => {
+    const container = await world.container();
+    for (let n = 0; n < 7; n += 1) await container.items.create({ id: `i${n}`, customer: n % 2 === 0 ? 'ann' : 'bob' });
+    const { changes, pages } = await readOn(container, { changeFeedStartFrom: beginning, maxItemCount });
+    expect(ids(changes)).toEqual(['i0', 'i1', 'i2', 'i3', 'i4', 'i5', 'i6']);
+    expect(pages).toBeGreaterThanOrEqual(Math.ceil(7 / maxItemCount));
+  });
+
+  test('goes on from a continuation, after a restart too, with what was written meanwhile', async () => {
+    let container = await world.container();
+    await container.items.create({ id: 'a', customer: 'ann' });
+    await container.items.create({ id: 'b', customer: 'ann' });
+    const first = await readOn(container, { changeFeedStartFrom: beginning });
+    await container.items.upsert({ id: 'a', customer: 'ann', n: 2 });
+    await world.restart();
+    container = world.of(container.id);
+    await container.items.create({ id: 'c', customer: 'ann' });
+    const second = await readOn(container, { changeFeedStartFrom: from(first.continuationToken) });
+    expect(ids(second.changes)).toEqual(['a', 'c']);
+    const third = await readOn(container, { changeFeedStartFrom: from(second.continuationToken) });
+    expect(third.changes).toEqual([]);
+  });
+
+  test('from now on shows what comes and nothing that was', async () => {
+    const container = await world.container();
+    await container.items.create({ id: 'old', customer: 'ann' });
+    const iterator = container.items.getChangeFeedIterator<LatestItem>({
+      changeFeedStartFrom: ChangeFeedStartFrom.Now(),
+    });
+    expect((await iterator.readNext()).statusCode).toBe(304);
+    await container.items.create({ id: 'new', customer: 'ann' });
+    expect(ids((await iterator.readNext()).result)).toEqual(['new']);
+    expect((await iterator.readNext()).statusCode).toBe(304);
+  });
+
+  test('from a time on shows what was written at or after it, whatever it was before', async () => {
+    const container = await world.container();
+    for (const id of ['a', 'b', 'c']) await container.items.create({ id, customer: 'ann' });
+    await world.advance(100_000);
+    const since = new Date(await world.now());
+    await world.advance(1_000);
+    await container.items.upsert({ id: 'b', customer: 'ann', n: 2 });
+    await container.items.create({ id: 'd', customer: 'ann' });
+    const changeFeedStartFrom = ChangeFeedStartFrom.Time(since);
+    expect(ids((await readOn(container, { changeFeedStartFrom })).changes)).toEqual(['b', 'd']);
+    expect(ids((await readOn(container, { changeFeedStartFrom, maxItemCount: 1 })).changes)).toEqual(['b', 'd']);
+    const later = ChangeFeedStartFrom.Time(new Date(since.getTime() + 3_600_000));
+    expect((await readOn(container, { changeFeedStartFrom: later })).changes).toEqual([]);
+    const earlier = ChangeFeedStartFrom.Time(new Date(since.getTime() - 10_000));
+    expect(ids((await readOn(container, { changeFeedStartFrom: earlier })).changes)).toEqual(['b', 'd']);
+  });
+
+  test('from any time on is what an exhaustive look at the times of writes says', async () => {
+    const container = await world.container();
+    const written: { id: string; ts: number }[] = [];
+    for (let n = 0; n < 12; n += 1) {
+      const { resource } = await container.items.create({ id: `i${n}`, customer: 'ann' });
+      written.push({ id: `i${n}`, ts: resource!._ts });
+      await world.advance([500, 1_500, 70_000][n % 3]!);
+    }
+    for (let ts = written[0]!.ts - 1; ts <= written.at(-1)!.ts + 1; ts += 1) {
+      const changeFeedStartFrom = ChangeFeedStartFrom.Time(new Date(ts * 1000));
+      const { changes } = await readOn(container, { changeFeedStartFrom });
+      expect(ids(changes)).toEqual(ids(written.filter((item) => item.ts >= ts)));
+      if (ts > written[0]!.ts + 3 && ts % 10 !== 0) ts += 6;
+    }
+  });
+
+  test('of a partition key leaves the others out, and costs no change of them', async () => {
+    const container = await world.container();
+    for (let n = 0; n < 6; n += 1) await container.items.create({ id: `i${n}`, customer: n % 2 === 0 ? 'ann' : 'bob' });
+    const first = await readOn(container, {
+      changeFeedStartFrom: ChangeFeedStartFrom.Beginning('ann'),
+      maxItemCount: 2,
+    });
+    expect(ids(first.changes)).toEqual(['i0', 'i2', 'i4']);
+    await container.items.create({ id: 'i6', customer: 'bob' });
+    await container.items.create({ id: 'i7', customer: 'ann' });
+    const second = await readOn(container, { changeFeedStartFrom: from(first.continuationToken) });
+    expect(ids(second.changes)).toEqual(['i7']);
+  });
+
+  test('of the feed ranges together is the whole, each item in one of them', async () => {
+    const container = await world.container();
+    for (let n = 0; n < 20; n += 1) await container.items.create({ id: `i${n}`, customer: `customer ${n}` });
+    const found: string[] = [];
+    for (const range of await container.getFeedRanges()) {
+      const reading = await readOn(container, { changeFeedStartFrom: ChangeFeedStartFrom.Beginning(range) });
+      found.push(...ids(reading.changes));
+    }
+    expect(found.toSorted()).toEqual(Array.from({ length: 20 }, (_, n) => `i${n}`).toSorted());
+  });
+
+  test('of a range of effective partition keys has just the items that lie in it', async () => {
+    const container = await world.container({
+      partitionKey: { paths: ['/customer'], version: PartitionKeyDefinitionVersion.V2 },
+    });
+    const all = Array.from({ length: 30 }, (_, n) => `i${n}`);
+    for (const [n, id] of all.entries()) await container.items.create({ id, customer: `customer ${n}` });
+    const { resource } = await container.read();
+    const place = (n: number) =>
+      effectivePartitionKey(resource!.partitionKey as never, JSON.stringify([`customer ${n}`]));
+    const middle = place(7);
+    const below = documentsOf(await page(world, container.id, { 'x-ms-start-epk': '', 'x-ms-end-epk': middle }));
+    const above = documentsOf(await page(world, container.id, { 'x-ms-start-epk': middle, 'x-ms-end-epk': 'FF' }));
+    expect(ids(below)).toEqual(all.filter((_, n) => place(n) < middle));
+    expect(ids(above)).toEqual(all.filter((_, n) => place(n) >= middle));
+    expect(ids(above)).toContain('i7');
+  });
+
+  test('of a prefix of a hierarchical key has all keys that begin with it', async () => {
+    const container = await world.container({
+      partitionKey: { paths: ['/customer', '/city'], kind: PartitionKeyKind.MultiHash },
+    });
+    for (const [id, customer, city] of [
+      ['a', 'ann', 'rome'],
+      ['b', 'ann', 'oslo'],
+      ['c', 'anna', 'rome'],
+      ['d', 'bob', 'rome'],
+    ] as const) {
+      await container.items.create({ id, customer, city });
+    }
+    const reply = await page(world, container.id, keyHeader('ann'));
+    expect(ids(documentsOf(reply))).toEqual(['a', 'b']);
+    const reading = await readOn(container, { changeFeedStartFrom: ChangeFeedStartFrom.Beginning(['ann', 'oslo']) });
+    expect(ids(reading.changes)).toEqual(['b']);
+    const prefixed = await readOn(container, { changeFeedStartFrom: ChangeFeedStartFrom.Beginning(['ann']) });
+    expect(ids(prefixed.changes)).toEqual(['a', 'b']);
+  });
+
+  test('shows nothing of another container, and nothing of an earlier one of the same name', async () => {
+    const container = await world.container();
+    await container.items.create({ id: 'before', customer: 'ann' });
+    await container.delete();
+    const again = await world.container({ id: container.id });
+    const other = await world.container();
+    await other.items.create({ id: 'other', customer: 'ann' });
+    await again.items.create({ id: 'after', customer: 'ann' });
+    expect(ids((await readOn(again, { changeFeedStartFrom: beginning })).changes)).toEqual(['after']);
+  });
+
+  test('passes over what expired and was purged between two pages', async () => {
+    const container = await world.container({ defaultTtl: 10 });
+    for (let n = 0; n < 4; n += 1)
+      await container.items.create({ id: `i${n}`, customer: 'ann', ttl: n === 1 ? 1000 : 10 });
+    const first = await page(world, container.id, { 'x-ms-max-item-count': '1' });
+    expect(ids(documentsOf(first))).toEqual(['i0']);
+    await world.advance(20_000);
+    await world.purge();
+    const rest = await page(world, container.id, { 'if-none-match': String(first.headers['etag']) });
+    expect(ids(documentsOf(rest))).toEqual(['i1']);
+    expect(await world.fsck()).toEqual([]);
+  });
+
+  test('of a container that was deleted is 404', async () => {
+    const container = await world.container();
+    await container.items.create({ id: 'a', customer: 'ann' });
+    const iterator = container.items.getChangeFeedIterator({ changeFeedStartFrom: beginning, maxItemCount: 1 });
+    await iterator.readNext();
+    await container.delete();
+    expect(await statusOf(iterator.readNext())).toBe(404);
+  });
+});
+
+describe("the client's older iterators", () => {
+  test('read a partition key to its end', async () => {
+    const container = await world.container();
+    for (let n = 0; n < 5; n += 1) await container.items.create({ id: `i${n}`, customer: n === 2 ? 'bob' : 'ann' });
+    for (const read of [
+      () => container.items.changeFeed<LatestItem>('ann', { startFromBeginning: true, maxItemCount: 2 }),
+      () => container.items.readChangeFeed<LatestItem>('ann', { startFromBeginning: true, maxItemCount: 2 }),
+    ]) {
+      const found: string[] = [];
+      for await (const { result } of read().getAsyncIterator()) found.push(...ids(result));
+      expect(found).toEqual(['i0', 'i1', 'i3', 'i4']);
+    }
+  });
+
+  test('go on from a continuation, and begin now unless told otherwise', async () => {
+    const container = await world.container();
+    await container.items.create({ id: 'a', customer: 'ann' });
+    const iterator = container.items.changeFeed<LatestItem>('ann');
+    expect((await iterator.fetchNext()).count).toBe(0);
+    expect(iterator.hasMoreResults).toBe(false);
+    await container.items.create({ id: 'b', customer: 'ann' });
+    const next = await iterator.fetchNext();
+    expect(ids(next.result)).toEqual(['b']);
+    await container.items.create({ id: 'c', customer: 'ann' });
+    const resumed = container.items.changeFeed<LatestItem>('ann', { continuation: next.continuation });
+    expect(ids((await resumed.fetchNext()).result)).toEqual(['c']);
+  });
+
+  test('begin at a time', async () => {
+    const container = await world.container();
+    await container.items.create({ id: 'a', customer: 'ann' });
+    await world.advance(10_000);
+    const startTime = new Date(await world.now());
+    await container.items.create({ id: 'b', customer: 'ann' });
+    const iterator = container.items.changeFeed<LatestItem>('ann', { startTime });
+    expect(ids((await iterator.fetchNext()).result)).toEqual(['b']);
+    expect((await iterator.fetchNext()).count).toBe(0);
+  });
+});
+
+describe('over bare HTTP', () => {
+  test('an answer has its place as etag, which moves on past what was looked at', async () => {
+    const container = await world.container();
+    const other = await world.container();
+    await container.items.create({ id: 'a', customer: 'ann' });
+    const first = await page(world, container.id);
+    expect(first.status).toBe(200);
+    expect(first.headers).toMatchObject({ 'x-ms-item-count': '1', etag: expect.stringMatching(/^"\d+"$/) });
+    expect(first.headers['x-ms-session-token']).toMatch(/^0:-1#\d+$/);
+    await other.items.create({ id: 'b', customer: 'ann' });
+    const second = await page(world, container.id, { 'if-none-match': String(first.headers['etag']) });
+    expect(second.status).toBe(304);
+    expect(second.text).toBe('');
+    const place = (etag: unknown) => Number(String(etag).slice(1, -1));
+    expect(place(second.headers['etag'])).toBeGreaterThan(place(first.headers['etag']));
+  });
+
+  test('a page ends where its documents get large, and goes on from there', async () => {
+    const container = await world.container();
+    const text = 'x'.repeat(1_500_000);
+    for (let n = 0; n < 5; n += 1) await container.items.create({ id: `i${n}`, customer: 'ann', text });
+    const first = await page(world, container.id);
+    expect(ids(documentsOf(first))).toEqual(['i0', 'i1', 'i2']);
+    const { changes } = await readOn(container, { changeFeedStartFrom: beginning });
+    expect(ids(changes)).toEqual(['i0', 'i1', 'i2', 'i3', 'i4']);
+  });
+
+  test.for<[string, Record<string, string>, string]>([
+    ['a mode that there is not', { 'a-im': 'Some Feed' }, 'A-IM'],
+    ['a continuation that is none', { 'if-none-match': '"abc"' }, 'Invalid Continuation Token'],
+    ['a continuation of another log', { 'if-none-match': '"99999999"' }, 'beyond the end of the log'],
+    ['a continuation beyond all numbers', { 'if-none-match': '"9999999999999999"' }, 'Invalid Continuation Token'],
+    ['a time that is none', { 'if-modified-since': 'yesterday' }, 'If-Modified-Since'],
+    ['a range that is none', { 'x-ms-start-epk': 'xyz' }, 'effective partition keys'],
+    ['a page size that is none', { 'x-ms-max-item-count': '0' }, 'x-ms-max-item-count'],
+    ['a partition key that is none', { 'x-ms-documentdb-partitionkey': '"a"' }, 'Partition key'],
+  ])('%s is refused with 400', async ([_, headers, message]) => {
+    const container = await world.container();
+    const reply = await page(world, container.id, headers);
+    expect(reply.status).toBe(400);
+    expect(reply.json).toMatchObject({ code: 'BadRequest', message: expect.stringContaining(message) });
+  });
+
+  test('modes are known however they are written, as the clients differ', async () => {
+    const container = await world.container();
+    expect((await page(world, container.id, { 'a-im': 'Incremental feed' })).status).toBe(304);
+  });
+});
