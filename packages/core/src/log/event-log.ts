@@ -109,7 +109,7 @@ export interface EventLog {
 
   /**
    * Looks through a part of the log after a position, about `maxCount` events long, for those whose stream's name
-   * begins with a prefix..
+   * begins with a prefix.
    */
   scan(afterPosition: number, maxCount: number, streamPrefix: string): MaybePromise<LogScan>;
 
