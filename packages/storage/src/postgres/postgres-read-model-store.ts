@@ -196,11 +196,6 @@ export class PostgresReadModelStore implements ReadModelStore {
     return this.#count(this.#sql.countEnded, [container, byPolicyStart, endedAtOrBeforeMs]);
   }
 
-  async oldestEndedByPolicyMs(container: number): Promise<number | null> {
-    const [row] = await this.#database.query<{ oldest: number | null }>(this.#sql.oldestByPolicy, [container]);
-    return row!.oldest;
-  }
-
   disappearances(
     container: number,
     { fromMs, toMs, cause, after, limit }: Parameters<ReadModelStore['disappearances']>[1],
