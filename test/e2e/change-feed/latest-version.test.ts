@@ -118,10 +118,14 @@ describe('the latest version of each item', () => {
   });
 
   test('of the feed ranges together is the whole, each item in one of them', async () => {
-    const container = await world.container();
+    const container = await world.container({ throughput: 18_000 });
     for (let n = 0; n < 20; n += 1) await container.items.create({ id: `i${n}`, customer: `customer ${n}` });
+    const whole = await readOn(container, { changeFeedStartFrom: beginning, maxItemCount: 2 });
+    expect(ids(whole.changes).toSorted()).toEqual(Array.from({ length: 20 }, (_, n) => `i${n}`).toSorted());
     const found: string[] = [];
-    for (const range of await container.getFeedRanges()) {
+    const ranges = await container.getFeedRanges();
+    expect(ranges).toHaveLength(3);
+    for (const range of ranges) {
       const reading = await readOn(container, { changeFeedStartFrom: ChangeFeedStartFrom.Beginning(range) });
       found.push(...ids(reading.changes));
     }
@@ -272,7 +276,7 @@ describe('over bare HTTP', () => {
     ['a continuation of another log', { 'if-none-match': '"99999999"' }, 'beyond the end of the log'],
     ['a continuation beyond all numbers', { 'if-none-match': '"9999999999999999"' }, 'Invalid Continuation Token'],
     ['a time that is none', { 'if-modified-since': 'yesterday' }, 'If-Modified-Since'],
-    ['a range that is none', { 'x-ms-start-epk': 'xyz' }, 'effective partition keys'],
+    ['a range that is none', { 'x-ms-start-epk': 'xyz' }, 'effective partition key'],
     ['a page size that is none', { 'x-ms-max-item-count': '0' }, 'x-ms-max-item-count'],
     ['a partition key that is none', { 'x-ms-documentdb-partitionkey': '"a"' }, 'Partition key'],
   ])('%s is refused with 400', async ([_, headers, message]) => {

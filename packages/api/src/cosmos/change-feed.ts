@@ -1,17 +1,11 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
-import {
-  isInRange,
-  type KeyRange,
-  rememberedEffectivePartitionKey,
-  WHOLE_RANGE,
-} from '@epitaph/core/partition-key/effective-partition-key.ts';
 import { parseHttpDate } from '../http/http-date.ts';
 import type { ChangeFeedRequest, FeedChange, FeedStart, ShownItem } from '../store/store-api.ts';
 import { charge } from './charge.ts';
 import { containerHeaders } from './containers.ts';
 import { badRequest } from './errors.ts';
-import { readPartitionKeyHeader } from './partition-key.ts';
 import { atLeastOf, headerText, pageSizeOf, type Answer, type CosmosRequest } from './request.ts';
+import { scopeOf } from './scope.ts';
 import { withSystemProperties } from './system-properties.ts';
 
 /** True for a reading of the change feed rather than of the items. */
@@ -24,11 +18,12 @@ export const isChangeFeed = ({ headers }: CosmosRequest): boolean => headers['a-
 export async function answerChangeFeed(request: CosmosRequest, container: ContainerState): Promise<Answer> {
   const { store, segments } = request;
   const mode = modeOf(request);
+  const scope = scopeOf(request, container);
   const page = await store.readChangeFeed(container, {
     mode,
     start: startOf(request),
     notBeforeMs: modifiedSinceOf(request),
-    inScope: scopeOf(request, container),
+    scope,
     maxItemCount: pageSizeOf(request),
     atLeast: atLeastOf(request),
     signal: request.signal(),
@@ -36,7 +31,7 @@ export async function answerChangeFeed(request: CosmosRequest, container: Contai
   const headers = {
     etag: `"${page.position}"`,
     'x-ms-item-count': String(page.changes.length),
-    ...containerHeaders(segments[1]!, container, store.headPosition()),
+    ...containerHeaders(segments[1]!, container, store.headPosition(), scope.partitionKey),
   };
   if (page.changes.length === 0 && page.reachedEnd) {
     return { status: 304, body: null, charge: charge.query(0, 0), headers };
@@ -85,26 +80,6 @@ function modifiedSinceOf({ headers }: CosmosRequest): number | undefined {
     throw badRequest(`The value '${text.slice(0, 100)}' specified for the header 'If-Modified-Since' is invalid.`);
   }
   return atMs;
-}
-
-/** The part of the container that is asked for: a partition key, a prefix of one, or a range of their hashes. */
-function scopeOf(
-  { headers }: CosmosRequest,
-  { definition }: ContainerState,
-): ((partitionKey: string) => boolean) | undefined {
-  const given = readPartitionKeyHeader(definition, headerText(headers, 'x-ms-documentdb-partitionkey'));
-  if (given?.complete === true) return (partitionKey) => partitionKey === given.key;
-  // Of a hierarchical key; the canonical text of a prefix is a prefix of the canonical text but for its bracket.
-  if (given !== undefined) return (partitionKey) => partitionKey.startsWith(`${given.key.slice(0, -1)},`);
-  const range: KeyRange = {
-    min: (headerText(headers, 'x-ms-start-epk') ?? WHOLE_RANGE.min).toUpperCase(),
-    max: (headerText(headers, 'x-ms-end-epk') ?? WHOLE_RANGE.max).toUpperCase(),
-  };
-  if (!/^[0-9A-F]*$/.test(range.min) || !/^[0-9A-F]*$/.test(range.max)) {
-    throw badRequest('The range of effective partition keys is invalid: its ends are hexadecimal digits.');
-  }
-  if (range.min === WHOLE_RANGE.min && range.max === WHOLE_RANGE.max) return undefined;
-  return (partitionKey) => isInRange(rememberedEffectivePartitionKey(definition.partitionKey, partitionKey), range);
 }
 
 function showLatest(container: ContainerState, change: FeedChange): string {

@@ -8,6 +8,7 @@ import type { ItemEvent, ItemUpserted } from '@epitaph/core/item/events.ts';
 import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import { isInScope } from '@epitaph/core/partition-key/scope.ts';
 import { isExpired } from '@epitaph/core/ttl/watermarks.ts';
 import type { Documents } from './documents.ts';
 import type { Moment, StoreParts } from './parts.ts';
@@ -167,13 +168,13 @@ export class ChangeFeeds {
 
   async #change(
     moment: Moment,
-    { mode, notBeforeMs, inScope }: ChangeFeedRequest,
+    { mode, notBeforeMs, scope }: ChangeFeedRequest,
     recorded: RecordedEvent,
   ): Promise<FeedChange | undefined> {
     if (notBeforeMs !== undefined && recorded.occurredAtMs < notBeforeMs) return undefined;
     if (recorded.type === 'ItemPurged') return undefined;
     const event = readItemEvent(recorded);
-    if (inScope !== undefined && !inScope(event.data.partitionKey)) return undefined;
+    if (!isInScope(moment.within.state.definition, scope, event.data.partitionKey)) return undefined;
     if (mode === 'latest')
       return event.type === 'ItemUpserted' ? this.#latest(moment, recorded, event.data) : undefined;
     return this.#version(moment, recorded, event);

@@ -107,8 +107,7 @@ export interface ChangeFeedRequest {
   readonly start: FeedStart;
   /** Leaves out what happened before this time, in milliseconds, wherever the reading begins. */
   readonly notBeforeMs?: number | undefined;
-  /** Whether an item with this canonical partition key is asked for; all are without it. */
-  readonly inScope?: ((partitionKey: string) => boolean) | undefined;
+  readonly scope: Scope;
   /** Changes a page at most. */
   readonly maxItemCount: number;
   /** Wait for this position first (session token). */

@@ -447,7 +447,6 @@ function statements(schema: string) {
       by_policy_start AS "byPolicyStart" FROM ${ended} WHERE container = $1 AND by_policy_start = $2 AND ended_at <= $3
       AND (ended_at, position) > ($4, $5) ORDER BY ended_at, position LIMIT $6`,
     countEnded: `SELECT count(*) AS count FROM ${ended} WHERE container = $1 AND by_policy_start = $2 AND ended_at <= $3`,
-    oldestByPolicy: `SELECT min(ended_at) AS oldest FROM ${ended} WHERE container = $1 AND by_policy_start`,
     disappearances: `SELECT position, container, partition_key AS "partitionKey", id, life, cause, at AS "atMs",
       recorded_at AS "recordedAtMs", purged_at AS "purgedAtMs", rule, ttl, policy_version AS "policyVersion"
       FROM ${schema}.disappearances WHERE container = $1 AND at >= $2 AND at < $3 AND (at, position) > ($4, $5)
