@@ -1,4 +1,5 @@
 export type { Query } from './ast.ts';
+export type { VectorEmbedding } from './compile.ts';
 export { QueryError } from './errors.ts';
 export type { QueryErrorDetail } from './errors.ts';
 export { evaluate, matches, startEvaluation } from './evaluate.ts';

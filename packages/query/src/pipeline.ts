@@ -1,8 +1,8 @@
 import { aggregateTypes, isAggregate } from './aggregates.ts';
-import type { Expression } from './ast.ts';
+import type { Expression, SelectItem } from './ast.ts';
 import { nameOf } from './compile.ts';
 import type { QueryPlan } from './plan.ts';
-import { printExpression } from './print.ts';
+import { printExpression, printQuery } from './print.ts';
 
 /** `queryInfo` of a query plan, as the client libraries read it. */
 export interface PipelineInfo {
@@ -16,8 +16,8 @@ export interface PipelineInfo {
   readonly groupByAliases: readonly string[];
   readonly aggregates: readonly string[];
   readonly groupByAliasToAggregateType: Readonly<Record<string, string | null>>;
-  /** Always empty: the query runs here as it was written, and clients take that for "not rewritten". */
-  readonly rewrittenQuery: '';
+  /** Empty when the query runs here as it was written, which clients take for "not rewritten". */
+  readonly rewrittenQuery: string;
   readonly hasSelectValue: boolean;
   readonly dCountInfo: null;
   readonly hasNonStreamingOrderBy: boolean;
@@ -25,6 +25,57 @@ export interface PipelineInfo {
 
 function aggregateType(expression: Expression): string | null {
   return expression.kind === 'call' && isAggregate(expression.name) ? aggregateTypes[expression.name] : null;
+}
+
+/**
+ * A vector search as clients want it that sort its rows themselves: each row with what it is sorted by. They drop
+ * doubles and skip the offset, too, so no row before it may be missing.
+ */
+function rewriteVectorSearch({ query, top, offset, limit }: QueryPlan): string {
+  const at = { start: 0, end: 0 };
+  const { selection } = query;
+  const [source] = query.from;
+  const root = source?.alias ?? (source?.collection.kind === 'path' ? source.collection.root : '');
+  const document: Expression = { kind: 'identifier', name: root, at };
+  const object = (properties: readonly { readonly name: string; readonly value: Expression }[]): Expression => ({
+    kind: 'object',
+    properties,
+    at,
+  });
+  const payload = (): Expression => {
+    if (selection.kind === 'star') return document;
+    if (selection.kind === 'value') return selection.expression;
+    return object(named(selection.items).map(({ name, expression }) => ({ name, value: expression })));
+  };
+  const rid: Expression = { kind: 'member', object: document, key: { kind: 'literal', value: '_rid', at }, at };
+  const items = query.orderBy.map(({ expression }) => object([{ name: 'item', value: expression }]));
+  const wanted = top ?? (limit === undefined ? undefined : (offset ?? 0) + limit);
+  return printQuery({
+    ...query,
+    distinct: false,
+    top: wanted === undefined || query.distinct ? undefined : { kind: 'literal', value: wanted, at },
+    offset: undefined,
+    limit: undefined,
+    selection: {
+      kind: 'list',
+      items: [
+        { expression: rid, alias: '_rid' },
+        { expression: { kind: 'array', items, at }, alias: 'orderByItems' },
+        { expression: payload(), alias: 'payload' },
+      ],
+    },
+  });
+}
+
+/** The items of a SELECT list with the names that their values get. */
+function named(items: readonly SelectItem[]): { readonly name: string; readonly expression: Expression }[] {
+  let unnamed = 0;
+  return items.map(({ expression, alias }) => {
+    const name = alias ?? nameOf(expression);
+    if (name !== undefined) return { name, expression };
+    unnamed += 1;
+    return { name: `$${unnamed}`, expression };
+  });
 }
 
 /** What a query consists of, in the terms of a Cosmos DB query plan. */
@@ -35,13 +86,7 @@ export function describeForPipeline(plan: QueryPlan): PipelineInfo {
   const items = selection.kind === 'list' ? selection.items : [];
   const aliasTypes: Record<string, string | null> = {};
   const groupByAliases: string[] = [];
-  let unnamed = 0;
-  for (const { expression, alias } of items) {
-    let name = alias ?? nameOf(expression);
-    if (name === undefined) {
-      unnamed += 1;
-      name = `$${unnamed}`;
-    }
+  for (const { name, expression } of named(items)) {
     const type = aggregateType(expression);
     if (isGrouped || plan.program.grouping !== undefined) {
       Object.defineProperty(aliasTypes, name, { value: type, enumerable: true, configurable: true, writable: true });
@@ -60,7 +105,7 @@ export function describeForPipeline(plan: QueryPlan): PipelineInfo {
     groupByAliases,
     aggregates: valueAggregate === null ? [] : [valueAggregate],
     groupByAliasToAggregateType: aliasTypes,
-    rewrittenQuery: '',
+    rewrittenQuery: plan.isVectorSearch ? rewriteVectorSearch(plan) : '',
     hasSelectValue: selection.kind === 'value',
     dCountInfo: null,
     hasNonStreamingOrderBy: plan.isVectorSearch,

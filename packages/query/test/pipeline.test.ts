@@ -53,6 +53,8 @@ describe('the description for a query plan', () => {
         orderBy: ['Descending'],
         orderByExpressions: ['VECTORDISTANCE(c.v, [1, 2])'],
         hasNonStreamingOrderBy: true,
+        rewrittenQuery:
+          'SELECT TOP 2 c._rid AS _rid, [{"item": VECTORDISTANCE(c.v, [1, 2])}] AS orderByItems, {"id": c.id} AS payload FROM c ORDER BY VECTORDISTANCE(c.v, [1, 2])',
       },
     ],
   ])('%s', (sql, expected) => {

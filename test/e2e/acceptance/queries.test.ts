@@ -151,8 +151,7 @@ describe('the query language', () => {
 describe('a query that can’t be run is refused with 400 and words that help', () => {
   test.each([
     ['SELECT VALUE udf.f(c.n) FROM c', /udf|user-defined/i],
-    ['SELECT TOP 5 * FROM c ORDER BY RANK FullTextScore(c.name, "ann")', /full.?text|rank/i],
-    ['SELECT * FROM c WHERE FullTextContains(c.name, "ann")', /full.?text/i],
+    ['SELECT FullTextScore(c.name, "ann") FROM c', /ORDER BY RANK/],
     ['SELECT VALUE NOSUCHFUNCTION(c.n) FROM c', /NOSUCHFUNCTION/],
     ['SELEC * FROM c', /syntax|SELEC/i],
     ['SELECT * FROM c WHERE', /./],

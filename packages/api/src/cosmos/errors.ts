@@ -15,6 +15,7 @@ export interface WireShape {
 /** The catalogue: every error of the data plane has one of these shapes. */
 export const wireShapes = {
   badRequest: { status: 400, code: 'BadRequest' },
+  crossPartitionNotServable: { status: 400, substatus: 1004, code: 'BadRequest' },
   partitionKeyMismatch: { status: 400, substatus: 1001, code: 'BadRequest' },
   unauthorized: { status: 401, code: 'Unauthorized' },
   forbidden: { status: 403, code: 'Forbidden' },

@@ -1,4 +1,14 @@
-import { evaluate, parseQuery, planQuery, type Json, type QueryParameter } from '@epitaph/query';
+import {
+  describeForPipeline,
+  evaluate,
+  parseQuery,
+  planQuery,
+  type Json,
+  type PipelineInfo,
+  type QueryPlan,
+  type QueryParameter,
+  type VectorEmbedding,
+} from '@epitaph/query';
 import type { Limits } from '../http/limits.ts';
 import type { Continuation } from '../store/store-api.ts';
 import { charge } from './charge.ts';
@@ -74,28 +84,32 @@ function runQuery({ sql, parameters }: QueryBody, resources: readonly Json[]): r
   return [...evaluate(planQuery(parseQuery(sql), parameters), resources)];
 }
 
+function planBody(queryInfo: PipelineInfo): string {
+  return JSON.stringify({
+    partitionedQueryExecutionInfoVersion: 2,
+    queryInfo,
+    queryRanges: [{ min: '', max: 'FF', isMinInclusive: true, isMaxInclusive: false }],
+  });
+}
+
 /**
  * The plan that lets clients pass every query through: whatever their own pipeline would do, the server has done.
  */
-const PASS_THROUGH_PLAN = JSON.stringify({
-  partitionedQueryExecutionInfoVersion: 2,
-  queryInfo: {
-    distinctType: 'None',
-    top: null,
-    offset: null,
-    limit: null,
-    orderBy: [],
-    orderByExpressions: [],
-    groupByExpressions: [],
-    groupByAliases: [],
-    aggregates: [],
-    groupByAliasToAggregateType: {},
-    rewrittenQuery: '',
-    hasSelectValue: false,
-    dCountInfo: null,
-    hasNonStreamingOrderBy: false,
-  },
-  queryRanges: [{ min: '', max: 'FF', isMinInclusive: true, isMaxInclusive: false }],
+const PASS_THROUGH_PLAN = planBody({
+  distinctType: 'None',
+  top: null,
+  offset: null,
+  limit: null,
+  orderBy: [],
+  orderByExpressions: [],
+  groupByExpressions: [],
+  groupByAliases: [],
+  aggregates: [],
+  groupByAliasToAggregateType: {},
+  rewrittenQuery: '',
+  hasSelectValue: false,
+  dCountInfo: null,
+  hasNonStreamingOrderBy: false,
 });
 
 /** Texts that parsed lately. Every query comes twice, once for its plan, and most come again and again. */
@@ -103,10 +117,38 @@ const goodQueries = new Set<string>();
 const MAX_GOOD_QUERIES = 1000;
 const MAX_KEPT_CHARACTERS = 4096;
 
-/** @throws QueryError for a text that is no query */
-export function answerQueryPlan({ sql }: QueryBody, limits: Limits): Answer {
+/**
+ * The plan of a query that is a vector search; undefined for any other.
+ *
+ * @throws QueryError for a text that is no query
+ */
+export function vectorSearchOf(
+  { sql, parameters }: QueryBody,
+  limits: Limits,
+  vectorEmbeddings: readonly VectorEmbedding[],
+): QueryPlan | undefined {
+  const query = parseQuery(sql, { maxLength: limits.queryCharacters });
+  if (query.orderBy.length === 0 || !/VectorDistance/i.test(sql)) return undefined;
+  const plan = planQuery(query, parameters, { vectorEmbeddings });
+  return plan.isVectorSearch ? plan : undefined;
+}
+
+/**
+ * A vector search is the exception: clients refuse one without a bound, or with one that is too large for them, and
+ * look for the description of it before they do.
+ *
+ * @throws QueryError for a text that is no query
+ */
+export function answerQueryPlan(
+  { sql, parameters }: QueryBody,
+  limits: Limits,
+  vectorEmbeddings: readonly VectorEmbedding[] = [],
+): Answer {
   if (!goodQueries.has(sql)) {
-    parseQuery(sql, { maxLength: limits.queryCharacters });
+    const vectorSearch = vectorSearchOf({ sql, parameters }, limits, vectorEmbeddings);
+    if (vectorSearch !== undefined) {
+      return { status: 200, body: planBody(describeForPipeline(vectorSearch)), charge: charge.metadata };
+    }
     if (sql.length <= MAX_KEPT_CHARACTERS) {
       if (goodQueries.size >= MAX_GOOD_QUERIES) goodQueries.clear();
       goodQueries.add(sql);

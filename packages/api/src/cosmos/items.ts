@@ -6,7 +6,7 @@ import { charge } from './charge.ts';
 import { containerHeaders } from './containers.ts';
 import { decodeContinuation } from './continuation.ts';
 import { badRequest, WireError } from './errors.ts';
-import { answerQueryPlan, continuationHeader, readQueryBody } from './feed.ts';
+import { answerQueryPlan, continuationHeader, readQueryBody, vectorSearchOf, type QueryBody } from './feed.ts';
 import { checkItemId, readItemBody, type ItemBody } from './item-body.ts';
 import { readPartitionKeyHeader } from './partition-key.ts';
 import { readPatch } from './patch.ts';
@@ -27,7 +27,8 @@ import {
   type CosmosRequest,
 } from './request.ts';
 import { birthOfItemRid } from './rids.ts';
-import { scopeOf } from './scope.ts';
+import { rangeOfRequest, scopeOf } from './scope.ts';
+import { vectorEmbeddingsOf } from '../store/vector-embeddings.ts';
 import { withSystemProperties } from './system-properties.ts';
 
 const PARTITION_KEY = 'x-ms-documentdb-partitionkey';
@@ -43,7 +44,9 @@ export async function answerItems(request: CosmosRequest): Promise<Answer> {
   }
   if (method !== 'POST') throw methodNotAllowed();
   if (headerFlag(headers, 'x-ms-cosmos-is-batch-request')) return answerBatch(request, container);
-  if (isQueryPlan(headers)) return answerQueryPlan(readQueryBody(request), request.limits);
+  if (isQueryPlan(headers)) {
+    return answerQueryPlan(readQueryBody(request), request.limits, vectorEmbeddingsOf(container.definition));
+  }
   if (isQuery(headers)) return queryItems(request, container);
   const operation = headerFlag(headers, 'x-ms-documentdb-is-upsert') ? 'upsert' : 'create';
   const item = readItem(request, container);
@@ -186,11 +189,28 @@ async function listItems(request: CosmosRequest, container: ContainerState): Pro
   };
 }
 
+/**
+ * Clients that don't ask for a plan first are sent to get one: it has what they check of a vector search.
+ *
+ * @throws WireError 400 with substatus 1004
+ */
+function refuseUnplannedVectorSearch(query: QueryBody, request: CosmosRequest, container: ContainerState): void {
+  if (!/VectorDistance/i.test(query.sql)) return;
+  if (vectorSearchOf(query, request.limits, vectorEmbeddingsOf(container.definition)) === undefined) return;
+  throw new WireError(
+    'crossPartitionNotServable',
+    "Cross partition query only supports 'VALUE <AggregateFunc>' for aggregates. A vector search over several partition keys needs a query plan.",
+  );
+}
+
 async function queryItems(request: CosmosRequest, container: ContainerState): Promise<Answer> {
   const { store, headers } = request;
   const { sql, parameters } = readQueryBody(request);
   const position = store.headPosition();
   const scope = scopeOf(request, container);
+  if (scope.partitionKey === undefined && rangeOfRequest(request, container) === undefined) {
+    refuseUnplannedVectorSearch({ sql, parameters }, request, container);
+  }
   const page = await store.queryItems(container, {
     sql,
     parameters,

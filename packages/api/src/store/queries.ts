@@ -20,6 +20,7 @@ import type { Documents } from './documents.ts';
 import type { Moment, StoreParts } from './parts.ts';
 import { scanScope } from './scans.ts';
 import type { Continuation, QueryPage, QueryRequest } from './store-api.ts';
+import { vectorEmbeddingsOf } from './vector-embeddings.ts';
 
 /** Documents looked at for one page of a streaming query before it answers with what it has. */
 const MAX_EXAMINED = 20_000;
@@ -54,7 +55,9 @@ export class Queries {
   async query(container: ContainerState, request: QueryRequest): Promise<QueryPage> {
     const { monotonicMs } = this.#parts.ports;
     const startedMs = monotonicMs();
-    const plan = planQuery(parseQuery(request.sql), request.parameters as readonly QueryParameter[]);
+    const plan = planQuery(parseQuery(request.sql), request.parameters as readonly QueryParameter[], {
+      vectorEmbeddings: vectorEmbeddingsOf(container.definition),
+    });
     const compiledMs = monotonicMs();
     await this.#parts.seen(request.atLeast);
     const run = new Run(request, plan, await this.#parts.moment(container), monotonicMs);
