@@ -3,6 +3,7 @@ import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { PurgeCause } from '@epitaph/core/item/events.ts';
 import type { Watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import type {
+  CatalogEntry,
   DisappearanceRow,
   EndedRow,
   ItemRow,
@@ -281,9 +282,39 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
       expect(await store.checkpoint()).toBe(0);
       expect(await store.containers()).toEqual([]);
       expect(await store.databases()).toEqual([]);
+      expect(await store.catalogEntries()).toEqual([]);
       expect(await store.openPurgeRuns()).toEqual([]);
       expect(await store.countPurged()).toBe(0);
       expect(await store.findItem(2, '["a"]', 'item')).toBe(undefined);
+    });
+
+    test('keeps users and client encryption keys as they were last, and those that are gone no more', async ({
+      store,
+    }) => {
+      const stamp = { databaseRid: 'Db', etag: '"e"', changedAtMs: 1 };
+      const user = (number: number, name: string, status: 'live' | 'deleted' = 'live'): CatalogEntry => ({
+        kind: 'user',
+        number,
+        state: { status, rid: `user ${number}`, name, permissions: [], ...stamp },
+      });
+      const key: CatalogEntry = {
+        kind: 'client-encryption-key',
+        number: 4,
+        state: {
+          rid: 'key 4',
+          name: 'key',
+          wrappedKey: { encryptionAlgorithm: 'a', wrappedDataEncryptionKey: 'w', keyWrapMetadata: { more: [1] } },
+          ...stamp,
+        },
+      };
+      const empty = await store.digest();
+      await store.apply([user(9, 'carla'), user(3, 'ann'), key], 9);
+      await store.apply([user(3, 'anna'), user(9, 'carla', 'deleted')], 11);
+      expect(await store.catalogEntries()).toEqual([user(3, 'anna'), key]);
+      const one = await store.digest();
+      expect(one).not.toBe(empty);
+      await store.apply([user(3, 'anne')], 12);
+      expect(await store.digest()).not.toBe(one);
     });
 
     testFilled('finds each current item by its name, and no other', async (store, model) => {

@@ -9,6 +9,9 @@ export const errorCodes = {
   'container-not-found': 'No container of that name exists in the database.',
   'offer-not-found': 'There is no offer of that id, or what it belongs to has no throughput of its own.',
   'item-not-found': 'No visible item has that id and partition key.',
+  'user-not-found': 'No user of that name exists in the database.',
+  'permission-not-found': 'The user has no permission of that name.',
+  'client-encryption-key-not-found': 'No client encryption key of that name exists in the database.',
   'already-exists': 'A resource with that id exists already.',
   'precondition-failed': 'The etag given with the request is not the current one.',
   'ttl-change-braked':

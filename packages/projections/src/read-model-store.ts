@@ -1,9 +1,11 @@
+import type { ClientEncryptionKeyState } from '@epitaph/core/client-encryption-key/state.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { DatabaseState } from '@epitaph/core/database/state.ts';
 import type { TimeSpan } from '@epitaph/core/history/preview.ts';
 import type { PurgeCause } from '@epitaph/core/item/events.ts';
 import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
 import type { Watermarks } from '@epitaph/core/ttl/watermarks.ts';
+import type { UserState } from '@epitaph/core/user/state.ts';
 import type { PurgeRunState } from './purge/state.ts';
 
 /** A container's number in the read models: the position of its creation in the log. */
@@ -66,10 +68,22 @@ export interface DisappearanceRow {
   readonly policyVersion: number | null;
 }
 
+/**
+ * What databases have besides containers: whole states, few enough to be held in memory. The number is the position of
+ * the creation in the log.
+ */
+export type CatalogEntry =
+  | { readonly kind: 'user'; readonly number: number; readonly state: UserState }
+  | { readonly kind: 'client-encryption-key'; readonly number: number; readonly state: ClientEncryptionKeyState };
+
+/** True for an entry whose resource is gone: it is no longer kept. */
+export const isGone = ({ state }: CatalogEntry): boolean => 'status' in state && state.status === 'deleted';
+
 /** What one event changes in the read models. Computed from events alone. */
 export type ReadModelChange =
   | { readonly kind: 'database'; readonly number: number; readonly state: DatabaseState }
   | { readonly kind: 'container'; readonly number: ContainerNumber; readonly state: ContainerState }
+  | CatalogEntry
   | {
       readonly kind: 'item-written';
       readonly container: ContainerNumber;
@@ -102,6 +116,9 @@ export type ReadModelChange =
     }
   | { readonly kind: 'purge-run'; readonly stream: string; readonly state: PurgeRunState }
   | { readonly kind: 'purge-run-completed'; readonly stream: string };
+
+/** A change of what the catalog holds. */
+export type CatalogChange = Extract<ReadModelChange, { kind: 'database' | 'container' }> | CatalogEntry;
 
 export interface OverdueStatistics {
   readonly count: number;
@@ -136,6 +153,8 @@ export interface ReadModelStore {
 
   databases(): MaybePromise<{ readonly number: number; readonly state: DatabaseState }[]>;
   containers(): MaybePromise<{ readonly number: ContainerNumber; readonly state: ContainerState }[]>;
+  /** Entries as they were last applied, in order of their numbers, without those that are gone. */
+  catalogEntries(): MaybePromise<CatalogEntry[]>;
 
   /** The row of an item, whether or not it has expired by now. */
   findItem(container: ContainerNumber, partitionKey: string, id: string): MaybePromise<ItemRow | undefined>;

@@ -42,6 +42,11 @@ export async function serve(configuration: Configuration, print: (line: string) 
     app = buildServer({
       store,
       keys: new KeyRing(keys.texts),
+      consistency: {
+        level: configuration.consistency,
+        maxStalenessPrefix: configuration['max-staleness-prefix'],
+        maxStalenessSeconds: configuration['max-staleness-seconds'],
+      },
       logger: log,
       sendUnroutable: sendProblem,
       plugins: [

@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { DEFAULT_POLICY_GRACE_SECONDS } from '@epitaph/core/container/upcast.ts';
+import { consistencyLevels, defaultConsistency } from '../cosmos/consistency.ts';
 import { parseInstant } from './instant.ts';
 
 /** A key of the store: base64 of at least 32 bytes, written as base64 is. */
@@ -46,6 +47,18 @@ export const optionSchemas = {
   'policy-grace': wholeNumber(0, 2_147_483_647)
     .default(DEFAULT_POLICY_GRACE_SECONDS)
     .describe('Seconds during which what a policy change made expire is hidden, but not erased, in new containers.'),
+  consistency: z
+    .enum(consistencyLevels)
+    .default(defaultConsistency.level)
+    .describe(
+      'Consistency level of the account: the strongest that clients may ask for, and what they get by default.',
+    ),
+  'max-staleness-prefix': wholeNumber(10, 2_147_483_647)
+    .default(defaultConsistency.maxStalenessPrefix)
+    .describe('With --consistency BoundedStaleness: versions that clients are told a read may be behind.'),
+  'max-staleness-seconds': wholeNumber(5, 86_400)
+    .default(defaultConsistency.maxStalenessSeconds)
+    .describe('With --consistency BoundedStaleness: seconds that clients are told a read may be behind.'),
   'log-level': z
     .enum(['silent', 'error', 'warn', 'info', 'debug'])
     .default('warn')
@@ -64,6 +77,9 @@ export const placeholders: Readonly<Record<OptionName, string>> = {
   key: '<base64>',
   'master-key': '<base64>',
   'policy-grace': '<seconds>',
+  consistency: '<level>',
+  'max-staleness-prefix': '<versions>',
+  'max-staleness-seconds': '<seconds>',
   'log-level': '<level>',
 };
 

@@ -1,4 +1,5 @@
 import { charge } from './charge.ts';
+import { showConsistency } from './consistency.ts';
 import { methodNotAllowed, type Answer, type CosmosRequest } from './request.ts';
 
 /** Any id but "localhost": for that one the JavaScript client reads the account twice for every single operation. */
@@ -31,7 +32,7 @@ const QUERY_ENGINE = JSON.stringify({
 });
 
 /** `GET /`: the first thing every client reads. Clients go on at the endpoint it names, so it is the one they came by. */
-export function answerAccount({ method, endpoint }: CosmosRequest): Answer {
+export function answerAccount({ method, endpoint, consistencyPolicy }: CosmosRequest): Answer {
   if (method !== 'GET') throw methodNotAllowed();
   const locations = [{ name: REGION, databaseAccountEndpoint: endpoint() }];
   const body = {
@@ -46,7 +47,7 @@ export function answerAccount({ method, endpoint }: CosmosRequest): Answer {
     enableMultipleWriteLocations: false,
     enablePerPartitionFailoverBehavior: false,
     userReplicationPolicy: { asyncReplication: false, minReplicaSetSize: 1, maxReplicasetSize: 4 },
-    userConsistencyPolicy: { defaultConsistencyLevel: 'Session' },
+    userConsistencyPolicy: showConsistency(consistencyPolicy),
     systemReplicationPolicy: { minReplicaSetSize: 1, maxReplicasetSize: 4 },
     readPolicy: { primaryReadCoefficient: 1, secondaryReadCoefficient: 1 },
     queryEngineConfiguration: QUERY_ENGINE,

@@ -42,6 +42,9 @@ export const refusalShapes: Readonly<Record<ErrorCode, WireShape>> = {
   'container-not-found': wireShapes.notFound,
   'offer-not-found': wireShapes.notFound,
   'item-not-found': wireShapes.notFound,
+  'user-not-found': wireShapes.notFound,
+  'permission-not-found': wireShapes.notFound,
+  'client-encryption-key-not-found': wireShapes.notFound,
   'already-exists': wireShapes.conflict,
   'precondition-failed': wireShapes.preconditionFailed,
   'ttl-change-braked': wireShapes.preconditionFailed,
@@ -59,6 +62,9 @@ export const refusalShapes: Readonly<Record<ErrorCode, WireShape>> = {
 /** Messages that clients and their tests look for, in place of the store's own words. */
 const refusalMessages: Partial<Readonly<Record<ErrorCode, string>>> = {
   'item-not-found': 'Entity with the specified id does not exist in the system.',
+  'user-not-found': 'Entity with the specified id does not exist in the system.',
+  'permission-not-found': 'Entity with the specified id does not exist in the system.',
+  'client-encryption-key-not-found': 'Entity with the specified id does not exist in the system.',
   'already-exists': 'Entity with the specified id already exists in the system.',
   'precondition-failed': 'Operation cannot be performed because one of the specified precondition is not met.',
   'session-not-available': 'The read session is not available for the input session token.',

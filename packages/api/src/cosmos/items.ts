@@ -125,19 +125,14 @@ async function itemAddress(
   return { id: checkItemId(name), partitionKey: given.key };
 }
 
-/** `_self` links name an item by its rid, which tells where its life began; the feed finds it there in one step. */
-async function findByRid(
-  { store }: CosmosRequest,
+/** `_self` links name an item by its rid, which tells where its life began. */
+export async function findByRid(
+  { store }: Pick<CosmosRequest, 'store'>,
   container: ContainerState,
   rid: string,
 ): Promise<ShownItem | undefined> {
   const birth = birthOfItemRid(container.rid, rid);
-  if (birth === undefined || birth < 1) return undefined;
-  const { items } = await store.listItems(container, {
-    maxItemCount: 1,
-    continuation: { kind: 'after', birth: birth - 1 },
-  });
-  return items.find((item) => item.birth === birth);
+  return birth === undefined || birth < 1 ? undefined : store.itemByBirth(container, birth);
 }
 
 function answerWritten(

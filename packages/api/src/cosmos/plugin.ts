@@ -1,11 +1,13 @@
 import { randomUUID } from 'node:crypto';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { Refusal } from '@epitaph/core/errors.ts';
-import type { Holder, KeyRing, SignatureVerdict } from '../http/keys.ts';
+import { resourceTokenIn, type KeyRing, type SignatureVerdict } from '../http/keys.ts';
 import { defaultLimits, type Limits } from '../http/limits.ts';
 import type { StoreApi } from '../store/store-api.ts';
+import { consistencyOf, defaultConsistency, type ConsistencyLevel, type ConsistencyPolicy } from './consistency.ts';
 import { charge } from './charge.ts';
 import { describeError, errorBody, WireError, wireShapes, type WireShape } from './errors.ts';
+import { checkTargetGranted, grantedStore } from './granted.ts';
 import { headerText, type Answer, type CosmosRequest } from './request.ts';
 import { isRead, route } from './router.ts';
 import { otherSignedLinks, parseTarget, type Target } from './target.ts';
@@ -14,6 +16,8 @@ export interface CosmosOptions {
   readonly store: StoreApi;
   readonly keys: KeyRing;
   readonly limits?: Limits | undefined;
+  /** What the account says of its consistency; `Session` by default. */
+  readonly consistency?: ConsistencyPolicy | undefined;
 }
 
 /** The one route that the framework knows of the data plane; {@link rewriteToCosmos} leads every target there. */
@@ -35,7 +39,11 @@ export function isManagement(url: string): boolean {
 interface Admitted {
   readonly activityId: string;
   readonly target: Target;
-  readonly holder: Holder;
+  /** What events carry. */
+  readonly actor: string;
+  readonly consistency: ConsistencyLevel;
+  /** The store, or what of it a resource token lets its holder see. */
+  readonly store: StoreApi;
 }
 
 declare module 'fastify' {
@@ -60,7 +68,13 @@ export function registerCosmos(app: FastifyInstance, options: CosmosOptions): vo
     // Who isn't let in doesn't get to send a body.
     scope.addHook('onRequest', (request, _reply, next) => {
       try {
-        request.cosmos = admit(request, options, limits);
+        const admitted = admit(request, options, limits);
+        // Signatures are checked at once; only resource tokens take a moment.
+        if (admitted instanceof Promise) {
+          void letIn(request, admitted, next);
+          return;
+        }
+        request.cosmos = admitted;
         next();
       } catch (error) {
         next(error as Error);
@@ -69,14 +83,28 @@ export function registerCosmos(app: FastifyInstance, options: CosmosOptions): vo
     scope.setErrorHandler((error, request, reply) => sendError(request, reply, error));
     scope.all(INTERNAL_ROUTE, async (request, reply) => {
       const admitted = request.cosmos!;
-      const answer = await route(cosmosRequest(request, reply, admitted, options.store, limits));
+      const answer = await route(cosmosRequest(request, reply, admitted, options, limits));
       return send(reply, answer, admitted.activityId);
     });
     done();
   });
 }
 
-function admit(request: FastifyRequest, { keys }: CosmosOptions, limits: Limits): Admitted {
+async function letIn(
+  request: FastifyRequest,
+  admitted: Promise<Admitted>,
+  next: (error?: Error) => void,
+): Promise<void> {
+  try {
+    request.cosmos = await admitted;
+  } catch (error) {
+    next(error as Error);
+    return;
+  }
+  next();
+}
+
+function admit(request: FastifyRequest, options: CosmosOptions, limits: Limits): Admitted | Promise<Admitted> {
   const { headers } = request.raw;
   const type = headers['content-type'];
   if (type !== undefined && type !== 'application/json' && type !== 'application/query+json') {
@@ -84,7 +112,11 @@ function admit(request: FastifyRequest, { keys }: CosmosOptions, limits: Limits)
     headers['content-type'] = type.startsWith('application/query+json') ? 'application/query+json' : 'application/json';
   }
   const target = parseTarget(request.originalUrl, limits.targetCharacters);
-  const verdict = keys.verifyMasterSignature({
+  const policy = options.consistency ?? defaultConsistency;
+  const consistency = consistencyOf(headerText(headers, 'x-ms-consistency-level'), policy);
+  const token = resourceTokenIn(headers.authorization);
+  if (token !== undefined) return admitToken(request, token, target, consistency, options.store);
+  const verdict = options.keys.verifyMasterSignature({
     authorization: headers.authorization,
     verb: request.method,
     resourceType: target.resourceType,
@@ -101,7 +133,29 @@ function admit(request: FastifyRequest, { keys }: CosmosOptions, limits: Limits)
   if (holder.role === 'read' && !isRead(request.method, headers)) {
     throw new WireError('forbidden', "The read-only key can't be used for writes.");
   }
-  return { activityId: randomUUID(), target, holder };
+  // A permission is shown with its token, which may be one for changes.
+  if (holder.role === 'read' && target.segments[4] === 'permissions') {
+    throw new WireError('forbidden', "The read-only key can't be used for permissions.");
+  }
+  return { activityId: randomUUID(), target, actor: holder.actor, consistency, store: options.store };
+}
+
+async function admitToken(
+  request: FastifyRequest,
+  token: string,
+  target: Target,
+  consistency: ConsistencyLevel,
+  store: StoreApi,
+): Promise<Admitted> {
+  const verdict = await store.verifyResourceToken(token);
+  if (!verdict.ok) {
+    if (verdict.reason === 'expired') throw new WireError('forbidden', 'The authorization token has expired.');
+    throw new WireError('unauthorized', "The input authorization token can't serve the request: it is not valid.");
+  }
+  const { grant } = verdict;
+  const { method } = request;
+  checkTargetGranted(grant, { segments: target.segments, method, isRead: isRead(method, request.raw.headers) });
+  return { activityId: randomUUID(), target, actor: grant.actor, consistency, store: grantedStore(store, grant) };
 }
 
 function notLetIn(verdict: Extract<SignatureVerdict, { readonly ok: false }>): WireError {
@@ -117,7 +171,7 @@ function notLetIn(verdict: Extract<SignatureVerdict, { readonly ok: false }>): W
         "The authorization header has an invalid format: it is not 'type=master&ver=1.0&sig=…', URL-encoded.",
       );
     case 'unsupported':
-      return new WireError('unauthorized', 'Only authorization by a master key is supported.');
+      return new WireError('unauthorized', 'Only authorization by a master key or a resource token is supported.');
     case 'no-date':
       return new WireError('unauthorized', "The 'x-ms-date' header is missing or not a date as HTTP has it.");
     case 'date-outside-window':
@@ -140,8 +194,8 @@ function notLetIn(verdict: Extract<SignatureVerdict, { readonly ok: false }>): W
 function cosmosRequest(
   request: FastifyRequest,
   reply: FastifyReply,
-  { activityId, target, holder }: Admitted,
-  store: StoreApi,
+  { activityId, target, actor, consistency, store }: Admitted,
+  options: CosmosOptions,
   limits: Limits,
 ): CosmosRequest {
   return {
@@ -151,7 +205,9 @@ function cosmosRequest(
     segments: target.segments,
     headers: request.raw.headers,
     body: request.body instanceof Buffer ? request.body : undefined,
-    caller: { actor: holder.actor, correlationId: activityId },
+    caller: { actor, correlationId: activityId },
+    consistency,
+    consistencyPolicy: options.consistency ?? defaultConsistency,
     endpoint: () => `${request.protocol}://${request.raw.headers.host ?? 'localhost'}`,
     signal: () => {
       const controller = new AbortController();

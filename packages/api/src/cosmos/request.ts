@@ -3,7 +3,8 @@ import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { DatabaseState } from '@epitaph/core/database/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import type { Limits } from '../http/limits.ts';
-import type { Caller, Precondition, StoreApi } from '../store/store-api.ts';
+import type { AtLeast, Caller, Precondition, StoreApi } from '../store/store-api.ts';
+import type { ConsistencyLevel, ConsistencyPolicy } from './consistency.ts';
 import { badRequest, WireError } from './errors.ts';
 import { isJsonObject, parseJson, type JsonObject } from './json.ts';
 import { isRid } from './rids.ts';
@@ -19,6 +20,9 @@ export interface CosmosRequest {
   readonly headers: IncomingHttpHeaders;
   readonly body: Buffer | undefined;
   readonly caller: Caller;
+  /** What a read of this request must see; the levels are Cosmos DB's. */
+  readonly consistency: ConsistencyLevel;
+  readonly consistencyPolicy: ConsistencyPolicy;
   /** Scheme and authority that the client used, without a slash at the end. */
   readonly endpoint: () => string;
   /** Ends work for a client that is gone. */
@@ -51,8 +55,20 @@ export function preconditionOf(headers: IncomingHttpHeaders): Precondition | und
   return ifMatch === undefined && ifNoneMatch === undefined ? undefined : { ifMatch, ifNoneMatch };
 }
 
-/** The position that the session token asks for, if any. */
-export function atLeastOf(request: CosmosRequest): number | undefined {
+/**
+ * What a read must wait for: everything acknowledged at the stronger levels, the session's own writes at `Session`, and
+ * nothing at the weaker ones, for which clients don't send a token either.
+ */
+export function atLeastOf(request: CosmosRequest): AtLeast | undefined {
+  switch (request.consistency) {
+    case 'Strong':
+    case 'BoundedStaleness':
+      return 'head';
+    case 'ConsistentPrefix':
+    case 'Eventual':
+      return undefined;
+    default:
+  }
   const token = headerText(request.headers, 'x-ms-session-token');
   return token === undefined ? undefined : requestedPosition(token, request.store.headPosition());
 }

@@ -1,3 +1,4 @@
+import { answerClientEncryptionKey, answerClientEncryptionKeys } from './client-encryption-keys.ts';
 import { answerAccount } from './account.ts';
 import { answerContainer, answerContainers } from './containers.ts';
 import { answerDatabase, answerDatabases } from './databases.ts';
@@ -5,8 +6,10 @@ import { badRequest, WireError } from './errors.ts';
 import { answerItem, answerItems } from './items.ts';
 import { answerOffer, answerOffers } from './offers.ts';
 import { answerPartitionKeyRanges } from './ranges.ts';
-import { containerOf, databaseOf, isQuery, isQueryPlan, owner, type Answer, type CosmosRequest } from './request.ts';
+import { answerPermission, answerPermissions } from './permissions.ts';
+import { containerOf, isQuery, isQueryPlan, owner, type Answer, type CosmosRequest } from './request.ts';
 import { answerUnsupportedFeed, answerUnsupportedResource, isUnsupportedKind } from './unsupported.ts';
+import { answerUser, answerUsers } from './users.ts';
 
 /** True for requests that change nothing, which a read-only key may make. */
 export function isRead(method: string, headers: CosmosRequest['headers']): boolean {
@@ -47,7 +50,18 @@ function routeDatabases(request: CosmosRequest): Answer | Promise<Answer> {
     if (length === 4) return answerContainer(request);
     return routeContainer(request);
   }
-  return routeUnsupported(request, 2);
+  if (segments[2] === 'users') {
+    if (length === 3) return answerUsers(request);
+    if (length === 4) return answerUser(request);
+    if (segments[4] === 'permissions') {
+      if (length === 5) return answerPermissions(request);
+      if (length === 6) return answerPermission(request);
+    }
+  } else if (segments[2] === 'clientencryptionkeys') {
+    if (length === 3) return answerClientEncryptionKeys(request);
+    if (length === 4) return answerClientEncryptionKey(request);
+  }
+  throw unknownTarget();
 }
 
 function routeContainer(request: CosmosRequest): Answer | Promise<Answer> {
@@ -68,15 +82,15 @@ function routeContainer(request: CosmosRequest): Answer | Promise<Answer> {
       break;
     default:
   }
-  return routeUnsupported(request, 4);
+  return routeUnsupported(request);
 }
 
-/** What follows a database or container and is not there: `users` at 2, `sprocs` at 4, …, and below each other. */
-function routeUnsupported(request: CosmosRequest, at: number): Answer {
+/** What follows a container and is not there: `sprocs`, `triggers`, …, and below each other. */
+function routeUnsupported(request: CosmosRequest): Answer {
   const { segments } = request;
   const kind = segments.at(segments.length % 2 === 1 ? -1 : -2)!;
-  if (!isUnsupportedKind(segments[at]!) && !isUnsupportedKind(kind)) throw unknownTarget();
-  const { rid } = at === 4 ? owner(containerOf, request) : owner(databaseOf, request);
+  if (!isUnsupportedKind(segments[4]!) && !isUnsupportedKind(kind)) throw unknownTarget();
+  const { rid } = owner(containerOf, request);
   if (!isUnsupportedKind(kind)) throw unknownTarget();
   return segments.length % 2 === 1
     ? answerUnsupportedFeed(request, kind, rid)

@@ -8,9 +8,6 @@ const kinds = {
   triggers: { list: 'Triggers', one: 'Triggers' },
   udfs: { list: 'UserDefinedFunctions', one: 'User-defined functions' },
   conflicts: { list: 'Conflicts', one: 'Conflicts' },
-  users: { list: 'Users', one: 'Users' },
-  permissions: { list: 'Permissions', one: 'Permissions' },
-  clientencryptionkeys: { list: 'ClientEncryptionKeys', one: 'Client encryption keys' },
   attachments: { list: 'Attachments', one: 'Attachments' },
 } as const;
 
@@ -30,7 +27,8 @@ export function answerUnsupportedFeed(request: CosmosRequest, kind: UnsupportedK
 
 export function answerUnsupportedResource({ method }: CosmosRequest, kind: UnsupportedKind): never {
   if (method === 'GET' || method === 'DELETE' || method === 'PUT') {
-    throw new WireError('notFound', `Resource Not Found. ${kinds[kind].one} are not supported.`);
+    const why = kind === 'conflicts' ? 'There are no conflicts here.' : `${kinds[kind].one} are not supported.`;
+    throw new WireError('notFound', `Resource Not Found. ${why}`);
   }
   throw badRequest(`${kinds[kind].one} are not supported.`);
 }

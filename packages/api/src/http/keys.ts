@@ -134,6 +134,17 @@ export class KeyRing {
   }
 }
 
+/** The resource token that an authorization header holds; undefined for one of another type. */
+export function resourceTokenIn(authorization: string | undefined): string | undefined {
+  if (authorization === undefined || authorization.length > 4096) return undefined;
+  if (!/^type(?:=|%3d)resource/i.test(authorization)) return undefined;
+  try {
+    return decodeURIComponent(authorization);
+  } catch {
+    return undefined;
+  }
+}
+
 function readKey(actor: string, role: KeyRole, text: string): Key {
   const bytes = Buffer.from(text, 'base64');
   if (bytes.length < 32 || bytes.toString('base64') !== text) {
@@ -156,9 +167,7 @@ function readMasterToken(authorization: string): { readonly signature: Buffer } 
   }
   const start = 'type=master&ver=1.0&sig=';
   if (!text.startsWith(start)) {
-    return text.startsWith('type=aad&') || text.startsWith('type=resource&') || text.startsWith('type=sas&')
-      ? 'unsupported'
-      : 'malformed';
+    return text.startsWith('type=aad&') || text.startsWith('type=sas&') ? 'unsupported' : 'malformed';
   }
   // 32 bytes are 44 characters; without this, whatever followed them would be ignored.
   if (text.length !== start.length + 44) return 'malformed';

@@ -9,6 +9,7 @@ import Fastify, {
   type FastifyReply,
   type FastifyRequest,
 } from 'fastify';
+import type { ConsistencyPolicy } from '../cosmos/consistency.ts';
 import { describeError, errorBody, WireError, wireShapes, type WireShape } from '../cosmos/errors.ts';
 import { errorHeaders, isManagement, registerCosmos, rewriteToCosmos } from '../cosmos/plugin.ts';
 import type { StoreApi } from '../store/store-api.ts';
@@ -20,6 +21,7 @@ export interface ServerOptions {
   readonly store: StoreApi;
   readonly keys: KeyRing;
   readonly limits?: Partial<Limits>;
+  readonly consistency?: ConsistencyPolicy;
   readonly logger?: FastifyBaseLogger;
   /** Certificate and key as PEM text, for TLS. */
   readonly tls?: { readonly cert: string | Buffer; readonly key: string | Buffer };
@@ -66,7 +68,7 @@ export function buildServer(options: ServerOptions): FastifyInstance {
     sendPlain(request, reply, new WireError('notFound', 'Resource Not Found: there is no such route.')),
   );
   limitInFlight(app, limits, (url) => isManagement(url) && url.startsWith('/_epitaph/health'));
-  registerCosmos(app, { store: options.store, keys: options.keys, limits });
+  registerCosmos(app, { store: options.store, keys: options.keys, limits, consistency: options.consistency });
   for (const plugin of options.plugins ?? []) plugin(app);
   return app;
 }

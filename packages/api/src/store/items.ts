@@ -19,6 +19,7 @@ import type { StoreParts } from './parts.ts';
 import { MAX_PAGE_CHARACTERS } from './queries.ts';
 import { scanScope } from './scans.ts';
 import type {
+  AtLeast,
   BatchOperation,
   BatchOutcome,
   BatchResult,
@@ -156,7 +157,7 @@ export class Items {
     }
   }
 
-  async read(container: ContainerState, id: string, partitionKey: string, atLeast?: number): Promise<ShownItem> {
+  async read(container: ContainerState, id: string, partitionKey: string, atLeast?: AtLeast): Promise<ShownItem> {
     await this.#parts.seen(atLeast);
     const { within, marks } = await this.#parts.moment(container);
     const row = await this.#parts.readModel.findItem(within.number, partitionKey, id);
@@ -199,12 +200,18 @@ export class Items {
     };
   }
 
+  async byBirth(container: ContainerState, birth: number): Promise<ShownItem | undefined> {
+    const continuation = { kind: 'after', birth: birth - 1 } as const;
+    const { items } = await this.list(container, { maxItemCount: 1, continuation });
+    return items.find((item) => item.birth === birth);
+  }
+
   async list(
     container: ContainerState,
     page: Scope & {
       readonly maxItemCount: number;
       readonly continuation?: Continuation | undefined;
-      readonly atLeast?: number | undefined;
+      readonly atLeast?: AtLeast | undefined;
     },
   ): Promise<{ readonly items: readonly ShownItem[]; readonly continuation?: Continuation }> {
     await this.#parts.seen(page.atLeast);

@@ -10,7 +10,7 @@ import type { Catalog, CatalogContainer } from '@epitaph/projections/catalog/cat
 import { ProjectionLag, type Projector } from '@epitaph/projections/projector.ts';
 import type { ContainerNumber, ReadModelStore, ReadModelVersions } from '@epitaph/projections/read-model-store.ts';
 import { KeyedMutex } from './keyed-mutex.ts';
-import type { Caller } from './store-api.ts';
+import type { AtLeast, Caller } from './store-api.ts';
 
 export interface StorePorts {
   readonly log: EventLog;
@@ -188,12 +188,15 @@ export class StoreParts {
   }
 
   /**
-   * Waits until readers see a position.
+   * Waits until readers see a position, or everything that is in the log by now.
    *
    * @throws {Refusal} session-not-available for a position that this log has not, or not projected in time
    */
-  async seen(position: number | undefined): Promise<void> {
-    if (position === undefined || position <= this.projector.position) return;
+  async seen(atLeast: AtLeast | undefined): Promise<void> {
+    if (atLeast === undefined) return;
+    if (atLeast === 'head') return this.projected(await this.ports.log.head());
+    const position = atLeast;
+    if (position <= this.projector.position) return;
     if (position > (await this.ports.log.head())) throw new Refusal('session-not-available');
     await this.projected(position);
   }

@@ -1,5 +1,5 @@
 import { hash } from 'node:crypto';
-import { decodeRid, encodeRid } from '../cosmos/rids.ts';
+import { decodeRid, encodeRid, itemRid } from '../cosmos/rids.ts';
 
 /**
  * Rids for new databases and containers. Each is a hash of the name and of a number that counts the incarnations
@@ -15,3 +15,20 @@ export function containerRid(ofDatabase: string, name: string, incarnation: numb
   own[0] = own[0]! | 0x80;
   return encodeRid(Buffer.concat([decodeRid(ofDatabase), own]));
 }
+
+export function userRid(ofDatabase: string, name: string, incarnation: number): string {
+  return belowDatabase(ofDatabase, `user\n${ofDatabase}\n${incarnation}\n${name}`);
+}
+
+export function clientEncryptionKeyRid(ofDatabase: string, name: string, incarnation: number): string {
+  return belowDatabase(ofDatabase, `client encryption key\n${ofDatabase}\n${incarnation}\n${name}`);
+}
+
+function belowDatabase(ofDatabase: string, text: string): string {
+  const own = hash('sha256', text, 'buffer').subarray(0, 4);
+  own[0] = own[0]! & 0x7f;
+  return encodeRid(Buffer.concat([decodeRid(ofDatabase), own]));
+}
+
+/** A permission's rid: its user's, then its number within the user. */
+export const permissionRid = (ofUser: string, birth: number): string => itemRid(ofUser, birth);

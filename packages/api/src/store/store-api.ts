@@ -1,3 +1,5 @@
+import type { WrappedKey } from '@epitaph/core/client-encryption-key/events.ts';
+import type { ClientEncryptionKeyState } from '@epitaph/core/client-encryption-key/state.ts';
 import type { CommandContext } from '@epitaph/core/command-context.ts';
 import type { TtlBrake } from '@epitaph/core/container/events.ts';
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
@@ -10,6 +12,8 @@ import type { Throughput } from '@epitaph/core/throughput/throughput.ts';
 import type { ReplayedLife, ReplayVerdict } from '@epitaph/core/history/replay.ts';
 import type { Scope } from '@epitaph/core/partition-key/scope.ts';
 import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
+import type { Permission, PermissionTarget } from '@epitaph/core/user/events.ts';
+import type { PermissionState, UserState } from '@epitaph/core/user/state.ts';
 
 import type { FollowedScan } from './replays.ts';
 
@@ -64,14 +68,36 @@ export type Continuation =
     }
   | { readonly kind: 'skip'; readonly rows: number };
 
+/** What a valid token lets its holder do. */
+export interface Grant {
+  /** What events carry: `token:<rid of the permission>`. */
+  readonly actor: string;
+  readonly databaseRid: string;
+  readonly target: PermissionTarget;
+  readonly writes: boolean;
+}
+
+export type TokenVerdict =
+  | { readonly ok: true; readonly grant: Grant }
+  | { readonly ok: false; readonly reason: 'malformed' | 'wrong-signature' | 'expired' | 'revoked' };
+
+/** Makes the token of a permission, valid for some seconds. */
+export type TokenSigner = (user: UserState, permission: PermissionState, lifetimeSeconds: number) => string;
+
+/**
+ * What a read waits for: a position of the log, or `head`: everything that the log holds when it is asked, which on a
+ * log that nodes share is what every node has written.
+ */
+export type AtLeast = number | 'head';
+
 export interface QueryRequest extends Scope {
   readonly sql: string;
   readonly parameters: readonly { readonly name: string; readonly value?: unknown }[];
   /** Rows a page at most. */
   readonly maxItemCount: number;
   readonly continuation?: Continuation | undefined;
-  /** Wait for this position first (session token). */
-  readonly atLeast?: number | undefined;
+  /** Wait for this first (session token, consistency level). */
+  readonly atLeast?: AtLeast | undefined;
   readonly signal?: AbortSignal | undefined;
 }
 
@@ -110,8 +136,8 @@ export interface ChangeFeedRequest {
   readonly scope: Scope;
   /** Changes a page at most. */
   readonly maxItemCount: number;
-  /** Wait for this position first (session token). */
-  readonly atLeast?: number | undefined;
+  /** Wait for this first (session token, consistency level). */
+  readonly atLeast?: AtLeast | undefined;
   readonly signal?: AbortSignal | undefined;
 }
 
@@ -442,6 +468,72 @@ export interface StoreApi {
     reason?: string,
   ): Promise<ContainerState>;
 
+  // Users and their permissions, by the rid of their database. Lists are in order of creation.
+  listUsers(databaseRid: string): readonly UserState[];
+  /** @throws Refusal user-not-found */
+  user(databaseRid: string, name: string): UserState;
+  createUser(
+    caller: Caller,
+    databaseRid: string,
+    name: string,
+    operation: 'create' | 'upsert',
+  ): Promise<Written<UserState>>;
+  renameUser(
+    caller: Caller,
+    databaseRid: string,
+    name: string,
+    newName: string,
+    precondition?: Precondition,
+  ): Promise<Written<UserState>>;
+  deleteUser(
+    caller: Caller,
+    databaseRid: string,
+    name: string,
+    precondition?: Precondition,
+  ): Promise<{ position: number }>;
+  writePermission(
+    caller: Caller,
+    user: UserState,
+    operation: 'create' | 'upsert',
+    permission: Permission,
+    precondition?: Precondition,
+  ): Promise<Written<PermissionState>>;
+  /** The permission's name may change. */
+  replacePermission(
+    caller: Caller,
+    user: UserState,
+    name: string,
+    permission: Permission,
+    precondition?: Precondition,
+  ): Promise<Written<PermissionState>>;
+  deletePermission(
+    caller: Caller,
+    user: UserState,
+    name: string,
+    precondition?: Precondition,
+  ): Promise<{ position: number }>;
+  /** What makes resource tokens for the permissions of a database's users. */
+  tokenSigner(databaseRid: string): Promise<TokenSigner>;
+  verifyResourceToken(token: string): Promise<TokenVerdict>;
+
+  // Client encryption keys, by the rid of their database.
+  listClientEncryptionKeys(databaseRid: string): readonly ClientEncryptionKeyState[];
+  /** @throws Refusal client-encryption-key-not-found */
+  clientEncryptionKey(databaseRid: string, name: string): ClientEncryptionKeyState;
+  createClientEncryptionKey(
+    caller: Caller,
+    databaseRid: string,
+    name: string,
+    wrappedKey: WrappedKey,
+  ): Promise<Written<ClientEncryptionKeyState>>;
+  rewrapClientEncryptionKey(
+    caller: Caller,
+    databaseRid: string,
+    name: string,
+    wrappedKey: WrappedKey,
+    precondition?: Precondition,
+  ): Promise<Written<ClientEncryptionKeyState>>;
+
   // Items. `partitionKey` is canonical JSON of an array of components.
   /** The body's text is stored as it is; the caller has checked that it is an object whose id and key are those given. */
   writeItem(
@@ -479,14 +571,16 @@ export interface StoreApi {
     options?: { readonly dryRun?: boolean },
   ): Promise<BatchOutcome>;
   /** @throws Refusal item-not-found, session-not-available */
-  readItem(container: ContainerState, id: string, partitionKey: string, atLeast?: number): Promise<ShownItem>;
+  readItem(container: ContainerState, id: string, partitionKey: string, atLeast?: AtLeast): Promise<ShownItem>;
+  /** The visible item whose life began at a position. */
+  itemByBirth(container: ContainerState, birth: number): Promise<ShownItem | undefined>;
   /** Visible items in order of birth. */
   listItems(
     container: ContainerState,
     page: Scope & {
       readonly maxItemCount: number;
       readonly continuation?: Continuation | undefined;
-      readonly atLeast?: number | undefined;
+      readonly atLeast?: AtLeast | undefined;
     },
   ): Promise<{ readonly items: readonly ShownItem[]; readonly continuation?: Continuation }>;
   /** @throws QueryError for what the language does not have. */

@@ -6,6 +6,7 @@ import { Projector } from '@epitaph/projections/projector.ts';
 import { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
 import { CatalogCommands } from './catalog-commands.ts';
 import { ChangeFeeds } from './change-feed.ts';
+import { ClientEncryptionKeys } from './client-encryption-keys.ts';
 import { Documents } from './documents.ts';
 import { FeedFloors } from './feed-floors.ts';
 import { Histories } from './histories.ts';
@@ -15,7 +16,9 @@ import { StoreParts, type StorePorts } from './parts.ts';
 import { Previews } from './previews.ts';
 import { Queries } from './queries.ts';
 import { Replays } from './replays.ts';
+import { ResourceTokens } from './resource-tokens.ts';
 import type { Caller, StoreApi } from './store-api.ts';
+import { Users } from './users.ts';
 
 export interface StoreOptions extends Omit<StorePorts, 'clock' | 'clockJump' | 'monotonicMs' | 'newId'> {
   readonly clock: GuardedClock | ManualClock;
@@ -37,6 +40,9 @@ export class Store implements StoreApi {
   readonly #purge: PurgeRunner;
   readonly #catalog: CatalogCommands;
   readonly #previews: Previews;
+  readonly #users: Users;
+  readonly #tokens: ResourceTokens;
+  readonly #encryptionKeys: ClientEncryptionKeys;
   readonly #items: Items;
   readonly #queries: Queries;
   readonly #changeFeeds: ChangeFeeds;
@@ -64,6 +70,9 @@ export class Store implements StoreApi {
       floors,
       options.policyGraceSeconds ?? DEFAULT_POLICY_GRACE_SECONDS,
     );
+    this.#users = new Users(parts);
+    this.#tokens = new ResourceTokens(parts);
+    this.#encryptionKeys = new ClientEncryptionKeys(parts);
     this.#items = new Items(parts, documents);
     this.#queries = new Queries(parts, documents);
     this.#changeFeeds = new ChangeFeeds(parts, documents);
@@ -147,11 +156,33 @@ export class Store implements StoreApi {
   setTtlBrake: StoreApi['setTtlBrake'] = (...args) => this.#finished(this.#catalog.setTtlBrake(...args));
   setPolicyGrace: StoreApi['setPolicyGrace'] = (...args) => this.#finished(this.#catalog.setPolicyGrace(...args));
 
+  listUsers: StoreApi['listUsers'] = (databaseRid) => this.#users.list(databaseRid);
+  user: StoreApi['user'] = (databaseRid, name) => this.#users.find(databaseRid, name);
+  createUser: StoreApi['createUser'] = (...args) => this.#finished(this.#users.create(...args));
+  renameUser: StoreApi['renameUser'] = (...args) => this.#finished(this.#users.rename(...args));
+  deleteUser: StoreApi['deleteUser'] = (...args) => this.#finished(this.#users.delete(...args));
+  writePermission: StoreApi['writePermission'] = (...args) => this.#finished(this.#users.writePermission(...args));
+  replacePermission: StoreApi['replacePermission'] = (...args) =>
+    this.#finished(this.#users.replacePermission(...args));
+  deletePermission: StoreApi['deletePermission'] = (...args) => this.#finished(this.#users.deletePermission(...args));
+  tokenSigner: StoreApi['tokenSigner'] = (databaseRid) => this.#finished(this.#tokens.signer(databaseRid));
+  verifyResourceToken: StoreApi['verifyResourceToken'] = (token) => this.#finished(this.#tokens.verify(token));
+
+  listClientEncryptionKeys: StoreApi['listClientEncryptionKeys'] = (databaseRid) =>
+    this.#encryptionKeys.list(databaseRid);
+  clientEncryptionKey: StoreApi['clientEncryptionKey'] = (databaseRid, name) =>
+    this.#encryptionKeys.find(databaseRid, name);
+  createClientEncryptionKey: StoreApi['createClientEncryptionKey'] = (...args) =>
+    this.#finished(this.#encryptionKeys.create(...args));
+  rewrapClientEncryptionKey: StoreApi['rewrapClientEncryptionKey'] = (...args) =>
+    this.#finished(this.#encryptionKeys.rewrap(...args));
+
   writeItem: StoreApi['writeItem'] = (...args) => this.#finished(this.#items.write(...args));
   patchItem: StoreApi['patchItem'] = (...args) => this.#finished(this.#items.patch(...args));
   deleteItem: StoreApi['deleteItem'] = (...args) => this.#finished(this.#items.delete(...args));
   batchItems: StoreApi['batchItems'] = (...args) => this.#finished(this.#items.batch(...args));
   readItem: StoreApi['readItem'] = (...args) => this.#items.read(...args);
+  itemByBirth: StoreApi['itemByBirth'] = (...args) => this.#finished(this.#items.byBirth(...args));
   listItems: StoreApi['listItems'] = (...args) => this.#finished(this.#items.list(...args));
   queryItems: StoreApi['queryItems'] = (container, request) => this.#finished(this.#queries.query(container, request));
 

@@ -24,6 +24,9 @@ describe('the configuration', () => {
       data: './data',
       clock: 'system',
       'policy-grace': 86_400,
+      consistency: 'Session',
+      'max-staleness-prefix': 100,
+      'max-staleness-seconds': 5,
       'log-level': 'warn',
     });
   });

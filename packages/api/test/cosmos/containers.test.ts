@@ -258,9 +258,6 @@ describe('a container', () => {
       expect((await call(app, 'GET', `${path}/x`)).status).toBe(404);
       expect((await call(app, 'POST', `${path}/x`, { body: [] })).status).toBe(400);
     }
-    expect((await call(app, 'GET', '/dbs/shop/users')).json).toMatchObject({ Users: [] });
-    expect((await call(app, 'GET', '/dbs/shop/users/ann/permissions')).json).toMatchObject({ Permissions: [] });
-    expect((await call(app, 'POST', '/dbs/shop/users', { body: { id: 'ann' } })).status).toBe(400);
   });
 
   test('has an offer that its own link finds', async () => {

@@ -1,4 +1,5 @@
 import { invariant, unreachable } from '../invariant.ts';
+import { sameJson } from '../same-json.ts';
 import { decideInitialThroughput, decideThroughput, type ThroughputRefusal } from '../throughput/provisioning.ts';
 import { isTtlOn } from '../ttl/policy-timeline.ts';
 import type { DefaultTtl } from '../ttl/ttl-value.ts';
@@ -179,18 +180,4 @@ function ttlWithoutIndex(definition: ContainerDefinition, defaultTtl: DefaultTtl
 
 function etagDiffers(state: ContainerState, { ifMatch }: { readonly ifMatch?: string | undefined }): boolean {
   return ifMatch !== undefined && ifMatch !== '*' && ifMatch !== state.etag;
-}
-
-/** Equal as JSON, whatever the order of an object's properties. */
-function sameJson(left: unknown, right: unknown): boolean {
-  if (left === right) return true;
-  if (typeof left !== 'object' || typeof right !== 'object' || left === null || right === null) return false;
-  if (Array.isArray(left) !== Array.isArray(right)) return false;
-  const leftKeys = Object.keys(left);
-  if (leftKeys.length !== Object.keys(right).length) return false;
-  return leftKeys.every(
-    (key) =>
-      Object.hasOwn(right, key) &&
-      sameJson((left as Record<string, unknown>)[key], (right as Record<string, unknown>)[key]),
-  );
 }

@@ -1,3 +1,9 @@
+import type { ClientEncryptionKeyCommand } from '../client-encryption-key/commands.ts';
+import { decideClientEncryptionKey } from '../client-encryption-key/decide.ts';
+import type { ClientEncryptionKeyEvent } from '../client-encryption-key/events.ts';
+import { foldClientEncryptionKey } from '../client-encryption-key/evolve.ts';
+import { clientEncryptionKeyStream } from '../client-encryption-key/stream-name.ts';
+import { clientEncryptionKeyEventVersions } from '../client-encryption-key/upcast.ts';
 import type { ContainerCommand } from '../container/commands.ts';
 import { decideContainer } from '../container/decide.ts';
 import type { ContainerEvent } from '../container/events.ts';
@@ -17,6 +23,12 @@ import { foldItem } from '../item/handle.ts';
 import { itemStream } from '../item/stream-name.ts';
 import { itemEventVersions } from '../item/upcast.ts';
 import type { RecordedEvent } from '../log/recorded-event.ts';
+import type { UserCommand } from '../user/commands.ts';
+import { decideUser } from '../user/decide.ts';
+import type { UserEvent } from '../user/events.ts';
+import { foldUser } from '../user/evolve.ts';
+import { userStream } from '../user/stream-name.ts';
+import { userEventVersions } from '../user/upcast.ts';
 
 /**
  * A decider specified by examples: given these events, when this command, then those events or that refusal. After
@@ -80,6 +92,23 @@ export function givenDatabase(
 ): Given<DatabaseCommand, DatabaseEvent> {
   const recorded = past.map((entry, index) => record(databaseStream('Specified'), entry, index, databaseEventVersions));
   return { when: (command) => outcomeOf(command, decideDatabase(foldDatabase(recorded), command)) };
+}
+
+/** One user and its permissions. */
+export function givenUser(...past: readonly (UserEvent | PastEvent<UserEvent>)[]): Given<UserCommand, UserEvent> {
+  const recorded = past.map((entry, index) => record(userStream('Specified'), entry, index, userEventVersions));
+  return { when: (command) => outcomeOf(command, decideUser(foldUser(recorded), command)) };
+}
+
+export function givenClientEncryptionKey(
+  ...past: readonly (ClientEncryptionKeyEvent | PastEvent<ClientEncryptionKeyEvent>)[]
+): Given<ClientEncryptionKeyCommand, ClientEncryptionKeyEvent> {
+  const recorded = past.map((entry, index) =>
+    record(clientEncryptionKeyStream('Specified'), entry, index, clientEncryptionKeyEventVersions),
+  );
+  return {
+    when: (command) => outcomeOf(command, decideClientEncryptionKey(foldClientEncryptionKey(recorded), command)),
+  };
 }
 
 interface AnyEvent {

@@ -116,7 +116,10 @@ export interface KeyVault {
   /** By container, those that have any. */
   floors(): MaybePromise<ReadonlyMap<string, ContainerFloors>>;
 
-  /** The container's own secret of 32 bytes, for keyed hashes; made when first asked for. */
+  /**
+   * The own secret of 32 bytes of what has that rid, made when first asked for: a container's for keyed hashes, a
+   * database's for the resource tokens of its users.
+   */
   containerSecret(containerRid: string): Promise<Uint8Array>;
 
   close(): Promise<void>;

@@ -1,16 +1,17 @@
+import { evolveClientEncryptionKey } from '@epitaph/core/client-encryption-key/evolve.ts';
+import { parseClientEncryptionKeyStream } from '@epitaph/core/client-encryption-key/stream-name.ts';
 import { evolveContainer } from '@epitaph/core/container/evolve.ts';
 import { parseContainerStream } from '@epitaph/core/container/stream-name.ts';
 import { evolveDatabase } from '@epitaph/core/database/evolve.ts';
 import { parseDatabaseStream } from '@epitaph/core/database/stream-name.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
-import type { ReadModelChange } from '../read-model-store.ts';
+import { evolveUser } from '@epitaph/core/user/evolve.ts';
+import { parseUserStream } from '@epitaph/core/user/stream-name.ts';
+import type { CatalogChange, CatalogEntry } from '../read-model-store.ts';
 import type { Catalog } from './catalog.ts';
 
-/** What an event of a database's or container's stream changes; undefined for other streams. */
-export function catalogChange(
-  event: RecordedEvent,
-  catalog: Catalog,
-): Extract<ReadModelChange, { kind: 'database' | 'container' }> | undefined {
+/** What an event changes in the catalog; undefined for streams that it knows nothing of. */
+export function catalogChange(event: RecordedEvent, catalog: Catalog): CatalogChange | undefined {
   const database = parseDatabaseStream(event.stream);
   if (database !== undefined) {
     return {
@@ -20,7 +21,27 @@ export function catalogChange(
     };
   }
   const container = parseContainerStream(event.stream);
-  if (container === undefined) return undefined;
-  const known = catalog.containerByRid(container);
-  return { kind: 'container', number: known?.number ?? event.position, state: evolveContainer(known?.state, event) };
+  if (container !== undefined) {
+    const known = catalog.containerByRid(container);
+    return { kind: 'container', number: known?.number ?? event.position, state: evolveContainer(known?.state, event) };
+  }
+  return entryChange(event, catalog);
+}
+
+function entryChange(event: RecordedEvent, catalog: Catalog): CatalogEntry | undefined {
+  const user = parseUserStream(event.stream);
+  if (user !== undefined) {
+    const known = catalog.entry('user', user);
+    const state = evolveUser(known?.state, event);
+    // That a name was taken is for deciders alone.
+    return state.status === 'taken' ? undefined : { kind: 'user', number: known?.number ?? event.position, state };
+  }
+  const key = parseClientEncryptionKeyStream(event.stream);
+  if (key === undefined) return undefined;
+  const known = catalog.entry('client-encryption-key', key);
+  return {
+    kind: 'client-encryption-key',
+    number: known?.number ?? event.position,
+    state: evolveClientEncryptionKey(known?.state, event),
+  };
 }

@@ -1,28 +1,44 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { DatabaseState } from '@epitaph/core/database/state.ts';
-import type { ContainerNumber, ReadModelChange, ReadModelStore } from '../read-model-store.ts';
+import {
+  isGone,
+  type CatalogChange,
+  type CatalogEntry,
+  type ContainerNumber,
+  type ReadModelStore,
+} from '../read-model-store.ts';
 
 export interface CatalogContainer {
   readonly number: ContainerNumber;
   readonly state: ContainerState;
 }
 
-/** All databases and containers, deleted ones too, in memory: there are few, and every request needs one. */
+/** The entries of one kind. */
+export type EntryOf<Kind extends CatalogEntry['kind']> = Extract<CatalogEntry, { kind: Kind }>;
+
+/**
+ * All databases and containers, deleted ones too, and what else databases have, in memory: there are few, and every
+ * request needs one.
+ */
 export class Catalog {
   readonly #databases = new Map<string, { readonly number: number; readonly state: DatabaseState }>();
   readonly #containers = new Map<string, CatalogContainer>();
   readonly #byNumber = new Map<ContainerNumber, CatalogContainer>();
   readonly #liveDatabases = new Map<string, DatabaseState>();
   readonly #liveContainers = new Map<string, CatalogContainer>();
+  readonly #entries = new Map<string, CatalogEntry>();
+  readonly #entriesByName = new Map<string, CatalogEntry>();
 
   static async load(store: ReadModelStore): Promise<Catalog> {
     const catalog = new Catalog();
     for (const { number, state } of await store.databases()) catalog.put({ kind: 'database', number, state });
     for (const { number, state } of await store.containers()) catalog.put({ kind: 'container', number, state });
+    for (const entry of await store.catalogEntries()) catalog.put(entry);
     return catalog;
   }
 
-  put(change: Extract<ReadModelChange, { kind: 'database' | 'container' }>): void {
+  put(change: CatalogChange): void {
+    if (change.kind !== 'database' && change.kind !== 'container') return this.#putEntry(change);
     if (change.kind === 'database') {
       this.#databases.set(change.state.rid, { number: change.number, state: change.state });
       this.#keepLive(this.#liveDatabases, change.state.name, change.state, change.state);
@@ -45,6 +61,40 @@ export class Catalog {
     if (state.status === 'live') live.set(name, entry);
     // A deletion that is told late must not hide the resource that took over the name.
     else if (knownRid === state.rid) live.delete(name);
+  }
+
+  #putEntry(entry: CatalogEntry): void {
+    const key = `${entry.kind}/${entry.state.rid}`;
+    const known = this.#entries.get(key);
+    if (known !== undefined && this.#entriesByName.get(nameKey(known)) === known) {
+      this.#entriesByName.delete(nameKey(known));
+    }
+    if (isGone(entry)) {
+      this.#entries.delete(key);
+      return;
+    }
+    this.#entries.set(key, entry);
+    this.#entriesByName.set(nameKey(entry), entry);
+  }
+
+  /** An entry by its rid, unless it is gone. */
+  entry<Kind extends CatalogEntry['kind']>(kind: Kind, rid: string): EntryOf<Kind> | undefined {
+    return this.#entries.get(`${kind}/${rid}`) as EntryOf<Kind> | undefined;
+  }
+
+  entryByName<Kind extends CatalogEntry['kind']>(
+    kind: Kind,
+    databaseRid: string,
+    name: string,
+  ): EntryOf<Kind> | undefined {
+    return this.#entriesByName.get(`${kind}/${databaseRid}/${name}`) as EntryOf<Kind> | undefined;
+  }
+
+  /** The entries of a kind that a database has, in order of creation. */
+  entriesOf<Kind extends CatalogEntry['kind']>(kind: Kind, databaseRid: string): EntryOf<Kind>[] {
+    return [...this.#entries.values()]
+      .filter((entry): entry is EntryOf<Kind> => entry.kind === kind && entry.state.databaseRid === databaseRid)
+      .toSorted((left, right) => left.number - right.number);
   }
 
   databaseByName(name: string): DatabaseState | undefined {
@@ -100,3 +150,5 @@ export class Catalog {
     return Math.min(own, withDatabase);
   }
 }
+
+const nameKey = ({ kind, state }: CatalogEntry): string => `${kind}/${state.databaseRid}/${state.name}`;

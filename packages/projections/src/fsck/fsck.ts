@@ -1,3 +1,8 @@
+import { foldClientEncryptionKey } from '@epitaph/core/client-encryption-key/evolve.ts';
+import {
+  clientEncryptionKeyStream,
+  parseClientEncryptionKeyStream,
+} from '@epitaph/core/client-encryption-key/stream-name.ts';
 import { foldContainer } from '@epitaph/core/container/evolve.ts';
 import { parseContainerStream } from '@epitaph/core/container/stream-name.ts';
 import { decodeLedger } from '@epitaph/core/item/ledger.ts';
@@ -5,10 +10,13 @@ import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import { sameJson } from '@epitaph/core/same-json.ts';
 import { expiryOf } from '@epitaph/core/ttl/expiry.ts';
+import { foldUser } from '@epitaph/core/user/evolve.ts';
+import { parseUserStream, userStream } from '@epitaph/core/user/stream-name.ts';
 import type { BodySealer } from '@epitaph/core/vault/body-sealer.ts';
 import type { KeyVault } from '@epitaph/core/vault/key-vault.ts';
-import type { ReadModelStore } from '../read-model-store.ts';
+import type { CatalogEntry, ReadModelStore } from '../read-model-store.ts';
 
 export interface FsckProblem {
   readonly code:
@@ -16,6 +24,8 @@ export interface FsckProblem {
     | 'shown-after-its-end'
     | 'row-differs'
     | 'row-without-item'
+    | 'entry-differs'
+    | 'entry-without-reason'
     | 'key-missing'
     | 'key-not-destroyed'
     | 'body-unreadable'
@@ -75,6 +85,7 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
   };
   const lives = new Map<string, Life>();
   const containerEvents = new Map<string, RecordedEvent[]>();
+  const entryEvents = new Map<string, RecordedEvent[]>();
   const upTo = await store.checkpoint();
   let position = 0;
   let events = 0;
@@ -92,6 +103,10 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
         if (rid !== undefined) {
           const list = containerEvents.get(rid);
           if (list === undefined) containerEvents.set(rid, [event]);
+          else list.push(event);
+        } else if (foldOfEntry(event.stream) !== undefined) {
+          const list = entryEvents.get(event.stream);
+          if (list === undefined) entryEvents.set(event.stream, [event]);
           else list.push(event);
         } else if (parseItemStream(event.stream) !== undefined) {
           await examine(event, lives, report, vault, sealer);
@@ -195,7 +210,55 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
       }
     }
   }
+  await checkEntries(entryEvents, upTo, log, await store.catalogEntries(), report);
   return { events, items, lives: lives.size, problems };
+}
+
+/** What folds a stream whose state is an entry of the catalog. */
+function foldOfEntry(stream: string): ((events: readonly RecordedEvent[]) => unknown) | undefined {
+  if (parseUserStream(stream) !== undefined) return foldUser;
+  if (parseClientEncryptionKeyStream(stream) !== undefined) return foldClientEncryptionKey;
+  return undefined;
+}
+
+const streamOfEntry = ({ kind, state }: CatalogEntry): string =>
+  kind === 'user' ? userStream(state.rid) : clientEncryptionKeyStream(state.rid);
+
+/** Every user and client encryption key is in the catalog as its stream says, and nothing else is. */
+async function checkEntries(
+  streams: ReadonlyMap<string, readonly RecordedEvent[]>,
+  upTo: number,
+  log: EventLog,
+  entries: readonly CatalogEntry[],
+  report: (code: FsckProblem['code'], subject: string, message: string) => void,
+): Promise<void> {
+  const shown = new Map(entries.map((entry) => [streamOfEntry(entry), entry]));
+  for (const [stream, events] of streams) {
+    const actual = shown.get(stream)?.state;
+    try {
+      if (sameJson(shownOf(stream, events), actual)) continue;
+      // It may have changed since the log was read: then what is shown is what a longer part of the stream says.
+      const now = await log.readStream(stream);
+      const later = now.slice(events.length).map((_, index) => now.slice(0, events.length + index + 1));
+      if (later.some((longer) => sameJson(shownOf(stream, longer), actual))) continue;
+    } catch (error) {
+      report('unreadable-event', stream, (error as Error).message);
+      continue;
+    }
+    report('entry-differs', stream, actual === undefined ? 'not in the catalog' : 'the catalog has it otherwise');
+  }
+  for (const [stream, { number }] of shown) {
+    if (number <= upTo && !streams.has(stream)) {
+      report('entry-without-reason', stream, 'in the catalog, but never created by the log');
+    }
+  }
+}
+
+/** What of a stream the catalog must show: nothing for a deleted user, or a name that another stream's user took. */
+function shownOf(stream: string, events: readonly RecordedEvent[]): unknown {
+  const state = foldOfEntry(stream)!(events);
+  const { status } = state as { readonly status?: string };
+  return status === 'deleted' || status === 'taken' ? undefined : state;
 }
 
 async function examine(

@@ -43,6 +43,8 @@ export class DueBook {
         case 'database':
           if (change.state.status === 'deleted') this.markAll(catalog);
           break;
+        case 'user':
+        case 'client-encryption-key':
         case 'purge-run':
         case 'purge-run-completed':
           break;

@@ -1,6 +1,11 @@
 import { createHash } from 'node:crypto';
 import { invariant } from '@epitaph/core/invariant.ts';
-import type { DisappearanceRow, EndedRow, ReadModelChange } from '@epitaph/projections/read-model-store.ts';
+import {
+  isGone,
+  type DisappearanceRow,
+  type EndedRow,
+  type ReadModelChange,
+} from '@epitaph/projections/read-model-store.ts';
 
 type Written = Extract<ReadModelChange, { kind: 'item-written' }>;
 type Purged = Extract<ReadModelChange, { kind: 'item-purged' }>;
@@ -23,6 +28,8 @@ export class Batch {
   readonly purged = new Map<string, Purged>();
   readonly databases = new Map<number, string>();
   readonly containers = new Map<number, string>();
+  /** Null for one that is gone. */
+  readonly entries = new Map<number, { readonly kind: string; readonly state: string } | null>();
   /** Null for one that was completed. */
   readonly runs = new Map<string, string | null>();
   purges = 0;
@@ -50,6 +57,12 @@ export class Batch {
       case 'container':
         this.containers.set(change.number, JSON.stringify(change.state));
         return;
+      case 'user':
+      case 'client-encryption-key': {
+        const { kind, number, state } = change;
+        this.entries.set(number, isGone(change) ? null : { kind, state: JSON.stringify(state) });
+        return;
+      }
       case 'purge-run':
         this.runs.set(change.stream, JSON.stringify(change.state));
         return;

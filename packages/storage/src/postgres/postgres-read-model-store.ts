@@ -7,6 +7,7 @@ import type { Watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import type { TimeSpan } from '@epitaph/core/history/preview.ts';
 import type { PurgeRunState } from '@epitaph/projections/purge/state.ts';
 import type {
+  CatalogEntry,
   DisappearanceRow,
   EndedRow,
   ItemRow,
@@ -82,6 +83,11 @@ export class PostgresReadModelStore implements ReadModelStore {
 
   containers(): Promise<{ number: number; state: ContainerState }[]> {
     return this.#states<ContainerState>(this.#sql.containers);
+  }
+
+  async catalogEntries(): Promise<CatalogEntry[]> {
+    const rows = await this.#database.query<{ number: number; kind: string; state: string }>(this.#sql.entries);
+    return rows.map((row) => ({ ...row, state: JSON.parse(row.state) as unknown }) as CatalogEntry);
   }
 
   async findItem(container: number, partitionKey: string, id: string): Promise<ItemRow | undefined> {
@@ -298,6 +304,11 @@ export class PostgresReadModelStore implements ReadModelStore {
     ] as const) {
       if (states.size > 0) await sql.query(table, [[...states.keys()], [...states.values()]]);
     }
+    for (const [number, entry] of batch.entries) {
+      await (entry === null
+        ? sql.query(this.#sql.removeEntry, [number])
+        : sql.query(this.#sql.putEntry, [number, entry.kind, entry.state]));
+    }
     for (const [stream, state] of batch.runs) {
       await (state === null ? sql.query(this.#sql.removeRun, [stream]) : sql.query(this.#sql.putRun, [stream, state]));
     }
@@ -379,6 +390,7 @@ const WRITTEN_ITEMS = `unnest($1::bigint[], $2::text[], $3::text[], $4::bigint[]
 const DIGESTED = [
   ['databases', 'number, state', 'number'],
   ['containers', 'number, state', 'number'],
+  ['catalog_entries', 'number, kind, state', 'number'],
   [
     'items',
     'birth, container, partition_key, id, life, position, ts, ttl, due, key, unreadable_ttl, partition_digest, name_digest',
@@ -415,6 +427,7 @@ function statements(schema: string) {
     moveCheckpoint: `UPDATE ${schema}.checkpoint SET position = $1, purged = purged + $2 WHERE position = $3 RETURNING one`,
     databases: `SELECT number, state FROM ${schema}.databases ORDER BY number`,
     containers: `SELECT number, state FROM ${schema}.containers ORDER BY number`,
+    entries: `SELECT number, kind, state FROM ${schema}.catalog_entries ORDER BY number`,
     item: `SELECT ${ITEM} FROM ${items} WHERE container = $1 AND name_digest = $2`,
     bodies: `SELECT position, stream, revision, event_id AS "eventId", body FROM ${items}
       WHERE container = $1 AND birth = ANY ($2::bigint[]) AND body IS NOT NULL`,
@@ -482,6 +495,9 @@ function statements(schema: string) {
       ON CONFLICT (number) DO UPDATE SET state = excluded.state`,
     putContainers: `INSERT INTO ${schema}.containers (number, state) SELECT * FROM unnest($1::bigint[], $2::text[])
       ON CONFLICT (number) DO UPDATE SET state = excluded.state`,
+    putEntry: `INSERT INTO ${schema}.catalog_entries (number, kind, state) VALUES ($1, $2, $3)
+      ON CONFLICT (number) DO UPDATE SET state = excluded.state`,
+    removeEntry: `DELETE FROM ${schema}.catalog_entries WHERE number = $1`,
     putRun: `INSERT INTO ${schema}.purge_runs (stream, state) VALUES ($1, $2)
       ON CONFLICT (stream) DO UPDATE SET state = excluded.state`,
     removeRun: `DELETE FROM ${schema}.purge_runs WHERE stream = $1`,

@@ -1,6 +1,6 @@
 import type { DatabaseSync, StatementSync } from 'node:sqlite';
 import { invariant } from '@epitaph/core/invariant.ts';
-import type { DisappearanceRow, ReadModelChange } from '@epitaph/projections/read-model-store.ts';
+import { isGone, type DisappearanceRow, type ReadModelChange } from '@epitaph/projections/read-model-store.ts';
 import { openForWriting } from './database.ts';
 import { PlacedCrash, type StepHook } from './log-writer-core.ts';
 import { READ_MODEL_SCHEMA, READ_MODEL_SCHEMA_VERSION } from './schema.ts';
@@ -154,6 +154,11 @@ export class ReadModelWriterCore implements WriterCore {
       case 'container':
         sql.putContainer.run(change.number, change.state.rid, JSON.stringify(change.state));
         return;
+      case 'user':
+      case 'client-encryption-key':
+        if (isGone(change)) sql.removeEntry.run(change.number);
+        else sql.putEntry.run(change.number, change.kind, JSON.stringify(change.state));
+        return;
       case 'purge-run':
         sql.putRun.run(change.stream, JSON.stringify(change.state));
         return;
@@ -216,6 +221,8 @@ function prepare(database: DatabaseSync) {
     markPurged: database.prepare('UPDATE disappearances SET purged_at = ? WHERE position = ?'),
     putDatabase: database.prepare('INSERT OR REPLACE INTO databases (number, rid, state) VALUES (?, ?, ?)'),
     putContainer: database.prepare('INSERT OR REPLACE INTO containers (number, rid, state) VALUES (?, ?, ?)'),
+    putEntry: database.prepare('INSERT OR REPLACE INTO catalog_entries (number, kind, state) VALUES (?, ?, ?)'),
+    removeEntry: database.prepare('DELETE FROM catalog_entries WHERE number = ?'),
     putRun: database.prepare('INSERT OR REPLACE INTO purge_runs (stream, state) VALUES (?, ?)'),
     removeRun: database.prepare('DELETE FROM purge_runs WHERE stream = ?'),
   } satisfies Record<string, StatementSync>;

@@ -8,6 +8,7 @@ import { keysBeginningWith } from '@epitaph/core/partition-key/scope.ts';
 import { isExpired, type Watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import type { PurgeRunState } from '@epitaph/projections/purge/state.ts';
 import type {
+  CatalogEntry,
   DisappearanceRow,
   EndedRow,
   ItemRow,
@@ -52,6 +53,12 @@ export class SqliteReadModelStore implements ReadModelStore {
 
   containers(): { number: number; state: ContainerState }[] {
     return states<ContainerState>(this.#read.containers);
+  }
+
+  catalogEntries(): CatalogEntry[] {
+    return (this.#read.entries.all() as { number: number; kind: string; state: string }[]).map(
+      (row) => ({ ...row, state: JSON.parse(row.state) as unknown }) as CatalogEntry,
+    );
   }
 
   findItem(container: number, partitionKey: string, id: string): ItemRow | undefined {
@@ -238,6 +245,7 @@ export class SqliteReadModelStore implements ReadModelStore {
 const DIGESTED_TABLES = [
   ['databases', 'number'],
   ['containers', 'number'],
+  ['catalog_entries', 'number'],
   ['items', 'birth'],
   ['ended', 'container, partition_key, id, life'],
   ['disappearances', 'position'],
@@ -269,6 +277,7 @@ function prepare(database: DatabaseSync) {
     checkpoint: database.prepare('SELECT position, purged FROM checkpoint'),
     databases: database.prepare('SELECT number, state FROM databases ORDER BY number'),
     containers: database.prepare('SELECT number, state FROM containers ORDER BY number'),
+    entries: database.prepare('SELECT number, kind, state FROM catalog_entries ORDER BY number'),
     item: database.prepare(`SELECT ${ITEM} FROM items WHERE container = ? AND partition_key = ? AND id = ?`),
     // The unary plus keeps the planner on the primary key: rows come in order of birth without a sort.
     visible: database.prepare(

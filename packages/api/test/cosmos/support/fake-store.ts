@@ -33,6 +33,7 @@ export type EdgeStore = Pick<
   | 'patchItem'
   | 'deleteItem'
   | 'readItem'
+  | 'itemByBirth'
   | 'listItems'
   | 'queryItems'
   | 'headPosition'
@@ -201,6 +202,7 @@ export function fakeStore(overrides: Partial<EdgeStore> = {}): StoreApi {
       if (found === undefined) throw new Refusal('item-not-found');
       return found;
     },
+    itemByBirth: async (container, birth) => sorted(container, undefined).find((item) => item.birth === birth),
     listItems: async (container, { partitionKey, maxItemCount, continuation }) => {
       const after = continuation?.kind === 'after' ? continuation.birth : 0;
       const rest = sorted(container, partitionKey).filter((item) => item.birth > after);

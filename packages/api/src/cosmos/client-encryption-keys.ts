@@ -1,0 +1,93 @@
+import { type WrappedKey, wrappedKeySchema } from '@epitaph/core/client-encryption-key/events.ts';
+import type { ClientEncryptionKeyState } from '@epitaph/core/client-encryption-key/state.ts';
+import { charge } from './charge.ts';
+import { checkName } from './container-body.ts';
+import { badRequest } from './errors.ts';
+import { answerFeed } from './feed.ts';
+import type { JsonObject } from './json.ts';
+import {
+  databaseOf,
+  isQuery,
+  isQueryPlan,
+  jsonObjectOf,
+  methodNotAllowed,
+  owner,
+  preconditionOf,
+  type Answer,
+  type CosmosRequest,
+} from './request.ts';
+import { sessionToken } from './session-token.ts';
+import { databaseSelf } from './system-properties.ts';
+
+/** Bytes of a key's body at most: a wrapped key is a few hundred bytes, and all of them are held in memory. */
+const MAX_BODY_BYTES = 16 * 1024;
+
+function showKey(key: ClientEncryptionKeyState): JsonObject {
+  return {
+    ...key.wrappedKey,
+    id: key.name,
+    _rid: key.rid,
+    _self: `${databaseSelf({ rid: key.databaseRid })}clientencryptionkeys/${key.rid}/`,
+    _etag: key.etag,
+    _ts: Math.floor(key.changedAtMs / 1000),
+  };
+}
+
+/** `/dbs/{db}/clientencryptionkeys` */
+export async function answerClientEncryptionKeys(request: CosmosRequest): Promise<Answer> {
+  const { store, method, headers, caller } = request;
+  const { rid } = owner(databaseOf, request);
+  if (method === 'GET' || (method === 'POST' && (isQuery(headers) || isQueryPlan(headers)))) {
+    return answerFeed(request, rid, 'ClientEncryptionKeys', store.listClientEncryptionKeys(rid).map(showKey));
+  }
+  if (method !== 'POST') throw methodNotAllowed();
+  const { name, wrappedKey } = readKey(request);
+  const written = await store.createClientEncryptionKey(caller, rid, name, wrappedKey);
+  return answerKeyState(201, written.resource, written.position);
+}
+
+/** `/dbs/{db}/clientencryptionkeys/{key}` */
+export async function answerClientEncryptionKey(request: CosmosRequest): Promise<Answer> {
+  const { store, method, headers, caller, segments } = request;
+  const { rid } = owner(databaseOf, request);
+  const id = segments[3]!;
+  const key = store.listClientEncryptionKeys(rid).find((each) => each.rid === id) ?? store.clientEncryptionKey(rid, id);
+  switch (method) {
+    case 'GET': {
+      const answer = answerKeyState(200, key, store.headPosition());
+      return headers['if-none-match'] === key.etag ? { ...answer, status: 304, body: null } : answer;
+    }
+    case 'PUT': {
+      const { name, wrappedKey } = readKey(request);
+      if (name !== key.name) throw badRequest('The id in the body is not the one in the request target.');
+      const written = await store.rewrapClientEncryptionKey(caller, rid, name, wrappedKey, preconditionOf(headers));
+      return answerKeyState(200, written.resource, written.position);
+    }
+    default:
+      throw methodNotAllowed();
+  }
+}
+
+function answerKeyState(status: number, key: ClientEncryptionKeyState, position: number): Answer {
+  return {
+    status,
+    body: JSON.stringify(showKey(key)),
+    charge: charge.metadata,
+    headers: { etag: key.etag, 'x-ms-session-token': sessionToken('0', position) },
+  };
+}
+
+const systemProperties: ReadonlySet<string> = new Set(['id', '_rid', '_self', '_etag', '_ts']);
+
+function readKey(request: CosmosRequest): { readonly name: string; readonly wrappedKey: WrappedKey } {
+  if ((request.body?.length ?? 0) > MAX_BODY_BYTES) {
+    throw badRequest(`A client encryption key takes ${MAX_BODY_BYTES} bytes at most.`);
+  }
+  const body = jsonObjectOf(request);
+  const name = checkName(body['id']);
+  const own = Object.fromEntries(Object.entries(body).filter(([property]) => !systemProperties.has(property)));
+  const parsed = wrappedKeySchema.safeParse(own);
+  if (parsed.success) return { name, wrappedKey: parsed.data };
+  const [issue] = parsed.error.issues;
+  throw badRequest(`The client encryption key's '${issue?.path.join('.') ?? ''}' is invalid: ${issue?.message ?? ''}.`);
+}

@@ -1,0 +1,141 @@
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import type { Scope } from '@epitaph/core/partition-key/scope.ts';
+import type { Grant, StoreApi } from '../store/store-api.ts';
+import { WireError } from './errors.ts';
+
+/** What every refusal of a token says that is valid, but not for this. */
+export const notGranted = (): WireError =>
+  new WireError(
+    'forbidden',
+    'Insufficient permissions provided in the authorization header for the corresponding request. Please retry with another authorization header.',
+  );
+
+/**
+ * Refuses targets that no token reaches: everything but the account, and the definition, ranges and documents of a
+ * container. Which container, and what in it, the store of the token's holder looks at.
+ *
+ * @throws WireError 403
+ */
+export function checkTargetGranted(
+  { target: { item }, writes }: Grant,
+  {
+    segments,
+    method,
+    isRead,
+  }: { readonly segments: readonly string[]; readonly method: string; readonly isRead: boolean },
+): void {
+  if (!isRead && !writes) throw notGranted();
+  const { length } = segments;
+  if (length === 0 && method === 'GET') return;
+  if (segments[0] !== 'dbs' || segments[2] !== 'colls') throw notGranted();
+  // Its definition, whose partition key clients ask for first. No token changes or deletes a container.
+  if (length === 4 && method === 'GET') return;
+  if (length === 5 && segments[4] === 'pkranges' && method === 'GET') return;
+  if (length === 5 && segments[4] === 'docs' && item === undefined) return;
+  if (length === 6 && segments[4] === 'docs') return;
+  throw notGranted();
+}
+
+/**
+ * The store as a token's holder has it: what the permission covers, and nothing else. A method that is not named here
+ * is refused, so that what the store learns to do is not open to tokens by oversight.
+ */
+export function grantedStore(store: StoreApi, grant: Grant): StoreApi {
+  const { target, writes, databaseRid } = grant;
+  const { item } = target;
+  const inContainer = (container: ContainerState): void => {
+    if (container.rid !== target.containerRid) throw notGranted();
+  };
+  const onItem = (container: ContainerState, id: string, partitionKey: string): void => {
+    inContainer(container);
+    if (target.partitionKey !== undefined && target.partitionKey !== partitionKey) throw notGranted();
+    if (item === undefined) return;
+    if (item.id !== id) throw notGranted();
+    if (item.partitionKey !== undefined && item.partitionKey !== partitionKey) throw notGranted();
+  };
+  const toWrite = (): void => {
+    if (!writes) throw notGranted();
+  };
+  // A feed that names the key gives no more than it, whatever range is asked for besides.
+  const onFeed = (container: ContainerState, { partitionKey }: Scope): void => {
+    inContainer(container);
+    if (item !== undefined) throw notGranted();
+    if (target.partitionKey !== undefined && target.partitionKey !== partitionKey) throw notGranted();
+  };
+  const granted: Partial<StoreApi> = {
+    headPosition: () => store.headPosition(),
+    nowMs: () => store.nowMs(),
+    // Targets by rid are found in the list; the list itself no token reaches.
+    listDatabases: () => store.listDatabases().filter(({ rid }) => rid === databaseRid),
+    database: (name) => {
+      const found = store.database(name);
+      if (found.rid !== databaseRid) throw notGranted();
+      return found;
+    },
+    container: (database, name) => {
+      const found = store.container(database, name);
+      inContainer(found);
+      return found;
+    },
+    containerByRid: (rid) => {
+      if (rid !== target.containerRid) throw notGranted();
+      return store.containerByRid(rid);
+    },
+    readItem: async (container, id, partitionKey, atLeast) => {
+      onItem(container, id, partitionKey);
+      return store.readItem(container, id, partitionKey, atLeast);
+    },
+    itemByBirth: async (container, birth) => {
+      inContainer(container);
+      const found = await store.itemByBirth(container, birth);
+      if (found !== undefined) onItem(container, found.id, found.partitionKey);
+      return found;
+    },
+    listItems: async (container, page) => {
+      onFeed(container, page);
+      return store.listItems(container, page);
+    },
+    queryItems: async (container, request) => {
+      onFeed(container, request);
+      return store.queryItems(container, request);
+    },
+    readChangeFeed: async (container, request) => {
+      onFeed(container, request.scope);
+      return store.readChangeFeed(container, request);
+    },
+    batchItems: async (caller, container, operations, options) => {
+      for (const operation of operations) {
+        const { id, partitionKey } = operation.kind === 'write' ? operation.item : operation;
+        onItem(container, id, partitionKey);
+        if (item !== undefined) throw notGranted();
+        if (operation.kind !== 'read') toWrite();
+      }
+      return store.batchItems(caller, container, operations, options);
+    },
+    writeItem: async (caller, container, operation, document, precondition) => {
+      toWrite();
+      onItem(container, document.id, document.partitionKey);
+      if (item !== undefined && operation !== 'replace') throw notGranted();
+      return store.writeItem(caller, container, operation, document, precondition);
+    },
+    patchItem: async (caller, container, id, partitionKey, patch, precondition) => {
+      toWrite();
+      onItem(container, id, partitionKey);
+      return store.patchItem(caller, container, id, partitionKey, patch, precondition);
+    },
+    deleteItem: async (caller, container, id, partitionKey, precondition) => {
+      toWrite();
+      onItem(container, id, partitionKey);
+      return store.deleteItem(caller, container, id, partitionKey, precondition);
+    },
+  };
+  return new Proxy(store, {
+    get: (_store, name) => {
+      const method: unknown = Reflect.get(granted, name);
+      if (method !== undefined) return method;
+      return () => {
+        throw notGranted();
+      };
+    },
+  });
+}

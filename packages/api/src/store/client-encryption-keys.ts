@@ -1,0 +1,95 @@
+import type { ClientEncryptionKeyCommand } from '@epitaph/core/client-encryption-key/commands.ts';
+import {
+  decideClientEncryptionKey,
+  type ClientEncryptionKeyDecision,
+} from '@epitaph/core/client-encryption-key/decide.ts';
+import type { WrappedKey } from '@epitaph/core/client-encryption-key/events.ts';
+import { foldClientEncryptionKey } from '@epitaph/core/client-encryption-key/evolve.ts';
+import type { ClientEncryptionKeyState } from '@epitaph/core/client-encryption-key/state.ts';
+import { clientEncryptionKeyStream } from '@epitaph/core/client-encryption-key/stream-name.ts';
+import { clientEncryptionKeyEventVersions } from '@epitaph/core/client-encryption-key/upcast.ts';
+import { Refusal } from '@epitaph/core/errors.ts';
+import { handleCommand, newEvent } from '@epitaph/core/handle-command.ts';
+import { invariant } from '@epitaph/core/invariant.ts';
+import type { StoreParts } from './parts.ts';
+import { clientEncryptionKeyRid } from './rids.ts';
+import type { Caller, Precondition, Written } from './store-api.ts';
+
+/** Commands on client encryption keys. */
+export class ClientEncryptionKeys {
+  readonly #parts: StoreParts;
+
+  constructor(parts: StoreParts) {
+    this.#parts = parts;
+  }
+
+  list(databaseRid: string): readonly ClientEncryptionKeyState[] {
+    return this.#parts.catalog.entriesOf('client-encryption-key', databaseRid).map(({ state }) => state);
+  }
+
+  find(databaseRid: string, name: string): ClientEncryptionKeyState {
+    const found = this.#parts.catalog.entryByName('client-encryption-key', databaseRid, name);
+    if (found === undefined) throw new Refusal('client-encryption-key-not-found');
+    return found.state;
+  }
+
+  async create(
+    caller: Caller,
+    databaseRid: string,
+    name: string,
+    wrappedKey: WrappedKey,
+  ): Promise<Written<ClientEncryptionKeyState>> {
+    for (let incarnation = 0; ; incarnation++) {
+      const rid = clientEncryptionKeyRid(databaseRid, name, incarnation);
+      const command = { type: 'CreateClientEncryptionKey', databaseRid, name, wrappedKey } as const;
+      const { decision, position } = await this.#on(caller, rid, command);
+      if (decision.kind === 'accepted') return { resource: this.#projected(rid), position, created: true };
+      if (decision.refusal.reason !== 'rid-taken') throw new Refusal('already-exists');
+    }
+  }
+
+  async rewrap(
+    caller: Caller,
+    databaseRid: string,
+    name: string,
+    wrappedKey: WrappedKey,
+    { ifMatch }: Precondition = {},
+  ): Promise<Written<ClientEncryptionKeyState>> {
+    const { rid } = this.find(databaseRid, name);
+    const command = { type: 'RewrapClientEncryptionKey', wrappedKey, ifMatch } as const;
+    const { decision, position } = await this.#on(caller, rid, command);
+    if (decision.kind === 'accepted') return { resource: this.#projected(rid), position, created: false };
+    invariant(decision.refusal.reason === 'precondition-failed', 'a key that was found stays');
+    throw new Refusal('precondition-failed');
+  }
+
+  /** Keys are never deleted, so what was projected is there. */
+  #projected(rid: string): ClientEncryptionKeyState {
+    return this.#parts.catalog.entry('client-encryption-key', rid)!.state;
+  }
+
+  async #on(
+    caller: Caller,
+    rid: string,
+    command: ClientEncryptionKeyCommand,
+  ): Promise<{ readonly decision: ClientEncryptionKeyDecision; readonly position: number }> {
+    const context = this.#parts.command(caller);
+    const { decision, position } = await handleCommand(this.#parts.ports.log, {
+      stream: clientEncryptionKeyStream(rid),
+      load: 'all',
+      fold: foldClientEncryptionKey,
+      decide: (state) => decideClientEncryptionKey(state, command),
+      record: (decided: ClientEncryptionKeyDecision) =>
+        decided.kind === 'accepted'
+          ? {
+              events: decided.events.map((event) =>
+                newEvent(context, event, clientEncryptionKeyEventVersions[event.type]),
+              ),
+            }
+          : undefined,
+    });
+    if (position === undefined) return { decision, position: await this.#parts.ports.log.head() };
+    await this.#parts.projected(position);
+    return { decision, position };
+  }
+}

@@ -1,0 +1,82 @@
+import { describe, expect, test } from 'vitest';
+import { consistencyLevels, consistencyOf, defaultConsistency } from '@epitaph/api/cosmos/consistency.ts';
+import type { AtLeast } from '@epitaph/api/store/store-api.ts';
+import { fakeStore } from './support/fake-store.ts';
+import { call, DOCS, keyHeader, shop } from './support/client.ts';
+
+const asked = (level: string) => ({ 'x-ms-consistency-level': level });
+
+describe('the consistency level of a request', () => {
+  test('is the account’s when none is asked for, and may be weaker but not stronger', () => {
+    for (const [own, level] of consistencyLevels.entries()) {
+      const policy = { ...defaultConsistency, level };
+      expect(consistencyOf(undefined, policy)).toBe(level);
+      for (const [index, wanted] of consistencyLevels.entries()) {
+        if (index >= own) expect(consistencyOf(wanted.toLowerCase(), policy)).toBe(wanted);
+        else expect(() => consistencyOf(wanted, policy)).toThrow(/not stronger than the service consistency level/);
+      }
+    }
+  });
+
+  test('that is none is a 400, for writes and for the account as well', async () => {
+    const app = await shop();
+    for (const [method, path] of [
+      ['GET', '/'],
+      ['GET', DOCS],
+      ['POST', DOCS],
+    ] as const) {
+      expect((await call(app, method, path, { headers: asked('Sometimes') })).status).toBe(400);
+      expect((await call(app, method, path, { headers: asked('Strong') })).status).toBe(400);
+    }
+    expect((await call(app, 'GET', DOCS, { headers: asked('Eventual') })).status).toBe(200);
+  });
+
+  test('says what reads, lists and queries wait for', async () => {
+    const waited: (AtLeast | undefined)[] = [];
+    const inner = fakeStore();
+    const store = Object.assign(Object.create(inner) as typeof inner, {
+      readItem: (...args: Parameters<typeof inner.readItem>) => {
+        waited.push(args[3]);
+        return inner.readItem(...args);
+      },
+      listItems: (...args: Parameters<typeof inner.listItems>) => {
+        waited.push(args[1].atLeast);
+        return inner.listItems(...args);
+      },
+      queryItems: (...args: Parameters<typeof inner.queryItems>) => {
+        waited.push(args[1].atLeast);
+        return inner.queryItems(...args);
+      },
+    });
+    const app = await shop({ store, consistency: { ...defaultConsistency, level: 'Strong' } });
+    await call(app, 'POST', DOCS, { body: { id: 'o1', customer: 'ann' }, headers: keyHeader('ann') });
+    const waits = async (level: string) => {
+      waited.length = 0;
+      const headers = { ...keyHeader('ann'), 'x-ms-session-token': '0:-1#2', ...(level === '' ? {} : asked(level)) };
+      expect((await call(app, 'GET', `${DOCS}/o1`, { headers })).status).toBe(200);
+      await call(app, 'GET', DOCS, { headers });
+      const query = { 'x-ms-documentdb-isquery': 'true' };
+      await call(app, 'POST', DOCS, { headers: { ...headers, ...query }, body: { query: 'SELECT * FROM c' } });
+      expect(waited).toHaveLength(3);
+      expect(new Set(waited).size).toBe(1);
+      return waited[0];
+    };
+    expect(await waits('')).toBe('head');
+    expect(await waits('Strong')).toBe('head');
+    expect(await waits('BoundedStaleness')).toBe('head');
+    expect(await waits('Session')).toBe(2);
+    expect(await waits('ConsistentPrefix')).toBeUndefined();
+    expect(await waits('Eventual')).toBeUndefined();
+  });
+
+  test('is told with the account, bounds and all', async () => {
+    const app = await shop();
+    expect((await call(app, 'GET', '/')).json['userConsistencyPolicy']).toEqual({ defaultConsistencyLevel: 'Session' });
+    const bounded = await shop({ consistency: { ...defaultConsistency, level: 'BoundedStaleness' } });
+    expect((await call(bounded, 'GET', '/')).json['userConsistencyPolicy']).toEqual({
+      defaultConsistencyLevel: 'BoundedStaleness',
+      maxStalenessPrefix: 100,
+      maxIntervalInSeconds: 5,
+    });
+  });
+});

@@ -1,0 +1,56 @@
+import type { Permission } from './events.ts';
+
+export interface CreateUser {
+  readonly type: 'CreateUser';
+  readonly databaseRid: string;
+  readonly name: string;
+}
+
+/** For the stream that the new name of a renamed user leads to. */
+export interface TakeUserName {
+  readonly type: 'TakeUserName';
+  readonly databaseRid: string;
+  readonly name: string;
+  readonly user: string;
+}
+
+export interface RenameUser {
+  readonly type: 'RenameUser';
+  readonly name: string;
+  readonly ifMatch?: string | undefined;
+}
+
+export interface DeleteUser {
+  readonly type: 'DeleteUser';
+  readonly ifMatch?: string | undefined;
+}
+
+export interface WritePermission {
+  readonly type: 'WritePermission';
+  readonly operation: 'create' | 'upsert';
+  readonly permission: Permission;
+  readonly ifMatch?: string | undefined;
+}
+
+export interface ReplacePermission {
+  readonly type: 'ReplacePermission';
+  /** The permission's name until now; the one in `permission` may be another. */
+  readonly name: string;
+  readonly permission: Permission;
+  readonly ifMatch?: string | undefined;
+}
+
+export interface DeletePermission {
+  readonly type: 'DeletePermission';
+  readonly name: string;
+  readonly ifMatch?: string | undefined;
+}
+
+export type UserCommand =
+  | CreateUser
+  | TakeUserName
+  | RenameUser
+  | DeleteUser
+  | WritePermission
+  | ReplacePermission
+  | DeletePermission;

@@ -1,0 +1,116 @@
+import { unreachable } from '../invariant.ts';
+import type { UserCommand } from './commands.ts';
+import type { Permission, UserEvent } from './events.ts';
+import type { PermissionState, TakenUserName, UserState } from './state.ts';
+
+/** Permissions of one user at most: each command on one of them folds them all. */
+export const MAX_PERMISSIONS = 1_000;
+
+export type UserRefusal =
+  | { readonly reason: 'user-not-found' }
+  | { readonly reason: 'permission-not-found' }
+  | { readonly reason: 'already-exists' }
+  /** The name belongs to this user if that is live and has the name still: the caller looks. */
+  | { readonly reason: 'name-taken'; readonly user: string }
+  /** The rid was used up by another user: the caller goes on to the next candidate. */
+  | { readonly reason: 'rid-taken' }
+  | { readonly reason: 'precondition-failed' }
+  | { readonly reason: 'too-many-permissions' };
+
+export type UserDecision =
+  | { readonly kind: 'accepted'; readonly events: readonly UserEvent[] }
+  | { readonly kind: 'refused'; readonly refusal: UserRefusal };
+
+const accept = (...events: UserEvent[]): UserDecision => ({ kind: 'accepted', events });
+const refuse = (reason: Exclude<UserRefusal['reason'], 'name-taken'>): UserDecision => ({
+  kind: 'refused',
+  refusal: { reason },
+});
+
+/** Decides a command on one user or its permissions. */
+export function decideUser(state: UserState | TakenUserName | undefined, command: UserCommand): UserDecision {
+  switch (command.type) {
+    case 'CreateUser': {
+      const { databaseRid, name } = command;
+      return free(state, name) ?? accept({ type: 'UserCreated', data: { databaseRid, name } });
+    }
+    case 'TakeUserName': {
+      const { databaseRid, name, user } = command;
+      return free(state, name) ?? accept({ type: 'UserNameTaken', data: { databaseRid, name, user } });
+    }
+    default:
+  }
+  if (state?.status !== 'live') return refuse('user-not-found');
+  switch (command.type) {
+    case 'RenameUser':
+      if (differs(state.etag, command.ifMatch)) return refuse('precondition-failed');
+      return command.name === state.name ? accept() : accept({ type: 'UserRenamed', data: { name: command.name } });
+    case 'DeleteUser':
+      return differs(state.etag, command.ifMatch)
+        ? refuse('precondition-failed')
+        : accept({ type: 'UserDeleted', data: {} });
+    case 'WritePermission': {
+      const current = named(state, command.permission.name);
+      if (current !== undefined) {
+        return command.operation === 'create' ? refuse('already-exists') : decideReplace(state, current, command);
+      }
+      if (command.ifMatch !== undefined) return refuse('precondition-failed');
+      if (covered(state, command.permission)) return refuse('already-exists');
+      if (state.permissions.length >= MAX_PERMISSIONS) return refuse('too-many-permissions');
+      return accept({ type: 'PermissionCreated', data: { permission: command.permission } });
+    }
+    case 'ReplacePermission': {
+      const current = named(state, command.name);
+      if (current === undefined) return refuse('permission-not-found');
+      if (command.name !== command.permission.name && named(state, command.permission.name) !== undefined) {
+        return refuse('already-exists');
+      }
+      return decideReplace(state, current, command);
+    }
+    case 'DeletePermission': {
+      const current = named(state, command.name);
+      if (current === undefined) return refuse('permission-not-found');
+      if (differs(current.etag, command.ifMatch)) return refuse('precondition-failed');
+      return accept({ type: 'PermissionDeleted', data: { birth: current.birth } });
+    }
+    default:
+      return unreachable(command);
+  }
+}
+
+/** A replacement is recorded even when it changes nothing: it ends the tokens that were given out before. */
+function decideReplace(
+  state: UserState,
+  current: PermissionState,
+  { permission, ifMatch }: { readonly permission: Permission; readonly ifMatch?: string | undefined },
+): UserDecision {
+  if (differs(current.etag, ifMatch)) return refuse('precondition-failed');
+  if (covered(state, permission, current)) return refuse('already-exists');
+  return accept({ type: 'PermissionReplaced', data: { birth: current.birth, permission } });
+}
+
+/** Undefined for a stream that nothing was written to. */
+function free(state: UserState | TakenUserName | undefined, name: string): UserDecision | undefined {
+  if (state === undefined) return undefined;
+  if (state.name !== name) return refuse('rid-taken');
+  if (state.status === 'taken') return { kind: 'refused', refusal: { reason: 'name-taken', user: state.user } };
+  return refuse(state.status === 'live' ? 'already-exists' : 'rid-taken');
+}
+
+const named = (state: UserState, name: string): PermissionState | undefined =>
+  state.permissions.find((permission) => permission.name === name);
+
+/** One permission for each resource and partition key. Source: Cosmos DB, "Permissions" (REST). */
+function covered(state: UserState, wanted: Permission, except?: PermissionState): boolean {
+  return state.permissions.some(
+    ({ birth, target }) =>
+      birth !== except?.birth &&
+      target.containerRid === wanted.target.containerRid &&
+      target.partitionKey === wanted.target.partitionKey &&
+      target.item?.id === wanted.target.item?.id &&
+      target.item?.partitionKey === wanted.target.item?.partitionKey,
+  );
+}
+
+const differs = (etag: string, ifMatch: string | undefined): boolean =>
+  ifMatch !== undefined && ifMatch !== '*' && ifMatch !== etag;

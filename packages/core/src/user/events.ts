@@ -1,0 +1,70 @@
+import { z } from 'zod';
+
+/** What a permission is for. Names may come to mean something else; what they meant when it was given is kept here. */
+export const permissionTargetSchema = z.object({
+  containerRid: z.string(),
+  /** One item only. Without a partition key every item of that id. */
+  item: z.object({ id: z.string(), partitionKey: z.string().optional() }).optional(),
+  /** One partition key only, as canonical JSON. */
+  partitionKey: z.string().optional(),
+});
+export type PermissionTarget = z.infer<typeof permissionTargetSchema>;
+
+export const permissionSchema = z.object({
+  name: z.string(),
+  /** Read or All, in the letters that the client gave it in: clients compare it with what they sent. */
+  permissionMode: z.string().regex(/^(?:read|all)$/i),
+  /** The link as the client gave it: a name link or a `_self`. */
+  resource: z.string(),
+  /** `resourcePartitionKey` as the client gave it, to be given back. */
+  resourcePartitionKey: z.unknown().optional(),
+  target: permissionTargetSchema,
+});
+export type Permission = z.infer<typeof permissionSchema>;
+
+/** True when the permission is for changes too. */
+export const allowsWrites = ({ permissionMode }: Permission): boolean => permissionMode.toLowerCase() === 'all';
+
+export const userCreatedSchema = z.object({ databaseRid: z.string(), name: z.string() });
+
+/**
+ * Stands in the stream that a name leads to when a user of another stream has taken the name. It is never given
+ * back: a user that is made under the name later has the next stream of that name.
+ */
+export const userNameTakenSchema = z.object({
+  databaseRid: z.string(),
+  name: z.string(),
+  /** Rid of the user that has it. */
+  user: z.string(),
+});
+
+export const userRenamedSchema = z.object({ name: z.string() });
+export const userDeletedSchema = z.object({});
+
+export const permissionCreatedSchema = z.object({ permission: permissionSchema });
+export const permissionReplacedSchema = z.object({
+  /** The number of the permission within the user: the revision of the event that created it. */
+  birth: z.int(),
+  permission: permissionSchema,
+});
+export const permissionDeletedSchema = z.object({ birth: z.int() });
+
+/** The closed union of what can be in a user's stream. */
+export type UserEvent =
+  | { readonly type: 'UserCreated'; readonly data: z.infer<typeof userCreatedSchema> }
+  | { readonly type: 'UserNameTaken'; readonly data: z.infer<typeof userNameTakenSchema> }
+  | { readonly type: 'UserRenamed'; readonly data: z.infer<typeof userRenamedSchema> }
+  | { readonly type: 'UserDeleted'; readonly data: z.infer<typeof userDeletedSchema> }
+  | { readonly type: 'PermissionCreated'; readonly data: z.infer<typeof permissionCreatedSchema> }
+  | { readonly type: 'PermissionReplaced'; readonly data: z.infer<typeof permissionReplacedSchema> }
+  | { readonly type: 'PermissionDeleted'; readonly data: z.infer<typeof permissionDeletedSchema> };
+
+export const userEventSchemas = {
+  UserCreated: userCreatedSchema,
+  UserNameTaken: userNameTakenSchema,
+  UserRenamed: userRenamedSchema,
+  UserDeleted: userDeletedSchema,
+  PermissionCreated: permissionCreatedSchema,
+  PermissionReplaced: permissionReplacedSchema,
+  PermissionDeleted: permissionDeletedSchema,
+} as const;

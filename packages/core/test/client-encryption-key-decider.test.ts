@@ -1,0 +1,54 @@
+import { describe, expect, it } from 'vitest';
+import { foldClientEncryptionKey } from '@epitaph/core/client-encryption-key/evolve.ts';
+import { clientEncryptionKeyStream } from '@epitaph/core/client-encryption-key/stream-name.ts';
+import { InvariantViolation } from '@epitaph/core/invariant.ts';
+import { etagOfGiven, givenClientEncryptionKey } from '@epitaph/core/testing/given-when-then.ts';
+import { recordedEvent } from './recorded.ts';
+
+const wrapped = (text: string) => ({
+  encryptionAlgorithm: 'AEAD_AES_256_CBC_HMAC_SHA256',
+  wrappedDataEncryptionKey: text,
+  keyWrapMetadata: { type: 'akv', name: 'k' },
+});
+const data = { databaseRid: 'Db', name: 'key', wrappedKey: wrapped('one') };
+const created = { type: 'ClientEncryptionKeyCreated', data } as const;
+const rewrapped = { type: 'ClientEncryptionKeyRewrapped', data: { wrappedKey: wrapped('two') } } as const;
+const create = { type: 'CreateClientEncryptionKey', ...data } as const;
+const rewrap = { type: 'RewrapClientEncryptionKey', wrappedKey: wrapped('two') } as const;
+
+describe('a client encryption key', () => {
+  it('is created once; another name in its stream goes on to the next', () => {
+    givenClientEncryptionKey().when(create).then(created);
+    givenClientEncryptionKey(created).when(create).thenRefused('already-exists');
+    givenClientEncryptionKey(created)
+      .when({ ...create, name: 'other' })
+      .thenRefused('rid-taken');
+  });
+  it('is wrapped anew with the right etag or none', () => {
+    givenClientEncryptionKey(created).when(rewrap).then(rewrapped);
+    for (const ifMatch of ['*', etagOfGiven(0)]) {
+      givenClientEncryptionKey(created)
+        .when({ ...rewrap, ifMatch })
+        .then(rewrapped);
+    }
+    givenClientEncryptionKey(created)
+      .when({ ...rewrap, ifMatch: '"x"' })
+      .thenRefused('precondition-failed');
+    givenClientEncryptionKey().when(rewrap).thenRefused('not-found');
+  });
+  it('is as it was wrapped last, with what else the client said of it', () => {
+    const stream = clientEncryptionKeyStream('K');
+    const events = [
+      recordedEvent(stream, created, { id: 'a' }),
+      recordedEvent(stream, rewrapped, { id: 'b', revision: 1, occurredAtMs: 5 }),
+    ];
+    expect(foldClientEncryptionKey(events)).toEqual({
+      ...data,
+      rid: 'K',
+      wrappedKey: wrapped('two'),
+      etag: '"b"',
+      changedAtMs: 5,
+    });
+    expect(() => foldClientEncryptionKey([events[1]!])).toThrow(InvariantViolation);
+  });
+});

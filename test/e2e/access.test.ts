@@ -1,0 +1,557 @@
+import {
+  ChangeFeedStartFrom,
+  CosmosClient,
+  PermissionMode,
+  type ErrorResponse,
+  type PermissionDefinition,
+} from '@azure/cosmos';
+import { readdir, readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import fc from 'fast-check';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { openSqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
+import { keyHeader, raw } from './support/raw.ts';
+import { READ_ONLY_KEY, World } from './support/world.ts';
+
+let world: World;
+beforeAll(async () => {
+  world = await World.open();
+});
+afterAll(() => world.end());
+
+/** The status that a call of the client fails with; 0 when it does not fail. */
+async function statusOf(call: Promise<unknown>): Promise<number> {
+  try {
+    await call;
+    return 0;
+  } catch (error) {
+    return Number((error as ErrorResponse).code);
+  }
+}
+
+let databases = 0;
+/** A database with a container `orders` by `/customer`, two items in it, and a user `ann`. */
+async function shop() {
+  databases += 1;
+  const { database } = await world.client.databases.create({ id: `shop ${databases}` });
+  const { container } = await database.containers.create({ id: 'orders', partitionKey: '/customer' });
+  await container.items.create({ id: 'o1', customer: 'ann', total: 1 });
+  await container.items.create({ id: 'o2', customer: 'bob', total: 2 });
+  const { user } = await database.users.create({ id: 'ann' });
+  return { database, container, user };
+}
+type Shop = Awaited<ReturnType<typeof shop>>;
+
+async function permit(
+  { user, container }: Shop,
+  definition: Partial<PermissionDefinition> = {},
+  options: { readonly resourceTokenExpirySeconds?: number } = {},
+): Promise<string> {
+  const id = `p${databases}-${crypto.randomUUID()}`;
+  const body = { id, permissionMode: PermissionMode.Read, resource: container.url, ...definition };
+  const { resource } = await user.permissions.create(body, options);
+  return resource!._token;
+}
+
+const clients: CosmosClient[] = [];
+afterAll(() => clients.forEach((each) => each.dispose()));
+
+/** The container as the holder of a token has it. */
+function holding(token: string, { database, container }: Shop) {
+  const holder = new CosmosClient({
+    endpoint: world.endpoint,
+    resourceTokens: { [`dbs/${database.id}/colls/${container.id}`]: token, [container.id]: token },
+    connectionPolicy: { enableBackgroundEndpointRefreshing: false },
+  });
+  clients.push(holder);
+  return holder.database(database.id).container(container.id);
+}
+
+afterAll(async () => expect(await world.fsck()).toEqual([]));
+
+describe('users', () => {
+  test('are created, listed, queried, read, renamed and deleted', async () => {
+    const { database } = await shop();
+    const { resource: created, statusCode } = await database.users.create({ id: 'Carla Käfer' });
+    expect(statusCode).toBe(201);
+    expect(created).toMatchObject({ id: 'Carla Käfer', _permissions: 'permissions/', _etag: expect.any(String) });
+    expect((await database.users.readAll().fetchAll()).resources.map(({ id }) => id)).toEqual(['ann', 'Carla Käfer']);
+    const spec = { query: 'SELECT * FROM root r WHERE r.id=@id', parameters: [{ name: '@id', value: 'Carla Käfer' }] };
+    expect((await database.users.query(spec).fetchAll()).resources).toHaveLength(1);
+    expect(await statusOf(database.users.create({ id: 'Carla Käfer' }))).toBe(409);
+    const { resource: renamed } = await database.user('Carla Käfer').replace({ id: 'carla' });
+    expect(renamed).toMatchObject({ id: 'carla', _rid: (created as unknown as { _rid: string })._rid });
+    expect(await statusOf(database.user('Carla Käfer').read())).toBe(404);
+    expect((await database.user('carla').read()).resource?.id).toBe('carla');
+    expect((await database.user('carla').delete()).statusCode).toBe(204);
+    expect(await statusOf(database.user('carla').read())).toBe(404);
+    expect(await statusOf(database.user('carla').delete())).toBe(404);
+  });
+
+  test('are upserted: made where there is none, left as they are where there is one', async () => {
+    const { database } = await shop();
+    expect((await database.users.upsert({ id: 'dora' })).statusCode).toBe(201);
+    expect((await database.users.upsert({ id: 'dora' })).statusCode).toBe(200);
+    expect((await database.users.readAll().fetchAll()).resources).toHaveLength(2);
+  });
+
+  test('have one holder a name, however often it is taken and given up', async () => {
+    const { database } = await shop();
+    await database.users.create({ id: 'b' });
+    expect(await statusOf(database.user('b').replace({ id: 'ann' }))).toBe(409);
+    await database.user('ann').replace({ id: 'anna' });
+    expect(await statusOf(database.users.create({ id: 'anna' }))).toBe(409);
+    expect(await statusOf(database.user('b').replace({ id: 'anna' }))).toBe(409);
+    await database.user('b').replace({ id: 'ann' });
+    await database.user('ann').replace({ id: 'b' });
+    await database.users.create({ id: 'ann' });
+    await database.user('anna').delete();
+    await database.users.create({ id: 'anna' });
+    await database.user('anna').replace({ id: 'anna' });
+    const names = (await database.users.readAll().fetchAll()).resources.map(({ id }) => id);
+    expect(names.toSorted()).toEqual(['ann', 'anna', 'b']);
+    const results = await Promise.all(
+      ['ann', 'anna', 'b'].map((name) => statusOf(database.user(name).replace({ id: 'one' }))),
+    );
+    expect(results.toSorted()).toEqual([0, 409, 409]);
+  });
+
+  test('are refused with a bad id, an owner that is missing, or an etag of another time', async () => {
+    const { database } = await shop();
+    expect(
+      (await raw(world.endpoint, 'POST', `/dbs/${encodeURI(database.id)}/users`, { body: '{"id":7}' })).status,
+    ).toBe(400);
+    expect(await statusOf(world.client.database('none').users.create({ id: 'x' }))).toBe(404);
+    const accessCondition = { type: 'IfMatch', condition: '"old"' };
+    expect(await statusOf(database.user('ann').delete({ accessCondition }))).toBe(412);
+    expect(await statusOf(database.user('ann').replace({ id: 'x' }, { accessCondition }))).toBe(412);
+  });
+});
+
+describe('permissions', () => {
+  test('are created, listed, queried, replaced under another id, and deleted', async () => {
+    const { user, container } = await shop();
+    const definition = { id: 'p', permissionMode: PermissionMode.Read, resource: container.url };
+    const { resource: created, statusCode } = await user.permissions.create(definition);
+    expect(statusCode).toBe(201);
+    expect(created).toMatchObject(definition);
+    expect(created!._token).toMatch(/^type=resource&ver=1&sig=[^;]+;[^;]+;$/);
+    expect((await user.permissions.readAll().fetchAll()).resources).toHaveLength(1);
+    expect(
+      (await user.permissions.query({ query: "SELECT * FROM r WHERE r.id='p'" }).fetchAll()).resources,
+    ).toHaveLength(1);
+    expect(await statusOf(user.permissions.create(definition))).toBe(409);
+    expect(await statusOf(user.permissions.create({ ...definition, id: 'q' }))).toBe(409);
+    const upserted = await user.permissions.upsert({ ...definition, permissionMode: PermissionMode.All });
+    expect(upserted.statusCode).toBe(200);
+    expect(upserted.resource?.permissionMode).toBe('all');
+    const { resource: renamed } = await user.permission('p').replace({ ...definition, id: 'r' });
+    expect(renamed?.id).toBe('r');
+    expect(await statusOf(user.permission('p').read())).toBe(404);
+    await user.permission('r').delete();
+    expect(await statusOf(user.permission('r').read())).toBe(404);
+  });
+
+  test('are refused for what is no container or item, is not there, or is another database’s', async () => {
+    const { user, container, database } = await shop();
+    const other = await shop();
+    const create = (definition: object) =>
+      statusOf(
+        user.permissions.create({
+          id: 'p',
+          permissionMode: PermissionMode.Read,
+          resource: container.url,
+          ...definition,
+        }),
+      );
+    expect(await create({ resource: `dbs/${database.id}` })).toBe(400);
+    expect(await create({ resource: 'nonsense' })).toBe(400);
+    expect(await create({ resource: `${container.url}/sprocs/s` })).toBe(400);
+    expect(await create({ resource: `dbs/${database.id}/colls/none` })).toBe(404);
+    expect(await create({ resource: other.container.url })).toBe(400);
+    expect(await create({ permissionMode: 'write' })).toBe(400);
+    expect(await create({ resourcePartitionKey: ['a', 'b'] })).toBe(400);
+    expect(await create({ resourcePartitionKey: [{ a: 1 }] })).toBe(400);
+  });
+
+  test('have tokens of 10 to 18,000 seconds', async () => {
+    const here = await shop();
+    for (const seconds of [9, 18_001, 1.5]) {
+      expect(await statusOf(permit(here, {}, { resourceTokenExpirySeconds: seconds })), `${seconds}`).toBe(400);
+    }
+    await permit(here, {}, { resourceTokenExpirySeconds: 18_000 });
+  });
+
+  test('are not shown to the read-only key, which could take their tokens for changes', async () => {
+    const { database, user, container } = await shop();
+    await user.permissions.create({ id: 'p', permissionMode: PermissionMode.All, resource: container.url });
+    const path = `/dbs/${encodeURI(database.id)}/users/ann`;
+    const link = `dbs/${database.id}/users/ann`;
+    const as = (target: string, signed: { type: string; link: string }) =>
+      raw(world.endpoint, 'GET', target, { key: READ_ONLY_KEY, signed });
+    expect((await as(path, { type: 'users', link })).status).toBe(200);
+    expect((await as(`${path}/permissions`, { type: 'permissions', link })).status).toBe(403);
+    expect((await as(`${path}/permissions/p`, { type: 'permissions', link: `${link}/permissions/p` })).status).toBe(
+      403,
+    );
+  });
+});
+
+describe('a token', () => {
+  test('to read a container reads all of it, and changes nothing', async () => {
+    const here = await shop();
+    const orders = holding(await permit(here), here);
+    expect((await orders.read()).resource?.id).toBe('orders');
+    expect((await orders.item('o1', 'ann').read()).resource?.total).toBe(1);
+    expect((await orders.items.readAll().fetchAll()).resources).toHaveLength(2);
+    const sorted = await orders.items.query('SELECT VALUE c.id FROM c ORDER BY c.total DESC').fetchAll();
+    expect(sorted.resources).toEqual(['o2', 'o1']);
+    expect(await statusOf(orders.items.create({ id: 'o3', customer: 'ann' }))).toBe(403);
+    expect(await statusOf(orders.items.upsert({ id: 'o1', customer: 'ann' }))).toBe(403);
+    expect(await statusOf(orders.item('o1', 'ann').replace({ id: 'o1', customer: 'ann' }))).toBe(403);
+    expect(await statusOf(orders.item('o1', 'ann').patch([{ op: 'set', path: '/total', value: 7 }]))).toBe(403);
+    expect(await statusOf(orders.item('o1', 'ann').delete())).toBe(403);
+    expect(await statusOf(orders.delete())).toBe(403);
+    expect((await here.container.item('o1', 'ann').read()).resource).toMatchObject({ total: 1 });
+  });
+
+  test('comes by a permission feed as well', async () => {
+    const here = await shop();
+    const { user, container, database } = here;
+    await user.permissions.create({ id: 'p', permissionMode: PermissionMode.Read, resource: container.url });
+    const { resources: permissionFeed } = await user.permissions.readAll().fetchAll();
+    const holder = new CosmosClient({
+      endpoint: world.endpoint,
+      permissionFeed,
+      connectionPolicy: { enableBackgroundEndpointRefreshing: false },
+    });
+    clients.push(holder);
+    expect((await holder.database(database.id).container('orders').item('o2', 'bob').read()).statusCode).toBe(200);
+  });
+
+  test('for all of a container changes items, in its own name, but not the container', async () => {
+    const here = await shop();
+    const { resource } = await here.container.read();
+    const orders = holding(await permit(here, { permissionMode: PermissionMode.All, resource: resource!._self }), here);
+    await orders.items.create({ id: 'o3', customer: 'ann' });
+    await orders.items.upsert({ id: 'o3', customer: 'ann', total: 5 });
+    await orders.item('o3', 'ann').patch([{ op: 'incr', path: '/total', value: 1 }]);
+    expect((await orders.item('o3', 'ann').read()).resource?.total).toBe(6);
+    expect((await orders.item('o3', 'ann').delete()).statusCode).toBe(204);
+    const { resources } = await here.user.permissions.readAll().fetchAll();
+    const { _rid } = resources[0] as unknown as { _rid: string };
+    const rids = resource as unknown as { _rid: string };
+    const history = await world.store.history(world.store.containerByRid(rids._rid)!, 'o3', '["ann"]');
+    expect(new Set(history.map(({ actor }) => actor))).toEqual(new Set([`token:${_rid}`]));
+    expect(await statusOf(orders.delete())).toBe(403);
+    expect(
+      await statusOf(orders.replace({ id: 'orders', partitionKey: { paths: ['/customer'] }, defaultTtl: 1 })),
+    ).toBe(403);
+  });
+
+  test('for one partition key sees and changes that one only', async () => {
+    const here = await shop();
+    const orders = holding(
+      await permit(here, { permissionMode: PermissionMode.All, resourcePartitionKey: ['ann'] }),
+      here,
+    );
+    await orders.items.create({ id: 'o3', customer: 'ann' });
+    const query = (options: object) => orders.items.query('SELECT VALUE c.id FROM c', options).fetchAll();
+    expect((await query({ partitionKey: 'ann' })).resources).toEqual(['o1', 'o3']);
+    expect(await statusOf(query({ partitionKey: 'bob' }))).toBe(403);
+    expect(await statusOf(query({}))).toBe(403);
+    expect(await statusOf(orders.items.readAll().fetchAll())).toBe(403);
+    expect(await statusOf(orders.item('o2', 'bob').read())).toBe(403);
+    expect(await statusOf(orders.items.create({ id: 'o4', customer: 'bob' }))).toBe(403);
+    expect(await statusOf(orders.item('o2', 'bob').delete())).toBe(403);
+  });
+
+  test('reads the change feed of what it is for', async () => {
+    const here = await shop();
+    const changes = async (token: string, partitionKey?: string) => {
+      const orders = holding(token, here);
+      const start = ChangeFeedStartFrom.Beginning(partitionKey);
+      const page = await orders.items.getChangeFeedIterator({ changeFeedStartFrom: start }).readNext();
+      return page.result.map(({ id }: { id: string }) => id).toSorted();
+    };
+    expect(await changes(await permit(here))).toEqual(['o1', 'o2']);
+    const token = await permit(here, { resourcePartitionKey: ['ann'] });
+    expect(await changes(token, 'ann')).toEqual(['o1']);
+    expect(await statusOf(changes(token, 'bob'))).toBe(403);
+    expect(await statusOf(changes(token))).toBe(403);
+  });
+
+  test('holds for each operation of a batch and of a bulk', async () => {
+    const here = await shop();
+    const all = holding(await permit(here, { permissionMode: PermissionMode.All }), here);
+    const ann = holding(
+      await permit(here, { permissionMode: PermissionMode.All, resourcePartitionKey: ['ann'] }),
+      here,
+    );
+    const reader = holding(await permit(here, { id: 'reader', resourcePartitionKey: ['bob'] }), here);
+    const create = (id: string, customer: string) =>
+      ({ operationType: 'Create', resourceBody: { id, customer } }) as const;
+    expect((await ann.items.batch([create('b1', 'ann')], 'ann')).code).toBe(200);
+    await expect(ann.items.batch([create('b2', 'bob')], 'bob')).rejects.toThrow('Insufficient permissions');
+    await expect(reader.items.batch([create('b3', 'bob')], 'bob')).rejects.toThrow('Insufficient permissions');
+    const bulk = async (container: typeof all) =>
+      (
+        await container.items.executeBulkOperations([
+          { ...create('c1', 'ann'), partitionKey: 'ann' },
+          { ...create('c2', 'bob'), partitionKey: 'bob' },
+        ])
+      ).map(({ response, error }) => response?.statusCode ?? error?.code);
+    expect(await bulk(ann)).toEqual([201, 403]);
+    expect(await bulk(all)).toEqual([409, 201]);
+    const { resources } = await here.container.items.query('SELECT VALUE c.id FROM c').fetchAll();
+    expect(resources.toSorted()).toEqual(['b1', 'c1', 'c2', 'o1', 'o2']);
+  });
+
+  test('for one partition key is not talked into another by links of rids', async () => {
+    const here = await shop();
+    const token = await permit(here, { permissionMode: PermissionMode.All, resourcePartitionKey: ['ann'] });
+    const self = async (id: string, key: string) =>
+      `/${((await here.container.item(id, key).read()).resource as { _self: string })._self}`;
+    const call = (method: string, target: string, body?: string) =>
+      raw(world.endpoint, method, target, {
+        authorization: encodeURIComponent(token),
+        headers: keyHeader('ann'),
+        ...(body === undefined ? {} : { body }),
+      });
+    expect((await call('GET', await self('o1', 'ann'))).status).toBe(200);
+    expect((await call('GET', await self('o2', 'bob'))).status).toBe(403);
+    expect((await call('DELETE', await self('o2', 'bob'))).status).toBe(403);
+    const target = `/dbs/${encodeURI(here.database.id)}/colls/orders/docs`;
+    expect((await call('POST', target, '{"id":"x","customer":"bob"}')).status).toBe(400);
+  });
+
+  test('for one item is good for that item only', async () => {
+    const here = await shop();
+    const { resource } = await here.container.item('o1', 'ann').read();
+    const tokens = [
+      await permit(here, {
+        permissionMode: PermissionMode.All,
+        resource: (resource as unknown as { _self: string })._self,
+      }),
+      await permit(here, {
+        permissionMode: PermissionMode.All,
+        resource: `${here.container.url}/docs/o1`,
+      }),
+    ];
+    for (const token of tokens) {
+      const orders = holding(token, here);
+      expect((await orders.item('o1', 'ann').read()).resource?.id).toBe('o1');
+      await orders.item('o1', 'ann').replace({ id: 'o1', customer: 'ann', total: 3 });
+      expect(await statusOf(orders.item('o2', 'bob').read())).toBe(403);
+      expect(await statusOf(orders.items.readAll().fetchAll())).toBe(403);
+      expect(await statusOf(orders.items.query('SELECT * FROM c', { partitionKey: 'ann' }).fetchAll())).toBe(403);
+      expect(await statusOf(orders.items.create({ id: 'o3', customer: 'ann' }))).toBe(403);
+      expect(await statusOf(orders.items.upsert({ id: 'o1', customer: 'ann' }))).toBe(403);
+    }
+  });
+
+  test('reaches nothing else: no other container, database, user, permission, offer or key', async () => {
+    const here = await shop();
+    const { database } = here;
+    await database.containers.create({ id: 'others', partitionKey: '/pk' });
+    const authorization = encodeURIComponent(await permit(here, { permissionMode: PermissionMode.All }));
+    const base = `/dbs/${encodeURI(database.id)}`;
+    const status = async (method: string, target: string) =>
+      (
+        await raw(world.endpoint, method, target, {
+          authorization,
+          ...(method === 'POST' ? { body: '{"id":"x"}' } : {}),
+        })
+      ).status;
+    expect(await status('GET', '/')).toBe(200);
+    expect(await status('GET', `${base}/colls/orders/pkranges`)).toBe(200);
+    for (const target of [
+      '/dbs',
+      base,
+      `${base}/colls`,
+      `${base}/colls/others`,
+      `${base}/colls/others/docs`,
+      `${base}/colls/others/pkranges`,
+      `${base}/users`,
+      `${base}/users/ann`,
+      `${base}/users/ann/permissions`,
+      `${base}/clientencryptionkeys`,
+      `${base}/colls/orders/sprocs`,
+      `${base}/colls/orders/conflicts`,
+      '/offers',
+    ]) {
+      expect(await status('GET', target), target).toBe(403);
+      expect(await status('POST', target), target).toBe(403);
+    }
+    for (const method of ['PUT', 'DELETE']) expect(await status(method, `${base}/colls/orders`)).toBe(403);
+    expect((await raw(world.endpoint, 'GET', '/_epitaph/purge', { authorization })).status).not.toBe(200);
+  });
+
+  test('ends with its time', async () => {
+    const here = await shop();
+    const short = holding(await permit(here, {}, { resourceTokenExpirySeconds: 10 }), here);
+    const usual = holding(await permit(here, { resourcePartitionKey: ['ann'] }), here);
+    expect((await short.item('o1', 'ann').read()).statusCode).toBe(200);
+    await world.advance(9_000);
+    expect((await short.item('o1', 'ann').read()).statusCode).toBe(200);
+    await world.advance(1_000);
+    expect(await statusOf(short.item('o1', 'ann').read())).toBe(403);
+    expect((await usual.item('o1', 'ann').read()).statusCode).toBe(200);
+    await world.advance(3_590_000);
+    expect(await statusOf(usual.item('o1', 'ann').read())).toBe(403);
+  });
+
+  test('ends when its permission is replaced or deleted, or its user, container or database is', async () => {
+    const ends: readonly ((here: Shop) => Promise<unknown>)[] = [
+      ({ user, container }) =>
+        user.permissions.upsert({ id: 'p', permissionMode: PermissionMode.Read, resource: container.url }),
+      ({ user }) => user.permission('p').delete(),
+      ({ user }) => user.delete(),
+      ({ container }) => container.delete(),
+      ({ database }) => database.delete(),
+    ];
+    for (const [index, end] of ends.entries()) {
+      const here = await shop();
+      const orders = holding(await permit(here, { id: 'p' }), here);
+      expect((await orders.item('o1', 'ann').read()).statusCode).toBe(200);
+      await end(here);
+      expect(await statusOf(orders.item('o1', 'ann').read()), `end ${index}`).toBe(401);
+    }
+  });
+
+  test('outlives a restart and a renaming of its user, but not a user made anew under the name', async () => {
+    const here = await shop();
+    const token = await permit(here, { id: 'p' });
+    await here.user.replace({ id: 'anna' });
+    await world.restart();
+    const orders = holding(token, here);
+    expect((await orders.item('o1', 'ann').read()).statusCode).toBe(200);
+    const again = world.client.database(here.database.id);
+    await again.user('anna').delete();
+    const { user } = await again.users.create({ id: 'anna' });
+    await user.permissions.create({ id: 'p', permissionMode: PermissionMode.Read, resource: here.container.url });
+    expect(await statusOf(orders.item('o1', 'ann').read())).toBe(401);
+  });
+
+  test('that is not exactly as it was given is refused, never with a fault of the server', async () => {
+    const here = await shop();
+    const token = await permit(here);
+    const target = `/dbs/${encodeURI(here.database.id)}/colls/orders`;
+    const statusWith = async (authorization: string) =>
+      (await raw(world.endpoint, 'GET', target, { authorization })).status;
+    expect(await statusWith(encodeURIComponent(token))).toBe(200);
+    const [, payload = ''] = token.split(';');
+    const other = (change: (facts: unknown[]) => unknown): string =>
+      Buffer.from(
+        JSON.stringify(change(JSON.parse(Buffer.from(payload, 'base64url').toString()) as unknown[])),
+      ).toString('base64url');
+    const forged = [
+      other(([user, birth, etag, end]) => [user, birth, etag, Number(end) + 1]),
+      other(([, birth, etag, end]) => ['AAAAAAAAAAA=', birth, etag, end]),
+      other(([user, birth, etag]) => [user, birth, etag, 'never']),
+      other(() => null),
+      other((facts) => [...facts, 1]),
+    ];
+    for (const each of forged) expect(await statusWith(encodeURIComponent(token.replace(payload, each)))).toBe(401);
+    expect(await statusWith('type%3dresource%zz')).toBe(401);
+    await fc.assert(
+      fc.asyncProperty(
+        fc.oneof(
+          fc
+            .tuple(fc.nat(token.length - 1), fc.string({ minLength: 1, maxLength: 3 }))
+            .map(([at, text]) => token.slice(0, at) + text + token.slice(at + 1)),
+          fc.string().map((text) => `type=resource&ver=1&sig=${text};${text};`),
+          fc.base64String().map((text) => `${token.slice(0, 70)}${text}`),
+        ),
+        async (text) => {
+          fc.pre(text !== token && text.isWellFormed());
+          expect(await statusWith(encodeURIComponent(text))).toBe(401);
+        },
+      ),
+      { numRuns: 200 },
+    );
+  });
+
+  test('and its secret are in no file', async () => {
+    const here = await shop();
+    const token = await permit(here);
+    const signature = /sig=([^;]+)/.exec(token)![1]!;
+    const { _rid: databaseRid } = (await here.database.read()).resource as unknown as { _rid: string };
+    expect((await holding(token, here).item('o1', 'ann').read()).statusCode).toBe(200);
+    const texts: (string | Buffer)[] = [signature, Buffer.from(signature, 'base64')];
+    const search = async () => {
+      for (const name of await readdir(world.folder)) {
+        const bytes = await readFile(join(world.folder, name));
+        for (const text of texts) expect(bytes.includes(text), name).toBe(false);
+      }
+    };
+    await search();
+    await world.stop();
+    const storage = await openSqliteStorage({ folder: world.folder, clock: 'manual' });
+    const secret = Buffer.from(await storage.vault.containerSecret(databaseRid));
+    await storage.close();
+    texts.push(secret, secret.toString('base64'), secret.toString('hex'));
+    await search();
+    await world.start();
+  });
+});
+
+describe('client encryption keys', () => {
+  const body = (id: string, wrapped: string) => ({
+    id,
+    encryptionAlgorithm: 'AEAD_AES_256_CBC_HMAC_SHA256',
+    wrappedDataEncryptionKey: wrapped,
+    keyWrapMetadata: { type: 'akv', name: 'kek', value: 'https://vault/kek', algorithm: 'RSA-OAEP' },
+  });
+
+  test('are created, read, listed, queried and wrapped anew, as the client has wrapped them', async () => {
+    const { database } = await shop();
+    const path = `/dbs/${encodeURI(database.id)}/clientencryptionkeys`;
+    const created = await raw(world.endpoint, 'POST', path, { body: JSON.stringify(body('key', 'AAAA')) });
+    expect(created.status).toBe(201);
+    expect(created.json).toMatchObject({ ...body('key', 'AAAA'), _rid: expect.any(String), _etag: expect.any(String) });
+    expect((await database.readClientEncryptionKey('key')).resource).toMatchObject(body('key', 'AAAA'));
+    expect((await raw(world.endpoint, 'POST', path, { body: JSON.stringify(body('key', 'B')) })).status).toBe(409);
+    const list = await raw(world.endpoint, 'GET', path);
+    expect(list.json).toMatchObject({ ClientEncryptionKeys: [{ id: 'key' }], _count: 1 });
+    const query = { body: '{"query":"SELECT VALUE c.id FROM c"}', headers: { 'x-ms-documentdb-isquery': 'true' } };
+    expect((await raw(world.endpoint, 'POST', path, query)).json).toMatchObject({ ClientEncryptionKeys: ['key'] });
+    const replace = (value: object, headers: Readonly<Record<string, string>> = {}) =>
+      raw(world.endpoint, 'PUT', `${path}/key`, { body: JSON.stringify(value), headers });
+    expect((await replace(body('key', 'BBBB'), { 'if-match': '"old"' })).status).toBe(412);
+    expect((await replace(body('other', 'BBBB'))).status).toBe(400);
+    expect((await replace({ id: 'key' })).status).toBe(400);
+    expect((await replace({ ...body('key', 'BBBB'), more: 'x'.repeat(20_000) })).status).toBe(400);
+    const replaced = await replace(body('key', 'BBBB'), { 'if-match': String(created.json?.['_etag']) });
+    expect(replaced.json).toMatchObject(body('key', 'BBBB'));
+    expect((await raw(world.endpoint, 'DELETE', `${path}/key`)).status).toBe(405);
+    expect((await raw(world.endpoint, 'GET', `${path}/none`)).status).toBe(404);
+  });
+
+  test('survive a restart and a rebuild of the read models, as users and permissions do', async () => {
+    const here = await shop();
+    const token = await permit(here, { id: 'p' });
+    const path = `/dbs/${encodeURI(here.database.id)}/clientencryptionkeys`;
+    await raw(world.endpoint, 'POST', path, { body: JSON.stringify(body('key', 'AAAA')) });
+    await world.restart();
+    await world.manage('POST', '/projections/items/rebuild');
+    type Rebuild = { readonly state: string; readonly differences?: number };
+    const done = async () => (await world.manage<Rebuild>('GET', '/projections/items/rebuild')).body;
+    await expect.poll(async () => (await done()).state).toBe('done');
+    expect((await done()).differences).toBe(0);
+    expect((await raw(world.endpoint, 'GET', `${path}/key`)).status).toBe(200);
+    expect((await holding(token, here).item('o1', 'ann').read()).statusCode).toBe(200);
+    expect(await world.fsck()).toEqual([]);
+  });
+});
+
+describe('the conflicts feed', () => {
+  test('is empty, for there are none on a store that decides every write once', async () => {
+    const { container, database } = await shop();
+    expect((await container.conflicts.readAll().fetchAll()).resources).toEqual([]);
+    expect((await container.conflicts.query('SELECT * FROM c').fetchAll()).resources).toEqual([]);
+    // By hand: the client signs the reading of one as if it were a user's.
+    const one = `/dbs/${encodeURI(database.id)}/colls/orders/conflicts/x`;
+    expect((await raw(world.endpoint, 'GET', one)).status).toBe(404);
+  });
+});
