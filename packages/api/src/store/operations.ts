@@ -1,5 +1,6 @@
 import { watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import { fsck } from '@epitaph/projections/fsck/fsck.ts';
+import { erasureDelayMs } from '@epitaph/projections/purge/due-book.ts';
 import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
 import { rebuild, type RebuildProgress } from '@epitaph/projections/rebuild.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
@@ -29,17 +30,25 @@ export class Operations {
     let oldestMs: number | null = null;
     let awaitingErasure = 0;
     let inGrace = 0;
+    let keptForFeeds = 0;
     for (const { number, state } of catalog.allContainers()) {
       const gone = catalog.goneAtMs(state) !== null;
       const byPolicy = await readModel.countEnded(number, true, Number.MAX_SAFE_INTEGER);
-      awaitingErasure += await readModel.countEnded(number, false, Number.MAX_SAFE_INTEGER);
+      const byThemselves = await readModel.countEnded(number, false, Number.MAX_SAFE_INTEGER);
       if (gone) {
-        awaitingErasure += byPolicy + (await readModel.countItems(number));
+        awaitingErasure += byThemselves + byPolicy + (await readModel.countItems(number));
         continue;
       }
       const graceOver = await readModel.countEnded(number, true, nowMs - state.policyGraceSeconds * 1000);
-      awaitingErasure += graceOver;
       inGrace += byPolicy - graceOver;
+      for (const [byPolicyStart, ended] of [
+        [false, byThemselves],
+        [true, graceOver],
+      ] as const) {
+        const due = await readModel.countEnded(number, byPolicyStart, nowMs - erasureDelayMs(state, byPolicyStart));
+        awaitingErasure += due;
+        keptForFeeds += ended - due;
+      }
       const overdue = await readModel.overdueStatistics(number, watermarks(state.timeline, nowMs));
       overdueItems += overdue.count;
       if (overdue.oldestMs !== null) oldestMs = Math.min(oldestMs ?? overdue.oldestMs, overdue.oldestMs);
@@ -60,7 +69,7 @@ export class Operations {
       oldestOverdueMs: oldestMs === null ? null : Math.max(0, nowMs - oldestMs),
       awaitingErasure: Math.max(0, awaitingErasure - heldBack),
       inGrace,
-      heldBack,
+      heldBack: heldBack + keptForFeeds,
       itemsPerSecond,
       millisecondsToDrain: work === 0 ? 0 : itemsPerSecond === 0 ? null : Math.ceil((work / itemsPerSecond) * 1000),
       purgedTotal: await readModel.countPurged(),

@@ -329,7 +329,7 @@ export interface PurgeStatus {
   readonly awaitingErasure: number;
   /** Lives whose erasure waits for the policy grace. */
   readonly inGrace: number;
-  /** Lives whose erasure a hold or a retention floor refuses. */
+  /** Lives that a hold or a retention floor keeps, or the retention of a change feed. */
   readonly heldBack: number;
   /** Items recorded and erased a second over the last minute. */
   readonly itemsPerSecond: number;
