@@ -213,7 +213,7 @@ describe('an unknown target or method is refused', () => {
     ['x-ms-max-item-count', '-5'],
     ['x-ms-max-item-count', 'many'],
     ['x-ms-documentdb-partitionkey', 'ann'],
-    ['a-im', 'Incremental Feed'],
+    ['a-im', 'Some Feed'],
   ])('a feed with %s of %s', async (name, value) => {
     await refused('GET', docs, { headers: { [name]: value } }, 400);
   });
