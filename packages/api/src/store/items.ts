@@ -222,15 +222,14 @@ export class Items {
     let scannedRows = 0;
     let characters = 0;
     for await (const piece of scanScope(this.#parts.readModel, moment, page, start, undefined, page.maxItemCount)) {
-      for (const [index, row] of piece.rows.entries()) {
+      for (const row of piece.rows) {
         const shown = await this.#documents.show(row);
         if (shown === undefined) continue;
         items.push(shown);
         characters += shown.json.length;
         if (items.length < page.maxItemCount && characters < MAX_PAGE_CHARACTERS) continue;
-        return piece.isLast && index === piece.rows.length - 1
-          ? { items }
-          : { items, continuation: { kind: 'after', birth: row.birth } };
+        // A full page of a feed is followed by another one, if only by an empty one: some clients count on that, too.
+        return { items, continuation: { kind: 'after', birth: row.birth } };
       }
       scannedRows += piece.scanned;
       if (scannedRows >= MAX_SCANNED && !piece.isLast) {
