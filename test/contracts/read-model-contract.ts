@@ -9,6 +9,7 @@ import type {
   ItemRow,
   ReadModelChange,
   ReadModelStore,
+  UnrecordedEnd,
 } from '@epitaph/projections/read-model-store.ts';
 import { Random } from '../simulation/random.ts';
 
@@ -38,6 +39,8 @@ class PlainModel {
   readonly items = new Map<string, ItemRow>();
   readonly ended = new Map<string, EndedRow>();
   readonly disappearances: DisappearanceRow[] = [];
+  /** Lives that left with their partition key, by the same names as the ended ones. */
+  readonly unrecorded = new Map<string, UnrecordedEnd>();
   purged = 0;
 
   of(container: number): ItemRow[] {
@@ -64,6 +67,13 @@ class PlainModel {
       .filter((row) => row.container === container && row.byPolicyStart === byPolicyStart)
       .filter((row) => row.endedAtMs <= atOrBeforeMs)
       .toSorted((left, right) => left.endedAtMs - right.endedAtMs || left.position - right.position);
+  }
+
+  unrecordedIn(container: number, byPolicyStart: boolean, atOrBeforeMs: number): UnrecordedEnd[] {
+    if (byPolicyStart) return [];
+    return [...this.unrecorded.values()]
+      .filter((row) => row.container === container && row.endedAtMs <= atOrBeforeMs)
+      .toSorted((left, right) => left.position - right.position);
   }
 
   disappeared(container: number, fromMs: number, toMs: number, cause: PurgeCause | undefined): DisappearanceRow[] {
@@ -94,6 +104,7 @@ function containerState(number: number): ContainerState {
     },
     timeline: [{ fromMs: T0 * 1000, defaultTtl: -1, version: 1, setBy: 'test', recordedAtMs: T0 * 1000 }],
     policyGraceSeconds: 0,
+    partitionKeyDeletes: [],
     throughput: { kind: 'none' },
     highestThroughput: 0,
     throughputEtag: '"e"',
@@ -142,7 +153,7 @@ function randomHistory(random: Random, length: number): History {
     const endedRow = [...model.ended.values()].find(
       (row) => row.container === name.container && row.partitionKey === name.partitionKey && row.id === name.id,
     );
-    const action = random.weighted({ write: 6, end: 2, purge: 2, take: 0.3 });
+    const action = random.weighted({ write: 6, end: 2, purge: 2, take: 0.3, 'delete-key': 0.15, 'record-end': 1.5 });
     if (action === 'write') {
       const ts = T0 + random.int(0, 60);
       const ttl = random.pick([null, null, -1, 1, 5, 30, 2_147_483_647]);
@@ -197,6 +208,54 @@ function randomHistory(random: Random, length: number): History {
       model.ended.set(`${text} ${current.life}`, row);
       model.disappearances.push(disappearance);
       changes.push({ kind: 'item-ended', row, disappearance });
+    } else if (action === 'delete-key') {
+      const atMs = T0 * 1000 + random.int(0, 60_000);
+      const marks = { defaultMs: atMs - 30_000, itemMs: atMs };
+      for (const row of model.visible(name.container, marks)) {
+        if (row.partitionKey !== name.partitionKey) continue;
+        const { id, life, position: written } = row;
+        const own = { ...name, id };
+        model.items.delete(JSON.stringify(own));
+        const end = { ...own, life, position: written, endedAtMs: atMs };
+        model.unrecorded.set(`${JSON.stringify(own)} ${life}`, end);
+        model.disappearances.push({
+          ...own,
+          life,
+          position: written,
+          cause: 'deleted',
+          atMs,
+          recordedAtMs: atMs,
+          purgedAtMs: null,
+          rule: null,
+          ttl: null,
+          policyVersion: null,
+        });
+      }
+      const { container, partitionKey } = name;
+      changes.push({ kind: 'partition-key-deleted', container, partitionKey, atMs, marks });
+    } else if (action === 'record-end' && model.unrecorded.size > 0) {
+      const [key, { endedAtMs, ...end }] = random.pick([...model.unrecorded]);
+      model.unrecorded.delete(key);
+      const { container, partitionKey, id, life } = end;
+      const stream = `item-rid${container}.${key}`;
+      const row: EndedRow = { ...end, endedAtMs, stream, cause: 'deleted', byPolicyStart: false };
+      model.ended.set(key, row);
+      const disappearance: DisappearanceRow = {
+        container,
+        partitionKey,
+        id,
+        life,
+        position,
+        cause: 'deleted',
+        atMs: endedAtMs,
+        recordedAtMs: endedAtMs,
+        purgedAtMs: null,
+        rule: null,
+        ttl: null,
+        policyVersion: null,
+      };
+      // Said of the record's own position; that of the last write, which the rows have already, stays.
+      changes.push({ kind: 'item-ended', row: { ...row, position }, disappearance, withPartitionKey: true });
     } else if ((action === 'purge' && endedRow !== undefined) || (action === 'take' && current !== undefined)) {
       const life = action === 'take' ? current!.life : endedRow!.life;
       const purgedAtMs = T0 * 1000 + 90_000 + position;
@@ -493,12 +552,24 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
                 if (page.length < limit) break;
               }
               expect(found).toEqual(expected);
-              expect(await store.countEnded(container, byPolicyStart, endedAtOrBeforeMs)).toBe(expected.length);
+              expect(await store.countEnded(container, byPolicyStart, endedAtOrBeforeMs)).toBe(
+                expected.length + model.unrecordedIn(container, byPolicyStart, endedAtOrBeforeMs).length,
+              );
             }
           }
         }
       },
     );
+
+    testFilled('lists ends that are not on record yet, oldest write first', async (store, model) => {
+      for (const container of CONTAINERS) {
+        const expected = model.unrecordedIn(container, false, Number.MAX_SAFE_INTEGER);
+        expect(expected.length).toBeGreaterThan(0);
+        expect(await store.unrecordedEnds(container, 1_000)).toEqual(expected);
+        expect(await store.unrecordedEnds(container, 2)).toEqual(expected.slice(0, 2));
+      }
+      expect(await store.unrecordedEnds(99, 10)).toEqual([]);
+    });
 
     testFilled('pages through disappearances by period and cause, each row once', async (store, model, random) => {
       for (const container of CONTAINERS) {

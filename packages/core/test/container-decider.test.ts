@@ -1,7 +1,9 @@
 import { describe, expect, it } from 'vitest';
 import type { ContainerCommand, CreateContainer, ReplaceContainer } from '@epitaph/core/container/commands.ts';
+import { decideContainer } from '@epitaph/core/container/decide.ts';
 import type { ContainerEvent } from '@epitaph/core/container/events.ts';
 import { foldContainer } from '@epitaph/core/container/evolve.ts';
+import { partitionKeyDeleteAfter } from '@epitaph/core/container/partition-key-deletes.ts';
 import { containerStream, parseContainerStream } from '@epitaph/core/container/stream-name.ts';
 import { InvariantViolation } from '@epitaph/core/invariant.ts';
 import { etagOfGiven, givenContainer } from '@epitaph/core/testing/given-when-then.ts';
@@ -186,6 +188,54 @@ describe('changing the policy grace', () => {
   });
 });
 
+describe('deleting a partition key', () => {
+  const partitionKeyDeleted: ContainerEvent = { type: 'PartitionKeyDeleted', data: { partitionKey: '["a"]' } };
+
+  it('is one fact, each time it is asked for', () => {
+    const command = { type: 'DeletePartitionKey', nowMs: NOW_MS, partitionKey: '["a"]' } as const;
+    givenContainer(created()).when(command).then(partitionKeyDeleted);
+    givenContainer(created(), partitionKeyDeleted).when(command).then(partitionKeyDeleted);
+    givenContainer().when(command).thenRefused('not-found');
+    givenContainer(created(), deleted).when(command).thenRefused('not-found');
+  });
+  it('stays pending until it is completed, which is on record once', () => {
+    const events = [created(), partitionKeyDeleted, partitionKeyDeleted];
+    const recorded = events.map((event, revision) =>
+      recordedEvent(containerStream('Co1'), event, {
+        revision,
+        position: 10 + revision,
+        occurredAtMs: 100 * revision,
+        actor: 'key:primary',
+      }),
+    );
+    const state = foldContainer(recorded)!;
+    const [first, second] = state.partitionKeyDeletes;
+    expect([first, second]).toMatchObject([
+      { partitionKey: '["a"]', atMs: 100, by: 'key:primary' },
+      { partitionKey: '["a"]', atMs: 200, by: 'key:primary' },
+    ]);
+    const { position } = recorded[1]!;
+    expect(partitionKeyDeleteAfter(state, '["a"]', position - 1)).toBe(first);
+    expect(partitionKeyDeleteAfter(state, '["a"]', position)).toBe(second);
+    expect(partitionKeyDeleteAfter(state, '["a"]', recorded[2]!.position)).toBeUndefined();
+    expect(partitionKeyDeleteAfter(state, '["b"]', 0)).toBeUndefined();
+    const completed: ContainerEvent = {
+      type: 'PartitionKeyDeleteCompleted',
+      data: { partitionKey: '["a"]', position },
+    };
+    const command = { type: 'CompletePartitionKeyDelete', nowMs: NOW_MS, position } as const;
+    expect(decideContainer(state, command)).toEqual({ kind: 'accepted', events: [completed] });
+    const after = foldContainer([
+      ...recorded,
+      recordedEvent(containerStream('Co1'), completed, { revision: 3, occurredAtMs: 300, actor: 'system:purge' }),
+    ])!;
+    expect(after.partitionKeyDeletes).toEqual([second]);
+    expect(after.changedAtMs).toBe(0);
+    expect(after.etag).toBe(state.etag);
+    expect(decideContainer(after, command)).toEqual({ kind: 'accepted', events: [] });
+  });
+});
+
 describe('deleting a container', () => {
   it('is recorded, without a condition or with the current etag', () => {
     for (const ifMatch of [undefined, '*', etagOfGiven(0)]) {
@@ -235,6 +285,7 @@ describe("a container's state", () => {
         { fromMs: 350, defaultTtl: -1, version: 4, setBy: 'key:primary', recordedAtMs: 300, reason: 'why' },
       ],
       policyGraceSeconds: 0,
+      partitionKeyDeletes: [],
       throughput: { kind: 'none' },
       highestThroughput: 0,
       throughputEtag: '"id-0"',

@@ -28,6 +28,7 @@ function container(timeline: readonly RecordedPolicy[], deletedAtMs: number | nu
     definition: { partitionKey: { paths: ['/tenant'], kind: 'Hash' }, indexingPolicy: { indexingMode: 'consistent' } },
     timeline,
     policyGraceSeconds: 0,
+    partitionKeyDeletes: [],
     throughput: { kind: 'none' },
     highestThroughput: 0,
     throughputEtag: '"e"',

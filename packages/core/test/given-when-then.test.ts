@@ -20,7 +20,7 @@ it('a specification that does not hold says where, what was expected and what wa
   expect(() => create.then(created, created)).toThrow(SpecificationFailure);
   expect(() => create.thenRefused('not-found')).toThrow('decision.kind is "accepted", not "refused"');
   expect(() => create.thenGoesToNextLife()).toThrow(SpecificationFailure);
-  expect(() => create.thenExpiresFirst(created)).toThrow(SpecificationFailure);
+  expect(() => create.thenEndsFirst(created)).toThrow(SpecificationFailure);
   const refused = givenDatabase(created).when({ type: 'CreateDatabase', name: 'shop' });
   expect(() => refused.then()).toThrow(SpecificationFailure);
   expect(() => refused.thenRefused('not-found')).toThrow('decision.refusal.reason is "already-exists"');

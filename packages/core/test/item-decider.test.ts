@@ -221,9 +221,9 @@ describe('a deadline', () => {
       for (const operation of writeOperations) {
         givenItem(upserted())
           .when(write({ operation, nowMs, ifMatch: '"other"' }))
-          .thenExpiresFirst(expired);
+          .thenEndsFirst(expired);
       }
-      givenItem(upserted()).when(remove({ nowMs })).thenExpiresFirst(expired);
+      givenItem(upserted()).when(remove({ nowMs })).thenEndsFirst(expired);
       givenItem(upserted())
         .when({ type: 'RecordExpiry', nowMs, timeline: timeline(60) })
         .then(expired);
@@ -336,5 +336,37 @@ describe('stream names', () => {
     expect(parseItemStream('container-Co1')).toBe(undefined);
     expect(() => parseItemStream('item-Co1')).toThrow(InvariantViolation);
     expect(() => parseItemStream('item-Co1.hash')).toThrow(InvariantViolation);
+  });
+});
+
+describe('a life that left with its partition key', () => {
+  const left = { atMs: (TS + 30) * 1000, by: 'key:secondary' };
+  const gone: ItemEvent = { type: 'ItemDeleted', data: { ...identity, ts: TS, withPartitionKey: left } };
+  const nowMs = (TS + 90) * 1000;
+
+  it('ends on record before the next write or delete is decided, whatever the deadline since', () => {
+    for (const command of [
+      write({ nowMs, leftWithPartitionKey: left }),
+      remove({ nowMs, leftWithPartitionKey: left }),
+    ]) {
+      givenItem(upserted()).when(command).thenEndsFirst(gone);
+    }
+  });
+  it('and had expired before ends by its deadline', () => {
+    const late = { ...left, atMs: (TS + 60) * 1000 };
+    givenItem(upserted())
+      .when(write({ nowMs, leftWithPartitionKey: late }))
+      .thenEndsFirst(expired);
+  });
+  it('is ended by the purge once', () => {
+    const command = { type: 'RecordPartitionKeyDelete', timeline: timeline(60), leftWithPartitionKey: left } as const;
+    givenItem(upserted()).when(command).then(gone);
+    givenItem().when(command).thenRefused('not-due');
+    for (const end of [gone, deleted, expired, purged]) {
+      givenItem(upserted(), end).when(command).thenRefused('not-due');
+    }
+  });
+  it('is over for the next command', () => {
+    givenItem(upserted(), gone).when(write({ nowMs })).thenGoesToNextLife();
   });
 });

@@ -1,7 +1,7 @@
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { catalogChange } from './catalog/catalog-changes.ts';
 import type { Catalog } from './catalog/catalog.ts';
-import { itemChange } from './items/item-changes.ts';
+import { itemChange, partitionKeyChange } from './items/item-changes.ts';
 import { purgeRunChange } from './purge/run-changes.ts';
 import type { ReadModelChange } from './read-model-store.ts';
 
@@ -21,6 +21,8 @@ export function changesOf(events: readonly RecordedEvent[], catalog: Catalog): R
     if (ofCatalog !== undefined) {
       catalog.put(ofCatalog);
       changes.push(ofCatalog);
+      const ofPartition = partitionKeyChange(event, catalog);
+      if (ofPartition !== undefined) changes.push(ofPartition);
       continue;
     }
     const ofRun = purgeRunChange(event);

@@ -46,14 +46,18 @@ export interface EndedRow {
   readonly id: string;
   readonly life: number;
   readonly stream: string;
-  /** Position of the event that ended it. */
+  /** Position of the event that ended it; of the last write, for a life that left with its partition key. */
   readonly position: number;
   readonly cause: 'expired' | 'deleted';
   readonly endedAtMs: number;
   readonly byPolicyStart: boolean;
 }
 
+/** A life that left with its partition key, which its own stream does not say yet. */
+export type UnrecordedEnd = Pick<EndedRow, 'container' | 'partitionKey' | 'id' | 'life' | 'position' | 'endedAtMs'>;
+
 export interface DisappearanceRow {
+  /** As of {@link EndedRow}: no two rows have the same. */
   readonly position: number;
   readonly container: ContainerNumber;
   readonly partitionKey: string;
@@ -99,8 +103,22 @@ export type ReadModelChange =
       /** Absent where the log left it out; then it is read from there. */
       readonly sealed?: Omit<SealedWrite, 'position' | 'revision'>;
     }
+  /**
+   * Every item of the partition key that the watermarks leave visible leaves at once: its row becomes an unrecorded
+   * end and a disappearance (`deleted`), both at the position of its last write.
+   */
+  | {
+      readonly kind: 'partition-key-deleted';
+      readonly container: ContainerNumber;
+      readonly partitionKey: string;
+      readonly atMs: number;
+      readonly marks: Watermarks;
+    }
+  /** For a life with an unrecorded end this only makes the end a recorded one: when and how it left stays as it was. */
   | {
       readonly kind: 'item-ended';
+      /** Set when it left with its partition key. */
+      readonly withPartitionKey?: true;
       readonly row: EndedRow;
       readonly disappearance: DisappearanceRow;
     }
@@ -184,6 +202,8 @@ export interface ReadModelStore {
   /** Items whose own ttl is -1, and items with a `ttl` that is none. */
   countOddTtls(container: ContainerNumber): MaybePromise<{ readonly never: number; readonly unreadable: number }>;
 
+  /** Ends that are not on record in the life's own stream, oldest write first. They are no ended lives yet. */
+  unrecordedEnds(container: ContainerNumber, limit: number): MaybePromise<UnrecordedEnd[]>;
   /** Ended lives, those that a policy's start ended apart from the others; oldest first, after a position in that order. */
   endedLives(
     container: ContainerNumber,
@@ -194,6 +214,7 @@ export interface ReadModelStore {
       readonly limit: number;
     },
   ): MaybePromise<EndedRow[]>;
+  /** Unrecorded ends included. */
   countEnded(container: ContainerNumber, byPolicyStart: boolean, endedAtOrBeforeMs: number): MaybePromise<number>;
 
   disappearances(

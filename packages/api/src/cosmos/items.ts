@@ -96,6 +96,15 @@ export async function answerItem(request: CosmosRequest): Promise<Answer> {
   }
 }
 
+/** `/dbs/{db}/colls/{coll}/operations/partitionkeydelete` */
+export async function answerPartitionKeyDelete(request: CosmosRequest): Promise<Answer> {
+  if (request.method !== 'POST') throw methodNotAllowed();
+  const container = owner(containerOf, request);
+  const partitionKey = wholeKey(request, container);
+  const { position } = await request.store.deletePartitionKey(request.caller, container, partitionKey);
+  return { status: 200, body: null, charge: charge.write(0), headers: answerHeaders(request, container, position) };
+}
+
 /** The document of a create, upsert or replace, held against the key in the header. */
 function readItem(request: CosmosRequest, container: ContainerState): ItemBody {
   const { definition } = container;
@@ -115,14 +124,19 @@ async function itemAddress(
     const found = await findByRid(request, container, name);
     if (found !== undefined) return found;
   }
-  const given = readPartitionKeyHeader(container.definition, headerText(request.headers, PARTITION_KEY));
+  return { id: checkItemId(name), partitionKey: wholeKey(request, container) };
+}
+
+/** The partition key that the header names, with all of its components. */
+function wholeKey({ headers }: CosmosRequest, { definition }: ContainerState): string {
+  const given = readPartitionKeyHeader(definition, headerText(headers, PARTITION_KEY));
   if (given === undefined) throw badRequest('PartitionKey value must be supplied for this operation.');
   if (!given.complete) {
     throw badRequest(
       'Partition key provided either does not correspond to definition in the collection or is partial.',
     );
   }
-  return { id: checkItemId(name), partitionKey: given.key };
+  return given.key;
 }
 
 /** `_self` links name an item by its rid, which tells where its life began. */

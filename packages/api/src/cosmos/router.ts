@@ -2,8 +2,8 @@ import { answerClientEncryptionKey, answerClientEncryptionKeys } from './client-
 import { answerAccount } from './account.ts';
 import { answerContainer, answerContainers } from './containers.ts';
 import { answerDatabase, answerDatabases } from './databases.ts';
-import { badRequest, WireError } from './errors.ts';
-import { answerItem, answerItems } from './items.ts';
+import { WireError } from './errors.ts';
+import { answerItem, answerItems, answerPartitionKeyDelete } from './items.ts';
 import { answerOffer, answerOffers } from './offers.ts';
 import { answerPartitionKeyRanges } from './ranges.ts';
 import { answerPermission, answerPermissions } from './permissions.ts';
@@ -76,9 +76,7 @@ function routeContainer(request: CosmosRequest): Answer | Promise<Answer> {
       if (length === 5) return answerPartitionKeyRanges(request);
       break;
     case 'operations':
-      if (length === 6 && segments[5] === 'partitionkeydelete') {
-        throw badRequest('Deleting by partition key is not supported yet.');
-      }
+      if (length === 6 && segments[5] === 'partitionkeydelete') return answerPartitionKeyDelete(request);
       break;
     default:
   }

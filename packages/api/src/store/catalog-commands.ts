@@ -237,6 +237,22 @@ export class CatalogCommands {
     return this.#changeByRid(caller, rid, () => ({ type: 'ChangeThroughput', change, ifMatch: precondition.ifMatch }));
   }
 
+  /** All items of a partition key leave at one instant, by one fact. */
+  deletePartitionKey(caller: Caller, container: ContainerState, partitionKey: string): Promise<{ position: number }> {
+    return this.#parts.containerOrder.run(container.rid, async () => {
+      // A write that was decided without knowing of this must not come after it in the log.
+      await this.#parts.writesDone(container);
+      const context = this.#parts.command(caller);
+      const { decision, position } = await this.#onContainer(context, container.rid, {
+        type: 'DeletePartitionKey',
+        partitionKey,
+        nowMs: context.nowMs,
+      });
+      if (decision.kind === 'refused') throw containerRefusal(decision.refusal);
+      return { position };
+    });
+  }
+
   /**
    * A command on a container that is there. Items and readers of the container wait while it is under way: nobody
    * reads by the old policy at an instant at which the new one is in force.

@@ -1,8 +1,9 @@
+import { partitionKeyDeleteAfter } from '@epitaph/core/container/partition-key-deletes.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { containerStream } from '@epitaph/core/container/stream-name.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { explainItem, type Explanation } from '@epitaph/core/history/explain.ts';
-import { lifeFacts } from '@epitaph/core/history/life.ts';
+import { lifeFacts, withPartitionKeyEnd } from '@epitaph/core/history/life.ts';
 import { decodeLedger } from '@epitaph/core/item/ledger.ts';
 import { itemStream } from '@epitaph/core/item/stream-name.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
@@ -45,6 +46,17 @@ export class Histories {
         }
       }
       for (const event of events) entries.push(entryOf(event, life));
+      const last = events.at(-1)!;
+      const state = this.#parts.catalog.containerByRid(container.rid)?.state ?? container;
+      const left = partitionKeyDeleteAfter(state, partitionKey, last.position);
+      // Until the purge writes it into the life's own stream, the container's says that the item left.
+      if (left !== undefined && last.type === 'ItemUpserted') {
+        const event = await this.#parts.ports.log.readAt(left.position);
+        if (event !== undefined) {
+          const { revision: _, ...entry } = entryOf(event, life);
+          entries.push(entry);
+        }
+      }
     }
     return entries;
   }
@@ -69,7 +81,13 @@ export class Histories {
       id,
       container: state,
       databaseDeletedAtMs: this.#parts.catalog.databaseByRid(state.databaseRid)?.deletedAtMs ?? null,
-      lives: lives.map(({ life, events }) => lifeFacts(life, events)),
+      lives: lives.map(({ life, events }) =>
+        withPartitionKeyEnd(
+          lifeFacts(life, events),
+          partitionKeyDeleteAfter(state, partitionKey, events.at(-1)!.position),
+          state.timeline,
+        ),
+      ),
       atMs: atMs ?? nowMs,
       holds,
     });

@@ -1,3 +1,4 @@
+import { partitionKeyDeleteAfter } from '@epitaph/core/container/partition-key-deletes.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { GenerationCache } from '@epitaph/core/generation-cache.ts';
@@ -6,9 +7,10 @@ import type { ItemRefusal } from '@epitaph/core/item/decide.ts';
 import { etagOf } from '@epitaph/core/item/events.ts';
 import { handleItem, type ItemHandled, type ItemRequest } from '@epitaph/core/item/handle.ts';
 import type { Scope } from '@epitaph/core/partition-key/scope.ts';
-import { handleItems, type StepHandled } from '@epitaph/core/item/handle-items.ts';
+import { handleItems, type ItemsHandled, type StepHandled } from '@epitaph/core/item/handle-items.ts';
 import { itemStream } from '@epitaph/core/item/stream-name.ts';
-import { isExpired, watermarks } from '@epitaph/core/ttl/watermarks.ts';
+import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import { isExpired, type ItemTimes, watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import { readOwnTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import type { CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
 import { matches, parseCondition, planQuery, type Json } from '@epitaph/query';
@@ -80,7 +82,7 @@ export class Items {
     partitionKey: string,
     precondition?: Precondition,
   ): Promise<{ position: number }> {
-    const { handled } = await this.#handle(caller, container, id, partitionKey, deleting(precondition));
+    const { handled } = await this.#handle(caller, container, id, partitionKey, deleting(partitionKey, precondition));
     return { position: handled.position! };
   }
 
@@ -91,54 +93,24 @@ export class Items {
     { dryRun = false }: { readonly dryRun?: boolean } = {},
   ): Promise<BatchOutcome> {
     await this.#parts.current(container);
-    const names = operations.map((operation) => (operation.kind === 'write' ? operation.item : operation));
     const prefixes: string[] = [];
-    for (const { id, partitionKey } of names) {
+    for (const { id, partitionKey } of operations.map(nameOf)) {
       prefixes.push(await this.#parts.ports.naming.itemStreamPrefix(container.rid, partitionKey, id));
     }
     const { promise: done, resolve: end } = Promise.withResolvers<void>();
     try {
-      let reached = 0;
       const shown: Shown[] = [];
+      const attempt = (within: CatalogContainer) =>
+        this.#tryBatch(caller, within, operations, { prefixes, shown, dryRun, done });
       const outcome = await this.#parts.itemOrder.runAll(prefixes, async () => {
         for (;;) {
-          const within = await this.#parts.current(container);
-          const context = this.#parts.command(caller);
-          const steps = operations.map((operation, index): ItemRequest => {
-            const { id, partitionKey } = names[index]!;
-            const show = (item: Shown) => {
-              shown[index] = item;
-            };
-            const intent = this.#intentOf(operation, show)(within, context.nowMs);
-            return {
-              prefix: prefixes[index]!,
-              lifeHint: () => this.#lifeHint(within, partitionKey, id),
-              command: this.#inTime(within, context.nowMs, done, (state, life) => {
-                reached = index;
-                return intent(state, life);
-              }),
-            };
-          });
-          try {
-            const handled = await handleItems(this.#parts.ports, context, {
-              steps,
-              dryRun,
-              onExpiry: () => this.#parts.expirySeen(within.number, context.nowMs),
-            });
-            // A deadline came before the decision: it is made again, by the time that it is now.
-            if (handled.kind !== 'again') return { handled, within };
-          } catch (error) {
-            if (error instanceof Refusal)
-              return { refused: { kind: 'refused', index: reached, refusal: error } as const };
-            throw error;
-          }
+          const { within, handled } = await this.#parts.writeIn(container, attempt);
+          // A deadline came before the decision: it is made again, by the time that it is now.
+          if (handled.kind !== 'again') return { within, handled };
         }
       });
-      if ('refused' in outcome) return outcome.refused;
       const { handled, within } = outcome;
-      if (handled.kind === 'refused') {
-        return { kind: 'refused', index: handled.step, refusal: itemRefusal(handled.refusal) };
-      }
+      if (handled.kind === 'refused') return handled;
       if (handled.kind === 'spans-streams') {
         throw new Refusal(
           'not-supported',
@@ -148,12 +120,61 @@ export class Items {
       if (handled.position !== undefined) await this.#parts.projected(handled.position);
       const results: BatchResult[] = [];
       for (const [index, step] of handled.steps.entries()) {
-        const { id, partitionKey } = names[index]!;
-        results.push(await this.#resultOf(within, { id, partitionKey }, step, shown[index]));
+        results.push(await this.#resultOf(within, nameOf(operations[index]!), step, shown[index]));
       }
       return { kind: 'done', results, position: handled.position ?? this.#parts.headPosition() };
     } finally {
       end();
+    }
+  }
+
+  /** Decides a batch by the container and the time as they are now, and records it. */
+  async #tryBatch(
+    caller: Caller,
+    within: CatalogContainer,
+    operations: readonly BatchOperation[],
+    batch: {
+      readonly prefixes: readonly string[];
+      /** Takes the document that each operation leaves or finds. */
+      readonly shown: Shown[];
+      readonly dryRun: boolean;
+      readonly done: Promise<unknown>;
+    },
+  ): Promise<{
+    readonly within: CatalogContainer;
+    readonly handled:
+      | Exclude<ItemsHandled, { kind: 'refused' }>
+      | { readonly kind: 'refused'; readonly index: number; readonly refusal: Refusal };
+  }> {
+    const context = this.#parts.command(caller);
+    let reached = 0;
+    const steps = operations.map((operation, index): ItemRequest => {
+      const { id, partitionKey } = nameOf(operation);
+      const show = (item: Shown) => {
+        batch.shown[index] = item;
+      };
+      const intent = this.#intentOf(operation, show)(within, context.nowMs);
+      return {
+        prefix: batch.prefixes[index]!,
+        lifeHint: () => this.#lifeHint(within, partitionKey, id),
+        command: this.#inTime(within, context.nowMs, batch.done, (state, life) => {
+          reached = index;
+          return intent(state, life);
+        }),
+      };
+    });
+    try {
+      const handled = await handleItems(this.#parts.ports, context, {
+        steps,
+        dryRun: batch.dryRun,
+        onExpiry: () => this.#parts.expirySeen(within.number, context.nowMs),
+      });
+      if (handled.kind !== 'refused') return { handled, within };
+      return { handled: { kind: 'refused', index: handled.step, refusal: itemRefusal(handled.refusal) }, within };
+    } catch (error) {
+      // An operation has found for itself that it can't be done.
+      if (error instanceof Refusal) return { handled: { kind: 'refused', index: reached, refusal: error }, within };
+      throw error;
     }
   }
 
@@ -280,20 +301,23 @@ export class Items {
     const prefix = await this.#parts.ports.naming.itemStreamPrefix(container.rid, partitionKey, id);
     const { promise: done, resolve: end } = Promise.withResolvers<void>();
     try {
+      // The policy and the time belong together: both are taken when it is this command's turn.
+      const attempt = async (within: CatalogContainer) => {
+        const context = this.#parts.command(caller);
+        const intent = intentOf(within, context.nowMs);
+        const handled = await handleItem(this.#parts.ports, context, {
+          prefix,
+          lifeHint: () => this.#lifeHint(within, partitionKey, id),
+          command: this.#inTime(within, context.nowMs, done, intent),
+        });
+        if (handled.life > 0 && handled.firstRevision === 0) this.#parts.expirySeen(within.number, context.nowMs);
+        return { handled, within };
+      };
       const outcome = await this.#parts.itemOrder.run(prefix, async () => {
         for (;;) {
-          // The policy and the time belong together: both are taken when it is this command's turn.
-          const within = await this.#parts.current(container);
-          const context = this.#parts.command(caller);
-          const intent = intentOf(within, context.nowMs);
-          const handled = await handleItem(this.#parts.ports, context, {
-            prefix,
-            lifeHint: () => this.#lifeHint(within, partitionKey, id),
-            command: this.#inTime(within, context.nowMs, done, intent),
-          });
-          if (handled.life > 0 && handled.firstRevision === 0) this.#parts.expirySeen(within.number, context.nowMs);
+          const tried = await this.#parts.writeIn(container, attempt);
           // The deadline came before the decision: it is made again, by the time that it is now.
-          if (handled.decision.kind !== 'again') return { handled, within };
+          if (tried.handled.decision.kind !== 'again') return tried;
         }
       });
       const { decision, position } = outcome.handled;
@@ -331,21 +355,21 @@ export class Items {
       case 'patch':
         return shown(this.#patching(operation.id, operation.partitionKey, operation.patch, precondition), show);
       case 'delete':
-        return deleting(precondition);
+        return deleting(operation.partitionKey, precondition);
       case 'read':
-        return this.#reading(show);
+        return this.#reading(operation.partitionKey, show);
       default:
         return unreachable(operation);
     }
   }
 
   /** Looks at an item as it stands at this step of a batch. */
-  #reading(show: (item: Shown) => void): IntentOf {
+  #reading(partitionKey: string, show: (item: Shown) => void): IntentOf {
     return (within, nowMs) =>
       async (state, { last, body }) => {
         if (state.status === 'none') throw new Refusal('item-not-found');
         if (state.status === 'live') {
-          if (isExpired(state.lastWrite, watermarks(within.state.timeline, nowMs))) throw new Refusal('item-not-found');
+          if (isGone(state.lastWrite, factsFor(within, nowMs, partitionKey, last))) throw new Refusal('item-not-found');
           const json = body ?? (await this.#documents.openAt(last!.position));
           show({ json, ts: state.lastWrite.ts, etag: state.etag });
         }
@@ -357,10 +381,10 @@ export class Items {
     const condition = patch.condition === undefined ? undefined : planQuery(parseCondition(patch.condition), []);
     return (within, nowMs) =>
       async (state, { last, body }) => {
-        const facts = { nowMs, timeline: within.state.timeline, ...precondition };
+        const facts = { ...factsFor(within, nowMs, partitionKey, last), ...precondition };
         let json = '{}';
         // On a life that can't be patched the decider says no whatever the body is.
-        if (state.status === 'live' && !isExpired(state.lastWrite, watermarks(within.state.timeline, nowMs))) {
+        if (state.status === 'live' && !isGone(state.lastWrite, facts)) {
           const current = JSON.parse(body ?? (await this.#documents.openAt(last!.position))) as Document;
           if (condition !== undefined) {
             const row = await this.#parts.readModel.findItem(within.number, partitionKey, id);
@@ -433,30 +457,44 @@ function writing(
 ): IntentOf {
   const bytes = Buffer.byteLength(json);
   const ttl = readOwnTtl(document);
-  return (within, nowMs) => () => {
-    if (bytes > MAX_DOCUMENT_BYTES) throw new Refusal('too-large');
-    const { timeline } = within.state;
-    const command = {
-      type: 'WriteItem',
-      operation,
-      id,
-      partitionKey,
-      ttl,
-      bytes,
-      nowMs,
-      timeline,
-      ...precondition,
-    } as const;
-    return { kind: 'command', body: json, command };
-  };
+  return (within, nowMs) =>
+    (_state, { last }) => {
+      if (bytes > MAX_DOCUMENT_BYTES) throw new Refusal('too-large');
+      const facts = factsFor(within, nowMs, partitionKey, last);
+      const command = {
+        type: 'WriteItem',
+        operation,
+        id,
+        partitionKey,
+        ttl,
+        bytes,
+        ...facts,
+        ...precondition,
+      } as const;
+      return { kind: 'command', body: json, command };
+    };
 }
 
-function deleting(precondition: Precondition | undefined): IntentOf {
-  return (within, nowMs) => () => ({
-    kind: 'command',
-    command: { type: 'DeleteItem', nowMs, timeline: within.state.timeline, ...precondition },
-  });
+function deleting(partitionKey: string, precondition: Precondition | undefined): IntentOf {
+  return (within, nowMs) =>
+    (_state, { last }) => ({
+      kind: 'command',
+      command: { type: 'DeleteItem', ...factsFor(within, nowMs, partitionKey, last), ...precondition },
+    });
 }
+
+/** What the decider must know of the time, of the container, and of what befell a life without its own stream saying. */
+function factsFor({ state }: CatalogContainer, nowMs: number, partitionKey: string, last: RecordedEvent | undefined) {
+  const leftWithPartitionKey = last && partitionKeyDeleteAfter(state, partitionKey, last.position);
+  return { nowMs, timeline: state.timeline, ...(leftWithPartitionKey && { leftWithPartitionKey }) };
+}
+
+/** True for a life whose end its own stream does not say yet. */
+const isGone = (times: ItemTimes, { nowMs, timeline, leftWithPartitionKey }: ReturnType<typeof factsFor>): boolean =>
+  leftWithPartitionKey !== undefined || isExpired(times, watermarks(timeline, nowMs));
+
+const nameOf = (operation: BatchOperation): { readonly id: string; readonly partitionKey: string } =>
+  operation.kind === 'write' ? operation.item : operation;
 
 /** Shows the body that a write is decided with. */
 function shown(intentOf: IntentOf, show: (item: Shown) => void): IntentOf {

@@ -48,6 +48,8 @@ export class StoreParts {
   readonly projector: Projector;
   readonly #expirySeenAtMs = new Map<ContainerNumber, number>();
   readonly #underWay = new Map<ContainerNumber, Set<UnderWay>>();
+  /** Writes of items between being let in and being on record, by the container's rid. */
+  readonly #letIn = new Map<string, Set<Promise<unknown>>>();
   #opened = { atMs: 0, position: 0 };
   #closing = false;
 
@@ -147,6 +149,36 @@ export class StoreParts {
       }
       await late.done;
     }
+  }
+
+  /**
+   * Carries a write of items out by the container as it is now. A command on the container that must not fall in the
+   * middle of one waits for it, and those that come after that command are let in by the container as it left it.
+   *
+   * @param write must not ask for the container anew: it would wait for who waits for it
+   */
+  async writeIn<Result>(
+    container: ContainerState,
+    write: (within: CatalogContainer) => Promise<Result>,
+  ): Promise<Result> {
+    do await this.#idle(container);
+    while (this.busy(container) !== undefined);
+    const writing = write(this.#found(container));
+    let writes = this.#letIn.get(container.rid);
+    if (writes === undefined) this.#letIn.set(container.rid, (writes = new Set()));
+    writes.add(writing);
+    try {
+      return await writing;
+    } finally {
+      writes.delete(writing);
+      if (writes.size === 0 && this.#letIn.get(container.rid) === writes) this.#letIn.delete(container.rid);
+    }
+  }
+
+  /** Resolves when every write that was let into a container by now is on record or refused. */
+  async writesDone({ rid }: Pick<ContainerState, 'rid'>): Promise<void> {
+    const writes = this.#letIn.get(rid);
+    if (writes !== undefined) await Promise.allSettled(writes.values());
   }
 
   /** Resolves when the command on a container that is under way is done; undefined when there is none. */

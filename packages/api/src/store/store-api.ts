@@ -570,6 +570,12 @@ export interface StoreApi {
     operations: readonly BatchOperation[],
     options?: { readonly dryRun?: boolean },
   ): Promise<BatchOutcome>;
+  /** Every item of a partition key leaves at one instant. Their content is erased by the purge, as after any delete. */
+  deletePartitionKey(
+    caller: Caller,
+    container: ContainerState,
+    partitionKey: string,
+  ): Promise<{ readonly position: number }>;
   /** @throws Refusal item-not-found, session-not-available */
   readItem(container: ContainerState, id: string, partitionKey: string, atLeast?: AtLeast): Promise<ShownItem>;
   /** The visible item whose life began at a position. */

@@ -181,6 +181,8 @@ export class Store implements StoreApi {
   patchItem: StoreApi['patchItem'] = (...args) => this.#finished(this.#items.patch(...args));
   deleteItem: StoreApi['deleteItem'] = (...args) => this.#finished(this.#items.delete(...args));
   batchItems: StoreApi['batchItems'] = (...args) => this.#finished(this.#items.batch(...args));
+  deletePartitionKey: StoreApi['deletePartitionKey'] = (...args) =>
+    this.#finished(this.#catalog.deletePartitionKey(...args));
   readItem: StoreApi['readItem'] = (...args) => this.#items.read(...args);
   itemByBirth: StoreApi['itemByBirth'] = (...args) => this.#finished(this.#items.byBirth(...args));
   listItems: StoreApi['listItems'] = (...args) => this.#finished(this.#items.list(...args));

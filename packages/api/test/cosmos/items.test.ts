@@ -310,15 +310,6 @@ describe('a feed of items', () => {
     expect(
       (await call(app, 'POST', DOCS, { headers: { 'x-ms-cosmos-is-batch-request': 'true' }, body: [] })).status,
     ).toBe(400);
-    const container = { type: 'colls', link: 'dbs/shop/colls/orders' };
-    expect(
-      (
-        await call(app, 'POST', '/dbs/shop/colls/orders/operations/partitionkeydelete', {
-          headers: ann,
-          signed: container,
-        })
-      ).status,
-    ).toBe(400);
   });
 });
 

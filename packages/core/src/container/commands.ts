@@ -66,6 +66,18 @@ export interface DeleteContainer {
   readonly ifMatch?: string | undefined;
 }
 
+/** Deletes all items of a partition key at once. */
+export interface DeletePartitionKey {
+  readonly type: 'DeletePartitionKey';
+  readonly partitionKey: string;
+}
+
+/** The purge saga says: no life is left that has to have this delete put on record. */
+export interface CompletePartitionKeyDelete {
+  readonly type: 'CompletePartitionKeyDelete';
+  readonly position: number;
+}
+
 export type ContainerCommand = (
   | CreateContainer
   | ReplaceContainer
@@ -74,6 +86,8 @@ export type ContainerCommand = (
   | ChangeTtlBrake
   | ChangePolicyGrace
   | ChangeThroughput
+  | DeletePartitionKey
+  | CompletePartitionKeyDelete
   | DeleteContainer
 ) & {
   readonly nowMs: number;

@@ -87,6 +87,14 @@ export function decideContainer(state: ContainerState | undefined, command: Cont
       });
     case 'ChangeThroughput':
       return decideThroughput(state, command);
+    case 'DeletePartitionKey':
+      return accept({ type: 'PartitionKeyDeleted', data: { partitionKey: command.partitionKey } });
+    case 'CompletePartitionKeyDelete': {
+      const pending = state.partitionKeyDeletes.find(({ position }) => position === command.position);
+      if (pending === undefined) return accept();
+      const { partitionKey, position } = pending;
+      return accept({ type: 'PartitionKeyDeleteCompleted', data: { partitionKey, position } });
+    }
     case 'DeleteContainer':
       if (etagDiffers(state, command)) return refuse('precondition-failed');
       return accept({ type: 'ContainerDeleted', data: {} });

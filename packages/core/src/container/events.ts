@@ -58,6 +58,16 @@ export const policyGraceChangedSchema = z.object({
   reason: z.string().optional(),
 });
 
+/** All items of a partition key left at once, with the record of this. */
+export const partitionKeyDeletedSchema = z.object({ partitionKey: z.string() });
+
+/** Every life that left with a partition key has the end on record in its own stream. */
+export const partitionKeyDeleteCompletedSchema = z.object({
+  partitionKey: z.string(),
+  /** Position of the `PartitionKeyDeleted`. */
+  position: z.int(),
+});
+
 export const containerDeletedSchema = z.object({});
 
 /** The closed union of what can be in a container's stream. */
@@ -69,6 +79,8 @@ export type ContainerEvent =
   | { readonly type: 'TtlBrakeChanged'; readonly data: z.infer<typeof ttlBrakeChangedSchema> }
   | { readonly type: 'PolicyGraceChanged'; readonly data: z.infer<typeof policyGraceChangedSchema> }
   | ThroughputChanged
+  | { readonly type: 'PartitionKeyDeleted'; readonly data: z.infer<typeof partitionKeyDeletedSchema> }
+  | { readonly type: 'PartitionKeyDeleteCompleted'; readonly data: z.infer<typeof partitionKeyDeleteCompletedSchema> }
   | { readonly type: 'ContainerDeleted'; readonly data: z.infer<typeof containerDeletedSchema> };
 
 export const containerEventSchemas = {
@@ -79,5 +91,7 @@ export const containerEventSchemas = {
   TtlBrakeChanged: ttlBrakeChangedSchema,
   PolicyGraceChanged: policyGraceChangedSchema,
   ThroughputChanged: throughputChangedSchema,
+  PartitionKeyDeleted: partitionKeyDeletedSchema,
+  PartitionKeyDeleteCompleted: partitionKeyDeleteCompletedSchema,
   ContainerDeleted: containerDeletedSchema,
 } as const;

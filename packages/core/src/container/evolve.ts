@@ -30,6 +30,7 @@ export function evolveContainer(state: ContainerState | undefined, recorded: Rec
         },
       ],
       policyGraceSeconds: event.data.policyGraceSeconds,
+      partitionKeyDeletes: [],
       ...initialProvisioning(recorded),
       createdAtMs: recorded.occurredAtMs,
       deletedAtMs: null,
@@ -66,6 +67,18 @@ export function evolveContainer(state: ContainerState | undefined, recorded: Rec
       return { ...state, policyGraceSeconds: event.data.toSeconds };
     case 'ThroughputChanged':
       return { ...state, ...evolveProvisioning(state, event, recorded) };
+    case 'PartitionKeyDeleted': {
+      const { occurredAtMs: atMs, position, actor: by } = recorded;
+      const added = { partitionKey: event.data.partitionKey, atMs, position, by };
+      return { ...state, partitionKeyDeletes: [...state.partitionKeyDeletes, added] };
+    }
+    case 'PartitionKeyDeleteCompleted': {
+      const { position } = event.data;
+      return {
+        ...state,
+        partitionKeyDeletes: state.partitionKeyDeletes.filter((pending) => pending.position !== position),
+      };
+    }
     case 'ContainerDeleted':
       return { ...state, status: 'deleted', deletedAtMs: recorded.occurredAtMs };
     default:

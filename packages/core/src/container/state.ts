@@ -13,6 +13,16 @@ export interface RecordedPolicy extends PolicyStart {
   readonly scheduled?: true;
 }
 
+/** All items of a partition key left at an instant. */
+export interface PartitionKeyDelete {
+  readonly partitionKey: string;
+  readonly atMs: number;
+  /** Of the record in the log: lives whose last write stands before it left. */
+  readonly position: number;
+  /** The actor who asked for it. */
+  readonly by: string;
+}
+
 /** Everything a container's stream says at a moment. Plain data: the read model keeps it as JSON. */
 export interface ContainerState extends Provisioning {
   readonly status: 'live' | 'deleted';
@@ -27,6 +37,8 @@ export interface ContainerState extends Provisioning {
   /** How much a TTL change may make expire at once; absent for no limit. */
   readonly brake?: TtlBrake;
   readonly policyGraceSeconds: number;
+  /** Deletes by partition key, oldest first, that not all lives concerned have on record yet. */
+  readonly partitionKeyDeletes: readonly PartitionKeyDelete[];
   readonly etag: string;
   readonly createdAtMs: number;
   readonly changedAtMs: number;

@@ -11,6 +11,8 @@ export const containerEventVersions = {
   TtlBrakeChanged: 1,
   PolicyGraceChanged: 1,
   ThroughputChanged: 1,
+  PartitionKeyDeleted: 1,
+  PartitionKeyDeleteCompleted: 1,
   ContainerDeleted: 1,
 } as const;
 

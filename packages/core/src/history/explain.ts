@@ -85,7 +85,7 @@ export function explainItem(input: ExplainInput): Explanation {
       ...purged,
       ...recorded(facts.end.atMs),
       state: purge === undefined ? 'deleted' : 'purged',
-      sentence: `${quoted} was deleted at ${isoTime(facts.end.atMs)} by ${facts.end.recordedBy}.${purgedSentence}`,
+      sentence: `${quoted} was deleted at ${isoTime(facts.end.atMs)}${facts.end.withPartitionKey === true ? ' with all of its partition key' : ''} by ${facts.end.recordedBy}.${purgedSentence}`,
       deletedAtMs: facts.end.atMs,
     };
   }

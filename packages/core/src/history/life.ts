@@ -3,7 +3,8 @@ import { etagOf, type PurgeCause } from '../item/events.ts';
 import { decodeLedger, type LedgerWrite } from '../item/ledger.ts';
 import { readItemEvent } from '../item/upcast.ts';
 import type { RecordedEvent } from '../log/recorded-event.ts';
-import type { Expiry } from '../ttl/expiry.ts';
+import { expiryOf, type Expiry } from '../ttl/expiry.ts';
+import type { PolicyTimeline } from '../ttl/policy-timeline.ts';
 
 /** How and when a life ended, by its own stream. */
 export interface LifeEnd {
@@ -12,6 +13,8 @@ export interface LifeEnd {
   readonly atMs: number;
   readonly recordedAtMs: number;
   readonly recordedBy: string;
+  /** Set when the item left with its whole partition key. */
+  readonly withPartitionKey?: true;
   /** What the record says of an expiry. */
   readonly expiry?: Expiry;
 }
@@ -23,6 +26,26 @@ export interface LifeFacts {
   readonly writes: readonly LedgerWrite[];
   readonly end?: LifeEnd;
   readonly purge?: { readonly atMs: number; readonly cause: PurgeCause; readonly recordedBy: string };
+}
+
+/** An end with the partition key, which was on record for the whole key at once when it came. */
+function endOf(left: { readonly atMs: number; readonly by: string } | undefined): LifeEnd | undefined {
+  if (left === undefined) return undefined;
+  return { kind: 'deleted', atMs: left.atMs, recordedAtMs: left.atMs, recordedBy: left.by, withPartitionKey: true };
+}
+
+/** The facts of a life that left with its partition key, as long as its own stream does not say so. */
+export function withPartitionKeyEnd(
+  facts: LifeFacts,
+  left: { readonly atMs: number; readonly by: string } | undefined,
+  timeline: PolicyTimeline,
+): LifeFacts {
+  if (left === undefined || facts.end !== undefined || facts.purge !== undefined) return facts;
+  const { atMs, ttl } = facts.writes.at(-1)!;
+  const expiry = expiryOf({ ts: Math.floor(atMs / 1000), ttl }, timeline);
+  // It had expired before, which nobody has written down yet.
+  if (expiry !== undefined && expiry.expiredAtMs <= left.atMs) return facts;
+  return { ...facts, end: endOf(left)! };
 }
 
 /** Reads the facts of one life from its stream, truncated or not. */
@@ -49,7 +72,7 @@ export function lifeFacts(life: number, events: readonly RecordedEvent[]): LifeF
         break;
       }
       case 'ItemDeleted':
-        end = { kind: 'deleted', atMs: recorded.occurredAtMs, ...record };
+        end = endOf(event.data.withPartitionKey) ?? { kind: 'deleted', atMs: recorded.occurredAtMs, ...record };
         break;
       case 'ItemPurged':
         // The ledger has every write, whether or not the truncation has reached the events.

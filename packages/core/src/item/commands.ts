@@ -8,6 +8,16 @@ interface InContainer {
   readonly timeline: PolicyTimeline;
 }
 
+/** That an item left with its partition key before this command, which its own stream does not say yet. */
+export interface LeftWithPartitionKey {
+  readonly atMs: number;
+  readonly by: string;
+}
+
+interface OnLife extends InContainer {
+  readonly leftWithPartitionKey?: LeftWithPartitionKey | undefined;
+}
+
 interface Conditional {
   /** The etag that the item must have, or `*` for any. */
   readonly ifMatch?: string | undefined;
@@ -15,7 +25,7 @@ interface Conditional {
   readonly ifNoneMatch?: string | undefined;
 }
 
-export interface WriteItem extends InContainer, Conditional {
+export interface WriteItem extends OnLife, Conditional {
   readonly type: 'WriteItem';
   readonly operation: WriteOperation;
   readonly id: string;
@@ -24,13 +34,19 @@ export interface WriteItem extends InContainer, Conditional {
   readonly bytes: number;
 }
 
-export interface DeleteItem extends InContainer, Conditional {
+export interface DeleteItem extends OnLife, Conditional {
   readonly type: 'DeleteItem';
 }
 
 /** The purge saga says: by the projection this life is overdue. The decider looks for itself. */
 export interface RecordExpiry extends InContainer {
   readonly type: 'RecordExpiry';
+}
+
+/** The purge saga says: this life left with its partition key. The decider looks for itself whether it had expired. */
+export interface RecordPartitionKeyDelete extends Pick<InContainer, 'timeline'> {
+  readonly type: 'RecordPartitionKeyDelete';
+  readonly leftWithPartitionKey: LeftWithPartitionKey;
 }
 
 /** The content is gone: the key of the life was destroyed. */
@@ -44,4 +60,4 @@ export interface RecordPurge {
   readonly ledger: Ledger;
 }
 
-export type ItemCommand = WriteItem | DeleteItem | RecordExpiry | RecordPurge;
+export type ItemCommand = WriteItem | DeleteItem | RecordExpiry | RecordPartitionKeyDelete | RecordPurge;

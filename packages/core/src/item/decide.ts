@@ -2,7 +2,15 @@ import { invariant, unreachable } from '../invariant.ts';
 import { expiryOf } from '../ttl/expiry.ts';
 import { isTtlOn, policyAt } from '../ttl/policy-timeline.ts';
 import { isExpired, watermarks } from '../ttl/watermarks.ts';
-import type { DeleteItem, ItemCommand, RecordExpiry, RecordPurge, WriteItem } from './commands.ts';
+import type {
+  DeleteItem,
+  ItemCommand,
+  LeftWithPartitionKey,
+  RecordExpiry,
+  RecordPartitionKeyDelete,
+  RecordPurge,
+  WriteItem,
+} from './commands.ts';
 import type { ItemEvent } from './events.ts';
 import type { ItemState } from './state.ts';
 
@@ -17,8 +25,11 @@ export type ItemRefusal =
 export type ItemDecision =
   | { readonly kind: 'accepted'; readonly events: readonly ItemEvent[] }
   | { readonly kind: 'refused'; readonly refusal: ItemRefusal }
-  /** The life is overdue: its end is recorded first, then the command is decided again on the next life. */
-  | { readonly kind: 'expire-first'; readonly event: ItemEvent }
+  /**
+   * The life is overdue, or left with its partition key: its end is recorded first, then the command is decided again
+   * on the next life.
+   */
+  | { readonly kind: 'end-first'; readonly event: ItemEvent }
   /** The life has ended: the command is for the next one. */
   | { readonly kind: 'next-life' };
 
@@ -34,6 +45,8 @@ export function decideItem(state: ItemState, command: ItemCommand): ItemDecision
       return onLife(state, command, decideDelete);
     case 'RecordExpiry':
       return decideExpiry(state, command);
+    case 'RecordPartitionKeyDelete':
+      return decidePartitionKeyDelete(state, command);
     case 'RecordPurge':
       return decidePurge(state, command);
     default:
@@ -53,8 +66,35 @@ function onLife<Command extends WriteItem | DeleteItem>(
   if (state.status === 'expired' || state.status === 'deleted' || state.status === 'purged') {
     return { kind: 'next-life' };
   }
-  const overdue = expiredEvent(state, command);
-  return overdue === undefined ? decide(state, command) : { kind: 'expire-first', event: overdue };
+  const end =
+    command.leftWithPartitionKey === undefined
+      ? expiredEvent(state, command)
+      : endWithPartitionKey(state, command.timeline, command.leftWithPartitionKey);
+  return end === undefined ? decide(state, command) : { kind: 'end-first', event: end };
+}
+
+/** How a life ended that left with its partition key, unless its deadline had come before. */
+function endWithPartitionKey(
+  state: ItemState,
+  timeline: WriteItem['timeline'],
+  { atMs, by }: LeftWithPartitionKey,
+): ItemEvent | undefined {
+  if (state.status !== 'live') return undefined;
+  const { id, partitionKey, ts } = state.lastWrite;
+  return (
+    expiredEvent(state, { timeline, nowMs: atMs }) ?? {
+      type: 'ItemDeleted',
+      data: { id, partitionKey, ts, withPartitionKey: { atMs, by } },
+    }
+  );
+}
+
+function decidePartitionKeyDelete(
+  state: ItemState,
+  { timeline, leftWithPartitionKey }: RecordPartitionKeyDelete,
+): ItemDecision {
+  const event = endWithPartitionKey(state, timeline, leftWithPartitionKey);
+  return event === undefined ? refuse({ reason: 'not-due' }) : accept(event);
 }
 
 function decideWrite(state: ItemState, command: WriteItem): ItemDecision {

@@ -29,7 +29,12 @@ export const itemUpsertedSchema = z.object({
 });
 export type ItemUpserted = z.infer<typeof itemUpsertedSchema>;
 
-export const itemDeletedSchema = z.object({ ...identity, ts: z.int() });
+export const itemDeletedSchema = z.object({
+  ...identity,
+  ts: z.int(),
+  /** Set when the item left with its whole partition key: when that was, in milliseconds, and who asked for it. */
+  withPartitionKey: z.object({ atMs: z.int(), by: z.string() }).optional(),
+});
 export type ItemDeleted = z.infer<typeof itemDeletedSchema>;
 
 export const itemExpiredSchema = z.object({

@@ -47,8 +47,8 @@ export type ItemsHandled =
 
 /**
  * The counterpart of `handleItem` for several commands: load, decide one after the other, append once; on a conflict
- * all of it again, a bounded number of times. An overdue life that is met is ended on record in the same append, or,
- * where the log can't do that, in one of its own before: an expiry is true whatever becomes of the rest.
+ * all of it again, a bounded number of times. A life that is met after its end, overdue for example, is ended on record in the same append, or,
+ * where the log can't do that, in one of its own before: an end is true whatever becomes of the rest.
  *
  * @throws {TooMuchContention} when the bound is reached. Whatever a step, the vault or the log throws passes through.
  */
@@ -106,7 +106,8 @@ async function decideAll(
   for (const [index, step] of steps.entries()) {
     let draft = await drafts.current(step);
     for (;;) {
-      const { stream, life, state, last, body } = draft;
+      const { stream, life, state, body } = draft;
+      const last = draft.events.length === 0 ? draft.last : undefined;
       const wanted = await step.command(state, { stream, life, last, body });
       if (wanted.kind === 'again') return { kind: 'again' };
       if (wanted.kind === 'answer') {
@@ -125,7 +126,7 @@ async function decideAll(
         done.push({ life, stream, event, revision });
         break;
       }
-      if (decision.kind === 'expire-first' && !(await drafts.expire(draft, decision.event))) {
+      if (decision.kind === 'end-first' && !(await drafts.end(draft, decision.event))) {
         return { kind: 'conflict' };
       }
       draft = await drafts.next(draft, step);
@@ -201,9 +202,9 @@ class Drafts {
     return added;
   }
 
-  /** Ends an overdue life. @returns false when it has changed meanwhile */
-  async expire(draft: Draft, event: ItemEvent): Promise<boolean> {
-    this.#onExpiry?.();
+  /** Puts an end on record that had come before. @returns false when the life has changed meanwhile */
+  async end(draft: Draft, event: ItemEvent): Promise<boolean> {
+    if (event.type === 'ItemExpired') this.#onExpiry?.();
     if (this.#ports.log.spansStreams) {
       this.add(draft, event);
       return true;

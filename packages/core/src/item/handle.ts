@@ -39,6 +39,7 @@ export interface ItemRequest {
 export interface LifeAt {
   readonly stream: string;
   readonly life: number;
+  /** The last event on record; undefined when there is none, or the state goes beyond it. */
   readonly last: RecordedEvent | undefined;
   /** The plain body of the state's last write where that was decided just now and is not recorded yet. */
   readonly body?: string | undefined;
@@ -59,7 +60,7 @@ export interface ItemHandled extends Handled<ItemOutcome> {
 }
 
 /**
- * Carries a client's command to the current life of an item. An overdue life is ended on record first; an ended
+ * Carries a client's command to the current life of an item. A life that is overdue, or left with its partition key, is ended on record first; an ended
  * one makes the command go to the next.
  */
 export async function handleItem(
@@ -70,7 +71,7 @@ export async function handleItem(
   let life = 0;
   for (;;) {
     const handled = await handleLife(ports, context, itemStream(request.prefix, life), life, request.command);
-    if (handled.decision.kind === 'expire-first') life += 1;
+    if (handled.decision.kind === 'end-first') life += 1;
     else if (handled.decision.kind === 'next-life') {
       const hint = life === 0 ? await request.lifeHint() : 0;
       life = await lifeAfter(ports.log, request.prefix, life, hint);
@@ -104,7 +105,7 @@ export async function handleLife(
       return decideItem(state, wanted.command);
     },
     record: async (decision, nextRevision): Promise<Recording | undefined> => {
-      if (decision.kind === 'expire-first') return { events: [recorded(context, decision.event)] };
+      if (decision.kind === 'end-first') return { events: [recorded(context, decision.event)] };
       if (decision.kind !== 'accepted') return undefined;
       const event = decision.events[0]!;
       if (event.type !== 'ItemUpserted') return { events: [recorded(context, event)] };

@@ -47,8 +47,8 @@ export interface Outcome<Event> {
   then(...events: readonly Event[]): void;
   /** Refused, for this reason; `details` are what else the refusal says. */
   thenRefused(reason: string, details?: object): void;
-  /** Items: the life is overdue, and this end of it is recorded first. */
-  thenExpiresFirst(event: Event): void;
+  /** Items: the life had ended before, and this end of it is recorded first. */
+  thenEndsFirst(event: Event): void;
   /** Items: the life has ended, and the command is for the next one. */
   thenGoesToNextLife(): void;
 }
@@ -120,7 +120,7 @@ interface AnyEvent {
 type AnyDecision<Event> =
   | { readonly kind: 'accepted'; readonly events: readonly Event[] }
   | { readonly kind: 'refused'; readonly refusal: { readonly reason: string } }
-  | { readonly kind: 'expire-first'; readonly event: Event }
+  | { readonly kind: 'end-first'; readonly event: Event }
   | { readonly kind: 'next-life' };
 
 function outcomeOf<Event>(command: { readonly type: string }, decision: AnyDecision<Event>): Outcome<Event> {
@@ -134,7 +134,7 @@ function outcomeOf<Event>(command: { readonly type: string }, decision: AnyDecis
   return {
     then: (...events) => expect({ kind: 'accepted', events }),
     thenRefused: (reason, details = {}) => expect({ kind: 'refused', refusal: { reason, ...details } }),
-    thenExpiresFirst: (event) => expect({ kind: 'expire-first', event }),
+    thenEndsFirst: (event) => expect({ kind: 'end-first', event }),
     thenGoesToNextLife: () => expect({ kind: 'next-life' }),
   };
 }

@@ -1,4 +1,4 @@
-import type { ItemExpired, PurgeCause } from '@epitaph/core/item/events.ts';
+import type { ItemDeleted, ItemExpired, PurgeCause } from '@epitaph/core/item/events.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import type { DisappearanceRow, ItemRow } from '../read-model-store.ts';
 
@@ -17,8 +17,9 @@ function base(item: ItemName, recorded: RecordedEvent) {
 }
 
 /** A client's delete: it left when the delete was decided. */
-export function deletion(item: ItemName, recorded: RecordedEvent): DisappearanceRow {
-  return { ...base(item, recorded), cause: 'deleted', atMs: recorded.occurredAtMs };
+export function deletion(item: ItemName, recorded: RecordedEvent, event: ItemDeleted): DisappearanceRow {
+  const atMs = event.withPartitionKey?.atMs ?? recorded.occurredAtMs;
+  return { ...base(item, recorded), cause: 'deleted', atMs, recordedAtMs: atMs };
 }
 
 /** An expiry: it left at its deadline, whenever that was written down. */

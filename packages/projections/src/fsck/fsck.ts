@@ -86,6 +86,7 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
   const lives = new Map<string, Life>();
   const containerEvents = new Map<string, RecordedEvent[]>();
   const entryEvents = new Map<string, RecordedEvent[]>();
+  const partitionKeyDeletes = new Map<string, { readonly position: number; readonly atMs: number }[]>();
   const upTo = await store.checkpoint();
   let position = 0;
   let events = 0;
@@ -104,12 +105,17 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
           const list = containerEvents.get(rid);
           if (list === undefined) containerEvents.set(rid, [event]);
           else list.push(event);
+          if (event.type === 'PartitionKeyDeleted') {
+            const key = partitionOf(rid, event.data['partitionKey'] as string);
+            const entry = { position: event.position, atMs: event.occurredAtMs };
+            partitionKeyDeletes.set(key, [...(partitionKeyDeletes.get(key) ?? []), entry]);
+          }
         } else if (foldOfEntry(event.stream) !== undefined) {
           const list = entryEvents.get(event.stream);
           if (list === undefined) entryEvents.set(event.stream, [event]);
           else list.push(event);
         } else if (parseItemStream(event.stream) !== undefined) {
-          await examine(event, lives, report, vault, sealer);
+          await examine(event, lives, partitionKeyDeletes, report, vault, sealer);
         }
       } catch (error) {
         report('unreadable-event', event.stream, (error as Error).message);
@@ -157,7 +163,13 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
     }
     const container = numbers.get(containerRid);
     const row = container === undefined ? undefined : await store.findItem(container, life.partitionKey, life.id);
-    if (life.lastType === 'ItemUpserted') {
+    const expiry = expiryOf(life, timeline);
+    const left = partitionKeyDeletes
+      .get(partitionOf(containerRid, life.partitionKey))
+      ?.find(
+        ({ position: at, atMs }) => at > life.lastPosition && !(expiry !== undefined && expiry.expiredAtMs <= atMs),
+      );
+    if (life.lastType === 'ItemUpserted' && left === undefined) {
       if (row === undefined || row.life < number) {
         report('missing-without-reason', stream, 'live by the log, but not in the read model');
       } else if (
@@ -174,7 +186,8 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
         expected.add(life.birth);
       }
     } else if (row !== undefined && row.life === number) {
-      report('shown-after-its-end', stream, `ended by ${life.lastType}, but still in the read model`);
+      const end = life.lastType === 'ItemUpserted' ? 'the delete of its partition key' : life.lastType;
+      report('shown-after-its-end', stream, `ended by ${end}, but still in the read model`);
     }
     checked += 1;
     if (checked % 500 === 0) {
@@ -260,10 +273,12 @@ function shownOf(stream: string, events: readonly RecordedEvent[]): unknown {
   const { status } = state as { readonly status?: string };
   return status === 'deleted' || status === 'taken' ? undefined : state;
 }
+const partitionOf = (rid: string, partitionKey: string): string => `${rid}\n${partitionKey}`;
 
 async function examine(
   recorded: RecordedEvent,
   lives: Map<string, Life>,
+  partitionKeyDeletes: ReadonlyMap<string, readonly { readonly position: number }[]>,
   report: (code: FsckProblem['code'], subject: string, message: string) => void,
   vault: KeyVault,
   sealer: BodySealer,
@@ -274,6 +289,14 @@ async function examine(
   if (life?.purged === true) report('event-after-end', stream, `${event.type} at ${position} follows the purge`);
   if (life !== undefined && event.type === 'ItemUpserted' && life.lastType !== 'ItemUpserted') {
     report('event-after-end', stream, `a write at ${position} follows ${life.lastType}`);
+  }
+  if (life?.lastType === 'ItemUpserted' && event.type === 'ItemUpserted') {
+    const { containerRid } = parseItemStream(stream)!;
+    const { lastPosition } = life;
+    const deletes = partitionKeyDeletes.get(partitionOf(containerRid, life.partitionKey));
+    if (deletes?.some((left) => left.position > lastPosition) === true) {
+      report('event-after-end', stream, `a write at ${position} follows the delete of its partition key`);
+    }
   }
   if (life === undefined) {
     life = {

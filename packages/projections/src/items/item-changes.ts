@@ -1,5 +1,8 @@
 import { invariant } from '@epitaph/core/invariant.ts';
 import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
+import { parseContainerStream } from '@epitaph/core/container/stream-name.ts';
+import { readContainerEvent } from '@epitaph/core/container/upcast.ts';
+import { watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import type { Catalog } from '../catalog/catalog.ts';
@@ -39,10 +42,11 @@ export function itemChange(recorded: RecordedEvent, catalog: Catalog): ReadModel
           stream: recorded.stream,
           position,
           cause: 'deleted',
-          endedAtMs: recorded.occurredAtMs,
+          endedAtMs: event.data.withPartitionKey?.atMs ?? recorded.occurredAtMs,
           byPolicyStart: false,
         },
-        disappearance: deletion(item, recorded),
+        disappearance: deletion(item, recorded, event.data),
+        ...(event.data.withPartitionKey === undefined ? {} : { withPartitionKey: true as const }),
       };
     case 'ItemExpired':
       return {
@@ -65,4 +69,20 @@ export function itemChange(recorded: RecordedEvent, catalog: Catalog): ReadModel
         disappearance: withoutOwnEnd(item, recorded, event.data.cause, catalog.goneAtMs(container.state)),
       };
   }
+}
+
+/** What a delete by partition key changes in the items; undefined for other events. The catalog knows of it already. */
+export function partitionKeyChange(recorded: RecordedEvent, catalog: Catalog): ReadModelChange | undefined {
+  if (recorded.type !== 'PartitionKeyDeleted') return undefined;
+  const event = readContainerEvent(recorded);
+  const container = catalog.containerByRid(parseContainerStream(recorded.stream)!);
+  invariant(event.type === 'PartitionKeyDeleted' && container !== undefined, 'a container is created before anything');
+  const { occurredAtMs: atMs } = recorded;
+  return {
+    kind: 'partition-key-deleted',
+    container: container.number,
+    partitionKey: event.data.partitionKey,
+    atMs,
+    marks: watermarks(container.state.timeline, atMs),
+  };
 }

@@ -32,6 +32,7 @@ export class DueBook {
       switch (change.kind) {
         case 'item-written':
         case 'item-purged':
+        case 'partition-key-deleted':
           this.#dirty.add(change.container);
           break;
         case 'item-ended':
@@ -70,7 +71,11 @@ export class DueBook {
       if (container === undefined) continue;
       const gone = catalog.goneAtMs(container.state) !== null;
       this.#due.set(number, {
-        recordMs: gone ? Number.POSITIVE_INFINITY : await nextExpiry(container, store, nowMs),
+        recordMs: (await anyUnrecorded(container, gone, store))
+          ? nowMs
+          : gone
+            ? Number.POSITIVE_INFINITY
+            : await nextExpiry(container, store, nowMs),
         eraseMs: await nextErasure(container, gone, store),
       });
     }
@@ -106,6 +111,16 @@ async function nextErasure({ number, state }: CatalogContainer, gone: boolean, s
   }
   if (gone && (await store.allItems(number, 0, 1)).length > 0) return 0;
   return next;
+}
+
+/** True while a delete by partition key is not worked off, or, in a container that has gone, not in every life. */
+async function anyUnrecorded(
+  { number, state }: CatalogContainer,
+  gone: boolean,
+  store: ReadModelStore,
+): Promise<boolean> {
+  if (state.partitionKeyDeletes.length === 0) return false;
+  return !gone || (await store.unrecordedEnds(number, 1)).length > 0;
 }
 
 async function nextExpiry({ number, state }: CatalogContainer, store: ReadModelStore, nowMs: number): Promise<number> {

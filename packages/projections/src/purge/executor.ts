@@ -1,4 +1,9 @@
 import type { CommandContext } from '@epitaph/core/command-context.ts';
+import { decideContainer } from '@epitaph/core/container/decide.ts';
+import { foldContainer } from '@epitaph/core/container/evolve.ts';
+import { containerStream } from '@epitaph/core/container/stream-name.ts';
+import { containerEventVersions } from '@epitaph/core/container/upcast.ts';
+import { handleCommand, newEvent } from '@epitaph/core/handle-command.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
 import type { PurgeCause } from '@epitaph/core/item/events.ts';
 import { foldItem, handleLife } from '@epitaph/core/item/handle.ts';
@@ -11,7 +16,7 @@ import { watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import type { BodySealer, ItemNaming } from '@epitaph/core/vault/body-sealer.ts';
 import type { DestroyRequest, KeyVault } from '@epitaph/core/vault/key-vault.ts';
 import type { Catalog, CatalogContainer } from '../catalog/catalog.ts';
-import type { ContainerNumber, EndedRow, ItemRow, ReadModelStore } from '../read-model-store.ts';
+import type { ContainerNumber, EndedRow, ItemRow, ReadModelStore, UnrecordedEnd } from '../read-model-store.ts';
 
 export interface PurgePorts {
   readonly log: EventLog;
@@ -95,6 +100,60 @@ export class PurgeExecutor {
     });
     if (position > 0) await this.#ports.projected(position);
     return expired;
+  }
+
+  /**
+   * Records the end of lives that left with their partition key, and answers for how many. The log is asked whether a
+   * life has an end by now.
+   */
+  async recordPartitionKeyDeletes(
+    container: CatalogContainer,
+    rows: readonly UnrecordedEnd[],
+    nowMs: () => number,
+  ): Promise<number> {
+    let recorded = 0;
+    let position = 0;
+    await this.#stepwise(rows, async (row) => {
+      const stream = await this.#streamOf(container, row);
+      const { timeline } = this.#ports.catalog().containerByNumber(container.number)!.state;
+      const left = container.state.partitionKeyDeletes.find(
+        ({ partitionKey, atMs }) => partitionKey === row.partitionKey && atMs === row.endedAtMs,
+      );
+      invariant(left !== undefined, 'a delete by partition key is pending while ends are unrecorded');
+      const { atMs, by } = left;
+      const handled = await handleLife(this.#ports, this.#context(nowMs()), stream, row.life, () => ({
+        kind: 'command',
+        command: { type: 'RecordPartitionKeyDelete', timeline, leftWithPartitionKey: { atMs, by } },
+      }));
+      if (handled.position !== undefined) {
+        recorded += 1;
+        position = Math.max(position, handled.position);
+      }
+    });
+    if (position > 0) await this.#ports.projected(position);
+    return recorded;
+  }
+
+  /** Puts on record that a container's deletes by partition key are worked off, as far as readers see their records. */
+  async completePartitionKeyDeletes({ state }: CatalogContainer, nowMs: () => number): Promise<void> {
+    const { log, store } = this.#ports;
+    const checkpoint = await store().checkpoint();
+    for (const { position } of state.partitionKeyDeletes) {
+      if (position > checkpoint) continue;
+      const context = this.#context(nowMs());
+      const handled = await handleCommand(log, {
+        stream: containerStream(state.rid),
+        load: 'all',
+        fold: foldContainer,
+        decide: (current) =>
+          decideContainer(current, { type: 'CompletePartitionKeyDelete', position, nowMs: context.nowMs }),
+        record: (decision) =>
+          decision.kind === 'accepted'
+            ? { events: decision.events.map((event) => newEvent(context, event, containerEventVersions[event.type])) }
+            : undefined,
+      });
+      if (handled.position !== undefined) await this.#ports.projected(handled.position);
+    }
   }
 
   /**
@@ -251,7 +310,7 @@ export class PurgeExecutor {
     await this.#ports.log.truncateStream(stream, firstPermanent?.revision ?? last.revision + 1);
   }
 
-  #streamOf(container: CatalogContainer, row: ItemRow): Promise<string> | string {
+  #streamOf(container: CatalogContainer, row: Pick<ItemRow, 'partitionKey' | 'id' | 'life'>): Promise<string> | string {
     const prefix = this.#ports.naming.itemStreamPrefix(container.state.rid, row.partitionKey, row.id);
     return typeof prefix === 'string'
       ? itemStream(prefix, row.life)

@@ -3,7 +3,7 @@ import type { CommandContext } from '@epitaph/core/command-context.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
 import type { Clock } from '@epitaph/core/clock.ts';
 import type { CatalogContainer } from '../catalog/catalog.ts';
-import type { ContainerNumber, EndedRow, ItemRow, ReadModelChange } from '../read-model-store.ts';
+import type { ContainerNumber, EndedRow, ItemRow, ReadModelChange, UnrecordedEnd } from '../read-model-store.ts';
 import { DueBook, erasureDelayMs } from './due-book.ts';
 import {
   PURGE_CONTROL_STREAM,
@@ -51,6 +51,8 @@ interface OpenRun {
 interface Work {
   readonly container: CatalogContainer;
   readonly overdue: readonly ItemRow[];
+  /** Lives that left with their partition key. */
+  readonly unrecorded: readonly UnrecordedEnd[];
   readonly ended: readonly EndedRow[];
   /** Items that their container took with it. */
   readonly abandoned: readonly ItemRow[];
@@ -230,7 +232,7 @@ export class PurgeRunner {
         const work = await this.#workIn(catalog().containerByNumber(number)!, run, BATCH_SIZE);
         const action = nextAction({
           allowed: allowed(),
-          overdue: work.overdue.length,
+          overdue: work.overdue.length + work.unrecorded.length,
           erasable: work.ended.length + work.abandoned.length,
         });
         if (action.do === 'wait') {
@@ -238,16 +240,18 @@ export class PurgeRunner {
           return totals;
         }
         if (action.do === 'complete') break;
-        const [expired, erased] = await Promise.all([
+        const [expired, ended, erased] = await Promise.all([
           action.record ? this.#executor.recordExpiries(work.container, work.overdue, nowMs) : 0,
+          action.record ? this.#executor.recordPartitionKeyDeletes(work.container, work.unrecorded, nowMs) : 0,
           action.erase ? this.#erase(work) : { purged: 0, refused: 0 },
         ]);
         totals.expired += expired;
         totals.purged += erased.purged;
-        this.#count(expired + erased.purged);
+        this.#count(expired + ended + erased.purged);
         // The log did not agree with any of these rows: leave them to the next pass rather than turn in circles.
-        if (expired + erased.purged + erased.refused === 0) break;
+        if (expired + ended + erased.purged + erased.refused === 0) break;
       }
+      await this.#completePartitionKeyDeletes(number, nowMs);
       this.#settle(number);
     }
     await this.#executor.truncated();
@@ -264,8 +268,9 @@ export class PurgeRunner {
   async #anythingDue(containers: readonly CatalogContainer[]): Promise<boolean> {
     const probe = { effectiveNowMs: this.#options.clock.now(), upToPosition: Number.MAX_SAFE_INTEGER };
     for (const container of containers) {
-      const { overdue, ended, abandoned } = await this.#workIn(container, probe, 1);
-      if (overdue.length + ended.length + abandoned.length > 0) return true;
+      const { overdue, unrecorded, ended, abandoned } = await this.#workIn(container, probe, 1);
+      if (overdue.length + unrecorded.length + ended.length + abandoned.length > 0) return true;
+      if (container.state.partitionKeyDeletes.length > 0 && !this.#isGone(container)) return true;
     }
     return false;
   }
@@ -276,14 +281,36 @@ export class PurgeRunner {
     run: Pick<OpenRun, 'effectiveNowMs' | 'upToPosition'>,
     limit: number,
   ): Promise<Work> {
-    const gone = this.#options.catalog().goneAtMs(container.state) !== null;
+    const gone = this.#isGone(container);
     // A container that is gone changes no more, and all that is in it goes: nothing of it is kept for a later run.
     const upToPosition = gone ? Number.MAX_SAFE_INTEGER : run.upToPosition;
     const overdue = await this.#executor.overdue(container, run.effectiveNowMs, upToPosition, limit);
+    // Asked for only where there can be any, like the deletes themselves.
+    const unrecorded =
+      container.state.partitionKeyDeletes.length === 0
+        ? []
+        : await this.#options.store().unrecordedEnds(container.number, limit);
     const ended = await this.#erasableEnded(container, gone, run, limit);
-    // What had expired before the container went is recorded as expired, and only the rest as gone with it.
-    const last = gone && overdue.length + ended.length === 0;
-    return { container, overdue, ended, abandoned: last ? await this.#abandonedItems(container, limit) : [] };
+    // What had left before the container went is recorded as that, and only the rest as gone with it.
+    const last = gone && overdue.length + unrecorded.length + ended.length === 0;
+    return {
+      container,
+      overdue,
+      unrecorded,
+      ended,
+      abandoned: last ? await this.#abandonedItems(container, limit) : [],
+    };
+  }
+
+  #isGone({ state }: CatalogContainer): boolean {
+    return this.#options.catalog().goneAtMs(state) !== null;
+  }
+
+  async #completePartitionKeyDeletes(number: number, nowMs: () => number): Promise<void> {
+    const container = this.#options.catalog().containerByNumber(number)!;
+    if (container.state.partitionKeyDeletes.length === 0 || this.#isGone(container)) return;
+    if ((await this.#options.store().unrecordedEnds(number, 1)).length > 0) return;
+    await this.#executor.completePartitionKeyDeletes(container, nowMs);
   }
 
   async #erase(work: Work): Promise<{ readonly purged: number; readonly refused: number }> {

@@ -10,11 +10,45 @@ import {
 type Written = Extract<ReadModelChange, { kind: 'item-written' }>;
 type Purged = Extract<ReadModelChange, { kind: 'item-purged' }>;
 
+type PartitionKeyDeleted = Extract<ReadModelChange, { kind: 'partition-key-deleted' }>;
+
 interface Life {
   readonly container: number;
   readonly partitionKey: string;
   readonly id: string;
   readonly life: number;
+}
+
+/** Changes that can be put together, and the delete by partition key that follows on them, if one does. */
+export interface Segment {
+  readonly batch: Batch;
+  readonly then?: PartitionKeyDeleted;
+}
+
+/**
+ * Cuts changes where order matters beyond a batch: a delete by partition key takes what the changes before it have left,
+ * and a life whose unrecorded end is recorded here is purged after that.
+ */
+export function segmentsOf(changes: readonly ReadModelChange[]): Segment[] {
+  const segments: Segment[] = [];
+  let current: Exclude<ReadModelChange, PartitionKeyDeleted>[] = [];
+  const recordedHere = new Set<string>();
+  const cut = (then?: PartitionKeyDeleted) => {
+    segments.push({ batch: new Batch(current), ...(then === undefined ? {} : { then }) });
+    current = [];
+    recordedHere.clear();
+  };
+  for (const change of changes) {
+    if (change.kind === 'partition-key-deleted') {
+      cut(change);
+      continue;
+    }
+    if (change.kind === 'item-purged' && recordedHere.has(lifeName(change))) cut();
+    if (change.kind === 'item-ended' && change.withPartitionKey === true) recordedHere.add(lifeName(change.row));
+    current.push(change);
+  }
+  cut();
+  return segments;
 }
 
 /** What a batch of changes comes to, put together so that each table is written by one statement of many rows. */
@@ -34,11 +68,11 @@ export class Batch {
   readonly runs = new Map<string, string | null>();
   purges = 0;
 
-  constructor(changes: readonly ReadModelChange[]) {
+  constructor(changes: readonly Exclude<ReadModelChange, PartitionKeyDeleted>[]) {
     for (const change of changes) this.#add(change);
   }
 
-  #add(change: ReadModelChange): void {
+  #add(change: Exclude<ReadModelChange, PartitionKeyDeleted>): void {
     switch (change.kind) {
       case 'item-written':
         return this.#write(change);

@@ -16,8 +16,9 @@ import type {
   ReadModelChange,
   ReadModelStore,
   SealedWrite,
+  UnrecordedEnd,
 } from '@epitaph/projections/read-model-store.ts';
-import { Batch, fromStored, nameDigest, partitionDigest, toStored } from './batch.ts';
+import { type Batch, fromStored, nameDigest, partitionDigest, segmentsOf, toStored } from './batch.ts';
 import type { PostgresDatabase, Statements } from './database.ts';
 
 /** Beyond all times: the `due` of an item whose own ttl of -1 says "never". */
@@ -55,12 +56,19 @@ export class PostgresReadModelStore implements ReadModelStore {
    * @throws {CheckpointMoved} when the read models do not stand where this writer last saw them; it must look again
    */
   async apply(changes: readonly ReadModelChange[], checkpoint: number): Promise<void> {
-    const batch = new Batch(changes);
+    const segments = segmentsOf(changes);
+    const purges = segments.reduce((sum, { batch }) => sum + batch.purges, 0);
     this.#checkpoint ??= await this.checkpoint();
     await this.#database.transaction(async (sql) => {
-      const moved = await sql.query(this.#sql.moveCheckpoint, [checkpoint, batch.purges, this.#checkpoint]);
+      const moved = await sql.query(this.#sql.moveCheckpoint, [checkpoint, purges, this.#checkpoint]);
       if (moved.length === 0) throw new CheckpointMoved('another projector has written to the read models');
-      await this.#write(sql, batch);
+      for (const { batch, then } of segments) {
+        await this.#write(sql, batch);
+        if (then === undefined) continue;
+        const { container, partitionKey, atMs, marks } = then;
+        const values = [container, partitionDigest(partitionKey), toStored(partitionKey), ...bounds(marks), atMs];
+        await sql.query(this.#sql.deletePartition, values);
+      }
       await this.#announce?.(sql, changes, checkpoint);
     });
     this.#checkpoint = checkpoint;
@@ -198,6 +206,10 @@ export class PostgresReadModelStore implements ReadModelStore {
     ]);
   }
 
+  unrecordedEnds(container: number, limit: number): Promise<UnrecordedEnd[]> {
+    return this.#named<UnrecordedEnd>(this.#sql.unrecorded, [container, limit]);
+  }
+
   countEnded(container: number, byPolicyStart: boolean, endedAtOrBeforeMs: number): Promise<number> {
     return this.#count(this.#sql.countEnded, [container, byPolicyStart, endedAtOrBeforeMs]);
   }
@@ -276,14 +288,15 @@ export class PostgresReadModelStore implements ReadModelStore {
     if (batch.updated.size > 0) {
       const rows = [...batch.updated.values()];
       const updated = await sql.query(this.#sql.updateItems, [...itemColumns(rows), rows.map((row) => row.position)]);
-      invariant(updated.length === rows.length, 'every later write finds its item');
+      if (updated.length < rows.length) await this.#checkUnrecorded(sql, rows, updated.length);
     }
     if (batch.inserted.size > 0) {
       const rows = [...batch.inserted.values()];
       await sql.query(this.#sql.insertItems, [...itemColumns(rows), rows.map((row) => row.birth)]);
     }
-    if (batch.ended.size > 0) {
-      const rows = [...batch.ended.values()];
+    const recorded = await this.#recordEnds(sql, batch);
+    if (batch.ended.size > recorded.size) {
+      const rows = [...batch.ended].filter(([name]) => !recorded.has(name)).map(([, row]) => row);
       await sql.query(this.#sql.insertEnded, [
         rows.map((row) => row.container),
         rows.map((row) => toStored(row.partitionKey)),
@@ -297,7 +310,10 @@ export class PostgresReadModelStore implements ReadModelStore {
         rows.map((row) => nameDigest(row.partitionKey, row.id)),
       ]);
     }
-    await this.#disappear(sql, [...batch.disappeared.values()]);
+    await this.#disappear(
+      sql,
+      [...batch.disappeared].filter(([name]) => !recorded.has(name)).map(([, row]) => row),
+    );
     for (const [table, states] of [
       [this.#sql.putDatabases, batch.databases],
       [this.#sql.putContainers, batch.containers],
@@ -312,6 +328,30 @@ export class PostgresReadModelStore implements ReadModelStore {
     for (const [stream, state] of batch.runs) {
       await (state === null ? sql.query(this.#sql.removeRun, [stream]) : sql.query(this.#sql.putRun, [stream, state]));
     }
+  }
+
+  /** Lives that left with their partition key and have it on record now, by their names in the batch. */
+  async #recordEnds(sql: Statements, batch: Batch): Promise<ReadonlySet<string>> {
+    if (batch.ended.size === 0) return new Set();
+    const entries = [...batch.ended];
+    const rows = entries.map(([, row]) => row);
+    const recorded = await sql.query<{ index: number }>(this.#sql.recordEnds, [
+      rows.map((row) => row.container),
+      rows.map((row) => nameDigest(row.partitionKey, row.id)),
+      rows.map((row) => row.life),
+      rows.map((row) => row.stream),
+    ]);
+    return new Set(recorded.map(({ index }) => entries[index - 1]![0]));
+  }
+
+  /** A write that another node decided before its item left with its partition key changes nothing any more. */
+  async #checkUnrecorded(sql: Statements, rows: readonly Written[], updated: number): Promise<void> {
+    const [late] = await sql.query<{ count: number }>(this.#sql.countUnrecorded, [
+      rows.map((row) => row.container),
+      rows.map((row) => nameDigest(row.partitionKey, row.id)),
+      rows.map((row) => row.life),
+    ]);
+    invariant(updated + late!.count === rows.length, 'every later write finds its item');
   }
 
   /** Purges of lives that ended in an earlier batch, or that end by their purge. */
@@ -458,7 +498,9 @@ function statements(schema: string) {
       (SELECT count(*) FROM ${items} WHERE container = $1 AND unreadable_ttl) AS unreadable`,
     ended: `SELECT container, partition_key AS "partitionKey", id, life, stream, position, cause, ended_at AS "endedAtMs",
       by_policy_start AS "byPolicyStart" FROM ${ended} WHERE container = $1 AND by_policy_start = $2 AND ended_at <= $3
-      AND (ended_at, position) > ($4, $5) ORDER BY ended_at, position LIMIT $6`,
+      AND (ended_at, position) > ($4, $5) AND stream IS NOT NULL ORDER BY ended_at, position LIMIT $6`,
+    unrecorded: `SELECT container, partition_key AS "partitionKey", id, life, position, ended_at AS "endedAtMs" FROM ${ended}
+      WHERE container = $1 AND stream IS NULL ORDER BY position LIMIT $2`,
     countEnded: `SELECT count(*) AS count FROM ${ended} WHERE container = $1 AND by_policy_start = $2 AND ended_at <= $3`,
     disappearances: `SELECT position, container, partition_key AS "partitionKey", id, life, cause, at AS "atMs",
       recorded_at AS "recordedAtMs", purged_at AS "purgedAtMs", rule, ttl, policy_version AS "policyVersion"
@@ -478,6 +520,24 @@ function statements(schema: string) {
     insertEnded: `INSERT INTO ${ended} (container, partition_key, id, life, stream, position, cause, ended_at,
       by_policy_start, name_digest) SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::bigint[], $5::text[],
       $6::bigint[], $7::text[], $8::bigint[], $9::boolean[], $10::bytea[])`,
+    recordEnds: `UPDATE ${ended} AS e SET stream = g.stream
+      FROM unnest($1::bigint[], $2::bytea[], $3::bigint[], $4::text[])
+        WITH ORDINALITY AS g (container, name_digest, life, stream, index)
+      WHERE e.container = g.container AND e.name_digest = g.name_digest AND e.life = g.life AND e.stream IS NULL
+      RETURNING g.index`,
+    countUnrecorded: `SELECT count(*) AS count FROM ${ended} AS e
+      JOIN unnest($1::bigint[], $2::bytea[], $3::bigint[]) AS g (container, name_digest, life)
+      ON e.container = g.container AND e.name_digest = g.name_digest AND e.life = g.life WHERE e.stream IS NULL`,
+    deletePartition: `WITH gone AS (
+        DELETE FROM ${items} WHERE container = $1 AND partition_digest = $2 AND partition_key = $3
+          AND ((due IS NULL AND ts > $4) OR due > $5)
+        RETURNING container, partition_key, id, life, position, name_digest
+      ), shown AS (
+        INSERT INTO ${schema}.disappearances (position, container, partition_key, id, life, cause, at, recorded_at)
+        SELECT position, container, partition_key, id, life, 'deleted', $6, $6 FROM gone
+      )
+      INSERT INTO ${ended} (container, partition_key, id, life, position, cause, ended_at, by_policy_start, name_digest)
+      SELECT container, partition_key, id, life, position, 'deleted', $6, false, name_digest FROM gone`,
     purgeEnded: `WITH gone AS (
         DELETE FROM ${ended} AS e USING unnest($1::bigint[], $2::bytea[], $3::bigint[], $4::bigint[])
           WITH ORDINALITY AS g (container, name_digest, life, purged_at, index)

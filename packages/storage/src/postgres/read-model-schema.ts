@@ -20,7 +20,7 @@ export const readModelsSchema: Schema = {
  * The read models' own schema. Rebuildable from the log at any time: what an older schema has is thrown away and
  * projected again at the next start, so whatever changes here, or in the states that are kept as JSON, raises the number.
  */
-export const POSTGRES_READ_MODEL_SCHEMA_VERSION = 2;
+export const POSTGRES_READ_MODEL_SCHEMA_VERSION = 3;
 
 /** The schema, in the database, of one version of the read models. */
 export function schemaNameOf(version: number): string {
@@ -80,7 +80,8 @@ export function readModelTables(schema: string): string {
       partition_key text NOT NULL,
       id text NOT NULL,
       life bigint NOT NULL,
-      stream text NOT NULL,
+      -- null while the life's own stream does not say that it left with its partition key
+      stream text,
       position bigint NOT NULL,
       cause text NOT NULL,
       ended_at bigint NOT NULL,
@@ -89,6 +90,7 @@ export function readModelTables(schema: string): string {
       PRIMARY KEY (container, name_digest, life)
     );
     CREATE INDEX ended_by_time ON ${schema}.ended (container, by_policy_start, ended_at, position);
+    CREATE INDEX ended_unrecorded ON ${schema}.ended (container, position) WHERE stream IS NULL;
     CREATE TABLE ${schema}.disappearances (
       position bigint PRIMARY KEY,
       container bigint NOT NULL,

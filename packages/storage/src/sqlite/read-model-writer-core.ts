@@ -1,6 +1,7 @@
 import type { DatabaseSync, StatementSync } from 'node:sqlite';
 import { invariant } from '@epitaph/core/invariant.ts';
 import { isGone, type DisappearanceRow, type ReadModelChange } from '@epitaph/projections/read-model-store.ts';
+import type { Watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import { openForWriting } from './database.ts';
 import { PlacedCrash, type StepHook } from './log-writer-core.ts';
 import { READ_MODEL_SCHEMA, READ_MODEL_SCHEMA_VERSION } from './schema.ts';
@@ -112,7 +113,11 @@ export class ReadModelWriterCore implements WriterCore {
       return;
     }
     const { changes } = sql.updateItem.run(position, ts, ttl, due, unreadable, container, partitionKey, id, life);
-    invariant(changes === 1, `a later write at ${position} finds its item`);
+    // A write that another node decided before its item left with its partition key changes nothing any more.
+    invariant(
+      changes === 1 || sql.unrecordedEnd.get(container, partitionKey, id, life) !== undefined,
+      `a later write at ${position} finds its item`,
+    );
   }
 
   #apply(change: Exclude<ReadModelChange, { kind: 'item-written' }>): void {
@@ -120,7 +125,9 @@ export class ReadModelWriterCore implements WriterCore {
     switch (change.kind) {
       case 'item-ended': {
         const { container, partitionKey, id, life, stream, position, cause, endedAtMs, byPolicyStart } = change.row;
-        sql.deleteItem.run(container, partitionKey, id, life);
+        const { changes } = sql.deleteItem.run(container, partitionKey, id, life);
+        // It left with its partition key, and only the record in its own stream comes now.
+        if (changes === 0 && sql.recordEnd.run(stream, container, partitionKey, id, life).changes === 1) return;
         sql.insertEnded.run(
           container,
           partitionKey,
@@ -133,6 +140,14 @@ export class ReadModelWriterCore implements WriterCore {
           byPolicyStart ? 1 : 0,
         );
         this.#disappear(change.disappearance);
+        return;
+      }
+      case 'partition-key-deleted': {
+        const { container, partitionKey, atMs, marks } = change;
+        const visible = [container, partitionKey, ...bounds(marks)] as const;
+        sql.disappearPartition.run(atMs, atMs, ...visible);
+        sql.endPartition.run(atMs, ...visible);
+        sql.deletePartition.run(...visible);
         return;
       }
       case 'item-purged': {
@@ -190,6 +205,17 @@ function isRow(change: ApplyJob['changes'][number]): change is WrittenRow {
   return Array.isArray(change);
 }
 
+/** The watermarks in whole seconds, as `ts` and `due` are kept; an item at or before its bound is expired. */
+export function bounds(marks: Watermarks): [ts: number, due: number] {
+  return [wholeSeconds(marks.defaultMs), wholeSeconds(marks.itemMs)];
+}
+
+function wholeSeconds(milliseconds: number): number {
+  return milliseconds === Number.NEGATIVE_INFINITY ? -1 : Math.max(-1, Math.floor(milliseconds / 1000));
+}
+
+const VISIBLE_IN_PARTITION = 'WHERE container = ? AND partition_key = ? AND ((due IS NULL AND ts > ?) OR due > ?)';
+
 function prepare(database: DatabaseSync) {
   return {
     checkpoint: database.prepare('UPDATE checkpoint SET position = ?'),
@@ -207,6 +233,23 @@ function prepare(database: DatabaseSync) {
       `INSERT INTO ended (container, partition_key, id, life, stream, position, cause, ended_at, by_policy_start)
        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
     ),
+    unrecordedEnd: database.prepare(
+      `SELECT position FROM ended
+       WHERE container = ? AND partition_key = ? AND id = ? AND life = ? AND stream IS NULL`,
+    ),
+    recordEnd: database.prepare(
+      `UPDATE ended SET stream = ?
+       WHERE container = ? AND partition_key = ? AND id = ? AND life = ? AND stream IS NULL`,
+    ),
+    disappearPartition: database.prepare(
+      `INSERT INTO disappearances (position, container, partition_key, id, life, cause, at, recorded_at)
+       SELECT position, container, partition_key, id, life, 'deleted', ?, ? FROM items ${VISIBLE_IN_PARTITION}`,
+    ),
+    endPartition: database.prepare(
+      `INSERT INTO ended (container, partition_key, id, life, position, cause, ended_at, by_policy_start)
+       SELECT container, partition_key, id, life, position, 'deleted', ?, 0 FROM items ${VISIBLE_IN_PARTITION}`,
+    ),
+    deletePartition: database.prepare(`DELETE FROM items ${VISIBLE_IN_PARTITION}`),
     endedPosition: database.prepare(
       'SELECT position FROM ended WHERE container = ? AND partition_key = ? AND id = ? AND life = ?',
     ),

@@ -70,7 +70,7 @@ export const VAULT_MIGRATIONS: readonly string[] = [
  * The read models. Rebuildable from the log at any time: a file of an older schema is thrown away and projected
  * again at the next start, so whatever changes here, or in the states that are kept as JSON, raises the number.
  */
-export const READ_MODEL_SCHEMA_VERSION = 4;
+export const READ_MODEL_SCHEMA_VERSION = 5;
 export const READ_MODEL_SCHEMA = `
   CREATE TABLE checkpoint (
     one INTEGER PRIMARY KEY CHECK (one = 1),
@@ -113,7 +113,8 @@ export const READ_MODEL_SCHEMA = `
     partition_key TEXT NOT NULL,
     id TEXT NOT NULL,
     life INTEGER NOT NULL,
-    stream TEXT NOT NULL,
+    -- null while the life's own stream does not say that it left with its partition key
+    stream TEXT,
     position INTEGER NOT NULL,
     cause TEXT NOT NULL,
     ended_at INTEGER NOT NULL,
@@ -121,6 +122,7 @@ export const READ_MODEL_SCHEMA = `
     PRIMARY KEY (container, partition_key, id, life)
   ) STRICT, WITHOUT ROWID;
   CREATE INDEX ended_by_time ON ended (container, by_policy_start, ended_at, position);
+  CREATE INDEX ended_unrecorded ON ended (container, position) WHERE stream IS NULL;
   CREATE TABLE disappearances (
     position INTEGER PRIMARY KEY,
     container INTEGER NOT NULL,

@@ -16,8 +16,9 @@ import type {
   OverdueStatistics,
   ReadModelChange,
   ReadModelStore,
+  UnrecordedEnd,
 } from '@epitaph/projections/read-model-store.ts';
-import { NEVER_DUE, toApplyJob } from './read-model-writer-core.ts';
+import { bounds, NEVER_DUE, toApplyJob } from './read-model-writer-core.ts';
 import type { Writer } from './writer.ts';
 
 /** Rows fetched by name at least: finding the births of a partition costs the same for one as for many. */
@@ -161,6 +162,10 @@ export class SqliteReadModelStore implements ReadModelStore {
     return this.#read.countOddTtls.get(container, NEVER_DUE, container) as { never: number; unreadable: number };
   }
 
+  unrecordedEnds(container: number, limit: number): UnrecordedEnd[] {
+    return this.#read.unrecorded.all(container, limit) as unknown as UnrecordedEnd[];
+  }
+
   endedLives(
     container: number,
     {
@@ -258,15 +263,6 @@ function states<State>(statement: StatementSync): { number: number; state: State
   }));
 }
 
-/** The watermarks in whole seconds, as `ts` and `due` are kept; an item at or before its bound is expired. */
-function bounds(marks: Watermarks): [ts: number, due: number] {
-  return [wholeSeconds(marks.defaultMs), wholeSeconds(marks.itemMs)];
-}
-
-function wholeSeconds(milliseconds: number): number {
-  return milliseconds === Number.NEGATIVE_INFINITY ? -1 : Math.max(-1, Math.floor(milliseconds / 1000));
-}
-
 /** The latest time that any item but those of ttl -1 can be due. */
 const LAST_DUE = NEVER_DUE - 1;
 
@@ -340,7 +336,12 @@ function prepare(database: DatabaseSync) {
       `SELECT container, partition_key AS partitionKey, id, life, stream, position, cause, ended_at AS endedAtMs,
               by_policy_start AS byPolicyStart
        FROM ended WHERE container = ? AND by_policy_start = ? AND ended_at <= ? AND (ended_at, position) > (?, ?)
+         AND stream IS NOT NULL
        ORDER BY ended_at, position LIMIT ?`,
+    ),
+    unrecorded: database.prepare(
+      `SELECT container, partition_key AS partitionKey, id, life, position, ended_at AS endedAtMs
+       FROM ended WHERE container = ? AND stream IS NULL ORDER BY position LIMIT ?`,
     ),
     countEnded: database.prepare(
       'SELECT count(*) AS count FROM ended WHERE container = ? AND by_policy_start = ? AND ended_at <= ?',

@@ -127,6 +127,7 @@ export function fakeStore(overrides: Partial<EdgeStore> = {}): StoreApi {
         definition,
         timeline: [{ fromMs: atMs, defaultTtl, version: 1, setBy: 'key:primary', recordedAtMs: atMs }],
         policyGraceSeconds: 0,
+        partitionKeyDeletes: [],
         ...provisioned(throughput, etag),
         etag,
         createdAtMs: atMs,
