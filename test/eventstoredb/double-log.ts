@@ -116,9 +116,19 @@ export class DoubleLog {
   }
 
   /** Removes what was truncated. */
-  scavenge(): void {
+  scavenge(id: string): void {
+    const report = (type: string, data: object) =>
+      this.#write(`$scavenges-${id}`, {
+        id: crypto.randomUUID(),
+        type,
+        contentType: 'application/json',
+        metadata: new Uint8Array(0),
+        data: Buffer.from(JSON.stringify({ scavengeId: id, ...data })),
+      });
+    report('$scavengeStarted', { threads: 1 });
     const stands = (record: DoubleRecord) => record.revision >= this.#truncateBefore(record.stream);
     this.#all = this.#all.filter(stands);
     for (const entry of this.#streams.values()) entry.records = entry.records.filter(stands);
+    report('$scavengeCompleted', { result: 'Success', error: '', spaceSaved: 0 });
   }
 }

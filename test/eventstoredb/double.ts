@@ -98,7 +98,7 @@ export class EventStoreDouble {
         if (refusal !== undefined) return answer(refusal);
         const id = crypto.randomUUID();
         this.scavenges.push(id);
-        this.log.scavenge();
+        this.log.scavenge(id);
         const response = new operations.ScavengeResp();
         response.setScavengeId(id);
         response.setScavengeResult(operations.ScavengeResp.ScavengeResult.STARTED);
@@ -170,6 +170,12 @@ export class EventStoreDouble {
     }
     const parts = new Map<string, streams.BatchAppendReq[]>();
     call.on('data', (request: streams.BatchAppendReq) => {
+      // A node that has lost the lead ends the calls that it had begun.
+      const refusedNow = this.#refusal(call.metadata);
+      if (refusedNow !== undefined) {
+        call.emit('error', refusedNow);
+        return;
+      }
       const correlation = request.getCorrelationId()!.getString();
       const list = parts.get(correlation) ?? [];
       list.push(request);

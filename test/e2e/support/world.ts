@@ -16,6 +16,8 @@ import { buildServer } from '@epitaph/api/http/server.ts';
 import { registerManagement } from '@epitaph/api/management/plugin.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
 
+import { EventStoreDouble } from '../../eventstoredb/double.ts';
+
 export const READ_ONLY_KEY = Buffer.alloc(64, 7).toString('base64');
 export const CALLER = { actor: 'key:primary', correlationId: '00000000-0000-4000-8000-000000000000' };
 
@@ -31,6 +33,8 @@ export interface WorldOptions {
   /** Off by default, so that each test says itself when the purge runs. */
   readonly automaticPurge?: boolean;
   readonly policyGraceSeconds?: number;
+  /** Connection string of an event store for the log. */
+  readonly eventStore?: string;
 }
 
 export interface Reply<Body = Fields> {
@@ -80,6 +84,8 @@ export class World {
   #running: Running | undefined;
   #endpoint = '';
   #containers = 0;
+  /** With EPITAPH_TEST_LOG=eventstoredb every world that names no event store has a stand-in of its own. */
+  #double: EventStoreDouble | undefined;
 
   private constructor(folder: string, options: WorldOptions) {
     this.folder = folder;
@@ -89,14 +95,19 @@ export class World {
   static async open(options: WorldOptions = {}): Promise<World> {
     const folder = options.folder ?? (await mkdtemp(join(tmpdir(), 'epitaph-acceptance-')));
     const world = new World(folder, options);
+    if (process.env['EPITAPH_TEST_LOG'] === 'eventstoredb' && options.eventStore === undefined) {
+      world.#double = await EventStoreDouble.start();
+    }
     await world.start();
     return world;
   }
 
   async start(): Promise<void> {
     const { clock = 'manual', automaticPurge = false, policyGraceSeconds, startMs = START_MS } = this.#options;
+    const eventStore = this.#options.eventStore ?? this.#double?.connectionString;
     const store = await openEmbeddedStore({
       folder: this.folder,
+      eventStore,
       clock,
       automaticPurge,
       ...(clock === 'manual' ? { startMs } : {}),
@@ -133,6 +144,7 @@ export class World {
   /** Stops, and removes the folder. */
   async end(): Promise<void> {
     await this.stop();
+    this.#double?.stop();
     await rm(this.folder, { recursive: true, force: true });
   }
 

@@ -1,3 +1,4 @@
+import { isoTime } from '@epitaph/core/clock.ts';
 import { wait } from '../config/wait.ts';
 import type { FsckReport, PurgeStatus, RebuildStatus } from '../store/store-api.ts';
 import type { Command, Invocation } from './command.ts';
@@ -50,8 +51,8 @@ interface PurgeRunAnswer {
 }
 
 export const purge: Command = {
-  summary: 'What the purge has to do; lets it run, pause or go on.',
-  operands: '[status|run|pause|resume]',
+  summary: 'What the purge has to do; lets it run, pause or go on, or an event store give space back.',
+  operands: '[status|run|pause|resume|scavenge]',
   operandCounts: [0, 1],
   flags: {},
   notes: 'run ends with 1 when it could not run, because it is paused or the clock is held.',
@@ -63,7 +64,8 @@ export const purge: Command = {
         return runPurge(invocation);
       case 'status':
       case 'pause':
-      case 'resume': {
+      case 'resume':
+      case 'scavenge': {
         const status = await (action === 'status'
           ? client.call<PurgeStatus>('GET', '/purge')
           : client.call<PurgeStatus>('POST', `/purge/${action}`));
@@ -72,7 +74,7 @@ export const purge: Command = {
         return exitCodes.ok;
       }
       default:
-        throw new UsageError('purge takes status, run, pause or resume.');
+        throw new UsageError('purge takes status, run, pause, resume or scavenge.');
     }
   },
 };
@@ -114,6 +116,10 @@ function printPurge(status: PurgeStatus, print: (line: string) => void): void {
   print(`held back: ${status.heldBack}`);
   print(`rate: ${Math.round(status.itemsPerSecond)} a second, time to drain: ${seconds(status.millisecondsToDrain)}`);
   print(`purged in all: ${status.purgedTotal}`);
+  if (status.scavenge === null) return;
+  const { livesWaiting, last } = status.scavenge;
+  print(`waiting for a scavenge of the event store: ${livesWaiting}`);
+  if (last !== null) print(`last scavenge: ${last.state}, begun ${isoTime(last.startedAtMs)} (${last.id})`);
 }
 
 export const fsck: Command = {

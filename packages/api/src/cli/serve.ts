@@ -99,12 +99,15 @@ async function openStore(
       clock: configuration.clock,
       masterKey: configuration['master-key'],
       startMs: configuration.now,
+      eventStore: configuration['event-store'],
       policyGraceSeconds: configuration['policy-grace'],
       onFault,
     });
   } catch (error) {
     // By name, because this file knows of no storage adapter.
     const { name, message } = error as Error;
+    if (name === 'BadConnectionString')
+      throw new BadConfiguration(`The connection string of --event-store ${message}.`);
     if (name === 'UnusableFile' || name === 'FolderInUse') throw new BadConfiguration(message);
     throw error;
   }

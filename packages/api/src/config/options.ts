@@ -44,6 +44,11 @@ export const optionSchemas = {
     .min(1)
     .optional()
     .describe('Key that wraps all others, 32 bytes in base64; by default in a file of the data folder.'),
+  'event-store': z
+    .string()
+    .min(1)
+    .optional()
+    .describe('Connection string of an EventStoreDB or KurrentDB to keep the event log on; in the folder by default.'),
   'policy-grace': wholeNumber(0, 2_147_483_647)
     .default(DEFAULT_POLICY_GRACE_SECONDS)
     .describe('Seconds during which what a policy change made expire is hidden, but not erased, in new containers.'),
@@ -76,6 +81,7 @@ export const placeholders: Readonly<Record<OptionName, string>> = {
   now: '<ISO time>',
   key: '<base64>',
   'master-key': '<base64>',
+  'event-store': '<esdb://…>',
   'policy-grace': '<seconds>',
   consistency: '<level>',
   'max-staleness-prefix': '<versions>',

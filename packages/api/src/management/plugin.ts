@@ -144,6 +144,10 @@ function operationRoutes(scope: FastifyInstance, store: StoreApi, stopping: Abor
     await store.resumePurge(caller);
     return shapes.purgeShape(await store.purgeStatus());
   });
+  route(scope, 'POST', '/purge/scavenge', 'write', async (_request, _reply, caller) => {
+    await store.startScavenge(caller);
+    return shapes.purgeShape(await store.purgeStatus());
+  });
 
   route(scope, 'GET', '/projections', 'read', async () => ({
     projections: (await store.projections()).map(shapes.projectionShape),

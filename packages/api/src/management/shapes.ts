@@ -172,12 +172,17 @@ export function contentShape({ json, writtenAtMs, ...facts }: PastContent): Shap
 }
 
 export function purgeShape(status: PurgeStatus): Shape {
-  const { run, oldestOverdueMs, millisecondsToDrain } = status;
+  const { run, scavenge, oldestOverdueMs, millisecondsToDrain } = status;
+  const last = scavenge?.last ?? null;
   return {
     ...status,
     oldestOverdue: oldestOverdueMs === null ? null : duration(oldestOverdueMs),
     timeToDrain: millisecondsToDrain === null ? null : duration(millisecondsToDrain),
     run: run === null ? null : { ...run, startedAt: isoTime(run.startedAtMs) },
+    scavenge:
+      scavenge === null
+        ? null
+        : { ...scavenge, last: last === null ? null : { ...last, startedAt: isoTime(last.startedAtMs) } },
   };
 }
 

@@ -1,11 +1,13 @@
+import type { CommandContext } from '@epitaph/core/command-context.ts';
 import { watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import { fsck } from '@epitaph/projections/fsck/fsck.ts';
 import { erasureDelayMs } from '@epitaph/projections/purge/due-book.ts';
 import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
+import { Scavenges } from '@epitaph/projections/purge/scavenges.ts';
 import { rebuild, type RebuildProgress } from '@epitaph/projections/rebuild.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import type { StoreParts } from './parts.ts';
-import type { FsckReport, ProjectionStatus, PurgeStatus, RebuildStatus } from './store-api.ts';
+import type { FsckReport, ProjectionStatus, PurgeStatus, RebuildStatus, ScavengeStatus } from './store-api.ts';
 
 /** The name under which the read models are rebuilt: they are one projection, with one checkpoint. */
 export const ITEMS_PROJECTION = 'items';
@@ -57,6 +59,7 @@ export class Operations {
     const work = overdueItems * 2 + Math.max(0, awaitingErasure - heldBack);
     const itemsPerSecond = this.#purge.itemsPerSecond;
     const run = this.#purge.run;
+    const purgedTotal = await readModel.countPurged();
     return {
       state: this.#purge.paused
         ? 'paused'
@@ -72,9 +75,29 @@ export class Operations {
       heldBack: heldBack + keptForFeeds,
       itemsPerSecond,
       millisecondsToDrain: work === 0 ? 0 : itemsPerSecond === 0 ? null : Math.ceil((work / itemsPerSecond) * 1000),
-      purgedTotal: await readModel.countPurged(),
+      purgedTotal,
       run: run === undefined ? null : { id: run.id, startedAtMs: run.startedAtMs, upToPosition: run.upToPosition },
+      scavenge: await this.#scavengeStatus(purgedTotal),
     };
+  }
+
+  async #scavengeStatus(purgedTotal: number): Promise<ScavengeStatus | null> {
+    const { log } = this.#parts.ports;
+    if (log.scavenging === undefined) return null;
+    const last = await new Scavenges(log).last();
+    if (last === undefined) return { livesWaiting: purgedTotal, last: null };
+    const { id, state, startedAtMs, purgedBefore } = last;
+    return { livesWaiting: Math.max(0, purgedTotal - purgedBefore), last: { id, state, startedAtMs } };
+  }
+
+  async startScavenge(context: CommandContext): Promise<void> {
+    const { log } = this.#parts.ports;
+    if (log.scavenging === undefined) {
+      throw new Refusal('not-supported', 'The event log is in the data folder; its space comes back by itself.');
+    }
+    // What was truncated before the run began is what it takes away.
+    await this.#purge.settled();
+    await new Scavenges(log).start(context, await this.#parts.readModel.countPurged());
   }
 
   async projections(): Promise<ProjectionStatus[]> {

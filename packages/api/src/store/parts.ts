@@ -116,8 +116,9 @@ export class StoreParts {
 
   /** Highest position that is known here; on a shared log another node may have written more. */
   headPosition(): number {
-    const head = this.ports.log.head();
-    return typeof head === 'number' ? head : this.projector.position;
+    const { log } = this.ports;
+    const head = log.knownHead ?? log.head();
+    return typeof head === 'number' ? Math.max(head, this.projector.position) : this.projector.position;
   }
 
   /** The container as it is now, after whatever command on it is under way. */

@@ -337,6 +337,18 @@ export interface PurgeStatus {
   readonly millisecondsToDrain: number | null;
   readonly purgedTotal: number;
   readonly run: { readonly id: string; readonly startedAtMs: number; readonly upToPosition: number } | null;
+  /** Space that the event log has yet to give back; null where it does that by itself. */
+  readonly scavenge: ScavengeStatus | null;
+}
+
+export interface ScavengeStatus {
+  /** Purged lives, content destroyed, whose sealed bytes an event store keeps until the next run of its own. */
+  readonly livesWaiting: number;
+  readonly last: {
+    readonly id: string;
+    readonly state: 'running' | 'done' | 'failed' | 'unknown';
+    readonly startedAtMs: number;
+  } | null;
 }
 
 export interface ProjectionStatus {
@@ -647,6 +659,12 @@ export interface StoreApi {
   ): Promise<{ readonly expired: number; readonly purged: number; readonly heldBack: number }>;
   pausePurge(caller: Caller): Promise<void>;
   resumePurge(caller: Caller): Promise<void>;
+  /**
+   * Has the event log's server give back the space of what was purged, or joins the run under way.
+   *
+   * @throws Refusal not-supported where the log does that by itself
+   */
+  startScavenge(caller: Caller): Promise<void>;
   projections(): Promise<readonly ProjectionStatus[]>;
   /** Starts a rebuild and resolves at once; follow it with {@link rebuildStatus}. */
   startRebuild(caller: Caller, name: string): RebuildStatus;

@@ -207,6 +207,8 @@ export class Store implements StoreApi {
   pausePurge: StoreApi['pausePurge'] = (caller) => this.#purge.pause(this.#parts.command(caller));
   resumePurge: StoreApi['resumePurge'] = (caller) => this.#purge.resume(this.#parts.command(caller));
   projections: StoreApi['projections'] = () => this.#operations.projections();
+  startScavenge: StoreApi['startScavenge'] = (caller) =>
+    this.#finished(this.#operations.startScavenge(this.#parts.command(caller)));
   startRebuild: StoreApi['startRebuild'] = (_caller, name) => this.#operations.startRebuild(name);
   rebuildStatus: StoreApi['rebuildStatus'] = (name) => this.#operations.rebuildStatus(name);
   cancelRebuild: StoreApi['cancelRebuild'] = (_caller, name) => this.#operations.cancelRebuild(name);

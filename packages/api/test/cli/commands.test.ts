@@ -121,7 +121,7 @@ describe('the command line', () => {
     [['fly'], /no command "fly"/],
     [['history', 'shop'], /Use it as: epitaph history <database> <container> \[<id>\]/],
     [['explain', 'shop', 'orders', 'a'], /--partition-key/],
-    [['purge', 'faster'], /status, run, pause or resume/],
+    [['purge', 'faster'], /status, run, pause, resume or scavenge/],
     [['disappearances', 'shop', 'orders', '--format', 'pdf'], /csv or ndjson/],
     [['fsck', '--fast'], /Unknown option '--fast'/],
     [['fsck', '--endpoint', 'ftp://x'], /must be a URL/],

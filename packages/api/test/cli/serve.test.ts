@@ -144,6 +144,14 @@ describe('a start that can’t be', () => {
       [['--data', '/dev/null/x'], /can't be made/],
       [['--port', 'x'], /^epitaph: --port: must be a whole number/],
       [['--prot', '1'], /Unknown option '--prot'/],
+      [
+        ['--event-store', 'http://127.0.0.1:1'],
+        /^epitaph: The connection string of --event-store must begin with esdb/,
+      ],
+      [
+        ['--data', temporaryFolder(), '--event-store', 'esdb://me:hidden@127.0.0.1:1?tls=false&maxDiscoverAttempts=1'],
+        /--event-store names 127\.0\.0\.1:1, but: EventStoreDB can't be reached/,
+      ],
     ] as const;
     const ends = await Promise.all(attempts.map(([args]) => epitaph(['serve', '--port', '0', ...args])));
     for (const [n, [args, message]] of attempts.entries()) {
@@ -151,6 +159,7 @@ describe('a start that can’t be', () => {
       expect([args, code, stdout]).toEqual([args, 2, '']);
       expect(stderr).toMatch(message);
       expect(stderr.trimEnd().split('\n')).toHaveLength(1);
+      expect(stderr).not.toContain('hidden');
     }
   });
 

@@ -58,6 +58,21 @@ export interface LogSubscription {
   unsubscribe(): Promise<void>;
 }
 
+/** A run in which a server gives back the space of truncated events. */
+export interface Scavenge {
+  /** The server's name for the run. */
+  readonly id: string;
+  /** `unknown` where the server tells it to nobody, or no longer. */
+  readonly state: 'running' | 'done' | 'failed' | 'unknown';
+}
+
+/** For logs that keep truncated events, out of everybody's reach, until they are told to give the space back. */
+export interface Scavenging {
+  /** Starts a run; answers the one under way where there is one, with `started: false`. */
+  start(): Promise<{ readonly id: string; readonly started: boolean }>;
+  find(id: string): Promise<Scavenge>;
+}
+
 /**
  * Where every fact is kept. This comment is the contract; `core/testing/event-log-contract.ts` tests it on every
  * adapter.
@@ -116,6 +131,9 @@ export interface EventLog {
   /** The highest position written, 0 for an empty log. */
   head(): MaybePromise<number>;
 
+  /** The highest position that is known here without asking anybody. Absent where {@link head} answers at once. */
+  readonly knownHead?: number;
+
   /** Delivers everything after a position, then whatever is appended. Bodies may be left out. */
   subscribe(afterPosition: number, listener: LogListener): LogSubscription;
 
@@ -125,6 +143,9 @@ export interface EventLog {
    * stream. The last event always stays: a revision past it is rejected.
    */
   truncateStream(stream: string, beforeRevision: number): Promise<void>;
+
+  /** Absent where truncating gives the space back by itself. */
+  readonly scavenging?: Scavenging;
 
   /** Waits for what is under way and lets go of the files or connections. */
   close(): Promise<void>;

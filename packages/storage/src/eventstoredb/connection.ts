@@ -4,13 +4,7 @@ import operations from '@eventstore/db-client/generated/operations_pb.js';
 import shared from '@eventstore/db-client/generated/shared_pb.js';
 import streamsRpc from '@eventstore/db-client/generated/streams_grpc_pb.js';
 import streams from '@eventstore/db-client/generated/streams_pb.js';
-import {
-  Channel,
-  type ClientDuplexStream,
-  type ClientReadableStream,
-  credentials,
-  type ServiceError,
-} from '@grpc/grpc-js';
+import { Channel, type ClientDuplexStream, type ClientReadableStream, credentials } from '@grpc/grpc-js';
 import { systemClocks } from '@epitaph/core/clock.ts';
 import type { ConnectionTarget } from './connection-string.ts';
 import type { WireEvent } from './event-coding.ts';
@@ -181,43 +175,27 @@ export class Connection extends Client {
     return promise;
   }
 
-  /** Asks the server to give the space of truncated events back. Answers its id for the run. */
+  /** Asks the server to give the space of truncated events back. */
   startScavenge(): Promise<{ readonly id: string; readonly started: boolean }> {
     const request = new operations.StartScavengeReq();
     const options = new operations.StartScavengeReq.Options();
     options.setThreadCount(1);
     options.setStartFromChunk(0);
     request.setOptions(options);
-    return this.#scavenge((client, callback) => client.startScavenge(request, ...this.callArguments({}), callback));
-  }
-
-  stopScavenge(id: string): Promise<{ readonly id: string; readonly started: boolean }> {
-    const request = new operations.StopScavengeReq();
-    const options = new operations.StopScavengeReq.Options();
-    options.setScavengeId(id);
-    request.setOptions(options);
-    return this.#scavenge((client, callback) => client.stopScavenge(request, ...this.callArguments({}), callback));
-  }
-
-  #scavenge(
-    action: (
-      client: InstanceType<typeof operationsRpc.OperationsClient>,
-      callback: (error: ServiceError | null, response: operations.ScavengeResp) => void,
-    ) => unknown,
-  ): Promise<{ readonly id: string; readonly started: boolean }> {
+    // Once is enough: a server that has begun says of a second call that a run is under way.
     return this.patiently(() =>
       this.execute(
         operationsRpc.OperationsClient,
         'scavenge',
         (client) =>
           new Promise((resolve, reject) => {
-            action(client, (error, response) => {
-              if (error !== null) reject(error);
-              else
-                resolve({
-                  id: response.getScavengeId(),
-                  started: response.getScavengeResult() === operations.ScavengeResp.ScavengeResult.STARTED,
-                });
+            client.startScavenge(request, ...this.callArguments({ requiresLeader: true }), (error, response) => {
+              if (error !== null) {
+                reject(error);
+                return;
+              }
+              const started = response.getScavengeResult() === operations.ScavengeResp.ScavengeResult.STARTED;
+              resolve({ id: response.getScavengeId(), started });
             });
           }),
       ),

@@ -7,6 +7,7 @@ import type {
   LogListener,
   LogScan,
   LogSubscription,
+  Scavenging,
   StreamAppend,
 } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
@@ -24,6 +25,9 @@ import {
   type Place,
 } from './event-coding.ts';
 
+/** Never has events, only metadata. */
+const IDENTITY_STREAM = 'epitaph';
+
 /** Streams whose truncation is looked up at once. */
 const LOOKUPS = 64;
 
@@ -37,13 +41,24 @@ export class EventStoreEventLog implements EventLog, PageReader {
   readonly #connection: Connection;
   readonly #appender: BatchAppender;
   readonly #subscriptions = new Set<CatchUpSubscription>();
+  #knownHead = 0;
 
   constructor(connection: Connection) {
     this.#connection = connection;
     this.#appender = new BatchAppender(connection);
   }
 
+  get knownHead(): number {
+    return this.#knownHead;
+  }
+
   async append(appends: readonly StreamAppend[], options: AppendOptions = {}): Promise<AppendResult> {
+    const result = await this.#append(appends, options);
+    if (result.kind === 'appended') this.#knownHead = Math.max(this.#knownHead, result.position);
+    return result;
+  }
+
+  async #append(appends: readonly StreamAppend[], options: AppendOptions): Promise<AppendResult> {
     assertWellFormed(appends);
     if (appends.length > 1) {
       throw new Refusal('not-supported', 'On this event log one request can write to one item alone.');
@@ -185,8 +200,42 @@ export class EventStoreEventLog implements EventLog, PageReader {
       { from: { position: 'end' }, direction: 'backwards', maxCount: 1 },
       (event) => placeOf(event).position,
     );
+    this.#knownHead = Math.max(this.#knownHead, last ?? 0);
     return last ?? 0;
   }
+
+  /** What tells this log from all others: made up when it is asked for first, and kept in the metadata of a stream. */
+  async id(): Promise<string> {
+    for (;;) {
+      const { metadata, revision } = await this.#truncation(IDENTITY_STREAM);
+      if (typeof metadata['logId'] === 'string') return metadata['logId'];
+      const event = encodeSystemEvent('$metadata', { ...metadata, logId: crypto.randomUUID() });
+      await this.#appender.append(metadataStream(IDENTITY_STREAM), revision ?? 'no-stream', [event]);
+    }
+  }
+
+  /** The server's nodes, for messages. */
+  get nodes(): string {
+    return this.#connection.nodes;
+  }
+
+  readonly scavenging: Scavenging = {
+    start: () => this.#connection.startScavenge(),
+    find: async (id) => {
+      // The server keeps a stream for each run, for some weeks.
+      const [last] = await this.#connection.read(
+        { from: { stream: `$scavenges-${id}`, revision: 'end' }, direction: 'backwards', maxCount: 1 },
+        (event) => ({
+          type: event.getMetadataMap().get('type'),
+          data: parseJson(event) as { readonly error?: unknown },
+        }),
+      );
+      if (last === undefined) return { id, state: 'unknown' };
+      if (last.type !== '$scavengeCompleted') return { id, state: 'running' };
+      const { error } = last.data;
+      return { id, state: error === undefined || error === null || error === '' ? 'done' : 'failed' };
+    },
+  };
 
   subscribe(afterPosition: number, listener: LogListener): LogSubscription {
     const subscription = new CatchUpSubscription(this, this.#connection, afterPosition, listener, () =>

@@ -27,6 +27,16 @@ interface FolderFacts {
   readonly clock: 'system' | 'manual';
   /** Version of the read models in use. */
   readonly items: number;
+  /** Id of the event log on a server that the folder goes with; absent where the log is in the folder. */
+  readonly log?: string;
+}
+
+/** An event log that is not in the folder. */
+export interface LogElsewhere {
+  readonly id: string;
+  /** Where it is, for messages. */
+  readonly name: string;
+  readonly isEmpty: boolean;
 }
 
 const FORMAT = 1;
@@ -51,9 +61,10 @@ export class DataFolder {
    * Makes the folder if it is not there, and takes it for this process until {@link close} or the process ends.
    *
    * @throws {FolderInUse} when another process has it.
-   * @throws {UnusableFile} for a folder of the other clock, of a newer version, or without the rights needed.
+   * @throws {UnusableFile} for a folder of the other clock, of another event log, of a newer version, or without the
+   *   rights needed.
    */
-  static open(path: string, clock: 'system' | 'manual'): DataFolder {
+  static open(path: string, clock: 'system' | 'manual', log?: LogElsewhere): DataFolder {
     try {
       makeFolder(path);
     } catch (error) {
@@ -61,7 +72,9 @@ export class DataFolder {
     }
     const lock = takeLock(path);
     try {
-      const facts = readFacts(path) ?? { format: FORMAT, clock, items: 1 };
+      const found = readFacts(path);
+      assertSameLog(path, found, log);
+      const facts = found ?? { format: FORMAT, clock, items: 1, ...(log === undefined ? {} : { log: log.id }) };
       if (facts.format > FORMAT) {
         throw new UnusableFile(
           `The data folder ${path} was made by a newer Epitaph (format ${facts.format}). Start that version, or a later one.`,
@@ -195,6 +208,27 @@ function readFacts(path: string): FolderFacts | undefined {
   } catch {
     throw new UnusableFile(`${file} is damaged. Restore it from a backup.`);
   }
+}
+
+/** Keys, read models and log go together: with another log's keys nothing opens, and its positions mean other events. */
+function assertSameLog(path: string, facts: FolderFacts | undefined, log: LogElsewhere | undefined): void {
+  if (facts === undefined) {
+    if (log === undefined || log.isEmpty) return;
+    throw new UnusableFile(
+      `The event log on ${log.name} holds events, and their keys are not in ${path}, which is new. Start with the data folder that the log was used with.`,
+    );
+  }
+  if (facts.log === log?.id) return;
+  if (log === undefined) {
+    throw new UnusableFile(
+      `The event log of the data folder ${path} is on a server. Start with its --event-store, or with another folder.`,
+    );
+  }
+  throw new UnusableFile(
+    facts.log === undefined
+      ? `The data folder ${path} holds an event log of its own. Start without --event-store, or with another folder.`
+      : `The data folder ${path} belongs to another event log than the one on ${log.name}. Start with that one, or with another folder.`,
+  );
 }
 
 /** A lock that the operating system lets go of when the process ends, however it ends: SQLite's own file lock. */

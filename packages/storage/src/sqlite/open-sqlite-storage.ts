@@ -4,7 +4,7 @@ import type { BodySealer, ItemNaming } from '@epitaph/core/vault/body-sealer.ts'
 import type { ReadModelStore, ReadModelVersions } from '@epitaph/projections/read-model-store.ts';
 import { GcmBodySealer } from '../crypto/gcm-body-sealer.ts';
 import { HashedItemNaming } from '../crypto/item-naming.ts';
-import { DataFolder } from './data-folder.ts';
+import { DataFolder, type LogElsewhere } from './data-folder.ts';
 import { isOutdated, openForReading } from './database.ts';
 import { LogWriterCore, type LogWriterOptions, type StepHook } from './log-writer-core.ts';
 import { ReadModelWriterCore, type ReadModelWriterOptions } from './read-model-writer-core.ts';
@@ -27,6 +27,8 @@ export interface SqliteStorageOptions {
   /** False only for simulations: a crash of the machine may then lose what was acknowledged. */
   readonly durable?: boolean;
   readonly onStep?: StepHook;
+  /** The event log where it is not in the folder; closed with the rest. */
+  readonly logElsewhere?: (LogElsewhere & { readonly log: EventLog }) | undefined;
 }
 
 export interface SqliteStorage {
@@ -39,19 +41,23 @@ export interface SqliteStorage {
   close(): Promise<void>;
 }
 
+/** SQLite's name for a database in memory: what the writer has for a log that nobody writes to. */
+const NO_FILE = ':memory:';
+
 /**
  * Opens the embedded storage in a folder: log, vault and the read models in use.
  *
  * @throws {FolderInUse | UnusableFile} with a message for whoever starts the store.
  */
 export async function openSqliteStorage(options: SqliteStorageOptions): Promise<SqliteStorage> {
-  const folder = DataFolder.open(options.folder, options.clock);
+  const { logElsewhere } = options;
+  const folder = DataFolder.open(options.folder, options.clock, logElsewhere);
   const opened: (() => Promise<void> | void)[] = [() => folder.close()];
   try {
     const master = folder.masterKey(options.masterKey);
     const writer = await startLogWriter(
       {
-        logFile: folder.file('log.db'),
+        logFile: logElsewhere === undefined ? folder.file('log.db') : NO_FILE,
         vaultFile: folder.file('vault.db'),
         masterKey: master,
         synchronous: options.durable === false ? 'OFF' : 'FULL',
@@ -60,7 +66,7 @@ export async function openSqliteStorage(options: SqliteStorageOptions): Promise<
     );
     opened.push(() => writer.close());
     const vault = await SqliteKeyVault.open(writer, openForReading(folder.file('vault.db')), master);
-    const log = new SqliteEventLog(writer, vault, openForReading(folder.file('log.db')));
+    const log = logElsewhere?.log ?? new SqliteEventLog(writer, vault, openForReading(folder.file('log.db')));
     opened.push(
       () => log.close(),
       () => vault.close(),

@@ -1,0 +1,393 @@
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import type { NewEvent, RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import { rejectionOf } from '@epitaph/core/testing/test-framework.ts';
+import type { EventStoreEventLog } from '@epitaph/storage/eventstoredb/event-store-event-log.ts';
+import { openEventStoreLog } from '@epitaph/storage/eventstoredb/open-event-store-log.ts';
+import { EventStoreDouble, type DoubleOptions } from './double.ts';
+import { Proxy } from './proxy.ts';
+import { selfSigned } from './self-signed.ts';
+
+/** Short, where a test waits for it to run out. */
+const IMPATIENT_MS = 300;
+
+let double: EventStoreDouble;
+let proxy: Proxy;
+const opened: EventStoreEventLog[] = [];
+
+beforeEach(() => begin());
+afterEach(async () => {
+  double.onAppend = undefined;
+  proxy.mend();
+  for (const log of opened.splice(0)) await log.close();
+  await proxy.close();
+  double.stop();
+});
+
+async function begin(options: DoubleOptions = {}): Promise<void> {
+  double = await EventStoreDouble.start(options);
+  proxy = await Proxy.to(double.port);
+}
+
+async function open(
+  options: { readonly patienceMs?: number; readonly query?: string } = {},
+): Promise<EventStoreEventLog> {
+  const { patienceMs, query = '' } = options;
+  const log = await openEventStoreLog({
+    connectionString: `${proxy.connectionString}${query}`,
+    ...(patienceMs === undefined ? {} : { patienceMs }),
+  });
+  opened.push(log);
+  return log;
+}
+
+describe('an append whose connection is cut', () => {
+  test.each(['before', 'after'] as const)('%s the server has written it is made once', async (moment) => {
+    const log = await open();
+    let cuts = 0;
+    double.onAppend = (at) => {
+      if (at !== moment || cuts > 0) return;
+      cuts += 1;
+      proxy.cut();
+    };
+    const events = [anEvent(), anEvent()];
+    const result = await log.append([{ stream: 'item-a.b.0', expectedRevision: 'no-stream', events }]);
+    expect(cuts).toBe(1);
+    const read = await log.readStream('item-a.b.0');
+    expect(read.map(({ id }) => id)).toEqual(events.map(({ id }) => id));
+    expect(result).toEqual({ kind: 'appended', position: read[1]!.position, firstPositions: [read[0]!.position] });
+  });
+
+  test('after it was written, and followed by another, is known by its ids and not taken for a conflict', async () => {
+    const log = await open();
+    let cuts = 0;
+    double.onAppend = (at) => {
+      if (at !== 'after' || cuts > 0) return;
+      cuts += 1;
+      double.onAppend = undefined;
+      proxy.cut();
+      double.log.append('item-a.b.0', 0, [wireEvent()]);
+    };
+    const event = anEvent();
+    const result = await log.append([{ stream: 'item-a.b.0', expectedRevision: 'no-stream', events: [event] }]);
+    expect(result.kind).toBe('appended');
+    expect((await log.readStream('item-a.b.0'))[0]!.id).toBe(event.id);
+  });
+
+  test('is one of many: every one that was answered is there once, in its place', async () => {
+    const log = await open();
+    let answered = 0;
+    let appends = 0;
+    double.onAppend = () => {
+      appends += 1;
+      // Odd, so that it falls before the writing as often as after it.
+      if (appends % 41 === 0) proxy.cut();
+    };
+    await Promise.all(
+      Array.from({ length: 12 }, async (_, writer) => {
+        for (let revision = 0; revision < 15; revision++) {
+          const expectedRevision = revision === 0 ? 'no-stream' : revision - 1;
+          const append = { stream: `item-a.${writer}.0`, expectedRevision, events: [anEvent()] } as const;
+          const result = await log.append([append]);
+          expect(result.kind).toBe('appended');
+          const [first] = (result as { firstPositions: readonly number[] }).firstPositions;
+          expect(await log.readAt(first!)).toMatchObject({ id: append.events[0].id, revision });
+          answered += 1;
+        }
+      }),
+    );
+    expect(answered).toBe(180);
+    const all = await log.readAll(0, 1_000);
+    expect(all.length).toBe(180);
+    expect(new Set(all.map(({ id }) => id)).size).toBe(180);
+  });
+});
+
+describe('while the server is gone', () => {
+  test('every call fails with a fault that says so, and works again by itself when it is back', async () => {
+    const log = await open({ patienceMs: IMPATIENT_MS });
+    const [event] = await appendSome(log, 'item-a.b.0', 1);
+    proxy.refuse();
+    const calls: (() => Promise<unknown>)[] = [
+      () => log.append([{ stream: 'item-a.c.0', expectedRevision: 'no-stream', events: [anEvent()] }]),
+      () => log.readStream('item-a.b.0'),
+      () => log.readLast('item-a.b.0'),
+      () => log.readAt(event!.position),
+      () => log.readAll(0, 10),
+      () => log.head(),
+      () => log.truncateStream('item-a.b.0', 0),
+    ];
+    for (const call of calls) expect(await rejectionOf(call())).toMatchObject({ name: 'StorageUnavailable' });
+    proxy.mend();
+    for (const call of calls) await retried(call);
+    expect((await log.readStream('item-a.c.0')).length).toBe(1);
+  });
+
+  test('a call that began before is answered when the server is back in time', async () => {
+    const log = await open();
+    double.stop();
+    const appended = log.append([{ stream: 'item-a.b.0', expectedRevision: 'no-stream', events: [anEvent()] }]);
+    const read = log.readLast('item-a.b.0');
+    await new Promise((resolve) => {
+      setTimeout(resolve, 400);
+    });
+    await double.start();
+    expect((await appended).kind).toBe('appended');
+    await read;
+  });
+
+  test('a server that hangs is given up on within the deadline', async () => {
+    const log = await open({ patienceMs: IMPATIENT_MS, query: '&defaultDeadline=300' });
+    proxy.block();
+    const append = log.append([{ stream: 'item-a.b.0', expectedRevision: 'no-stream', events: [anEvent()] }]);
+    expect(await rejectionOf(append)).toMatchObject({ name: 'StorageUnavailable' });
+    expect(await rejectionOf(log.head())).toMatchObject({ name: 'StorageUnavailable' });
+    proxy.mend();
+    proxy.cut();
+    await retried(() => log.head());
+  });
+
+  test('one that is not ready, or not the leader, is asked again or left for the leader', async () => {
+    const log = await open();
+    double.notReadyFor = 3;
+    await appendSome(log, 'item-a.b.0', 1);
+    const other = await EventStoreDouble.start();
+    try {
+      double.leader = { host: '127.0.0.1', port: other.port };
+      expect(await log.readStream('item-a.b.0')).toEqual([]);
+      await appendSome(log, 'item-a.b.0', 1);
+      expect(other.log.readStream('item-a.b.0')!.length).toBe(1);
+    } finally {
+      other.stop();
+    }
+  });
+
+  test('closing does not wait for it', async () => {
+    const log = await open({ patienceMs: IMPATIENT_MS });
+    log.subscribe(0, { onEvents: async () => {} });
+    proxy.refuse();
+    await log.close();
+  });
+});
+
+describe('a subscription', () => {
+  test('that drops again and again misses nothing, repeats nothing, and keeps the order', async () => {
+    const log = await open();
+    const seen: RecordedEvent[] = [];
+    const subscription = log.subscribe(0, {
+      onEvents: async (events) => {
+        seen.push(...events);
+      },
+    });
+    for (let round = 0; round < 12; round++) {
+      const appending = appendSome(log, `item-a.${round}.0`, 10);
+      if (round % 3 === 0) double.dropSubscriptions();
+      if (round % 3 === 1) proxy.cut();
+      await appending;
+      if (round === 6) {
+        double.stop();
+        await double.start();
+      }
+    }
+    await until(() => seen.length >= 120);
+    await subscription.unsubscribe();
+    const all = await log.readAll(0, 1_000, { withBodies: false });
+    expect(seen).toEqual(all);
+    expect(all.length).toBe(120);
+  });
+
+  test('begins again where it was, although a scavenge has taken the event that it had come to', async () => {
+    const log = await open();
+    const [first] = await appendSome(log, 'item-a.b.0', 3);
+    await appendSome(log, 'item-a.c.0', 2);
+    await log.truncateStream('item-a.b.0', 2);
+    double.log.scavenge('one');
+    const seen: RecordedEvent[] = [];
+    const subscription = log.subscribe(first!.position, {
+      onEvents: async (events) => {
+        seen.push(...events);
+      },
+    });
+    await until(() => seen.length >= 3);
+    await subscription.unsubscribe();
+    expect(seen.map(({ stream, revision }) => [stream, revision])).toEqual([
+      ['item-a.b.0', 2],
+      ['item-a.c.0', 0],
+      ['item-a.c.0', 1],
+    ]);
+    expect((await log.readAll(first!.position, 2)).length).toBe(2);
+  });
+
+  test('of a listener that is busy does not make the server send everything', async () => {
+    const log = await open();
+    const gate = Promise.withResolvers<void>();
+    let delivered = 0;
+    const subscription = log.subscribe(await log.head(), {
+      onEvents: async (events) => {
+        delivered += events.length;
+        await gate.promise;
+      },
+    });
+    for (let n = 0; n < 60; n++) await appendSome(log, `item-a.${n}.0`, 100);
+    expect(delivered).toBeLessThan(1_000);
+    gate.resolve();
+    await until(() => delivered === 6_000);
+    await subscription.unsubscribe();
+  }, 60_000);
+});
+
+describe('the log on the server', () => {
+  test('is told from others by an id that stays', async () => {
+    const log = await open();
+    const id = await log.id();
+    expect(id).toMatch(/^[0-9a-f-]{36}$/);
+    expect(await (await open()).id()).toBe(id);
+    expect(await log.head()).toBe(0);
+  });
+
+  test('takes what is larger than the server allows for a refusal that names the setting', async () => {
+    double.stop();
+    await proxy.close();
+    await begin({ maxAppendBytes: 1_048_576 });
+    const log = await open();
+    const event = { ...anEvent(), body: new Uint8Array(1_100_000) };
+    expect(
+      await rejectionOf(log.append([{ stream: 'item-a.b.0', expectedRevision: 'no-stream', events: [event] }])),
+    ).toMatchObject({
+      name: 'Refusal',
+      code: 'too-large',
+      message: expect.stringContaining('MaxAppendSize is 1048576'),
+    });
+  });
+
+  test("leaves other programs' events in the same server out", async () => {
+    const log = await open();
+    double.log.append('orders-1', -1, [wireEvent(), wireEvent()]);
+    await appendSome(log, 'item-a.b.0', 1);
+    double.log.append('orders-1', 1, [wireEvent()]);
+    expect((await log.readAll(0, 10)).map(({ stream }) => stream)).toEqual(['item-a.b.0']);
+    expect(await log.readStream('orders-1')).toEqual([]);
+  });
+
+  test('is scavenged on demand; what was truncated is gone from the server then', async () => {
+    const log = await open();
+    await appendSome(log, 'item-a.b.0', 3);
+    await log.truncateStream('item-a.b.0', 2);
+    const held = () => double.log.readForwards(undefined).filter(({ stream }) => stream === 'item-a.b.0').length;
+    expect(held()).toBe(3);
+    const { id, started } = await log.scavenging.start();
+    expect([id, started]).toEqual([double.scavenges[0], true]);
+    expect(await log.scavenging.find(id)).toEqual({ id, state: 'done' });
+    expect(await log.scavenging.find('never-begun')).toEqual({ id: 'never-begun', state: 'unknown' });
+    expect(held()).toBe(1);
+    const next = await log.append([{ stream: 'item-a.b.0', expectedRevision: 2, events: [anEvent()] }]);
+    expect(next.kind).toBe('appended');
+  });
+});
+
+describe('a server that does not let the store in', () => {
+  test.each([
+    ['esdb://nobody.invalid:2113?tls=false', /nobody\.invalid:2113.*can't be reached/],
+    ['esdb://127.0.0.1:1?tls=false', /127\.0\.0\.1:1.*can't be reached/],
+    ['http://127.0.0.1:2113', /must begin with esdb:\/\//],
+    ['esdb://127.0.0.1:2113?tsl=false', /no option "tsl"; there are tls/],
+    ['esdb://127.0.0.1:2113?tls=maybe', /tls must be true or false/],
+    ['esdb://127.0.0.1:2113?nodePreference=follower', /nodePreference must be leader/],
+    ['esdb://127.0.0.1:2113?tlsCAFile=/does/not/exist', /tlsCAFile can't be read/],
+    ['esdb://someone@127.0.0.1:2113', /no user:password/],
+    ['esdb+discover://one,two', /names 2 hosts/],
+    ['esdb://a:99999', /"a:99999" is no host:port/],
+  ])('%s is refused in one line', async (connectionString, message) => {
+    const error = (await rejectionOf(openEventStoreLog({ connectionString, patienceMs: IMPATIENT_MS }))) as Error;
+    expect(error).toMatchObject({ name: 'BadConnectionString', message: expect.stringMatching(message) });
+    expect(error.message).not.toContain('\n');
+  });
+
+  test('is one where the password is wrong; the right one is let in, over TLS', async () => {
+    double.stop();
+    await proxy.close();
+    const { key, certificate, file, remove } = selfSigned();
+    try {
+      await begin({ credentials: { user: 'admin', password: 'right@place' }, tls: { key, certificate } });
+      const through = (password: string) =>
+        `esdb://admin:${encodeURIComponent(password)}@localhost:${proxy.port}?tlsCAFile=${encodeURIComponent(file)}`;
+      const refused = await rejectionOf(openEventStoreLog({ connectionString: through('wrong-one') }));
+      expect(refused).toMatchObject({ message: expect.stringContaining('refuses the credentials') });
+      expect((refused as Error).message).not.toContain('wrong-one');
+      const log = await openEventStoreLog({ connectionString: through('right@place') });
+      opened.push(log);
+      await appendSome(log, 'item-a.b.0', 1);
+      const untrusting = `esdb://admin:x@localhost:${proxy.port}`;
+      expect(
+        await rejectionOf(openEventStoreLog({ connectionString: untrusting, patienceMs: IMPATIENT_MS })),
+      ).toMatchObject({ message: expect.stringContaining("can't be reached") });
+    } finally {
+      remove();
+    }
+  });
+
+  test('is found through the cluster that it belongs to', async () => {
+    const log = await openEventStoreLog({
+      connectionString: `kurrentdb+discover://127.0.0.1:${double.port}?tls=false`,
+    });
+    opened.push(log);
+    await appendSome(log, 'item-a.b.0', 1);
+    const both = `kurrentdb://127.0.0.1:1,127.0.0.1:${double.port}?tls=false`;
+    const second = await openEventStoreLog({ connectionString: both });
+    opened.push(second);
+    expect((await second.readStream('item-a.b.0')).length).toBe(1);
+  });
+});
+
+let counter = 0;
+
+function anEvent(): NewEvent {
+  counter += 1;
+  return {
+    id: crypto.randomUUID(),
+    type: 'Tested',
+    version: 1,
+    data: { number: counter },
+    body: new Uint8Array([counter % 256]),
+    occurredAtMs: 1_763_722_800_000 + counter,
+    actor: 'system:test',
+    correlationId: crypto.randomUUID(),
+    causationId: crypto.randomUUID(),
+  };
+}
+
+/** An event of another program. */
+function wireEvent() {
+  const nothing = Buffer.from('{}');
+  return {
+    id: crypto.randomUUID(),
+    type: 'Ordered',
+    contentType: 'application/json',
+    metadata: nothing,
+    data: nothing,
+  };
+}
+
+async function appendSome(log: EventStoreEventLog, stream: string, count: number): Promise<RecordedEvent[]> {
+  const events = Array.from({ length: count }, anEvent);
+  const result = await log.append([{ stream, expectedRevision: 'no-stream', events }]);
+  expect(result.kind).toBe('appended');
+  return log.readStream(stream);
+}
+
+async function retried<T>(call: () => Promise<T>): Promise<T> {
+  for (let attempt = 0; ; attempt++) {
+    try {
+      return await call();
+    } catch (error) {
+      if (attempt === 20) throw error;
+    }
+  }
+}
+
+async function until(condition: () => boolean): Promise<void> {
+  while (!condition()) {
+    await new Promise((resolve) => {
+      setTimeout(resolve, 5);
+    });
+  }
+}

@@ -1,0 +1,84 @@
+import { connect, createServer, type Server, type Socket } from 'node:net';
+import { once } from 'node:events';
+
+/** The network between a client and a server, which a test can cut, block and mend. */
+export class Proxy {
+  readonly #server: Server;
+  readonly #target: { readonly host: string; readonly port: number };
+  readonly #sockets = new Set<Socket>();
+  #blocked = false;
+  #refusing = false;
+
+  private constructor(server: Server, target: { readonly host: string; readonly port: number }) {
+    this.#server = server;
+    this.#target = target;
+  }
+
+  static async to(port: number, host = '127.0.0.1'): Promise<Proxy> {
+    const server = createServer();
+    const proxy = new Proxy(server, { host, port });
+    server.on('connection', (socket) => proxy.#carry(socket));
+    server.listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    return proxy;
+  }
+
+  get port(): number {
+    return (this.#server.address() as { port: number }).port;
+  }
+
+  get connectionString(): string {
+    return `esdb://127.0.0.1:${this.port}?tls=false`;
+  }
+
+  /** Ends every connection, in the middle of whatever is on its way. New ones are let through. */
+  cut(): void {
+    for (const socket of this.#sockets) socket.destroy();
+  }
+
+  /** Ends every connection and lets none through, as when the server is gone. */
+  refuse(): void {
+    this.#refusing = true;
+    this.cut();
+  }
+
+  /** Nothing passes either way, and nobody is told, as when the server is stopped or the network swallows packets. */
+  block(): void {
+    this.#blocked = true;
+    for (const socket of this.#sockets) socket.pause();
+  }
+
+  mend(): void {
+    this.#refusing = false;
+    this.#blocked = false;
+    for (const socket of this.#sockets) socket.resume();
+  }
+
+  async close(): Promise<void> {
+    this.cut();
+    this.#server.close();
+    await once(this.#server, 'close');
+  }
+
+  #carry(client: Socket): void {
+    if (this.#refusing) {
+      client.destroy();
+      return;
+    }
+    const upstream = connect(this.#target);
+    for (const [from, to] of [
+      [client, upstream],
+      [upstream, client],
+    ] as const) {
+      this.#sockets.add(from);
+      from.on('data', (chunk) => to.write(chunk));
+      from.on('end', () => to.end());
+      from.on('error', () => to.destroy());
+      from.on('close', () => {
+        this.#sockets.delete(from);
+        to.destroy();
+      });
+      if (this.#blocked) from.pause();
+    }
+  }
+}

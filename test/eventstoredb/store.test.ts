@@ -1,0 +1,154 @@
+import type { ErrorResponse } from '@azure/cosmos';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { World, refusalOf, seen, sightings, statusOf } from '../e2e/support/world.ts';
+import { EventStoreDouble } from './double.ts';
+import { Proxy } from './proxy.ts';
+
+let double: EventStoreDouble;
+let proxy: Proxy;
+let world: World;
+
+beforeEach(async () => {
+  double = await EventStoreDouble.start();
+  proxy = await Proxy.to(double.port);
+  world = await World.open({ eventStore: proxy.connectionString, policyGraceSeconds: 0 });
+});
+
+afterEach(async () => {
+  proxy.mend();
+  await world.end();
+  await proxy.close();
+  double.stop();
+});
+
+test('a store with its log on an event store creates, reads, changes, queries and deletes', async () => {
+  const container = await world.container();
+  const created = await container.items.create({ id: 'a', customer: 'ann', n: 1, text: 'ä'.repeat(5_000) });
+  expect(created.resource).toMatchObject({ id: 'a', n: 1 });
+  expect((await container.item('a', 'ann').read()).resource).toMatchObject({ n: 1, text: 'ä'.repeat(5_000) });
+  await container.item('a', 'ann').replace({ id: 'a', customer: 'ann', n: 2 });
+  await container.item('a', 'ann').patch([{ op: 'incr', path: '/n', value: 5 }]);
+  await container.items.upsert({ id: 'b', customer: 'ann', n: 9 });
+  expect(await statusOf(container.items.create({ id: 'a', customer: 'ann' }))).toBe(409);
+  const stale = { accessCondition: { type: 'IfMatch', condition: created.etag } };
+  expect(await statusOf(container.item('a', 'ann').delete(stale))).toBe(412);
+  const query = 'SELECT VALUE c.n FROM c WHERE c.customer = "ann" ORDER BY c.n';
+  expect((await container.items.query<number>(query).fetchAll()).resources).toEqual([7, 9]);
+  await container.item('b', 'ann').delete();
+  expect(await sightings(container, ['a', 'b'])).toEqual(seen('a'));
+  expect((await world.history('c1', 'a')).map(({ type }) => type)).toEqual([
+    'ItemUpserted',
+    'ItemUpserted',
+    'ItemUpserted',
+  ]);
+  expect(await world.fsck()).toEqual([]);
+});
+
+test('items expire on time, are purged, truncated by $tb, scavenged, and stay explained', async () => {
+  const container = await world.container({ defaultTtl: 60 });
+  await container.items.create({ id: 'a', customer: 'ann', secret: 'of the moment' });
+  await container.item('a', 'ann').replace({ id: 'a', customer: 'ann', secret: 'of another' });
+  await container.items.create({ id: 'kept', customer: 'ann', ttl: -1 });
+  await world.advance(59_000);
+  expect(await sightings(container, ['a', 'kept'])).toEqual(seen('a', 'kept'));
+  await world.advance(1_000);
+  expect(await sightings(container, ['a', 'kept'])).toEqual(seen('kept'));
+  expect(await world.purge()).toMatchObject({ expired: 1, purged: 1 });
+
+  const purged = double.log.readForwards(undefined).find(({ type }) => type === 'ItemPurged')!;
+  expect(double.log.readStream(purged.stream)!.map(({ type }) => type)).toEqual(['ItemExpired', 'ItemPurged']);
+  const inAll = () => double.log.readForwards(undefined).filter(({ stream }) => stream === purged.stream).length;
+  expect(inAll()).toBe(4);
+  expect((await world.manage('GET', '/purge')).body).toMatchObject({ scavenge: { livesWaiting: 1, last: null } });
+  expect(await world.manage('POST', '/purge/scavenge')).toMatchObject({
+    status: 200,
+    body: { scavenge: { livesWaiting: 0, last: { id: double.scavenges[0], state: 'done' } } },
+  });
+  expect(inAll()).toBe(2);
+
+  const check = async () => {
+    expect((await world.explain('c1', 'a')).state).toBe('purged');
+    expect((await world.history('c1', 'a')).map(({ type }) => type)).toEqual([
+      'ItemUpserted',
+      'ItemUpserted',
+      'ItemExpired',
+      'ItemPurged',
+    ]);
+    expect((await world.disappearances('c1')).disappearances).toMatchObject([{ id: 'a' }]);
+    expect(await sightings(world.of('c1'), ['a', 'kept'])).toEqual(seen('kept'));
+    expect(await world.fsck()).toEqual([]);
+  };
+  await check();
+  await world.restart();
+  await check();
+  await world.of('c1').items.create({ id: 'a', customer: 'ann', life: 2 });
+  expect(await sightings(world.of('c1'), ['a', 'kept'])).toEqual(seen('a', 'kept'));
+});
+
+test('a rebuilt read model equals the live one', async () => {
+  const container = await world.container({ defaultTtl: 60 });
+  for (let n = 0; n < 20; n++)
+    await container.items.create({ id: String(n), customer: 'ann', ...(n % 2 ? {} : { ttl: -1 }) });
+  await world.advance(60_000);
+  await world.purge();
+  const path = '/projections/items/rebuild';
+  expect((await world.manage('POST', path)).status).toBe(202);
+  await expect
+    .poll(async () => (await world.manage('GET', path)).body, { timeout: 20_000 })
+    .toMatchObject({
+      state: 'done',
+      differences: 0,
+    });
+  expect((await sightings(container, ['0', '1'])).reads).toEqual(['0']);
+});
+
+test('while the event store is gone writes are refused with 503 and a time to come back, and then go on', async () => {
+  const container = await world.container();
+  await container.items.create({ id: 'a', customer: 'ann' });
+  proxy.refuse();
+  const refused = (await world
+    .connect()
+    .database('shop')
+    .container('c1')
+    .items.create({ id: 'b', customer: 'ann' })
+    .catch((error: unknown) => error)) as ErrorResponse;
+  expect(refused.code).toBe(503);
+  proxy.mend();
+  await container.items.upsert({ id: 'b', customer: 'ann' });
+  expect(await sightings(container, ['a', 'b'])).toEqual(seen('a', 'b'));
+  expect(await world.fsck()).toEqual([]);
+}, 60_000);
+
+test('a batch over several items is refused in words, and nothing of it is written', async () => {
+  const container = await world.container();
+  const { message } = await refusalOf(
+    container.items.batch(
+      [
+        { operationType: 'Create', resourceBody: { id: 'a', customer: 'ann' } },
+        { operationType: 'Create', resourceBody: { id: 'b', customer: 'ann' } },
+      ],
+      'ann',
+    ),
+  );
+  expect(message).toMatch(/event log .* one item only/);
+  expect(await sightings(container, ['a', 'b'])).toEqual(seen());
+});
+
+test('a data folder opens with its own event log alone', async () => {
+  await (await world.container()).items.create({ id: 'a', customer: 'ann' });
+  await world.stop();
+  const other = await EventStoreDouble.start();
+  try {
+    const opening = (options: { readonly folder?: string; readonly eventStore?: string }) =>
+      World.open(options).then((opened) => opened.end());
+    await expect(opening({ folder: world.folder })).rejects.toThrow(/--event-store/);
+    await expect(opening({ folder: world.folder, eventStore: other.connectionString })).rejects.toThrow(
+      /another event log/,
+    );
+    await expect(opening({ eventStore: proxy.connectionString })).rejects.toThrow(/keys are not in/);
+  } finally {
+    other.stop();
+  }
+  await world.start();
+  expect((await world.of('c1').item('a', 'ann').read()).resource).toMatchObject({ id: 'a' });
+});
