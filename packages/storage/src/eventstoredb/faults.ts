@@ -36,7 +36,7 @@ export function faultOf(error: unknown): Fault {
     readonly details?: string;
     readonly metadata?: { getMap?(): Record<string, unknown> };
   };
-  const reason = details ?? message ?? String(error);
+  const reason = (details ?? message ?? String(error)).replace(/\.? *Resolution note:.*$/s, '');
   const exception = metadata?.getMap?.()['exception'];
   if (code === status.UNAUTHENTICATED || code === status.PERMISSION_DENIED || exception === 'access-denied') {
     return { kind: 'access-denied', reason };
