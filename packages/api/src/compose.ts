@@ -35,6 +35,7 @@ export async function openEmbeddedStore(options: EmbeddedStoreOptions): Promise<
       vault: storage.vault,
       sealer: storage.sealer,
       naming: storage.naming,
+      proof: storage.proof,
       readModels: storage.readModels,
       clock,
       closePorts: () => storage.close(),

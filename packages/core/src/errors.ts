@@ -18,6 +18,7 @@ export const errorCodes = {
     'The TTL change would make more items expire at once than the container lets through unconfirmed.',
   'ttl-change-scheduled': 'A TTL change is scheduled for a later time; it is to be withdrawn before another is made.',
   'no-ttl-change-scheduled': 'No TTL change is scheduled.',
+  'not-erased': 'The content has not been erased.',
   'partition-key-mismatch': 'The partition key given is not the one in the document.',
   'too-large': 'The document is larger than the store takes.',
   'session-not-available': 'The session token is ahead of what this server has.',

@@ -11,6 +11,7 @@ import { disappearances, explain, history } from './history-commands.ts';
 import { ManagementClient, ServerRefused, ServerUnreachable } from './management-client.ts';
 import { fsck, purge, rebuild } from './operation-commands.ts';
 import { asOf, preview, replay } from './policy-commands.ts';
+import { verify } from './verify-command.ts';
 import type { ProgressStream } from './progress.ts';
 
 const SERVE = 'Runs the store.';
@@ -21,6 +22,7 @@ const commands: Readonly<Record<string, Command>> = {
   'as-of': asOf,
   preview,
   replay,
+  verify,
   rebuild,
   purge,
   fsck,

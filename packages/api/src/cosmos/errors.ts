@@ -50,6 +50,7 @@ export const refusalShapes: Readonly<Record<ErrorCode, WireShape>> = {
   'ttl-change-braked': wireShapes.preconditionFailed,
   'ttl-change-scheduled': wireShapes.preconditionFailed,
   'no-ttl-change-scheduled': wireShapes.notFound,
+  'not-erased': wireShapes.conflict,
   'partition-key-mismatch': wireShapes.partitionKeyMismatch,
   'too-large': wireShapes.tooLarge,
   'session-not-available': wireShapes.sessionNotAvailable,

@@ -20,6 +20,7 @@ import {
   type Access,
 } from './routing.ts';
 import { replayRoutes } from './replay-routes.ts';
+import { proofRoutes } from './proof-routes.ts';
 import { policyRoutes } from './policy-routes.ts';
 import { sendProblem } from './send-problem.ts';
 import { eventsOf, sendEvents, type ServerSentEvent } from './server-sent-events.ts';
@@ -67,6 +68,7 @@ export function registerManagement(app: FastifyInstance, options: ManagementOpti
       healthRoutes(scope, options.store);
       historyRoutes(scope, options.store);
       policyRoutes(scope, options.store);
+      proofRoutes(scope, options.store, stopping.signal);
       replayRoutes(scope, options.store, stopping.signal);
       operationRoutes(scope, options.store, stopping.signal);
       clockRoutes(scope, options.store);

@@ -1,7 +1,6 @@
 import { Readable } from 'node:stream';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import type { FollowedScan } from '../store/replays.ts';
-import type { StoreApi } from '../store/store-api.ts';
+import type { FollowedScan, StoreApi } from '../store/store-api.ts';
 import { Problem, problemDetails, problemOf } from './problems.ts';
 import * as requests from './requests.ts';
 import { clientGone, containerOf, correlationOf, itemOf, OF_CONTAINER, route, wantsEvents } from './routing.ts';

@@ -61,6 +61,19 @@ export const contentQuery = z.strictObject({
     .optional(),
 });
 
+const wholeNumber = z
+  .string()
+  .regex(/^\d{1,15}$/, 'must be a whole number')
+  .transform(Number);
+export const checkpointQuery = z.strictObject({ size: wholeNumber.optional() });
+export const consistencyQuery = z.strictObject({ from: wholeNumber, to: wholeNumber });
+export const certificateQuery = z.strictObject({
+  id: item.id,
+  partitionKey: item.partitionKey.optional(),
+  life: wholeNumber.optional(),
+  rid,
+});
+
 export const noQuery = z.strictObject({});
 
 export const policyGraceBody = z.strictObject({

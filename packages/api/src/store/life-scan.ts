@@ -4,6 +4,7 @@ import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import type { ScanProgress } from './store-api.ts';
 
 /** Events read at a time. */
 const PAGE_EVENTS = 2_000;
@@ -13,11 +14,6 @@ export interface ScannedLife {
   readonly id: string;
   readonly partitionKey: string;
   readonly facts: LifeFacts;
-}
-
-export interface ScanProgress {
-  readonly position: number;
-  readonly headPosition: number;
 }
 
 /**

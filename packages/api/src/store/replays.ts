@@ -4,19 +4,12 @@ import { explainItem } from '@epitaph/core/history/explain.ts';
 import { type ReplayVerdict, replayLife } from '@epitaph/core/history/replay.ts';
 import { type PolicyStart, withPolicy } from '@epitaph/core/ttl/policy-timeline.ts';
 import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
-import { livesOf, type ScanProgress } from './life-scan.ts';
+import { livesOf } from './life-scan.ts';
 import type { StoreParts } from './parts.ts';
-import type { ItemAsOf, ReplayDifference, ReplaySummary } from './store-api.ts';
+import type { FollowedScan, ItemAsOf, ReplayDifference, ReplaySummary } from './store-api.ts';
 
 /** Differences that are in the summary; all of them are streamed. */
 const SAMPLE_DIFFERENCES = 20;
-
-export interface FollowedScan<Row> {
-  /** Told of each row as it is found; awaited, so that a slow reader slows the scan. */
-  readonly onRow?: ((row: Row) => Promise<void> | void) | undefined;
-  readonly onProgress?: ((progress: ScanProgress) => void) | undefined;
-  readonly signal?: AbortSignal | undefined;
-}
 
 /** Answers that take a look at every life of a container: what other policies would have done, what there was then. */
 export class Replays {

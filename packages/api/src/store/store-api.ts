@@ -11,11 +11,11 @@ import type { ChangeThroughput } from '@epitaph/core/throughput/provisioning.ts'
 import type { Throughput } from '@epitaph/core/throughput/throughput.ts';
 import type { ReplayedLife, ReplayVerdict } from '@epitaph/core/history/replay.ts';
 import type { Scope } from '@epitaph/core/partition-key/scope.ts';
+import type { DisposalCertificate } from '@epitaph/core/proof/certificate.ts';
+import type { FactLeaf } from '@epitaph/core/proof/leaf.ts';
 import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import type { Permission, PermissionTarget } from '@epitaph/core/user/events.ts';
 import type { PermissionState, UserState } from '@epitaph/core/user/state.ts';
-
-import type { FollowedScan } from './replays.ts';
 
 /** A document as clients give it, without system properties. */
 export type Document = { readonly [property: string]: unknown };
@@ -282,6 +282,37 @@ export interface TtlPreview {
   /** Items with a `ttl` that is none; it counts as absent. */
   readonly unreadableTtls: number;
   readonly brake: TtlBrake | null;
+}
+
+/** What the check of a whole log found. */
+export interface LogVerification {
+  readonly ok: boolean;
+  /** Permanent facts that were read. */
+  readonly facts: number;
+  /** Root of the tree, base64, and a signed checkpoint of it. */
+  readonly root: string;
+  readonly checkpoint: string;
+  /** How many problems there are; the first of them are named. */
+  readonly count: number;
+  readonly problems: readonly {
+    readonly code: 'fact-differs' | 'facts-missing' | 'name-differs';
+    readonly subject: string;
+    readonly message: string;
+  }[];
+}
+
+/** How far a scan of the log has come. */
+export interface ScanProgress {
+  readonly position: number;
+  readonly headPosition: number;
+}
+
+/** Who follows a scan. */
+export interface FollowedScan<Row> {
+  /** Told of each row as it is found; awaited, so that a slow reader slows the scan. */
+  readonly onRow?: ((row: Row) => Promise<void> | void) | undefined;
+  readonly onProgress?: ((progress: ScanProgress) => void) | undefined;
+  readonly signal?: AbortSignal | undefined;
 }
 
 /** A life that would have ended otherwise under other policies. */
@@ -649,6 +680,19 @@ export interface StoreApi {
       readonly limit: number;
     },
   ): Promise<{ readonly rows: readonly Disappearance[]; readonly continuation?: string }>;
+
+  // Proofs. @throws Refusal not-supported for a store that keeps no proof tree.
+  /** The public key that checkpoints are signed with, as a verifier key of C2SP's signed-note. */
+  proofKey(): string;
+  /** A signed checkpoint, of the tree as it is or as it was with so many leaves. */
+  proofCheckpoint(size?: number): Promise<string>;
+  /** Hashes, base64, that prove the tree of one size to be the beginning of that of another. */
+  proofConsistency(from: number, to: number): string[];
+  /** @throws Refusal item-not-found, not-erased */
+  certificate(container: ContainerState, id: string, partitionKey: string, life?: number): Promise<DisposalCertificate>;
+  /** Every permanent fact as it is in the tree, in order, in pages. */
+  facts(signal?: AbortSignal): AsyncGenerator<readonly FactLeaf[]>;
+  verifyLog(onProgress?: (progress: ScanProgress) => void, signal?: AbortSignal): Promise<LogVerification>;
 
   // Operations.
   purgeStatus(): Promise<PurgeStatus>;

@@ -15,6 +15,7 @@ import { Operations } from './operations.ts';
 import { StoreParts, type StorePorts } from './parts.ts';
 import { Previews } from './previews.ts';
 import { Queries } from './queries.ts';
+import { type ProofParts, Proofs } from './proofs.ts';
 import { Replays } from './replays.ts';
 import { ResourceTokens } from './resource-tokens.ts';
 import type { Caller, StoreApi } from './store-api.ts';
@@ -29,6 +30,8 @@ export interface StoreOptions extends Omit<StorePorts, 'clock' | 'clockJump' | '
   /** False leaves the purge to {@link StoreApi.runPurge} alone. */
   readonly automaticPurge?: boolean;
   readonly onFault?: (error: unknown) => void;
+  /** What proofs need; without it the store proves nothing. */
+  readonly proof?: ProofParts | undefined;
   readonly newId?: () => string;
   readonly monotonicMs?: () => number;
 }
@@ -48,6 +51,7 @@ export class Store implements StoreApi {
   readonly #changeFeeds: ChangeFeeds;
   readonly #histories: Histories;
   readonly #replays: Replays;
+  readonly #proofs: Proofs;
   readonly #operations: Operations;
   readonly #closePorts: () => Promise<void>;
   #underWay = 0;
@@ -78,6 +82,7 @@ export class Store implements StoreApi {
     this.#changeFeeds = new ChangeFeeds(parts, documents);
     this.#histories = new Histories(parts);
     this.#replays = new Replays(parts);
+    this.#proofs = new Proofs(parts, options.proof, options.onFault ?? (() => {}));
     this.#operations = new Operations(parts, purge);
     this.#closePorts = options.closePorts;
   }
@@ -124,7 +129,9 @@ export class Store implements StoreApi {
     );
     await floors.settleAll();
     await purge.start({ automatic: options.automaticPurge ?? true });
-    return new Store(options, parts, purge, documents, floors);
+    const store = new Store(options, parts, purge, documents, floors);
+    store.#proofs.start();
+    return store;
   }
 
   listDatabases: StoreApi['listDatabases'] = () => this.#parts.catalog.liveDatabases();
@@ -199,6 +206,14 @@ export class Store implements StoreApi {
   asOf: StoreApi['asOf'] = (...args) => this.#finished(this.#replays.asOf(...args));
   disappearances: StoreApi['disappearances'] = (...args) => this.#histories.disappearances(...args);
 
+  proofKey: StoreApi['proofKey'] = () => this.#proofs.publicKey();
+  proofCheckpoint: StoreApi['proofCheckpoint'] = (size) => this.#proofs.checkpoint(size);
+  proofConsistency: StoreApi['proofConsistency'] = (from, to) => this.#proofs.consistency(from, to);
+  certificate: StoreApi['certificate'] = (...args) => this.#finished(this.#proofs.certificate(...args));
+  facts: StoreApi['facts'] = (signal) => this.#proofs.facts(signal);
+  verifyLog: StoreApi['verifyLog'] = (onProgress = () => {}, signal) =>
+    this.#finished(this.#proofs.verifyLog(onProgress, signal));
+
   purgeStatus: StoreApi['purgeStatus'] = () => this.#operations.purgeStatus();
   runPurge: StoreApi['runPurge'] = (_caller, signal) => {
     this.#purge.lookAgain();
@@ -244,6 +259,7 @@ export class Store implements StoreApi {
     // Whoever was let in is answered; a write is, once it is projected.
     while (this.#underWay > 0) await new Promise<void>((resolve) => this.#whenIdle.push(resolve));
     await this.#parts.projector.stop();
+    await this.#proofs.stop();
     // While the folder is still this process's own.
     if (this.#clock instanceof GuardedClock) this.#clock.close();
     await this.#closePorts();

@@ -14,6 +14,7 @@ import {
 import { dirname, join, resolve } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import type { HighWaterMark } from '@epitaph/core/clock.ts';
+import { ProofSigner } from '../crypto/proof-signer.ts';
 import { UnusableFile } from './database.ts';
 
 /** Another process has the data folder open. */
@@ -44,6 +45,7 @@ const FACTS_FILE = 'epitaph.json';
 const CLOCK_FILE = 'clock';
 const LOCK_FILE = 'lock';
 const MASTER_KEY_FILE = 'master.key';
+const PROOF_KEY_FILE = 'proof.key';
 
 /** The folder of an embedded store: its files, its lock, and the few facts that concern the folder as a whole. */
 export class DataFolder {
@@ -148,6 +150,23 @@ export class DataFolder {
     const bytes = Buffer.from(text, 'base64');
     if (bytes.length !== 32) throw new UnusableFile('The master key must be 32 bytes in base64.');
     return createSecretKey(bytes);
+  }
+
+  /** Signs checkpoints with the folder's own key, made readable for its owner alone when there is none. */
+  proofSigner(): ProofSigner {
+    const file = this.file(PROOF_KEY_FILE);
+    if (!existsSync(file)) {
+      const { signer, text } = ProofSigner.make();
+      writeDurably(file, text, 0o600);
+      return signer;
+    }
+    const signer = ProofSigner.read(readFileSync(file, 'utf8'));
+    if (signer === undefined) {
+      throw new UnusableFile(
+        `${file} holds no signing key; it is damaged. Restore it from a backup, or move it away to sign with a new key from now on.`,
+      );
+    }
+    return signer;
   }
 
   /** The clock's high-water mark: an append to a small file, synced. */

@@ -2,6 +2,10 @@ import type { HighWaterMark } from '@epitaph/core/clock.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { BodySealer, ItemNaming } from '@epitaph/core/vault/body-sealer.ts';
 import type { ReadModelStore, ReadModelVersions } from '@epitaph/projections/read-model-store.ts';
+import type { CheckpointCryptography, CheckpointSigner } from '@epitaph/core/proof/checkpoint.ts';
+import type { ProofStore } from '@epitaph/projections/proof/proof-store.ts';
+import { checkpointCryptography } from '../crypto/proof-signer.ts';
+import { SqliteProofStore } from './sqlite-proof-store.ts';
 import { GcmBodySealer } from '../crypto/gcm-body-sealer.ts';
 import { HashedItemNaming } from '../crypto/item-naming.ts';
 import { DataFolder, type LogElsewhere } from './data-folder.ts';
@@ -38,6 +42,12 @@ export interface SqliteStorage {
   readonly naming: ItemNaming;
   readonly readModels: ReadModelVersions & { close(): Promise<void> };
   readonly highWaterMark: HighWaterMark;
+  /** The tree of permanent facts, and who signs its checkpoints. */
+  readonly proof: {
+    readonly store: ProofStore;
+    readonly signer: CheckpointSigner;
+    readonly cryptography: CheckpointCryptography;
+  };
   close(): Promise<void>;
 }
 
@@ -73,7 +83,11 @@ export async function openSqliteStorage(options: SqliteStorageOptions): Promise<
     );
     const readModels = await SqliteReadModels.open(folder, options);
     opened.push(() => readModels.close());
+    const signer = folder.proofSigner();
+    const proofs = new SqliteProofStore(folder.file('proof.db'));
+    opened.push(() => proofs.close());
     return {
+      proof: { store: proofs, signer, cryptography: checkpointCryptography },
       log,
       vault,
       sealer: new GcmBodySealer(),

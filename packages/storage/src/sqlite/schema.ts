@@ -143,3 +143,22 @@ export const READ_MODEL_SCHEMA = `
     state TEXT NOT NULL
   ) STRICT, WITHOUT ROWID;
 `;
+
+/** The tree over the permanent facts, in tiles of 256 hashes. Made from the log, and thrown away like the read models. */
+export const PROOF_SCHEMA_VERSION = 1;
+export const PROOF_SCHEMA = `
+  CREATE TABLE proof (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    size INTEGER NOT NULL,
+    position INTEGER NOT NULL
+  ) STRICT;
+  INSERT INTO proof VALUES (1, 0, 0);
+  CREATE TABLE tiles (
+    level INTEGER NOT NULL,
+    number INTEGER NOT NULL,
+    first_position INTEGER NOT NULL,
+    hashes BLOB NOT NULL,
+    PRIMARY KEY (level, number)
+  ) STRICT;
+  CREATE INDEX tiles_by_position ON tiles (level, first_position);
+`;

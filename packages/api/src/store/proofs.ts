@@ -1,0 +1,204 @@
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { Refusal } from '@epitaph/core/errors.ts';
+import { itemStream, parseItemStream } from '@epitaph/core/item/stream-name.ts';
+import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import {
+  CERTIFICATE_FORMAT,
+  type DisposalCertificate,
+  disposalStatement,
+  sameBytes,
+} from '@epitaph/core/proof/certificate.ts';
+import {
+  base64,
+  type CheckpointCryptography,
+  type CheckpointSigner,
+  checkpointText,
+  signedCheckpoint,
+  verifierKeyText,
+} from '@epitaph/core/proof/checkpoint.ts';
+import { type FactLeaf, factLeaf, isPermanentFact } from '@epitaph/core/proof/leaf.ts';
+import type { ProofStore } from '@epitaph/projections/proof/proof-store.ts';
+import { TILE_HASHES } from '@epitaph/projections/proof/proof-store.ts';
+import { factHash } from '@epitaph/projections/proof/proof-tree.ts';
+import { Prover } from '@epitaph/projections/proof/prover.ts';
+import type { StoreParts } from './parts.ts';
+import type { LogVerification, ScanProgress } from './store-api.ts';
+
+const PAGE_EVENTS = 2_000;
+/** Problems that a report names; there may be more. */
+const NAMED_PROBLEMS = 100;
+
+/** What a store needs to prove what is on record. */
+export interface ProofParts {
+  readonly store: ProofStore;
+  readonly signer: CheckpointSigner;
+  readonly cryptography: CheckpointCryptography;
+}
+
+/** Proofs over the permanent facts: signed checkpoints, certificates of disposal, and the check of the whole log. */
+export class Proofs {
+  readonly #parts: StoreParts;
+  readonly #proof: ProofParts | undefined;
+  readonly #prover: Prover | undefined;
+
+  constructor(parts: StoreParts, proof: ProofParts | undefined, onFault: (error: unknown) => void) {
+    this.#parts = parts;
+    this.#proof = proof;
+    this.#prover = proof && new Prover(parts.ports.log, proof.store, onFault);
+  }
+
+  start(): void {
+    this.#prover?.start();
+  }
+
+  async stop(): Promise<void> {
+    await this.#prover?.stop();
+  }
+
+  /** The public key, as C2SP's signed-note has verifier keys. */
+  publicKey(): string {
+    const { signer, cryptography } = this.#use();
+    return verifierKeyText(signer.key, cryptography);
+  }
+
+  /** A signed checkpoint over every fact up to now, or of the tree as it was when it was smaller. */
+  async checkpoint(size?: number): Promise<string> {
+    const { prover } = this.#use();
+    await prover.reached(await this.#parts.ports.log.head());
+    if (size !== undefined && size > prover.tree.size) throw noSuchSize(prover.tree.size);
+    return this.#sign(size ?? prover.tree.size);
+  }
+
+  /** Hashes, base64, which prove that the tree of one size is the beginning of that of another. RFC 6962, 2.1.2. */
+  consistency(from: number, to: number): string[] {
+    const { prover } = this.#use();
+    if (from < 1 || from > to || to > prover.tree.size) throw noSuchSize(prover.tree.size);
+    return prover.tree.consistency(from, to).map(base64);
+  }
+
+  /** @throws Refusal item-not-found for a life that never was, not-erased while its content is there */
+  async certificate(
+    container: ContainerState,
+    id: string,
+    partitionKey: string,
+    life?: number,
+  ): Promise<DisposalCertificate> {
+    const { prover, cryptography } = this.#use();
+    const { log, naming } = this.#parts.ports;
+    const prefix = await naming.itemStreamPrefix(container.rid, partitionKey, id);
+    let events: RecordedEvent[] = [];
+    // Without a number the last life that was erased is meant.
+    for (let number = life ?? 0; ; number++) {
+      const found = await log.readStream(itemStream(prefix, number));
+      if (found.at(-1)?.type === 'ItemPurged' || events.length === 0) events = found.length === 0 ? events : found;
+      if (found.length === 0 || life !== undefined) break;
+    }
+    if (events.length === 0) throw new Refusal('item-not-found', 'No such life of the item is on record.');
+    if (events.at(-1)!.type !== 'ItemPurged') throw new Refusal('not-erased');
+    const facts = events.filter(isPermanentFact);
+    await prover.reached(events.at(-1)!.position);
+    const { size } = prover.tree;
+    const proven = await prover.prove(
+      facts.map(({ position }) => position),
+      size,
+    );
+    const leaves = facts.map(factLeaf);
+    return {
+      format: CERTIFICATE_FORMAT,
+      statement: disposalStatement(leaves, cryptography)!,
+      facts: proven.map(({ leaf, path }, index) => ({ fact: leaves[index]!, leaf, path: path.map(base64) })),
+      checkpoint: this.#sign(size),
+    };
+  }
+
+  /** Every permanent fact as it is in the tree, in order. */
+  async *facts(signal?: AbortSignal): AsyncGenerator<readonly FactLeaf[]> {
+    this.#use();
+    for await (const events of this.#pages(() => {}, signal)) yield events.filter(isPermanentFact).map(factLeaf);
+  }
+
+  /**
+   * Reads the log from end to end, makes the tree's leaves anew and compares them with those that were made when the
+   * facts were recorded; and each item's stream name with id and partition key.
+   */
+  async verifyLog(onProgress: (progress: ScanProgress) => void, signal?: AbortSignal): Promise<LogVerification> {
+    const { prover, proof } = this.#use();
+    const { naming } = this.#parts.ports;
+    await prover.reached(await this.#parts.ports.log.head());
+    const { size } = prover.tree;
+    const problems: LogVerification['problems'][number][] = [];
+    let count = 0;
+    let facts = 0;
+    const report = (code: LogVerification['problems'][number]['code'], subject: string, message: string) => {
+      count += 1;
+      if (problems.length < NAMED_PROBLEMS) problems.push({ code, subject, message });
+    };
+    for await (const events of this.#pages(onProgress, signal)) {
+      for (const event of events) {
+        const place = parseItemStream(event.stream);
+        if (place !== undefined) {
+          const { id, partitionKey } = event.data as { readonly id: string; readonly partitionKey: string };
+          const prefix = await naming.itemStreamPrefix(place.containerRid, partitionKey, id);
+          if (prefix !== place.prefix) {
+            report('name-differs', event.stream, `the event at ${event.position} names another item than its stream`);
+          }
+        }
+        if (!isPermanentFact(event) || facts >= size) continue;
+        const tile = proof.store.tile(0, Math.floor(facts / TILE_HASHES));
+        const at = (facts % TILE_HASHES) * 32;
+        if (tile === undefined || !sameBytes(tile.hashes.subarray(at, at + 32), factHash(event))) {
+          report(
+            'fact-differs',
+            event.stream,
+            `the fact at ${event.position} is not the one that was recorded as leaf ${facts}`,
+          );
+        }
+        facts += 1;
+      }
+    }
+    if (facts < size)
+      report('facts-missing', 'log', `${size - facts} facts that were recorded are not in the log any more`);
+    return {
+      ok: count === 0,
+      facts,
+      root: base64(prover.tree.root(size)),
+      checkpoint: this.#sign(size),
+      count,
+      problems,
+    };
+  }
+
+  async *#pages(
+    onProgress: (progress: ScanProgress) => void,
+    signal: AbortSignal | undefined,
+  ): AsyncGenerator<RecordedEvent[]> {
+    const { log } = this.#parts.ports;
+    const headPosition = await log.head();
+    for (let position = 0; position < headPosition;) {
+      signal?.throwIfAborted();
+      const events = await log.readAll(position, PAGE_EVENTS, { withBodies: false });
+      if (events.length === 0) return;
+      position = events.at(-1)!.position;
+      yield events;
+      onProgress({ position: Math.min(position, headPosition), headPosition });
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+  }
+
+  #sign(size: number): string {
+    const { prover, signer, cryptography } = this.#use();
+    const checkpoint = { origin: signer.key.name, size, root: prover.tree.root(size) };
+    return signedCheckpoint(checkpoint, signer.key, signer.sign(checkpointText(checkpoint)), cryptography);
+  }
+
+  #use(): ProofParts & { readonly proof: ProofParts; readonly prover: Prover } {
+    if (this.#proof === undefined || this.#prover === undefined) {
+      throw new Refusal('not-supported', 'This store keeps no proof tree.');
+    }
+    return { ...this.#proof, proof: this.#proof, prover: this.#prover };
+  }
+}
+
+function noSuchSize(size: number): Refusal {
+  return new Refusal('bad-request', `The tree has ${size} leaves: sizes are from 1 to that, the smaller one first.`);
+}

@@ -1,0 +1,145 @@
+import { decodeLedger } from '../item/ledger.ts';
+import { itemExpiredSchema, itemPurgedSchema } from '../item/events.ts';
+import { parseItemStream } from '../item/stream-name.ts';
+import { openCheckpoint, fromBase64, type CheckpointCryptography, type VerifierKey } from './checkpoint.ts';
+import { canonicalJson, type FactLeaf } from './leaf.ts';
+import { leafHash, rootOfProof } from './merkle-tree.ts';
+
+export const CERTIFICATE_FORMAT = 'epitaph.certificate-of-disposal/1';
+
+/** What a certificate states of a life whose content was erased. Follows from its facts alone. Times in milliseconds. */
+export interface DisposalStatement {
+  readonly containerRid: string;
+  /** Names the item by a keyed hash: no content, no id, no partition key. */
+  readonly stream: string;
+  readonly life: number;
+  /** How many writes the life had, and when the first and the last were. */
+  readonly writes: number;
+  readonly firstWriteAtMs: number;
+  readonly lastWriteAtMs: number;
+  /** SHA-256 over the ledger as canonical JSON, hexadecimal: what was written, without saying it. */
+  readonly ledgerSha256: string;
+  readonly cause: 'expired' | 'deleted' | 'container-deleted' | 'erasure';
+  /** When the life ended: its deadline, or the request that deleted it; the purge itself for any other cause. */
+  readonly endedAtMs: number;
+  readonly endedBy: string;
+  /** For an expired life: the rule, the arithmetic and the policy. */
+  readonly expiry?: {
+    readonly rule: 'container-default' | 'item-ttl';
+    readonly ts: number;
+    readonly ttl: number;
+    readonly policyVersion: number;
+    readonly byPolicyStart: boolean;
+  };
+  readonly erasedAtMs: number;
+  readonly erasedBy: string;
+  readonly erasedHow: 'key-destroyed';
+  readonly key: number;
+  /** Until when a copy of the key vault made before could still open the content; null when there is none. */
+  readonly recoverableUntilMs: number | null;
+}
+
+/** A fact with the proof that it is on record. Hashes are base64. */
+export interface CertifiedFact {
+  readonly fact: FactLeaf;
+  readonly leaf: number;
+  readonly path: readonly string[];
+}
+
+/** A certificate of disposal. No content is in it, nor anything that names a person to who does not know the item. */
+export interface DisposalCertificate {
+  readonly format: typeof CERTIFICATE_FORMAT;
+  readonly statement: DisposalStatement;
+  /** The facts that it follows from, oldest first; the last is the erasure. */
+  readonly facts: readonly CertifiedFact[];
+  /** A signed checkpoint of the tree that the facts are proven to be in. */
+  readonly checkpoint: string;
+}
+
+/**
+ * The statement that facts of one life support.
+ *
+ * @returns undefined when they are not a life's end and erasure
+ */
+export function disposalStatement(
+  facts: readonly FactLeaf[],
+  { sha256 }: Pick<CheckpointCryptography, 'sha256'>,
+): DisposalStatement | undefined {
+  const purge = facts.at(-1);
+  const place = purge && parseItemStream(purge.stream);
+  if (purge?.type !== 'ItemPurged' || place === undefined) return undefined;
+  const data = itemPurgedSchema.omit({ id: true, partitionKey: true }).safeParse(purge.data).data;
+  if (data === undefined || facts.some(({ stream }) => stream !== purge.stream)) return undefined;
+  const writes = decodeLedger(data.ledger);
+  const end = facts.find(({ type }) => type === 'ItemExpired' || type === 'ItemDeleted');
+  const expired =
+    end?.type === 'ItemExpired' ? itemExpiredSchema.omit({ id: true, partitionKey: true }).parse(end.data) : undefined;
+  const ledger = new TextEncoder().encode(canonicalJson(data.ledger));
+  return {
+    containerRid: place.containerRid,
+    stream: purge.stream,
+    life: place.life,
+    writes: data.ledger.writes,
+    firstWriteAtMs: writes[0]?.atMs ?? 0,
+    lastWriteAtMs: writes.at(-1)?.atMs ?? 0,
+    ledgerSha256: [...sha256(ledger)].map((byte) => byte.toString(16).padStart(2, '0')).join(''),
+    cause: data.cause,
+    endedAtMs: expired?.expiredAtMs ?? end?.occurredAtMs ?? purge.occurredAtMs,
+    endedBy: (end ?? purge).actor,
+    ...(expired === undefined
+      ? {}
+      : {
+          expiry: {
+            rule: expired.rule,
+            ts: expired.ts,
+            ttl: expired.ttl,
+            policyVersion: expired.policyVersion,
+            byPolicyStart: expired.byPolicyStart,
+          },
+        }),
+    erasedAtMs: purge.occurredAtMs,
+    erasedBy: purge.actor,
+    erasedHow: data.erased,
+    key: data.key,
+    recoverableUntilMs: data.recoverableUntilMs,
+  };
+}
+
+export type CertificateVerdict =
+  | { readonly ok: true; readonly statement: DisposalStatement; readonly treeSize: number }
+  | { readonly ok: false; readonly reason: string };
+
+/** Checks a certificate with a public key and nothing else. */
+export function verifyCertificate(
+  certificate: DisposalCertificate,
+  key: VerifierKey,
+  cryptography: CheckpointCryptography,
+): CertificateVerdict {
+  const no = (reason: string): CertificateVerdict => ({ ok: false, reason });
+  if (certificate.format !== CERTIFICATE_FORMAT) return no('It is not a certificate of disposal of a known format.');
+  const checkpoint = openCheckpoint(certificate.checkpoint, key, cryptography);
+  if (checkpoint === undefined) return no('The checkpoint is not signed by this key.');
+  for (const { fact, leaf, path } of certificate.facts) {
+    const hash = leafHash(cryptography.sha256, new TextEncoder().encode(canonicalJson(fact)));
+    const hashes = path.map(fromBase64);
+    const root = hashes.every((part) => part !== undefined)
+      ? rootOfProof(cryptography.sha256, hash, leaf, checkpoint.size, hashes)
+      : undefined;
+    if (root === undefined || !sameBytes(root, checkpoint.root)) {
+      return no(`The fact ${fact.type} of ${fact.stream} is not in the tree that was signed.`);
+    }
+  }
+  const statement = disposalStatement(
+    certificate.facts.map(({ fact }) => fact),
+    cryptography,
+  );
+  if (statement === undefined) return no('Its facts are not the end and erasure of one life.');
+  if (canonicalJson(statement) !== canonicalJson(certificate.statement)) {
+    return no('What it states does not follow from its facts.');
+  }
+  return { ok: true, statement, treeSize: checkpoint.size };
+}
+
+export function sameBytes(left: Uint8Array, right: Uint8Array): boolean {
+  return left.length === right.length && left.every((byte, index) => byte === right[index]);
+}

@@ -1,0 +1,49 @@
+import { permanentItemFacts } from '../item/events.ts';
+import { parseItemStream } from '../item/stream-name.ts';
+import type { RecordedEvent } from '../log/recorded-event.ts';
+
+/**
+ * A recorded fact as a leaf of the proof tree: everything but its place in one particular log. Of an item it says
+ * the stream's name, which is a keyed hash of id and partition key, and neither of these: a proof can be shown to
+ * anyone.
+ */
+export interface FactLeaf {
+  readonly stream: string;
+  readonly revision: number;
+  readonly id: string;
+  readonly type: string;
+  readonly version: number;
+  readonly occurredAtMs: number;
+  readonly actor: string;
+  readonly correlationId: string;
+  readonly causationId: string;
+  readonly data: Readonly<Record<string, unknown>>;
+}
+
+/** True for facts that are never truncated. All but an item's writes are such; those are covered by the ledgers. */
+export function isPermanentFact({ stream, type }: Pick<RecordedEvent, 'stream' | 'type'>): boolean {
+  return parseItemStream(stream) === undefined || permanentItemFacts.has(type);
+}
+
+export function factLeaf(event: RecordedEvent): FactLeaf {
+  const { stream, revision, id, type, version, occurredAtMs, actor, correlationId, causationId } = event;
+  const facts = { stream, revision, id, type, version, occurredAtMs, actor, correlationId, causationId };
+  if (parseItemStream(stream) === undefined) return { ...facts, data: event.data };
+  const { id: _, partitionKey: __, ...data } = event.data;
+  return { ...facts, data };
+}
+
+/**
+ * JSON with the properties of every object in order of their names and nothing between: one text for one value.
+ * As RFC 8785 has it, for values that JSON.parse gives.
+ */
+export function canonicalJson(value: unknown): string {
+  if (Array.isArray(value)) return `[${value.map(canonicalJson).join(',')}]`;
+  if (typeof value !== 'object' || value === null) return JSON.stringify(value);
+  const object = value as Readonly<Record<string, unknown>>;
+  const parts: string[] = [];
+  for (const name of Object.keys(object).toSorted()) {
+    if (object[name] !== undefined) parts.push(`${JSON.stringify(name)}:${canonicalJson(object[name])}`);
+  }
+  return `{${parts.join(',')}}`;
+}

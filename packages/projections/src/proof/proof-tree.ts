@@ -1,0 +1,131 @@
+import { hash } from 'node:crypto';
+import {
+  consistencyProof,
+  type HashSource,
+  inclusionProof,
+  leafHash,
+  nodeHash,
+  type Sha256,
+  treeHash,
+} from '@epitaph/core/proof/merkle-tree.ts';
+import { canonicalJson, factLeaf } from '@epitaph/core/proof/leaf.ts';
+import { invariant } from '@epitaph/core/invariant.ts';
+import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import { type ProofStore, type Tile, TILE_HASHES, TILE_LEVELS } from './proof-store.ts';
+
+const HASH_BYTES = 32;
+
+export const sha256: Sha256 = (...parts) =>
+  hash('sha256', parts.length === 1 ? parts[0]! : Buffer.concat(parts), 'buffer');
+
+/** The hash of a recorded fact as a leaf. */
+export function factHash(event: RecordedEvent): Uint8Array {
+  return leafHash(sha256, Buffer.from(canonicalJson(factLeaf(event))));
+}
+
+/** The tree over the permanent facts of a log: grows at its end, and proves what is in it. */
+export class ProofTree {
+  readonly #store: ProofStore;
+  #size: number;
+  #position: number;
+  /** The last tile of each level, as far as it is filled. */
+  readonly #last: Tile[];
+
+  private constructor(store: ProofStore, size: number, position: number, last: Tile[]) {
+    this.#store = store;
+    this.#size = size;
+    this.#position = position;
+    this.#last = last;
+  }
+
+  static open(store: ProofStore): ProofTree {
+    const { size, position } = store.state();
+    const last: Tile[] = [];
+    for (let level = 0, hashes = size; hashes > 0; level += 1, hashes = Math.floor(hashes / TILE_HASHES)) {
+      const number = Math.floor(hashes / TILE_HASHES);
+      const tile = hashes % TILE_HASHES === 0 ? undefined : store.tile(level, number);
+      last.push(tile ?? emptyTile(level, number));
+    }
+    return new ProofTree(store, size, position, last);
+  }
+
+  get size(): number {
+    return this.#size;
+  }
+
+  /** Position of the log up to which every permanent fact is in the tree. */
+  get position(): number {
+    return this.#position;
+  }
+
+  /** Puts the leaves of facts at the end, in order of the log, which has been read up to `position`. */
+  append(facts: readonly { readonly hash: Uint8Array; readonly position: number }[], position: number): void {
+    const changed = new Map<string, Tile>();
+    const put = (level: number, added: Uint8Array, firstPosition: number): void => {
+      const last = (this.#last[level] ??= emptyTile(level, 0));
+      const isNew = last.hashes.length === 0;
+      const hashes = Buffer.concat([last.hashes, added]);
+      const tile = { ...last, hashes, firstPosition: isNew ? firstPosition : last.firstPosition };
+      changed.set(`${level}/${tile.number}`, tile);
+      if (hashes.length < TILE_HASHES * HASH_BYTES) {
+        this.#last[level] = tile;
+        return;
+      }
+      this.#last[level] = emptyTile(level, tile.number + 1);
+      put(level + 1, subtreeHash(hashes, 0, TILE_HASHES), tile.firstPosition);
+    };
+    for (const fact of facts) put(0, fact.hash, fact.position);
+    const size = this.#size + facts.length;
+    this.#store.write([...changed.values()], { size, position });
+    this.#size = size;
+    this.#position = position;
+  }
+
+  /** The root of the tree as it was when it had so many leaves. */
+  root(size = this.#size): Uint8Array {
+    return treeHash(sha256, this.#source(), size);
+  }
+
+  inclusion(leaf: number, size = this.#size): Uint8Array[] {
+    return inclusionProof(sha256, this.#source(), leaf, size);
+  }
+
+  consistency(from: number, to = this.#size): Uint8Array[] {
+    return consistencyProof(sha256, this.#source(), from, to);
+  }
+
+  /** The number of the first leaf of the tile that a position of the log belongs to, and that leaf's position. */
+  tileAt(position: number): { readonly firstLeaf: number; readonly firstPosition: number } | undefined {
+    const tile = this.#store.tileAt(position);
+    return tile && { firstLeaf: tile.number * TILE_HASHES, firstPosition: tile.firstPosition };
+  }
+
+  /** Hashes of complete subtrees; each tile is read once. */
+  #source(): HashSource {
+    const tiles = new Map<string, Tile>();
+    return {
+      hash: (level, index) => {
+        const tileLevel = Math.floor(level / TILE_LEVELS);
+        const count = 2 ** (level % TILE_LEVELS);
+        const first = index * count;
+        const number = Math.floor(first / TILE_HASHES);
+        const name = `${tileLevel}/${number}`;
+        const tile = tiles.get(name) ?? this.#store.tile(tileLevel, number);
+        invariant(tile !== undefined, `the tree has tile ${name}`);
+        tiles.set(name, tile);
+        return subtreeHash(tile.hashes, first % TILE_HASHES, count);
+      },
+    };
+  }
+}
+
+function emptyTile(level: number, number: number): Tile {
+  return { level, number, hashes: new Uint8Array(), firstPosition: 0 };
+}
+
+/** The hash over so many hashes of a tile, a power of two, from one on. */
+function subtreeHash(hashes: Uint8Array, from: number, count: number): Uint8Array {
+  if (count === 1) return hashes.subarray(from * HASH_BYTES, (from + 1) * HASH_BYTES);
+  const half = count / 2;
+  return nodeHash(sha256, subtreeHash(hashes, from, half), subtreeHash(hashes, from + half, half));
+}

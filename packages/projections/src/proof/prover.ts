@@ -1,0 +1,136 @@
+import type { EventLog } from '@epitaph/core/log/event-log.ts';
+import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import { isPermanentFact } from '@epitaph/core/proof/leaf.ts';
+import { defer, Observable, retry, type Subscription } from 'rxjs';
+import { factHash, ProofTree } from './proof-tree.ts';
+import type { ProofStore } from './proof-store.ts';
+
+/** Events without a fact among them after which the tree's place in the log is written down all the same. */
+const MARK_EVERY_EVENTS = 10_000;
+const PAGE_EVENTS = 1_000;
+/** How long it waits after a fault before it reads on from where the tree stands. */
+const RETRY_DELAY_MS = 1_000;
+
+/** A fact with its proof. */
+export interface ProvenFact {
+  readonly event: RecordedEvent;
+  readonly leaf: number;
+  readonly path: readonly Uint8Array[];
+}
+
+/** Keeps the tree of permanent facts up with the log. A projection of its own: nothing that clients wait for. */
+export class Prover {
+  readonly #log: EventLog;
+  readonly #tree: ProofTree;
+  readonly #onFault: (error: unknown) => void;
+  #subscription: Subscription | undefined;
+  #ended: Promise<void> = Promise.resolve();
+  #seen: number;
+  #unmarked = 0;
+  #waiters: { readonly position: number; readonly resolve: () => void }[] = [];
+
+  constructor(log: EventLog, store: ProofStore, onFault: (error: unknown) => void) {
+    this.#log = log;
+    this.#tree = ProofTree.open(store);
+    this.#seen = this.#tree.position;
+    this.#onFault = onFault;
+  }
+
+  get tree(): ProofTree {
+    return this.#tree;
+  }
+
+  /** Begins to follow the log, from where the tree stands. */
+  start(): void {
+    this.#subscription = defer(() => this.#follow())
+      .pipe(retry({ delay: RETRY_DELAY_MS, resetOnSuccess: true }))
+      .subscribe();
+  }
+
+  async stop(): Promise<void> {
+    this.#subscription?.unsubscribe();
+    await this.#ended;
+    if (this.#seen > this.#tree.position) this.#tree.append([], this.#seen);
+  }
+
+  #follow(): Observable<never> {
+    return new Observable<never>((subscriber) => {
+      this.#seen = this.#tree.position;
+      const fail = (error: unknown): void => {
+        this.#onFault(error);
+        subscriber.error(error);
+      };
+      const subscription = this.#log.subscribe(this.#seen, {
+        onEvents: async (events) => {
+          try {
+            this.#take(events);
+          } catch (error) {
+            fail(error);
+          }
+        },
+        onCaughtUp: (position) => this.#reached(position),
+        onError: fail,
+      });
+      return () => {
+        this.#ended = subscription.unsubscribe();
+      };
+    });
+  }
+
+  /** Resolves when every fact up to a position is in the tree. */
+  async reached(position: number): Promise<void> {
+    if (position <= this.#seen) return;
+    await new Promise<void>((resolve) => this.#waiters.push({ position, resolve }));
+  }
+
+  /** Proves that the facts at these positions, in order, are in the tree of a size. */
+  async prove(positions: readonly number[], size: number): Promise<ProvenFact[]> {
+    const proven: ProvenFact[] = [];
+    for (const position of positions) {
+      const found = await this.#find(position);
+      if (found === undefined || found.leaf >= size) throw new Error(`the fact at ${position} is not in the tree`);
+      proven.push({ ...found, path: this.#tree.inclusion(found.leaf, size) });
+    }
+    return proven;
+  }
+
+  /** Counts from the first leaf of the tile; positions of facts are in the log alone. */
+  async #find(position: number): Promise<{ readonly event: RecordedEvent; readonly leaf: number } | undefined> {
+    const tile = this.#tree.tileAt(position);
+    if (tile === undefined) return undefined;
+    let leaf = tile.firstLeaf;
+    for (let after = tile.firstPosition - 1; after < position;) {
+      const events = await this.#log.readAll(after, PAGE_EVENTS, { withBodies: false });
+      if (events.length === 0) return undefined;
+      for (const event of events) {
+        if (event.position === position) return isPermanentFact(event) ? { event, leaf } : undefined;
+        if (isPermanentFact(event)) leaf += 1;
+      }
+      after = events.at(-1)!.position;
+    }
+    return undefined;
+  }
+
+  #take(events: readonly RecordedEvent[]): void {
+    const facts = events
+      .filter((event) => isPermanentFact(event))
+      .map((event) => ({ hash: factHash(event), position: event.position }));
+    const position = events.at(-1)!.position;
+    this.#unmarked += events.length;
+    if (facts.length > 0 || this.#unmarked >= MARK_EVERY_EVENTS) {
+      this.#tree.append(facts, position);
+      this.#unmarked = 0;
+    }
+    this.#reached(position);
+  }
+
+  #reached(position: number): void {
+    if (position <= this.#seen) return;
+    this.#seen = position;
+    this.#waiters = this.#waiters.filter((waiter) => {
+      if (waiter.position > position) return true;
+      waiter.resolve();
+      return false;
+    });
+  }
+}

@@ -1,0 +1,72 @@
+import type { DatabaseSync, StatementSync } from 'node:sqlite';
+import type { ProofStore, Tile } from '@epitaph/projections/proof/proof-store.ts';
+import { rmSync } from 'node:fs';
+import { isOutdated, openForWriting } from './database.ts';
+import { PROOF_SCHEMA, PROOF_SCHEMA_VERSION } from './schema.ts';
+
+/** The tree of permanent facts in a SQLite file. Written a batch at a time, on the thread that asks. */
+export class SqliteProofStore implements ProofStore {
+  readonly #database: DatabaseSync;
+  readonly #sql: ReturnType<typeof prepare>;
+
+  constructor(file: string) {
+    if (isOutdated(file, PROOF_SCHEMA_VERSION)) {
+      for (const suffix of ['', '-wal', '-shm']) rmSync(file + suffix, { force: true });
+    }
+    this.#database = openForWriting({
+      file,
+      what: 'proof tree',
+      remedy: 'Delete it, with its -wal and -shm files: it is made again from the log at the next start.',
+      schema: PROOF_SCHEMA,
+      schemaVersion: PROOF_SCHEMA_VERSION,
+      synchronous: 'NORMAL',
+    });
+    this.#sql = prepare(this.#database);
+  }
+
+  state(): { size: number; position: number } {
+    return this.#sql.state.get() as { size: number; position: number };
+  }
+
+  write(tiles: readonly Tile[], { size, position }: { readonly size: number; readonly position: number }): void {
+    this.#database.exec('BEGIN IMMEDIATE');
+    try {
+      for (const { level, number, hashes, firstPosition } of tiles) {
+        this.#sql.putTile.run(level, number, firstPosition, hashes);
+      }
+      this.#sql.setState.run(size, position);
+      this.#database.exec('COMMIT');
+    } catch (error) {
+      if (this.#database.isTransaction) this.#database.exec('ROLLBACK');
+      throw error;
+    }
+  }
+
+  tile(level: number, number: number): Tile | undefined {
+    return this.#sql.tile.get(level, number) as Tile | undefined;
+  }
+
+  tileAt(position: number): Tile | undefined {
+    return this.#sql.tileAt.get(position) as Tile | undefined;
+  }
+
+  close(): void {
+    if (this.#database.isOpen) this.#database.close();
+  }
+}
+
+const TILE = 'level, number, first_position AS firstPosition, hashes';
+
+function prepare(database: DatabaseSync) {
+  return {
+    state: database.prepare('SELECT size, position FROM proof'),
+    setState: database.prepare('UPDATE proof SET size = ?, position = ?'),
+    putTile: database.prepare(
+      'INSERT OR REPLACE INTO tiles (level, number, first_position, hashes) VALUES (?, ?, ?, ?)',
+    ),
+    tile: database.prepare(`SELECT ${TILE} FROM tiles WHERE level = ? AND number = ?`),
+    tileAt: database.prepare(
+      `SELECT ${TILE} FROM tiles WHERE level = 0 AND first_position <= ? ORDER BY first_position DESC LIMIT 1`,
+    ),
+  } satisfies Record<string, StatementSync>;
+}

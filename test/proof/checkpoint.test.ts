@@ -1,0 +1,56 @@
+import { createHash } from 'node:crypto';
+import { describe, expect, it } from 'vitest';
+import { fromBase64, openCheckpoint, readVerifierKey, verifierKeyText } from '@epitaph/core/proof/checkpoint.ts';
+import { canonicalJson } from '@epitaph/core/proof/leaf.ts';
+import { checkpointCryptography } from '@epitaph/storage/crypto/proof-signer.ts';
+
+/** The example of C2SP's signed-note, which Go's golang.org/x/mod/sumdb/note has for its tests. */
+const VERIFIER = 'PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW';
+
+describe('verifier keys', () => {
+  it('are read, and written, as signed-note has them', () => {
+    const key = readVerifierKey(VERIFIER, checkpointCryptography)!;
+    expect(key.name).toBe('PeterNeumann');
+    expect(verifierKeyText(key, checkpointCryptography)).toBe(VERIFIER);
+  });
+  it('with another hash, of another kind or cut short are none', () => {
+    for (const text of [
+      VERIFIER.replace('c74f20a3', 'c74f20a4'),
+      VERIFIER.replace('+ARpc', '+AhpC'),
+      VERIFIER.slice(0, -2),
+      'PeterNeumann',
+      '',
+    ]) {
+      expect(readVerifierKey(text, checkpointCryptography)).toBe(undefined);
+    }
+  });
+});
+
+describe('a signed note', () => {
+  const key = readVerifierKey(VERIFIER, checkpointCryptography)!;
+  const NOTE =
+    'If you think cryptography is the answer to your problem,\n' +
+    "then you don't know what your problem is.\n" +
+    '\n' +
+    '— PeterNeumann x08go/ZJkuBS9UG/SffcvIAQxVBtiFupLLr8pAcElZInNIuGUgYN1FFYC2pZSNXgKvqfqdngotpRZb6KE6RyyBwJnAM=\n';
+  it('of somebody else opens with their key when it is a checkpoint, and that one is none', () => {
+    // The signature is good, so what is refused is the text.
+    const [text, line] = NOTE.split('\n\n') as [string, string];
+    const signature = fromBase64(line.trim().split(' ')[2]!)!.subarray(4);
+    expect(checkpointCryptography.verify(key.publicKey, Buffer.from(`${text}\n`), signature)).toBe(true);
+    expect(openCheckpoint(NOTE, key, checkpointCryptography)).toBe(undefined);
+  });
+});
+
+describe('canonical JSON', () => {
+  it('is one text for one value, whatever the order of properties', () => {
+    expect(canonicalJson({ b: [1, { z: null, a: 'é"' }], a: 1e21, c: undefined })).toBe(
+      '{"a":1e+21,"b":[1,{"a":"é\\"","z":null}]}',
+    );
+  });
+  it('differs for values that differ', () => {
+    const hash = (value: unknown) => createHash('sha256').update(canonicalJson(value)).digest('hex');
+    expect(hash({ a: [1, 2] })).not.toBe(hash({ a: [2, 1] }));
+    expect(hash({ a: '1' })).not.toBe(hash({ a: 1 }));
+  });
+});

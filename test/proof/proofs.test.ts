@@ -1,0 +1,234 @@
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { run } from '@epitaph/api/cli/main.ts';
+import { openEmbeddedStore } from '@epitaph/api/compose.ts';
+import { EMULATOR_KEY, KeyRing } from '@epitaph/api/http/keys.ts';
+import { buildServer } from '@epitaph/api/http/server.ts';
+import { registerManagement } from '@epitaph/api/management/plugin.ts';
+import type { Store } from '@epitaph/api/store/store.ts';
+import type { DisposalCertificate } from '@epitaph/core/proof/certificate.ts';
+
+const caller = { actor: 'key:primary', correlationId: '00000000-0000-4000-8000-000000000001' };
+const START_MS = Date.UTC(2026, 10, 21, 10);
+const SECRET = 'ann@example.com';
+
+let folder: string;
+let store: Store;
+let endpoint: string;
+let closeServer: () => Promise<void>;
+
+async function open(): Promise<void> {
+  store = await openEmbeddedStore({
+    folder: join(folder, 'data'),
+    clock: 'manual',
+    startMs: START_MS,
+    writers: 'inline',
+    durable: false,
+    automaticPurge: false,
+  });
+  const keys = new KeyRing({ primary: EMULATOR_KEY });
+  const app = buildServer({ store, keys, plugins: [(server) => registerManagement(server, { store, keys })] });
+  endpoint = await app.listen({ host: '127.0.0.1', port: 0 });
+  closeServer = async () => {
+    await app.close();
+    await store.close();
+  };
+}
+
+const container = () => store.container('shop', 'orders');
+
+async function write(id: string): Promise<void> {
+  const document = { id, customer: SECRET, text: 'what it is about' };
+  await store.writeItem(caller, container(), 'upsert', {
+    id,
+    partitionKey: JSON.stringify([SECRET]),
+    document,
+    json: JSON.stringify(document),
+  });
+}
+
+async function ask(...args: string[]): Promise<{ code: number; stdout: string; stderr: string }> {
+  const texts = { stdout: '', stderr: '' };
+  const code = await run(
+    args,
+    { EPITAPH_ENDPOINT: endpoint },
+    {
+      print: (line) => (texts.stdout += `${line}\n`),
+      stderr: { write: (text) => (texts.stderr += text) },
+    },
+  );
+  return { code, ...texts };
+}
+
+const file = (name: string, text: string): string => {
+  writeFileSync(join(folder, name), text);
+  return join(folder, name);
+};
+const fetched = async (path: string): Promise<string> => {
+  const answer = await fetch(`${endpoint}/_epitaph${path}`, { headers: { authorization: `Bearer ${EMULATOR_KEY}` } });
+  expect(answer.status).toBe(200);
+  return answer.text();
+};
+const named = (id: string) => new URLSearchParams({ id, partitionKey: JSON.stringify([SECRET]) }).toString();
+const certificateOf = (id: string) => fetched(`/dbs/shop/colls/orders/certificate?${named(id)}`);
+
+/** Changes a file of the closed store by SQL and opens it again. */
+async function tamper(name: string, ...statements: readonly string[]): Promise<void> {
+  await closeServer();
+  const database = new DatabaseSync(join(folder, 'data', name));
+  for (const statement of statements) expect(database.prepare(statement).run().changes).toBe(1);
+  database.close();
+  await open();
+}
+
+beforeEach(async () => {
+  folder = mkdtempSync(join(tmpdir(), 'epitaph-proof-'));
+  await open();
+  await store.createDatabase(caller, 'shop');
+  const definition = {
+    partitionKey: { paths: ['/customer'], kind: 'Hash' as const },
+    indexingPolicy: { indexingMode: 'consistent' as const },
+  };
+  await store.createContainer(caller, 'shop', 'orders', definition, 60);
+  for (const id of ['one', 'two', 'three']) await write(id);
+  await store.deleteItem(caller, container(), 'three', JSON.stringify([SECRET]));
+  await store.advanceClock(caller, 61_000);
+  await store.runPurge(caller);
+  await write('four');
+});
+afterEach(async () => {
+  await closeServer();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+describe('a certificate of disposal', () => {
+  test('is good for who has the public key alone, and says nothing personal', async () => {
+    const text = await certificateOf('one');
+    expect(text).not.toContain(SECRET);
+    expect(text).not.toContain('"one"');
+    const key = file('key', await fetched('/proof/key'));
+    expect(JSON.parse(text)).toMatchObject({
+      statement: { cause: 'expired', life: 0, writes: 1, expiry: { ttl: 60, rule: 'container-default' } },
+    });
+    await closeServer();
+    const verdict = await ask('verify', 'certificate', file('certificate', text), '--public-key', key);
+    expect(verdict).toMatchObject({ code: 0, stderr: '' });
+    expect(verdict.stdout).toMatch(/^good: life 0 of item-\S+, expired at 2026-11-21T10:01:00\.000Z, erased at 2026-/);
+    await open();
+  });
+
+  test('with any part changed is not good, and nor is one that another store has signed', async () => {
+    const text = await certificateOf('three');
+    const key = file('key', await fetched('/proof/key'));
+    const check = async (certificate: string, by = key) =>
+      (await ask('verify', 'certificate', file('changed', certificate), '--public-key', by)).code;
+    expect(await check(text)).toBe(0);
+    const change = (
+      edit: (certificate: { -readonly [K in keyof DisposalCertificate]: DisposalCertificate[K] }) => void,
+    ) => {
+      const certificate = JSON.parse(text) as DisposalCertificate;
+      edit(certificate);
+      return JSON.stringify(certificate);
+    };
+    const changes = [
+      change((certificate) => (certificate.statement = { ...certificate.statement, endedAtMs: 0 })),
+      change((certificate) => (certificate.facts = certificate.facts.slice(0, 1))),
+      change((certificate) => (certificate.facts = certificate.facts.toReversed())),
+      change((certificate) => {
+        certificate.facts = certificate.facts.map((fact) => ({ ...fact, fact: { ...fact.fact, actor: 'nobody' } }));
+      }),
+      change((certificate) => (certificate.checkpoint = certificate.checkpoint.replace(/\n\d+\n/, '\n99\n'))),
+    ];
+    for (const changed of changes) expect(await check(changed)).toBe(1);
+    const other = 'PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW';
+    expect(await check(text, other)).toBe(1);
+  });
+
+  test('is not given while the content is there, nor for what never was', async () => {
+    const refused = async (id: string) =>
+      (await ask('history', 'shop', 'orders')).code === 0 &&
+      (
+        await fetch(`${endpoint}/_epitaph/dbs/shop/colls/orders/certificate?${named(id)}`, {
+          headers: { authorization: `Bearer ${EMULATOR_KEY}` },
+        })
+      ).json();
+    expect(await refused('four')).toMatchObject({ status: 409, code: 'not-erased' });
+    expect(await refused('nobody')).toMatchObject({ status: 404, code: 'item-not-found' });
+  });
+});
+
+describe('the whole log', () => {
+  test('is as it was recorded, and has grown from what was signed earlier, over a restart and a new tree', async () => {
+    const key = file('key', await fetched('/proof/key'));
+    const checkpoint = file('checkpoint', await fetched('/proof/checkpoint'));
+    await store.advanceClock(caller, 61_000);
+    await store.runPurge(caller);
+    const good = { code: 0, stdout: expect.stringContaining('All is as it was recorded') as string };
+    expect(await ask('verify', 'log', '--checkpoint', checkpoint, '--public-key', key)).toMatchObject(good);
+    await closeServer();
+    for (const suffix of ['', '-wal', '-shm']) rmSync(join(folder, 'data', `proof.db${suffix}`), { force: true });
+    await open();
+    expect(await ask('verify', 'log', '--checkpoint', checkpoint, '--public-key', key)).toMatchObject(good);
+  });
+
+  test('with any permanent fact changed, renamed or taken away is found out', async () => {
+    const key = file('key', await fetched('/proof/key'));
+    const checkpoint = file('checkpoint', await fetched('/proof/checkpoint'));
+    await closeServer();
+    const before = readFileSync(join(folder, 'data', 'log.db'));
+    await open();
+    const events = `(SELECT max(position) FROM events WHERE body IS NULL)`;
+    const cases = [
+      [`UPDATE events SET at = at + 1 WHERE position = ${events}`, 'fact-differs'],
+      [
+        `UPDATE events SET data = replace(data, '60', '61') WHERE position = (SELECT min(position) FROM events WHERE data LIKE '%60%')`,
+        'fact-differs',
+      ],
+      [
+        `UPDATE events SET data = replace(data, 'one', 'eno') WHERE data LIKE '%"one"%' AND position = (SELECT max(position) FROM events WHERE data LIKE '%"one"%')`,
+        'name-differs',
+      ],
+    ] as const;
+    for (const [statement, code] of cases) {
+      await tamper('log.db', statement);
+      const found = await ask('verify', 'log');
+      expect(found.code, statement).toBe(1);
+      expect(found.stdout, statement).toContain(code);
+      await closeServer();
+      for (const suffix of ['-wal', '-shm']) rmSync(join(folder, 'data', `log.db${suffix}`), { force: true });
+      writeFileSync(join(folder, 'data', 'log.db'), before);
+      await open();
+    }
+    // Who changes the tree with the log is found out by what was signed before.
+    await closeServer();
+    for (const suffix of ['', '-wal', '-shm']) rmSync(join(folder, 'data', `proof.db${suffix}`), { force: true });
+    await open();
+    await tamper('log.db', `UPDATE events SET at = at + 1 WHERE position = ${events}`);
+    await closeServer();
+    for (const suffix of ['', '-wal', '-shm']) rmSync(join(folder, 'data', `proof.db${suffix}`), { force: true });
+    await open();
+    expect((await ask('verify', 'log')).code).toBe(0);
+    const found = await ask('verify', 'log', '--checkpoint', checkpoint, '--public-key', key);
+    expect(found).toMatchObject({ code: 1, stdout: expect.stringContaining('checkpoint-differs') as string });
+  });
+
+  test('can be checked from exported facts without any server', async () => {
+    const key = file('key', await fetched('/proof/key'));
+    const checkpoint = file('checkpoint', await fetched('/proof/checkpoint'));
+    const facts = await fetched('/proof/facts');
+    expect(facts).not.toContain(SECRET);
+    const check = async (text: string) =>
+      ask('verify', 'log', file('facts', text), '--checkpoint', checkpoint, '--public-key', key);
+    expect(await check(facts)).toMatchObject({
+      code: 0,
+      stdout: expect.stringMatching(/^good: the first \d+ facts/) as string,
+    });
+    const lines = facts.trim().split('\n');
+    expect((await check(lines.slice(1).join('\n'))).code).toBe(1);
+    expect((await check(facts.replace('"ttl":60', '"ttl":61'))).code).toBe(1);
+    expect((await check(lines.toReversed().join('\n'))).code).toBe(1);
+  });
+});
