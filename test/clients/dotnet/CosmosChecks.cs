@@ -41,7 +41,7 @@ internal static class CosmosChecks
         try
         {
             await CatalogAsync(report, client, database);
-            await ItemsAsync(report, database);
+            await ItemsAsync(report, endpoint, key, database);
             await TimeToLiveAsync(report, database);
             await QueriesAsync(report, database);
             await ThroughputAsync(report, client, database);
@@ -139,7 +139,7 @@ internal static class CosmosChecks
         });
     }
 
-    private static async Task ItemsAsync(Report report, Database database)
+    private static async Task ItemsAsync(Report report, string endpoint, string key, Database database)
     {
         var container = await NewContainerAsync(database, "items");
         await report.CheckAsync("items", "are created, read, replaced, upserted and deleted", async () =>
@@ -261,6 +261,28 @@ internal static class CosmosChecks
             var large = new Order(new string('x', 10), "ann", 1, [new string('y', 3_000_000)]);
             var error = await Expect.RefusedAsync<CosmosException>(() => container.CreateItemAsync(large, Of("ann")), "3 MB");
             Expect.Equal(HttpStatusCode.RequestEntityTooLarge, error.StatusCode, "status");
+        });
+        await report.CheckAsync("items", "are read by another client at the session of the one that wrote", async () =>
+        {
+            var written = await container.UpsertItemAsync(new Order("session", "ann", 7), Of("ann"));
+            using var other = NewClient(endpoint, key);
+            var read = await other.GetContainer(database.Id, "items").ReadItemAsync<Order>(
+                "session", Of("ann"), new ItemRequestOptions { SessionToken = written.Headers.Session });
+            Expect.Equal(7.0, read.Resource.Total, "total");
+        });
+        await report.CheckAsync("unique-keys", "of a second item are refused within its partition key", async () =>
+        {
+            var unique = await NewContainerAsync(database, "unique", properties =>
+            {
+                var policy = new UniqueKey();
+                policy.Paths.Add("/total");
+                properties.UniqueKeyPolicy.UniqueKeys.Add(policy);
+            });
+            await unique.CreateItemAsync(new Order("1", "ann", 5), Of("ann"));
+            await unique.CreateItemAsync(new Order("2", "bob", 5), Of("bob"));
+            var error = await Expect.RefusedAsync<CosmosException>(
+                () => unique.CreateItemAsync(new Order("3", "ann", 5), Of("ann")), "a second one");
+            Expect.Equal(HttpStatusCode.Conflict, error.StatusCode, "status");
         });
         await report.CheckAsync("items", "a missing container says so", async () =>
         {
@@ -412,6 +434,19 @@ internal static class CosmosChecks
             Expect.Equal(30, found.Count, "all");
             Expect.Equal(30, found.Distinct().Count(), "each once");
         });
+        await report.CheckAsync("search", "the nearest vectors and the best texts are found", async () =>
+        {
+            var places = await NewContainerAsync(database, "places", throughput: 12_000);
+            (string Id, double[] Place, string Text)[] items =
+                [("far", [9, 9], "a long walk to the sea"), ("near", [1, 0], "the sea"), ("middle", [3, 0], "hills")];
+            foreach (var (id, place, text) in items)
+                await places.CreateItemAsync(JObject.FromObject(new { id, customer = id, place, text }), Of(id));
+            async Task<List<string>> FindAsync(string sql) => await AllAsync(places.GetItemQueryIterator<string>(sql));
+            Expect.Same(["near", "middle"], await FindAsync(
+                "SELECT TOP 2 VALUE c.id FROM c ORDER BY VectorDistance(c.place, [0, 0], true, {distanceFunction: 'euclidean'})"), "nearest");
+            Expect.Same(["far", "near"], (await FindAsync(
+                "SELECT VALUE c.id FROM c WHERE FullTextContains(c.text, 'sea')")).Order(), "with the word");
+        });
         await report.CheckAsync("queries", "that are no queries are refused", async () =>
         {
             foreach (var sql in new[] { "SELEC * FROM c", "SELECT * FROM c WHERE", "SELECT NOSUCH(c) FROM c" })
@@ -508,7 +543,7 @@ internal static class CosmosChecks
                 () => target.CreateItemAsync(new Order("bulk1", "c1", 1), Of("c1")), "a duplicate");
             Expect.Equal(HttpStatusCode.Conflict, error.StatusCode, "duplicate");
         });
-        await report.CheckAsync("batch", "all items of a partition key are deleted", async () =>
+        await report.CheckAsync("partition-delete", "all items of a partition key are deleted", async () =>
         {
             await container.UpsertItemAsync(new Order("d1", "dora", 1), Of("dora"));
             await container.UpsertItemAsync(new Order("d2", "dora", 1), Of("dora"));
