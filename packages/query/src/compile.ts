@@ -586,7 +586,11 @@ export class Compiler {
     const { name, at } = expression;
     const args = name === 'VECTORDISTANCE' ? this.#vectorArguments(expression.args, at) : expression.args;
     if (expression.userDefined) {
-      throw queryError('notSupported', `The user-defined function 'udf.${name}' is not supported here.`, at);
+      throw queryError(
+        'notSupported',
+        `The user-defined function 'udf.${name}' is not supported: scripts are not run here.`,
+        at,
+      );
     }
     if (ONLY_IN_RANK.has(name)) {
       throw queryError('invalidValue', `The function '${name}' can only be used in ORDER BY RANK.`, at);

@@ -8,7 +8,7 @@ import { answerOffer, answerOffers } from './offers.ts';
 import { answerPartitionKeyRanges } from './ranges.ts';
 import { answerPermission, answerPermissions } from './permissions.ts';
 import { containerOf, isQuery, isQueryPlan, owner, type Answer, type CosmosRequest } from './request.ts';
-import { answerUnsupportedFeed, answerUnsupportedResource, isUnsupportedKind } from './unsupported.ts';
+import { answerUnsupportedFeed, answerUnsupportedResource, isUnsupportedKind, refuseTriggers } from './unsupported.ts';
 import { answerUser, answerUsers } from './users.ts';
 
 /** True for requests that change nothing, which a read-only key may make. */
@@ -69,6 +69,7 @@ function routeContainer(request: CosmosRequest): Answer | Promise<Answer> {
   const { length } = segments;
   switch (segments[4]) {
     case 'docs':
+      refuseTriggers(request);
       if (length === 5) return answerItems(request);
       if (length === 6) return answerItem(request);
       break;

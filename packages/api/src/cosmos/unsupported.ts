@@ -1,14 +1,17 @@
 import { badRequest, WireError } from './errors.ts';
 import { answerFeed } from './feed.ts';
-import { isQuery, isQueryPlan, methodNotAllowed, type Answer, type CosmosRequest } from './request.ts';
+import { headerText, isQuery, isQueryPlan, methodNotAllowed, type Answer, type CosmosRequest } from './request.ts';
+
+/** Why there are none: docs/adr/0014-scripts-are-not-run.md. */
+const NO_SCRIPTS = 'this server does not run scripts';
 
 /** Kinds of resources of which there are none: what the list is called in an answer, and what to call one. */
 const kinds = {
-  sprocs: { list: 'StoredProcedures', one: 'Stored procedures' },
-  triggers: { list: 'Triggers', one: 'Triggers' },
-  udfs: { list: 'UserDefinedFunctions', one: 'User-defined functions' },
-  conflicts: { list: 'Conflicts', one: 'Conflicts' },
-  attachments: { list: 'Attachments', one: 'Attachments' },
+  sprocs: { list: 'StoredProcedures', why: `Stored procedures are not supported: ${NO_SCRIPTS}.` },
+  triggers: { list: 'Triggers', why: `Triggers are not supported: ${NO_SCRIPTS}.` },
+  udfs: { list: 'UserDefinedFunctions', why: `User-defined functions are not supported: ${NO_SCRIPTS}.` },
+  conflicts: { list: 'Conflicts', why: 'There are no conflicts: every write is decided once.' },
+  attachments: { list: 'Attachments', why: 'Attachments are not supported.' },
 } as const;
 
 export type UnsupportedKind = keyof typeof kinds;
@@ -21,14 +24,25 @@ export function answerUnsupportedFeed(request: CosmosRequest, kind: UnsupportedK
   if (method === 'GET' || (method === 'POST' && (isQuery(headers) || isQueryPlan(headers)))) {
     return answerFeed(request, rid, kinds[kind].list, []);
   }
-  if (method === 'POST') throw badRequest(`${kinds[kind].one} are not supported.`);
+  if (method === 'POST') throw badRequest(kinds[kind].why);
   throw methodNotAllowed();
 }
 
 export function answerUnsupportedResource({ method }: CosmosRequest, kind: UnsupportedKind): never {
   if (method === 'GET' || method === 'DELETE' || method === 'PUT') {
-    const why = kind === 'conflicts' ? 'There are no conflicts here.' : `${kinds[kind].one} are not supported.`;
-    throw new WireError('notFound', `Resource Not Found. ${why}`);
+    throw new WireError('notFound', `Resource Not Found. ${kinds[kind].why}`);
   }
-  throw badRequest(`${kinds[kind].one} are not supported.`);
+  throw badRequest(kinds[kind].why);
+}
+
+/**
+ * A write that names a trigger counts on it: carried out without, it would be another write than was asked for.
+ *
+ * @throws WireError 400
+ */
+export function refuseTriggers({ method, headers }: CosmosRequest): void {
+  if (method === 'GET') return;
+  for (const name of ['x-ms-documentdb-pre-trigger-include', 'x-ms-documentdb-post-trigger-include']) {
+    if ((headerText(headers, name) ?? '') !== '') throw badRequest(kinds.triggers.why);
+  }
 }

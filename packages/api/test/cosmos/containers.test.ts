@@ -254,10 +254,22 @@ describe('a container', () => {
       expect((await call(app, 'GET', path)).json).toMatchObject({ [list]: [], _count: 0 });
       const created = await call(app, 'POST', path, { body: { id: 'x' } });
       expect(created.status).toBe(400);
-      expect(created.json['message']).toContain('not supported');
+      expect(created.json['message']).toMatch(/not supported|There are no conflicts/);
       expect((await call(app, 'GET', `${path}/x`)).status).toBe(404);
       expect((await call(app, 'POST', `${path}/x`, { body: [] })).status).toBe(400);
     }
+  });
+
+  test('refuses a write that names a trigger, rather than to leave the trigger out', async () => {
+    const app = await shopOnly();
+    await call(app, 'POST', '/dbs/shop/colls', { body: { id: 'c', partitionKey } });
+    for (const when of ['pre', 'post']) {
+      const headers = { [`x-ms-documentdb-${when}-trigger-include`]: 'audit' };
+      const reply = await call(app, 'POST', '/dbs/shop/colls/c/docs', { headers, body: { id: '1' } });
+      expect(reply.status).toBe(400);
+      expect(reply.json['message']).toContain('does not run scripts');
+    }
+    expect((await call(app, 'GET', '/dbs/shop/colls/c/docs')).json).toMatchObject({ _count: 0 });
   });
 
   test('has an offer that its own link finds', async () => {
