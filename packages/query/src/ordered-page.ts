@@ -38,6 +38,7 @@ export class OrderedPage {
   readonly #plan: QueryPlan;
   readonly #frame: Frame;
   readonly #after: OrderedPlace | undefined;
+  readonly #lastFirst: boolean;
   readonly #sorter: Sorter<OrderedRow>;
 
   /** @param capacity rows to keep at most */
@@ -45,7 +46,10 @@ export class OrderedPage {
     this.#plan = plan;
     this.#frame = newFrame(context);
     this.#after = after;
-    this.#sorter = new Sorter(plan.program.orderBy, capacity, this.#frame.maxBufferedRows);
+    // Where anything is descending, clients that merge ranges take equal rows to be ordered from the last document to
+    // the first, as Cosmos DB has them that reads its index backwards. They go on from a page by that.
+    this.#lastFirst = plan.program.orderBy.some(({ descending }) => descending);
+    this.#sorter = new Sorter(plan.program.orderBy, capacity, this.#frame.maxBufferedRows, this.#lastFirst);
   }
 
   /** Takes the next document; their numbers go up. */
@@ -67,7 +71,9 @@ export class OrderedPage {
     const keys = orderBy.map(({ run }) => run(frame));
     if (this.#after !== undefined) {
       const difference = compareKeys(keys, this.#after.keys, orderBy);
-      if (difference < 0 || (difference === 0 && document <= this.#after.document)) return;
+      if (difference < 0) return;
+      const further = this.#lastFirst ? this.#after.document - document : document - this.#after.document;
+      if (difference === 0 && further <= 0) return;
     }
     if (!this.#sorter.keeps(keys)) return;
     const row = project(frame);

@@ -1,6 +1,7 @@
-import { aggregateTypes, isAggregate } from './aggregates.ts';
-import type { Expression, SelectItem } from './ast.ts';
-import { nameOf } from './compile.ts';
+import { aggregateTypes, isAggregate, type AggregateName } from './aggregates.ts';
+import type { Expression, FromSource, Query, RowCount, SelectItem } from './ast.ts';
+import { hasAggregate, nameOf } from './compile.ts';
+import { queryError, type SourceLocation } from './errors.ts';
 import type { QueryPlan } from './plan.ts';
 import { printExpression, printQuery } from './print.ts';
 
@@ -16,58 +17,266 @@ export interface PipelineInfo {
   readonly groupByAliases: readonly string[];
   readonly aggregates: readonly string[];
   readonly groupByAliasToAggregateType: Readonly<Record<string, string | null>>;
-  /** Empty when the query runs here as it was written, which clients take for "not rewritten". */
+  /** What to ask each range; empty: the query as it is. */
   readonly rewrittenQuery: string;
   readonly hasSelectValue: boolean;
   readonly dCountInfo: null;
   readonly hasNonStreamingOrderBy: boolean;
 }
 
-function aggregateType(expression: Expression): string | null {
-  return expression.kind === 'call' && isAggregate(expression.name) ? aggregateTypes[expression.name] : null;
-}
+/** Clients put a condition in its place: `true`, or, to go on where they left off, a comparison with the last row. */
+const FILTER = '({documentdb-formattableorderbyquery-filter})';
+/** An alias for the documents where a query has none, as in `FROM x IN c.items`. */
+const DOCUMENT = '_document';
 
 /**
- * A vector search as clients want it that sort its rows themselves: each row with what it is sorted by. They drop
- * doubles and skip the offset, too, so no row before it may be missing.
+ * How a client answers a query by asking several ranges: what to ask each of them, and how to merge what they say.
+ * Each range's rows are then those that the client's pipeline reads: `{_rid, orderByItems, payload}` for ORDER BY,
+ * `[{item}]` for an aggregate, `{groupByItems, payload}` for groups.
+ *
+ * @throws QueryError for a query whose parts can't be merged into its answer
  */
-function rewriteVectorSearch({ query, top, offset, limit }: QueryPlan): string {
-  const at = { start: 0, end: 0 };
-  const { selection } = query;
-  const [source] = query.from;
-  const root = source?.alias ?? (source?.collection.kind === 'path' ? source.collection.root : '');
-  const document: Expression = { kind: 'identifier', name: root, at };
-  const object = (properties: readonly { readonly name: string; readonly value: Expression }[]): Expression => ({
-    kind: 'object',
-    properties,
-    at,
-  });
-  const payload = (): Expression => {
-    if (selection.kind === 'star') return document;
-    if (selection.kind === 'value') return selection.expression;
-    return object(named(selection.items).map(({ name, expression }) => ({ name, value: expression })));
+export function describeForPipeline(plan: QueryPlan): PipelineInfo {
+  const { query } = plan;
+  const plain: PipelineInfo = {
+    distinctType: 'None',
+    top: plan.top ?? null,
+    offset: plan.offset ?? null,
+    limit: plan.limit ?? null,
+    orderBy: [],
+    orderByExpressions: [],
+    groupByExpressions: [],
+    groupByAliases: [],
+    aggregates: [],
+    groupByAliasToAggregateType: {},
+    rewrittenQuery: '',
+    hasSelectValue: query.selection.kind === 'value',
+    dCountInfo: null,
+    hasNonStreamingOrderBy: plan.isVectorSearch,
   };
-  const rid: Expression = { kind: 'member', object: document, key: { kind: 'literal', value: '_rid', at }, at };
-  const items = query.orderBy.map(({ expression }) => object([{ name: 'item', value: expression }]));
-  const wanted = top ?? (limit === undefined ? undefined : (offset ?? 0) + limit);
-  return printQuery({
+  if (query.orderByRank !== undefined) throw notMerged('ORDER BY RANK', query.orderByRank);
+  if (plan.derivedFrom !== undefined && !plan.derivedFrom.streaming) {
+    throw notMerged('FROM over a query that orders, groups or limits its rows');
+  }
+  // Without FROM there is one row; every range has it.
+  if (!plan.readsDocuments) return { ...plain, top: Math.min(plan.top ?? 1, 1) };
+  if (plan.program.grouping !== undefined) return { ...plain, ...groups(query) };
+  if (query.orderBy.length > 0) return { ...plain, ...ordered(plan) };
+  if (query.distinct) {
+    return { ...plain, distinctType: 'Unordered', rewrittenQuery: printQuery({ ...query, ...NO_BOUNDS }) };
+  }
+  const first = firstRows(plan);
+  return plan.offset === undefined
+    ? plain
+    : { ...plain, rewrittenQuery: printQuery({ ...query, ...NO_BOUNDS, top: first }) };
+}
+
+const NO_BOUNDS = { top: undefined, offset: undefined, limit: undefined } as const;
+const NOWHERE: SourceLocation = { start: 0, end: 0 };
+
+const notMerged = (what: string, at?: SourceLocation): Error =>
+  queryError(
+    'notSupported',
+    `${what} can't be put together from several partition key ranges by a client. Run the query without a query plan, or over one partition key.`,
+    at,
+  );
+
+/** The rows that each range has to give so that none is missing in the whole. */
+function firstRows(plan: QueryPlan): RowCount | undefined {
+  const count = plan.top ?? (plan.limit === undefined ? undefined : (plan.offset ?? 0) + plan.limit);
+  return count === undefined ? undefined : { kind: 'literal', value: count, at: NOWHERE };
+}
+
+/** `SELECT c._rid, [{"item": c.f}] AS orderByItems, c AS payload FROM c WHERE (…) AND (…) ORDER BY c.f` */
+function ordered(plan: QueryPlan): Partial<PipelineInfo> {
+  const { query } = plan;
+  const { alias, from } = documentAlias(query);
+  const payload = payloadOf(query);
+  const items = query.orderBy.map(({ expression }) => object([['item', expression]]));
+  const filters = [
+    ...(query.where === undefined ? [] : [query.where]),
+    // Who sorts all rows anew never goes on from one of them.
+    ...(plan.isVectorSearch ? [] : [verbatim(FILTER)]),
+    // A row that is undefined is none, which a payload that is left out would not say.
+    ...(query.selection.kind === 'value' ? [call('IS_DEFINED', payload)] : []),
+  ];
+  const rewritten: Query = {
     ...query,
+    ...NO_BOUNDS,
     distinct: false,
-    top: wanted === undefined || query.distinct ? undefined : { kind: 'literal', value: wanted, at },
-    offset: undefined,
-    limit: undefined,
+    top: query.distinct ? undefined : firstRows(plan),
     selection: {
       kind: 'list',
       items: [
-        { expression: rid, alias: '_rid' },
-        { expression: { kind: 'array', items, at }, alias: 'orderByItems' },
-        { expression: payload(), alias: 'payload' },
+        { expression: member(verbatim(alias), '_rid'), alias: undefined },
+        { expression: { kind: 'array', items, at: NOWHERE }, alias: 'orderByItems' },
+        { expression: payload, alias: 'payload' },
       ],
     },
-  });
+    from,
+    where: filters.length === 0 ? undefined : { kind: 'logical', operator: 'AND', operands: filters, at: NOWHERE },
+  };
+  return {
+    distinctType: query.distinct ? (rowsFollowOrder(query) ? 'Ordered' : 'Unordered') : 'None',
+    orderBy: plan.orderBy.map(({ descending }) => (descending ? 'Descending' : 'Ascending')),
+    orderByExpressions: plan.orderBy.map(({ expression }) => printExpression(expression)),
+    rewrittenQuery: printQuery(rewritten),
+  };
 }
 
-/** The items of a SELECT list with the names that their values get. */
+/** The alias of the documents, and the FROM clause that has one. */
+function documentAlias(query: Query): { readonly alias: string; readonly from: readonly FromSource[] } {
+  const [first, ...joins] = query.from as readonly [FromSource, ...FromSource[]];
+  const { collection, iterates } = first;
+  if (collection.kind === 'query') throw notMerged('ORDER BY over a query in FROM', collection.at);
+  if (collection.keys.length === 0 && !iterates) return { alias: first.alias ?? collection.root, from: query.from };
+  const document: FromSource = {
+    collection: { kind: 'path', root: DOCUMENT, keys: [], at: collection.at },
+    alias: undefined,
+    iterates: false,
+  };
+  return {
+    alias: DOCUMENT,
+    from: [document, { ...first, collection: { ...collection, root: DOCUMENT }, alias: aliasOf(first) }, ...joins],
+  };
+}
+
+function aliasOf({ alias, collection }: FromSource): string {
+  const last = collection.kind === 'path' ? (collection.keys.at(-1) ?? collection.root) : undefined;
+  const name = alias ?? last;
+  if (typeof name !== 'string') throw notMerged('ORDER BY over a source without a name', collection.at);
+  return name;
+}
+
+/** What a row of the query is, as one expression. */
+function payloadOf({ selection, from }: Query): Expression {
+  if (selection.kind === 'value') return selection.expression;
+  if (selection.kind === 'star') return verbatim(aliasOf(from[0]!));
+  return object(named(selection.items).map(({ name, expression }) => [name, expression]));
+}
+
+/** Whether equal rows are next to each other: the rows are made of what they are ordered by. */
+function rowsFollowOrder({ selection, orderBy }: Query): boolean {
+  if (selection.kind === 'star') return false;
+  const selected = selection.kind === 'value' ? [selection.expression] : selection.items.map((item) => item.expression);
+  const keys = new Set(orderBy.map(({ expression }) => printExpression(expression)));
+  const texts = new Set(selected.map(printExpression));
+  return texts.size === keys.size && [...texts].every((text) => keys.has(text));
+}
+
+/** Aggregates, with and without GROUP BY. */
+function groups(query: Query): Partial<PipelineInfo> {
+  const { selection, groupBy } = query;
+  const isGrouped = groupBy.length > 0;
+  if (isGrouped && query.orderBy.length > 0) throw notMerged('ORDER BY together with GROUP BY');
+  if (query.distinct) throw notMerged('DISTINCT together with aggregates or GROUP BY');
+  const keys: SelectItem[] = isGrouped
+    ? [
+        {
+          expression: { kind: 'array', items: groupBy.map((key) => object([['item', key]])), at: NOWHERE },
+          alias: 'groupByItems',
+        },
+      ]
+    : [];
+  const rewritten = (selected: Query['selection']) =>
+    printQuery({ ...query, ...NO_BOUNDS, orderBy: [], selection: selected });
+  const groupByExpressions = groupBy.map(printExpression);
+  if (selection.kind === 'value') {
+    const { expression } = selection;
+    const aggregate = aggregateOf(expression);
+    const payload = aggregate === undefined ? expression : valueOf(aggregate);
+    return {
+      groupByExpressions,
+      aggregates: aggregate === undefined ? [] : [aggregateTypes[aggregate.name]],
+      rewrittenQuery: rewritten(
+        isGrouped
+          ? { kind: 'list', items: [...keys, { expression: payload, alias: 'payload' }] }
+          : { kind: 'value', expression: payload },
+      ),
+    };
+  }
+  const types: Record<string, string | null> = {};
+  const groupByAliases: string[] = [];
+  const properties: (readonly [string, Expression])[] = [];
+  for (const { name, expression } of named(selection.kind === 'list' ? selection.items : [])) {
+    const aggregate = aggregateOf(expression);
+    const type = aggregate === undefined ? null : aggregateTypes[aggregate.name];
+    Object.defineProperty(types, name, { value: type, enumerable: true, configurable: true, writable: true });
+    if (aggregate === undefined) groupByAliases.push(name);
+    properties.push([name, aggregate === undefined ? expression : itemOf(aggregate)]);
+  }
+  return {
+    groupByExpressions,
+    groupByAliases,
+    groupByAliasToAggregateType: types,
+    rewrittenQuery: rewritten({ kind: 'list', items: [...keys, { expression: object(properties), alias: 'payload' }] }),
+  };
+}
+
+interface Aggregate {
+  readonly name: AggregateName;
+  readonly argument: Expression;
+  readonly call: Expression;
+}
+
+/**
+ * The aggregate that an expression is; undefined for one that has none in it.
+ *
+ * @throws QueryError for one that computes with aggregates: no client can merge what it gives
+ */
+function aggregateOf(expression: Expression): Aggregate | undefined {
+  if (expression.kind === 'call' && !expression.userDefined && isAggregate(expression.name)) {
+    return { name: expression.name, argument: expression.args[0]!, call: expression };
+  }
+  if (hasAggregate(expression)) throw notMerged('An expression around an aggregate', expression.at);
+  return undefined;
+}
+
+/** `[{"item": …}]`, which clients read the partial result of a VALUE query from; `[{}]` tells them that it is undefined. */
+const valueOf = (aggregate: Aggregate): Expression => ({ kind: 'array', items: [itemOf(aggregate)], at: NOWHERE });
+
+/**
+ * A partial result. Every range gives one, also where it has nothing to work on: of one that says nothing, clients
+ * conclude that the whole is undefined, or wait for it for ever.
+ */
+function itemOf({ name, argument, call: whole }: Aggregate): Expression {
+  const count = call('COUNT', argument);
+  const isEmpty = isZero(count);
+  switch (name) {
+    case 'SUM':
+      return object([['item', choice(isEmpty, ZERO, whole)]]);
+    case 'AVG': {
+      const sum = choice(isEmpty, ZERO, call('SUM', argument));
+      const parts = object([
+        ['sum', sum],
+        ['count', count],
+      ]);
+      // Without a sum there is no average to merge.
+      return object([['item', choice(call('IS_DEFINED', sum), parts, UNDEFINED)]]);
+    }
+    case 'MIN':
+    case 'MAX': {
+      const parts = object([
+        [name === 'MIN' ? 'min' : 'max', whole],
+        ['count', count],
+      ]);
+      const isDecided: Expression = {
+        kind: 'logical',
+        operator: 'OR',
+        operands: [call('IS_DEFINED', whole), isEmpty],
+        at: NOWHERE,
+      };
+      return object([
+        ['item', whole],
+        ['item2', choice(isDecided, parts, UNDEFINED)],
+      ]);
+    }
+    default:
+      return object([['item', whole]]);
+  }
+}
+
+/** The items of a SELECT list under the names that they have in a row. */
 function named(items: readonly SelectItem[]): { readonly name: string; readonly expression: Expression }[] {
   let unnamed = 0;
   return items.map(({ expression, alias }) => {
@@ -78,36 +287,40 @@ function named(items: readonly SelectItem[]): { readonly name: string; readonly 
   });
 }
 
-/** What a query consists of, in the terms of a Cosmos DB query plan. */
-export function describeForPipeline(plan: QueryPlan): PipelineInfo {
-  const { query } = plan;
-  const { selection } = query;
-  const isGrouped = query.groupBy.length > 0;
-  const items = selection.kind === 'list' ? selection.items : [];
-  const aliasTypes: Record<string, string | null> = {};
-  const groupByAliases: string[] = [];
-  for (const { name, expression } of named(items)) {
-    const type = aggregateType(expression);
-    if (isGrouped || plan.program.grouping !== undefined) {
-      Object.defineProperty(aliasTypes, name, { value: type, enumerable: true, configurable: true, writable: true });
-      if (type === null) groupByAliases.push(name);
-    }
-  }
-  const valueAggregate = selection.kind === 'value' && !isGrouped ? aggregateType(selection.expression) : null;
-  return {
-    distinctType: query.distinct ? (query.orderBy.length > 0 ? 'Ordered' : 'Unordered') : 'None',
-    top: plan.top ?? null,
-    offset: plan.offset ?? null,
-    limit: plan.limit ?? null,
-    orderBy: plan.orderBy.map(({ descending }) => (descending ? 'Descending' : 'Ascending')),
-    orderByExpressions: plan.orderBy.map(({ expression }) => printExpression(expression)),
-    groupByExpressions: query.groupBy.map(printExpression),
-    groupByAliases,
-    aggregates: valueAggregate === null ? [] : [valueAggregate],
-    groupByAliasToAggregateType: aliasTypes,
-    rewrittenQuery: plan.isVectorSearch ? rewriteVectorSearch(plan) : '',
-    hasSelectValue: selection.kind === 'value',
-    dCountInfo: null,
-    hasNonStreamingOrderBy: plan.isVectorSearch,
-  };
-}
+const ZERO: Expression = { kind: 'literal', value: 0, at: NOWHERE };
+const UNDEFINED: Expression = { kind: 'literal', value: undefined, at: NOWHERE };
+
+/** A name, or text that is to stand as it is. */
+const verbatim = (name: string): Expression => ({ kind: 'identifier', name, at: NOWHERE });
+const call = (name: string, argument: Expression): Expression => ({
+  kind: 'call',
+  name,
+  userDefined: false,
+  args: [argument],
+  at: NOWHERE,
+});
+const member = (of: Expression, name: string): Expression => ({
+  kind: 'member',
+  object: of,
+  key: { kind: 'literal', value: name, at: NOWHERE },
+  at: NOWHERE,
+});
+const object = (properties: readonly (readonly [string, Expression])[]): Expression => ({
+  kind: 'object',
+  properties: properties.map(([name, value]) => ({ name, value })),
+  at: NOWHERE,
+});
+const isZero = (left: Expression): Expression => ({
+  kind: 'binary',
+  operator: '=',
+  left,
+  right: ZERO,
+  at: NOWHERE,
+});
+const choice = (test: Expression, whenTrue: Expression, otherwise: Expression): Expression => ({
+  kind: 'conditional',
+  test,
+  whenTrue,
+  otherwise,
+  at: NOWHERE,
+});

@@ -5,7 +5,7 @@ import type { Value } from './values.ts';
 
 interface Entry<Row> {
   readonly keys: readonly Value[];
-  /** Rows of equal keys keep the order they came in. */
+  /** Tells rows of equal keys apart: when they came in. */
   readonly sequence: number;
   readonly row: Row;
 }
@@ -27,10 +27,13 @@ export class Sorter<Row> {
   readonly #steps: readonly OrderStep[];
   readonly #capacity: number;
   readonly #maxRows: number;
+  readonly #lastFirst: boolean;
   readonly #entries: Entry<Row>[] = [];
   #sequence = 0;
 
-  constructor(steps: readonly OrderStep[], capacity: number, maxRows: number) {
+  /** @param lastFirst rows of equal keys come in the reverse of the order they came in */
+  constructor(steps: readonly OrderStep[], capacity: number, maxRows: number, lastFirst = false) {
+    this.#lastFirst = lastFirst;
     this.#steps = steps;
     this.#capacity = capacity;
     this.#maxRows = maxRows;
@@ -40,7 +43,9 @@ export class Sorter<Row> {
   keeps(keys: readonly Value[]): boolean {
     if (this.#entries.length < this.#capacity) return true;
     const last = this.#entries[0];
-    return last !== undefined && compareKeys(keys, last.keys, this.#steps) < 0;
+    if (last === undefined) return false;
+    const difference = compareKeys(keys, last.keys, this.#steps);
+    return difference < 0 || (difference === 0 && this.#lastFirst);
   }
 
   add(keys: readonly Value[], row: Row): void {
@@ -64,7 +69,8 @@ export class Sorter<Row> {
   }
 
   #compare(a: Entry<Row>, b: Entry<Row>): number {
-    return compareKeys(a.keys, b.keys, this.#steps) || a.sequence - b.sequence;
+    const bySequence = a.sequence - b.sequence;
+    return compareKeys(a.keys, b.keys, this.#steps) || (this.#lastFirst ? -bySequence : bySequence);
   }
 
   #siftUp(): void {

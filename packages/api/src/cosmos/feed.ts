@@ -1,20 +1,29 @@
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import {
+  effectivePartitionKey,
+  prefixRange,
+  WHOLE_RANGE,
+} from '@epitaph/core/partition-key/effective-partition-key.ts';
 import {
   describeForPipeline,
   evaluate,
   parseQuery,
+  type PipelineInfo,
   planQuery,
   type Json,
-  type PipelineInfo,
-  type QueryPlan,
   type QueryParameter,
+  type QueryPlan,
   type VectorEmbedding,
 } from '@epitaph/query';
 import type { Limits } from '../http/limits.ts';
 import type { Continuation } from '../store/store-api.ts';
+import { vectorEmbeddingsOf } from '../store/vector-embeddings.ts';
 import { charge } from './charge.ts';
 import { decodeContinuation, encodeContinuation } from './continuation.ts';
 import { badRequest } from './errors.ts';
 import type { JsonObject } from './json.ts';
+import { partitionKeyIn } from './partition-key.ts';
+import { rangesOf } from './ranges.ts';
 import {
   headerText,
   isQuery,
@@ -84,33 +93,41 @@ function runQuery({ sql, parameters }: QueryBody, resources: readonly Json[]): r
   return [...evaluate(planQuery(parseQuery(sql), parameters), resources)];
 }
 
-function planBody(queryInfo: PipelineInfo): string {
-  return JSON.stringify({
-    partitionedQueryExecutionInfoVersion: 2,
-    queryInfo,
-    queryRanges: [{ min: '', max: 'FF', isMinInclusive: true, isMaxInclusive: false }],
-  });
+/** A plan for clients, with what their pipelines are to do and which keys the query is about. */
+const planText = (queryInfo: PipelineInfo, queryRanges: readonly QueryRange[]): string =>
+  JSON.stringify({ partitionedQueryExecutionInfoVersion: 2, queryInfo, queryRanges });
+
+interface QueryRange {
+  readonly min: string;
+  readonly max: string;
+  readonly isMinInclusive: boolean;
+  readonly isMaxInclusive: boolean;
 }
+
+const EVERYWHERE: readonly QueryRange[] = [{ ...WHOLE_RANGE, isMinInclusive: true, isMaxInclusive: false }];
 
 /**
  * The plan that lets clients pass every query through: whatever their own pipeline would do, the server has done.
  */
-const PASS_THROUGH_PLAN = planBody({
-  distinctType: 'None',
-  top: null,
-  offset: null,
-  limit: null,
-  orderBy: [],
-  orderByExpressions: [],
-  groupByExpressions: [],
-  groupByAliases: [],
-  aggregates: [],
-  groupByAliasToAggregateType: {},
-  rewrittenQuery: '',
-  hasSelectValue: false,
-  dCountInfo: null,
-  hasNonStreamingOrderBy: false,
-});
+const PASS_THROUGH_PLAN = planText(
+  {
+    distinctType: 'None',
+    top: null,
+    offset: null,
+    limit: null,
+    orderBy: [],
+    orderByExpressions: [],
+    groupByExpressions: [],
+    groupByAliases: [],
+    aggregates: [],
+    groupByAliasToAggregateType: {},
+    rewrittenQuery: '',
+    hasSelectValue: false,
+    dCountInfo: null,
+    hasNonStreamingOrderBy: false,
+  },
+  EVERYWHERE,
+);
 
 /** Texts that parsed lately. Every query comes twice, once for its plan, and most come again and again. */
 const goodQueries = new Set<string>();
@@ -134,20 +151,26 @@ export function vectorSearchOf(
 }
 
 /**
- * A vector search is the exception: clients refuse one without a bound, or with one that is too large for them, and
- * look for the description of it before they do.
+ * Answers how a client has to run a query. With one range it passes it through; several it asks one by one and merges
+ * what they say. A vector search has a plan in any case: clients refuse one without a bound, or with one that is too
+ * large for them, and look for the description of it before they do.
  *
- * @throws QueryError for a text that is no query
+ * @param container none for a feed of other resources, which has one range
+ * @throws QueryError for a text that is no query, and for one that clients can't merge
  */
-export function answerQueryPlan(
-  { sql, parameters }: QueryBody,
-  limits: Limits,
-  vectorEmbeddings: readonly VectorEmbedding[] = [],
-): Answer {
+export function answerQueryPlan(body: QueryBody, limits: Limits, container?: ContainerState): Answer {
+  const { sql, parameters } = body;
+  if (container !== undefined && rangesOf(container).length > 1) {
+    const options = { vectorEmbeddings: vectorEmbeddingsOf(container.definition) };
+    const plan = planQuery(parseQuery(sql, { maxLength: limits.queryCharacters }), parameters, options);
+    const text = planText(describeForPipeline(plan), rangesOfQuery(plan, container));
+    return { status: 200, body: text, charge: charge.metadata };
+  }
   if (!goodQueries.has(sql)) {
-    const vectorSearch = vectorSearchOf({ sql, parameters }, limits, vectorEmbeddings);
+    const embeddings = container === undefined ? [] : vectorEmbeddingsOf(container.definition);
+    const vectorSearch = vectorSearchOf(body, limits, embeddings);
     if (vectorSearch !== undefined) {
-      return { status: 200, body: planBody(describeForPipeline(vectorSearch)), charge: charge.metadata };
+      return { status: 200, body: planText(describeForPipeline(vectorSearch), EVERYWHERE), charge: charge.metadata };
     }
     if (sql.length <= MAX_KEPT_CHARACTERS) {
       if (goodQueries.size >= MAX_GOOD_QUERIES) goodQueries.clear();
@@ -155,4 +178,14 @@ export function answerQueryPlan(
     }
   }
   return { status: 200, body: PASS_THROUGH_PLAN, charge: charge.metadata };
+}
+
+/** The keys that a query can find anything at, as far as its filter tells. */
+function rangesOfQuery({ pushdown }: QueryPlan, { definition }: ContainerState): readonly QueryRange[] {
+  const components = partitionKeyIn(pushdown, definition);
+  if (components.length === 0) return EVERYWHERE;
+  const key = effectivePartitionKey(definition.partitionKey, JSON.stringify(components));
+  return components.length === definition.partitionKey.paths.length
+    ? [{ min: key, max: key, isMinInclusive: true, isMaxInclusive: true }]
+    : [{ ...prefixRange(key), isMinInclusive: true, isMaxInclusive: false }];
 }

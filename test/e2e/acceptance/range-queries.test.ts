@@ -1,0 +1,213 @@
+import { type Container, type FeedOptions, PartitionKeyDefinitionVersion, type SqlQuerySpec } from '@azure/cosmos';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { refusalOf, World } from '../support/world.ts';
+
+let world: World;
+/** The same documents in both. */
+let one: Container;
+let five: Container;
+
+const CUSTOMERS = 17;
+
+const document = (n: number) => ({
+  id: `i${String(n).padStart(3, '0')}`,
+  customer: `c${n % CUSTOMERS}`,
+  n,
+  team: ['red', 'green', 'blue', 'it\'s "odd"'][n % 4],
+  half: n / 2,
+  flag: n % 3 === 0,
+  rank: n % 7,
+  ...(n % 5 === 0 ? {} : { maybe: n % 10 }),
+  ...(n === 40 ? { rare: 7 } : {}),
+  ...(n === 41 ? { spoilt: 'text' } : { spoilt: n }),
+  order: { value: 100 - n },
+  tags: ['x', `t${n % 3}`],
+  vector: [Math.cos(n), Math.sin(n), n / 100],
+  ...(n === 50 ? { long: 'ü'.repeat(3000) } : { long: `${n}`.repeat(400) }),
+});
+
+beforeAll(async () => {
+  world = await World.open();
+  const partitionKey = { paths: ['/customer'], version: PartitionKeyDefinitionVersion.V2 };
+  one = await world.container({ partitionKey, throughput: 400 });
+  five = await world.container({ partitionKey, throughput: 25_100 });
+  for (let n = 0; n < 120; n += 1) {
+    await one.items.create(document(n));
+    await five.items.create(document(n));
+  }
+});
+afterAll(() => world.end());
+
+/** Queries whose rows have one order only. */
+const ORDERED: (string | SqlQuerySpec)[] = [
+  'SELECT c.id, c.n FROM c ORDER BY c.n',
+  'SELECT c.id, c.n FROM c ORDER BY c.n DESC',
+  'SELECT VALUE c.id FROM c ORDER BY c.order["value"]',
+  'SELECT VALUE c["order"] FROM c ORDER BY c["order"]["value"] DESC',
+  'SELECT c.id FROM c ORDER BY c.team, c.n DESC',
+  'SELECT c.id FROM c WHERE c.n > 20 AND c.flag OR c.rank = 3 ORDER BY c.id',
+  'SELECT TOP 7 c.id FROM c ORDER BY c.n DESC',
+  'SELECT c.id FROM c ORDER BY c.n OFFSET 11 LIMIT 13',
+  'SELECT VALUE c.n + 1 FROM c ORDER BY c.n OFFSET 100 LIMIT 100',
+  'SELECT TOP 0 c.id FROM c ORDER BY c.n',
+  {
+    query: 'SELECT TOP @top c.id FROM c WHERE c.n >= @n ORDER BY c.n',
+    parameters: [
+      { name: '@top', value: 9 },
+      { name: '@n', value: 30 },
+    ],
+  },
+  'SELECT VALUE {"a": c.n, "b": c.maybe} FROM c ORDER BY c.n',
+  'SELECT VALUE c.maybe FROM c WHERE c.n < 60 ORDER BY c.n',
+  'SELECT c.id, t FROM c JOIN t IN c.tags WHERE t != "x" ORDER BY c.n',
+  'SELECT DISTINCT c.team FROM c ORDER BY c.team',
+  'SELECT DISTINCT VALUE c.team FROM c ORDER BY c.team DESC',
+  'SELECT VALUE t FROM t IN c.tags WHERE t = "t1" ORDER BY t',
+  'SELECT o FROM c.order o ORDER BY o["value"]',
+  'SELECT VALUE c.id FROM c ORDER BY c.long',
+];
+
+/** Queries whose rows are the same in any order. */
+const UNORDERED: (string | SqlQuerySpec)[] = [
+  'SELECT * FROM c',
+  'SELECT c.id FROM c WHERE c.flag',
+  'SELECT VALUE c.id FROM c JOIN t IN c.tags WHERE t = "t2"',
+  'SELECT VALUE t FROM t IN c.tags',
+  'SELECT DISTINCT c.team FROM c',
+  'SELECT DISTINCT VALUE c.rank + 1 FROM c',
+  'SELECT DISTINCT c.team, c.flag FROM c',
+  'SELECT VALUE COUNT(1) FROM c',
+  'SELECT VALUE COUNT(c.maybe) FROM c WHERE c.n > 3',
+  'SELECT VALUE SUM(c.n) FROM c',
+  'SELECT VALUE SUM(c.rare) FROM c',
+  'SELECT VALUE SUM(c.spoilt) FROM c',
+  'SELECT VALUE AVG(c.half) FROM c',
+  'SELECT VALUE AVG(c.rare) FROM c',
+  'SELECT VALUE AVG(c.none) FROM c',
+  'SELECT VALUE AVG(c.spoilt) FROM c',
+  'SELECT VALUE MIN(c.n) FROM c WHERE c.team = "blue"',
+  'SELECT VALUE MAX(c.id) FROM c',
+  'SELECT VALUE MIN(c.rare) FROM c',
+  'SELECT VALUE MAX(c.none) FROM c',
+  'SELECT VALUE COUNT(1) FROM c WHERE false',
+  'SELECT VALUE COUNTIF(c.flag) FROM c',
+  'SELECT COUNT(1) AS n, SUM(c.n) AS s, AVG(c.half) AS a, MIN(c.id) AS low, MAX(c.id) AS high FROM c',
+  'SELECT COUNT(1), MAX(c.rare) FROM c',
+  'SELECT c.team, COUNT(1) AS n FROM c GROUP BY c.team',
+  'SELECT c.team, c.flag, AVG(c.n) AS mean, SUM(c.half) AS total FROM c GROUP BY c.team, c.flag',
+  'SELECT c.rank, MIN(c.maybe) AS low, MAX(c.maybe) AS high FROM c GROUP BY c.rank',
+  'SELECT VALUE c.team FROM c GROUP BY c.team',
+  'SELECT UPPER(c.team) AS up, COUNT(1) AS n FROM c GROUP BY UPPER(c.team)',
+  'SELECT VALUE COUNT(1) FROM c GROUP BY c.team',
+  'SELECT VALUE 1',
+  'SELECT VALUE c.n FROM (SELECT VALUE d FROM d WHERE d.n > 100) c',
+  "SELECT VALUE c.n FROM c WHERE c.customer = 'c3'",
+  { query: 'SELECT VALUE SUM(c.n) FROM c WHERE c.customer = @who', parameters: [{ name: '@who', value: 'c5' }] },
+];
+
+const MODES: readonly FeedOptions[] = [
+  {},
+  { forceQueryPlan: true },
+  { forceQueryPlan: true, maxItemCount: 3 },
+  { enableQueryControl: true, maxItemCount: 4 },
+];
+
+const all = async (container: Container, query: string | SqlQuerySpec, options: FeedOptions) =>
+  (await container.items.query<unknown>(query, options).fetchAll()).resources.map(plain);
+
+/** Without what a document has from its container. */
+function plain(row: unknown): unknown {
+  if (typeof row !== 'object' || row === null) return row;
+  return Object.fromEntries(Object.entries(row).filter(([name]) => !name.startsWith('_')));
+}
+
+const sorted = (rows: readonly unknown[]) => rows.map((row) => JSON.stringify(canonical(row))).toSorted();
+const canonical = (row: unknown): unknown =>
+  typeof row === 'object' && row !== null && !Array.isArray(row)
+    ? Object.fromEntries(Object.entries(row).toSorted(([left], [right]) => (left < right ? -1 : 1)))
+    : row;
+
+const textOf = (query: string | SqlQuerySpec) => (typeof query === 'string' ? query : query.query);
+
+describe('over five ranges as over one', () => {
+  test.each(ORDERED.map((query) => [textOf(query), query] as const))('%s', async (_, query) => {
+    const expected = await all(one, query, {});
+    for (const options of MODES) expect(await all(five, query, options), JSON.stringify(options)).toEqual(expected);
+    expect(await all(one, query, { forceQueryPlan: true, maxItemCount: 3 })).toEqual(expected);
+  });
+
+  test.each(UNORDERED.map((query) => [textOf(query), query] as const))('%s', async (_, query) => {
+    const expected = sorted(await all(one, query, {}));
+    for (const options of MODES) {
+      expect(sorted(await all(five, query, options)), JSON.stringify(options)).toEqual(expected);
+    }
+    expect(sorted(await all(one, query, { forceQueryPlan: true, maxItemCount: 3 }))).toEqual(expected);
+  });
+
+  test.each([
+    'SELECT c.id FROM c',
+    'SELECT c.id FROM c ORDER BY c.n DESC',
+    'SELECT c.id FROM c ORDER BY c.rank',
+    'SELECT c.id FROM c ORDER BY c.rank DESC',
+    'SELECT c.id FROM c ORDER BY c.n OFFSET 5 LIMIT 30',
+    'SELECT TOP 21 c.id FROM c ORDER BY c.id',
+  ])('page by page, each by a client of its own: %s', async (query) => {
+    const expected = sorted(await all(one, query, {}));
+    const found: unknown[] = [];
+    for (let continuationToken: string | undefined; ;) {
+      const client = world.connect();
+      const container = client.database('shop').container(five.id);
+      const options = {
+        enableQueryControl: true,
+        maxItemCount: 8,
+        ...(continuationToken === undefined ? {} : { continuationToken }),
+      };
+      const page = await container.items.query<unknown>(query, options).fetchNext();
+      client.dispose();
+      found.push(...page.resources);
+      continuationToken = page.continuationToken;
+      // The client gives a token for more even when a limit is reached; then nothing follows.
+      if (continuationToken === undefined || page.resources.length === 0) break;
+    }
+    expect(sorted(found)).toEqual(expected);
+  });
+
+  test('the nearest by vector', async () => {
+    const query = 'SELECT TOP 9 c.id FROM c ORDER BY VectorDistance(c.vector, [1, 0, 0.5])';
+    const expected = await all(one, query, {});
+    expect(expected).toHaveLength(9);
+    for (const options of MODES) expect(await all(five, query, options)).toEqual(expected);
+    const unbounded = 'SELECT c.id FROM c ORDER BY VectorDistance(c.vector, [1, 0, 0.5])';
+    for (const container of [one, five]) {
+      expect((await refusalOf(all(container, unbounded, { forceQueryPlan: true }))).message).toContain('TOP or LIMIT');
+    }
+  });
+
+  test('what clients could not merge is refused when they ask for a plan, and answered when they do not', async () => {
+    for (const query of [
+      'SELECT c.team, COUNT(1) AS n FROM c GROUP BY c.team ORDER BY c.team',
+      'SELECT VALUE COUNT(1) + 1 FROM c',
+      'SELECT VALUE {"n": COUNT(1)} FROM c',
+      'SELECT DISTINCT c.team, COUNT(1) AS n FROM c GROUP BY c.team',
+      'SELECT VALUE COUNT(1) FROM (SELECT DISTINCT d.team FROM d) c',
+    ]) {
+      expect(await all(five, query, {})).toEqual(await all(one, query, {}));
+      const refusal = await refusalOf(all(five, query, { forceQueryPlan: true }));
+      expect(refusal.code).toBe(400);
+      expect(refusal.message).toContain("can't be put together");
+    }
+  });
+
+  test('a query over a filter on the key asks the range of it alone', async () => {
+    let asked = 0;
+    for (const who of ['c0', 'c1', 'c2']) {
+      const iterator = five.items.query(`SELECT * FROM c WHERE c.customer = '${who}'`, { forceQueryPlan: true });
+      const { diagnostics, resources } = await iterator.fetchAll();
+      expect(resources.length).toBeGreaterThan(5);
+      asked += diagnostics.clientSideRequestStatistics.gatewayStatistics.filter(
+        (call) => String(call.operationType) === 'query',
+      ).length;
+    }
+    expect(asked).toBe(3);
+  });
+});
