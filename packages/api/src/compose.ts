@@ -9,7 +9,10 @@ import { Store, type StoreOptions } from './store/store.ts';
 export interface EmbeddedStoreOptions
   extends
     Omit<SqliteStorageOptions, 'logElsewhere'>,
-    Pick<StoreOptions, 'policyGraceSeconds' | 'automaticPurge' | 'onFault' | 'newId'> {
+    Pick<
+      StoreOptions,
+      'policyGraceSeconds' | 'automaticPurge' | 'defaultThroughput' | 'serverless' | 'monotonicMs' | 'onFault' | 'newId'
+    > {
   /** Where the manual clock of a new folder starts, in milliseconds; the system's time by default. */
   readonly startMs?: number | undefined;
   /** Connection string of the EventStoreDB or KurrentDB that has the event log; in the folder when not given. */

@@ -1,9 +1,8 @@
 import type { Container, OfferDefinition, Resource } from '@azure/cosmos';
-import { createHmac } from 'node:crypto';
 import { DatabaseSync } from 'node:sqlite';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
+import { raw } from '../support/raw.ts';
 import { refusalOf, World } from '../support/world.ts';
 
 type Offer = OfferDefinition & Resource;
@@ -23,24 +22,9 @@ const withThroughput = (offer: Offer, offerThroughput: number): Offer => ({
 const replace = (offer: Offer, initialHeaders: Record<string, string> = {}) =>
   world.client.offer(offer.id).replace(offer, { initialHeaders });
 
-/** A request that the client has no method for. */
-async function raw(method: string, path: string, headers: Record<string, string>, body: unknown): Promise<Response> {
-  const date = new Date().toUTCString();
-  const segments = path.split('/').filter((segment) => segment !== '');
-  const parent = segments.slice(0, -1).join('/');
-  const text = `${method.toLowerCase()}\n${segments.at(-1)}\n${parent}\n${date.toLowerCase()}\n\n`;
-  const signature = createHmac('sha256', Buffer.from(EMULATOR_KEY, 'base64')).update(text).digest('base64');
-  return fetch(`${world.endpoint}${path}`, {
-    method,
-    headers: {
-      ...headers,
-      'x-ms-date': date,
-      'x-ms-version': '2020-07-15',
-      authorization: encodeURIComponent(`type=master&ver=1.0&sig=${signature}`),
-    },
-    body: JSON.stringify(body),
-  });
-}
+/** A creation whose headers the client would not send. */
+const create = (path: string, headers: Record<string, string>, body: object) =>
+  raw(world.endpoint, 'POST', path, { headers, body: JSON.stringify(body) });
 
 describe('the throughput of a container', () => {
   test('is 400 when nothing was said, and that given at its creation otherwise', async () => {
@@ -107,9 +91,9 @@ describe('the throughput of a container', () => {
   ])('can not be made of %s: %s', async (name, value) => {
     const head = await world.head();
     const body = { id: 'none', partitionKey: { paths: ['/customer'], kind: 'Hash' } };
-    const answer = await raw('POST', '/dbs/shop/colls', { [name]: value }, body);
+    const answer = await create('/dbs/shop/colls', { [name]: value }, body);
     expect(answer.status).toBe(400);
-    expect(await answer.json()).toMatchObject({ code: 'BadRequest' });
+    expect(answer.json).toMatchObject({ code: 'BadRequest' });
     expect(await world.head()).toBe(head);
   });
 
@@ -118,7 +102,7 @@ describe('the throughput of a container', () => {
       'x-ms-offer-throughput': '400',
       'x-ms-cosmos-offer-autopilot-settings': '{"maxThroughput":1000}',
     };
-    expect((await raw('POST', '/dbs', headers, { id: 'both' })).status).toBe(400);
+    expect((await create('/dbs', headers, { id: 'both' })).status).toBe(400);
   });
 
   test('that can not be had is refused, and stays what it was', async () => {

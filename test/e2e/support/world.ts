@@ -10,7 +10,7 @@ import {
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { openEmbeddedStore } from '@epitaph/api/compose.ts';
+import { type EmbeddedStoreOptions, openEmbeddedStore } from '@epitaph/api/compose.ts';
 import { EMULATOR_KEY, KeyRing } from '@epitaph/api/http/keys.ts';
 import { buildServer } from '@epitaph/api/http/server.ts';
 import { registerManagement } from '@epitaph/api/management/plugin.ts';
@@ -35,6 +35,8 @@ export interface WorldOptions {
   readonly policyGraceSeconds?: number;
   /** Connection string of an event store for the log. */
   readonly eventStore?: string;
+  /** What throughput there is, and the clock that budgets run on. */
+  readonly provisioning?: Pick<EmbeddedStoreOptions, 'serverless' | 'defaultThroughput' | 'monotonicMs'>;
 }
 
 export interface Reply<Body = Fields> {
@@ -110,6 +112,7 @@ export class World {
       eventStore,
       clock,
       automaticPurge,
+      ...this.#options.provisioning,
       ...(clock === 'manual' ? { startMs } : {}),
       ...(policyGraceSeconds === undefined ? {} : { policyGraceSeconds }),
     });

@@ -111,6 +111,8 @@ function printPurge(status: PurgeStatus, print: (line: string) => void): void {
   const seconds = (milliseconds: number | null): string => (milliseconds === null ? '-' : `${milliseconds / 1000} s`);
   print(`state: ${status.state}`);
   print(`overdue items: ${status.overdueItems} (oldest: ${seconds(status.oldestOverdueMs)})`);
+  if (status.waitingForRequestUnits > 0)
+    print(`waiting for request units that users leave over: ${status.waitingForRequestUnits}`);
   print(`awaiting erasure: ${status.awaitingErasure}`);
   print(`in grace after a policy change: ${status.inGrace}`);
   print(`held back: ${status.heldBack}`);

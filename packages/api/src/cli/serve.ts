@@ -101,6 +101,8 @@ async function openStore(
       startMs: configuration.now,
       eventStore: configuration['event-store'],
       policyGraceSeconds: configuration['policy-grace'],
+      defaultThroughput: configuration.throughput,
+      serverless: configuration.throughput?.kind === 'none',
       onFault,
     });
   } catch (error) {

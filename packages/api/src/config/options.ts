@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { DEFAULT_POLICY_GRACE_SECONDS } from '@epitaph/core/container/upcast.ts';
 import { consistencyLevels, defaultConsistency } from '../cosmos/consistency.ts';
+import { type Throughput, throughputProblem } from '@epitaph/core/throughput/throughput.ts';
 import { parseInstant } from './instant.ts';
 
 /** A key of the store: base64 of at least 32 bytes, written as base64 is. */
@@ -64,6 +65,18 @@ export const optionSchemas = {
   'max-staleness-seconds': wholeNumber(5, 86_400)
     .default(defaultConsistency.maxStalenessSeconds)
     .describe('With --consistency BoundedStaleness: seconds that clients are told a read may be behind.'),
+  throughput: z
+    .union([z.number().transform(String), z.string()])
+    .transform((text, context) => {
+      const throughput = parseThroughputOption(text);
+      if (typeof throughput !== 'string') return throughput;
+      context.addIssue({ code: 'custom', message: throughput });
+      return z.NEVER;
+    })
+    .optional()
+    .describe(
+      'What containers made without throughput are given and held to, in request units a second; serverless limits none. By default they show 400 and are not held to it.',
+    ),
   'log-level': z
     .enum(['silent', 'error', 'warn', 'info', 'debug'])
     .default('warn')
@@ -86,6 +99,7 @@ export const placeholders: Readonly<Record<OptionName, string>> = {
   consistency: '<level>',
   'max-staleness-prefix': '<versions>',
   'max-staleness-seconds': '<seconds>',
+  throughput: '<RU/s>|autoscale:<max RU/s>|serverless',
   'log-level': '<level>',
 };
 
@@ -101,6 +115,19 @@ export type Configuration = z.infer<typeof configurationSchema>;
 export const optionNames = Object.keys(optionSchemas) as OptionName[];
 
 export const variableOf = (name: string): string => `EPITAPH_${name.toUpperCase().replaceAll('-', '_')}`;
+
+/** What `--throughput` says, with `none` for serverless, or a sentence on what is wrong with it. */
+function parseThroughputOption(text: string): Throughput | string {
+  if (text === 'serverless') return { kind: 'none' };
+  const [, scaled, digits] = /^(autoscale:)?(\d{1,9})$/.exec(text) ?? [];
+  if (digits === undefined) return 'must be a number of request units a second, autoscale:<number> or serverless';
+  const amount = Number(digits);
+  const throughput: Throughput =
+    scaled === undefined
+      ? { kind: 'manual', requestUnitsPerSecond: amount }
+      : { kind: 'autoscale', maxRequestUnitsPerSecond: amount };
+  return throughputProblem(throughput, 0) ?? throughput;
+}
 
 /** A whole number, or its text: flags and variables have only that. */
 function wholeNumber(least: number, most: number) {

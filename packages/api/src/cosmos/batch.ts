@@ -1,9 +1,9 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import type { BatchOperation, BatchResult } from '../store/store-api.ts';
-import { charge } from './charge.ts';
+import { charge, chargeOfWrite } from './charge.ts';
 import { containerHeaders } from './containers.ts';
-import { badRequest, describeError, WireError, wireShapes, type WireShape } from './errors.ts';
+import { badRequest, describeError, tooManyRequests, WireError, wireShapes, type WireShape } from './errors.ts';
 import { decodeOperations, encodeResults, isHybridRow } from './hybrid-row.ts';
 import { checkItemId, itemOf, readItemBody, tooLarge, type ItemBody } from './item-body.ts';
 import { isJsonObject, parseJson } from './json.ts';
@@ -244,7 +244,7 @@ async function runBatch(
 }
 
 /**
- * Each by itself. Operations on one item go in order, those on different ones side by side, so that they share the
+ * Each by itself, also in what it costs: once the container's budget is spent the rest are told to come again. Operations on one item go in order, those on different ones side by side, so that they share the
  * log's commits; where one failure is to stop the rest, one goes after the other.
  */
 async function runBulk(
@@ -270,7 +270,7 @@ async function runBulk(
     const name = goesOn ? `${partitionKey}\n${id}` : '';
     const run = async () => {
       try {
-        results[index] = await runOne(request, container, operation, asked);
+        results[index] = await runCharged(request, container, operation, asked);
       } catch (error) {
         results[index] = failure(operation, error);
       }
@@ -287,6 +287,27 @@ async function runBulk(
     results: sent.map((_, index) => results[index] ?? FAILED_DEPENDENCY),
     position: request.store.headPosition(),
   };
+}
+
+/** Within the container's budget, as a request of its own would be. */
+async function runCharged(
+  request: CosmosRequest,
+  container: ContainerState,
+  sent: SentOperation,
+  asked: BatchOperation,
+): Promise<OperationResult> {
+  const units = request.store.requestUnits;
+  const kind = asked.kind === 'read' ? 'read' : 'write';
+  const waitMs = units.admit(container, kind);
+  if (waitMs > 0) return failure(sent, tooManyRequests(waitMs));
+  let spent: number = charge.refusedWrite;
+  try {
+    const result = await runOne(request, container, sent, asked).catch((error: unknown) => failure(sent, error));
+    spent = result.requestCharge;
+    return result;
+  } finally {
+    units.charge(container, kind, spent);
+  }
 }
 
 async function runOne(
@@ -306,9 +327,11 @@ async function runOne(
       const { resource, created } = await store.patchItem(caller, container, id, partitionKey, patch, precondition);
       return shown(container, sent, asked, { kind: 'written', item: resource, created });
     }
-    case 'delete':
-      await store.deleteItem(caller, container, asked.id, asked.partitionKey, precondition);
-      return shown(container, sent, asked, { kind: 'deleted' });
+    case 'delete': {
+      const { id, partitionKey } = asked;
+      const { bytes } = await store.deleteItem(caller, container, id, partitionKey, precondition);
+      return shown(container, sent, asked, { kind: 'deleted', bytes });
+    }
     case 'read': {
       const item = await store.readItem(container, asked.id, asked.partitionKey);
       return shown(container, sent, asked, { kind: 'read', item });
@@ -321,22 +344,26 @@ async function runOne(
 function shown(
   container: ContainerState,
   { minimal }: SentOperation,
-  { precondition }: BatchOperation,
+  asked: BatchOperation,
   result: BatchResult,
 ): OperationResult {
-  if (result.kind === 'deleted') return { statusCode: 204, requestCharge: charge.write(0) };
+  if (result.kind === 'deleted') return { statusCode: 204, requestCharge: charge.delete(result.bytes) };
   const { item } = result;
   const resourceBody = withSystemProperties(container, item);
   if (result.kind === 'read') {
-    const ifNoneMatch = precondition?.ifNoneMatch;
+    const ifNoneMatch = asked.precondition?.ifNoneMatch;
     const unchanged = ifNoneMatch !== undefined && (ifNoneMatch === item.etag || ifNoneMatch === '*');
     return unchanged
-      ? { statusCode: 304, requestCharge: charge.metadata, eTag: item.etag }
+      ? { statusCode: 304, requestCharge: charge.refusedRead, eTag: item.etag }
       : { statusCode: 200, requestCharge: charge.pointRead(resourceBody.length), eTag: item.etag, resourceBody };
   }
   return {
     statusCode: result.created ? 201 : 200,
-    requestCharge: charge.write(item.json.length),
+    requestCharge: chargeOfWrite(
+      container.definition,
+      item.json,
+      asked.kind === 'write' ? asked.item.document : undefined,
+    ),
     eTag: item.etag,
     ...(minimal ? {} : { resourceBody }),
   };
@@ -354,9 +381,11 @@ function failure(sent: SentOperation, error: unknown): OperationResult {
   return {
     statusCode: shape.status,
     subStatusCode: shape.substatus,
-    requestCharge: charge.refused,
+    requestCharge:
+      shape.status === 429 ? charge.throttled : sent.type === 'Read' ? charge.refusedRead : charge.refusedWrite,
     message: described.message,
-    retryAfterMilliseconds: shape.retryAfterSeconds === undefined ? undefined : shape.retryAfterSeconds * 1000,
+    retryAfterMilliseconds:
+      shape.retryAfterSeconds === undefined ? undefined : Math.ceil(shape.retryAfterSeconds * 1000),
   };
 }
 

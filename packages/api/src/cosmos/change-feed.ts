@@ -34,12 +34,12 @@ export async function answerChangeFeed(request: CosmosRequest, container: Contai
     ...containerHeaders(segments[1]!, container, store.headPosition(), scope.partitionKey),
   };
   if (page.changes.length === 0 && page.reachedEnd) {
-    return { status: 304, body: null, charge: charge.query(0, 0), headers };
+    return { status: 304, body: null, charge: charge.refusedRead, headers };
   }
   const show = mode === 'latest' ? showLatest : showVersion;
   const documents = page.changes.map((change) => show(container, change)).join(',');
   const body = `{"_rid":"${container.rid}","Documents":[${documents}],"_count":${page.changes.length}}`;
-  return { status: 200, body, charge: charge.query(page.changes.length, body.length), headers };
+  return { status: 200, body, charge: charge.changeFeed(page.changes.length, body.length), headers };
 }
 
 function modeOf({ headers }: CosmosRequest): ChangeFeedRequest['mode'] {

@@ -1,20 +1,42 @@
+import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
+import { countIndexedPaths } from '../request-units/indexed-paths.ts';
+
 /**
  * What an operation costs in request units: a model of the published figures (a point read of 1 KB costs 1, a write
- * of 1 KB about 5.3, more with the size), not the service's own sum.
+ * of 1 KB about 5.3, 100 KB ten times as much), not the service's own sum. docs/request-units.md tells it to users;
+ * a test keeps the two equal.
  */
 const kilobytes = (bytes: number): number => Math.max(1, Math.ceil(bytes / 1024));
 
 const rounded = (units: number): number => Math.round(units * 100) / 100;
 
 export const charge = {
-  /** A read that found what it looked for or not; 100 KB cost 10. */
+  /** A read that found what it looked for: 1 for the first kilobyte, and a unit for each 11 more. */
   pointRead: (bytes: number): number => rounded(1 + (kilobytes(bytes) - 1) / 11),
-  /** Any write of one item; deletes are charged like writes of what they delete. */
-  write: (bytes: number): number => rounded(5.29 + (kilobytes(bytes) - 1) * 0.48),
+  /** A create, upsert, replace or patch: by the size of what is then stored, and by its indexed paths. */
+  write: (bytes: number, indexedPaths: number): number =>
+    rounded(5.09 + (kilobytes(bytes) - 1) * 0.45 + indexedPaths * 0.1),
+  /** A delete, by a client or by TTL: by the size of what goes. */
+  delete: (bytes: number): number => rounded(5.29 + (kilobytes(bytes) - 1) * 0.45),
   /** A page of a query: for starting it, for the documents looked at, for the bytes given back. */
   query: (examined: number, bytes: number): number => rounded(2.25 + examined * 0.05 + (kilobytes(bytes) - 1) * 0.35),
-  /** Databases, containers and everything else that is not in a container. */
+  /** A page of the change feed: like reading what is in it. */
+  changeFeed: (items: number, bytes: number): number => rounded(1 + items * 0.05 + (kilobytes(bytes) - 1) / 11),
+  /** Databases, containers and everything else that is not in a container; taken from no budget. */
   metadata: 1,
-  /** Whatever ended in an error. */
-  refused: 1,
+  /** A read that ended in an error or found nothing new. */
+  refusedRead: 1,
+  /** A write that was refused: what it would have changed was looked at. */
+  refusedWrite: 1.24,
+  /** Turned away before anything was done; taken from no budget. */
+  throttled: 0.38,
 } as const;
+
+/** What a write has cost that left this document, as JSON text, in a container of this definition. */
+export function chargeOfWrite(
+  definition: ContainerDefinition,
+  json: string,
+  document: Readonly<Record<string, unknown>> = JSON.parse(json) as Readonly<Record<string, unknown>>,
+): number {
+  return charge.write(json.length, countIndexedPaths(definition, document));
+}

@@ -64,7 +64,7 @@ export async function answerContainer(request: CosmosRequest): Promise<Answer> {
       const answer = answerContainerState(request, 200, database, container, store.headPosition());
       if (headers['if-none-match'] === container.etag) return { ...answer, status: 304, body: null };
       if (!headerFlag(headers, 'x-ms-documentdb-populatequotainfo')) return answer;
-      return { ...answer, headers: { ...answer.headers, ...quotaHeaders } };
+      return { ...answer, headers: { ...answer.headers, ...quotaHeaders(await store.countItems(container)) } };
     }
     case 'PUT': {
       const { name, definition, defaultTtl } = readContainerBody(jsonObjectOf(request), {
@@ -132,11 +132,13 @@ function namePath(database: string, container: ContainerState): string {
   return path;
 }
 
-/** Kilobytes and counts, as the service's documentation shows them; sizes are not limited here. */
-const quotaHeaders = {
+/**
+ * Kilobytes and counts, as the service's documentation shows them; a count of -1 has no limit. Of what is in use the
+ * number of documents is told; their sizes are not summed up here, and what is not known is left out.
+ */
+const quotaHeaders = (documentsCount: number) => ({
   'x-ms-resource-quota':
     'functions=25;storedProcedures=100;triggers=25;documentSize=10240;documentsSize=10485760;documentsCount=-1;collectionSize=10485760;',
-  'x-ms-resource-usage':
-    'functions=0;storedProcedures=0;triggers=0;documentSize=0;documentsSize=0;documentsCount=0;collectionSize=0;',
+  'x-ms-resource-usage': `functions=0;storedProcedures=0;triggers=0;documentsCount=${documentsCount};`,
   'x-ms-documentdb-collection-index-transformation-progress': '100',
-} as const;
+});

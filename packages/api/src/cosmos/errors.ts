@@ -30,6 +30,7 @@ export const wireShapes = {
   tooLarge: { status: 413, code: 'RequestEntityTooLarge' },
   targetTooLong: { status: 414, code: 'RequestUriTooLong' },
   headersTooLarge: { status: 431, code: 'RequestHeaderFieldsTooLarge' },
+  tooManyRequests: { status: 429, substatus: 3200, code: 'TooManyRequests' },
   internal: { status: 500, code: 'InternalServerError' },
   unavailable: { status: 503, code: 'ServiceUnavailable', retryAfterSeconds: RETRY_AFTER_SECONDS },
 } as const satisfies Readonly<Record<string, WireShape>>;
@@ -76,11 +77,22 @@ export class WireError extends Error {
   override readonly name = 'WireError';
   readonly shape: WireShape;
 
-  constructor(kind: keyof typeof wireShapes, message: string) {
+  constructor(kind: keyof typeof wireShapes, message: string, retryAfterMs?: number) {
     super(message);
-    this.shape = wireShapes[kind];
+    const shape = wireShapes[kind];
+    this.shape = retryAfterMs === undefined ? shape : { ...shape, retryAfterSeconds: retryAfterMs / 1000 };
   }
 }
+
+/** Over the budget: nothing was done, and after so many milliseconds there is something to spend again. */
+export const tooManyRequests = (retryAfterMs: number): WireError =>
+  new WireError(
+    'tooManyRequests',
+    wrappedErrors(
+      'Request rate is large. More Request Units may be needed, so no changes were made. Please retry this request later. Learn more: http://aka.ms/cosmosdb-error-429',
+    ),
+    retryAfterMs,
+  );
 
 export const badRequest = (message: string): WireError => new WireError('badRequest', message);
 

@@ -63,6 +63,8 @@ export function grantedStore(store: StoreApi, grant: Grant): StoreApi {
     if (target.partitionKey !== undefined && target.partitionKey !== partitionKey) throw notGranted();
   };
   const granted: Partial<StoreApi> = {
+    // Whoever comes with a token spends what the container has, as everybody does.
+    requestUnits: store.requestUnits,
     headPosition: () => store.headPosition(),
     nowMs: () => store.nowMs(),
     // Targets by rid are found in the list; the list itself no token reaches.
@@ -90,6 +92,10 @@ export function grantedStore(store: StoreApi, grant: Grant): StoreApi {
       const found = await store.itemByBirth(container, birth);
       if (found !== undefined) onItem(container, found.id, found.partitionKey);
       return found;
+    },
+    countItems: async (container) => {
+      onFeed(container, {});
+      return store.countItems(container);
     },
     listItems: async (container, page) => {
       onFeed(container, page);

@@ -2,7 +2,7 @@ import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { QueryPage, ShownItem, Written } from '../store/store-api.ts';
 import { answerBatch } from './batch.ts';
 import { answerChangeFeed, isChangeFeed } from './change-feed.ts';
-import { charge } from './charge.ts';
+import { charge, chargeOfWrite } from './charge.ts';
 import { containerHeaders } from './containers.ts';
 import { decodeContinuation } from './continuation.ts';
 import { badRequest, WireError } from './errors.ts';
@@ -63,7 +63,7 @@ export async function answerItem(request: CosmosRequest): Promise<Answer> {
       const shown = { etag: item.etag, ...answerHeaders(request, container, store.headPosition(), partitionKey) };
       const ifNoneMatch = headers['if-none-match'];
       if (ifNoneMatch !== undefined && (ifNoneMatch === item.etag || ifNoneMatch === '*')) {
-        return { status: 304, body: null, charge: charge.metadata, headers: shown };
+        return { status: 304, body: null, charge: charge.refusedRead, headers: shown };
       }
       const body = withSystemProperties(container, item);
       return { status: 200, body, charge: charge.pointRead(body.length), headers: shown };
@@ -81,11 +81,11 @@ export async function answerItem(request: CosmosRequest): Promise<Answer> {
       return answerWritten(request, container, written, 200);
     }
     case 'DELETE': {
-      const { position } = await store.deleteItem(caller, container, id, partitionKey, preconditionOf(headers));
+      const { position, bytes } = await store.deleteItem(caller, container, id, partitionKey, preconditionOf(headers));
       return {
         status: 204,
         body: null,
-        charge: charge.write(0),
+        charge: charge.delete(bytes),
         headers: answerHeaders(request, container, position, partitionKey),
       };
     }
@@ -100,7 +100,7 @@ export async function answerPartitionKeyDelete(request: CosmosRequest): Promise<
   const container = owner(containerOf, request);
   const partitionKey = wholeKey(request, container);
   const { position } = await request.store.deletePartitionKey(request.caller, container, partitionKey);
-  return { status: 200, body: null, charge: charge.write(0), headers: answerHeaders(request, container, position) };
+  return { status: 200, body: null, charge: charge.delete(0), headers: answerHeaders(request, container, position) };
 }
 
 /** The document of a create, upsert or replace, held against the key in the header. */
@@ -154,13 +154,13 @@ function answerWritten(
   status: number,
   sent?: ItemBody,
 ): Answer {
-  const size = sent === undefined ? resource.json.length : sent.json.length;
+  const units = chargeOfWrite(container.definition, resource.json, sent?.document);
   const headers = { etag: resource.etag, ...answerHeaders(request, container, position, resource.partitionKey) };
   if (request.headers['prefer'] === 'return=minimal') {
     // An empty body is no error for clients as long as the status says that there is none.
-    return { status, body: null, charge: charge.write(size), headers };
+    return { status, body: null, charge: units, headers };
   }
-  return { status, body: withSystemProperties(container, resource), charge: charge.write(size), headers };
+  return { status, body: withSystemProperties(container, resource), charge: units, headers };
 }
 
 const answerHeaders = (

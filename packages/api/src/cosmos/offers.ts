@@ -117,6 +117,8 @@ function showContent(state: Provisioning): JsonObject {
 
 /** In order of creation, each database before its containers. */
 function allOffers(store: StoreApi): Owner[] {
+  // Serverless accounts have no offers at all.
+  if (store.requestUnits.serverless) return [];
   return store.listDatabases().flatMap((database): Owner[] => {
     const shared = database.throughput.kind !== 'none';
     return [

@@ -6,10 +6,11 @@ import { defaultLimits, type Limits } from '../http/limits.ts';
 import type { StoreApi } from '../store/store-api.ts';
 import { consistencyOf, defaultConsistency, type ConsistencyLevel, type ConsistencyPolicy } from './consistency.ts';
 import { charge } from './charge.ts';
+import { answerCharged, chargeOfError } from './charged.ts';
 import { describeError, errorBody, WireError, wireShapes, type WireShape } from './errors.ts';
 import { checkTargetGranted, grantedStore } from './granted.ts';
 import { headerText, type Answer, type CosmosRequest } from './request.ts';
-import { isRead, route } from './router.ts';
+import { isRead } from './router.ts';
 import { otherSignedLinks, parseTarget, type Target } from './target.ts';
 
 export interface CosmosOptions {
@@ -83,7 +84,7 @@ export function registerCosmos(app: FastifyInstance, options: CosmosOptions): vo
     scope.setErrorHandler((error, request, reply) => sendError(request, reply, error));
     scope.all(INTERNAL_ROUTE, async (request, reply) => {
       const admitted = request.cosmos!;
-      const answer = await route(cosmosRequest(request, reply, admitted, options, limits));
+      const answer = await answerCharged(cosmosRequest(request, reply, admitted, options, limits));
       return send(reply, answer, admitted.activityId);
     });
     done();
@@ -260,7 +261,10 @@ function sendError(request: FastifyRequest, reply: FastifyReply, error: unknown)
     {
       status: shape.status,
       body: errorBody(shape.code, message, activityId),
-      charge: charge.refused,
+      charge:
+        shape.status === 429
+          ? charge.throttled
+          : chargeOfError({ method: request.method, headers: request.raw.headers }),
       headers: errorHeaders(shape),
     },
     activityId,
@@ -283,6 +287,9 @@ export function errorHeaders({ substatus, retryAfterSeconds }: WireShape): Reado
     ...(substatus === undefined ? {} : { 'x-ms-substatus': String(substatus) }),
     ...(retryAfterSeconds === undefined
       ? {}
-      : { 'retry-after': String(retryAfterSeconds), 'x-ms-retry-after-ms': String(retryAfterSeconds * 1000) }),
+      : {
+          'retry-after': String(Math.ceil(retryAfterSeconds)),
+          'x-ms-retry-after-ms': String(Math.ceil(retryAfterSeconds * 1000)),
+        }),
   };
 }

@@ -129,6 +129,12 @@ function historyRoutes(scope: FastifyInstance, store: StoreApi): void {
     void reply.header('connection', 'close');
     return reply.type(`${format}; charset=utf-8`).send(Readable.from(text, { objectMode: false }));
   });
+
+  route(scope, 'GET', `${of}/request-units`, 'read', (request) => {
+    requests.read(requests.noQuery, request.query, 'query');
+    const container = containerOf(store, request, undefined);
+    return shapes.requestUnitsShape(store.requestUnits.status(container), container);
+  });
 }
 
 function operationRoutes(scope: FastifyInstance, store: StoreApi, stopping: AbortSignal): void {

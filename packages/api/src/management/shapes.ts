@@ -2,6 +2,7 @@ import { isoTime } from '@epitaph/core/clock.ts';
 import { currentPolicy, scheduledPolicy } from '@epitaph/core/container/decide.ts';
 import type { ContainerState, RecordedPolicy } from '@epitaph/core/container/state.ts';
 import type { Explanation } from '@epitaph/core/history/explain.ts';
+import type { RequestUnitStatus } from '../request-units/request-units.ts';
 import type {
   Disappearance,
   ItemAsOf,
@@ -183,6 +184,21 @@ export function purgeShape(status: PurgeStatus): Shape {
       scavenge === null
         ? null
         : { ...scavenge, last: last === null ? null : { ...last, startedAt: isoTime(last.startedAtMs) } },
+  };
+}
+
+export function requestUnitsShape(status: RequestUnitStatus, container: ContainerState): Shape {
+  const units = (amount: number | null): number | null => (amount === null ? null : Math.round(amount * 100) / 100);
+  const consumed = Object.entries(status.consumed).map(
+    ([kind, { operations, requestUnits, throttled }]) =>
+      [kind, { operations, requestUnits: units(requestUnits), throttled }] as const,
+  );
+  return {
+    container: containerName(container),
+    ...status,
+    available: units(status.available),
+    leftOver: units(status.leftOver),
+    consumed: Object.fromEntries(consumed),
   };
 }
 

@@ -29,21 +29,31 @@ import type { StoreParts } from './parts.ts';
 import { containerRid, databaseRid } from './rids.ts';
 import type { Caller, Precondition, Written } from './store-api.ts';
 
+export interface CatalogOptions {
+  /** Of containers made from now on, in seconds. */
+  readonly policyGraceSeconds: number;
+  /** Of containers that are made without any, in a database that shares none. */
+  readonly defaultThroughput: Throughput | undefined;
+  /** Nothing has a throughput, and nothing can be given one. */
+  readonly serverless: boolean;
+}
+
 /** Commands on databases and containers. */
 export class CatalogCommands {
   readonly #parts: StoreParts;
   readonly #previews: Previews;
   readonly #floors: FeedFloors;
-  readonly #policyGraceSeconds: number;
+  readonly #options: CatalogOptions;
 
-  constructor(parts: StoreParts, previews: Previews, floors: FeedFloors, policyGraceSeconds: number) {
+  constructor(parts: StoreParts, previews: Previews, floors: FeedFloors, options: CatalogOptions) {
     this.#parts = parts;
     this.#previews = previews;
     this.#floors = floors;
-    this.#policyGraceSeconds = policyGraceSeconds;
+    this.#options = options;
   }
 
   async createDatabase(caller: Caller, name: string, throughput?: Throughput): Promise<Written<DatabaseState>> {
+    if (throughput !== undefined) this.#assertProvisioned();
     for (let incarnation = 0; ; incarnation++) {
       const rid = databaseRid(name, incarnation);
       const { decision, position } = await this.#onDatabase(this.#parts.command(caller), rid, {
@@ -72,9 +82,18 @@ export class CatalogCommands {
     change: ChangeThroughput['change'],
     precondition: Precondition = {},
   ): Promise<Written<DatabaseState>> {
+    this.#assertProvisioned();
     const command = { type: 'ChangeThroughput', change, ifMatch: precondition.ifMatch } as const;
     const position = await this.#changeDatabase(caller, rid, command);
     return { resource: this.#parts.catalog.databaseByRid(rid)!, position, created: false };
+  }
+
+  #assertProvisioned(): void {
+    if (!this.#options.serverless) return;
+    throw new Refusal(
+      'bad-request',
+      'Setting offer throughput or autopilot on container is not supported for serverless accounts.',
+    );
   }
 
   /** A command on a database that is there, answered with the position it was recorded at. */
@@ -108,7 +127,9 @@ export class CatalogCommands {
     defaultTtl: DefaultTtl,
     throughput?: Throughput,
   ): Promise<Written<ContainerState>> {
-    const databaseOf = this.database(database).rid;
+    if (throughput !== undefined) this.#assertProvisioned();
+    const { rid: databaseOf, throughput: ofDatabase } = this.database(database);
+    const shared = ofDatabase.kind !== 'none';
     for (let incarnation = 0; ; incarnation++) {
       const rid = containerRid(databaseOf, name, incarnation);
       // One at a time for a rid: nobody may take another's floor for the one of a container yet to be made.
@@ -120,8 +141,8 @@ export class CatalogCommands {
           name,
           definition,
           defaultTtl,
-          policyGraceSeconds: this.#policyGraceSeconds,
-          throughput,
+          policyGraceSeconds: this.#options.policyGraceSeconds,
+          throughput: throughput ?? (shared ? undefined : this.#options.defaultThroughput),
           nowMs: context.nowMs,
         });
       });
@@ -228,12 +249,13 @@ export class CatalogCommands {
   }
 
   /** Changes what a container is provisioned with of its own. */
-  changeContainerThroughput(
+  async changeContainerThroughput(
     caller: Caller,
     rid: string,
     change: ChangeThroughput['change'],
     precondition: Precondition = {},
   ): Promise<Written<ContainerState>> {
+    this.#assertProvisioned();
     return this.#changeByRid(caller, rid, () => ({ type: 'ChangeThroughput', change, ifMatch: precondition.ifMatch }));
   }
 

@@ -13,6 +13,7 @@ import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { isExpired, type ItemTimes, watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import { readOwnTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import type { CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
+import type { ContainerNumber } from '@epitaph/projections/read-model-store.ts';
 import { matches, parseCondition, planQuery, type Json } from '@epitaph/query';
 import { applyPatch } from '../cosmos/patch.ts';
 import { systemPropertiesOf } from '../cosmos/system-properties.ts';
@@ -49,6 +50,8 @@ export class Items {
   /** Births of lives written to lately: an answer to a write shows it, and the log's last event does not. */
   readonly #births = new GenerationCache<string, number>(40_000);
 
+  readonly #counts = new GenerationCache<ContainerNumber, { readonly count: number; readonly untilMs: number }>(1_000);
+
   constructor(parts: StoreParts, documents: Documents) {
     this.#parts = parts;
     this.#documents = documents;
@@ -81,9 +84,11 @@ export class Items {
     id: string,
     partitionKey: string,
     precondition?: Precondition,
-  ): Promise<{ position: number }> {
-    const { handled } = await this.#handle(caller, container, id, partitionKey, deleting(partitionKey, precondition));
-    return { position: handled.position! };
+  ): Promise<{ position: number; bytes: number }> {
+    let bytes = 0;
+    const intent = deleting(partitionKey, precondition, (size) => (bytes = size));
+    const { handled } = await this.#handle(caller, container, id, partitionKey, intent);
+    return { position: handled.position!, bytes };
   }
 
   async batch(
@@ -100,8 +105,9 @@ export class Items {
     const { promise: done, resolve: end } = Promise.withResolvers<void>();
     try {
       const shown: Shown[] = [];
+      const deletedBytes: number[] = [];
       const attempt = (within: CatalogContainer) =>
-        this.#tryBatch(caller, within, operations, { prefixes, shown, dryRun, done });
+        this.#tryBatch(caller, within, operations, { prefixes, shown, deletedBytes, dryRun, done });
       const outcome = await this.#parts.itemOrder.runAll(prefixes, async () => {
         for (;;) {
           const { within, handled } = await this.#parts.writeIn(container, attempt);
@@ -120,7 +126,12 @@ export class Items {
       if (handled.position !== undefined) await this.#parts.projected(handled.position);
       const results: BatchResult[] = [];
       for (const [index, step] of handled.steps.entries()) {
-        results.push(await this.#resultOf(within, nameOf(operations[index]!), step, shown[index]));
+        const item = shown[index];
+        results.push(
+          item === undefined
+            ? { kind: 'deleted', bytes: deletedBytes[index] ?? 0 }
+            : await this.#resultOf(within, nameOf(operations[index]!), step, item),
+        );
       }
       return { kind: 'done', results, position: handled.position ?? this.#parts.headPosition() };
     } finally {
@@ -137,6 +148,8 @@ export class Items {
       readonly prefixes: readonly string[];
       /** Takes the document that each operation leaves or finds. */
       readonly shown: Shown[];
+      /** Takes the size of what each delete removes. */
+      readonly deletedBytes: number[];
       readonly dryRun: boolean;
       readonly done: Promise<unknown>;
     },
@@ -153,7 +166,10 @@ export class Items {
       const show = (item: Shown) => {
         batch.shown[index] = item;
       };
-      const intent = this.#intentOf(operation, show)(within, context.nowMs);
+      const onDeleted = (bytes: number) => {
+        batch.deletedBytes[index] = bytes;
+      };
+      const intent = this.#intentOf(operation, show, onDeleted)(within, context.nowMs);
       return {
         prefix: batch.prefixes[index]!,
         lifeHint: () => this.#lifeHint(within, partitionKey, id),
@@ -225,6 +241,23 @@ export class Items {
     const continuation = { kind: 'after', birth: birth - 1 } as const;
     const { items } = await this.list(container, { maxItemCount: 1, continuation });
     return items.find((item) => item.birth === birth);
+  }
+
+  /**
+   * Counting takes as long as there are items, so a count that took long serves for twenty times as long: who asks
+   * all the time makes others wait for a twentieth of it at most.
+   */
+  async count(container: ContainerState): Promise<number> {
+    const { monotonicMs } = this.#parts.ports;
+    const { within, marks } = await this.#parts.moment(container);
+    const known = this.#counts.get(within.number);
+    const startedMs = monotonicMs();
+    if (known !== undefined && startedMs < known.untilMs) return known.count;
+    const count = await this.#parts.readModel.countVisible(within.number, marks);
+    const tookMs = monotonicMs() - startedMs;
+    // Small containers are counted each time.
+    if (tookMs >= 1) this.#counts.set(within.number, { count, untilMs: startedMs + 20 * tookMs });
+    return count;
   }
 
   async list(
@@ -347,7 +380,7 @@ export class Items {
         : intent(state, life);
   }
 
-  #intentOf(operation: BatchOperation, show: (item: Shown) => void): IntentOf {
+  #intentOf(operation: BatchOperation, show: (item: Shown) => void, onDeleted: (bytes: number) => void): IntentOf {
     const { precondition } = operation;
     switch (operation.kind) {
       case 'write':
@@ -355,7 +388,7 @@ export class Items {
       case 'patch':
         return shown(this.#patching(operation.id, operation.partitionKey, operation.patch, precondition), show);
       case 'delete':
-        return deleting(operation.partitionKey, precondition);
+        return deleting(operation.partitionKey, precondition, onDeleted);
       case 'read':
         return this.#reading(operation.partitionKey, show);
       default:
@@ -428,9 +461,8 @@ export class Items {
     within: CatalogContainer,
     name: { readonly id: string; readonly partitionKey: string },
     step: StepHandled,
-    shown: Shown | undefined,
+    shown: Shown,
   ): Promise<BatchResult> {
-    if (shown === undefined) return { kind: 'deleted' };
     const item = { ...name, json: shown.json, birth: await this.#birthOf(within, name, step) };
     if (step.event === undefined) return { kind: 'read', item: { ...item, ts: shown.ts, etag: shown.etag } };
     const etag = etagOf(step.event.id);
@@ -475,12 +507,20 @@ function writing(
     };
 }
 
-function deleting(partitionKey: string, precondition: Precondition | undefined): IntentOf {
+/** @param onSize told the size of the document that would go */
+function deleting(
+  partitionKey: string,
+  precondition: Precondition | undefined,
+  onSize: (bytes: number) => void,
+): IntentOf {
   return (within, nowMs) =>
-    (_state, { last }) => ({
-      kind: 'command',
-      command: { type: 'DeleteItem', ...factsFor(within, nowMs, partitionKey, last), ...precondition },
-    });
+    (state, { last }) => {
+      if (state.status === 'live') onSize(state.lastWrite.bytes);
+      return {
+        kind: 'command',
+        command: { type: 'DeleteItem', ...factsFor(within, nowMs, partitionKey, last), ...precondition },
+      };
+    };
 }
 
 /** What the decider must know of the time, of the container, and of what befell a life without its own stream saying. */

@@ -29,6 +29,7 @@ export class Operations {
     const { catalog, readModel, ports } = this.#parts;
     const nowMs = ports.clock.now();
     let overdueItems = 0;
+    let waitingForRequestUnits = 0;
     let oldestMs: number | null = null;
     let awaitingErasure = 0;
     let inGrace = 0;
@@ -53,6 +54,7 @@ export class Operations {
       }
       const overdue = await readModel.overdueStatistics(number, watermarks(state.timeline, nowMs));
       overdueItems += overdue.count;
+      if (this.#purge.waitsForBudget(state)) waitingForRequestUnits += overdue.count;
       if (overdue.oldestMs !== null) oldestMs = Math.min(oldestMs ?? overdue.oldestMs, overdue.oldestMs);
     }
     const heldBack = this.#purge.heldBack;
@@ -67,8 +69,11 @@ export class Operations {
           ? 'held-by-clock'
           : this.#purge.busy
             ? 'running'
-            : 'idle',
+            : waitingForRequestUnits > 0
+              ? 'waiting-for-request-units'
+              : 'idle',
       overdueItems,
+      waitingForRequestUnits,
       oldestOverdueMs: oldestMs === null ? null : Math.max(0, nowMs - oldestMs),
       awaitingErasure: Math.max(0, awaitingErasure - heldBack),
       inGrace,

@@ -16,6 +16,7 @@ import type { FactLeaf } from '@epitaph/core/proof/leaf.ts';
 import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import type { Permission, PermissionTarget } from '@epitaph/core/user/events.ts';
 import type { PermissionState, UserState } from '@epitaph/core/user/state.ts';
+import type { RequestUnits } from '../request-units/request-units.ts';
 
 /** A document as clients give it, without system properties. */
 export type Document = { readonly [property: string]: unknown };
@@ -207,7 +208,7 @@ export type BatchOperation = { readonly precondition?: Precondition | undefined 
 export type BatchResult =
   | { readonly kind: 'written'; readonly item: ShownItem; readonly created: boolean }
   | { readonly kind: 'read'; readonly item: ShownItem }
-  | { readonly kind: 'deleted' };
+  | { readonly kind: 'deleted'; /** Size of the document that is gone. */ readonly bytes: number };
 
 export type BatchOutcome =
   | { readonly kind: 'done'; readonly results: readonly BatchResult[]; readonly position: number }
@@ -351,9 +352,12 @@ export interface PastContent {
 }
 
 export interface PurgeStatus {
-  readonly state: 'running' | 'idle' | 'paused' | 'held-by-clock';
+  /** `waiting-for-request-units`: all that is due is overdue in containers whose users leave nothing over. */
+  readonly state: 'running' | 'idle' | 'paused' | 'held-by-clock' | 'waiting-for-request-units';
   /** Items past their deadline whose expiry is not recorded yet. */
   readonly overdueItems: number;
+  /** Those of them that wait because users of their containers leave no request units over. */
+  readonly waitingForRequestUnits: number;
   /** Age of the oldest of them, in milliseconds; null for none. */
   readonly oldestOverdueMs: number | null;
   /** Lives that have ended and whose content is still to be erased now. */
@@ -419,6 +423,9 @@ export interface FsckReport {
  * thrown as a `Refusal` with a code of core/errors.ts.
  */
 export interface StoreApi {
+  /** Who may spend how much, and who has spent what. The edge asks and tells it; the purge does so itself. */
+  readonly requestUnits: RequestUnits;
+
   // Databases and containers, by name. Lists are in order of creation.
   listDatabases(): readonly DatabaseState[];
   /** @throws Refusal database-not-found */
@@ -600,7 +607,7 @@ export interface StoreApi {
     id: string,
     partitionKey: string,
     precondition?: Precondition,
-  ): Promise<{ position: number }>;
+  ): Promise<{ readonly position: number; /** Size of the document that is gone. */ readonly bytes: number }>;
   /**
    * Operations in order, each seeing what those before it did, all recorded together or none.
    *
@@ -623,6 +630,8 @@ export interface StoreApi {
   readItem(container: ContainerState, id: string, partitionKey: string, atLeast?: AtLeast): Promise<ShownItem>;
   /** The visible item whose life began at a position. */
   itemByBirth(container: ContainerState, birth: number): Promise<ShownItem | undefined>;
+  /** How many visible items there are; in large containers as of a moment ago. */
+  countItems(container: ContainerState): Promise<number>;
   /** Visible items in order of birth. */
   listItems(
     container: ContainerState,

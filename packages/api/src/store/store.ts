@@ -2,8 +2,10 @@ import { type Clock, type ClockJump, GuardedClock, ManualClock, systemClocks } f
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { DEFAULT_POLICY_GRACE_SECONDS } from '@epitaph/core/container/upcast.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
+import type { Throughput } from '@epitaph/core/throughput/throughput.ts';
 import { Projector } from '@epitaph/projections/projector.ts';
 import { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
+import { RequestUnits } from '../request-units/request-units.ts';
 import { CatalogCommands } from './catalog-commands.ts';
 import { ChangeFeeds } from './change-feed.ts';
 import { ClientEncryptionKeys } from './client-encryption-keys.ts';
@@ -32,12 +34,17 @@ export interface StoreOptions extends Omit<StorePorts, 'clock' | 'clockJump' | '
   readonly onFault?: (error: unknown) => void;
   /** What proofs need; without it the store proves nothing. */
   readonly proof?: ProofParts | undefined;
+  /** Throughput of containers that are made without any, in a database that shares none; none by default. */
+  readonly defaultThroughput?: Throughput | undefined;
+  /** All containers are without throughput: what they spend is metered and not limited. */
+  readonly serverless?: boolean | undefined;
   readonly newId?: () => string;
   readonly monotonicMs?: () => number;
 }
 
 /** The whole store behind one object; see {@link StoreApi} for what each method does. */
 export class Store implements StoreApi {
+  readonly requestUnits: RequestUnits;
   readonly #parts: StoreParts;
   readonly #clock: GuardedClock | ManualClock;
   readonly #purge: PurgeRunner;
@@ -63,17 +70,18 @@ export class Store implements StoreApi {
     purge: PurgeRunner,
     documents: Documents,
     floors: FeedFloors,
+    requestUnits: RequestUnits,
   ) {
+    this.requestUnits = requestUnits;
     this.#parts = parts;
     this.#clock = options.clock;
     this.#purge = purge;
     this.#previews = new Previews(parts);
-    this.#catalog = new CatalogCommands(
-      parts,
-      this.#previews,
-      floors,
-      options.policyGraceSeconds ?? DEFAULT_POLICY_GRACE_SECONDS,
-    );
+    this.#catalog = new CatalogCommands(parts, this.#previews, floors, {
+      policyGraceSeconds: options.policyGraceSeconds ?? DEFAULT_POLICY_GRACE_SECONDS,
+      defaultThroughput: options.defaultThroughput,
+      serverless: requestUnits.serverless,
+    });
     this.#users = new Users(parts);
     this.#tokens = new ResourceTokens(parts);
     this.#encryptionKeys = new ClientEncryptionKeys(parts);
@@ -107,7 +115,18 @@ export class Store implements StoreApi {
     const projector = new Projector({
       log: ports.log,
       store: () => ports.readModels.current.store,
-      onApplied: (changes) => purge.observe(changes),
+      onApplied: (changes) => {
+        purge.observe(changes);
+        for (const change of changes) {
+          const isCatalog = change.kind === 'container' || change.kind === 'database';
+          if (isCatalog && change.state.status === 'deleted') requestUnits.forget(change.state.rid);
+        }
+      },
+    });
+    const requestUnits = new RequestUnits({
+      monotonicMs: ports.monotonicMs,
+      database: (rid) => projector.catalog.databaseByRid(rid),
+      serverless: options.serverless ?? false,
     });
     const parts = new StoreParts(ports, projector);
     const purge = new PurgeRunner({
@@ -117,6 +136,7 @@ export class Store implements StoreApi {
       projected: (position) => parts.projected(position),
       onExpiriesRecorded: (container, atMs) => parts.expirySeen(container, atMs),
       onErased: (positions) => documents.evict(positions),
+      budget: requestUnits,
       clockTrusted: () => jumpOf(clock) === undefined,
       onFault: options.onFault ?? (() => {}),
     });
@@ -129,7 +149,7 @@ export class Store implements StoreApi {
     );
     await floors.settleAll();
     await purge.start({ automatic: options.automaticPurge ?? true });
-    const store = new Store(options, parts, purge, documents, floors);
+    const store = new Store(options, parts, purge, documents, floors, requestUnits);
     store.#proofs.start();
     return store;
   }
@@ -192,6 +212,7 @@ export class Store implements StoreApi {
     this.#finished(this.#catalog.deletePartitionKey(...args));
   readItem: StoreApi['readItem'] = (...args) => this.#items.read(...args);
   itemByBirth: StoreApi['itemByBirth'] = (...args) => this.#finished(this.#items.byBirth(...args));
+  countItems: StoreApi['countItems'] = (container) => this.#items.count(container);
   listItems: StoreApi['listItems'] = (...args) => this.#finished(this.#items.list(...args));
   queryItems: StoreApi['queryItems'] = (container, request) => this.#finished(this.#queries.query(container, request));
 

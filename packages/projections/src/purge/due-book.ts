@@ -64,8 +64,17 @@ export class DueBook {
     this.#heldUntil.set(container, untilMs);
   }
 
-  /** When there is next something to do, in milliseconds; infinity for never as things stand. */
-  async nextDueMs(store: ReadModelStore, catalog: Catalog, nowMs: number): Promise<number> {
+  /**
+   * When there is next something to do, in milliseconds; infinity for never as things stand.
+   *
+   * @param paidFor whether expiries can be recorded in a container now; what can't be paid for is not due
+   */
+  async nextDueMs(
+    store: ReadModelStore,
+    catalog: Catalog,
+    nowMs: number,
+    paidFor: (container: CatalogContainer) => boolean,
+  ): Promise<number> {
     for (const number of this.#dirty) {
       const container = catalog.containerByNumber(number);
       if (container === undefined) continue;
@@ -82,7 +91,10 @@ export class DueBook {
     this.#dirty.clear();
     let next = Number.POSITIVE_INFINITY;
     for (const [number, { recordMs, eraseMs }] of this.#due) {
-      next = Math.min(next, recordMs, Math.max(eraseMs, this.#heldUntil.get(number) ?? 0));
+      next = Math.min(next, Math.max(eraseMs, this.#heldUntil.get(number) ?? 0));
+      // What is to come later is paid for later.
+      const container = recordMs < next ? catalog.containerByNumber(number) : undefined;
+      if (container !== undefined && (recordMs > nowMs || paidFor(container))) next = recordMs;
     }
     return next;
   }

@@ -16,6 +16,7 @@ import { watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import type { BodySealer, ItemNaming } from '@epitaph/core/vault/body-sealer.ts';
 import type { DestroyRequest, KeyVault } from '@epitaph/core/vault/key-vault.ts';
 import type { Catalog, CatalogContainer } from '../catalog/catalog.ts';
+import type { PurgeBudget } from './budget.ts';
 import type { ContainerNumber, EndedRow, ItemRow, ReadModelStore, UnrecordedEnd } from '../read-model-store.ts';
 
 export interface PurgePorts {
@@ -31,6 +32,7 @@ export interface PurgePorts {
   readonly onErased: (positions: readonly number[]) => void;
   /** Expiries of a container were put on record by a decision at that instant. */
   readonly onExpiriesRecorded: (container: ContainerNumber, atMs: number) => void;
+  readonly budget: PurgeBudget;
   readonly newId: () => string;
 }
 
@@ -88,13 +90,17 @@ export class PurgeExecutor {
     await this.#stepwise(rows, async (row) => {
       const stream = await this.#streamOf(container, row);
       const atMs = nowMs();
+      let bytes = 0;
       this.#ports.onExpiriesRecorded(container.number, atMs);
-      const handled = await handleLife(this.#ports, this.#context(atMs), stream, row.life, () => {
+      const handled = await handleLife(this.#ports, this.#context(atMs), stream, row.life, (state) => {
+        if (state.status === 'live') ({ bytes } = state.lastWrite);
         const { timeline } = this.#ports.catalog().containerByNumber(container.number)!.state;
         return { kind: 'command', command: { type: 'RecordExpiry', nowMs: this.dueBy(container, atMs), timeline } };
       });
       if (handled.position !== undefined) {
         expired += 1;
+        // What is left in a container that is gone costs nobody anything.
+        if (!this.#isGone(container)) this.#ports.budget.spend(container.state, bytes);
         position = Math.max(position, handled.position);
       }
     });
@@ -163,6 +169,15 @@ export class PurgeExecutor {
   dueBy(container: CatalogContainer, nowMs: number): number {
     const goneAtMs = this.#ports.catalog().goneAtMs(container.state);
     return goneAtMs === null ? nowMs : goneAtMs - 1;
+  }
+
+  /** How many expiries may be recorded in a container now. */
+  affordable(container: CatalogContainer): number {
+    return this.#isGone(container) ? Number.POSITIVE_INFINITY : this.#ports.budget.affordable(container.state);
+  }
+
+  #isGone({ state }: CatalogContainer): boolean {
+    return this.#ports.catalog().goneAtMs(state) !== null;
   }
 
   /** Erases lives that have ended: key, then record, then the sealed bodies in the log. */

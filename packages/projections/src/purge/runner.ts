@@ -1,6 +1,7 @@
 import { newEvent } from '@epitaph/core/handle-command.ts';
 import type { CommandContext } from '@epitaph/core/command-context.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
+import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { Clock } from '@epitaph/core/clock.ts';
 import type { CatalogContainer } from '../catalog/catalog.ts';
 import type { ContainerNumber, EndedRow, ItemRow, ReadModelChange, UnrecordedEnd } from '../read-model-store.ts';
@@ -77,6 +78,8 @@ export class PurgeRunner {
   #stopping = false;
   #pass: Promise<PassResult> | undefined;
   #run: OpenRun | undefined;
+  /** Containers in which the last pass left overdue items because there were no request units for them. */
+  readonly #unpaid = new Set<ContainerNumber>();
   #restUntilMs = 0;
 
   constructor(options: PurgeRunnerOptions) {
@@ -112,6 +115,11 @@ export class PurgeRunner {
     return (this.#rate.reduce((sum, entry) => sum + entry.count, 0) * 1000) / spanMs;
   }
 
+  /** True while users of a container leave nothing over for its overdue items. */
+  waitsForBudget(container: ContainerState): boolean {
+    return this.#options.budget.affordable(container) === 0;
+  }
+
   /** Finds out whether an operator had paused the purge, finishes what a crash left half done, and begins to watch. */
   async start({ automatic }: { readonly automatic: boolean }): Promise<void> {
     const control = await this.#options.log.readLast(PURGE_CONTROL_STREAM);
@@ -137,7 +145,17 @@ export class PurgeRunner {
   /** A pass that begins now: one that is under way has frozen its candidates before, and is waited for first. */
   async passFromNow(signal?: AbortSignal): Promise<PassResult> {
     while (this.#pass !== undefined) await this.#pass.catch(() => {});
-    return this.pass(signal);
+    const totals = { expired: 0, purged: 0 };
+    for (;;) {
+      const { expired, purged, heldBack } = await this.pass(signal);
+      totals.expired += expired;
+      totals.purged += purged;
+      // What users leave nothing over for is still due: it is come back to as often as the clock is looked at.
+      if (this.#unpaid.size === 0 || this.#paused || this.#stopping || signal?.aborted === true) {
+        return { ...totals, heldBack };
+      }
+      await new Promise((resolve) => setTimeout(resolve, TICK_MS));
+    }
   }
 
   /** One pass now, or the one under way; resolves when nothing that is due is left. */
@@ -179,16 +197,21 @@ export class PurgeRunner {
   }
 
   async #tick(): Promise<void> {
-    const { clock, store, catalog, monotonicMs } = this.#options;
+    const { clock, monotonicMs } = this.#options;
     if (this.#paused || this.#stopping || monotonicMs() < this.#restUntilMs) return;
     try {
       const nowMs = clock.now();
-      if (this.#run === undefined && (await this.#book.nextDueMs(store(), catalog(), nowMs)) > nowMs) return;
+      if (this.#run === undefined && (await this.#nextDueMs(nowMs)) > nowMs) return;
       await this.pass();
     } catch (error) {
       this.#restUntilMs = monotonicMs() + FAULT_REST_MS;
       this.#options.onFault(error);
     }
+  }
+
+  #nextDueMs(nowMs: number): Promise<number> {
+    const { store, catalog } = this.#options;
+    return this.#book.nextDueMs(store(), catalog(), nowMs, (container) => this.#executor.affordable(container) > 0);
   }
 
   async #work(signal: AbortSignal | undefined): Promise<PassResult> {
@@ -216,6 +239,7 @@ export class PurgeRunner {
     };
     const containers = catalog().allContainers();
     if (allowed() !== 'yes') return totals;
+    this.#unpaid.clear();
     this.#run ??= await this.#leftOpen();
     const left = this.#run;
     this.#heldUpTo.clear();
@@ -284,7 +308,7 @@ export class PurgeRunner {
     const gone = this.#isGone(container);
     // A container that is gone changes no more, and all that is in it goes: nothing of it is kept for a later run.
     const upToPosition = gone ? Number.MAX_SAFE_INTEGER : run.upToPosition;
-    const overdue = await this.#executor.overdue(container, run.effectiveNowMs, upToPosition, limit);
+    const overdue = await this.#payable(container, run.effectiveNowMs, upToPosition, limit);
     // Asked for only where there can be any, like the deletes themselves.
     const unrecorded =
       container.state.partitionKeyDeletes.length === 0
@@ -311,6 +335,21 @@ export class PurgeRunner {
     if (container.state.partitionKeyDeletes.length === 0 || this.#isGone(container)) return;
     if ((await this.#options.store().unrecordedEnds(number, 1)).length > 0) return;
     await this.#executor.completePartitionKeyDeletes(container, nowMs);
+  }
+
+  /** The overdue items whose expiry can be recorded now. Where users leave nothing over, it is noted that some wait. */
+  async #payable(
+    container: CatalogContainer,
+    effectiveNowMs: number,
+    upToPosition: number,
+    limit: number,
+  ): Promise<readonly ItemRow[]> {
+    const affordable = this.#executor.affordable(container);
+    const wanted = Math.max(1, Math.min(limit, affordable));
+    const rows = await this.#executor.overdue(container, effectiveNowMs, upToPosition, wanted);
+    if (affordable > 0 || rows.length === 0) return rows;
+    this.#unpaid.add(container.number);
+    return [];
   }
 
   async #erase(work: Work): Promise<{ readonly purged: number; readonly refused: number }> {

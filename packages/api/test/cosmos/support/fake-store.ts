@@ -14,6 +14,7 @@ import {
 } from '@epitaph/query';
 import { applyPatch } from '@epitaph/api/cosmos/patch.ts';
 import { systemPropertiesOf } from '@epitaph/api/cosmos/system-properties.ts';
+import { RequestUnits } from '@epitaph/api/request-units/request-units.ts';
 import type { Precondition, ShownItem, StoreApi } from '@epitaph/api/store/store-api.ts';
 
 /** What the edge calls of the store. */
@@ -38,6 +39,8 @@ export type EdgeStore = Pick<
   | 'queryItems'
   | 'headPosition'
   | 'nowMs'
+  | 'requestUnits'
+  | 'countItems'
 >;
 
 /** A store of maps, as small as the edge's tests allow: no expiry, no history. */
@@ -193,10 +196,12 @@ export function fakeStore(overrides: Partial<EdgeStore> = {}): StoreApi {
       return store.writeItem(caller, container, 'replace', { id, partitionKey, document: patched, json }, precondition);
     },
     deleteItem: async (_caller, container, id, partitionKey, precondition) => {
-      check((await store.readItem(container, id, partitionKey)).etag, precondition);
+      const { etag, json } = await store.readItem(container, id, partitionKey);
+      check(etag, precondition);
+      const bytes = json.length;
       itemsOf(container).delete(keyOf(id, partitionKey));
       nextEtag();
-      return { position };
+      return { position, bytes };
     },
     readItem: async (container, id, partitionKey) => {
       const found = itemsOf(container).get(keyOf(id, partitionKey));
@@ -234,6 +239,11 @@ export function fakeStore(overrides: Partial<EdgeStore> = {}): StoreApi {
     },
     nowMs: () => 1_763_722_800_000,
     headPosition: () => position,
+    countItems: async (container) => itemsOf(container).size,
+    requestUnits: new RequestUnits({
+      monotonicMs: () => 0,
+      database: (wanted) => [...databases.values()].find((database) => database.rid === wanted),
+    }),
     ...overrides,
   };
   // The rest of the store is none of the data plane's business; touching it fails the test.

@@ -1,0 +1,57 @@
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import type { UserKind } from '../request-units/request-units.ts';
+import { charge } from './charge.ts';
+import { tooManyRequests } from './errors.ts';
+import { containerOf, headerFlag, isQuery, isQueryPlan, type Answer, type CosmosRequest } from './request.ts';
+import { isRead, route } from './router.ts';
+
+/**
+ * Routes a request within its container's budget: turned away with 429 before anything is done while the budget is
+ * overdrawn, and charged afterwards, refused or not. Handlers only say what their work has cost.
+ *
+ * A bulk request is let through: its handler asks for each operation by itself, with the store's `requestUnits`.
+ */
+export async function answerCharged(request: CosmosRequest): Promise<Answer> {
+  const kind = kindOf(request);
+  const container = kind === undefined ? undefined : existing(request);
+  if (kind === undefined || container === undefined) return route(request);
+  const units = request.store.requestUnits;
+  const waitMs = units.admit(container, kind);
+  if (waitMs > 0) throw tooManyRequests(waitMs);
+  let spent = chargeOfError(request);
+  try {
+    const answer = await route(request);
+    spent = answer.charge;
+    return answer;
+  } finally {
+    units.charge(container, kind, spent);
+  }
+}
+
+/** What a request costs that ends in an error. */
+export function chargeOfError({ method, headers }: Pick<CosmosRequest, 'method' | 'headers'>): number {
+  return isRead(method, headers) ? charge.refusedRead : charge.refusedWrite;
+}
+
+/** What a request spends request units on; undefined for what is charged to nobody, or not as a whole. */
+function kindOf({ method, segments, headers }: CosmosRequest): UserKind | undefined {
+  if (segments.length < 5 || segments[2] !== 'colls' || segments[4] === 'pkranges') return undefined;
+  if (method === 'GET') {
+    if (segments.length === 6) return 'read';
+    return headers['a-im'] === undefined ? 'query' : 'changeFeed';
+  }
+  if (method !== 'POST') return 'write';
+  if (isQueryPlan(headers)) return undefined;
+  if (isQuery(headers)) return 'query';
+  if (!headerFlag(headers, 'x-ms-cosmos-is-batch-request')) return 'write';
+  return headerFlag(headers, 'x-ms-cosmos-batch-atomic') ? 'batch' : undefined;
+}
+
+/** The container that a request is charged to; whoever names one that isn't there gets that answer from the handler. */
+function existing(request: CosmosRequest): ContainerState | undefined {
+  try {
+    return containerOf(request);
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,66 @@
+import { describe, expect, test } from 'vitest';
+import { Budget } from '@epitaph/api/request-units/budget.ts';
+
+describe('a budget of 400 request units a second', () => {
+  test('lets operations run while something is left, and overdraws once', () => {
+    const budget = new Budget(400, 0);
+    expect(budget.waitMs(0)).toBe(0);
+    budget.spend(399);
+    expect(budget.waitMs(0)).toBe(0);
+    budget.spend(1_000);
+    expect(budget.balance(0)).toBe(-999);
+    // 999 units at 400 a second.
+    expect(budget.waitMs(0)).toBe(2_498);
+    expect(budget.waitMs(2_000)).toBe(498);
+    expect(budget.waitMs(2_498)).toBe(0);
+  });
+
+  test('that is spent to nothing waits for a millisecond at least', () => {
+    const budget = new Budget(400, 0);
+    budget.spend(400);
+    expect(budget.waitMs(0)).toBe(1);
+    expect(budget.waitMs(1)).toBe(0);
+  });
+
+  test('holds one second unspent, however long nobody came', () => {
+    const budget = new Budget(400, 0);
+    expect(budget.balance(3_600_000)).toBe(400);
+  });
+
+  test('leaves over what users did not spend, a second of it at most', () => {
+    const budget = new Budget(400, 0);
+    expect(budget.leftOver(0)).toBe(0);
+    expect(budget.leftOver(250)).toBe(100);
+    // Users come back to what they had: what they spend now is filled up before anything is left over again.
+    budget.spend(200);
+    expect(budget.leftOver(750)).toBe(100);
+    expect(budget.leftOver(1_000)).toBe(200);
+    expect(budget.leftOver(3_600_000)).toBe(400);
+  });
+
+  test("what the purge spends is never taken from users' part", () => {
+    const budget = new Budget(400, 0);
+    budget.leftOver(1_000);
+    budget.spendLeftOver(900);
+    expect(budget.leftOver(1_000)).toBe(-500);
+    expect(budget.balance(1_000)).toBe(400);
+    expect(budget.leftOver(2_250)).toBe(0);
+  });
+
+  test('takes another rate from the moment it is provisioned', () => {
+    const budget = new Budget(400, 0);
+    budget.spend(800);
+    budget.provision(4_000, 0);
+    expect(budget.waitMs(0)).toBe(100);
+    expect(budget.balance(1_000)).toBe(3_600);
+    budget.provision(1_000, 1_000);
+    expect(budget.balance(1_000)).toBe(1_000);
+  });
+
+  test('takes nothing back when its clock stands still', () => {
+    const budget = new Budget(400, 5);
+    budget.spend(400);
+    expect(budget.balance(5)).toBe(0);
+    expect(budget.balance(4)).toBe(0);
+  });
+});

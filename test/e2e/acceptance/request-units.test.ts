@@ -1,0 +1,448 @@
+import type { Container } from '@azure/cosmos';
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { type Fields, refusalOf, World } from '../support/world.ts';
+import { raw, type RawReply } from '../support/raw.ts';
+
+/** The clock that budgets run on: it stands still until a test moves it. */
+let budgetMs = 1_000_000;
+let world: World;
+beforeAll(async () => {
+  world = await World.open({ provisioning: { monotonicMs: () => budgetMs } });
+});
+afterAll(() => world.end());
+// Every test begins with full budgets.
+beforeEach(() => {
+  budgetMs += 60_000;
+});
+
+interface Consumed {
+  readonly operations: number;
+  readonly requestUnits: number;
+  readonly throttled: number;
+}
+interface Status extends Fields {
+  readonly available: number | null;
+  readonly leftOver: number | null;
+  readonly consumed: Readonly<Record<'read' | 'query' | 'changeFeed' | 'write' | 'batch' | 'purge', Consumed>>;
+}
+const unitsOf = async (id: string, within = world): Promise<Status> =>
+  (await within.manage<Status>('GET', `/dbs/shop/colls/${id}/request-units`)).body;
+
+const purgeStatus = async (): Promise<Fields> => (await world.manage('GET', '/purge')).body;
+
+/** Reads without the client's own retries. */
+const read = (container: Container, id = 'a'): Promise<RawReply> =>
+  raw(world.endpoint, 'GET', `/dbs/shop/colls/${container.id}/docs/${id}`, {
+    headers: { 'x-ms-documentdb-partitionkey': '["ann"]' },
+  });
+
+/** Spends all of a container's budget, and a little more. */
+async function exhaust(container: Container): Promise<void> {
+  for (;;) {
+    const { status } = await read(container);
+    if (status === 429) return;
+    expect([200, 404]).toContain(status);
+  }
+}
+
+const filled = async (settings: Fields): Promise<Container> => {
+  const container = await world.container(settings);
+  await container.items.create({ id: 'a', customer: 'ann' });
+  return container;
+};
+
+describe('a container with throughput', () => {
+  test('answers 429 over its budget, says when to come back, and does nothing', async () => {
+    const container = await filled({ throughput: 400 });
+    await exhaust(container);
+    const head = await world.head();
+    const answer = await read(container);
+    expect(answer).toMatchObject({ status: 429, json: { code: 'TooManyRequests' } });
+    expect(answer.json!['message']).toContain('Request rate is large');
+    expect(answer.headers).toMatchObject({
+      'x-ms-substatus': '3200',
+      'retry-after': '1',
+      'x-ms-request-charge': '0.38',
+    });
+    const waitMs = Number(answer.headers['x-ms-retry-after-ms']);
+    expect(waitMs).toBeGreaterThan(0);
+    const body = JSON.stringify({ id: 'b', customer: 'ann' });
+    const path = `/dbs/shop/colls/${container.id}/docs`;
+    expect((await raw(world.endpoint, 'POST', path, { body })).status).toBe(429);
+    expect(await world.head()).toBe(head);
+    budgetMs += waitMs;
+    expect((await read(container)).status).toBe(200);
+  });
+
+  test('lets about its throughput pass in a second', async () => {
+    const container = await filled({ throughput: 500 });
+    await exhaust(container);
+    budgetMs += 1_000;
+    let passed = 0;
+    while ((await read(container)).status === 200) passed += 1;
+    // A read is a unit, and the budget had been overdrawn by less than one.
+    expect(passed).toBeGreaterThanOrEqual(499);
+    expect(passed).toBeLessThanOrEqual(501);
+  });
+
+  test("is waited for by the client's own retries", async () => {
+    const container = await filled({ throughput: 400 });
+    await exhaust(container);
+    const timer = setInterval(() => (budgetMs += 20), 20);
+    try {
+      const { resource } = await container.items.create({ id: 'b', customer: 'ann' });
+      expect(resource).toMatchObject({ id: 'b' });
+    } finally {
+      clearInterval(timer);
+    }
+    expect((await unitsOf(container.id)).consumed.write.throttled).toBeGreaterThan(0);
+  });
+
+  test('takes a raised throughput at once', async () => {
+    const container = await filled({ throughput: 400 });
+    await exhaust(container);
+    const { resource: offer } = await container.readOffer();
+    await world.client.offer(offer!.id).replace({ ...offer!, content: { ...offer!.content!, offerThroughput: 4_000 } });
+    budgetMs += 10;
+    expect((await read(container)).status).toBe(200);
+    expect(await unitsOf(container.id)).toMatchObject({
+      budget: 'container',
+      throughput: { kind: 'manual', requestUnitsPerSecond: 4_000 },
+    });
+  });
+
+  test('keeps other containers, its own metadata and the management plane out of it', async () => {
+    const container = await filled({ throughput: 400 });
+    const other = await filled({ throughput: 400 });
+    await exhaust(container);
+    expect((await read(other)).status).toBe(200);
+    expect((await container.read()).statusCode).toBe(200);
+    expect((await container.readOffer()).resource).toBeDefined();
+    expect((await unitsOf(container.id)).consumed.read.throttled).toBe(1);
+    expect((await world.explain(container.id, 'a')).state).toBe('live');
+  });
+
+  test('on autoscale is held to its maximum', async () => {
+    const container = await filled({ maxThroughput: 1_000 });
+    await exhaust(container);
+    const { consumed } = await unitsOf(container.id);
+    expect(consumed.read.requestUnits + consumed.write.requestUnits).toBeGreaterThanOrEqual(1_000);
+    expect(consumed.read.requestUnits + consumed.write.requestUnits).toBeLessThan(1_002);
+  });
+});
+
+describe('a database with throughput', () => {
+  test('has its containers share one budget, but those with their own', async () => {
+    const { database } = await world.client.databases.create({ id: 'shared', throughput: 400 });
+    for (const [id, settings] of Object.entries({ one: {}, two: {}, own: { throughput: 400 } })) {
+      const { container } = await database.containers.create({ id, partitionKey: '/customer', ...settings });
+      await container.items.create({ id: 'a', customer: 'ann' });
+    }
+    const readIn = async (id: string) =>
+      (
+        await raw(world.endpoint, 'GET', `/dbs/shared/colls/${id}/docs/a`, {
+          headers: { 'x-ms-documentdb-partitionkey': '["ann"]' },
+        })
+      ).status;
+    while ((await readIn('one')) === 200);
+    expect(await readIn('two')).toBe(429);
+    expect(await readIn('own')).toBe(200);
+    const { body } = await world.manage<Status>('GET', '/dbs/shared/colls/two/request-units');
+    expect(body).toMatchObject({ budget: 'database', throughput: { kind: 'manual', requestUnitsPerSecond: 400 } });
+  });
+});
+
+describe('a container without throughput', () => {
+  test('is metered by kind and not limited', async () => {
+    const container = await filled({});
+    for (let count = 0; count < 500; count += 1) expect((await read(container)).status).toBe(200);
+    await container.items.query('SELECT * FROM c').fetchAll();
+    await container.item('a', 'ann').delete();
+    expect((await container.item('a', 'ann').read()).statusCode).toBe(404);
+    expect((await refusalOf(container.item('a', 'ann').replace({ id: 'a', customer: 'ann' }))).code).toBe(404);
+    expect(await unitsOf(container.id)).toMatchObject({
+      container: { name: container.id },
+      budget: 'none',
+      serverless: false,
+      throughput: { kind: 'none' },
+      available: null,
+      leftOver: null,
+      consumed: {
+        // The 404 costs what a read costs.
+        read: { operations: 501, requestUnits: 501, throttled: 0 },
+        // A create, a delete, and a replace that was refused.
+        write: { operations: 3, requestUnits: 11.82, throttled: 0 },
+        query: { operations: 1 },
+      },
+    });
+  });
+
+  test('says with every answer what it cost', async () => {
+    const container = await filled({});
+    const item = container.item('a', 'ann');
+    const wide = { id: 'b', customer: 'ann', values: Array.from({ length: 100 }, (_, at) => at) };
+    expect((await item.read()).requestCharge).toBe(1);
+    expect((await container.items.create({ id: 'c', customer: 'ann' })).requestCharge).toBe(5.29);
+    expect((await container.items.create(wide)).requestCharge).toBe(15.29);
+    expect((await item.patch([{ op: 'set', path: '/x', value: 1 }])).requestCharge).toBe(5.39);
+    expect((await item.delete()).requestCharge).toBe(5.29);
+    expect((await container.items.query('SELECT * FROM c').fetchAll()).requestCharge).toBeGreaterThan(2);
+    expect((await container.read()).requestCharge).toBe(1);
+    expect(Number((await read(container, 'missing')).headers['x-ms-request-charge'])).toBe(1);
+  });
+
+  test('that keeps no index pays for none', async () => {
+    const indexingPolicy = { indexingMode: 'none' as const, automatic: false };
+    const container = await world.container({ indexingPolicy });
+    const wide = { id: 'b', customer: 'ann', values: Array.from({ length: 100 }, (_, at) => at) };
+    expect((await container.items.create(wide)).requestCharge).toBe(5.09);
+  });
+});
+
+describe('the purge of a container with throughput', () => {
+  const ITEMS = 200;
+  const expiring = async (settings: Fields): Promise<Container> => {
+    const container = await world.container({ defaultTtl: 10, ...settings });
+    await container.items.create({ id: 'a', customer: 'ann', ttl: -1 });
+    for (let at = 0; at < ITEMS; at += 1) {
+      budgetMs += 100;
+      await container.items.create({ id: `i${at}`, customer: 'ann' });
+    }
+    return container;
+  };
+
+  test('waits while users leave nothing over, says so, and drains as they do; nothing is visible meanwhile', async () => {
+    const container = await expiring({ throughput: 400 });
+    const unlimited = await world.container({ defaultTtl: 10 });
+    await unlimited.items.create({ id: 'z', customer: 'ann' });
+    // What was left over up to now goes first: the purge of something else takes it.
+    await exhaust(container);
+    await world.advance(10_000);
+    const before = await unitsOf(container.id);
+    const running = world.store.runPurge({ actor: 'key:primary', correlationId: crypto.randomUUID() });
+    const waiting = async () => (await purgeStatus())['state'] === 'waiting-for-request-units';
+    await expect.poll(waiting, { timeout: 10_000 }).toBe(true);
+
+    const affordable = Math.floor(before.leftOver! / 5.29);
+    expect(affordable).toBeLessThan(ITEMS);
+    await expect
+      .poll(async () => (await unitsOf(container.id)).consumed.purge.operations, { timeout: 10_000 })
+      .toBe(affordable);
+    await expect.poll(purgeStatus).toMatchObject({
+      overdueItems: ITEMS - affordable,
+      waitingForRequestUnits: ITEMS - affordable,
+    });
+    // Whoever limits nothing waits for nobody.
+    expect((await unitsOf(unlimited.id)).consumed.purge).toEqual({ operations: 1, requestUnits: 5.29, throttled: 0 });
+    // Expired is gone, paid for or not.
+    budgetMs += 100;
+    expect((await container.items.query('SELECT VALUE COUNT(1) FROM c').fetchAll()).resources).toEqual([1]);
+
+    await world.advance(5_000);
+    expect((await purgeStatus())['oldestOverdueMs']).toBeGreaterThanOrEqual(5_000);
+
+    // Users go on spending all there is: nothing is left over, however much time goes by.
+    for (let tenths = 0; tenths < 20; tenths += 1) {
+      await exhaust(container);
+      budgetMs += 100;
+    }
+    expect((await unitsOf(container.id)).consumed.purge.operations).toBe(affordable);
+    expect((await purgeStatus())['overdueItems']).toBe(ITEMS - affordable);
+
+    // They stop. A second's worth at a time is left over, and half of it lets the purge go on.
+    const timer = setInterval(() => (budgetMs += 250), 25);
+    try {
+      expect(await running).toMatchObject({ expired: ITEMS + 1, heldBack: 0 });
+    } finally {
+      clearInterval(timer);
+    }
+    expect(await purgeStatus()).toMatchObject({
+      state: 'idle',
+      overdueItems: 0,
+      waitingForRequestUnits: 0,
+      awaitingErasure: 0,
+      millisecondsToDrain: 0,
+    });
+    const { consumed } = await unitsOf(container.id);
+    expect(consumed.purge.operations).toBe(ITEMS);
+    expect(consumed.purge.requestUnits).toBeCloseTo(ITEMS * 5.29);
+    expect(await world.fsck()).toEqual([]);
+  });
+
+  test("never takes from users: their next second's worth is whole after it", async () => {
+    const container = await expiring({ throughput: 400 });
+    budgetMs += 10_000;
+    await world.advance(10_000);
+    const timer = setInterval(() => (budgetMs += 250), 25);
+    try {
+      await world.purge();
+    } finally {
+      clearInterval(timer);
+    }
+    budgetMs += 1_000;
+    const { available, leftOver } = await unitsOf(container.id);
+    expect(available).toBe(400);
+    expect(leftOver).toBeLessThanOrEqual(400);
+  });
+
+  test('that runs by itself does not turn in circles while it waits, and holds up nothing else', async () => {
+    await world.stop();
+    const automatic = await World.open({ automaticPurge: true, provisioning: { monotonicMs: () => budgetMs } });
+    const within = world;
+    world = automatic;
+    try {
+      const container = await expiring({ throughput: 400 });
+      const unlimited = await world.container({ defaultTtl: 10 });
+      const consumed = async (id: string) => (await unitsOf(id)).consumed.purge.operations;
+      await exhaust(container);
+      await world.advance(10_000);
+      const affordable = Math.floor((await unitsOf(container.id)).leftOver! / 5.29);
+      await expect.poll(() => consumed(container.id), { timeout: 10_000 }).toBeGreaterThanOrEqual(affordable);
+      await expect
+        .poll(purgeStatus)
+        .toMatchObject({ state: 'waiting-for-request-units', awaitingErasure: 0, run: null });
+      const head = await world.head();
+      await new Promise((resolve) => setTimeout(resolve, 1_000));
+      expect(await world.head()).toBe(head);
+
+      // What expires elsewhere, and what users delete here, is not held up.
+      await unlimited.items.create({ id: 'z', customer: 'ann' });
+      await world.advance(10_000);
+      await expect.poll(() => consumed(unlimited.id), { timeout: 10_000 }).toBe(1);
+      budgetMs += 100;
+      await container.item('a', 'ann').delete();
+      await exhaust(container);
+      await expect.poll(async () => (await world.explain(container.id, 'a')).state, { timeout: 10_000 }).toBe('purged');
+      expect(await purgeStatus()).toMatchObject({ state: 'waiting-for-request-units' });
+    } finally {
+      await automatic.end();
+      world = within;
+      await world.start();
+    }
+  });
+
+  test('waits for nobody once the container is deleted', async () => {
+    const container = await expiring({ throughput: 400 });
+    await exhaust(container);
+    await world.advance(10_000);
+    await container.delete();
+    expect(await world.purge()).toMatchObject({ expired: ITEMS });
+    expect(await purgeStatus()).toMatchObject({ state: 'idle', overdueItems: 0, awaitingErasure: 0 });
+  });
+});
+
+describe('the quota headers of a container', () => {
+  test('tell how many documents there are', async () => {
+    const container = await world.container({ defaultTtl: -1 });
+    const usage = async (): Promise<string> => {
+      const { headers } = await container.read({ populateQuotaInfo: true });
+      expect(headers['x-ms-resource-quota']).toContain('collectionSize=10485760');
+      expect(headers['x-ms-documentdb-collection-index-transformation-progress']).toBe('100');
+      return String(headers['x-ms-resource-usage']);
+    };
+    expect(await usage()).toContain('documentsCount=0;');
+    for (const id of ['a', 'b', 'c']) await container.items.create({ id, customer: 'ann', ttl: id === 'c' ? 5 : -1 });
+    expect(await usage()).toContain('documentsCount=3;');
+    await world.advance(5_000);
+    expect(await usage()).toContain('documentsCount=2;');
+  });
+});
+
+describe('an account', () => {
+  test('that is serverless limits and offers nothing, and meters all', async () => {
+    const serverless = await World.open({ provisioning: { serverless: true, monotonicMs: () => budgetMs } });
+    try {
+      const container = await serverless.container({ defaultTtl: 1 });
+      for (let at = 0; at < 150; at += 1) await container.items.create({ id: `i${at}`, customer: 'ann' });
+      await serverless.advance(1_000);
+      expect(await serverless.purge()).toMatchObject({ expired: 150, purged: 150 });
+      expect(await unitsOf(container.id, serverless)).toMatchObject({
+        serverless: true,
+        budget: 'none',
+        consumed: { write: { operations: 150, throttled: 0 }, purge: { operations: 150, requestUnits: 793.5 } },
+      });
+      expect((await container.readOffer()).resource).toBe(undefined);
+      const refused = await refusalOf(serverless.container({ throughput: 400 }));
+      expect(refused).toMatchObject({ code: 400 });
+      expect(refused.message).toContain('not supported for serverless accounts');
+      expect((await refusalOf(serverless.client.databases.create({ id: 'x', throughput: 400 }))).code).toBe(400);
+    } finally {
+      await serverless.end();
+    }
+  });
+
+  test('with a throughput for all gives it to containers that come without', async () => {
+    const defaultThroughput = { kind: 'manual', requestUnitsPerSecond: 600 } as const;
+    const provisioned = await World.open({ provisioning: { defaultThroughput, monotonicMs: () => budgetMs } });
+    try {
+      const plain = await provisioned.container({});
+      expect((await plain.readOffer()).resource!.content).toMatchObject({ offerThroughput: 600 });
+      expect(await unitsOf(plain.id, provisioned)).toMatchObject({
+        budget: 'container',
+        throughput: defaultThroughput,
+      });
+      const { database } = await provisioned.client.databases.create({ id: 'shared', throughput: 500 });
+      const { container: sharing } = await database.containers.create({ id: 'sharing', partitionKey: '/customer' });
+      expect((await sharing.readOffer()).resource).toBe(undefined);
+    } finally {
+      await provisioned.end();
+    }
+  });
+});
+
+describe('several operations in one request', () => {
+  const creates = (from: number, count: number) =>
+    Array.from({ length: count }, (_, at) => ({
+      operationType: 'Create' as const,
+      partitionKey: 'ann',
+      resourceBody: { id: `n${from + at}`, customer: 'ann' },
+    }));
+  /** A bulk as the client sends it, without the client's own retries. */
+  const bulk = (container: Container, from: number, count: number): Promise<RawReply> =>
+    raw(world.endpoint, 'POST', `/dbs/shop/colls/${container.id}/docs`, {
+      headers: {
+        'x-ms-cosmos-is-batch-request': 'true',
+        'x-ms-cosmos-batch-atomic': 'false',
+        'x-ms-cosmos-batch-continue-on-error': 'true',
+        'x-ms-documentdb-partitionkeyrangeid': '0',
+      },
+      body: JSON.stringify(creates(from, count).map((each) => ({ ...each, partitionKey: '["ann"]' }))),
+    });
+
+  test('of a bulk are let through one by one, as far as the budget goes', async () => {
+    const container = await world.container({ throughput: 400 });
+    const { status, text } = await bulk(container, 0, 100);
+    const results = JSON.parse(text) as readonly Fields[];
+    expect(status).toBe(207);
+    const created = results.filter(({ statusCode }) => statusCode === 201);
+    // 400 units hold 75 writes of 5.29, and one more begins on what is left.
+    expect(created).toHaveLength(76);
+    const turnedAway = results.filter(({ statusCode }) => statusCode === 429);
+    expect(turnedAway).toHaveLength(24);
+    expect(turnedAway[0]).toMatchObject({ subStatusCode: 3200, requestCharge: 0.38 });
+    expect(turnedAway[0]!['retryAfterMilliseconds']).toBeGreaterThan(0);
+    expect(await unitsOf(container.id)).toMatchObject({
+      consumed: { write: { operations: 76, throttled: 24 }, batch: { operations: 0 } },
+    });
+  });
+
+  test("of a bulk all get there by the client's retries", async () => {
+    const container = await world.container({ throughput: 400 });
+    const timer = setInterval(() => (budgetMs += 20), 20);
+    try {
+      const results = await container.items.executeBulkOperations(creates(0, 150));
+      expect(results.map(({ response }) => response?.statusCode)).toEqual(Array.from({ length: 150 }, () => 201));
+    } finally {
+      clearInterval(timer);
+    }
+  });
+
+  test('of a batch are admitted and charged together', async () => {
+    const container = await world.container({ throughput: 400 });
+    const operations = creates(0, 90).map(({ operationType, resourceBody }) => ({ operationType, resourceBody }));
+    const { result } = await container.items.batch(operations, 'ann');
+    expect(result).toHaveLength(90);
+    expect((await read(container)).status).toBe(429);
+    expect(await unitsOf(container.id)).toMatchObject({ consumed: { batch: { operations: 1, requestUnits: 476.1 } } });
+  });
+});
