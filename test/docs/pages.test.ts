@@ -2,6 +2,7 @@ import { execFileSync } from 'node:child_process';
 import { existsSync, globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
+import { charge } from '@epitaph/api/cosmos/charge.ts';
 import { refusalShapes } from '@epitaph/api/cosmos/errors.ts';
 import { managementCodes, Problem, problemDetails, type ProblemCode } from '@epitaph/api/management/problems.ts';
 import { errorCodes, type ErrorCode } from '@epitaph/core/errors.ts';
@@ -79,6 +80,26 @@ describe('docs/operations.md', () => {
     expect(codes.length).toBeGreaterThan(5);
     expect(codes.filter((code) => !text.includes(`| \`${code}\` |`))).toEqual([]);
   });
+});
+
+test('docs/request-units.md: operations cost what the page says', () => {
+  const costs: Readonly<Record<string, (bytes: number) => number>> = {
+    'point read': charge.pointRead,
+    'create, upsert, replace, patch, 10 indexed values': (bytes) => charge.write(bytes, 10),
+    'the same without an index': (bytes) => charge.write(bytes, 0),
+    'delete, by a client or by TTL': charge.delete,
+    'page of a query that looked at 1 document': (bytes) => charge.query(1, bytes),
+    'page of a query that looked at 100 documents': (bytes) => charge.query(100, bytes),
+    'page of the change feed with 10 changes': (bytes) => charge.changeFeed(10, bytes),
+  };
+  const rows = Object.entries(costs).map(([name, cost]) => [
+    name,
+    ...[1, 10, 100].map((kilobytes) => String(cost(kilobytes * 1024))),
+  ]);
+  const page = readPage('docs/request-units.md');
+  expect(tableAfter(page, 'checked: charges')).toEqual(rows);
+  expect(page).toContain(`${charge.refusedRead} for a read (also 304 and 404), ${charge.refusedWrite} for a write`);
+  expect(page).toContain(`A 429 reports ${charge.throttled} `);
 });
 
 test('docs/semantics.md: every example leaves when the page says, for the reason it says', () => {

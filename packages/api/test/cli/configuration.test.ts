@@ -81,6 +81,29 @@ describe('the configuration', () => {
   });
 });
 
+describe('--throughput', () => {
+  const throughputOf = (throughput: string) => readConfiguration({ flags: { throughput }, environment: {} }).throughput;
+
+  test('is an amount, autoscale up to one, or serverless', () => {
+    expect(throughputOf('400')).toEqual({ kind: 'manual', requestUnitsPerSecond: 400 });
+    expect(throughputOf('autoscale:4000')).toEqual({ kind: 'autoscale', maxRequestUnitsPerSecond: 4_000 });
+    expect(throughputOf('serverless')).toEqual({ kind: 'none' });
+    expect(readConfiguration({ flags: {}, environment: {} }).throughput).toBe(undefined);
+    const config = file('{"throughput": 1000}');
+    expect(readConfiguration({ flags: { config }, environment: {} }).throughput).toEqual({
+      kind: 'manual',
+      requestUnitsPerSecond: 1_000,
+    });
+  });
+
+  test.each(['0', '399', '450', 'autoscale:400', 'autoscale:', '1000001', '4e2', 'Serverless', 'none'])(
+    'refuses %s and says what it may be',
+    (text) => {
+      expect(() => throughputOf(text)).toThrow(/^--throughput: (must be a number|The offer should have valid)/);
+    },
+  );
+});
+
 describe('an instant', () => {
   test.each([
     ['1970-01-01T00:00:00Z', 0],
