@@ -1,4 +1,5 @@
 import { hash, type KeyObject } from 'node:crypto';
+import { deflateRawSync, inflateRawSync } from 'node:zlib';
 import { type BodySealer, SealBroken } from '@epitaph/core/vault/body-sealer.ts';
 import type { LifeKey } from '@epitaph/core/vault/key-vault.ts';
 import { gcmOpen, gcmSeal } from './aes-gcm.ts';
@@ -8,24 +9,36 @@ export interface SecretLifeKey extends LifeKey {
   readonly secret: KeyObject;
 }
 
-/** First byte of every sealed body: how the rest is coded. Others are for codings to come, such as compression. */
+/** First byte of every sealed body: how the rest is coded. */
 const FORMAT_PLAIN = 0;
+/** Deflated before it was sealed. */
+const FORMAT_DEFLATED = 1;
 
-/** AES-256-GCM under the life's key; stream and revision are the associated data. */
+/** Bodies from this size on, in bytes, are deflated where that helps: event stores bound what one append may hold. */
+const DEFLATE_FROM = 256 * 1024;
+/** Not worth opening twice for less. */
+const WORTHWHILE = 0.9;
+/** Larger than any document; a bound all the same on what comes out of a few bytes. */
+const MAX_BODY_BYTES = 64 * 1024 * 1024;
+
+/** AES-256-GCM under the life's key; stream, revision and format are the associated data. */
 export class GcmBodySealer implements BodySealer {
   seal(key: LifeKey, stream: string, revision: number, plain: Uint8Array | string): Uint8Array {
-    const sealed = gcmSeal((key as SecretLifeKey).secret, place(stream, revision), plain, 1);
-    sealed[0] = FORMAT_PLAIN;
+    const deflated = plain.length < DEFLATE_FROM ? undefined : deflate(plain);
+    const format = deflated === undefined ? FORMAT_PLAIN : FORMAT_DEFLATED;
+    const sealed = gcmSeal((key as SecretLifeKey).secret, place(stream, revision, format), deflated ?? plain, 1);
+    sealed[0] = format;
     return sealed;
   }
 
   open(key: LifeKey, stream: string, revision: number, sealed: Uint8Array): Uint8Array {
-    const plain =
-      sealed[0] === FORMAT_PLAIN
-        ? gcmOpen((key as SecretLifeKey).secret, place(stream, revision), sealed.subarray(1))
+    const format = sealed[0];
+    const opened =
+      format === FORMAT_PLAIN || format === FORMAT_DEFLATED
+        ? gcmOpen((key as SecretLifeKey).secret, place(stream, revision, format), sealed.subarray(1))
         : undefined;
-    if (plain === undefined) throw new SealBroken(`the body of ${stream} at revision ${revision} does not open`);
-    return plain;
+    if (opened === undefined) throw new SealBroken(`the body of ${stream} at revision ${revision} does not open`);
+    return format === FORMAT_DEFLATED ? inflateRawSync(opened, { maxOutputLength: MAX_BODY_BYTES }) : opened;
   }
 
   digest(sealed: Uint8Array): string {
@@ -33,6 +46,13 @@ export class GcmBodySealer implements BodySealer {
   }
 }
 
-function place(stream: string, revision: number): Buffer {
-  return Buffer.from(`${stream}@${revision}`, 'latin1');
+function deflate(plain: Uint8Array | string): Buffer | undefined {
+  const bytes = typeof plain === 'string' ? Buffer.from(plain, 'utf8') : plain;
+  const deflated = deflateRawSync(bytes, { level: 1 });
+  return deflated.length < bytes.length * WORTHWHILE ? deflated : undefined;
+}
+
+/** The plain format is the first there was, so its place does not name it. */
+function place(stream: string, revision: number, format: number): Buffer {
+  return Buffer.from(format === FORMAT_PLAIN ? `${stream}@${revision}` : `${stream}@${revision}#${format}`, 'latin1');
 }
