@@ -195,6 +195,28 @@ describe('a subscription', () => {
     expect(all.length).toBe(120);
   });
 
+  test('outlives an outage that is longer than anybody waits', async () => {
+    const log = await open({ patienceMs: IMPATIENT_MS });
+    const seen: RecordedEvent[] = [];
+    const errors: unknown[] = [];
+    const subscription = log.subscribe(0, {
+      onEvents: async (events) => {
+        seen.push(...events);
+      },
+      onError: (error) => errors.push(error),
+    });
+    await appendSome(log, 'item-a.b.0', 1);
+    await until(() => seen.length === 1);
+    proxy.refuse();
+    await rejectionOf(log.head());
+    await rejectionOf(log.head());
+    proxy.mend();
+    await retried(() => appendSome(log, 'item-a.c.0', 1));
+    await until(() => seen.length === 2);
+    await subscription.unsubscribe();
+    expect(errors).toEqual([]);
+  });
+
   test('begins again where it was, although a scavenge has taken the event that it had come to', async () => {
     const log = await open();
     const [first] = await appendSome(log, 'item-a.b.0', 3);

@@ -39,7 +39,9 @@ const ENDED = { kind: 'transient', reason: 'the event store has ended the call' 
  */
 export class BatchAppender {
   readonly #connection: Connection;
+  /** In the order they came. */
   readonly #waiting: (() => void)[] = [];
+  readonly #whenIdle: (() => void)[] = [];
   #batch: Batch | undefined;
   #inFlight = 0;
   #inFlightBytes = 0;
@@ -72,28 +74,33 @@ export class BatchAppender {
   async idle(): Promise<void> {
     while (this.#inFlight > 0) {
       await new Promise<void>((resolve) => {
-        this.#waiting.push(resolve);
+        this.#whenIdle.push(resolve);
       });
     }
   }
 
   async #enter(bytes: number): Promise<void> {
-    while (
-      this.#inFlight >= MAX_IN_FLIGHT ||
-      (this.#inFlight > 0 && this.#inFlightBytes + bytes > MAX_IN_FLIGHT_BYTES)
-    ) {
+    while (!this.#hasRoomFor(bytes)) {
       await new Promise<void>((resolve) => {
         this.#waiting.push(resolve);
       });
     }
     this.#inFlight += 1;
     this.#inFlightBytes += bytes;
+    // A large append that left made room for several.
+    if (this.#hasRoomFor(0)) this.#waiting.shift()?.();
+  }
+
+  #hasRoomFor(bytes: number): boolean {
+    if (this.#inFlight === 0) return true;
+    return this.#inFlight < MAX_IN_FLIGHT && this.#inFlightBytes + bytes <= MAX_IN_FLIGHT_BYTES;
   }
 
   #leave(bytes: number): void {
     this.#inFlight -= 1;
     this.#inFlightBytes -= bytes;
-    for (const wake of this.#waiting.splice(0)) wake();
+    this.#waiting.shift()?.();
+    if (this.#inFlight === 0) for (const wake of this.#whenIdle.splice(0)) wake();
   }
 
   async #appendOnce(

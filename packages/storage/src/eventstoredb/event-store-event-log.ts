@@ -4,6 +4,7 @@ import type {
   AppendOptions,
   AppendResult,
   EventLog,
+  ExpectedRevision,
   LogListener,
   LogScan,
   LogSubscription,
@@ -77,20 +78,16 @@ export class EventStoreEventLog implements EventLog, PageReader {
       return recorded;
     }
     const { stream, expectedRevision } = append;
+    const { actualRevision } = answer;
     // The server knows retries by their ids as long as it remembers them; what is in the stream is beyond doubt.
-    return (
-      (await this.#recorded(append)) ?? {
-        kind: 'conflict',
-        stream,
-        expectedRevision,
-        actualRevision: answer.actualRevision,
-      }
-    );
+    const mayBeThere = actualRevision !== 'no-stream' && actualRevision > revisionOf(expectedRevision);
+    const recorded = mayBeThere ? await this.#recorded(append) : undefined;
+    return recorded ?? { kind: 'conflict', stream, expectedRevision, actualRevision };
   }
 
   /** The append as it stands in its stream, or undefined if something else, or nothing, stands there. */
   async #recorded({ stream, expectedRevision, events }: StreamAppend): Promise<AppendResult | undefined> {
-    const revision = expectedRevision === 'no-stream' ? 0 : expectedRevision + 1;
+    const revision = revisionOf(expectedRevision) + 1;
     const found = await this.#connection.read(
       { from: { stream, revision }, direction: 'forwards', maxCount: events.length },
       (event) => ({ id: event.getId()!.getString(), ...placeOf(event) }),
@@ -294,6 +291,10 @@ export class EventStoreEventLog implements EventLog, PageReader {
     await this.#appender.idle();
     await this.#connection.close();
   }
+}
+
+function revisionOf(expected: ExpectedRevision): number {
+  return expected === 'no-stream' ? -1 : expected;
 }
 
 function metadataStream(stream: string): string {

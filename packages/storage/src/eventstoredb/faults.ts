@@ -30,6 +30,7 @@ const TRANSIENT = new Set<number | undefined>([
 
 export function faultOf(error: unknown): Fault {
   if (error instanceof AppendFault) return error.fault;
+  if (error instanceof StorageUnavailable) return { kind: 'transient', reason: error.message };
   const { code, message, details, metadata } = error as {
     readonly code?: number;
     readonly message?: string;
