@@ -3,35 +3,30 @@ import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { concatMap, defer, interval, Observable, retry, Subscription } from 'rxjs';
 import { Catalog } from './catalog/catalog.ts';
 import { changesOf } from './changes.ts';
+import { PositionWaiters, type Projection } from './projection.ts';
 import type { ReadModelChange, ReadModelStore } from './read-model-store.ts';
 
 /** How long a projector that met a fault waits before it reads on from its checkpoint. */
 const RETRY_DELAY_MS = 1_000;
-/** How many sweeps a waiter outlives before it is told that the projection lags; a sweep a second. */
-const PATIENCE_SWEEPS = 5;
-
-/** The projection did not reach a position in time. What was written is in the log, but readers don't see it yet. */
-export class ProjectionLag extends Error {
-  override readonly name = 'ProjectionLag';
-}
-
 export interface ProjectorOptions {
   readonly log: EventLog;
   /** The read models in use; asked again after each {@link Projector.resume}. */
   readonly store: () => ReadModelStore;
   /** Told of every change after readers can see it. */
   readonly onApplied?: (changes: readonly ReadModelChange[]) => void;
-}
-
-interface Waiter {
-  readonly position: number;
-  readonly resolve: () => void;
-  readonly reject: (error: unknown) => void;
-  sweepsLeft: number;
+  /**
+   * True where other nodes know of the progress by the checkpoint alone: it is moved on, too, past positions that
+   * change nothing.
+   */
+  readonly recordsIdleProgress?: boolean;
+  /** Those who wait for positions, when they wait on for another projector should this one stop. */
+  readonly waiters?: PositionWaiters;
 }
 
 interface Batch {
   readonly events: readonly RecordedEvent[];
+  /** Where the read models stand when they are applied. */
+  readonly position: number;
   readonly done: () => void;
 }
 
@@ -39,7 +34,8 @@ interface Batch {
  * Keeps the read models up with the log: subscribes after the checkpoint, applies batch by batch, and after a
  * fault goes on from where it had come to. Nothing else writes the read models.
  */
-export class Projector {
+export class Projector implements Projection {
+  readonly projects = true;
   readonly #log: EventLog;
   readonly #store: () => ReadModelStore;
   readonly #onApplied: (changes: readonly ReadModelChange[]) => void;
@@ -49,9 +45,12 @@ export class Projector {
   #position = 0;
   #catalog = new Catalog();
   #error: string | undefined;
-  #waiters: Waiter[] = [];
+  readonly #recordsIdleProgress: boolean;
+  readonly #waiters: PositionWaiters;
 
   constructor(options: ProjectorOptions) {
+    this.#recordsIdleProgress = options.recordsIdleProgress ?? false;
+    this.#waiters = options.waiters ?? new PositionWaiters();
     this.#log = options.log;
     this.#store = options.store;
     this.#onApplied = options.onApplied ?? (() => {});
@@ -76,23 +75,20 @@ export class Projector {
   async start(): Promise<void> {
     await this.resume();
     const head = await this.#log.head();
-    if (head > this.#position) {
-      await new Promise<void>((resolve, reject) =>
-        this.#waiters.push({ position: head, resolve, reject, sweepsLeft: Number.POSITIVE_INFINITY }),
-      );
-    }
+    if (head > this.#position) await this.#waiters.wait(head, 'endless');
   }
 
   /** Goes on from the checkpoint of the read models that are in use now. */
   async resume(): Promise<void> {
     this.#catalog = await Catalog.load(this.#store());
     this.#position = await this.#store().checkpoint();
-    const stream = defer(() => this.#batches()).pipe(
+    const stream = defer(() => this.#afterFault()).pipe(
+      concatMap(() => this.#batches()),
       concatMap((batch) => (this.#applying = this.#apply(batch))),
       retry({ delay: RETRY_DELAY_MS, resetOnSuccess: true }),
     );
     this.#subscriptions = new Subscription();
-    this.#subscriptions.add(interval(1_000).subscribe(() => this.#sweep()));
+    this.#subscriptions.add(interval(1_000).subscribe(() => this.#waiters.sweep(this.#error)));
     this.#subscriptions.add(stream.subscribe());
   }
 
@@ -103,6 +99,10 @@ export class Projector {
     await this.#ended;
   }
 
+  close(): Promise<void> {
+    return this.stop();
+  }
+
   /**
    * Resolves when readers see everything up to a position.
    *
@@ -110,16 +110,29 @@ export class Projector {
    */
   waitFor(position: number): Promise<void> | undefined {
     if (position <= this.#position) return undefined;
-    return new Promise((resolve, reject) =>
-      this.#waiters.push({ position, resolve, reject, sweepsLeft: PATIENCE_SWEEPS }),
-    );
+    return this.#waiters.wait(position);
+  }
+
+  /** What was begun to be applied may stand in the catalog, or in the read models: both are looked at anew. */
+  async #afterFault(): Promise<void> {
+    if (this.#error === undefined) return;
+    this.#catalog = await Catalog.load(this.#store());
+    // It may have been applied all the same: a connection can break between the commit and its answer.
+    this.#reached(await this.#store().checkpoint());
   }
 
   #batches(): Observable<Batch> {
     return new Observable<Batch>((subscriber) => {
       const subscription = this.#log.subscribe(this.#position, {
-        onEvents: (events) => new Promise<void>((done) => subscriber.next({ events, done })),
-        onCaughtUp: (position) => this.#reached(position),
+        onEvents: (events) =>
+          new Promise<void>((done) => subscriber.next({ events, position: events.at(-1)!.position, done })),
+        onCaughtUp: (position) => {
+          // Whatever it was, everything is applied now.
+          this.#error = undefined;
+          if (this.#recordsIdleProgress && position > this.#position) {
+            subscriber.next({ events: [], position, done: () => {} });
+          } else this.#reached(position);
+        },
         onError: (error) => subscriber.error(error),
       });
       return () => {
@@ -128,40 +141,24 @@ export class Projector {
     });
   }
 
-  async #apply({ events, done }: Batch): Promise<void> {
+  async #apply({ events, position, done }: Batch): Promise<void> {
     try {
       const changes = changesOf(events, this.#catalog);
-      const position = events.at(-1)!.position;
       await this.#store().apply(changes, position);
       this.#error = undefined;
       this.#onApplied(changes);
       this.#reached(position);
     } catch (error) {
       this.#error = (error as Error).message;
-      this.#catalog = await Catalog.load(this.#store());
       throw error;
     } finally {
       done();
     }
   }
 
-  #sweep(): void {
-    this.#waiters = this.#waiters.filter((waiter) => {
-      waiter.sweepsLeft -= 1;
-      if (waiter.sweepsLeft > 0) return true;
-      waiter.reject(new ProjectionLag(this.#error ?? 'the projection is behind the log'));
-      return false;
-    });
-  }
-
   #reached(position: number): void {
     if (position <= this.#position) return;
     this.#position = position;
-    const waiting: Waiter[] = [];
-    for (const waiter of this.#waiters) {
-      if (waiter.position <= position) waiter.resolve();
-      else waiting.push(waiter);
-    }
-    this.#waiters = waiting;
+    this.#waiters.reached(position);
   }
 }

@@ -84,6 +84,10 @@ export function registerCosmos(app: FastifyInstance, options: CosmosOptions): vo
     scope.setErrorHandler((error, request, reply) => sendError(request, reply, error));
     scope.all(INTERNAL_ROUTE, async (request, reply) => {
       const admitted = request.cosmos!;
+      // `dbs/<name>/colls/<name>/…`
+      const { segments } = admitted.target;
+      const settling = options.store.settleNames(segments[1], segments[3]);
+      if (settling !== undefined) await settling;
       const answer = await answerCharged(cosmosRequest(request, reply, admitted, options, limits));
       return send(reply, answer, admitted.activityId);
     });

@@ -56,6 +56,10 @@ export function registerManagement(app: FastifyInstance, options: ManagementOpti
       });
       admitByKey(scope, options.keys);
       readBodiesAsJson(scope);
+      scope.addHook('preHandler', async (request) => {
+        const { database, container } = request.params as { readonly database?: string; readonly container?: string };
+        if (database !== undefined) await options.store.settleNames(database, container);
+      });
       scope.setErrorHandler((error, request, reply) => sendProblem(request, reply, error, correlationOf(request)));
       scope.setNotFoundHandler((request, reply) =>
         sendProblem(

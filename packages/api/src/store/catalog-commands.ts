@@ -289,7 +289,8 @@ export class CatalogCommands {
       const context = this.#parts.policyCommand(caller, container.number);
       const { nowMs } = context;
       const command = await commandOf(container, nowMs);
-      const { decision, position } = await this.#onContainer(context, rid, { ...command, nowMs });
+      const policyDelayMs = this.#parts.ports.nodes?.policyDelayMs ?? 0;
+      const { decision, position } = await this.#onContainer(context, rid, { ...command, nowMs, policyDelayMs });
       if (decision.kind === 'refused') throw containerRefusal(decision.refusal);
       return { resource: this.#parts.catalog.containerByRid(rid)!.state, position, created: false };
     });
@@ -347,7 +348,7 @@ export class CatalogCommands {
 type CommandOf = (
   container: CatalogContainer,
   nowMs: number,
-) => MaybePromise<DistributiveOmit<ContainerCommand, 'nowMs'>>;
+) => MaybePromise<DistributiveOmit<ContainerCommand, 'nowMs' | 'policyDelayMs'>>;
 
 type DistributiveOmit<Union, Key extends PropertyKey> = Union extends unknown ? Omit<Union, Key> : never;
 

@@ -3,7 +3,7 @@ import { GenerationCache } from '@epitaph/core/generation-cache.ts';
 import { etagOf } from '@epitaph/core/item/events.ts';
 import { LifeUnreadable } from '@epitaph/core/item/handle.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
-import type { ItemRow } from '@epitaph/projections/read-model-store.ts';
+import type { ContainerNumber, ItemRow, SealedWrite } from '@epitaph/projections/read-model-store.ts';
 import type { Json } from '@epitaph/query';
 import { systemPropertiesOf } from '../cosmos/system-properties.ts';
 import type { StorePorts } from './parts.ts';
@@ -13,7 +13,8 @@ import type { ShownItem } from './store-api.ts';
 const CACHE_BYTES = 64 * 1024 * 1024;
 
 /** What leads to one version of an item. */
-export type VersionRow = Pick<ItemRow, 'birth' | 'partitionKey' | 'id' | 'position' | 'ts' | 'key'>;
+export type VersionRow = Pick<ItemRow, 'birth' | 'partitionKey' | 'id' | 'position' | 'ts' | 'key'> &
+  Partial<Pick<ItemRow, 'container'>>;
 
 interface Decoded {
   readonly json: string;
@@ -27,10 +28,10 @@ interface Decoded {
  * where content is in plain; a purge takes it out.
  */
 export class Documents {
-  readonly #ports: Pick<StorePorts, 'log' | 'vault' | 'sealer'>;
+  readonly #ports: Pick<StorePorts, 'log' | 'vault' | 'sealer' | 'readModels'>;
   readonly #byPosition = new GenerationCache<number, Decoded>(CACHE_BYTES, ({ json }) => json.length);
 
-  constructor(ports: Pick<StorePorts, 'log' | 'vault' | 'sealer'>) {
+  constructor(ports: Pick<StorePorts, 'log' | 'vault' | 'sealer' | 'readModels'>) {
     this.#ports = ports;
   }
 
@@ -67,6 +68,37 @@ export class Documents {
     this.#byPosition.set(position, { json, etag, document: undefined });
   }
 
+  /** Takes out everything: what was purged meanwhile is not known. */
+  clear(): void {
+    this.#byPosition.clear();
+  }
+
+  /**
+   * Fetches the sealed bodies of some rows of one container together, where the read model is on a server that keeps
+   * them, so that looking at the rows one by one asks it no more.
+   */
+  async prefetch(rows: readonly VersionRow[]): Promise<void> {
+    const container = rows[0]?.container;
+    if (this.#ports.readModels.current.store.sealedBodies === undefined || container === undefined) return;
+    const byBirth = rows.filter((row) => this.#byPosition.get(row.position) === undefined).map((row) => row.birth);
+    if (byBirth.length === 0) return;
+    const keys = new Map(rows.map((row) => [row.position, row.key]));
+    for (const { position, stream, revision, eventId, body } of await this.#sealed(container, byBirth)) {
+      const keyId = keys.get(position);
+      // Written again since the row was read: the log still has what the row says, and is asked for it.
+      if (keyId === undefined) continue;
+      const key = await this.#ports.vault.findKey(keyId, stream);
+      if (key.status !== 'there') continue;
+      const json = textOf(this.#ports.sealer.open(key.key, stream, revision, body));
+      this.#byPosition.set(position, { json, etag: etagOf(eventId), document: undefined });
+    }
+  }
+
+  #sealed(container: ContainerNumber, births: readonly number[]): Promise<SealedWrite[]> {
+    const { store } = this.#ports.readModels.current;
+    return store.sealedBodies?.(container, births) ?? Promise.resolve([]);
+  }
+
   /** Takes out what was purged. */
   evict(positions: readonly number[]): void {
     for (const position of positions) this.#byPosition.delete(position);
@@ -85,11 +117,15 @@ export class Documents {
     const { vault, sealer } = this.#ports;
     const key = await vault.findKey(Number(event.data['key']), event.stream);
     if (key.status !== 'there') throw new LifeUnreadable(event.stream, key.status);
-    const plain = sealer.open(key.key, event.stream, event.revision, event.body ?? new Uint8Array());
-    return Buffer.from(plain.buffer, plain.byteOffset, plain.byteLength).toString('utf8');
+    return textOf(sealer.open(key.key, event.stream, event.revision, event.body ?? new Uint8Array()));
   }
 
   async #decode(row: VersionRow): Promise<Decoded | undefined> {
+    if (this.#ports.readModels.current.store.sealedBodies !== undefined) {
+      await this.prefetch([row]);
+      const fetched = this.#byPosition.get(row.position);
+      if (fetched !== undefined) return fetched;
+    }
     const event = await this.#ports.log.readAt(row.position);
     // Purged since the row was read: for the reader it is gone.
     if (event === undefined) return undefined;
@@ -99,4 +135,8 @@ export class Documents {
     this.#byPosition.set(row.position, decoded);
     return decoded;
   }
+}
+
+function textOf(plain: Uint8Array): string {
+  return Buffer.from(plain.buffer, plain.byteOffset, plain.byteLength).toString('utf8');
 }

@@ -276,6 +276,7 @@ export class Items {
     let scannedRows = 0;
     let characters = 0;
     for await (const piece of scanScope(this.#parts.readModel, moment, page, start, undefined, page.maxItemCount)) {
+      await this.#documents.prefetch(piece.rows);
       for (const row of piece.rows) {
         const shown = await this.#documents.show(row);
         if (shown === undefined) continue;

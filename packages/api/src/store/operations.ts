@@ -126,6 +126,9 @@ export class Operations {
   startRebuild(name: string): RebuildStatus {
     assertKnown(name);
     this.#parts.assertOpen();
+    if (!this.#parts.projector.projects) {
+      throw new Refusal('not-supported', 'Another node keeps these read models up; ask that one to rebuild them.');
+    }
     const running = this.#rebuild?.status;
     if (running?.state === 'running' || running?.state === 'comparing') {
       throw new Refusal('already-exists', 'A rebuild of this projection is under way.');

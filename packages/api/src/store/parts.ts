@@ -7,8 +7,9 @@ import { isExpired, type ItemTimes, type Watermarks, watermarks } from '@epitaph
 import type { BodySealer, ItemNaming } from '@epitaph/core/vault/body-sealer.ts';
 import type { KeyVault } from '@epitaph/core/vault/key-vault.ts';
 import type { Catalog, CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
-import { ProjectionLag, type Projector } from '@epitaph/projections/projector.ts';
+import { type Projection, ProjectionLag } from '@epitaph/projections/projection.ts';
 import type { ContainerNumber, ReadModelStore, ReadModelVersions } from '@epitaph/projections/read-model-store.ts';
+import type { SharedReadModels } from '@epitaph/projections/shared-projector.ts';
 import { KeyedMutex } from './keyed-mutex.ts';
 import type { AtLeast, Caller } from './store-api.ts';
 
@@ -18,12 +19,29 @@ export interface StorePorts {
   readonly sealer: BodySealer;
   readonly naming: ItemNaming;
   readonly readModels: ReadModelVersions;
+  /** Set where other nodes work on the same log, vault and read models. */
+  readonly nodes?: SeveralNodes | undefined;
   readonly clock: Clock & { raise(atMs: number): void };
   /** What holds the clock, or undefined while it can be trusted. */
   readonly clockJump: () => ClockJump | undefined;
   readonly monotonicMs: () => number;
   readonly newId: () => string;
 }
+
+/** What one of several nodes knows of the others. */
+export interface SeveralNodes {
+  /** The read models again, with what nodes tell each other. */
+  readonly readModels: SharedReadModels;
+  readonly roles: ReadonlySet<NodeRole>;
+  /**
+   * How long after it is recorded a change of policy takes effect, in milliseconds. No node decides with a container's
+   * state that it has not confirmed within half of it, and clocks may differ by the other half.
+   */
+  readonly policyDelayMs: number;
+}
+
+export const nodeRoles = ['api', 'project', 'purge'] as const;
+export type NodeRole = (typeof nodeRoles)[number];
 
 /** What a reader is answered by: a container, the time, and what has expired in it by then. */
 export interface Moment {
@@ -45,15 +63,18 @@ export class StoreParts {
   readonly itemOrder = new KeyedMutex();
   /** A container's own commands; items and readers wait for the one under way, so that no one sees it half done. */
   readonly containerOrder = new KeyedMutex();
-  readonly projector: Projector;
+  readonly projector: Projection;
   readonly #expirySeenAtMs = new Map<ContainerNumber, number>();
   readonly #underWay = new Map<ContainerNumber, Set<UnderWay>>();
   /** Writes of items between being let in and being on record, by the container's rid. */
   readonly #letIn = new Map<string, Set<Promise<unknown>>>();
   #opened = { atMs: 0, position: 0 };
   #closing = false;
+  /** When the log was last asked and the catalog found to have all of it, by the monotonic clock. */
+  #confirmedMs = Number.NEGATIVE_INFINITY;
+  #confirming: Promise<void> | undefined;
 
-  constructor(ports: StorePorts, projector: Projector) {
+  constructor(ports: StorePorts, projector: Projection) {
     this.ports = ports;
     this.projector = projector;
   }
@@ -187,8 +208,40 @@ export class StoreParts {
     return this.containerOrder.idle(container.rid) ?? this.containerOrder.idle(container.databaseRid);
   }
 
+  /**
+   * Makes sure that the catalog has what any node had recorded a moment ago, where there are others: no node decides
+   * under a policy that another has replaced.
+   *
+   * @throws {Refusal} busy when the log or the projection can't be had in time
+   */
+  async confirmCatalog(maxAgeMs = (this.ports.nodes?.policyDelayMs ?? 0) / 2): Promise<void> {
+    const { nodes, monotonicMs, log } = this.ports;
+    const sinceMs = monotonicMs() - maxAgeMs;
+    if (nodes === undefined) return;
+    // Whoever comes while the log is being asked is served by that only if it was asked late enough.
+    while (this.#confirmedMs < sinceMs) await (this.#confirming ??= this.#confirm(log, monotonicMs));
+  }
+
+  async #confirm(log: EventLog, monotonicMs: () => number): Promise<void> {
+    try {
+      const askedMs = monotonicMs();
+      const head = await log.head();
+      try {
+        await this.projector.waitFor(head);
+      } catch (error) {
+        if (error instanceof ProjectionLag)
+          throw new Refusal('busy', `The catalog can't be confirmed: ${error.message}`);
+        throw error;
+      }
+      this.#confirmedMs = Math.max(this.#confirmedMs, askedMs);
+    } finally {
+      this.#confirming = undefined;
+    }
+  }
+
   async #idle(container: ContainerState): Promise<void> {
     this.assertOpen();
+    if (this.ports.nodes !== undefined) await this.confirmCatalog();
     for (let busy = this.busy(container); busy !== undefined; busy = this.busy(container)) await busy;
   }
 

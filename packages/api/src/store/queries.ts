@@ -240,6 +240,7 @@ export class Queries {
     const { ids, ts } = plan.pushdown;
     const load = run.clock();
     const found: Candidate[] = [];
+    if (plan.needsBody) await this.#documents.prefetch(rows);
     for (const row of rows) {
       if (ids !== undefined && !ids.includes(row.id)) continue;
       if (ts?.min !== undefined && row.ts < ts.min) continue;

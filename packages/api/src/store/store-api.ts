@@ -433,6 +433,11 @@ export interface StoreApi {
   createDatabase(caller: Caller, name: string, throughput?: Throughput): Promise<Written<DatabaseState>>;
   deleteDatabase(caller: Caller, name: string, precondition?: Precondition): Promise<{ position: number }>;
 
+  /**
+   * Makes sure that a name which is not known here is not known at all: on several nodes another may have given it a
+   * moment ago. Undefined when there is nothing to wait for. Without a name: that no list of names leaves one out.
+   */
+  settleNames(database: string | undefined, container: string | undefined): Promise<void> | undefined;
   listContainers(database: string): readonly ContainerState[];
   /** @throws Refusal database-not-found, container-not-found */
   container(database: string, name: string): ContainerState;

@@ -3,8 +3,10 @@ import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { DEFAULT_POLICY_GRACE_SECONDS } from '@epitaph/core/container/upcast.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import type { Throughput } from '@epitaph/core/throughput/throughput.ts';
+import type { Projection } from '@epitaph/projections/projection.ts';
 import { Projector } from '@epitaph/projections/projector.ts';
 import { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
+import { SharedProjector, type SharedProjectorOptions } from '@epitaph/projections/shared-projector.ts';
 import { RequestUnits } from '../request-units/request-units.ts';
 import { CatalogCommands } from './catalog-commands.ts';
 import { ChangeFeeds } from './change-feed.ts';
@@ -104,6 +106,7 @@ export class Store implements StoreApi {
       sealer: options.sealer,
       naming: options.naming,
       readModels: options.readModels,
+      nodes: options.nodes,
       clock,
       clockJump: () => jumpOf(clock),
       monotonicMs: options.monotonicMs ?? systemClocks.monotonicMs,
@@ -112,15 +115,18 @@ export class Store implements StoreApi {
     const last = await ports.log.readAt(await ports.log.head());
     if (last !== undefined && clock instanceof GuardedClock) clock.observeRecorded(last.occurredAtMs);
     const documents = new Documents(ports);
-    const projector = new Projector({
-      log: ports.log,
-      store: () => ports.readModels.current.store,
+    const projector = projectorOf(ports, {
       onApplied: (changes) => {
         purge.observe(changes);
         for (const change of changes) {
           const isCatalog = change.kind === 'container' || change.kind === 'database';
           if (isCatalog && change.state.status === 'deleted') requestUnits.forget(change.state.rid);
         }
+      },
+      onNews: ({ containers, erased }) => {
+        purge.touched(containers);
+        documents.evict(erased);
+        if (containers === undefined) documents.clear();
       },
     });
     const requestUnits = new RequestUnits({
@@ -135,7 +141,13 @@ export class Store implements StoreApi {
       catalog: () => projector.catalog,
       projected: (position) => parts.projected(position),
       onExpiriesRecorded: (container, atMs) => parts.expirySeen(container, atMs),
-      onErased: (positions) => documents.evict(positions),
+      onErased: (positions) => {
+        documents.evict(positions);
+        // Should it not be told, others keep in memory for a while what no row leads to any more.
+        options.nodes?.readModels.tellErased(positions).catch(() => {});
+      },
+      othersControl: options.nodes !== undefined,
+      ...(options.nodes === undefined ? {} : { confirmCatalog: () => parts.confirmCatalog() }),
       budget: requestUnits,
       clockTrusted: () => jumpOf(clock) === undefined,
       onFault: options.onFault ?? (() => {}),
@@ -148,11 +160,26 @@ export class Store implements StoreApi {
       () => purge.lookAgain(),
     );
     await floors.settleAll();
-    await purge.start({ automatic: options.automaticPurge ?? true });
+    const mayPurge = options.nodes?.roles.has('purge') ?? true;
+    await purge.start({ automatic: mayPurge && (options.automaticPurge ?? true) });
     const store = new Store(options, parts, purge, documents, floors, requestUnits);
     store.#proofs.start();
     return store;
   }
+
+  /** True while this node keeps the read models up; of several, one does. */
+  get projects(): boolean {
+    return this.#parts.projector.projects;
+  }
+
+  settleNames: StoreApi['settleNames'] = (database, container) => {
+    const { catalog, ports } = this.#parts;
+    if (ports.nodes === undefined) return undefined;
+    const rid = database === undefined ? undefined : catalog.databaseByName(database)?.rid;
+    const isKnown =
+      rid !== undefined && container !== undefined && catalog.containerByName(rid, container) !== undefined;
+    return isKnown ? undefined : this.#parts.confirmCatalog(0);
+  };
 
   listDatabases: StoreApi['listDatabases'] = () => this.#parts.catalog.liveDatabases();
   database: StoreApi['database'] = (name) => this.#catalog.database(name);
@@ -279,8 +306,8 @@ export class Store implements StoreApi {
     await this.#operations.cancelRebuild('items');
     // Whoever was let in is answered; a write is, once it is projected.
     while (this.#underWay > 0) await new Promise<void>((resolve) => this.#whenIdle.push(resolve));
-    await this.#parts.projector.stop();
     await this.#proofs.stop();
+    await this.#parts.projector.close();
     // While the folder is still this process's own.
     if (this.#clock instanceof GuardedClock) this.#clock.close();
     await this.#closePorts();
@@ -296,6 +323,17 @@ export class Store implements StoreApi {
       if (this.#underWay === 0) for (const resolve of this.#whenIdle.splice(0)) resolve();
     }
   }
+}
+
+function projectorOf(
+  { log, readModels, nodes }: StorePorts,
+  told: Pick<SharedProjectorOptions, 'onApplied' | 'onNews'>,
+): Projection {
+  if (nodes === undefined) {
+    return new Projector({ log, store: () => readModels.current.store, onApplied: told.onApplied });
+  }
+  const mayProject = nodes.roles.has('project');
+  return new SharedProjector({ log, readModels: nodes.readModels, mayProject, ...told });
 }
 
 function jumpOf(clock: Clock): ClockJump | undefined {

@@ -91,4 +91,9 @@ export type ContainerCommand = (
   | DeleteContainer
 ) & {
   readonly nowMs: number;
+  /**
+   * How long after it is recorded a TTL change takes effect, in milliseconds, so that every node knows of it by then.
+   * 0 when absent: there is one node.
+   */
+  readonly policyDelayMs?: number | undefined;
 };

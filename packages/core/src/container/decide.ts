@@ -58,7 +58,8 @@ export function decideContainer(state: ContainerState | undefined, command: Cont
       return 'kind' in change ? change : accept(...change.events);
     }
     case 'WithdrawTtl': {
-      const scheduled = scheduledPolicy(state, command.nowMs);
+      // One that begins so soon that another node may not hear of this in time is in force already.
+      const scheduled = scheduledPolicy(state, command.nowMs + (command.policyDelayMs ?? 0));
       if (scheduled === undefined) return refuse('nothing-scheduled');
       return accept({
         type: 'ContainerTtlWithdrawn',
@@ -105,7 +106,7 @@ export function decideContainer(state: ContainerState | undefined, command: Cont
 
 function decideReplace(
   state: ContainerState,
-  command: ReplaceContainer & { readonly nowMs: number },
+  command: ReplaceContainer & Pick<ContainerCommand, 'nowMs' | 'policyDelayMs'>,
 ): ContainerDecision {
   if (etagDiffers(state, command)) return refuse('precondition-failed');
   if (!sameJson(state.definition.partitionKey, command.definition.partitionKey)) return refuse('partition-key-fixed');
@@ -124,6 +125,7 @@ function decideTtl(
   command: Pick<ChangeTtl, 'defaultTtl' | 'effectiveFromMs' | 'confirmed' | 'reason'> & {
     readonly expiring?: ExpiringAtOnce | undefined;
     readonly nowMs: number;
+    readonly policyDelayMs?: number | undefined;
   },
 ): ContainerDecision | { readonly events: readonly ContainerEvent[] } {
   const { nowMs, defaultTtl, expiring, confirmed } = command;
@@ -149,7 +151,11 @@ function decideTtl(
           to: defaultTtl,
           policyVersion: Math.max(current.version, state.withdrawnVersion ?? 0) + 1,
           // Never before the policy it follows, even if a clock stood still in between.
-          effectiveFromMs: Math.max(nowMs, current.fromMs, command.effectiveFromMs ?? nowMs),
+          effectiveFromMs: Math.max(
+            nowMs + (command.policyDelayMs ?? 0),
+            current.fromMs,
+            command.effectiveFromMs ?? nowMs,
+          ),
           ...reasonOf(command),
           ...(command.effectiveFromMs !== undefined && command.effectiveFromMs > nowMs
             ? { scheduled: true as const }

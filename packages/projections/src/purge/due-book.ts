@@ -27,6 +27,10 @@ export class DueBook {
     this.#heldUntil.clear();
   }
 
+  mark(containers: readonly ContainerNumber[]): void {
+    for (const number of containers) this.#dirty.add(number);
+  }
+
   observe(changes: readonly ReadModelChange[], catalog: Catalog): void {
     for (const change of changes) {
       switch (change.kind) {

@@ -25,6 +25,8 @@ const TICK_MS = 200;
 const HELD_RETRY_MS = 60_000;
 /** How long the runner rests after a fault. */
 const FAULT_REST_MS = 2_000;
+/** For how long what the log said of a pause is believed, where other nodes may have changed it. */
+const CONTROL_AGE_MS = 1_000;
 const RATE_WINDOW_MS = 60_000;
 
 export interface PurgeRunnerOptions extends PurgePorts {
@@ -34,6 +36,10 @@ export interface PurgeRunnerOptions extends PurgePorts {
   /** Monotonic milliseconds, for rates. */
   readonly monotonicMs: () => number;
   readonly onFault: (error: unknown) => void;
+  /** True where other nodes may pause and resume the purge as well: the log is asked whether they did. */
+  readonly othersControl?: boolean;
+  /** Makes sure that the catalog has the policies of this moment, where other nodes may have changed them. */
+  readonly confirmCatalog?: () => Promise<void>;
 }
 
 export interface PassResult {
@@ -81,6 +87,7 @@ export class PurgeRunner {
   /** Containers in which the last pass left overdue items because there were no request units for them. */
   readonly #unpaid = new Set<ContainerNumber>();
   #restUntilMs = 0;
+  #controlReadMs = 0;
 
   constructor(options: PurgeRunnerOptions) {
     this.#options = options;
@@ -122,8 +129,9 @@ export class PurgeRunner {
 
   /** Finds out whether an operator had paused the purge, finishes what a crash left half done, and begins to watch. */
   async start({ automatic }: { readonly automatic: boolean }): Promise<void> {
-    const control = await this.#options.log.readLast(PURGE_CONTROL_STREAM);
-    this.#paused = control?.type === 'PurgePaused';
+    await this.#readControl();
+    // Where several nodes may, one that was not given the purge leaves to the others what a crash of theirs has left.
+    if (!automatic && this.#options.othersControl === true) return;
     this.#run = await this.#leftOpen();
     if (this.#run !== undefined) await this.#executor.finishTruncations(this.#run.upToPosition);
     this.#book.markAll(this.#options.catalog());
@@ -133,6 +141,12 @@ export class PurgeRunner {
   /** Told of every change that was projected. */
   observe(changes: readonly ReadModelChange[]): void {
     this.#book.observe(changes, this.#options.catalog());
+  }
+
+  /** Told of what another node has projected; undefined when that is not known. */
+  touched(containers: readonly ContainerNumber[] | undefined): void {
+    if (containers === undefined) this.lookAgain();
+    else this.#book.mark(containers);
   }
 
   /** A hold or floor was lifted, or a clock was turned: everything is worth another look. */
@@ -196,10 +210,18 @@ export class PurgeRunner {
     this.#timer.unref();
   }
 
+  async #readControl(): Promise<void> {
+    const control = await this.#options.log.readLast(PURGE_CONTROL_STREAM);
+    this.#paused = control?.type === 'PurgePaused';
+    this.#controlReadMs = this.#options.monotonicMs();
+  }
+
   async #tick(): Promise<void> {
-    const { clock, monotonicMs } = this.#options;
-    if (this.#paused || this.#stopping || monotonicMs() < this.#restUntilMs) return;
+    const { clock, monotonicMs, othersControl } = this.#options;
+    if (this.#stopping || monotonicMs() < this.#restUntilMs) return;
     try {
+      if (othersControl === true && monotonicMs() - this.#controlReadMs > CONTROL_AGE_MS) await this.#readControl();
+      if (this.#paused) return;
       const nowMs = clock.now();
       if (this.#run === undefined && (await this.#nextDueMs(nowMs)) > nowMs) return;
       await this.pass();
@@ -237,6 +259,7 @@ export class PurgeRunner {
       if (this.#paused || signal?.aborted === true) return 'paused';
       return this.#options.clockTrusted() ? 'yes' : 'clock-held';
     };
+    if (this.#options.othersControl === true) await this.#readControl();
     const containers = catalog().allContainers();
     if (allowed() !== 'yes') return totals;
     this.#unpaid.clear();
@@ -252,6 +275,7 @@ export class PurgeRunner {
     const run = left ?? (await this.#openRun());
     for (const { number } of containers) {
       for (;;) {
+        await this.#options.confirmCatalog?.();
         // Read anew each time: its policy or its being there may have changed since the last batch.
         const work = await this.#workIn(catalog().containerByNumber(number)!, run, BATCH_SIZE);
         const action = nextAction({

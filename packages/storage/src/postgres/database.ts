@@ -132,6 +132,17 @@ export async function openDatabase(url: string): Promise<PostgresDatabase> {
   }
 }
 
+const SESSION = {
+  // What is answered as durable must be, whatever the server's default is.
+  synchronous_commit: 'on',
+  lock_timeout: '10s',
+  idle_in_transaction_session_timeout: '60s',
+  // The locks of a machine that is gone without a word are free within half a minute.
+  tcp_keepalives_idle: '10',
+  tcp_keepalives_interval: '5',
+  tcp_keepalives_count: '3',
+};
+
 /** 15 has `pg_checkpoint`, the right to ask for a checkpoint without being the superuser. */
 export const OLDEST_SERVER = 15;
 
@@ -144,8 +155,9 @@ function connectionOptions(url: string): pg.ClientConfig {
     // The client's own limit: a server that is gone answers nothing, not even a timeout.
     query_timeout: STATEMENT_TIMEOUT_MS + 5_000,
     keepAlive: true,
-    // What is answered as durable must be, whatever the server's default is.
-    options: '-c synchronous_commit=on -c lock_timeout=10s -c idle_in_transaction_session_timeout=60s',
+    options: Object.entries(SESSION)
+      .map(([name, value]) => `-c ${name}=${value}`)
+      .join(' '),
     types,
   };
 }

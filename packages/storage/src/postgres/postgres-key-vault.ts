@@ -1,4 +1,5 @@
 import { createSecretKey, type KeyObject } from 'node:crypto';
+import type pg from 'pg';
 import { GenerationCache } from '@epitaph/core/generation-cache.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
 import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
@@ -43,6 +44,10 @@ const CACHE_SIZE = 50_000;
 const ROOT = 'vault-root';
 /** A read may meet the moment in which the root is replaced; a few times in a row it would be damage. */
 const READ_ATTEMPTS = 4;
+/** Tells every node which keys were destroyed, so that none keeps one in memory. */
+const CHANNEL = 'epitaph_vault';
+/** A notification takes 8,000 bytes. */
+const KEYS_A_NOTE = 500;
 
 export interface PostgresKeyVaultOptions {
   readonly database: PostgresDatabase;
@@ -107,6 +112,11 @@ export class PostgresKeyVault implements KeyVault {
   #waiting: Waiting[] = [];
   #storing: Promise<void> | undefined;
   #erasing: Promise<void> | undefined;
+  /** Hears what other nodes destroy. While there is none, no key is kept in memory. */
+  #ear: pg.Client | undefined;
+  #opening: Promise<void> | undefined;
+  /** Counts what was heard: a look that was under way meanwhile may be out of date. */
+  #heard = 0;
   #closed = false;
 
   private constructor(options: PostgresKeyVaultOptions, canErase: boolean) {
@@ -131,6 +141,7 @@ export class PostgresKeyVault implements KeyVault {
     await migrate(database, { ...vaultSchema, afterCreation: (sql) => plantRoot(sql, master) });
     const vault = new PostgresKeyVault(options, obstacles.length === 0);
     await vault.#readRoot(database);
+    await vault.#listen();
     return vault;
   }
 
@@ -276,6 +287,7 @@ export class PostgresKeyVault implements KeyVault {
     this.#closed = true;
     await this.#block?.catch(() => {});
     await this.#storing;
+    await this.#ear?.end();
     for (const leaf of this.#leaves) leaf.content.wipe();
     this.#leaves = [];
     this.#nextSlot = 0;
@@ -375,23 +387,49 @@ export class PostgresKeyVault implements KeyVault {
     }
   }
 
+  // -- what other nodes destroy -------------------------------------------------------------------------------
+
+  async #listen(): Promise<void> {
+    const client = await this.#database.dedicated();
+    client.on('notification', ({ payload }) => {
+      this.#heard += 1;
+      for (const keyId of JSON.parse(payload ?? '[]') as number[]) this.#cache.delete(keyId);
+    });
+    client.once('end', () => {
+      this.#ear = undefined;
+      this.#heard += 1;
+      this.#cache.clear();
+    });
+    await client.query(`LISTEN ${CHANNEL}`);
+    this.#ear = client;
+  }
+
   // -- keys to find ----------------------------------------------------------------------------------------------
 
   async #look(keyId: number, stream: string): Promise<KeyLookup> {
     if (!Number.isSafeInteger(keyId) || keyId < 1 || keyId > HIGHEST_KEY_ID) return { status: 'unknown' };
+    if (this.#ear === undefined && !this.#closed) {
+      this.#opening ??= this.#listen().finally(() => (this.#opening = undefined));
+      await this.#opening;
+    }
+    const heard = this.#heard;
     const nodes = await this.#openPath(this.#database, [pathOf(keyId)], 'read');
     const leaf = nodes.get(placeName(nodeOf(keyId, 0)));
     if (leaf === undefined || !leaf.content.owner(slotOf(keyId)).equals(ownerOf(stream))) return { status: 'unknown' };
-    // The neighbours were made about the same time: who reads one soon reads the next.
-    for (let slot = 0; slot < FANOUT; slot++) {
-      const bytes = leaf.content.key(slot);
-      if (bytes === undefined) continue;
-      const owner = Buffer.from(leaf.content.owner(slot));
-      this.#cache.set(leaf.place.number * FANOUT + slot, { owner, secret: asKey(bytes) });
-    }
+    const bytes = leaf.content.key(slotOf(keyId));
+    const wanted = bytes === undefined ? undefined : { owner: ownerOf(stream), secret: asKey(bytes) };
+    if (heard === this.#heard) this.#rememberAll(leaf);
     for (const node of nodes.values()) node.content.wipe();
-    const key = this.#cache.get(keyId);
-    return key === undefined ? { status: 'destroyed' } : found(keyId, key, stream);
+    return wanted === undefined ? { status: 'destroyed' } : found(keyId, wanted, stream);
+  }
+
+  /** The neighbours of a key were made about the same time: who reads one soon reads the next. */
+  #rememberAll({ place, content }: OpenNode): void {
+    for (let slot = 0; slot < FANOUT; slot++) {
+      const bytes = content.key(slot);
+      if (bytes === undefined) continue;
+      this.#cache.set(place.number * FANOUT + slot, { owner: Buffer.from(content.owner(slot)), secret: asKey(bytes) });
+    }
   }
 
   // -- keys to destroy -------------------------------------------------------------------------------------------
@@ -416,6 +454,11 @@ export class PostgresKeyVault implements KeyVault {
       changed.add(leaf);
       return { kind: 'destroyed' };
     });
+    const destroyed = requests.filter((_, index) => outcomes[index]!.kind === 'destroyed').map(({ keyId }) => keyId);
+    for (let from = 0; from < destroyed.length; from += KEYS_A_NOTE) {
+      const note = JSON.stringify(destroyed.slice(from, from + KEYS_A_NOTE));
+      await sql.query('SELECT pg_notify($1, $2)', [CHANNEL, note]);
+    }
     const [erased] = await sql.query<{ generation: number }>('SELECT generation FROM epitaph_vault.erased');
     const root = await this.#readRoot(sql);
     let { generation } = root;

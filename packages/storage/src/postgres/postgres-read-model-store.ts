@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { DatabaseState } from '@epitaph/core/database/state.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
+import { keysBeginningWith } from '@epitaph/core/partition-key/scope.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import type { Watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import type { TimeSpan } from '@epitaph/core/history/preview.ts';
@@ -29,23 +30,19 @@ const LAST_DUE = NEVER_DUE - 1;
 /** Another projector has written meanwhile: what this one wanted to apply may have been applied. */
 export class CheckpointMoved extends StorageUnavailable {}
 
+type Announce = (sql: Statements, changes: readonly ReadModelChange[]) => Promise<void>;
+
 /** One version of the read models: a schema in a PostgreSQL database, read by any number of nodes, written by one. */
 export class PostgresReadModelStore implements ReadModelStore {
   readonly #database: PostgresDatabase;
   readonly #schema: string;
   /** Tells other nodes, in the transaction that applies. */
-  readonly #announce:
-    | ((sql: Statements, changes: readonly ReadModelChange[], checkpoint: number) => Promise<void>)
-    | undefined;
+  readonly #announce: Announce | undefined;
   readonly #sql: ReturnType<typeof statements>;
   /** Where the read models stand, as this writer knows it. */
   #checkpoint: number | undefined;
 
-  constructor(
-    database: PostgresDatabase,
-    schema: string,
-    announce?: (sql: Statements, changes: readonly ReadModelChange[], checkpoint: number) => Promise<void>,
-  ) {
+  constructor(database: PostgresDatabase, schema: string, announce?: Announce) {
     this.#database = database;
     this.#schema = schema;
     this.#announce = announce;
@@ -58,9 +55,11 @@ export class PostgresReadModelStore implements ReadModelStore {
   async apply(changes: readonly ReadModelChange[], checkpoint: number): Promise<void> {
     const segments = segmentsOf(changes);
     const purges = segments.reduce((sum, { batch }) => sum + batch.purges, 0);
+    const catalogChanges = segments.reduce((sum, { batch }) => sum + batch.databases.size + batch.containers.size, 0);
     this.#checkpoint ??= await this.checkpoint();
+    const standing = [checkpoint, purges, catalogChanges, this.#checkpoint];
     await this.#database.transaction(async (sql) => {
-      const moved = await sql.query(this.#sql.moveCheckpoint, [checkpoint, purges, this.#checkpoint]);
+      const moved = await sql.query(this.#sql.moveCheckpoint, standing);
       if (moved.length === 0) throw new CheckpointMoved('another projector has written to the read models');
       for (const { batch, then } of segments) {
         await this.#write(sql, batch);
@@ -69,7 +68,7 @@ export class PostgresReadModelStore implements ReadModelStore {
         const values = [container, partitionDigest(partitionKey), toStored(partitionKey), ...bounds(marks), atMs];
         await sql.query(this.#sql.deletePartition, values);
       }
-      await this.#announce?.(sql, changes, checkpoint);
+      await this.#announce?.(sql, changes);
     });
     this.#checkpoint = checkpoint;
   }
@@ -78,6 +77,12 @@ export class PostgresReadModelStore implements ReadModelStore {
     const [row] = await this.#database.query<{ position: number }>(this.#sql.checkpoint);
     this.#checkpoint = row!.position;
     return row!.position;
+  }
+
+  /** Where the read models stand, for those who follow. */
+  async standing(): Promise<{ position: number; catalogChanges: number }> {
+    const [row] = await this.#database.query<{ position: number; catalogChanges: number }>(this.#sql.standing);
+    return row!;
   }
 
   async countPurged(): Promise<number> {
@@ -107,19 +112,14 @@ export class PostgresReadModelStore implements ReadModelStore {
     return this.#database.query(this.#sql.bodies, [container, births]) as unknown as Promise<SealedWrite[]>;
   }
 
-  scanItems(container: number, { partitionKey, afterBirth, limit, marks }: ItemScan): Promise<ItemRow[]> {
-    const [ts, due] = bounds(marks);
-    return partitionKey === undefined
-      ? this.#items(this.#sql.visible, [container, afterBirth, ts, due, limit])
-      : this.#items(this.#sql.visibleInPartition, [
-          container,
-          afterBirth,
-          ts,
-          due,
-          limit,
-          partitionDigest(partitionKey),
-          toStored(partitionKey),
-        ]);
+  scanItems(container: number, { partitionKey, prefix, afterBirth, limit, marks }: ItemScan): Promise<ItemRow[]> {
+    const values: unknown[] = [container, afterBirth, ...bounds(marks), limit];
+    if (partitionKey !== undefined) {
+      values.push(partitionDigest(partitionKey), toStored(partitionKey));
+      return this.#items(this.#sql.visibleInPartition, values);
+    }
+    if (prefix === undefined) return this.#items(this.#sql.visible, values);
+    return this.#items(this.#sql.visibleUnderPrefix, [...values, toStored(keysBeginningWith(prefix).from)]);
   }
 
   countVisible(container: number, marks: Watermarks): Promise<number> {
@@ -464,7 +464,9 @@ function statements(schema: string) {
   const ended = `${schema}.ended`;
   return {
     checkpoint: `SELECT position, purged FROM ${schema}.checkpoint`,
-    moveCheckpoint: `UPDATE ${schema}.checkpoint SET position = $1, purged = purged + $2 WHERE position = $3 RETURNING one`,
+    standing: `SELECT position, catalog_changes AS "catalogChanges" FROM ${schema}.checkpoint`,
+    moveCheckpoint: `UPDATE ${schema}.checkpoint SET position = $1, purged = purged + $2,
+      catalog_changes = catalog_changes + $3 WHERE position = $4 RETURNING one`,
     databases: `SELECT number, state FROM ${schema}.databases ORDER BY number`,
     containers: `SELECT number, state FROM ${schema}.containers ORDER BY number`,
     entries: `SELECT number, kind, state FROM ${schema}.catalog_entries ORDER BY number`,
@@ -474,6 +476,8 @@ function statements(schema: string) {
     visible: `SELECT ${ITEM} FROM ${items} WHERE container = $1 AND birth > $2
       AND ((due IS NULL AND ts > $3) OR due > $4) ORDER BY birth LIMIT $5`,
     visibleInPartition: `SELECT ${ITEM} FROM ${items} WHERE container = $1 AND partition_digest = $6 AND partition_key = $7
+      AND birth > $2 AND ((due IS NULL AND ts > $3) OR due > $4) ORDER BY birth LIMIT $5`,
+    visibleUnderPrefix: `SELECT ${ITEM} FROM ${items} WHERE container = $1 AND starts_with(partition_key, $6)
       AND birth > $2 AND ((due IS NULL AND ts > $3) OR due > $4) ORDER BY birth LIMIT $5`,
     countVisible: `SELECT (SELECT count(*) FROM ${items} WHERE container = $1 AND due IS NULL AND ts > $2)
       + (SELECT count(*) FROM ${items} WHERE container = $1 AND due > $3) AS count`,

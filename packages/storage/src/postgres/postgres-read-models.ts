@@ -1,5 +1,7 @@
 import { invariant } from '@epitaph/core/invariant.ts';
-import type { ReadModelStore, ReadModelVersions } from '@epitaph/projections/read-model-store.ts';
+import type { ReadModelChange } from '@epitaph/projections/read-model-store.ts';
+import type { ReadModelNews, SharedReadModels } from '@epitaph/projections/shared-projector.ts';
+import type pg from 'pg';
 import { type PostgresDatabase, type Statements, UnusableServer } from './database.ts';
 import { LOCK_SPACE, locks, migrate } from './migrations.ts';
 import { PostgresReadModelStore } from './postgres-read-model-store.ts';
@@ -12,13 +14,15 @@ import {
 
 interface Version {
   readonly version: number;
-  readonly store: ReadModelStore;
+  readonly store: PostgresReadModelStore;
 }
 
 /** The versions of the read models in a PostgreSQL database, each a schema of its own. */
-export class PostgresReadModels implements ReadModelVersions {
+export class PostgresReadModels implements SharedReadModels {
   readonly #database: PostgresDatabase;
   #current: Version;
+  #ear: { readonly client: pg.Client; readonly onNews: (news: ReadModelNews) => void } | undefined;
+  #deaf = false;
 
   private constructor(database: PostgresDatabase, version: number) {
     this.#database = database;
@@ -51,12 +55,13 @@ export class PostgresReadModels implements ReadModelVersions {
     return this.#current;
   }
 
-  /** Looks which version is in use now: another node may have swapped it. @returns true when it is another one */
-  async refresh(): Promise<boolean> {
+  async look(): Promise<{ version: number; position: number; catalogChanges: number }> {
+    if (this.#deaf) await this.#hearAgain();
     const [used] = await this.#database.query<{ version: number }>('SELECT version FROM epitaph_read_models.in_use');
-    if (used!.version === this.#current.version) return false;
-    this.#current = this.#versionOf(used!.version);
-    return true;
+    const { version } = used!;
+    // Another node may have swapped it.
+    if (version !== this.#current.version) this.#current = this.#versionOf(version);
+    return { version, ...(await this.#current.store.standing()) };
   }
 
   async createNext(): Promise<Version> {
@@ -73,7 +78,7 @@ export class PostgresReadModels implements ReadModelVersions {
     await alone(this.#database, async (sql) => {
       invariant((await versions(sql)).includes(version), `a read model of version ${version} was built`);
       await use(sql, version);
-      await sql.query('SELECT pg_notify($1, $2)', [CHANNEL, JSON.stringify({ version })]);
+      await tell(sql, { containers: null });
     });
     // The old one stays until the next is built: on other nodes it is still being read.
     this.#current = this.#versionOf(version);
@@ -84,15 +89,103 @@ export class PostgresReadModels implements ReadModelVersions {
     await alone(this.#database, (sql) => drop(sql, version));
   }
 
-  async close(): Promise<void> {}
+  async lead(onLost: () => void): Promise<{ release(): Promise<void> } | undefined> {
+    // The lock lives as long as its connection: when this process dies, however it dies, another node gets it.
+    const client = await this.#database.dedicated();
+    const { rows } = await client.query<{ got: boolean }>('SELECT pg_try_advisory_lock($1, $2) AS got', [
+      LOCK_SPACE,
+      locks.projector,
+    ]);
+    if (rows[0]?.got !== true) {
+      await client.end();
+      return undefined;
+    }
+    let released = false;
+    client.once('end', () => {
+      if (!released) onLost();
+    });
+    return {
+      release: async () => {
+        released = true;
+        await client.end();
+      },
+    };
+  }
+
+  async listen(onNews: (news: ReadModelNews) => void): Promise<{ close(): Promise<void> }> {
+    await this.#hear(onNews);
+    return { close: () => this.close() };
+  }
+
+  async tellErased(positions: readonly number[]): Promise<void> {
+    for (let from = 0; from < positions.length; from += ERASED_A_NOTE) {
+      await tell(this.#database, { erased: positions.slice(from, from + ERASED_A_NOTE) });
+    }
+  }
+
+  async close(): Promise<void> {
+    const ear = this.#ear;
+    this.#ear = undefined;
+    this.#deaf = false;
+    await ear?.client.end();
+  }
+
+  async #hear(onNews: (news: ReadModelNews) => void): Promise<void> {
+    const client = await this.#database.dedicated();
+    client.on('notification', ({ payload }) => onNews(newsOf(payload)));
+    client.once('end', () => {
+      this.#deaf = this.#ear?.client === client;
+    });
+    await client.query(`LISTEN ${CHANNEL}`);
+    this.#ear = { client, onNews };
+  }
+
+  async #hearAgain(): Promise<void> {
+    const { onNews } = this.#ear!;
+    await this.#hear(onNews);
+    this.#deaf = false;
+    onNews(ANYTHING);
+  }
 
   #versionOf(version: number): Version {
-    return { version, store: new PostgresReadModelStore(this.#database, schemaNameOf(version)) };
+    const store = new PostgresReadModelStore(this.#database, schemaNameOf(version), async (sql, changes) => {
+      // A version that is being built concerns nobody.
+      if (version === this.#current.version) await tell(sql, notesOf(changes));
+    });
+    return { version, store };
   }
 }
 
 /** What is told on this channel concerns every node that reads the read models. */
-export const CHANNEL = 'epitaph_read_models';
+const CHANNEL = 'epitaph_read_models';
+/** A notification takes 8,000 bytes. */
+const ERASED_A_NOTE = 400;
+const MOST_CONTAINERS = 400;
+
+const ANYTHING: ReadModelNews = { containers: undefined, erased: [] };
+
+type Notes = Partial<{ readonly [Name in keyof ReadModelNews]: ReadModelNews[Name] | null }>;
+
+async function tell(sql: Statements, notes: Notes): Promise<void> {
+  await sql.query('SELECT pg_notify($1, $2)', [CHANNEL, JSON.stringify(notes)]);
+}
+
+function notesOf(changes: readonly ReadModelChange[]): Notes {
+  const containers = new Set<number>();
+  for (const change of changes) {
+    if (change.kind === 'item-ended') containers.add(change.row.container);
+    else if ('container' in change) containers.add(change.container);
+    else if (change.kind === 'container') containers.add(change.number);
+    // All of its containers went with a database.
+    else if (change.kind === 'database') return { containers: null };
+  }
+  return { containers: containers.size > MOST_CONTAINERS ? null : [...containers] };
+}
+
+function newsOf(payload: string | undefined): ReadModelNews {
+  const { containers = [], erased } = JSON.parse(payload ?? '{}') as Notes;
+  return { containers: containers ?? undefined, erased: erased ?? [] };
+}
 
 function alone<Result>(database: PostgresDatabase, work: (sql: Statements) => Promise<Result>): Promise<Result> {
   return database.transaction(async (sql) => {

@@ -20,7 +20,7 @@ export const readModelsSchema: Schema = {
  * The read models' own schema. Rebuildable from the log at any time: what an older schema has is thrown away and
  * projected again at the next start, so whatever changes here, or in the states that are kept as JSON, raises the number.
  */
-export const POSTGRES_READ_MODEL_SCHEMA_VERSION = 3;
+export const POSTGRES_READ_MODEL_SCHEMA_VERSION = 4;
 
 /** The schema, in the database, of one version of the read models. */
 export function schemaNameOf(version: number): string {
@@ -35,9 +35,11 @@ export function readModelTables(schema: string): string {
       one integer PRIMARY KEY CHECK (one = 1),
       position bigint NOT NULL,
       -- how many lives were purged in all, counted here because counting rows takes as long as there are rows
-      purged bigint NOT NULL
+      purged bigint NOT NULL,
+      -- how many changes of databases and containers there were: whoever keeps them in memory looks at this
+      catalog_changes bigint NOT NULL
     );
-    INSERT INTO ${schema}.checkpoint VALUES (1, 0, 0);
+    INSERT INTO ${schema}.checkpoint VALUES (1, 0, 0, 0);
     CREATE TABLE ${schema}.databases (number bigint PRIMARY KEY, state text NOT NULL);
     CREATE TABLE ${schema}.containers (number bigint PRIMARY KEY, state text NOT NULL);
     -- What databases have besides containers: users with their permissions, client encryption keys.

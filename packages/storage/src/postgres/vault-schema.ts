@@ -44,5 +44,9 @@ export const vaultSchema: Pick<Schema, 'name' | 'what' | 'steps'> = {
     ALTER TABLE epitaph_vault.floors ADD COLUMN kind text COLLATE "C" NOT NULL DEFAULT 'retention';
     ALTER TABLE epitaph_vault.floors DROP CONSTRAINT floors_pkey, ADD PRIMARY KEY (container, kind);
     `,
+    `
+    -- Which event log the keys belong to.
+    CREATE TABLE epitaph_vault.log (one integer PRIMARY KEY CHECK (one = 1), id text NOT NULL, name text NOT NULL);
+    `,
   ],
 };

@@ -24,6 +24,7 @@ export type EdgeStore = Pick<
   | 'database'
   | 'createDatabase'
   | 'deleteDatabase'
+  | 'settleNames'
   | 'listContainers'
   | 'container'
   | 'containerByRid'
@@ -108,6 +109,7 @@ export function fakeStore(overrides: Partial<EdgeStore> = {}): StoreApi {
       nextEtag();
       return { position };
     },
+    settleNames: () => undefined,
     listContainers: (database) => {
       const { rid: databaseRid } = store.database(database);
       return [...containers.values()].filter((container) => container.databaseRid === databaseRid);

@@ -1,0 +1,217 @@
+import type { EventLog } from '@epitaph/core/log/event-log.ts';
+import { invariant } from '@epitaph/core/invariant.ts';
+import { interval, type Subscription } from 'rxjs';
+import { Catalog } from './catalog/catalog.ts';
+import { PositionWaiters, type Projection } from './projection.ts';
+import { Projector } from './projector.ts';
+import type { ContainerNumber, ReadModelChange, ReadModelVersions } from './read-model-store.ts';
+
+/** How often a node that does not project looks for itself whether it should, and how far the read models are. */
+const LOOK_MS = 1_000;
+
+/** What another node has applied. */
+export interface ReadModelNews {
+  /** Those in which items have changed; undefined when news may have been missed. */
+  readonly containers: readonly ContainerNumber[] | undefined;
+  /** Positions of writes whose content was erased. */
+  readonly erased: readonly number[];
+}
+
+/** Read models that several nodes read and one at a time writes. */
+export interface SharedReadModels extends ReadModelVersions {
+  /**
+   * Becomes the one that writes, or answers undefined while another node is. It ends by `release`, or when the
+   * connection that holds it breaks, which `onLost` tells.
+   */
+  lead(onLost: () => void): Promise<{ release(): Promise<void> } | undefined>;
+  /** Tells of what other nodes apply, as soon as readers see it. */
+  listen(onNews: (news: ReadModelNews) => void): Promise<{ close(): Promise<void> }>;
+  /** Tells the other nodes whose content is gone, so that none keeps it decoded in memory. */
+  tellErased(positions: readonly number[]): Promise<void>;
+  /** Looks which version is in use and where it stands; and listens again should the connection have broken. */
+  look(): Promise<{
+    readonly version: number;
+    readonly position: number;
+    /** Counts the changes of databases and containers. */
+    readonly catalogChanges: number;
+  }>;
+}
+
+export interface SharedProjectorOptions {
+  readonly log: EventLog;
+  readonly readModels: SharedReadModels;
+  /** False for a node that never writes the read models. */
+  readonly mayProject: boolean;
+  /** Told of every change that this node has applied. */
+  readonly onApplied: (changes: readonly ReadModelChange[]) => void;
+  /** Told of what another node has applied. */
+  readonly onNews: (news: ReadModelNews) => void;
+}
+
+/**
+ * The projection on one of several nodes. One of those that may projects; the others follow its checkpoint, and one
+ * of them goes on when it dies.
+ */
+export class SharedProjector implements Projection {
+  readonly #options: SharedProjectorOptions;
+  readonly #waiters = new PositionWaiters();
+  #leading: { readonly projector: Projector; readonly release: () => Promise<void> } | undefined;
+  #position = 0;
+  #catalog = new Catalog();
+  #error: string | undefined;
+  #news: { close(): Promise<void> } | undefined;
+  #looks: Subscription | undefined;
+  /** One look at a time, in order. */
+  #looking: Promise<void> = Promise.resolve();
+  /** Of which version of the read models, and after how many changes, the catalog was loaded. */
+  #catalogState = '';
+  #stopped = true;
+
+  constructor(options: SharedProjectorOptions) {
+    this.#options = options;
+  }
+
+  get position(): number {
+    return this.#leading?.projector.position ?? this.#position;
+  }
+
+  get catalog(): Catalog {
+    return this.#leading?.projector.catalog ?? this.#catalog;
+  }
+
+  get error(): string | undefined {
+    return this.#leading === undefined ? this.#error : this.#leading.projector.error;
+  }
+
+  get projects(): boolean {
+    return this.#leading !== undefined;
+  }
+
+  async start(): Promise<void> {
+    await this.resume();
+    const head = await this.#options.log.head();
+    if (head > this.position) await this.#waiters.wait(head, 'endless');
+  }
+
+  async resume(): Promise<void> {
+    this.#stopped = false;
+    if (this.#leading !== undefined) {
+      // After a rebuild, during which this node went on holding the right to write.
+      await this.#leading.projector.resume();
+      return;
+    }
+    await this.#look();
+    invariant(this.#error === undefined, `the read models can be read: ${this.#error}`);
+    this.#looks = interval(LOOK_MS).subscribe(() => {
+      // While this node projects, its projector sweeps.
+      if (this.#leading !== undefined) return;
+      this.#waiters.sweep(this.#error);
+      void this.#look();
+    });
+  }
+
+  /** Stands still. The right to write is kept, for {@link resume}; {@link close} gives it back. */
+  async stop(): Promise<void> {
+    if (this.#leading !== undefined) {
+      await this.#leading.projector.stop();
+      return;
+    }
+    await this.#end();
+  }
+
+  /** Ends for good; another node goes on. */
+  async close(): Promise<void> {
+    await this.#end();
+    await this.#leading?.projector.stop();
+    await this.#leading?.release();
+    this.#leading = undefined;
+    await this.#news?.close();
+    this.#news = undefined;
+  }
+
+  waitFor(position: number): Promise<void> | undefined {
+    return position <= this.position ? undefined : this.#waiters.wait(position);
+  }
+
+  async #end(): Promise<void> {
+    this.#stopped = true;
+    this.#looks?.unsubscribe();
+    await this.#looking;
+  }
+
+  #look(): Promise<void> {
+    this.#looking = this.#looking.then(async () => {
+      if (this.#stopped || this.#leading !== undefined) return;
+      try {
+        this.#news ??= await this.#options.readModels.listen((news) => this.#hear(news));
+        if (!this.#options.mayProject || !(await this.#tryToLead())) await this.#follow();
+        this.#error = undefined;
+      } catch (error) {
+        this.#error = (error as Error).message;
+      }
+    });
+    return this.#looking;
+  }
+
+  #hear(news: ReadModelNews): void {
+    // The projecting node hears its own voice.
+    if (this.#leading !== undefined) {
+      if (news.erased.length > 0) this.#options.onNews({ containers: [], erased: news.erased });
+      return;
+    }
+    void this.#look().then(() => this.#options.onNews(news));
+  }
+
+  async #follow(): Promise<void> {
+    const { readModels } = this.#options;
+    const { version, position, catalogChanges } = await readModels.look();
+    const state = `${version} ${catalogChanges}`;
+    if (state !== this.#catalogState) {
+      this.#catalog = await Catalog.load(readModels.current.store);
+      this.#catalogState = state;
+    }
+    if (position > this.#position) {
+      this.#position = position;
+      this.#waiters.reached(position);
+    }
+  }
+
+  async #tryToLead(): Promise<boolean> {
+    const { readModels, log, onApplied } = this.#options;
+    let lost = false;
+    const lead = await readModels.lead(() => {
+      lost = true;
+      void this.#loseLead();
+    });
+    if (lead === undefined) return false;
+    await readModels.look();
+    const projector = new Projector({
+      log,
+      store: () => readModels.current.store,
+      onApplied,
+      recordsIdleProgress: true,
+      waiters: this.#waiters,
+    });
+    await projector.resume();
+    if (lost) {
+      await projector.stop();
+      return false;
+    }
+    this.#leading = { projector, release: () => lead.release() };
+    this.#waiters.reached(projector.position);
+    // What happened between the last news and now was nobody's to tell.
+    this.#options.onNews({ containers: undefined, erased: [] });
+    return true;
+  }
+
+  async #loseLead(): Promise<void> {
+    const leading = this.#leading;
+    if (leading === undefined) return;
+    this.#position = leading.projector.position;
+    this.#catalog = leading.projector.catalog;
+    this.#catalogState = '';
+    this.#leading = undefined;
+    await leading.projector.stop();
+    await this.#look();
+  }
+}

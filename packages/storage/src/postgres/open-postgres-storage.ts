@@ -1,0 +1,73 @@
+import { createSecretKey } from 'node:crypto';
+import type { BodySealer, ItemNaming } from '@epitaph/core/vault/body-sealer.ts';
+import { GcmBodySealer } from '../crypto/gcm-body-sealer.ts';
+import { HashedItemNaming } from '../crypto/item-naming.ts';
+import { openDatabase, placeOf, type PostgresDatabase, UnusableServer } from './database.ts';
+import { PostgresKeyVault } from './postgres-key-vault.ts';
+import { PostgresReadModels } from './postgres-read-models.ts';
+
+export interface PostgresStorageOptions {
+  /** `postgresql://user:password@host:port/database`. */
+  readonly url: string;
+  /** 32 bytes in base64, the same on every node. */
+  readonly masterKey: string | undefined;
+  /** See `PostgresKeyVaultOptions`. */
+  readonly copiesKeptSeconds?: number | undefined;
+  /** The event log that goes with it: which one, and where, for messages. */
+  readonly log: { readonly id: string; readonly name: string };
+}
+
+export interface PostgresStorage {
+  readonly vault: PostgresKeyVault;
+  readonly sealer: BodySealer;
+  readonly naming: ItemNaming;
+  readonly readModels: PostgresReadModels;
+  close(): Promise<void>;
+}
+
+/**
+ * Opens the key vault and the read models in a PostgreSQL database, which any number of nodes may share.
+ *
+ * @throws {UnusableServer} with a message for whoever starts the store
+ */
+export async function openPostgresStorage(options: PostgresStorageOptions): Promise<PostgresStorage> {
+  const bytes = Buffer.from(options.masterKey ?? '', 'base64');
+  if (options.masterKey === undefined) {
+    throw new UnusableServer('With --postgres the master key must be given (EPITAPH_MASTER_KEY): every node needs it.');
+  }
+  if (bytes.length !== 32) throw new UnusableServer('The master key must be 32 bytes in base64.');
+  const database = await openDatabase(options.url);
+  try {
+    const { copiesKeptSeconds } = options;
+    const vault = await PostgresKeyVault.open({ database, master: createSecretKey(bytes), copiesKeptSeconds });
+    await assertSameLog(database, options);
+    const readModels = await PostgresReadModels.open(database);
+    return {
+      vault,
+      sealer: new GcmBodySealer(),
+      naming: new HashedItemNaming(vault),
+      readModels,
+      close: async () => {
+        await readModels.close();
+        await vault.close();
+        await database.close();
+      },
+    };
+  } catch (error) {
+    await database.close();
+    throw error;
+  }
+}
+
+/** Keys, read models and log go together: with another log's keys nothing opens, and its positions mean other events. */
+async function assertSameLog(database: PostgresDatabase, { log, url }: PostgresStorageOptions): Promise<void> {
+  await database.query(
+    'INSERT INTO epitaph_vault.log (one, id, name) VALUES (1, $1, $2) ON CONFLICT (one) DO NOTHING',
+    [log.id, log.name],
+  );
+  const [known] = await database.query<{ id: string; name: string }>('SELECT id, name FROM epitaph_vault.log');
+  if (known!.id === log.id) return;
+  throw new UnusableServer(
+    `The PostgreSQL database at ${placeOf(url)} belongs to another event log, first used on ${known!.name}. Start with that one, or with another database.`,
+  );
+}

@@ -1,0 +1,238 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
+import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
+import { PURGE_CONTROL_STREAM } from '@epitaph/projections/purge/events.ts';
+import { describeError } from '@epitaph/api/cosmos/errors.ts';
+import type { Store } from '@epitaph/api/store/store.ts';
+import { Cluster, type Node } from './nodes.ts';
+import { skipReason, TestServer, whyNoPostgres } from './server.ts';
+
+const CALLER = { actor: 'key:primary', correlationId: crypto.randomUUID() };
+const DEFINITION: ContainerDefinition = {
+  partitionKey: { paths: ['/pk'], kind: 'Hash', version: 2 },
+  indexingPolicy: { indexingMode: 'consistent' },
+};
+const PARTITION = '["p"]';
+
+let server: TestServer;
+beforeAll(async () => {
+  if (whyNoPostgres === undefined) server = await TestServer.start();
+});
+afterAll(() => server?.dispose());
+
+async function inCluster(body: (cluster: Cluster) => Promise<void>): Promise<void> {
+  const cluster = new Cluster(await server.newDatabase());
+  try {
+    await body(cluster);
+  } finally {
+    await cluster.dispose();
+  }
+}
+
+async function makeContainer(store: Store, defaultTtl: DefaultTtl = null) {
+  await store.createDatabase(CALLER, 'db');
+  const { resource } = await store.createContainer(CALLER, 'db', 'coll', DEFINITION, defaultTtl);
+  return resource;
+}
+
+/** The container as another node knows it, which may have to ask. */
+async function containerOn({ store }: Node) {
+  await store.settleNames('db', 'coll');
+  return store.container('db', 'coll');
+}
+
+async function write({ store }: Node, id: string, more: Record<string, unknown> = {}) {
+  const document = { id, pk: 'p', ...more };
+  return store.writeItem(CALLER, store.container('db', 'coll'), 'upsert', {
+    id,
+    partitionKey: PARTITION,
+    document,
+    json: JSON.stringify(document),
+  });
+}
+
+async function eventually(what: string, holds: () => Promise<boolean>, seconds = 15): Promise<void> {
+  for (let tries = 0; tries < seconds * 20; tries++) {
+    if (await holds()) return;
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+  throw new Error(`it did not come to pass that ${what}`);
+}
+
+const projecting = (nodes: readonly Node[]) => nodes.filter(({ store }) => store.projects);
+
+describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one PostgreSQL${skipReason}`, () => {
+  it('know at once what another has created, and read with its token what another has written', () =>
+    inCluster(async (cluster) => {
+      const nodes = [await cluster.start(), await cluster.start(), await cluster.start({ roles: ['api'] })];
+      expect(projecting(nodes).length).toBe(1);
+      await makeContainer(nodes[2]!.store);
+      for (const node of nodes) await containerOn(node);
+      for (let round = 0; round < 60; round++) {
+        const [writer, reader] = [nodes[round % 3]!, nodes[(round + 1) % 3]!];
+        const { position } = await write(writer, `item ${round % 7}`, { round });
+        const container = reader.store.container('db', 'coll');
+        const shown = await reader.store.readItem(container, `item ${round % 7}`, PARTITION, position);
+        expect(JSON.parse(shown.json)).toMatchObject({ round });
+        const { items } = await reader.store.listItems(container, { maxItemCount: 100, atLeast: position });
+        expect(items.find(({ id }) => id === `item ${round % 7}`)?.json).toBe(shown.json);
+      }
+    }));
+
+  it('go on projecting on another node when the one that did is closed, or its connection dies', () =>
+    inCluster(async (cluster) => {
+      const nodes = [await cluster.start(), await cluster.start(), await cluster.start({ roles: ['api'] })];
+      const api = nodes[2]!;
+      await makeContainer(api.store);
+      await write(api, 'first');
+      // The server ends the session that holds the lock, as it would when its node were gone.
+      const holder = async () => {
+        const [row] = await server.run(
+          "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objid = 3 AND granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
+          cluster.url,
+        );
+        return row?.['pid'];
+      };
+      const before = await holder();
+      await server.run(`SELECT pg_terminate_backend(${String(before)})`);
+      await eventually('another session holds it', async () => ![before, undefined].includes(await holder()));
+      await eventually('one projects', async () => projecting(nodes).length === 1);
+      await write(api, 'second');
+      const [now] = projecting(nodes);
+      await now!.close();
+      const { position } = await write(api, 'third');
+      const left = nodes.filter((node) => node !== now);
+      expect(projecting(left).length).toBe(1);
+      for (const node of left) {
+        const shown = await node.store.listItems(await containerOn(node), { maxItemCount: 10, atLeast: position });
+        expect(shown.items.map(({ id }) => id)).toEqual(['first', 'second', 'third']);
+      }
+      expect((await left[0]!.store.fsck()).problems).toEqual([]);
+    }));
+
+  it('purge where the role is, stop when any node pauses the purge, and forget what was erased', () =>
+    inCluster(async (cluster) => {
+      const api = await cluster.start({ roles: ['api', 'project'] });
+      const purger = await cluster.start({ roles: ['purge'] });
+      await makeContainer(api.store, 1);
+      await api.store.pausePurge(CALLER);
+      await write(api, 'short');
+      await new Promise((resolve) => setTimeout(resolve, 3_000));
+      expect((await api.store.purgeStatus()).overdueItems).toBe(1);
+      expect((await api.store.purgeStatus()).purgedTotal).toBe(0);
+      await api.store.resumePurge(CALLER);
+      await eventually('the item is purged', async () => (await api.store.purgeStatus()).purgedTotal === 1);
+      const last = await cluster.log.readLast(PURGE_CONTROL_STREAM);
+      expect(last?.type).toBe('PurgeResumed');
+      const history = await purger.store.history(await containerOn(purger), 'short', PARTITION);
+      expect(history.at(-1)?.type).toBe('ItemPurged');
+      expect((await api.store.fsck()).problems).toEqual([]);
+      expect(cluster.faults).toEqual([]);
+    }));
+
+  it('decide by one policy although their clocks differ: none goes by the old one once the new one is in force', () =>
+    inCluster(async (cluster) => {
+      const policyDelayMs = 1_600;
+      const slow = await cluster.start({ skewMs: -400, policyDelayMs });
+      const fast = await cluster.start({ skewMs: 400, policyDelayMs });
+      await makeContainer(slow.store, -1);
+      await containerOn(fast);
+      await write(slow, 'item');
+      await new Promise((resolve) => setTimeout(resolve, 2_100));
+      // Expires at once, when it takes effect. Both nodes read all the while.
+      const { resource } = await slow.store.replaceContainer(CALLER, 'db', 'coll', DEFINITION, 1);
+      const effectiveFromMs = resource.timeline.at(-1)!.fromMs;
+      expect(effectiveFromMs).toBe(resource.timeline.at(-1)!.recordedAtMs + policyDelayMs);
+      const seen: { node: string; atMs: number; visible: boolean }[] = [];
+      const read = async (name: string, { store }: Node) => {
+        const visible = await store
+          .readItem(store.container('db', 'coll'), 'item', PARTITION)
+          .then(() => true)
+          .catch(() => false);
+        seen.push({ node: name, atMs: store.nowMs(), visible });
+      };
+      await eventually('both have seen it expire', async () => {
+        await Promise.all([read('slow', slow), read('fast', fast)]);
+        return seen.slice(-2).every(({ visible }) => !visible);
+      });
+      // By each node's own clock the item is gone once the policy is in force: the other knew of it in time. The one
+      // whose clock is behind may find it gone before, when the other has recorded so, 800 ms ahead.
+      for (const { node, atMs, visible } of seen) {
+        const latestClockMs = node === 'slow' ? atMs + 800 : atMs;
+        if (visible) expect(atMs, node).toBeLessThan(effectiveFromMs + 50);
+        else expect(latestClockMs + 50, node).toBeGreaterThanOrEqual(effectiveFromMs);
+      }
+      expect(seen.filter(({ visible }) => visible).length).toBeGreaterThan(2);
+      await eventually('it is purged', async () => (await fast.store.purgeStatus()).purgedTotal === 1);
+      expect((await slow.store.fsck()).problems).toEqual([]);
+    }));
+
+  it('swap to a rebuilt read model together', () =>
+    inCluster(async (cluster) => {
+      const nodes = [await cluster.start(), await cluster.start()];
+      await makeContainer(nodes[0]!.store);
+      for (let index = 0; index < 20; index++) await write(nodes[0]!, `item ${index}`);
+      const [leader] = projecting(nodes);
+      const other = nodes.find((node) => node !== leader)!;
+      expect(() => other.store.startRebuild(CALLER, 'items')).toThrow(/Another node keeps these read models up/);
+      leader!.store.startRebuild(CALLER, 'items');
+      await eventually('the rebuild is done', async () => leader!.store.rebuildStatus('items')?.state === 'done');
+      expect(leader!.store.rebuildStatus('items')?.differences).toBe(0);
+      const { position } = await write(other, 'after');
+      for (const { store } of nodes) {
+        const { items } = await store.listItems(store.container('db', 'coll'), {
+          maxItemCount: 100,
+          atLeast: position,
+        });
+        expect(items.length).toBe(21);
+      }
+      expect(leader!.storage.readModels.current.version).toBe(2);
+      expect(other.storage.readModels.current.version).toBe(2);
+    }));
+
+  it.skipIf(process.env['EPITAPH_TEST_POSTGRES'] !== undefined)(
+    'answer that the storage is not available while PostgreSQL is down, and go on by themselves when it is back',
+    () =>
+      inCluster(async (cluster) => {
+        const nodes = [await cluster.start(), await cluster.start()];
+        await makeContainer(nodes[0]!.store);
+        await containerOn(nodes[1]!);
+        const acknowledged: string[] = ['before'];
+        await write(nodes[0]!, 'before');
+        server.stop('immediate');
+        for (const node of nodes) {
+          const container = node.store.container('db', 'coll');
+          // What the edge answers 503 to, with Retry-After.
+          for (const attempt of [
+            () => node.store.readItem(container, 'before', PARTITION),
+            () => write(node, 'meanwhile'),
+          ]) {
+            const error = await attempt().then(
+              () => undefined,
+              (refused: unknown) => refused,
+            );
+            expect(describeError(error)?.shape).toMatchObject({ status: 503, retryAfterSeconds: expect.any(Number) });
+          }
+        }
+        server.startAgain();
+        for (const [index, node] of nodes.entries()) {
+          await eventually('it writes again', () =>
+            write(node, `after ${index}`).then(
+              () => true,
+              () => false,
+            ),
+          );
+          acknowledged.push(`after ${index}`);
+        }
+        expect(projecting(nodes).length).toBe(1);
+        for (const { store } of nodes) {
+          const container = store.container('db', 'coll');
+          const atLeast = await cluster.log.head();
+          const { items } = await store.listItems(container, { maxItemCount: 100, atLeast });
+          expect(items.map(({ id }) => id).toSorted()).toEqual(acknowledged.toSorted());
+          await eventually('it is ready', async () => store.health().ready);
+        }
+        expect((await nodes[0]!.store.fsck()).problems).toEqual([]);
+      }),
+  );
+});

@@ -1,0 +1,69 @@
+import { type ClockSources, GuardedClock, systemClocks } from '@epitaph/core/clock.ts';
+import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
+import type { EventLog } from '@epitaph/core/log/event-log.ts';
+import type { NodeRole } from '@epitaph/api/store/parts.ts';
+import { Store } from '@epitaph/api/store/store.ts';
+import { openPostgresStorage, type PostgresStorage } from '@epitaph/storage/postgres/open-postgres-storage.ts';
+
+export interface NodeOptions {
+  readonly roles?: readonly NodeRole[];
+  /** How far this node's clock is ahead of the machine's, in milliseconds. */
+  readonly skewMs?: number;
+  readonly policyDelayMs?: number;
+}
+
+export interface Node {
+  readonly store: Store;
+  readonly storage: PostgresStorage;
+  close(): Promise<void>;
+}
+
+/** Several nodes in one process: one log in memory, vault and read models on PostgreSQL, each with a clock of its own. */
+export class Cluster {
+  readonly log: EventLog;
+  readonly url: string;
+  readonly #masterKey = Buffer.alloc(32, 5).toString('base64');
+  readonly #nodes: Node[] = [];
+  readonly faults: unknown[] = [];
+
+  constructor(url: string, log: EventLog = new MemoryEventLog()) {
+    this.url = url;
+    this.log = log;
+  }
+
+  async start({
+    roles = ['api', 'project', 'purge'],
+    skewMs = 0,
+    policyDelayMs = 1_000,
+  }: NodeOptions = {}): Promise<Node> {
+    const storage = await openPostgresStorage({
+      url: this.url,
+      masterKey: this.#masterKey,
+      log: { id: 'the log in memory', name: 'this process' },
+    });
+    const sources: ClockSources = { ...systemClocks, wallMs: () => systemClocks.wallMs() + skewMs };
+    const store = await Store.open({
+      ...storage,
+      log: this.log,
+      nodes: { readModels: storage.readModels, roles: new Set(roles), policyDelayMs },
+      clock: new GuardedClock({ sources, mark: { initialMs: 0, save: () => {} } }),
+      policyGraceSeconds: 0,
+      onFault: (error) => this.faults.push(error),
+      closePorts: () => storage.close(),
+    });
+    const node: Node = { store, storage, close: () => this.#close(node) };
+    this.#nodes.push(node);
+    return node;
+  }
+
+  async dispose(): Promise<void> {
+    while (this.#nodes.length > 0) await this.#nodes.at(-1)!.close();
+  }
+
+  async #close(node: Node): Promise<void> {
+    const index = this.#nodes.indexOf(node);
+    if (index < 0) return;
+    this.#nodes.splice(index, 1);
+    await node.store.close();
+  }
+}
