@@ -9,7 +9,6 @@ export async function obstaclesToErasing(database: PostgresDatabase): Promise<st
     checkpoint: boolean;
     switch_wal: boolean;
     list_wal: boolean;
-    control: boolean;
     log_statement: string;
     log_duration: string;
     log_parameters: string;
@@ -20,18 +19,17 @@ export async function obstaclesToErasing(database: PostgresDatabase): Promise<st
            pg_has_role('pg_checkpoint', 'USAGE') AS checkpoint,
            has_function_privilege('pg_switch_wal()', 'EXECUTE') AS switch_wal,
            has_function_privilege('pg_ls_waldir()', 'EXECUTE') AS list_wal,
-           has_function_privilege('pg_control_checkpoint()', 'EXECUTE') AS control,
            current_setting('log_statement') AS log_statement,
            (SELECT setting FROM pg_settings WHERE name = 'log_min_duration_statement') AS log_duration,
            (SELECT setting FROM pg_settings WHERE name = 'log_parameter_max_length') AS log_parameters`);
   const found: string[] = [];
-  const { recycle, archive, keep, checkpoint, switch_wal, list_wal, control } = server!;
+  const { recycle, archive, keep, checkpoint, switch_wal, list_wal } = server!;
   if (recycle !== 'off') found.push('wal_recycle is on: old WAL files are kept for reuse (set it to off)');
   if (archive !== 'off') found.push('WAL is archived (archive_mode)');
   if (keep !== '0') found.push('old WAL files are kept (wal_keep_size; set it to 0)');
   if (!checkpoint) found.push('the user may not ask for a checkpoint (GRANT pg_checkpoint)');
   if (!switch_wal) found.push('the user may not end a WAL file (GRANT EXECUTE ON FUNCTION pg_switch_wal)');
-  if (!list_wal || !control) found.push('the user may not see which WAL files there are (GRANT pg_monitor)');
+  if (!list_wal) found.push('the user may not see which WAL files there are (GRANT pg_monitor)');
   const logs = server!.log_statement === 'all' || server!.log_statement === 'mod' || server!.log_duration !== '-1';
   if (logs && server!.log_parameters !== '0') {
     found.push("statements' values may stand in the server's log (set log_parameter_max_length to 0)");
@@ -52,11 +50,13 @@ export class FormerRootsKept extends Error {
  * @throws {FormerRootsKept} when WAL from before is still there
  */
 export async function eraseFormerRoots(database: PostgresDatabase): Promise<void> {
-  await database.query('SELECT pg_switch_wal()');
+  const [ended] = await database.query<{ file: string }>('SELECT pg_walfile_name(pg_switch_wal()) AS file');
   await database.query('CHECKPOINT');
-  const [left] = await database.query<{ count: number }>(`
-    SELECT count(*) AS count FROM pg_ls_waldir()
-    WHERE name ~ '^[0-9A-F]{24}$' AND substr(name, 9) < (SELECT substr(redo_wal_file, 9) FROM pg_control_checkpoint())`);
+  // Names sort in order, but for the first eight digits, which count the server's timelines.
+  const [left] = await database.query<{ count: number }>(
+    "SELECT count(*) AS count FROM pg_ls_waldir() WHERE name ~ '^[0-9A-F]{24}$' AND substr(name, 9) <= substr($1, 9)",
+    [ended!.file],
+  );
   if (left!.count > 0) {
     throw new FormerRootsKept(
       `${left!.count} old WAL files are still on the PostgreSQL server, kept by a replication slot, a replica or a backup: destroyed keys could be read from them. Look at pg_replication_slots.`,
