@@ -16,6 +16,7 @@ export interface WireShape {
 export const wireShapes = {
   badRequest: { status: 400, code: 'BadRequest' },
   crossPartitionNotServable: { status: 400, substatus: 1004, code: 'BadRequest' },
+  otherContainer: { status: 400, substatus: 1024, code: 'BadRequest' },
   partitionKeyMismatch: { status: 400, substatus: 1001, code: 'BadRequest' },
   unauthorized: { status: 401, code: 'Unauthorized' },
   forbidden: { status: 403, code: 'Forbidden' },

@@ -37,7 +37,7 @@ const MISMATCH = "PartitionKey extracted from document doesn't match the one spe
 /** `/dbs/{db}/colls/{coll}/docs` */
 export async function answerItems(request: CosmosRequest): Promise<Answer> {
   const { method, headers } = request;
-  const container = owner(containerOf, request);
+  const container = intendedContainer(request);
   if (method === 'GET') {
     if (isChangeFeed(request)) return answerChangeFeed(request, container);
     return listItems(request, container);
@@ -55,7 +55,7 @@ export async function answerItems(request: CosmosRequest): Promise<Answer> {
 /** `/dbs/{db}/colls/{coll}/docs/{id}` */
 export async function answerItem(request: CosmosRequest): Promise<Answer> {
   const { store, method, headers, caller } = request;
-  const container = owner(containerOf, request);
+  const container = intendedContainer(request);
   const { id, partitionKey } = await itemAddress(request, container);
   switch (method) {
     case 'GET': {
@@ -97,10 +97,25 @@ export async function answerItem(request: CosmosRequest): Promise<Answer> {
 /** `/dbs/{db}/colls/{coll}/operations/partitionkeydelete` */
 export async function answerPartitionKeyDelete(request: CosmosRequest): Promise<Answer> {
   if (request.method !== 'POST') throw methodNotAllowed();
-  const container = owner(containerOf, request);
+  const container = intendedContainer(request);
   const partitionKey = wholeKey(request, container);
   const { position } = await request.store.deletePartitionKey(request.caller, container, partitionKey);
   return { status: 200, body: null, charge: charge.delete(0), headers: answerHeaders(request, container, position) };
+}
+
+/**
+ * The container of a target. Clients that encrypt say which one they mean by its rid as well: a container that was
+ * made anew under the name may encrypt other paths.
+ *
+ * @throws WireError 400 with substatus 1024, upon which they read its policy again
+ */
+function intendedContainer(request: CosmosRequest): ContainerState {
+  const container = owner(containerOf, request);
+  const intended = headerText(request.headers, 'x-ms-cosmos-intended-collection-rid');
+  if (intended !== undefined && intended !== '' && intended !== container.rid) {
+    throw new WireError('otherContainer', 'The container is not the one that the request is intended for.');
+  }
+  return container;
 }
 
 /** The document of a create, upsert or replace, held against the key in the header. */

@@ -277,14 +277,15 @@ export class Items {
     let characters = 0;
     for await (const piece of scanScope(this.#parts.readModel, moment, page, start, undefined, page.maxItemCount)) {
       await this.#documents.prefetch(piece.rows);
-      for (const row of piece.rows) {
+      for (const [index, row] of piece.rows.entries()) {
         const shown = await this.#documents.show(row);
         if (shown === undefined) continue;
         items.push(shown);
         characters += shown.json.length;
         if (items.length < page.maxItemCount && characters < MAX_PAGE_CHARACTERS) continue;
-        // A full page of a feed is followed by another one, if only by an empty one: some clients count on that, too.
-        return { items, continuation: { kind: 'after', birth: row.birth } };
+        return piece.isLast && index === piece.rows.length - 1
+          ? { items }
+          : { items, continuation: { kind: 'after', birth: row.birth } };
       }
       scannedRows += piece.scanned;
       if (scannedRows >= MAX_SCANNED && !piece.isLast) {

@@ -136,6 +136,19 @@ describe('an item', () => {
     },
   );
 
+  test('is not read from or written to another container than is intended, though it has the name', async () => {
+    const app = await shop();
+    const container = await call(app, 'GET', '/dbs/shop/colls/orders');
+    const meant = (rid: string) => ({ ...keyHeader('ann'), 'x-ms-cosmos-intended-collection-rid': rid });
+    const create = (rid: string) =>
+      call(app, 'POST', DOCS, { headers: meant(rid), body: { id: 'meant', customer: 'ann' } });
+    const refused = await create('AAAAAIAAAAA=');
+    expect(refused.status).toBe(400);
+    expect(refused.headers['x-ms-substatus']).toBe('1024');
+    expect((await create(String(container.json['_rid']))).status).toBe(201);
+    expect((await call(app, 'GET', `${DOCS}/meant`, { headers: meant('AAAAAIAAAAA=') })).status).toBe(400);
+  });
+
   test('needs a partition key to be read', async () => {
     const reply = await call(await shop(), 'GET', `${DOCS}/o1`);
     expect(reply.status).toBe(400);
