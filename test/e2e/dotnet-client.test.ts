@@ -15,7 +15,7 @@ const BUILD_TIMEOUT_MS = 240_000;
 const RUN_TIMEOUT_MS = 240_000;
 
 /** Groups of checks of what the server doesn't have yet. */
-const NOT_YET: ReadonlySet<string> = new Set(['partition-delete', 'unique-keys']);
+const NOT_YET: ReadonlySet<string> = new Set(['unique-keys']);
 
 const sourceFiles = () =>
   readdirSync(SOURCES)

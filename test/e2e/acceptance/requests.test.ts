@@ -28,6 +28,15 @@ describe('a request that names', () => {
   });
 });
 
+describe('a container', () => {
+  test('a unique key policy that would not be enforced is refused at creation', async () => {
+    const uniqueKeyPolicy = { uniqueKeys: [{ paths: ['/email'] }] };
+    const { code, message } = await refusalOf(world.container({ uniqueKeyPolicy }));
+    expect(code).toBe(400);
+    expect(message).toMatch(/not supported/);
+  });
+});
+
 describe('every answer', () => {
   test('has a charge, more for a larger document and a query that reads more', async () => {
     const written = async (id: string, text: string) =>
