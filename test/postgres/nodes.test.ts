@@ -64,7 +64,7 @@ const projecting = (nodes: readonly Node[]) => nodes.filter(({ store }) => store
 describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one PostgreSQL${skipReason}`, () => {
   it('know at once what another has created, and read with its token what another has written', () =>
     inCluster(async (cluster) => {
-      const nodes = [await cluster.start(), await cluster.start(), await cluster.start({ roles: ['api'] })];
+      const nodes = [await cluster.start(), await cluster.start(), await cluster.start({ roles: [] })];
       expect(projecting(nodes).length).toBe(1);
       await makeContainer(nodes[2]!.store);
       for (const node of nodes) await containerOn(node);
@@ -81,7 +81,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
 
   it('go on projecting on another node when the one that did is closed, or its connection dies', () =>
     inCluster(async (cluster) => {
-      const nodes = [await cluster.start(), await cluster.start(), await cluster.start({ roles: ['api'] })];
+      const nodes = [await cluster.start(), await cluster.start(), await cluster.start({ roles: [] })];
       const api = nodes[2]!;
       await makeContainer(api.store);
       await write(api, 'first');
@@ -112,7 +112,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
 
   it('purge where the role is, stop when any node pauses the purge, and forget what was erased', () =>
     inCluster(async (cluster) => {
-      const api = await cluster.start({ roles: ['api', 'project'] });
+      const api = await cluster.start({ roles: ['project'] });
       const purger = await cluster.start({ roles: ['purge'] });
       await makeContainer(api.store, 1);
       await api.store.pausePurge(CALLER);

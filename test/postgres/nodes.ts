@@ -31,11 +31,7 @@ export class Cluster {
     this.log = log;
   }
 
-  async start({
-    roles = ['api', 'project', 'purge'],
-    skewMs = 0,
-    policyDelayMs = 1_000,
-  }: NodeOptions = {}): Promise<Node> {
+  async start({ roles = ['project', 'purge'], skewMs = 0, policyDelayMs = 1_000 }: NodeOptions = {}): Promise<Node> {
     const storage = await openPostgresStorage({
       url: this.url,
       masterKey: this.#masterKey,

@@ -1,9 +1,12 @@
 import { GuardedClock, ManualClock, systemClocks } from '@epitaph/core/clock.ts';
+import type { EventLog } from '@epitaph/core/log/event-log.ts';
+import { DataFolder, type LogElsewhere } from '@epitaph/storage/sqlite/data-folder.ts';
 import {
   openSqliteStorage,
   type SqliteStorage,
   type SqliteStorageOptions,
 } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
+import type { SeveralNodes } from './store/parts.ts';
 import { Store, type StoreOptions } from './store/store.ts';
 
 export interface EmbeddedStoreOptions
@@ -17,12 +20,23 @@ export interface EmbeddedStoreOptions
   readonly startMs?: number | undefined;
   /** Connection string of the EventStoreDB or KurrentDB that has the event log; in the folder when not given. */
   readonly eventStore?: string | undefined;
+  /** Keys and read models on a server, shared by several nodes; in the folder when not given. */
+  readonly shared?: SharedStorageOptions | undefined;
 }
 
+export interface SharedStorageOptions extends Omit<SeveralNodes, 'readModels'> {
+  /** URL of the PostgreSQL database. */
+  readonly url: string;
+  readonly copiesKeptSeconds?: number | undefined;
+}
+
+type Storage = Omit<SqliteStorage, 'vault' | 'readModels' | 'proof'> &
+  Pick<StoreOptions, 'vault' | 'readModels' | 'nodes' | 'proof'>;
+
 /**
- * The store on one folder: vault and read models in SQLite files of it, and the log too, unless that is on a server.
+ * The store on one folder: log, vault and read models in SQLite files of it, each unless it is on a server.
  *
- * @throws {BadConnectionString | FolderInUse | UnusableFile} with a message for whoever starts the store
+ * @throws {BadConnectionString | FolderInUse | UnusableFile | UnusableServer} with a message for whoever starts the store
  */
 export async function openEmbeddedStore(options: EmbeddedStoreOptions): Promise<Store> {
   const storage = await openStorage(options);
@@ -40,6 +54,7 @@ export async function openEmbeddedStore(options: EmbeddedStoreOptions): Promise<
       naming: storage.naming,
       proof: storage.proof,
       readModels: storage.readModels,
+      nodes: storage.nodes,
       clock,
       closePorts: () => storage.close(),
     });
@@ -49,16 +64,46 @@ export async function openEmbeddedStore(options: EmbeddedStoreOptions): Promise<
   }
 }
 
-async function openStorage(options: EmbeddedStoreOptions): Promise<SqliteStorage> {
+async function openStorage(options: EmbeddedStoreOptions): Promise<Storage> {
   if (options.eventStore === undefined) return openSqliteStorage(options);
   // Loaded only where it is used: the client and its gRPC take a while.
   const { openEventStoreLog } = await import('@epitaph/storage/eventstoredb/open-event-store-log.ts');
   const log = await openEventStoreLog({ connectionString: options.eventStore });
   try {
     const logElsewhere = { log, id: await log.id(), name: log.nodes, isEmpty: (await log.head()) === 0 };
-    return await openSqliteStorage({ ...options, logElsewhere });
+    return options.shared === undefined
+      ? await openSqliteStorage({ ...options, logElsewhere })
+      : await openSharedStorage(options, options.shared, logElsewhere);
   } catch (error) {
     await log.close();
+    throw error;
+  }
+}
+
+/** Keys and read models in PostgreSQL; of this node's own there is only the clock's mark, in its folder. */
+async function openSharedStorage(
+  options: EmbeddedStoreOptions,
+  { url, copiesKeptSeconds, roles, policyDelayMs }: SharedStorageOptions,
+  log: LogElsewhere & { readonly log: EventLog },
+): Promise<Storage> {
+  const { openPostgresStorage } = await import('@epitaph/storage/postgres/open-postgres-storage.ts');
+  // A new node of an old log: what it has to know of that is in PostgreSQL.
+  const folder = DataFolder.open(options.folder, options.clock, { ...log, isEmpty: true });
+  try {
+    const storage = await openPostgresStorage({ url, masterKey: options.masterKey, copiesKeptSeconds, log });
+    return {
+      ...storage,
+      log: log.log,
+      nodes: { readModels: storage.readModels, roles, policyDelayMs },
+      highWaterMark: folder.highWaterMark(),
+      close: async () => {
+        await log.log.close();
+        await storage.close();
+        folder.close();
+      },
+    };
+  } catch (error) {
+    folder.close();
     throw error;
   }
 }

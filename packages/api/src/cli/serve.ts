@@ -1,7 +1,8 @@
 import path from 'node:path';
 import type { FastifyInstance } from 'fastify';
 import { isoTime, systemClocks } from '@epitaph/core/clock.ts';
-import { openEmbeddedStore } from '../compose.ts';
+import { openEmbeddedStore, type SharedStorageOptions } from '../compose.ts';
+import { nodeRoles } from '../store/parts.ts';
 import { BadConfiguration } from '../config/configuration.ts';
 import { keysInForce, refuseEmulatorKey, type KeysInForce } from '../config/keys-file.ts';
 import { isLoopbackHost } from '../config/loopback.ts';
@@ -100,6 +101,7 @@ async function openStore(
       masterKey: configuration['master-key'],
       startMs: configuration.now,
       eventStore: configuration['event-store'],
+      shared: sharedStorage(configuration),
       policyGraceSeconds: configuration['policy-grace'],
       defaultThroughput: configuration.throughput,
       serverless: configuration.throughput?.kind === 'none',
@@ -110,9 +112,20 @@ async function openStore(
     const { name, message } = error as Error;
     if (name === 'BadConnectionString')
       throw new BadConfiguration(`The connection string of --event-store ${message}.`);
-    if (name === 'UnusableFile' || name === 'FolderInUse') throw new BadConfiguration(message);
+    if (name === 'UnusableFile' || name === 'FolderInUse' || name === 'UnusableServer')
+      throw new BadConfiguration(message);
     throw error;
   }
+}
+
+function sharedStorage({ postgres, roles, ...rest }: Configuration): SharedStorageOptions | undefined {
+  if (postgres === undefined) return undefined;
+  return {
+    url: postgres,
+    copiesKeptSeconds: rest['vault-copies-kept'],
+    roles: new Set(nodeRoles.filter((role) => roles.split(',').includes(role))),
+    policyDelayMs: rest['policy-delay'] * 1000,
+  };
 }
 
 /** `--now` is where a new folder starts; one that was used before is turned forward to it. */

@@ -50,6 +50,24 @@ export const optionSchemas = {
     .min(1)
     .optional()
     .describe('Connection string of an EventStoreDB or KurrentDB to keep the event log on; in the folder by default.'),
+  postgres: z
+    .string()
+    .min(1)
+    .optional()
+    .describe('URL of a PostgreSQL database for keys and read models, which several nodes may share.'),
+  'vault-copies-kept': wholeNumber(0, 2_147_483_647)
+    .optional()
+    .describe('On PostgreSQL: seconds for which backups, WAL archives and replicas of the keys are kept.'),
+  roles: z
+    .string()
+    .regex(/^(?:none|(?:project|purge)(?:,(?:project|purge))?)$/, 'must be project, purge, project,purge or none')
+    .default('project,purge')
+    .describe('On PostgreSQL: what this node does besides answering requests, or none.'),
+  'policy-delay': wholeNumber(1, 3_600)
+    .default(4)
+    .describe(
+      'On PostgreSQL: seconds after which a TTL change takes effect. Clocks of nodes may differ by half of it.',
+    ),
   'policy-grace': wholeNumber(0, 2_147_483_647)
     .default(DEFAULT_POLICY_GRACE_SECONDS)
     .describe('Seconds during which what a policy change made expire is hidden, but not erased, in new containers.'),
@@ -95,6 +113,10 @@ export const placeholders: Readonly<Record<OptionName, string>> = {
   key: '<base64>',
   'master-key': '<base64>',
   'event-store': '<esdb://…>',
+  postgres: '<postgresql://…>',
+  'vault-copies-kept': '<seconds>',
+  roles: 'project,purge|none',
+  'policy-delay': '<seconds>',
   'policy-grace': '<seconds>',
   consistency: '<level>',
   'max-staleness-prefix': '<versions>',
@@ -108,6 +130,18 @@ export const configurationSchema = z
   .refine(({ clock, now }) => now === undefined || clock === 'manual', {
     path: ['now'],
     message: 'is for --clock manual; the system clock has the time it has',
+  })
+  .refine(({ postgres, 'event-store': log }) => postgres === undefined || log !== undefined, {
+    path: ['postgres'],
+    message: 'goes with --event-store: nodes that share keys and read models must share the log',
+  })
+  .refine(({ postgres, 'master-key': key }) => postgres === undefined || key !== undefined, {
+    path: ['postgres'],
+    message: 'goes with a master key that is given (EPITAPH_MASTER_KEY): every node needs the same',
+  })
+  .refine(({ postgres, clock }) => postgres === undefined || clock === 'system', {
+    path: ['clock'],
+    message: 'manual is for one node, without --postgres',
   });
 
 export type Configuration = z.infer<typeof configurationSchema>;

@@ -40,7 +40,8 @@ export interface SeveralNodes {
   readonly policyDelayMs: number;
 }
 
-export const nodeRoles = ['api', 'project', 'purge'] as const;
+/** What a node does besides answering requests, which every node does. */
+export const nodeRoles = ['project', 'purge'] as const;
 export type NodeRole = (typeof nodeRoles)[number];
 
 /** What a reader is answered by: a container, the time, and what has expired in it by then. */

@@ -21,6 +21,8 @@ describe('the configuration', () => {
     expect(readConfiguration({ flags: {}, environment: {} })).toEqual({
       host: '127.0.0.1',
       port: 8081,
+      roles: 'project,purge',
+      'policy-delay': 4,
       data: './data',
       clock: 'system',
       'policy-grace': 86_400,

@@ -1,0 +1,88 @@
+import { CosmosClient } from '@azure/cosmos';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
+import { cleanUp, epitaph, type Running, serve, temporaryFolder } from '../../packages/api/test/cli/process.ts';
+import { EventStoreDouble } from '../eventstoredb/double.ts';
+import { skipReason, TestServer, whyNoPostgres } from './server.ts';
+
+let server: TestServer;
+let double: EventStoreDouble;
+beforeAll(async () => {
+  if (whyNoPostgres !== undefined) return;
+  server = await TestServer.start();
+  double = await EventStoreDouble.start();
+});
+afterEach(cleanUp);
+afterAll(async () => {
+  double?.stop();
+  await server?.dispose();
+});
+
+const environment = (url: string) => ({
+  EPITAPH_POSTGRES: url,
+  EPITAPH_EVENT_STORE: `esdb://127.0.0.1:${double.port}?tls=false`,
+  EPITAPH_MASTER_KEY: Buffer.alloc(32, 5).toString('base64'),
+});
+
+const clientOf = (node: Running) => new CosmosClient({ endpoint: node.endpoint, key: EMULATOR_KEY });
+
+describe.skipIf(whyNoPostgres !== undefined)(`epitaph serve --event-store --postgres${skipReason}`, () => {
+  it('runs as two processes that see one store, and goes on when one is killed', { timeout: 90_000 }, async () => {
+    const url = await server.newDatabase();
+    const nodes = [
+      await serve(['--data', temporaryFolder()], environment(url)),
+      await serve(['--data', temporaryFolder()], environment(url)),
+    ] as const;
+    const [one, other] = [clientOf(nodes[0]), clientOf(nodes[1])];
+    const { database } = await one.databases.create({ id: 'shop' });
+    await database.containers.create({ id: 'sessions', partitionKey: '/user' });
+    const here = one.database('shop').container('sessions');
+    const there = other.database('shop').container('sessions');
+    for (let round = 0; round < 20; round++) {
+      const [writer, reader] = round % 2 === 0 ? [here, there] : [there, here];
+      const written = await writer.items.upsert({ id: 'a', user: 'ann', round });
+      const sessionToken = String(written.headers['x-ms-session-token']);
+      const { resource } = await reader.item('a', 'ann').read({ sessionToken });
+      expect(resource).toMatchObject({ round });
+    }
+    // The first one projects: it was there first. It dies without a word.
+    nodes[0].child.kill('SIGKILL');
+    await nodes[0].finished();
+    const written = await there.items.upsert({ id: 'b', user: 'ann' });
+    expect(written.statusCode).toBe(201);
+    const { resources } = await there.items.query('SELECT VALUE c.id FROM c ORDER BY c.id').fetchAll();
+    expect(resources).toEqual(['a', 'b']);
+    nodes[1].child.kill('SIGTERM');
+    expect(await nodes[1].finished()).toMatchObject({ code: 0 });
+  });
+
+  it.each([
+    [
+      'nothing listens at the URL',
+      { EPITAPH_POSTGRES: 'postgresql://x@127.0.0.1:1/db' },
+      /can't be used: nothing listens/,
+    ],
+    ['the database is not there', { EPITAPH_POSTGRES: () => server.url('not_there') }, /no such database/],
+    ['the master key is missing', { EPITAPH_MASTER_KEY: '' }, /goes with a master key/],
+    ['the event store is missing', { EPITAPH_EVENT_STORE: '' }, /goes with --event-store/],
+    [
+      'the master key is another',
+      { EPITAPH_MASTER_KEY: Buffer.alloc(32, 6).toString('base64') },
+      /not the one this key vault/,
+    ],
+  ])('ends with 2 and one line where %s', { timeout: 60_000 }, async (_, changed, line) => {
+    const url = await server.newDatabase();
+    const used = await serve(['--data', temporaryFolder()], environment(url));
+    used.child.kill('SIGTERM');
+    await used.finished();
+    const given = Object.fromEntries(
+      Object.entries({ ...environment(url), ...changed }).map(([name, value]) => [
+        name,
+        typeof value === 'function' ? value() : value,
+      ]),
+    );
+    const ended = await epitaph(['serve', '--port', '0', '--data', temporaryFolder()], given);
+    expect(ended).toMatchObject({ code: 2, stderr: expect.stringMatching(line) as string });
+    expect(ended.stderr.trim().split('\n').length).toBe(1);
+  });
+});
