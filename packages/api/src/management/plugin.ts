@@ -5,12 +5,15 @@ import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { wait } from '../config/wait.ts';
 import type { KeyRing, KeyRole } from '../http/keys.ts';
 import type { Disappearance, StoreApi } from '../store/store-api.ts';
+import * as answers from './answers.ts';
 import { exportFormat, exportText } from './exports.ts';
+import { openApiDocument } from './openapi.ts';
 import { Problem, problemDetails, problemOf } from './problems.ts';
 import * as requests from './requests.ts';
 import {
   callers,
   clientGone,
+  collectRoutes,
   containerOf,
   correlationOf,
   itemOf,
@@ -18,6 +21,7 @@ import {
   route,
   wantsEvents,
   type Access,
+  type RouteDescription,
 } from './routing.ts';
 import { replayRoutes } from './replay-routes.ts';
 import { proofRoutes } from './proof-routes.ts';
@@ -44,8 +48,13 @@ const QUIET_LOOKS = 100;
 const BODY_BYTES = 64 * 1024;
 const EXPORT_PAGE_ROWS = 1000;
 
-/** Puts the management plane on a server, under `/_epitaph`. */
-export function registerManagement(app: FastifyInstance, options: ManagementOptions): void {
+/**
+ * Puts the management plane on a server, under `/_epitaph`.
+ *
+ * @returns the routes, as soon as the server is ready
+ */
+export function registerManagement(app: FastifyInstance, options: ManagementOptions): readonly RouteDescription[] {
+  const described: RouteDescription[] = [];
   void app.register(
     (scope, _options, done) => {
       const stopping = new AbortController();
@@ -54,6 +63,7 @@ export function registerManagement(app: FastifyInstance, options: ManagementOpti
         stopping.abort();
         next();
       });
+      collectRoutes(scope, described);
       admitByKey(scope, options.keys);
       readBodiesAsJson(scope);
       scope.addHook('preHandler', async (request) => {
@@ -76,136 +86,313 @@ export function registerManagement(app: FastifyInstance, options: ManagementOpti
       replayRoutes(scope, options.store, stopping.signal);
       operationRoutes(scope, options.store, stopping.signal);
       clockRoutes(scope, options.store);
+      documentationRoutes(scope, described);
       done();
     },
     { prefix: '/_epitaph' },
   );
+  return described;
 }
 
 function healthRoutes(scope: FastifyInstance, store: StoreApi): void {
-  route(scope, 'GET', '/health/live', 'anyone', () => ({ status: 'live' }));
-  route(scope, 'GET', '/health/ready', 'anyone', (_request, reply) => {
-    const { ready, reasons } = store.health();
-    if (ready) return { status: 'ready' };
-    void reply.code(503);
-    return { status: 'not-ready', reasons };
-  });
+  route(
+    scope,
+    {
+      method: 'GET',
+      url: '/health/live',
+      access: 'anyone',
+      summary: 'Says that the process answers.',
+      answers: { json: answers.live },
+    },
+    () => ({ status: 'live' }),
+  );
+
+  route(
+    scope,
+    {
+      method: 'GET',
+      url: '/health/ready',
+      access: 'anyone',
+      summary: 'Says whether the store is fit to be asked, or why not.',
+      answers: { json: answers.ready, otherwise: { status: 503, json: answers.notReady } },
+    },
+    ({ reply }) => {
+      const { ready, reasons } = store.health();
+      if (ready) return { status: 'ready' };
+      void reply.code(503);
+      return { status: 'not-ready', reasons };
+    },
+  );
 }
 
 function historyRoutes(scope: FastifyInstance, store: StoreApi): void {
   const of = OF_CONTAINER;
 
-  route(scope, 'GET', `${of}/history`, 'audit', async (request) => {
-    const query = requests.read(requests.historyQuery, request.query, 'query');
-    const container = containerOf(store, request, query.rid);
-    const { id, partitionKey } = query;
-    if (id === undefined) {
-      if (partitionKey !== undefined) throw new Problem('bad-request', 'A partitionKey without an id names no item.');
-      return shapes.historyShape(await store.containerHistory(container), container, {});
-    }
-    const item = itemOf(container, id, partitionKey);
-    return shapes.historyShape(await store.history(container, id, item.key), container, item.shown);
-  });
+  route(
+    scope,
+    {
+      method: 'GET',
+      url: `${of}/history`,
+      access: 'audit',
+      summary: 'Every recorded fact of an item, oldest first; without an id those of the container.',
+      query: requests.historyQuery,
+      answers: { json: answers.history },
+    },
+    async ({ query: { id, partitionKey, rid }, request }) => {
+      const container = containerOf(store, request, rid);
+      if (id === undefined) {
+        if (partitionKey !== undefined) throw new Problem('bad-request', 'A partitionKey without an id names no item.');
+        return shapes.historyShape(await store.containerHistory(container), container, {});
+      }
+      const item = itemOf(container, id, partitionKey);
+      return shapes.historyShape(await store.history(container, id, item.key), container, item.shown);
+    },
+  );
 
-  route(scope, 'GET', `${of}/explain`, 'audit', async (request) => {
-    const { id, partitionKey, at, rid } = requests.read(requests.explainQuery, request.query, 'query');
-    const container = containerOf(store, request, rid);
-    const item = itemOf(container, id, partitionKey);
-    return shapes.explanationShape(await store.explain(container, id, item.key, at), container, item.shown);
-  });
+  route(
+    scope,
+    {
+      method: 'GET',
+      url: `${of}/explain`,
+      access: 'audit',
+      summary: 'Why an item is or is not there, now or at an instant.',
+      query: requests.explainQuery,
+      answers: { json: answers.explanation },
+    },
+    async ({ query: { id, partitionKey, at, rid }, request }) => {
+      const container = containerOf(store, request, rid);
+      const item = itemOf(container, id, partitionKey);
+      return shapes.explanationShape(await store.explain(container, id, item.key, at), container, item.shown);
+    },
+  );
 
-  route(scope, 'GET', `${of}/disappearances`, 'audit', async (request, reply) => {
-    const query = requests.read(requests.disappearancesQuery, request.query, 'query');
-    const container = containerOf(store, request, query.rid);
-    const format = exportFormat(request.headers.accept);
-    if (format === undefined) {
-      const { rows, continuation } = await disappearancesPage(store, container, query, query.limit ?? 100);
-      return {
-        container: shapes.containerName(container),
-        disappearances: rows.map(shapes.disappearanceShape),
-        ...(continuation === undefined ? {} : { continuation }),
-      };
-    }
-    if (query.limit !== undefined) throw new Problem('bad-request', 'An export has all rows: it takes no limit.');
-    // The first page is read before the answer begins: what is wrong with the request can still be said then.
-    const first = await disappearancesPage(store, container, query, EXPORT_PAGE_ROWS);
-    const text = exportText(format, disappearancePages(store, container, query, first));
-    void reply.header('connection', 'close');
-    return reply.type(`${format}; charset=utf-8`).send(Readable.from(text, { objectMode: false }));
-  });
+  route(
+    scope,
+    {
+      method: 'GET',
+      url: `${of}/disappearances`,
+      access: 'audit',
+      summary: 'What left a container, when and why: a page, or all as CSV or line by line.',
+      query: requests.disappearancesQuery,
+      answers: { json: answers.disappearances, lines: answers.disappearance, files: ['text/csv'] },
+    },
+    async ({ query, request, reply }) => {
+      const container = containerOf(store, request, query.rid);
+      const format = exportFormat(request.headers.accept);
+      if (format === undefined) {
+        const { rows, continuation } = await disappearancesPage(store, container, query, query.limit ?? 100);
+        return {
+          container: shapes.containerName(container),
+          disappearances: rows.map(shapes.disappearanceShape),
+          ...(continuation === undefined ? {} : { continuation }),
+        };
+      }
+      if (query.limit !== undefined) throw new Problem('bad-request', 'An export has all rows: it takes no limit.');
+      // The first page is read before the answer begins: what is wrong with the request can still be said then.
+      const first = await disappearancesPage(store, container, query, EXPORT_PAGE_ROWS);
+      const text = exportText(format, disappearancePages(store, container, query, first));
+      void reply.header('connection', 'close');
+      return reply.type(`${format}; charset=utf-8`).send(Readable.from(text, { objectMode: false }));
+    },
+  );
 
-  route(scope, 'GET', `${of}/request-units`, 'read', (request) => {
-    requests.read(requests.noQuery, request.query, 'query');
-    const container = containerOf(store, request, undefined);
-    return shapes.requestUnitsShape(store.requestUnits.status(container), container);
-  });
+  route(
+    scope,
+    {
+      method: 'GET',
+      url: `${of}/request-units`,
+      access: 'read',
+      summary: "A container's budget of request units, and what was spent since the server started.",
+      answers: { json: answers.requestUnits },
+    },
+    ({ request }) => {
+      const container = containerOf(store, request, undefined);
+      return shapes.requestUnitsShape(store.requestUnits.status(container), container);
+    },
+  );
 }
 
 function operationRoutes(scope: FastifyInstance, store: StoreApi, stopping: AbortSignal): void {
-  route(scope, 'GET', '/purge', 'audit', async () => shapes.purgeShape(await store.purgeStatus()));
-  route(scope, 'POST', '/purge/run', 'write', async (_request, _reply, caller) => {
-    // A client that goes away doesn't end the pass: others may wait for the same one.
-    const pass = await store.runPurge(caller);
-    return { ...pass, status: shapes.purgeShape(await store.purgeStatus()) };
-  });
-  route(scope, 'POST', '/purge/pause', 'write', async (_request, _reply, caller) => {
-    await store.pausePurge(caller);
-    return shapes.purgeShape(await store.purgeStatus());
-  });
-  route(scope, 'POST', '/purge/resume', 'write', async (_request, _reply, caller) => {
-    await store.resumePurge(caller);
-    return shapes.purgeShape(await store.purgeStatus());
-  });
-  route(scope, 'POST', '/purge/scavenge', 'write', async (_request, _reply, caller) => {
-    await store.startScavenge(caller);
-    return shapes.purgeShape(await store.purgeStatus());
-  });
+  const purgeStatus = async () => shapes.purgeShape(await store.purgeStatus());
 
-  route(scope, 'GET', '/projections', 'read', async () => ({
-    projections: (await store.projections()).map(shapes.projectionShape),
-  }));
-  route(scope, 'POST', '/projections/:name/rebuild', 'write', async (request, reply, caller) => {
-    const name = await projectionOf(store, request);
-    void reply.code(202).header('location', `/_epitaph/projections/${encodeURIComponent(name)}/rebuild`);
-    return shapes.rebuildShape(store.startRebuild(caller, name));
-  });
-  route(scope, 'GET', '/projections/:name/rebuild', 'read', async (request, reply) => {
-    const name = await projectionOf(store, request);
-    const status = store.rebuildStatus(name);
-    if (status === null) throw new Problem('rebuild-not-found');
-    return wantsEvents(request) ? sendEvents(reply, followRebuild(store, name, stopping)) : shapes.rebuildShape(status);
-  });
-  route(scope, 'DELETE', '/projections/:name/rebuild', 'write', async (request, _reply, caller) => {
-    const name = await projectionOf(store, request);
-    if (store.rebuildStatus(name) === null) throw new Problem('rebuild-not-found');
-    await store.cancelRebuild(caller, name);
-    return shapes.rebuildShape(store.rebuildStatus(name)!);
-  });
+  route(
+    scope,
+    {
+      method: 'GET',
+      url: '/purge',
+      access: 'audit',
+      summary: 'What is still to be recorded and erased, and how fast that goes.',
+      answers: { json: answers.purge },
+    },
+    purgeStatus,
+  );
+  route(
+    scope,
+    {
+      method: 'POST',
+      url: '/purge/run',
+      access: 'write',
+      summary: 'Purges now, and answers when nothing due is left.',
+      answers: { json: answers.purgePass },
+    },
+    async ({ caller }) => {
+      // A client that goes away doesn't end the pass: others may wait for the same one.
+      const pass = await store.runPurge(caller);
+      return { ...pass, status: await purgeStatus() };
+    },
+  );
+  route(
+    scope,
+    {
+      method: 'POST',
+      url: '/purge/pause',
+      access: 'write',
+      summary: 'Stops recording and erasing until it is resumed, over restarts too.',
+      answers: { json: answers.purge },
+    },
+    async ({ caller }) => {
+      await store.pausePurge(caller);
+      return purgeStatus();
+    },
+  );
+  route(
+    scope,
+    {
+      method: 'POST',
+      url: '/purge/resume',
+      access: 'write',
+      summary: 'Lets the purge go on.',
+      answers: { json: answers.purge },
+    },
+    async ({ caller }) => {
+      await store.resumePurge(caller);
+      return purgeStatus();
+    },
+  );
+  route(
+    scope,
+    {
+      method: 'POST',
+      url: '/purge/scavenge',
+      access: 'write',
+      summary: "Has the event log's server give back the space of what was purged.",
+      answers: { json: answers.purge },
+    },
+    async ({ caller }) => {
+      await store.startScavenge(caller);
+      return purgeStatus();
+    },
+  );
 
-  route(scope, 'POST', '/fsck', 'write', async (request, reply) => {
-    const gone = AbortSignal.any([stopping, clientGone(reply)]);
-    if (!wantsEvents(request)) return store.fsck(undefined, gone);
-    const events = eventsOf((report) => store.fsck((done, total) => report({ done, total }), gone), {
-      done: (result) => result,
-      failed: (error) => {
-        request.log.error({ err: error, correlationId: callers.get(request)?.correlationId }, 'fsck failed');
-        return problemDetails(problemOf(error) ?? new Problem('internal'), correlationOf(request));
-      },
-    });
-    return sendEvents(reply, events);
-  });
+  route(
+    scope,
+    {
+      method: 'GET',
+      url: '/projections',
+      access: 'read',
+      summary: 'The read models: how far they have come in the log.',
+      answers: { json: answers.projections },
+    },
+    async () => ({ projections: (await store.projections()).map(shapes.projectionShape) }),
+  );
+  route(
+    scope,
+    {
+      method: 'POST',
+      url: '/projections/:name/rebuild',
+      access: 'write',
+      summary: 'Begins to build the read models anew beside those in use.',
+      answers: { status: 202, json: answers.rebuild },
+    },
+    async ({ request, reply, caller }) => {
+      const name = await projectionOf(store, request);
+      void reply.code(202).header('location', `/_epitaph/projections/${encodeURIComponent(name)}/rebuild`);
+      return shapes.rebuildShape(store.startRebuild(caller, name));
+    },
+  );
+  route(
+    scope,
+    {
+      method: 'GET',
+      url: '/projections/:name/rebuild',
+      access: 'read',
+      summary: 'How a rebuild is going, or how the last one went.',
+      answers: { json: answers.rebuild, events: { progress: answers.rebuild, done: answers.rebuild } },
+    },
+    async ({ request, reply }) => {
+      const name = await projectionOf(store, request);
+      const status = store.rebuildStatus(name);
+      if (status === null) throw new Problem('rebuild-not-found');
+      return wantsEvents(request)
+        ? sendEvents(reply, followRebuild(store, name, stopping))
+        : shapes.rebuildShape(status);
+    },
+  );
+  route(
+    scope,
+    {
+      method: 'DELETE',
+      url: '/projections/:name/rebuild',
+      access: 'write',
+      summary: 'Cancels a rebuild.',
+      answers: { json: answers.rebuild },
+    },
+    async ({ request, caller }) => {
+      const name = await projectionOf(store, request);
+      if (store.rebuildStatus(name) === null) throw new Problem('rebuild-not-found');
+      await store.cancelRebuild(caller, name);
+      return shapes.rebuildShape(store.rebuildStatus(name)!);
+    },
+  );
+
+  route(
+    scope,
+    {
+      method: 'POST',
+      url: '/fsck',
+      access: 'write',
+      summary: 'Derives anew from the log what must be visible, and compares.',
+      answers: { json: answers.fsck, events: { progress: answers.fsckProgress, done: answers.fsck } },
+    },
+    async ({ request, reply }) => {
+      const gone = AbortSignal.any([stopping, clientGone(reply)]);
+      if (!wantsEvents(request)) return store.fsck(undefined, gone);
+      const events = eventsOf((report) => store.fsck((done, total) => report({ done, total }), gone), {
+        done: (result) => result,
+        failed: (error) => {
+          request.log.error({ err: error, correlationId: callers.get(request)?.correlationId }, 'fsck failed');
+          return problemDetails(problemOf(error) ?? new Problem('internal'), correlationOf(request));
+        },
+      });
+      return sendEvents(reply, events);
+    },
+  );
 }
 
 function clockRoutes(scope: FastifyInstance, store: StoreApi): void {
   const clock = () => shapes.clockShape(store.nowMs(), store.clockKind);
-  route(scope, 'GET', '/clock', 'read', clock);
   route(
     scope,
-    'POST',
-    '/clock/advance',
-    'write',
-    async (request, _reply, caller) => {
-      const { milliseconds } = requests.read(requests.advanceBody, request.body, 'body');
+    {
+      method: 'GET',
+      url: '/clock',
+      access: 'read',
+      summary: 'The time that the store goes by.',
+      answers: { json: answers.clock },
+    },
+    clock,
+  );
+  route(
+    scope,
+    {
+      method: 'POST',
+      url: '/clock/advance',
+      access: 'write',
+      summary: 'Turns the manual clock forward.',
+      body: requests.advanceBody,
+      answers: { json: answers.clock },
+    },
+    async ({ body: { milliseconds }, caller }) => {
       try {
         await store.advanceClock(caller, milliseconds);
       } catch (error) {
@@ -214,18 +401,42 @@ function clockRoutes(scope: FastifyInstance, store: StoreApi): void {
       }
       return clock();
     },
-    { body: true },
   );
-  route(scope, 'POST', '/clock/confirm', 'write', async (_request, _reply, caller) => {
-    await store.confirmClock(caller);
-    return clock();
-  });
+  route(
+    scope,
+    {
+      method: 'POST',
+      url: '/clock/confirm',
+      access: 'write',
+      summary: 'Accepts the wall clock as it is after a jump.',
+      answers: { json: answers.clock },
+    },
+    async ({ caller }) => {
+      await store.confirmClock(caller);
+      return clock();
+    },
+  );
+}
+
+function documentationRoutes(scope: FastifyInstance, described: readonly RouteDescription[]): void {
+  let document: object | undefined;
+  route(
+    scope,
+    {
+      method: 'GET',
+      url: '/openapi.json',
+      access: 'anyone',
+      summary: 'This description.',
+      answers: { json: answers.openApi },
+    },
+    () => (document ??= openApiDocument(described)),
+  );
 }
 
 /** Who isn't let in learns nothing else, not even what there is. */
 function admitByKey(scope: FastifyInstance, keys: KeyRing): void {
   scope.addHook('onRequest', (request, _reply, next) => {
-    const access = request.routeOptions.config.access ?? 'audit';
+    const access = request.routeOptions.config.description?.access ?? 'audit';
     const holder = keys.verifyBearer(request.headers.authorization);
     callers.set(request, { actor: holder?.actor ?? 'anonymous', correlationId: randomUUID() });
     if (access === 'anyone') next();

@@ -1,37 +1,53 @@
 import type { FastifyInstance } from 'fastify';
 import type { StoreApi } from '../store/store-api.ts';
+import * as answers from './answers.ts';
 import * as requests from './requests.ts';
 import { containerOf, OF_CONTAINER, route } from './routing.ts';
 import * as shapes from './shapes.ts';
 
 /** A container's TTL policies: what is on record, what a change would do, and the changes. */
 export function policyRoutes(scope: FastifyInstance, store: StoreApi): void {
-  route(scope, 'GET', `${OF_CONTAINER}/ttl`, 'audit', (request) => {
-    const { rid } = requests.read(requests.ridQuery, request.query, 'query');
-    return shapes.policiesShape(containerOf(store, request, rid), store.nowMs());
-  });
-
   route(
     scope,
-    'POST',
-    `${OF_CONTAINER}/ttl/preview`,
-    'read',
-    async (request) => {
-      const { defaultTtl, effectiveFrom } = requests.read(requests.previewBody, request.body, 'body');
-      const container = containerOf(store, request, undefined);
-      const preview = await store.previewTtl(container, { defaultTtl, effectiveFromMs: effectiveFrom });
-      return shapes.previewShape(preview, container);
+    {
+      method: 'GET',
+      url: `${OF_CONTAINER}/ttl`,
+      access: 'audit',
+      summary: 'The TTL policies of a container: in force, scheduled, past.',
+      query: requests.ridQuery,
+      answers: { json: answers.policies },
     },
-    { body: true },
+    ({ query, request }) => shapes.policiesShape(containerOf(store, request, query.rid), store.nowMs()),
   );
 
   route(
     scope,
-    'PUT',
-    `${OF_CONTAINER}/ttl`,
-    'write',
-    async (request, _reply, caller) => {
-      const { defaultTtl, effectiveFrom, confirm, reason } = requests.read(requests.ttlBody, request.body, 'body');
+    {
+      method: 'POST',
+      url: `${OF_CONTAINER}/ttl/preview`,
+      access: 'read',
+      summary: 'What a TTL policy would do with what the container holds now. Changes nothing.',
+      body: requests.previewBody,
+      answers: { json: answers.preview },
+    },
+    async ({ body: { defaultTtl, effectiveFrom }, request }) => {
+      const container = containerOf(store, request, undefined);
+      const preview = await store.previewTtl(container, { defaultTtl, effectiveFromMs: effectiveFrom });
+      return shapes.previewShape(preview, container);
+    },
+  );
+
+  route(
+    scope,
+    {
+      method: 'PUT',
+      url: `${OF_CONTAINER}/ttl`,
+      access: 'write',
+      summary: 'Changes the TTL policy of a container, now or from an instant on.',
+      body: requests.ttlBody,
+      answers: { json: answers.policies },
+    },
+    async ({ body: { defaultTtl, effectiveFrom, confirm, reason }, request, caller }) => {
       const { database, container } = requests.read(requests.containerParams, request.params, 'path');
       const changed = await store.changeTtl(caller, database, container, {
         defaultTtl,
@@ -41,29 +57,35 @@ export function policyRoutes(scope: FastifyInstance, store: StoreApi): void {
       });
       return shapes.policiesShape(changed, store.nowMs());
     },
-    { body: true },
   );
 
   route(
     scope,
-    'DELETE',
-    `${OF_CONTAINER}/ttl/scheduled`,
-    'write',
-    async (request, _reply, caller) => {
-      const { reason } = requests.read(requests.reasonBody, request.body ?? {}, 'body');
-      const { database, container } = requests.read(requests.containerParams, request.params, 'path');
-      return shapes.policiesShape(await store.withdrawTtl(caller, database, container, reason), store.nowMs());
+    {
+      method: 'DELETE',
+      url: `${OF_CONTAINER}/ttl/scheduled`,
+      access: 'write',
+      summary: 'Withdraws the scheduled change of the TTL policy.',
+      body: requests.reasonBody.optional(),
+      answers: { json: answers.policies },
     },
-    { body: true },
+    async ({ body, request, caller }) => {
+      const { database, container } = requests.read(requests.containerParams, request.params, 'path');
+      return shapes.policiesShape(await store.withdrawTtl(caller, database, container, body?.reason), store.nowMs());
+    },
   );
 
   route(
     scope,
-    'PUT',
-    `${OF_CONTAINER}/ttl/brake`,
-    'write',
-    async (request, _reply, caller) => {
-      const { maxItems, maxShare, reason } = requests.read(requests.brakeBody, request.body, 'body');
+    {
+      method: 'PUT',
+      url: `${OF_CONTAINER}/ttl/brake`,
+      access: 'write',
+      summary: 'Sets how much a TTL change may make expire at once unless it is confirmed.',
+      body: requests.brakeBody,
+      answers: { json: answers.policies },
+    },
+    async ({ body: { maxItems, maxShare, reason }, request, caller }) => {
       const { database, container } = requests.read(requests.containerParams, request.params, 'path');
       const brake =
         maxItems === undefined && maxShare === undefined
@@ -71,20 +93,22 @@ export function policyRoutes(scope: FastifyInstance, store: StoreApi): void {
           : { ...(maxItems === undefined ? {} : { maxItems }), ...(maxShare === undefined ? {} : { maxShare }) };
       return shapes.policiesShape(await store.setTtlBrake(caller, database, container, brake, reason), store.nowMs());
     },
-    { body: true },
   );
 
   route(
     scope,
-    'PUT',
-    `${OF_CONTAINER}/policy-grace`,
-    'write',
-    async (request, _reply, caller) => {
-      const { seconds, reason } = requests.read(requests.policyGraceBody, request.body, 'body');
+    {
+      method: 'PUT',
+      url: `${OF_CONTAINER}/policy-grace`,
+      access: 'write',
+      summary: 'Sets how long what a policy change made expire is kept before it is erased.',
+      body: requests.policyGraceBody,
+      answers: { json: answers.policyGrace },
+    },
+    async ({ body: { seconds, reason }, request, caller }) => {
       const { database, container } = requests.read(requests.containerParams, request.params, 'path');
       const changed = await store.setPolicyGrace(caller, database, container, seconds, reason);
       return { container: shapes.containerName(changed), policyGraceSeconds: changed.policyGraceSeconds };
     },
-    { body: true },
   );
 }

@@ -1,7 +1,9 @@
 import { Readable } from 'node:stream';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { z } from 'zod';
 import type { FollowedScan, StoreApi } from '../store/store-api.ts';
 import { Problem, problemDetails, problemOf } from './problems.ts';
+import * as answers from './answers.ts';
 import * as requests from './requests.ts';
 import { clientGone, containerOf, correlationOf, itemOf, OF_CONTAINER, route, wantsEvents } from './routing.ts';
 import { eventsOf, sendEvents } from './server-sent-events.ts';
@@ -11,13 +13,22 @@ import * as shapes from './shapes.ts';
 export function replayRoutes(scope: FastifyInstance, store: StoreApi, stopping: AbortSignal): void {
   route(
     scope,
-    'POST',
-    `${OF_CONTAINER}/ttl/replay`,
-    'audit',
-    (request, reply) => {
-      const { rid } = requests.read(requests.ridQuery, request.query, 'query');
-      const { timeline } = requests.read(requests.replayBody, request.body, 'body');
-      const container = containerOf(store, request, rid);
+    {
+      method: 'POST',
+      url: `${OF_CONTAINER}/ttl/replay`,
+      access: 'audit',
+      summary:
+        'The whole history of a container under other TTL policies, compared with what happened. Changes nothing.',
+      query: requests.ridQuery,
+      body: requests.replayBody,
+      answers: {
+        json: answers.replay,
+        lines: z.union([answers.difference, answers.summaryOf(answers.replay)]),
+        events: { progress: answers.scanProgress, done: answers.replay },
+      },
+    },
+    ({ query, body: { timeline }, request, reply }) => {
+      const container = containerOf(store, request, query.rid);
       const policies = timeline.map(({ from, defaultTtl }) => ({ fromMs: from, defaultTtl }));
       return answerScan(request, reply, stopping, {
         scan: (follow) => store.replay(container, policies, follow),
@@ -25,26 +36,49 @@ export function replayRoutes(scope: FastifyInstance, store: StoreApi, stopping: 
         summary: (summary) => ({ container: shapes.containerName(container), ...shapes.replayShape(summary) }),
       });
     },
-    { body: true, query: true },
   );
 
-  route(scope, 'GET', `${OF_CONTAINER}/as-of`, 'audit', (request, reply) => {
-    const { rid, at } = requests.read(requests.asOfQuery, request.query, 'query');
-    const container = containerOf(store, request, rid);
-    return answerScan(request, reply, stopping, {
-      scan: (follow) => store.asOf(container, at, follow),
-      row: shapes.itemAsOfShape,
-      summary: (items) => ({ container: shapes.containerName(container), ...shapes.instant('at', at), items }),
-    });
-  });
+  route(
+    scope,
+    {
+      method: 'GET',
+      url: `${OF_CONTAINER}/as-of`,
+      access: 'audit',
+      summary: 'What was visible in a container at an instant: how many items, or line by line which.',
+      query: requests.asOfQuery,
+      answers: {
+        json: answers.asOf,
+        lines: z.union([answers.itemAsOf, answers.summaryOf(answers.asOf)]),
+        events: { progress: answers.scanProgress, done: answers.asOf },
+      },
+    },
+    ({ query: { rid, at }, request, reply }) => {
+      const container = containerOf(store, request, rid);
+      return answerScan(request, reply, stopping, {
+        scan: (follow) => store.asOf(container, at, follow),
+        row: shapes.itemAsOfShape,
+        summary: (items) => ({ container: shapes.containerName(container), ...shapes.instant('at', at), items }),
+      });
+    },
+  );
 
-  route(scope, 'GET', `${OF_CONTAINER}/content`, 'read', async (request) => {
-    const { id, partitionKey, at, revision } = requests.read(requests.contentQuery, request.query, 'query');
-    const container = containerOf(store, request, undefined);
-    const item = itemOf(container, id, partitionKey);
-    const content = await store.contentAt(container, id, item.key, { atMs: at, revision });
-    return { container: shapes.containerName(container), ...item.shown, ...shapes.contentShape(content) };
-  });
+  route(
+    scope,
+    {
+      method: 'GET',
+      url: `${OF_CONTAINER}/content`,
+      access: 'read',
+      summary: 'The content of a visible item as it was at an instant, or at a revision.',
+      query: requests.contentQuery,
+      answers: { json: answers.content },
+    },
+    async ({ query: { id, partitionKey, at, revision }, request }) => {
+      const container = containerOf(store, request, undefined);
+      const item = itemOf(container, id, partitionKey);
+      const content = await store.contentAt(container, id, item.key, { atMs: at, revision });
+      return { container: shapes.containerName(container), ...item.shown, ...shapes.contentShape(content) };
+    },
+  );
 }
 
 /**

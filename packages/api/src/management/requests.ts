@@ -3,15 +3,18 @@ import { ttlValueSchema } from '@epitaph/core/ttl/ttl-value.ts';
 import { parseInstant } from '../config/instant.ts';
 import { Problem } from './problems.ts';
 
-const instant = z.string().transform((text, context) => {
-  const atMs = parseInstant(text);
-  if (atMs !== undefined) return atMs;
-  context.addIssue({
-    code: 'custom',
-    message: 'must be a time like 2026-11-21T10:00:00Z, or milliseconds since 1970',
+const instant = z
+  .string()
+  .meta({ description: 'ISO 8601 with an offset or Z, or milliseconds since 1970.' })
+  .transform((text, context) => {
+    const atMs = parseInstant(text);
+    if (atMs !== undefined) return atMs;
+    context.addIssue({
+      code: 'custom',
+      message: 'must be a time like 2026-11-21T10:00:00Z, or milliseconds since 1970',
+    });
+    return z.NEVER;
   });
-  return z.NEVER;
-});
 
 /** Names an item: its id, and its partition key as the JSON array that Cosmos DB's clients send. */
 const item = {

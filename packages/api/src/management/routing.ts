@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
-import type { FastifyInstance, FastifyReply, FastifyRequest, HTTPMethods } from 'fastify';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { z } from 'zod';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { readPartitionKeyHeader } from '../cosmos/partition-key.ts';
@@ -14,44 +15,96 @@ import * as requests from './requests.ts';
  */
 export type Access = 'anyone' | KeyRole;
 
-declare module 'fastify' {
-  interface FastifyContextConfig {
-    /** Set on the management plane's routes. */
-    readonly access?: Access;
-  }
-}
-
 /** Who makes a request; set before any handler runs. */
 export const callers = new WeakMap<FastifyRequest, Caller>();
 
-export type Handler = (request: FastifyRequest, reply: FastifyReply, caller: Caller) => unknown;
-
-export interface RouteOptions {
-  /** The handler reads parameters of the query; true by default for what is asked of a container. */
-  readonly query?: boolean;
-  /** The handler reads a body. */
-  readonly body?: boolean;
+/** What a route answers when all goes well. Every "no" is a problem detail. */
+export interface Answers {
+  /** 200 when not given. */
+  readonly status?: 200 | 202;
+  /** As JSON, which is what is answered unless something else is asked for. */
+  readonly json?: z.ZodType;
+  /** As `application/x-ndjson`: each line. */
+  readonly lines?: z.ZodType;
+  /** As `text/event-stream`: the data of `progress` and `done`; `failed` carries a problem. */
+  readonly events?: { readonly progress: z.ZodType; readonly done: z.ZodType };
+  /** As files of these media types, which have no schema. */
+  readonly files?: readonly string[];
+  /** A further status with a body of its own. */
+  readonly otherwise?: { readonly status: number; readonly json: z.ZodType };
 }
 
-/** One route. Calls without parameters of their own refuse any that are given, so that a mistyped name is noticed. */
-export function route(
+/** What is to be known of a route by whoever calls it: the OpenAPI document is made of nothing else. */
+export interface RouteDescription<Query extends z.ZodType = z.ZodType, Body extends z.ZodType = z.ZodType> {
+  readonly method: 'GET' | 'POST' | 'PUT' | 'DELETE';
+  /** Below `/_epitaph`. */
+  readonly url: string;
+  readonly access: Access;
+  /** One sentence. */
+  readonly summary: string;
+  /** Parameters of the query, none when not given: any that are sent are refused, so that a mistyped name is noticed. */
+  readonly query?: Query;
+  /** The body; likewise. */
+  readonly body?: Body;
+  readonly answers: Answers;
+}
+
+declare module 'fastify' {
+  interface FastifyContextConfig {
+    /** Set on the management plane's routes, all of them by {@link route}. */
+    readonly description?: RouteDescription;
+  }
+}
+
+/** A request that was let in, with what was read of it by the route's own schemas. */
+export interface Given<Query, Body> {
+  readonly query: Query;
+  readonly body: Body;
+  readonly request: FastifyRequest;
+  readonly reply: FastifyReply;
+  readonly caller: Caller;
+}
+
+/** One route, with its documentation. */
+export function route<
+  Query extends z.ZodType = typeof requests.noQuery,
+  Body extends z.ZodType = typeof requests.noBody,
+>(
   scope: FastifyInstance,
-  method: HTTPMethods,
-  url: string,
-  access: Access,
-  handler: Handler,
-  { query: takesQuery = method === 'GET' && url.includes(':container'), body: takesBody = false }: RouteOptions = {},
+  description: RouteDescription<Query, Body>,
+  handler: (given: Given<z.infer<Query>, z.infer<Body>>) => unknown,
 ): void {
+  const { method, url } = description;
   scope.route({
     method,
     url,
-    config: { access },
+    config: { description },
     handler: async (request, reply) => {
-      if (!takesQuery) requests.read(requests.noQuery, request.query, 'query');
-      if (!takesBody) requests.read(requests.noBody, request.body, 'body');
+      // Without a schema there is nothing to read, which is what these defaults say.
+      const query = requests.read((description.query ?? requests.noQuery) as Query, request.query, 'query');
+      const body = requests.read((description.body ?? requests.noBody) as Body, request.body, 'body');
       void reply.header('cache-control', 'no-store');
-      return handler(request, reply, callers.get(request)!);
+      return handler({ query, body, request, reply, caller: callers.get(request)! });
     },
+  });
+}
+
+/**
+ * Collects the descriptions of all routes that are put on a scope from now on.
+ *
+ * @throws Error for a route that was not put there by {@link route}, and so says nothing of itself
+ */
+export function collectRoutes(scope: FastifyInstance, described: RouteDescription[]): void {
+  scope.addHook('onRoute', ({ method, url, config }) => {
+    // The framework adds a HEAD to every GET.
+    if (method === 'HEAD') return;
+    const description = config?.description;
+    if (description === undefined) {
+      throw new Error(
+        `${String(method)} ${url} has no description: put it on the server with route() of management/routing.ts.`,
+      );
+    }
+    described.push(description);
   });
 }
 

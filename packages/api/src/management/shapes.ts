@@ -156,7 +156,9 @@ export function differenceShape({ partitionKey, leftAtMs, wouldLeaveAtMs, ...dif
     ...difference,
     partitionKey: JSON.parse(partitionKey) as unknown,
     leftAt: iso(leftAtMs),
+    leftAtMs,
     wouldLeaveAt: iso(wouldLeaveAtMs),
+    wouldLeaveAtMs,
   };
 }
 

@@ -38,7 +38,9 @@ describe('a replay under other policies', () => {
         life: 0,
         verdict: 'earlier',
         leftAt: '2026-11-21T10:01:00.000Z',
+        leftAtMs: Date.UTC(2026, 10, 21, 10, 1),
         wouldLeaveAt: '2026-11-21T10:00:45.000Z',
+        wouldLeaveAtMs: Date.UTC(2026, 10, 21, 10, 0, 45),
       },
       expect.objectContaining({ id: 'renewed', wouldLeaveAt: '2026-11-21T10:01:15.000Z' }),
     ]);

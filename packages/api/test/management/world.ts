@@ -2,10 +2,13 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import type { FastifyInstance, LightMyRequestResponse } from 'fastify';
+import { z } from 'zod';
 import { openEmbeddedStore } from '@epitaph/api/compose.ts';
 import { EMULATOR_KEY, KeyRing } from '@epitaph/api/http/keys.ts';
 import { buildServer } from '@epitaph/api/http/server.ts';
+import { problem } from '@epitaph/api/management/answers.ts';
 import { registerManagement } from '@epitaph/api/management/plugin.ts';
+import type { RouteDescription } from '@epitaph/api/management/routing.ts';
 import { sendProblem } from '@epitaph/api/management/send-problem.ts';
 import type { StoreApi } from '@epitaph/api/store/store-api.ts';
 
@@ -23,6 +26,7 @@ export interface Sent {
 export interface World {
   readonly store: StoreApi;
   readonly app: FastifyInstance;
+  readonly routes: readonly RouteDescription[];
   /** Sends with the primary key unless told otherwise. */
   ask(method: 'GET' | 'POST' | 'PUT' | 'DELETE' | 'PATCH', url: string, sent?: Sent): Promise<LightMyRequestResponse>;
   /** The answer's JSON; tests look into answers of all shapes. */
@@ -43,16 +47,17 @@ export async function openWorld(defaultTtl: number | null = 60): Promise<World> 
     automaticPurge: false,
   });
   const keys = new KeyRing({ primary: EMULATOR_KEY, readOnly: READ_ONLY_KEY, auditor: AUDITOR_KEY });
+  let routes: readonly RouteDescription[] = [];
   const app = buildServer({
     store,
     keys,
     sendUnroutable: sendProblem,
-    plugins: [(server) => registerManagement(server, { store, keys })],
+    plugins: [(server) => (routes = registerManagement(server, { store, keys }))],
   });
   await store.createDatabase(WRITER, 'shop');
   await createOrders(store, defaultTtl);
-  const ask: World['ask'] = (method, url, { key = EMULATOR_KEY, body, accept } = {}) =>
-    app.inject({
+  const ask: World['ask'] = async (method, url, { key = EMULATOR_KEY, body, accept } = {}) => {
+    const response = await app.inject({
       method,
       url: `/_epitaph${url}`,
       headers: {
@@ -61,9 +66,15 @@ export async function openWorld(defaultTtl: number | null = 60): Promise<World> 
       },
       ...(body === undefined ? {} : { payload: typeof body === 'string' ? body : JSON.stringify(body) }),
     });
+    assertAsDescribed(routes, method, url, response);
+    return response;
+  };
   return {
     store,
     app,
+    get routes() {
+      return routes;
+    },
     ask,
     get: async (url) => (await ask('GET', url)).json<Record<string, unknown>>(),
     write: async (id, document = {}) => {
@@ -81,6 +92,43 @@ export async function openWorld(defaultTtl: number | null = 60): Promise<World> 
       rmSync(folder, { recursive: true });
     },
   };
+}
+
+/** Holds an answer against what the OpenAPI document says of its route, strictly: nothing missing, nothing more. */
+function assertAsDescribed(
+  routes: readonly RouteDescription[],
+  method: string,
+  url: string,
+  response: LightMyRequestResponse,
+): void {
+  const path = url.split('?')[0]!;
+  const called = routes.find(
+    (route) => route.method === method && new RegExp(`^${route.url.replaceAll(/:\w+/g, '[^/]+')}$`).test(path),
+  );
+  const type = String(response.headers['content-type']).split(';')[0]!;
+  const check = (schema: z.ZodType | undefined, value: unknown): void => {
+    const verdict = schema?.safeParse(value);
+    if (verdict?.success === true) return;
+    const why =
+      verdict === undefined ? `${type} with ${response.statusCode} is not described` : z.prettifyError(verdict.error);
+    throw new Error(`${method} ${path} answers otherwise than its description says:\n${why}`);
+  };
+  const { status = 200, json, lines, events, files = [], otherwise } = called?.answers ?? {};
+  if (type === 'application/problem+json') return check(problem, response.json());
+  if (response.statusCode === otherwise?.status) return check(otherwise.json, response.json());
+  if (response.statusCode !== status) return check(undefined, undefined);
+  if (type === 'application/json') return check(json, response.json());
+  if (type === 'application/x-ndjson') {
+    for (const line of response.body.split('\n')) if (line !== '') check(lines, JSON.parse(line));
+    return;
+  }
+  if (type === 'text/event-stream') {
+    for (const { event, data } of eventsIn(response.body)) {
+      check(event === 'failed' ? problem : event === 'done' ? events?.done : events?.progress, data);
+    }
+    return;
+  }
+  if (!files.includes(type)) check(undefined, undefined);
 }
 
 export async function createOrders(store: StoreApi, defaultTtl: number | null): Promise<void> {

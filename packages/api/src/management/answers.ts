@@ -1,0 +1,397 @@
+import { z } from 'zod';
+import { throughputSchema } from '@epitaph/core/throughput/throughput.ts';
+import { replayVerdicts } from '@epitaph/core/history/replay.ts';
+import { CERTIFICATE_FORMAT } from '@epitaph/core/proof/certificate.ts';
+import { requestUnitKinds } from '../request-units/request-units.ts';
+
+/**
+ * What the routes answer, as the OpenAPI document says it. The answers are made in shapes.ts; the tests of the
+ * management plane hold each one against its schema here.
+ */
+export const namedAnswers = new Map<z.ZodType, string>();
+
+function named<Schema extends z.ZodType>(id: string, schema: Schema): Schema {
+  namedAnswers.set(schema, id);
+  return schema;
+}
+
+const iso = z.string().meta({ format: 'date-time', examples: ['2026-11-21T10:00:00.000Z'] });
+const milliseconds = z.int().meta({ description: 'Milliseconds since 1970.' });
+const duration = z.string().meta({ format: 'duration', examples: ['PT1.5S'] });
+const count = z.int().min(0);
+/** Milliseconds that something took, or its age. */
+const span = z.number().min(0);
+
+/** A time under its name as ISO text, and with `Ms` in milliseconds. */
+const time = (name: string) => ({ [name]: iso, [`${name}Ms`]: milliseconds });
+const timeIfAny = (name: string) => ({ [name]: iso.optional(), [`${name}Ms`]: milliseconds.optional() });
+const timeOrNull = (name: string) => ({ [name]: iso.nullable(), [`${name}Ms`]: milliseconds.nullable() });
+
+const cause = z.enum(['expired', 'deleted', 'container-deleted', 'erasure']);
+const rule = z.enum(['container-default', 'item-ttl']);
+const defaultTtl = z.int().nullable();
+const partitionKey = z.array(z.unknown());
+
+export const problem = named(
+  'Problem',
+  z.strictObject({
+    type: z.string(),
+    title: z.string(),
+    status: z.int(),
+    detail: z.string(),
+    code: z.string().meta({ description: 'Stable; docs/errors.md lists all.' }),
+    instance: z.string().meta({ description: "Finds the request in the server's log." }),
+    errors: z.array(z.strictObject({ path: z.string(), message: z.string() })).optional(),
+  }),
+);
+
+export const container = named(
+  'Container',
+  z.strictObject({ rid: z.string(), name: z.string(), ...time('createdAt'), ...timeIfAny('deletedAt') }),
+);
+
+export const live = z.strictObject({ status: z.literal('live') });
+export const ready = z.strictObject({ status: z.literal('ready') });
+export const notReady = z.strictObject({ status: z.literal('not-ready'), reasons: z.array(z.string()) });
+
+export const history = named(
+  'History',
+  z.strictObject({
+    id: z.string().optional(),
+    partitionKey: partitionKey.optional(),
+    container,
+    events: z.array(
+      z.strictObject({
+        life: count,
+        revision: count.optional(),
+        type: z.string(),
+        ...time('occurredAt'),
+        actor: z.string().optional(),
+        position: count.optional(),
+        eventId: z.string().optional(),
+        correlationId: z.string().optional(),
+        data: z.record(z.string(), z.unknown()).meta({ description: "The event's facts; never content." }),
+        fromLedger: z.boolean().optional(),
+      }),
+    ),
+  }),
+);
+
+export const explanation = named(
+  'Explanation',
+  z.strictObject({
+    state: z.enum(['live', 'expired', 'purged', 'deleted', 'never-existed']),
+    sentence: z.string(),
+    id: z.string(),
+    partitionKey,
+    container,
+    ...time('at'),
+    life: count.optional(),
+    lastWrite: z.strictObject({ ...time('at'), ts: z.int(), ttl: z.int().nullable() }).optional(),
+    ...timeIfAny('expiredAt'),
+    ...timeIfAny('expiresAt'),
+    ...timeIfAny('deletedAt'),
+    ...timeIfAny('containerDeletedAt'),
+    rule: rule.optional(),
+    arithmetic: z.string().optional(),
+    policy: z
+      .strictObject({
+        version: z.int(),
+        defaultTtl,
+        ...time('since'),
+        setBy: z.string(),
+        reason: z.string().optional(),
+      })
+      .optional(),
+    ...timeIfAny('recordedAt'),
+    ...timeIfAny('purgedAt'),
+    lag: duration.optional(),
+    lagMs: z.number().optional(),
+    holds: z.array(z.string()),
+  }),
+);
+
+export const disappearance = named(
+  'Disappearance',
+  z.strictObject({
+    id: z.string(),
+    partitionKey,
+    life: count,
+    cause,
+    ...time('at'),
+    ...time('recordedAt'),
+    ...timeOrNull('purgedAt'),
+    rule: rule.nullable(),
+    ttl: z.int().nullable(),
+    policyVersion: z.int().nullable(),
+    position: count,
+  }),
+);
+export const disappearances = z.strictObject({
+  container,
+  disappearances: z.array(disappearance),
+  continuation: z.string().optional(),
+});
+
+const consumption = z.strictObject({ operations: count, requestUnits: z.number(), throttled: count });
+export const requestUnits = named(
+  'RequestUnits',
+  z.strictObject({
+    container,
+    budget: z.enum(['container', 'database', 'none']),
+    serverless: z.boolean(),
+    throughput: throughputSchema,
+    available: z.number().nullable(),
+    leftOver: z.number().nullable(),
+    consumed: z.strictObject(Object.fromEntries(requestUnitKinds.map((kind) => [kind, consumption]))),
+  }),
+);
+
+export const policy = named(
+  'Policy',
+  z.strictObject({
+    version: z.int(),
+    defaultTtl,
+    ...time('from'),
+    setBy: z.string(),
+    ...time('recordedAt'),
+    reason: z.string().optional(),
+  }),
+);
+const brake = z.strictObject({ maxItems: count.optional(), maxShare: z.number().optional() });
+export const policies = named(
+  'Policies',
+  z.strictObject({
+    container,
+    current: policy,
+    scheduled: policy.nullable(),
+    past: z.array(policy),
+    brake: brake.nullable(),
+    policyGraceSeconds: count,
+  }),
+);
+export const policyGrace = z.strictObject({ container, policyGraceSeconds: count });
+
+export const preview = named(
+  'Preview',
+  z.strictObject({
+    container,
+    from: defaultTtl,
+    to: defaultTtl,
+    ...time('effectiveFrom'),
+    items: count,
+    atOnce: z.strictObject({
+      items: count,
+      oldestTs: z.int().nullable(),
+      oldest: iso.nullable(),
+      ...time('erasedFrom'),
+      sample: z.array(z.strictObject({ id: z.string(), partitionKey, ts: z.int(), ttl: z.int().nullable() })),
+    }),
+    later: z.array(z.strictObject({ withinSeconds: count.nullable(), until: iso.nullable(), items: count })),
+    never: count,
+    kept: z.strictObject({
+      floorSeconds: z.number(),
+      byFloor: count,
+      holds: z.array(z.strictObject({ holdId: z.string(), scope: z.string() })),
+    }),
+    inertTtls: count,
+    unreadableTtls: count,
+    brake: brake.nullable(),
+  }),
+);
+
+export const scanProgress = named('ScanProgress', z.strictObject({ position: count, headPosition: count }));
+
+export const difference = named(
+  'ReplayDifference',
+  z.strictObject({
+    id: z.string(),
+    partitionKey,
+    life: count,
+    verdict: z.enum(replayVerdicts),
+    ...timeOrNull('leftAt'),
+    ...timeOrNull('wouldLeaveAt'),
+  }),
+);
+export const replay = named(
+  'Replay',
+  z.strictObject({
+    container,
+    ...time('replayedUpTo'),
+    lives: count,
+    counts: z.strictObject(Object.fromEntries(replayVerdicts.map((verdict) => [verdict, count]))),
+    sample: z.array(difference),
+  }),
+);
+export const itemAsOf = named(
+  'ItemAsOf',
+  z.strictObject({
+    id: z.string(),
+    partitionKey,
+    life: count,
+    ttl: z.int().nullable(),
+    ...time('writtenAt'),
+  }),
+);
+export const asOf = named('AsOf', z.strictObject({ container, ...time('at'), items: count }));
+/** The last line of a scan that is answered line by line. */
+export const summaryOf = (schema: z.ZodType) => z.strictObject({ summary: schema });
+
+export const content = named(
+  'PastContent',
+  z.strictObject({
+    container,
+    id: z.string(),
+    partitionKey,
+    life: count,
+    revision: count,
+    etag: z.string(),
+    ...time('writtenAt'),
+    document: z.record(z.string(), z.unknown()),
+  }),
+);
+
+export const proofKey = z.strictObject({
+  publicKey: z.string().meta({ description: 'A verifier key as C2SP signed-note has it.' }),
+});
+export const consistency = z.strictObject({ from: count, to: count, hashes: z.array(z.string()) });
+export const fact = named(
+  'Fact',
+  z.strictObject({
+    stream: z.string(),
+    revision: count,
+    id: z.string(),
+    type: z.string(),
+    version: z.int(),
+    occurredAtMs: milliseconds,
+    actor: z.string(),
+    correlationId: z.string(),
+    causationId: z.string(),
+    data: z.record(z.string(), z.unknown()),
+  }),
+);
+export const certificate = named(
+  'DisposalCertificate',
+  z.strictObject({
+    format: z.literal(CERTIFICATE_FORMAT),
+    statement: z.strictObject({
+      containerRid: z.string(),
+      stream: z.string(),
+      life: count,
+      writes: count,
+      firstWriteAtMs: milliseconds,
+      lastWriteAtMs: milliseconds,
+      ledgerSha256: z.string(),
+      cause,
+      endedAtMs: milliseconds,
+      endedBy: z.string(),
+      expiry: z
+        .strictObject({
+          rule,
+          ts: z.int(),
+          ttl: z.int(),
+          policyVersion: z.int(),
+          byPolicyStart: z.boolean(),
+        })
+        .optional(),
+      erasedAtMs: milliseconds,
+      erasedBy: z.string(),
+      erasedHow: z.literal('key-destroyed'),
+      key: z.int(),
+      recoverableUntilMs: milliseconds.nullable(),
+    }),
+    facts: z.array(z.strictObject({ fact, leaf: count, path: z.array(z.string()) })),
+    checkpoint: z.string(),
+  }),
+);
+const found = z.array(z.strictObject({ code: z.string(), subject: z.string(), message: z.string() }));
+export const logVerification = named(
+  'LogVerification',
+  z.strictObject({
+    ok: z.boolean(),
+    facts: count,
+    root: z.string(),
+    checkpoint: z.string(),
+    count,
+    problems: found,
+  }),
+);
+
+export const purge = named(
+  'Purge',
+  z.strictObject({
+    state: z.enum(['running', 'idle', 'paused', 'held-by-clock', 'waiting-for-request-units']),
+    overdueItems: count,
+    waitingForRequestUnits: count,
+    oldestOverdueMs: span.nullable(),
+    oldestOverdue: duration.nullable(),
+    awaitingErasure: count,
+    inGrace: count,
+    heldBack: count,
+    itemsPerSecond: z.number(),
+    millisecondsToDrain: span.nullable(),
+    timeToDrain: duration.nullable(),
+    purgedTotal: count,
+    run: z.strictObject({ id: z.string(), ...time('startedAt'), upToPosition: count }).nullable(),
+    scavenge: z
+      .strictObject({
+        livesWaiting: count,
+        last: z
+          .strictObject({
+            id: z.string(),
+            state: z.enum(['running', 'done', 'failed', 'unknown']),
+            ...time('startedAt'),
+          })
+          .nullable(),
+      })
+      .nullable(),
+  }),
+);
+export const purgePass = z.strictObject({ expired: count, purged: count, heldBack: count, status: purge });
+
+export const rebuild = named(
+  'Rebuild',
+  z.strictObject({
+    state: z.enum(['running', 'comparing', 'done', 'cancelled', 'failed']),
+    version: z.int(),
+    position: count,
+    headPosition: count,
+    eventsPerSecond: z.number(),
+    millisecondsLeft: span.nullable(),
+    ...time('startedAt'),
+    differences: count.optional(),
+    error: z.string().optional(),
+  }),
+);
+export const projections = z.strictObject({
+  projections: z.array(
+    z.strictObject({
+      name: z.string(),
+      version: z.int(),
+      position: count,
+      headPosition: count,
+      lagEvents: count,
+      state: z.enum(['live', 'catching-up', 'failed']),
+      error: z.string().optional(),
+      rebuild: rebuild.nullable(),
+    }),
+  ),
+});
+
+export const fsckProgress = z.strictObject({ done: count, total: count });
+export const fsck = named(
+  'FsckReport',
+  z.strictObject({
+    ok: z.boolean(),
+    events: count,
+    items: count,
+    lives: count,
+    problems: found,
+    durationMs: span,
+  }),
+);
+
+export const clock = named('Clock', z.strictObject({ ...time('now'), kind: z.enum(['system', 'manual']) }));
+
+/** The document that describes the management plane; it has a specification of its own. */
+export const openApi = z.looseObject({ openapi: z.literal('3.1.0') });
