@@ -74,6 +74,10 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
         const container = reader.store.container('db', 'coll');
         const shown = await reader.store.readItem(container, `item ${round % 7}`, PARTITION, position);
         expect(JSON.parse(shown.json)).toMatchObject({ round });
+        // Without a token, as strong reads are: what any node has acknowledged.
+        expect((await nodes[(round + 2) % 3]!.store.readItem(container, shown.id, PARTITION, 'head')).json).toBe(
+          shown.json,
+        );
         const { items } = await reader.store.listItems(container, { maxItemCount: 100, atLeast: position });
         expect(items.find(({ id }) => id === `item ${round % 7}`)?.json).toBe(shown.json);
       }
