@@ -12,6 +12,9 @@ export interface ProjectorOptions {
   readonly log: EventLog;
   /** The read models in use; asked again after each {@link Projector.resume}. */
   readonly store: () => ReadModelStore;
+  /** Told of changes before they are applied, and when that failed. */
+  readonly onApplying?: (changes: readonly ReadModelChange[]) => void;
+  readonly onFailed?: () => void;
   /** Told of every change after readers can see it. */
   readonly onApplied?: (changes: readonly ReadModelChange[]) => void;
   /**
@@ -38,6 +41,8 @@ export class Projector implements Projection {
   readonly projects = true;
   readonly #log: EventLog;
   readonly #store: () => ReadModelStore;
+  readonly #onApplying: (changes: readonly ReadModelChange[]) => void;
+  readonly #onFailed: () => void;
   readonly #onApplied: (changes: readonly ReadModelChange[]) => void;
   #subscriptions: Subscription | undefined;
   #ended: Promise<void> = Promise.resolve();
@@ -53,6 +58,8 @@ export class Projector implements Projection {
     this.#waiters = options.waiters ?? new PositionWaiters();
     this.#log = options.log;
     this.#store = options.store;
+    this.#onApplying = options.onApplying ?? (() => {});
+    this.#onFailed = options.onFailed ?? (() => {});
     this.#onApplied = options.onApplied ?? (() => {});
   }
 
@@ -144,12 +151,14 @@ export class Projector implements Projection {
   async #apply({ events, position, done }: Batch): Promise<void> {
     try {
       const changes = changesOf(events, this.#catalog);
+      this.#onApplying(changes);
       await this.#store().apply(changes, position);
       this.#error = undefined;
       this.#onApplied(changes);
       this.#reached(position);
     } catch (error) {
       this.#error = (error as Error).message;
+      this.#onFailed();
       throw error;
     } finally {
       done();

@@ -237,6 +237,8 @@ export interface ReadModelStore {
 
 /** Makes and swaps whole versions of the read models: what a rebuild needs. */
 export interface ReadModelVersions {
+  /** True when other processes write the read models, too. */
+  readonly shared: boolean;
   /** The version in use. */
   readonly current: { readonly version: number; readonly store: ReadModelStore };
   /** A new, empty version beside the one in use. */

@@ -186,7 +186,7 @@ export class ChangeFeeds {
     recorded: RecordedEvent,
     data: ItemUpserted,
   ): Promise<FeedChange | undefined> {
-    const row = await this.#parts.readModel.findItem(within.number, data.partitionKey, data.id);
+    const row = await this.#parts.rows.find(within.number, data.partitionKey, data.id);
     if (row === undefined || row.position !== recorded.position || isExpired(row, marks)) return undefined;
     const item = await this.#documents.show(row);
     return item && { kind: 'written', item, position: row.position, created: recorded.revision === 0 };
@@ -245,7 +245,7 @@ export class ChangeFeeds {
   async #birth({ within }: Moment, { stream }: RecordedEvent, data: ItemUpserted): Promise<number> {
     const known = this.#births.get(stream);
     if (known !== undefined) return known;
-    const row = await this.#parts.readModel.findItem(within.number, data.partitionKey, data.id);
+    const row = await this.#parts.rows.find(within.number, data.partitionKey, data.id);
     if (row !== undefined && row.life === parseItemStream(stream)?.life) return row.birth;
     const [first] = await this.#parts.ports.log.readStream(stream, { withBodies: false });
     invariant(first !== undefined, `a stream with an event has a first one: ${stream}`);

@@ -49,6 +49,11 @@ export class Documents {
     };
   }
 
+  /** What {@link parse} would answer, if it is at hand: most scans are of documents that are. */
+  parsed(row: ItemRow): Json | undefined {
+    return this.#byPosition.get(row.position)?.document;
+  }
+
   /** The document with its system properties, parsed. Shared: it must not be changed. */
   async parse(container: ContainerState, row: ItemRow): Promise<Json | undefined> {
     const decoded = this.#byPosition.get(row.position) ?? (await this.#decode(row));

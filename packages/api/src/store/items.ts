@@ -197,7 +197,7 @@ export class Items {
   async read(container: ContainerState, id: string, partitionKey: string, atLeast?: AtLeast): Promise<ShownItem> {
     await this.#parts.seen(atLeast);
     const { within, marks } = await this.#parts.moment(container);
-    const row = await this.#parts.readModel.findItem(within.number, partitionKey, id);
+    const row = await this.#parts.rows.find(within.number, partitionKey, id);
     if (row === undefined || isExpired(row, marks)) throw new Refusal('item-not-found');
     const shown = await this.#documents.show(row);
     if (shown === undefined) throw new Refusal('item-not-found');
@@ -215,7 +215,7 @@ export class Items {
     }: { readonly atMs?: number | undefined; readonly revision?: number | undefined },
   ): Promise<PastContent> {
     const { within, marks } = await this.#parts.moment(container);
-    const row = await this.#parts.readModel.findItem(within.number, partitionKey, id);
+    const row = await this.#parts.rows.find(within.number, partitionKey, id);
     if (row === undefined || isExpired(row, marks)) throw new Refusal('item-not-found');
     const prefix = await this.#parts.ports.naming.itemStreamPrefix(container.rid, partitionKey, id);
     const writes = await this.#parts.ports.log.readStream(itemStream(prefix, row.life));
@@ -275,7 +275,7 @@ export class Items {
     const items: ShownItem[] = [];
     let scannedRows = 0;
     let characters = 0;
-    for await (const piece of scanScope(this.#parts.readModel, moment, page, start, undefined, page.maxItemCount)) {
+    for await (const piece of scanScope(this.#parts, moment, page, start, undefined, page.maxItemCount)) {
       await this.#documents.prefetch(piece.rows);
       for (const [index, row] of piece.rows.entries()) {
         const shown = await this.#documents.show(row);
@@ -366,7 +366,7 @@ export class Items {
   }
 
   async #lifeHint(within: CatalogContainer, partitionKey: string, id: string): Promise<number> {
-    return (await this.#parts.readModel.findItem(within.number, partitionKey, id))?.life ?? 0;
+    return (await this.#parts.rows.find(within.number, partitionKey, id))?.life ?? 0;
   }
 
   /** An intent that is only followed while the life that it is about has not met its deadline since `nowMs`. */
@@ -422,7 +422,7 @@ export class Items {
         if (state.status === 'live' && !isGone(state.lastWrite, facts)) {
           const current = JSON.parse(body ?? (await this.#documents.openAt(last!.position))) as Document;
           if (condition !== undefined) {
-            const row = await this.#parts.readModel.findItem(within.number, partitionKey, id);
+            const row = await this.#parts.rows.find(within.number, partitionKey, id);
             const stamp = { birth: row?.birth ?? last?.position ?? 0, ts: state.lastWrite.ts, etag: state.etag };
             const system = systemPropertiesOf(within.state, stamp);
             if (!matches(condition, { ...(current as { [name: string]: Json }), ...system }, { nowMs })) {
@@ -451,7 +451,7 @@ export class Items {
     const known =
       birth ??
       this.#births.get(stream) ??
-      (await this.#parts.readModel.findItem(within.number, partitionKey, id))?.birth ??
+      (await this.#parts.rows.find(within.number, partitionKey, id))?.birth ??
       // Another writer may have ended this life meanwhile; the answer then is about what was written all the same.
       position ??
       this.#parts.headPosition();

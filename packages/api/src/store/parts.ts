@@ -10,6 +10,7 @@ import type { Catalog, CatalogContainer } from '@epitaph/projections/catalog/cat
 import { type Projection, ProjectionLag } from '@epitaph/projections/projection.ts';
 import type { ContainerNumber, ReadModelStore, ReadModelVersions } from '@epitaph/projections/read-model-store.ts';
 import type { SharedReadModels } from '@epitaph/projections/shared-projector.ts';
+import type { ItemRows } from './item-rows.ts';
 import { KeyedMutex } from './keyed-mutex.ts';
 import type { AtLeast, Caller } from './store-api.ts';
 
@@ -65,6 +66,8 @@ export class StoreParts {
   /** A container's own commands; items and readers wait for the one under way, so that no one sees it half done. */
   readonly containerOrder = new KeyedMutex();
   readonly projector: Projection;
+  /** Where rows are looked up and scans go: the read model, with what is kept of it in memory. */
+  readonly rows: ItemRows;
   readonly #expirySeenAtMs = new Map<ContainerNumber, number>();
   readonly #underWay = new Map<ContainerNumber, Set<UnderWay>>();
   /** Writes of items between being let in and being on record, by the container's rid. */
@@ -75,8 +78,9 @@ export class StoreParts {
   #confirmedMs = Number.NEGATIVE_INFINITY;
   #confirming: Promise<void> | undefined;
 
-  constructor(ports: StorePorts, projector: Projection) {
+  constructor(ports: StorePorts, projector: Projection, rows: ItemRows) {
     this.ports = ports;
+    this.rows = rows;
     this.projector = projector;
   }
 

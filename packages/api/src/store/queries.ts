@@ -207,7 +207,7 @@ export class Queries {
       const lookup = run.clock();
       if (isInScope(within.state.definition, scope, scope.partitionKey)) {
         for (const id of new Set(pushdown.ids)) {
-          const row = await this.#parts.readModel.findItem(within.number, scope.partitionKey, id);
+          const row = await this.#parts.rows.find(within.number, scope.partitionKey, id);
           if (row !== undefined && row.birth > afterBirth && !isExpired(row, marks)) rows.push(row);
         }
       }
@@ -222,7 +222,7 @@ export class Queries {
     const { signal } = run.request;
     let lookup = run.clock();
     for await (const { rows, scanned, through, isLast } of scanScope(
-      this.#parts.readModel,
+      this.#parts,
       run.moment,
       scope,
       afterBirth,
@@ -246,7 +246,7 @@ export class Queries {
       if (ts?.min !== undefined && row.ts < ts.min) continue;
       if (ts?.max !== undefined && row.ts > ts.max) continue;
       const document = plan.needsBody
-        ? await this.#documents.parse(run.moment.within.state, row)
+        ? (this.#documents.parsed(row) ?? (await this.#documents.parse(run.moment.within.state, row)))
         : { id: row.id, _ts: row.ts };
       if (document !== undefined) found.push({ row, document });
     }

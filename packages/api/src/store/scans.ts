@@ -1,11 +1,17 @@
 import { isInScope, type Scope } from '@epitaph/core/partition-key/scope.ts';
-import type { ItemRow, ReadModelStore } from '@epitaph/projections/read-model-store.ts';
-import type { Moment } from './parts.ts';
+import { isExpired } from '@epitaph/core/ttl/watermarks.ts';
+import type { ItemRow } from '@epitaph/projections/read-model-store.ts';
+import type { Moment, StoreParts } from './parts.ts';
 
 /** Rows handed on at a time; between two such batches others get their turn. */
 const BATCH = 256;
+/** The same where nothing need be fetched. */
+const KEPT_BATCH = 1024;
 /** Rows fetched at a time at most, where fetching costs the same for few and many. */
 const LARGEST_FETCH = 4096;
+
+/** Rows of a container at most that are kept; collecting them takes as long as there are rows. */
+const LARGEST_KEPT = 50_000;
 
 /** A piece of a scan. */
 export interface Scanned {
@@ -20,7 +26,7 @@ export interface Scanned {
 
 /** The visible items of a scope in order of birth, in batches that may be empty; ends after the last. */
 export async function* scanScope(
-  readModel: ReadModelStore,
+  { readModel, rows: kept }: Pick<StoreParts, 'readModel' | 'rows'>,
   { within, marks }: Moment,
   scope: Scope,
   afterBirth: number,
@@ -30,6 +36,16 @@ export async function* scanScope(
 ): AsyncGenerator<Scanned> {
   const { partitionKey, prefix, range } = scope;
   const byName = partitionKey !== undefined || prefix !== undefined;
+  if (!byName) {
+    const rows = kept.scanned(within.number);
+    if (rows !== undefined) {
+      yield* ofKept(rows, { within, marks }, scope, afterBirth, signal);
+      return;
+    }
+  }
+  const changesBefore = kept.changesOf(within.number);
+  // What is found of a whole container is kept for the next who scans it, as long as nothing changes.
+  let whole: ItemRow[] | undefined = byName || afterBirth > 0 ? undefined : [];
   // One row more says whether another follows.
   let size = range === undefined ? Math.min(wanted + 1, LARGEST_FETCH) : BATCH;
   for (let after = afterBirth; ;) {
@@ -41,6 +57,8 @@ export async function* scanScope(
       limit: size,
       marks,
     });
+    whole = whole === undefined || whole.length + fetched.length > LARGEST_KEPT ? undefined : [...whole, ...fetched];
+    if (whole !== undefined && fetched.length < size) kept.keep(within.number, whole, changesBefore);
     for (let start = 0; start < fetched.length; start += BATCH) {
       const batch = fetched.slice(start, start + BATCH);
       const rows =
@@ -58,4 +76,40 @@ export async function* scanScope(
     after = fetched.at(-1)!.birth;
     size = byName ? Math.min(Math.max(size, BATCH) * 4, LARGEST_FETCH) : BATCH;
   }
+}
+
+/** The same from rows that are kept: those that have expired since are among them. */
+async function* ofKept(
+  all: readonly ItemRow[],
+  { within, marks }: Pick<Moment, 'within' | 'marks'>,
+  { range }: Scope,
+  afterBirth: number,
+  signal: AbortSignal | undefined,
+): AsyncGenerator<Scanned> {
+  let start = afterBirth === 0 ? 0 : firstAfter(all, afterBirth);
+  while (start < all.length) {
+    const batch = all.slice(start, start + KEPT_BATCH);
+    start += batch.length;
+    const rows = batch.filter(
+      (row) =>
+        !isExpired(row, marks) &&
+        (range === undefined || isInScope(within.state.definition, { range }, row.partitionKey)),
+    );
+    yield { rows, scanned: batch.length, through: batch.at(-1)!.birth, isLast: start >= all.length };
+    if (start >= all.length) return;
+    await new Promise((resolve) => setImmediate(resolve));
+    signal?.throwIfAborted();
+  }
+}
+
+/** Index of the first row born after a position, in rows that are in order of birth. */
+function firstAfter(rows: readonly ItemRow[], birth: number): number {
+  let low = 0;
+  let high = rows.length;
+  while (low < high) {
+    const middle = (low + high) >>> 1;
+    if (rows[middle]!.birth <= birth) low = middle + 1;
+    else high = middle;
+  }
+  return low;
 }

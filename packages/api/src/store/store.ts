@@ -4,7 +4,7 @@ import { DEFAULT_POLICY_GRACE_SECONDS } from '@epitaph/core/container/upcast.ts'
 import { Refusal } from '@epitaph/core/errors.ts';
 import type { Throughput } from '@epitaph/core/throughput/throughput.ts';
 import type { Projection } from '@epitaph/projections/projection.ts';
-import { Projector } from '@epitaph/projections/projector.ts';
+import { Projector, type ProjectorOptions } from '@epitaph/projections/projector.ts';
 import { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
 import { SharedProjector, type SharedProjectorOptions } from '@epitaph/projections/shared-projector.ts';
 import { RequestUnits } from '../request-units/request-units.ts';
@@ -17,6 +17,7 @@ import { Histories } from './histories.ts';
 import { Items } from './items.ts';
 import { Operations } from './operations.ts';
 import { StoreParts, type StorePorts } from './parts.ts';
+import { ItemRows } from './item-rows.ts';
 import { Previews } from './previews.ts';
 import { Queries } from './queries.ts';
 import { type ProofParts, Proofs } from './proofs.ts';
@@ -115,8 +116,12 @@ export class Store implements StoreApi {
     const last = await ports.log.readAt(await ports.log.head());
     if (last !== undefined && clock instanceof GuardedClock) clock.observeRecorded(last.occurredAtMs);
     const documents = new Documents(ports);
+    const rows = new ItemRows(() => ports.readModels.current.store, ports.readModels);
     const projector = projectorOf(ports, {
+      onApplying: (changes) => rows.applying(changes),
+      onFailed: () => rows.failed(),
       onApplied: (changes) => {
+        rows.applied(changes);
         purge.observe(changes);
         for (const change of changes) {
           const isCatalog = change.kind === 'container' || change.kind === 'database';
@@ -134,7 +139,7 @@ export class Store implements StoreApi {
       database: (rid) => projector.catalog.databaseByRid(rid),
       serverless: options.serverless ?? false,
     });
-    const parts = new StoreParts(ports, projector);
+    const parts = new StoreParts(ports, projector, rows);
     const purge = new PurgeRunner({
       ...ports,
       store: () => ports.readModels.current.store,
@@ -327,10 +332,12 @@ export class Store implements StoreApi {
 
 function projectorOf(
   { log, readModels, nodes }: StorePorts,
-  told: Pick<SharedProjectorOptions, 'onApplied' | 'onNews'>,
+  told: Pick<SharedProjectorOptions, 'onApplied' | 'onNews'> &
+    Required<Pick<ProjectorOptions, 'onApplying' | 'onFailed'>>,
 ): Projection {
   if (nodes === undefined) {
-    return new Projector({ log, store: () => readModels.current.store, onApplied: told.onApplied });
+    const { onApplying, onApplied, onFailed } = told;
+    return new Projector({ log, store: () => readModels.current.store, onApplying, onApplied, onFailed });
   }
   const mayProject = nodes.roles.has('project');
   return new SharedProjector({ log, readModels: nodes.readModels, mayProject, ...told });

@@ -19,6 +19,7 @@ interface Version {
 
 /** The versions of the read models in a PostgreSQL database, each a schema of its own. */
 export class PostgresReadModels implements SharedReadModels {
+  readonly shared = true;
   readonly #database: PostgresDatabase;
   #current: Version;
   #ear: { readonly client: pg.Client; readonly onNews: (news: ReadModelNews) => void } | undefined;

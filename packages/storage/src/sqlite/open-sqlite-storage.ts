@@ -114,6 +114,7 @@ async function startLogWriter(
 }
 
 class SqliteReadModels implements ReadModelVersions {
+  readonly shared = false;
   readonly #folder: DataFolder;
   readonly #options: SqliteStorageOptions;
   #current: { readonly version: number; readonly store: ReadModelStore };

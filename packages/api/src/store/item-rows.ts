@@ -1,0 +1,191 @@
+import { GenerationCache } from '@epitaph/core/generation-cache.ts';
+import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
+import type {
+  ContainerNumber,
+  ItemRow,
+  ReadModelChange,
+  ReadModelStore,
+} from '@epitaph/projections/read-model-store.ts';
+
+/** Rows kept for look-ups by name: some 300 bytes each. */
+const CACHED_ROWS = 100_000;
+/** Rows kept of whole containers, all together. */
+const SCANNED_ROWS = 100_000;
+
+/** A row that is being changed, with what it was before. */
+interface Changing {
+  readonly before: ItemRow | undefined;
+  times: number;
+}
+
+/**
+ * Rows of the read model kept in memory, for look-ups by name and for scans of whole containers that are read again
+ * and again while nobody writes to them.
+ *
+ * A row leaves before a change to it is begun, and comes back only when every reader would see the change: in between
+ * everybody asks the read model itself, so nobody is told an older answer than somebody else was before. For read
+ * models that other processes write to as well nothing is kept.
+ */
+export class ItemRows {
+  readonly #store: () => ReadModelStore;
+  readonly #rows = new GenerationCache<string, ItemRow>(CACHED_ROWS);
+  readonly #changing = new Map<string, Changing>();
+  readonly #scans = new Map<ContainerNumber, readonly ItemRow[]>();
+  /** Counts what has happened to each container; a scan that saw it change is not kept. */
+  readonly #changes = new Map<ContainerNumber, number>();
+  /** Changes under way, by container; and how many of them are of rows that nobody names. */
+  readonly #underWay = new Map<ContainerNumber, number>();
+  #unnamed = 0;
+  #scannedRows = 0;
+  #of: ReadModelStore | undefined;
+  readonly #keeps: boolean;
+
+  constructor(store: () => ReadModelStore, { shared }: { readonly shared: boolean }) {
+    this.#store = store;
+    this.#keeps = !shared;
+  }
+
+  find(container: ContainerNumber, partitionKey: string, id: string): MaybePromise<ItemRow | undefined> {
+    const store = this.#current();
+    const name = nameOf(container, partitionKey, id);
+    const known = this.#rows.get(name);
+    if (known !== undefined) return known;
+    const found = store.findItem(container, partitionKey, id);
+    if (!this.#keeps || found === undefined || found instanceof Promise) return found;
+    if (this.#unnamed === 0 && !this.#changing.has(name)) this.#rows.set(name, found);
+    return found;
+  }
+
+  /** All rows of a container in order of birth, expired ones maybe among them; undefined when they are not kept. */
+  scanned(container: ContainerNumber): readonly ItemRow[] | undefined {
+    this.#current();
+    return this.#scans.get(container);
+  }
+
+  /** What a scan that is to be kept must be told again at its end. */
+  changesOf(container: ContainerNumber): number {
+    this.#current();
+    return this.#changes.get(container) ?? 0;
+  }
+
+  /** Keeps what a whole scan has found, unless the container has changed since the scan began. */
+  keep(container: ContainerNumber, rows: readonly ItemRow[], changesBefore: number): void {
+    if (!this.#keeps || this.changesOf(container) !== changesBefore || rows.length > SCANNED_ROWS) return;
+    if (this.#underWay.has(container)) return;
+    this.#forget(container);
+    this.#scans.set(container, rows);
+    this.#scannedRows += rows.length;
+    for (const other of this.#scans.keys()) {
+      if (this.#scannedRows <= SCANNED_ROWS) break;
+      this.#forget(other);
+    }
+  }
+
+  /** The changes are about to be applied. */
+  applying(changes: readonly ReadModelChange[]): void {
+    if (!this.#keeps) return;
+    for (const change of changes) {
+      const item = itemOf(change);
+      if (item === undefined) continue;
+      this.#touch(item.container);
+      this.#underWay.set(item.container, (this.#underWay.get(item.container) ?? 0) + 1);
+      if (item.name === undefined) {
+        this.#unnamed += 1;
+        this.#rows.clear();
+        continue;
+      }
+      const changing = this.#changing.get(item.name);
+      if (changing !== undefined) changing.times += 1;
+      else {
+        this.#changing.set(item.name, { before: this.#rows.get(item.name), times: 1 });
+        this.#rows.delete(item.name);
+      }
+    }
+  }
+
+  /** The changes have been applied, and every reader sees them. */
+  applied(changes: readonly ReadModelChange[]): void {
+    if (!this.#keeps) return;
+    for (const change of changes) {
+      const item = itemOf(change);
+      if (item === undefined) continue;
+      const left = (this.#underWay.get(item.container) ?? 1) - 1;
+      if (left > 0) this.#underWay.set(item.container, left);
+      else this.#underWay.delete(item.container);
+      if (item.name === undefined) {
+        this.#unnamed -= 1;
+        this.#rows.clear();
+        continue;
+      }
+      const changing = this.#changing.get(item.name);
+      if (changing === undefined) continue;
+      const now =
+        change.kind === 'item-written' ? written(change, this.#rows.get(item.name) ?? changing.before) : undefined;
+      if (now === undefined) this.#rows.delete(item.name);
+      else this.#rows.set(item.name, now);
+      changing.times -= 1;
+      if (changing.times === 0) this.#changing.delete(item.name);
+    }
+  }
+
+  /** The changes were not applied, or nobody knows: what is kept may be wrong. */
+  failed(): void {
+    this.#rows.clear();
+    this.#changing.clear();
+    this.#underWay.clear();
+    this.#unnamed = 0;
+    for (const container of this.#scans.keys()) this.#touch(container);
+  }
+
+  #touch(container: ContainerNumber): void {
+    this.#changes.set(container, (this.#changes.get(container) ?? 0) + 1);
+    this.#forget(container);
+  }
+
+  #forget(container: ContainerNumber): void {
+    this.#scannedRows -= this.#scans.get(container)?.length ?? 0;
+    this.#scans.delete(container);
+  }
+
+  /** Another version of the read models is in use now and then: what was kept is of the one before. */
+  #current(): ReadModelStore {
+    const store = this.#store();
+    if (store !== this.#of) {
+      this.failed();
+      this.#of = store;
+    }
+    return store;
+  }
+}
+
+const nameOf = (container: ContainerNumber, partitionKey: string, id: string): string =>
+  `${container} ${partitionKey} ${id}`;
+
+/** The item, or without a name the items of a container, that a change changes the rows of. */
+function itemOf(
+  change: ReadModelChange,
+): { readonly container: ContainerNumber; readonly name: string | undefined } | undefined {
+  switch (change.kind) {
+    case 'item-written':
+    case 'item-purged':
+      return { container: change.container, name: nameOf(change.container, change.partitionKey, change.id) };
+    case 'item-ended': {
+      const { container, partitionKey, id } = change.row;
+      return { container, name: nameOf(container, partitionKey, id) };
+    }
+    case 'partition-key-deleted':
+      return { container: change.container, name: undefined };
+    default:
+      return undefined;
+  }
+}
+
+/** The row after a write; undefined when the row before is not known. */
+function written(
+  change: Extract<ReadModelChange, { kind: 'item-written' }>,
+  before: ItemRow | undefined,
+): ItemRow | undefined {
+  const { container, partitionKey, id, life, revision, position, ts, ttl, key } = change;
+  if (revision === 0) return { birth: position, container, partitionKey, id, life, position, ts, ttl, key };
+  return before?.life === life ? { ...before, position, ts, ttl, key } : undefined;
+}
