@@ -1,0 +1,145 @@
+import { describe, expect, it } from 'vitest';
+import type { ItemRow, ReadModelChange, ReadModelStore } from '@epitaph/projections/read-model-store.ts';
+import { ItemRows } from '@epitaph/api/store/item-rows.ts';
+
+const CONTAINER = 2;
+const row = (position: number, over: Partial<ItemRow> = {}): ItemRow => ({
+  birth: 10,
+  container: CONTAINER,
+  partitionKey: '["p"]',
+  id: 'a',
+  life: 0,
+  position,
+  ts: position,
+  ttl: null,
+  key: 1,
+  ...over,
+});
+const written = (position: number, revision: number): ReadModelChange => ({
+  kind: 'item-written',
+  container: CONTAINER,
+  partitionKey: '["p"]',
+  id: 'a',
+  life: 0,
+  revision,
+  position,
+  ts: position,
+  ttl: null,
+  key: 1,
+  unreadableTtl: false,
+});
+
+/** A read model with one row, which says how often it was asked. */
+function world(first: ItemRow | undefined) {
+  const model = { row: first, asked: 0 };
+  const store = {
+    findItem: () => {
+      model.asked += 1;
+      return model.row;
+    },
+  } as unknown as ReadModelStore;
+  const rows = new ItemRows(() => store, { shared: false });
+  const find = () => rows.find(CONTAINER, '["p"]', 'a');
+  return { model, rows, find };
+}
+
+describe('rows kept in memory', () => {
+  it('are asked of the read model once, until a change to them begins', () => {
+    const { model, find } = world(row(10));
+    expect([find(), find(), model.asked]).toEqual([row(10), row(10), 1]);
+  });
+
+  it('come from the read model while they change, whatever it says then, and are right afterwards', () => {
+    const { model, rows, find } = world(row(10));
+    void find();
+    rows.applying([written(11, 1)]);
+    expect([find(), model.asked]).toEqual([row(10), 2]);
+    model.row = row(11);
+    expect([find(), model.asked]).toEqual([row(11), 3]);
+    rows.applied([written(11, 1)]);
+    expect([find(), model.asked]).toEqual([row(11), 3]);
+  });
+
+  it('of a new life are known from the change alone', () => {
+    const { model, rows, find } = world(undefined);
+    rows.applying([written(10, 0)]);
+    rows.applied([written(10, 0)]);
+    expect([find(), model.asked]).toEqual([row(10), 0]);
+  });
+
+  it('change twice in one go, or in two that overlap', () => {
+    const { model, rows, find } = world(row(10));
+    void find();
+    rows.applying([written(11, 1), written(12, 2)]);
+    rows.applied([written(11, 1), written(12, 2)]);
+    expect(find()).toEqual(row(12));
+    rows.applying([written(13, 3)]);
+    rows.applying([written(14, 4)]);
+    rows.applied([written(13, 3)]);
+    rows.applied([written(14, 4)]);
+    expect([find(), model.asked]).toEqual([row(14), 1]);
+  });
+
+  it('leave with their life, their partition key, and a change that failed', () => {
+    const ended: ReadModelChange = {
+      kind: 'item-purged',
+      container: CONTAINER,
+      partitionKey: '["p"]',
+      id: 'a',
+      life: 0,
+      purgedAtMs: 1,
+      disappearance: {} as never,
+    };
+    const swept: ReadModelChange = {
+      kind: 'partition-key-deleted',
+      container: CONTAINER,
+      partitionKey: '["p"]',
+      atMs: 1,
+      marks: { defaultMs: 0, itemMs: 0 },
+    };
+    for (const change of [ended, swept]) {
+      const { model, rows, find } = world(row(10));
+      void find();
+      rows.applying([change]);
+      // What is read now may be what was: it must not stay.
+      void find();
+      model.row = undefined;
+      rows.applied([change]);
+      expect(find()).toBe(undefined);
+    }
+    const { model, rows, find } = world(row(10));
+    void find();
+    rows.applying([written(11, 1)]);
+    rows.failed();
+    model.row = row(11);
+    expect(find()).toEqual(row(11));
+  });
+
+  it('of a whole container are kept only if nothing changed while they were collected', () => {
+    const { rows } = world(row(10));
+    const before = rows.changesOf(CONTAINER);
+    rows.keep(CONTAINER, [row(10)], before);
+    expect(rows.scanned(CONTAINER)).toEqual([row(10)]);
+    rows.applying([written(11, 1)]);
+    expect(rows.scanned(CONTAINER)).toBe(undefined);
+    // Collected while the change was under way: the read model may have given either state.
+    rows.keep(CONTAINER, [row(10)], rows.changesOf(CONTAINER));
+    expect(rows.scanned(CONTAINER)).toBe(undefined);
+    rows.applied([written(11, 1)]);
+    rows.keep(CONTAINER, [row(10)], before);
+    expect(rows.scanned(CONTAINER)).toBe(undefined);
+    rows.keep(CONTAINER, [row(11)], rows.changesOf(CONTAINER));
+    expect(rows.scanned(CONTAINER)).toEqual([row(11)]);
+  });
+
+  it('are not kept where other processes write', () => {
+    const model = { asked: 0 };
+    const store = { findItem: () => (model.asked++, row(10)) } as unknown as ReadModelStore;
+    const rows = new ItemRows(() => store, { shared: true });
+    rows.applying([written(10, 0)]);
+    rows.applied([written(10, 0)]);
+    for (let time = 0; time < 2; time++) void rows.find(CONTAINER, '["p"]', 'a');
+    rows.keep(CONTAINER, [row(10)], rows.changesOf(CONTAINER));
+    expect([model.asked, rows.scanned(CONTAINER)]).toEqual([2, undefined]);
+  });
+});
