@@ -47,11 +47,16 @@ class FileWorld {
 
   static async make(settings?: readonly string[], copiesKeptSeconds?: number): Promise<FileWorld> {
     const server = await TestServer.start(settings);
-    const url = await server.newDatabase();
-    const master = createSecretKey(randomBytes(32));
-    const database = await openDatabase(url);
-    const vault = await PostgresKeyVault.open({ database, master, copiesKeptSeconds });
-    return new FileWorld(server, url, master, database, vault);
+    try {
+      const url = await server.newDatabase();
+      const master = createSecretKey(randomBytes(32));
+      const database = await openDatabase(url);
+      const vault = await PostgresKeyVault.open({ database, master, copiesKeptSeconds });
+      return new FileWorld(server, url, master, database, vault);
+    } catch (error) {
+      await server.dispose();
+      throw error;
+    }
   }
 
   async makeLives(count = LIVES): Promise<Life[]> {
