@@ -4,7 +4,7 @@ import { queryError } from './errors.ts';
 import type { Frame } from './frame.ts';
 import type { Program, Source } from './program.ts';
 import { Ranking } from './ranking.ts';
-import { Sorter } from './sorter.ts';
+import { isLastFirst, Sorter } from './sorter.ts';
 import { stableKey } from './values.ts';
 import type { Json, Value } from './values.ts';
 
@@ -86,7 +86,7 @@ export class RowCollector {
     if (program.orderBy.length > 0) {
       // Rows that DISTINCT drops later must not push others out of the heap.
       const capacity = program.distinct ? Number.POSITIVE_INFINITY : this.#toSkip + this.#toEmit;
-      this.#sorter = new Sorter(program.orderBy, capacity, frame.maxBufferedRows);
+      this.#sorter = new Sorter(program.orderBy, capacity, frame.maxBufferedRows, isLastFirst(program));
     }
     if (program.grouping !== undefined) {
       this.#groups = new Map();

@@ -4,7 +4,7 @@ import { DOCUMENT_SLOT } from './compile.ts';
 import { guardStack } from './errors.ts';
 import type { Frame } from './frame.ts';
 import type { QueryPlan } from './plan.ts';
-import { compareKeys, Sorter } from './sorter.ts';
+import { compareKeys, isLastFirst, Sorter } from './sorter.ts';
 import type { Json, Value } from './values.ts';
 
 /** Where a row stands in an ordered answer: by its ORDER BY values, and among equal ones by its document. */
@@ -12,6 +12,15 @@ export interface OrderedPlace {
   readonly keys: readonly Value[];
   /** The document's number in the order in which documents are offered. */
   readonly document: number;
+}
+
+/** Where an ordered answer begins: at a place, or after it. */
+export interface OrderedStart {
+  readonly keys: readonly Value[];
+  /** Undefined: all documents with these values stand at this place. */
+  readonly document: number | undefined;
+  /** Leave out what stands at the place itself. */
+  readonly exclude: boolean;
 }
 
 export interface OrderedRow extends OrderedPlace {
@@ -30,26 +39,36 @@ export function isOrderedByDocument({ program, readsDocuments, derivedFrom }: Qu
   );
 }
 
+/** Whether a row of these ORDER BY values stands where an answer begins, or after it. */
+export function isFromStart(
+  plan: QueryPlan,
+  start: OrderedStart,
+  keys: readonly Value[],
+  document: number | undefined,
+): boolean {
+  const difference = compareKeys(keys, start.keys, plan.program.orderBy);
+  if (difference !== 0) return difference > 0;
+  if (start.document === undefined || document === undefined) return !start.exclude;
+  const further = isLastFirst(plan.program) ? start.document - document : document - start.document;
+  return start.exclude ? further > 0 : further >= 0;
+}
+
 /**
- * The first rows of an ordered answer after a place in it. Since it goes on from a place and not from a count, rows
+ * The first rows of an ordered answer from a place in it on. Since it goes on from a place and not from a count, rows
  * that came or went meanwhile make it neither miss nor repeat any other. Offset and limit are the caller's.
  */
 export class OrderedPage {
   readonly #plan: QueryPlan;
   readonly #frame: Frame;
-  readonly #after: OrderedPlace | undefined;
-  readonly #lastFirst: boolean;
+  readonly #start: OrderedStart | undefined;
   readonly #sorter: Sorter<OrderedRow>;
 
   /** @param capacity rows to keep at most */
-  constructor(plan: QueryPlan, context: EvaluationContext, after: OrderedPlace | undefined, capacity: number) {
+  constructor(plan: QueryPlan, context: EvaluationContext, start: OrderedStart | undefined, capacity: number) {
     this.#plan = plan;
     this.#frame = newFrame(context);
-    this.#after = after;
-    // Where anything is descending, clients that merge ranges take equal rows to be ordered from the last document to
-    // the first, as Cosmos DB has them that reads its index backwards. They go on from a page by that.
-    this.#lastFirst = plan.program.orderBy.some(({ descending }) => descending);
-    this.#sorter = new Sorter(plan.program.orderBy, capacity, this.#frame.maxBufferedRows, this.#lastFirst);
+    this.#start = start;
+    this.#sorter = new Sorter(plan.program.orderBy, capacity, this.#frame.maxBufferedRows, isLastFirst(plan.program));
   }
 
   /** Takes the next document; their numbers go up. */
@@ -69,12 +88,7 @@ export class OrderedPage {
     frame.stepsLeft = frame.maxStepsPerDocument;
     if (where !== undefined && !where(frame)) return;
     const keys = orderBy.map(({ run }) => run(frame));
-    if (this.#after !== undefined) {
-      const difference = compareKeys(keys, this.#after.keys, orderBy);
-      if (difference < 0) return;
-      const further = this.#lastFirst ? this.#after.document - document : document - this.#after.document;
-      if (difference === 0 && further <= 0) return;
-    }
+    if (this.#start !== undefined && !isFromStart(this.#plan, this.#start, keys, document)) return;
     if (!this.#sorter.keeps(keys)) return;
     const row = project(frame);
     if (row !== undefined) this.#sorter.add(keys, { row, keys, document });

@@ -202,7 +202,7 @@ function groups(query: Query): Partial<PipelineInfo> {
     const aggregate = aggregateOf(expression);
     const type = aggregate === undefined ? null : aggregateTypes[aggregate.name];
     Object.defineProperty(types, name, { value: type, enumerable: true, configurable: true, writable: true });
-    if (aggregate === undefined) groupByAliases.push(name);
+    groupByAliases.push(name);
     properties.push([name, aggregate === undefined ? expression : itemOf(aggregate)]);
   }
   return {

@@ -10,6 +10,13 @@ interface Entry<Row> {
   readonly row: Row;
 }
 
+/**
+ * Where anything is descending, clients that merge ranges take equal rows to be ordered from the last document to the
+ * first, as Cosmos DB has them that reads its index backwards. They go on from a page by that.
+ */
+export const isLastFirst = ({ orderBy }: { readonly orderBy: readonly OrderStep[] }): boolean =>
+  orderBy.some(({ descending }) => descending);
+
 /** The order of two rows by what ORDER BY says of each. */
 export function compareKeys(a: readonly Value[], b: readonly Value[], steps: readonly OrderStep[]): number {
   for (let index = 0; index < steps.length; index += 1) {

@@ -78,7 +78,7 @@ describe('the description for a query plan', () => {
       'SELECT COUNT(1), c.b AS m FROM c GROUP BY c.b',
       {
         groupByExpressions: ['c.b'],
-        groupByAliases: ['m'],
+        groupByAliases: ['$1', 'm'],
         groupByAliasToAggregateType: { $1: 'Count', m: null },
         rewrittenQuery:
           'SELECT [{"item": c.b}] AS groupByItems, {"$1": {"item": COUNT(1)}, "m": c.b} AS payload FROM c GROUP BY c.b',

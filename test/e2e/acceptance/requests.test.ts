@@ -1,5 +1,6 @@
 import type { Container } from '@azure/cosmos';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { keyHeader, raw } from '../support/raw.ts';
 import { refusalOf, World } from '../support/world.ts';
 
 let world: World;
@@ -34,6 +35,56 @@ describe('a container', () => {
     const { code, message } = await refusalOf(world.container({ uniqueKeyPolicy }));
     expect(code).toBe(400);
     expect(message).toMatch(/not supported/);
+  });
+});
+
+describe('a resume filter, with which the .NET client goes on with an ordered query,', () => {
+  const rewritten = (order: string, from = 'FROM c') =>
+    `SELECT c._rid, [{"item": c.n}] AS orderByItems, c.id AS payload ${from} WHERE (true) ORDER BY c.n ${order}`;
+  let items: Container;
+  const rids = new Map<string, string>();
+
+  beforeAll(async () => {
+    items = await world.container();
+    for (const [id, n] of Object.entries({ a: 1, b: 2, c: 2, d: 2, e: 3, f: undefined })) {
+      const { resource } = await items.items.create({ id, customer: 'ann', n, list: [1, 2] });
+      rids.set(id, resource!._rid);
+    }
+  });
+
+  async function found(query: string, resumeFilter: unknown): Promise<unknown> {
+    const reply = await raw(world.endpoint, 'POST', `/dbs/shop/colls/${items.id}/docs`, {
+      headers: { ...keyHeader('ann'), 'x-ms-documentdb-isquery': 'true' },
+      body: JSON.stringify({ query, resumeFilter }),
+    });
+    const documents = reply.json!['Documents'] as readonly { payload: string }[] | undefined;
+    return documents === undefined ? reply.status : documents.map(({ payload }) => payload).join('');
+  }
+
+  test.each<[string, unknown, string]>([
+    ['ASC', { value: [2], exclude: false }, 'bcde'],
+    ['ASC', { value: [2], exclude: true }, 'e'],
+    ['ASC', { value: [2], rid: 'c', exclude: false }, 'cde'],
+    ['DESC', { value: [2], exclude: false }, 'dcbaf'],
+    ['DESC', { value: [2], rid: 'c', exclude: false }, 'cbaf'],
+    ['ASC', { value: [[]], exclude: true }, 'abcde'],
+  ])('begins an answer in the order %s at %j', async (order, filter, expected) => {
+    const { rid, ...rest } = filter as { rid?: string };
+    const resumeFilter = rid === undefined ? rest : { ...rest, rid: rids.get(rid) };
+    expect(await found(rewritten(order), resumeFilter)).toBe(expected);
+    const doubled = [...expected].map((id) => id + id).join('');
+    expect(await found(rewritten(order, 'FROM c JOIN x IN c.list'), resumeFilter)).toBe(doubled);
+  });
+
+  test.each([
+    ['x'],
+    [{ value: 2, exclude: false }],
+    [{ value: [1, 2], exclude: false }],
+    [{ value: [2] }],
+    [{ value: [2], rid: 5, exclude: true }],
+    [{ value: [{ type: 'object', low: 1, high: 2 }], exclude: true }],
+  ])('that is %j is refused', async (resumeFilter) => {
+    expect(await found(rewritten('ASC'), resumeFilter)).toBe(400);
   });
 });
 

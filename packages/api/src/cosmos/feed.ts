@@ -21,7 +21,7 @@ import { vectorEmbeddingsOf } from '../store/vector-embeddings.ts';
 import { charge } from './charge.ts';
 import { decodeContinuation, encodeContinuation } from './continuation.ts';
 import { badRequest } from './errors.ts';
-import type { JsonObject } from './json.ts';
+import { isJsonObject, type JsonObject } from './json.ts';
 import { partitionKeyIn } from './partition-key.ts';
 import { rangesOf } from './ranges.ts';
 import {
@@ -38,18 +38,40 @@ import {
 export interface QueryBody {
   readonly sql: string;
   readonly parameters: readonly { readonly name: string; readonly value?: Json }[];
+  /** `resumeFilter`, with which the .NET client goes on with an ordered query. */
+  readonly resume?: { readonly keys: readonly unknown[]; readonly rid: string | undefined; readonly exclude: boolean };
 }
 
 /** @throws WireError 400 for what is no query at all; the language's own errors come later */
 export function readQueryBody(request: CosmosRequest): QueryBody {
-  const { query, parameters } = jsonObjectOf(request);
+  const { query, parameters, resumeFilter } = jsonObjectOf(request);
   if (typeof query !== 'string' || query.trim() === '') throw badRequest('The request body has no query.');
   if (query.length > request.limits.queryCharacters) throw badRequest('The query is too long.');
-  if (parameters === undefined || parameters === null) return { sql: query, parameters: [] };
+  const resume = resumeFilter === undefined || resumeFilter === null ? {} : { resume: readResumeFilter(resumeFilter) };
+  if (parameters === undefined || parameters === null) return { sql: query, parameters: [], ...resume };
   if (!Array.isArray(parameters) || !parameters.every(isParameter)) {
     throw badRequest("The query's parameters are not an array of objects with a name that begins with '@'.");
   }
-  return { sql: query, parameters };
+  return { sql: query, parameters, ...resume };
+}
+
+/**
+ * `{"value": […], "rid": "…", "exclude": true}`. Undefined comes as `[]`; of arrays and objects only a hash comes, which
+ * says nothing of their order.
+ */
+function readResumeFilter(filter: unknown): NonNullable<QueryBody['resume']> {
+  const { value, rid, exclude } = isJsonObject(filter) ? filter : {};
+  if (!Array.isArray(value) || (rid !== undefined && typeof rid !== 'string') || typeof exclude !== 'boolean') {
+    throw badRequest('The resume filter of the query is invalid.');
+  }
+  const keys = value.map((key: unknown) => {
+    if (Array.isArray(key) && key.length === 0) return undefined;
+    if (typeof key === 'object' && key !== null) {
+      throw badRequest('An ordered query can not go on from an array or an object.');
+    }
+    return key;
+  });
+  return { keys, rid, exclude };
 }
 
 function isParameter(value: unknown): value is QueryParameter {

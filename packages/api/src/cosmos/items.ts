@@ -227,7 +227,7 @@ function refuseUnplannedVectorSearch(query: QueryBody, request: CosmosRequest, c
 
 async function queryItems(request: CosmosRequest, container: ContainerState): Promise<Answer> {
   const { store, headers } = request;
-  const { sql, parameters } = readQueryBody(request);
+  const { sql, parameters, resume } = readQueryBody(request);
   const position = store.headPosition();
   const scope = scopeOf(request, container);
   if (scope.partitionKey === undefined && rangeOfRequest(request, container) === undefined) {
@@ -237,6 +237,11 @@ async function queryItems(request: CosmosRequest, container: ContainerState): Pr
     sql,
     parameters,
     ...scope,
+    resume: resume && {
+      keys: resume.keys,
+      birth: resume.rid === undefined ? undefined : birthOfItemRid(container.rid, resume.rid),
+      exclude: resume.exclude,
+    },
     maxItemCount: pageSizeOf(request),
     continuation: decodeContinuation(headerText(headers, 'x-ms-continuation')),
     atLeast: atLeastOf(request),

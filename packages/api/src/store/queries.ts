@@ -6,9 +6,11 @@ import { isExpired } from '@epitaph/core/ttl/watermarks.ts';
 import type { ItemRow } from '@epitaph/projections/read-model-store.ts';
 import {
   type Evaluation,
+  isFromStart,
   isOrderedByDocument,
   type Json,
   OrderedPage,
+  type OrderedStart,
   parseQuery,
   planQuery,
   type QueryParameter,
@@ -16,6 +18,7 @@ import {
   startEvaluation,
 } from '@epitaph/query';
 import { partitionKeyIn } from '../cosmos/partition-key.ts';
+import { birthOfItemRid } from '../cosmos/rids.ts';
 import type { Documents } from './documents.ts';
 import type { Moment, StoreParts } from './parts.ts';
 import { scanScope } from './scans.ts';
@@ -122,7 +125,10 @@ export class Queries {
     const { request, plan, moment } = run;
     const last = continuationOf(request, 'sorted');
     if (last !== undefined && last.keys.length !== plan.orderBy.length) throw invalidContinuation();
-    const after = last && { keys: last.keys.map(([value]) => value as Json | undefined), document: last.birth };
+    const start =
+      last === undefined
+        ? resumeOf(run)
+        : { keys: last.keys.map(([value]) => value as Json | undefined), document: last.birth, exclude: true };
     const given = last?.rows ?? 0;
     const left = Math.max(0, (plan.top ?? plan.limit ?? Number.POSITIVE_INFINITY) - given);
     const size = Math.min(request.maxItemCount, left);
@@ -130,7 +136,7 @@ export class Queries {
     const page = new Page(size);
     if (size === 0) return page.answer();
     // One row more than fits says that there is another page.
-    const sorter = new OrderedPage(plan, { nowMs: moment.nowMs }, after, offset + size + 1);
+    const sorter = new OrderedPage(plan, { nowMs: moment.nowMs }, start, offset + size + 1);
     for await (const { documents } of this.#candidates(run, 0)) {
       for (const { row, document } of documents) {
         run.examined += 1;
@@ -161,8 +167,10 @@ export class Queries {
     const page = new Page(request.maxItemCount);
     let produced = 0;
     let hasMore = false;
+    const start = resumeOf(run);
     const take = (found: readonly Json[]) => {
       for (const row of found) {
+        if (start !== undefined && !isRowFromStart(run, start, row)) continue;
         produced += 1;
         if (hasMore || produced <= skip) continue;
         const before = page.mark();
@@ -377,6 +385,28 @@ function narrowed(
 
 const isWhole = ({ partitionKey, prefix, range }: Scope): boolean =>
   partitionKey === undefined && prefix === undefined && range === undefined;
+
+/** Where a client goes on with an ordered answer. */
+function resumeOf({ request: { resume }, plan }: Run): OrderedStart | undefined {
+  if (resume === undefined) return undefined;
+  if (plan.orderBy.length === 0 || resume.keys.length !== plan.orderBy.length) {
+    throw new Refusal('bad-request', 'The resume filter has not one value for each expression of ORDER BY.');
+  }
+  return { keys: resume.keys as (Json | undefined)[], document: resume.birth, exclude: resume.exclude };
+}
+
+/** The same for rows of several documents or several to a document, which tell their place as plans have it. */
+function isRowFromStart({ plan, moment }: Run, start: OrderedStart, row: Json): boolean {
+  const { orderByItems, _rid } = row as {
+    readonly orderByItems?: readonly { readonly item?: Json }[];
+    readonly _rid?: string;
+  };
+  if (!Array.isArray(orderByItems) || typeof _rid !== 'string') {
+    throw new Refusal('bad-request', 'A resume filter needs a query as a query plan has written it.');
+  }
+  const keys = orderByItems.map(({ item }: { readonly item?: Json }) => item);
+  return isFromStart(plan, start, keys, birthOfItemRid(moment.within.state.rid, _rid));
+}
 
 /** Whether any of the documents from `start` gives a row of a streaming query. */
 function givesRows(evaluation: Evaluation, documents: readonly Candidate[], start: number): boolean {

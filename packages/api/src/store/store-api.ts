@@ -91,12 +91,24 @@ export type TokenSigner = (user: UserState, permission: PermissionState, lifetim
  */
 export type AtLeast = number | 'head';
 
+/** A place in an ordered answer, as a client has kept it. */
+export interface ResumePlace {
+  /** The values of ORDER BY; undefined is a value like any other. */
+  readonly keys: readonly unknown[];
+  /** The item that stood there; without it, all items with these values do. */
+  readonly birth?: number | undefined;
+  /** Leave out what stands at the place itself. */
+  readonly exclude: boolean;
+}
+
 export interface QueryRequest extends Scope {
   readonly sql: string;
   readonly parameters: readonly { readonly name: string; readonly value?: unknown }[];
   /** Rows a page at most. */
   readonly maxItemCount: number;
   readonly continuation?: Continuation | undefined;
+  /** Where an ordered answer begins that a client goes on with; its continuation counts more. */
+  readonly resume?: ResumePlace | undefined;
   /** Wait for this first (session token, consistency level). */
   readonly atLeast?: AtLeast | undefined;
   readonly signal?: AbortSignal | undefined;
