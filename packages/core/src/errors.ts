@@ -13,6 +13,7 @@ export const errorCodes = {
   'permission-not-found': 'The user has no permission of that name.',
   'client-encryption-key-not-found': 'No client encryption key of that name exists in the database.',
   'already-exists': 'A resource with that id exists already.',
+  'unique-key-taken': "Another item of the partition key has the document's values of a unique key.",
   'precondition-failed': 'The etag given with the request is not the current one.',
   'ttl-change-braked':
     'The TTL change would make more items expire at once than the container lets through unconfirmed.',

@@ -29,15 +29,6 @@ describe('a request that names', () => {
   });
 });
 
-describe('a container', () => {
-  test('a unique key policy that would not be enforced is refused at creation', async () => {
-    const uniqueKeyPolicy = { uniqueKeys: [{ paths: ['/email'] }] };
-    const { code, message } = await refusalOf(world.container({ uniqueKeyPolicy }));
-    expect(code).toBe(400);
-    expect(message).toMatch(/not supported/);
-  });
-});
-
 describe('a resume filter, with which the .NET client goes on with an ordered query,', () => {
   const rewritten = (order: string, from = 'FROM c') =>
     `SELECT c._rid, [{"item": c.n}] AS orderByItems, c.id AS payload ${from} WHERE (true) ORDER BY c.n ${order}`;

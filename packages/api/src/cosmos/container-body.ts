@@ -1,9 +1,10 @@
 import { z } from 'zod';
-import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
+import { type ContainerDefinition, containerDefinitionSchema } from '@epitaph/core/container/definition.ts';
 import { MAX_TTL_SECONDS, readDefaultTtl, type DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import { badRequest, wrappedErrors } from './errors.ts';
 import type { JsonObject } from './json.ts';
 import { parsePartitionKeyPath } from './partition-key.ts';
+import { checkUniqueKeys } from './unique-keys.ts';
 
 const MAX_NAME_CHARACTERS = 255;
 
@@ -48,7 +49,7 @@ const bodySchema = z.looseObject({
   indexingPolicy: indexingPolicySchema.nullish(),
   vectorEmbeddingPolicy: vectorEmbeddingPolicySchema.nullish(),
   changeFeedPolicy: z.looseObject({ retentionDuration: z.unknown() }).nullish(),
-  uniqueKeyPolicy: z.looseObject({ uniqueKeys: z.array(z.unknown()).optional() }).nullish(),
+  uniqueKeyPolicy: containerDefinitionSchema.shape.uniqueKeyPolicy,
 });
 
 export interface ContainerBody {
@@ -60,7 +61,7 @@ export interface ContainerBody {
 /**
  * Reads the body of a container's create or replace, and fills in what Cosmos DB fills in.
  *
- * @param current the definition that a replace starts from: a body without a partition key keeps that one's
+ * @param current the definition that a replace starts from: a body without a partition key or unique keys keeps its
  * @param legacy the protocol is older than partition keys: without one, the system's own is taken
  * @throws WireError 400
  */
@@ -83,11 +84,7 @@ export function readContainerBody(
       ),
     );
   }
-  if ((parsed.data.uniqueKeyPolicy?.uniqueKeys?.length ?? 0) > 0) {
-    throw badRequest(
-      'Unique keys are not supported by this server yet: a policy that is not enforced would be a false promise. Leave uniqueKeyPolicy out.',
-    );
-  }
+  checkUniqueKeys(parsed.data.uniqueKeyPolicy ?? {});
   checkVectorIndexes(
     parsed.data.indexingPolicy?.vectorIndexes ?? [],
     parsed.data.vectorEmbeddingPolicy?.vectorEmbeddings ?? [],
@@ -95,6 +92,9 @@ export function readContainerBody(
   checkFeedRetention(parsed.data.changeFeedPolicy?.retentionDuration);
   const others: Record<string, unknown> = { ...body };
   for (const property of outsideDefinition) delete others[property];
+  // As with the partition key: what can't be changed needn't be repeated.
+  others['uniqueKeyPolicy'] ??= options.current?.uniqueKeyPolicy;
+  if (others['uniqueKeyPolicy'] === undefined) delete others['uniqueKeyPolicy'];
   const indexingPolicy = readIndexingPolicy(parsed.data.indexingPolicy ?? {});
   if (indexingPolicy.indexingMode === 'none' && ttl.defaultTtl !== null) {
     throw badRequest(

@@ -48,6 +48,7 @@ export const refusalShapes: Readonly<Record<ErrorCode, WireShape>> = {
   'permission-not-found': wireShapes.notFound,
   'client-encryption-key-not-found': wireShapes.notFound,
   'already-exists': wireShapes.conflict,
+  'unique-key-taken': wireShapes.conflict,
   'precondition-failed': wireShapes.preconditionFailed,
   'ttl-change-braked': wireShapes.preconditionFailed,
   'ttl-change-scheduled': wireShapes.preconditionFailed,
@@ -69,6 +70,7 @@ const refusalMessages: Partial<Readonly<Record<ErrorCode, string>>> = {
   'permission-not-found': 'Entity with the specified id does not exist in the system.',
   'client-encryption-key-not-found': 'Entity with the specified id does not exist in the system.',
   'already-exists': 'Entity with the specified id already exists in the system.',
+  'unique-key-taken': 'Unique index constraint violation.',
   'precondition-failed': 'Operation cannot be performed because one of the specified precondition is not met.',
   'session-not-available': 'The read session is not available for the input session token.',
 };

@@ -23,6 +23,7 @@ import type { ChangeThroughput, ThroughputRefusal } from '@epitaph/core/throughp
 import type { Throughput } from '@epitaph/core/throughput/throughput.ts';
 import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import type { CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
+import { hasUniqueKeys } from '../cosmos/unique-keys.ts';
 import type { FeedFloors } from './feed-floors.ts';
 import type { Previews } from './previews.ts';
 import type { StoreParts } from './parts.ts';
@@ -130,6 +131,12 @@ export class CatalogCommands {
     if (throughput !== undefined) this.#assertProvisioned();
     const { rid: databaseOf, throughput: ofDatabase } = this.database(database);
     const shared = ofDatabase.kind !== 'none';
+    if (hasUniqueKeys(definition) && !this.#parts.ports.log.spansStreams) {
+      throw new Refusal(
+        'not-supported',
+        'The event log of this store can not append to several streams at once, so it can not keep unique keys.',
+      );
+    }
     for (let incarnation = 0; ; incarnation++) {
       const rid = containerRid(databaseOf, name, incarnation);
       // One at a time for a rid: nobody may take another's floor for the one of a container yet to be made.
@@ -383,6 +390,8 @@ function containerRefusal(refused: ContainerRefusal): Refusal {
       return new Refusal('no-ttl-change-scheduled');
     case 'partition-key-fixed':
       return new Refusal('bad-request', "A container's partition key can't be changed.");
+    case 'unique-keys-fixed':
+      return new Refusal('bad-request', "A container's unique keys can't be changed.");
     case 'ttl-needs-indexing':
       return new Refusal(
         'bad-request',

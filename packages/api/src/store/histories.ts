@@ -144,6 +144,8 @@ function readContinuation(text: string): { atMs: number; position: number } {
 }
 
 function entryOf(event: RecordedEvent, life: number): HistoryEntry {
+  // Which values two writes share is their content's affair, not history's.
+  const { uniqueKeys: _, ...data } = event.data;
   return {
     life,
     revision: event.revision,
@@ -153,7 +155,7 @@ function entryOf(event: RecordedEvent, life: number): HistoryEntry {
     position: event.position,
     eventId: event.id,
     correlationId: event.correlationId,
-    data: event.data,
+    data,
   };
 }
 

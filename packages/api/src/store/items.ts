@@ -2,6 +2,7 @@ import { partitionKeyDeleteAfter } from '@epitaph/core/container/partition-key-d
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { GenerationCache } from '@epitaph/core/generation-cache.ts';
+import { MAX_ATTEMPTS, TooMuchContention } from '@epitaph/core/handle-command.ts';
 import { invariant, unreachable } from '@epitaph/core/invariant.ts';
 import type { ItemRefusal } from '@epitaph/core/item/decide.ts';
 import { etagOf } from '@epitaph/core/item/events.ts';
@@ -16,6 +17,7 @@ import type { CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
 import type { ContainerNumber } from '@epitaph/projections/read-model-store.ts';
 import { matches, parseCondition, planQuery, type Json } from '@epitaph/query';
 import { applyPatch } from '../cosmos/patch.ts';
+import { hasUniqueKeys, uniqueValuesOf } from '../cosmos/unique-keys.ts';
 import { systemPropertiesOf } from '../cosmos/system-properties.ts';
 import type { Documents } from './documents.ts';
 import type { StoreParts } from './parts.ts';
@@ -64,6 +66,9 @@ export class Items {
     item: ItemToWrite,
     precondition?: Precondition,
   ): Promise<Written<ShownItem>> {
+    if (hasUniqueKeys(container.definition)) {
+      return this.#alone(caller, container, { kind: 'write', operation, item, precondition });
+    }
     return this.#change(caller, container, item.id, item.partitionKey, writing(operation, item, precondition));
   }
 
@@ -75,6 +80,9 @@ export class Items {
     patch: PatchRequest,
     precondition?: Precondition,
   ): Promise<Written<ShownItem>> {
+    if (hasUniqueKeys(container.definition)) {
+      return this.#alone(caller, container, { kind: 'patch', id, partitionKey, patch, precondition });
+    }
     return this.#change(caller, container, id, partitionKey, this.#patching(id, partitionKey, patch, precondition));
   }
 
@@ -109,11 +117,12 @@ export class Items {
       const attempt = (within: CatalogContainer) =>
         this.#tryBatch(caller, within, operations, { prefixes, shown, deletedBytes, dryRun, done });
       const outcome = await this.#parts.itemOrder.runAll(prefixes, async () => {
-        for (;;) {
+        for (let attempts = 0; attempts < MAX_ATTEMPTS; attempts++) {
           const { within, handled } = await this.#parts.writeIn(container, attempt);
           // A deadline came before the decision: it is made again, by the time that it is now.
           if (handled.kind !== 'again') return { within, handled };
         }
+        throw new TooMuchContention(`${MAX_ATTEMPTS} attempts on ${prefixes.length} items came too late`);
       });
       const { handled, within } = outcome;
       if (handled.kind === 'refused') return handled;
@@ -169,7 +178,8 @@ export class Items {
       const onDeleted = (bytes: number) => {
         batch.deletedBytes[index] = bytes;
       };
-      const intent = this.#intentOf(operation, show, onDeleted)(within, context.nowMs);
+      const plain = this.#intentOf(operation, show, onDeleted)(within, context.nowMs);
+      const intent = hasUniqueKeys(within.state.definition) ? this.#namingUniqueKeys(within, plain) : plain;
       return {
         prefix: batch.prefixes[index]!,
         lifeHint: () => this.#lifeHint(within, partitionKey, id),
@@ -184,6 +194,9 @@ export class Items {
         steps,
         dryRun: batch.dryRun,
         onExpiry: () => this.#parts.expirySeen(within.number, context.nowMs),
+        ...(hasUniqueKeys(within.state.definition)
+          ? { holderFacts: (partitionKey, last) => factsFor(within, context.nowMs, partitionKey, last) }
+          : {}),
       });
       if (handled.kind !== 'refused') return { handled, within };
       return { handled: { kind: 'refused', index: handled.step, refusal: itemRefusal(handled.refusal) }, within };
@@ -363,6 +376,33 @@ export class Items {
     } finally {
       end();
     }
+  }
+
+  /** A write that may have to be recorded in several streams: a batch of itself. */
+  async #alone(
+    caller: Caller,
+    container: ContainerState,
+    operation: Extract<BatchOperation, { kind: 'write' | 'patch' }>,
+  ): Promise<Written<ShownItem>> {
+    const outcome = await this.batch(caller, container, [operation]);
+    if (outcome.kind === 'refused') throw outcome.refusal;
+    const [result] = outcome.results;
+    invariant(result?.kind === 'written', 'a write answers with what was written');
+    return { resource: result.item, position: outcome.position, created: result.created };
+  }
+
+  /** An intent whose write names the values that its document has of the container's unique keys. */
+  #namingUniqueKeys({ state: { rid, definition } }: CatalogContainer, intent: ItemRequest['command']) {
+    return (async (state, life) => {
+      const wanted = await intent(state, life);
+      if (wanted.kind !== 'command' || wanted.command.type !== 'WriteItem') return wanted;
+      const { partitionKey } = wanted.command;
+      const uniqueKeys: string[] = [];
+      for (const value of uniqueValuesOf(definition, JSON.parse(wanted.body ?? '{}') as Document)) {
+        uniqueKeys.push(await this.#parts.ports.naming.uniqueKeyStream(rid, partitionKey, value));
+      }
+      return { ...wanted, command: { ...wanted.command, uniqueKeys } };
+    }) satisfies ItemRequest['command'];
   }
 
   async #lifeHint(within: CatalogContainer, partitionKey: string, id: string): Promise<number> {
@@ -559,6 +599,8 @@ function itemRefusal(refusal: ItemRefusal): Refusal {
       return new Refusal('already-exists');
     case 'precondition-failed':
       return new Refusal('precondition-failed');
+    case 'unique-key-taken':
+      return new Refusal('unique-key-taken');
     case 'invalid-ttl':
       return new Refusal('invalid-ttl', invalidTtlMessage(refusal.value));
     default:

@@ -13,6 +13,7 @@ export type ContainerRefusal =
   | { readonly reason: 'already-exists' }
   | { readonly reason: 'precondition-failed' }
   | { readonly reason: 'partition-key-fixed' }
+  | { readonly reason: 'unique-keys-fixed' }
   /** The rid was taken by another name: the caller goes on to the next candidate. */
   | { readonly reason: 'rid-taken' }
   | { readonly reason: 'ttl-needs-indexing' }
@@ -110,6 +111,7 @@ function decideReplace(
 ): ContainerDecision {
   if (etagDiffers(state, command)) return refuse('precondition-failed');
   if (!sameJson(state.definition.partitionKey, command.definition.partitionKey)) return refuse('partition-key-fixed');
+  if (!sameJson(uniqueKeysOf(state.definition), uniqueKeysOf(command.definition))) return refuse('unique-keys-fixed');
   if (ttlWithoutIndex(command.definition, command.defaultTtl)) return refuse('ttl-needs-indexing');
   const events: ContainerEvent[] = [];
   if (!sameJson(state.definition, command.definition)) {
@@ -178,6 +180,9 @@ export function scheduledPolicy(state: ContainerState, nowMs: number): RecordedP
   const last = state.timeline.at(-1)!;
   return last.scheduled === true && last.fromMs > nowMs ? last : undefined;
 }
+
+/** A policy without keys is none. */
+const uniqueKeysOf = ({ uniqueKeyPolicy }: ContainerDefinition) => uniqueKeyPolicy?.uniqueKeys ?? [];
 
 function isAbove({ maxItems, maxShare }: TtlBrake, { items, of }: ExpiringAtOnce): boolean {
   return (maxItems !== undefined && items > maxItems) || (maxShare !== undefined && items > maxShare * of);

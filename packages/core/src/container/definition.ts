@@ -13,5 +13,9 @@ export const containerDefinitionSchema = z.looseObject({
   indexingPolicy: z.looseObject({
     indexingMode: z.enum(['consistent', 'lazy', 'none']),
   }),
+  /** Within a partition key no two items have the same values at the paths of one of these. */
+  uniqueKeyPolicy: z
+    .looseObject({ uniqueKeys: z.array(z.looseObject({ paths: z.array(z.string()) })).optional() })
+    .nullish(),
 });
 export type ContainerDefinition = z.infer<typeof containerDefinitionSchema>;

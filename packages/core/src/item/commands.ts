@@ -14,7 +14,7 @@ export interface LeftWithPartitionKey {
   readonly by: string;
 }
 
-interface OnLife extends InContainer {
+export interface OnLife extends InContainer {
   readonly leftWithPartitionKey?: LeftWithPartitionKey | undefined;
 }
 
@@ -32,6 +32,8 @@ export interface WriteItem extends OnLife, Conditional {
   readonly partitionKey: string;
   readonly ttl: OwnTtl;
   readonly bytes: number;
+  /** See ItemUpserted. That they are free is decided on their own streams. */
+  readonly uniqueKeys?: readonly string[] | undefined;
 }
 
 export interface DeleteItem extends OnLife, Conditional {

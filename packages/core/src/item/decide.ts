@@ -6,6 +6,7 @@ import type {
   DeleteItem,
   ItemCommand,
   LeftWithPartitionKey,
+  OnLife,
   RecordExpiry,
   RecordPartitionKeyDelete,
   RecordPurge,
@@ -19,6 +20,8 @@ export type ItemRefusal =
   | { readonly reason: 'already-exists' }
   | { readonly reason: 'precondition-failed' }
   | { readonly reason: 'invalid-ttl'; readonly value: unknown }
+  /** Another item of the partition key has one of the document's values of a unique key. */
+  | { readonly reason: 'unique-key-taken' }
   /** The life is in another state than the saga thought: nothing to do. */
   | { readonly reason: 'not-due' };
 
@@ -66,11 +69,15 @@ function onLife<Command extends WriteItem | DeleteItem>(
   if (state.status === 'expired' || state.status === 'deleted' || state.status === 'purged') {
     return { kind: 'next-life' };
   }
-  const end =
-    command.leftWithPartitionKey === undefined
-      ? expiredEvent(state, command)
-      : endWithPartitionKey(state, command.timeline, command.leftWithPartitionKey);
+  const end = unrecordedEnd(state, command);
   return end === undefined ? decide(state, command) : { kind: 'end-first', event: end };
+}
+
+/** The end of a life that has come and that its own stream does not say yet. */
+export function unrecordedEnd(state: ItemState, facts: OnLife): ItemEvent | undefined {
+  return facts.leftWithPartitionKey === undefined
+    ? expiredEvent(state, facts)
+    : endWithPartitionKey(state, facts.timeline, facts.leftWithPartitionKey);
 }
 
 /** How a life ended that left with its partition key, unless its deadline had come before. */
@@ -121,6 +128,7 @@ function decideWrite(state: ItemState, command: WriteItem): ItemDecision {
       policyVersion: policy.version,
       key: live?.lastWrite.key ?? NEW_KEY,
       bytes: command.bytes,
+      ...(command.uniqueKeys === undefined ? {} : { uniqueKeys: [...command.uniqueKeys] }),
     },
   });
 }

@@ -26,6 +26,8 @@ export const itemUpsertedSchema = z.object({
   key: z.int(),
   /** Size of the document in bytes, as JSON before sealing. */
   bytes: z.int(),
+  /** The streams of the values that the document has of its container's unique keys, where there are any. */
+  uniqueKeys: z.array(z.string()).optional(),
 });
 export type ItemUpserted = z.infer<typeof itemUpsertedSchema>;
 

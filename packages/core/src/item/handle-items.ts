@@ -1,15 +1,20 @@
 import type { CommandContext } from '../command-context.ts';
-import { MAX_ATTEMPTS, TooMuchContention } from '../handle-command.ts';
+import { MAX_ATTEMPTS, newEvent, TooMuchContention } from '../handle-command.ts';
 import { invariant } from '../invariant.ts';
 import type { ExpectedRevision, StreamAppend } from '../log/event-log.ts';
 import type { NewEvent, RecordedEvent } from '../log/recorded-event.ts';
 import type { NewLifeKey } from '../vault/key-vault.ts';
-import { decideItem, NEW_KEY, type ItemRefusal } from './decide.ts';
+import { decideUniqueKey } from '../unique-key/decide.ts';
+import { evolveUniqueKey, foldUniqueKey } from '../unique-key/evolve.ts';
+import type { UniqueKeyState } from '../unique-key/state.ts';
+import { uniqueKeyEventVersions } from '../unique-key/upcast.ts';
+import type { OnLife } from './commands.ts';
+import { decideItem, NEW_KEY, unrecordedEnd, type ItemRefusal } from './decide.ts';
 import { evolveItem } from './evolve.ts';
 import type { ItemEvent, ItemUpserted } from './events.ts';
 import { foldItem, lifeAfter, recorded, sealedWrite, type ItemPorts, type ItemRequest } from './handle.ts';
 import { initialItemState, type ItemState } from './state.ts';
-import { itemStream } from './stream-name.ts';
+import { itemStream, parseItemStream } from './stream-name.ts';
 
 /** Commands on several items, or several on one, that are recorded together or not at all. */
 export interface ItemsRequest {
@@ -19,6 +24,12 @@ export interface ItemsRequest {
   readonly dryRun?: boolean;
   /** Told before an expiry is put on record. */
   readonly onExpiry?: () => void;
+  /**
+   * What decides whether the life that holds a unique key's value has ended; needed where writes have such values.
+   *
+   * @param last the holder's last event on record; undefined when its state goes beyond that
+   */
+  readonly holderFacts?: (partitionKey: string, last: RecordedEvent | undefined) => OnLife;
 }
 
 /** What came of one step. */
@@ -40,7 +51,7 @@ export type ItemsHandled =
   | { readonly kind: 'done'; readonly steps: readonly StepHandled[]; readonly position?: number }
   /** The first step that can't be done. Nothing is recorded. */
   | { readonly kind: 'refused'; readonly step: number; readonly refusal: ItemRefusal }
-  /** A step was made for another time. Nothing is recorded. */
+  /** A step was made for another time, or that is not known any more. Nothing is recorded. */
   | { readonly kind: 'again' }
   /** The steps touch several streams, and this log can't append to several at once. Nothing is recorded. */
   | { readonly kind: 'spans-streams' };
@@ -59,7 +70,7 @@ export async function handleItems(
 ): Promise<ItemsHandled> {
   const newKeys = new Map<string, NewLifeKey>();
   for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
-    const drafts = new Drafts(ports, context, newKeys, request.onExpiry);
+    const drafts = new Drafts(ports, context, newKeys, request);
     const decided = await decideAll(drafts, request.steps);
     if (decided.kind === 'conflict') continue;
     if (decided.kind !== 'done' || request.dryRun === true) return decided;
@@ -70,6 +81,8 @@ export async function handleItems(
       after: drafts.keysStored(),
       background: context.background,
     });
+    // Who takes a unique key's value ends its overdue holder: whoever lost against that must not go on at an earlier time.
+    if (result.kind === 'conflict' && request.holderFacts !== undefined) return { kind: 'again' };
     if (result.kind === 'conflict') continue;
     const places = new Map(
       appends.map(({ stream, expectedRevision }, index) => [
@@ -121,8 +134,12 @@ async function decideAll(
       const decision = decideItem(state, wanted.command);
       if (decision.kind === 'refused') return { kind: 'refused', step: index, refusal: decision.refusal };
       if (decision.kind === 'accepted') {
+        const accepted = decision.events[0]!;
+        if (accepted.type === 'ItemUpserted' && !(await drafts.takeUniqueKeys(draft, accepted.data))) {
+          return { kind: 'refused', step: index, refusal: { reason: 'unique-key-taken' } };
+        }
         const revision = nextRevision(draft);
-        const event = drafts.add(draft, decision.events[0]!, wanted.body);
+        const event = drafts.add(draft, accepted, wanted.body);
         done.push({ life, stream, event, revision });
         break;
       }
@@ -155,26 +172,34 @@ interface Draft {
   body: string | undefined;
 }
 
+/** A unique key's value as the steps have left it so far. */
+interface UniqueKeyDraft {
+  readonly expectedRevision: ExpectedRevision;
+  state: UniqueKeyState;
+  event: NewEvent | undefined;
+}
+
 /** What one attempt has loaded and decided. */
 class Drafts {
   readonly #ports: ItemPorts;
   readonly #context: CommandContext;
   readonly #newKeys: Map<string, NewLifeKey>;
-  readonly #onExpiry: (() => void) | undefined;
+  readonly #request: Pick<ItemsRequest, 'onExpiry' | 'holderFacts'>;
   readonly #current = new Map<string, Draft>();
   /** Lives with something to append, in the order in which they were first changed. */
   readonly #changed: Draft[] = [];
+  readonly #uniqueKeys = new Map<string, UniqueKeyDraft>();
 
   constructor(
     ports: ItemPorts,
     context: CommandContext,
     newKeys: Map<string, NewLifeKey>,
-    onExpiry: (() => void) | undefined,
+    request: Pick<ItemsRequest, 'onExpiry' | 'holderFacts'>,
   ) {
     this.#ports = ports;
     this.#context = context;
     this.#newKeys = newKeys;
-    this.#onExpiry = onExpiry;
+    this.#request = request;
   }
 
   /** The life of an item that is the newest as far as this attempt has looked. */
@@ -204,7 +229,7 @@ class Drafts {
 
   /** Puts an end on record that had come before. @returns false when the life has changed meanwhile */
   async end(draft: Draft, event: ItemEvent): Promise<boolean> {
-    if (event.type === 'ItemExpired') this.#onExpiry?.();
+    if (event.type === 'ItemExpired') this.#request.onExpiry?.();
     if (this.#ports.log.spansStreams) {
       this.add(draft, event);
       return true;
@@ -214,6 +239,55 @@ class Drafts {
     const events = [recorded(this.#context, event)];
     const result = await this.#ports.log.append([{ stream, expectedRevision, events }]);
     return result.kind === 'appended';
+  }
+
+  /**
+   * Takes those unique keys' values that a life did not have before this write.
+   *
+   * @returns false when an item that clients see has one of them
+   */
+  async takeUniqueKeys(draft: Draft, { uniqueKeys = [] }: ItemUpserted): Promise<boolean> {
+    for (const stream of uniqueKeys) {
+      if (has(draft, stream)) continue;
+      const value = await this.#uniqueKey(stream);
+      const isKept = value.state.holder !== undefined && (await this.#isKept(stream, value.state.holder));
+      const decision = decideUniqueKey(value.state, { type: 'TakeUniqueKey', by: draft.stream, isKept });
+      if (decision.kind === 'refused') return false;
+      // One event for one append: only the last holder counts.
+      const [event] = decision.events;
+      value.state = evolveUniqueKey(value.state, event!);
+      value.event = newEvent(this.#context, event!, uniqueKeyEventVersions[event!.type]);
+    }
+    return true;
+  }
+
+  /** True while the life that took a value has it: clients see it, and its last write says so. */
+  async #isKept(uniqueKey: string, holder: string): Promise<boolean> {
+    const { prefix, life } = parseItemStream(holder)!;
+    let draft = this.#current.get(prefix);
+    // A later life of the same item: this one has ended.
+    if (draft !== undefined && draft.life > life) return false;
+    if (draft?.stream !== holder) draft = await this.#load(prefix, life);
+    if (draft.state.status !== 'live' || !has(draft, uniqueKey)) return false;
+    invariant(this.#request.holderFacts !== undefined, 'who writes unique keys can tell when their holders end');
+    const last = draft.events.length === 0 ? draft.last : undefined;
+    const end = unrecordedEnd(draft.state, this.#request.holderFacts(draft.state.lastWrite.partitionKey, last));
+    if (end === undefined) return true;
+    // Put on record with the value's new holder, so that the log lets only one of two writers have it.
+    if (end.type === 'ItemExpired') this.#request.onExpiry?.();
+    this.add(draft, end);
+    return false;
+  }
+
+  async #uniqueKey(stream: string): Promise<UniqueKeyDraft> {
+    let draft = this.#uniqueKeys.get(stream);
+    if (draft === undefined) {
+      const last = await this.#ports.log.readLast(stream);
+      const state = foldUniqueKey(last === undefined ? [] : [last]);
+      draft = { expectedRevision: last?.revision ?? 'no-stream', state, event: undefined };
+      this.#uniqueKeys.set(stream, draft);
+    }
+    return draft;
   }
 
   /** Everything decided, sealed. Only now, when nothing is refused any more, are keys made for the lives that begin. */
@@ -227,6 +301,9 @@ class Drafts {
         revision += 1;
       }
       appends.push({ stream, expectedRevision, events: sealed });
+    }
+    for (const [stream, { expectedRevision, event }] of this.#uniqueKeys) {
+      if (event !== undefined) appends.push({ stream, expectedRevision, events: [event] });
     }
     return appends;
   }
@@ -275,6 +352,9 @@ class Drafts {
     return draft;
   }
 }
+
+const has = ({ state }: Draft, uniqueKey: string): boolean =>
+  state.status === 'live' && state.lastWrite.uniqueKeys?.includes(uniqueKey) === true;
 
 const hasEnded = ({ status }: ItemState): boolean => status !== 'none' && status !== 'live';
 

@@ -1,6 +1,7 @@
 import { permanentItemFacts } from '../item/events.ts';
 import { parseItemStream } from '../item/stream-name.ts';
 import type { RecordedEvent } from '../log/recorded-event.ts';
+import { parseUniqueKeyStream } from '../unique-key/stream-name.ts';
 
 /**
  * A recorded fact as a leaf of the proof tree: everything but its place in one particular log. Of an item it says
@@ -20,8 +21,12 @@ export interface FactLeaf {
   readonly data: Readonly<Record<string, unknown>>;
 }
 
-/** True for facts that are never truncated. All but an item's writes are such; those are covered by the ledgers. */
+/**
+ * True for facts that are never truncated. All are such but an item's writes, which are covered by the ledgers, and
+ * who took a unique key's value, which only ever says something of those.
+ */
 export function isPermanentFact({ stream, type }: Pick<RecordedEvent, 'stream' | 'type'>): boolean {
+  if (parseUniqueKeyStream(stream) !== undefined) return false;
   return parseItemStream(stream) === undefined || permanentItemFacts.has(type);
 }
 

@@ -23,6 +23,12 @@ import { foldItem } from '../item/handle.ts';
 import { itemStream } from '../item/stream-name.ts';
 import { itemEventVersions } from '../item/upcast.ts';
 import type { RecordedEvent } from '../log/recorded-event.ts';
+import type { UniqueKeyCommand } from '../unique-key/commands.ts';
+import { decideUniqueKey } from '../unique-key/decide.ts';
+import type { UniqueKeyEvent } from '../unique-key/events.ts';
+import { foldUniqueKey } from '../unique-key/evolve.ts';
+import { uniqueKeyStream } from '../unique-key/stream-name.ts';
+import { uniqueKeyEventVersions } from '../unique-key/upcast.ts';
 import type { UserCommand } from '../user/commands.ts';
 import { decideUser } from '../user/decide.ts';
 import type { UserEvent } from '../user/events.ts';
@@ -109,6 +115,16 @@ export function givenClientEncryptionKey(
   return {
     when: (command) => outcomeOf(command, decideClientEncryptionKey(foldClientEncryptionKey(recorded), command)),
   };
+}
+
+/** One value of a unique key in one partition key. */
+export function givenUniqueKey(
+  ...past: readonly (UniqueKeyEvent | PastEvent<UniqueKeyEvent>)[]
+): Given<UniqueKeyCommand, UniqueKeyEvent> {
+  const recorded = past.map((entry, index) =>
+    record(uniqueKeyStream('Specified', 'hash'), entry, index, uniqueKeyEventVersions),
+  );
+  return { when: (command) => outcomeOf(command, decideUniqueKey(foldUniqueKey(recorded), command)) };
 }
 
 interface AnyEvent {

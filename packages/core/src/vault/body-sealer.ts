@@ -24,4 +24,10 @@ export interface BodySealer {
 export interface ItemNaming {
   /** `item-<container rid>.<keyed hash of partition key and id>`: all lives of an item, without the life's number. */
   itemStreamPrefix(containerRid: string, partitionKey: string, id: string): MaybePromise<string>;
+  /**
+   * `unique-<container rid>.<keyed hash of partition key and value>`.
+   *
+   * @param value the unique key's paths and what a document has there, as one text; the same text for the same value
+   */
+  uniqueKeyStream(containerRid: string, partitionKey: string, value: string): MaybePromise<string>;
 }

@@ -12,6 +12,7 @@ import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { sameJson } from '@epitaph/core/same-json.ts';
 import { expiryOf } from '@epitaph/core/ttl/expiry.ts';
+import { foldUniqueKey } from '@epitaph/core/unique-key/evolve.ts';
 import { foldUser } from '@epitaph/core/user/evolve.ts';
 import { parseUserStream, userStream } from '@epitaph/core/user/stream-name.ts';
 import type { BodySealer } from '@epitaph/core/vault/body-sealer.ts';
@@ -32,6 +33,7 @@ export interface FsckProblem {
     | 'writes-left-after-purge'
     | 'wrong-deadline'
     | 'gap-in-lives'
+    | 'unique-key-not-held'
     | 'event-after-end'
     | 'unreadable-event';
   readonly subject: string;
@@ -71,6 +73,7 @@ interface Life {
   writesLeft: boolean;
   purged: boolean;
   expiredAtMs: number | null;
+  uniqueKeys: readonly string[];
 }
 
 /**
@@ -127,9 +130,7 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
 
   const numbers = new Map<string, number>();
   for (const { number, state } of await store.containers()) numbers.set(state.rid, number);
-  const timelines = new Map(
-    [...containerEvents].map(([rid, list]) => [rid, foldContainer(list)?.timeline ?? []] as const),
-  );
+  const states = new Map([...containerEvents].map(([rid, list]) => [rid, foldContainer(list)] as const));
   const expectedByContainer = new Map<number, Set<number>>();
   const leftAfterPurge: string[] = [];
   let checked = 0;
@@ -138,10 +139,28 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
     if (number > 0 && !lives.has(`${prefix}.${number - 1}`)) {
       report('gap-in-lives', stream, `life ${number} is there, life ${number - 1} is not`);
     }
-    const timeline = timelines.get(containerRid);
-    if (timeline === undefined) {
+    const state = states.get(containerRid);
+    if (state === undefined) {
       report('row-without-item', stream, 'the container of this item was never created');
       continue;
+    }
+    const { timeline, definition } = state;
+    if (life.lastType === 'ItemUpserted') {
+      for (const name of life.uniqueKeys) {
+        const last = await log.readLast(name);
+        const { holder } = foldUniqueKey(last === undefined ? [] : [last]);
+        // Whoever takes the value of an item that has met its end puts that end on record in the same append.
+        if (holder !== stream && (await log.readLast(stream))?.position === life.lastPosition) {
+          report('unique-key-not-held', stream, `live, but ${name} is held by ${holder ?? 'nobody'}`);
+        }
+      }
+      if (life.uniqueKeys.length !== (definition.uniqueKeyPolicy?.uniqueKeys?.length ?? 0)) {
+        report(
+          'unique-key-not-held',
+          stream,
+          `live, but its last write names ${life.uniqueKeys.length} values of unique keys`,
+        );
+      }
     }
     if (life.expiredAtMs !== null) {
       const oracle = expiryOf(life, timeline);
@@ -311,6 +330,7 @@ async function examine(
       writesLeft: false,
       purged: false,
       expiredAtMs: null,
+      uniqueKeys: [],
     };
     lives.set(stream, life);
   }
@@ -321,6 +341,7 @@ async function examine(
       life.ts = event.data.ts;
       life.ttl = event.data.ttl;
       life.key = event.data.key;
+      life.uniqueKeys = event.data.uniqueKeys ?? [];
       life.writesLeft = true;
       const found = await vault.findKey(event.data.key, stream);
       if (found.status === 'there') {

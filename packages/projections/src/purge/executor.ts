@@ -13,6 +13,9 @@ import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { watermarks } from '@epitaph/core/ttl/watermarks.ts';
+import { decideUniqueKey } from '@epitaph/core/unique-key/decide.ts';
+import { foldUniqueKey } from '@epitaph/core/unique-key/evolve.ts';
+import { uniqueKeyEventVersions } from '@epitaph/core/unique-key/upcast.ts';
 import type { BodySealer, ItemNaming } from '@epitaph/core/vault/body-sealer.ts';
 import type { DestroyRequest, KeyVault } from '@epitaph/core/vault/key-vault.ts';
 import type { Catalog, CatalogContainer } from '../catalog/catalog.ts';
@@ -210,8 +213,8 @@ export class PurgeExecutor {
     await Promise.all(this.#truncations);
   }
 
-  #truncateLater(stream: string, events: readonly RecordedEvent[]): void {
-    const under = this.#truncate(stream, events)
+  #truncateLater(stream: string, events: readonly RecordedEvent[], nowMs: number): void {
+    const under = this.#truncate(stream, events, nowMs)
       .catch((error: unknown) => {
         this.#truncationFault ??= { error };
       })
@@ -220,7 +223,7 @@ export class PurgeExecutor {
   }
 
   /** Truncates what a crash left between the record of a purge and the truncation, from a position on. */
-  async finishTruncations(fromPosition: number): Promise<void> {
+  async finishTruncations(fromPosition: number, nowMs: number): Promise<void> {
     const { log } = this.#ports;
     let position = fromPosition;
     for (;;) {
@@ -229,7 +232,7 @@ export class PurgeExecutor {
       position = events.at(-1)!.position;
       for (const event of events) {
         if (event.type !== 'ItemPurged') continue;
-        await this.#truncate(event.stream, await log.readStream(event.stream));
+        await this.#truncate(event.stream, await log.readStream(event.stream), nowMs);
       }
     }
   }
@@ -311,18 +314,49 @@ export class PurgeExecutor {
       );
       position = Math.max(position, handled.position ?? 0);
       // Nobody waits for the truncation but the end of the run: what it removes can't be read any more.
-      this.#truncateLater(candidate.stream, events);
+      this.#truncateLater(candidate.stream, events, nowMs());
     });
     if (position > 0) await this.#ports.projected(position);
     return { purged: erased.length, refused };
   }
 
   /** Removes a purged life's writes from the log; its permanent facts stay. */
-  async #truncate(stream: string, events: readonly RecordedEvent[]): Promise<void> {
+  async #truncate(stream: string, events: readonly RecordedEvent[], nowMs: number): Promise<void> {
     const firstPermanent = events.find((event) => event.type !== 'ItemUpserted');
     const last = events.at(-1);
     if (last === undefined || events[0] === firstPermanent) return;
+    // Before the writes go, which alone say what there is to release.
+    await this.#releaseUniqueKeys(stream, events, nowMs);
     await this.#ports.log.truncateStream(stream, firstPermanent?.revision ?? last.revision + 1);
+  }
+
+  /** Takes a purged life out of the streams of all unique keys' values that it ever had. */
+  async #releaseUniqueKeys(life: string, events: readonly RecordedEvent[], nowMs: number): Promise<void> {
+    const { log } = this.#ports;
+    const streams = new Set<string>();
+    for (const recorded of events) {
+      const event = readItemEvent(recorded);
+      if (event.type === 'ItemUpserted') for (const stream of event.data.uniqueKeys ?? []) streams.add(stream);
+    }
+    for (const stream of streams) {
+      await handleCommand(log, {
+        stream,
+        background: true,
+        load: 'last',
+        fold: foldUniqueKey,
+        decide: (state) => decideUniqueKey(state, { type: 'ReleaseUniqueKey', of: life }),
+        record: (decision) =>
+          decision.kind === 'accepted'
+            ? {
+                events: decision.events.map((event) =>
+                  newEvent(this.#context(nowMs), event, uniqueKeyEventVersions[event.type]),
+                ),
+              }
+            : undefined,
+      });
+      const last = await log.readLast(stream);
+      if (last !== undefined && last.revision > 0) await log.truncateStream(stream, last.revision);
+    }
   }
 
   #streamOf(container: CatalogContainer, row: Pick<ItemRow, 'partitionKey' | 'id' | 'life'>): Promise<string> | string {

@@ -133,7 +133,8 @@ export class PurgeRunner {
     // Where several nodes may, one that was not given the purge leaves to the others what a crash of theirs has left.
     if (!automatic && this.#options.othersControl === true) return;
     this.#run = await this.#leftOpen();
-    if (this.#run !== undefined) await this.#executor.finishTruncations(this.#run.upToPosition);
+    if (this.#run !== undefined)
+      await this.#executor.finishTruncations(this.#run.upToPosition, this.#options.clock.now());
     this.#book.markAll(this.#options.catalog());
     if (automatic) this.#schedule();
   }
@@ -271,7 +272,7 @@ export class PurgeRunner {
       return totals;
     }
     // A fault may have come between the record of a purge and the truncation.
-    if (left !== undefined) await this.#executor.finishTruncations(left.upToPosition);
+    if (left !== undefined) await this.#executor.finishTruncations(left.upToPosition, nowMs());
     const run = left ?? (await this.#openRun());
     for (const { number } of containers) {
       for (;;) {

@@ -1,9 +1,12 @@
 import { hash } from 'node:crypto';
+import { uniqueKeyStream } from '@epitaph/core/unique-key/stream-name.ts';
 import type { ItemNaming } from '@epitaph/core/vault/body-sealer.ts';
 import type { KeyVault } from '@epitaph/core/vault/key-vault.ts';
 
 const PARTITION_HASH_BYTES = 6;
 const ITEM_HASH_BYTES = 15;
+/** Two values of one hash could not both be had: so long that this doesn't happen. */
+const UNIQUE_KEY_HASH_BYTES = 21;
 const PARTITION_CACHE_SIZE = 10_000;
 
 /**
@@ -24,11 +27,22 @@ export class HashedItemNaming implements ItemNaming {
   itemStreamPrefix(containerRid: string, partitionKey: string, id: string): string | Promise<string> {
     const secret = this.#secrets.get(containerRid);
     if (secret !== undefined) return this.#name(secret, containerRid, partitionKey, id);
-    return this.#vault.containerSecret(containerRid).then((bytes) => {
-      const loaded = Buffer.from(bytes);
-      this.#secrets.set(containerRid, loaded);
-      return this.#name(loaded, containerRid, partitionKey, id);
-    });
+    return this.#load(containerRid).then((loaded) => this.#name(loaded, containerRid, partitionKey, id));
+  }
+
+  uniqueKeyStream(containerRid: string, partitionKey: string, value: string): string | Promise<string> {
+    const name = (secret: Buffer) => {
+      const digest = keyedHash(secret, `unique ${partitionKey}\n${value}`);
+      return uniqueKeyStream(containerRid, digest.subarray(0, UNIQUE_KEY_HASH_BYTES).toString('base64url'));
+    };
+    const secret = this.#secrets.get(containerRid);
+    return secret === undefined ? this.#load(containerRid).then(name) : name(secret);
+  }
+
+  async #load(containerRid: string): Promise<Buffer> {
+    const loaded = Buffer.from(await this.#vault.containerSecret(containerRid));
+    this.#secrets.set(containerRid, loaded);
+    return loaded;
   }
 
   #name(secret: Buffer, containerRid: string, partitionKey: string, id: string): string {

@@ -1,0 +1,66 @@
+import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
+import { canonicalJson } from '@epitaph/core/proof/leaf.ts';
+import { badRequest } from './errors.ts';
+import { parsePartitionKeyPath } from './partition-key.ts';
+import { itemSystemProperties } from './system-properties.ts';
+
+/** Source: Cosmos DB, "Service quotas" (unique keys of a container, and paths of each). */
+const MAX_UNIQUE_KEYS = 10;
+const MAX_PATHS = 16;
+
+type UniqueKeyPolicy = NonNullable<ContainerDefinition['uniqueKeyPolicy']>;
+
+/**
+ * Checks the unique keys that a client defines.
+ *
+ * @throws WireError 400 for more than there may be, and for paths that are not valid, given twice, or of a property
+ * of the system
+ */
+export function checkUniqueKeys({ uniqueKeys = [] }: UniqueKeyPolicy): void {
+  if (uniqueKeys.length > MAX_UNIQUE_KEYS) {
+    throw badRequest(`The unique key policy has more than ${MAX_UNIQUE_KEYS} unique keys.`);
+  }
+  const seen = new Set<string>();
+  for (const { paths } of uniqueKeys) {
+    if (paths.length === 0 || paths.length > MAX_PATHS) {
+      throw badRequest(`A unique key has 1 to ${MAX_PATHS} paths; one was given with ${paths.length}.`);
+    }
+    for (const path of paths) {
+      const [first] = parsePartitionKeyPath(path) ?? [];
+      if (first === undefined || (itemSystemProperties as readonly string[]).includes(first)) {
+        throw badRequest(
+          `The unique key path '${path.slice(0, 200)}' could not be accepted. Unique key paths name properties of the document, without a trailing slash, wildcard or array index.`,
+        );
+      }
+    }
+    if (new Set(paths).size < paths.length) throw badRequest('A unique key names a path twice.');
+    const key = JSON.stringify(paths.toSorted());
+    if (seen.has(key)) throw badRequest('The unique key policy names the same paths twice.');
+    seen.add(key);
+  }
+}
+
+export const hasUniqueKeys = ({ uniqueKeyPolicy }: ContainerDefinition): boolean =>
+  (uniqueKeyPolicy?.uniqueKeys?.length ?? 0) > 0;
+
+/**
+ * What a document has of each of its container's unique keys, as text: the same text for the same value. A property
+ * that is missing counts as null.
+ */
+export function uniqueValuesOf(
+  { uniqueKeyPolicy }: ContainerDefinition,
+  document: Readonly<Record<string, unknown>>,
+): string[] {
+  return (uniqueKeyPolicy?.uniqueKeys ?? []).map(({ paths }) =>
+    canonicalJson([paths, paths.map((path) => valueAt(document, path))]),
+  );
+}
+
+function valueAt(document: unknown, path: string): unknown {
+  let value = document;
+  for (const name of parsePartitionKeyPath(path) ?? []) {
+    if (typeof value !== 'object' || value === null || Array.isArray(value) || !Object.hasOwn(value, name)) return null;
+    value = (value as Readonly<Record<string, unknown>>)[name];
+  }
+  return value;
+}

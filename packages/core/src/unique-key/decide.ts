@@ -1,0 +1,24 @@
+import { unreachable } from '../invariant.ts';
+import type { UniqueKeyCommand } from './commands.ts';
+import type { UniqueKeyEvent } from './events.ts';
+import type { UniqueKeyState } from './state.ts';
+
+export type UniqueKeyDecision =
+  | { readonly kind: 'accepted'; readonly events: readonly UniqueKeyEvent[] }
+  | { readonly kind: 'refused'; readonly refusal: { readonly reason: 'unique-key-taken' } };
+
+/** Decides a command on one value of a unique key. */
+export function decideUniqueKey({ holder }: UniqueKeyState, command: UniqueKeyCommand): UniqueKeyDecision {
+  switch (command.type) {
+    case 'TakeUniqueKey':
+      if (command.isKept && holder !== command.by) {
+        return { kind: 'refused', refusal: { reason: 'unique-key-taken' } };
+      }
+      // Its own value, too, when the write before had given it up: somebody else may be about to take it.
+      return { kind: 'accepted', events: [{ type: 'UniqueKeyTaken', data: { holder: command.by } }] };
+    case 'ReleaseUniqueKey':
+      return { kind: 'accepted', events: holder === command.of ? [{ type: 'UniqueKeyReleased', data: {} }] : [] };
+    default:
+      return unreachable(command);
+  }
+}

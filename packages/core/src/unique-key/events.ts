@@ -1,0 +1,22 @@
+import { z } from 'zod';
+
+export const uniqueKeyTakenSchema = z.object({
+  /** The stream of the life whose write has the value. */
+  holder: z.string(),
+});
+
+/** The last holder was purged: nothing says any more who had the value. */
+export const uniqueKeyReleasedSchema = z.object({});
+
+/**
+ * The closed union of what can be in the stream of a unique key's value. The last event is all that counts, so such
+ * streams are truncated, and none of these is a permanent fact.
+ */
+export type UniqueKeyEvent =
+  | { readonly type: 'UniqueKeyTaken'; readonly data: z.infer<typeof uniqueKeyTakenSchema> }
+  | { readonly type: 'UniqueKeyReleased'; readonly data: z.infer<typeof uniqueKeyReleasedSchema> };
+
+export const uniqueKeyEventSchemas = {
+  UniqueKeyTaken: uniqueKeyTakenSchema,
+  UniqueKeyReleased: uniqueKeyReleasedSchema,
+} as const;
