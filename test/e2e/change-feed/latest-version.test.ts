@@ -256,6 +256,8 @@ describe('over bare HTTP', () => {
     const second = await page(world, container.id, { 'if-none-match': String(first.headers['etag']) });
     expect(second.status).toBe(304);
     expect(second.text).toBe('');
+    const ofRange = await page(world, container.id, { 'x-ms-documentdb-partitionkeyrangeid': '0' });
+    expect(ofRange.headers['x-ms-documentdb-partitionkeyrangeid']).toBe('0');
     const place = (etag: unknown) => Number(String(etag).slice(1, -1));
     expect(place(second.headers['etag'])).toBeGreaterThan(place(first.headers['etag']));
   });

@@ -5,7 +5,7 @@ import { charge } from './charge.ts';
 import { containerHeaders } from './containers.ts';
 import { badRequest } from './errors.ts';
 import { atLeastOf, headerText, pageSizeOf, type Answer, type CosmosRequest } from './request.ts';
-import { scopeOf } from './scope.ts';
+import { rangeOfRequest, scopeOf } from './scope.ts';
 import { withSystemProperties } from './system-properties.ts';
 
 /** True for a reading of the change feed rather than of the items. */
@@ -19,6 +19,7 @@ export async function answerChangeFeed(request: CosmosRequest, container: Contai
   const { store, segments } = request;
   const mode = modeOf(request);
   const scope = scopeOf(request, container);
+  const range = rangeOfRequest(request, container);
   const page = await store.readChangeFeed(container, {
     mode,
     start: startOf(request),
@@ -31,6 +32,7 @@ export async function answerChangeFeed(request: CosmosRequest, container: Contai
   const headers = {
     etag: `"${page.position}"`,
     'x-ms-item-count': String(page.changes.length),
+    ...(range === undefined ? {} : { 'x-ms-documentdb-partitionkeyrangeid': range.id }),
     ...containerHeaders(segments[1]!, container, store.headPosition(), scope.partitionKey),
   };
   if (page.changes.length === 0 && page.reachedEnd) {
