@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import { fromBase64, openCheckpoint, readVerifierKey, verifierKeyText } from '@epitaph/core/proof/checkpoint.ts';
 import { canonicalJson } from '@epitaph/core/proof/leaf.ts';
-import { checkpointCryptography } from '@epitaph/storage/crypto/proof-signer.ts';
+import { checkpointCryptography, ProofSigner } from '@epitaph/storage/crypto/proof-signer.ts';
 
 /** The example of C2SP's signed-note, which Go's golang.org/x/mod/sumdb/note has for its tests. */
 const VERIFIER = 'PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW';
@@ -52,5 +52,17 @@ describe('canonical JSON', () => {
     const hash = (value: unknown) => createHash('sha256').update(canonicalJson(value)).digest('hex');
     expect(hash({ a: [1, 2] })).not.toBe(hash({ a: [2, 1] }));
     expect(hash({ a: '1' })).not.toBe(hash({ a: 1 }));
+  });
+});
+
+describe('a signer', () => {
+  it('made from the same secret bytes is the same, whoever makes it', () => {
+    // RFC 8032, section 7.1, test 1.
+    const seed = Buffer.from('9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60', 'hex');
+    const { key } = ProofSigner.fromSeed(seed);
+    expect(Buffer.from(key.publicKey).toString('hex')).toBe(
+      'd75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a',
+    );
+    expect(ProofSigner.fromSeed(seed).key).toEqual(key);
   });
 });

@@ -1,11 +1,13 @@
 import { GuardedClock, ManualClock, systemClocks } from '@epitaph/core/clock.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
+import { checkpointCryptography, ProofSigner } from '@epitaph/storage/crypto/proof-signer.ts';
 import { DataFolder, type LogElsewhere } from '@epitaph/storage/sqlite/data-folder.ts';
 import {
   openSqliteStorage,
   type SqliteStorage,
   type SqliteStorageOptions,
 } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
+import { SqliteProofStore } from '@epitaph/storage/sqlite/sqlite-proof-store.ts';
 import type { SeveralNodes } from './store/parts.ts';
 import { Store, type StoreOptions } from './store/store.ts';
 
@@ -91,14 +93,19 @@ async function openSharedStorage(
   const folder = DataFolder.open(options.folder, options.clock, { ...log, isEmpty: true });
   try {
     const storage = await openPostgresStorage({ url, masterKey: options.masterKey, copiesKeptSeconds, log });
+    // The same log makes the same tree on every node; what they sign it with is the same secret.
+    const proofs = new SqliteProofStore(folder.file('proof.db'));
+    const signer = ProofSigner.fromSeed(await storage.vault.containerSecret('proof'));
     return {
       ...storage,
+      proof: { store: proofs, signer, cryptography: checkpointCryptography },
       log: log.log,
       nodes: { readModels: storage.readModels, roles, policyDelayMs },
       highWaterMark: folder.highWaterMark(),
       close: async () => {
         await log.log.close();
         await storage.close();
+        proofs.close();
         folder.close();
       },
     };

@@ -13,6 +13,9 @@ import { sha256 } from '@epitaph/projections/proof/proof-tree.ts';
 /** What an Ed25519 public key's 32 bytes follow in its DER form. Source: RFC 8410, section 4. */
 const SPKI_PREFIX = Buffer.from('302a300506032b6570032100', 'hex');
 
+/** What an Ed25519 private key's 32 bytes follow in theirs. Source: RFC 8410, section 7. */
+const PKCS8_PREFIX = Buffer.from('302e020100300506032b657004220420', 'hex');
+
 /** Checks with `node:crypto`. */
 export const checkpointCryptography: CheckpointCryptography = {
   sha256,
@@ -39,6 +42,13 @@ export class ProofSigner implements CheckpointSigner {
     const name = `epitaph-${randomBytes(4).toString('hex')}`;
     const secret = privateKey.export({ format: 'der', type: 'pkcs8' }).toString('base64');
     return { signer: new ProofSigner(name, privateKey), text: `${JSON.stringify({ name, privateKey: secret })}\n` };
+  }
+
+  /** The key that 32 secret bytes make: for nodes that share them and nothing else. */
+  static fromSeed(seed: Uint8Array): ProofSigner {
+    const key = createPrivateKey({ key: Buffer.concat([PKCS8_PREFIX, seed]), format: 'der', type: 'pkcs8' });
+    const name = Buffer.from(sha256(new ProofSigner('', key).key.publicKey)).toString('hex', 0, 4);
+    return new ProofSigner(`epitaph-${name}`, key);
   }
 
   /** @returns undefined for a text that {@link make} has not made */
