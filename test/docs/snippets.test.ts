@@ -52,6 +52,7 @@ describe('snippets print what the page shows', { timeout: 90_000 }, () => {
   test.each([
     { page: 'README.md', prepare: undefined, least: 4 },
     { page: 'docs/operations.md', prepare: makeSessions, least: 6 },
+    { page: 'docs/monitoring.md', prepare: undefined, least: 2 },
     { page: 'docs/change-feed.md', prepare: undefined, least: 1 },
   ])('$page', async ({ page, prepare, least }) => {
     const ran = await runSnippets(page, prepare);

@@ -16,7 +16,14 @@ export interface EmbeddedStoreOptions
     Omit<SqliteStorageOptions, 'logElsewhere'>,
     Pick<
       StoreOptions,
-      'policyGraceSeconds' | 'automaticPurge' | 'defaultThroughput' | 'serverless' | 'monotonicMs' | 'onFault' | 'newId'
+      | 'policyGraceSeconds'
+      | 'readyLagEvents'
+      | 'automaticPurge'
+      | 'defaultThroughput'
+      | 'serverless'
+      | 'monotonicMs'
+      | 'onFault'
+      | 'newId'
     > {
   /** Where the manual clock of a new folder starts, in milliseconds; the system's time by default. */
   readonly startMs?: number | undefined;

@@ -17,6 +17,8 @@ export interface ProjectorOptions {
   readonly onFailed?: () => void;
   /** Told of every change after readers can see it. */
   readonly onApplied?: (changes: readonly ReadModelChange[]) => void;
+  /** Wraps the application of each batch of so many events, for whoever measures. */
+  readonly around?: ((events: number, apply: () => Promise<void>) => Promise<void>) | undefined;
   /**
    * True where other nodes know of the progress by the checkpoint alone: it is moved on, too, past positions that
    * change nothing.
@@ -44,6 +46,7 @@ export class Projector implements Projection {
   readonly #onApplying: (changes: readonly ReadModelChange[]) => void;
   readonly #onFailed: () => void;
   readonly #onApplied: (changes: readonly ReadModelChange[]) => void;
+  readonly #around: NonNullable<ProjectorOptions['around']>;
   #subscriptions: Subscription | undefined;
   #ended: Promise<void> = Promise.resolve();
   #applying: Promise<void> = Promise.resolve();
@@ -61,6 +64,7 @@ export class Projector implements Projection {
     this.#onApplying = options.onApplying ?? (() => {});
     this.#onFailed = options.onFailed ?? (() => {});
     this.#onApplied = options.onApplied ?? (() => {});
+    this.#around = options.around ?? ((_events, apply) => apply());
   }
 
   /** Position up to which readers see everything. */
@@ -152,7 +156,7 @@ export class Projector implements Projection {
     try {
       const changes = changesOf(events, this.#catalog);
       this.#onApplying(changes);
-      await this.#store().apply(changes, position);
+      await this.#around(events.length, () => this.#store().apply(changes, position));
       this.#error = undefined;
       this.#onApplied(changes);
       this.#reached(position);

@@ -3,7 +3,7 @@ import { invariant } from '@epitaph/core/invariant.ts';
 import { interval, type Subscription } from 'rxjs';
 import { Catalog } from './catalog/catalog.ts';
 import { PositionWaiters, type Projection } from './projection.ts';
-import { Projector } from './projector.ts';
+import { Projector, type ProjectorOptions } from './projector.ts';
 import type { ContainerNumber, ReadModelChange, ReadModelVersions } from './read-model-store.ts';
 
 /** How often a node that does not project looks for itself whether it should, and how far the read models are. */
@@ -46,6 +46,8 @@ export interface SharedProjectorOptions {
   readonly onApplied: (changes: readonly ReadModelChange[]) => void;
   /** Told of what another node has applied. */
   readonly onNews: (news: ReadModelNews) => void;
+  /** As in {@link ProjectorOptions}. */
+  readonly around?: ProjectorOptions['around'];
 }
 
 /**
@@ -177,7 +179,7 @@ export class SharedProjector implements Projection {
   }
 
   async #tryToLead(): Promise<boolean> {
-    const { readModels, log, onApplied } = this.#options;
+    const { readModels, log, onApplied, around } = this.#options;
     let lost = false;
     const lead = await readModels.lead(() => {
       lost = true;
@@ -189,6 +191,7 @@ export class SharedProjector implements Projection {
       log,
       store: () => readModels.current.store,
       onApplied,
+      around,
       recordsIdleProgress: true,
       waiters: this.#waiters,
     });

@@ -33,6 +33,7 @@ export async function serve(configuration: Configuration, print: (line: string) 
   const loopback = await isLoopbackHost(configuration.host);
   if (configuration.key === EMULATOR_KEY && !loopback) refuseEmulatorKey();
   const signal = firstSignal();
+  const endTraces = await startTraces(configuration.traces);
   const store = await openStore(configuration, (error) =>
     log.error({ err: error }, 'the purge met a fault and will try again'),
   );
@@ -67,6 +68,7 @@ export async function serve(configuration: Configuration, print: (line: string) 
   } finally {
     if (app !== undefined) await closeWithin(app, STOP_WITHIN_MS);
     await store.close();
+    await endTraces();
   }
   log.info('stopped');
   return exitCodes.ok;
@@ -90,6 +92,18 @@ function firstSignal(): Promise<string> {
   });
 }
 
+/**
+ * Sends traces, if somebody said where to.
+ *
+ * @returns what sends the last of them
+ */
+async function startTraces(url: Configuration['traces']): Promise<() => Promise<void>> {
+  const { OTEL_EXPORTER_OTLP_ENDPOINT: any, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: ofTraces } = process.env;
+  if (url === 'off' || (url === undefined && !any && !ofTraces)) return async () => {};
+  const { exportTraces } = await import('../telemetry/otlp.ts');
+  return exportTraces(url);
+}
+
 async function openStore(
   configuration: Configuration,
   onFault: (error: unknown) => void,
@@ -103,6 +117,7 @@ async function openStore(
       eventStore: configuration['event-store'],
       shared: sharedStorage(configuration),
       policyGraceSeconds: configuration['policy-grace'],
+      readyLagEvents: configuration['ready-lag'],
       defaultThroughput: configuration.throughput,
       serverless: configuration.throughput?.kind === 'none',
       onFault,

@@ -2,6 +2,7 @@ import { z } from 'zod';
 import { DEFAULT_POLICY_GRACE_SECONDS } from '@epitaph/core/container/upcast.ts';
 import { consistencyLevels, defaultConsistency } from '../cosmos/consistency.ts';
 import { type Throughput, throughputProblem } from '@epitaph/core/throughput/throughput.ts';
+import { DEFAULT_READY_LAG_EVENTS } from '../store/ready-lag.ts';
 import { parseInstant } from './instant.ts';
 
 /** A key of the store: base64 of at least 32 bytes, written as base64 is. */
@@ -95,6 +96,15 @@ export const optionSchemas = {
     .describe(
       'What containers made without throughput are given and held to, in request units a second; serverless limits none. By default they show 400 and are not held to it.',
     ),
+  'ready-lag': wholeNumber(1, 1_000_000_000)
+    .default(DEFAULT_READY_LAG_EVENTS)
+    .describe('Events that the read models may be behind the log before the store says that it is not ready.'),
+  traces: z
+    .union([z.literal('off'), z.httpUrl()], 'must be the URL of a collector, or off')
+    .optional()
+    .describe(
+      'Where to send traces by OpenTelemetry, such as http://127.0.0.1:4318/v1/traces. By default to OTEL_EXPORTER_OTLP_ENDPOINT, if that is set.',
+    ),
   'log-level': z
     .enum(['silent', 'error', 'warn', 'info', 'debug'])
     .default('warn')
@@ -122,6 +132,8 @@ export const placeholders: Readonly<Record<OptionName, string>> = {
   'max-staleness-prefix': '<versions>',
   'max-staleness-seconds': '<seconds>',
   throughput: '<RU/s>|autoscale:<max RU/s>|serverless',
+  'ready-lag': '<events>',
+  traces: '<URL>|off',
   'log-level': '<level>',
 };
 

@@ -34,7 +34,11 @@ export function chargeOfError({ method, headers }: Pick<CosmosRequest, 'method' 
 }
 
 /** What a request spends request units on; undefined for what is charged to nobody, or not as a whole. */
-function kindOf({ method, segments, headers }: CosmosRequest): UserKind | undefined {
+function kindOf({
+  method,
+  segments,
+  headers,
+}: Pick<CosmosRequest, 'method' | 'segments' | 'headers'>): UserKind | undefined {
   if (segments.length < 5 || segments[2] !== 'colls' || segments[4] === 'pkranges') return undefined;
   if (method === 'GET') {
     if (segments.length === 6) return 'read';
@@ -45,6 +49,15 @@ function kindOf({ method, segments, headers }: CosmosRequest): UserKind | undefi
   if (isQuery(headers)) return 'query';
   if (!headerFlag(headers, 'x-ms-cosmos-is-batch-request')) return 'write';
   return headerFlag(headers, 'x-ms-cosmos-batch-atomic') ? 'batch' : undefined;
+}
+
+/** What a request is counted and traced as. */
+export function operationOf(request: Pick<CosmosRequest, 'method' | 'segments' | 'headers'>): string {
+  const kind = kindOf(request);
+  if (kind === 'changeFeed') return 'change-feed';
+  if (kind !== undefined) return kind;
+  if (headerFlag(request.headers, 'x-ms-cosmos-is-batch-request')) return 'bulk';
+  return isQueryPlan(request.headers) ? 'query-plan' : 'metadata';
 }
 
 /** The container that a request is charged to; whoever names one that isn't there gets that answer from the handler. */

@@ -3,10 +3,12 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { resourceTokenIn, type KeyRing, type SignatureVerdict } from '../http/keys.ts';
 import { defaultLimits, type Limits } from '../http/limits.ts';
+import type { Measurements } from '../metrics/measurements.ts';
 import type { StoreApi } from '../store/store-api.ts';
+import { tracedRequest } from '../telemetry/tracing.ts';
 import { consistencyOf, defaultConsistency, type ConsistencyLevel, type ConsistencyPolicy } from './consistency.ts';
 import { charge } from './charge.ts';
-import { answerCharged, chargeOfError } from './charged.ts';
+import { answerCharged, chargeOfError, operationOf } from './charged.ts';
 import { describeError, errorBody, WireError, wireShapes, type WireShape } from './errors.ts';
 import { checkTargetGranted, grantedStore } from './granted.ts';
 import { headerText, type Answer, type CosmosRequest } from './request.ts';
@@ -81,14 +83,20 @@ export function registerCosmos(app: FastifyInstance, options: CosmosOptions): vo
         next(error as Error);
       }
     });
-    scope.setErrorHandler((error, request, reply) => sendError(request, reply, error));
+    const { measurements } = options.store;
+    scope.setErrorHandler((error, request, reply) => sendError(request, reply, error, measurements));
     scope.all(INTERNAL_ROUTE, async (request, reply) => {
       const admitted = request.cosmos!;
       // `dbs/<name>/colls/<name>/…`
       const { segments } = admitted.target;
       const settling = options.store.settleNames(segments[1], segments[3]);
       if (settling !== undefined) await settling;
-      const answer = await answerCharged(cosmosRequest(request, reply, admitted, options, limits));
+      const cosmos = cosmosRequest(request, reply, admitted, options, limits);
+      const operation = operationOf(cosmos);
+      const answer = await tracedRequest(operation, cosmos.headers, { 'epitaph.plane': 'data' }, () =>
+        answerCharged(cosmos),
+      );
+      measurements.countRequest('data', operation, answer.status);
       return send(reply, answer, admitted.activityId);
     });
     done();
@@ -250,7 +258,12 @@ function send(reply: FastifyReply, answer: Answer, activityId: string): FastifyR
 }
 
 /** Answers an error in Cosmos DB's shape. Clients die of an error without a body. */
-function sendError(request: FastifyRequest, reply: FastifyReply, error: unknown): FastifyReply {
+function sendError(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  error: unknown,
+  measurements: Measurements,
+): FastifyReply {
   const activityId = request.cosmos?.activityId ?? randomUUID();
   const described = describeError(notWaitedFor(request, error) ?? error);
   if (described === undefined) {
@@ -260,6 +273,11 @@ function sendError(request: FastifyRequest, reply: FastifyReply, error: unknown)
   const shape: WireShape = described?.shape ?? wireShapes.internal;
   const message =
     described?.message ?? 'An internal error occurred; the activity id finds it in the log of the server.';
+  const { method, cosmos, raw } = request;
+  // Of who isn't let in nothing is taken down but that.
+  const operation =
+    cosmos === null ? 'none' : operationOf({ method, segments: cosmos.target.segments, headers: raw.headers });
+  measurements.countRequest('data', operation, shape.status);
   return send(
     reply,
     {

@@ -23,6 +23,7 @@ import {
   type Access,
   type RouteDescription,
 } from './routing.ts';
+import { metricsRoutes } from './metrics-routes.ts';
 import { replayRoutes } from './replay-routes.ts';
 import { proofRoutes } from './proof-routes.ts';
 import { policyRoutes } from './policy-routes.ts';
@@ -64,6 +65,14 @@ export function registerManagement(app: FastifyInstance, options: ManagementOpti
         next();
       });
       collectRoutes(scope, described);
+      const { measurements } = options.store;
+      scope.addHook('onResponse', (request, reply, next) => {
+        const { description } = request.routeOptions.config;
+        // By the route, not by the target, so that there are only so many.
+        const operation = description === undefined ? 'none' : `${description.method} ${description.url}`;
+        measurements.countRequest('management', operation, reply.statusCode);
+        next();
+      });
       admitByKey(scope, options.keys);
       readBodiesAsJson(scope);
       scope.addHook('preHandler', async (request) => {
@@ -86,6 +95,7 @@ export function registerManagement(app: FastifyInstance, options: ManagementOpti
       replayRoutes(scope, options.store, stopping.signal);
       operationRoutes(scope, options.store, stopping.signal);
       clockRoutes(scope, options.store);
+      metricsRoutes(scope, options.store);
       documentationRoutes(scope, described);
       done();
     },

@@ -6,6 +6,7 @@ import { Refusal } from '@epitaph/core/errors.ts';
 import { readPartitionKeyHeader } from '../cosmos/partition-key.ts';
 import type { KeyRole } from '../http/keys.ts';
 import type { Caller, StoreApi } from '../store/store-api.ts';
+import { tracedRequest } from '../telemetry/tracing.ts';
 import { Problem } from './problems.ts';
 import * as requests from './requests.ts';
 
@@ -84,7 +85,9 @@ export function route<
       const query = requests.read((description.query ?? requests.noQuery) as Query, request.query, 'query');
       const body = requests.read((description.body ?? requests.noBody) as Body, request.body, 'body');
       void reply.header('cache-control', 'no-store');
-      return handler({ query, body, request, reply, caller: callers.get(request)! });
+      return tracedRequest(`${method} ${url}`, request.raw.headers, { 'epitaph.plane': 'management' }, async () =>
+        handler({ query, body, request, reply, caller: callers.get(request)! }),
+      );
     },
   });
 }

@@ -126,6 +126,11 @@ export class RequestUnits implements PurgeBudget {
     };
   }
 
+  /** What was spent, of every container that spent anything. */
+  metered(): { readonly rid: string; readonly consumed: Readonly<Record<RequestUnitKind, Consumption>> }[] {
+    return Array.from(this.#meters, ([rid, consumed]) => ({ rid, consumed }));
+  }
+
   /** What is gone spends nothing more: its budget and its meter go, so that both are bounded by what is there. */
   forget(rid: string): void {
     this.#budgets.delete(rid);

@@ -6,6 +6,7 @@ import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import type { ContainerNumber, ItemRow, SealedWrite } from '@epitaph/projections/read-model-store.ts';
 import type { Json } from '@epitaph/query';
 import { systemPropertiesOf } from '../cosmos/system-properties.ts';
+import type { Measurements } from '../metrics/measurements.ts';
 import type { StorePorts } from './parts.ts';
 import type { ShownItem } from './store-api.ts';
 
@@ -31,13 +32,19 @@ export class Documents {
   readonly #ports: Pick<StorePorts, 'log' | 'vault' | 'sealer' | 'readModels'>;
   readonly #byPosition = new GenerationCache<number, Decoded>(CACHE_BYTES, ({ json }) => json.length);
 
-  constructor(ports: Pick<StorePorts, 'log' | 'vault' | 'sealer' | 'readModels'>) {
+  readonly #measured: Pick<Measurements, 'documentHits' | 'documentMisses'>;
+
+  constructor(
+    ports: Pick<StorePorts, 'log' | 'vault' | 'sealer' | 'readModels'>,
+    measured: Pick<Measurements, 'documentHits' | 'documentMisses'>,
+  ) {
     this.#ports = ports;
+    this.#measured = measured;
   }
 
   /** The item as a write left it, or undefined when its content went away since the write was looked up. */
   async show(row: VersionRow): Promise<ShownItem | undefined> {
-    const decoded = this.#byPosition.get(row.position) ?? (await this.#decode(row));
+    const decoded = this.#cached(row) ?? (await this.#decode(row));
     if (decoded === undefined) return undefined;
     return {
       id: row.id,
@@ -56,7 +63,7 @@ export class Documents {
 
   /** The document with its system properties, parsed. Shared: it must not be changed. */
   async parse(container: ContainerState, row: ItemRow): Promise<Json | undefined> {
-    const decoded = this.#byPosition.get(row.position) ?? (await this.#decode(row));
+    const decoded = this.#cached(row) ?? (await this.#decode(row));
     if (decoded === undefined) return undefined;
     if (decoded.document === undefined) {
       const document = JSON.parse(decoded.json) as { [name: string]: Json };
@@ -97,6 +104,13 @@ export class Documents {
       const json = textOf(this.#ports.sealer.open(key.key, stream, revision, body));
       this.#byPosition.set(position, { json, etag: etagOf(eventId), document: undefined });
     }
+  }
+
+  #cached({ position }: VersionRow): Decoded | undefined {
+    const found = this.#byPosition.get(position);
+    if (found === undefined) this.#measured.documentMisses += 1;
+    else this.#measured.documentHits += 1;
+    return found;
   }
 
   #sealed(container: ContainerNumber, births: readonly number[]): Promise<SealedWrite[]> {

@@ -6,59 +6,50 @@ import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
 import { Scavenges } from '@epitaph/projections/purge/scavenges.ts';
 import { rebuild, type RebuildProgress } from '@epitaph/projections/rebuild.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
+import { DEFAULT_READY_LAG_EVENTS } from './ready-lag.ts';
 import type { StoreParts } from './parts.ts';
-import type { FsckReport, ProjectionStatus, PurgeStatus, RebuildStatus, ScavengeStatus } from './store-api.ts';
+import type {
+  ContainerBacklog,
+  FsckReport,
+  ProjectionStatus,
+  PurgeStatus,
+  RebuildStatus,
+  ScavengeStatus,
+} from './store-api.ts';
 
 /** The name under which the read models are rebuilt: they are one projection, with one checkpoint. */
 export const ITEMS_PROJECTION = 'items';
-/** Events behind the log from which on the store says that it isn't ready. */
-const READY_LAG_EVENTS = 10_000;
 
 /** What operators see and start: the purge, the projections, and the examination of both. */
 export class Operations {
   readonly #parts: StoreParts;
   readonly #purge: PurgeRunner;
+  readonly #readyLagEvents: number;
   #rebuild: { status: RebuildStatus; readonly abort: AbortController; readonly done: Promise<void> } | undefined;
 
-  constructor(parts: StoreParts, purge: PurgeRunner) {
+  constructor(parts: StoreParts, purge: PurgeRunner, readyLagEvents = DEFAULT_READY_LAG_EVENTS) {
     this.#parts = parts;
     this.#purge = purge;
+    this.#readyLagEvents = readyLagEvents;
   }
 
   async purgeStatus(): Promise<PurgeStatus> {
-    const { catalog, readModel, ports } = this.#parts;
-    const nowMs = ports.clock.now();
+    const { readModel, ports } = this.#parts;
     let overdueItems = 0;
     let waitingForRequestUnits = 0;
-    let oldestMs: number | null = null;
+    let oldestOverdueMs: number | null = null;
     let awaitingErasure = 0;
     let inGrace = 0;
-    let keptForFeeds = 0;
-    for (const { number, state } of catalog.allContainers()) {
-      const gone = catalog.goneAtMs(state) !== null;
-      const byPolicy = await readModel.countEnded(number, true, Number.MAX_SAFE_INTEGER);
-      const byThemselves = await readModel.countEnded(number, false, Number.MAX_SAFE_INTEGER);
-      if (gone) {
-        awaitingErasure += byThemselves + byPolicy + (await readModel.countItems(number));
-        continue;
-      }
-      const graceOver = await readModel.countEnded(number, true, nowMs - state.policyGraceSeconds * 1000);
-      inGrace += byPolicy - graceOver;
-      for (const [byPolicyStart, ended] of [
-        [false, byThemselves],
-        [true, graceOver],
-      ] as const) {
-        const due = await readModel.countEnded(number, byPolicyStart, nowMs - erasureDelayMs(state, byPolicyStart));
-        awaitingErasure += due;
-        keptForFeeds += ended - due;
-      }
-      const overdue = await readModel.overdueStatistics(number, watermarks(state.timeline, nowMs));
-      overdueItems += overdue.count;
-      if (this.#purge.waitsForBudget(state)) waitingForRequestUnits += overdue.count;
-      if (overdue.oldestMs !== null) oldestMs = Math.min(oldestMs ?? overdue.oldestMs, overdue.oldestMs);
+    let heldBack = 0;
+    for (const backlog of await this.purgeBacklogs()) {
+      overdueItems += backlog.overdueItems;
+      waitingForRequestUnits += backlog.waitingForRequestUnits;
+      awaitingErasure += backlog.awaitingErasure;
+      inGrace += backlog.heldBack.grace;
+      heldBack += backlog.heldBack.hold + backlog.heldBack.floor + backlog.heldBack.feed;
+      if (backlog.oldestOverdueMs !== null) oldestOverdueMs = Math.max(oldestOverdueMs ?? 0, backlog.oldestOverdueMs);
     }
-    const heldBack = this.#purge.heldBack;
-    const work = overdueItems * 2 + Math.max(0, awaitingErasure - heldBack);
+    const work = overdueItems * 2 + awaitingErasure;
     const itemsPerSecond = this.#purge.itemsPerSecond;
     const run = this.#purge.run;
     const purgedTotal = await readModel.countPurged();
@@ -74,16 +65,55 @@ export class Operations {
               : 'idle',
       overdueItems,
       waitingForRequestUnits,
-      oldestOverdueMs: oldestMs === null ? null : Math.max(0, nowMs - oldestMs),
-      awaitingErasure: Math.max(0, awaitingErasure - heldBack),
+      oldestOverdueMs,
+      awaitingErasure,
       inGrace,
-      heldBack: heldBack + keptForFeeds,
+      heldBack,
       itemsPerSecond,
       millisecondsToDrain: work === 0 ? 0 : itemsPerSecond === 0 ? null : Math.ceil((work / itemsPerSecond) * 1000),
       purgedTotal,
       run: run === undefined ? null : { id: run.id, startedAtMs: run.startedAtMs, upToPosition: run.upToPosition },
       scavenge: await this.#scavengeStatus(purgedTotal),
     };
+  }
+
+  async purgeBacklogs(): Promise<ContainerBacklog[]> {
+    const { catalog, readModel, ports } = this.#parts;
+    const nowMs = ports.clock.now();
+    const backlogs: ContainerBacklog[] = [];
+    for (const { number, state } of catalog.allContainers()) {
+      const byPolicy = await readModel.countEnded(number, true, Number.MAX_SAFE_INTEGER);
+      const byThemselves = await readModel.countEnded(number, false, Number.MAX_SAFE_INTEGER);
+      const { hold, floor } = this.#purge.heldBackIn(number);
+      if (catalog.goneAtMs(state) !== null) {
+        const ended = byThemselves + byPolicy + (await readModel.countItems(number));
+        if (ended === 0) continue;
+        backlogs.push({
+          container: state,
+          overdueItems: 0,
+          waitingForRequestUnits: 0,
+          oldestOverdueMs: null,
+          awaitingErasure: Math.max(0, ended - hold - floor),
+          heldBack: { hold, floor, grace: 0, feed: 0 },
+        });
+        continue;
+      }
+      const graceOver = await readModel.countEnded(number, true, nowMs - state.policyGraceSeconds * 1000);
+      let due = 0;
+      for (const byPolicyStart of [false, true]) {
+        due += await readModel.countEnded(number, byPolicyStart, nowMs - erasureDelayMs(state, byPolicyStart));
+      }
+      const overdue = await readModel.overdueStatistics(number, watermarks(state.timeline, nowMs));
+      backlogs.push({
+        container: state,
+        overdueItems: overdue.count,
+        waitingForRequestUnits: this.#purge.waitsForBudget(state) ? overdue.count : 0,
+        oldestOverdueMs: overdue.oldestMs === null ? null : Math.max(0, nowMs - overdue.oldestMs),
+        awaitingErasure: Math.max(0, due - hold - floor),
+        heldBack: { hold, floor, grace: byPolicy - graceOver, feed: byThemselves + graceOver - due },
+      });
+    }
+    return backlogs;
   }
 
   async #scavengeStatus(purgedTotal: number): Promise<ScavengeStatus | null> {
@@ -221,7 +251,7 @@ export class Operations {
     if (closing) reasons.push('the store is closing');
     if (projector.error !== undefined) reasons.push(`the projection has failed: ${projector.error}`);
     const lag = this.#parts.headPosition() - projector.position;
-    if (lag > READY_LAG_EVENTS) reasons.push(`the projection is ${lag} events behind`);
+    if (lag > this.#readyLagEvents) reasons.push(`the projection is ${lag} events behind`);
     const jump = ports.clockJump();
     if (jump !== undefined) {
       reasons.push(

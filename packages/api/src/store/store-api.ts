@@ -16,6 +16,7 @@ import type { FactLeaf } from '@epitaph/core/proof/leaf.ts';
 import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import type { Permission, PermissionTarget } from '@epitaph/core/user/events.ts';
 import type { PermissionState, UserState } from '@epitaph/core/user/state.ts';
+import type { Measurements } from '../metrics/measurements.ts';
 import type { RequestUnits } from '../request-units/request-units.ts';
 
 /** A document as clients give it, without system properties. */
@@ -388,6 +389,17 @@ export interface PurgeStatus {
   readonly scavenge: ScavengeStatus | null;
 }
 
+/** What is still to be recorded and erased in a container, as in {@link PurgeStatus}. */
+export interface ContainerBacklog {
+  readonly container: ContainerState;
+  readonly overdueItems: number;
+  readonly waitingForRequestUnits: number;
+  readonly oldestOverdueMs: number | null;
+  readonly awaitingErasure: number;
+  /** Ended lives that are kept, by what keeps them; those of `hold` and `floor` as far as the purge met them lately. */
+  readonly heldBack: Readonly<Record<'hold' | 'floor' | 'grace' | 'feed', number>>;
+}
+
 export interface ScavengeStatus {
   /** Purged lives, content destroyed, whose sealed bytes an event store keeps until the next run of its own. */
   readonly livesWaiting: number;
@@ -442,6 +454,8 @@ export interface StoreApi {
   listDatabases(): readonly DatabaseState[];
   /** @throws Refusal database-not-found */
   database(name: string): DatabaseState;
+  /** A database by rid, deleted ones too. */
+  databaseByRid(rid: string): DatabaseState | undefined;
   createDatabase(caller: Caller, name: string, throughput?: Throughput): Promise<Written<DatabaseState>>;
   deleteDatabase(caller: Caller, name: string, precondition?: Precondition): Promise<{ position: number }>;
 
@@ -722,6 +736,8 @@ export interface StoreApi {
 
   // Operations.
   purgeStatus(): Promise<PurgeStatus>;
+  /** The purge's work by container; of those that are gone the ones with any left. */
+  purgeBacklogs(): Promise<readonly ContainerBacklog[]>;
   /** One pass now; resolves when nothing that is due is left, with what it did. */
   runPurge(
     caller: Caller,
@@ -743,6 +759,9 @@ export interface StoreApi {
   fsck(onProgress?: (done: number, total: number) => void, signal?: AbortSignal): Promise<FsckReport>;
   /** Not ready, with reasons, while projections lag, the clock is held or the store is closing. */
   health(): { readonly ready: boolean; readonly reasons: readonly string[] };
+
+  /** What was measured since the start. */
+  readonly measurements: Measurements;
 
   // Time.
   nowMs(): number;

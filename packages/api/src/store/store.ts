@@ -7,6 +7,7 @@ import type { Projection } from '@epitaph/projections/projection.ts';
 import { Projector, type ProjectorOptions } from '@epitaph/projections/projector.ts';
 import { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
 import { SharedProjector, type SharedProjectorOptions } from '@epitaph/projections/shared-projector.ts';
+import { Measurements, type OperationKind } from '../metrics/measurements.ts';
 import { RequestUnits } from '../request-units/request-units.ts';
 import { CatalogCommands } from './catalog-commands.ts';
 import { ChangeFeeds } from './change-feed.ts';
@@ -15,6 +16,7 @@ import { Documents } from './documents.ts';
 import { FeedFloors } from './feed-floors.ts';
 import { Histories } from './histories.ts';
 import { Items } from './items.ts';
+import { Observer } from './observer.ts';
 import { Operations } from './operations.ts';
 import { StoreParts, type StorePorts } from './parts.ts';
 import { ItemRows } from './item-rows.ts';
@@ -34,6 +36,8 @@ export interface StoreOptions extends Omit<StorePorts, 'clock' | 'clockJump' | '
   readonly policyGraceSeconds?: number;
   /** False leaves the purge to {@link StoreApi.runPurge} alone. */
   readonly automaticPurge?: boolean;
+  /** Events behind the log from which on the store says that it isn't ready; 10,000 by default. */
+  readonly readyLagEvents?: number | undefined;
   readonly onFault?: (error: unknown) => void;
   /** What proofs need; without it the store proves nothing. */
   readonly proof?: ProofParts | undefined;
@@ -45,8 +49,18 @@ export interface StoreOptions extends Omit<StorePorts, 'clock' | 'clockJump' | '
   readonly monotonicMs?: () => number;
 }
 
+interface OpenedParts {
+  readonly purge: PurgeRunner;
+  readonly documents: Documents;
+  readonly floors: FeedFloors;
+  readonly requestUnits: RequestUnits;
+  readonly measurements: Measurements;
+  readonly observer: Observer;
+}
+
 /** The whole store behind one object; see {@link StoreApi} for what each method does. */
 export class Store implements StoreApi {
+  readonly measurements: Measurements;
   readonly requestUnits: RequestUnits;
   readonly #parts: StoreParts;
   readonly #clock: GuardedClock | ManualClock;
@@ -63,6 +77,7 @@ export class Store implements StoreApi {
   readonly #replays: Replays;
   readonly #proofs: Proofs;
   readonly #operations: Operations;
+  readonly #observer: Observer;
   readonly #closePorts: () => Promise<void>;
   #underWay = 0;
   readonly #whenIdle: (() => void)[] = [];
@@ -70,12 +85,11 @@ export class Store implements StoreApi {
   private constructor(
     options: StoreOptions,
     parts: StoreParts,
-    purge: PurgeRunner,
-    documents: Documents,
-    floors: FeedFloors,
-    requestUnits: RequestUnits,
+    { purge, documents, floors, requestUnits, measurements, observer }: OpenedParts,
   ) {
     this.requestUnits = requestUnits;
+    this.measurements = measurements;
+    this.#observer = observer;
     this.#parts = parts;
     this.#clock = options.clock;
     this.#purge = purge;
@@ -94,15 +108,18 @@ export class Store implements StoreApi {
     this.#histories = new Histories(parts);
     this.#replays = new Replays(parts);
     this.#proofs = new Proofs(parts, options.proof, options.onFault ?? (() => {}));
-    this.#operations = new Operations(parts, purge);
+    this.#operations = new Operations(parts, purge, options.readyLagEvents);
     this.#closePorts = options.closePorts;
   }
 
   /** Catches up with the log, finishes what a crash left half done, and begins to purge. */
   static async open(options: StoreOptions): Promise<Store> {
     const { clock } = options;
+    const measurements = new Measurements();
+    const monotonicMs = options.monotonicMs ?? systemClocks.monotonicMs;
+    const observer = new Observer(measurements, monotonicMs);
     const ports: StorePorts = {
-      log: options.log,
+      log: observer.log(options.log),
       vault: options.vault,
       sealer: options.sealer,
       naming: options.naming,
@@ -110,14 +127,15 @@ export class Store implements StoreApi {
       nodes: options.nodes,
       clock,
       clockJump: () => jumpOf(clock),
-      monotonicMs: options.monotonicMs ?? systemClocks.monotonicMs,
+      monotonicMs,
       newId: options.newId ?? (() => crypto.randomUUID()),
     };
     const last = await ports.log.readAt(await ports.log.head());
     if (last !== undefined && clock instanceof GuardedClock) clock.observeRecorded(last.occurredAtMs);
-    const documents = new Documents(ports);
+    const documents = new Documents(ports, measurements);
     const rows = new ItemRows(() => ports.readModels.current.store, ports.readModels);
     const projector = projectorOf(ports, {
+      around: (events, apply) => observer.apply(events, apply),
       onApplying: (changes) => rows.applying(changes),
       onFailed: () => rows.failed(),
       onApplied: (changes) => {
@@ -156,6 +174,7 @@ export class Store implements StoreApi {
       budget: requestUnits,
       clockTrusted: () => jumpOf(clock) === undefined,
       onFault: options.onFault ?? (() => {}),
+      around: (step, work) => observer.purgeStep(step, work),
     });
     await projector.start();
     parts.opened();
@@ -167,7 +186,7 @@ export class Store implements StoreApi {
     await floors.settleAll();
     const mayPurge = options.nodes?.roles.has('purge') ?? true;
     await purge.start({ automatic: mayPurge && (options.automaticPurge ?? true) });
-    const store = new Store(options, parts, purge, documents, floors, requestUnits);
+    const store = new Store(options, parts, { purge, documents, floors, requestUnits, measurements, observer });
     store.#proofs.start();
     return store;
   }
@@ -188,6 +207,7 @@ export class Store implements StoreApi {
 
   listDatabases: StoreApi['listDatabases'] = () => this.#parts.catalog.liveDatabases();
   database: StoreApi['database'] = (name) => this.#catalog.database(name);
+  databaseByRid: StoreApi['databaseByRid'] = (rid) => this.#parts.catalog.databaseByRid(rid);
   createDatabase: StoreApi['createDatabase'] = (...args) => this.#finished(this.#catalog.createDatabase(...args));
   deleteDatabase: StoreApi['deleteDatabase'] = (...args) => this.#finished(this.#catalog.deleteDatabase(...args));
 
@@ -236,24 +256,27 @@ export class Store implements StoreApi {
   rewrapClientEncryptionKey: StoreApi['rewrapClientEncryptionKey'] = (...args) =>
     this.#finished(this.#encryptionKeys.rewrap(...args));
 
-  writeItem: StoreApi['writeItem'] = (...args) => this.#finished(this.#items.write(...args));
-  patchItem: StoreApi['patchItem'] = (...args) => this.#finished(this.#items.patch(...args));
-  deleteItem: StoreApi['deleteItem'] = (...args) => this.#finished(this.#items.delete(...args));
-  batchItems: StoreApi['batchItems'] = (...args) => this.#finished(this.#items.batch(...args));
+  writeItem: StoreApi['writeItem'] = (...args) => this.#measured(args[2], () => this.#items.write(...args));
+  patchItem: StoreApi['patchItem'] = (...args) => this.#measured('patch', () => this.#items.patch(...args));
+  deleteItem: StoreApi['deleteItem'] = (...args) => this.#measured('delete', () => this.#items.delete(...args));
+  batchItems: StoreApi['batchItems'] = (...args) => this.#measured('batch', () => this.#items.batch(...args));
   deletePartitionKey: StoreApi['deletePartitionKey'] = (...args) =>
     this.#finished(this.#catalog.deletePartitionKey(...args));
-  readItem: StoreApi['readItem'] = (...args) => this.#items.read(...args);
+  readItem: StoreApi['readItem'] = (...args) => this.#observer.operation('read', () => this.#items.read(...args));
   itemByBirth: StoreApi['itemByBirth'] = (...args) => this.#finished(this.#items.byBirth(...args));
   countItems: StoreApi['countItems'] = (container) => this.#items.count(container);
-  listItems: StoreApi['listItems'] = (...args) => this.#finished(this.#items.list(...args));
-  queryItems: StoreApi['queryItems'] = (container, request) => this.#finished(this.#queries.query(container, request));
+  listItems: StoreApi['listItems'] = (...args) => this.#measured('list', () => this.#items.list(...args));
+  queryItems: StoreApi['queryItems'] = (container, request) =>
+    this.#measured('query', () => this.#queries.query(container, request));
 
-  readChangeFeed: StoreApi['readChangeFeed'] = (...args) => this.#finished(this.#changeFeeds.read(...args));
+  readChangeFeed: StoreApi['readChangeFeed'] = (...args) =>
+    this.#measured('change-feed', () => this.#changeFeeds.read(...args));
 
   history: StoreApi['history'] = (...args) => this.#histories.history(...args);
   containerHistory: StoreApi['containerHistory'] = (container: ContainerState) =>
     this.#histories.containerHistory(container);
-  explain: StoreApi['explain'] = (...args) => this.#histories.explain(...args);
+  explain: StoreApi['explain'] = (...args) =>
+    this.#observer.operation('explain', () => this.#histories.explain(...args));
   contentAt: StoreApi['contentAt'] = (...args) => this.#items.contentAt(...args);
   replay: StoreApi['replay'] = (...args) => this.#finished(this.#replays.replay(...args));
   asOf: StoreApi['asOf'] = (...args) => this.#finished(this.#replays.asOf(...args));
@@ -268,6 +291,7 @@ export class Store implements StoreApi {
     this.#finished(this.#proofs.verifyLog(onProgress, signal));
 
   purgeStatus: StoreApi['purgeStatus'] = () => this.#operations.purgeStatus();
+  purgeBacklogs: StoreApi['purgeBacklogs'] = () => this.#operations.purgeBacklogs();
   runPurge: StoreApi['runPurge'] = (_caller, signal) => {
     this.#purge.lookAgain();
     return this.#purge.passFromNow(signal);
@@ -318,6 +342,10 @@ export class Store implements StoreApi {
     await this.#closePorts();
   }
 
+  #measured<Result>(kind: OperationKind, work: () => Promise<Result>): Promise<Result> {
+    return this.#finished(this.#observer.operation(kind, work));
+  }
+
   /** Counts what is under way, so that closing can wait for it. */
   async #finished<Result>(work: Promise<Result>): Promise<Result> {
     this.#underWay += 1;
@@ -332,12 +360,12 @@ export class Store implements StoreApi {
 
 function projectorOf(
   { log, readModels, nodes }: StorePorts,
-  told: Pick<SharedProjectorOptions, 'onApplied' | 'onNews'> &
+  told: Pick<SharedProjectorOptions, 'onApplied' | 'onNews' | 'around'> &
     Required<Pick<ProjectorOptions, 'onApplying' | 'onFailed'>>,
 ): Projection {
   if (nodes === undefined) {
-    const { onApplying, onApplied, onFailed } = told;
-    return new Projector({ log, store: () => readModels.current.store, onApplying, onApplied, onFailed });
+    const { onNews: _, ...options } = told;
+    return new Projector({ log, store: () => readModels.current.store, ...options });
   }
   const mayProject = nodes.roles.has('project');
   return new SharedProjector({ log, readModels: nodes.readModels, mayProject, ...told });

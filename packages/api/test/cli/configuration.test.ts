@@ -26,6 +26,7 @@ describe('the configuration', () => {
       data: './data',
       clock: 'system',
       'policy-grace': 86_400,
+      'ready-lag': 10_000,
       consistency: 'Session',
       'max-staleness-prefix': 100,
       'max-staleness-seconds': 5,

@@ -1,5 +1,8 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
+import { Operations } from '@epitaph/api/store/operations.ts';
+import type { StoreParts } from '@epitaph/api/store/parts.ts';
+import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
 import { eventsIn, openWorld, ORDERS, START_MS, WRITER, type World } from './world.ts';
 
 let world: World;
@@ -19,6 +22,17 @@ describe('health', () => {
       503,
       { status: 'not-ready', reasons: ['the store is closing'] },
     ]);
+  });
+
+  test('ends when the read models fall further behind than they may', () => {
+    const readiness = (headPosition: number, lagEvents?: number) => {
+      const parts = { headPosition: () => headPosition, projector: { position: 100 }, ports: { clockJump: () => {} } };
+      return new Operations(parts as unknown as StoreParts, {} as PurgeRunner, lagEvents).health();
+    };
+    expect(readiness(10_100)).toEqual({ ready: true, reasons: [] });
+    expect(readiness(10_101)).toEqual({ ready: false, reasons: ['the projection is 10001 events behind'] });
+    expect(readiness(105, 5).ready).toBe(true);
+    expect(readiness(106, 5).ready).toBe(false);
   });
 });
 

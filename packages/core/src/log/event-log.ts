@@ -132,7 +132,7 @@ export interface EventLog {
   head(): MaybePromise<number>;
 
   /** The highest position that is known here without asking anybody. Absent where {@link head} answers at once. */
-  readonly knownHead?: number;
+  readonly knownHead?: number | undefined;
 
   /** Delivers everything after a position, then whatever is appended. Bodies may be left out. */
   subscribe(afterPosition: number, listener: LogListener): LogSubscription;
@@ -145,7 +145,7 @@ export interface EventLog {
   truncateStream(stream: string, beforeRevision: number): Promise<void>;
 
   /** Absent where truncating gives the space back by itself. */
-  readonly scavenging?: Scavenging;
+  readonly scavenging?: Scavenging | undefined;
 
   /** Waits for what is under way and lets go of the files or connections. */
   close(): Promise<void>;

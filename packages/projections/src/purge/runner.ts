@@ -36,6 +36,8 @@ export interface PurgeRunnerOptions extends PurgePorts {
   /** Monotonic milliseconds, for rates. */
   readonly monotonicMs: () => number;
   readonly onFault: (error: unknown) => void;
+  /** Wraps each batch of work, for whoever measures. */
+  readonly around?: (<Result>(step: 'record' | 'erase', work: () => Promise<Result>) => Promise<Result>) | undefined;
   /** True where other nodes may pause and resume the purge as well: the log is asked whether they did. */
   readonly othersControl?: boolean;
   /** Makes sure that the catalog has the policies of this moment, where other nodes may have changed them. */
@@ -46,6 +48,12 @@ export interface PassResult {
   readonly expired: number;
   readonly purged: number;
   readonly heldBack: number;
+}
+
+interface HeldLife {
+  readonly by: 'hold' | 'floor';
+  /** When to ask the vault again, in milliseconds. */
+  readonly untilMs: number;
 }
 
 interface OpenRun {
@@ -73,9 +81,10 @@ interface Work {
 export class PurgeRunner {
   readonly #options: PurgeRunnerOptions;
   readonly #executor: PurgeExecutor;
+  readonly #around: NonNullable<PurgeRunnerOptions['around']>;
   readonly #book = new DueBook();
   /** Of each container the lives that the vault keeps, and when to ask it again. */
-  readonly #held = new Map<ContainerNumber, Map<string, number>>();
+  readonly #held = new Map<ContainerNumber, Map<string, HeldLife>>();
   /** Ended lives up to here are all held, as this pass has found; so that no batch goes through them again. */
   readonly #heldUpTo = new Map<string, { readonly endedAtMs: number; readonly position: number }>();
   readonly #rate: { readonly atMs: number; readonly count: number }[] = [];
@@ -92,6 +101,7 @@ export class PurgeRunner {
   constructor(options: PurgeRunnerOptions) {
     this.#options = options;
     this.#executor = new PurgeExecutor(options);
+    this.#around = options.around ?? ((_step, work) => work());
   }
 
   get paused(): boolean {
@@ -110,6 +120,13 @@ export class PurgeRunner {
   get heldBack(): number {
     let count = 0;
     for (const lives of this.#held.values()) count += lives.size;
+    return count;
+  }
+
+  /** The same for one container, by what keeps them. */
+  heldBackIn(container: ContainerNumber): { readonly hold: number; readonly floor: number } {
+    const count = { hold: 0, floor: 0 };
+    for (const { by } of this.#held.get(container)?.values() ?? []) count[by] += 1;
     return count;
   }
 
@@ -290,9 +307,11 @@ export class PurgeRunner {
         }
         if (action.do === 'complete') break;
         const [expired, ended, erased] = await Promise.all([
-          action.record ? this.#executor.recordExpiries(work.container, work.overdue, nowMs) : 0,
+          action.record
+            ? this.#around('record', () => this.#executor.recordExpiries(work.container, work.overdue, nowMs))
+            : 0,
           action.record ? this.#executor.recordPartitionKeyDeletes(work.container, work.unrecorded, nowMs) : 0,
-          action.erase ? this.#erase(work) : { purged: 0, refused: 0 },
+          action.erase ? this.#around('erase', () => this.#erase(work)) : { purged: 0, refused: 0 },
         ]);
         totals.expired += expired;
         totals.purged += erased.purged;
@@ -385,8 +404,9 @@ export class PurgeRunner {
         : await this.#executor.eraseItems(work.container, work.abandoned, nowMs);
     const retryAtMs = nowMs() + HELD_RETRY_MS;
     for (const { stream, untilMs } of batch.refused) {
-      const lives = this.#held.get(work.container.number) ?? new Map<string, number>();
-      this.#held.set(work.container.number, lives.set(stream, untilMs ?? retryAtMs));
+      const lives = this.#held.get(work.container.number) ?? new Map<string, HeldLife>();
+      const held: HeldLife = untilMs === null ? { by: 'hold', untilMs: retryAtMs } : { by: 'floor', untilMs };
+      this.#held.set(work.container.number, lives.set(stream, held));
     }
     return { purged: batch.purged, refused: batch.refused.length };
   }
@@ -453,9 +473,9 @@ export class PurgeRunner {
 
   #isHeld(container: ContainerNumber, stream: string, nowMs: number): boolean {
     const lives = this.#held.get(container);
-    const until = lives?.get(stream);
-    if (lives === undefined || until === undefined) return false;
-    if (until > nowMs) return true;
+    const held = lives?.get(stream);
+    if (lives === undefined || held === undefined) return false;
+    if (held.untilMs > nowMs) return true;
     lives.delete(stream);
     if (lives.size === 0) this.#held.delete(container);
     return false;
@@ -466,7 +486,7 @@ export class PurgeRunner {
     const lives = this.#held.get(container);
     if (lives === undefined) return;
     let untilMs = this.#options.clock.now() + HELD_RETRY_MS;
-    for (const until of lives.values()) untilMs = Math.min(untilMs, until);
+    for (const life of lives.values()) untilMs = Math.min(untilMs, life.untilMs);
     this.#book.holdBack(container, untilMs);
   }
 

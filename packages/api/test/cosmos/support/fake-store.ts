@@ -14,6 +14,7 @@ import {
 } from '@epitaph/query';
 import { applyPatch } from '@epitaph/api/cosmos/patch.ts';
 import { systemPropertiesOf } from '@epitaph/api/cosmos/system-properties.ts';
+import { Measurements } from '@epitaph/api/metrics/measurements.ts';
 import { RequestUnits } from '@epitaph/api/request-units/request-units.ts';
 import type { Precondition, ShownItem, StoreApi } from '@epitaph/api/store/store-api.ts';
 
@@ -41,6 +42,7 @@ export type EdgeStore = Pick<
   | 'headPosition'
   | 'nowMs'
   | 'requestUnits'
+  | 'measurements'
   | 'countItems'
 >;
 
@@ -242,6 +244,7 @@ export function fakeStore(overrides: Partial<EdgeStore> = {}): StoreApi {
     nowMs: () => 1_763_722_800_000,
     headPosition: () => position,
     countItems: async (container) => itemsOf(container).size,
+    measurements: new Measurements(),
     requestUnits: new RequestUnits({
       monotonicMs: () => 0,
       database: (wanted) => [...databases.values()].find((database) => database.rid === wanted),

@@ -1,0 +1,26 @@
+import type { FastifyInstance } from 'fastify';
+import { metricsText } from '../metrics/metrics.ts';
+import type { StoreApi } from '../store/store-api.ts';
+import { route } from './routing.ts';
+
+/** Prometheus' text format has its version in the media type. */
+const TEXT_FORMAT = 'text/plain; version=0.0.4; charset=utf-8';
+
+export function metricsRoutes(scope: FastifyInstance, store: StoreApi): void {
+  // Who scrapes twice at once gets the same answer: some of it is counted in the read models.
+  let underWay: Promise<string> | undefined;
+  route(
+    scope,
+    {
+      method: 'GET',
+      url: '/metrics',
+      access: 'audit',
+      summary: 'What is measured, as Prometheus reads it.',
+      answers: { files: ['text/plain'] },
+    },
+    async ({ reply }) => {
+      underWay ??= metricsText(store).finally(() => (underWay = undefined));
+      return reply.type(TEXT_FORMAT).send(await underWay);
+    },
+  );
+}

@@ -1,0 +1,226 @@
+import { readFileSync } from 'node:fs';
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { requestUnitKinds } from '../request-units/request-units.ts';
+import type { ContainerBacklog, PurgeStatus, StoreApi } from '../store/store-api.ts';
+import { operationKinds } from './measurements.ts';
+import { writeProcessMetrics } from './process-metrics.ts';
+import { type Labels, MetricsText } from './text-format.ts';
+
+/** Containers that have labels of their own in each metric; the rest are summed, so that a scrape stays of one size. */
+const LABELLED_CONTAINERS = 50;
+const OTHER: Labels = { database: '', container: '(other)', rid: '' };
+const PURGE_STATES: readonly PurgeStatus['state'][] = [
+  'running',
+  'idle',
+  'paused',
+  'held-by-clock',
+  'waiting-for-request-units',
+];
+
+const { version } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8')) as {
+  readonly version: string;
+};
+
+/**
+ * All metrics of a store as Prometheus reads them. Labels name databases and containers, and never an item, a key or
+ * anything that a document holds.
+ */
+export async function metricsText(store: StoreApi): Promise<string> {
+  const text = new MetricsText();
+  text.gauge('epitaph_build_info', 'Always 1; the version is in the label.', [
+    { labels: { version, node: process.versions.node }, value: 1 },
+  ]);
+  text.gauge('epitaph_ready', '1 while the store says that it is ready.', store.health().ready ? 1 : 0);
+  await writeProjections(text, store);
+  writePurge(text, await store.purgeStatus());
+  writeBacklogs(text, store, await store.purgeBacklogs());
+  writeRequestUnits(text, store);
+  writeDurations(text, store);
+  text.counter(
+    'epitaph_requests_total',
+    'Requests that were answered. Change feed reads are among them, as change-feed.',
+    store.measurements.requests().map(({ count, ...labels }) => ({ labels, value: count })),
+  );
+  const { documentHits: hits, documentMisses: misses } = store.measurements;
+  text.counter('epitaph_document_cache_hits_total', 'Documents that were found decoded in memory.', hits);
+  text.counter('epitaph_document_cache_misses_total', 'Documents that had to be read and opened.', misses);
+  writeProcessMetrics(text);
+  return text.toString();
+}
+
+async function writeProjections(text: MetricsText, store: StoreApi): Promise<void> {
+  const projections = await store.projections();
+  const of = (value: (projection: (typeof projections)[number]) => number) =>
+    projections.map((projection) => ({ labels: { projection: projection.name }, value: value(projection) }));
+  text.gauge('epitaph_head_position', 'Position of the last event in the log.', projections[0]?.headPosition ?? 0);
+  text.gauge(
+    'epitaph_projection_position',
+    'Position up to which readers see everything.',
+    of(({ position }) => position),
+  );
+  text.gauge(
+    'epitaph_projection_lag_events',
+    'How far a projection is behind the log.',
+    of(({ lagEvents }) => lagEvents),
+  );
+  text.gauge(
+    'epitaph_projection_failed',
+    '1 while a projection can not be kept up.',
+    of(({ state }) => (state === 'failed' ? 1 : 0)),
+  );
+  text.gauge(
+    'epitaph_rebuild_running',
+    '1 while a projection is built anew.',
+    of(({ rebuild }) => (rebuild?.state === 'running' || rebuild?.state === 'comparing' ? 1 : 0)),
+  );
+  text.counter('epitaph_projected_events_total', 'Events that were projected.', store.measurements.projectedEvents);
+}
+
+function writePurge(text: MetricsText, status: PurgeStatus): void {
+  text.gauge(
+    'epitaph_purge_state',
+    '1 for the state that the purge is in.',
+    PURGE_STATES.map((state) => ({ labels: { state }, value: status.state === state ? 1 : 0 })),
+  );
+  text.gauge(
+    'epitaph_purge_rate_items_per_second',
+    'Expiries recorded and lives erased, over the last minute.',
+    status.itemsPerSecond,
+  );
+  text.gauge(
+    'epitaph_purge_time_to_drain_seconds',
+    'Estimate until nothing due is left; infinite while there is work and no rate yet.',
+    status.millisecondsToDrain === null ? Number.POSITIVE_INFINITY : status.millisecondsToDrain / 1000,
+  );
+  text.counter('epitaph_purged_lives_total', 'Lives whose content was erased, in all time.', status.purgedTotal);
+  if (status.scavenge !== null) {
+    text.gauge(
+      'epitaph_scavenge_waiting_lives',
+      'Purged lives whose sealed bytes an event store keeps until it is scavenged.',
+      status.scavenge.livesWaiting,
+    );
+  }
+}
+
+function writeBacklogs(text: MetricsText, store: StoreApi, backlogs: readonly ContainerBacklog[]): void {
+  const { labelled, rest } = mostImportant(backlogs, (backlog) => 1 + backlog.overdueItems + backlog.awaitingErasure);
+  const gauge = (
+    name: string,
+    help: string,
+    value: (backlog: ContainerBacklog) => number,
+    together: (values: readonly number[]) => number = sum,
+  ): void => {
+    text.gauge(name, help, [
+      ...labelled.map((backlog) => ({ labels: labelsOf(store, backlog.container), value: value(backlog) })),
+      ...(rest.length === 0 ? [] : [{ labels: OTHER, value: together(rest.map(value)) }]),
+    ]);
+  };
+  gauge(
+    'epitaph_purge_overdue_items',
+    'Items past their deadline, invisible, whose expiry is not recorded yet.',
+    ({ overdueItems }) => overdueItems,
+  );
+  gauge(
+    'epitaph_purge_oldest_overdue_seconds',
+    'How long ago the deadline of the oldest of them was; 0 for none.',
+    ({ oldestOverdueMs }) => (oldestOverdueMs ?? 0) / 1000,
+    (values) => Math.max(...values),
+  );
+  gauge(
+    'epitaph_purge_awaiting_erasure_lives',
+    'Lives that have ended and whose content is to be erased now.',
+    ({ awaitingErasure }) => awaitingErasure,
+  );
+  gauge(
+    'epitaph_purge_waiting_for_request_units_items',
+    'Overdue items that wait until users leave request units over.',
+    ({ waitingForRequestUnits }) => waitingForRequestUnits,
+  );
+  const reasons = ['hold', 'floor', 'grace', 'feed'] as const;
+  text.gauge('epitaph_purge_held_back_lives', 'Lives that have ended and whose content is kept, by what keeps it.', [
+    ...labelled.flatMap(({ container, heldBack }) =>
+      reasons.map((reason) => ({ labels: { ...labelsOf(store, container), reason }, value: heldBack[reason] })),
+    ),
+    ...(rest.length === 0
+      ? []
+      : reasons.map((reason) => ({
+          labels: { ...OTHER, reason },
+          value: sum(rest.map(({ heldBack }) => heldBack[reason])),
+        }))),
+  ]);
+}
+
+function writeRequestUnits(text: MetricsText, store: StoreApi): void {
+  const metered = store.requestUnits.metered().flatMap(({ rid, consumed }) => {
+    const container = store.containerByRid(rid);
+    return container === undefined ? [] : [{ container, consumed }];
+  });
+  const { labelled, rest } = mostImportant(metered, ({ consumed }) =>
+    sum(Object.values(consumed).map(({ requestUnits }) => requestUnits)),
+  );
+  const samples = (value: (consumption: { requestUnits: number; throttled: number }) => number) => [
+    ...labelled.flatMap(({ container, consumed }) =>
+      requestUnitKinds.map((kind) => ({
+        labels: { ...labelsOf(store, container), kind },
+        value: value(consumed[kind]),
+      })),
+    ),
+    ...(rest.length === 0
+      ? []
+      : requestUnitKinds.map((kind) => ({
+          labels: { ...OTHER, kind },
+          value: sum(rest.map(({ consumed }) => value(consumed[kind]))),
+        }))),
+  ];
+  text.counter(
+    'epitaph_request_units_total',
+    'Request units that were spent.',
+    samples(({ requestUnits }) => Math.round(requestUnits * 100) / 100),
+  );
+  text.counter(
+    'epitaph_throttled_operations_total',
+    'Operations that were turned away with 429.',
+    samples(({ throttled }) => throttled),
+  );
+}
+
+function writeDurations(text: MetricsText, { measurements }: StoreApi): void {
+  text.histogram(
+    'epitaph_operation_duration_seconds',
+    'How long what clients do with items takes within the store.',
+    operationKinds.map((operation) => ({ labels: { operation }, of: measurements.operations[operation] })),
+  );
+  text.histogram('epitaph_append_duration_seconds', 'How long an append to the log takes, until it is durable.', [
+    { labels: {}, of: measurements.appends },
+  ]);
+  text.counter(
+    'epitaph_append_conflicts_total',
+    'Appends that lost a race and were decided again.',
+    measurements.appendConflicts,
+  );
+  text.counter('epitaph_append_faults_total', 'Appends that failed.', measurements.appendFaults);
+  text.histogram('epitaph_projection_apply_duration_seconds', 'How long a batch of events takes to be projected.', [
+    { labels: {}, of: measurements.applies },
+  ]);
+  text.histogram(
+    'epitaph_purge_step_duration_seconds',
+    'How long a batch of the purge takes: recording expiries, or erasing.',
+    (['record', 'erase'] as const).map((step) => ({ labels: { step }, of: measurements.purgeSteps[step] })),
+  );
+}
+
+/** Those of the highest rank, in their order, and the rest. */
+function mostImportant<Item>(
+  items: readonly Item[],
+  rank: (item: Item) => number,
+): { readonly labelled: readonly Item[]; readonly rest: readonly Item[] } {
+  if (items.length <= LABELLED_CONTAINERS) return { labelled: items, rest: [] };
+  const sorted = items.toSorted((left, right) => rank(right) - rank(left));
+  return { labelled: sorted.slice(0, LABELLED_CONTAINERS), rest: sorted.slice(LABELLED_CONTAINERS) };
+}
+
+function labelsOf(store: StoreApi, { databaseRid, name, rid }: ContainerState): Labels {
+  return { database: store.databaseByRid(databaseRid)?.name ?? '', container: name, rid };
+}
+
+const sum = (values: readonly number[]): number => values.reduce((total, value) => total + value, 0);

@@ -1,0 +1,28 @@
+import { monitorEventLoopDelay } from 'node:perf_hooks';
+import { systemClocks } from '@epitaph/core/clock.ts';
+import type { MetricsText } from './text-format.ts';
+
+/** Loaded with the first line of the program, near enough. */
+const startedAtSeconds = systemClocks.wallMs() / 1000;
+/** A sample every so many milliseconds: what a blocked loop is off by. */
+const LOOP_RESOLUTION_MS = 20;
+let loopDelay: ReturnType<typeof monitorEventLoopDelay> | undefined;
+
+/** What the process uses, under the names that exporters of processes share. The loop is watched from the first call on. */
+export function writeProcessMetrics(text: MetricsText): void {
+  if (loopDelay === undefined) {
+    loopDelay = monitorEventLoopDelay({ resolution: LOOP_RESOLUTION_MS });
+    loopDelay.enable();
+  }
+  const { user, system } = process.cpuUsage();
+  text.gauge('process_start_time_seconds', 'When the process started, Unix time.', startedAtSeconds);
+  text.counter('process_cpu_seconds_total', 'CPU time that was used.', (user + system) / 1e6);
+  text.gauge('process_resident_memory_bytes', 'Memory that the process has.', process.memoryUsage.rss());
+  const delay = (nanoseconds: number): number => Math.max(0, nanoseconds / 1e9 - LOOP_RESOLUTION_MS / 1000);
+  text.gauge('nodejs_eventloop_lag_seconds', 'How late the event loop was since the metrics were last read.', [
+    { labels: { quantile: '0.5' }, value: delay(loopDelay.percentile(50)) },
+    { labels: { quantile: '0.99' }, value: delay(loopDelay.percentile(99)) },
+    { labels: { quantile: '1' }, value: delay(loopDelay.max) },
+  ]);
+  loopDelay.reset();
+}
