@@ -141,6 +141,18 @@ describe('replacing a container', () => {
         .thenRefused('partition-key-fixed');
     }
   });
+  it('can neither begin nor cease to keep ids as pseudonyms', () => {
+    const pseudonymous = { ...definition, epitaph: { pseudonymousIds: true } };
+    givenContainer(created())
+      .when(replace({ definition: pseudonymous }))
+      .thenRefused('pseudonymous-ids-fixed');
+    const data = { ...facts, definition: pseudonymous, defaultTtl: 60 };
+    const begun = { event: { type: 'ContainerCreated', data }, atMs: 1 } as const;
+    givenContainer(begun).when(replace({ definition })).thenRefused('pseudonymous-ids-fixed');
+    givenContainer(begun)
+      .when(replace({ definition: { ...pseudonymous, other: 1 } }))
+      .then({ type: 'ContainerReplaced', data: { definition: { ...pseudonymous, other: 1 } } });
+  });
   it('can not have a TTL without an index, from either side', () => {
     givenContainer(created())
       .when(replace({ definition: unindexed }))

@@ -1,3 +1,4 @@
+import { isPartitionPseudonym } from '@epitaph/core/item/pseudonym.ts';
 import { textFlag, type Command, type Flags, type FlagValues, type Invocation } from './command.ts';
 import { exitCodes, UsageError } from './exit-codes.ts';
 
@@ -10,7 +11,8 @@ const itemFlags: Flags = {
     type: 'string',
     multiple: true,
     placeholder: '<value>',
-    description: 'The item’s partition key: a text, or a JSON array such as [5] or ["a",null]; once a level.',
+    description:
+      'The item’s partition key: a text, or a JSON array such as [5] or ["a",null]; once a level. Or its pseudonym.',
   },
   ...ridFlag,
 };
@@ -171,13 +173,13 @@ export function containerPath([database, container]: readonly string[]): string 
   return `/dbs/${encodeURIComponent(database!)}/colls/${encodeURIComponent(container!)}`;
 }
 
-/** The partition key as the server wants it: a JSON array. */
+/** The partition key as the server wants it: a JSON array, or a pseudonym as its answers show it. */
 function partitionKey(flags: FlagValues): string {
   const given = flags['partition-key'];
   const texts = Array.isArray(given) ? given.map(String) : [];
   if (texts.length === 0) throw new UsageError('An item is named by its id and --partition-key.');
   const [only] = texts;
-  return texts.length === 1 && isJsonArray(only!) ? only! : JSON.stringify(texts);
+  return texts.length === 1 && (isJsonArray(only!) || isPartitionPseudonym(only!)) ? only! : JSON.stringify(texts);
 }
 
 function isJsonArray(text: string): boolean {

@@ -1,4 +1,5 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { isPseudonym } from '@epitaph/core/item/pseudonym.ts';
 import { parseHttpDate } from '../http/http-date.ts';
 import type { ChangeFeedRequest, FeedChange, FeedStart, ShownItem } from '../store/store-api.ts';
 import { charge } from './charge.ts';
@@ -119,7 +120,7 @@ function showItem(container: ContainerState, item: ShownItem, position: number):
 
 /** By path, without the slash before it; components that the item had not are left out. */
 function showPartitionKey({ definition }: ContainerState, partitionKey: string): Readonly<Record<string, unknown>> {
-  const components = JSON.parse(partitionKey) as readonly unknown[];
+  const components = isPseudonym(partitionKey) ? [partitionKey] : (JSON.parse(partitionKey) as readonly unknown[]);
   const shown: Record<string, unknown> = {};
   for (const [index, path] of definition.partitionKey.paths.entries()) {
     const value = components[index];

@@ -12,6 +12,7 @@ const MAX_NAME_CHARACTERS = 255;
 const outsideDefinition = [
   'id',
   'defaultTtl',
+  'epitaph',
   '_rid',
   '_ts',
   '_self',
@@ -44,7 +45,11 @@ const indexingPolicySchema = z.looseObject({
 
 const vectorEmbeddingPolicySchema = z.looseObject({ vectorEmbeddings: pathsSchema.optional() });
 
+/** What this store offers beyond Cosmos DB. Anything else is refused here: a mistyped promise would not be kept. */
+const epitaphSchema = z.strictObject({ pseudonymousIds: z.boolean().optional() });
+
 const bodySchema = z.looseObject({
+  epitaph: epitaphSchema.nullish(),
   partitionKey: partitionKeySchema.nullish(),
   indexingPolicy: indexingPolicySchema.nullish(),
   vectorEmbeddingPolicy: vectorEmbeddingPolicySchema.nullish(),
@@ -90,11 +95,19 @@ export function readContainerBody(
     parsed.data.vectorEmbeddingPolicy?.vectorEmbeddings ?? [],
   );
   checkFeedRetention(parsed.data.changeFeedPolicy?.retentionDuration);
+  // Clients that don't know of it leave it out when they replace a container.
+  const epitaph = parsed.data.epitaph ?? options.current?.epitaph;
   const others: Record<string, unknown> = { ...body };
   for (const property of outsideDefinition) delete others[property];
   // As with the partition key: what can't be changed needn't be repeated.
   others['uniqueKeyPolicy'] ??= options.current?.uniqueKeyPolicy;
   if (others['uniqueKeyPolicy'] === undefined) delete others['uniqueKeyPolicy'];
+  const partitionKey = readPartitionKey(parsed.data.partitionKey ?? undefined, options);
+  if (epitaph?.pseudonymousIds === true && partitionKey.kind === 'MultiHash') {
+    throw badRequest(
+      'epitaph.pseudonymousIds is not supported with hierarchical partition keys: nothing could be asked of the beginning of a key.',
+    );
+  }
   const indexingPolicy = readIndexingPolicy(parsed.data.indexingPolicy ?? {});
   if (indexingPolicy.indexingMode === 'none' && ttl.defaultTtl !== null) {
     throw badRequest(
@@ -106,8 +119,9 @@ export function readContainerBody(
     defaultTtl: ttl.defaultTtl,
     definition: {
       ...others,
+      ...(epitaph === undefined ? {} : { epitaph }),
       indexingPolicy,
-      partitionKey: readPartitionKey(parsed.data.partitionKey ?? undefined, options),
+      partitionKey,
       conflictResolutionPolicy: others['conflictResolutionPolicy'] ?? {
         mode: 'LastWriterWins',
         conflictResolutionPath: '/_ts',

@@ -2,6 +2,7 @@ import { z } from 'zod';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { DatabaseState } from '@epitaph/core/database/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
+import { hasPseudonymousIds } from '@epitaph/core/item/pseudonym.ts';
 import type { Permission, PermissionTarget } from '@epitaph/core/user/events.ts';
 import type { PermissionState, UserState } from '@epitaph/core/user/state.ts';
 import type { TokenSigner } from '../store/store-api.ts';
@@ -163,6 +164,11 @@ async function targetOf(request: CosmosRequest, link: string, key: unknown): Pro
   const container = linked(request, segments);
   if (container.databaseRid !== owner(databaseOf, request).rid) {
     throw badRequest("The permission's 'resource' is in another database than the user.");
+  }
+  if (hasPseudonymousIds(container.definition) && (item !== undefined || key !== undefined)) {
+    throw badRequest(
+      'This container keeps ids and partition keys out of events, where permissions are recorded: a permission can be given for the whole container only.',
+    );
   }
   const partitionKey = key === undefined ? undefined : partitionKeyOf(container, key);
   if (item === undefined)

@@ -1,4 +1,5 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { hasPseudonymousIds } from '@epitaph/core/item/pseudonym.ts';
 import { isInRange, rememberedEffectivePartitionKey } from '@epitaph/core/partition-key/effective-partition-key.ts';
 import {
   type PartitionKeyRange,
@@ -13,13 +14,17 @@ import { containerSelf } from './system-properties.ts';
 /** By number: most containers have as many ranges as others of their kind of key. */
 const known = new Map<string, readonly PartitionKeyRange[]>();
 
+/** Keys that are on record as pseudonyms alone have no place among others, so all lie in one range. */
+const rangeCountOf = ({ definition, highestThroughput }: ContainerState): number =>
+  hasPseudonymousIds(definition) ? 1 : rangeCount(highestThroughput);
+
 /**
  * The ranges of a container, in the order of their keys. They follow from the highest throughput of its own that it
  * ever had; one that shares its database's has one.
  */
 export function rangesOf(container: ContainerState): readonly PartitionKeyRange[] {
   const { partitionKey } = container.definition;
-  const count = rangeCount(container.highestThroughput);
+  const count = rangeCountOf(container);
   const name = `${partitionKey.kind} ${partitionKey.version ?? 1} ${count}`;
   let ranges = known.get(name);
   if (ranges === undefined) {
@@ -31,7 +36,7 @@ export function rangesOf(container: ContainerState): readonly PartitionKeyRange[
 
 /** A range of a container, or one that has split since, by its id. */
 export function rangeById(container: ContainerState, id: string): PartitionKeyRange | undefined {
-  return partitionKeyRange(container.definition.partitionKey, rangeCount(container.highestThroughput), id);
+  return partitionKeyRange(container.definition.partitionKey, rangeCountOf(container), id);
 }
 
 /** The id of the range that a canonical partition key belongs to; without one, that of the container's first. */

@@ -30,7 +30,8 @@ const timeOrNull = (name: string) => ({ [name]: iso.nullable(), [`${name}Ms`]: m
 const cause = z.enum(['expired', 'deleted', 'container-deleted', 'erasure']);
 const rule = z.enum(['container-default', 'item-ttl']);
 const defaultTtl = z.int().nullable();
-const partitionKey = z.array(z.unknown());
+/** Components; where a container keeps no partition keys, a pseudonym. */
+const partitionKey = z.union([z.array(z.unknown()), z.string()]);
 
 export const problem = named(
   'Problem',

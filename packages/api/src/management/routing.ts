@@ -3,6 +3,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { z } from 'zod';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
+import { hasPseudonymousIds, isItemPseudonym } from '@epitaph/core/item/pseudonym.ts';
 import { readPartitionKeyHeader } from '../cosmos/partition-key.ts';
 import type { KeyRole } from '../http/keys.ts';
 import type { Caller, StoreApi } from '../store/store-api.ts';
@@ -145,6 +146,10 @@ export function itemOf(
   id: string,
   partitionKey: string | undefined,
 ): { readonly key: string; readonly shown: { readonly id: string; readonly partitionKey: unknown } } {
+  // Whoever has it from history and does not know the item names it by its pseudonym.
+  if (partitionKey !== undefined && hasPseudonymousIds(container.definition)) {
+    if (isItemPseudonym({ id, partitionKey })) return { key: partitionKey, shown: { id, partitionKey } };
+  }
   const read = readPartitionKeyHeader(container.definition, partitionKey);
   if (read === undefined || !read.complete) {
     const paths = container.definition.partitionKey.paths.join(', ');

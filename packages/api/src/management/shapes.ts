@@ -2,6 +2,7 @@ import { isoTime } from '@epitaph/core/clock.ts';
 import { currentPolicy, scheduledPolicy } from '@epitaph/core/container/decide.ts';
 import type { ContainerState, RecordedPolicy } from '@epitaph/core/container/state.ts';
 import type { Explanation } from '@epitaph/core/history/explain.ts';
+import { isPseudonym } from '@epitaph/core/item/pseudonym.ts';
 import type { RequestUnitStatus } from '../request-units/request-units.ts';
 import type {
   Disappearance,
@@ -85,11 +86,16 @@ export function containerName({ rid, name, createdAtMs, deletedAtMs }: Container
   };
 }
 
+/** The key's components, or its pseudonym as text where that is all there is. */
+function partitionKeyShape(partitionKey: string): unknown {
+  return isPseudonym(partitionKey) ? partitionKey : (JSON.parse(partitionKey) as unknown);
+}
+
 export function disappearanceShape(row: Disappearance): Shape {
   const { position, id, partitionKey, life, cause, rule, ttl, policyVersion, atMs, recordedAtMs, purgedAtMs } = row;
   return {
     id,
-    partitionKey: JSON.parse(partitionKey) as unknown,
+    partitionKey: partitionKeyShape(partitionKey),
     life,
     cause,
     ...times('at', atMs),
@@ -138,7 +144,7 @@ export function previewShape(preview: TtlPreview, container: ContainerState): Sh
       ...times('erasedFrom', erasedFromMs),
       sample: atOnce.sample.map(({ partitionKey, ...item }) => ({
         ...item,
-        partitionKey: JSON.parse(partitionKey) as unknown,
+        partitionKey: partitionKeyShape(partitionKey),
       })),
     },
     later: later.map(({ withinSeconds, items }) => ({
@@ -154,7 +160,7 @@ export const instant = times;
 export function differenceShape({ partitionKey, leftAtMs, wouldLeaveAtMs, ...difference }: ReplayDifference): Shape {
   return {
     ...difference,
-    partitionKey: JSON.parse(partitionKey) as unknown,
+    partitionKey: partitionKeyShape(partitionKey),
     leftAt: iso(leftAtMs),
     leftAtMs,
     wouldLeaveAt: iso(wouldLeaveAtMs),
@@ -167,7 +173,7 @@ export function replayShape({ nowMs, sample, ...summary }: ReplaySummary): Shape
 }
 
 export function itemAsOfShape({ partitionKey, writtenAtMs, ...item }: ItemAsOf): Shape {
-  return { ...item, partitionKey: JSON.parse(partitionKey) as unknown, ...times('writtenAt', writtenAtMs) };
+  return { ...item, partitionKey: partitionKeyShape(partitionKey), ...times('writtenAt', writtenAtMs) };
 }
 
 export function contentShape({ json, writtenAtMs, ...facts }: PastContent): Shape {

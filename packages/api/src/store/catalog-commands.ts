@@ -267,7 +267,8 @@ export class CatalogCommands {
   }
 
   /** All items of a partition key leave at one instant, by one fact. */
-  deletePartitionKey(caller: Caller, container: ContainerState, partitionKey: string): Promise<{ position: number }> {
+  async deletePartitionKey(caller: Caller, container: ContainerState, key: string): Promise<{ position: number }> {
+    const partitionKey = await this.#parts.recordedPartitionKey(container, key);
     return this.#parts.containerOrder.run(container.rid, async () => {
       // A write that was decided without knowing of this must not come after it in the log.
       await this.#parts.writesDone(container);
@@ -392,6 +393,11 @@ function containerRefusal(refused: ContainerRefusal): Refusal {
       return new Refusal('bad-request', "A container's partition key can't be changed.");
     case 'unique-keys-fixed':
       return new Refusal('bad-request', "A container's unique keys can't be changed.");
+    case 'pseudonymous-ids-fixed':
+      return new Refusal(
+        'bad-request',
+        "A container's epitaph.pseudonymousIds can't be changed: what is on record is never rewritten.",
+      );
     case 'ttl-needs-indexing':
       return new Refusal(
         'bad-request',

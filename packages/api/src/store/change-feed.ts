@@ -55,7 +55,8 @@ export class ChangeFeeds {
     const upTo = this.#parts.projector.position;
     const after = await this.#start(moment, request, upTo);
     if (request.start.kind === 'now') return { changes: [], position: upTo, reachedEnd: true, examined: 0 };
-    return this.#page(moment, request, after, upTo);
+    const scope = await this.#parts.recordedScope(moment.within.state, request.scope);
+    return this.#page(moment, { ...request, scope }, after, upTo);
   }
 
   /** Waits for what the request has seen before. A continuation from beyond the log is of another log. */
@@ -188,7 +189,7 @@ export class ChangeFeeds {
   ): Promise<FeedChange | undefined> {
     const row = await this.#parts.rows.find(within.number, data.partitionKey, data.id);
     if (row === undefined || row.position !== recorded.position || isExpired(row, marks)) return undefined;
-    const item = await this.#documents.show(row);
+    const item = await this.#documents.show(within.state, row);
     return item && { kind: 'written', item, position: row.position, created: recorded.revision === 0 };
   }
 
@@ -197,7 +198,7 @@ export class ChangeFeeds {
     switch (event.type) {
       case 'ItemUpserted': {
         const birth = revision === 0 ? position : await this.#birth(moment, recorded, event.data);
-        const item = await this.#show(recorded, event.data, birth);
+        const item = await this.#show(moment, recorded, event.data, birth);
         // Erased at somebody's demand, which no feed stands against: there is nothing left to show.
         if (item === undefined) return undefined;
         if (revision === 0) return { kind: 'written', item, position, created: true };
@@ -210,9 +211,10 @@ export class ChangeFeeds {
         const written = last === undefined ? undefined : readItemEvent(last);
         let previous: ShownItem | undefined;
         if (last !== undefined && written?.type === 'ItemUpserted') {
-          previous = await this.#show(last, written.data, await this.#birth(moment, last, written.data));
+          previous = await this.#show(moment, last, written.data, await this.#birth(moment, last, written.data));
         }
-        const { id, partitionKey } = event.data;
+        // The document itself, where it still can be read, says more than a pseudonym.
+        const { id, partitionKey } = previous ?? event.data;
         const expired = event.type === 'ItemExpired';
         return {
           kind: 'deleted',
@@ -230,9 +232,13 @@ export class ChangeFeeds {
     }
   }
 
-  #show({ position }: RecordedEvent, data: ItemUpserted, birth: number): Promise<ShownItem | undefined> {
-    const { id, partitionKey, ts, key } = data;
-    return this.#documents.show({ birth, id, partitionKey, ts, key, position });
+  #show(
+    { within }: Moment,
+    { position }: RecordedEvent,
+    { id, partitionKey, ts, key }: ItemUpserted,
+    birth: number,
+  ): Promise<ShownItem | undefined> {
+    return this.#documents.show(within.state, { birth, id, partitionKey, ts, key, position });
   }
 
   /** The event before one in its stream, without its body; undefined when it was truncated. */

@@ -1,10 +1,13 @@
+import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { GenerationCache } from '@epitaph/core/generation-cache.ts';
 import { etagOf } from '@epitaph/core/item/events.ts';
+import { isPseudonym, type ItemName } from '@epitaph/core/item/pseudonym.ts';
 import { LifeUnreadable } from '@epitaph/core/item/handle.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import type { ContainerNumber, ItemRow, SealedWrite } from '@epitaph/projections/read-model-store.ts';
 import type { Json } from '@epitaph/query';
+import { partitionKeyOf } from '../cosmos/partition-key.ts';
 import { systemPropertiesOf } from '../cosmos/system-properties.ts';
 import type { Measurements } from '../metrics/measurements.ts';
 import type { StorePorts } from './parts.ts';
@@ -43,12 +46,11 @@ export class Documents {
   }
 
   /** The item as a write left it, or undefined when its content went away since the write was looked up. */
-  async show(row: VersionRow): Promise<ShownItem | undefined> {
+  async show({ definition }: ContainerState, row: VersionRow): Promise<ShownItem | undefined> {
     const decoded = this.#cached(row) ?? (await this.#decode(row));
     if (decoded === undefined) return undefined;
     return {
-      id: row.id,
-      partitionKey: row.partitionKey,
+      ...nameIn(definition, row, decoded),
       json: decoded.json,
       birth: row.birth,
       ts: row.ts,
@@ -154,6 +156,13 @@ export class Documents {
     this.#byPosition.set(row.position, decoded);
     return decoded;
   }
+}
+
+/** The item's own name, which where the row has a pseudonym stands in the document alone. */
+function nameIn(definition: ContainerDefinition, { id, partitionKey }: ItemName, decoded: Decoded): ItemName {
+  if (!isPseudonym(partitionKey)) return { id, partitionKey };
+  const document = (decoded.document ?? JSON.parse(decoded.json)) as Readonly<Record<string, unknown>>;
+  return { id: document['id'] as string, partitionKey: partitionKeyOf(definition, document) };
 }
 
 function textOf(plain: Uint8Array): string {

@@ -5,6 +5,7 @@ import { Refusal } from '@epitaph/core/errors.ts';
 import { explainItem, type Explanation } from '@epitaph/core/history/explain.ts';
 import { lifeFacts, withPartitionKeyEnd } from '@epitaph/core/history/life.ts';
 import { decodeLedger } from '@epitaph/core/item/ledger.ts';
+import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
 import { itemStream } from '@epitaph/core/item/stream-name.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
@@ -23,9 +24,11 @@ export class Histories {
   }
 
   /** Every recorded fact of an item, all lives, in order. Writes that were truncated come from the ledger. */
-  async history(container: ContainerState, id: string, partitionKey: string): Promise<HistoryEntry[]> {
+  async history(container: ContainerState, givenId: string, givenKey: string): Promise<HistoryEntry[]> {
     const entries: HistoryEntry[] = [];
-    for (const { life, events } of await this.#lives(container, id, partitionKey)) {
+    const name = await this.#parts.recordedName(container, { id: givenId, partitionKey: givenKey });
+    const { id, partitionKey } = name;
+    for (const { life, events } of await this.#lives(container, name)) {
       const purge = events.findLast((event) => event.type === 'ItemPurged');
       if (purge !== undefined) {
         const known = new Set(events.map((event) => event.revision));
@@ -66,10 +69,11 @@ export class Histories {
     return events.map((event) => entryOf(event, 0));
   }
 
-  async explain(container: ContainerState, id: string, partitionKey: string, atMs?: number): Promise<Explanation> {
+  async explain(container: ContainerState, id: string, key: string, atMs?: number): Promise<Explanation> {
     const found = this.#parts.catalog.containerByRid(container.rid);
     if (found === undefined) throw new Refusal('container-not-found');
-    const lives = await this.#lives(found.state, id, partitionKey);
+    const name = await this.#parts.recordedName(container, { id, partitionKey: key });
+    const lives = await this.#lives(found.state, name);
     const last = lives.at(-1);
     const holds = last === undefined ? [] : coveringHolds(await this.#parts.ports.vault.holds(), last.stream);
     for (let busy = this.#parts.busy(container); busy !== undefined; busy = this.#parts.busy(container)) await busy;
@@ -84,7 +88,7 @@ export class Histories {
       lives: lives.map(({ life, events }) =>
         withPartitionKeyEnd(
           lifeFacts(life, events),
-          partitionKeyDeleteAfter(state, partitionKey, events.at(-1)!.position),
+          partitionKeyDeleteAfter(state, name.partitionKey, events.at(-1)!.position),
           state.timeline,
         ),
       ),
@@ -120,8 +124,7 @@ export class Histories {
 
   async #lives(
     container: ContainerState,
-    id: string,
-    partitionKey: string,
+    { id, partitionKey }: ItemName,
   ): Promise<{ life: number; stream: string; events: RecordedEvent[] }[]> {
     const { log, naming } = this.#parts.ports;
     const prefix = await naming.itemStreamPrefix(container.rid, partitionKey, id);

@@ -9,6 +9,7 @@ import { etagOf } from '@epitaph/core/item/events.ts';
 import { handleItem, type ItemHandled, type ItemRequest } from '@epitaph/core/item/handle.ts';
 import type { Scope } from '@epitaph/core/partition-key/scope.ts';
 import { handleItems, type ItemsHandled, type StepHandled } from '@epitaph/core/item/handle-items.ts';
+import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
 import { itemStream } from '@epitaph/core/item/stream-name.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { isExpired, type ItemTimes, watermarks } from '@epitaph/core/ttl/watermarks.ts';
@@ -69,7 +70,9 @@ export class Items {
     if (hasUniqueKeys(container.definition)) {
       return this.#alone(caller, container, { kind: 'write', operation, item, precondition });
     }
-    return this.#change(caller, container, item.id, item.partitionKey, writing(operation, item, precondition));
+    const name = await this.#parts.recordedName(container, item);
+    const intent = writing(operation, { ...item, ...name }, precondition);
+    return shownAs(item, await this.#change(caller, container, name, intent));
   }
 
   async patch(
@@ -83,7 +86,9 @@ export class Items {
     if (hasUniqueKeys(container.definition)) {
       return this.#alone(caller, container, { kind: 'patch', id, partitionKey, patch, precondition });
     }
-    return this.#change(caller, container, id, partitionKey, this.#patching(id, partitionKey, patch, precondition));
+    const name = await this.#parts.recordedName(container, { id, partitionKey });
+    const written = await this.#change(caller, container, name, this.#patching(name, patch, precondition));
+    return shownAs({ id, partitionKey }, written);
   }
 
   async delete(
@@ -94,20 +99,25 @@ export class Items {
     precondition?: Precondition,
   ): Promise<{ position: number; bytes: number }> {
     let bytes = 0;
-    const intent = deleting(partitionKey, precondition, (size) => (bytes = size));
-    const { handled } = await this.#handle(caller, container, id, partitionKey, intent);
+    const name = await this.#parts.recordedName(container, { id, partitionKey });
+    const intent = deleting(name.partitionKey, precondition, (size) => (bytes = size));
+    const { handled } = await this.#handle(caller, container, name, intent);
     return { position: handled.position!, bytes };
   }
 
   async batch(
     caller: Caller,
     container: ContainerState,
-    operations: readonly BatchOperation[],
+    asked: readonly BatchOperation[],
     { dryRun = false }: { readonly dryRun?: boolean } = {},
   ): Promise<BatchOutcome> {
     await this.#parts.current(container);
+    const operations: BatchOperation[] = [];
     const prefixes: string[] = [];
-    for (const { id, partitionKey } of operations.map(nameOf)) {
+    for (const operation of asked) {
+      const name = await this.#parts.recordedName(container, nameOf(operation));
+      const { id, partitionKey } = name;
+      operations.push(named(operation, name));
       prefixes.push(await this.#parts.ports.naming.itemStreamPrefix(container.rid, partitionKey, id));
     }
     const { promise: done, resolve: end } = Promise.withResolvers<void>();
@@ -139,7 +149,7 @@ export class Items {
         results.push(
           item === undefined
             ? { kind: 'deleted', bytes: deletedBytes[index] ?? 0 }
-            : await this.#resultOf(within, nameOf(operations[index]!), step, item),
+            : await this.#resultOf(within, operations[index]!, step, { ...nameOf(asked[index]!), ...item }),
         );
       }
       return { kind: 'done', results, position: handled.position ?? this.#parts.headPosition() };
@@ -209,10 +219,11 @@ export class Items {
 
   async read(container: ContainerState, id: string, partitionKey: string, atLeast?: AtLeast): Promise<ShownItem> {
     await this.#parts.seen(atLeast);
+    const name = await this.#parts.recordedName(container, { id, partitionKey });
     const { within, marks } = await this.#parts.moment(container);
-    const row = await this.#parts.rows.find(within.number, partitionKey, id);
+    const row = await this.#parts.rows.find(within.number, name.partitionKey, name.id);
     if (row === undefined || isExpired(row, marks)) throw new Refusal('item-not-found');
-    const shown = await this.#documents.show(row);
+    const shown = await this.#documents.show(within.state, row);
     if (shown === undefined) throw new Refusal('item-not-found');
     return shown;
   }
@@ -227,10 +238,11 @@ export class Items {
       revision,
     }: { readonly atMs?: number | undefined; readonly revision?: number | undefined },
   ): Promise<PastContent> {
+    const name = await this.#parts.recordedName(container, { id, partitionKey });
     const { within, marks } = await this.#parts.moment(container);
-    const row = await this.#parts.rows.find(within.number, partitionKey, id);
+    const row = await this.#parts.rows.find(within.number, name.partitionKey, name.id);
     if (row === undefined || isExpired(row, marks)) throw new Refusal('item-not-found');
-    const prefix = await this.#parts.ports.naming.itemStreamPrefix(container.rid, partitionKey, id);
+    const prefix = await this.#parts.ports.naming.itemStreamPrefix(container.rid, name.partitionKey, name.id);
     const writes = await this.#parts.ports.log.readStream(itemStream(prefix, row.life));
     const write = writes.findLast(
       (event) =>
@@ -284,14 +296,15 @@ export class Items {
     await this.#parts.seen(page.atLeast);
     const moment = await this.#parts.moment(container);
     const { continuation } = page;
+    const scope = await this.#parts.recordedScope(container, page);
     const start = continuation?.kind === 'after' ? continuation.birth : 0;
     const items: ShownItem[] = [];
     let scannedRows = 0;
     let characters = 0;
-    for await (const piece of scanScope(this.#parts, moment, page, start, undefined, page.maxItemCount)) {
+    for await (const piece of scanScope(this.#parts, moment, scope, start, undefined, page.maxItemCount)) {
       await this.#documents.prefetch(piece.rows);
       for (const [index, row] of piece.rows.entries()) {
-        const shown = await this.#documents.show(row);
+        const shown = await this.#documents.show(moment.within.state, row);
         if (shown === undefined) continue;
         items.push(shown);
         characters += shown.json.length;
@@ -308,41 +321,35 @@ export class Items {
     return { items };
   }
 
-  /** Carries a write through and shows what stands then. */
+  /** Carries a write through, of an item by its name on record, and shows what stands then. */
   async #change(
     caller: Caller,
     container: ContainerState,
-    id: string,
-    partitionKey: string,
+    name: ItemName,
     intentOf: IntentOf,
   ): Promise<Written<ShownItem>> {
     let json = '';
     const showing = shown(intentOf, (item) => {
       json = item.json;
     });
-    const { handled, within } = await this.#handle(caller, container, id, partitionKey, showing);
+    const { handled, within } = await this.#handle(caller, container, name, showing);
     const written = handled.recorded[0]!;
     const created = handled.firstRevision === 0;
-    const birth = await this.#birthOf(
-      within,
-      { id, partitionKey },
-      {
-        stream: handled.stream,
-        position: handled.position!,
-        ...(created ? { birth: handled.firstPosition! } : {}),
-      },
-    );
+    const birth = await this.#birthOf(within, name, {
+      stream: handled.stream,
+      position: handled.position!,
+      ...(created ? { birth: handled.firstPosition! } : {}),
+    });
     const etag = etagOf(written.id);
     this.#documents.put(handled.position!, json, etag);
     const ts = Math.floor(written.occurredAtMs / 1000);
-    return { resource: { id, partitionKey, json, birth, ts, etag }, position: handled.position!, created };
+    return { resource: { ...name, json, birth, ts, etag }, position: handled.position!, created };
   }
 
   async #handle(
     caller: Caller,
     container: ContainerState,
-    id: string,
-    partitionKey: string,
+    { id, partitionKey }: ItemName,
     intentOf: IntentOf,
   ): Promise<{ handled: ItemHandled; within: CatalogContainer }> {
     await this.#parts.current(container);
@@ -428,7 +435,7 @@ export class Items {
       case 'write':
         return shown(writing(operation.operation, operation.item, precondition), show);
       case 'patch':
-        return shown(this.#patching(operation.id, operation.partitionKey, operation.patch, precondition), show);
+        return shown(this.#patching(operation, operation.patch, precondition), show);
       case 'delete':
         return deleting(operation.partitionKey, precondition, onDeleted);
       case 'read':
@@ -452,7 +459,7 @@ export class Items {
       };
   }
 
-  #patching(id: string, partitionKey: string, patch: PatchRequest, precondition: Precondition | undefined): IntentOf {
+  #patching({ id, partitionKey }: ItemName, patch: PatchRequest, precondition: Precondition | undefined): IntentOf {
     const condition = patch.condition === undefined ? undefined : planQuery(parseCondition(patch.condition), []);
     return (within, nowMs) =>
       async (state, { last, body }) => {
@@ -485,7 +492,7 @@ export class Items {
   /** Where a life began, that was written to or read at a step. */
   async #birthOf(
     within: CatalogContainer,
-    { id, partitionKey }: { readonly id: string; readonly partitionKey: string },
+    { id, partitionKey }: ItemName,
     { stream, birth, position }: { readonly stream: string; readonly birth?: number; readonly position?: number },
   ): Promise<number> {
     const known =
@@ -501,11 +508,12 @@ export class Items {
 
   async #resultOf(
     within: CatalogContainer,
-    name: { readonly id: string; readonly partitionKey: string },
+    operation: BatchOperation,
     step: StepHandled,
-    shown: Shown,
+    shown: Shown & ItemName,
   ): Promise<BatchResult> {
-    const item = { ...name, json: shown.json, birth: await this.#birthOf(within, name, step) };
+    const { id, partitionKey, json } = shown;
+    const item = { id, partitionKey, json, birth: await this.#birthOf(within, nameOf(operation), step) };
     if (step.event === undefined) return { kind: 'read', item: { ...item, ts: shown.ts, etag: shown.etag } };
     const etag = etagOf(step.event.id);
     if (step.position !== undefined) this.#documents.put(step.position, shown.json, etag);
@@ -575,8 +583,19 @@ function factsFor({ state }: CatalogContainer, nowMs: number, partitionKey: stri
 const isGone = (times: ItemTimes, { nowMs, timeline, leftWithPartitionKey }: ReturnType<typeof factsFor>): boolean =>
   leftWithPartitionKey !== undefined || isExpired(times, watermarks(timeline, nowMs));
 
-const nameOf = (operation: BatchOperation): { readonly id: string; readonly partitionKey: string } =>
-  operation.kind === 'write' ? operation.item : operation;
+const nameOf = (operation: BatchOperation): ItemName => (operation.kind === 'write' ? operation.item : operation);
+
+/** The operation on the item that goes by another name. */
+const named = (operation: BatchOperation, { id, partitionKey }: ItemName): BatchOperation =>
+  operation.kind === 'write'
+    ? { ...operation, item: { ...operation.item, id, partitionKey } }
+    : { ...operation, id, partitionKey };
+
+/** What was written, under the name that the client knows. */
+const shownAs = ({ id, partitionKey }: ItemName, written: Written<ShownItem>): Written<ShownItem> => ({
+  ...written,
+  resource: { ...written.resource, id, partitionKey },
+});
 
 /** Shows the body that a write is decided with. */
 function shown(intentOf: IntentOf, show: (item: Shown) => void): IntentOf {

@@ -2,7 +2,10 @@ import type { CommandContext } from '@epitaph/core/command-context.ts';
 import type { Clock, ClockJump } from '@epitaph/core/clock.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
+import { hasPseudonymousIds, isPseudonym, type ItemName, NO_PARTITION } from '@epitaph/core/item/pseudonym.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
+import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
+import { isInScope, type Scope } from '@epitaph/core/partition-key/scope.ts';
 import { isExpired, type ItemTimes, type Watermarks, watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import type { BodySealer, ItemNaming } from '@epitaph/core/vault/body-sealer.ts';
 import type { KeyVault } from '@epitaph/core/vault/key-vault.ts';
@@ -290,6 +293,37 @@ export class StoreParts {
     if (position <= this.projector.position) return;
     if (position > (await this.ports.log.head())) throw new Refusal('session-not-available');
     await this.projected(position);
+  }
+
+  /** The name that an item goes by in events and read models: its own, or its pseudonym. */
+  recordedName({ definition, rid }: ContainerState, name: ItemName): MaybePromise<ItemName> {
+    return hasPseudonymousIds(definition) && !isPseudonym(name.partitionKey)
+      ? this.ports.naming.pseudonym(rid, name)
+      : name;
+  }
+
+  recordedPartitionKey({ definition, rid }: ContainerState, partitionKey: string): MaybePromise<string> {
+    return hasPseudonymousIds(definition) ? this.ports.naming.partitionPseudonym(rid, partitionKey) : partitionKey;
+  }
+
+  /**
+   * A scope in terms of what is on record.
+   *
+   * @throws {Refusal} bad-request for a range of effective partition keys where keys are on record as pseudonyms: where
+   *   a key lies among all others can be told of the key alone
+   */
+  async recordedScope(container: ContainerState, { partitionKey, prefix, range }: Scope): Promise<Scope> {
+    const { definition } = container;
+    if (!hasPseudonymousIds(definition)) return { partitionKey, prefix, range };
+    if (partitionKey !== undefined) {
+      if (!isInScope(definition, { range }, partitionKey)) return { partitionKey: NO_PARTITION };
+      return { partitionKey: await this.recordedPartitionKey(container, partitionKey) };
+    }
+    if (range === undefined) return {};
+    throw new Refusal(
+      'bad-request',
+      'This container keeps partition keys as pseudonyms, which have no place in a range: ask for a partition key or for the whole container.',
+    );
   }
 
   /** Waits until a position that was just written is projected. */

@@ -85,7 +85,8 @@ export class Proofs {
   ): Promise<DisposalCertificate> {
     const { prover, cryptography } = this.#use();
     const { log, naming } = this.#parts.ports;
-    const prefix = await naming.itemStreamPrefix(container.rid, partitionKey, id);
+    const name = await this.#parts.recordedName(container, { id, partitionKey });
+    const prefix = await naming.itemStreamPrefix(container.rid, name.partitionKey, name.id);
     let events: RecordedEvent[] = [];
     // Without a number the last life that was erased is meant.
     for (let number = life ?? 0; ; number++) {

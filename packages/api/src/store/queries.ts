@@ -1,6 +1,7 @@
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
+import { hasPseudonymousIds } from '@epitaph/core/item/pseudonym.ts';
 import { isInScope, type Scope } from '@epitaph/core/partition-key/scope.ts';
 import { isExpired } from '@epitaph/core/ttl/watermarks.ts';
 import type { ItemRow } from '@epitaph/projections/read-model-store.ts';
@@ -209,13 +210,15 @@ export class Queries {
     const { pushdown } = run.plan;
     const { within, marks } = run.moment;
     const { scope } = run;
+    const recorded = await this.#parts.recordedScope(within.state, scope);
     // An id within a known partition is a look-up, not a scan.
     if (scope.partitionKey !== undefined && pushdown.ids !== undefined) {
       const rows: ItemRow[] = [];
       const lookup = run.clock();
       if (isInScope(within.state.definition, scope, scope.partitionKey)) {
         for (const id of new Set(pushdown.ids)) {
-          const row = await this.#parts.rows.find(within.number, scope.partitionKey, id);
+          const name = await this.#parts.recordedName(within.state, { id, partitionKey: scope.partitionKey });
+          const row = await this.#parts.rows.find(within.number, name.partitionKey, name.id);
           if (row !== undefined && row.birth > afterBirth && !isExpired(row, marks)) rows.push(row);
         }
       }
@@ -232,7 +235,7 @@ export class Queries {
     for await (const { rows, scanned, through, isLast } of scanScope(
       this.#parts,
       run.moment,
-      scope,
+      recorded,
       afterBirth,
       signal,
     )) {
@@ -245,16 +248,21 @@ export class Queries {
 
   async #decode(run: Run, rows: readonly ItemRow[]): Promise<Candidate[]> {
     const { plan } = run;
-    const { ids, ts } = plan.pushdown;
+    const { ts } = plan.pushdown;
+    const { state } = run.moment.within;
+    // Rows that have pseudonyms do not say the id: the document does.
+    const isPseudonymous = hasPseudonymousIds(state.definition);
+    const ids = isPseudonymous ? undefined : plan.pushdown.ids;
+    const needsBody = plan.needsBody || isPseudonymous;
     const load = run.clock();
     const found: Candidate[] = [];
-    if (plan.needsBody) await this.#documents.prefetch(rows);
+    if (needsBody) await this.#documents.prefetch(rows);
     for (const row of rows) {
       if (ids !== undefined && !ids.includes(row.id)) continue;
       if (ts?.min !== undefined && row.ts < ts.min) continue;
       if (ts?.max !== undefined && row.ts > ts.max) continue;
-      const document = plan.needsBody
-        ? (this.#documents.parsed(row) ?? (await this.#documents.parse(run.moment.within.state, row)))
+      const document = needsBody
+        ? (this.#documents.parsed(row) ?? (await this.#documents.parse(state, row)))
         : { id: row.id, _ts: row.ts };
       if (document !== undefined) found.push({ row, document });
     }

@@ -1,4 +1,5 @@
 import { invariant, unreachable } from '../invariant.ts';
+import { hasPseudonymousIds } from '../item/pseudonym.ts';
 import { sameJson } from '../same-json.ts';
 import { decideInitialThroughput, decideThroughput, type ThroughputRefusal } from '../throughput/provisioning.ts';
 import { isTtlOn } from '../ttl/policy-timeline.ts';
@@ -14,6 +15,7 @@ export type ContainerRefusal =
   | { readonly reason: 'precondition-failed' }
   | { readonly reason: 'partition-key-fixed' }
   | { readonly reason: 'unique-keys-fixed' }
+  | { readonly reason: 'pseudonymous-ids-fixed' }
   /** The rid was taken by another name: the caller goes on to the next candidate. */
   | { readonly reason: 'rid-taken' }
   | { readonly reason: 'ttl-needs-indexing' }
@@ -112,6 +114,10 @@ function decideReplace(
   if (etagDiffers(state, command)) return refuse('precondition-failed');
   if (!sameJson(state.definition.partitionKey, command.definition.partitionKey)) return refuse('partition-key-fixed');
   if (!sameJson(uniqueKeysOf(state.definition), uniqueKeysOf(command.definition))) return refuse('unique-keys-fixed');
+  // What is on record is never rewritten, so neither kind of name could become the other.
+  if (hasPseudonymousIds(state.definition) !== hasPseudonymousIds(command.definition)) {
+    return refuse('pseudonymous-ids-fixed');
+  }
   if (ttlWithoutIndex(command.definition, command.defaultTtl)) return refuse('ttl-needs-indexing');
   const events: ContainerEvent[] = [];
   if (!sameJson(state.definition, command.definition)) {

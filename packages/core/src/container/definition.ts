@@ -17,5 +17,12 @@ export const containerDefinitionSchema = z.looseObject({
   uniqueKeyPolicy: z
     .looseObject({ uniqueKeys: z.array(z.looseObject({ paths: z.array(z.string()) })).optional() })
     .nullish(),
+  /** What this store offers beyond Cosmos DB. */
+  epitaph: z
+    .looseObject({
+      /** Fixed when the container is created. */
+      pseudonymousIds: z.boolean().optional(),
+    })
+    .optional(),
 });
 export type ContainerDefinition = z.infer<typeof containerDefinitionSchema>;

@@ -1,3 +1,4 @@
+import type { ItemName } from '../item/pseudonym.ts';
 import type { MaybePromise } from '../maybe-promise.ts';
 import type { LifeKey } from './key-vault.ts';
 
@@ -20,9 +21,12 @@ export interface BodySealer {
   digest(sealed: Uint8Array): string;
 }
 
-/** Keyed hashes that name streams without saying whose they are. */
+/** Keyed hashes that name streams and items without saying whose they are. */
 export interface ItemNaming {
-  /** `item-<container rid>.<keyed hash of partition key and id>`: all lives of an item, without the life's number. */
+  /**
+   * `item-<container rid>.<keyed hash of partition key and id>`: all lives of an item, without the life's number. By
+   * the item's pseudonym the same as by its name.
+   */
   itemStreamPrefix(containerRid: string, partitionKey: string, id: string): MaybePromise<string>;
   /**
    * `unique-<container rid>.<keyed hash of partition key and value>`.
@@ -30,4 +34,8 @@ export interface ItemNaming {
    * @param value the unique key's paths and what a document has there, as one text; the same text for the same value
    */
   uniqueKeyStream(containerRid: string, partitionKey: string, value: string): MaybePromise<string>;
+  /** What stands for an item where its container keeps ids and partition keys out of events. */
+  pseudonym(containerRid: string, name: ItemName): MaybePromise<ItemName>;
+  /** What stands for a partition key there. */
+  partitionPseudonym(containerRid: string, partitionKey: string): MaybePromise<string>;
 }

@@ -1,10 +1,12 @@
 import { hash } from 'node:crypto';
+import { isPseudonym, type ItemName } from '@epitaph/core/item/pseudonym.ts';
 import { uniqueKeyStream } from '@epitaph/core/unique-key/stream-name.ts';
 import type { ItemNaming } from '@epitaph/core/vault/body-sealer.ts';
 import type { KeyVault } from '@epitaph/core/vault/key-vault.ts';
 
-const PARTITION_HASH_BYTES = 6;
-const ITEM_HASH_BYTES = 15;
+const HASH_BYTES = 15;
+/** Characters of a partition key's hash in a stream's name: 6 bytes. */
+const PARTITION_CHARACTERS = 8;
 /** Two values of one hash could not both be had: so long that this doesn't happen. */
 const UNIQUE_KEY_HASH_BYTES = 21;
 const PARTITION_CACHE_SIZE = 10_000;
@@ -18,6 +20,7 @@ const PARTITION_CACHE_SIZE = 10_000;
 export class HashedItemNaming implements ItemNaming {
   readonly #vault: Pick<KeyVault, 'containerSecret'>;
   readonly #secrets = new Map<string, Buffer>();
+  /** Whole hashes, of which stream names have the beginning. */
   readonly #partitions = new Map<string, string>();
 
   constructor(vault: Pick<KeyVault, 'containerSecret'>) {
@@ -25,45 +28,68 @@ export class HashedItemNaming implements ItemNaming {
   }
 
   itemStreamPrefix(containerRid: string, partitionKey: string, id: string): string | Promise<string> {
-    const secret = this.#secrets.get(containerRid);
-    if (secret !== undefined) return this.#name(secret, containerRid, partitionKey, id);
-    return this.#load(containerRid).then((loaded) => this.#name(loaded, containerRid, partitionKey, id));
+    // A pseudonym has what the name would be hashed to.
+    if (isPseudonym(partitionKey)) return streamPrefix(containerRid, partitionKey.slice(1), id);
+    return this.#withSecret(containerRid, (secret) =>
+      streamPrefix(
+        containerRid,
+        this.#partition(secret, containerRid, partitionKey),
+        itemHash(secret, { id, partitionKey }),
+      ),
+    );
+  }
+
+  pseudonym(containerRid: string, name: ItemName): ItemName | Promise<ItemName> {
+    return this.#withSecret(containerRid, (secret) => ({
+      id: itemHash(secret, name),
+      partitionKey: `~${this.#partition(secret, containerRid, name.partitionKey)}`,
+    }));
+  }
+
+  partitionPseudonym(containerRid: string, partitionKey: string): string | Promise<string> {
+    return this.#withSecret(containerRid, (secret) => `~${this.#partition(secret, containerRid, partitionKey)}`);
   }
 
   uniqueKeyStream(containerRid: string, partitionKey: string, value: string): string | Promise<string> {
-    const name = (secret: Buffer) => {
-      const digest = keyedHash(secret, `unique ${partitionKey}\n${value}`);
-      return uniqueKeyStream(containerRid, digest.subarray(0, UNIQUE_KEY_HASH_BYTES).toString('base64url'));
-    };
+    return this.#withSecret(containerRid, (secret) =>
+      uniqueKeyStream(containerRid, keyedHash(secret, `unique ${partitionKey}\n${value}`, UNIQUE_KEY_HASH_BYTES)),
+    );
+  }
+
+  #withSecret<Result>(containerRid: string, use: (secret: Buffer) => Result): Result | Promise<Result> {
     const secret = this.#secrets.get(containerRid);
-    return secret === undefined ? this.#load(containerRid).then(name) : name(secret);
+    if (secret !== undefined) return use(secret);
+    return this.#vault.containerSecret(containerRid).then((bytes) => {
+      const loaded = Buffer.from(bytes);
+      this.#secrets.set(containerRid, loaded);
+      return use(loaded);
+    });
   }
 
-  async #load(containerRid: string): Promise<Buffer> {
-    const loaded = Buffer.from(await this.#vault.containerSecret(containerRid));
-    this.#secrets.set(containerRid, loaded);
-    return loaded;
-  }
-
-  #name(secret: Buffer, containerRid: string, partitionKey: string, id: string): string {
+  #partition(secret: Buffer, containerRid: string, partitionKey: string): string {
     const cacheKey = `${containerRid} ${partitionKey}`;
     let partition = this.#partitions.get(cacheKey);
     if (partition === undefined) {
-      const digest = keyedHash(secret, `partition ${partitionKey}`);
-      partition = digest.subarray(0, PARTITION_HASH_BYTES).toString('base64url');
+      partition = keyedHash(secret, `partition ${partitionKey}`);
       if (this.#partitions.size >= PARTITION_CACHE_SIZE) this.#partitions.clear();
       this.#partitions.set(cacheKey, partition);
     }
-    // The key is JSON and so never has a raw line break: the pair can't be read two ways.
-    const digest = keyedHash(secret, `item ${partitionKey}\n${id}`);
-    return `item-${containerRid}.${partition}${digest.subarray(0, ITEM_HASH_BYTES).toString('base64url')}`;
+    return partition;
   }
 }
 
-function keyedHash(secret: Buffer, text: string): Buffer {
+const streamPrefix = (containerRid: string, partition: string, item: string): string =>
+  `item-${containerRid}.${partition.slice(0, PARTITION_CHARACTERS)}${item}`;
+
+// The key is JSON and so never has a raw line break: the pair can't be read two ways.
+const itemHash = (secret: Buffer, { id, partitionKey }: ItemName): string =>
+  keyedHash(secret, `item ${partitionKey}\n${id}`);
+
+/** As base64url: 20 characters, unless told otherwise. */
+function keyedHash(secret: Buffer, text: string, bytes = HASH_BYTES): string {
   const length = Buffer.byteLength(text);
   const input = Buffer.allocUnsafe(secret.length + length);
   secret.copy(input);
   input.write(text, secret.length);
-  return hash('sha512-256', input, 'buffer');
+  return hash('sha512-256', input, 'buffer').subarray(0, bytes).toString('base64url');
 }
