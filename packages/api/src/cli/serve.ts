@@ -9,6 +9,7 @@ import { isLoopbackHost } from '../config/loopback.ts';
 import type { Configuration } from '../config/options.ts';
 import { wait } from '../config/wait.ts';
 import { EMULATOR_KEY, KeyRing } from '../http/keys.ts';
+import { Draining } from '../http/draining.ts';
 import { buildServer } from '../http/server.ts';
 import { registerManagement } from '../management/plugin.ts';
 import { sendProblem } from '../management/send-problem.ts';
@@ -37,6 +38,7 @@ export async function serve(configuration: Configuration, print: (line: string) 
   const store = await openStore(configuration, (error) =>
     log.error({ err: error }, 'the purge met a fault and will try again'),
   );
+  const draining = new Draining();
   let app: FastifyInstance | undefined;
   try {
     await startClock(store, configuration, print);
@@ -54,8 +56,9 @@ export async function serve(configuration: Configuration, print: (line: string) 
       plugins: [
         (server) => {
           if (keys.primary === 'emulator') refuseOtherHosts(server);
-          registerManagement(server, { store, keys: new KeyRing(keys.texts) });
+          registerManagement(server, { store, keys: new KeyRing(keys.texts), draining: () => draining.begun });
         },
+        (server) => draining.register(server),
       ],
     });
     await listen(app, configuration);
@@ -65,6 +68,8 @@ export async function serve(configuration: Configuration, print: (line: string) 
     const name = await signal;
     print(`epitaph: stopping (${name})`);
     log.info({ signal: name }, 'stopping');
+    draining.begin();
+    await wait(configuration.drain * 1000);
   } finally {
     if (app !== undefined) await closeWithin(app, STOP_WITHIN_MS);
     await store.close();

@@ -69,6 +69,9 @@ export const optionSchemas = {
     .describe(
       'On PostgreSQL: seconds after which a TTL change takes effect. Clocks of nodes may differ by half of it.',
     ),
+  drain: wholeNumber(0, 600)
+    .default(0)
+    .describe('Seconds after a signal to stop for which requests are still answered while readiness says no.'),
   'policy-grace': wholeNumber(0, 2_147_483_647)
     .default(DEFAULT_POLICY_GRACE_SECONDS)
     .describe('Seconds during which what a policy change made expire is hidden, but not erased, in new containers.'),
@@ -127,6 +130,7 @@ export const placeholders: Readonly<Record<OptionName, string>> = {
   'vault-copies-kept': '<seconds>',
   roles: 'project,purge|none',
   'policy-delay': '<seconds>',
+  drain: '<seconds>',
   'policy-grace': '<seconds>',
   consistency: '<level>',
   'max-staleness-prefix': '<versions>',

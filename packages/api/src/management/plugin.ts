@@ -34,6 +34,8 @@ import * as shapes from './shapes.ts';
 export interface ManagementOptions {
   readonly store: StoreApi;
   readonly keys: KeyRing;
+  /** True once this node is about to stop: it is not ready any more, though it still answers. */
+  readonly draining?: () => boolean;
 }
 
 const ALLOWED: Readonly<Record<KeyRole, readonly Access[]>> = {
@@ -88,7 +90,7 @@ export function registerManagement(app: FastifyInstance, options: ManagementOpti
           correlationOf(request),
         ),
       );
-      healthRoutes(scope, options.store);
+      healthRoutes(scope, options);
       historyRoutes(scope, options.store);
       policyRoutes(scope, options.store);
       proofRoutes(scope, options.store, stopping.signal);
@@ -104,7 +106,7 @@ export function registerManagement(app: FastifyInstance, options: ManagementOpti
   return described;
 }
 
-function healthRoutes(scope: FastifyInstance, store: StoreApi): void {
+function healthRoutes(scope: FastifyInstance, { store, draining }: ManagementOptions): void {
   route(
     scope,
     {
@@ -127,10 +129,11 @@ function healthRoutes(scope: FastifyInstance, store: StoreApi): void {
       answers: { json: answers.ready, otherwise: { status: 503, json: answers.notReady } },
     },
     ({ reply }) => {
-      const { ready, reasons } = store.health();
-      if (ready) return { status: 'ready' };
+      const { reasons } = store.health();
+      const all = draining?.() === true ? ['the server is about to stop', ...reasons] : reasons;
+      if (all.length === 0) return { status: 'ready' };
       void reply.code(503);
-      return { status: 'not-ready', reasons };
+      return { status: 'not-ready', reasons: all };
     },
   );
 }

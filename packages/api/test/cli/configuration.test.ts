@@ -23,6 +23,7 @@ describe('the configuration', () => {
       port: 8081,
       roles: 'project,purge',
       'policy-delay': 4,
+      drain: 0,
       data: './data',
       clock: 'system',
       'policy-grace': 86_400,

@@ -86,6 +86,20 @@ describe('epitaph serve', () => {
     await expect(fetch(`${endpoint}/_epitaph/health/live`)).rejects.toThrow();
   });
 
+  test('with --drain it answers for a while after the signal, says that it is not ready, and ends connections', async () => {
+    const { endpoint, child, finished } = await serve(['--data', temporaryFolder(), '--drain', '2']);
+    const ready = () => fetch(`${endpoint}/_epitaph/health/ready`);
+    expect((await ready()).status).toBe(200);
+    child.kill('SIGTERM');
+    await once(child.stdout!, 'data');
+    const drained = await ready();
+    expect(drained.status).toBe(503);
+    expect(await drained.json()).toEqual({ status: 'not-ready', reasons: ['the server is about to stop'] });
+    const answered = await fetch(`${endpoint}/_epitaph/purge`, { headers: BEARER });
+    expect([answered.status, answered.headers.get('connection')]).toEqual([200, 'close']);
+    expect(await finished()).toMatchObject({ code: 0 });
+  });
+
   test('ends at once on a second signal', async () => {
     const { endpoint, child, finished } = await serve(['--data', temporaryFolder()]);
     const socket = connect(Number(new URL(endpoint).port), '127.0.0.1');

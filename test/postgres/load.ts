@@ -1,0 +1,98 @@
+/** One item as a worker has left it. Nobody else writes it, so all that can be there is what this says. */
+export interface WorkedItem {
+  readonly id: string;
+  /** Highest number that was sent. */
+  attempted: number;
+  /** Highest number that was acknowledged; 0 before the first. */
+  acknowledged: number;
+  acknowledgements: number;
+}
+
+/** What workers write to and read from: each write must be seen by the reads that its own worker makes afterwards. */
+export interface Target {
+  write(id: string, n: number): Promise<void>;
+  /** The number that is there, or undefined if the item is not. */
+  read(id: string): Promise<number | undefined>;
+}
+
+/**
+ * Workers that write rising numbers, each to items of its own, and read back what they wrote. A number is sent once
+ * and never again, so a write that was made twice, or lost, or read stale, shows.
+ */
+export class Load {
+  readonly items: WorkedItem[] = [];
+  readonly failures: { readonly atMs: number; readonly tookMs: number; readonly error: unknown }[] = [];
+  readonly wrong: string[] = [];
+  #stopped = false;
+  readonly #workers: Promise<void>[] = [];
+
+  static start(targets: readonly Target[], { workers, items = 3 }: { workers: number; items?: number }): Load {
+    const load = new Load();
+    for (let worker = 0; worker < workers; worker++) {
+      const own = Array.from({ length: items }, (_, index) => ({
+        id: `w${worker}-${index}`,
+        attempted: 0,
+        acknowledged: 0,
+        acknowledgements: 0,
+      }));
+      load.items.push(...own);
+      load.#workers.push(load.#work(worker, targets, own));
+    }
+    return load;
+  }
+
+  get acknowledged(): number {
+    return this.items.reduce((sum, item) => sum + item.acknowledgements, 0);
+  }
+
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    await Promise.all(this.#workers);
+  }
+
+  /** Resolves when so many more writes were acknowledged. */
+  async goesOn(writes: number, withinSeconds = 30): Promise<void> {
+    const from = this.acknowledged;
+    const untilMs = performance.now() + withinSeconds * 1000;
+    while (this.acknowledged < from + writes) {
+      if (performance.now() > untilMs) throw new Error(`no ${writes} writes in ${withinSeconds} s`);
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    }
+  }
+
+  async #work(worker: number, targets: readonly Target[], items: readonly WorkedItem[]): Promise<void> {
+    for (let turn = 0; !this.#stopped; turn++) {
+      const item = items[turn % items.length]!;
+      const target = targets[(worker + turn) % targets.length]!;
+      const startMs = performance.now();
+      try {
+        if (turn % 3 === 2) await this.#readBack(target, item);
+        else {
+          item.attempted += 1;
+          const n = item.attempted;
+          await target.write(item.id, n);
+          item.acknowledged = n;
+          item.acknowledgements += 1;
+          await this.#readBack(target, item);
+        }
+      } catch (error) {
+        this.failures.push({ atMs: startMs, tookMs: performance.now() - startMs, error });
+        // Not so fast that nothing but failing is done.
+        await new Promise((resolve) => setTimeout(resolve, 20));
+      }
+    }
+  }
+
+  async #readBack(target: Target, item: WorkedItem): Promise<void> {
+    const { acknowledged } = item;
+    const n = await target.read(item.id);
+    this.judge(item, n, acknowledged);
+  }
+
+  /** Notes what an item must not be: older than what was acknowledged, or newer than what was sent. */
+  judge(item: WorkedItem, n: number | undefined, acknowledged = item.acknowledged): void {
+    if ((n ?? 0) < acknowledged || (n ?? 0) > item.attempted) {
+      this.wrong.push(`${item.id} reads ${n}; acknowledged was ${acknowledged}, sent ${item.attempted}`);
+    }
+  }
+}
