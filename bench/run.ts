@@ -32,6 +32,7 @@ const FILES = [
   'p09-memory',
   'p10-explain',
   'p11-disk',
+  'p12-event-store-appends',
 ];
 
 const { values, positionals } = parseArgs({

@@ -19,6 +19,7 @@ export interface PostgresServer {
 export async function startPostgres(
   folder: string,
   say: (text: string) => void,
+  { settings: more = [], initdb = [] }: { settings?: readonly string[]; initdb?: readonly string[] } = {},
 ): Promise<PostgresServer | Unavailable> {
   const programs = await findPrograms(say);
   if (programs instanceof Unavailable) return programs;
@@ -40,8 +41,13 @@ export async function startPostgres(
     }
     const data = join(folder, 'data');
     const port = await freePort();
-    asUser('initdb', ['-D', data, '-U', 'bench', '--auth=trust', '--no-sync', '-E', 'UTF8', '--locale=C']);
-    const settings = `-p ${port} -c listen_addresses=127.0.0.1 -c unix_socket_directories=${folder} -c fsync=on`;
+    asUser('initdb', ['-D', data, '-U', 'bench', '--auth=trust', '--no-sync', '-E', 'UTF8', '--locale=C', ...initdb]);
+    const settings = [
+      `-p ${port}`,
+      ...['listen_addresses=127.0.0.1', `unix_socket_directories=${folder}`, 'fsync=on', ...more].map(
+        (setting) => `-c ${setting}`,
+      ),
+    ].join(' ');
     asUser('pg_ctl', ['-D', data, '-w', '-l', join(folder, 'log'), '-o', settings, 'start']);
     return {
       connectionString: `postgresql://bench@127.0.0.1:${port}/postgres`,
