@@ -19,12 +19,17 @@ const rows: readonly Row[] = tables.flatMap((table) =>
     operation,
     verdict,
     note,
-    checks: Array.from(checks.matchAll(/\[[^\]]+\]\((\S+) "([^"]+)"\)/g), ([, file, title]) => ({
-      file: path.posix.join(path.posix.dirname(PAGE), file!),
-      title: title!,
-    })),
+    checks: checksIn(checks),
   })),
 );
+
+/** Links to tests: to a file, with a title. */
+function checksIn(text: string): Row['checks'] {
+  return Array.from(text.matchAll(/\[[^\]]+\]\((\S+) "([^"]+)"\)/g), ([, file, title]) => ({
+    file: path.posix.join(path.posix.dirname(PAGE), file!),
+    title: title!,
+  }));
+}
 
 /** Whether a file of tests has one of this title, or a check of the .NET program. */
 function hasTest(file: string, title: string): boolean {
@@ -50,4 +55,10 @@ describe('each row of the page on compatibility', () => {
     );
     expect(missing).toEqual([]);
   });
+});
+
+test('the page on compliance names tests that there are', () => {
+  const checks = checksIn(readPage('docs/compliance.md'));
+  expect(checks.length).toBeGreaterThan(10);
+  expect(checks.filter(({ file, title }) => !hasTest(file, title))).toEqual([]);
 });
