@@ -12,6 +12,6 @@ export { describeForPipeline } from './pipeline.ts';
 export type { PipelineInfo } from './pipeline.ts';
 export { planQuery } from './plan.ts';
 export type { PlanOptions, QueryParameter, QueryPlan } from './plan.ts';
-export type { PathComparison, Pushdown } from './pushdown.ts';
+export type { PathComparison, PathEquality, Pushdown } from './pushdown.ts';
 export { compareValues } from './values.ts';
 export type { Json, Value } from './values.ts';

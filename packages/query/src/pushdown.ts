@@ -10,6 +10,12 @@ export interface PathComparison {
   values: Json[];
 }
 
+/** `c.path = constant`. */
+export interface PathEquality {
+  path: string[];
+  value: Json;
+}
+
 /**
  * What a store can decide about a document without evaluating the query: each part is a condition that every document
  * with a row in the answer satisfies, so documents that fail one may be left out.
@@ -18,7 +24,9 @@ export interface Pushdown {
   /** `c.id` is one of these. Empty: no document can match. */
   ids?: string[];
   /** Every `c.path = constant`. */
-  equals: { path: string[]; value: Json }[];
+  equals: PathEquality[];
+  /** One of these holds, in which every part does. From `(c.id = 1 AND c.pk = 2) OR (c.id = 3 AND c.pk = 4)`. */
+  alternatives?: PathEquality[][];
   /** `c._ts` is a whole number of seconds in this range, both ends included. */
   ts?: { min?: number; max?: number };
   /** All comparisons found, those of `ids`, `equals` and `ts` among them. */
@@ -126,6 +134,20 @@ function conjuncts(condition: Expression): readonly Expression[] {
     : [condition];
 }
 
+function equalities(comparisons: readonly PathComparison[]): PathEquality[] {
+  return comparisons.flatMap(({ op, path, values: [value] }) =>
+    op === '=' && value !== undefined ? [{ path, value }] : [],
+  );
+}
+
+/** What each alternative of a disjunction says with `=`; whatever else it says is left to the evaluation. */
+function equalAlternatives(condition: Expression, facts: Facts): PathEquality[][] | undefined {
+  if (condition.kind !== 'logical' || condition.operator !== 'OR') return undefined;
+  return condition.operands.map((operand) =>
+    equalities(conjuncts(operand).flatMap((part) => comparisonsOf(part, facts) ?? [])),
+  );
+}
+
 function narrowIds(pushdown: Pushdown, found: PathComparison): boolean {
   if (found.op !== '=' && found.op !== 'in') return false;
   const wanted = new Set(found.values.filter((value) => typeof value === 'string'));
@@ -158,12 +180,13 @@ export function findPushdown(where: Expression | undefined, facts: Facts): Pushd
     if (comparisons === undefined) {
       // `WHERE true`, which generators write, decides nothing and spoils nothing.
       if (facts.constant(conjunct)?.value !== true) pushdown.complete = false;
+      const alternatives = equalAlternatives(conjunct, facts);
+      if (alternatives !== undefined) pushdown.alternatives ??= alternatives;
       continue;
     }
+    pushdown.equals.push(...equalities(comparisons));
     for (const found of comparisons) {
       pushdown.paths.push(found);
-      const [value] = found.values;
-      if (found.op === '=' && value !== undefined) pushdown.equals.push({ path: found.path, value });
       const [name] = found.path;
       const decided =
         found.path.length === 1 &&

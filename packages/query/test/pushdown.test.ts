@@ -54,10 +54,41 @@ describe('pushdown', () => {
       { ids: ['a'], complete: false },
     ],
     ['SELECT 1 WHERE 1 = 1', none],
+    [
+      "SELECT * FROM c WHERE (c.id = 'a' AND c.pk = 1) OR ('b' = c.id AND c.pk = 2 AND c.n > 5 AND NOT IS_NULL(c.x))",
+      {
+        alternatives: [
+          [
+            { path: ['id'], value: 'a' },
+            { path: ['pk'], value: 1 },
+          ],
+          [
+            { path: ['id'], value: 'b' },
+            { path: ['pk'], value: 2 },
+          ],
+        ],
+        equals: [],
+        complete: false,
+      },
+    ],
+    [
+      "SELECT * FROM c WHERE (c.id = 'a' AND c.pk = 1) OR c.n > 5",
+      {
+        alternatives: [
+          [
+            { path: ['id'], value: 'a' },
+            { path: ['pk'], value: 1 },
+          ],
+          [],
+        ],
+      },
+    ],
+    ["SELECT * FROM c WHERE NOT ((c.id = 'a' AND c.pk = 1) OR (c.id = 'b' AND c.pk = 2))", { complete: false }],
   ])('%s', (sql, expected) => {
     expect(planOf(sql).pushdown).toMatchObject(expected);
     if (expected.ids === undefined) expect(planOf(sql).pushdown.ids).toBe(undefined);
     if (expected.ts === undefined) expect(planOf(sql).pushdown.ts).toBe(undefined);
+    if (sql.includes('NOT (')) expect(planOf(sql).pushdown.alternatives).toBe(undefined);
   });
 });
 

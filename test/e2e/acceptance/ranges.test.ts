@@ -330,3 +330,79 @@ describe('a page of a query', () => {
     expect(metrics['retrievedDocumentCount']).toBe('60');
   });
 });
+
+describe('a query that names its items by id and partition key, as the .NET client reads many,', () => {
+  const wanted = [0, 1, 25, 59].map((n) => ({ id: `i${n}`, customer: `c${n % 20}` }));
+  const asked = async (container: Container, query: string, parameters: readonly object[] = []) => {
+    const reply = await raw(world.endpoint, 'POST', `/dbs/shop/colls/${container.id}/docs`, {
+      headers: { 'x-ms-documentdb-isquery': 'true', 'x-ms-documentdb-populatequerymetrics': 'true' },
+      body: JSON.stringify({ query, parameters }),
+    });
+    const metrics = reply.headers['x-ms-documentdb-query-metrics'] as string;
+    return {
+      ids: rows<{ id: string }>(reply).map(({ id }) => id),
+      examined: Number(/retrievedDocumentCount=(\d+)/.exec(metrics)?.[1]),
+    };
+  };
+
+  test('looks at those alone', async () => {
+    const container = await stocked(400);
+    const ids = wanted.map(({ id }) => id);
+    const parameters = wanted.flatMap(({ id, customer }, at) => [
+      { name: `@param_id${at}`, value: id },
+      { name: `@param_pk${at}`, value: customer },
+    ]);
+    const alternatives = (pk: string) =>
+      wanted.map((_, at) => `( c.id = @param_id${at} AND ${pk} = @param_pk${at} )`).join(' OR ');
+    for (const pk of ['c.customer', 'c["customer"]']) {
+      const query = `SELECT * FROM c WHERE ( ${alternatives(pk)} )`;
+      expect(await asked(container, query, parameters)).toEqual({ ids, examined: 4 });
+    }
+    const twice = `SELECT * FROM c WHERE c.n > 0 AND (${alternatives('c.customer')} OR (c.id = 'i1' AND c.customer = 'c1'))`;
+    expect(await asked(container, twice, parameters)).toEqual({ ids: ids.slice(1), examined: 4 });
+    const elsewhere = `SELECT * FROM c WHERE (c.id = 'i1' AND c.customer = 'c2') OR (c.id = 'i2' AND c.customer = 'c2')`;
+    expect(await asked(container, elsewhere)).toEqual({ ids: ['i2'], examined: 1 });
+  });
+
+  test('looks further where an alternative says less', async () => {
+    const container = await stocked(400);
+    for (const open of ['c.n = 7', "c.id = 'i7'", "(c.id > 'i6' AND c.n = 7)", "(c.id = 'i7' AND c.customer > '')"]) {
+      const { ids, examined } = await asked(
+        container,
+        `SELECT * FROM c WHERE (c.id = 'i1' AND c.customer = 'c1') OR ${open}`,
+      );
+      expect([ids, examined]).toEqual([['i1', 'i7'], 60]);
+    }
+  });
+
+  test('needs the ids alone where these are the partition key, and all of a key of several levels', async () => {
+    const byId = await world.container({ partitionKey: '/id' });
+    for (let n = 0; n < 20; n += 1) await byId.items.create({ id: `i${n}` });
+    expect(await asked(byId, "SELECT * FROM c WHERE c.id IN ('i3', 'i1', 'no', 'i1')")).toEqual({
+      ids: ['i1', 'i3'],
+      examined: 2,
+    });
+    const levels = await world.container({
+      partitionKey: {
+        paths: ['/a', '/b'],
+        kind: PartitionKeyKind.MultiHash,
+        version: PartitionKeyDefinitionVersion.V2,
+      },
+    });
+    for (let n = 0; n < 20; n += 1) await levels.items.create({ id: `i${n}`, a: n % 2, b: n % 4 });
+    const both = "SELECT * FROM c WHERE (c.id = 'i3' AND c.b = 3 AND c.a = 1) OR (c.id = 'i4' AND c.b = 0 AND c.a = 0)";
+    expect(await asked(levels, both)).toEqual({ ids: ['i3', 'i4'], examined: 2 });
+    const shared = "SELECT * FROM c WHERE c.a = 1 AND ((c.id = 'i3' AND c.b = 3) OR (c.id = 'i4' AND c.b = 0))";
+    expect(await asked(levels, shared)).toEqual({ ids: ['i3'], examined: 1 });
+  });
+
+  test('pages through more than fit, each item once', async () => {
+    const container = await stocked(FIVE_RANGES);
+    const all = Array.from({ length: 60 }, (_, n) => `(c.id = 'i${n}' AND c.customer = 'c${n % 20}')`).join(' OR ');
+    const { resources } = await container.items
+      .query<{ id: string }>(`SELECT * FROM c WHERE ${all}`, { maxItemCount: 7 })
+      .fetchAll();
+    expect(new Set(resources.map(({ id }) => id)).size).toBe(60);
+    expect(resources).toHaveLength(60);
+  });
+});

@@ -1,5 +1,5 @@
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
-import type { Pushdown } from '@epitaph/query';
+import type { PathEquality, Pushdown } from '@epitaph/query';
 import { badRequest } from './errors.ts';
 
 /** Bytes of a partition key value at most; source: Cosmos DB, "Service quotas" (large partition keys). */
@@ -69,7 +69,10 @@ export function partitionKeyOf(definition: ContainerDefinition, document: Readon
 }
 
 /** The components of the partition key that a query's filter fixes: leading ones, all of them, or none. */
-export function partitionKeyIn({ equals }: Pushdown, definition: ContainerDefinition): readonly Component[] {
+export function partitionKeyIn(
+  { equals }: { readonly equals: readonly PathEquality[] },
+  definition: ContainerDefinition,
+): readonly Component[] {
   const components: Component[] = [];
   for (const path of partitionKeyPaths(definition)) {
     const found = equals.find(
@@ -79,6 +82,47 @@ export function partitionKeyIn({ equals }: Pushdown, definition: ContainerDefini
     components.push(found.value);
   }
   return components;
+}
+
+/** An item that a query names. */
+export interface NamedItem {
+  readonly id: string;
+  readonly partitionKey: string;
+}
+
+/**
+ * The items that a query's filter names by id and whole partition key: none but these can match. Undefined when it
+ * doesn't say.
+ *
+ * @param known the partition key that the request itself has named
+ */
+export function itemsIn(
+  { ids, equals, alternatives }: Pushdown,
+  definition: ContainerDefinition,
+  known: string | undefined,
+): readonly NamedItem[] | undefined {
+  const isId = ({ path }: PathEquality): boolean => path.length === 1 && path[0] === 'id';
+  const namedBy = (conditions: readonly PathEquality[]): NamedItem | undefined => {
+    const id = conditions.find(isId)?.value;
+    const components = partitionKeyIn({ equals: conditions }, definition);
+    if (typeof id !== 'string' || components.length < definition.partitionKey.paths.length) return undefined;
+    return { id, partitionKey: JSON.stringify(components) };
+  };
+  if (ids !== undefined) {
+    const unique = [...new Set(ids)];
+    if (known !== undefined) return unique.map((id) => ({ id, partitionKey: known }));
+    // Where the partition key is the id, or is fixed by the rest of the filter, an id alone says it all.
+    const others = equals.filter((one) => !isId(one));
+    const named = unique.flatMap((id) => namedBy([{ path: ['id'], value: id }, ...others]) ?? []);
+    return named.length === unique.length ? named : undefined;
+  }
+  const named = new Map<string, NamedItem>();
+  for (const alternative of alternatives ?? []) {
+    const item = namedBy([...equals, ...alternative]);
+    if (item === undefined) return undefined;
+    named.set(`${item.partitionKey}\n${item.id}`, item);
+  }
+  return alternatives === undefined ? undefined : [...named.values()];
 }
 
 function componentAt(document: Readonly<Record<string, unknown>>, path: Path): Component {

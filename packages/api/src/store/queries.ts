@@ -18,7 +18,7 @@ import {
   type QueryPlan,
   startEvaluation,
 } from '@epitaph/query';
-import { partitionKeyIn } from '../cosmos/partition-key.ts';
+import { itemsIn, partitionKeyIn } from '../cosmos/partition-key.ts';
 import { birthOfItemRid } from '../cosmos/rids.ts';
 import type { Documents } from './documents.ts';
 import type { Moment, StoreParts } from './parts.ts';
@@ -28,6 +28,8 @@ import { vectorEmbeddingsOf } from './vector-embeddings.ts';
 
 /** Documents looked at for one page of a streaming query before it answers with what it has. */
 const MAX_EXAMINED = 20_000;
+/** Documents of those that a query names that are decoded at a time. */
+const MAX_DECODED = 256;
 /** Characters of JSON that the rows of a page have at most, unless its first row alone has more. */
 export const MAX_PAGE_CHARACTERS = 4 * 1024 * 1024;
 /** Characters that the rows of one document may have together: a page can't end inside them. */
@@ -211,26 +213,30 @@ export class Queries {
     const { within, marks } = run.moment;
     const { scope } = run;
     const recorded = await this.#parts.recordedScope(within.state, scope);
+    const { signal } = run.request;
+    const { definition } = within.state;
     // An id within a known partition is a look-up, not a scan.
-    if (scope.partitionKey !== undefined && pushdown.ids !== undefined) {
+    const named = itemsIn(pushdown, definition, scope.partitionKey);
+    if (named !== undefined) {
       const rows: ItemRow[] = [];
-      const lookup = run.clock();
-      if (isInScope(within.state.definition, scope, scope.partitionKey)) {
-        for (const id of new Set(pushdown.ids)) {
-          const name = await this.#parts.recordedName(within.state, { id, partitionKey: scope.partitionKey });
-          const row = await this.#parts.rows.find(within.number, name.partitionKey, name.id);
-          if (row !== undefined && row.birth > afterBirth && !isExpired(row, marks)) rows.push(row);
-        }
+      const finding = run.clock();
+      for (const { id, partitionKey } of named) {
+        if (scope.partitionKey !== undefined && partitionKey !== scope.partitionKey) continue;
+        if (!isInScope(definition, scope, partitionKey)) continue;
+        const name = await this.#parts.recordedName(within.state, { id, partitionKey });
+        const row = await this.#parts.rows.find(within.number, name.partitionKey, name.id);
+        if (row !== undefined && row.birth > afterBirth && !isExpired(row, marks)) rows.push(row);
       }
-      run.lookupMs += lookup();
-      const documents = await this.#decode(
-        run,
-        rows.toSorted((left, right) => left.birth - right.birth),
-      );
-      yield { documents, isLast: true, through: afterBirth };
+      run.lookupMs += finding();
+      rows.sort((left, right) => left.birth - right.birth);
+      for (let from = 0; from === 0 || from < rows.length; from += MAX_DECODED) {
+        signal?.throwIfAborted();
+        const some = rows.slice(from, from + MAX_DECODED);
+        const isLast = from + MAX_DECODED >= rows.length;
+        yield { documents: await this.#decode(run, some), isLast, through: some.at(-1)?.birth ?? afterBirth };
+      }
       return;
     }
-    const { signal } = run.request;
     let lookup = run.clock();
     for await (const { rows, scanned, through, isLast } of scanScope(
       this.#parts,
