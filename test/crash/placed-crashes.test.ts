@@ -1,8 +1,8 @@
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { Command } from '../simulation/commands.ts';
+import type { Command, ItemCommand } from '../simulation/commands.ts';
 import { copyAsKilled, newFolder, removeFolder } from '../simulation/embedded.ts';
-import { liveContainer } from '../simulation/expected.ts';
+import { liveContainer, WITH_UNIQUE_KEY } from '../simulation/expected.ts';
 import type { Model } from '../simulation/model.ts';
 import { Random } from '../simulation/random.ts';
 import { World } from '../simulation/world.ts';
@@ -19,7 +19,12 @@ interface Wreck {
   readonly nowMs: number;
 }
 
-const write = (operation: 'create' | 'upsert' | 'replace', item: string, v: number, ttl?: number): Command => {
+const write = (
+  operation: 'create' | 'upsert' | 'replace',
+  item: string,
+  v: number,
+  ttl?: number,
+): Extract<ItemCommand, { kind: 'write' }> => {
   const [pk, id] = item.split('/');
   return {
     kind: 'write',
@@ -28,6 +33,12 @@ const write = (operation: 'create' | 'upsert' | 'replace', item: string, v: numb
     item,
     document: { id, pk, v, ...(ttl === undefined ? {} : { ttl }) },
   };
+};
+
+/** A write in the container that has a unique key. */
+const unique = (operation: 'create' | 'upsert' | 'replace', item: string, u: unknown, ttl?: number): ItemCommand => {
+  const plain = write(operation, item, 1, ttl);
+  return { ...plain, container: WITH_UNIQUE_KEY, document: { ...plain.document, u } };
 };
 
 /** Everything that changes files, once: a list of commands, or of milliseconds to pass. */
@@ -40,10 +51,31 @@ const WORKLOAD: readonly (Command | readonly Command[] | number)[] = [
   { kind: 'patch', container: 'c1', item: 'x/b', set: { v: 6 } },
   { kind: 'delete', container: 'c1', item: 'y/a' },
   write('create', 'y/a', 7),
-  { ...write('create', 'y/b', 8), container: 'c2' } as Command,
+  { ...write('create', 'y/b', 8), container: 'c2' },
+  {
+    kind: 'batch',
+    container: 'c1',
+    steps: [
+      write('create', 'y/d', 11),
+      { kind: 'patch', container: 'c1', item: 'y/d', set: { v: 12 } },
+      write('create', 'y/e', 13),
+      { kind: 'delete', container: 'c1', item: 'y/d' },
+    ],
+  },
+  { kind: 'policy', container: 'c2', policy: -1 },
+  [unique('create', 'x/a', 1, 5), unique('create', 'x/b', 1)],
+  {
+    kind: 'batch',
+    container: 'c2',
+    steps: [unique('upsert', 'x/a', 2, 5), unique('upsert', 'x/b', 1)],
+  },
   5_000,
   // x/b is overdue now: this records its end and begins its next life.
   write('upsert', 'x/b', 9, 5),
+  // The holder of 2 is overdue, too: its end goes on record with the value's new holder.
+  unique('upsert', 'x/c', 2),
+  { kind: 'purge' },
+  [{ kind: 'delete-partition', container: 'c2', partition: 'x' }, unique('create', 'x/d', 2)],
   { kind: 'purge' },
   6_000,
   { kind: 'grace', container: 'c1', seconds: 10 },
@@ -151,7 +183,7 @@ describe('a crash', () => {
         }
       });
     }
-  }, 150_000);
+  }, 240_000);
 
   it('during the recovery from a crash changes nothing of that', async () => {
     const random = new Random(SEED);
@@ -185,5 +217,5 @@ describe('a crash', () => {
       });
     }
     expect(second).toBeGreaterThan(20);
-  }, 150_000);
+  }, 240_000);
 });

@@ -46,6 +46,7 @@ export function describePolicyChanges(items: number, slower: number): void {
       rid: state.rid,
       createdAtMs: nowMs,
       policies: [{ atMs: nowMs, policy }],
+      hasUniqueKey: false,
       graceSeconds: 0,
       deletedAtMs: null,
       items: new Map(),

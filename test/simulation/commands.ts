@@ -1,7 +1,7 @@
 import type { Policy } from './model.ts';
 
-/** One thing that a client or operator asks for. Plain data, so that a run can be told and repeated. */
-export type Command =
+/** A write, patch or delete of one item. */
+export type ItemCommand =
   | {
       readonly kind: 'write';
       readonly operation: 'create' | 'upsert' | 'replace';
@@ -18,7 +18,14 @@ export type Command =
       readonly set?: Readonly<Record<string, unknown>>;
       readonly remove?: string;
     }
-  | { readonly kind: 'delete'; readonly container: string; readonly item: string; readonly ifMatch?: string }
+  | { readonly kind: 'delete'; readonly container: string; readonly item: string; readonly ifMatch?: string };
+
+/** One thing that a client or operator asks for. Plain data, so that a run can be told and repeated. */
+export type Command =
+  | ItemCommand
+  /** All of its steps or none; they are about items of one partition of the container. */
+  | { readonly kind: 'batch'; readonly container: string; readonly steps: readonly ItemCommand[] }
+  | { readonly kind: 'delete-partition'; readonly container: string; readonly partition: string }
   | { readonly kind: 'policy'; readonly container: string; readonly policy: Policy }
   | { readonly kind: 'grace'; readonly container: string; readonly seconds: number }
   | { readonly kind: 'create-container'; readonly container: string; readonly policy: Policy }
@@ -30,6 +37,8 @@ export type Command =
 export interface Outcome {
   readonly code: string;
   readonly etag?: string;
+  /** Of a batch: what each step made; absent for a delete. */
+  readonly etags?: readonly (string | undefined)[];
   readonly rid?: string;
   readonly created?: boolean;
   /** When it took effect, for what may be put off to an instant that nobody was answered for. */

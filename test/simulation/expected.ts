@@ -1,5 +1,16 @@
-import type { Command, Outcome } from './commands.ts';
-import { applyPurge, isValidTtl, type Model, type ModelContainer, policyInForce, visibleLife } from './model.ts';
+import { type Command, type ItemCommand, nameOf, type Outcome } from './commands.ts';
+import {
+  applyPurge,
+  isValidTtl,
+  type Model,
+  type ModelContainer,
+  policyInForce,
+  uniqueValue,
+  visibleLife,
+} from './model.ts';
+
+/** The name under which containers have a unique key, at `/u`. */
+export const WITH_UNIQUE_KEY = 'c2';
 
 /** The container that has a name now. */
 export function liveContainer(model: Model, name: string): ModelContainer | undefined {
@@ -22,7 +33,16 @@ function codeOf(model: Model, command: Command, nowMs: number): string {
   const container = liveContainer(model, command.container);
   if (command.kind === 'create-container') return container === undefined ? 'ok' : 'already-exists';
   if (container === undefined) return 'container-not-found';
-  if (command.kind === 'policy' || command.kind === 'grace' || command.kind === 'delete-container') return 'ok';
+  if (!('item' in command) && command.kind !== 'batch') return 'ok';
+  if (command.kind === 'batch') {
+    const changed = structuredClone(model);
+    for (const step of command.steps) {
+      const code = codeOf(changed, step, nowMs);
+      if (code !== 'ok') return code;
+      apply(changed, step, nowMs, { code });
+    }
+    return 'ok';
+  }
 
   const current = visibleLife(container, command.item, nowMs)?.writes.at(-1);
   if (command.kind === 'delete') {
@@ -33,20 +53,37 @@ function codeOf(model: Model, command: Command, nowMs: number): string {
     if (current === undefined) return 'item-not-found';
     if (command.remove !== undefined && !(command.remove in current.document)) return 'bad-request';
   }
-  const ttl = documentAfter(model, command, nowMs)['ttl'];
+  const document = documentAfter(model, command, nowMs);
+  const { ttl } = document;
   if (policyInForce(container, nowMs) !== null && ttl !== undefined && !isValidTtl(ttl)) return 'invalid-ttl';
-  if (command.kind === 'patch') return 'ok';
-  if (command.operation === 'create' && current !== undefined) return 'already-exists';
-  if (command.operation === 'replace' && current === undefined) return 'item-not-found';
-  if (command.ifMatch !== undefined && command.ifMatch !== current?.etag) return 'precondition-failed';
-  if (command.ifNoneMatch === '*' && current !== undefined) return 'precondition-failed';
-  return 'ok';
+  if (command.kind === 'write') {
+    if (command.operation === 'create' && current !== undefined) return 'already-exists';
+    if (command.operation === 'replace' && current === undefined) return 'item-not-found';
+    if (command.ifMatch !== undefined && command.ifMatch !== current?.etag) return 'precondition-failed';
+    if (command.ifNoneMatch === '*' && current !== undefined) return 'precondition-failed';
+  }
+  return isTaken(container, command.item, document, nowMs) ? 'unique-key-taken' : 'ok';
+}
+
+/** True when the container has a unique key and another visible item of the partition has the document's value. */
+function isTaken(
+  container: ModelContainer,
+  item: string,
+  document: Readonly<Record<string, unknown>>,
+  nowMs: number,
+): boolean {
+  if (!container.hasUniqueKey) return false;
+  return [...container.items.keys()].some((other) => {
+    if (other === item || nameOf(other).partition !== nameOf(item).partition) return false;
+    const standing = visibleLife(container, other, nowMs)?.writes.at(-1)?.document;
+    return standing !== undefined && uniqueValue(standing) === uniqueValue(document);
+  });
 }
 
 /** The document that stands after a write or patch. */
 export function documentAfter(
   model: Model,
-  command: Extract<Command, { kind: 'write' | 'patch' }>,
+  command: Extract<ItemCommand, { kind: 'write' | 'patch' }>,
   nowMs: number,
 ): Readonly<Record<string, unknown>> {
   if (command.kind === 'write') return command.document;
@@ -56,7 +93,8 @@ export function documentAfter(
   return { ...Object.fromEntries(kept), ...command.set };
 }
 
-function apply(model: Model, command: Command, nowMs: number, { etag, rid, atMs = nowMs }: Outcome): void {
+function apply(model: Model, command: Command, nowMs: number, outcome: Outcome): void {
+  const { etag, rid, etags, atMs = nowMs } = outcome;
   if (command.kind === 'purge') return applyPurge(model, nowMs, 'done');
   if (command.kind === 'rebuild') return;
   if (command.kind === 'create-container') {
@@ -65,6 +103,7 @@ function apply(model: Model, command: Command, nowMs: number, { etag, rid, atMs 
       rid: rid ?? '',
       createdAtMs: nowMs,
       policies: [{ atMs: nowMs, policy: command.policy }],
+      hasUniqueKey: command.container === WITH_UNIQUE_KEY,
       graceSeconds: 3600,
       deletedAtMs: null,
       items: new Map(),
@@ -83,6 +122,19 @@ function apply(model: Model, command: Command, nowMs: number, { etag, rid, atMs 
       return;
     case 'delete-container':
       container.deletedAtMs = atMs;
+      return;
+    case 'batch':
+      for (const [index, step] of command.steps.entries()) {
+        const made = etags?.[index];
+        apply(model, step, nowMs, { code: 'ok', ...(made === undefined ? {} : { etag: made }) });
+      }
+      return;
+    case 'delete-partition':
+      for (const item of container.items.keys()) {
+        if (nameOf(item).partition !== command.partition) continue;
+        const life = visibleLife(container, item, nowMs);
+        if (life !== undefined) life.deletedAtMs = nowMs;
+      }
       return;
     case 'delete':
       visibleLife(container, command.item, nowMs)!.deletedAtMs = nowMs;

@@ -29,6 +29,8 @@ export interface ModelContainer {
   readonly rid: string;
   readonly createdAtMs: number;
   readonly policies: PolicyFact[];
+  /** No two visible items of a partition have the same `u`. */
+  readonly hasUniqueKey: boolean;
   graceSeconds: number;
   deletedAtMs: number | null;
   /** By `partition key / id`; each with its lives, oldest first. */
@@ -56,6 +58,11 @@ function secondsToLive(ttl: unknown, policy: Policy): number | undefined {
 
 export function isValidTtl(ttl: unknown): ttl is number {
   return typeof ttl === 'number' && Number.isInteger(ttl) && (ttl === -1 || (ttl >= 1 && ttl <= 2_147_483_647));
+}
+
+/** What a document has of the unique key, as text; nothing counts as null. */
+export function uniqueValue(document: Readonly<Record<string, unknown>>): string {
+  return JSON.stringify(document['u'] ?? null);
 }
 
 /** The policy in force at an instant: the last one that had begun. */

@@ -1,5 +1,5 @@
-import type { Command } from './commands.ts';
-import { liveContainer } from './expected.ts';
+import { type Command, type ItemCommand, nameOf } from './commands.ts';
+import { liveContainer, WITH_UNIQUE_KEY } from './expected.ts';
 import { deadline, type ModelContainer, visibleLife } from './model.ts';
 import { Random } from './random.ts';
 import { Divergence, fakeMachine, World } from './world.ts';
@@ -7,6 +7,7 @@ import { Divergence, fakeMachine, World } from './world.ts';
 const START_MS = 1_700_000_000_500;
 const CONTAINERS = ['c1', 'c2'];
 const ITEMS = ['x/a', 'x/b', 'x/c', 'y/a', 'y/b', 'y/c'];
+const PARTITIONS = ['x', 'y'];
 const SECOND = 1_000;
 const MINUTE = 60 * SECOND;
 const HOUR = 60 * MINUTE;
@@ -84,7 +85,9 @@ class Run {
   async step(): Promise<void> {
     const random = this.#random;
     const what = random.weighted({
-      command: 34,
+      command: 32,
+      batch: 4,
+      partition: 1,
       advance: 14,
       race: 6,
       policy: 7,
@@ -99,9 +102,17 @@ class Run {
     switch (what) {
       case 'command':
         return this.#do(this.#itemCommand());
+      case 'batch':
+        return this.#do(this.#batch());
+      case 'partition':
+        return this.#do(this.#deletePartition());
       case 'race': {
         const first = this.#itemCommand();
-        const second = random.chance(0.2) ? ({ kind: 'purge' } as const) : this.#itemCommand();
+        const second = random.chance(0.2)
+          ? ({ kind: 'purge' } as const)
+          : random.weighted({ item: 6, batch: 1, partition: 1 }) === 'item'
+            ? this.#itemCommand()
+            : this.#besideItem();
         // Most often about the same item.
         const same =
           'item' in first && 'item' in second && random.chance(0.8)
@@ -149,7 +160,9 @@ class Run {
 
   /** Something that changes the store, whatever it is. */
   async #anyCommands(): Promise<Command[]> {
-    const what = this.#random.weighted({ item: 5, race: 2, purge: 5, policy: 2, rebuild: 1 });
+    const what = this.#random.weighted({ item: 5, race: 2, purge: 5, policy: 2, rebuild: 1, batch: 3, partition: 1 });
+    if (what === 'batch') return [this.#batch()];
+    if (what === 'partition') return [this.#deletePartition()];
     if (what === 'purge' || what === 'rebuild') return [{ kind: what }];
     if (what === 'policy') {
       const command = await this.#policyCommand();
@@ -260,10 +273,29 @@ class Run {
     return { kind: 'policy', container, policy: this.#policy() };
   }
 
-  #itemCommand(): Exclude<Command, { kind: 'purge' | 'rebuild' }> {
+  #batch(): Command {
     const random = this.#random;
     const container = random.pick(CONTAINERS);
-    const item = random.pick(ITEMS);
+    const partition = random.pick(PARTITIONS);
+    const items = ITEMS.filter((item) => nameOf(item).partition === partition);
+    const steps = Array.from({ length: random.int(1, 4) }, () => this.#itemCommand(container, random.pick(items)));
+    return { kind: 'batch', container, steps };
+  }
+
+  #deletePartition(): Command {
+    return {
+      kind: 'delete-partition',
+      container: this.#random.pick(CONTAINERS),
+      partition: this.#random.pick(PARTITIONS),
+    };
+  }
+
+  #besideItem(): Command {
+    return this.#random.chance(0.5) ? this.#batch() : this.#deletePartition();
+  }
+
+  #itemCommand(container = this.#random.pick(CONTAINERS), item = this.#random.pick(ITEMS)): ItemCommand {
+    const random = this.#random;
     const what = random.weighted({ create: 3, upsert: 4, replace: 2, patch: 3, delete: 2 });
     if (what === 'delete') {
       return {
@@ -276,9 +308,18 @@ class Run {
     if (what === 'patch') {
       const remove = random.chance(0.25) ? { remove: 'ttl' } : {};
       const ttl = 'remove' in remove || random.chance(0.6) ? {} : { ttl: this.#ttl() };
-      return { kind: 'patch', container, item, set: { v: ++this.#value, ...ttl }, ...remove };
+      return {
+        kind: 'patch',
+        container,
+        item,
+        set: { v: ++this.#value, ...ttl, ...this.#unique(container, 0.4) },
+        ...remove,
+      };
     }
-    const document = documentOf(item, ++this.#value, random.chance(0.5) ? this.#ttl() : undefined);
+    const document = {
+      ...documentOf(item, ++this.#value, random.chance(0.5) ? this.#ttl() : undefined),
+      ...this.#unique(container, 0.9),
+    };
     return {
       kind: 'write',
       operation: what,
@@ -288,6 +329,12 @@ class Run {
       ...(what !== 'create' && random.chance(0.15) ? { ifMatch: this.#etag(container, item) } : {}),
       ...(what === 'upsert' && random.chance(0.1) ? { ifNoneMatch: '*' as const } : {}),
     };
+  }
+
+  /** A value of the unique key, where there is one; few enough that they meet. */
+  #unique(container: string, chance: number): { readonly u?: unknown } {
+    if (container !== WITH_UNIQUE_KEY || !this.#random.chance(chance)) return {};
+    return { u: this.#random.pick([1, 2, 3, '1', null]) };
   }
 
   #ttl(): unknown {

@@ -1,10 +1,10 @@
 import { type ClockSources, GuardedClock } from '@epitaph/core/clock.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
-import type { HistoryEntry, ShownItem } from '@epitaph/api/store/store-api.ts';
-import { type Command, nameOf, type Outcome } from './commands.ts';
+import type { BatchOperation, HistoryEntry, ShownItem } from '@epitaph/api/store/store-api.ts';
+import { type Command, type ItemCommand, nameOf, type Outcome } from './commands.ts';
 import { copyAsKilled, type Embedded, InjectedFault, newFolder, openEmbedded, removeFolder } from './embedded.ts';
-import { alternatives, expectOutcome, liveContainer } from './expected.ts';
+import { alternatives, expectOutcome, liveContainer, WITH_UNIQUE_KEY } from './expected.ts';
 import {
   applyPurge,
   endingAt,
@@ -13,15 +13,17 @@ import {
   type Model,
   type ModelContainer,
   type ModelLife,
+  uniqueValue,
   visibleLife,
 } from './model.ts';
 import type { Random } from './random.ts';
 
 export const DATABASE = 'db';
-const DEFINITION = {
+const definitionOf = (container: string) => ({
   partitionKey: { paths: ['/pk'], kind: 'Hash' as const, version: 2 as const },
   indexingPolicy: { indexingMode: 'consistent' as const },
-};
+  ...(container === WITH_UNIQUE_KEY ? { uniqueKeyPolicy: { uniqueKeys: [{ paths: ['/u'] }] } } : {}),
+});
 
 /** The store did something that the model does not allow. */
 export class Divergence extends Error {
@@ -144,7 +146,7 @@ export class World {
   async run(...commands: Command[]): Promise<Outcome[]> {
     const nowMs = this.now();
     const outcomes = await Promise.all(commands.map((command) => this.#perform(command)));
-    this.#account(commands, outcomes, nowMs);
+    await this.#account(commands, outcomes, nowMs);
     return outcomes;
   }
 
@@ -156,7 +158,7 @@ export class World {
     const settled = await Promise.allSettled(commands.map((command) => this.#perform(command)));
     this.#embedded.log.disarm();
     if (settled.every((result) => result.status === 'fulfilled')) {
-      return this.#account(
+      return await this.#account(
         commands,
         settled.map((result) => result.value),
         nowMs,
@@ -195,7 +197,7 @@ export class World {
     this.#onStep = undefined;
     if (acknowledged === undefined) {
       removeFolder(next);
-      this.#account(commands, outcomes, nowMs);
+      await this.#account(commands, outcomes, nowMs);
       return { crashed: false };
     }
     // What the store did after that instant happened in a folder that nobody will see again.
@@ -245,7 +247,7 @@ export class World {
     return { actor: 'key:primary', correlationId: this.#random.uuid() };
   }
 
-  #account(commands: readonly Command[], outcomes: readonly Outcome[], nowMs: number): void {
+  async #account(commands: readonly Command[], outcomes: readonly Outcome[], nowMs: number): Promise<void> {
     if (this.held) {
       for (const [index, command] of commands.entries()) {
         const code = outcomes[index]!.code;
@@ -268,6 +270,11 @@ export class World {
           ? []
           : [`${told(commands[index]!)} came to ${outcomes[index]!.code}, not ${expected}`];
       });
+      // A delete by partition key lets those go first that had begun, whichever that was: both come to "ok".
+      if (wrong.length === 0 && commands.length > 1 && commands.some(({ kind }) => kind === 'delete-partition')) {
+        const difference = await this.#differsFrom(changed, commands);
+        if (difference !== undefined) wrong.push(difference);
+      }
       if (wrong.length === 0) {
         // Whether a purge that ran beside others met what they ended depends on who was first.
         if (commands.length > 1 && commands.some((command) => command.kind === 'purge')) {
@@ -307,7 +314,7 @@ export class World {
             caller,
             DATABASE,
             command.container,
-            DEFINITION,
+            definitionOf(command.container),
             command.policy,
           );
           return { code: 'ok', rid: resource.rid };
@@ -315,7 +322,13 @@ export class World {
         case 'policy':
           return this.#changed(
             (
-              await store.replaceContainer(caller, DATABASE, command.container, DEFINITION, command.policy)
+              await store.replaceContainer(
+                caller,
+                DATABASE,
+                command.container,
+                definitionOf(command.container),
+                command.policy,
+              )
             ).resource.timeline.at(-1)?.fromMs,
           );
         case 'grace':
@@ -326,38 +339,35 @@ export class World {
           await store.deleteContainer(caller, DATABASE, command.container);
           return this.#changed(store.containerByRid(rid)?.deletedAtMs ?? undefined);
         }
-        case 'write': {
+        case 'delete-partition': {
           const container = store.container(DATABASE, command.container);
-          const { id, partitionKey } = nameOf(command.item);
-          const { document } = command;
-          const { resource, created } = await store.writeItem(
-            caller,
-            container,
-            command.operation,
-            { id, partitionKey, document, json: JSON.stringify(document) },
-            { ifMatch: command.ifMatch, ifNoneMatch: command.ifNoneMatch },
-          );
-          return { code: 'ok', etag: resource.etag, created };
+          await store.deletePartitionKey(caller, container, JSON.stringify([command.partition]));
+          return { code: 'ok' };
         }
-        case 'patch': {
+        case 'batch': {
           const container = store.container(DATABASE, command.container);
-          const { id, partitionKey } = nameOf(command.item);
-          const operations = [
-            ...(command.remove === undefined ? [] : [{ op: 'remove' as const, path: `/${command.remove}` }]),
-            ...Object.entries(command.set ?? {}).map(([name, value]) => ({
-              op: 'set' as const,
-              path: `/${name}`,
-              value,
-            })),
-          ];
-          const { resource } = await store.patchItem(caller, container, id, partitionKey, { operations });
-          return { code: 'ok', etag: resource.etag };
+          const outcome = await store.batchItems(caller, container, command.steps.map(operationOf));
+          if (outcome.kind === 'refused') return { code: outcome.refusal.code };
+          return {
+            code: 'ok',
+            etags: outcome.results.map((result) => (result.kind === 'written' ? result.item.etag : undefined)),
+          };
         }
+        case 'write':
+        case 'patch':
         case 'delete': {
           const container = store.container(DATABASE, command.container);
-          const { id, partitionKey } = nameOf(command.item);
-          await store.deleteItem(caller, container, id, partitionKey, { ifMatch: command.ifMatch });
-          return { code: 'ok' };
+          const operation = operationOf(command);
+          const { precondition } = operation;
+          if (operation.kind === 'delete') {
+            await store.deleteItem(caller, container, operation.id, operation.partitionKey, precondition);
+            return { code: 'ok' };
+          }
+          const { resource, created } =
+            operation.kind === 'write'
+              ? await store.writeItem(caller, container, operation.operation, operation.item, precondition)
+              : await store.patchItem(caller, container, operation.id, operation.partitionKey, operation.patch);
+          return { code: 'ok', etag: resource.etag, created };
         }
       }
     } catch (error) {
@@ -439,24 +449,31 @@ export class World {
       if (expected.rid === '') Object.assign(expected, { rid: actual.rid });
       const difference = policiesDiffer(expected, actual);
       if (difference !== undefined) return difference;
-      if (!('item' in command)) continue;
-      const { id, partitionKey } = nameOf(command.item);
-      const recorded = await store.history(actual, id, partitionKey);
-      const lives = expected.items.get(command.item) ?? [];
-      const wrong = historyDiffers(recorded, lives);
-      if (wrong !== undefined) return `${command.item}: ${wrong}`;
-      const standing = visibleLife(expected, command.item, this.now())?.writes.at(-1);
-      if (standing !== undefined) {
-        const shown = await store.readItem(actual, id, partitionKey).catch(() => undefined);
-        if (!sameJson(JSON.parse(shown?.json ?? 'null'), standing.document))
-          return `${command.item} reads ${shown?.json}`;
+      for (const item of itemsOf(command, expected)) {
+        const differs = await this.#itemDiffers(expected, actual, item);
+        if (differs !== undefined) return differs;
       }
-      for (const [life, { writes }] of lives.entries()) {
-        for (const [revision, write] of writes.entries()) {
-          if (write.etag !== '') continue;
-          const entry = recorded.find((one) => one.life === life && one.revision === revision)!;
-          writes[revision] = { ...write, etag: `"${entry.eventId ?? ''}"` };
-        }
+    }
+    return undefined;
+  }
+
+  async #itemDiffers(expected: ModelContainer, actual: ContainerState, item: string): Promise<string | undefined> {
+    const { store } = this.#embedded;
+    const { id, partitionKey } = nameOf(item);
+    const recorded = await store.history(actual, id, partitionKey);
+    const lives = expected.items.get(item) ?? [];
+    const wrong = historyDiffers(recorded, lives);
+    if (wrong !== undefined) return `${item}: ${wrong}`;
+    const standing = visibleLife(expected, item, this.now())?.writes.at(-1);
+    if (standing !== undefined) {
+      const shown = await store.readItem(actual, id, partitionKey).catch(() => undefined);
+      if (!sameJson(JSON.parse(shown?.json ?? 'null'), standing.document)) return `${item} reads ${shown?.json}`;
+    }
+    for (const [life, { writes }] of lives.entries()) {
+      for (const [revision, write] of writes.entries()) {
+        if (write.etag !== '') continue;
+        const entry = recorded.find((one) => one.life === life && one.revision === revision)!;
+        writes[revision] = { ...write, etag: `"${entry.eventId ?? ''}"` };
       }
     }
     return undefined;
@@ -595,6 +612,25 @@ export class World {
     }
   }
 
+  /** After its purge a life is nowhere named as the one that took a unique key's value. */
+  async #checkReleased(
+    container: ModelContainer,
+    life: ModelLife,
+    stream: string,
+    partitionKey: string,
+  ): Promise<void> {
+    if (!container.hasUniqueKey) return;
+    const { log, naming } = this.#embedded.storage;
+    for (const value of new Set(life.writes.map(({ document }) => uniqueValue(document)))) {
+      const name = await naming.uniqueKeyStream(container.rid, partitionKey, `[["/u"],[${value}]]`);
+      const events = await log.readStream(name);
+      if (events.length === 0) throw new Divergence(`nobody ever took the value ${value} in ${container.name}`);
+      if (events.some(({ data }) => data['holder'] === stream)) {
+        throw new Divergence(`${stream} was purged and is still the holder of ${value}`);
+      }
+    }
+  }
+
   /** What must be true after a purge that got through, at the same instant. */
   async checkPurged(): Promise<void> {
     const { store, storage } = this.#embedded;
@@ -620,6 +656,7 @@ export class World {
           if (life.erased === 'no') inGrace += 1;
           expected.push(`${item} ${number} ${ending.kind} ${ending.atMs} ${life.erased === 'yes' ? 'purged' : 'kept'}`);
           const kept = first?.body !== undefined;
+          if (life.erased === 'yes') await this.#checkReleased(container, life, `${prefix}.${number}`, partitionKey);
           if (life.erased === 'yes' && kept) throw new Divergence(`${where} was purged, but its writes are there`);
           if (life.erased === 'no') {
             const key = kept ? storage.vault.findKey(Number(first.data['key']), first.stream).status : 'gone';
@@ -648,6 +685,35 @@ export class World {
     if (!report.ok)
       throw new Divergence(`fsck: ${report.problems.map((one) => `${one.code} ${one.message}`).join('; ')}`);
   }
+}
+
+/** A command on an item as an operation of a batch. */
+function operationOf(command: ItemCommand): Exclude<BatchOperation, { readonly kind: 'read' }> {
+  const { id, partitionKey } = nameOf(command.item);
+  switch (command.kind) {
+    case 'write': {
+      const { operation, document, ifMatch, ifNoneMatch } = command;
+      const item = { id, partitionKey, document, json: JSON.stringify(document) };
+      return { kind: 'write', operation, item, precondition: { ifMatch, ifNoneMatch } };
+    }
+    case 'patch': {
+      const operations = [
+        ...(command.remove === undefined ? [] : [{ op: 'remove' as const, path: `/${command.remove}` }]),
+        ...Object.entries(command.set ?? {}).map(([name, value]) => ({ op: 'set' as const, path: `/${name}`, value })),
+      ];
+      return { kind: 'patch', id, partitionKey, patch: { operations } };
+    }
+    case 'delete':
+      return { kind: 'delete', id, partitionKey, precondition: { ifMatch: command.ifMatch } };
+  }
+}
+
+/** The items that a command may have changed. */
+function itemsOf(command: Command, container: ModelContainer): readonly string[] {
+  if ('item' in command) return [command.item];
+  if (command.kind === 'batch') return [...new Set(command.steps.map(({ item }) => item))];
+  if (command.kind !== 'delete-partition') return [];
+  return [...container.items.keys()].filter((item) => nameOf(item).partition === command.partition);
 }
 
 const byNumber = (left: unknown, right: unknown): number => Number(left) - Number(right);
@@ -711,8 +777,9 @@ function historyDiffers(recorded: readonly HistoryEntry[], lives: readonly Model
     }
     const types = entries.map((entry) => entry.type);
     const count = (type: string) => types.filter((one) => one === type).length;
-    if (count('ItemDeleted') !== (life.deletedAtMs === null ? 0 : 1))
-      return `${count('ItemDeleted')} deletes in life ${number}`;
+    // Of a delete by partition key the container's own record is shown until each life has one.
+    const deletes = count('ItemDeleted') + count('PartitionKeyDeleted');
+    if (deletes !== (life.deletedAtMs === null ? 0 : 1)) return `${deletes} deletes in life ${number}`;
     if (count('ItemExpired') + count('ItemDeleted') > 1) return `life ${number} ended twice`;
     if (count('ItemPurged') > 1) return `life ${number} was purged twice`;
     if (count('ItemPurged') === 1 && types.at(-1) !== 'ItemPurged')

@@ -9,6 +9,8 @@ import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
 import { itemStream } from '@epitaph/core/item/stream-name.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import { expiryOf } from '@epitaph/core/ttl/expiry.ts';
+import type { PolicyTimeline } from '@epitaph/core/ttl/policy-timeline.ts';
 import { covers, type VaultHold } from '@epitaph/core/vault/key-vault.ts';
 import type { StoreParts } from './parts.ts';
 import type { Disappearance, HistoryEntry } from './store-api.ts';
@@ -53,7 +55,7 @@ export class Histories {
       const state = this.#parts.catalog.containerByRid(container.rid)?.state ?? container;
       const left = partitionKeyDeleteAfter(state, partitionKey, last.position);
       // Until the purge writes it into the life's own stream, the container's says that the item left.
-      if (left !== undefined && last.type === 'ItemUpserted') {
+      if (left !== undefined && lastsUntil(last, left.atMs, state.timeline)) {
         const event = await this.#parts.ports.log.readAt(left.position);
         if (event !== undefined) {
           const { revision: _, ...entry } = entryOf(event, life);
@@ -136,6 +138,14 @@ export class Histories {
       lives.push({ life, stream, events });
     }
   }
+}
+
+/** True for a life whose last event is a write that had not expired by an instant. */
+function lastsUntil(last: RecordedEvent, atMs: number, timeline: PolicyTimeline): boolean {
+  const event = readItemEvent(last);
+  if (event.type !== 'ItemUpserted') return false;
+  const expiry = expiryOf(event.data, timeline);
+  return expiry === undefined || expiry.expiredAtMs > atMs;
 }
 
 function readContinuation(text: string): { atMs: number; position: number } {

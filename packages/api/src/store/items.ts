@@ -4,6 +4,7 @@ import { Refusal } from '@epitaph/core/errors.ts';
 import { GenerationCache } from '@epitaph/core/generation-cache.ts';
 import { MAX_ATTEMPTS, TooMuchContention } from '@epitaph/core/handle-command.ts';
 import { invariant, unreachable } from '@epitaph/core/invariant.ts';
+import type { OnLife } from '@epitaph/core/item/commands.ts';
 import type { ItemRefusal } from '@epitaph/core/item/decide.ts';
 import { etagOf } from '@epitaph/core/item/events.ts';
 import { handleItem, type ItemHandled, type ItemRequest } from '@epitaph/core/item/handle.ts';
@@ -574,13 +575,21 @@ function deleting(
 }
 
 /** What the decider must know of the time, of the container, and of what befell a life without its own stream saying. */
-function factsFor({ state }: CatalogContainer, nowMs: number, partitionKey: string, last: RecordedEvent | undefined) {
-  const leftWithPartitionKey = last && partitionKeyDeleteAfter(state, partitionKey, last.position);
-  return { nowMs, timeline: state.timeline, ...(leftWithPartitionKey && { leftWithPartitionKey }) };
+function factsFor(
+  { state }: CatalogContainer,
+  nowMs: number,
+  partitionKey: string,
+  last: RecordedEvent | undefined,
+): OnLife {
+  const { timeline } = state;
+  const left = last && partitionKeyDeleteAfter(state, partitionKey, last.position);
+  if (left === undefined) return { nowMs, timeline };
+  const { atMs, by } = left;
+  return { nowMs, timeline, leftWithPartitionKey: { atMs, by, position: last!.position } };
 }
 
 /** True for a life whose end its own stream does not say yet. */
-const isGone = (times: ItemTimes, { nowMs, timeline, leftWithPartitionKey }: ReturnType<typeof factsFor>): boolean =>
+const isGone = (times: ItemTimes, { nowMs, timeline, leftWithPartitionKey }: OnLife): boolean =>
   leftWithPartitionKey !== undefined || isExpired(times, watermarks(timeline, nowMs));
 
 const nameOf = (operation: BatchOperation): ItemName => (operation.kind === 'write' ? operation.item : operation);

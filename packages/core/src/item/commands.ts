@@ -12,6 +12,8 @@ interface InContainer {
 export interface LeftWithPartitionKey {
   readonly atMs: number;
   readonly by: string;
+  /** Of the item's last write. */
+  readonly position?: number;
 }
 
 export interface OnLife extends InContainer {

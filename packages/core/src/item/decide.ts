@@ -84,14 +84,14 @@ export function unrecordedEnd(state: ItemState, facts: OnLife): ItemEvent | unde
 function endWithPartitionKey(
   state: ItemState,
   timeline: WriteItem['timeline'],
-  { atMs, by }: LeftWithPartitionKey,
+  { atMs, by, position }: LeftWithPartitionKey,
 ): ItemEvent | undefined {
   if (state.status !== 'live') return undefined;
   const { id, partitionKey, ts } = state.lastWrite;
   return (
     expiredEvent(state, { timeline, nowMs: atMs }) ?? {
       type: 'ItemDeleted',
-      data: { id, partitionKey, ts, withPartitionKey: { atMs, by } },
+      data: { id, partitionKey, ts, withPartitionKey: { atMs, by, ...(position === undefined ? {} : { position }) } },
     }
   );
 }

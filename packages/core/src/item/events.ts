@@ -34,8 +34,20 @@ export type ItemUpserted = z.infer<typeof itemUpsertedSchema>;
 export const itemDeletedSchema = z.object({
   ...identity,
   ts: z.int(),
-  /** Set when the item left with its whole partition key: when that was, in milliseconds, and who asked for it. */
-  withPartitionKey: z.object({ atMs: z.int(), by: z.string() }).optional(),
+  /** Set when the item left with its whole partition key. */
+  withPartitionKey: z
+    .object({
+      /** When that was, in milliseconds. */
+      atMs: z.int(),
+      /** Who asked for it. */
+      by: z.string(),
+      /**
+       * Of the life's last write, at which it was taken out of the read models. Projections are built again from this
+       * event when that write is gone.
+       */
+      position: z.int().optional(),
+    })
+    .optional(),
 });
 export type ItemDeleted = z.infer<typeof itemDeletedSchema>;
 

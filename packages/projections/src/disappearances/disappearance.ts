@@ -19,7 +19,8 @@ function base(item: ItemName, recorded: RecordedEvent) {
 /** A client's delete: it left when the delete was decided. */
 export function deletion(item: ItemName, recorded: RecordedEvent, event: ItemDeleted): DisappearanceRow {
   const atMs = event.withPartitionKey?.atMs ?? recorded.occurredAtMs;
-  return { ...base(item, recorded), cause: 'deleted', atMs, recordedAtMs: atMs };
+  const position = event.withPartitionKey?.position ?? recorded.position;
+  return { ...base(item, recorded), position, cause: 'deleted', atMs, recordedAtMs: atMs };
 }
 
 /** An expiry: it left at its deadline, whenever that was written down. */

@@ -40,7 +40,7 @@ export function itemChange(recorded: RecordedEvent, catalog: Catalog): ReadModel
         row: {
           ...item,
           stream: recorded.stream,
-          position,
+          position: event.data.withPartitionKey?.position ?? position,
           cause: 'deleted',
           endedAtMs: event.data.withPartitionKey?.atMs ?? recorded.occurredAtMs,
           byPolicyStart: false,

@@ -132,7 +132,11 @@ export class PurgeExecutor {
       const { atMs, by } = left;
       const handled = await handleLife(this.#ports, this.#context(nowMs()), stream, row.life, () => ({
         kind: 'command',
-        command: { type: 'RecordPartitionKeyDelete', timeline, leftWithPartitionKey: { atMs, by } },
+        command: {
+          type: 'RecordPartitionKeyDelete',
+          timeline,
+          leftWithPartitionKey: { atMs, by, position: row.position },
+        },
       }));
       if (handled.position !== undefined) {
         recorded += 1;
