@@ -147,6 +147,22 @@ describe('a unique key', () => {
     },
   );
 
+  test('holds where ids are pseudonyms, and items there are found by name, several at once', async () => {
+    const container = await world.container(
+      anyContainer({ uniqueKeyPolicy: EMAIL, epitaph: { pseudonymousIds: true } }),
+    );
+    expect(await create(container, '1', 'a')).toBe(201);
+    expect(await create(container, '2', 'a')).toBe(409);
+    expect(await create(container, '2', 'a', { customer: 'bob' })).toBe(201);
+    const query =
+      "SELECT VALUE c.id FROM c WHERE (c.id = '1' AND c.customer = 'ann') OR (c.id = '2' AND c.customer = 'ann')";
+    expect((await container.items.query(query).fetchAll()).resources).toEqual(['1']);
+    await container.item('1', 'ann').delete();
+    await world.purge();
+    expect(await create(container, '2', 'a')).toBe(201);
+    expect(await world.fsck()).toEqual([]);
+  });
+
   test('says nothing of its values in history', async () => {
     const container = await people();
     await create(container, '1', 'a');
