@@ -31,6 +31,7 @@ export const wireShapes = {
   tooLarge: { status: 413, code: 'RequestEntityTooLarge' },
   targetTooLong: { status: 414, code: 'RequestUriTooLong' },
   headersTooLarge: { status: 431, code: 'RequestHeaderFieldsTooLarge' },
+  retryWith: { status: 449, code: 'RetryWith' },
   tooManyRequests: { status: 429, substatus: 3200, code: 'TooManyRequests' },
   internal: { status: 500, code: 'InternalServerError' },
   unavailable: { status: 503, code: 'ServiceUnavailable', retryAfterSeconds: RETRY_AFTER_SECONDS },
@@ -115,6 +116,10 @@ export function describeError(error: unknown): { readonly shape: WireShape; read
   }
   // By name: the edge has no need to load the language for errors it didn't raise.
   if (error.name === 'QueryError') return { shape: wireShapes.badRequest, message: error.message };
+  // Lost against other writers again and again: clients may try once more. Source: Cosmos DB, HTTP status 449.
+  if (error.name === 'TooMuchContention') {
+    return { shape: wireShapes.retryWith, message: 'Conflicting requests were made to the resource. Please retry.' };
+  }
   return describeHttpError(error);
 }
 

@@ -92,6 +92,6 @@ function isManagementCode(code: ProblemCode): code is keyof typeof managementCod
 
 /** What the server refuses for both planes: too much at once, bodies that can't be read, hosts that aren't its own. */
 function codeOfShape({ status }: WireShape): ProblemCode {
-  const codes: Readonly<Record<number, ProblemCode>> = { 403: 'forbidden', 413: 'too-large', 503: 'busy' };
+  const codes: Readonly<Record<number, ProblemCode>> = { 403: 'forbidden', 413: 'too-large', 449: 'busy', 503: 'busy' };
   return codes[status] ?? 'bad-request';
 }
