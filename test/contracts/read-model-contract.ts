@@ -7,6 +7,7 @@ import type {
   DisappearanceRow,
   EndedRow,
   ItemRow,
+  PartDigest,
   ReadModelChange,
   ReadModelStore,
   UnrecordedEnd,
@@ -23,6 +24,16 @@ export interface ReadModelUnderTest {
 }
 
 const T0 = 1_700_000_000;
+
+async function digestsOf(store: ReadModelStore): Promise<(readonly ['catalog' | number, PartDigest])[]> {
+  const snapshot = await store.snapshot();
+  try {
+    return [...(await snapshot.digests())].toSorted(([left], [right]) => String(left).localeCompare(String(right)));
+  } finally {
+    await snapshot.close();
+  }
+}
+
 const CONTAINERS = [2, 3] as const;
 const PARTITIONS = ['["a"]', '["b"]', '[{}]', '["a","b"]', '["a","b","c"]', '["a","bb"]', '["ab","b"]', '["a\\"",1]'];
 /** Leading components, and the partitions above that begin with them. */
@@ -366,14 +377,14 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
           ...stamp,
         },
       };
-      const empty = await store.digest();
+      const empty = await digestsOf(store);
       await store.apply([user(9, 'carla'), user(3, 'ann'), key], 9);
       await store.apply([user(3, 'anna'), user(9, 'carla', 'deleted')], 11);
       expect(await store.catalogEntries()).toEqual([user(3, 'anna'), key]);
-      const one = await store.digest();
-      expect(one).not.toBe(empty);
+      const one = await digestsOf(store);
+      expect(one).not.toEqual(empty);
       await store.apply([user(3, 'anne')], 12);
-      expect(await store.digest()).not.toBe(one);
+      expect(await digestsOf(store)).not.toEqual(one);
     });
 
     testFilled('finds each current item by its name, and no other', async (store, model) => {
@@ -611,7 +622,7 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
     test('applies all of a batch or nothing, the checkpoint included', async ({ store, reopen }) => {
       const { changes } = randomHistory(new Random(3), 300);
       await store.apply(changes, 300);
-      const before = await store.digest();
+      const before = await digestsOf(store);
       const written = {
         kind: 'item-written' as const,
         container: 2,
@@ -630,7 +641,7 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
       await expect(store.apply([written, impossible], 301)).rejects.toThrow('');
       expect(await store.checkpoint()).toBe(300);
       expect(await store.findItem(2, '["a"]', 'new')).toBe(undefined);
-      expect(await store.digest()).toBe(before);
+      expect(await digestsOf(store)).toEqual(before);
       await store.apply([written], 301);
       expect(await store.findItem(2, '["a"]', 'new')).toMatchObject({ birth: 9_000, ts: T0 });
       const again = await reopen();
@@ -651,9 +662,9 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
       await applyInBatches(store, changes, new Random(5), 1);
       const other = await another();
       await applyInBatches(other, changes.slice(0, -1), new Random(6), 200);
-      expect(await other.digest()).not.toBe(await store.digest());
+      expect(await digestsOf(other)).not.toEqual(await digestsOf(store));
       await other.apply(changes.slice(-1), 12_345);
-      expect(await other.digest()).toBe(await store.digest());
+      expect(await digestsOf(other)).toEqual(await digestsOf(store));
     });
 
     test('shows readers what was applied as soon as that resolves', async ({ store }) => {

@@ -108,7 +108,7 @@ describe('a data folder', () => {
       readdirSync(folder.path)
         .filter((name) => name !== 'clock')
         .toSorted(),
-    ).toEqual(['epitaph.json', 'items.v1.db', 'lock', 'log.db', 'master.key', 'vault.db']);
+    ).toEqual(['epitaph.json', 'items.v1.db', 'lock', 'log.db', 'master.key', 'proof.db', 'proof.key', 'vault.db']);
   });
 
   it('writes ahead: while it is open its databases have journals', async () => {
@@ -253,12 +253,39 @@ describe('a data folder', () => {
     chmodSync(folder.path, 0o700);
   });
 
-  it('throws away a read model that a rebuild left half built', async () => {
+  it('keeps the latest read model that a rebuild left half built', async () => {
     await filledAndClosed();
-    copyFileSync(folder.file('items.v1.db'), folder.file('items.v2.db'));
+    for (const version of [2, 3]) copyFileSync(folder.file('items.v1.db'), folder.file(`items.v${version}.db`));
     const { readModels } = await folder.open();
     expect(readModels.current.version).toBe(1);
+    expect(readModels.unfinished?.version).toBe(3);
     expect(existsSync(folder.file('items.v2.db'))).toBe(false);
+    expect((await readModels.openUnfinished())?.version).toBe(3);
+    expect(await readModels.openUnfinished()).toBe(undefined);
+  });
+
+  it.each([
+    ['of an older schema', 'PRAGMA user_version = 1'],
+    ['of a later schema', 'PRAGMA user_version = 99'],
+    ['without a checkpoint', 'DELETE FROM checkpoint'],
+  ])('throws away a half-built read model %s', async (_, statements) => {
+    await filledAndClosed();
+    copyFileSync(folder.file('items.v1.db'), folder.file('items.v2.db'));
+    tamper('items.v2.db', statements);
+    const { readModels } = await folder.open();
+    expect(readModels.unfinished).toBe(undefined);
+    expect(existsSync(folder.file('items.v2.db'))).toBe(false);
+  });
+
+  it('throws away a half-built read model that is damaged or was not begun', async () => {
+    await filledAndClosed();
+    for (const bytes of ['', 'not a database at all, but text'.repeat(100)]) {
+      writeFileSync(folder.file('items.v2.db'), bytes);
+      const { readModels } = await folder.open();
+      expect(readModels.unfinished).toBe(undefined);
+      expect(existsSync(folder.file('items.v2.db'))).toBe(false);
+      await folder.close();
+    }
   });
 
   it('throws away a read model of an older schema: it is projected from the log again', async () => {

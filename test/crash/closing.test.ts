@@ -77,13 +77,17 @@ for (const writers of ['inline', 'threads'] as const) {
       await again.close();
     });
 
-    it('while it rebuilds gives the rebuild up, and keeps what it had', async () => {
+    it('while it rebuilds puts the rebuild off, and keeps what it had', async () => {
       const store = await open(writers);
       const container = await filled(store, 600);
       store.startRebuild(CALLER, 'items');
       await store.close();
       const again = await open(writers);
-      expect((await again.projections())[0]).toMatchObject({ version: 1, lagEvents: 0 });
+      expect((await again.projections())[0]).toMatchObject({
+        version: 1,
+        lagEvents: 0,
+        rebuild: { state: 'interrupted', version: 2 },
+      });
       expect((await again.listItems(container, { maxItemCount: 1_000 })).items.length).toBe(600);
       await again.close();
     });

@@ -140,6 +140,26 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
         expect((await PostgresReadModels.open(database)).current.version).toBe(next.version);
       }));
 
+    it('that a rebuild left unfinished are gone on with by whichever node rebuilds next', () =>
+      inDatabase(async (database, url) => {
+        const [one, other] = [await PostgresReadModels.open(database), await PostgresReadModels.open(database)];
+        expect(await other.openUnfinished()).toBe(undefined);
+        const { version, store } = await one.createNext();
+        await store.apply([written(5)], 5);
+        const found = await other.openUnfinished();
+        expect([found?.version, await found?.store.checkpoint()]).toEqual([version, 5]);
+        const later = await PostgresReadModels.open(database);
+        expect(later.unfinished).toEqual({ version, position: 5 });
+        await later.discard(version);
+        expect([later.unfinished, await other.openUnfinished()]).toEqual([undefined, undefined]);
+        // What a swap leaves behind is none of these, nor what a program with another schema began.
+        await one.swapTo((await one.createNext()).version);
+        expect(await other.openUnfinished()).toBe(undefined);
+        const foreign = await one.createNext();
+        await server.run(`COMMENT ON SCHEMA epitaph_items_v${foreign.version} IS 'another'`, url);
+        expect(await other.openUnfinished()).toBe(undefined);
+      }));
+
     it('made by a later Epitaph are refused, made by an older one are projected again', () =>
       inDatabase(async (database, url) => {
         const before = await PostgresReadModels.open(database);

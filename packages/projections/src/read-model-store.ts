@@ -230,8 +230,28 @@ export interface ReadModelStore {
   countPurged(): MaybePromise<number>;
   openPurgeRuns(): MaybePromise<{ readonly stream: string; readonly state: PurgeRunState }[]>;
 
-  /** A digest of everything in it but the checkpoint; equal for equal contents whatever the order of building. */
-  digest(): MaybePromise<string>;
+  /** Its contents as they are now, which stay so while it is written on. To be closed. */
+  snapshot(): Promise<ReadModelSnapshot>;
+  close(): Promise<void>;
+}
+
+/** What a part of the read models holds, in short. */
+export interface PartDigest {
+  /** Current items; 0 for the catalog. */
+  readonly items: number;
+  /** Equal for equal contents, whatever the order of building. */
+  readonly digest: string;
+}
+
+/** The contents of a store at one moment, held still to be compared with another's. */
+export interface ReadModelSnapshot {
+  /**
+   * A digest of each container that has rows, and of the catalog: of everything but the checkpoint and the purge runs.
+   * Takes as long as there are rows, and gives way to others.
+   *
+   * @throws the signal's reason when it is aborted
+   */
+  digests(signal?: AbortSignal): Promise<ReadonlyMap<'catalog' | ContainerNumber, PartDigest>>;
   close(): Promise<void>;
 }
 
@@ -241,6 +261,10 @@ export interface ReadModelVersions {
   readonly shared: boolean;
   /** The version in use. */
   readonly current: { readonly version: number; readonly store: ReadModelStore };
+  /** What a rebuild had under way when its process ended, as it was found when these were opened; undefined for none. */
+  readonly unfinished: { readonly version: number; readonly position: number } | undefined;
+  /** The version that a rebuild left unfinished, to be gone on with; undefined for none. */
+  openUnfinished(): Promise<{ readonly version: number; readonly store: ReadModelStore } | undefined>;
   /** A new, empty version beside the one in use. */
   createNext(): Promise<{ readonly version: number; readonly store: ReadModelStore }>;
   /** Makes a version the one in use, durably and at once; the old one is closed and removed. */

@@ -1,15 +1,21 @@
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
+import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { Catalog } from './catalog/catalog.ts';
 import { changesOf } from './changes.ts';
-import type { ReadModelStore, ReadModelVersions } from './read-model-store.ts';
+import type { ContainerNumber, ReadModelSnapshot, ReadModelVersions } from './read-model-store.ts';
 
-const PAGE_SIZE = 2_000;
-/** Above this many rows the versions are compared by their counts alone: a digest would hold the event loop. */
-const DIGEST_LIMIT = 100_000;
+/** Events decoded at a time: it takes a few milliseconds, and between two pages requests have their turn. */
+const PAGE_EVENTS = 250;
+/** Events applied in one transaction. */
+const BATCH_EVENTS = 1_000;
+/** Differences that are named; the rest is counted. */
+const MAX_NAMED_DIFFERENCES = 100;
 
 export interface RebuildProgress {
   readonly phase: 'reading' | 'comparing';
   readonly version: number;
+  /** Where a rebuild that was cut short had come to, when this one goes on with it; 0 for one from the start. */
+  readonly resumedFrom: number;
   readonly position: number;
   readonly headPosition: number;
 }
@@ -18,77 +24,218 @@ export interface RebuildOptions {
   readonly log: EventLog;
   readonly versions: ReadModelVersions;
   readonly signal: AbortSignal;
+  /** True when an abort only puts the work off: what is built by then is kept, to be gone on with. */
+  readonly keepsWhenAborted: () => boolean;
+  /** Events that are read in a second at most; as fast as it goes when not given. */
+  readonly eventsPerSecond?: number | undefined;
+  readonly monotonicMs: () => number;
   readonly onProgress: (progress: RebuildProgress) => void;
   /**
-   * Runs a step while the live projector stands still, so that old and new can be compared and swapped at the same
-   * position. Reads go on meanwhile, and writes wait for the moment.
+   * Runs a step while the live projector stands still, so that old and new can be held at the same position, and
+   * swapped. Reads go on meanwhile, and writes wait for the moment.
    */
   readonly whileProjectorStops: (step: () => Promise<void>) => Promise<void>;
 }
 
+/** A container whose contents the two versions have differently, or the catalog (databases, users, keys). */
+export interface RebuildDifference {
+  readonly part: 'catalog' | ContainerNumber;
+  readonly itemsBefore: number;
+  readonly itemsRebuilt: number;
+}
+
 export interface RebuildResult {
   readonly version: number;
-  /** What was found different from the version that was in use; empty when equal. */
-  readonly differences: readonly string[];
+  /** What was found different from the version that was in use; undefined when the two could not be compared. */
+  readonly differences: { readonly count: number; readonly named: readonly RebuildDifference[] } | undefined;
 }
 
 /**
  * Builds a new version of the read models from the log, beside the one in use, and swaps them when it has caught
- * up. A crash before the swap leaves the old version in use; the half-built one is thrown away at the next start.
+ * up. What a crash has cut short is gone on with by the next rebuild; until the swap the old version is in use.
  *
- * @throws the signal's reason when it is aborted; the half-built version is discarded.
+ * @throws the signal's reason when it is aborted.
  */
 export async function rebuild(options: RebuildOptions): Promise<RebuildResult> {
-  const { log, versions, signal, onProgress } = options;
-  const next = await versions.createNext();
+  const { log, versions, signal } = options;
+  const building = await Building.start(options);
   let swapped = false;
   try {
-    const catalog = await Catalog.load(next.store);
-    let position = 0;
-    const readOn = async () => {
-      for (;;) {
-        signal.throwIfAborted();
-        const events = await log.readAll(position, PAGE_SIZE, { withBodies: false });
-        if (events.length === 0) return;
-        position = events.at(-1)!.position;
-        await next.store.apply(changesOf(events, catalog), position);
-        onProgress({ phase: 'reading', version: next.version, position, headPosition: await log.head() });
-        // Requests come first: a rebuild gives way after each page.
-        await new Promise((resolve) => setImmediate(resolve));
-      }
-    };
-    await readOn();
-    let differences: string[] = [];
+    await building.readTo(await building.liveCheckpoint());
+    const differences = await compare(options, building);
+    await building.readTo(await log.head());
     await options.whileProjectorStops(async () => {
-      const liveCheckpoint = await versions.current.store.checkpoint();
-      await readOn();
-      onProgress({ phase: 'comparing', version: next.version, position, headPosition: await log.head() });
-      // If the live one stands behind (it had a fault), only the new one is complete: there is nothing to compare.
-      if (liveCheckpoint === (await next.store.checkpoint())) {
-        differences = await compare(versions.current.store, next.store);
-      }
+      await building.readTo(await log.head());
       signal.throwIfAborted();
-      await versions.swapTo(next.version);
+      await versions.swapTo(building.version);
       swapped = true;
     });
-    return { version: next.version, differences };
+    return { version: building.version, differences };
   } finally {
-    if (!swapped) await versions.discard(next.version);
+    const keeps = signal.aborted && options.keepsWhenAborted();
+    if (!swapped && !keeps) await versions.discard(building.version);
   }
 }
 
-async function compare(live: ReadModelStore, built: ReadModelStore): Promise<string[]> {
-  const differences: string[] = [];
-  let rows = 0;
-  for (const { number, state } of await live.containers()) {
-    const [before, after] = [await live.countItems(number), await built.countItems(number)];
-    rows += before;
-    if (before !== after) {
-      differences.push(`container ${state.name}: ${before} items before, ${after} rebuilt`);
+type Built = Awaited<ReturnType<ReadModelVersions['createNext']>>;
+
+/** The version that is being built, and how far it is. */
+class Building {
+  readonly #options: RebuildOptions;
+  readonly #next: Built;
+  readonly #catalog: Catalog;
+  readonly #resumedFrom: number;
+  readonly #startedMs: number;
+  #position: number;
+  #eventsRead = 0;
+
+  private constructor(options: RebuildOptions, next: Built, catalog: Catalog, position: number) {
+    this.#options = options;
+    this.#next = next;
+    this.#catalog = catalog;
+    this.#position = position;
+    this.#resumedFrom = position;
+    this.#startedMs = options.monotonicMs();
+  }
+
+  static async start(options: RebuildOptions): Promise<Building> {
+    const { versions, log } = options;
+    let next = await versions.openUnfinished();
+    let position = next === undefined ? 0 : await next.store.checkpoint();
+    if (next !== undefined && position > (await log.head())) {
+      // A log that was restored from a backup is shorter than what was built from the one before.
+      await versions.discard(next.version);
+      next = undefined;
+      position = 0;
+    }
+    next ??= await versions.createNext();
+    const building = new Building(options, next, await Catalog.load(next.store), position);
+    await building.tell('reading');
+    return building;
+  }
+
+  get version(): number {
+    return this.#next.version;
+  }
+
+  get position(): number {
+    return this.#position;
+  }
+
+  async liveCheckpoint(): Promise<number> {
+    return this.#options.versions.current.store.checkpoint();
+  }
+
+  snapshot(): Promise<ReadModelSnapshot> {
+    return this.#next.store.snapshot();
+  }
+
+  /** Reads the log up to a position, and no event beyond it. */
+  async readTo(position: number): Promise<void> {
+    const { log, signal } = this.#options;
+    let batch: RecordedEvent[] = [];
+    const apply = async () => {
+      const last = batch.at(-1);
+      if (last === undefined) return;
+      await this.#next.store.apply(changesOf(batch, this.#catalog), last.position);
+      this.#position = last.position;
+      batch = [];
+      await this.tell('reading');
+    };
+    for (let read = this.#position; read < position;) {
+      signal.throwIfAborted();
+      const page = await log.readAll(read, this.#pageSize(), { withBodies: false });
+      const events = page.filter((event) => event.position <= position);
+      batch.push(...events);
+      this.#eventsRead += events.length;
+      if (batch.length >= BATCH_EVENTS) await apply();
+      if (events.length < page.length || page.length === 0) break;
+      read = page.at(-1)!.position;
+      await this.#giveWay();
+    }
+    await apply();
+  }
+
+  async tell(phase: RebuildProgress['phase']): Promise<void> {
+    const headPosition = await this.#options.log.head();
+    const { version } = this;
+    this.#options.onProgress({
+      phase,
+      version,
+      resumedFrom: this.#resumedFrom,
+      position: this.#position,
+      headPosition,
+    });
+  }
+
+  #pageSize(): number {
+    const { eventsPerSecond = Number.POSITIVE_INFINITY } = this.#options;
+    // A tenth of a second's worth, so that a slow rebuild is an even load.
+    return Math.max(1, Math.min(PAGE_EVENTS, Math.floor(eventsPerSecond / 10)));
+  }
+
+  /** Lets requests have their turn, and waits for as long as the cap demands. */
+  async #giveWay(): Promise<void> {
+    const { eventsPerSecond, monotonicMs, signal } = this.#options;
+    const dueMs = eventsPerSecond === undefined ? 0 : (this.#eventsRead * 1000) / eventsPerSecond;
+    const waitMs = dueMs - (monotonicMs() - this.#startedMs);
+    if (waitMs <= 0) await turn();
+    else await pause(waitMs, signal);
+  }
+}
+
+/**
+ * Compares the version in use with the new one, part by part. Both are held still at one position, which takes a
+ * moment; the comparison itself goes on beside reads and writes.
+ */
+async function compare(options: RebuildOptions, building: Building): Promise<RebuildResult['differences']> {
+  const { versions, signal } = options;
+  const snapshots: ReadModelSnapshot[] = [];
+  try {
+    await options.whileProjectorStops(async () => {
+      const live = await building.liveCheckpoint();
+      await building.readTo(live);
+      // The one in use may stand behind what was built before a crash: only the new one is complete then.
+      if (building.position > live) return;
+      snapshots.push(await versions.current.store.snapshot(), await building.snapshot());
+    });
+    const [before, rebuilt] = snapshots;
+    if (before === undefined || rebuilt === undefined) return undefined;
+    await building.tell('comparing');
+    return differencesOf(await before.digests(signal), await rebuilt.digests(signal));
+  } finally {
+    for (const snapshot of snapshots) await snapshot.close();
+  }
+}
+
+function differencesOf(
+  before: Awaited<ReturnType<ReadModelSnapshot['digests']>>,
+  rebuilt: Awaited<ReturnType<ReadModelSnapshot['digests']>>,
+): RebuildResult['differences'] {
+  let count = 0;
+  const named: RebuildDifference[] = [];
+  for (const part of new Set([...before.keys(), ...rebuilt.keys()])) {
+    const [old, now] = [before.get(part), rebuilt.get(part)];
+    if (old?.digest === now?.digest) continue;
+    count += 1;
+    if (named.length < MAX_NAMED_DIFFERENCES) {
+      named.push({ part, itemsBefore: old?.items ?? 0, itemsRebuilt: now?.items ?? 0 });
     }
   }
-  if (differences.length === 0 && rows <= DIGEST_LIMIT && (await live.digest()) !== (await built.digest())) {
-    differences.push('the contents differ in a row that both have');
-  }
-  return differences;
+  return { count, named };
+}
+
+const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
+
+/** Resolves early when the signal is aborted. */
+function pause(milliseconds: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const end = () => {
+      clearTimeout(timer);
+      signal.removeEventListener('abort', end);
+      resolve();
+    };
+    const timer = setTimeout(end, milliseconds);
+    signal.addEventListener('abort', end, { once: true });
+  });
 }

@@ -1,6 +1,6 @@
 import { isoTime } from '@epitaph/core/clock.ts';
 import { wait } from '../config/wait.ts';
-import type { FsckReport, PurgeStatus, RebuildStatus } from '../store/store-api.ts';
+import type { DifferingPart, FsckReport, PurgeStatus, RebuildStatus } from '../store/store-api.ts';
 import type { Command, Invocation } from './command.ts';
 import { exitCodes, UsageError } from './exit-codes.ts';
 import { ServerRefused } from './management-client.ts';
@@ -14,8 +14,16 @@ export const rebuild: Command = {
   summary: 'Builds the read models anew from the log, beside those in use, and follows it to the end.',
   operands: '[<projection>]',
   operandCounts: [0, 1],
-  flags: { cancel: { type: 'boolean', description: 'Ends the rebuild under way, without harm.' } },
-  notes: 'The projection is called items. Ends with 1 when the rebuilt version differs from the one that was in use.',
+  flags: {
+    cancel: { type: 'boolean', description: 'Ends the rebuild under way, or one that was cut short, without harm.' },
+    'events-per-second': {
+      type: 'string',
+      placeholder: '<count>',
+      description: 'Reads no more events of the log than that in a second.',
+    },
+  },
+  notes:
+    'The projection is called items. Goes on with a rebuild that a stop or a crash of the server has cut short. Ends with 1 when the rebuilt version differs from the one that was in use.',
   run: async ({ client, operands, flags, json, print, stderr }) => {
     const path = `/projections/${encodeURIComponent(operands[0] ?? 'items')}/rebuild`;
     if (flags['cancel'] === true) {
@@ -23,7 +31,7 @@ export const rebuild: Command = {
       print(json ? JSON.stringify(status) : `The rebuild is ${status.state}.`);
       return exitCodes.ok;
     }
-    await client.call('POST', path);
+    await client.call('POST', path, { body: { eventsPerSecond: countIn(flags['events-per-second']) } });
     const progress = new Progress(stderr, 'rebuild');
     let last: RebuildStatus | undefined;
     for await (const { data } of client.events('GET', path)) {
@@ -33,15 +41,39 @@ export const rebuild: Command = {
     progress.end();
     // A server that stops ends the events without an end of the rebuild.
     if (last === undefined) throw new ServerRefused('busy', 'The server stopped before the rebuild began.');
-    const { state, version, differences = 0, error } = last;
+    const { state, version, resumedFrom, position, differences, error } = last;
     if (json) print(JSON.stringify(last));
     else if (state === 'done') {
-      const found = differences === 0 ? 'equal to the one before' : `${differences} differences to the one before`;
-      print(`Version ${version} is in use: ${found}.`);
+      const resumed = resumedFrom === 0 ? '' : ` (gone on with from position ${resumedFrom})`;
+      print(`Version ${version} is in use${resumed}: ${foundText(differences)}.`);
+      for (const part of last.differing ?? []) print(differenceText(part));
+    } else if (state === 'interrupted') {
+      print(`The rebuild was interrupted at position ${position}. The next one goes on from there.`);
     } else print(`The rebuild is ${state}${error === undefined ? '' : `: ${error}`}.`);
-    return state === 'done' && differences === 0 ? exitCodes.ok : exitCodes.problem;
+    return state === 'done' && (differences ?? 0) === 0 ? exitCodes.ok : exitCodes.problem;
   },
 };
+
+function foundText(differences: number | undefined): string {
+  if (differences === undefined) return 'the one before stood behind, and was not compared';
+  if (differences === 0) return 'equal to the one before';
+  return differences === 1 ? 'one part differs from the one before' : `${differences} parts differ from the one before`;
+}
+
+function differenceText(part: DifferingPart): string {
+  if (part.part === 'catalog') return '  the databases, containers, users and keys';
+  const { database, container, rid, itemsBefore, itemsRebuilt } = part;
+  const items =
+    itemsBefore === itemsRebuilt ? `${itemsBefore} items` : `${itemsBefore} items before, ${itemsRebuilt} now`;
+  return `  ${database}/${container} (${rid}): ${items}`;
+}
+
+function countIn(text: unknown): number | undefined {
+  if (text === undefined) return undefined;
+  const count = Number(text);
+  if (!Number.isInteger(count) || count < 1) throw new UsageError('--events-per-second is a whole number, 1 or more.');
+  return count;
+}
 
 interface PurgeRunAnswer {
   readonly expired: number;

@@ -353,14 +353,30 @@ export const purgePass = z.strictObject({ expired: count, purged: count, heldBac
 export const rebuild = named(
   'Rebuild',
   z.strictObject({
-    state: z.enum(['running', 'comparing', 'done', 'cancelled', 'failed']),
+    state: z.enum(['running', 'comparing', 'done', 'cancelled', 'failed', 'interrupted']),
     version: z.int(),
+    resumedFrom: count,
     position: count,
     headPosition: count,
     eventsPerSecond: z.number(),
     millisecondsLeft: span.nullable(),
-    ...time('startedAt'),
+    ...timeOrNull('startedAt'),
     differences: count.optional(),
+    differing: z
+      .array(
+        z.discriminatedUnion('part', [
+          z.strictObject({ part: z.literal('catalog'), itemsBefore: count, itemsRebuilt: count }),
+          z.strictObject({
+            part: z.literal('container'),
+            database: z.string(),
+            container: z.string(),
+            rid: z.string(),
+            itemsBefore: count,
+            itemsRebuilt: count,
+          }),
+        ]),
+      )
+      .optional(),
     error: z.string().optional(),
   }),
 );

@@ -314,13 +314,14 @@ function operationRoutes(scope: FastifyInstance, store: StoreApi, stopping: Abor
       method: 'POST',
       url: '/projections/:name/rebuild',
       access: 'write',
-      summary: 'Begins to build the read models anew beside those in use.',
+      summary: 'Begins to build the read models anew beside those in use, or goes on where that was cut short.',
+      body: requests.rebuildBody,
       answers: { status: 202, json: answers.rebuild },
     },
-    async ({ request, reply, caller }) => {
+    async ({ body, request, reply, caller }) => {
       const name = await projectionOf(store, request);
       void reply.code(202).header('location', `/_epitaph/projections/${encodeURIComponent(name)}/rebuild`);
-      return shapes.rebuildShape(store.startRebuild(caller, name));
+      return shapes.rebuildShape(store.startRebuild(caller, name, body));
     },
   );
   route(
@@ -347,7 +348,7 @@ function operationRoutes(scope: FastifyInstance, store: StoreApi, stopping: Abor
       method: 'DELETE',
       url: '/projections/:name/rebuild',
       access: 'write',
-      summary: 'Cancels a rebuild.',
+      summary: 'Cancels a rebuild; what was built by then is thrown away.',
       answers: { json: answers.rebuild },
     },
     async ({ request, caller }) => {

@@ -119,6 +119,11 @@ export const brakeBody = z.strictObject({
   reason: reason.optional(),
 });
 export const advanceBody = z.strictObject({ milliseconds: z.int().min(0) });
+export const rebuildBody = z
+  .strictObject({
+    eventsPerSecond: z.int().min(1).max(1_000_000).optional().meta({ description: 'Events read in a second at most.' }),
+  })
+  .optional();
 /** For calls that need none. */
 export const noBody = z.union([z.undefined(), z.strictObject({})]);
 

@@ -215,7 +215,7 @@ export function projectionShape(status: ProjectionStatus): Shape {
 }
 
 export function rebuildShape(status: RebuildStatus): Shape {
-  return { ...status, startedAt: isoTime(status.startedAtMs) };
+  return { ...status, startedAt: status.startedAtMs === null ? null : isoTime(status.startedAtMs) };
 }
 
 export function clockShape(nowMs: number, kind: 'system' | 'manual'): Shape {

@@ -4,15 +4,17 @@ import { fsck } from '@epitaph/projections/fsck/fsck.ts';
 import { erasureDelayMs } from '@epitaph/projections/purge/due-book.ts';
 import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
 import { Scavenges } from '@epitaph/projections/purge/scavenges.ts';
-import { rebuild, type RebuildProgress } from '@epitaph/projections/rebuild.ts';
+import { rebuild, type RebuildDifference, type RebuildProgress } from '@epitaph/projections/rebuild.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { DEFAULT_READY_LAG_EVENTS } from './ready-lag.ts';
 import type { StoreParts } from './parts.ts';
 import type {
   ContainerBacklog,
+  DifferingPart,
   FsckReport,
   ProjectionStatus,
   PurgeStatus,
+  RebuildRequest,
   RebuildStatus,
   ScavengeStatus,
 } from './store-api.ts';
@@ -26,6 +28,7 @@ export class Operations {
   readonly #purge: PurgeRunner;
   readonly #readyLagEvents: number;
   #rebuild: { status: RebuildStatus; readonly abort: AbortController; readonly done: Promise<void> } | undefined;
+  #putsRebuildOff = false;
 
   constructor(parts: StoreParts, purge: PurgeRunner, readyLagEvents = DEFAULT_READY_LAG_EVENTS) {
     this.#parts = parts;
@@ -153,7 +156,8 @@ export class Operations {
     ];
   }
 
-  startRebuild(name: string): RebuildStatus {
+  /** Begins a rebuild, or goes on with the one that a stop or a crash has cut short. */
+  startRebuild(name: string, { eventsPerSecond }: RebuildRequest = {}): RebuildStatus {
     assertKnown(name);
     this.#parts.assertOpen();
     if (!this.#parts.projector.projects) {
@@ -166,10 +170,15 @@ export class Operations {
     const { log, readModels, clock, monotonicMs } = this.#parts.ports;
     const abort = new AbortController();
     const startedMs = monotonicMs();
-    const status: RebuildStatus = {
-      state: 'running',
+    const { version, position: resumedFrom } = readModels.unfinished ?? {
       version: readModels.current.version + 1,
       position: 0,
+    };
+    const status: RebuildStatus = {
+      state: 'running',
+      version,
+      resumedFrom,
+      position: resumedFrom,
       headPosition: this.#parts.projector.position,
       eventsPerSecond: 0,
       millisecondsLeft: null,
@@ -178,11 +187,11 @@ export class Operations {
     const update = (change: Partial<RebuildStatus>) => {
       this.#rebuild!.status = { ...this.#rebuild!.status, ...change };
     };
-    const onProgress = ({ phase, version, position, headPosition }: RebuildProgress) => {
-      const rate = (position * 1000) / Math.max(1, monotonicMs() - startedMs);
+    const onProgress = ({ phase, position, headPosition, ...of }: RebuildProgress) => {
+      const rate = ((position - of.resumedFrom) * 1000) / Math.max(1, monotonicMs() - startedMs);
       update({
+        ...of,
         state: phase === 'comparing' ? 'comparing' : 'running',
-        version,
         position,
         headPosition,
         eventsPerSecond: Math.round(rate),
@@ -197,6 +206,9 @@ export class Operations {
           log,
           versions: readModels,
           signal: abort.signal,
+          keepsWhenAborted: () => this.#putsRebuildOff,
+          eventsPerSecond,
+          monotonicMs,
           onProgress,
           whileProjectorStops: async (step) => {
             await this.#parts.projector.stop();
@@ -208,10 +220,21 @@ export class Operations {
           },
         });
         this.#purge.lookAgain();
-        update({ state: 'done', version, differences: differences.length, millisecondsLeft: 0 });
+        update({
+          state: 'done',
+          version,
+          millisecondsLeft: 0,
+          ...(differences === undefined
+            ? {}
+            : {
+                differences: differences.count,
+                differing: differences.named.map((difference) => this.#differing(difference)),
+              }),
+        });
       } catch (error) {
-        if (abort.signal.aborted) update({ state: 'cancelled', millisecondsLeft: null });
-        else update({ state: 'failed', error: (error as Error).message, millisecondsLeft: null });
+        if (abort.signal.aborted) {
+          update({ state: this.#putsRebuildOff ? 'interrupted' : 'cancelled', millisecondsLeft: null });
+        } else update({ state: 'failed', error: (error as Error).message, millisecondsLeft: null });
       }
     };
     this.#rebuild = { status, abort, done: Promise.resolve() };
@@ -221,13 +244,51 @@ export class Operations {
 
   rebuildStatus(name: string): RebuildStatus | null {
     assertKnown(name);
-    return this.#rebuild?.status ?? null;
+    if (this.#rebuild !== undefined) return this.#rebuild.status;
+    const { unfinished } = this.#parts.ports.readModels;
+    // Another node than the one that projects has no say in it.
+    if (unfinished === undefined || !this.#parts.projector.projects) return null;
+    const { version, position } = unfinished;
+    return {
+      state: 'interrupted',
+      version,
+      resumedFrom: position,
+      position,
+      headPosition: this.#parts.headPosition(),
+      eventsPerSecond: 0,
+      millisecondsLeft: null,
+      startedAtMs: null,
+    };
   }
 
+  /** Ends the rebuild under way, or gives up the one that was cut short; what was built is thrown away. */
   async cancelRebuild(name: string): Promise<void> {
-    assertKnown(name);
+    const status = this.rebuildStatus(name);
+    if (this.#rebuild === undefined && status !== null) {
+      await this.#parts.ports.readModels.discard(status.version);
+      this.#rebuild = {
+        status: { ...status, state: 'cancelled' },
+        abort: new AbortController(),
+        done: Promise.resolve(),
+      };
+      return;
+    }
     this.#rebuild?.abort.abort();
     await this.#rebuild?.done;
+  }
+
+  /** Ends the rebuild under way and keeps what was built, for the next start of the store to go on with. */
+  async putRebuildOff(): Promise<void> {
+    this.#putsRebuildOff = true;
+    this.#rebuild?.abort.abort();
+    await this.#rebuild?.done;
+  }
+
+  #differing({ part, itemsBefore, itemsRebuilt }: RebuildDifference): DifferingPart {
+    const state = part === 'catalog' ? undefined : this.#parts.catalog.containerByNumber(part)?.state;
+    if (state === undefined) return { part: 'catalog', itemsBefore, itemsRebuilt };
+    const database = this.#parts.catalog.databaseByRid(state.databaseRid)?.name ?? '';
+    return { part: 'container', database, container: state.name, rid: state.rid, itemsBefore, itemsRebuilt };
   }
 
   async fsck(onProgress?: (done: number, total: number) => void, signal?: AbortSignal): Promise<FsckReport> {

@@ -421,15 +421,33 @@ export interface ProjectionStatus {
   readonly rebuild: RebuildStatus | null;
 }
 
+export interface RebuildRequest {
+  /** Events read in a second at most; as fast as it goes when not given. */
+  readonly eventsPerSecond?: number | undefined;
+}
+
+/** A part of the read models that the version before had differently. */
+export type DifferingPart = { readonly itemsBefore: number; readonly itemsRebuilt: number } & (
+  | { readonly part: 'catalog' }
+  | { readonly part: 'container'; readonly database: string; readonly container: string; readonly rid: string }
+);
+
 export interface RebuildStatus {
-  readonly state: 'running' | 'comparing' | 'done' | 'cancelled' | 'failed';
+  /** Interrupted: a stop or a crash has cut it short, and the next one goes on with it. */
+  readonly state: 'running' | 'comparing' | 'done' | 'cancelled' | 'failed' | 'interrupted';
   readonly version: number;
+  /** Where the rebuild that this one goes on with had come to; 0 for one from the start of the log. */
+  readonly resumedFrom: number;
   readonly position: number;
   readonly headPosition: number;
   readonly eventsPerSecond: number;
   readonly millisecondsLeft: number | null;
-  readonly startedAtMs: number;
+  /** Null when that was in an earlier run of the server. */
+  readonly startedAtMs: number | null;
+  /** Parts that differ; absent while it runs, and when the version before stood behind and could not be compared. */
   readonly differences?: number;
+  /** Those parts, the first hundred of them. */
+  readonly differing?: readonly DifferingPart[];
   readonly error?: string;
 }
 
@@ -752,8 +770,8 @@ export interface StoreApi {
    */
   startScavenge(caller: Caller): Promise<void>;
   projections(): Promise<readonly ProjectionStatus[]>;
-  /** Starts a rebuild and resolves at once; follow it with {@link rebuildStatus}. */
-  startRebuild(caller: Caller, name: string): RebuildStatus;
+  /** Starts a rebuild, or goes on with the one that was cut short, and resolves at once; follow it with {@link rebuildStatus}. */
+  startRebuild(caller: Caller, name: string, request?: RebuildRequest): RebuildStatus;
   rebuildStatus(name: string): RebuildStatus | null;
   cancelRebuild(caller: Caller, name: string): Promise<void>;
   fsck(onProgress?: (done: number, total: number) => void, signal?: AbortSignal): Promise<FsckReport>;

@@ -301,7 +301,7 @@ export class Store implements StoreApi {
   projections: StoreApi['projections'] = () => this.#operations.projections();
   startScavenge: StoreApi['startScavenge'] = (caller) =>
     this.#finished(this.#operations.startScavenge(this.#parts.command(caller)));
-  startRebuild: StoreApi['startRebuild'] = (_caller, name) => this.#operations.startRebuild(name);
+  startRebuild: StoreApi['startRebuild'] = (_caller, name, request) => this.#operations.startRebuild(name, request);
   rebuildStatus: StoreApi['rebuildStatus'] = (name) => this.#operations.rebuildStatus(name);
   cancelRebuild: StoreApi['cancelRebuild'] = (_caller, name) => this.#operations.cancelRebuild(name);
   fsck: StoreApi['fsck'] = (...args) => this.#operations.fsck(...args);
@@ -332,7 +332,7 @@ export class Store implements StoreApi {
   async close(): Promise<void> {
     this.#parts.refuseNewWork();
     await this.#purge.stop();
-    await this.#operations.cancelRebuild('items');
+    await this.#operations.putRebuildOff();
     // Whoever was let in is answered; a write is, once it is projected.
     while (this.#underWay > 0) await new Promise<void>((resolve) => this.#whenIdle.push(resolve));
     await this.#proofs.stop();

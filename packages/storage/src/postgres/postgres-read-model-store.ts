@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto';
+import { createHash, type Hash } from 'node:crypto';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { DatabaseState } from '@epitaph/core/database/state.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
@@ -14,11 +14,14 @@ import type {
   ItemRow,
   ItemScan,
   OverdueStatistics,
+  PartDigest,
   ReadModelChange,
+  ReadModelSnapshot,
   ReadModelStore,
   SealedWrite,
   UnrecordedEnd,
 } from '@epitaph/projections/read-model-store.ts';
+import type pg from 'pg';
 import { type Batch, fromStored, nameDigest, partitionDigest, segmentsOf, toStored } from './batch.ts';
 import type { PostgresDatabase, Statements } from './database.ts';
 
@@ -234,16 +237,19 @@ export class PostgresReadModelStore implements ReadModelStore {
     return rows.map(({ stream, state }) => ({ stream, state: JSON.parse(state) as PurgeRunState }));
   }
 
-  async digest(): Promise<string> {
-    const hash = createHash('sha256');
-    for (const [table, columns, order] of DIGESTED) {
-      const [row] = await this.#database.query<{ rows: Buffer }>(
-        `SELECT sha256(convert_to(coalesce(string_agg(row(${columns})::text, ',' ORDER BY ${order}), ''), 'UTF8')) AS rows
-         FROM ${this.#schema}.${table}`,
-      );
-      hash.update(table).update(row!.rows);
+  async snapshot(): Promise<ReadModelSnapshot> {
+    const client = await this.#database.dedicated();
+    try {
+      // Between the pieces of two digests it may stand idle for longer than other transactions may.
+      await client.query('SET idle_in_transaction_session_timeout = 0');
+      await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY');
+      // PostgreSQL takes the snapshot at the first statement.
+      await client.query(this.#sql.checkpoint);
+    } catch (error) {
+      await client.end();
+      throw error;
     }
-    return hash.digest('base64url');
+    return new PostgresReadModelSnapshot(client, this.#schema);
   }
 
   /** The connections are the database's, which others use. */
@@ -426,7 +432,7 @@ const WRITTEN_ITEMS = `unnest($1::bigint[], $2::text[], $3::text[], $4::bigint[]
   $16::bytea[], $17::bigint[]) AS w (container, partition_key, id, life, position, ts, ttl, due, key, unreadable_ttl,
   partition_digest, name_digest, stream, revision, event_id, body, birth)`;
 
-/** Everything but the bodies, which one build may have and another leave to the log. */
+/** Everything but the bodies, which one build may have and another leave to the log; and what orders the rows. */
 const DIGESTED = [
   ['databases', 'number, state', 'number'],
   ['containers', 'number, state', 'number'],
@@ -434,12 +440,12 @@ const DIGESTED = [
   [
     'items',
     'birth, container, partition_key, id, life, position, ts, ttl, due, key, unreadable_ttl, partition_digest, name_digest',
-    'container, birth',
+    'birth',
   ],
   [
     'ended',
     'container, partition_key, id, life, stream, position, cause, ended_at, by_policy_start, name_digest',
-    'container, name_digest, life',
+    'position',
   ],
   [
     'disappearances',
@@ -447,6 +453,57 @@ const DIGESTED = [
     'position',
   ],
 ] as const;
+/** Values of what orders the rows that one statement digests: none may take long, nor gather texts without a bound. */
+const DIGESTED_SPAN = 100_000;
+
+interface DigestedPiece {
+  /** Null for the catalog. */
+  readonly part: number | null;
+  readonly count: number;
+  readonly digest: Buffer;
+}
+
+/** A transaction on a connection of its own, that sees what was there when it began. The server does the work. */
+class PostgresReadModelSnapshot implements ReadModelSnapshot {
+  readonly #client: pg.Client;
+  readonly #schema: string;
+
+  constructor(client: pg.Client, schema: string) {
+    this.#client = client;
+    this.#schema = schema;
+  }
+
+  async digests(signal?: AbortSignal): Promise<ReadonlyMap<'catalog' | number, PartDigest>> {
+    const parts = new Map<'catalog' | number, { items: number; readonly hash: Hash }>();
+    for (const [table, columns, order] of DIGESTED) {
+      const part = order === 'number' ? 'NULL::bigint' : 'container';
+      const pieces = `SELECT ${part} AS part, count(*) AS count,
+          sha256(convert_to(string_agg(row(${columns})::text, ',' ORDER BY ${order}, row(${columns})::text), 'UTF8')) AS digest
+        FROM ${this.#schema}.${table} WHERE ${order} >= $1 AND ${order} < $2 GROUP BY 1 ORDER BY 1`;
+      const { rows } = await this.#client.query<{ last: number | null }>(
+        `SELECT max(${order}) AS last FROM ${this.#schema}.${table}`,
+      );
+      for (let from = 0; from <= (rows[0]?.last ?? -1); from += DIGESTED_SPAN) {
+        signal?.throwIfAborted();
+        const found = await this.#client.query<DigestedPiece>(pieces, [from, from + DIGESTED_SPAN]);
+        for (const { part: container, count, digest } of found.rows) {
+          const key = container ?? 'catalog';
+          const known = parts.get(key) ?? { items: 0, hash: createHash('sha256') };
+          parts.set(key, known);
+          if (table === 'items') known.items += count;
+          known.hash.update(`${table} ${from} `).update(digest);
+        }
+      }
+    }
+    return new Map(
+      [...parts].map(([key, { items, hash }]) => [key, { items, digest: hash.digest('base64url') }] as const),
+    );
+  }
+
+  async close(): Promise<void> {
+    await this.#client.end();
+  }
+}
 
 /** The watermarks in whole seconds, as `ts` and `due` are kept; an item at or before its bound is expired. */
 function bounds(marks: Watermarks): [ts: number, due: number] {

@@ -22,12 +22,17 @@ export class PostgresReadModels implements SharedReadModels {
   readonly shared = true;
   readonly #database: PostgresDatabase;
   #current: Version;
+  #unfinished: SharedReadModels['unfinished'];
   #ear: { readonly client: pg.Client; readonly onNews: (news: ReadModelNews) => void } | undefined;
   #deaf = false;
 
   private constructor(database: PostgresDatabase, version: number) {
     this.#database = database;
     this.#current = this.#versionOf(version);
+  }
+
+  get unfinished(): SharedReadModels['unfinished'] {
+    return this.#unfinished;
   }
 
   /** @throws {UnusableServer} for read models that a later version of this program has made */
@@ -49,7 +54,13 @@ export class PostgresReadModels implements SharedReadModels {
       if (used !== undefined) await drop(sql, used.version);
       return fresh;
     });
-    return new PostgresReadModels(database, version);
+    const readModels = new PostgresReadModels(database, version);
+    const unfinished = await unfinishedIn(database);
+    if (unfinished !== undefined) {
+      const { store } = readModels.#versionOf(unfinished);
+      readModels.#unfinished = { version: unfinished, position: await store.checkpoint() };
+    }
+    return readModels;
   }
 
   get current(): Version {
@@ -63,6 +74,13 @@ export class PostgresReadModels implements SharedReadModels {
     // Another node may have swapped it.
     if (version !== this.#current.version) this.#current = this.#versionOf(version);
     return { version, ...(await this.#current.store.standing()) };
+  }
+
+  async openUnfinished(): Promise<Version | undefined> {
+    this.#unfinished = undefined;
+    // Of another node maybe, which had the right to write before.
+    const version = await unfinishedIn(this.#database);
+    return version === undefined ? undefined : this.#versionOf(version);
   }
 
   async createNext(): Promise<Version> {
@@ -87,6 +105,7 @@ export class PostgresReadModels implements SharedReadModels {
 
   async discard(version: number): Promise<void> {
     invariant(version !== this.#current.version, 'the version in use is not thrown away');
+    if (this.#unfinished?.version === version) this.#unfinished = undefined;
     await alone(this.#database, (sql) => drop(sql, version));
   }
 
@@ -159,6 +178,8 @@ export class PostgresReadModels implements SharedReadModels {
 
 /** What is told on this channel concerns every node that reads the read models. */
 const CHANNEL = 'epitaph_read_models';
+/** Says of which schema a version was made that is not in use: only that of this program's is gone on with. */
+const MADE_BY = `Epitaph read models, schema ${POSTGRES_READ_MODEL_SCHEMA_VERSION}`;
 /** A notification takes 8,000 bytes. */
 const ERASED_A_NOTE = 400;
 const MOST_CONTAINERS = 400;
@@ -198,8 +219,23 @@ function alone<Result>(database: PostgresDatabase, work: (sql: Statements) => Pr
 async function create(sql: Statements): Promise<number> {
   const [row] = await sql.query<{ version: number }>("SELECT nextval('epitaph_read_models.versions') AS version");
   await sql.query(readModelTables(schemaNameOf(row!.version)));
+  await sql.query(`COMMENT ON SCHEMA ${schemaNameOf(row!.version)} IS '${MADE_BY}'`);
   return row!.version;
 }
+
+/** A version later than the one in use is a rebuild that was cut short: what a swap has left behind is earlier. */
+async function unfinishedIn(sql: Statements): Promise<number | undefined> {
+  const [row] = await sql.query<{ nspname: string; used: number }>(
+    `SELECT nspname, (SELECT version FROM epitaph_read_models.in_use) AS used FROM pg_namespace
+     WHERE nspname ~ '^epitaph_items_v[0-9]+$' AND obj_description(oid, 'pg_namespace') = $1
+     ORDER BY substr(nspname, ${schemaNameOf(0).length})::bigint DESC LIMIT 1`,
+    [MADE_BY],
+  );
+  const version = row === undefined ? 0 : versionOfSchema(row.nspname);
+  return row !== undefined && version > row.used ? version : undefined;
+}
+
+const versionOfSchema = (name: string): number => Number(name.slice(schemaNameOf(0).length - 1));
 
 async function use(sql: Statements, version: number): Promise<void> {
   await sql.query(
@@ -217,5 +253,5 @@ async function versions(sql: Statements): Promise<number[]> {
   const rows = await sql.query<{ nspname: string }>(
     "SELECT nspname FROM pg_namespace WHERE nspname ~ '^epitaph_items_v[0-9]+$'",
   );
-  return rows.map(({ nspname }) => Number(nspname.slice(schemaNameOf(0).length - 1)));
+  return rows.map(({ nspname }) => versionOfSchema(nspname));
 }

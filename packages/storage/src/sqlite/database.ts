@@ -74,6 +74,22 @@ export function isOutdated(file: string, schemaVersion: number): boolean {
   }
 }
 
+/** The checkpoint of a read model; undefined for a file of another schema, and for one that is damaged. */
+export function checkpointIn(file: string, schemaVersion: number): number | undefined {
+  const database = new DatabaseSync(file, { timeout: 5_000 });
+  try {
+    const ours =
+      pragma(database, 'application_id') === APPLICATION_ID && pragma(database, 'user_version') === schemaVersion;
+    if (!ours) return undefined;
+    const row = database.prepare('SELECT position FROM checkpoint').get() as { position: number } | undefined;
+    return row?.position;
+  } catch {
+    return undefined;
+  } finally {
+    database.close();
+  }
+}
+
 export function pragma(database: DatabaseSync, name: string): number {
   const row = database.prepare(`PRAGMA ${name}`).get() as Record<string, number>;
   return Object.values(row)[0]!;

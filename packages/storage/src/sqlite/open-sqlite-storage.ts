@@ -9,7 +9,7 @@ import { SqliteProofStore } from './sqlite-proof-store.ts';
 import { GcmBodySealer } from '../crypto/gcm-body-sealer.ts';
 import { HashedItemNaming } from '../crypto/item-naming.ts';
 import { DataFolder, type LogElsewhere } from './data-folder.ts';
-import { isOutdated, openForReading } from './database.ts';
+import { checkpointIn, isOutdated, openForReading } from './database.ts';
 import { LogWriterCore, type LogWriterOptions, type StepHook } from './log-writer-core.ts';
 import { ReadModelWriterCore, type ReadModelWriterOptions } from './read-model-writer-core.ts';
 import { READ_MODEL_SCHEMA_VERSION } from './schema.ts';
@@ -119,33 +119,54 @@ class SqliteReadModels implements ReadModelVersions {
   readonly #options: SqliteStorageOptions;
   #current: { readonly version: number; readonly store: ReadModelStore };
   readonly #building = new Map<number, ReadModelStore>();
+  #unfinished: ReadModelVersions['unfinished'];
 
   private constructor(
     folder: DataFolder,
     options: SqliteStorageOptions,
     current: { readonly version: number; readonly store: ReadModelStore },
+    unfinished: ReadModelVersions['unfinished'],
   ) {
     this.#folder = folder;
     this.#options = options;
     this.#current = current;
+    this.#unfinished = unfinished;
   }
 
   static async open(folder: DataFolder, options: SqliteStorageOptions): Promise<SqliteReadModels> {
     const version = folder.itemsVersion;
-    // A version beside the one in use is a rebuild that a crash has cut short.
-    for (const other of folder.itemsVersions()) if (other !== version) folder.removeItems(other);
+    const unfinished = unfinishedIn(folder);
+    for (const other of folder.itemsVersions()) {
+      if (other !== version && other !== unfinished?.version) folder.removeItems(other);
+    }
     // What an older version of this program has projected is projected again, from the log.
     if (isOutdated(folder.itemsFile(version), READ_MODEL_SCHEMA_VERSION)) folder.removeItems(version);
-    return new SqliteReadModels(folder, options, { version, store: await openVersion(folder, options, version) });
+    const current = { version, store: await openVersion(folder, options, version) };
+    return new SqliteReadModels(folder, options, current, unfinished);
   }
 
   get current(): { readonly version: number; readonly store: ReadModelStore } {
     return this.#current;
   }
 
+  get unfinished(): ReadModelVersions['unfinished'] {
+    return this.#unfinished;
+  }
+
+  async openUnfinished(): Promise<{ readonly version: number; readonly store: ReadModelStore } | undefined> {
+    if (this.#unfinished === undefined) return undefined;
+    const { version } = this.#unfinished;
+    this.#unfinished = undefined;
+    const store = await openVersion(this.#folder, this.#options, version);
+    this.#building.set(version, store);
+    return { version, store };
+  }
+
   async createNext(): Promise<{ readonly version: number; readonly store: ReadModelStore }> {
     const version = Math.max(this.#current.version, ...this.#folder.itemsVersions()) + 1;
+    this.#options.onStep?.('read model build: before');
     const store = await openVersion(this.#folder, this.#options, version);
+    this.#options.onStep?.('read model build: begun');
     this.#building.set(version, store);
     return { version, store };
   }
@@ -164,6 +185,7 @@ class SqliteReadModels implements ReadModelVersions {
   }
 
   async discard(version: number): Promise<void> {
+    if (this.#unfinished?.version === version) this.#unfinished = undefined;
     await this.#building.get(version)?.close();
     this.#building.delete(version);
     this.#folder.removeItems(version);
@@ -173,6 +195,14 @@ class SqliteReadModels implements ReadModelVersions {
     for (const store of this.#building.values()) await store.close();
     await this.#current.store.close();
   }
+}
+
+/** A version later than the one in use is a rebuild that was cut short, unless nothing can be made of its file. */
+function unfinishedIn(folder: DataFolder): ReadModelVersions['unfinished'] {
+  const version = Math.max(...folder.itemsVersions(), 0);
+  if (version <= folder.itemsVersion) return undefined;
+  const position = checkpointIn(folder.itemsFile(version), READ_MODEL_SCHEMA_VERSION);
+  return position === undefined ? undefined : { version, position };
 }
 
 async function openVersion(

@@ -1,0 +1,278 @@
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { openEmbeddedStore } from '@epitaph/api/compose.ts';
+import type { RebuildRequest } from '@epitaph/api/store/store-api.ts';
+import type { Store } from '@epitaph/api/store/store.ts';
+import type { EventLog } from '@epitaph/core/log/event-log.ts';
+import { rebuild, type RebuildOptions } from '@epitaph/projections/rebuild.ts';
+import type { ReadModelStore } from '@epitaph/projections/read-model-store.ts';
+import { openSqliteStorage, type SqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
+import { copyAsKilled, newFolder, removeFolder } from '../simulation/embedded.ts';
+
+const CALLER = { actor: 'key:primary', correlationId: '00000000-0000-4000-8000-000000000001' };
+const DEFINITION = {
+  partitionKey: { paths: ['/pk'], kind: 'Hash' as const, version: 2 as const },
+  indexingPolicy: { indexingMode: 'consistent' as const },
+};
+/** More than fit in two batches of a rebuild. */
+const ITEMS = 1_200;
+
+const openStore = (folder: string) =>
+  openEmbeddedStore({ folder, clock: 'manual', writers: 'inline', durable: false, policyGraceSeconds: 0 });
+const openStorage = (folder: string, onStep?: (step: string) => void) =>
+  openSqliteStorage({ folder, clock: 'manual', writers: 'inline', durable: false, ...(onStep && { onStep }) });
+
+function write(store: Store, container: ReturnType<Store['container']>, id: string) {
+  const document = { id, pk: 'p' };
+  return store.writeItem(CALLER, container, 'upsert', {
+    id,
+    partitionKey: '["p"]',
+    document,
+    json: JSON.stringify(document),
+  });
+}
+
+/** Two containers with items that are there, items that were replaced, and items that are gone. */
+async function fill(folder: string): Promise<void> {
+  const store = await openStore(folder);
+  await store.createDatabase(CALLER, 'db');
+  for (const name of ['one', 'two']) {
+    const { resource } = await store.createContainer(CALLER, 'db', name, DEFINITION, null);
+    const ids = Array.from({ length: ITEMS / 2 }, (_, index) => `item ${index}`);
+    await Promise.all(ids.map((id) => write(store, resource, id)));
+    await Promise.all(ids.filter((_, index) => index % 2 === 0).map((id) => write(store, resource, id)));
+    await Promise.all(
+      ids.filter((_, index) => index % 5 === 0).map((id) => store.deleteItem(CALLER, resource, id, '["p"]')),
+    );
+  }
+  await store.runPurge(CALLER);
+  await store.close();
+}
+
+const run = (storage: SqliteStorage, options: Partial<RebuildOptions> = {}) =>
+  rebuild({
+    log: storage.log,
+    versions: storage.readModels,
+    signal: new AbortController().signal,
+    keepsWhenAborted: () => false,
+    monotonicMs: () => performance.now(),
+    onProgress: () => {},
+    whileProjectorStops: (step) => step(),
+    ...options,
+  });
+
+async function digestsOf(store: ReadModelStore) {
+  const snapshot = await store.snapshot();
+  try {
+    return await snapshot.digests();
+  } finally {
+    await snapshot.close();
+  }
+}
+
+/** A log that notes from where it is read. */
+function watched(log: EventLog, from: number[]): EventLog {
+  return new Proxy(log, {
+    get: (target, name) => {
+      if (name === 'readAll') {
+        return (...args: Parameters<EventLog['readAll']>) => {
+          from.push(args[0]);
+          return target.readAll(...args);
+        };
+      }
+      const value: unknown = Reflect.get(target, name, target);
+      return typeof value === 'function' ? (value.bind(target) as unknown) : value;
+    },
+  });
+}
+
+async function rebuilt(store: Store, request?: RebuildRequest) {
+  store.startRebuild(CALLER, 'items', request);
+  for (;;) {
+    const status = store.rebuildStatus('items')!;
+    if (status.state !== 'running' && status.state !== 'comparing') return status;
+    await new Promise((resolve) => setTimeout(resolve, 1));
+  }
+}
+
+const source = newFolder('rebuild-source');
+let folder: string;
+
+beforeAll(() => fill(source), 60_000);
+afterAll(() => removeFolder(source));
+beforeEach(() => {
+  folder = newFolder('rebuild');
+  copyAsKilled(source, folder);
+});
+afterEach(() => removeFolder(folder));
+
+describe('a crash at any step of a rebuild', () => {
+  it('leaves a store that converges, and the next rebuild goes on from where it had come to', async () => {
+    const wrecks: { readonly folder: string; readonly step: string }[] = [];
+    const wreckage = newFolder('rebuild-wrecks');
+    try {
+      const storage = await openStorage(folder, (step) => {
+        const wreck = join(wreckage, String(wrecks.length));
+        copyAsKilled(folder, wreck);
+        wrecks.push({ folder: wreck, step });
+      });
+      const contents = await digestsOf(storage.readModels.current.store);
+      await run(storage);
+      await storage.close();
+      const resumedFrom = new Set<number>();
+      for (const { folder: wreck, step } of wrecks) {
+        const recovered = await openStorage(wreck);
+        const { unfinished, current } = recovered.readModels;
+        expect(await digestsOf(current.store), step).toEqual(contents);
+        const from: number[] = [];
+        const { differences } = await run(recovered, { log: watched(recovered.log, from) });
+        expect(differences, step).toEqual({ count: 0, named: [] });
+        if (unfinished !== undefined) {
+          // Neither from the start again, nor with a gap.
+          expect(from.every((position) => position >= unfinished.position)).toBe(true);
+          resumedFrom.add(unfinished.position);
+        }
+        expect(await digestsOf(recovered.readModels.current.store), step).toEqual(contents);
+        await recovered.close();
+      }
+      // Nothing built, one batch, all.
+      expect(resumedFrom.size).toBe(3);
+      expect(wrecks.some(({ step }) => step === 'read model swap: after')).toBe(true);
+    } finally {
+      removeFolder(wreckage);
+    }
+  }, 60_000);
+
+  it('during the rebuild that goes on from a crash changes nothing of that', async () => {
+    const [first, second] = [newFolder('rebuild-first'), newFolder('rebuild-second')];
+    const killAt = async (at: string, to: string, number: number) => {
+      let seen = 0;
+      const storage = await openStorage(at, (step) => {
+        if (step === 'read model: after commit') seen += 1;
+        if (seen === number) copyAsKilled(at, to);
+        if (seen === number) seen += 1;
+      });
+      await run(storage);
+      await storage.close();
+    };
+    await killAt(folder, first, 1);
+    await killAt(first, second, 1);
+    const storage = await openStorage(second);
+    expect(storage.readModels.unfinished!.position).toBeGreaterThan(1_500);
+    expect((await run(storage)).differences).toEqual({ count: 0, named: [] });
+    await storage.close();
+    for (const used of [first, second]) removeFolder(used);
+  });
+
+  it('is told by the store, which goes on with it or gives it up', async () => {
+    const killed = newFolder('rebuild-killed');
+    const storage = await openStorage(folder, (step) => {
+      if (step === 'read model swap: before') copyAsKilled(folder, killed);
+    });
+    await run(storage);
+    await storage.close();
+    const given = newFolder('rebuild-given-up');
+    copyAsKilled(killed, given);
+    try {
+      const store = await openStore(killed);
+      const interrupted = store.rebuildStatus('items')!;
+      expect(interrupted).toMatchObject({ state: 'interrupted', version: 2, startedAtMs: null });
+      expect(interrupted.position).toBe(interrupted.headPosition);
+      const status = await rebuilt(store);
+      expect(status).toMatchObject({ state: 'done', version: 2, differences: 0, resumedFrom: interrupted.position });
+      expect((await store.fsck()).problems).toEqual([]);
+      await store.close();
+      const other = await openStore(given);
+      await other.cancelRebuild(CALLER, 'items');
+      expect(other.rebuildStatus('items')).toMatchObject({ state: 'cancelled' });
+      expect(await rebuilt(other)).toMatchObject({ state: 'done', resumedFrom: 0, differences: 0 });
+      await other.close();
+    } finally {
+      for (const used of [killed, given]) removeFolder(used);
+    }
+  });
+});
+
+describe('a rebuild', () => {
+  it('names the containers whose contents were other than the log says', async () => {
+    const database = new DatabaseSync(join(folder, 'items.v1.db'));
+    const [, second] = database.prepare('SELECT number FROM containers ORDER BY number').all() as { number: number }[];
+    database.prepare("UPDATE items SET ts = ts + 1 WHERE container = ? AND id = 'item 599'").run(second!.number);
+    database.close();
+    const store = await openStore(folder);
+    const status = await rebuilt(store);
+    expect(status).toMatchObject({ state: 'done', differences: 1 });
+    expect(status.differing).toEqual([
+      {
+        part: 'container',
+        database: 'db',
+        container: 'two',
+        rid: expect.any(String),
+        itemsBefore: 480,
+        itemsRebuilt: 480,
+      },
+    ]);
+    expect(await rebuilt(store)).toMatchObject({ state: 'done', version: 3, differences: 0, differing: [] });
+    await store.close();
+  });
+
+  it('names the catalog when that was other than the log says', async () => {
+    const database = new DatabaseSync(join(folder, 'items.v1.db'));
+    database.exec(`UPDATE databases SET state = json_set(state, '$.etag', 'tampered')`);
+    database.close();
+    const store = await openStore(folder);
+    const { differing } = await rebuilt(store);
+    expect(differing).toEqual([{ part: 'catalog', itemsBefore: 0, itemsRebuilt: 0 }]);
+    await store.close();
+  });
+
+  it('reads no more events a second than it is told to, and writes go on and are in it', async () => {
+    const store = await openStore(folder);
+    const container = store.container('db', 'one');
+    const startedMs = performance.now();
+    const done = rebuilt(store, { eventsPerSecond: 5_000 });
+    await write(store, container, 'meanwhile');
+    expect((await store.readItem(container, 'meanwhile', '["p"]')).etag).not.toBe('');
+    const { position } = await done.then((status) => {
+      expect(status).toMatchObject({ state: 'done', differences: 0 });
+      return status;
+    });
+    // All but the last page has been waited for.
+    expect(performance.now() - startedMs).toBeGreaterThan((position - 250) / 5);
+    expect((await store.readItem(container, 'meanwhile', '["p"]')).etag).not.toBe('');
+    expect((await store.fsck()).problems).toEqual([]);
+    await store.close();
+  });
+
+  it('starts over when the log is shorter than what was built before it was restored', async () => {
+    const storage = await openStorage(folder);
+    const next = await storage.readModels.createNext();
+    await next.store.apply([], 1_000_000);
+    await storage.close();
+    const again = await openStorage(folder);
+    expect(again.readModels.unfinished).toEqual({ version: 2, position: 1_000_000 });
+    expect((await run(again)).differences).toEqual({ count: 0, named: [] });
+    await again.close();
+  });
+
+  it('does not compare with a version that stands behind what was built before', async () => {
+    const storage = await openStorage(folder);
+    const abort = new AbortController();
+    const cutShort = run(storage, {
+      signal: abort.signal,
+      keepsWhenAborted: () => true,
+      onProgress: ({ phase }) => {
+        if (phase === 'comparing') abort.abort(new Error('cut short'));
+      },
+    });
+    await expect(cutShort).rejects.toThrow('cut short');
+    await storage.close();
+    const database = new DatabaseSync(join(folder, 'items.v1.db'));
+    database.exec('UPDATE checkpoint SET position = 7');
+    database.close();
+    const again = await openStorage(folder);
+    expect(await run(again)).toEqual({ version: 2, differences: undefined });
+    await again.close();
+  });
+});
