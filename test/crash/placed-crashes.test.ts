@@ -163,6 +163,8 @@ describe('a crash', () => {
         ]),
         'vault checkpoint: before',
         'vault checkpoint: after',
+        'read model build: before',
+        'read model build: begun',
         'read model swap: before',
         'read model swap: after',
       ].toSorted(),
