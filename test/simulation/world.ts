@@ -22,7 +22,10 @@ export const DATABASE = 'db';
 const definitionOf = (container: string) => ({
   partitionKey: { paths: ['/pk'], kind: 'Hash' as const, version: 2 as const },
   indexingPolicy: { indexingMode: 'consistent' as const },
-  ...(container === WITH_UNIQUE_KEY ? { uniqueKeyPolicy: { uniqueKeys: [{ paths: ['/u'] }] } } : {}),
+  // Pseudonymous ids as well: the other container has neither.
+  ...(container === WITH_UNIQUE_KEY
+    ? { uniqueKeyPolicy: { uniqueKeys: [{ paths: ['/u'] }] }, epitaph: { pseudonymousIds: true } }
+    : {}),
 });
 
 /** The store did something that the model does not allow. */
@@ -622,7 +625,8 @@ export class World {
     if (!container.hasUniqueKey) return;
     const { log, naming } = this.#embedded.storage;
     for (const value of new Set(life.writes.map(({ document }) => uniqueValue(document)))) {
-      const name = await naming.uniqueKeyStream(container.rid, partitionKey, `[["/u"],[${value}]]`);
+      const pseudonym = await naming.partitionPseudonym(container.rid, partitionKey);
+      const name = await naming.uniqueKeyStream(container.rid, pseudonym, `[["/u"],[${value}]]`);
       const events = await log.readStream(name);
       if (events.length === 0) throw new Divergence(`nobody ever took the value ${value} in ${container.name}`);
       if (events.some(({ data }) => data['holder'] === stream)) {
@@ -642,9 +646,15 @@ export class World {
     for (const container of this.model.containers) {
       const state = store.containerByRid(container.rid)!;
       const expected: string[] = [];
+      /** By the names that lists show. */
+      const items = new Map<string, string>();
       for (const [item, lives] of container.items) {
         const { id, partitionKey } = nameOf(item);
         const prefix = await storage.naming.itemStreamPrefix(container.rid, partitionKey, id);
+        if (container.name === WITH_UNIQUE_KEY) {
+          const pseudonym = await storage.naming.pseudonym(container.rid, { id, partitionKey });
+          items.set(`${pseudonym.partitionKey} ${pseudonym.id}`, item);
+        }
         for (const [number, life] of lives.entries()) {
           const ending = endingAt(container, life, nowMs);
           const [first] = await storage.log.readStream(`${prefix}.${number}`);
@@ -669,7 +679,8 @@ export class World {
       for (let after: string | undefined; ;) {
         const page = await store.disappearances(state, { limit, ...(after === undefined ? {} : { after }) });
         for (const row of page.rows) {
-          const item = `${(JSON.parse(row.partitionKey) as string[])[0]}/${row.id}`;
+          const item =
+            items.get(`${row.partitionKey} ${row.id}`) ?? `${(JSON.parse(row.partitionKey) as string[])[0]}/${row.id}`;
           told.push(`${item} ${row.life} ${row.cause} ${row.atMs} ${row.purgedAtMs === null ? 'kept' : 'purged'}`);
         }
         after = page.continuation;
