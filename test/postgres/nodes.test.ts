@@ -4,6 +4,7 @@ import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import { PURGE_CONTROL_STREAM } from '@epitaph/projections/purge/events.ts';
 import { describeError } from '@epitaph/api/cosmos/errors.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
+import { formsOf, search } from '../secrecy/search.ts';
 import { Cluster, type Node } from './nodes.ts';
 import { skipReason, TestServer, whyNoPostgres } from './server.ts';
 
@@ -81,6 +82,38 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
         const { items } = await reader.store.listItems(container, { maxItemCount: 100, atLeast: position });
         expect(items.find(({ id }) => id === `item ${round % 7}`)?.json).toBe(shown.json);
       }
+    }));
+
+  it('keep ids and partition keys as pseudonyms where a container asks for that, and serve each other’s items', () =>
+    inCluster(async (cluster) => {
+      const [one, other] = [await cluster.start(), await cluster.start({ roles: ['purge'] })];
+      await one.store.createDatabase(CALLER, 'db');
+      const definition = { ...DEFINITION, epitaph: { pseudonymousIds: true } };
+      await one.store.createContainer(CALLER, 'db', 'coll', definition, 60);
+      const container = await containerOn(other);
+      const [id, pk] = ['Halvard-5-Ingrid', 'Saffron-6-Umbra'];
+      const partitionKey = JSON.stringify([pk]);
+      const document = { id, pk };
+      const item = { id, partitionKey, document, json: JSON.stringify(document) };
+      const { position } = await one.store.writeItem(CALLER, container, 'create', item);
+      expect(await other.store.readItem(container, id, partitionKey, position)).toMatchObject({ id, partitionKey });
+      const sql = `SELECT c.id FROM c WHERE c.id = '${id}'`;
+      for (const scope of [{}, { partitionKey }]) {
+        const { rows } = await other.store.queryItems(container, { sql, parameters: [], maxItemCount: 9, ...scope });
+        expect(rows).toEqual([{ id }]);
+      }
+      await other.store.deleteItem(CALLER, container, id, partitionKey);
+      await other.store.runPurge(CALLER);
+      expect((await one.store.explain(container, id, partitionKey)).state).toBe('purged');
+      expect((await one.store.fsck()).problems).toEqual([]);
+      if (server.folder === undefined) return;
+      await server.run('CHECKPOINT');
+      for (const name of [id, pk]) expect(search(server.folder, formsOf(name))).toEqual([]);
+      // In a container like any other the same search finds them.
+      await one.store.createContainer(CALLER, 'db', 'plain', DEFINITION, 60);
+      await one.store.writeItem(CALLER, one.store.container('db', 'plain'), 'create', item);
+      await server.run('CHECKPOINT');
+      for (const name of [id, pk]) expect(search(server.folder, formsOf(name))).not.toEqual([]);
     }));
 
   it('go on projecting on another node when the one that did is closed, or its connection dies', () =>
