@@ -87,6 +87,19 @@ describe('a container with pseudonymous ids', () => {
     expect(await rows('SELECT DISTINCT VALUE c.id FROM c')).toEqual(['a', 'b']);
   });
 
+  test('finds its items by the links that it gives out, to read, to replace and to delete', async () => {
+    const container = await create();
+    const { resource } = await container.items.create<Fields>(item('a', 'bob', { n: 1 }));
+    const self = `/${String(resource!['_self']).replace(/\/$/, '')}`;
+    const signed = { type: 'docs', link: self.split('/').at(-1)!.toLowerCase() };
+    const read = await raw(world.endpoint, 'GET', self, { signed });
+    expect([read.status, read.json]).toEqual([200, expect.objectContaining({ id: 'a', customer: 'bob', n: 1 })]);
+    const body = JSON.stringify(item('a', 'bob', { n: 2 }));
+    expect((await raw(world.endpoint, 'PUT', self, { signed, body })).json).toMatchObject({ id: 'a', n: 2 });
+    expect((await raw(world.endpoint, 'DELETE', self, { signed })).status).toBe(204);
+    expect(await statusOf(container.item('a', 'bob').read())).toBe(404);
+  });
+
   test('takes batches and bulk requests, and answers them under the names that were given', async () => {
     const container = await create();
     const batch = await container.items.batch(
