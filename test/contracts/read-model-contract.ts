@@ -1,3 +1,4 @@
+import { initialRetention } from '@epitaph/core/retention/state.ts';
 import { describe, expect, it } from 'vitest';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { PurgeCause } from '@epitaph/core/item/events.ts';
@@ -115,6 +116,7 @@ function containerState(number: number): ContainerState {
     },
     timeline: [{ fromMs: T0 * 1000, defaultTtl: -1, version: 1, setBy: 'test', recordedAtMs: T0 * 1000 }],
     policyGraceSeconds: 0,
+    retention: initialRetention,
     partitionKeyDeletes: [],
     throughput: { kind: 'none' },
     highestThroughput: 0,

@@ -20,6 +20,10 @@ export const errorCodes = {
   'ttl-change-scheduled': 'A TTL change is scheduled for a later time; it is to be withdrawn before another is made.',
   'no-ttl-change-scheduled': 'No TTL change is scheduled.',
   'not-erased': 'The content has not been erased.',
+  held: 'A hold or a retention floor stands against the erasure.',
+  'hold-not-found': 'No hold of that id was ever placed on the container.',
+  'hold-too-wide': 'The query finds more lives than one hold can name.',
+  'content-erased': 'The content has been erased.',
   'partition-key-mismatch': 'The partition key given is not the one in the document.',
   'too-large': 'The document is larger than the store takes.',
   'session-not-available': 'The session token is ahead of what this server has.',
@@ -36,9 +40,12 @@ export type ErrorCode = keyof typeof errorCodes;
 export class Refusal extends Error {
   override readonly name = 'Refusal';
   readonly code: ErrorCode;
+  /** What programs may want to know besides; part of the answer on management calls. */
+  readonly details: Readonly<Record<string, unknown>> | undefined;
 
-  constructor(code: ErrorCode, message: string = errorCodes[code]) {
+  constructor(code: ErrorCode, message: string = errorCodes[code], details?: Readonly<Record<string, unknown>>) {
     super(message);
     this.code = code;
+    this.details = details;
   }
 }

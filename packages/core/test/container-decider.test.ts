@@ -298,6 +298,7 @@ describe("a container's state", () => {
       ],
       policyGraceSeconds: 0,
       partitionKeyDeletes: [],
+      retention: { holds: [], floorSeconds: 0, recoveryWindowSeconds: 0, erasures: [] },
       throughput: { kind: 'none' },
       highestThroughput: 0,
       throughputEtag: '"id-0"',

@@ -1,3 +1,4 @@
+import { initialRetention } from '../src/retention/state.ts';
 import { describe, expect, it } from 'vitest';
 import { isoTime } from '@epitaph/core/clock.ts';
 import type { ContainerState, RecordedPolicy } from '@epitaph/core/container/state.ts';
@@ -28,6 +29,7 @@ function container(timeline: readonly RecordedPolicy[], deletedAtMs: number | nu
     definition: { partitionKey: { paths: ['/tenant'], kind: 'Hash' }, indexingPolicy: { indexingMode: 'consistent' } },
     timeline,
     policyGraceSeconds: 0,
+    retention: initialRetention,
     partitionKeyDeletes: [],
     throughput: { kind: 'none' },
     highestThroughput: 0,

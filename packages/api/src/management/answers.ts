@@ -43,6 +43,13 @@ export const problem = named(
     code: z.string().meta({ description: 'Stable; docs/errors.md lists all.' }),
     instance: z.string().meta({ description: "Finds the request in the server's log." }),
     errors: z.array(z.strictObject({ path: z.string(), message: z.string() })).optional(),
+    holds: z
+      .array(z.strictObject({ id: z.string(), reason: z.string(), placedBy: z.string(), placedAt: iso }))
+      .optional()
+      .meta({ description: 'With `held`: the holds that stand against the erasure.' }),
+    floorUntil: iso.nullable().optional(),
+    possibleFrom: iso.nullable().optional(),
+    erasedLives: count.optional(),
   }),
 );
 
@@ -109,6 +116,7 @@ export const explanation = named(
     lag: duration.optional(),
     lagMs: z.number().optional(),
     holds: z.array(z.string()),
+    ...timeIfAny('contentKeptUntil'),
   }),
 );
 
@@ -200,6 +208,65 @@ export const preview = named(
     brake: brake.nullable(),
   }),
 );
+
+export const hold = named(
+  'Hold',
+  z.strictObject({
+    id: z.string(),
+    state: z.enum(['standing', 'released']),
+    scope: z.enum(['container', 'partition-key', 'items', 'query']),
+    covers: z
+      .array(z.string())
+      .optional()
+      .meta({ description: 'Keyed hashes: of items, of lives, or what those of a partition key begin with.' }),
+    count: count.optional(),
+    reason: z.string(),
+    tooLateFor: count.meta({ description: 'Lives in its scope that were erased before the hold came.' }),
+    placedBy: z.string(),
+    ...time('placedAt'),
+    released: z.strictObject({ by: z.string(), reason: z.string(), ...time('at') }).optional(),
+  }),
+);
+export const holds = z.strictObject({ container, holds: z.array(hold) });
+export const retention = named(
+  'Retention',
+  z.strictObject({ container, floorSeconds: count, recoveryWindowSeconds: count, policyGraceSeconds: count }),
+);
+export const erasure = named(
+  'Erasure',
+  z.strictObject({
+    container,
+    id: z.string(),
+    partitionKey,
+    position: count,
+    erasedLives: count,
+    alreadyErasedLives: count,
+  }),
+);
+export const recovered = named(
+  'RecoveredItem',
+  z.strictObject({
+    container,
+    id: z.string(),
+    partitionKey,
+    life: count,
+    fromLife: count,
+    ts: z.int(),
+    position: count,
+    ...timeOrNull('expiresAt'),
+  }),
+);
+export const recoveredPolicy = named(
+  'RecoveredPolicy',
+  z.strictObject({
+    container,
+    policyVersion: z.int(),
+    recovered: count,
+    writtenSince: count,
+    erased: count,
+  }),
+);
+export const recoveryProgress = z.strictObject({ done: count, total: count });
 
 export const scanProgress = named('ScanProgress', z.strictObject({ position: count, headPosition: count }));
 
@@ -300,6 +367,7 @@ export const certificate = named(
       erasedHow: z.literal('key-destroyed'),
       key: z.int(),
       recoverableUntilMs: milliseconds.nullable(),
+      checks: z.strictObject({ holds: z.literal(0), floorSeconds: count, graceSeconds: count }).optional(),
     }),
     facts: z.array(z.strictObject({ fact, leaf: count, path: z.array(z.string()) })),
     checkpoint: z.string(),

@@ -26,6 +26,7 @@ import {
 import { metricsRoutes } from './metrics-routes.ts';
 import { replayRoutes } from './replay-routes.ts';
 import { proofRoutes } from './proof-routes.ts';
+import { retentionRoutes } from './retention-routes.ts';
 import { policyRoutes } from './policy-routes.ts';
 import { sendProblem } from './send-problem.ts';
 import { eventsOf, sendEvents, type ServerSentEvent } from './server-sent-events.ts';
@@ -93,6 +94,7 @@ export function registerManagement(app: FastifyInstance, options: ManagementOpti
       healthRoutes(scope, options);
       historyRoutes(scope, options.store);
       policyRoutes(scope, options.store);
+      retentionRoutes(scope, options.store, stopping.signal);
       proofRoutes(scope, options.store, stopping.signal);
       replayRoutes(scope, options.store, stopping.signal);
       operationRoutes(scope, options.store, stopping.signal);

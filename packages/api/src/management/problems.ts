@@ -30,9 +30,17 @@ export class Problem extends Error {
   readonly code: ProblemCode;
   /** What is wrong with which part of the request. */
   readonly errors: readonly { readonly path: string; readonly message: string }[] | undefined;
+  /** Members of the answer besides those that every problem has. */
+  readonly details: Readonly<Record<string, unknown>> | undefined;
 
-  constructor(code: ProblemCode, detail: string = titleOf(code), errors?: Problem['errors']) {
+  constructor(
+    code: ProblemCode,
+    detail: string = titleOf(code),
+    errors?: Problem['errors'],
+    details?: Problem['details'],
+  ) {
     super(detail);
+    this.details = details;
     this.code = code;
     this.errors = errors;
   }
@@ -48,10 +56,12 @@ export interface ProblemDetails {
   /** Names this one occurrence; the server's log has it as `correlationId`. */
   readonly instance: string;
   readonly errors?: NonNullable<Problem['errors']>;
+  readonly [detail: string]: unknown;
 }
 
 export function problemDetails(problem: Problem, correlationId: string): ProblemDetails {
   return {
+    ...problem.details,
     type: `urn:epitaph:problem:${problem.code}`,
     title: titleOf(problem.code),
     status: statusOf(problem.code),
@@ -65,7 +75,7 @@ export function problemDetails(problem: Problem, correlationId: string): Problem
 /** What an error is to a client, or undefined for a defect, of which clients learn nothing. */
 export function problemOf(error: unknown): Problem | undefined {
   if (error instanceof Problem) return error;
-  if (error instanceof Refusal) return new Problem(error.code, error.message);
+  if (error instanceof Refusal) return new Problem(error.code, error.message, undefined, error.details);
   if (error instanceof StorageUnavailable) {
     return new Problem('storage-unavailable', errorCodes['storage-unavailable']);
   }

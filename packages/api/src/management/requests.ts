@@ -77,6 +77,60 @@ export const certificateQuery = z.strictObject({
   rid,
 });
 
+const requiredReason = z.string().min(1).max(1000);
+/** A hold's id is shown in lists and refusals: text that is easy to read out. */
+export const holdParams = containerParams.extend({
+  hold: z
+    .string()
+    .regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$/, 'must be letters, digits, dots, dashes and underscores, 100 at most'),
+});
+const partitionKeyValue = z.array(z.unknown()).max(3);
+/** Exactly one of the four says what is held. */
+export const holdBody = z.strictObject({
+  reason: requiredReason,
+  container: z.literal(true).optional(),
+  partitionKey: partitionKeyValue.optional(),
+  items: z
+    .array(z.strictObject({ id: item.id, partitionKey: partitionKeyValue }))
+    .min(1)
+    .max(100)
+    .optional(),
+  query: z
+    .strictObject({
+      query: z.string().min(1).max(16_384),
+      parameters: z
+        .array(z.strictObject({ name: z.string().max(256), value: z.unknown() }))
+        .max(100)
+        .optional(),
+    })
+    .optional(),
+});
+export const givenReasonBody = z.strictObject({ reason: requiredReason });
+export const retentionBody = z.strictObject({ seconds: z.int().min(0).max(2_147_483_647), reason: requiredReason });
+export const eraseBody = z.strictObject({
+  id: item.id,
+  partitionKey: partitionKeyValue.optional(),
+  reason: requiredReason,
+  requestedBy: z.string().min(1).max(200),
+});
+/** One item, or what the start of one policy took. */
+export const recoverBody = z.union([
+  z.strictObject({
+    id: item.id,
+    partitionKey: partitionKeyValue.optional(),
+    life: z.int().min(0).optional(),
+    reason: requiredReason,
+  }),
+  z.strictObject({ policyVersion: z.int().min(1), reason: requiredReason }),
+]);
+export const heldContentQuery = z.strictObject({
+  id: item.id,
+  partitionKey: item.partitionKey.optional(),
+  life: wholeNumber.optional(),
+  reason: requiredReason,
+  rid,
+});
+
 export const noQuery = z.strictObject({});
 
 export const policyGraceBody = z.strictObject({

@@ -3,6 +3,7 @@ import { currentPolicy, scheduledPolicy } from '@epitaph/core/container/decide.t
 import type { ContainerState, RecordedPolicy } from '@epitaph/core/container/state.ts';
 import type { Explanation } from '@epitaph/core/history/explain.ts';
 import { isPseudonym } from '@epitaph/core/item/pseudonym.ts';
+import type { RecordedHold } from '@epitaph/core/retention/state.ts';
 import type { RequestUnitStatus } from '../request-units/request-units.ts';
 import type {
   Disappearance,
@@ -14,6 +15,8 @@ import type {
   ProjectionStatus,
   PurgeStatus,
   RebuildStatus,
+  RecoveredItem,
+  ShownHold,
   TtlPreview,
 } from '../store/store-api.ts';
 
@@ -66,6 +69,7 @@ export function explanationShape(explanation: Explanation, container: ContainerS
     ...times('purgedAt', explanation.purgedAtMs),
     ...(lagMs === undefined ? {} : { lag: duration(lagMs), lagMs }),
     holds: explanation.holds,
+    ...times('contentKeptUntil', explanation.keptUntilMs),
   };
 }
 
@@ -130,6 +134,51 @@ export function policiesShape(container: ContainerState, nowMs: number): Shape {
     brake: brake ?? null,
     policyGraceSeconds,
   };
+}
+
+export function holdShape({ scope, ...hold }: RecordedHold | ShownHold): Shape {
+  const { holdId, reason, tooLateFor, placedBy, placedAtMs, released } = hold;
+  return {
+    id: holdId,
+    state: released === undefined ? 'standing' : 'released',
+    scope: scope.kind,
+    ...coverageOf(scope),
+    reason,
+    tooLateFor,
+    placedBy,
+    ...times('placedAt', placedAtMs),
+    ...(released === undefined
+      ? {}
+      : { released: { by: released.by, reason: released.reason, ...times('at', released.atMs) } }),
+  };
+}
+
+/** What a hold names: keyed hashes, from which nobody learns whose they are. */
+function coverageOf(scope: (RecordedHold | ShownHold)['scope']): Shape {
+  switch (scope.kind) {
+    case 'container':
+      return {};
+    case 'partition-key':
+      return { covers: [scope.prefix] };
+    case 'items':
+      return { covers: scope.items, count: scope.items.length };
+    case 'query':
+      return 'count' in scope ? { count: scope.count } : { covers: scope.lives, count: scope.lives.length };
+  }
+}
+
+export function retentionShape(container: ContainerState): Shape {
+  const { retention, policyGraceSeconds } = container;
+  return {
+    container: containerName(container),
+    floorSeconds: retention.floorSeconds,
+    recoveryWindowSeconds: retention.recoveryWindowSeconds,
+    policyGraceSeconds,
+  };
+}
+
+export function recoveredShape({ expiresAtMs, ...recovered }: RecoveredItem): Shape {
+  return { ...recovered, expiresAt: iso(expiresAtMs), expiresAtMs };
 }
 
 export function previewShape(preview: TtlPreview, container: ContainerState): Shape {

@@ -1,13 +1,11 @@
 import type { CommandContext } from '@epitaph/core/command-context.ts';
 import { isoTime } from '@epitaph/core/clock.ts';
 import type { ContainerCommand, ExpiringAtOnce } from '@epitaph/core/container/commands.ts';
-import { decideContainer, type ContainerDecision, type ContainerRefusal } from '@epitaph/core/container/decide.ts';
+import type { ContainerDecision, ContainerRefusal } from '@epitaph/core/container/decide.ts';
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
 import type { TtlBrake } from '@epitaph/core/container/events.ts';
-import { foldContainer } from '@epitaph/core/container/evolve.ts';
+import { handleContainer } from '@epitaph/core/container/handle.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
-import { containerStream } from '@epitaph/core/container/stream-name.ts';
-import { containerEventVersions } from '@epitaph/core/container/upcast.ts';
 import type { DatabaseCommand } from '@epitaph/core/database/commands.ts';
 import { decideDatabase, type DatabaseDecision, type DatabaseRefusal } from '@epitaph/core/database/decide.ts';
 import { foldDatabase } from '@epitaph/core/database/evolve.ts';
@@ -329,16 +327,7 @@ export class CatalogCommands {
   ): Promise<{ decision: ContainerDecision; position: number }> {
     // What a feed promises to show must not be erased between the record of its policy and the vault's floor.
     if ('definition' in command) await this.#floors.raise(rid, command.definition);
-    const handled = await handleCommand(this.#parts.ports.log, {
-      stream: containerStream(rid),
-      load: 'all',
-      fold: foldContainer,
-      decide: (state) => decideContainer(state, command),
-      record: (decision: ContainerDecision) =>
-        decision.kind === 'accepted'
-          ? { events: decision.events.map((event) => newEvent(context, event, containerEventVersions[event.type])) }
-          : undefined,
-    });
+    const handled = await handleContainer(this.#parts.ports.log, context, rid, command);
     const position = await this.#afterwards(handled.position);
     // Not after a fault: what is on record then is not known, and a floor that is too high does no harm till the start.
     await this.#floors.settle(rid);
@@ -403,6 +392,10 @@ function containerRefusal(refused: ContainerRefusal): Refusal {
         'bad-request',
         "A container with indexing mode 'none' can't have a defaultTtl: time to live needs the index. Leave out one of the two.",
       );
+    case 'hold-exists':
+    case 'hold-not-found':
+    case 'too-many-holds':
+      throw new Error('holds are placed and released elsewhere');
     default:
       return refusal(refused, 'container-not-found');
   }

@@ -4,7 +4,7 @@ import { containerStream } from '@epitaph/core/container/stream-name.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { GenerationCache } from '@epitaph/core/generation-cache.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
-import type { ItemEvent, ItemUpserted } from '@epitaph/core/item/events.ts';
+import { isItemWrite, type ItemEvent, type ItemWritten } from '@epitaph/core/item/events.ts';
 import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
@@ -173,11 +173,11 @@ export class ChangeFeeds {
     recorded: RecordedEvent,
   ): Promise<FeedChange | undefined> {
     if (notBeforeMs !== undefined && recorded.occurredAtMs < notBeforeMs) return undefined;
-    if (recorded.type === 'ItemPurged') return undefined;
+    // Of purges only those can be the end of a life that somebody demanded.
+    if (recorded.type === 'ItemPurged' && recorded.data['cause'] !== 'erasure') return undefined;
     const event = readItemEvent(recorded);
     if (!isInScope(moment.within.state.definition, scope, event.data.partitionKey)) return undefined;
-    if (mode === 'latest')
-      return event.type === 'ItemUpserted' ? this.#latest(moment, recorded, event.data) : undefined;
+    if (mode === 'latest') return isItemWrite(event) ? this.#latest(moment, recorded, event.data) : undefined;
     return this.#version(moment, recorded, event);
   }
 
@@ -185,7 +185,7 @@ export class ChangeFeeds {
   async #latest(
     { within, marks }: Moment,
     recorded: RecordedEvent,
-    data: ItemUpserted,
+    data: ItemWritten,
   ): Promise<FeedChange | undefined> {
     const row = await this.#parts.rows.find(within.number, data.partitionKey, data.id);
     if (row === undefined || row.position !== recorded.position || isExpired(row, marks)) return undefined;
@@ -196,7 +196,8 @@ export class ChangeFeeds {
   async #version(moment: Moment, recorded: RecordedEvent, event: ItemEvent): Promise<FeedChange | undefined> {
     const { position, revision, occurredAtMs } = recorded;
     switch (event.type) {
-      case 'ItemUpserted': {
+      case 'ItemUpserted':
+      case 'ItemRecovered': {
         const birth = revision === 0 ? position : await this.#birth(moment, recorded, event.data);
         const item = await this.#show(moment, recorded, event.data, birth);
         // Erased at somebody's demand, which no feed stands against: there is nothing left to show.
@@ -210,7 +211,7 @@ export class ChangeFeeds {
         const last = await this.#before(recorded);
         const written = last === undefined ? undefined : readItemEvent(last);
         let previous: ShownItem | undefined;
-        if (last !== undefined && written?.type === 'ItemUpserted') {
+        if (last !== undefined && written !== undefined && isItemWrite(written)) {
           previous = await this.#show(moment, last, written.data, await this.#birth(moment, last, written.data));
         }
         // The document itself, where it still can be read, says more than a pseudonym.
@@ -227,15 +228,20 @@ export class ChangeFeeds {
           ...at(last),
         };
       }
-      case 'ItemPurged':
-        return undefined;
+      case 'ItemPurged': {
+        // For a life that was there till its erasure this is the delete; any other has told its end before.
+        const end = await this.#before(recorded);
+        if (end !== undefined && !isItemWrite(end)) return undefined;
+        const { id, partitionKey } = event.data;
+        return { kind: 'deleted', id, partitionKey, position, atMs: occurredAtMs, expired: false };
+      }
     }
   }
 
   #show(
     { within }: Moment,
     { position }: RecordedEvent,
-    { id, partitionKey, ts, key }: ItemUpserted,
+    { id, partitionKey, ts, key }: ItemWritten,
     birth: number,
   ): Promise<ShownItem | undefined> {
     return this.#documents.show(within.state, { birth, id, partitionKey, ts, key, position });
@@ -248,7 +254,7 @@ export class ChangeFeeds {
   }
 
   /** Position of a life's first event: from the row while the life is the current one, else from its stream. */
-  async #birth({ within }: Moment, { stream }: RecordedEvent, data: ItemUpserted): Promise<number> {
+  async #birth({ within }: Moment, { stream }: RecordedEvent, data: ItemWritten): Promise<number> {
     const known = this.#births.get(stream);
     if (known !== undefined) return known;
     const row = await this.#parts.rows.find(within.number, data.partitionKey, data.id);

@@ -134,6 +134,15 @@ export class Documents {
     return this.#open(event);
   }
 
+  /**
+   * The document of a write whose life may have ended, as JSON text; undefined when its key is destroyed. It is not
+   * kept decoded: what nobody may see any more has no place in a cache.
+   */
+  async openEnded(event: RecordedEvent): Promise<string | undefined> {
+    const { status } = await this.#ports.vault.findKey(Number(event.data['key']), event.stream);
+    return status === 'destroyed' ? undefined : this.#open(event);
+  }
+
   async #open(event: RecordedEvent): Promise<string> {
     const { vault, sealer } = this.#ports;
     const key = await vault.findKey(Number(event.data['key']), event.stream);

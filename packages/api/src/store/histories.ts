@@ -5,13 +5,15 @@ import { Refusal } from '@epitaph/core/errors.ts';
 import { explainItem, type Explanation } from '@epitaph/core/history/explain.ts';
 import { lifeFacts, withPartitionKeyEnd } from '@epitaph/core/history/life.ts';
 import { decodeLedger } from '@epitaph/core/item/ledger.ts';
+import { isItemWrite } from '@epitaph/core/item/events.ts';
 import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
-import { itemStream } from '@epitaph/core/item/stream-name.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import { holdIdOf } from '@epitaph/core/retention/hold-names.ts';
 import { expiryOf } from '@epitaph/core/ttl/expiry.ts';
 import type { PolicyTimeline } from '@epitaph/core/ttl/policy-timeline.ts';
 import { covers, type VaultHold } from '@epitaph/core/vault/key-vault.ts';
+import { type ItemLife, livesOfItem } from './item-lives.ts';
 import type { StoreParts } from './parts.ts';
 import type { Disappearance, HistoryEntry } from './store-api.ts';
 
@@ -42,7 +44,7 @@ export class Histories {
             entries.push({
               life,
               revision,
-              type: 'ItemUpserted',
+              type: write.operation === 'recover' ? 'ItemRecovered' : 'ItemUpserted',
               occurredAtMs: atMs,
               data: { id, partitionKey, ts: Math.floor(atMs / 1000), ...facts },
               fromLedger: true,
@@ -77,12 +79,19 @@ export class Histories {
     const name = await this.#parts.recordedName(container, { id, partitionKey: key });
     const lives = await this.#lives(found.state, name);
     const last = lives.at(-1);
-    const holds = last === undefined ? [] : coveringHolds(await this.#parts.ports.vault.holds(), last.stream);
+    const { vault } = this.#parts.ports;
+    const holds =
+      last === undefined
+        ? []
+        : coveringHolds(await vault.holds(), last.stream).map((holdId) => holdIdOf(container.rid, holdId));
+    const { retention = 0 } = (await vault.floors()).get(container.rid) ?? {};
     for (let busy = this.#parts.busy(container); busy !== undefined; busy = this.#parts.busy(container)) await busy;
     // Policies and time together, as for any reader: what is told of this instant holds.
     const { state, number } = this.#parts.catalog.containerByRid(container.rid)!;
     const nowMs = this.#parts.ports.clock.now();
     this.#parts.expirySeen(number, nowMs);
+    const lastWrite = last?.events.findLast(isItemWrite);
+    const floorUntilMs = lastWrite === undefined ? 0 : (Math.floor(lastWrite.occurredAtMs / 1000) + retention) * 1000;
     return explainItem({
       id,
       container: state,
@@ -96,6 +105,7 @@ export class Histories {
       ),
       atMs: atMs ?? nowMs,
       holds,
+      floorUntilMs: retention > 0 && floorUntilMs > nowMs ? floorUntilMs : null,
     });
   }
 
@@ -124,26 +134,17 @@ export class Histories {
       : { rows, continuation: `${last.atMs}.${last.position}` };
   }
 
-  async #lives(
-    container: ContainerState,
-    { id, partitionKey }: ItemName,
-  ): Promise<{ life: number; stream: string; events: RecordedEvent[] }[]> {
+  async #lives(container: ContainerState, { id, partitionKey }: ItemName): Promise<ItemLife[]> {
     const { log, naming } = this.#parts.ports;
     const prefix = await naming.itemStreamPrefix(container.rid, partitionKey, id);
-    const lives = [];
-    for (let life = 0; ; life++) {
-      const stream = itemStream(prefix, life);
-      const events = await log.readStream(stream);
-      if (events.length === 0) return lives;
-      lives.push({ life, stream, events });
-    }
+    return livesOfItem(log, prefix);
   }
 }
 
 /** True for a life whose last event is a write that had not expired by an instant. */
 function lastsUntil(last: RecordedEvent, atMs: number, timeline: PolicyTimeline): boolean {
   const event = readItemEvent(last);
-  if (event.type !== 'ItemUpserted') return false;
+  if (!isItemWrite(event)) return false;
   const expiry = expiryOf(event.data, timeline);
   return expiry === undefined || expiry.expiredAtMs > atMs;
 }

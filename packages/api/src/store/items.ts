@@ -6,12 +6,13 @@ import { MAX_ATTEMPTS, TooMuchContention } from '@epitaph/core/handle-command.ts
 import { invariant, unreachable } from '@epitaph/core/invariant.ts';
 import type { OnLife } from '@epitaph/core/item/commands.ts';
 import type { ItemRefusal } from '@epitaph/core/item/decide.ts';
-import { etagOf } from '@epitaph/core/item/events.ts';
+import type { ItemCommand, RecoverItem, WriteItem } from '@epitaph/core/item/commands.ts';
+import { etagOf, isItemWrite } from '@epitaph/core/item/events.ts';
 import { handleItem, type ItemHandled, type ItemRequest } from '@epitaph/core/item/handle.ts';
 import type { Scope } from '@epitaph/core/partition-key/scope.ts';
 import { handleItems, type ItemsHandled, type StepHandled } from '@epitaph/core/item/handle-items.ts';
 import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
-import { itemStream } from '@epitaph/core/item/stream-name.ts';
+import { itemStream, parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { isExpired, type ItemTimes, watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import { readOwnTtl } from '@epitaph/core/ttl/ttl-value.ts';
@@ -106,14 +107,49 @@ export class Items {
     return { position: handled.position!, bytes };
   }
 
+  /**
+   * Begins a new life with the content of an ended one. The ended life stays as it is.
+   *
+   * @param options.asLife only as that life: any other means that the item was written since
+   * @throws Refusal item-not-found, already-exists, content-erased
+   */
+  async recover(
+    caller: Caller,
+    container: ContainerState,
+    id: string,
+    partitionKey: string,
+    { fromLife, asLife }: { readonly fromLife: number; readonly asLife?: number },
+  ): Promise<{ readonly life: number; readonly ts: number; readonly ttl: number | null; readonly position: number }> {
+    let began = { life: 0, ttl: null as number | null };
+    const onBegin = (life: number, ttl: number | null) => {
+      began = { life, ttl };
+    };
+    // As a batch of itself: it may have to take values of unique keys, too.
+    const operation = { kind: 'recover', id, partitionKey, fromLife, asLife, onBegin } as const;
+    const outcome = await this.#carryOut(caller, container, [operation], {});
+    if (outcome.kind === 'refused') throw outcome.refusal;
+    const [result] = outcome.results;
+    invariant(result?.kind === 'written', 'a recovery answers with what was written');
+    return { ...began, ts: result.item.ts, position: outcome.position };
+  }
+
   async batch(
     caller: Caller,
     container: ContainerState,
-    asked: readonly BatchOperation[],
-    { dryRun = false }: { readonly dryRun?: boolean } = {},
+    operations: readonly BatchOperation[],
+    options: { readonly dryRun?: boolean } = {},
+  ): Promise<BatchOutcome> {
+    return this.#carryOut(caller, container, operations, options);
+  }
+
+  async #carryOut(
+    caller: Caller,
+    container: ContainerState,
+    asked: readonly ItemOperation[],
+    { dryRun = false }: { readonly dryRun?: boolean },
   ): Promise<BatchOutcome> {
     await this.#parts.current(container);
-    const operations: BatchOperation[] = [];
+    const operations: ItemOperation[] = [];
     const prefixes: string[] = [];
     for (const operation of asked) {
       const name = await this.#parts.recordedName(container, nameOf(operation));
@@ -163,7 +199,7 @@ export class Items {
   async #tryBatch(
     caller: Caller,
     within: CatalogContainer,
-    operations: readonly BatchOperation[],
+    operations: readonly ItemOperation[],
     batch: {
       readonly prefixes: readonly string[];
       /** Takes the document that each operation leaves or finds. */
@@ -247,9 +283,7 @@ export class Items {
     const writes = await this.#parts.ports.log.readStream(itemStream(prefix, row.life));
     const write = writes.findLast(
       (event) =>
-        event.type === 'ItemUpserted' &&
-        event.occurredAtMs <= atMs &&
-        (revision === undefined || event.revision === revision),
+        isItemWrite(event) && event.occurredAtMs <= atMs && (revision === undefined || event.revision === revision),
     );
     if (write === undefined) {
       throw new Refusal('item-not-found', 'The life of the item that is there now had no such write then.');
@@ -403,7 +437,7 @@ export class Items {
   #namingUniqueKeys({ state: { rid, definition } }: CatalogContainer, intent: ItemRequest['command']) {
     return (async (state, life) => {
       const wanted = await intent(state, life);
-      if (wanted.kind !== 'command' || wanted.command.type !== 'WriteItem') return wanted;
+      if (wanted.kind !== 'command' || !isWriteCommand(wanted.command)) return wanted;
       const { partitionKey } = wanted.command;
       const uniqueKeys: string[] = [];
       for (const value of uniqueValuesOf(definition, JSON.parse(wanted.body ?? '{}') as Document)) {
@@ -430,7 +464,7 @@ export class Items {
         : intent(state, life);
   }
 
-  #intentOf(operation: BatchOperation, show: (item: Shown) => void, onDeleted: (bytes: number) => void): IntentOf {
+  #intentOf(operation: ItemOperation, show: (item: Shown) => void, onDeleted: (bytes: number) => void): IntentOf {
     const { precondition } = operation;
     switch (operation.kind) {
       case 'write':
@@ -441,9 +475,29 @@ export class Items {
         return deleting(operation.partitionKey, precondition, onDeleted);
       case 'read':
         return this.#reading(operation.partitionKey, show);
+      case 'recover':
+        return shown(this.#recovering(operation), show);
       default:
         return unreachable(operation);
     }
+  }
+
+  #recovering({ id, partitionKey, fromLife, asLife, onBegin }: RecoverOperation): IntentOf {
+    return (within, nowMs) =>
+      async (state, { stream, life, last }) => {
+        const facts = factsFor(within, nowMs, partitionKey, last);
+        const command = { type: 'RecoverItem', id, partitionKey, fromLife, ...facts } as const;
+        // On any life that there is the decider knows what to say without the content.
+        if (state.status !== 'none') return { kind: 'command', command: { ...command, ttl: readOwnTtl({}), bytes: 0 } };
+        if (asLife !== undefined && asLife !== life) throw new Refusal('already-exists');
+        const source = itemStream(parseItemStream(stream)!.prefix, fromLife);
+        const write = (await this.#parts.ports.log.readStream(source)).findLast(isItemWrite);
+        const json = write && (await this.#documents.openEnded(write));
+        if (json === undefined) throw new Refusal('content-erased');
+        const ttl = readOwnTtl(JSON.parse(json) as Document);
+        onBegin(life, ttl.kind === 'value' ? ttl.seconds : null);
+        return { kind: 'command', body: json, command: { ...command, ttl, bytes: Buffer.byteLength(json) } };
+      };
   }
 
   /** Looks at an item as it stands at this step of a batch. */
@@ -509,7 +563,7 @@ export class Items {
 
   async #resultOf(
     within: CatalogContainer,
-    operation: BatchOperation,
+    operation: ItemOperation,
     step: StepHandled,
     shown: Shown & ItemName,
   ): Promise<BatchResult> {
@@ -529,6 +583,24 @@ interface Shown {
   readonly ts: number;
   readonly etag: string;
 }
+
+/** Bringing an item back, as a step of a batch. */
+interface RecoverOperation {
+  readonly kind: 'recover';
+  readonly id: string;
+  readonly partitionKey: string;
+  readonly fromLife: number;
+  readonly asLife: number | undefined;
+  readonly precondition?: undefined;
+  /** Told which life it becomes, with which ttl. */
+  readonly onBegin: (life: number, ttl: number | null) => void;
+}
+
+type ItemOperation = BatchOperation | RecoverOperation;
+
+/** A command that brings content in. */
+const isWriteCommand = (command: ItemCommand): command is WriteItem | RecoverItem =>
+  command.type === 'WriteItem' || command.type === 'RecoverItem';
 
 /** What a request wants of an item, once its container and its time are known. */
 type IntentOf = (within: CatalogContainer, nowMs: number) => ItemRequest['command'];
@@ -592,10 +664,10 @@ function factsFor(
 const isGone = (times: ItemTimes, { nowMs, timeline, leftWithPartitionKey }: OnLife): boolean =>
   leftWithPartitionKey !== undefined || isExpired(times, watermarks(timeline, nowMs));
 
-const nameOf = (operation: BatchOperation): ItemName => (operation.kind === 'write' ? operation.item : operation);
+const nameOf = (operation: ItemOperation): ItemName => (operation.kind === 'write' ? operation.item : operation);
 
 /** The operation on the item that goes by another name. */
-const named = (operation: BatchOperation, { id, partitionKey }: ItemName): BatchOperation =>
+const named = (operation: ItemOperation, { id, partitionKey }: ItemName): ItemOperation =>
   operation.kind === 'write'
     ? { ...operation, item: { ...operation.item, id, partitionKey } }
     : { ...operation, id, partitionKey };

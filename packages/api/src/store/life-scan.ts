@@ -1,5 +1,6 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { type LifeFacts, lifeFacts } from '@epitaph/core/history/life.ts';
+import { isItemWrite } from '@epitaph/core/item/events.ts';
 import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
@@ -68,7 +69,7 @@ async function lifeThatEndsHere(
   const facts = lifeFacts(life, events);
   const writes = facts.writes.slice(0, event.revision + 1);
   const goesOn = facts.writes[event.revision + 1];
-  return goesOn !== undefined && event.type === 'ItemUpserted' && goesOn.atMs <= event.occurredAtMs
+  return goesOn !== undefined && isItemWrite(event) && goesOn.atMs <= event.occurredAtMs
     ? undefined
     : { id, partitionKey, facts: { life, writes: writes.length === 0 ? facts.writes : writes } };
 }

@@ -1,7 +1,7 @@
 import type { CommandContext } from '@epitaph/core/command-context.ts';
 import { watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import { fsck } from '@epitaph/projections/fsck/fsck.ts';
-import { erasureDelayMs } from '@epitaph/projections/purge/due-book.ts';
+import { erasureDelayMs, graceSeconds } from '@epitaph/projections/purge/due-book.ts';
 import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
 import { Scavenges } from '@epitaph/projections/purge/scavenges.ts';
 import { rebuild, type RebuildDifference, type RebuildProgress } from '@epitaph/projections/rebuild.ts';
@@ -101,9 +101,11 @@ export class Operations {
         });
         continue;
       }
-      const graceOver = await readModel.countEnded(number, true, nowMs - state.policyGraceSeconds * 1000);
+      let graceOver = 0;
       let due = 0;
       for (const byPolicyStart of [false, true]) {
+        const graceMs = graceSeconds(state, byPolicyStart) * 1000;
+        graceOver += await readModel.countEnded(number, byPolicyStart, nowMs - graceMs);
         due += await readModel.countEnded(number, byPolicyStart, nowMs - erasureDelayMs(state, byPolicyStart));
       }
       const overdue = await readModel.overdueStatistics(number, watermarks(state.timeline, nowMs));
@@ -113,7 +115,7 @@ export class Operations {
         waitingForRequestUnits: this.#purge.waitsForBudget(state) ? overdue.count : 0,
         oldestOverdueMs: overdue.oldestMs === null ? null : Math.max(0, nowMs - overdue.oldestMs),
         awaitingErasure: Math.max(0, due - hold - floor),
-        heldBack: { hold, floor, grace: byPolicy - graceOver, feed: byThemselves + graceOver - due },
+        heldBack: { hold, floor, grace: byPolicy + byThemselves - graceOver, feed: graceOver - due },
       });
     }
     return backlogs;

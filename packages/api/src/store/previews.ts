@@ -7,6 +7,7 @@ import {
   type ProposedPolicy,
   type TimeSpan,
 } from '@epitaph/core/history/preview.ts';
+import { holdIdOf } from '@epitaph/core/retention/hold-names.ts';
 import { policyAt } from '@epitaph/core/ttl/policy-timeline.ts';
 import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import type { ContainerNumber } from '@epitaph/projections/read-model-store.ts';
@@ -65,7 +66,7 @@ export class Previews {
         byFloor: floorSeconds === 0 ? 0 : (await this.#count(number, floored)).expiring,
         holds: (await this.#parts.ports.vault.holds())
           .filter(({ containerRid }) => containerRid === state.rid)
-          .map(({ holdId, scope }) => ({ holdId, scope: scope.kind })),
+          .map(({ holdId, scope }) => ({ holdId: holdIdOf(state.rid, holdId), scope: scope.kind })),
       },
       inertTtls: defaultTtl === null ? (await this.#count(number, own)).expiring + odd.never : 0,
       unreadableTtls: odd.unreadable,

@@ -77,6 +77,43 @@ export class Queries {
     return { ...answer, examined: run.examined, metrics };
   }
 
+  /**
+   * The items that a query's rows come from, as of now.
+   *
+   * @returns undefined when they are more than `most`
+   * @throws Refusal bad-request for a query whose rows don't come from one document each
+   */
+  async rowsOf(
+    container: ContainerState,
+    request: Pick<QueryRequest, 'sql' | 'parameters'>,
+    most: number,
+  ): Promise<ItemRow[] | undefined> {
+    const plan = planQuery(parseQuery(request.sql), request.parameters as readonly QueryParameter[], {
+      vectorEmbeddings: vectorEmbeddingsOf(container.definition),
+    });
+    if (!plan.streaming || !plan.readsDocuments || plan.top !== undefined || plan.limit !== undefined) {
+      throw new Refusal(
+        'bad-request',
+        'The query must choose documents: without aggregates, GROUP BY, DISTINCT, ORDER BY, TOP, OFFSET and LIMIT.',
+      );
+    }
+    const { monotonicMs } = this.#parts.ports;
+    await this.#parts.seen('head');
+    const moment = await this.#parts.moment(container);
+    const run = new Run({ ...request, maxItemCount: most }, plan, moment, monotonicMs);
+    const evaluation = startEvaluation(plan, { nowMs: moment.nowMs });
+    const found: ItemRow[] = [];
+    for await (const { documents } of this.#candidates(run, 0)) {
+      for (const { row, document } of documents) {
+        evaluation.offer(document);
+        if (evaluation.takeRows().length === 0) continue;
+        if (found.length === most) return undefined;
+        found.push(row);
+      }
+    }
+    return found;
+  }
+
   async #answer(run: Run): Promise<Answer> {
     const { plan, request } = run;
     if (plan.countOnly && plan.pushdown.complete && isUnfiltered(plan) && isWhole(run.scope)) {

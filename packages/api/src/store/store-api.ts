@@ -13,6 +13,8 @@ import type { ReplayedLife, ReplayVerdict } from '@epitaph/core/history/replay.t
 import type { Scope } from '@epitaph/core/partition-key/scope.ts';
 import type { DisposalCertificate } from '@epitaph/core/proof/certificate.ts';
 import type { FactLeaf } from '@epitaph/core/proof/leaf.ts';
+import type { RecordedScope } from '@epitaph/core/retention/events.ts';
+import type { RecordedHold } from '@epitaph/core/retention/state.ts';
 import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import type { Permission, PermissionTarget } from '@epitaph/core/user/events.ts';
 import type { PermissionState, UserState } from '@epitaph/core/user/state.ts';
@@ -364,6 +366,56 @@ export interface PastContent {
   readonly json: string;
 }
 
+/** What a hold is to cover. Partition keys are canonical JSON of an array of components. */
+export interface HoldRequest {
+  readonly scope:
+    | { readonly kind: 'container' }
+    | { readonly kind: 'partition-key'; readonly partitionKey: string }
+    | {
+        readonly kind: 'items';
+        readonly items: readonly { readonly id: string; readonly partitionKey: string }[];
+      }
+    | { readonly kind: 'query'; readonly sql: string; readonly parameters: QueryRequest['parameters'] };
+  readonly reason: string;
+}
+
+/** A hold with all that it names. */
+export type ShownHold = Omit<RecordedHold, 'scope'> & { readonly scope: RecordedScope };
+
+export interface PlacedHold {
+  readonly hold: ShownHold;
+  /** False for one that stood already. */
+  readonly placed: boolean;
+}
+
+export interface ErasureOutcome {
+  /** Log position of the request. */
+  readonly position: number;
+  readonly erasedLives: number;
+  readonly alreadyErasedLives: number;
+}
+
+export interface RecoveredItem {
+  readonly life: number;
+  readonly fromLife: number;
+  /** `_ts` of the new life. */
+  readonly ts: number;
+  readonly position: number;
+  /** When it will expire as things stand, in milliseconds; null for never. */
+  readonly expiresAtMs: number | null;
+}
+
+export interface RecoverySummary {
+  readonly recovered: number;
+  /**
+   * Left alone, because something was written under their names since, if only by an earlier recovery, or because
+   * another item has their value of a unique key.
+   */
+  readonly writtenSince: number;
+  /** Left, because their content is gone. */
+  readonly erased: number;
+}
+
 export interface PurgeStatus {
   /** `waiting-for-request-units`: all that is due is overdue in containers whose users leave nothing over. */
   readonly state: 'running' | 'idle' | 'paused' | 'held-by-clock' | 'waiting-for-request-units';
@@ -375,7 +427,7 @@ export interface PurgeStatus {
   readonly oldestOverdueMs: number | null;
   /** Lives that have ended and whose content is still to be erased now. */
   readonly awaitingErasure: number;
-  /** Lives whose erasure waits for the policy grace. */
+  /** Lives whose erasure waits for the policy grace, or for the recovery window. */
   readonly inGrace: number;
   /** Lives that a hold or a retention floor keeps, or the retention of a change feed. */
   readonly heldBack: number;
@@ -738,6 +790,75 @@ export interface StoreApi {
       readonly limit: number;
     },
   ): Promise<{ readonly rows: readonly Disappearance[]; readonly continuation?: string }>;
+
+  // What keeps content, and what erases it on request. All of it also in containers that are gone.
+  /** Holds of a container in the order in which they were placed, released ones too. */
+  holds(container: ContainerState): readonly RecordedHold[];
+  /** @throws Refusal hold-not-found */
+  hold(container: ContainerState, holdId: string): Promise<ShownHold>;
+  /**
+   * Resolves when no key that the hold covers can be destroyed any more.
+   *
+   * @throws Refusal already-exists for another hold of that id, hold-too-wide for a query that finds too much
+   */
+  placeHold(caller: Caller, container: ContainerState, holdId: string, request: HoldRequest): Promise<PlacedHold>;
+  /** @throws Refusal hold-not-found */
+  releaseHold(caller: Caller, container: ContainerState, holdId: string, reason: string): Promise<ShownHold>;
+  setRetentionFloor(
+    caller: Caller,
+    container: ContainerState,
+    seconds: number,
+    reason: string,
+  ): Promise<ContainerState>;
+  setRecoveryWindow(
+    caller: Caller,
+    container: ContainerState,
+    seconds: number,
+    reason: string,
+  ): Promise<ContainerState>;
+  /**
+   * Erases every life of an item now.
+   *
+   * @throws Refusal item-not-found, held with what stands against it
+   */
+  eraseItem(
+    caller: Caller,
+    container: ContainerState,
+    id: string,
+    partitionKey: string,
+    request: { readonly reason: string; readonly requestedBy: string },
+  ): Promise<ErasureOutcome>;
+  /**
+   * A new life with the content of an ended one, the last by default.
+   *
+   * @throws Refusal item-not-found, already-exists while a newer life is there, content-erased
+   */
+  recoverItem(
+    caller: Caller,
+    container: ContainerState,
+    id: string,
+    partitionKey: string,
+    request: { readonly reason: string; readonly life?: number | undefined },
+  ): Promise<RecoveredItem>;
+  /** The same for all that the start of one policy took. @throws Refusal bad-request for a policy that there was not */
+  recoverPolicy(
+    caller: Caller,
+    container: ContainerState,
+    policyVersion: number,
+    request: {
+      readonly reason: string;
+      readonly onProgress?: ((progress: { readonly done: number; readonly total: number }) => void) | undefined;
+      readonly signal?: AbortSignal | undefined;
+    },
+  ): Promise<RecoverySummary>;
+  /** The content of a life that has ended; the reading is put on record first. @throws Refusal item-not-found, content-erased */
+  heldContent(
+    caller: Caller,
+    container: ContainerState,
+    id: string,
+    partitionKey: string,
+    request: { readonly reason: string; readonly life?: number | undefined },
+  ): Promise<PastContent>;
 
   // Proofs. @throws Refusal not-supported for a store that keeps no proof tree.
   /** The public key that checkpoints are signed with, as a verifier key of C2SP's signed-note. */

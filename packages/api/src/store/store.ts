@@ -13,8 +13,10 @@ import { CatalogCommands } from './catalog-commands.ts';
 import { ChangeFeeds } from './change-feed.ts';
 import { ClientEncryptionKeys } from './client-encryption-keys.ts';
 import { Documents } from './documents.ts';
+import { Erasures } from './erasures.ts';
 import { FeedFloors } from './feed-floors.ts';
 import { Histories } from './histories.ts';
+import { Holds } from './holds.ts';
 import { Items } from './items.ts';
 import { Observer } from './observer.ts';
 import { Operations } from './operations.ts';
@@ -23,6 +25,7 @@ import { ItemRows } from './item-rows.ts';
 import { Previews } from './previews.ts';
 import { Queries } from './queries.ts';
 import { type ProofParts, Proofs } from './proofs.ts';
+import { Recoveries } from './recoveries.ts';
 import { Replays } from './replays.ts';
 import { ResourceTokens } from './resource-tokens.ts';
 import type { Caller, StoreApi } from './store-api.ts';
@@ -74,6 +77,9 @@ export class Store implements StoreApi {
   readonly #queries: Queries;
   readonly #changeFeeds: ChangeFeeds;
   readonly #histories: Histories;
+  readonly #holds: Holds;
+  readonly #erasures: Erasures;
+  readonly #recoveries: Recoveries;
   readonly #replays: Replays;
   readonly #proofs: Proofs;
   readonly #operations: Operations;
@@ -106,6 +112,9 @@ export class Store implements StoreApi {
     this.#queries = new Queries(parts, documents);
     this.#changeFeeds = new ChangeFeeds(parts, documents);
     this.#histories = new Histories(parts);
+    this.#holds = new Holds(parts, this.#queries, () => purge.lookAgain());
+    this.#erasures = new Erasures(parts, purge);
+    this.#recoveries = new Recoveries(parts, purge, this.#items, documents);
     this.#replays = new Replays(parts);
     this.#proofs = new Proofs(parts, options.proof, options.onFault ?? (() => {}));
     this.#operations = new Operations(parts, purge, options.readyLagEvents);
@@ -184,9 +193,12 @@ export class Store implements StoreApi {
       () => purge.lookAgain(),
     );
     await floors.settleAll();
+    const store = new Store(options, parts, { purge, documents, floors, requestUnits, measurements, observer });
+    // Before anything is erased the vault keeps what it is on record to keep.
+    await store.#holds.settleAll();
+    await store.#erasures.resumeAll();
     const mayPurge = options.nodes?.roles.has('purge') ?? true;
     await purge.start({ automatic: mayPurge && (options.automaticPurge ?? true) });
-    const store = new Store(options, parts, { purge, documents, floors, requestUnits, measurements, observer });
     store.#proofs.start();
     return store;
   }
@@ -281,6 +293,18 @@ export class Store implements StoreApi {
   replay: StoreApi['replay'] = (...args) => this.#finished(this.#replays.replay(...args));
   asOf: StoreApi['asOf'] = (...args) => this.#finished(this.#replays.asOf(...args));
   disappearances: StoreApi['disappearances'] = (...args) => this.#histories.disappearances(...args);
+
+  holds: StoreApi['holds'] = (container) => this.#holds.list(container);
+  hold: StoreApi['hold'] = (...args) => this.#finished(this.#holds.find(...args));
+  placeHold: StoreApi['placeHold'] = (...args) => this.#finished(this.#holds.place(...args));
+  releaseHold: StoreApi['releaseHold'] = (...args) => this.#finished(this.#holds.release(...args));
+  setRetentionFloor: StoreApi['setRetentionFloor'] = (...args) => this.#finished(this.#holds.setFloor(...args));
+  setRecoveryWindow: StoreApi['setRecoveryWindow'] = (...args) =>
+    this.#finished(this.#holds.setRecoveryWindow(...args));
+  eraseItem: StoreApi['eraseItem'] = (...args) => this.#finished(this.#erasures.erase(...args));
+  recoverItem: StoreApi['recoverItem'] = (...args) => this.#finished(this.#recoveries.recover(...args));
+  recoverPolicy: StoreApi['recoverPolicy'] = (...args) => this.#finished(this.#recoveries.recoverPolicy(...args));
+  heldContent: StoreApi['heldContent'] = (...args) => this.#finished(this.#recoveries.heldContent(...args));
 
   proofKey: StoreApi['proofKey'] = () => this.#proofs.publicKey();
   proofCheckpoint: StoreApi['proofCheckpoint'] = (size) => this.#proofs.checkpoint(size);

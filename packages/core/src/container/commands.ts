@@ -1,3 +1,4 @@
+import type { RetentionCommand } from '../retention/commands.ts';
 import type { ChangeThroughput } from '../throughput/provisioning.ts';
 import type { Throughput } from '../throughput/throughput.ts';
 import type { DefaultTtl } from '../ttl/ttl-value.ts';
@@ -86,6 +87,7 @@ export type ContainerCommand = (
   | ChangeTtlBrake
   | ChangePolicyGrace
   | ChangeThroughput
+  | RetentionCommand
   | DeletePartitionKey
   | CompletePartitionKeyDelete
   | DeleteContainer

@@ -1,5 +1,7 @@
 import { invariant, unreachable } from '../invariant.ts';
 import { hasPseudonymousIds } from '../item/pseudonym.ts';
+import { isRetentionCommand } from '../retention/commands.ts';
+import { decideRetention, type RetentionRefusal } from '../retention/decide.ts';
 import { sameJson } from '../same-json.ts';
 import { decideInitialThroughput, decideThroughput, type ThroughputRefusal } from '../throughput/provisioning.ts';
 import { isTtlOn } from '../ttl/policy-timeline.ts';
@@ -24,6 +26,7 @@ export type ContainerRefusal =
   /** Another TTL change waits for its time; it is to be withdrawn first. */
   | { readonly reason: 'ttl-change-scheduled'; readonly effectiveFromMs: number }
   | { readonly reason: 'nothing-scheduled' }
+  | RetentionRefusal
   | ThroughputRefusal;
 
 export type ContainerDecision =
@@ -32,7 +35,10 @@ export type ContainerDecision =
 
 const refuse = (
   reason:
-    | Exclude<ContainerRefusal['reason'], ThroughputRefusal['reason'] | 'braked' | 'ttl-change-scheduled'>
+    | Exclude<
+        ContainerRefusal['reason'],
+        ThroughputRefusal['reason'] | RetentionRefusal['reason'] | 'braked' | 'ttl-change-scheduled'
+      >
     | 'precondition-failed',
 ): ContainerDecision => ({ kind: 'refused', refusal: { reason } });
 const accept = (...events: ContainerEvent[]): ContainerDecision => ({ kind: 'accepted', events });
@@ -51,7 +57,10 @@ export function decideContainer(state: ContainerState | undefined, command: Cont
     if (provisioned.kind === 'refused') return provisioned;
     return accept({ type: 'ContainerCreated', data }, ...provisioned.events);
   }
-  if (state === undefined || state.status === 'deleted') return refuse('not-found');
+  if (state === undefined) return refuse('not-found');
+  // Content may be kept for longer than its container is there, and so may what keeps it.
+  if (isRetentionCommand(command)) return decideRetention(state.retention, command);
+  if (state.status === 'deleted') return refuse('not-found');
   switch (command.type) {
     case 'ReplaceContainer':
       return decideReplace(state, command);

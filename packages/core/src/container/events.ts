@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { type RetentionEvent, retentionEventSchemas } from '../retention/events.ts';
 import { type ThroughputChanged, throughputChangedSchema } from '../throughput/provisioning.ts';
 import { defaultTtlSchema } from '../ttl/ttl-value.ts';
 import { containerDefinitionSchema } from './definition.ts';
@@ -79,6 +80,7 @@ export type ContainerEvent =
   | { readonly type: 'TtlBrakeChanged'; readonly data: z.infer<typeof ttlBrakeChangedSchema> }
   | { readonly type: 'PolicyGraceChanged'; readonly data: z.infer<typeof policyGraceChangedSchema> }
   | ThroughputChanged
+  | RetentionEvent
   | { readonly type: 'PartitionKeyDeleted'; readonly data: z.infer<typeof partitionKeyDeletedSchema> }
   | { readonly type: 'PartitionKeyDeleteCompleted'; readonly data: z.infer<typeof partitionKeyDeleteCompletedSchema> }
   | { readonly type: 'ContainerDeleted'; readonly data: z.infer<typeof containerDeletedSchema> };
@@ -91,6 +93,7 @@ export const containerEventSchemas = {
   TtlBrakeChanged: ttlBrakeChangedSchema,
   PolicyGraceChanged: policyGraceChangedSchema,
   ThroughputChanged: throughputChangedSchema,
+  ...retentionEventSchemas,
   PartitionKeyDeleted: partitionKeyDeletedSchema,
   PartitionKeyDeleteCompleted: partitionKeyDeleteCompletedSchema,
   ContainerDeleted: containerDeletedSchema,

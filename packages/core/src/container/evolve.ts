@@ -1,6 +1,9 @@
 import { invariant, unreachable } from '../invariant.ts';
 import { etagOf } from '../item/events.ts';
 import type { RecordedEvent } from '../log/recorded-event.ts';
+import { isRetentionEvent } from '../retention/events.ts';
+import { evolveRetention } from '../retention/evolve.ts';
+import { initialRetention } from '../retention/state.ts';
 import { evolveProvisioning, initialProvisioning } from '../throughput/provisioning.ts';
 import { withPolicy } from '../ttl/policy-timeline.ts';
 import type { ContainerState, RecordedPolicy } from './state.ts';
@@ -31,6 +34,7 @@ export function evolveContainer(state: ContainerState | undefined, recorded: Rec
       ],
       policyGraceSeconds: event.data.policyGraceSeconds,
       partitionKeyDeletes: [],
+      retention: initialRetention,
       ...initialProvisioning(recorded),
       createdAtMs: recorded.occurredAtMs,
       deletedAtMs: null,
@@ -38,6 +42,7 @@ export function evolveContainer(state: ContainerState | undefined, recorded: Rec
     };
   }
   invariant(state !== undefined, 'a container is created before anything else');
+  if (isRetentionEvent(event)) return { ...state, retention: evolveRetention(state.retention, event, recorded) };
   switch (event.type) {
     case 'ContainerReplaced':
       return { ...state, ...stamp, definition: event.data.definition };

@@ -1,3 +1,4 @@
+import type { Retention } from '../retention/state.ts';
 import type { Provisioning } from '../throughput/provisioning.ts';
 import type { PolicyStart } from '../ttl/policy-timeline.ts';
 import type { TtlBrake } from './events.ts';
@@ -39,6 +40,8 @@ export interface ContainerState extends Provisioning {
   readonly policyGraceSeconds: number;
   /** Deletes by partition key, oldest first, that not all lives concerned have on record yet. */
   readonly partitionKeyDeletes: readonly PartitionKeyDelete[];
+  /** Holds, floors, and what else the stream says of keeping content. */
+  readonly retention: Retention;
   readonly etag: string;
   readonly createdAtMs: number;
   readonly changedAtMs: number;

@@ -1,4 +1,5 @@
 import type { RecordedEvent } from '../log/recorded-event.ts';
+import { retentionEventVersions } from '../retention/events.ts';
 import { parseEvent, type Upcasters } from '../upcast.ts';
 import { containerEventSchemas, type ContainerEvent } from './events.ts';
 
@@ -11,6 +12,7 @@ export const containerEventVersions = {
   TtlBrakeChanged: 1,
   PolicyGraceChanged: 1,
   ThroughputChanged: 1,
+  ...retentionEventVersions,
   PartitionKeyDeleted: 1,
   PartitionKeyDeleteCompleted: 1,
   ContainerDeleted: 1,

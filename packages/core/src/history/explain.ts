@@ -34,6 +34,8 @@ export interface Explanation {
   readonly purgedAtMs?: number;
   readonly lagMs?: number;
   readonly holds: readonly string[];
+  /** Until when the container's retention floor keeps the content of its last life, if it does. */
+  readonly keptUntilMs?: number;
 }
 
 export interface ExplainInput {
@@ -45,6 +47,8 @@ export interface ExplainInput {
   readonly lives: readonly LifeFacts[];
   readonly atMs: number;
   readonly holds: readonly string[];
+  /** When the retention floor over the last life will have passed; null or absent when it has. */
+  readonly floorUntilMs?: number | null;
 }
 
 /** Explains an item at an instant from recorded facts alone, so the answer is the same before and after the purge. */
@@ -67,11 +71,12 @@ export function explainItem(input: ExplainInput): Explanation {
     life: facts.life,
     lastWrite: { atMs: write.atMs, ts, ttl: write.ttl },
     holds,
+    ...(typeof input.floorUntilMs === 'number' ? { keptUntilMs: input.floorUntilMs } : {}),
   };
   const purge = facts.purge !== undefined && facts.purge.atMs <= atMs ? facts.purge : undefined;
   const purgedSentence =
     purge === undefined
-      ? ' Its content has not been erased yet.'
+      ? ` Its content has not been erased yet.${keptInWords(facts === input.lives.at(-1) ? input : { holds: [] })}`
       : ` Its content was erased at ${isoTime(purge.atMs)}.`;
   const purged = purge === undefined ? {} : { purgedAtMs: purge.atMs };
   const recorded = (endAtMs: number) => {
@@ -168,6 +173,16 @@ function arithmeticOf(ts: number, expiry: Expiry): string {
   return expiry.byPolicyStart
     ? `${sum}, which was already past when the policy took effect at ${isoTime(expiry.expiredAtMs)}`
     : sum;
+}
+
+/** Why content that nobody sees any more is still there; as of when it is asked, whatever instant it is asked about. */
+function keptInWords({ holds, floorUntilMs }: Pick<ExplainInput, 'holds' | 'floorUntilMs'>): string {
+  const held = holds.map((hold) => JSON.stringify(hold)).join(', ');
+  const reasons = [
+    ...(holds.length === 0 ? [] : [`by the legal ${holds.length === 1 ? 'hold' : 'holds'} ${held}`]),
+    ...(typeof floorUntilMs === 'number' ? [`by the retention floor until ${isoTime(floorUntilMs)}`] : []),
+  ];
+  return reasons.length === 0 ? '' : ` It is kept ${reasons.join(' and ')}.`;
 }
 
 function ruleInWords(expiry: Expiry, containerName: string): string {

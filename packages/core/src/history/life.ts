@@ -58,10 +58,11 @@ export function lifeFacts(life: number, events: readonly RecordedEvent[]): LifeF
     const record = { recordedAtMs: recorded.occurredAtMs, recordedBy: recorded.actor };
     switch (event.type) {
       case 'ItemUpserted':
+      case 'ItemRecovered':
         writes.push({
           atMs: recorded.occurredAtMs,
           ttl: event.data.ttl,
-          operation: event.data.operation,
+          operation: event.type === 'ItemRecovered' ? 'recover' : event.data.operation,
           etag: etagOf(recorded.id),
         });
         break;

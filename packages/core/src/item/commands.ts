@@ -1,6 +1,6 @@
 import type { PolicyTimeline } from '../ttl/policy-timeline.ts';
 import type { OwnTtl } from '../ttl/ttl-value.ts';
-import type { Ledger, PurgeCause, WriteOperation } from './events.ts';
+import type { ItemPurged, Ledger, PurgeCause, WriteOperation } from './events.ts';
 
 /** What every item command knows of its time and its container; decided with and by nothing else. */
 interface InContainer {
@@ -42,6 +42,18 @@ export interface DeleteItem extends OnLife, Conditional {
   readonly type: 'DeleteItem';
 }
 
+/** Begins a new life with the content of one that has ended. */
+export interface RecoverItem extends OnLife {
+  readonly type: 'RecoverItem';
+  readonly id: string;
+  readonly partitionKey: string;
+  readonly fromLife: number;
+  readonly ttl: OwnTtl;
+  readonly bytes: number;
+  /** As of {@link WriteItem}. */
+  readonly uniqueKeys?: readonly string[] | undefined;
+}
+
 /** The purge saga says: by the projection this life is overdue. The decider looks for itself. */
 export interface RecordExpiry extends InContainer {
   readonly type: 'RecordExpiry';
@@ -62,6 +74,7 @@ export interface RecordPurge {
   readonly key: number;
   readonly recoverableUntilMs: number | null;
   readonly ledger: Ledger;
+  readonly checks?: ItemPurged['checks'];
 }
 
-export type ItemCommand = WriteItem | DeleteItem | RecordExpiry | RecordPartitionKeyDelete | RecordPurge;
+export type ItemCommand = WriteItem | RecoverItem | DeleteItem | RecordExpiry | RecordPartitionKeyDelete | RecordPurge;

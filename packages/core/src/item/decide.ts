@@ -10,6 +10,7 @@ import type {
   RecordExpiry,
   RecordPartitionKeyDelete,
   RecordPurge,
+  RecoverItem,
   WriteItem,
 } from './commands.ts';
 import type { ItemEvent } from './events.ts';
@@ -44,6 +45,8 @@ export function decideItem(state: ItemState, command: ItemCommand): ItemDecision
   switch (command.type) {
     case 'WriteItem':
       return onLife(state, command, decideWrite);
+    case 'RecoverItem':
+      return onLife(state, command, decideRecovery);
     case 'DeleteItem':
       return onLife(state, command, decideDelete);
     case 'RecordExpiry':
@@ -61,7 +64,7 @@ const refuse = (refusal: ItemRefusal): ItemDecision => ({ kind: 'refused', refus
 const accept = (event: ItemEvent): ItemDecision => ({ kind: 'accepted', events: [event] });
 
 /** Clients see a life only until its deadline, recorded or not. */
-function onLife<Command extends WriteItem | DeleteItem>(
+function onLife<Command extends WriteItem | RecoverItem | DeleteItem>(
   state: ItemState,
   command: Command,
   decide: (state: ItemState, command: Command) => ItemDecision,
@@ -133,6 +136,31 @@ function decideWrite(state: ItemState, command: WriteItem): ItemDecision {
   });
 }
 
+/**
+ * Only where no life is: what was written since is not written over. `_ts` is now, so its countdown begins anew and
+ * can't have run out.
+ */
+function decideRecovery(state: ItemState, command: RecoverItem): ItemDecision {
+  if (state.status !== 'none') return refuse({ reason: 'already-exists' });
+  const policy = policyAt(command.timeline, command.nowMs);
+  invariant(policy !== undefined, 'a container has a policy from its creation on');
+  return accept({
+    type: 'ItemRecovered',
+    data: {
+      id: command.id,
+      partitionKey: command.partitionKey,
+      fromLife: command.fromLife,
+      ts: Math.floor(command.nowMs / 1000),
+      ttl: command.ttl.kind === 'value' ? command.ttl.seconds : null,
+      ...(command.ttl.kind === 'unreadable' ? { unreadableTtl: true as const } : {}),
+      policyVersion: policy.version,
+      key: NEW_KEY,
+      bytes: command.bytes,
+      ...(command.uniqueKeys === undefined ? {} : { uniqueKeys: [...command.uniqueKeys] }),
+    },
+  });
+}
+
 function decideDelete(state: ItemState, command: DeleteItem): ItemDecision {
   if (state.status !== 'live') return refuse({ reason: 'not-found' });
   if (!preconditionsHold(state.etag, command)) return refuse({ reason: 'precondition-failed' });
@@ -150,8 +178,9 @@ function decidePurge(state: ItemState, command: RecordPurge): ItemDecision {
   // A life of a deleted container, or one erased on request, ends by its purge; every other has ended before.
   const endsHere = command.cause === 'container-deleted' || command.cause === 'erasure';
   if (state.status === 'live' && !endsHere) return refuse({ reason: 'not-due' });
-  const { type: _, ...facts } = command;
-  return accept({ type: 'ItemPurged', data: { ...facts, erased: 'key-destroyed' } });
+  const { type: _, checks, ...facts } = command;
+  const checked = checks === undefined ? {} : { checks };
+  return accept({ type: 'ItemPurged', data: { ...facts, erased: 'key-destroyed', ...checked } });
 }
 
 function expiredEvent(

@@ -31,6 +31,16 @@ export const itemUpsertedSchema = z.object({
 });
 export type ItemUpserted = z.infer<typeof itemUpsertedSchema>;
 
+/** First event of a life: the content of an ended life of the same item, whose key still existed, written anew. */
+export const itemRecoveredSchema = itemUpsertedSchema.omit({ operation: true }).extend({
+  /** The life whose content it is. */
+  fromLife: z.int(),
+});
+export type ItemRecovered = z.infer<typeof itemRecoveredSchema>;
+
+/** What every write of an item says, whatever brought it about. */
+export type ItemWritten = Omit<ItemUpserted, 'operation'>;
+
 export const itemDeletedSchema = z.object({
   ...identity,
   ts: z.int(),
@@ -72,7 +82,7 @@ export const ledgerSchema = z.object({
   writes: z.int(),
   /** When each was and which ttl it had; see ledger.ts for the code. */
   times: z.string(),
-  /** A letter a write: c(reate), u(psert), r(eplace), p(atch). At most a thousand. */
+  /** A letter a write: c(reate), u(psert), r(eplace), p(atch), b(rought back). At most a thousand. */
   operations: z.string().optional(),
   /** The etags' UUIDs, 32 hexadecimal digits each. At most a thousand. */
   etags: z.string().optional(),
@@ -92,12 +102,24 @@ export const itemPurgedSchema = z.object({
   /** Until when a copy of the vault from before could still open the content; null when there is none. */
   recoverableUntilMs: z.int().nullable(),
   ledger: ledgerSchema,
+  /** What stood in the way of the erasure no more when the key went; absent where a crash came in between. */
+  checks: z
+    .object({
+      /** Holds over the life: none, or the vault would have refused. */
+      holds: z.literal(0),
+      /** The container's retention floor, passed by then. */
+      floorSeconds: z.int(),
+      /** What was waited after the life's end, besides. */
+      graceSeconds: z.int(),
+    })
+    .optional(),
 });
 export type ItemPurged = z.infer<typeof itemPurgedSchema>;
 
 /** The closed union of what can be in an item's stream. */
 export type ItemEvent =
   | { readonly type: 'ItemUpserted'; readonly data: ItemUpserted }
+  | { readonly type: 'ItemRecovered'; readonly data: ItemRecovered }
   | { readonly type: 'ItemDeleted'; readonly data: ItemDeleted }
   | { readonly type: 'ItemExpired'; readonly data: ItemExpired }
   | { readonly type: 'ItemPurged'; readonly data: ItemPurged };
@@ -105,8 +127,16 @@ export type ItemEvent =
 /** Facts that hold no content and are never truncated. */
 export const permanentItemFacts: ReadonlySet<string> = new Set(['ItemDeleted', 'ItemExpired', 'ItemPurged']);
 
+/** True for an event with content: it is there until its life is purged. All others are {@link permanentItemFacts}. */
+export function isItemWrite<Event extends { readonly type: string }>(
+  event: Event,
+): event is Event & { readonly type: 'ItemUpserted' | 'ItemRecovered' } {
+  return event.type === 'ItemUpserted' || event.type === 'ItemRecovered';
+}
+
 export const itemEventSchemas = {
   ItemUpserted: itemUpsertedSchema,
+  ItemRecovered: itemRecoveredSchema,
   ItemDeleted: itemDeletedSchema,
   ItemExpired: itemExpiredSchema,
   ItemPurged: itemPurgedSchema,

@@ -9,6 +9,7 @@ import type { ItemState } from './state.ts';
 export function evolveItem(_state: ItemState, event: ItemEvent, eventId: string): ItemState {
   switch (event.type) {
     case 'ItemUpserted':
+    case 'ItemRecovered':
       return { status: 'live', lastWrite: event.data, etag: etagOf(eventId) };
     case 'ItemDeleted':
       return { status: 'deleted' };

@@ -11,7 +11,7 @@ import { uniqueKeyEventVersions } from '../unique-key/upcast.ts';
 import type { OnLife } from './commands.ts';
 import { decideItem, NEW_KEY, unrecordedEnd, type ItemRefusal } from './decide.ts';
 import { evolveItem } from './evolve.ts';
-import type { ItemEvent, ItemUpserted } from './events.ts';
+import { isItemWrite, type ItemEvent, type ItemWritten } from './events.ts';
 import { foldItem, lifeAfter, recorded, sealedWrite, type ItemPorts, type ItemRequest } from './handle.ts';
 import { initialItemState, type ItemState } from './state.ts';
 import { itemStream, parseItemStream } from './stream-name.ts';
@@ -135,7 +135,7 @@ async function decideAll(
       if (decision.kind === 'refused') return { kind: 'refused', step: index, refusal: decision.refusal };
       if (decision.kind === 'accepted') {
         const accepted = decision.events[0]!;
-        if (accepted.type === 'ItemUpserted' && !(await drafts.takeUniqueKeys(draft, accepted.data))) {
+        if (isItemWrite(accepted) && !(await drafts.takeUniqueKeys(draft, accepted.data))) {
           return { kind: 'refused', step: index, refusal: { reason: 'unique-key-taken' } };
         }
         const revision = nextRevision(draft);
@@ -154,7 +154,7 @@ async function decideAll(
 
 /** What a write's event is sealed from. */
 interface DraftWrite {
-  readonly data: ItemUpserted;
+  readonly data: ItemWritten;
   readonly body: string | undefined;
 }
 
@@ -223,7 +223,7 @@ class Drafts {
     draft.state = evolveItem(draft.state, event, added.id);
     draft.body = body;
     if (draft.events.length === 0) this.#changed.push(draft);
-    draft.events.push({ event: added, write: event.type === 'ItemUpserted' ? { data: event.data, body } : undefined });
+    draft.events.push({ event: added, write: isItemWrite(event) ? { data: event.data, body } : undefined });
     return added;
   }
 
@@ -246,7 +246,7 @@ class Drafts {
    *
    * @returns false when an item that clients see has one of them
    */
-  async takeUniqueKeys(draft: Draft, { uniqueKeys = [] }: ItemUpserted): Promise<boolean> {
+  async takeUniqueKeys(draft: Draft, { uniqueKeys = [] }: ItemWritten): Promise<boolean> {
     for (const stream of uniqueKeys) {
       if (has(draft, stream)) continue;
       const value = await this.#uniqueKey(stream);

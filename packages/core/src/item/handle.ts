@@ -8,7 +8,7 @@ import type { KeyVault, LifeKey, NewLifeKey } from '../vault/key-vault.ts';
 import type { ItemCommand } from './commands.ts';
 import { decideItem, NEW_KEY, type ItemDecision } from './decide.ts';
 import { evolveItem } from './evolve.ts';
-import type { ItemEvent, ItemUpserted } from './events.ts';
+import { isItemWrite, type ItemEvent, type ItemWritten } from './events.ts';
 import { initialItemState, type ItemState } from './state.ts';
 import { itemStream } from './stream-name.ts';
 import { itemEventVersions, readItemEvent } from './upcast.ts';
@@ -108,7 +108,7 @@ export async function handleLife(
       if (decision.kind === 'end-first') return { events: [recorded(context, decision.event)] };
       if (decision.kind !== 'accepted') return undefined;
       const event = decision.events[0]!;
-      if (event.type !== 'ItemUpserted') return { events: [recorded(context, event)] };
+      if (!isItemWrite(event)) return { events: [recorded(context, event)] };
       const begins = event.data.key === NEW_KEY;
       if (begins) newKey ??= await ports.vault.createKey(stream);
       const to = { stream, revision: nextRevision, body, newKey: begins ? newKey : undefined };
@@ -127,7 +127,7 @@ export async function handleLife(
 export async function sealedWrite(
   ports: ItemPorts,
   event: NewEvent,
-  data: ItemUpserted,
+  data: ItemWritten,
   to: {
     readonly stream: string;
     readonly revision: number;

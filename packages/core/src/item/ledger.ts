@@ -1,5 +1,17 @@
 import { invariant } from '../invariant.ts';
-import { etagOf, type Ledger, type WriteOperation, writeOperations } from './events.ts';
+import { etagOf, type Ledger, type WriteOperation } from './events.ts';
+
+/** What a write was: an operation of a client's, or that somebody brought the item back. */
+export type LedgerOperation = WriteOperation | 'recover';
+
+const letters: Readonly<Record<LedgerOperation, string>> = {
+  create: 'c',
+  upsert: 'u',
+  replace: 'r',
+  patch: 'p',
+  recover: 'b',
+};
+const operations = Object.keys(letters) as LedgerOperation[];
 
 /** One write of a life, as the ledger keeps it: no content. */
 export interface LedgerWrite {
@@ -7,7 +19,7 @@ export interface LedgerWrite {
   readonly atMs: number;
   /** The document's own ttl in seconds, null for none. */
   readonly ttl: number | null;
-  readonly operation?: WriteOperation;
+  readonly operation?: LedgerOperation;
   readonly etag?: string;
   /** SHA-256 of the sealed body, base64url. */
   readonly digest?: string;
@@ -17,7 +29,7 @@ export interface LedgerWrite {
 export interface LedgerEntry {
   readonly atMs: number;
   readonly ttl: number | null;
-  readonly operation: WriteOperation;
+  readonly operation: LedgerOperation;
   readonly eventId: string;
   readonly digest: string;
 }
@@ -52,7 +64,7 @@ export function encodeLedger(entries: readonly LedgerEntry[], sha256: (text: str
   }
   return {
     ...facts,
-    operations: entries.map((entry) => entry.operation[0]).join(''),
+    operations: entries.map((entry) => letters[entry.operation]).join(''),
     etags: entries.map((entry) => entry.eventId.replaceAll('-', '')).join(''),
     digests: entries.map((entry) => entry.digest).join(''),
   };
@@ -69,7 +81,7 @@ export function decodeLedger(ledger: Ledger): LedgerWrite[] {
     const [delta, newTtl] = code.split('t');
     atMs += Number(delta);
     if (newTtl !== undefined) ttl = newTtl === '-' ? null : Number(newTtl);
-    const operation = writeOperations.find((name) => name[0] === ledger.operations?.[index]);
+    const operation = operations.find((name) => letters[name] === ledger.operations?.[index]);
     return {
       atMs,
       ttl,

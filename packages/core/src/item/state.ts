@@ -1,11 +1,11 @@
-import type { ItemUpserted } from './events.ts';
+import type { ItemWritten } from './events.ts';
 
 /** What a decision needs to know of one life of an item. */
 export type ItemState =
   | { readonly status: 'none' }
   | {
       readonly status: 'live';
-      readonly lastWrite: ItemUpserted;
+      readonly lastWrite: ItemWritten;
       readonly etag: string;
     }
   | { readonly status: 'expired' | 'deleted' | 'purged' };

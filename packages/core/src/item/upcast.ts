@@ -3,7 +3,13 @@ import { parseEvent, type Upcasters } from '../upcast.ts';
 import { itemEventSchemas, type ItemEvent } from './events.ts';
 
 /** The version each event is written in today, and how an older one becomes it. */
-export const itemEventVersions = { ItemUpserted: 1, ItemDeleted: 1, ItemExpired: 1, ItemPurged: 1 } as const;
+export const itemEventVersions = {
+  ItemUpserted: 1,
+  ItemRecovered: 1,
+  ItemDeleted: 1,
+  ItemExpired: 1,
+  ItemPurged: 1,
+} as const;
 
 const upcasters: Upcasters = {};
 

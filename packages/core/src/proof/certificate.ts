@@ -1,5 +1,5 @@
 import { decodeLedger } from '../item/ledger.ts';
-import { itemExpiredSchema, itemPurgedSchema } from '../item/events.ts';
+import { itemExpiredSchema, type ItemPurged, itemPurgedSchema } from '../item/events.ts';
 import { parseItemStream } from '../item/stream-name.ts';
 import { openCheckpoint, fromBase64, type CheckpointCryptography, type VerifierKey } from './checkpoint.ts';
 import { canonicalJson, type FactLeaf } from './leaf.ts';
@@ -37,6 +37,8 @@ export interface DisposalStatement {
   readonly key: number;
   /** Until when a copy of the key vault made before could still open the content; null when there is none. */
   readonly recoverableUntilMs: number | null;
+  /** What was in the way of the erasure no more when the key went; older records do not say. */
+  readonly checks?: NonNullable<ItemPurged['checks']>;
 }
 
 /** A fact with the proof that it is on record. Hashes are base64. */
@@ -102,6 +104,7 @@ export function disposalStatement(
     erasedHow: data.erased,
     key: data.key,
     recoverableUntilMs: data.recoverableUntilMs,
+    ...(data.checks === undefined ? {} : { checks: data.checks }),
   };
 }
 

@@ -344,6 +344,20 @@ export function describeKeyVault(
         }
       });
 
+      test('on several stream prefixes refuses what begins with any of them, now and later', async ({ vault }) => {
+        const rid = newRid();
+        const [one, two, three] = [itemPrefix(rid), itemPrefix(rid), itemPrefix(rid)];
+        const there = await makeLife(vault, `${one}.0`);
+        const holdId = crypto.randomUUID();
+        const scope = { kind: 'stream-prefixes', prefixes: [`${one}.`, `${two}.`] } as const;
+        await vault.placeHold(hold(rid, scope, holdId));
+        await expectRefused(vault, there, [holdId]);
+        await expectRefused(vault, await makeLife(vault, `${two}.4`), [holdId]);
+        await expectDestroyed(vault, await makeLife(vault, `${three}.0`));
+        await expectDestroyed(vault, await makeLife(vault, `${two}x.0`));
+        expect((await vault.holds()).find((placed) => placed.holdId === holdId)?.scope).toEqual(scope);
+      });
+
       test('lets go when it is released; another that covers the same key still holds', async ({ vault }) => {
         const rid = newRid();
         const life = await makeLife(vault, lifeStream(rid));
@@ -496,6 +510,23 @@ export function describeKeyVault(
     }
 
     describe('two floors of a container', () => {
+      test('for an erasure that somebody demands are one: a change feed does not stand against that', async ({
+        vault,
+      }) => {
+        const rid = newRid();
+        const life = {
+          ...(await makeLife(vault, lifeStream(rid))),
+          lastWriteTs: TS,
+          lastEventAtMs: TS * 1000,
+          nowMs: TS * 1000,
+        };
+        await vault.setFloor(rid, 'change-feed', 3_600);
+        await vault.setFloor(rid, 'retention', 60);
+        await expectRefused(vault, life, [], (TS + 3_600) * 1000);
+        await expectRefused(vault, { ...life, onDemand: true }, [], (TS + 60) * 1000);
+        await expectDestroyed(vault, { ...life, onDemand: true, nowMs: (TS + 60) * 1000 });
+      });
+
       test('refuse until the later one has passed, whichever that is', async ({ vault }) => {
         const rid = newRid();
         const life = { ...(await makeLife(vault, lifeStream(rid))), lastEventAtMs: (TS + 100) * 1000 + 5 };

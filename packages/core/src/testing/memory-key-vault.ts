@@ -121,6 +121,8 @@ function covers({ scope }: VaultHold, stream: string): boolean {
       return scope.streams.includes(stream);
     case 'stream-prefix':
       return stream.startsWith(scope.prefix);
+    case 'stream-prefixes':
+      return scope.prefixes.some((prefix) => stream.startsWith(prefix));
   }
 }
 

@@ -38,4 +38,6 @@ export interface ItemNaming {
   pseudonym(containerRid: string, name: ItemName): MaybePromise<ItemName>;
   /** What stands for a partition key there. */
   partitionPseudonym(containerRid: string, partitionKey: string): MaybePromise<string>;
+  /** What the streams of all items of a partition key begin with. */
+  partitionStreamPrefix(containerRid: string, partitionKey: string): MaybePromise<string>;
 }

@@ -27,6 +27,8 @@ export interface DestroyRequest {
   readonly lastEventAtMs: number;
   /** The time of the decision, in milliseconds. */
   readonly nowMs: number;
+  /** Somebody has demanded the erasure: a change feed's floor does not stand against that. */
+  readonly onDemand?: true;
 }
 
 export type DestroyOutcome =
@@ -38,11 +40,12 @@ export type DestroyOutcome =
   | { readonly kind: 'unknown' }
   | { readonly kind: 'refused'; readonly holds: readonly string[]; readonly floorUntilMs: number | null };
 
-/** What a legal hold covers: everything, or what begins with a prefix of a life's stream name. */
+/** What a legal hold covers: everything, some lives, or what begins with a prefix of a life's stream name. */
 export type HoldScope =
   | { readonly kind: 'container'; readonly containerRid: string }
   | { readonly kind: 'lives'; readonly streams: readonly string[] }
-  | { readonly kind: 'stream-prefix'; readonly prefix: string };
+  | { readonly kind: 'stream-prefix'; readonly prefix: string }
+  | { readonly kind: 'stream-prefixes'; readonly prefixes: readonly string[] };
 
 /** True when a hold of that scope covers the life of that stream. */
 export function covers(scope: HoldScope, stream: string): boolean {
@@ -51,6 +54,8 @@ export function covers(scope: HoldScope, stream: string): boolean {
       return stream.startsWith(`item-${scope.containerRid}.`);
     case 'stream-prefix':
       return stream.startsWith(scope.prefix);
+    case 'stream-prefixes':
+      return scope.prefixes.some((prefix) => stream.startsWith(prefix));
     case 'lives':
       return scope.streams.includes(stream);
   }
@@ -69,11 +74,13 @@ export type ContainerFloors = Readonly<Partial<Record<FloorKind, number>>>;
 /** When the last of a container's floors under a key has passed, in milliseconds, or null when none is in the way. */
 export function floorUntil(
   floors: ContainerFloors,
-  { lastWriteTs, lastEventAtMs, nowMs }: Pick<DestroyRequest, 'lastWriteTs' | 'lastEventAtMs' | 'nowMs'>,
+  request: Pick<DestroyRequest, 'lastWriteTs' | 'lastEventAtMs' | 'nowMs' | 'onDemand'>,
 ): number | null {
+  const { lastWriteTs, lastEventAtMs, nowMs, onDemand } = request;
+  const feedSeconds = onDemand === true ? undefined : floors['change-feed'];
   const untilMs = Math.max(
     floors.retention === undefined ? 0 : (lastWriteTs + floors.retention) * 1000,
-    floors['change-feed'] === undefined ? 0 : lastEventAtMs + floors['change-feed'] * 1000,
+    feedSeconds === undefined ? 0 : lastEventAtMs + feedSeconds * 1000,
   );
   return untilMs > nowMs ? untilMs : null;
 }

@@ -5,6 +5,7 @@ import {
 } from '@epitaph/core/client-encryption-key/stream-name.ts';
 import { foldContainer } from '@epitaph/core/container/evolve.ts';
 import { parseContainerStream } from '@epitaph/core/container/stream-name.ts';
+import { isItemWrite } from '@epitaph/core/item/events.ts';
 import { decodeLedger } from '@epitaph/core/item/ledger.ts';
 import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
@@ -145,7 +146,7 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
       continue;
     }
     const { timeline, definition } = state;
-    if (life.lastType === 'ItemUpserted') {
+    if (isItemWrite({ type: life.lastType })) {
       for (const name of life.uniqueKeys) {
         const last = await log.readLast(name);
         const { holder } = foldUniqueKey(last === undefined ? [] : [last]);
@@ -177,7 +178,7 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
       if (key !== 'destroyed') report('key-not-destroyed', stream, `purged, but its key is ${key}`);
       if (life.writesLeft) leftAfterPurge.push(stream);
     } else if (key === 'unknown') report('key-missing', stream, 'its key is unknown to the vault');
-    else if (key === 'destroyed' && life.lastType === 'ItemUpserted') {
+    else if (key === 'destroyed' && isItemWrite({ type: life.lastType })) {
       report('key-missing', stream, 'its key was destroyed, but nothing says why');
     }
     const container = numbers.get(containerRid);
@@ -188,7 +189,7 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
       ?.find(
         ({ position: at, atMs }) => at > life.lastPosition && !(expiry !== undefined && expiry.expiredAtMs <= atMs),
       );
-    if (life.lastType === 'ItemUpserted' && left === undefined) {
+    if (isItemWrite({ type: life.lastType }) && left === undefined) {
       if (row === undefined || row.life < number) {
         report('missing-without-reason', stream, 'live by the log, but not in the read model');
       } else if (
@@ -205,7 +206,7 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
         expected.add(life.birth);
       }
     } else if (row !== undefined && row.life === number) {
-      const end = life.lastType === 'ItemUpserted' ? 'the delete of its partition key' : life.lastType;
+      const end = isItemWrite({ type: life.lastType }) ? 'the delete of its partition key' : life.lastType;
       report('shown-after-its-end', stream, `ended by ${end}, but still in the read model`);
     }
     checked += 1;
@@ -218,7 +219,7 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
   if (leftAfterPurge.length > 0) await options.settled?.();
   for (const stream of leftAfterPurge) {
     const left = await log.readStream(stream);
-    if (left.some((event) => event.type === 'ItemUpserted')) {
+    if (left.some(isItemWrite)) {
       report('writes-left-after-purge', stream, 'purged, but its sealed writes are still in the log');
     }
   }
@@ -306,10 +307,10 @@ async function examine(
   const { stream, position } = recorded;
   let life = lives.get(stream);
   if (life?.purged === true) report('event-after-end', stream, `${event.type} at ${position} follows the purge`);
-  if (life !== undefined && event.type === 'ItemUpserted' && life.lastType !== 'ItemUpserted') {
+  if (life !== undefined && isItemWrite(event) && !isItemWrite({ type: life.lastType })) {
     report('event-after-end', stream, `a write at ${position} follows ${life.lastType}`);
   }
-  if (life?.lastType === 'ItemUpserted' && event.type === 'ItemUpserted') {
+  if (life !== undefined && isItemWrite({ type: life.lastType }) && isItemWrite(event)) {
     const { containerRid } = parseItemStream(stream)!;
     const { lastPosition } = life;
     const deletes = partitionKeyDeletes.get(partitionOf(containerRid, life.partitionKey));
@@ -337,7 +338,8 @@ async function examine(
   life.lastType = event.type;
   life.lastPosition = position;
   switch (event.type) {
-    case 'ItemUpserted': {
+    case 'ItemUpserted':
+    case 'ItemRecovered': {
       life.ts = event.data.ts;
       life.ttl = event.data.ttl;
       life.key = event.data.key;

@@ -21,6 +21,7 @@ export function itemChange(recorded: RecordedEvent, catalog: Catalog): ReadModel
   const { position } = recorded;
   switch (event.type) {
     case 'ItemUpserted':
+    case 'ItemRecovered':
       return {
         kind: 'item-written',
         ...item,

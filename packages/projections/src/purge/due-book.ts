@@ -106,11 +106,17 @@ export class DueBook {
 
 /**
  * How long after its end a life of a container that is there is erased at the earliest, in milliseconds: not before its
- * change feed has shown the end for as long as it promised to, nor before the grace after a policy's start is over.
+ * change feed has shown the end for as long as it promised to, nor before its recovery window and the grace after a policy's
+ * start are over.
  * A plan only: whether a key may go the vault decides.
  */
 export function erasureDelayMs(state: ContainerState, byPolicyStart: boolean): number {
-  return Math.max(feedFloorSeconds(state.definition), byPolicyStart ? state.policyGraceSeconds : 0) * 1000;
+  return Math.max(feedFloorSeconds(state.definition), graceSeconds(state, byPolicyStart)) * 1000;
+}
+
+/** Seconds after its end for which a life can be brought back. */
+export function graceSeconds(state: ContainerState, byPolicyStart: boolean): number {
+  return Math.max(state.retention.recoveryWindowSeconds, byPolicyStart ? state.policyGraceSeconds : 0);
 }
 
 async function nextErasure({ number, state }: CatalogContainer, gone: boolean, store: ReadModelStore): Promise<number> {

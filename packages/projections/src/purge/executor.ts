@@ -1,11 +1,8 @@
 import type { CommandContext } from '@epitaph/core/command-context.ts';
-import { decideContainer } from '@epitaph/core/container/decide.ts';
-import { foldContainer } from '@epitaph/core/container/evolve.ts';
-import { containerStream } from '@epitaph/core/container/stream-name.ts';
-import { containerEventVersions } from '@epitaph/core/container/upcast.ts';
+import { handleContainer } from '@epitaph/core/container/handle.ts';
 import { handleCommand, newEvent } from '@epitaph/core/handle-command.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
-import type { PurgeCause } from '@epitaph/core/item/events.ts';
+import { isItemWrite, type ItemPurged, type Ledger, type PurgeCause } from '@epitaph/core/item/events.ts';
 import { foldItem, handleLife } from '@epitaph/core/item/handle.ts';
 import { encodeLedger, type LedgerEntry } from '@epitaph/core/item/ledger.ts';
 import { itemStream, parseItemStream } from '@epitaph/core/item/stream-name.ts';
@@ -17,9 +14,10 @@ import { decideUniqueKey } from '@epitaph/core/unique-key/decide.ts';
 import { foldUniqueKey } from '@epitaph/core/unique-key/evolve.ts';
 import { uniqueKeyEventVersions } from '@epitaph/core/unique-key/upcast.ts';
 import type { BodySealer, ItemNaming } from '@epitaph/core/vault/body-sealer.ts';
-import type { DestroyRequest, KeyVault } from '@epitaph/core/vault/key-vault.ts';
+import type { ContainerFloors, DestroyRequest, KeyVault } from '@epitaph/core/vault/key-vault.ts';
 import type { Catalog, CatalogContainer } from '../catalog/catalog.ts';
 import type { PurgeBudget } from './budget.ts';
+import { graceSeconds } from './due-book.ts';
 import type { ContainerNumber, EndedRow, ItemRow, ReadModelStore, UnrecordedEnd } from '../read-model-store.ts';
 
 export interface PurgePorts {
@@ -47,10 +45,24 @@ const STEP_SIZE = 8;
 interface Candidate {
   readonly stream: string;
   readonly cause: PurgeCause;
+  /** Set when the life ended because a policy started. */
+  readonly byPolicyStart?: boolean;
+}
+
+/** An erasure that somebody demands. */
+export interface DemandedErasure {
+  readonly streams: readonly string[];
+  readonly cause: 'erasure' | 'container-deleted';
+  /** Who demands it, for which request, and when. */
+  readonly context: CommandContext;
 }
 
 export interface RefusedLife {
   readonly stream: string;
+  /** Holds that cover it, as the vault names them. */
+  readonly holds: readonly string[];
+  /** When the last floor over it has passed, in milliseconds; null for none. */
+  readonly floorUntilMs: number | null;
   /** When the floor in the way has passed, in milliseconds; null while a hold is in the way, whose end nobody knows. */
   readonly untilMs: number | null;
 }
@@ -154,17 +166,8 @@ export class PurgeExecutor {
     for (const { position } of state.partitionKeyDeletes) {
       if (position > checkpoint) continue;
       const context = this.#context(nowMs());
-      const handled = await handleCommand(log, {
-        stream: containerStream(state.rid),
-        load: 'all',
-        fold: foldContainer,
-        decide: (current) =>
-          decideContainer(current, { type: 'CompletePartitionKeyDelete', position, nowMs: context.nowMs }),
-        record: (decision) =>
-          decision.kind === 'accepted'
-            ? { events: decision.events.map((event) => newEvent(context, event, containerEventVersions[event.type])) }
-            : undefined,
-      });
+      const command = { type: 'CompletePartitionKeyDelete', position, nowMs: context.nowMs } as const;
+      const handled = await handleContainer(log, context, state.rid, command);
       if (handled.position !== undefined) await this.#ports.projected(handled.position);
     }
   }
@@ -190,6 +193,21 @@ export class PurgeExecutor {
   /** Erases lives that have ended: key, then record, then the sealed bodies in the log. */
   async eraseEnded(rows: readonly EndedRow[], nowMs: () => number): Promise<ErasedBatch> {
     return this.#erase(rows, nowMs);
+  }
+
+  /**
+   * Erases lives whether or not they have ended, and ends those that have not by it. Of one that is purged on record
+   * already it removes what a crash has left in the log.
+   */
+  async eraseOnDemand({ streams, cause, context }: DemandedErasure): Promise<ErasedBatch> {
+    const candidates = streams.map((stream) => ({ stream, cause }));
+    const erased = await this.#erase(candidates, () => context.nowMs, context);
+    await this.truncated();
+    for (const stream of streams) {
+      const events = await this.#ports.log.readStream(stream, { withBodies: false });
+      if (events.at(-1)?.type === 'ItemPurged') await this.#truncate(stream, events, context.nowMs);
+    }
+    return erased;
   }
 
   /** Erases items that their container took with it. */
@@ -241,69 +259,69 @@ export class PurgeExecutor {
     }
   }
 
-  async #erase(candidates: readonly Candidate[], nowMs: () => number): Promise<ErasedBatch> {
-    const { log, vault, sealer } = this.#ports;
-    const lives: { candidate: Candidate; events: RecordedEvent[]; entries: LedgerEntry[]; request: DestroyRequest }[] =
-      [];
+  async #erase(
+    candidates: readonly Candidate[],
+    nowMs: () => number,
+    demandedBy?: CommandContext,
+  ): Promise<ErasedBatch> {
+    const { log, vault } = this.#ports;
+    const lives: { candidate: Candidate; events: RecordedEvent[]; request: DestroyRequest }[] = [];
     await this.#stepwise(candidates, async (candidate) => {
       const events = await log.readStream(candidate.stream);
       // Asked at the last moment, of the log: a life that is live under a plain cause stays.
       const state = foldItem(events.slice(-1));
       if (state.status === 'none' || state.status === 'purged') return;
       if (state.status === 'live' && candidate.cause !== 'container-deleted' && candidate.cause !== 'erasure') return;
-      const entries: LedgerEntry[] = [];
-      let key: number | undefined;
-      for (const recorded of events) {
-        const event = readItemEvent(recorded);
-        if (event.type !== 'ItemUpserted') continue;
-        key = event.data.key;
-        entries.push({
-          atMs: recorded.occurredAtMs,
-          ttl: event.data.ttl,
-          operation: event.data.operation,
-          eventId: recorded.id,
-          digest: sealer.digest(recorded.body ?? new Uint8Array()),
-        });
-      }
-      invariant(key !== undefined, `an ended life still has its writes until it is purged: ${candidate.stream}`);
-      const lastWriteTs = Math.floor(entries.at(-1)!.atMs / 1000);
+      const lastWrite = events.findLast(isItemWrite);
+      invariant(lastWrite !== undefined, `a life has its writes until it is purged: ${candidate.stream}`);
+      const write = readItemEvent(lastWrite);
+      invariant(isItemWrite(write), 'a write is read as one');
       lives.push({
         candidate,
         events,
-        entries,
         request: {
-          keyId: key,
+          keyId: write.data.key,
           stream: candidate.stream,
-          lastWriteTs,
+          lastWriteTs: Math.floor(lastWrite.occurredAtMs / 1000),
           lastEventAtMs: events.at(-1)!.occurredAtMs,
           nowMs: nowMs(),
+          ...(demandedBy === undefined ? {} : { onDemand: true as const }),
         },
       });
     });
+    const floors = await vault.floors();
     const outcomes = await vault.destroyKeys(lives.map((life) => life.request));
     const refused: RefusedLife[] = [];
-    const erased: ((typeof lives)[number] & { readonly recoverableUntilMs: number | null })[] = [];
+    const erased: ((typeof lives)[number] & {
+      readonly recoverableUntilMs: number | null;
+      readonly checks: ItemPurged['checks'];
+    })[] = [];
     for (let index = 0; index < lives.length; index++) {
       const life = lives[index]!;
       const outcome = outcomes[index]!;
       if (outcome.kind === 'refused') {
         const untilMs = outcome.holds.length > 0 ? null : outcome.floorUntilMs;
-        refused.push({ stream: life.candidate.stream, untilMs });
+        const { holds, floorUntilMs } = outcome;
+        refused.push({ stream: life.candidate.stream, holds, floorUntilMs, untilMs });
       } else if (outcome.kind === 'unknown') {
         // Nothing may claim that this content was erased. It stays visible as a problem to fsck and operators.
         throw new VaultDamage(`the vault does not know the key of ${life.candidate.stream}`);
-      } else erased.push({ ...life, recoverableUntilMs: outcome.recoverableUntilMs ?? null });
+      } else {
+        // Of a key that was destroyed before a crash it is not known any more what was looked at.
+        const checks = outcome.kind === 'destroyed' ? this.#checksOf(life.candidate, floors) : undefined;
+        erased.push({ ...life, recoverableUntilMs: outcome.recoverableUntilMs ?? null, checks });
+      }
     }
     this.#ports.onErased(erased.flatMap((life) => life.events.map((event) => event.position)));
     let position = 0;
-    await this.#stepwise(erased, async ({ candidate, events, entries, request, recoverableUntilMs }) => {
+    await this.#stepwise(erased, async ({ candidate, events, request, recoverableUntilMs, checks }) => {
       const first = readItemEvent(events[0]!);
       const handled = await handleLife(
         this.#ports,
-        this.#context(nowMs()),
+        demandedBy ?? this.#context(nowMs()),
         candidate.stream,
         parseItemStream(candidate.stream)!.life,
-        () => ({
+        async (_state, { last }) => ({
           kind: 'command',
           command: {
             type: 'RecordPurge',
@@ -312,7 +330,11 @@ export class PurgeExecutor {
             cause: candidate.cause,
             key: request.keyId,
             recoverableUntilMs,
-            ledger: encodeLedger(entries, (text) => sealer.digest(new TextEncoder().encode(text))),
+            // On a log that nodes share another one may have written to a live item meanwhile: that is gone, too.
+            ledger: this.#ledgerOf(
+              last?.revision === events.at(-1)!.revision ? events : await log.readStream(candidate.stream),
+            ),
+            ...(checks === undefined ? {} : { checks }),
           },
         }),
       );
@@ -324,9 +346,41 @@ export class PurgeExecutor {
     return { purged: erased.length, refused };
   }
 
+  #ledgerOf(events: readonly RecordedEvent[]): Ledger {
+    const { sealer } = this.#ports;
+    const entries: LedgerEntry[] = [];
+    for (const recorded of events) {
+      const event = readItemEvent(recorded);
+      if (!isItemWrite(event)) continue;
+      entries.push({
+        atMs: recorded.occurredAtMs,
+        ttl: event.data.ttl,
+        operation: event.type === 'ItemRecovered' ? 'recover' : event.data.operation,
+        eventId: recorded.id,
+        digest: sealer.digest(recorded.body ?? new Uint8Array()),
+      });
+    }
+    return encodeLedger(entries, (text) => sealer.digest(new TextEncoder().encode(text)));
+  }
+
+  /** What a key of that life had to wait for. That no hold was over it the vault has seen to. */
+  #checksOf(
+    { stream, cause, byPolicyStart = false }: Candidate,
+    floors: ReadonlyMap<string, ContainerFloors>,
+  ): NonNullable<ItemPurged['checks']> {
+    const { containerRid } = parseItemStream(stream)!;
+    const container = this.#ports.catalog().containerByRid(containerRid);
+    const waits = container !== undefined && !this.#isGone(container) && cause !== 'erasure';
+    return {
+      holds: 0,
+      floorSeconds: floors.get(containerRid)?.retention ?? 0,
+      graceSeconds: waits ? graceSeconds(container.state, byPolicyStart) : 0,
+    };
+  }
+
   /** Removes a purged life's writes from the log; its permanent facts stay. */
   async #truncate(stream: string, events: readonly RecordedEvent[], nowMs: number): Promise<void> {
-    const firstPermanent = events.find((event) => event.type !== 'ItemUpserted');
+    const firstPermanent = events.find((event) => !isItemWrite(event));
     const last = events.at(-1);
     if (last === undefined || events[0] === firstPermanent) return;
     // Before the writes go, which alone say what there is to release.
@@ -340,7 +394,7 @@ export class PurgeExecutor {
     const streams = new Set<string>();
     for (const recorded of events) {
       const event = readItemEvent(recorded);
-      if (event.type === 'ItemUpserted') for (const stream of event.data.uniqueKeys ?? []) streams.add(stream);
+      if (isItemWrite(event)) for (const stream of event.data.uniqueKeys ?? []) streams.add(stream);
     }
     for (const stream of streams) {
       await handleCommand(log, {

@@ -13,7 +13,7 @@ import {
   type PurgeRunEvent,
   purgeRunStream,
 } from './events.ts';
-import { BATCH_SIZE, PurgeExecutor, type PurgePorts } from './executor.ts';
+import { BATCH_SIZE, type DemandedErasure, type ErasedBatch, PurgeExecutor, type PurgePorts } from './executor.ts';
 import { nextAction, type PurgeSituation } from './next-action.ts';
 
 /** How often the runner compares the clock with the next deadline. */
@@ -196,6 +196,24 @@ export class PurgeRunner {
       this.#pass = undefined;
     });
     return this.#pass;
+  }
+
+  /**
+   * Puts every expiry of a container on record that is due, and erases nothing: whoever is to see all that a policy
+   * took can't wait for the next pass.
+   */
+  async recordOverdue(container: CatalogContainer): Promise<void> {
+    const { clock } = this.#options;
+    const nowMs = () => clock.now();
+    for (;;) {
+      const rows = await this.#executor.overdue(container, nowMs(), Number.MAX_SAFE_INTEGER, BATCH_SIZE);
+      if (rows.length === 0 || (await this.#executor.recordExpiries(container, rows, nowMs)) === 0) return;
+    }
+  }
+
+  /** Erases what somebody demands. */
+  eraseOnDemand(erasure: DemandedErasure): Promise<ErasedBatch> {
+    return this.#executor.eraseOnDemand(erasure);
   }
 
   /** Resolves when everything recorded as purged is truncated too. */

@@ -66,6 +66,12 @@ export class HashedItemNaming implements ItemNaming {
     });
   }
 
+  async partitionStreamPrefix(containerRid: string, partitionKey: string): Promise<string> {
+    // Any item of the partition has it.
+    const name = await this.itemStreamPrefix(containerRid, partitionKey, '');
+    return name.slice(0, `item-${containerRid}.`.length + PARTITION_CHARACTERS);
+  }
+
   #partition(secret: Buffer, containerRid: string, partitionKey: string): string {
     const cacheKey = `${containerRid} ${partitionKey}`;
     let partition = this.#partitions.get(cacheKey);

@@ -1,3 +1,4 @@
+import { initialRetention } from '@epitaph/core/retention/state.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { DatabaseState } from '@epitaph/core/database/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
@@ -134,6 +135,7 @@ export function fakeStore(overrides: Partial<EdgeStore> = {}): StoreApi {
         definition,
         timeline: [{ fromMs: atMs, defaultTtl, version: 1, setBy: 'key:primary', recordedAtMs: atMs }],
         policyGraceSeconds: 0,
+        retention: initialRetention,
         partitionKeyDeletes: [],
         ...provisioned(throughput, etag),
         etag,

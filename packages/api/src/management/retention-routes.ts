@@ -1,0 +1,239 @@
+import type { FastifyInstance, FastifyRequest } from 'fastify';
+import type { z } from 'zod';
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import type { HoldRequest, StoreApi } from '../store/store-api.ts';
+import * as answers from './answers.ts';
+import { Problem, problemDetails, problemOf } from './problems.ts';
+import * as requests from './requests.ts';
+import { clientGone, containerOf, correlationOf, itemOf, OF_CONTAINER, route, wantsEvents } from './routing.ts';
+import { eventsOf, sendEvents } from './server-sent-events.ts';
+import * as shapes from './shapes.ts';
+
+/** What keeps content against its erasure, what erases it on request, and what brings it back. */
+export function retentionRoutes(scope: FastifyInstance, store: StoreApi, stopping: AbortSignal): void {
+  holdRoutes(scope, store);
+  floorRoutes(scope, store);
+  recoveryRoutes(scope, store, stopping);
+
+  route(
+    scope,
+    {
+      method: 'POST',
+      url: `${OF_CONTAINER}/erase`,
+      access: 'write',
+      summary: 'Erases every life of an item now, unless a hold or a floor stands against it. On record either way.',
+      query: requests.ridQuery,
+      body: requests.eraseBody,
+      answers: { json: answers.erasure },
+    },
+    async ({ query: { rid }, body: { id, partitionKey, ...why }, request, caller }) => {
+      const container = containerOf(store, request, rid);
+      const item = itemOf(container, id, textOf(partitionKey));
+      const outcome = await store.eraseItem(caller, container, id, item.key, why);
+      return { container: shapes.containerName(container), ...item.shown, ...outcome };
+    },
+  );
+}
+
+function holdRoutes(scope: FastifyInstance, store: StoreApi): void {
+  const ofHold = `${OF_CONTAINER}/holds/:hold`;
+  const holdIn = (request: FastifyRequest): string => requests.read(requests.holdParams, request.params, 'path').hold;
+
+  route(
+    scope,
+    {
+      method: 'GET',
+      url: `${OF_CONTAINER}/holds`,
+      access: 'audit',
+      summary: 'The legal holds of a container, released ones too, in the order in which they were placed.',
+      query: requests.ridQuery,
+      answers: { json: answers.holds },
+    },
+    ({ query: { rid }, request }) => {
+      const container = containerOf(store, request, rid);
+      return { container: shapes.containerName(container), holds: store.holds(container).map(shapes.holdShape) };
+    },
+  );
+
+  route(
+    scope,
+    {
+      method: 'GET',
+      url: ofHold,
+      access: 'audit',
+      summary: 'A legal hold, with all that it names.',
+      query: requests.ridQuery,
+      answers: { json: answers.hold },
+    },
+    async ({ query: { rid }, request }) =>
+      shapes.holdShape(await store.hold(containerOf(store, request, rid), holdIn(request))),
+  );
+
+  route(
+    scope,
+    {
+      method: 'PUT',
+      url: ofHold,
+      access: 'write',
+      summary:
+        'Places a legal hold: from its answer on nothing that it covers is erased. 200 for one that stood already.',
+      query: requests.ridQuery,
+      body: requests.holdBody,
+      answers: { json: answers.hold, otherwise: { status: 201, json: answers.hold } },
+    },
+    async ({ query: { rid }, body, request, reply, caller }) => {
+      const container = containerOf(store, request, rid);
+      const { hold, placed } = await store.placeHold(caller, container, holdIn(request), holdOf(container, body));
+      void reply.code(placed ? 201 : 200);
+      return shapes.holdShape(hold);
+    },
+  );
+
+  route(
+    scope,
+    {
+      method: 'DELETE',
+      url: ofHold,
+      access: 'write',
+      summary: 'Releases a legal hold. It stays on record, and the purge goes on at once.',
+      query: requests.ridQuery,
+      body: requests.givenReasonBody,
+      answers: { json: answers.hold },
+    },
+    async ({ query: { rid }, body: { reason }, request, caller }) => {
+      const container = containerOf(store, request, rid);
+      return shapes.holdShape(await store.releaseHold(caller, container, holdIn(request), reason));
+    },
+  );
+}
+
+function floorRoutes(scope: FastifyInstance, store: StoreApi): void {
+  route(
+    scope,
+    {
+      method: 'GET',
+      url: `${OF_CONTAINER}/retention`,
+      access: 'audit',
+      summary: 'For how long a container keeps content: its retention floor, its recovery window, its policy grace.',
+      query: requests.ridQuery,
+      answers: { json: answers.retention },
+    },
+    ({ query: { rid }, request }) => shapes.retentionShape(containerOf(store, request, rid)),
+  );
+
+  route(
+    scope,
+    {
+      method: 'PUT',
+      url: `${OF_CONTAINER}/retention-floor`,
+      access: 'write',
+      summary: 'Sets for how long after its last write no content is erased; 0 for no floor.',
+      query: requests.ridQuery,
+      body: requests.retentionBody,
+      answers: { json: answers.retention },
+    },
+    async ({ query: { rid }, body: { seconds, reason }, request, caller }) =>
+      shapes.retentionShape(await store.setRetentionFloor(caller, containerOf(store, request, rid), seconds, reason)),
+  );
+
+  route(
+    scope,
+    {
+      method: 'PUT',
+      url: `${OF_CONTAINER}/recovery-window`,
+      access: 'write',
+      summary: 'Sets for how long after its end an item can be brought back; 0 for not at all.',
+      query: requests.ridQuery,
+      body: requests.retentionBody,
+      answers: { json: answers.retention },
+    },
+    async ({ query: { rid }, body: { seconds, reason }, request, caller }) =>
+      shapes.retentionShape(await store.setRecoveryWindow(caller, containerOf(store, request, rid), seconds, reason)),
+  );
+}
+
+function recoveryRoutes(scope: FastifyInstance, store: StoreApi, stopping: AbortSignal): void {
+  route(
+    scope,
+    {
+      method: 'POST',
+      url: `${OF_CONTAINER}/recover`,
+      access: 'write',
+      summary: 'Brings back an item that has ended and is not erased, or all that the start of one policy took.',
+      body: requests.recoverBody,
+      answers: {
+        json: answers.recovered.or(answers.recoveredPolicy),
+        events: { progress: answers.recoveryProgress, done: answers.recoveredPolicy },
+      },
+    },
+    async ({ body, request, reply, caller }) => {
+      const container = containerOf(store, request, undefined);
+      if ('id' in body) {
+        const { id, partitionKey, ...how } = body;
+        const item = itemOf(container, id, textOf(partitionKey));
+        const recovered = await store.recoverItem(caller, container, id, item.key, how);
+        return { container: shapes.containerName(container), ...item.shown, ...shapes.recoveredShape(recovered) };
+      }
+      const { policyVersion, reason } = body;
+      // Who goes away before it is done has cut it short; asked for again, it goes on.
+      const signal = AbortSignal.any([stopping, clientGone(reply)]);
+      const shape = (summary: object) => ({ container: shapes.containerName(container), policyVersion, ...summary });
+      if (!wantsEvents(request)) {
+        return shape(await store.recoverPolicy(caller, container, policyVersion, { reason, signal }));
+      }
+      const events = eventsOf(
+        (onProgress) => store.recoverPolicy(caller, container, policyVersion, { reason, signal, onProgress }),
+        {
+          done: shape,
+          failed: (error) => problemDetails(problemOf(error) ?? new Problem('internal'), correlationOf(request)),
+        },
+      );
+      return sendEvents(reply, events);
+    },
+  );
+
+  route(
+    scope,
+    {
+      method: 'GET',
+      url: `${OF_CONTAINER}/held-content`,
+      access: 'write',
+      summary:
+        'The content of a life that has ended and is not erased. That it was read, by whom and why, is put on record.',
+      query: requests.heldContentQuery,
+      answers: { json: answers.content },
+    },
+    async ({ query: { id, partitionKey, life, reason, rid }, request, caller }) => {
+      const container = containerOf(store, request, rid);
+      const item = itemOf(container, id, partitionKey);
+      const content = await store.heldContent(caller, container, id, item.key, { life, reason });
+      return { container: shapes.containerName(container), ...item.shown, ...shapes.contentShape(content) };
+    },
+  );
+}
+
+function holdOf(container: ContainerState, body: z.infer<typeof requests.holdBody>): HoldRequest {
+  const { reason, ...given } = body;
+  const { partitionKey, items, query } = given;
+  if (Object.keys(given).length !== 1) {
+    throw new Problem('bad-request', 'A hold names one of container (true), partitionKey, items or query.');
+  }
+  if (partitionKey !== undefined) {
+    const { key } = itemOf(container, '', textOf(partitionKey));
+    return { reason, scope: { kind: 'partition-key', partitionKey: key } };
+  }
+  if (items !== undefined) {
+    const named = items.map(({ id, partitionKey: of }) => ({
+      id,
+      partitionKey: itemOf(container, id, textOf(of)).key,
+    }));
+    return { reason, scope: { kind: 'items', items: named } };
+  }
+  if (query !== undefined) {
+    return { reason, scope: { kind: 'query', sql: query.query, parameters: query.parameters ?? [] } };
+  }
+  return { reason, scope: { kind: 'container' } };
+}
+
+const textOf = (partitionKey: readonly unknown[] | undefined): string | undefined =>
+  partitionKey === undefined ? undefined : JSON.stringify(partitionKey);

@@ -1,0 +1,198 @@
+import type { CommandContext } from '@epitaph/core/command-context.ts';
+import { isoTime } from '@epitaph/core/clock.ts';
+import { partitionKeyDeleteAfter } from '@epitaph/core/container/partition-key-deletes.ts';
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { Refusal } from '@epitaph/core/errors.ts';
+import { invariant } from '@epitaph/core/invariant.ts';
+import { isItemWrite } from '@epitaph/core/item/events.ts';
+import { foldItem, handleLife } from '@epitaph/core/item/handle.ts';
+import { readItemEvent } from '@epitaph/core/item/upcast.ts';
+import { holdIdOf, withoutContainer } from '@epitaph/core/retention/hold-names.ts';
+import type { PendingErasure } from '@epitaph/core/retention/state.ts';
+import { covers, floorUntil } from '@epitaph/core/vault/key-vault.ts';
+import type { ErasedBatch } from '@epitaph/projections/purge/executor.ts';
+import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
+import { type ItemLife, livesOfItem } from './item-lives.ts';
+import type { StoreParts } from './parts.ts';
+import { recordRetention } from './retention-record.ts';
+import type { Caller, ErasureOutcome } from './store-api.ts';
+
+/** What stands against an erasure. */
+interface Kept {
+  /** As the container knows them. */
+  readonly holds: readonly string[];
+  readonly floorUntilMs: number | null;
+}
+
+/**
+ * Erasure of one item on request, all lives. The request is on record before anything is destroyed, and what became
+ * of it after: so one that a crash has cut short is carried out at the next start.
+ */
+export class Erasures {
+  readonly #parts: StoreParts;
+  readonly #purge: PurgeRunner;
+
+  constructor(parts: StoreParts, purge: PurgeRunner) {
+    this.#parts = parts;
+    this.#purge = purge;
+  }
+
+  /** @throws Refusal item-not-found for an item that never was, held with what stands against it */
+  async erase(
+    caller: Caller,
+    container: ContainerState,
+    id: string,
+    partitionKey: string,
+    { reason, requestedBy }: { readonly reason: string; readonly requestedBy: string },
+  ): Promise<ErasureOutcome> {
+    const { log, naming } = this.#parts.ports;
+    const prefix = await naming.itemStreamPrefix(container.rid, partitionKey, id);
+    if ((await log.readLast(`${prefix}.0`)) === undefined) {
+      throw new Refusal('item-not-found', 'Nothing was ever written under that id and partition key.');
+    }
+    const item = withoutContainer(container.rid, prefix);
+    const context = this.#parts.command(caller);
+    const position = await recordRetention(this.#parts, context, container.rid, {
+      type: 'RequestErasure',
+      item,
+      requestedBy,
+      reason,
+    });
+    invariant(position !== undefined, 'a request is put on record');
+    return this.#carryOut(context, container, { position, item, by: caller.actor });
+  }
+
+  /** Carries out what a crash or a fault has left without an outcome. What is refused now is put on record as that. */
+  async resumeAll(): Promise<void> {
+    for (const { state } of this.#parts.catalog.allContainers()) {
+      for (const pending of state.retention.erasures) {
+        try {
+          const caller = { actor: pending.by, correlationId: this.#parts.ports.newId() };
+          await this.#carryOut(this.#parts.command(caller), state, pending);
+        } catch (error) {
+          if (!(error instanceof Refusal)) throw error;
+        }
+      }
+    }
+  }
+
+  async #carryOut(
+    context: CommandContext,
+    { rid }: ContainerState,
+    { position, item }: PendingErasure,
+  ): Promise<ErasureOutcome> {
+    const prefix = `item-${rid}.${item}`;
+    const { lives, kept, batch } = await this.#parts.itemOrder.run(prefix, () => this.#destroy(context, rid, prefix));
+    const alreadyErasedLives = lives.filter((life) => isPurged(life) && life.events.at(-1)!.position < position).length;
+    // What a crash came after was erased by this request all the same.
+    const before = lives.filter(isPurged).length - alreadyErasedLives;
+    const outcome = { erasedLives: batch.purged + before, alreadyErasedLives };
+    const { state } = this.#parts.catalog.containerByRid(rid)!;
+    // Others for the same item that a fault has left over have the same outcome.
+    for (const pending of state.retention.erasures) {
+      if (pending.item !== item) continue;
+      await recordRetention(this.#parts, context, rid, {
+        type: 'SettleErasure',
+        ...outcome,
+        position: pending.position,
+        kept,
+      });
+    }
+    if (kept !== undefined) throw refusedBy(kept, state, outcome.erasedLives);
+    return { position, ...outcome };
+  }
+
+  async #destroy(
+    context: CommandContext,
+    rid: string,
+    prefix: string,
+  ): Promise<{ lives: readonly ItemLife[]; kept: Kept | undefined; batch: ErasedBatch }> {
+    await this.#endWhatIsOver(context, rid, prefix);
+    const lives = await livesOfItem(this.#parts.ports.log, prefix, { withBodies: false });
+    const left = lives.filter((life) => !isPurged(life));
+    const standing = await this.#standing(context, rid, left);
+    const nothing = { purged: 0, refused: [] };
+    if (standing !== undefined) return { lives, kept: standing, batch: nothing };
+    const { state } = this.#parts.catalog.containerByRid(rid)!;
+    const withContainer = this.#parts.catalog.goneAtMs(state) !== null;
+    const batch = await this.#purge.eraseOnDemand({
+      streams: lives.map(({ stream }) => stream),
+      cause: withContainer ? 'container-deleted' : 'erasure',
+      context,
+    });
+    // The vault has the last word: a hold may have come since it was asked.
+    return { lives, kept: keptBy(rid, batch.refused), batch };
+  }
+
+  /** Puts on record how the item's last life ended, if it had: an erasure is no other life's end than its own. */
+  async #endWhatIsOver(context: CommandContext, rid: string, prefix: string): Promise<void> {
+    const { log } = this.#parts.ports;
+    const { state } = this.#parts.catalog.containerByRid(rid)!;
+    const last = (await livesOfItem(log, prefix, { withBodies: false })).at(-1);
+    if (last === undefined || foldItem(last.events.slice(-1)).status !== 'live') return;
+    const { timeline } = state;
+    const { partitionKey } = readItemEvent(last.events.at(-1)!).data;
+    const left = partitionKeyDeleteAfter(state, partitionKey, last.events.at(-1)!.position);
+    const goneAtMs = this.#parts.catalog.goneAtMs(state);
+    const handled = await handleLife(this.#parts.ports, context, last.stream, last.life, () => ({
+      kind: 'command',
+      command:
+        left === undefined
+          ? { type: 'RecordExpiry', timeline, nowMs: goneAtMs === null ? context.nowMs : goneAtMs - 1 }
+          : { type: 'RecordPartitionKeyDelete', timeline, leftWithPartitionKey: { atMs: left.atMs, by: left.by } },
+    }));
+    if (handled.position !== undefined) await this.#parts.projected(handled.position);
+  }
+
+  /** What stands against it now, asked before anything is destroyed: so that it is all lives or none. */
+  async #standing(context: CommandContext, rid: string, lives: readonly ItemLife[]): Promise<Kept | undefined> {
+    const { vault } = this.#parts.ports;
+    const holds = await vault.holds();
+    const floors = (await vault.floors()).get(rid) ?? {};
+    const { nowMs } = context;
+    return keptBy(
+      rid,
+      lives.map(({ stream, events }) => {
+        const lastWriteTs = Math.floor((events.findLast(isItemWrite)?.occurredAtMs ?? 0) / 1000);
+        const times = { lastWriteTs, lastEventAtMs: events.at(-1)!.occurredAtMs, nowMs, onDemand: true as const };
+        return {
+          holds: holds.filter(({ scope }) => covers(scope, stream)).map(({ holdId }) => holdId),
+          floorUntilMs: floorUntil(floors, times),
+        };
+      }),
+    );
+  }
+}
+
+const isPurged = ({ events }: ItemLife): boolean => events.at(-1)!.type === 'ItemPurged';
+
+function keptBy(rid: string, lives: readonly Kept[]): Kept | undefined {
+  const holds = [...new Set(lives.flatMap((life) => life.holds))].map((hold) => holdIdOf(rid, hold)).toSorted();
+  const floors = lives.flatMap(({ floorUntilMs }) => (floorUntilMs === null ? [] : [floorUntilMs]));
+  if (holds.length === 0 && floors.length === 0) return undefined;
+  return { holds, floorUntilMs: floors.length === 0 ? null : Math.max(...floors) };
+}
+
+function refusedBy({ holds, floorUntilMs }: Kept, { retention }: ContainerState, erasedLives: number): Refusal {
+  const floor = floorUntilMs === null ? null : isoTime(floorUntilMs);
+  const possibleFrom = holds.length > 0 ? null : floor;
+  const reasons = [
+    ...(holds.length === 0 ? [] : [`held by ${holds.map((hold) => JSON.stringify(hold)).join(', ')}`]),
+    ...(floor === null ? [] : [`kept by the retention floor until ${floor}`]),
+  ];
+  const when = possibleFrom === null ? 'It can run when the holds are released' : `It can run from ${possibleFrom} on`;
+  const some = erasedLives === 0 ? '' : ` ${erasedLives} of its lives were erased before the hold came.`;
+  return new Refusal('held', `The content is ${reasons.join(' and ')}. ${when}; the request is on record.${some}`, {
+    holds: retention.holds
+      .filter(({ holdId }) => holds.includes(holdId))
+      .map(({ holdId, reason, placedBy, placedAtMs }) => ({
+        id: holdId,
+        reason,
+        placedBy,
+        placedAt: isoTime(placedAtMs),
+      })),
+    floorUntil: floor,
+    possibleFrom,
+    erasedLives,
+  });
+}

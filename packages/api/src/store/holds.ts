@@ -1,0 +1,337 @@
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { readContainerEvent } from '@epitaph/core/container/upcast.ts';
+import { Refusal } from '@epitaph/core/errors.ts';
+import { invariant } from '@epitaph/core/invariant.ts';
+import { isItemWrite } from '@epitaph/core/item/events.ts';
+import { itemStream } from '@epitaph/core/item/stream-name.ts';
+import { readItemEvent } from '@epitaph/core/item/upcast.ts';
+import { MAX_STANDING_HOLDS, standingHolds } from '@epitaph/core/retention/decide.ts';
+import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import type { RecordedScope } from '@epitaph/core/retention/events.ts';
+import { vaultHoldId, vaultScope, withoutContainer } from '@epitaph/core/retention/hold-names.ts';
+import type { RecordedHold } from '@epitaph/core/retention/state.ts';
+import { sameJson } from '@epitaph/core/same-json.ts';
+import type { VaultHold } from '@epitaph/core/vault/key-vault.ts';
+import { isoTime } from '@epitaph/core/clock.ts';
+import { KeyedMutex } from './keyed-mutex.ts';
+import { livesOfItem } from './item-lives.ts';
+import type { StoreParts } from './parts.ts';
+import type { Queries } from './queries.ts';
+import { recordRetention, tooManyHolds } from './retention-record.ts';
+import type { Caller, HoldRequest, PlacedHold, ShownHold } from './store-api.ts';
+
+/** Lives that a hold on a query's result can name: its record is one event, which every log must take. */
+export const MAX_LIVES_OF_A_HOLD = 10_000;
+/** After so long nobody is about to put on record what the vault was told. */
+const ABANDONED_MS = 3_600_000;
+/** Disappearances looked at a time. */
+const PAGE_ROWS = 1_000;
+
+/**
+ * Legal holds and retention floors. What keeps content is in the vault before it is on record, and leaves the vault
+ * after its end is on record: whatever a crash comes between, the vault keeps at least what the record says, and the
+ * next start makes the two equal. See docs/adr/0018-holds.md.
+ */
+export class Holds {
+  readonly #parts: StoreParts;
+  readonly #queries: Queries;
+  readonly #onLessKept: () => void;
+  readonly #order = new KeyedMutex();
+
+  /** @param onLessKept told when lives that something kept may go now */
+  constructor(parts: StoreParts, queries: Queries, onLessKept: () => void) {
+    this.#parts = parts;
+    this.#queries = queries;
+    this.#onLessKept = onLessKept;
+  }
+
+  /**
+   * Makes the vault keep what the containers' streams say is kept. Called before anything is erased.
+   *
+   * A hold that the vault has and no stream knows was never acknowledged: whoever asked for it has no answer, and
+   * asks again. Where there are other nodes one of them may be about to put it on record, so there it stays until
+   * nobody can be; and a floor that is too high stays until it is set again.
+   */
+  async settleAll(): Promise<void> {
+    const { vault } = this.#parts.ports;
+    const inVault = new Map((await vault.holds()).map((hold) => [hold.holdId, hold]));
+    const floors = await vault.floors();
+    const isAlone = this.#parts.ports.nodes === undefined;
+    const abandonedMs = this.#parts.ports.clock.now() - ABANDONED_MS;
+    for (const { state } of this.#parts.catalog.allContainers()) {
+      const known = new Set<string>();
+      for (const hold of state.retention.holds) {
+        const holdId = vaultHoldId(state.rid, hold.holdId);
+        known.add(holdId);
+        if (hold.released !== undefined) {
+          if (inVault.has(holdId)) await vault.releaseHold(holdId);
+          continue;
+        }
+        const wanted = await this.#inVault(state.rid, hold);
+        if (!sameJson(wanted.scope, inVault.get(holdId)?.scope)) await vault.placeHold(wanted);
+      }
+      for (const { holdId, placedAtMs } of inVault.values()) {
+        const isUnknown = holdId.startsWith(vaultHoldId(state.rid, '')) && !known.has(holdId);
+        if (isUnknown && (isAlone || placedAtMs < abandonedMs)) await vault.releaseHold(holdId);
+      }
+      const { floorSeconds } = state.retention;
+      const inForce = floors.get(state.rid)?.retention ?? 0;
+      if (inForce < floorSeconds || (isAlone && inForce > floorSeconds)) {
+        await vault.setFloor(state.rid, 'retention', floorSeconds);
+      }
+    }
+  }
+
+  list(container: ContainerState): readonly RecordedHold[] {
+    return this.#state(container).retention.holds;
+  }
+
+  /** @throws Refusal hold-not-found */
+  async find(container: ContainerState, holdId: string): Promise<ShownHold> {
+    const hold = this.#known(container, holdId);
+    if (hold === undefined) throw new Refusal('hold-not-found');
+    return { ...hold, scope: await this.#scopeOf(hold) };
+  }
+
+  async place(caller: Caller, container: ContainerState, holdId: string, request: HoldRequest): Promise<PlacedHold> {
+    const { rid } = container;
+    return this.#order.run(vaultHoldId(rid, holdId), async () => {
+      await this.#parts.confirmCatalog(0);
+      const known = this.#known(container, holdId);
+      if (known !== undefined) return { hold: await this.#again(container, known, request), placed: false };
+      if (standingHolds(this.#state(container).retention).length >= MAX_STANDING_HOLDS) throw tooManyHolds();
+      const scope = await this.#resolve(container, request);
+      const context = this.#parts.command(caller);
+      const { vault } = this.#parts.ports;
+      const hold: VaultHold = {
+        holdId: vaultHoldId(rid, holdId),
+        containerRid: rid,
+        scope: vaultScope(rid, scope),
+        placedAtMs: context.nowMs,
+      };
+      await vault.placeHold(hold);
+      let tooLateFor: number;
+      try {
+        tooLateFor = await this.#tooLateFor(container, scope);
+      } catch (error) {
+        // Nothing is on record yet, so nothing needs it.
+        await vault.releaseHold(hold.holdId);
+        throw error;
+      }
+      const { reason } = request;
+      // After a fault from here on the outcome is unknown, and the vault keeps what it was told to.
+      try {
+        await recordRetention(this.#parts, context, rid, { type: 'PlaceHold', holdId, scope, reason, tooLateFor });
+      } catch (error) {
+        if (error instanceof Refusal && error.code === 'already-exists') await this.#restore(container, holdId);
+        throw error;
+      }
+      // Acknowledged only when the vault has it: were the record made late, another node may have given it up.
+      await vault.placeHold(hold);
+      return { hold: await this.find(container, holdId), placed: true };
+    });
+  }
+
+  /** @throws Refusal hold-not-found */
+  async release(caller: Caller, container: ContainerState, holdId: string, reason: string): Promise<ShownHold> {
+    const { rid } = container;
+    return this.#order.run(vaultHoldId(rid, holdId), async () => {
+      await recordRetention(this.#parts, this.#parts.command(caller), rid, { type: 'ReleaseHold', holdId, reason });
+      await this.#parts.ports.vault.releaseHold(vaultHoldId(rid, holdId));
+      this.#onLessKept();
+      return this.find(container, holdId);
+    });
+  }
+
+  /** Seconds from the last write during which no content of the container is erased; 0 for none. */
+  async setFloor(caller: Caller, container: ContainerState, seconds: number, reason: string): Promise<ContainerState> {
+    const { rid } = container;
+    return this.#order.run(rid, async () => {
+      const { vault } = this.#parts.ports;
+      const context = this.#parts.command(caller);
+      await this.#parts.confirmCatalog(0);
+      const before = (await vault.floors()).get(rid)?.retention ?? 0;
+      if (seconds > before) await vault.setFloor(rid, 'retention', seconds);
+      await recordRetention(this.#parts, context, rid, { type: 'ChangeRetentionFloor', seconds, reason });
+      if (seconds < before) {
+        await vault.setFloor(rid, 'retention', seconds);
+        this.#onLessKept();
+      }
+      return this.#state(container);
+    });
+  }
+
+  async setRecoveryWindow(
+    caller: Caller,
+    container: ContainerState,
+    seconds: number,
+    reason: string,
+  ): Promise<ContainerState> {
+    await recordRetention(this.#parts, this.#parts.command(caller), container.rid, {
+      type: 'ChangeRecoveryWindow',
+      seconds,
+      reason,
+    });
+    return this.#state(container);
+  }
+
+  /** Another node was first to put a hold of that id on record: the vault has that one then, and not ours. */
+  async #restore(container: ContainerState, holdId: string): Promise<void> {
+    await this.#parts.confirmCatalog(0);
+    const known = this.#known(container, holdId);
+    if (known === undefined) return;
+    const { vault } = this.#parts.ports;
+    if (known.released === undefined) await vault.placeHold(await this.#inVault(container.rid, known));
+    else await vault.releaseHold(vaultHoldId(container.rid, holdId));
+  }
+
+  /** A hold that is placed once more: the same one again is a retry, and anything else a mistake. */
+  async #again(container: ContainerState, known: RecordedHold, request: HoldRequest): Promise<ShownHold> {
+    const since = `${isoTime(known.placedAtMs)} by ${known.placedBy}`;
+    if (known.released !== undefined) {
+      throw new Refusal(
+        'already-exists',
+        `A hold of that id was placed at ${since} and has been released. It stays on record: a new hold has a new id.`,
+      );
+    }
+    const isSame =
+      request.scope.kind !== 'query' &&
+      known.reason === request.reason &&
+      sameJson(known.scope, await this.#resolve(container, request));
+    if (isSame) return this.find(container, known.holdId);
+    throw new Refusal('already-exists', `A hold of that id stands since ${since}; it is not changed.`);
+  }
+
+  /** What a request covers, in names of streams. */
+  async #resolve(container: ContainerState, { scope }: HoldRequest): Promise<RecordedScope> {
+    const { naming } = this.#parts.ports;
+    const { rid } = container;
+    switch (scope.kind) {
+      case 'container':
+        return { kind: 'container' };
+      case 'partition-key': {
+        const prefix = await naming.partitionStreamPrefix(rid, scope.partitionKey);
+        return { kind: 'partition-key', prefix: withoutContainer(rid, prefix) };
+      }
+      case 'items': {
+        const names = new Set<string>();
+        for (const { id, partitionKey } of scope.items) {
+          names.add(withoutContainer(rid, await naming.itemStreamPrefix(rid, partitionKey, id)));
+        }
+        return { kind: 'items', items: [...names].toSorted() };
+      }
+      case 'query': {
+        const rows = await this.#queries.rowsOf(container, scope, MAX_LIVES_OF_A_HOLD);
+        if (rows === undefined) {
+          throw new Refusal(
+            'hold-too-wide',
+            `The query finds more than ${MAX_LIVES_OF_A_HOLD} items, which one hold can't name. Narrow it, or hold a partition key or the container.`,
+          );
+        }
+        const lives: string[] = [];
+        for (const { partitionKey, id, life } of rows) {
+          const prefix = await naming.itemStreamPrefix(rid, partitionKey, id);
+          lives.push(withoutContainer(rid, itemStream(prefix, life)));
+        }
+        return { kind: 'query', lives: lives.toSorted() };
+      }
+    }
+  }
+
+  /** How many lives in a scope were erased before the vault had the hold. */
+  async #tooLateFor(container: ContainerState, scope: RecordedScope): Promise<number> {
+    const { log } = this.#parts.ports;
+    const { rid } = container;
+    const full = (name: string): string => `item-${rid}.${name}`;
+    let count = 0;
+    switch (scope.kind) {
+      case 'items':
+        for (const item of scope.items) {
+          for (const { stream, events } of await livesOfItem(log, full(item), { withBodies: false })) {
+            if (await this.#isErased(stream, events)) count += 1;
+          }
+        }
+        return count;
+      case 'query':
+        for (const life of scope.lives) {
+          const stream = full(life);
+          if (await this.#isErased(stream, await log.readStream(stream, { withBodies: false }))) count += 1;
+        }
+        return count;
+      case 'container':
+      case 'partition-key':
+        return this.#erasedIn(container, scope);
+    }
+  }
+
+  /** As far as erasures are on record: what is under way at this moment is not in it. */
+  async #erasedIn(
+    { rid }: ContainerState,
+    scope: Extract<RecordedScope, { kind: 'container' | 'partition-key' }>,
+  ): Promise<number> {
+    const { number } = this.#parts.catalog.containerByRid(rid)!;
+    const { naming } = this.#parts.ports;
+    const prefixes = new Map<string, string>();
+    let count = 0;
+    for (let after: { atMs: number; position: number } | undefined; ;) {
+      const rows = await this.#parts.readModel.disappearances(number, {
+        fromMs: 0,
+        toMs: Number.MAX_SAFE_INTEGER,
+        cause: undefined,
+        after,
+        limit: PAGE_ROWS,
+      });
+      for (const { partitionKey, purgedAtMs } of rows) {
+        if (purgedAtMs === null) continue;
+        if (scope.kind === 'partition-key') {
+          let prefix = prefixes.get(partitionKey);
+          if (prefix === undefined) {
+            prefix = withoutContainer(rid, await naming.partitionStreamPrefix(rid, partitionKey));
+            if (prefixes.size >= PAGE_ROWS) prefixes.clear();
+            prefixes.set(partitionKey, prefix);
+          }
+          if (prefix !== scope.prefix) continue;
+        }
+        count += 1;
+      }
+      const last = rows.at(-1);
+      if (last === undefined || rows.length < PAGE_ROWS) return count;
+      after = { atMs: last.atMs, position: last.position };
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+  }
+
+  /** True when a life's content is gone, whether or not that is on record yet. */
+  async #isErased(stream: string, events: readonly RecordedEvent[]): Promise<boolean> {
+    const write = events.findLast(isItemWrite);
+    if (write === undefined || events.at(-1)!.type === 'ItemPurged') return true;
+    const event = readItemEvent(write);
+    invariant(isItemWrite(event), 'a write is read as one');
+    return (await this.#parts.ports.vault.findKey(event.data.key, stream)).status === 'destroyed';
+  }
+
+  async #inVault(rid: string, hold: RecordedHold): Promise<VaultHold> {
+    const scope = vaultScope(rid, await this.#scopeOf(hold));
+    return { holdId: vaultHoldId(rid, hold.holdId), containerRid: rid, scope, placedAtMs: hold.placedAtMs };
+  }
+
+  /** All that a hold names; of a query's result the event has it. */
+  async #scopeOf({ scope, position }: RecordedHold): Promise<RecordedScope> {
+    if (scope.kind !== 'query') return scope;
+    const recorded = await this.#parts.ports.log.readAt(position);
+    invariant(recorded !== undefined, 'the record of a hold is never truncated');
+    const event = readContainerEvent(recorded);
+    invariant(event.type === 'HoldPlaced', 'a hold has the position of its record');
+    return event.data.scope;
+  }
+
+  #known(container: ContainerState, holdId: string): RecordedHold | undefined {
+    return this.#state(container).retention.holds.find((hold) => hold.holdId === holdId);
+  }
+
+  #state({ rid }: ContainerState): ContainerState {
+    const found = this.#parts.catalog.containerByRid(rid);
+    if (found === undefined) throw new Refusal('container-not-found');
+    return found.state;
+  }
+}

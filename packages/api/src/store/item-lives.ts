@@ -1,0 +1,25 @@
+import { itemStream } from '@epitaph/core/item/stream-name.ts';
+import type { EventLog } from '@epitaph/core/log/event-log.ts';
+import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+
+/** One life with the events that are left of it, oldest first. */
+export interface ItemLife {
+  readonly life: number;
+  readonly stream: string;
+  readonly events: readonly RecordedEvent[];
+}
+
+/** All lives of an item, oldest first, from the log itself. */
+export async function livesOfItem(
+  log: EventLog,
+  prefix: string,
+  options: { readonly withBodies?: boolean } = {},
+): Promise<ItemLife[]> {
+  const lives: ItemLife[] = [];
+  for (let life = 0; ; life++) {
+    const stream = itemStream(prefix, life);
+    const events = await log.readStream(stream, options);
+    if (events.length === 0) return lives;
+    lives.push({ life, stream, events });
+  }
+}

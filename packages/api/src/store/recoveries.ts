@@ -1,0 +1,208 @@
+import { partitionKeyDeleteAfter } from '@epitaph/core/container/partition-key-deletes.ts';
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { Refusal } from '@epitaph/core/errors.ts';
+import { expiryOf } from '@epitaph/core/ttl/expiry.ts';
+import { etagOf, isItemWrite } from '@epitaph/core/item/events.ts';
+import { foldItem } from '@epitaph/core/item/handle.ts';
+import { itemStream, parseItemStream } from '@epitaph/core/item/stream-name.ts';
+import { readItemEvent } from '@epitaph/core/item/upcast.ts';
+import { withoutContainer } from '@epitaph/core/retention/hold-names.ts';
+import type { EndedRow } from '@epitaph/projections/read-model-store.ts';
+import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
+import type { Documents } from './documents.ts';
+import { type ItemLife, livesOfItem } from './item-lives.ts';
+import type { Items } from './items.ts';
+import type { StoreParts } from './parts.ts';
+import { recordRetention } from './retention-record.ts';
+import type { Caller, PastContent, RecoveredItem, RecoverySummary } from './store-api.ts';
+
+/** Ended lives looked at together. */
+const BATCH = 64;
+
+/** Brings back what has ended and is not erased, and shows it to who may see it. */
+export class Recoveries {
+  readonly #parts: StoreParts;
+  readonly #purge: PurgeRunner;
+  readonly #items: Items;
+  readonly #documents: Documents;
+
+  constructor(parts: StoreParts, purge: PurgeRunner, items: Items, documents: Documents) {
+    this.#parts = parts;
+    this.#purge = purge;
+    this.#items = items;
+    this.#documents = documents;
+  }
+
+  /**
+   * Begins a new life of an item with the content of an ended one, the last by default.
+   *
+   * @throws Refusal item-not-found, already-exists while a newer life is there, content-erased
+   */
+  async recover(
+    caller: Caller,
+    container: ContainerState,
+    id: string,
+    partitionKey: string,
+    { reason, life }: { readonly reason: string; readonly life?: number | undefined },
+  ): Promise<RecoveredItem> {
+    const { lives, source } = await this.#ended(container, id, partitionKey, life);
+    if (source !== lives.at(-1) && !this.#hasEnded(container, lives.at(-1)!)) throw new Refusal('already-exists');
+    const fromLife = source.life;
+    await this.#open(source);
+    const item = withoutContainer(container.rid, parseItemStream(source.stream)!.prefix);
+    await recordRetention(this.#parts, this.#parts.command(caller), container.rid, {
+      type: 'RequestRecovery',
+      item,
+      reason,
+    });
+    const { ts, ttl, ...recovered } = await this.#items.recover(caller, container, id, partitionKey, { fromLife });
+    const { timeline } = this.#parts.catalog.containerByRid(container.rid)!.state;
+    return { ...recovered, fromLife, ts, expiresAtMs: expiryOf({ ts, ttl }, timeline)?.expiredAtMs ?? null };
+  }
+
+  /**
+   * Brings back all that the start of one policy took and nobody has written anew since. What is back already is left
+   * alone, so that it can be cut short and begun again at will.
+   *
+   * @throws Refusal bad-request for a policy that there was not
+   */
+  async recoverPolicy(
+    caller: Caller,
+    container: ContainerState,
+    policyVersion: number,
+    {
+      reason,
+      onProgress,
+      signal,
+    }: {
+      readonly reason: string;
+      readonly onProgress?: ((progress: { readonly done: number; readonly total: number }) => void) | undefined;
+      readonly signal?: AbortSignal | undefined;
+    },
+  ): Promise<RecoverySummary> {
+    const { number, state } = await this.#parts.current(container);
+    if (!state.timeline.some(({ version }) => version === policyVersion)) {
+      throw new Refusal('bad-request', `The container has had no TTL policy of version ${policyVersion}.`);
+    }
+    await recordRetention(this.#parts, this.#parts.command(caller), container.rid, {
+      type: 'RequestRecovery',
+      policyVersion,
+      reason,
+    });
+    await this.#purge.recordOverdue(this.#parts.catalog.containerByNumber(number)!);
+    const total = await this.#parts.readModel.countEnded(number, true, Number.MAX_SAFE_INTEGER);
+    const summary = { recovered: 0, writtenSince: 0, erased: 0 };
+    let done = 0;
+    for (let after: { endedAtMs: number; position: number } | undefined; ;) {
+      signal?.throwIfAborted();
+      const scan = { byPolicyStart: true, endedAtOrBeforeMs: Number.MAX_SAFE_INTEGER, after, limit: BATCH } as const;
+      const rows = await this.#parts.readModel.endedLives(number, scan);
+      for (const outcome of await Promise.all(rows.map((row) => this.#bringBack(caller, state, row, policyVersion)))) {
+        if (outcome !== undefined) summary[outcome] += 1;
+      }
+      done += rows.length;
+      onProgress?.({ done, total: Math.max(done, total) });
+      const last = rows.at(-1);
+      if (last === undefined || rows.length < BATCH) return summary;
+      after = { endedAtMs: last.endedAtMs, position: last.position };
+    }
+  }
+
+  /**
+   * The content of a life that has ended, while its key is there. That it was read is on record before it is given
+   * out.
+   *
+   * @throws Refusal item-not-found, content-erased
+   */
+  async heldContent(
+    caller: Caller,
+    container: ContainerState,
+    id: string,
+    partitionKey: string,
+    { reason, life }: { readonly reason: string; readonly life?: number | undefined },
+  ): Promise<PastContent> {
+    const { source } = await this.#ended(container, id, partitionKey, life);
+    const { json, write } = await this.#open(source);
+    await recordRetention(this.#parts, this.#parts.command(caller), container.rid, {
+      type: 'RecordHeldContentRead',
+      life: withoutContainer(container.rid, source.stream),
+      revision: write.revision,
+      reason,
+    });
+    return {
+      life: source.life,
+      revision: write.revision,
+      writtenAtMs: write.occurredAtMs,
+      etag: etagOf(write.id),
+      json,
+    };
+  }
+
+  /** All lives, and one that is over, by number or the last such. */
+  async #ended(
+    container: ContainerState,
+    id: string,
+    partitionKey: string,
+    life: number | undefined,
+  ): Promise<{ readonly lives: readonly ItemLife[]; readonly source: ItemLife }> {
+    const { log, naming } = this.#parts.ports;
+    const prefix = await naming.itemStreamPrefix(container.rid, partitionKey, id);
+    const lives = await livesOfItem(log, prefix);
+    const over = lives.filter((candidate) => this.#hasEnded(container, candidate));
+    const source = life === undefined ? over.at(-1) : over.find((candidate) => candidate.life === life);
+    if (source !== undefined) return { lives, source };
+    throw new Refusal(
+      'item-not-found',
+      lives.length === 0
+        ? 'Nothing was ever written under that id and partition key.'
+        : 'The item has no such life that has ended.',
+    );
+  }
+
+  /** By its own stream, by its deadline, or with its partition key or container. */
+  #hasEnded(container: ContainerState, { events }: ItemLife): boolean {
+    const last = events.at(-1)!;
+    const state = foldItem([last]);
+    if (state.status !== 'live') return true;
+    const { state: within, number } = this.#parts.catalog.containerByRid(container.rid)!;
+    if (this.#parts.catalog.goneAtMs(within) !== null) return true;
+    if (partitionKeyDeleteAfter(within, state.lastWrite.partitionKey, last.position) !== undefined) return true;
+    const nowMs = this.#parts.ports.clock.now();
+    this.#parts.expirySeen(number, nowMs);
+    const expiry = expiryOf(state.lastWrite, within.timeline);
+    return expiry !== undefined && expiry.expiredAtMs <= nowMs;
+  }
+
+  /** @throws Refusal content-erased */
+  async #open({ life, events }: ItemLife) {
+    const write = events.findLast(isItemWrite);
+    const json = write && (await this.#documents.openEnded(write));
+    if (write !== undefined && json !== undefined) return { write, json };
+    throw new Refusal('content-erased', `The content of life ${life} of the item has been erased.`);
+  }
+
+  async #bringBack(
+    caller: Caller,
+    container: ContainerState,
+    { stream, life, id, partitionKey }: EndedRow,
+    policyVersion: number,
+  ): Promise<keyof RecoverySummary | undefined> {
+    const { log } = this.#parts.ports;
+    const last = await log.readLast(stream);
+    const end = last && readItemEvent(last);
+    if (end?.type !== 'ItemExpired') return end?.type === 'ItemPurged' ? 'erased' : undefined;
+    if (end.data.policyVersion !== policyVersion || !end.data.byPolicyStart) return undefined;
+    const { prefix } = parseItemStream(stream)!;
+    if ((await log.readLast(itemStream(prefix, life + 1))) !== undefined) return 'writtenSince';
+    try {
+      await this.#items.recover(caller, container, id, partitionKey, { fromLife: life, asLife: life + 1 });
+      return 'recovered';
+    } catch (error) {
+      if (!(error instanceof Refusal)) throw error;
+      if (error.code === 'content-erased') return 'erased';
+      // Something else has taken its name since, or a value that is to be there once.
+      if (error.code === 'already-exists' || error.code === 'unique-key-taken') return 'writtenSince';
+      throw error;
+    }
+  }
+}

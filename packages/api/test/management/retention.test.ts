@@ -1,0 +1,545 @@
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import {
+  AUDITOR_KEY,
+  eventsIn,
+  item,
+  openWorld,
+  ORDERS,
+  READ_ONLY_KEY,
+  START_MS,
+  WRITER,
+  type World,
+} from './world.ts';
+
+type Answer = Readonly<Record<string, unknown>>;
+
+let world: World;
+beforeEach(async () => {
+  world = await openWorld(60);
+});
+afterEach(() => world.close());
+
+const orders = () => world.store.container('shop', 'orders');
+const advance = (seconds: number) => world.store.advanceClock(WRITER, seconds * 1000);
+const purge = () => world.store.runPurge(WRITER);
+const call = async (method: 'PUT' | 'POST' | 'DELETE', url: string, body: unknown) => {
+  const response = await world.ask(method, `${ORDERS}${url}`, { body });
+  return { status: response.statusCode, body: response.json<Answer>() };
+};
+const place = (id: string, scope: object, reason = 'case 7') => call('PUT', `/holds/${id}`, { ...scope, reason });
+const release = (id: string) => call('DELETE', `/holds/${id}`, { reason: 'closed' });
+const erase = (id: string) =>
+  call('POST', '/erase', { id, partitionKey: ['ann'], reason: 'article 17', requestedBy: 'desk 3' });
+const recover = (id: string, more: object = {}) =>
+  call('POST', '/recover', { id, partitionKey: ['ann'], reason: 'a mistake', ...more });
+const explain = (id: string) => world.get(`${ORDERS}/explain${item(id)}`);
+const types = async (id?: string) => {
+  const { events } = (await world.get(`${ORDERS}/history${id === undefined ? '' : item(id)}`)) as {
+    events: { type: string; data: Answer; actor?: string }[];
+  };
+  return events.map(({ type }) => type);
+};
+const containerEvents = async (type: string) => {
+  const { events } = (await world.get(`${ORDERS}/history`)) as {
+    events: { type: string; data: Answer; actor?: string }[];
+  };
+  return events.filter((event) => event.type === type);
+};
+const fsck = async () => (await world.store.fsck()).problems;
+
+describe('a legal hold', () => {
+  test('on items keeps all their lives, hides none, and lets go at once when it is released', async () => {
+    await world.write('a');
+    await world.write('b');
+    expect(await place('case-7', { items: [{ id: 'a', partitionKey: ['ann'] }] })).toMatchObject({
+      status: 201,
+      body: { id: 'case-7', state: 'standing', scope: 'items', count: 1, tooLateFor: 0, placedBy: 'key:primary' },
+    });
+    await advance(60);
+    expect(await purge()).toMatchObject({ expired: 2, purged: 1, heldBack: 1 });
+    expect((await world.ask('GET', `${ORDERS}/content${item('a')}`)).statusCode).toBe(404);
+    // A later life of the same item is held as well.
+    await world.write('a');
+    await advance(60);
+    expect(await purge()).toMatchObject({ purged: 0, heldBack: 2 });
+    expect(await explain('a')).toMatchObject({
+      state: 'expired',
+      holds: ['case-7'],
+      sentence: expect.stringContaining('It is kept by the legal hold "case-7".') as string,
+    });
+    expect(await release('case-7')).toMatchObject({
+      status: 200,
+      body: { state: 'released', released: { by: 'key:primary', reason: 'closed' } },
+    });
+    expect(await purge()).toMatchObject({ purged: 2, heldBack: 0 });
+    expect(await fsck()).toEqual([]);
+  });
+
+  test('on a partition key keeps what comes into it later, and nothing of others', async () => {
+    await place('p', { partitionKey: ['ann'] });
+    await world.write('a');
+    const document = { id: 'a', customer: 'bob' };
+    await world.store.writeItem(WRITER, orders(), 'create', {
+      id: 'a',
+      partitionKey: '["bob"]',
+      document,
+      json: JSON.stringify(document),
+    });
+    await advance(60);
+    expect(await purge()).toMatchObject({ purged: 1, heldBack: 1 });
+  });
+
+  test('on a query names the lives that it finds now', async () => {
+    await world.write('a', { total: 5 });
+    await world.write('b', { total: 50 });
+    const query = { query: 'SELECT * FROM c WHERE c.total > @least', parameters: [{ name: '@least', value: 10 }] };
+    expect(await place('q', { query })).toMatchObject({ status: 201, body: { scope: 'query', count: 1 } });
+    await world.write('c', { total: 70 });
+    await advance(60);
+    expect(await purge()).toMatchObject({ purged: 2, heldBack: 1 });
+    expect((await explain('b'))['holds']).toEqual(['q']);
+    const { covers } = (await world.get(`${ORDERS}/holds/q`)) as { covers: string[] };
+    expect(covers).toEqual([expect.stringMatching(/^[\w-]{28}\.0$/) as string]);
+    // A query is not asked again: another placing under its id is refused.
+    expect(await place('q', { query })).toMatchObject({ status: 409, body: { code: 'already-exists' } });
+  });
+
+  test('takes only queries that choose documents', async () => {
+    for (const query of ['SELECT VALUE COUNT(1) FROM c', 'SELECT TOP 1 * FROM c', 'SELECT * FROM c ORDER BY c.id']) {
+      expect(await place('q', { query: { query } })).toMatchObject({ status: 400, body: { code: 'bad-request' } });
+    }
+    expect(await place('q', { query: { query: 'SELEKT' } })).toMatchObject({ status: 400 });
+    expect((await world.get(`${ORDERS}/holds`))['holds']).toEqual([]);
+    expect(await world.store.hold(orders(), 'q').catch((error: unknown) => error)).toMatchObject({
+      code: 'hold-not-found',
+    });
+  });
+
+  test('on a container outlives it, and is released by its rid', async () => {
+    await world.write('a');
+    await place('all', { container: true });
+    const { rid } = orders();
+    await world.store.deleteContainer(WRITER, 'shop', 'orders');
+    expect(await purge()).toMatchObject({ purged: 0, heldBack: 1 });
+    expect(await call('DELETE', `/holds/all?rid=${encodeURIComponent(rid)}`, { reason: 'closed' })).toMatchObject({
+      status: 200,
+    });
+    expect(await purge()).toMatchObject({ purged: 1, heldBack: 0 });
+  });
+
+  test('says how many lives it came too late for', async () => {
+    await world.write('a');
+    await world.write('b');
+    await advance(60);
+    await purge();
+    await world.write('a');
+    const items = [
+      { id: 'a', partitionKey: ['ann'] },
+      { id: 'never', partitionKey: ['ann'] },
+    ];
+    expect((await place('items', { items })).body).toMatchObject({ tooLateFor: 1 });
+    expect((await place('partition', { partitionKey: ['ann'] })).body).toMatchObject({ tooLateFor: 2 });
+    expect((await place('other', { partitionKey: ['bob'] })).body).toMatchObject({ tooLateFor: 0 });
+    expect((await place('all', { container: true })).body).toMatchObject({ tooLateFor: 2 });
+  });
+
+  test('is placed again without harm, but not changed, and its id is used once', async () => {
+    expect((await place('x', { container: true })).status).toBe(201);
+    expect((await place('x', { container: true })).status).toBe(200);
+    expect(await place('x', { container: true }, 'another case')).toMatchObject({ body: { code: 'already-exists' } });
+    expect(await place('x', { partitionKey: ['ann'] })).toMatchObject({ body: { code: 'already-exists' } });
+    await release('x');
+    expect(await release('x')).toMatchObject({ status: 200 });
+    expect(await place('x', { container: true })).toMatchObject({ status: 409 });
+    expect(await release('never')).toMatchObject({ status: 404, body: { code: 'hold-not-found' } });
+    expect(await types()).toEqual(['ContainerCreated', 'HoldPlaced', 'HoldReleased']);
+  });
+
+  test('is listed for auditors, released ones too, with who, when and why', async () => {
+    await place('one', { container: true });
+    await advance(5);
+    await place('two', { partitionKey: ['ann'] });
+    await release('one');
+    const { holds } = (await world.ask('GET', `${ORDERS}/holds`, { key: AUDITOR_KEY })).json<{ holds: Answer[] }>();
+    expect(holds).toMatchObject([
+      { id: 'one', state: 'released', scope: 'container', reason: 'case 7', released: { reason: 'closed' } },
+      { id: 'two', state: 'standing', scope: 'partition-key', placedAt: '2026-11-21T10:00:05.000Z' },
+    ]);
+    for (const key of [AUDITOR_KEY, READ_ONLY_KEY]) {
+      const body = { container: true, reason: 'no' };
+      expect((await world.ask('PUT', `${ORDERS}/holds/three`, { key, body })).statusCode).toBe(403);
+    }
+  });
+
+  test.each([
+    ['without a reason', { container: true }],
+    ['that names nothing', { reason: 'case 7' }],
+    ['that names two things', { reason: 'case 7', container: true, partitionKey: ['ann'] }],
+    ['with a partition key of the wrong length', { reason: 'case 7', partitionKey: ['ann', 'x'] }],
+    [
+      'with too many items',
+      { reason: 'x', items: Array.from({ length: 101 }, () => ({ id: 'a', partitionKey: ['a'] })) },
+    ],
+    ['with no items', { reason: 'x', items: [] }],
+  ])('%s is refused', async (_, body) => {
+    expect(await call('PUT', '/holds/bad', body)).toMatchObject({ status: 400, body: { code: 'bad-request' } });
+    expect(await call('PUT', '/holds/bad%20id', { container: true, reason: 'x' })).toMatchObject({ status: 400 });
+    expect((await world.get(`${ORDERS}/holds`))['holds']).toEqual([]);
+  });
+});
+
+describe('a retention floor', () => {
+  test('keeps content for so long after the last write, and is in preview, explanation and certificate', async () => {
+    await world.write('a');
+    expect(await call('PUT', '/retention-floor', { seconds: 3_600, reason: 'tax law' })).toMatchObject({
+      status: 200,
+      body: { floorSeconds: 3_600, recoveryWindowSeconds: 0 },
+    });
+    const preview = (await world.ask('POST', `${ORDERS}/ttl/preview`, { body: { defaultTtl: 1 } })).json<Answer>();
+    await advance(60);
+    expect(preview).toMatchObject({ kept: { floorSeconds: 3_600 } });
+    expect(await purge()).toMatchObject({ expired: 1, purged: 0, heldBack: 1 });
+    expect(await explain('a')).toMatchObject({
+      contentKeptUntil: '2026-11-21T11:00:00.000Z',
+      sentence: expect.stringContaining('It is kept by the retention floor until 2026-11-21T11:00:00.000Z.') as string,
+    });
+    await advance(3_540);
+    expect(await purge()).toMatchObject({ purged: 1 });
+    expect(await explain('a')).not.toHaveProperty('contentKeptUntil');
+    expect(await world.get(`${ORDERS}/certificate${item('a')}`)).toMatchObject({
+      statement: { checks: { holds: 0, floorSeconds: 3_600, graceSeconds: 0 } },
+    });
+  });
+
+  test('that is lowered lets go at once; the change is on record with its reason', async () => {
+    await call('PUT', '/retention-floor', { seconds: 3_600, reason: 'tax law' });
+    await world.write('a');
+    await advance(60);
+    await purge();
+    await call('PUT', '/retention-floor', { seconds: 0, reason: 'law repealed' });
+    expect(await purge()).toMatchObject({ purged: 1 });
+    expect((await containerEvents('RetentionFloorChanged')).map(({ data }) => data)).toEqual([
+      { fromSeconds: 0, toSeconds: 3_600, reason: 'tax law' },
+      { fromSeconds: 3_600, toSeconds: 0, reason: 'law repealed' },
+    ]);
+  });
+
+  test('needs a reason and a number of seconds', async () => {
+    for (const body of [{ seconds: 5 }, { seconds: -1, reason: 'x' }, { seconds: 1.5, reason: 'x' }, { reason: 'x' }]) {
+      expect(await call('PUT', '/retention-floor', body)).toMatchObject({ status: 400, body: { code: 'bad-request' } });
+    }
+  });
+});
+
+describe('an erasure on request', () => {
+  test('erases every life that has content, ends the one that is there, and is on record', async () => {
+    await call('PUT', '/recovery-window', { seconds: 3_600, reason: 'operators' });
+    await world.write('a', { secret: 'x' });
+    await advance(60);
+    await purge();
+    await world.write('a', { secret: 'y' });
+    expect(await erase('a')).toMatchObject({ status: 200, body: { erasedLives: 2, alreadyErasedLives: 0 } });
+    expect(await types('a')).toEqual(['ItemUpserted', 'ItemExpired', 'ItemPurged', 'ItemUpserted', 'ItemPurged']);
+    await expect(world.store.readItem(orders(), 'a', '["ann"]')).rejects.toMatchObject({ code: 'item-not-found' });
+    expect(await explain('a')).toMatchObject({
+      state: 'purged',
+      sentence: '"a" was erased on request at 2026-11-21T10:01:00.000Z by key:primary.',
+    });
+    expect((await world.get(`${ORDERS}/disappearances`))['disappearances']).toMatchObject([
+      { life: 0, cause: 'expired', purgedAt: '2026-11-21T10:01:00.000Z' },
+      { life: 1, cause: 'erasure', purgedAt: '2026-11-21T10:01:00.000Z' },
+    ]);
+    const [request] = await containerEvents('ErasureRequested');
+    expect(request).toMatchObject({ actor: 'key:primary', data: { reason: 'article 17', requestedBy: 'desk 3' } });
+    expect(JSON.stringify(request)).not.toContain('ann');
+    expect(await containerEvents('ErasureCompleted')).toMatchObject([{ data: { erasedLives: 2 } }]);
+    expect(await world.get(`${ORDERS}/certificate${item('a')}`)).toMatchObject({
+      statement: { cause: 'erasure', life: 1 },
+    });
+    // Whoever asks again hears that nothing was left.
+    expect(await erase('a')).toMatchObject({ status: 200, body: { erasedLives: 0, alreadyErasedLives: 2 } });
+    await world.write('a');
+    expect(await explain('a')).toMatchObject({ state: 'live', life: 2 });
+    expect(await fsck()).toEqual([]);
+  });
+
+  test('is refused by a hold, as a whole and with the hold; the refusal is on record', async () => {
+    await world.write('a');
+    await advance(60);
+    await purge();
+    await world.write('a', { ttl: 600 });
+    await place('case-7', { query: { query: 'SELECT * FROM c' } });
+    expect(await erase('a')).toMatchObject({
+      status: 409,
+      body: {
+        code: 'held',
+        holds: [{ id: 'case-7', reason: 'case 7', placedBy: 'key:primary', placedAt: '2026-11-21T10:01:00.000Z' }],
+        floorUntil: null,
+        possibleFrom: null,
+        erasedLives: 0,
+      },
+    });
+    expect(await explain('a')).toMatchObject({ state: 'live' });
+    expect(await containerEvents('ErasureRefused')).toMatchObject([
+      { data: { holds: ['case-7'], floorUntilMs: null } },
+    ]);
+    await release('case-7');
+    expect(await erase('a')).toMatchObject({ status: 200, body: { erasedLives: 1, alreadyErasedLives: 1 } });
+  });
+
+  test('is refused by a floor, with the date from which it can run; a change feed stands against none', async () => {
+    await world.write('a');
+    await call('PUT', '/retention-floor', { seconds: 3_600, reason: 'tax law' });
+    expect(await erase('a')).toMatchObject({
+      status: 409,
+      body: { code: 'held', holds: [], possibleFrom: '2026-11-21T11:00:00.000Z' },
+    });
+    await call('PUT', '/retention-floor', { seconds: 0, reason: 'repealed' });
+    const { definition } = orders();
+    const withFeed = { ...definition, changeFeedPolicy: { retentionDuration: 60 } };
+    await world.store.replaceContainer(WRITER, 'shop', 'orders', withFeed, 60);
+    expect(await erase('a')).toMatchObject({ status: 200, body: { erasedLives: 1 } });
+  });
+
+  test('of what has expired and is not recorded yet records the expiry first', async () => {
+    await world.write('a');
+    await advance(61);
+    expect(await erase('a')).toMatchObject({ status: 200 });
+    expect(await types('a')).toEqual(['ItemUpserted', 'ItemExpired', 'ItemPurged']);
+  });
+
+  test('of an item that never was is refused, and needs to say who and why', async () => {
+    expect(await erase('never')).toMatchObject({ status: 404, body: { code: 'item-not-found' } });
+    expect(await call('POST', '/erase', { id: 'a', partitionKey: ['ann'], reason: 'x' })).toMatchObject({
+      status: 400,
+    });
+    const body = { id: 'a', partitionKey: ['ann'], reason: 'x', requestedBy: 'y' };
+    for (const key of [AUDITOR_KEY, READ_ONLY_KEY]) {
+      expect((await world.ask('POST', `${ORDERS}/erase`, { key, body })).statusCode).toBe(403);
+    }
+  });
+});
+
+describe('a recovery', () => {
+  test('begins a new life with the content of the one that has ended, written now', async () => {
+    await call('PUT', '/recovery-window', { seconds: 3_600, reason: 'operators' });
+    await world.write('a', { total: 5 });
+    await advance(90);
+    await purge();
+    expect(await recover('a')).toMatchObject({
+      status: 200,
+      body: { id: 'a', fromLife: 0, life: 1, ts: START_MS / 1000 + 90, expiresAt: '2026-11-21T10:02:30.000Z' },
+    });
+    const { json, ts } = await world.store.readItem(orders(), 'a', '["ann"]');
+    expect([JSON.parse(json), ts]).toEqual([{ id: 'a', customer: 'ann', total: 5 }, START_MS / 1000 + 90]);
+    expect(await types('a')).toEqual(['ItemUpserted', 'ItemExpired', 'ItemRecovered']);
+    expect(await containerEvents('RecoveryRequested')).toMatchObject([{ data: { reason: 'a mistake' } }]);
+    const feed = await world.store.readChangeFeed(orders(), {
+      mode: 'latest',
+      start: { kind: 'beginning' },
+      scope: {},
+      maxItemCount: 10,
+    });
+    expect(feed.changes).toMatchObject([{ kind: 'written', item: { id: 'a', ts: START_MS / 1000 + 90 } }]);
+    // The old life goes its way, and the new one too; the ledger says how it began.
+    await advance(3_600);
+    await purge();
+    await advance(3_600);
+    await purge();
+    const { events } = (await world.get(`${ORDERS}/history${item('a')}`)) as {
+      events: { life: number; data: Answer }[];
+    };
+    expect(events.find(({ life }) => life === 1)).toMatchObject({
+      fromLedger: true,
+      type: 'ItemRecovered',
+      data: { operation: 'recover' },
+    });
+    expect(await fsck()).toEqual([]);
+  });
+
+  test('brings back a deleted item, and one that is overdue and not recorded', async () => {
+    await call('PUT', '/recovery-window', { seconds: 60, reason: 'operators' });
+    await world.write('a');
+    await world.store.deleteItem(WRITER, orders(), 'a', '["ann"]');
+    expect(await recover('a')).toMatchObject({ status: 200, body: { life: 1 } });
+    await advance(61);
+    expect(await recover('a')).toMatchObject({ status: 200, body: { fromLife: 1, life: 2 } });
+    expect(await types('a')).toEqual(['ItemUpserted', 'ItemDeleted', 'ItemRecovered', 'ItemExpired', 'ItemRecovered']);
+  });
+
+  test('is refused while a newer life is there, when the content is gone, and for what never was', async () => {
+    await world.write('a');
+    expect(await recover('a')).toMatchObject({ status: 404, body: { code: 'item-not-found' } });
+    await place('h', { items: [{ id: 'a', partitionKey: ['ann'] }] });
+    await advance(60);
+    await world.write('a');
+    expect(await recover('a')).toMatchObject({ status: 409, body: { code: 'already-exists' } });
+    await advance(60);
+    await release('h');
+    await purge();
+    expect(await recover('a')).toMatchObject({ status: 409, body: { code: 'content-erased' } });
+    expect(await recover('never')).toMatchObject({ status: 404 });
+    expect(await types('a')).toEqual([
+      'ItemUpserted',
+      'ItemExpired',
+      'ItemPurged',
+      'ItemUpserted',
+      'ItemExpired',
+      'ItemPurged',
+    ]);
+  });
+
+  test('can take an earlier life by its number', async () => {
+    await call('PUT', '/recovery-window', { seconds: 3_600, reason: 'operators' });
+    await world.write('a', { version: 'first' });
+    await advance(60);
+    await world.write('a', { version: 'second' });
+    await advance(60);
+    expect(await recover('a', { life: 0 })).toMatchObject({ body: { fromLife: 0, life: 2 } });
+    expect(JSON.parse((await world.store.readItem(orders(), 'a', '["ann"]')).json)).toMatchObject({ version: 'first' });
+  });
+
+  test('of what one policy took brings back all of it and nothing else, once', async () => {
+    for (let number = 0; number < 150; number++) await world.write(`n${number}`, { ttl: 600 });
+    await world.write('by itself', { ttl: 5 });
+    await advance(10);
+    await purge();
+    await world.store.changeTtl(WRITER, 'shop', 'orders', { defaultTtl: -1, confirmed: false });
+    for (let number = 0; number < 10; number++) await world.write(`d${number}`);
+    await advance(30);
+    await world.store.changeTtl(WRITER, 'shop', 'orders', { defaultTtl: 20, confirmed: false });
+    await world.write('d0');
+    const body = { policyVersion: 3, reason: 'mistyped' };
+    const response = await world.ask('POST', `${ORDERS}/recover`, { body, accept: 'text/event-stream' });
+    expect(eventsIn(response.body).at(-1)).toMatchObject({
+      event: 'done',
+      data: { policyVersion: 3, recovered: 9, writtenSince: 1, erased: 0 },
+    });
+    expect(eventsIn(response.body).some(({ event }) => event === 'progress')).toBe(true);
+    expect(await explain('d1')).toMatchObject({ state: 'live', life: 1 });
+    expect(await explain('d0')).toMatchObject({ state: 'live', life: 1 });
+    expect(await explain('by itself')).toMatchObject({ state: 'purged' });
+    expect(await call('POST', '/recover', body)).toMatchObject({ body: { recovered: 0, writtenSince: 10 } });
+    expect(await call('POST', '/recover', { ...body, policyVersion: 9 })).toMatchObject({ status: 400 });
+    expect(await fsck()).toEqual([]);
+  });
+
+  test('that is cut short is gone on with by asking again', async () => {
+    await world.store.changeTtl(WRITER, 'shop', 'orders', { defaultTtl: -1, confirmed: false });
+    for (let number = 0; number < 200; number++) await world.write(`d${number}`);
+    await advance(30);
+    await world.store.changeTtl(WRITER, 'shop', 'orders', { defaultTtl: 20, confirmed: false });
+    const cancel = new AbortController();
+    const cut = world.store.recoverPolicy(WRITER, orders(), 3, {
+      reason: 'mistyped',
+      signal: cancel.signal,
+      onProgress: () => cancel.abort(),
+    });
+    await expect(cut).rejects.toThrow();
+    const { recovered, writtenSince } = await world.store.recoverPolicy(WRITER, orders(), 3, { reason: 'mistyped' });
+    expect(writtenSince).toBeGreaterThan(0);
+    expect(recovered + writtenSince).toBe(200);
+    expect((await world.store.listItems(orders(), { maxItemCount: 1000 })).items).toHaveLength(200);
+  });
+
+  test('is never an effect of a policy', async () => {
+    await world.write('a');
+    await advance(61);
+    await world.store.changeTtl(WRITER, 'shop', 'orders', { defaultTtl: -1, confirmed: false });
+    expect(await explain('a')).toMatchObject({ state: 'expired' });
+  });
+});
+
+describe('values of unique keys', () => {
+  const definition = {
+    partitionKey: { paths: ['/customer'], kind: 'Hash' as const },
+    indexingPolicy: { indexingMode: 'consistent' as const },
+    uniqueKeyPolicy: { uniqueKeys: [{ paths: ['/email'] }] },
+  };
+  const people = () => world.store.container('shop', 'people');
+  const create = (id: string) => {
+    const document = { id, customer: 'ann', email: 'a@b' };
+    const whole = { id, partitionKey: '["ann"]', document, json: JSON.stringify(document) };
+    return world.store.writeItem(WRITER, people(), 'create', whole);
+  };
+  beforeEach(async () => {
+    await world.store.createContainer(WRITER, 'shop', 'people', definition, -1);
+    await world.store.setRecoveryWindow(WRITER, people(), 3_600, 'operators');
+  });
+
+  test('are free after an erasure', async () => {
+    await create('a');
+    await expect(create('b')).rejects.toMatchObject({ code: 'unique-key-taken' });
+    await world.store.eraseItem(WRITER, people(), 'a', '["ann"]', { reason: 'article 17', requestedBy: 'desk 3' });
+    await create('b');
+    expect(await fsck()).toEqual([]);
+  });
+
+  test('stand against a recovery while another item has them, and are taken by it', async () => {
+    await create('a');
+    await world.store.deleteItem(WRITER, people(), 'a', '["ann"]');
+    await create('b');
+    const recovery = () => world.store.recoverItem(WRITER, people(), 'a', '["ann"]', { reason: 'a mistake' });
+    await expect(recovery()).rejects.toMatchObject({ code: 'unique-key-taken' });
+    await world.store.deleteItem(WRITER, people(), 'b', '["ann"]');
+    expect(await recovery()).toMatchObject({ life: 1 });
+    await expect(create('c')).rejects.toMatchObject({ code: 'unique-key-taken' });
+    expect(await fsck()).toEqual([]);
+  });
+});
+
+describe('a recovery window', () => {
+  test('delays the erasure of what has ended, and is on record', async () => {
+    expect(await call('PUT', '/recovery-window', { seconds: 600, reason: 'operators' })).toMatchObject({
+      body: { recoveryWindowSeconds: 600 },
+    });
+    await world.write('a');
+    await world.store.deleteItem(WRITER, orders(), 'a', '["ann"]');
+    await advance(599);
+    expect(await purge()).toMatchObject({ purged: 0 });
+    expect(await world.store.purgeStatus()).toMatchObject({ inGrace: 1, awaitingErasure: 0, heldBack: 0 });
+    await advance(1);
+    expect(await purge()).toMatchObject({ purged: 1 });
+    expect(await world.get(`${ORDERS}/certificate${item('a')}`)).toMatchObject({
+      statement: { checks: { graceSeconds: 600 } },
+    });
+    expect((await world.ask('GET', `${ORDERS}/retention`, { key: AUDITOR_KEY })).json()).toMatchObject({
+      floorSeconds: 0,
+      recoveryWindowSeconds: 600,
+    });
+  });
+});
+
+describe('reading held content', () => {
+  const held = (id: string, more: Readonly<Record<string, string>> = { reason: 'case 7' }) =>
+    `${ORDERS}/held-content${item(id, more)}`;
+
+  test('shows an ended life whose key is there, and is on record with who and why', async () => {
+    await world.write('a', { total: 5 });
+    await place('h', { container: true });
+    await advance(60);
+    await purge();
+    expect(await world.get(held('a'))).toMatchObject({
+      life: 0,
+      revision: 0,
+      document: { id: 'a', customer: 'ann', total: 5 },
+    });
+    const [read] = await containerEvents('HeldContentRead');
+    expect(read).toMatchObject({ actor: 'key:primary', data: { reason: 'case 7', revision: 0 } });
+    expect(JSON.stringify(read)).not.toContain('ann');
+  });
+
+  test('is for the write key alone, needs a reason, and shows nothing that is there or gone', async () => {
+    await world.write('a');
+    for (const key of [AUDITOR_KEY, READ_ONLY_KEY]) {
+      expect((await world.ask('GET', held('a'), { key })).statusCode).toBe(403);
+    }
+    expect(await world.get(held('a', {}))).toMatchObject({ status: 400 });
+    expect(await world.get(held('a'))).toMatchObject({ status: 404, code: 'item-not-found' });
+    await advance(60);
+    expect(await world.get(held('a'))).toMatchObject({ life: 0 });
+    await purge();
+    expect(await world.get(held('a'))).toMatchObject({ status: 409, code: 'content-erased' });
+    expect(await containerEvents('HeldContentRead')).toHaveLength(1);
+  });
+});

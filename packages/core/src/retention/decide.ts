@@ -1,0 +1,89 @@
+import { unreachable } from '../invariant.ts';
+import type { RetentionCommand, SettleErasure } from './commands.ts';
+import type { RetentionEvent } from './events.ts';
+import type { RecordedHold, Retention } from './state.ts';
+
+/** Holds that may stand on a container at a time: the vault asks them all before it destroys a key. */
+export const MAX_STANDING_HOLDS = 1_000;
+
+export type RetentionRefusal =
+  /** That id was given to a hold before, standing or released: an id means one hold for ever. */
+  { readonly reason: 'hold-exists' } | { readonly reason: 'hold-not-found' } | { readonly reason: 'too-many-holds' };
+
+export type RetentionDecision =
+  | { readonly kind: 'accepted'; readonly events: readonly RetentionEvent[] }
+  | { readonly kind: 'refused'; readonly refusal: RetentionRefusal };
+
+const accept = (...events: RetentionEvent[]): RetentionDecision => ({ kind: 'accepted', events });
+const refuse = (refusal: RetentionRefusal): RetentionDecision => ({ kind: 'refused', refusal });
+
+/** Decides what is put on record of keeping and erasing content. What may be erased the vault decides, not this. */
+export function decideRetention(state: Retention, command: RetentionCommand): RetentionDecision {
+  switch (command.type) {
+    case 'PlaceHold': {
+      const { holdId, scope, reason, tooLateFor } = command;
+      if (state.holds.some((hold) => hold.holdId === holdId)) return refuse({ reason: 'hold-exists' });
+      if (standingHolds(state).length >= MAX_STANDING_HOLDS) return refuse({ reason: 'too-many-holds' });
+      return accept({ type: 'HoldPlaced', data: { holdId, scope, reason, tooLateFor } });
+    }
+    case 'ReleaseHold': {
+      const { holdId, reason } = command;
+      const hold = state.holds.find((candidate) => candidate.holdId === holdId);
+      if (hold === undefined) return refuse({ reason: 'hold-not-found' });
+      return hold.released === undefined ? accept({ type: 'HoldReleased', data: { holdId, reason } }) : accept();
+    }
+    case 'ChangeRetentionFloor': {
+      const { seconds: toSeconds, reason } = command;
+      if (toSeconds === state.floorSeconds) return accept();
+      return accept({ type: 'RetentionFloorChanged', data: { fromSeconds: state.floorSeconds, toSeconds, reason } });
+    }
+    case 'ChangeRecoveryWindow': {
+      const { seconds: toSeconds, reason } = command;
+      const fromSeconds = state.recoveryWindowSeconds;
+      if (toSeconds === fromSeconds) return accept();
+      return accept({ type: 'RecoveryWindowChanged', data: { fromSeconds, toSeconds, reason } });
+    }
+    case 'RequestErasure': {
+      const { item, requestedBy, reason } = command;
+      return accept({ type: 'ErasureRequested', data: { item, requestedBy, reason } });
+    }
+    case 'SettleErasure':
+      return settleErasure(state, command);
+    case 'RequestRecovery': {
+      const { item, policyVersion, reason } = command;
+      const what = {
+        ...(item === undefined ? {} : { item }),
+        ...(policyVersion === undefined ? {} : { policyVersion }),
+      };
+      return accept({ type: 'RecoveryRequested', data: { ...what, reason } });
+    }
+    case 'RecordHeldContentRead': {
+      const { life, revision, reason } = command;
+      return accept({ type: 'HeldContentRead', data: { life, revision, reason } });
+    }
+    default:
+      return unreachable(command);
+  }
+}
+
+function settleErasure(
+  { erasures }: Retention,
+  { position, erasedLives, alreadyErasedLives, kept }: SettleErasure,
+): RetentionDecision {
+  const pending = erasures.find((erasure) => erasure.position === position);
+  // Another node, or a start after a crash, has settled it.
+  if (pending === undefined) return accept();
+  const { item } = pending;
+  if (kept === undefined) {
+    return accept({ type: 'ErasureCompleted', data: { position, item, erasedLives, alreadyErasedLives } });
+  }
+  const { floorUntilMs } = kept;
+  return accept({
+    type: 'ErasureRefused',
+    data: { position, item, holds: [...kept.holds], floorUntilMs, erasedLives },
+  });
+}
+
+export function standingHolds({ holds }: Retention): RecordedHold[] {
+  return holds.filter(({ released }) => released === undefined);
+}

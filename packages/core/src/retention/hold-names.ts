@@ -1,0 +1,34 @@
+import type { HoldScope } from '../vault/key-vault.ts';
+import type { RecordedScope } from './events.ts';
+
+const common = (containerRid: string): string => `item-${containerRid}.`;
+
+/** A stream's name, or what several begin with, without what all names of the container begin with. */
+export function withoutContainer(containerRid: string, name: string): string {
+  return name.slice(common(containerRid).length);
+}
+
+/** A recorded scope as the vault asks for it. */
+export function vaultScope(containerRid: string, scope: RecordedScope): HoldScope {
+  switch (scope.kind) {
+    case 'container':
+      return { kind: 'container', containerRid };
+    case 'partition-key':
+      return { kind: 'stream-prefix', prefix: common(containerRid) + scope.prefix };
+    case 'items':
+      // With the dot that the life follows, so that no item is taken for another.
+      return { kind: 'stream-prefixes', prefixes: scope.items.map((item) => `${common(containerRid)}${item}.`) };
+    case 'query':
+      return { kind: 'lives', streams: scope.lives.map((life) => common(containerRid) + life) };
+  }
+}
+
+/** The vault knows the holds of all containers, so there a hold's name has its container's rid before it. */
+export function vaultHoldId(containerRid: string, holdId: string): string {
+  return `${containerRid} ${holdId}`;
+}
+
+/** A hold's id as its container knows it. */
+export function holdIdOf(containerRid: string, idInVault: string): string {
+  return idInVault.startsWith(`${containerRid} `) ? idInVault.slice(containerRid.length + 1) : idInVault;
+}

@@ -1,0 +1,190 @@
+import { afterEach, describe, expect, it } from 'vitest';
+import { Store } from '@epitaph/api/store/store.ts';
+import type { EventLog } from '@epitaph/core/log/event-log.ts';
+import type { KeyVault } from '@epitaph/core/vault/key-vault.ts';
+import { ManualClock } from '@epitaph/core/clock.ts';
+import { openSqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
+import { newFolder, removeFolder } from '../simulation/embedded.ts';
+
+const START_MS = Date.UTC(2026, 10, 21, 10);
+const WRITER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
+const DEFINITION = {
+  partitionKey: { paths: ['/pk'], kind: 'Hash' as const },
+  indexingPolicy: { indexingMode: 'consistent' as const },
+};
+
+type Actor = 'hold' | 'erasure';
+
+/** Lets two go on by one step at a time, in an order that is given. */
+class Turns {
+  #waiting = new Map<Actor, () => void>();
+  #done = new Set<Actor>();
+  #news: () => void = () => {};
+  enabled = false;
+  /** Steps as they were taken. */
+  readonly taken: string[] = [];
+
+  async step<Result>(actor: Actor, name: string, work: () => Promise<Result>): Promise<Result> {
+    if (!this.enabled || this.#done.has(actor)) return work();
+    await new Promise<void>((go) => {
+      this.#waiting.set(actor, go);
+      this.#news();
+    });
+    try {
+      return await work();
+    } finally {
+      this.taken.push(name);
+      this.#news();
+    }
+  }
+
+  ended(actor: Actor): void {
+    this.#done.add(actor);
+    this.#news();
+  }
+
+  /** Takes the steps of an order; who is done is left out, and at the end all go on freely. */
+  async run(order: readonly Actor[]): Promise<void> {
+    for (const actor of order) {
+      await this.#until(() => this.#waiting.has(actor) || this.#done.has(actor));
+      const go = this.#waiting.get(actor);
+      if (go === undefined) continue;
+      this.#waiting.delete(actor);
+      const before = this.taken.length;
+      go();
+      await this.#until(() => this.taken.length > before);
+    }
+    for (const actor of ['hold', 'erasure'] as const) {
+      while (!this.#done.has(actor)) {
+        await this.#until(() => this.#waiting.has(actor) || this.#done.has(actor));
+        const go = this.#waiting.get(actor);
+        this.#waiting.delete(actor);
+        go?.();
+      }
+    }
+  }
+
+  async #until(condition: () => boolean): Promise<void> {
+    while (!condition()) await new Promise<void>((resolve) => (this.#news = resolve));
+  }
+}
+
+/** Every order of so many steps of the one and so many of the other. */
+function orders(holds: number, erasures: number): Actor[][] {
+  if (holds === 0 && erasures === 0) return [[]];
+  return [
+    ...(holds === 0 ? [] : orders(holds - 1, erasures).map((rest): Actor[] => ['hold', ...rest])),
+    ...(erasures === 0 ? [] : orders(holds, erasures - 1).map((rest): Actor[] => ['erasure', ...rest])),
+  ];
+}
+
+let close: (() => Promise<void>) | undefined;
+afterEach(() => close?.());
+
+/** A store with one item, whose vault and log wait for their turns. */
+async function openWorld(defaultTtl: number | null) {
+  const folder = newFolder('interleavings');
+  const storage = await openSqliteStorage({ folder, clock: 'manual', writers: 'inline', durable: false });
+  const turns = new Turns();
+  const log = new Proxy(storage.log, {
+    get(target, name) {
+      const value = Reflect.get(target, name, target) as unknown;
+      if (name === 'append') {
+        return (...args: Parameters<EventLog['append']>) => {
+          const type = args[0][0]?.events[0]?.type;
+          const append = () => target.append(...args);
+          if (type === 'HoldPlaced') return turns.step('hold', 'record the hold', append);
+          return type === 'ItemPurged' ? turns.step('erasure', 'record the erasure', append) : append();
+        };
+      }
+      return typeof value === 'function' ? (value.bind(target) as unknown) : value;
+    },
+  });
+  const vault = new Proxy(storage.vault, {
+    get(target, name) {
+      const value = Reflect.get(target, name, target) as unknown;
+      if (name === 'placeHold') {
+        return (...args: Parameters<KeyVault['placeHold']>) =>
+          turns.step('hold', 'place the hold', () => target.placeHold(...args));
+      }
+      if (name === 'destroyKeys') {
+        return (...args: Parameters<KeyVault['destroyKeys']>) =>
+          args[0].length === 0
+            ? target.destroyKeys(...args)
+            : turns.step('erasure', 'destroy the key', () => target.destroyKeys(...args));
+      }
+      return typeof value === 'function' ? (value.bind(target) as unknown) : value;
+    },
+  });
+  const store = await Store.open({
+    log,
+    vault,
+    sealer: storage.sealer,
+    naming: storage.naming,
+    readModels: storage.readModels,
+    clock: new ManualClock(START_MS, storage.highWaterMark),
+    closePorts: () => storage.close(),
+    policyGraceSeconds: 0,
+    automaticPurge: false,
+  });
+  close = async () => {
+    await store.close();
+    removeFolder(folder);
+  };
+  await store.createDatabase(WRITER, 'd');
+  const { resource: container } = await store.createContainer(WRITER, 'd', 'c', DEFINITION, defaultTtl);
+  const document = { id: 'a', pk: 'p' };
+  await store.writeItem(WRITER, container, 'create', {
+    id: 'a',
+    partitionKey: '["p"]',
+    document,
+    json: JSON.stringify(document),
+  });
+  await store.advanceClock(WRITER, 61_000);
+  return { store, container, turns };
+}
+
+const SCOPES = {
+  items: { kind: 'items', items: [{ id: 'a', partitionKey: '["p"]' }] },
+  partition: { kind: 'partition-key', partitionKey: '["p"]' },
+  container: { kind: 'container' },
+} as const;
+
+describe.each(['purge', 'demand'] as const)('a hold that races with an erasure by %s', (by) => {
+  // The hold: into the vault, on record, into the vault once more. The erasure: the key, then the record.
+  it.each(orders(3, 2).map((order) => ({ order, shown: order.map((actor) => actor[0]).join('') })))(
+    'wins whenever the vault had it first, and says so when it came too late ($shown)',
+    async ({ order }) => {
+      for (const scope of Object.values(SCOPES)) {
+        const { store, container, turns } = await openWorld(by === 'purge' ? 60 : -1);
+        turns.enabled = true;
+        const placing = store
+          .placeHold(WRITER, container, 'h', { scope, reason: 'case 7' })
+          .finally(() => turns.ended('hold'));
+        const erasing =
+          by === 'purge'
+            ? store.runPurge(WRITER)
+            : store
+                .eraseItem(WRITER, container, 'a', '["p"]', { reason: 'r', requestedBy: 'b' })
+                .catch((error: unknown) => error);
+        void erasing.finally(() => turns.ended('erasure'));
+        await turns.run(order);
+        const { hold } = await placing;
+        await erasing;
+        const destroyedAt = turns.taken.indexOf('destroy the key');
+        const heldFirst = destroyedAt < 0 || turns.taken.indexOf('place the hold') < destroyedAt;
+        const history = (await store.history(container, 'a', '["p"]')).map(({ type }) => type);
+        expect(history.includes('ItemPurged')).toBe(!heldFirst);
+        // Which lives of an item are gone the vault knows at once, of a container's only the record.
+        if (heldFirst) expect(hold.tooLateFor).toBe(0);
+        else if (scope.kind === 'items') expect(hold.tooLateFor).toBe(1);
+        if (heldFirst && by === 'demand') {
+          expect(await store.readItem(container, 'a', '["p"]')).toMatchObject({ id: 'a' });
+        }
+        expect((await store.fsck()).problems).toEqual([]);
+        await close?.();
+        close = undefined;
+      }
+    },
+  );
+});
