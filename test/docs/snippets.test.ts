@@ -55,6 +55,7 @@ describe('snippets print what the page shows', { timeout: 90_000 }, () => {
     { page: 'docs/monitoring.md', prepare: undefined, least: 2 },
     { page: 'docs/change-feed.md', prepare: undefined, least: 1 },
     { page: 'docs/changing-a-policy.md', prepare: undefined, least: 5 },
+    { page: 'docs/holds-and-erasure.md', prepare: undefined, least: 8 },
   ])('$page', async ({ page, prepare, least }) => {
     const ran = await runSnippets(page, prepare);
     const dump = process.env['EPITAPH_DOCS_DUMP'];

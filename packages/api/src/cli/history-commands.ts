@@ -6,7 +6,7 @@ export const ridFlag: Flags = {
   rid: { type: 'string', placeholder: '<rid>', description: 'The container of that resource id, deleted ones too.' },
 };
 
-const itemFlags: Flags = {
+export const partitionKeyFlag: Flags = {
   'partition-key': {
     type: 'string',
     multiple: true,
@@ -14,8 +14,9 @@ const itemFlags: Flags = {
     description:
       'The item’s partition key: a text, or a JSON array such as [5] or ["a",null]; once a level. Or its pseudonym.',
   },
-  ...ridFlag,
 };
+
+const itemFlags: Flags = { ...partitionKeyFlag, ...ridFlag };
 
 const at: Flags = {
   at: { type: 'string', placeholder: '<time>', description: 'The instant asked about, ISO text; now by default.' },
@@ -174,7 +175,7 @@ export function containerPath([database, container]: readonly string[]): string 
 }
 
 /** The partition key as the server wants it: a JSON array, or a pseudonym as its answers show it. */
-function partitionKey(flags: FlagValues): string {
+export function partitionKey(flags: FlagValues): string {
   const given = flags['partition-key'];
   const texts = Array.isArray(given) ? given.map(String) : [];
   if (texts.length === 0) throw new UsageError('An item is named by its id and --partition-key.');

@@ -11,6 +11,7 @@ import { disappearances, explain, history } from './history-commands.ts';
 import { ManagementClient, ServerRefused, ServerUnreachable } from './management-client.ts';
 import { fsck, purge, rebuild } from './operation-commands.ts';
 import { asOf, preview, replay } from './policy-commands.ts';
+import { erase, floor, hold, recover, recoveryWindow } from './retention-commands.ts';
 import { verify } from './verify-command.ts';
 import type { ProgressStream } from './progress.ts';
 
@@ -22,6 +23,11 @@ const commands: Readonly<Record<string, Command>> = {
   'as-of': asOf,
   preview,
   replay,
+  hold,
+  floor,
+  'recovery-window': recoveryWindow,
+  erase,
+  recover,
   verify,
   rebuild,
   purge,

@@ -84,7 +84,8 @@ export const holdParams = containerParams.extend({
     .string()
     .regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$/, 'must be letters, digits, dots, dashes and underscores, 100 at most'),
 });
-const partitionKeyValue = z.array(z.unknown()).max(3);
+/** In a body: the array itself, or its pseudonym. */
+const partitionKeyValue = z.union([z.array(z.unknown()).max(3), z.string().max(64)]);
 /** Exactly one of the four says what is held. */
 export const holdBody = z.strictObject({
   reason: requiredReason,

@@ -1,6 +1,7 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import type { z } from 'zod';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { hasPseudonymousIds, isPartitionPseudonym } from '@epitaph/core/item/pseudonym.ts';
 import type { HoldRequest, StoreApi } from '../store/store-api.ts';
 import * as answers from './answers.ts';
 import { Problem, problemDetails, problemOf } from './problems.ts';
@@ -219,8 +220,9 @@ function holdOf(container: ContainerState, body: z.infer<typeof requests.holdBod
     throw new Problem('bad-request', 'A hold names one of container (true), partitionKey, items or query.');
   }
   if (partitionKey !== undefined) {
-    const { key } = itemOf(container, '', textOf(partitionKey));
-    return { reason, scope: { kind: 'partition-key', partitionKey: key } };
+    const text = textOf(partitionKey)!;
+    const isNamed = hasPseudonymousIds(container.definition) && isPartitionPseudonym(text);
+    return { reason, scope: { kind: 'partition-key', partitionKey: isNamed ? text : itemOf(container, '', text).key } };
   }
   if (items !== undefined) {
     const named = items.map(({ id, partitionKey: of }) => ({
@@ -235,5 +237,5 @@ function holdOf(container: ContainerState, body: z.infer<typeof requests.holdBod
   return { reason, scope: { kind: 'container' } };
 }
 
-const textOf = (partitionKey: readonly unknown[] | undefined): string | undefined =>
-  partitionKey === undefined ? undefined : JSON.stringify(partitionKey);
+const textOf = (partitionKey: readonly unknown[] | string | undefined): string | undefined =>
+  typeof partitionKey === 'object' ? JSON.stringify(partitionKey) : partitionKey;

@@ -30,7 +30,7 @@ const PAGE_ROWS = 1_000;
 /**
  * Legal holds and retention floors. What keeps content is in the vault before it is on record, and leaves the vault
  * after its end is on record: whatever a crash comes between, the vault keeps at least what the record says, and the
- * next start makes the two equal. See docs/adr/0018-holds.md.
+ * next start makes the two equal. See docs/adr/0022-holds-in-the-vault-first.md.
  */
 export class Holds {
   readonly #parts: StoreParts;

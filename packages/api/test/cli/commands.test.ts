@@ -86,11 +86,46 @@ describe('the command line', () => {
     expect(JSON.parse((await ask('purge', '--json')).stdout)).toMatchObject({ purgedTotal: 2 });
   });
 
+  test('places, lists and releases holds, shows and sets a floor, erases and brings back', async () => {
+    const place = (...scope: string[]) => ask('hold', 'place', 'shop', 'orders', ...scope, '--reason', 'case 7');
+    expect(await place('h1', '--container')).toMatchObject({
+      code: 0,
+      stdout:
+        'h1  standing  container  placed 2026-11-21T10:01:01.000Z by key:primary: case 7\nIt came too late for 2 lives: their content was erased before.\n',
+    });
+    expect((await place('h2', '--item', 'a/1', '--item', 'c', '--partition-key', 'ann')).stdout).toContain('items (2)');
+    expect(
+      (await place('h3', '--query', 'SELECT * FROM c WHERE c.id = @id', '--parameter', '@id="x"')).stdout,
+    ).toContain('query (0)');
+    expect((await place('h4', '--partition-key', 'ann')).code).toBe(0);
+    expect((await place('h4', '--container')).stderr).toContain('(already-exists)');
+    for (const id of ['h1', 'h2', 'h3', 'h4']) {
+      expect((await ask('hold', 'release', 'shop', 'orders', id, '--reason', 'closed')).stdout).toContain('released');
+    }
+    expect((await ask('hold', 'list', 'shop', 'orders')).stdout.trim().split('\n')).toHaveLength(4);
+    expect((await ask('floor', 'shop', 'orders', '60', '--reason', 'tax law')).stdout).toMatch(
+      /^retention floor: 60 s\n/,
+    );
+    expect((await ask('recovery-window', 'shop', 'orders')).stdout).toContain('recovery window: 0 s');
+    await world.write('c');
+    const erase = () => ask('erase', 'shop', 'orders', 'c', '--partition-key=ann', '--reason=r', '--requested-by=me');
+    expect(await erase()).toMatchObject({ code: 1, stderr: expect.stringMatching(/until 2026-.*\(held\)/) });
+    await world.store.deleteItem(WRITER, world.store.container('shop', 'orders'), 'c', '["ann"]');
+    expect((await ask('recover', 'shop', 'orders', 'c', '--partition-key', 'ann', '--reason', 'oops')).stdout).toBe(
+      'Life 1 has the content of life 0; it expires 2026-11-21T10:02:01.000Z.\n',
+    );
+    expect((await ask('recover', 'shop', 'orders', '--policy', '1', '--reason', 'none')).stdout).toBe(
+      'Brought back 0 items; 0 were written since, 0 are erased.\n',
+    );
+    await ask('floor', 'shop', 'orders', '0', '--reason', 'repealed');
+    expect(await erase()).toMatchObject({ code: 0, stdout: 'Erased 2 lives.\n' });
+  });
+
   test('lists what left, and exports it', async () => {
     const { stdout } = await ask('disappearances', 'shop', 'orders');
     expect(stdout).toMatch(/^2026-11-21T10:00:00\.000Z {2}deleted {2}"b" in \["ann"\], life 0 {2}erased 2026-/);
     expect(stdout).toMatch(/expired by container-default {2}"a\/1"/);
-    expect((await ask('disappearances', 'shop', 'orders', '--format', 'csv')).stdout.split('\n')).toHaveLength(4);
+    expect((await ask('disappearances', 'shop', 'orders', '--format', 'csv')).stdout.split('\n')).toHaveLength(6);
     const page = JSON.parse((await ask('disappearances', 'shop', 'orders', '--json', '--limit', '1')).stdout) as object;
     expect(page).toMatchObject({ disappearances: [{ id: 'b' }], continuation: expect.any(String) });
   });
@@ -123,6 +158,12 @@ describe('the command line', () => {
     [['explain', 'shop', 'orders', 'a'], /--partition-key/],
     [['purge', 'faster'], /status, run, pause, resume or scavenge/],
     [['disappearances', 'shop', 'orders', '--format', 'pdf'], /csv or ndjson/],
+    [['hold', 'place', 'shop', 'orders'], /place or release with the id of a hold/],
+    [['hold', 'place', 'shop', 'orders', 'h'], /--partition-key/],
+    [['hold', 'place', 'shop', 'orders', 'h', '--container'], /--reason is needed/],
+    [['floor', 'shop', 'orders', 'long', '--reason', 'x'], /no number of seconds/],
+    [['recover', 'shop', 'orders', '--reason', 'x'], /the id of an item, or --policy/],
+    [['erase', 'shop', 'orders', 'a', '--partition-key', 'b', '--reason', 'x'], /--requested-by/],
     [['fsck', '--fast'], /Unknown option '--fast'/],
     [['fsck', '--endpoint', 'ftp://x'], /must be a URL/],
   ])('ends %j with exit code 2', async (args, message) => {

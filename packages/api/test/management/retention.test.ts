@@ -450,6 +450,55 @@ describe('a recovery', () => {
   });
 });
 
+describe('in a container that keeps ids out of its events', () => {
+  const people = () => world.store.container('shop', 'people');
+  const ask = async (method: 'PUT' | 'POST' | 'GET', url: string, body?: unknown) => {
+    const response = await world.ask(method, `/dbs/shop/colls/people${url}`, body === undefined ? {} : { body });
+    return { status: response.statusCode, body: response.json<Answer>() };
+  };
+
+  test('all of this goes by the names that clients know, and by pseudonyms', async () => {
+    const definition = { ...orders().definition, epitaph: { pseudonymousIds: true } };
+    await world.store.createContainer(WRITER, 'shop', 'people', definition, 60);
+    await world.store.setRecoveryWindow(WRITER, people(), 600, 'operators');
+    for (const id of ['a', 'b', 'c']) {
+      const document = { id, customer: 'ann' };
+      const whole = { id, partitionKey: '["ann"]', document, json: JSON.stringify(document) };
+      await world.store.writeItem(WRITER, people(), 'create', whole);
+    }
+    const { events } = (await ask('GET', `/history${item('a')}`)).body as { events: { data: Answer }[] };
+    const pseudonym = events[0]!.data as { id: string; partitionKey: string };
+    expect(pseudonym.partitionKey).toMatch(/^~/);
+    expect(await ask('PUT', '/holds/p', { partitionKey: pseudonym.partitionKey, reason: 'r' })).toMatchObject({
+      status: 201,
+    });
+    expect(
+      (await ask('PUT', '/holds/q', { query: { query: "SELECT * FROM c WHERE c.id = 'a'" }, reason: 'r' })).body,
+    ).toMatchObject({ count: 1 });
+    await advance(700);
+    expect(await purge()).toMatchObject({ purged: 0, heldBack: 3 });
+    expect((await ask('GET', `/explain${item('a')}`)).body).toMatchObject({ holds: ['p', 'q'] });
+    const erasing = { id: 'a', partitionKey: ['ann'], reason: 'r', requestedBy: 'b' };
+    expect(await ask('POST', '/erase', erasing)).toMatchObject({ status: 409 });
+    expect(await ask('POST', '/recover', { id: 'b', partitionKey: ['ann'], reason: 'r' })).toMatchObject({
+      status: 200,
+      body: { id: 'b', life: 1 },
+    });
+    expect(JSON.parse((await world.store.readItem(people(), 'b', '["ann"]')).json)).toEqual({
+      id: 'b',
+      customer: 'ann',
+    });
+    expect(await ask('GET', `/held-content${item('c', { reason: 'r' })}`)).toMatchObject({
+      body: { document: { id: 'c' } },
+    });
+    await world.store.releaseHold(WRITER, people(), 'p', 'closed');
+    await world.store.releaseHold(WRITER, people(), 'q', 'closed');
+    expect(await ask('POST', '/erase', { ...erasing, ...pseudonym })).toMatchObject({ status: 200 });
+    expect(JSON.stringify(await world.store.containerHistory(people()))).not.toContain('ann');
+    expect(await fsck()).toEqual([]);
+  });
+});
+
 describe('values of unique keys', () => {
   const definition = {
     partitionKey: { paths: ['/customer'], kind: 'Hash' as const },

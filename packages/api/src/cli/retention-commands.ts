@@ -1,0 +1,280 @@
+import { textFlag, type Command, type Flags, type FlagValues, type Invocation } from './command.ts';
+import { exitCodes, UsageError } from './exit-codes.ts';
+import { containerPath, partitionKey, partitionKeyFlag, ridFlag } from './history-commands.ts';
+import { ServerRefused } from './management-client.ts';
+import { Progress } from './progress.ts';
+
+const reasonFlag: Flags = {
+  reason: { type: 'string', placeholder: '<text>', description: 'Why; it stays on record.' },
+};
+
+interface HoldAnswer {
+  readonly id: string;
+  readonly state: 'standing' | 'released';
+  readonly scope: string;
+  readonly count?: number;
+  readonly reason: string;
+  readonly tooLateFor: number;
+  readonly placedBy: string;
+  readonly placedAt: string;
+  readonly released?: { readonly by: string; readonly at: string; readonly reason: string };
+}
+
+export const hold: Command = {
+  summary: 'Places, releases and lists legal holds: what one covers is not erased while it stands.',
+  operands: 'place|release|list <database> <container> [<hold>]',
+  operandCounts: [3, 4],
+  flags: {
+    container: { type: 'boolean', description: 'Holds everything in the container.' },
+    item: {
+      type: 'string',
+      multiple: true,
+      placeholder: '<id>',
+      description: 'Holds all lives of that item; once for each.',
+    },
+    query: { type: 'string', placeholder: '<sql>', description: 'Holds what the query finds now.' },
+    parameter: {
+      type: 'string',
+      multiple: true,
+      placeholder: '<@name>=<JSON>',
+      description: 'A parameter of the query; once for each.',
+    },
+    ...partitionKeyFlag,
+    ...reasonFlag,
+    ...ridFlag,
+  },
+  notes: '--partition-key alone holds everything that has it, now and later; with --item it is the items’.',
+  run: async (invocation) => {
+    const { client, operands, flags, json, print } = invocation;
+    const [action, database, container, id] = operands as [string, string, string, string | undefined];
+    const path = `${containerPath([database, container])}/holds`;
+    const query = { rid: textFlag(flags, 'rid') };
+    if (action === 'list' && id === undefined) {
+      const answer = await client.call<{ readonly holds: readonly HoldAnswer[] }>('GET', path, { query });
+      if (json) print(JSON.stringify(answer));
+      else if (answer.holds.length === 0) print('No hold was ever placed.');
+      else answer.holds.forEach((one) => print(lineOf(one)));
+      return exitCodes.ok;
+    }
+    if ((action !== 'place' && action !== 'release') || id === undefined) {
+      throw new UsageError('hold takes place or release with the id of a hold, or list.');
+    }
+    const one = `${path}/${encodeURIComponent(id)}`;
+    const answer =
+      action === 'place'
+        ? await client.call<HoldAnswer>('PUT', one, { query, body: { ...scopeOf(flags), reason: reasonOf(flags) } })
+        : await client.call<HoldAnswer>('DELETE', one, { query, body: { reason: reasonOf(flags) } });
+    print(json ? JSON.stringify(answer) : lineOf(answer));
+    if (!json && action === 'place' && answer.tooLateFor > 0) {
+      print(`It came too late for ${answer.tooLateFor} lives: their content was erased before.`);
+    }
+    return exitCodes.ok;
+  },
+};
+
+function lineOf({ id, state, scope, count, reason, placedBy, placedAt, released }: HoldAnswer): string {
+  const covers = count === undefined ? scope : `${scope} (${count})`;
+  const end = released === undefined ? '' : `, released ${released.at} by ${released.by}: ${released.reason}`;
+  return `${id}  ${state}  ${covers}  placed ${placedAt} by ${placedBy}: ${reason}${end}`;
+}
+
+function scopeOf(flags: FlagValues): object {
+  const items = textsOf(flags, 'item');
+  const sql = textFlag(flags, 'query');
+  if (flags['container'] === true) return { container: true };
+  if (sql !== undefined) return { query: { query: sql, parameters: textsOf(flags, 'parameter').map(parameterOf) } };
+  const key = partitionKeyOf(flags);
+  return items.length === 0 ? { partitionKey: key } : { items: items.map((id) => ({ id, partitionKey: key })) };
+}
+
+function parameterOf(text: string): { name: string; value: unknown } {
+  const at = text.indexOf('=');
+  try {
+    if (at > 0) return { name: text.slice(0, at), value: JSON.parse(text.slice(at + 1)) as unknown };
+  } catch {
+    // Said below.
+  }
+  throw new UsageError(`--parameter ${text}: expected <@name>=<JSON>, a text in quotes.`);
+}
+
+interface RetentionAnswer {
+  readonly floorSeconds: number;
+  readonly recoveryWindowSeconds: number;
+  readonly policyGraceSeconds: number;
+}
+
+export const floor: Command = setting({
+  summary: 'For how long after its last write no content of a container is erased.',
+  path: 'retention-floor',
+});
+
+export const recoveryWindow: Command = setting({
+  summary: 'For how long after its end an item of a container can be brought back.',
+  path: 'recovery-window',
+});
+
+/** A number of seconds of a container: shown, or set with a reason. */
+function setting({ summary, path }: { readonly summary: string; readonly path: string }): Command {
+  return {
+    summary,
+    operands: '<database> <container> [<seconds>]',
+    operandCounts: [2, 3],
+    flags: { ...reasonFlag, ...ridFlag },
+    notes: 'Without <seconds> it is shown; 0 is none.',
+    run: async ({ client, operands, flags, json, print }) => {
+      const query = { rid: textFlag(flags, 'rid') };
+      const [, , seconds] = operands;
+      if (seconds !== undefined && !/^\d{1,10}$/.test(seconds)) {
+        throw new UsageError(`${JSON.stringify(seconds)} is no number of seconds.`);
+      }
+      const base = containerPath(operands);
+      const answer = await (seconds === undefined
+        ? client.call<RetentionAnswer>('GET', `${base}/retention`, { query })
+        : client.call<RetentionAnswer>('PUT', `${base}/${path}`, {
+            query,
+            body: { seconds: Number(seconds), reason: reasonOf(flags) },
+          }));
+      if (json) print(JSON.stringify(answer));
+      else {
+        print(`retention floor: ${answer.floorSeconds} s`);
+        print(`recovery window: ${answer.recoveryWindowSeconds} s`);
+        print(`policy grace: ${answer.policyGraceSeconds} s`);
+      }
+      return exitCodes.ok;
+    },
+  };
+}
+
+interface ErasureAnswer {
+  readonly erasedLives: number;
+  readonly alreadyErasedLives: number;
+}
+
+export const erase: Command = {
+  summary: 'Erases all lives of an item now, unless a hold or a floor stands against it.',
+  operands: '<database> <container> <id>',
+  operandCounts: [3, 3],
+  flags: {
+    ...partitionKeyFlag,
+    ...reasonFlag,
+    'requested-by': { type: 'string', placeholder: '<who>', description: 'Whose request it is; it stays on record.' },
+    ...ridFlag,
+  },
+  notes: 'Ends with 1 when it is refused. Request and refusal are on record.',
+  run: async ({ client, operands, flags, json, print }) => {
+    const requestedBy = textFlag(flags, 'requested-by');
+    if (requestedBy === undefined) throw new UsageError('An erasure needs --requested-by.');
+    const answer = await client.call<ErasureAnswer>('POST', `${containerPath(operands)}/erase`, {
+      query: { rid: textFlag(flags, 'rid') },
+      body: {
+        id: operands[2],
+        partitionKey: partitionKeyOf(flags),
+        reason: reasonOf(flags),
+        requestedBy,
+      },
+    });
+    const { erasedLives, alreadyErasedLives } = answer;
+    const before = alreadyErasedLives === 0 ? '' : `; ${alreadyErasedLives} were erased before`;
+    print(json ? JSON.stringify(answer) : `Erased ${erasedLives} lives${before}.`);
+    return exitCodes.ok;
+  },
+};
+
+interface RecoveredAnswer {
+  readonly life: number;
+  readonly fromLife: number;
+  readonly expiresAt: string | null;
+}
+interface RecoveredPolicyAnswer {
+  readonly recovered: number;
+  readonly writtenSince: number;
+  readonly erased: number;
+}
+
+export const recover: Command = {
+  summary: 'Brings back an item that has ended and is not erased, or all that the start of one policy took.',
+  operands: '<database> <container> [<id>]',
+  operandCounts: [2, 3],
+  flags: {
+    ...partitionKeyFlag,
+    life: { type: 'string', placeholder: '<number>', description: 'Of the item; the last that has ended by default.' },
+    policy: { type: 'string', placeholder: '<version>', description: 'All that the start of this policy took.' },
+    ...reasonFlag,
+  },
+  notes: 'Cut short, --policy goes on when it is run again.',
+  run: async (invocation) => {
+    const { client, operands, flags, json, print } = invocation;
+    const path = `${containerPath(operands)}/recover`;
+    const id = operands[2];
+    const reason = reasonOf(flags);
+    const policyVersion = numberOf(flags, 'policy');
+    if ((id === undefined) === (policyVersion === undefined)) {
+      throw new UsageError('recover takes the id of an item, or --policy.');
+    }
+    if (policyVersion !== undefined) {
+      const answer = await followRecovery(invocation, path, { policyVersion, reason });
+      const { recovered, writtenSince, erased } = answer;
+      print(
+        json
+          ? JSON.stringify(answer)
+          : `Brought back ${recovered} items; ${writtenSince} were written since, ${erased} are erased.`,
+      );
+      return exitCodes.ok;
+    }
+    const key = partitionKeyOf(flags);
+    const body = { id, partitionKey: key, reason, life: numberOf(flags, 'life') };
+    const answer = await client.call<RecoveredAnswer>('POST', path, { body });
+    const expires = answer.expiresAt === null ? 'it does not expire' : `it expires ${answer.expiresAt}`;
+    print(
+      json ? JSON.stringify(answer) : `Life ${answer.life} has the content of life ${answer.fromLife}; ${expires}.`,
+    );
+    return exitCodes.ok;
+  },
+};
+
+async function followRecovery(
+  { client, stderr }: Invocation,
+  path: string,
+  body: object,
+): Promise<RecoveredPolicyAnswer> {
+  const progress = new Progress(stderr, 'recover');
+  try {
+    for await (const { event, data } of client.events('POST', path, { body })) {
+      if (event === 'progress') {
+        const { done, total } = data as { done: number; total: number };
+        progress.update(done, total);
+      } else if (event === 'done') return data as RecoveredPolicyAnswer;
+      else {
+        const { code, detail } = data as { code: string; detail: string };
+        throw new ServerRefused(code, detail);
+      }
+    }
+  } finally {
+    progress.end();
+  }
+  throw new ServerRefused('busy', 'The server stopped before it was done; run it again to go on.');
+}
+
+/** The partition key as bodies have it: an array, or a pseudonym. */
+function partitionKeyOf(flags: FlagValues): unknown {
+  const text = partitionKey(flags);
+  return text.startsWith('[') ? (JSON.parse(text) as unknown) : text;
+}
+
+function reasonOf(flags: FlagValues): string {
+  const reason = textFlag(flags, 'reason');
+  if (reason === undefined) throw new UsageError('A --reason is needed: it stays on record.');
+  return reason;
+}
+
+function numberOf(flags: FlagValues, name: string): number | undefined {
+  const text = textFlag(flags, name);
+  if (text === undefined) return undefined;
+  if (/^\d{1,9}$/.test(text)) return Number(text);
+  throw new UsageError(`--${name} ${text}: expected a whole number.`);
+}
+
+function textsOf(flags: FlagValues, name: string): string[] {
+  const given = flags[name];
+  return Array.isArray(given) ? given.map(String) : [];
+}
