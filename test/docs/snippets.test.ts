@@ -48,7 +48,7 @@ async function makeSessions(endpoint: string): Promise<void> {
   client.dispose();
 }
 
-describe('snippets print what the page shows', { timeout: 90_000 }, () => {
+describe('snippets print what the page shows', { timeout: 240_000 }, () => {
   test.each([
     { page: 'README.md', prepare: undefined, least: 4 },
     { page: 'docs/operations.md', prepare: makeSessions, least: 6 },
