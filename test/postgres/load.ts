@@ -1,3 +1,5 @@
+const ITEMS_EACH = 3;
+
 /** One item as a worker has left it. Nobody else writes it, so all that can be there is what this says. */
 export interface WorkedItem {
   readonly id: string;
@@ -26,11 +28,11 @@ export class Load {
   #stopped = false;
   readonly #workers: Promise<void>[] = [];
 
-  static start(targets: readonly Target[], { workers, items = 3 }: { workers: number; items?: number }): Load {
+  static start(targets: readonly Target[], { workers, prefix = '' }: { workers: number; prefix?: string }): Load {
     const load = new Load();
     for (let worker = 0; worker < workers; worker++) {
-      const own = Array.from({ length: items }, (_, index) => ({
-        id: `w${worker}-${index}`,
+      const own = Array.from({ length: ITEMS_EACH }, (_, index) => ({
+        id: `${prefix}w${worker}-${index}`,
         attempted: 0,
         acknowledged: 0,
         acknowledgements: 0,
@@ -66,7 +68,7 @@ export class Load {
       const target = targets[(worker + turn) % targets.length]!;
       const startMs = performance.now();
       try {
-        if (turn % 3 === 2) await this.#readBack(target, item);
+        if (turn % 4 === 3) await this.#readBack(target, item);
         else {
           item.attempted += 1;
           const n = item.attempted;

@@ -1,0 +1,180 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { Refusal } from '@epitaph/core/errors.ts';
+import { describeError } from '@epitaph/api/cosmos/errors.ts';
+import { openEventStoreLog } from '@epitaph/storage/eventstoredb/open-event-store-log.ts';
+import { EventStoreDouble } from '../eventstoredb/double.ts';
+import { Proxy } from '../eventstoredb/proxy.ts';
+import { Load, type Target } from './load.ts';
+import { Cluster, type Node } from './nodes.ts';
+import { countWrites } from './processes.ts';
+import { skipReason, TestServer, whyNoPostgres } from './server.ts';
+
+const CALLER = { actor: 'key:primary', correlationId: crypto.randomUUID() };
+const DEFINITION = {
+  partitionKey: { paths: ['/pk'], kind: 'Hash' as const, version: 2 as const },
+  indexingPolicy: { indexingMode: 'consistent' as const },
+};
+const PARTITION = '["p"]';
+
+/** Two nodes with PostgreSQL and a log that is reached over a network which a test can break. */
+interface Setting {
+  readonly double: EventStoreDouble;
+  readonly proxy: Proxy;
+  readonly server: TestServer;
+  readonly nodes: readonly [Node, Node];
+  readonly load: Load;
+  /** All is well again and the load has stopped: nothing may be lost, made twice, or wrong. */
+  check(options?: { readonly failures?: 'none' | 'told-to-retry' }): Promise<void>;
+}
+
+let server: TestServer;
+beforeAll(async () => {
+  if (whyNoPostgres === undefined) server = await TestServer.start();
+});
+afterAll(() => server?.dispose());
+
+function targetOf({ store }: Node, session: { position: number }): Target {
+  return {
+    write: async (id, n) => {
+      const document = { id, pk: 'p', n };
+      const { position } = await store.writeItem(CALLER, store.container('db', 'coll'), 'upsert', {
+        id,
+        partitionKey: PARTITION,
+        document,
+        json: JSON.stringify(document),
+      });
+      session.position = Math.max(session.position, position);
+    },
+    read: async (id) => {
+      try {
+        const shown = await store.readItem(store.container('db', 'coll'), id, PARTITION, session.position);
+        return (JSON.parse(shown.json) as { readonly n: number }).n;
+      } catch (error) {
+        if (error instanceof Refusal && error.code === 'item-not-found') return undefined;
+        throw error;
+      }
+    },
+  };
+}
+
+async function underLoad(body: (setting: Setting) => Promise<void>): Promise<void> {
+  const double = await EventStoreDouble.start();
+  const proxy = await Proxy.to(double.port);
+  // A deadline shorter than the default of ten seconds, for the test that waits for it.
+  const log = await openEventStoreLog({ connectionString: `${proxy.connectionString}&defaultDeadline=3000` });
+  const cluster = new Cluster(await server.newDatabase(), log);
+  try {
+    const nodes = [await cluster.start(), await cluster.start()] as const;
+    await nodes[0].store.createDatabase(CALLER, 'db');
+    await nodes[0].store.createContainer(CALLER, 'db', 'coll', DEFINITION, null);
+    await nodes[1].store.settleNames('db', 'coll');
+    const session = { position: 0 };
+    const load = Load.start(
+      nodes.map((node) => targetOf(node, session)),
+      { workers: 6 },
+    );
+    await load.goesOn(30);
+    const check = async ({ failures = 'told-to-retry' }: { failures?: string } = {}) => {
+      await load.goesOn(30);
+      await load.stop();
+      if (failures === 'none') expect(load.failures).toEqual([]);
+      for (const { error } of load.failures) {
+        // What the edge answers 503 to, with Retry-After; or 404/1002 where a session's position is not projected yet.
+        const shape = describeError(error)?.shape;
+        expect([503, 404], String((error as Error).stack)).toContain(shape?.status);
+        if (shape?.status === 503) expect(shape.retryAfterSeconds).toBeGreaterThan(0);
+        else expect(shape?.substatus).toBe(1002);
+      }
+      const sent = load.items.reduce((sum, { attempted }) => sum + attempted, 0);
+      let written = 0;
+      session.position = await log.head();
+      for (const node of nodes) {
+        const { store } = node;
+        const container: ContainerState = store.container('db', 'coll');
+        for (const item of load.items) {
+          load.judge(item, await targetOf(node, session).read(item.id));
+          const history = await store.history(container, item.id, PARTITION);
+          written += history.length;
+          // Each acknowledged write once, each that was not at most once.
+          expect(history.length).toBeGreaterThanOrEqual(item.acknowledgements);
+          expect(history.length).toBeLessThanOrEqual(item.attempted);
+          expect(new Set(history.map(({ eventId }) => eventId)).size).toBe(history.length);
+        }
+        expect((await store.fsck()).problems).toEqual([]);
+      }
+      expect(load.wrong).toEqual([]);
+      expect(written).toBe(2 * countWrites(double));
+      expect(countWrites(double)).toBeLessThanOrEqual(sent);
+      expect(nodes.filter(({ store }) => store.projects).length).toBe(1);
+    };
+    await body({ double, proxy, server, nodes, load, check });
+  } finally {
+    double.onAppend = undefined;
+    proxy.mend();
+    await cluster.dispose();
+    await log.close();
+    await proxy.close();
+    double.stop();
+  }
+}
+
+const pause = (milliseconds: number) => new Promise((resolve) => setTimeout(resolve, milliseconds));
+
+describe.skipIf(whyNoPostgres !== undefined)(
+  `two nodes under load, whose log is on an event store${skipReason}`,
+  { timeout: 90_000 },
+  () => {
+    it('go on after it was killed and started again for a moment, and fail no request', () =>
+      underLoad(async ({ double, load, check }) => {
+        for (let round = 0; round < 3; round++) {
+          double.stop();
+          await pause(200);
+          await double.start();
+          await load.goesOn(20);
+        }
+        await check({ failures: 'none' });
+      }));
+
+    it('make each append once although connections are cut before and after the server has written it', () =>
+      underLoad(async ({ double, proxy, load, check }) => {
+        let appends = 0;
+        const cuts: string[] = [];
+        double.onAppend = (moment) => {
+          appends += 1;
+          if (appends % 41 !== 0 || moment !== (cuts.length % 2 === 0 ? 'after' : 'before')) return;
+          cuts.push(moment);
+          proxy.cut();
+        };
+        while (cuts.length < 4) await load.goesOn(10);
+        double.onAppend = undefined;
+        await check({ failures: 'none' });
+      }));
+
+    it('refuse in time, with a time to come back, while it stands still, and go on when it does', () =>
+      underLoad(async ({ proxy, load, check }) => {
+        proxy.block();
+        const blockedMs = performance.now();
+        await expect.poll(() => load.failures.length, { timeout: 40_000 }).toBeGreaterThanOrEqual(6);
+        const waited = load.failures.map(({ atMs, tookMs }) => atMs + tookMs - blockedMs);
+        expect(Math.min(...waited)).toBeLessThan(20_000);
+        proxy.mend();
+        await check();
+      }));
+
+    it.skipIf(process.env['EPITAPH_TEST_POSTGRES'] !== undefined)(
+      'go on by themselves after PostgreSQL was restarted, and lose nothing',
+      () =>
+        underLoad(async ({ load, check }) => {
+          for (const mode of ['immediate', 'fast'] as const) {
+            server.stop(mode);
+            await pause(300);
+            server.startAgain();
+            await load.goesOn(20);
+          }
+          expect(load.failures.length).toBeGreaterThan(0);
+          await check();
+        }),
+    );
+  },
+);
