@@ -48,10 +48,28 @@ async function makeSessions(endpoint: string): Promise<void> {
   client.dispose();
 }
 
+/** Two orders that have expired and are erased, at 09:05 of the store's clock. */
+async function expireOrders(endpoint: string): Promise<void> {
+  const client = new CosmosClient({ endpoint, key: EMULATOR_KEY });
+  const { database } = await client.databases.create({ id: 'shop' });
+  const { container } = await database.containers.create({ id: 'orders', partitionKey: '/customer', defaultTtl: 60 });
+  for (const id of ['o1', 'o2']) await container.items.create({ id, customer: 'ann' });
+  client.dispose();
+  const manage = (path: string, body?: string) =>
+    fetch(`${endpoint}/_epitaph${path}`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${EMULATOR_KEY}` },
+      ...(body === undefined ? {} : { body }),
+    });
+  await manage('/clock/advance', '{"milliseconds":300000}');
+  await manage('/purge/run');
+}
+
 describe('snippets print what the page shows', { timeout: 240_000 }, () => {
   test.each([
     { page: 'README.md', prepare: undefined, least: 4 },
     { page: 'docs/operations.md', prepare: makeSessions, least: 6 },
+    { page: 'docs/audit.md', prepare: expireOrders, least: 7 },
     { page: 'docs/monitoring.md', prepare: undefined, least: 2 },
     { page: 'docs/change-feed.md', prepare: undefined, least: 1 },
     { page: 'docs/changing-a-policy.md', prepare: undefined, least: 5 },

@@ -24,6 +24,7 @@ export const errorCodes = {
   'hold-not-found': 'No hold of that id was ever placed on the container.',
   'hold-too-wide': 'The query finds more lives than one hold can name.',
   'content-erased': 'The content has been erased.',
+  'purge-run-not-found': 'No purge run of that id is on record.',
   'partition-key-mismatch': 'The partition key given is not the one in the document.',
   'too-large': 'The document is larger than the store takes.',
   'session-not-available': 'The session token is ahead of what this server has.',

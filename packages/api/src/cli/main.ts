@@ -5,6 +5,7 @@ import { BadConfiguration, readConfiguration } from '../config/configuration.ts'
 import { optionNames } from '../config/options.ts';
 import { EMULATOR_KEY } from '../http/keys.ts';
 import { textFlag, type Command, type Flags, type FlagValues } from './command.ts';
+import { bundle } from './bundle-command.ts';
 import { exitCodes, UsageError } from './exit-codes.ts';
 import { commandHelp, generalHelp, serveHelp } from './help.ts';
 import { disappearances, explain, history } from './history-commands.ts';
@@ -29,6 +30,7 @@ const commands: Readonly<Record<string, Command>> = {
   erase,
   recover,
   verify,
+  bundle,
   rebuild,
   purge,
   fsck,

@@ -67,6 +67,15 @@ export class ManagementClient {
     yield* linesOf(await this.#send(method, path, sent));
   }
 
+  /**
+   * An answer as it comes. Whoever reads it to its end has all of it, or an error.
+   *
+   * @throws ServerUnreachable, ServerRefused
+   */
+  async download(path: string, sent: Sent): Promise<IncomingMessage> {
+    return this.#send('GET', path, { accept: '*/*', ...sent });
+  }
+
   async #send(method: string, path: string, { query, body, accept }: Sent): Promise<IncomingMessage> {
     const url = new URL(`${this.endpoint}/_epitaph${path}`);
     for (const [name, value] of Object.entries(query ?? {})) {

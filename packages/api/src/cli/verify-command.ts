@@ -1,11 +1,37 @@
 import { createReadStream, existsSync, readFileSync } from 'node:fs';
 import { createInterface } from 'node:readline';
+import { pipeline } from 'node:stream';
+import { createGunzip } from 'node:zlib';
 import { isoTime } from '@epitaph/core/clock.ts';
-import { type DisposalCertificate, sameBytes, verifyCertificate } from '@epitaph/core/proof/certificate.ts';
-import { fromBase64, openCheckpoint, readVerifierKey, type VerifierKey } from '@epitaph/core/proof/checkpoint.ts';
+import { containerStream } from '@epitaph/core/container/stream-name.ts';
+import {
+  type CertificateVerdict,
+  type CertifiedFact,
+  type DisposalCertificate,
+  type DisposalStatement,
+  sameBytes,
+  unprovenFact,
+  verifyCertificate,
+} from '@epitaph/core/proof/certificate.ts';
+import {
+  type Checkpoint,
+  fromBase64,
+  openCheckpoint,
+  readVerifierKey,
+  type VerifierKey,
+} from '@epitaph/core/proof/checkpoint.ts';
 import { canonicalJson } from '@epitaph/core/proof/leaf.ts';
 import { CompactTree, leafHash, rootsOfConsistency } from '@epitaph/core/proof/merkle-tree.ts';
+import {
+  type PurgeRunCertificate,
+  type PurgeRunStatement,
+  RUN_CERTIFICATE_FORMAT,
+  type RunVerdict,
+  verifyRunCertificate,
+} from '@epitaph/projections/proof/run-certificate.ts';
 import { checkpointCryptography } from '@epitaph/storage/crypto/proof-signer.ts';
+import { readTar } from '../archive/tar.ts';
+import { BUNDLE_FORMAT, type BundleManifest } from '../archive/bundle-format.ts';
 import type { LogVerification } from '../store/store-api.ts';
 import { textFlag, type Command, type FlagValues, type Invocation } from './command.ts';
 import { exitCodes, UsageError } from './exit-codes.ts';
@@ -13,10 +39,12 @@ import { ServerRefused } from './management-client.ts';
 import { Progress } from './progress.ts';
 
 const { sha256 } = checkpointCryptography;
+/** Problems of a bundle that are named; there may be more. */
+const NAMED_PROBLEMS = 100;
 
 export const verify: Command = {
-  summary: 'Checks a certificate of disposal, exported facts, or the log of a running server.',
-  operands: 'certificate <file> | log [<facts file>]',
+  summary: 'Checks certificates of disposal, a bundle, exported facts, or the log of a running server.',
+  operands: 'certificate <file> | bundle <file> | log [<facts file>]',
   operandCounts: [1, 2],
   flags: {
     'public-key': {
@@ -31,26 +59,159 @@ export const verify: Command = {
     },
   },
   notes:
-    'A certificate, and facts with a checkpoint, are checked without any server. Ends with 1 when something is not as it was.',
+    'Certificates (one, or one a line), bundles, and facts with a checkpoint are checked without any server. Ends with 1 when something is not as it was.',
   run: (invocation) => {
     const [what, file] = invocation.operands;
-    if (what === 'certificate' && file !== undefined) return verifyFile(invocation, file);
+    if (what === 'certificate' && file !== undefined) return verifyCertificates(invocation, file);
+    if (what === 'bundle' && file !== undefined) return verifyBundle(invocation, file);
     if (what === 'log') return file === undefined ? verifyServer(invocation) : verifyFacts(invocation, file);
-    throw new UsageError('verify takes certificate <file>, or log with or without a file of facts.');
+    throw new UsageError('verify takes certificate <file>, bundle <file>, or log with or without a file of facts.');
   },
 };
 
-async function verifyFile({ flags, json, print }: Invocation, file: string): Promise<number> {
-  const verdict = verifyCertificate(readJson(file) as DisposalCertificate, publicKey(flags), checkpointCryptography);
-  if (json) print(JSON.stringify(verdict));
-  else if (verdict.ok) {
-    const { stream, life, cause, endedAtMs, erasedAtMs, erasedBy } = verdict.statement;
-    print(
-      `good: life ${life} of ${stream}, ${cause} at ${isoTime(endedAtMs)}, erased at ${isoTime(erasedAtMs)} by ${erasedBy}.`,
-    );
-    print(`Proven by a signed tree of ${verdict.treeSize} facts.`);
-  } else print(`NOT good: ${verdict.reason}`);
-  return verdict.ok ? exitCodes.ok : exitCodes.problem;
+async function verifyCertificates({ flags, json, print }: Invocation, file: string): Promise<number> {
+  const key = publicKey(flags);
+  let ok = true;
+  for (const certificate of certificatesIn(file)) {
+    const verdict = verdictOf(certificate, key);
+    ok &&= verdict.ok;
+    if (json) print(JSON.stringify(verdict));
+    else if (!verdict.ok) print(`NOT good: ${verdict.reason}`);
+    else {
+      print(`good: ${inWords(verdict.statement)}`);
+      print(`Proven by a signed tree of ${verdict.treeSize} facts.`);
+    }
+  }
+  return ok ? exitCodes.ok : exitCodes.problem;
+}
+
+/** One certificate, however it is laid out, or one a line. */
+function certificatesIn(file: string): unknown[] {
+  const text = readText(file);
+  try {
+    return [JSON.parse(text)];
+  } catch {
+    // More than one.
+  }
+  try {
+    return text
+      .split('\n')
+      .filter((line) => line.trim() !== '')
+      .map((line) => JSON.parse(line) as unknown);
+  } catch {
+    throw new UsageError(`${file} is not JSON.`);
+  }
+}
+
+function verdictOf(certificate: unknown, key: VerifierKey): CertificateVerdict | RunVerdict {
+  try {
+    return (certificate as { readonly format?: unknown } | null)?.format === RUN_CERTIFICATE_FORMAT
+      ? verifyRunCertificate(certificate as PurgeRunCertificate, key, checkpointCryptography)
+      : verifyCertificate(certificate as DisposalCertificate, key, checkpointCryptography);
+  } catch {
+    return { ok: false, reason: 'It does not have the parts of a certificate.' };
+  }
+}
+
+function inWords(statement: DisposalStatement | PurgeRunStatement): string {
+  if ('stream' in statement) {
+    const { stream, life, cause, endedAtMs, erasedAtMs, erasedBy } = statement;
+    return `life ${life} of ${stream}, ${cause} at ${isoTime(endedAtMs)}, erased at ${isoTime(erasedAtMs)} by ${erasedBy}.`;
+  }
+  const { id, startedAtMs, completedAtMs } = statement;
+  return `purge run ${id}, ${isoTime(startedAtMs)} to ${completedAtMs === null ? 'now' : isoTime(completedAtMs)}.`;
+}
+
+/** Checks all of a bundle that has proofs against the tree that was signed. Its tables have none. */
+async function verifyBundle({ flags, json, print }: Invocation, file: string): Promise<number> {
+  const key = publicKey(flags);
+  const { problems, facts, certificates } = await checkBundle(file, key);
+  const ok = problems.length === 0;
+  if (json) print(JSON.stringify({ ok, facts, certificates, problems }));
+  else {
+    for (const problem of problems) print(`NOT good: ${problem}`);
+    if (ok)
+      print(`good: ${certificates} certificates and ${facts} facts of the container, all in the tree that was signed.`);
+  }
+  return ok ? exitCodes.ok : exitCodes.problem;
+}
+
+async function checkBundle(
+  file: string,
+  key: VerifierKey,
+): Promise<{ readonly problems: string[]; readonly facts: number; readonly certificates: number }> {
+  const found = { problems: [] as string[], facts: 0, certificates: 0 };
+  const names = new Set<string>();
+  let manifest: BundleManifest | undefined;
+  let signed: Checkpoint | undefined;
+  const report = (problem: string) => {
+    if (found.problems.length < NAMED_PROBLEMS) found.problems.push(problem);
+  };
+  // An error of the file ends the reading of the archive, which tells it.
+  const archive = pipeline(createReadStream(file), createGunzip(), () => {});
+  try {
+    for await (const { name, content } of readTar(archive)) {
+      names.add(name.replace(/\/.*/s, ''));
+      const lines = () => content.toString('utf8').split('\n').filter(Boolean);
+      if (name === 'bundle.json') manifest = JSON.parse(content.toString('utf8')) as BundleManifest;
+      else if (name === 'checkpoint.txt') {
+        signed = openCheckpoint(content.toString('utf8'), key, checkpointCryptography);
+        if (signed === undefined) report('checkpoint.txt is not signed by this key.');
+      } else if (name === 'container-facts.ndjson') {
+        const facts = lines().map((line) => JSON.parse(line) as CertifiedFact);
+        found.facts += facts.length;
+        const problem = problemWithFacts(facts, signed, manifest);
+        if (problem !== undefined) report(`${name}: ${problem}`);
+      } else if (name.startsWith('certificates/')) {
+        for (const line of lines()) {
+          found.certificates += 1;
+          const problem = problemWithCertificate(JSON.parse(line) as DisposalCertificate, key, manifest);
+          if (problem !== undefined) report(`${name}: ${problem}`);
+        }
+      }
+    }
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') throw new UsageError(`${file} is not there.`);
+    report(`The archive can't be read: ${(error as Error).message}`);
+    return found;
+  }
+  if (manifest?.format !== BUNDLE_FORMAT) report('It is not a bundle of a known format.');
+  for (const name of ['checkpoint.txt', 'container-facts.ndjson', 'certificates']) {
+    if (!names.has(name)) report(`${name} is missing.`);
+  }
+  return found;
+}
+
+/** Why the facts of a container are not all there were, from its first on, each in the tree that was signed. */
+function problemWithFacts(
+  facts: readonly CertifiedFact[],
+  signed: Checkpoint | undefined,
+  manifest: BundleManifest | undefined,
+): string | undefined {
+  if (signed === undefined) return 'there is no signed checkpoint before it.';
+  const stray = unprovenFact(facts, signed, checkpointCryptography);
+  if (stray !== undefined) return `the fact ${stray.type} is not in the tree that was signed.`;
+  const stream = containerStream(String(manifest?.container['rid']));
+  if (facts.length === 0 || facts.some(({ fact }, index) => fact.stream !== stream || fact.revision !== index)) {
+    return 'facts of the container are missing, or are of another one.';
+  }
+  return undefined;
+}
+
+/** Why a certificate is not one that belongs into a bundle. */
+function problemWithCertificate(
+  certificate: DisposalCertificate,
+  key: VerifierKey,
+  manifest: BundleManifest | undefined,
+): string | undefined {
+  const verdict = verdictOf(certificate, key);
+  if (!verdict.ok) return verdict.reason;
+  const { containerRid, stream, erasedAtMs } = certificate.statement;
+  const { container, from, to, treeSize } = manifest ?? {};
+  if (containerRid !== container?.['rid']) return `${stream} is of another container.`;
+  const isWithin = (from ?? '') <= isoTime(erasedAtMs) && (to === null || isoTime(erasedAtMs) < to!);
+  if (!isWithin) return `${stream} was erased outside of the period.`;
+  return verdict.treeSize === treeSize ? undefined : `${stream} is proven in another tree.`;
 }
 
 /** Makes the tree anew from exported facts, and compares it with a signed checkpoint. */
@@ -140,14 +301,5 @@ function readText(file: string): string {
     return readFileSync(file, 'utf8');
   } catch (error) {
     throw new UsageError(`${file} can't be read: ${(error as Error).message}`);
-  }
-}
-
-function readJson(file: string): unknown {
-  try {
-    return JSON.parse(readText(file));
-  } catch (error) {
-    if (error instanceof UsageError) throw error;
-    throw new UsageError(`${file} is not JSON.`);
   }
 }

@@ -59,6 +59,7 @@ export const refusalShapes: Readonly<Record<ErrorCode, WireShape>> = {
   'hold-not-found': wireShapes.notFound,
   'hold-too-wide': wireShapes.badRequest,
   'content-erased': wireShapes.conflict,
+  'purge-run-not-found': wireShapes.notFound,
   'partition-key-mismatch': wireShapes.partitionKeyMismatch,
   'too-large': wireShapes.tooLarge,
   'session-not-available': wireShapes.sessionNotAvailable,

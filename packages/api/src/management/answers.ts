@@ -2,6 +2,7 @@ import { z } from 'zod';
 import { throughputSchema } from '@epitaph/core/throughput/throughput.ts';
 import { replayVerdicts } from '@epitaph/core/history/replay.ts';
 import { CERTIFICATE_FORMAT } from '@epitaph/core/proof/certificate.ts';
+import { RUN_CERTIFICATE_FORMAT } from '@epitaph/projections/proof/run-certificate.ts';
 import { requestUnitKinds } from '../request-units/request-units.ts';
 
 /**
@@ -370,6 +371,33 @@ export const certificate = named(
       checks: z.strictObject({ holds: z.literal(0), floorSeconds: count, graceSeconds: count }).optional(),
     }),
     facts: z.array(z.strictObject({ fact, leaf: count, path: z.array(z.string()) })),
+    checkpoint: z.string(),
+  }),
+);
+const purgeRunStatement = named(
+  'PurgeRun',
+  z.strictObject({
+    id: z.string(),
+    startedAtMs: milliseconds,
+    effectiveNowMs: milliseconds,
+    upToPosition: count,
+    completedAtMs: milliseconds.nullable(),
+    expired: count.nullable(),
+    purged: count.nullable(),
+    heldBack: count.nullable(),
+  }),
+);
+export const purgeRuns = z.strictObject({
+  runs: z.array(purgeRunStatement),
+  next: count.optional().meta({ description: 'What to give as after for the next page; absent after the last.' }),
+});
+const certifiedFacts = z.array(z.strictObject({ fact, leaf: count, path: z.array(z.string()) }));
+export const runCertificate = named(
+  'PurgeRunCertificate',
+  z.strictObject({
+    format: z.literal(RUN_CERTIFICATE_FORMAT),
+    statement: purgeRunStatement,
+    facts: certifiedFacts,
     checkpoint: z.string(),
   }),
 );

@@ -22,6 +22,7 @@ const pathParameters: Readonly<Record<string, string>> = {
   container: 'Name of the container.',
   name: 'Name of the projection.',
   id: 'Its id.',
+  run: 'Id of the purge run.',
 };
 
 /**

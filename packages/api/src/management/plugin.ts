@@ -1,11 +1,14 @@
 import { randomUUID } from 'node:crypto';
-import { Readable } from 'node:stream';
+import { pipeline, Readable } from 'node:stream';
+import { createGzip } from 'node:zlib';
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { wait } from '../config/wait.ts';
 import type { KeyRing, KeyRole } from '../http/keys.ts';
 import type { Disappearance, StoreApi } from '../store/store-api.ts';
 import * as answers from './answers.ts';
+import { writeTar } from '../archive/tar.ts';
+import { bundleFiles, prepareBundle } from './bundle.ts';
 import { exportFormat, exportText } from './exports.ts';
 import { openApiDocument } from './openapi.ts';
 import { Problem, problemDetails, problemOf } from './problems.ts';
@@ -92,7 +95,7 @@ export function registerManagement(app: FastifyInstance, options: ManagementOpti
         ),
       );
       healthRoutes(scope, options);
-      historyRoutes(scope, options.store);
+      historyRoutes(scope, options.store, stopping.signal);
       policyRoutes(scope, options.store);
       retentionRoutes(scope, options.store, stopping.signal);
       proofRoutes(scope, options.store, stopping.signal);
@@ -140,7 +143,7 @@ function healthRoutes(scope: FastifyInstance, { store, draining }: ManagementOpt
   );
 }
 
-function historyRoutes(scope: FastifyInstance, store: StoreApi): void {
+function historyRoutes(scope: FastifyInstance, store: StoreApi, stopping: AbortSignal): void {
   const of = OF_CONTAINER;
 
   route(
@@ -208,6 +211,39 @@ function historyRoutes(scope: FastifyInstance, store: StoreApi): void {
       const text = exportText(format, disappearancePages(store, container, query, first));
       void reply.header('connection', 'close');
       return reply.type(`${format}; charset=utf-8`).send(Readable.from(text, { objectMode: false }));
+    },
+  );
+
+  route(
+    scope,
+    {
+      method: 'GET',
+      url: `${of}/bundle`,
+      access: 'audit',
+      summary: 'Everything on record of a container in a period, with proofs, as one archive (tar, gzip). No content.',
+      query: requests.periodQuery,
+      answers: { files: ['application/gzip'] },
+    },
+    async ({ query: { from, to, rid }, request, reply }) => {
+      const container = containerOf(store, request, rid);
+      const signal = AbortSignal.any([stopping, clientGone(reply)]);
+      const asked = { container, fromMs: from, toMs: to, signal };
+      const prepared = await prepareBundle(store, asked);
+      const pages = async function* () {
+        const first = await disappearancesPage(store, container, { from, to }, EXPORT_PAGE_ROWS);
+        yield* disappearancePages(store, container, { from, to }, first);
+      };
+      const files = bundleFiles(store, asked, prepared, pages);
+      void reply.headers({
+        connection: 'close',
+        'content-disposition': `attachment; filename="epitaph-${container.rid.replaceAll(/[^\w-]/g, '')}.tar.gz"`,
+      });
+      const archive = Readable.from(writeTar(files, store.nowMs()), { objectMode: false });
+      // A fault on the way breaks the connection off: half an archive must not look like a whole one.
+      const compressed = pipeline(archive, createGzip(), (error) => {
+        if (error) request.log.warn({ err: error, correlationId: correlationOf(request) }, 'a bundle was cut short');
+      });
+      return reply.type('application/gzip').send(compressed);
     },
   );
 

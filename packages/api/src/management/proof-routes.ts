@@ -1,6 +1,6 @@
 import { Readable } from 'node:stream';
-import type { FastifyInstance } from 'fastify';
-import type { FactLeaf } from '@epitaph/core/proof/leaf.ts';
+import type { FastifyInstance, FastifyReply } from 'fastify';
+import { z } from 'zod';
 import type { StoreApi } from '../store/store-api.ts';
 import { Problem, problemDetails, problemOf } from './problems.ts';
 import * as answers from './answers.ts';
@@ -59,10 +59,7 @@ export function proofRoutes(scope: FastifyInstance, store: StoreApi, stopping: A
     },
     ({ reply }) => {
       const signal = AbortSignal.any([stopping, clientGone(reply)]);
-      void reply.header('connection', 'close');
-      return reply
-        .type('application/x-ndjson; charset=utf-8')
-        .send(Readable.from(factLines(store.facts(signal)), { objectMode: false }));
+      return sendLines(reply, store.facts(signal));
     },
   );
 
@@ -104,10 +101,75 @@ export function proofRoutes(scope: FastifyInstance, store: StoreApi, stopping: A
       return store.certificate(container, id, itemOf(container, id, partitionKey).key, life);
     },
   );
+
+  route(
+    scope,
+    {
+      method: 'GET',
+      url: `${OF_CONTAINER}/certificates`,
+      access: 'audit',
+      summary: 'Certificates of disposal for every life of a container that was erased in a period.',
+      query: requests.periodQuery,
+      answers: { lines: answers.certificate },
+    },
+    async ({ query: { from, to, rid }, request, reply }) => {
+      const container = containerOf(store, request, rid);
+      const signal = AbortSignal.any([stopping, clientGone(reply)]);
+      return sendLines(reply, await started(store.certificates(container, { fromMs: from, toMs: to }, signal)));
+    },
+  );
+
+  route(
+    scope,
+    {
+      method: 'GET',
+      url: '/purge/runs',
+      access: 'audit',
+      summary: 'The runs of the purge, oldest first.',
+      query: requests.purgeRunsQuery,
+      answers: { json: answers.purgeRuns },
+    },
+    async ({ query: { after = 0, limit = 100 }, reply }) => {
+      const signal = AbortSignal.any([stopping, clientGone(reply)]);
+      const { runs, position } = await store.purgeRuns(after, limit, signal);
+      return { runs, ...(position === undefined ? {} : { next: position }) };
+    },
+  );
+
+  route(
+    scope,
+    {
+      method: 'GET',
+      url: '/purge/runs/:run/certificates',
+      access: 'audit',
+      summary: 'The certificate of a purge run, and then those of every life that it erased.',
+      answers: { lines: z.union([answers.runCertificate, answers.certificate]) },
+    },
+    async ({ request, reply }) => {
+      const { run } = requests.read(requests.purgeRunParams, request.params, 'path');
+      const signal = AbortSignal.any([stopping, clientGone(reply)]);
+      return sendLines(reply, await started(store.runCertificates(run, signal)));
+    },
+  );
 }
 
-async function* factLines(pages: AsyncIterable<readonly FactLeaf[]>): AsyncGenerator<string> {
-  for await (const facts of pages) {
-    if (facts.length > 0) yield `${facts.map((fact) => JSON.stringify(fact)).join('\n')}\n`;
+/** The same pages, the first of them read: what is wrong with the request is said before the answer begins. */
+async function started<Row>(pages: AsyncGenerator<readonly Row[]>): Promise<AsyncGenerator<readonly Row[]>> {
+  const first = await pages.next();
+  return (async function* () {
+    if (first.done === true) return;
+    yield first.value;
+    yield* pages;
+  })();
+}
+
+function sendLines(reply: FastifyReply, pages: AsyncIterable<readonly unknown[]>): FastifyReply {
+  void reply.header('connection', 'close');
+  return reply.type('application/x-ndjson; charset=utf-8').send(Readable.from(linesOf(pages), { objectMode: false }));
+}
+
+async function* linesOf(pages: AsyncIterable<readonly unknown[]>): AsyncGenerator<string> {
+  for await (const rows of pages) {
+    if (rows.length > 0) yield `${rows.map((row) => JSON.stringify(row)).join('\n')}\n`;
   }
 }

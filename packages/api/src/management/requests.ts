@@ -131,6 +131,12 @@ export const heldContentQuery = z.strictObject({
   reason: requiredReason,
   rid,
 });
+export const periodQuery = z.strictObject({ from: instant.optional(), to: instant.optional(), rid });
+export const purgeRunsQuery = z.strictObject({
+  after: wholeNumber.optional(),
+  limit: wholeNumber.pipe(z.int().min(1).max(1000)).optional(),
+});
+export const purgeRunParams = z.object({ run: z.string().max(64) });
 
 export const noQuery = z.strictObject({});
 

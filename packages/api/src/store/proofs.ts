@@ -1,9 +1,11 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { containerStream } from '@epitaph/core/container/stream-name.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { itemStream, parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import {
   CERTIFICATE_FORMAT,
+  type CertifiedFact,
   type DisposalCertificate,
   disposalStatement,
   sameBytes,
@@ -21,8 +23,15 @@ import type { ProofStore } from '@epitaph/projections/proof/proof-store.ts';
 import { TILE_HASHES } from '@epitaph/projections/proof/proof-store.ts';
 import { factHash } from '@epitaph/projections/proof/proof-tree.ts';
 import { Prover } from '@epitaph/projections/proof/prover.ts';
+import {
+  type PurgeRunCertificate,
+  type PurgeRunStatement,
+  purgeRunStatement,
+  RUN_CERTIFICATE_FORMAT,
+} from '@epitaph/projections/proof/run-certificate.ts';
+import { purgeRunStream } from '@epitaph/projections/purge/events.ts';
 import type { StoreParts } from './parts.ts';
-import type { LogVerification, ScanProgress } from './store-api.ts';
+import type { CertifiedPeriod, LogVerification, ScanProgress, TreeSnapshot } from './store-api.ts';
 
 const PAGE_EVENTS = 2_000;
 /** Problems that a report names; there may be more. */
@@ -40,6 +49,8 @@ export class Proofs {
   readonly #parts: StoreParts;
   readonly #proof: ProofParts | undefined;
   readonly #prover: Prover | undefined;
+  /** The last checkpoint; the signature of one text is always the same. */
+  #signed: { readonly size: number; readonly text: string } | undefined;
 
   constructor(parts: StoreParts, proof: ProofParts | undefined, onFault: (error: unknown) => void) {
     this.#parts = parts;
@@ -83,7 +94,7 @@ export class Proofs {
     partitionKey: string,
     life?: number,
   ): Promise<DisposalCertificate> {
-    const { prover, cryptography } = this.#use();
+    const { prover } = this.#use();
     const { log, naming } = this.#parts.ports;
     const name = await this.#parts.recordedName(container, { id, partitionKey });
     const prefix = await naming.itemStreamPrefix(container.rid, name.partitionKey, name.id);
@@ -96,20 +107,137 @@ export class Proofs {
     }
     if (events.length === 0) throw new Refusal('item-not-found', 'No such life of the item is on record.');
     if (events.at(-1)!.type !== 'ItemPurged') throw new Refusal('not-erased');
-    const facts = events.filter(isPermanentFact);
     await prover.reached(events.at(-1)!.position);
-    const { size } = prover.tree;
-    const proven = await prover.prove(
+    return this.#certificateOf(events, prover.tree.size);
+  }
+
+  /** Certificates of every life of a container that was erased in a period, in the order of the log, in pages. */
+  async *certificates(
+    container: ContainerState,
+    { fromMs = 0, toMs = Number.POSITIVE_INFINITY, tree }: CertifiedPeriod,
+    signal?: AbortSignal,
+  ): AsyncGenerator<readonly DisposalCertificate[]> {
+    const { log } = this.#parts.ports;
+    const within = tree ?? (await this.treeNow());
+    for (let position = 0; position < within.position;) {
+      signal?.throwIfAborted();
+      const found = await log.scan(position, PAGE_EVENTS, `item-${container.rid}.`);
+      if (found.position === position) return;
+      position = found.position;
+      const erasures = found.events.filter(
+        (event) =>
+          event.type === 'ItemPurged' &&
+          event.position <= within.position &&
+          event.occurredAtMs >= fromMs &&
+          event.occurredAtMs < toMs,
+      );
+      yield* this.#certify(erasures, within.size, signal);
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+  }
+
+  /** The tree with every fact that is recorded by now. */
+  async treeNow(): Promise<TreeSnapshot> {
+    const { prover } = this.#use();
+    await prover.reached(await this.#parts.ports.log.head());
+    const { size, position } = prover.tree;
+    return { size, position };
+  }
+
+  /** Everything on record of a container itself: its policies, holds and floors among it, each with its proof. */
+  async containerFacts({ rid }: ContainerState, tree: TreeSnapshot): Promise<CertifiedFact[]> {
+    const facts = await this.#parts.ports.log.readStream(containerStream(rid));
+    return this.#prove(
+      facts.filter(({ position }) => position <= tree.position),
+      tree.size,
+    );
+  }
+
+  /** Purge runs in the order of the log, after a position; `position` is where the next page goes on. */
+  async purgeRuns(
+    after: number,
+    limit: number,
+    signal?: AbortSignal,
+  ): Promise<{ readonly runs: readonly PurgeRunStatement[]; readonly position: number | undefined }> {
+    const { log } = this.#parts.ports;
+    const runs: PurgeRunStatement[] = [];
+    for (let position = after; ;) {
+      signal?.throwIfAborted();
+      const found = await log.scan(position, PAGE_EVENTS, purgeRunStream(''));
+      for (const event of found.events) {
+        if (event.type !== 'PurgeRunStarted') continue;
+        if (runs.length === limit) return { runs, position: event.position - 1 };
+        const statement = purgeRunStatement(await log.readStream(event.stream));
+        if (statement !== undefined) runs.push(statement);
+      }
+      if (found.position === position) return { runs, position: undefined };
+      position = found.position;
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+  }
+
+  /**
+   * The certificate of a purge run, and then those of every life that the purge erased between its start and its end.
+   *
+   * @throws Refusal purge-run-not-found
+   */
+  async *runCertificates(
+    id: string,
+    signal?: AbortSignal,
+  ): AsyncGenerator<readonly (PurgeRunCertificate | DisposalCertificate)[]> {
+    const { log } = this.#parts.ports;
+    const events = await log.readStream(purgeRunStream(id));
+    const statement = purgeRunStatement(events);
+    if (statement === undefined) throw new Refusal('purge-run-not-found');
+    const { size } = await this.treeNow();
+    yield [
+      {
+        format: RUN_CERTIFICATE_FORMAT,
+        statement,
+        facts: await this.#prove(events, size),
+        checkpoint: this.#sign(size),
+      },
+    ];
+    const end = events[1]?.position ?? (await log.head());
+    for (let position = events[0]!.position; position < end;) {
+      signal?.throwIfAborted();
+      const page = await log.readAll(position, PAGE_EVENTS, { withBodies: false });
+      if (page.length === 0) return;
+      position = page.at(-1)!.position;
+      const erasures = page.filter(
+        (event) => event.type === 'ItemPurged' && event.actor === 'system:purge' && event.position < end,
+      );
+      yield* this.#certify(erasures, size, signal);
+    }
+  }
+
+  async *#certify(
+    erasures: readonly RecordedEvent[],
+    size: number,
+    signal: AbortSignal | undefined,
+  ): AsyncGenerator<readonly DisposalCertificate[]> {
+    for (const { stream } of erasures) {
+      signal?.throwIfAborted();
+      yield [await this.#certificateOf(await this.#parts.ports.log.readStream(stream, { withBodies: false }), size)];
+    }
+  }
+
+  async #certificateOf(events: readonly RecordedEvent[], size: number): Promise<DisposalCertificate> {
+    const facts = events.filter(isPermanentFact);
+    return {
+      format: CERTIFICATE_FORMAT,
+      statement: disposalStatement(facts.map(factLeaf), this.#use().cryptography)!,
+      facts: await this.#prove(facts, size),
+      checkpoint: this.#sign(size),
+    };
+  }
+
+  async #prove(facts: readonly RecordedEvent[], size: number): Promise<CertifiedFact[]> {
+    const proven = await this.#use().prover.prove(
       facts.map(({ position }) => position),
       size,
     );
-    const leaves = facts.map(factLeaf);
-    return {
-      format: CERTIFICATE_FORMAT,
-      statement: disposalStatement(leaves, cryptography)!,
-      facts: proven.map(({ leaf, path }, index) => ({ fact: leaves[index]!, leaf, path: path.map(base64) })),
-      checkpoint: this.#sign(size),
-    };
+    return proven.map(({ leaf, path }, index) => ({ fact: factLeaf(facts[index]!), leaf, path: path.map(base64) }));
   }
 
   /** Every permanent fact as it is in the tree, in order. */
@@ -188,8 +316,12 @@ export class Proofs {
 
   #sign(size: number): string {
     const { prover, signer, cryptography } = this.#use();
+    // Certificates that are made together are all of one tree.
+    if (this.#signed?.size === size) return this.#signed.text;
     const checkpoint = { origin: signer.key.name, size, root: prover.tree.root(size) };
-    return signedCheckpoint(checkpoint, signer.key, signer.sign(checkpointText(checkpoint)), cryptography);
+    const text = signedCheckpoint(checkpoint, signer.key, signer.sign(checkpointText(checkpoint)), cryptography);
+    this.#signed = { size, text };
+    return text;
   }
 
   #use(): ProofParts & { readonly proof: ProofParts; readonly prover: Prover } {

@@ -11,13 +11,14 @@ import type { ChangeThroughput } from '@epitaph/core/throughput/provisioning.ts'
 import type { Throughput } from '@epitaph/core/throughput/throughput.ts';
 import type { ReplayedLife, ReplayVerdict } from '@epitaph/core/history/replay.ts';
 import type { Scope } from '@epitaph/core/partition-key/scope.ts';
-import type { DisposalCertificate } from '@epitaph/core/proof/certificate.ts';
+import type { CertifiedFact, DisposalCertificate } from '@epitaph/core/proof/certificate.ts';
 import type { FactLeaf } from '@epitaph/core/proof/leaf.ts';
 import type { RecordedScope } from '@epitaph/core/retention/events.ts';
 import type { RecordedHold } from '@epitaph/core/retention/state.ts';
 import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import type { Permission, PermissionTarget } from '@epitaph/core/user/events.ts';
 import type { PermissionState, UserState } from '@epitaph/core/user/state.ts';
+import type { PurgeRunCertificate, PurgeRunStatement } from '@epitaph/projections/proof/run-certificate.ts';
 import type { Measurements } from '../metrics/measurements.ts';
 import type { RequestUnits } from '../request-units/request-units.ts';
 
@@ -298,6 +299,22 @@ export interface TtlPreview {
   /** Items with a `ttl` that is none; it counts as absent. */
   readonly unreadableTtls: number;
   readonly brake: TtlBrake | null;
+}
+
+/** The tree of facts at a moment. */
+export interface TreeSnapshot {
+  /** Leaves. */
+  readonly size: number;
+  /** The place in the log up to which every fact is in it. */
+  readonly position: number;
+}
+
+/** Erasures from one instant on and before another, in milliseconds. */
+export interface CertifiedPeriod {
+  readonly fromMs?: number | undefined;
+  readonly toMs?: number | undefined;
+  /** The tree that they are proven in; that of now by default. */
+  readonly tree?: TreeSnapshot | undefined;
 }
 
 /** What the check of a whole log found. */
@@ -869,6 +886,31 @@ export interface StoreApi {
   proofConsistency(from: number, to: number): string[];
   /** @throws Refusal item-not-found, not-erased */
   certificate(container: ContainerState, id: string, partitionKey: string, life?: number): Promise<DisposalCertificate>;
+  /** The tree of facts as it is now, for proofs that are to go together. */
+  proofTree(): Promise<TreeSnapshot>;
+  /** Of every life of a container that was erased in a period, in the order of the log, in pages. */
+  certificates(
+    container: ContainerState,
+    period: CertifiedPeriod,
+    signal?: AbortSignal,
+  ): AsyncGenerator<readonly DisposalCertificate[]>;
+  /** Everything on record of a container itself, each fact with its proof. */
+  containerFacts(container: ContainerState, tree: TreeSnapshot): Promise<readonly CertifiedFact[]>;
+  /** Purge runs after a position of the log; `position` is where the next page goes on, undefined after the last. */
+  purgeRuns(
+    after: number,
+    limit: number,
+    signal?: AbortSignal,
+  ): Promise<{ readonly runs: readonly PurgeRunStatement[]; readonly position: number | undefined }>;
+  /**
+   * The certificate of a purge run, and then those of every life that it erased, in pages.
+   *
+   * @throws Refusal purge-run-not-found, from the first page
+   */
+  runCertificates(
+    runId: string,
+    signal?: AbortSignal,
+  ): AsyncGenerator<readonly (PurgeRunCertificate | DisposalCertificate)[]>;
   /** Every permanent fact as it is in the tree, in order, in pages. */
   facts(signal?: AbortSignal): AsyncGenerator<readonly FactLeaf[]>;
   verifyLog(onProgress?: (progress: ScanProgress) => void, signal?: AbortSignal): Promise<LogVerification>;

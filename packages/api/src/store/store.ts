@@ -310,6 +310,11 @@ export class Store implements StoreApi {
   proofCheckpoint: StoreApi['proofCheckpoint'] = (size) => this.#proofs.checkpoint(size);
   proofConsistency: StoreApi['proofConsistency'] = (from, to) => this.#proofs.consistency(from, to);
   certificate: StoreApi['certificate'] = (...args) => this.#finished(this.#proofs.certificate(...args));
+  proofTree: StoreApi['proofTree'] = () => this.#proofs.treeNow();
+  certificates: StoreApi['certificates'] = (...args) => this.#proofs.certificates(...args);
+  containerFacts: StoreApi['containerFacts'] = (...args) => this.#proofs.containerFacts(...args);
+  purgeRuns: StoreApi['purgeRuns'] = (...args) => this.#finished(this.#proofs.purgeRuns(...args));
+  runCertificates: StoreApi['runCertificates'] = (...args) => this.#proofs.runCertificates(...args);
   facts: StoreApi['facts'] = (signal) => this.#proofs.facts(signal);
   verifyLog: StoreApi['verifyLog'] = (onProgress = () => {}, signal) =>
     this.#finished(this.#proofs.verifyLog(onProgress, signal));

@@ -1,7 +1,13 @@
 import { decodeLedger } from '../item/ledger.ts';
 import { itemExpiredSchema, type ItemPurged, itemPurgedSchema } from '../item/events.ts';
 import { parseItemStream } from '../item/stream-name.ts';
-import { openCheckpoint, fromBase64, type CheckpointCryptography, type VerifierKey } from './checkpoint.ts';
+import {
+  openCheckpoint,
+  fromBase64,
+  type Checkpoint,
+  type CheckpointCryptography,
+  type VerifierKey,
+} from './checkpoint.ts';
 import { canonicalJson, type FactLeaf } from './leaf.ts';
 import { leafHash, rootOfProof } from './merkle-tree.ts';
 
@@ -122,16 +128,8 @@ export function verifyCertificate(
   if (certificate.format !== CERTIFICATE_FORMAT) return no('It is not a certificate of disposal of a known format.');
   const checkpoint = openCheckpoint(certificate.checkpoint, key, cryptography);
   if (checkpoint === undefined) return no('The checkpoint is not signed by this key.');
-  for (const { fact, leaf, path } of certificate.facts) {
-    const hash = leafHash(cryptography.sha256, new TextEncoder().encode(canonicalJson(fact)));
-    const hashes = path.map(fromBase64);
-    const root = hashes.every((part) => part !== undefined)
-      ? rootOfProof(cryptography.sha256, hash, leaf, checkpoint.size, hashes)
-      : undefined;
-    if (root === undefined || !sameBytes(root, checkpoint.root)) {
-      return no(`The fact ${fact.type} of ${fact.stream} is not in the tree that was signed.`);
-    }
-  }
+  const stray = unprovenFact(certificate.facts, checkpoint, cryptography);
+  if (stray !== undefined) return no(`The fact ${stray.type} of ${stray.stream} is not in the tree that was signed.`);
   const statement = disposalStatement(
     certificate.facts.map(({ fact }) => fact),
     cryptography,
@@ -141,6 +139,22 @@ export function verifyCertificate(
     return no('What it states does not follow from its facts.');
   }
   return { ok: true, statement, treeSize: checkpoint.size };
+}
+
+/** The first of some facts that is not proven to be in a tree; undefined when all are. */
+export function unprovenFact(
+  facts: readonly CertifiedFact[],
+  { size, root }: Pick<Checkpoint, 'size' | 'root'>,
+  { sha256 }: Pick<CheckpointCryptography, 'sha256'>,
+): FactLeaf | undefined {
+  return facts.find(({ fact, leaf, path }) => {
+    const hash = leafHash(sha256, new TextEncoder().encode(canonicalJson(fact)));
+    const hashes = path.map(fromBase64);
+    const found = hashes.every((part) => part !== undefined)
+      ? rootOfProof(sha256, hash, leaf, size, hashes)
+      : undefined;
+    return found === undefined || !sameBytes(found, root);
+  })?.fact;
 }
 
 export function sameBytes(left: Uint8Array, right: Uint8Array): boolean {

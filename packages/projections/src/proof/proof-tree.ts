@@ -9,11 +9,14 @@ import {
   treeHash,
 } from '@epitaph/core/proof/merkle-tree.ts';
 import { canonicalJson, factLeaf } from '@epitaph/core/proof/leaf.ts';
+import { GenerationCache } from '@epitaph/core/generation-cache.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { type ProofStore, type Tile, TILE_HASHES, TILE_LEVELS } from './proof-store.ts';
 
 const HASH_BYTES = 32;
+/** Hashes of complete subtrees that are kept, for proofs of neighbours share most of theirs. */
+const KEPT_HASHES = 16_384;
 
 export const sha256: Sha256 = (...parts) =>
   hash('sha256', parts.length === 1 ? parts[0]! : Buffer.concat(parts), 'buffer');
@@ -26,6 +29,7 @@ export function factHash(event: RecordedEvent): Uint8Array {
 /** The tree over the permanent facts of a log: grows at its end, and proves what is in it. */
 export class ProofTree {
   readonly #store: ProofStore;
+  readonly #hashes = new GenerationCache<string, Uint8Array>(KEPT_HASHES);
   #size: number;
   #position: number;
   /** The last tile of each level, as far as it is filled. */
@@ -100,20 +104,28 @@ export class ProofTree {
     return tile && { firstLeaf: tile.number * TILE_HASHES, firstPosition: tile.firstPosition };
   }
 
-  /** Hashes of complete subtrees; each tile is read once. */
+  /** Hashes of complete subtrees, which never change; each tile is read once. */
   #source(): HashSource {
     const tiles = new Map<string, Tile>();
+    const read = (level: number, number: number): Tile => {
+      const name = `${level}/${number}`;
+      const tile = tiles.get(name) ?? this.#store.tile(level, number);
+      invariant(tile !== undefined, `the tree has tile ${name}`);
+      tiles.set(name, tile);
+      return tile;
+    };
     return {
       hash: (level, index) => {
-        const tileLevel = Math.floor(level / TILE_LEVELS);
+        const name = `${level}/${index}`;
+        const known = this.#hashes.get(name);
+        if (known !== undefined) return known;
         const count = 2 ** (level % TILE_LEVELS);
         const first = index * count;
-        const number = Math.floor(first / TILE_HASHES);
-        const name = `${tileLevel}/${number}`;
-        const tile = tiles.get(name) ?? this.#store.tile(tileLevel, number);
-        invariant(tile !== undefined, `the tree has tile ${name}`);
-        tiles.set(name, tile);
-        return subtreeHash(tile.hashes, first % TILE_HASHES, count);
+        const tile = read(Math.floor(level / TILE_LEVELS), Math.floor(first / TILE_HASHES));
+        // A copy: a part of the tile would keep all of it in memory.
+        const hashOfAll = Uint8Array.from(subtreeHash(tile.hashes, first % TILE_HASHES, count));
+        this.#hashes.set(name, hashOfAll);
+        return hashOfAll;
       },
     };
   }

@@ -1,13 +1,16 @@
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import { GenerationCache } from '@epitaph/core/generation-cache.ts';
 import { isPermanentFact } from '@epitaph/core/proof/leaf.ts';
 import { defer, Observable, retry, type Subscription } from 'rxjs';
 import { factHash, ProofTree } from './proof-tree.ts';
-import type { ProofStore } from './proof-store.ts';
+import { type ProofStore, TILE_HASHES } from './proof-store.ts';
 
 /** Events without a fact among them after which the tree's place in the log is written down all the same. */
 const MARK_EVERY_EVENTS = 10_000;
 const PAGE_EVENTS = 1_000;
+/** Tiles whose facts are kept for further proofs. */
+const KEPT_TILES = 16;
 /** How long it waits after a fault before it reads on from where the tree stands. */
 const RETRY_DELAY_MS = 1_000;
 
@@ -27,6 +30,7 @@ export class Prover {
   #ended: Promise<void> = Promise.resolve();
   #seen: number;
   #unmarked = 0;
+  readonly #tiles = new GenerationCache<number, readonly RecordedEvent[]>(KEPT_TILES);
   #waiters: { readonly position: number; readonly resolve: () => void }[] = [];
 
   constructor(log: EventLog, store: ProofStore, onFault: (error: unknown) => void) {
@@ -98,17 +102,26 @@ export class Prover {
   async #find(position: number): Promise<{ readonly event: RecordedEvent; readonly leaf: number } | undefined> {
     const tile = this.#tree.tileAt(position);
     if (tile === undefined) return undefined;
-    let leaf = tile.firstLeaf;
-    for (let after = tile.firstPosition - 1; after < position;) {
+    const placeIn = (facts: readonly RecordedEvent[] = []) => {
+      const index = facts.findIndex((event) => event.position === position);
+      return index < 0 ? undefined : { event: facts[index]!, leaf: tile.firstLeaf + index };
+    };
+    // The last tile may have grown since it was read.
+    return placeIn(this.#tiles.get(tile.firstLeaf)) ?? placeIn(await this.#factsOf(tile));
+  }
+
+  /** The facts whose leaves are in a tile, in order. */
+  async #factsOf({ firstLeaf, firstPosition }: { readonly firstLeaf: number; readonly firstPosition: number }) {
+    const facts: RecordedEvent[] = [];
+    for (let after = firstPosition - 1; facts.length < TILE_HASHES;) {
       const events = await this.#log.readAll(after, PAGE_EVENTS, { withBodies: false });
-      if (events.length === 0) return undefined;
-      for (const event of events) {
-        if (event.position === position) return isPermanentFact(event) ? { event, leaf } : undefined;
-        if (isPermanentFact(event)) leaf += 1;
-      }
+      if (events.length === 0) break;
+      facts.push(...events.filter((event) => isPermanentFact(event)).slice(0, TILE_HASHES - facts.length));
       after = events.at(-1)!.position;
     }
-    return undefined;
+    // Who proves one fact often proves its neighbours next.
+    this.#tiles.set(firstLeaf, facts);
+    return facts;
   }
 
   #take(events: readonly RecordedEvent[]): void {

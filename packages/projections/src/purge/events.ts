@@ -2,19 +2,19 @@ import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { parseEvent } from '@epitaph/core/upcast.ts';
 import { z } from 'zod';
 
-const started = z.object({
+export const purgeRunStartedSchema = z.object({
   /** Only what stood in the log at this position is a candidate. */
   upToPosition: z.int(),
   /** The time by which candidates are overdue, in milliseconds. */
   effectiveNowMs: z.int(),
 });
-const completed = z.object({ expired: z.int(), purged: z.int(), heldBack: z.int() });
+export const purgeRunCompletedSchema = z.object({ expired: z.int(), purged: z.int(), heldBack: z.int() });
 const switched = z.object({});
 
 /** What can be in the stream of one purge run. */
 export type PurgeRunEvent =
-  | { readonly type: 'PurgeRunStarted'; readonly data: z.infer<typeof started> }
-  | { readonly type: 'PurgeRunCompleted'; readonly data: z.infer<typeof completed> };
+  | { readonly type: 'PurgeRunStarted'; readonly data: z.infer<typeof purgeRunStartedSchema> }
+  | { readonly type: 'PurgeRunCompleted'; readonly data: z.infer<typeof purgeRunCompletedSchema> };
 
 /** What can be in {@link PURGE_CONTROL_STREAM}: an operator stopped the purge, or let it go on. */
 export type PurgeControlEvent = {
@@ -29,8 +29,8 @@ export const purgeRunStream = (runId: string): string => `${RUN_PREFIX}${runId}`
 export const isPurgeRunStream = (stream: string): boolean => stream.startsWith(RUN_PREFIX);
 
 const schemas = {
-  PurgeRunStarted: started,
-  PurgeRunCompleted: completed,
+  PurgeRunStarted: purgeRunStartedSchema,
+  PurgeRunCompleted: purgeRunCompletedSchema,
   PurgePaused: switched,
   PurgeResumed: switched,
 };

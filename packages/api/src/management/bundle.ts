@@ -1,0 +1,124 @@
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { isoTime } from '@epitaph/core/clock.ts';
+import { BUNDLE_FORMAT, type BundleManifest } from '../archive/bundle-format.ts';
+import type { ArchivedFile } from '../archive/tar.ts';
+import type { Disappearance, StoreApi, TreeSnapshot } from '../store/store-api.ts';
+import { exportText } from './exports.ts';
+import { containerName, policiesShape } from './shapes.ts';
+
+/** An export is cut into files of about this size, so that none is held as a whole. */
+const PART_BYTES = 1024 * 1024;
+
+export interface BundleRequest {
+  readonly container: ContainerState;
+  readonly fromMs?: number | undefined;
+  readonly toMs?: number | undefined;
+  readonly signal: AbortSignal;
+}
+
+/** What is known before the first byte is sent, so that what is wrong can still be said. */
+export async function prepareBundle(
+  store: StoreApi,
+  { container, fromMs, toMs }: BundleRequest,
+): Promise<{ readonly manifest: BundleManifest; readonly tree: TreeSnapshot; readonly checkpoint: string }> {
+  const tree = await store.proofTree();
+  return {
+    tree,
+    checkpoint: await store.proofCheckpoint(tree.size),
+    manifest: {
+      format: BUNDLE_FORMAT,
+      container: containerName(container),
+      from: fromMs === undefined ? null : isoTime(fromMs),
+      to: toMs === undefined ? null : isoTime(toMs),
+      madeAt: isoTime(store.nowMs()),
+      treeSize: tree.size,
+    },
+  };
+}
+
+/**
+ * The files of an auditor's bundle, one at a time: everything that is on record of a container in a period, with the
+ * proofs that it is, and no content. All proofs are of one tree.
+ *
+ * @param pages reads what left in the period, page by page
+ */
+export async function* bundleFiles(
+  store: StoreApi,
+  request: BundleRequest,
+  { manifest, tree, checkpoint }: Awaited<ReturnType<typeof prepareBundle>>,
+  pages: () => AsyncIterable<readonly Disappearance[]>,
+): AsyncGenerator<ArchivedFile> {
+  const { container, fromMs, toMs, signal } = request;
+  yield textFile('README.md', readme(manifest));
+  yield jsonFile('bundle.json', manifest);
+  yield textFile('verifier-key.txt', `${store.proofKey()}\n`);
+  yield textFile('checkpoint.txt', checkpoint);
+  yield jsonFile('policies.json', policiesShape(container, store.nowMs()));
+  yield textFile('container-facts.ndjson', linesOf(await store.containerFacts(container, tree)));
+  yield* parts('disappearances', 'csv', exportText('text/csv', pages()), signal);
+  const certificates = async function* () {
+    for await (const page of store.certificates(container, { fromMs, toMs, tree }, signal)) yield linesOf(page);
+  };
+  yield* parts('certificates', 'ndjson', certificates(), signal);
+}
+
+/** Text as files of some size each, `name/000001.extension` and so on; at least one, so that none is missed. */
+async function* parts(
+  name: string,
+  extension: string,
+  text: AsyncIterable<string>,
+  signal: AbortSignal,
+): AsyncGenerator<ArchivedFile> {
+  let number = 0;
+  let chunks: Buffer[] = [];
+  let bytes = 0;
+  const file = (): ArchivedFile => {
+    number += 1;
+    const content = Buffer.concat(chunks);
+    chunks = [];
+    bytes = 0;
+    return { name: `${name}/${String(number).padStart(6, '0')}.${extension}`, content };
+  };
+  for await (const chunk of text) {
+    signal.throwIfAborted();
+    const buffer = Buffer.from(chunk);
+    chunks.push(buffer);
+    bytes += buffer.length;
+    if (bytes >= PART_BYTES) yield file();
+  }
+  if (bytes > 0 || number === 0) yield file();
+}
+
+const linesOf = (values: readonly unknown[]): string => values.map((value) => `${JSON.stringify(value)}\n`).join('');
+
+const textFile = (name: string, text: string): ArchivedFile => ({ name, content: Buffer.from(text) });
+
+const jsonFile = (name: string, value: unknown): ArchivedFile => textFile(name, `${JSON.stringify(value, null, 2)}\n`);
+
+function readme({ container, from, to, madeAt, treeSize }: BundleManifest): string {
+  return `# What is on record of a container
+
+Container ${JSON.stringify(container['name'])} (rid ${String(container['rid'])}), ${from ?? 'from its beginning'} to ${to ?? 'the end'}, made at ${madeAt}.
+
+| file | |
+| --- | --- |
+| bundle.json | what this is about |
+| policies.json | time-to-live policies: in force, scheduled, past |
+| container-facts.ndjson | every fact of the container itself, each with its proof: creation, policies, holds and floors, who and why |
+| disappearances/*.csv | what left in the period, when and by which rule. Put the parts together in order; the first has the head. Names items by id and partition key |
+| certificates/*.ndjson | a certificate of disposal for every life whose content was erased in the period. They name items by keyed hashes alone |
+| checkpoint.txt | the signed tree of all ${treeSize} permanent facts of the store, which the proofs lead to |
+| verifier-key.txt | the key that the checkpoint is signed with, as this store tells it |
+
+There is no content in it.
+
+## Checking it
+
+With Epitaph on any machine, without the store:
+
+    epitaph verify bundle <this archive> --public-key <key>
+
+Take the key from where you kept it earlier, not from this archive: whoever could make up the one could make up the other.
+Compare a checkpoint that you kept earlier with the store itself: epitaph verify log --checkpoint <file> --public-key <key>.
+`;
+}

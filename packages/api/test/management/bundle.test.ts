@@ -1,0 +1,211 @@
+import { execFileSync } from 'node:child_process';
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { Readable } from 'node:stream';
+import { gunzipSync, gzipSync } from 'node:zlib';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { type ArchivedFile, readTar, writeTar } from '@epitaph/api/archive/tar.ts';
+import { run } from '@epitaph/api/cli/main.ts';
+import { AUDITOR_KEY, openWorld, ORDERS, WRITER, type World } from './world.ts';
+
+const CONTENT = 'what nobody but a reader may see';
+let world: World;
+let folder: string;
+let endpoint: string;
+beforeEach(async () => {
+  folder = mkdtempSync(path.join(tmpdir(), 'epitaph-bundle-'));
+  world = await openWorld();
+  endpoint = await world.app.listen({ host: '127.0.0.1', port: 0 });
+  await world.write('early', { secret: CONTENT });
+  await world.store.advanceClock(WRITER, 100_000);
+  await world.ask('POST', '/purge/run');
+  await world.write('late, with "quotes"', { secret: CONTENT });
+  await world.write('kept', { ttl: -1, secret: CONTENT });
+  await world.store.deleteItem(WRITER, world.store.container('shop', 'orders'), 'kept', '["ann"]');
+  await world.store.advanceClock(WRITER, 100_000);
+  await world.ask('POST', '/purge/run');
+});
+afterEach(async () => {
+  await world.close();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+const MIDDLE = '2026-11-21T10:02:00Z';
+
+async function epitaph(...args: string[]): Promise<{ code: number; stdout: string; stderr: string }> {
+  const texts = { stdout: '', stderr: '' };
+  const code = await run(
+    args,
+    { EPITAPH_ENDPOINT: endpoint, EPITAPH_KEY: AUDITOR_KEY },
+    { print: (line) => (texts.stdout += `${line}\n`), stderr: { write: (text) => (texts.stderr += text) } },
+  );
+  return { code, ...texts };
+}
+
+async function keyFile(): Promise<string> {
+  const file = path.join(folder, 'key');
+  writeFileSync(file, (await world.ask('GET', '/proof/key')).body);
+  return file;
+}
+
+async function makeBundle(...period: string[]): Promise<string> {
+  const file = path.join(folder, 'bundle.tar.gz');
+  const made = await epitaph('bundle', 'shop', 'orders', ...period, '--output', file);
+  expect(made).toMatchObject({ code: 0, stdout: expect.stringContaining('Written to') as string });
+  return file;
+}
+
+async function filesIn(file: string): Promise<ArchivedFile[]> {
+  const files: ArchivedFile[] = [];
+  for await (const found of readTar(Readable.from([gunzipSync(readFileSync(file))]))) files.push(found);
+  return files;
+}
+
+/** The bundle again, with its files changed. */
+async function changed(file: string, edit: (files: ArchivedFile[]) => readonly ArchivedFile[]): Promise<string> {
+  const files = edit(await filesIn(file));
+  const chunks: Buffer[] = [];
+  for await (const chunk of writeTar(Readable.from(files), 0)) chunks.push(chunk);
+  const other = path.join(folder, 'changed.tar.gz');
+  writeFileSync(other, gzipSync(Buffer.concat(chunks)));
+  return other;
+}
+
+const replacing = (name: string, replace: (text: string) => string) => (files: ArchivedFile[]) =>
+  files.map((one) => (one.name === name ? { name, content: Buffer.from(replace(one.content.toString())) } : one));
+
+describe("an auditor's bundle", () => {
+  test('holds what is on record of a container, for the auditor key, and no content', async () => {
+    const file = await makeBundle();
+    const files = await filesIn(file);
+    expect(files.map(({ name }) => name)).toEqual([
+      'README.md',
+      'bundle.json',
+      'verifier-key.txt',
+      'checkpoint.txt',
+      'policies.json',
+      'container-facts.ndjson',
+      'disappearances/000001.csv',
+      'certificates/000001.ndjson',
+    ]);
+    const text = (name: string) => files.find((one) => one.name === name)!.content.toString();
+    expect(text('disappearances/000001.csv').split('\r\n')).toHaveLength(5);
+    expect(text('certificates/000001.ndjson').trim().split('\n')).toHaveLength(3);
+    expect(text('certificates/000001.ndjson')).not.toMatch(/ann|early|quotes/);
+    expect(JSON.parse(text('policies.json'))).toMatchObject({ current: { version: 1, defaultTtl: 60 } });
+    for (const { name, content } of files) expect([name, content.includes(CONTENT)]).toEqual([name, false]);
+  });
+
+  test('is a plain tar archive to other programs', async () => {
+    execFileSync('tar', ['-xzf', await makeBundle(), '-C', folder]);
+    expect(readdirSync(path.join(folder, 'certificates'))).toEqual(['000001.ndjson']);
+    expect(readFileSync(path.join(folder, 'README.md'), 'utf8')).toContain('epitaph verify bundle');
+  });
+
+  test('covers the period asked for', async () => {
+    const after = await filesIn(await makeBundle('--from', MIDDLE));
+    expect(after.at(-1)!.content.toString().trim().split('\n')).toHaveLength(2);
+    expect(after.at(-2)!.content.toString()).not.toContain('early');
+    const before = await filesIn(await makeBundle('--to', MIDDLE));
+    expect(before.at(-1)!.content.toString().trim().split('\n')).toHaveLength(1);
+  });
+
+  test('is good by the public key alone, and not when anything that has a proof was changed', async () => {
+    const file = await makeBundle('--from', MIDDLE);
+    const key = await keyFile();
+    const verify = async (bundle: string) => epitaph('verify', 'bundle', bundle, '--public-key', key);
+    expect(await verify(file)).toEqual({
+      code: 0,
+      stdout: 'good: 2 certificates and 1 facts of the container, all in the tree that was signed.\n',
+      stderr: '',
+    });
+    const certificates = 'certificates/000001.ndjson';
+    const first = (name: string) => (text: string) => text.replace(name, `${name.slice(0, -1)}x`);
+    const otherContainer = (await filesIn(file)).find(({ name }) => name === 'container-facts.ndjson')!;
+    const cases: readonly [string, (files: ArchivedFile[]) => readonly ArchivedFile[]][] = [
+      ['not in the tree', replacing('container-facts.ndjson', first('key:primary'))],
+      ['facts of the container are missing', replacing('container-facts.ndjson', () => '')],
+      ['does not follow from its facts', replacing(certificates, first('system:purge'))],
+      ['does not have the parts', replacing(certificates, () => '{"format":"epitaph.certificate-of-disposal/1"}\n')],
+      ['another container', replacing('bundle.json', (text) => text.replace(/"rid": "./, '"rid": "!'))],
+      ['outside of the period', replacing('bundle.json', (text) => text.replace(/"from": "2026/, '"from": "2027'))],
+      ['another tree', replacing('bundle.json', (text) => text.replace(/"treeSize": \d+/, '"treeSize": 1'))],
+      ['not signed by this key', replacing('checkpoint.txt', (text) => text.replace(/\n\d+\n/, '\n1\n'))],
+      ['checkpoint.txt is missing', (files) => files.filter(({ name }) => name !== 'checkpoint.txt')],
+      ['no signed checkpoint before it', (files) => [otherContainer, ...files]],
+      ['certificates is missing', (files) => files.filter(({ name }) => name !== certificates)],
+      ['not a bundle', (files) => files.filter(({ name }) => name !== 'bundle.json')],
+    ];
+    for (const [problem, edit] of cases) {
+      const verdict = await verify(await changed(file, edit));
+      expect([problem, verdict.code, verdict.stdout.includes(problem) ? '' : verdict.stdout]).toEqual([problem, 1, '']);
+    }
+    const cut = path.join(folder, 'cut');
+    writeFileSync(cut, readFileSync(file).subarray(0, 900));
+    expect(await verify(cut)).toMatchObject({ code: 1, stdout: expect.stringContaining("can't be read") as string });
+    expect((await verify(path.join(folder, 'nothing'))).code).toBe(2);
+  });
+
+  test('is not begun for a container that is not there', async () => {
+    const made = await epitaph('bundle', 'shop', 'nothing', '--output', path.join(folder, 'x'));
+    expect(made).toMatchObject({ code: 1, stderr: expect.stringContaining('container-not-found') as string });
+    expect(readdirSync(folder)).toEqual([]);
+    expect((await epitaph('bundle', 'shop', 'orders')).code).toBe(2);
+    expect((await epitaph('bundle', 'shop', 'orders', '--output', path.join(folder, 'no/folder'))).code).toBe(2);
+  });
+});
+
+describe('certificates', () => {
+  test('of a period come line by line', async () => {
+    const response = await world.ask('GET', `${ORDERS}/certificates?from=${MIDDLE}`, { key: AUDITOR_KEY });
+    const certificates = response.body.trim().split('\n');
+    expect(certificates.map((line) => (JSON.parse(line) as { statement: { cause: string } }).statement.cause)).toEqual([
+      'deleted',
+      'expired',
+    ]);
+    const file = path.join(folder, 'certificates');
+    writeFileSync(file, response.body);
+    const verdict = await epitaph('verify', 'certificate', file, '--public-key', await keyFile());
+    expect([verdict.code, verdict.stdout.match(/^good: /gm)?.length]).toEqual([0, 2]);
+  });
+
+  test('of a purge run are that of the run and those of what it erased', async () => {
+    const { runs } = (await world.get('/purge/runs')) as { runs: readonly { readonly id: string }[] };
+    expect(runs).toMatchObject([
+      { expired: 1, purged: 1, heldBack: 0 },
+      { expired: 1, purged: 2, heldBack: 0 },
+    ]);
+    const response = await world.ask('GET', `/purge/runs/${runs[1]!.id}/certificates`, { key: AUDITOR_KEY });
+    const lines = response.body.trim().split('\n');
+    expect(lines).toHaveLength(3);
+    const file = path.join(folder, 'run');
+    const key = await keyFile();
+    writeFileSync(file, response.body);
+    expect(await epitaph('verify', 'certificate', file, '--public-key', key)).toMatchObject({
+      code: 0,
+      stdout: expect.stringMatching(/^good: purge run \S+, 2026-11-21T10:03:20\.000Z to 2026-/) as string,
+    });
+    writeFileSync(file, response.body.replace('"purged":2', '"purged":1'));
+    expect((await epitaph('verify', 'certificate', file, '--public-key', key)).code).toBe(1);
+  });
+
+  test('runs are listed page by page', async () => {
+    const first = await world.get('/purge/runs?limit=1');
+    expect(first).toMatchObject({ runs: [{ purged: 1 }], next: expect.any(Number) as number });
+    const second = await world.get(`/purge/runs?limit=1&after=${String(first['next'])}`);
+    expect(second).toEqual({ runs: [expect.objectContaining({ purged: 2 })] });
+    const nothing = await world.ask('GET', '/purge/runs/nothing/certificates');
+    expect([nothing.statusCode, nothing.json<{ code: string }>().code]).toEqual([404, 'purge-run-not-found']);
+  });
+
+  test('are of every life, in whatever tile of the tree its facts are', async () => {
+    for (let n = 0; n < 300; n += 1) await world.write(`n${n}`);
+    await world.store.advanceClock(WRITER, 100_000);
+    await world.ask('POST', '/purge/run');
+    const file = path.join(folder, 'many');
+    writeFileSync(file, (await world.ask('GET', `${ORDERS}/certificates`)).body);
+    const verdict = await epitaph('verify', 'certificate', file, '--public-key', await keyFile());
+    expect([verdict.code, verdict.stdout.match(/^good: /gm)?.length]).toEqual([0, 303]);
+  });
+});

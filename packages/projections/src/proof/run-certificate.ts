@@ -1,0 +1,77 @@
+import { type CertifiedFact, unprovenFact } from '@epitaph/core/proof/certificate.ts';
+import { openCheckpoint, type CheckpointCryptography, type VerifierKey } from '@epitaph/core/proof/checkpoint.ts';
+import { canonicalJson, type FactLeaf } from '@epitaph/core/proof/leaf.ts';
+import { purgeRunCompletedSchema, purgeRunStartedSchema, purgeRunStream, isPurgeRunStream } from '../purge/events.ts';
+
+export const RUN_CERTIFICATE_FORMAT = 'epitaph.certificate-of-purge-run/1';
+
+/** What is on record of a purge run. Times in milliseconds. */
+export interface PurgeRunStatement {
+  readonly id: string;
+  readonly startedAtMs: number;
+  /** The time by which its candidates were overdue. */
+  readonly effectiveNowMs: number;
+  /** Only what stood in the log at this position was a candidate. */
+  readonly upToPosition: number;
+  /** Null for a run that is not over. */
+  readonly completedAtMs: number | null;
+  /** As the run itself counted, since its last start: one that a crash has cut short counts from there. */
+  readonly expired: number | null;
+  readonly purged: number | null;
+  readonly heldBack: number | null;
+}
+
+/** A purge run with the proof that it is on record. What it erased is certified life by life. */
+export interface PurgeRunCertificate {
+  readonly format: typeof RUN_CERTIFICATE_FORMAT;
+  readonly statement: PurgeRunStatement;
+  readonly facts: readonly CertifiedFact[];
+  readonly checkpoint: string;
+}
+
+/** @returns undefined when the facts are not those of one run, from its start on */
+export function purgeRunStatement([started, completed]: readonly Pick<
+  FactLeaf,
+  'stream' | 'type' | 'occurredAtMs' | 'data'
+>[]): PurgeRunStatement | undefined {
+  if (started?.type !== 'PurgeRunStarted' || !isPurgeRunStream(started.stream)) return undefined;
+  if (completed !== undefined && (completed.type !== 'PurgeRunCompleted' || completed.stream !== started.stream)) {
+    return undefined;
+  }
+  const start = purgeRunStartedSchema.safeParse(started.data).data;
+  const end = completed && purgeRunCompletedSchema.safeParse(completed.data).data;
+  if (start === undefined || (completed !== undefined && end === undefined)) return undefined;
+  return {
+    id: started.stream.slice(purgeRunStream('').length),
+    startedAtMs: started.occurredAtMs,
+    effectiveNowMs: start.effectiveNowMs,
+    upToPosition: start.upToPosition,
+    completedAtMs: completed?.occurredAtMs ?? null,
+    expired: end?.expired ?? null,
+    purged: end?.purged ?? null,
+    heldBack: end?.heldBack ?? null,
+  };
+}
+
+export type RunVerdict =
+  | { readonly ok: true; readonly statement: PurgeRunStatement; readonly treeSize: number }
+  | { readonly ok: false; readonly reason: string };
+
+/** Checks the certificate of a run with a public key and nothing else. */
+export function verifyRunCertificate(
+  certificate: PurgeRunCertificate,
+  key: VerifierKey,
+  cryptography: CheckpointCryptography,
+): RunVerdict {
+  const no = (reason: string): RunVerdict => ({ ok: false, reason });
+  const checkpoint = openCheckpoint(certificate.checkpoint, key, cryptography);
+  if (checkpoint === undefined) return no('The checkpoint is not signed by this key.');
+  const stray = unprovenFact(certificate.facts, checkpoint, cryptography);
+  if (stray !== undefined) return no(`The fact ${stray.type} of ${stray.stream} is not in the tree that was signed.`);
+  const statement = purgeRunStatement(certificate.facts.map(({ fact }) => fact));
+  if (statement === undefined) return no('Its facts are not those of a purge run.');
+  if (canonicalJson(statement) !== canonicalJson(certificate.statement)) {
+    return no('What it states does not follow from its facts.');
+  }
+  return { ok: true, statement, treeSize: checkpoint.size };
+}
