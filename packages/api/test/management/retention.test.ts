@@ -301,6 +301,31 @@ describe('an erasure on request', () => {
     expect(await erase('a')).toMatchObject({ status: 200, body: { erasedLives: 1 } });
   });
 
+  test('is one delete in the change feed of all versions, and none for a life that had told its end', async () => {
+    const withFeed = { ...orders().definition, changeFeedPolicy: { retentionDuration: 60 } };
+    await world.store.replaceContainer(WRITER, 'shop', 'orders', withFeed, 60);
+    const { position } = await world.store.readChangeFeed(orders(), {
+      mode: 'all-versions',
+      start: { kind: 'now' },
+      scope: {},
+      maxItemCount: 10,
+    });
+    await world.write('a');
+    await world.store.deleteItem(WRITER, orders(), 'a', '["ann"]');
+    await world.write('a');
+    await erase('a');
+    const { changes } = await world.store.readChangeFeed(orders(), {
+      mode: 'all-versions',
+      start: { kind: 'after', position },
+      scope: {},
+      maxItemCount: 10,
+    });
+    // Of the first life the delete, of the second the erasure; what was written can't be shown any more.
+    expect(changes.map(({ kind }) => kind)).toEqual(['deleted', 'deleted']);
+    expect(changes).toMatchObject([{ expired: false }, { expired: false, id: 'a', partitionKey: '["ann"]' }]);
+    expect(changes.some((change) => 'previous' in change)).toBe(false);
+  });
+
   test('of what has expired and is not recorded yet records the expiry first', async () => {
     await world.write('a');
     await advance(61);
