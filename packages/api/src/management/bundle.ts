@@ -4,7 +4,7 @@ import { BUNDLE_FORMAT, type BundleManifest } from '../archive/bundle-format.ts'
 import type { ArchivedFile } from '../archive/tar.ts';
 import type { Disappearance, StoreApi, TreeSnapshot } from '../store/store-api.ts';
 import { exportText } from './exports.ts';
-import { containerName, policiesShape } from './shapes.ts';
+import { containerName, holdShape, policiesShape } from './shapes.ts';
 
 /** An export is cut into files of about this size, so that none is held as a whole. */
 const PART_BYTES = 1024 * 1024;
@@ -54,6 +54,7 @@ export async function* bundleFiles(
   yield textFile('verifier-key.txt', `${store.proofKey()}\n`);
   yield textFile('checkpoint.txt', checkpoint);
   yield jsonFile('policies.json', policiesShape(container, store.nowMs()));
+  yield jsonFile('holds.json', store.holds(container).map(holdShape));
   yield textFile('container-facts.ndjson', linesOf(await store.containerFacts(container, tree)));
   yield* parts('disappearances', 'csv', exportText('text/csv', pages()), signal);
   const certificates = async function* () {
@@ -104,6 +105,7 @@ Container ${JSON.stringify(container['name'])} (rid ${String(container['rid'])})
 | --- | --- |
 | bundle.json | what this is about |
 | policies.json | time-to-live policies: in force, scheduled, past |
+| holds.json | legal holds, released ones too, who placed them and why |
 | container-facts.ndjson | every fact of the container itself, each with its proof: creation, policies, holds and floors, who and why |
 | disappearances/*.csv | what left in the period, when and by which rule. Put the parts together in order; the first has the head. Names items by id and partition key |
 | certificates/*.ndjson | a certificate of disposal for every life whose content was erased in the period. They name items by keyed hashes alone |

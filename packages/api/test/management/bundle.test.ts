@@ -85,6 +85,7 @@ describe("an auditor's bundle", () => {
       'verifier-key.txt',
       'checkpoint.txt',
       'policies.json',
+      'holds.json',
       'container-facts.ndjson',
       'disappearances/000001.csv',
       'certificates/000001.ndjson',

@@ -83,6 +83,22 @@ describe('metrics', () => {
     expect((await world.get('/purge'))['inGrace']).toBe(1);
   });
 
+  test('tell what a hold keeps from what a floor keeps', async () => {
+    const container = { database: 'shop', container: 'orders' };
+    const reason = 'a dispute';
+    await world.write('a');
+    await world.ask('PUT', `${ORDERS}/retention-floor`, { body: { seconds: 3_600, reason } });
+    await world.store.advanceClock(WRITER, 90_000);
+    await world.ask('POST', '/purge/run');
+    expect((await scrape()).value('epitaph_purge_held_back_lives', { ...container, reason: 'floor' })).toBe(1);
+    await world.ask('PUT', `${ORDERS}/holds/h`, { body: { container: true, reason } });
+    await world.ask('POST', '/purge/run');
+    const after = await scrape();
+    expect(after.value('epitaph_purge_held_back_lives', { ...container, reason: 'hold' })).toBe(1);
+    expect(after.value('epitaph_purge_held_back_lives', { ...container, reason: 'floor' })).toBe(0);
+    expect(after.value('epitaph_purge_awaiting_erasure_lives', container)).toBe(0);
+  });
+
   test('count operations, appends, projections, requests, and what was found in memory', async () => {
     await world.write('a');
     await world.store.readItem(world.store.container('shop', 'orders'), 'a', '["ann"]');
