@@ -10,6 +10,7 @@ import { termsOf } from './functions/full-text.ts';
 import { builtIns } from './functions/index.ts';
 import { boundedText } from './functions/bounds.ts';
 import { compileLike } from './like.ts';
+import { parseQuery } from './parser.ts';
 import { printExpression } from './print.ts';
 import type { AggregateStep, Grouping, Program, Source } from './program.ts';
 import type { RankComponent, RankStep } from './ranking.ts';
@@ -39,6 +40,12 @@ export interface VectorEmbedding {
   /** As in the policy: `/a/b`. */
   readonly path: string;
   readonly distanceFunction: string;
+}
+
+/** A property of a container's documents whose value a query gives: `SELECT VALUE LOWER(c.name) FROM c`. */
+export interface ComputedProperty {
+  readonly name: string;
+  readonly query: string;
 }
 
 interface GroupingScope {
@@ -250,15 +257,26 @@ function compileCall(builtIn: BuiltIn, args: readonly Compiled[]): Compiled {
 export class Compiler {
   readonly #parameters: ReadonlyMap<string, Value>;
   readonly #vectorEmbeddings: readonly VectorEmbedding[];
+  /** Queries of computed properties, by their names. */
+  readonly #computed: ReadonlyMap<string, string>;
+  /** Slots that hold a whole document: a subquery may give it another name. */
+  readonly #documentSlots = new Set([DOCUMENT_SLOT]);
+  /** True while a computed property is compiled, which can't read another. */
+  #insideComputed = false;
   /** Top-level properties of the documents that the query reads; undefined once it reads whole documents. */
   documentProperties: Set<string> | undefined = new Set();
   #slotCount = DOCUMENT_SLOT + 1;
   #aggregateCount = 0;
   #groupKeyCount = 0;
 
-  constructor(parameters: ReadonlyMap<string, Value>, vectorEmbeddings: readonly VectorEmbedding[]) {
+  constructor(
+    parameters: ReadonlyMap<string, Value>,
+    vectorEmbeddings: readonly VectorEmbedding[],
+    computed: ReadonlyMap<string, string>,
+  ) {
     this.#parameters = parameters;
     this.#vectorEmbeddings = vectorEmbeddings;
+    this.#computed = computed;
   }
 
   /** A slot that no other alias of the query has. */
@@ -329,7 +347,13 @@ export class Compiler {
     const { run } = this.expression(read, scope);
     const last = collection.keys.at(-1) ?? collection.root;
     const alias = source.alias ?? (typeof last === 'string' ? last : undefined);
-    return { kind: 'path', slot: this.#declare(alias, scope, collection.at), run, iterates };
+    const isDocument =
+      collection.keys.length === 0 &&
+      !iterates &&
+      this.#documentSlots.has(this.#resolve(collection.root, collection.at, scope));
+    const slot = this.#declare(alias, scope, collection.at);
+    if (isDocument) this.#documentSlots.add(slot);
+    return { kind: 'path', slot, run, iterates };
   }
 
   #declare(alias: string | undefined, scope: Scope, at: SourceLocation): number {
@@ -520,6 +544,8 @@ export class Compiler {
     const { object } = expression;
     if (object.kind === 'identifier' && typeof name === 'string' && groupKeyOf(object, scope) === undefined) {
       const slot = this.#resolve(object.name, object.at, scope);
+      const computed = this.#documentSlots.has(slot) && !this.#insideComputed ? this.#computed.get(name) : undefined;
+      if (computed !== undefined) return this.#computedProperty(computed, slot);
       this.#readSlot(slot, name);
       return { run: slotPropertyReader(slot, name), constant: undefined };
     }
@@ -529,6 +555,23 @@ export class Compiler {
         ? propertyReader(owner.run, name)
         : (frame) => readMember(owner.run(frame), key.run(frame));
     return node(run, owner, key);
+  }
+
+  /** The query is part of the expression that reads the property: what nobody reads is not computed. */
+  #computedProperty(text: string, slot: number): Node {
+    const { from, selection } = parseQuery(text);
+    const [source] = from;
+    if (selection.kind !== 'value' || source?.collection.kind !== 'path') {
+      throw queryError('notSupported', `The computed property's query ${JSON.stringify(text)} can't be evaluated.`);
+    }
+    const scope = new Scope(undefined);
+    scope.slots.set(source.alias ?? source.collection.root, slot);
+    this.#insideComputed = true;
+    try {
+      return { run: this.expression(selection.expression, scope).run, constant: undefined };
+    } finally {
+      this.#insideComputed = false;
+    }
   }
 
   #unary(operator: string, operand: Node): Node {

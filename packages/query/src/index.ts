@@ -1,5 +1,6 @@
 export type { Query } from './ast.ts';
-export type { VectorEmbedding } from './compile.ts';
+export type { ComputedProperty } from './compile.ts';
+export { checkComputedProperties } from './computed-properties.ts';
 export { QueryError } from './errors.ts';
 export type { QueryErrorDetail } from './errors.ts';
 export { evaluate, matches, startEvaluation } from './evaluate.ts';

@@ -1,6 +1,6 @@
 import type { Expression, Query } from './ast.ts';
 import { Compiler, DOCUMENT_SLOT, Scope } from './compile.ts';
-import type { VectorEmbedding } from './compile.ts';
+import type { ComputedProperty, VectorEmbedding } from './compile.ts';
 import { guardStack, queryError } from './errors.ts';
 import type { Program } from './program.ts';
 import { findPushdown } from './pushdown.ts';
@@ -17,6 +17,8 @@ export interface QueryParameter {
 export interface PlanOptions {
   /** The container's vector policy: which distance VectorDistance takes for a path when the query doesn't say. */
   readonly vectorEmbeddings?: readonly VectorEmbedding[];
+  /** The container's computed properties: queries read them like properties of the documents. */
+  readonly computedProperties?: readonly ComputedProperty[];
 }
 
 /** A query that is ready to run, any number of times, with its parameters bound. */
@@ -64,9 +66,14 @@ export function planQuery(
 }
 
 function plan(query: Query, parameters: ReadonlyMap<string, Value>, options: PlanOptions): QueryPlan {
-  const compiler = new Compiler(parameters, options.vectorEmbeddings ?? []);
-  const scope = new Scope(undefined);
   const [first, ...joins] = query.from;
+  // The rows of `FROM (SELECT …)` are no documents any more.
+  const isDerived = first?.collection.kind === 'query';
+  const computed = new Map(
+    (isDerived ? [] : (options.computedProperties ?? [])).map(({ name, query: text }) => [name, text]),
+  );
+  const compiler = new Compiler(parameters, options.vectorEmbeddings ?? [], computed);
+  const scope = new Scope(undefined);
   let derivedFrom: QueryPlan | undefined;
   let documentAlias: string | undefined;
   const sources = [];
@@ -93,7 +100,7 @@ function plan(query: Query, parameters: ReadonlyMap<string, Value>, options: Pla
   const program = compiler.program(query, scope, sources);
   const documentProperties = compiler.documentProperties === undefined ? undefined : [...compiler.documentProperties];
 
-  const pushdown = findPushdown(query.where, factsOf(documentAlias, compiler));
+  const pushdown = findPushdown(query.where, factsOf(documentAlias, compiler, computed));
   const isPlain =
     program.orderBy.length === 0 &&
     program.rank === undefined &&
@@ -181,12 +188,15 @@ function isClosed(expression: Expression): boolean {
   }
 }
 
-function factsOf(documentAlias: string | undefined, compiler: Compiler): Facts {
+function factsOf(documentAlias: string | undefined, compiler: Compiler, computed: ReadonlyMap<string, unknown>): Facts {
   const documentPath = (expression: Expression): string[] | undefined => {
     if (expression.kind !== 'member') return undefined;
     const { object, key } = expression;
     if (key.kind !== 'literal' || typeof key.value !== 'string') return undefined;
-    if (object.kind === 'identifier') return object.name === documentAlias ? [key.value] : undefined;
+    // What is computed is no path, though a document may have a property of that name.
+    if (object.kind === 'identifier') {
+      return object.name === documentAlias && !computed.has(key.value) ? [key.value] : undefined;
+    }
     const outer = documentPath(object);
     return outer === undefined ? undefined : [...outer, key.value];
   };

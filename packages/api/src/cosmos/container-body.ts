@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { type ContainerDefinition, containerDefinitionSchema } from '@epitaph/core/container/definition.ts';
 import { MAX_TTL_SECONDS, readDefaultTtl, type DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
+import { checkComputedProperties, type ComputedProperty, QueryError } from '@epitaph/query';
 import { badRequest, wrappedErrors } from './errors.ts';
 import type { JsonObject } from './json.ts';
 import { parsePartitionKeyPath } from './partition-key.ts';
@@ -45,6 +46,8 @@ const indexingPolicySchema = z.looseObject({
 
 const vectorEmbeddingPolicySchema = z.looseObject({ vectorEmbeddings: pathsSchema.optional() });
 
+const computedPropertySchema = z.looseObject({ name: z.string(), query: z.string() });
+
 /** What this store offers beyond Cosmos DB. Anything else is refused here: a mistyped promise would not be kept. */
 const epitaphSchema = z.strictObject({ pseudonymousIds: z.boolean().optional() });
 
@@ -54,8 +57,39 @@ const bodySchema = z.looseObject({
   indexingPolicy: indexingPolicySchema.nullish(),
   vectorEmbeddingPolicy: vectorEmbeddingPolicySchema.nullish(),
   changeFeedPolicy: z.looseObject({ retentionDuration: z.unknown() }).nullish(),
+  computedProperties: z.array(computedPropertySchema).nullish(),
   uniqueKeyPolicy: containerDefinitionSchema.shape.uniqueKeyPolicy,
 });
+
+const MAX_COMPUTED_PROPERTIES = 20;
+const MAX_PROPERTY_NAME_CHARACTERS = 256;
+/** Names that every item has, or may have, from the system. */
+const SYSTEM_PROPERTIES: ReadonlySet<string> = new Set(['id', '_rid', '_ts', '_self', '_etag', '_attachments']);
+
+/** @throws WireError 400 */
+function checkComputed(properties: readonly ComputedProperty[], queryCharacters: number): void {
+  if (properties.length > MAX_COMPUTED_PROPERTIES) {
+    throw badRequest(`A container has at most ${MAX_COMPUTED_PROPERTIES} computed properties.`);
+  }
+  const names = new Set<string>();
+  for (const { name } of properties) {
+    if (name === '' || name.length > MAX_PROPERTY_NAME_CHARACTERS || name.includes('/')) {
+      const shown = JSON.stringify(name.slice(0, 100));
+      throw badRequest(
+        `${shown} can't be the name of a computed property: that is a property at the top level, of 1 to ${MAX_PROPERTY_NAME_CHARACTERS} characters.`,
+      );
+    }
+    if (SYSTEM_PROPERTIES.has(name)) throw badRequest(`The system property '${name}' can't be a computed property.`);
+    if (names.has(name)) throw badRequest(`There are two computed properties of the name '${name}'.`);
+    names.add(name);
+  }
+  try {
+    checkComputedProperties(properties, queryCharacters);
+  } catch (error) {
+    if (error instanceof QueryError) throw badRequest(`A computed property's query is invalid: ${error.message}`);
+    throw error;
+  }
+}
 
 export interface ContainerBody {
   readonly name: string;
@@ -72,7 +106,11 @@ export interface ContainerBody {
  */
 export function readContainerBody(
   body: JsonObject,
-  options: { readonly current?: ContainerDefinition; readonly legacy?: boolean } = {},
+  options: {
+    readonly current?: ContainerDefinition;
+    readonly legacy?: boolean;
+    readonly queryCharacters: number;
+  },
 ): ContainerBody {
   const name = checkName(body['id']);
   const parsed = bodySchema.safeParse(body);
@@ -94,6 +132,7 @@ export function readContainerBody(
     parsed.data.indexingPolicy?.vectorIndexes ?? [],
     parsed.data.vectorEmbeddingPolicy?.vectorEmbeddings ?? [],
   );
+  checkComputed(parsed.data.computedProperties ?? [], options.queryCharacters);
   checkFeedRetention(parsed.data.changeFeedPolicy?.retentionDuration);
   // Clients that don't know of it leave it out when they replace a container.
   const epitaph = parsed.data.epitaph ?? options.current?.epitaph;

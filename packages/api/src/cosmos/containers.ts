@@ -40,6 +40,7 @@ export async function answerContainers(request: CosmosRequest): Promise<Answer> 
   if (method !== 'POST') throw methodNotAllowed();
   const version = headerText(headers, 'x-ms-version');
   const { name, definition, defaultTtl } = readContainerBody(jsonObjectOf(request), {
+    queryCharacters: request.limits.queryCharacters,
     legacy: version !== undefined && version < PARTITION_KEYS_REQUIRED,
   });
   const written = await store.createContainer(
@@ -68,6 +69,7 @@ export async function answerContainer(request: CosmosRequest): Promise<Answer> {
     }
     case 'PUT': {
       const { name, definition, defaultTtl } = readContainerBody(jsonObjectOf(request), {
+        queryCharacters: request.limits.queryCharacters,
         current: container.definition,
       });
       if (name !== container.name) throw badRequest('The id in the body is not the one in the request target.');

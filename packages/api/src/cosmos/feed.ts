@@ -13,11 +13,11 @@ import {
   type Json,
   type QueryParameter,
   type QueryPlan,
-  type VectorEmbedding,
+  type PlanOptions,
 } from '@epitaph/query';
 import type { Limits } from '../http/limits.ts';
 import type { Continuation } from '../store/store-api.ts';
-import { vectorEmbeddingsOf } from '../store/vector-embeddings.ts';
+import { planOptionsOf } from '../store/plan-options.ts';
 import { charge } from './charge.ts';
 import { decodeContinuation, encodeContinuation } from './continuation.ts';
 import { badRequest } from './errors.ts';
@@ -164,11 +164,11 @@ const MAX_KEPT_CHARACTERS = 4096;
 export function vectorSearchOf(
   { sql, parameters }: QueryBody,
   limits: Limits,
-  vectorEmbeddings: readonly VectorEmbedding[],
+  options: PlanOptions,
 ): QueryPlan | undefined {
   const query = parseQuery(sql, { maxLength: limits.queryCharacters });
   if (query.orderBy.length === 0 || !/VectorDistance/i.test(sql)) return undefined;
-  const plan = planQuery(query, parameters, { vectorEmbeddings });
+  const plan = planQuery(query, parameters, options);
   return plan.isVectorSearch ? plan : undefined;
 }
 
@@ -183,14 +183,14 @@ export function vectorSearchOf(
 export function answerQueryPlan(body: QueryBody, limits: Limits, container?: ContainerState): Answer {
   const { sql, parameters } = body;
   if (container !== undefined && rangesOf(container).length > 1) {
-    const options = { vectorEmbeddings: vectorEmbeddingsOf(container.definition) };
+    const options = planOptionsOf(container.definition);
     const plan = planQuery(parseQuery(sql, { maxLength: limits.queryCharacters }), parameters, options);
     const text = planText(describeForPipeline(plan), rangesOfQuery(plan, container));
     return { status: 200, body: text, charge: charge.metadata };
   }
   if (!goodQueries.has(sql)) {
-    const embeddings = container === undefined ? [] : vectorEmbeddingsOf(container.definition);
-    const vectorSearch = vectorSearchOf(body, limits, embeddings);
+    const options = container === undefined ? {} : planOptionsOf(container.definition);
+    const vectorSearch = vectorSearchOf(body, limits, options);
     if (vectorSearch !== undefined) {
       return { status: 200, body: planText(describeForPipeline(vectorSearch), EVERYWHERE), charge: charge.metadata };
     }

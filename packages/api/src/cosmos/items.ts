@@ -28,7 +28,8 @@ import {
 } from './request.ts';
 import { birthOfItemRid } from './rids.ts';
 import { rangeOfRequest, scopeOf } from './scope.ts';
-import { vectorEmbeddingsOf } from '../store/vector-embeddings.ts';
+import { indexMetricsHeader } from './index-metrics.ts';
+import { planOptionsOf } from '../store/plan-options.ts';
 import { withSystemProperties } from './system-properties.ts';
 
 const PARTITION_KEY = 'x-ms-documentdb-partitionkey';
@@ -218,7 +219,7 @@ async function listItems(request: CosmosRequest, container: ContainerState): Pro
  */
 function refuseUnplannedVectorSearch(query: QueryBody, request: CosmosRequest, container: ContainerState): void {
   if (!/VectorDistance/i.test(query.sql)) return;
-  if (vectorSearchOf(query, request.limits, vectorEmbeddingsOf(container.definition)) === undefined) return;
+  if (vectorSearchOf(query, request.limits, planOptionsOf(container.definition)) === undefined) return;
   throw new WireError(
     'crossPartitionNotServable',
     "Cross partition query only supports 'VALUE <AggregateFunc>' for aggregates. A vector search over several partition keys needs a query plan.",
@@ -259,6 +260,7 @@ async function queryItems(request: CosmosRequest, container: ContainerState): Pr
       ...continuationHeader(page.continuation),
       ...answerHeaders(request, container, position, scope.partitionKey),
       ...queryMetricsHeader(headers, page, body.length),
+      ...indexMetricsHeader(headers, page.pushdown, container.definition, scope.partitionKey !== undefined),
     },
   };
 }

@@ -24,7 +24,7 @@ import type { Documents } from './documents.ts';
 import type { Moment, StoreParts } from './parts.ts';
 import { scanScope } from './scans.ts';
 import type { Continuation, QueryPage, QueryRequest } from './store-api.ts';
-import { vectorEmbeddingsOf } from './vector-embeddings.ts';
+import { planOptionsOf } from './plan-options.ts';
 
 /** Documents looked at for one page of a streaming query before it answers with what it has. */
 const MAX_EXAMINED = 20_000;
@@ -61,9 +61,11 @@ export class Queries {
   async query(container: ContainerState, request: QueryRequest): Promise<QueryPage> {
     const { monotonicMs } = this.#parts.ports;
     const startedMs = monotonicMs();
-    const plan = planQuery(parseQuery(request.sql), request.parameters as readonly QueryParameter[], {
-      vectorEmbeddings: vectorEmbeddingsOf(container.definition),
-    });
+    const plan = planQuery(
+      parseQuery(request.sql),
+      request.parameters as readonly QueryParameter[],
+      planOptionsOf(container.definition),
+    );
     const compiledMs = monotonicMs();
     await this.#parts.seen(request.atLeast);
     const run = new Run(request, plan, await this.#parts.moment(container), monotonicMs);
@@ -74,7 +76,7 @@ export class Queries {
       lookupMs: run.lookupMs,
       loadMs: run.loadMs,
     };
-    return { ...answer, examined: run.examined, metrics };
+    return { ...answer, examined: run.examined, metrics, pushdown: plan.pushdown };
   }
 
   /**

@@ -19,6 +19,7 @@ import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import type { Permission, PermissionTarget } from '@epitaph/core/user/events.ts';
 import type { PermissionState, UserState } from '@epitaph/core/user/state.ts';
 import type { PurgeRunCertificate, PurgeRunStatement } from '@epitaph/projections/proof/run-certificate.ts';
+import type { Pushdown } from '@epitaph/query';
 import type { Measurements } from '../metrics/measurements.ts';
 import type { RequestUnits } from '../request-units/request-units.ts';
 
@@ -132,6 +133,8 @@ export interface QueryPage {
     readonly lookupMs: number;
     readonly loadMs: number;
   };
+  /** What of the filter could be decided without reading documents. */
+  readonly pushdown: Pushdown;
 }
 
 /** Where a reading of a change feed begins. */

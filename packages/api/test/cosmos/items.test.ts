@@ -295,6 +295,55 @@ describe('a feed of items', () => {
     expect(metrics).toContain('retrievedDocumentCount=7');
   });
 
+  test('tells which parts of a filter were decided before documents were read', async () => {
+    const app = await fill();
+    const utilized = async (where: string, headers: Record<string, string>) => {
+      const reply = await call(app, 'POST', DOCS, {
+        headers: { ...query, 'x-ms-cosmos-populateindexmetrics': 'True', ...headers },
+        body: { query: `SELECT * FROM c WHERE ${where}` },
+      });
+      const text = decodeURIComponent(String(reply.headers['x-ms-cosmos-index-utilization']));
+      const metrics = JSON.parse(text) as Record<string, Record<string, unknown>[]>;
+      expect(metrics).toMatchObject({
+        PotentialSingleIndexes: [],
+        UtilizedCompositeIndexes: [],
+        PotentialCompositeIndexes: [],
+      });
+      return metrics['UtilizedSingleIndexes'];
+    };
+    const everywhere = { 'x-ms-documentdb-query-enablecrosspartition': 'True' };
+    const byId = { FilterExpression: '(ROOT.id = "o3")', IndexSpec: '/id/?', FilterPreciseSet: true };
+    expect(await utilized("c.id = 'o3'", { 'x-ms-documentdb-partitionkey': '["ann"]' })).toEqual([
+      { ...byId, IndexPreciseSet: true, IndexImpactScore: 'High' },
+    ]);
+    expect(await utilized("c.id = 'o3'", everywhere)).toEqual([
+      { ...byId, IndexPreciseSet: false, IndexImpactScore: 'Low' },
+    ]);
+    expect(await utilized("c.id = 'o3' AND c.customer = 'ann' AND c._ts >= 7", everywhere)).toEqual([
+      { ...byId, IndexPreciseSet: true, IndexImpactScore: 'High' },
+      {
+        FilterExpression: '(ROOT.customer = "ann")',
+        IndexSpec: '/customer/?',
+        FilterPreciseSet: false,
+        IndexPreciseSet: true,
+        IndexImpactScore: 'High',
+      },
+      {
+        FilterExpression: '(ROOT._ts >= 7)',
+        IndexSpec: '/_ts/?',
+        FilterPreciseSet: true,
+        IndexPreciseSet: false,
+        IndexImpactScore: 'Low',
+      },
+    ]);
+    expect(await utilized('c.total > 5', everywhere)).toEqual([]);
+    const plain = await call(app, 'POST', DOCS, {
+      headers: { ...query, ...everywhere },
+      body: { query: 'SELECT * FROM c' },
+    });
+    expect(plain.headers['x-ms-cosmos-index-utilization']).toBe(undefined);
+  });
+
   test('answers a query plan that passes everything through, and 400 for what is no query', async () => {
     const app = await fill();
     const plan = (body: unknown) =>

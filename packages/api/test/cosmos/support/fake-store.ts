@@ -229,9 +229,8 @@ export function fakeStore(overrides: Partial<EdgeStore> = {}): StoreApi {
         ...(JSON.parse(item.json) as object),
         ...systemPropertiesOf(container, item),
       }));
-      const rows = [
-        ...evaluate(planQuery(parseQuery(request.sql), request.parameters as readonly QueryParameter[]), documents),
-      ];
+      const plan = planQuery(parseQuery(request.sql), request.parameters as readonly QueryParameter[]);
+      const rows = [...evaluate(plan, documents)];
       const start = request.continuation?.kind === 'skip' ? request.continuation.rows : 0;
       const page = rows.slice(start, start + request.maxItemCount);
       const next = start + page.length;
@@ -239,6 +238,7 @@ export function fakeStore(overrides: Partial<EdgeStore> = {}): StoreApi {
         rows: page,
         texts: page.map((row) => JSON.stringify(row)),
         examined: documents.length,
+        pushdown: plan.pushdown,
         metrics: { totalMs: 0, compileMs: 0, lookupMs: 0, loadMs: 0 },
         ...(next < rows.length ? { continuation: { kind: 'skip' as const, rows: next } } : {}),
       };

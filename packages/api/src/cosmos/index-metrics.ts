@@ -1,0 +1,73 @@
+import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
+import type { PathComparison, Pushdown } from '@epitaph/query';
+import { partitionKeyIn, partitionKeyPaths } from './partition-key.ts';
+import { headerFlag, type CosmosRequest } from './request.ts';
+
+/** One entry of Cosmos DB's first version of index metrics. */
+interface SingleIndex {
+  readonly FilterExpression: string;
+  readonly IndexSpec: string;
+  /** The filter was decided by it alone, without reading documents. */
+  readonly FilterPreciseSet: boolean;
+  /** Rows were found by it, instead of being looked at one by one. */
+  readonly IndexPreciseSet: boolean;
+  readonly IndexImpactScore: 'High' | 'Low';
+}
+
+/** Characters of the filters that are told: a header has its bounds. */
+const MAX_FILTER_CHARACTERS = 200;
+const MAX_INDEXES = 20;
+
+/**
+ * Which parts of the filter were decided before documents were read, in the form of Cosmos DB's index metrics. Nothing
+ * is potential here: indexes are not made by policy, so there is none that would help.
+ *
+ * @see https://learn.microsoft.com/azure/cosmos-db/nosql/index-metrics
+ */
+export function indexMetricsHeader(
+  headers: CosmosRequest['headers'],
+  pushdown: Pushdown,
+  definition: ContainerDefinition,
+  inOnePartition: boolean,
+): Readonly<Record<string, string>> {
+  if (!headerFlag(headers, 'x-ms-cosmos-populateindexmetrics')) return {};
+  const metrics = {
+    UtilizedSingleIndexes: utilized(pushdown, definition, inOnePartition).slice(0, MAX_INDEXES),
+    PotentialSingleIndexes: [],
+    UtilizedCompositeIndexes: [],
+    PotentialCompositeIndexes: [],
+  };
+  return { 'x-ms-cosmos-index-utilization': encodeURIComponent(JSON.stringify(metrics)) };
+}
+
+function utilized(pushdown: Pushdown, definition: ContainerDefinition, inOnePartition: boolean): SingleIndex[] {
+  const keyPaths = partitionKeyPaths(definition);
+  // A hierarchical key narrows from its beginning on.
+  const leading = keyPaths.slice(0, partitionKeyIn(pushdown, definition).length).map(pathText);
+  const isNarrow = inOnePartition || leading.length === keyPaths.length;
+  return pushdown.paths.flatMap((comparison): SingleIndex[] => {
+    const path = pathText(comparison.path);
+    const found = (byLookup: boolean, decides: boolean): SingleIndex => ({
+      FilterExpression: filterText(comparison),
+      IndexSpec: `${path}/?`,
+      FilterPreciseSet: decides,
+      IndexPreciseSet: byLookup,
+      IndexImpactScore: byLookup ? 'High' : 'Low',
+    });
+    // Without the partition key, ids are compared row by row; with it they are looked up.
+    if (path === '/id' && (comparison.op === '=' || comparison.op === 'in')) return [found(isNarrow, true)];
+    if (path === '/_ts' && comparison.op !== 'in' && typeof comparison.values[0] === 'number') {
+      return [found(false, true)];
+    }
+    if (comparison.op === '=' && !inOnePartition && leading.includes(path)) return [found(true, false)];
+    return [];
+  });
+}
+
+const pathText = (path: readonly string[]): string => path.map((name) => `/${name}`).join('');
+
+function filterText({ path, op, values }: PathComparison): string {
+  const shown = values.map((value) => JSON.stringify(value)).join(', ');
+  const text = `(ROOT.${path.join('.')} ${op === 'in' ? `IN (${shown})` : `${op} ${shown}`})`;
+  return text.length <= MAX_FILTER_CHARACTERS ? text : `${text.slice(0, MAX_FILTER_CHARACTERS - 1)}…`;
+}

@@ -1,0 +1,28 @@
+import { z } from 'zod';
+import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
+import type { PlanOptions } from '@epitaph/query';
+
+const vectorPolicySchema = z.looseObject({
+  vectorEmbeddings: z.array(z.looseObject({ path: z.string(), distanceFunction: z.string() })),
+});
+const computedPropertiesSchema = z.array(z.looseObject({ name: z.string(), query: z.string() }));
+
+/** What a container says of the queries over its items; nothing of what it has in another shape. */
+export function planOptionsOf(definition: ContainerDefinition): PlanOptions {
+  const vectors = partOf(definition, 'vectorEmbeddingPolicy', vectorPolicySchema);
+  const computedProperties = partOf(definition, 'computedProperties', computedPropertiesSchema);
+  return {
+    ...(vectors === undefined ? {} : { vectorEmbeddings: vectors.vectorEmbeddings }),
+    ...(computedProperties === undefined ? {} : { computedProperties }),
+  };
+}
+
+function partOf<Schema extends z.ZodType>(
+  definition: ContainerDefinition,
+  name: string,
+  schema: Schema,
+): z.infer<Schema> | undefined {
+  const part = definition[name];
+  if (part === undefined || part === null) return undefined;
+  return schema.safeParse(part).data;
+}

@@ -1,0 +1,91 @@
+import type { Container } from '@azure/cosmos';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { World } from '../support/world.ts';
+
+const computedProperties = [
+  { name: 'cp_lower', query: 'SELECT VALUE LOWER(c.name) FROM c' },
+  { name: 'cp_net', query: 'SELECT VALUE c.price - c.discount FROM c' },
+];
+
+let world: World;
+let container: Container;
+
+beforeAll(async () => {
+  world = await World.open();
+  container = await world.container({ computedProperties });
+  for (const [index, name] of ['Ann', 'BEN', 'Carla', 'ann'].entries()) {
+    await container.items.create({ id: String(index), customer: name, name, price: 10 * index, discount: 1 });
+  }
+});
+afterAll(() => world.end());
+
+const rows = async (sql: string, from = container): Promise<unknown[]> =>
+  (await from.items.query<unknown>(sql).fetchAll()).resources;
+
+describe('computed properties', () => {
+  test('are given back with the container, and seen by queries as properties', async () => {
+    expect((await container.read()).resource?.computedProperties).toEqual(computedProperties);
+    expect(await rows("SELECT VALUE c.id FROM c WHERE c.cp_lower = 'ann' ORDER BY c.id")).toEqual(['0', '3']);
+    expect(await rows('SELECT VALUE c.id FROM c ORDER BY c.cp_net DESC')).toEqual(['3', '2', '1', '0']);
+    expect(await rows('SELECT VALUE SUM(c.cp_net) FROM c')).toEqual([56]);
+  });
+
+  test('are in no document: neither SELECT * nor a read has them', async () => {
+    const [whole] = await rows("SELECT * FROM c WHERE c.id = '0'");
+    const { resource } = await container.item('0', 'Ann').read<Record<string, unknown>>();
+    for (const document of [whole as Record<string, unknown>, resource!]) {
+      expect(Object.keys(document)).not.toContain('cp_lower');
+    }
+  });
+
+  test('are changed with the container, for all items at once', async () => {
+    const other = await world.container({ computedProperties });
+    await other.items.create({ id: 'x', customer: 'x', name: 'Xavier' });
+    const { resource } = await other.read();
+    const changed = [{ name: 'cp_lower', query: 'SELECT VALUE UPPER(c.name) FROM c' }];
+    await other.replace({ ...resource!, computedProperties: changed });
+    expect(await rows('SELECT c.cp_lower, c.cp_net FROM c', other)).toEqual([{ cp_lower: 'XAVIER' }]);
+  });
+
+  test('are merged and ordered by clients over several ranges', async () => {
+    const wide = await world.container({ computedProperties, throughput: 20_000 });
+    for (let index = 0; index < 12; index += 1) {
+      await wide.items.create({
+        id: `i${index}`,
+        customer: `c${index}`,
+        price: (index * 7) % 12,
+        discount: 0,
+        name: 'N',
+      });
+    }
+    const found = await rows('SELECT VALUE c.cp_net FROM c ORDER BY c.cp_net', wide);
+    expect(found).toEqual(Array.from({ length: 12 }, (_, index) => index));
+    expect(await rows('SELECT c.cp_lower, COUNT(1) AS n FROM c GROUP BY c.cp_lower', wide)).toEqual([
+      { cp_lower: 'n', n: 12 },
+    ]);
+  });
+
+  test('that can’t be evaluated are refused with 400, at creation and replacement', async () => {
+    const property = (name: string, query = 'SELECT VALUE c.a FROM c') => ({ name, query });
+    const bad = [
+      [property('cp', 'SELECT c.a FROM c')],
+      [property('cp', 'no query at all')],
+      [property('cp', 'SELECT VALUE GetCurrentTimestamp() FROM c')],
+      [property('id')],
+      [property('_ts')],
+      [property('')],
+      [property('a/b')],
+      [property('cp'), property('cp')],
+      Array.from({ length: 21 }, (_, index) => property(`cp${index}`)),
+      [{ name: 'cp' }],
+      'text',
+    ] as (typeof computedProperties)[];
+    const { resource } = await container.read();
+    for (const definitions of bad) {
+      await expect(world.container({ computedProperties: definitions })).rejects.toMatchObject({ code: 400 });
+      const replaced = container.replace({ ...resource!, computedProperties: definitions });
+      await expect(replaced).rejects.toMatchObject({ code: 400 });
+    }
+    expect((await container.read()).resource?.computedProperties).toEqual(computedProperties);
+  });
+});
