@@ -57,6 +57,7 @@ const run = (storage: SqliteStorage, options: Partial<RebuildOptions> = {}) =>
     signal: new AbortController().signal,
     keepsWhenAborted: () => false,
     monotonicMs: () => performance.now(),
+    wait: () => Promise.resolve(),
     onProgress: () => {},
     whileProjectorStops: (step) => step(),
     ...options,

@@ -29,6 +29,8 @@ export interface RebuildOptions {
   /** Events that are read in a second at most; as fast as it goes when not given. */
   readonly eventsPerSecond?: number | undefined;
   readonly monotonicMs: () => number;
+  /** Resolves after some milliseconds, or early when the signal is aborted. */
+  readonly wait: (milliseconds: number, signal: AbortSignal) => Promise<void>;
   readonly onProgress: (progress: RebuildProgress) => void;
   /**
    * Runs a step while the live projector stands still, so that old and new can be held at the same position, and
@@ -176,11 +178,11 @@ class Building {
 
   /** Lets requests have their turn, and waits for as long as the cap demands. */
   async #giveWay(): Promise<void> {
-    const { eventsPerSecond, monotonicMs, signal } = this.#options;
+    const { eventsPerSecond, monotonicMs, wait, signal } = this.#options;
     const dueMs = eventsPerSecond === undefined ? 0 : (this.#eventsRead * 1000) / eventsPerSecond;
     const waitMs = dueMs - (monotonicMs() - this.#startedMs);
     if (waitMs <= 0) await turn();
-    else await pause(waitMs, signal);
+    else await wait(waitMs, signal);
   }
 }
 
@@ -226,16 +228,3 @@ function differencesOf(
 }
 
 const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
-
-/** Resolves early when the signal is aborted. */
-function pause(milliseconds: number, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    const end = () => {
-      clearTimeout(timer);
-      signal.removeEventListener('abort', end);
-      resolve();
-    };
-    const timer = setTimeout(end, milliseconds);
-    signal.addEventListener('abort', end, { once: true });
-  });
-}

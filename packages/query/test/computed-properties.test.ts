@@ -59,7 +59,7 @@ describe('a computed property', () => {
     'SELECT VALUE SUM(c.cp_net) FROM c',
     'SELECT c.cp_lower AS name, COUNT(1) AS n, MAX(c.price2) AS top FROM c GROUP BY c.cp_lower',
     'SELECT VALUE t FROM c JOIN t IN (SELECT VALUE c.cp_tags)',
-    "SELECT VALUE c.id FROM c WHERE EXISTS(SELECT VALUE t FROM t IN (SELECT VALUE c.cp_tags) WHERE t[0] = 't1')",
+    "SELECT VALUE c.id FROM c WHERE EXISTS(SELECT VALUE t FROM t IN (SELECT VALUE c.cp_tags) WHERE t = 't1')",
     'SELECT VALUE d FROM (SELECT c.cp_lower AS low, c.id FROM c) AS d ORDER BY d.id',
     'SELECT * FROM c',
     'SELECT VALUE c FROM c',

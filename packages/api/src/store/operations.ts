@@ -7,6 +7,7 @@ import { Scavenges } from '@epitaph/projections/purge/scavenges.ts';
 import { rebuild, type RebuildDifference, type RebuildProgress } from '@epitaph/projections/rebuild.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { DEFAULT_READY_LAG_EVENTS } from './ready-lag.ts';
+import { wait } from '../config/wait.ts';
 import type { StoreParts } from './parts.ts';
 import type {
   ContainerBacklog,
@@ -211,6 +212,7 @@ export class Operations {
           keepsWhenAborted: () => this.#putsRebuildOff,
           eventsPerSecond,
           monotonicMs,
+          wait,
           onProgress,
           whileProjectorStops: async (step) => {
             await this.#parts.projector.stop();
