@@ -26,8 +26,6 @@ const MAY_KEEP_TIME = new Set([
   'packages/core/src/clock.ts',
   // The one timer: it wakes the purge.
   'packages/projections/src/purge/runner.ts',
-  // Resting between the pieces of a rebuild that is held to a rate.
-  'packages/projections/src/rebuild.ts',
   // Looking at progress again, and bounding a stop: nothing that happens to items hangs on it.
   'packages/api/src/config/wait.ts',
   // How late the event loop is, for whoever watches it.
