@@ -90,9 +90,11 @@ export class Queries {
     request: Pick<QueryRequest, 'sql' | 'parameters'>,
     most: number,
   ): Promise<ItemRow[] | undefined> {
-    const plan = planQuery(parseQuery(request.sql), request.parameters as readonly QueryParameter[], {
-      vectorEmbeddings: vectorEmbeddingsOf(container.definition),
-    });
+    const plan = planQuery(
+      parseQuery(request.sql),
+      request.parameters as readonly QueryParameter[],
+      planOptionsOf(container.definition),
+    );
     if (!plan.streaming || !plan.readsDocuments || plan.top !== undefined || plan.limit !== undefined) {
       throw new Refusal(
         'bad-request',
