@@ -10,6 +10,9 @@ export interface NodeOptions {
   /** How far this node's clock is ahead of the machine's, in milliseconds. */
   readonly skewMs?: number;
   readonly policyDelayMs?: number;
+  /** The machine's clocks; the system's by default. */
+  readonly clocks?: ClockSources;
+  readonly automaticPurge?: boolean;
 }
 
 export interface Node {
@@ -31,18 +34,26 @@ export class Cluster {
     this.log = log;
   }
 
-  async start({ roles = ['project', 'purge'], skewMs = 0, policyDelayMs = 1_000 }: NodeOptions = {}): Promise<Node> {
+  async start({
+    roles = ['project', 'purge'],
+    skewMs = 0,
+    policyDelayMs = 1_000,
+    clocks = systemClocks,
+    automaticPurge = true,
+  }: NodeOptions = {}): Promise<Node> {
     const storage = await openPostgresStorage({
       url: this.url,
       masterKey: this.#masterKey,
       log: { id: 'the log in memory', name: 'this process' },
     });
-    const sources: ClockSources = { ...systemClocks, wallMs: () => systemClocks.wallMs() + skewMs };
+    const sources: ClockSources = { monotonicMs: () => clocks.monotonicMs(), wallMs: () => clocks.wallMs() + skewMs };
     const store = await Store.open({
       ...storage,
       log: this.log,
       nodes: { readModels: storage.readModels, roles: new Set(roles), policyDelayMs },
       clock: new GuardedClock({ sources, mark: { initialMs: 0, save: () => {} } }),
+      monotonicMs: () => clocks.monotonicMs(),
+      automaticPurge,
       policyGraceSeconds: 0,
       onFault: (error) => this.faults.push(error),
       closePorts: () => storage.close(),

@@ -66,14 +66,14 @@ export function uniqueValue(document: Readonly<Record<string, unknown>>): string
 }
 
 /** The policy in force at an instant: the last one that had begun. */
-export function policyInForce(container: ModelContainer, atMs: number): Policy {
+export function policyInForce(container: Pick<ModelContainer, 'policies'>, atMs: number): Policy {
   let policy: Policy = null;
   for (const fact of container.policies) if (fact.atMs <= atMs) policy = fact.policy;
   return policy;
 }
 
 /** True when, at that very instant, the countdown of a write had run out under the policy in force. */
-function runOutAt(container: ModelContainer, write: WriteFact, atMs: number): boolean {
+function runOutAt(container: Pick<ModelContainer, 'policies'>, write: WriteFact, atMs: number): boolean {
   const seconds = secondsToLive(write.document['ttl'], policyInForce(container, atMs));
   return seconds !== undefined && (Math.floor(write.atMs / 1000) + seconds) * 1000 <= atMs;
 }
@@ -82,7 +82,11 @@ function runOutAt(container: ModelContainer, write: WriteFact, atMs: number): bo
  * The first instant up to `nowMs` at which a write had run out. Nothing changes but when a policy begins or a
  * countdown under one of the policies ends, so these are the only instants to look at.
  */
-export function runOut(container: ModelContainer, write: WriteFact, nowMs: number): Ending | undefined {
+export function runOut(
+  container: Pick<ModelContainer, 'policies'>,
+  write: WriteFact,
+  nowMs: number,
+): Ending | undefined {
   const seconds = Math.floor(write.atMs / 1000);
   const instants = container.policies.flatMap((fact) => {
     const left = secondsToLive(write.document['ttl'], fact.policy);
