@@ -108,7 +108,17 @@ describe('a data folder', () => {
       readdirSync(folder.path)
         .filter((name) => name !== 'clock')
         .toSorted(),
-    ).toEqual(['epitaph.json', 'items.v1.db', 'lock', 'log.db', 'master.key', 'proof.db', 'proof.key', 'vault.db']);
+    ).toEqual([
+      'epitaph.json',
+      'items.v1.db',
+      'lock',
+      'log.db',
+      'master.key',
+      'proof.db',
+      'proof.key',
+      'purge-ledger.ndjson',
+      'vault.db',
+    ]);
   });
 
   it('writes ahead: while it is open its databases have journals', async () => {

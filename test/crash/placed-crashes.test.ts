@@ -165,6 +165,7 @@ describe('a crash', () => {
         'vault checkpoint: after',
         'read model build: before',
         'read model build: begun',
+        'purge ledger: after',
         'read model swap: before',
         'read model swap: after',
       ].toSorted(),

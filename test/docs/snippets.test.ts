@@ -72,6 +72,7 @@ describe('snippets print what the page shows', { timeout: 240_000 }, () => {
     { page: 'docs/audit.md', prepare: expireOrders, least: 7 },
     { page: 'docs/monitoring.md', prepare: undefined, least: 2 },
     { page: 'docs/change-feed.md', prepare: undefined, least: 1 },
+    { page: 'docs/backup-and-restore.md', prepare: undefined, least: 1 },
     { page: 'docs/changing-a-policy.md', prepare: undefined, least: 5 },
     { page: 'docs/holds-and-erasure.md', prepare: undefined, least: 8 },
   ])('$page', async ({ page, prepare, least }) => {

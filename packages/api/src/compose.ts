@@ -8,6 +8,7 @@ import {
   type SqliteStorageOptions,
 } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
 import { SqliteProofStore } from '@epitaph/storage/sqlite/sqlite-proof-store.ts';
+import type { BackupParts } from './store/backups.ts';
 import type { SeveralNodes } from './store/parts.ts';
 import { Store, type StoreOptions } from './store/store.ts';
 
@@ -25,6 +26,8 @@ export interface EmbeddedStoreOptions
       | 'onFault'
       | 'newId'
     > {
+  /** Where backups may be written; nowhere when not given. */
+  readonly backupsInto?: BackupParts['into'];
   /** Where the manual clock of a new folder starts, in milliseconds; the system's time by default. */
   readonly startMs?: number | undefined;
   /** Connection string of the EventStoreDB or KurrentDB that has the event log; in the folder when not given. */
@@ -39,8 +42,9 @@ export interface SharedStorageOptions extends Omit<SeveralNodes, 'readModels'> {
   readonly copiesKeptSeconds?: number | undefined;
 }
 
-type Storage = Omit<SqliteStorage, 'vault' | 'readModels' | 'proof'> &
-  Pick<StoreOptions, 'vault' | 'readModels' | 'nodes' | 'proof'>;
+type Storage = Omit<SqliteStorage, 'vault' | 'readModels' | 'proof' | 'backupSource'> &
+  Pick<StoreOptions, 'vault' | 'readModels' | 'nodes' | 'proof'> &
+  Partial<Pick<SqliteStorage, 'backupSource'>>;
 
 /**
  * The store on one folder: log, vault and read models in SQLite files of it, each unless it is on a server.
@@ -64,6 +68,7 @@ export async function openEmbeddedStore(options: EmbeddedStoreOptions): Promise<
       proof: storage.proof,
       readModels: storage.readModels,
       nodes: storage.nodes,
+      backup: { source: storage.backupSource, into: options.backupsInto },
       clock,
       closePorts: () => storage.close(),
     });

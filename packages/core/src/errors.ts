@@ -32,6 +32,7 @@ export const errorCodes = {
   busy: 'The store is overloaded or closing; try again.',
   'storage-unavailable':
     "Where the store keeps its data can't be reached; whether a write was made is not known. Try again.",
+  'backup-failed': 'The backup could not be written, or was cancelled; what was begun of it is removed.',
   'not-supported': 'The feature is not there.',
 } as const;
 

@@ -18,6 +18,7 @@ export interface Invocation {
   readonly client: ManagementClient;
   readonly operands: readonly string[];
   readonly flags: FlagValues;
+  readonly environment: Readonly<Record<string, string | undefined>>;
   readonly json: boolean;
   /** Results, a line at a time. */
   readonly print: (line: string) => void;
@@ -25,7 +26,7 @@ export interface Invocation {
   readonly stderr: ProgressStream;
 }
 
-/** A command against a running server. */
+/** A command: against a running server, or on the files of a stopped one. */
 export interface Command {
   readonly summary: string;
   /** Operands as `--help` shows them: `<database> <container> [<id>]`. */

@@ -4,6 +4,7 @@ import { inspect, parseArgs, type ParseArgsOptionsConfig } from 'node:util';
 import { BadConfiguration, readConfiguration } from '../config/configuration.ts';
 import { optionNames } from '../config/options.ts';
 import { EMULATOR_KEY } from '../http/keys.ts';
+import { backup, keys, ledger, restore } from './backup-commands.ts';
 import { textFlag, type Command, type Flags, type FlagValues } from './command.ts';
 import { bundle } from './bundle-command.ts';
 import { exitCodes, UsageError } from './exit-codes.ts';
@@ -34,6 +35,10 @@ const commands: Readonly<Record<string, Command>> = {
   rebuild,
   purge,
   fsck,
+  backup,
+  restore,
+  ledger,
+  keys,
 };
 
 const commonFlags: Flags = {
@@ -50,6 +55,9 @@ const commonFlags: Flags = {
   json: { type: 'boolean', description: 'Prints the answer as JSON.' },
   help: { type: 'boolean', description: 'Prints this.' },
 };
+
+/** What opening the storage says of folders, files and keys that don't go together; and the store of itself. */
+const USAGE_ERRORS: ReadonlySet<string> = new Set(['UnusableFile', 'FolderInUse', 'Refusal']);
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
@@ -123,6 +131,7 @@ async function runCommand(
     client: new ManagementClient(endpoint, key),
     operands: positionals,
     flags: values,
+    environment,
     json: values['json'] === true,
     print,
     stderr,
@@ -150,6 +159,8 @@ function complain(error: unknown, stderr: ProgressStream): number {
     stderr.write(`epitaph: ${message}\n`);
     return code;
   };
+  // By name, so that commands which need no storage don't load it.
+  if (error instanceof Error && USAGE_ERRORS.has(error.name)) return say(error.message, exitCodes.usage);
   if (error instanceof UsageError || error instanceof BadConfiguration) return say(error.message, exitCodes.usage);
   if (error instanceof ServerUnreachable) return say(error.message, exitCodes.unreachable);
   if (error instanceof ServerRefused) return say(`${error.message} (${error.code})`, exitCodes.problem);

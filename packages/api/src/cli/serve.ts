@@ -113,11 +113,14 @@ async function openStore(
   configuration: Configuration,
   onFault: (error: unknown) => void,
 ): ReturnType<typeof openEmbeddedStore> {
+  const backupFolder = configuration['backup-folder'];
   try {
     return await openEmbeddedStore({
       folder: configuration.data,
       clock: configuration.clock,
       masterKey: configuration['master-key'],
+      purgeLedger: configuration['purge-ledger'],
+      backupsInto: backupFolder === undefined ? undefined : { below: backupFolder },
       startMs: configuration.now,
       eventStore: configuration['event-store'],
       shared: sharedStorage(configuration),

@@ -46,6 +46,16 @@ export const optionSchemas = {
     .min(1)
     .optional()
     .describe('Key that wraps all others, 32 bytes in base64; by default in a file of the data folder.'),
+  'purge-ledger': z
+    .string()
+    .min(1)
+    .optional()
+    .describe('File of the ledger of destroyed keys; purge-ledger.ndjson in the data folder by default.'),
+  'backup-folder': z
+    .string()
+    .min(1)
+    .optional()
+    .describe('Folder of this machine that online backups are written below; without it there are none.'),
   'event-store': z
     .string()
     .min(1)
@@ -125,6 +135,8 @@ export const placeholders: Readonly<Record<OptionName, string>> = {
   now: '<ISO time>',
   key: '<base64>',
   'master-key': '<base64>',
+  'purge-ledger': '<file>',
+  'backup-folder': '<folder>',
   'event-store': '<esdb://…>',
   postgres: '<postgresql://…>',
   'vault-copies-kept': '<seconds>',
@@ -154,6 +166,10 @@ export const configurationSchema = z
   .refine(({ postgres, 'master-key': key }) => postgres === undefined || key !== undefined, {
     path: ['postgres'],
     message: 'goes with a master key that is given (EPITAPH_MASTER_KEY): every node needs the same',
+  })
+  .refine(({ postgres, 'purge-ledger': ledger }) => postgres === undefined || ledger === undefined, {
+    path: ['purge-ledger'],
+    message: 'is for keys in the data folder; those in PostgreSQL are backed up with its own tools',
   })
   .refine(({ postgres, clock }) => postgres === undefined || clock === 'system', {
     path: ['clock'],

@@ -34,6 +34,7 @@ export const wireShapes = {
   retryWith: { status: 449, code: 'RetryWith' },
   tooManyRequests: { status: 429, substatus: 3200, code: 'TooManyRequests' },
   internal: { status: 500, code: 'InternalServerError' },
+  insufficientStorage: { status: 507, code: 'InsufficientStorage' },
   unavailable: { status: 503, code: 'ServiceUnavailable', retryAfterSeconds: RETRY_AFTER_SECONDS },
 } as const satisfies Readonly<Record<string, WireShape>>;
 
@@ -66,6 +67,7 @@ export const refusalShapes: Readonly<Record<ErrorCode, WireShape>> = {
   'clock-held': wireShapes.unavailable,
   busy: wireShapes.unavailable,
   'storage-unavailable': wireShapes.unavailable,
+  'backup-failed': wireShapes.insufficientStorage,
   'not-supported': wireShapes.badRequest,
 };
 

@@ -444,6 +444,38 @@ export const purge = named(
       .nullable(),
   }),
 );
+export const copyProgress = z.strictObject({
+  phase: z.enum(['log', 'vault', 'digest']),
+  done: count,
+  total: count,
+});
+const ledgerPlace = z.string().meta({ description: 'Lines and hash of the last one: 12:<base64url>.' });
+export const takenBackup = named(
+  'TakenBackup',
+  z.strictObject({
+    id: z.string(),
+    folder: z.string(),
+    ...time('takenAt'),
+    logPosition: count,
+    ...time('vaultLapsesAt'),
+    bytes: count,
+    ledgerHead: ledgerPlace,
+  }),
+);
+export const backups = z.strictObject({
+  backups: z.array(
+    z.strictObject({
+      id: z.string(),
+      ...time('startedAt'),
+      by: z.string(),
+      state: z.enum(['completed', 'failed', 'cancelled', 'unfinished']),
+      ...time('vaultLapsesAt'),
+      logPosition: count.nullable(),
+      bytes: count.nullable(),
+    }),
+  ),
+});
+export const ledgerHead = z.strictObject({ head: ledgerPlace });
 export const purgePass = z.strictObject({ expired: count, purged: count, heldBack: count, status: purge });
 
 export const rebuild = named(

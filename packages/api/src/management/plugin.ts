@@ -27,6 +27,7 @@ import {
   type RouteDescription,
 } from './routing.ts';
 import { metricsRoutes } from './metrics-routes.ts';
+import { backupRoutes } from './backup-routes.ts';
 import { replayRoutes } from './replay-routes.ts';
 import { proofRoutes } from './proof-routes.ts';
 import { retentionRoutes } from './retention-routes.ts';
@@ -98,6 +99,7 @@ export function registerManagement(app: FastifyInstance, options: ManagementOpti
       historyRoutes(scope, options.store, stopping.signal);
       policyRoutes(scope, options.store);
       retentionRoutes(scope, options.store, stopping.signal);
+      backupRoutes(scope, options.store, stopping.signal);
       proofRoutes(scope, options.store, stopping.signal);
       replayRoutes(scope, options.store, stopping.signal);
       operationRoutes(scope, options.store, stopping.signal);

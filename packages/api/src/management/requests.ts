@@ -179,6 +179,15 @@ export const brakeBody = z.strictObject({
     .transform((value) => value ?? undefined),
   reason: reason.optional(),
 });
+/** A copy of the keys is kept for a week unless something else is said, and never for more than ten years. */
+export const backupBody = z.strictObject({
+  folder: z.string().min(1).max(4096),
+  vaultKeptSeconds: z
+    .int()
+    .min(1)
+    .max(10 * 366 * 86_400)
+    .default(7 * 86_400),
+});
 export const advanceBody = z.strictObject({ milliseconds: z.int().min(0) });
 export const rebuildBody = z
   .strictObject({

@@ -1,9 +1,11 @@
 import { isoTime } from '@epitaph/core/clock.ts';
 import { currentPolicy, scheduledPolicy } from '@epitaph/core/container/decide.ts';
 import type { ContainerState, RecordedPolicy } from '@epitaph/core/container/state.ts';
+import { formatLedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
 import type { Explanation } from '@epitaph/core/history/explain.ts';
 import { isPseudonym } from '@epitaph/core/item/pseudonym.ts';
 import type { RecordedHold } from '@epitaph/core/retention/state.ts';
+import type { RecordedBackup } from '@epitaph/projections/purge/vault-copies.ts';
 import type { RequestUnitStatus } from '../request-units/request-units.ts';
 import type {
   Disappearance,
@@ -18,6 +20,7 @@ import type {
   RecoveredItem,
   ShownHold,
   TtlPreview,
+  TakenBackup,
 } from '../store/store-api.ts';
 
 /**
@@ -227,6 +230,19 @@ export function itemAsOfShape({ partitionKey, writtenAtMs, ...item }: ItemAsOf):
 
 export function contentShape({ json, writtenAtMs, ...facts }: PastContent): Shape {
   return { ...facts, ...times('writtenAt', writtenAtMs), document: JSON.parse(json) as unknown };
+}
+
+export function takenBackupShape({ takenAtMs, vaultLapsesAtMs, ledgerHead, ...rest }: TakenBackup): Shape {
+  return {
+    ...rest,
+    ...instant('takenAt', takenAtMs),
+    ...instant('vaultLapsesAt', vaultLapsesAtMs),
+    ledgerHead: formatLedgerHead(ledgerHead),
+  };
+}
+
+export function backupShape({ startedAtMs, vaultLapsesAtMs, ...rest }: RecordedBackup): Shape {
+  return { ...rest, ...instant('startedAt', startedAtMs), ...instant('vaultLapsesAt', vaultLapsesAtMs) };
 }
 
 export function purgeShape(status: PurgeStatus): Shape {

@@ -1,3 +1,5 @@
+import type { FollowedCopy } from '@epitaph/core/backup/backup-source.ts';
+import type { LedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
 import type { WrappedKey } from '@epitaph/core/client-encryption-key/events.ts';
 import type { ClientEncryptionKeyState } from '@epitaph/core/client-encryption-key/state.ts';
 import type { CommandContext } from '@epitaph/core/command-context.ts';
@@ -20,6 +22,7 @@ import type { Permission, PermissionTarget } from '@epitaph/core/user/events.ts'
 import type { PermissionState, UserState } from '@epitaph/core/user/state.ts';
 import type { PurgeRunCertificate, PurgeRunStatement } from '@epitaph/projections/proof/run-certificate.ts';
 import type { Pushdown } from '@epitaph/query';
+import type { RecordedBackup } from '@epitaph/projections/purge/vault-copies.ts';
 import type { Measurements } from '../metrics/measurements.ts';
 import type { RequestUnits } from '../request-units/request-units.ts';
 
@@ -536,6 +539,24 @@ export interface FsckReport {
  * The store as the edge sees it: what HTTP, the command line and in-process users call. Every expected "no" is
  * thrown as a `Refusal` with a code of core/errors.ts.
  */
+export interface BackupRequest {
+  /** Below the server's backup folder where it has one. */
+  readonly folder: string;
+  /** How long the copy of the keys is kept; it must be gone by then. */
+  readonly vaultKeptSeconds: number;
+}
+
+export interface TakenBackup {
+  readonly id: string;
+  readonly folder: string;
+  readonly takenAtMs: number;
+  readonly logPosition: number;
+  readonly vaultLapsesAtMs: number;
+  readonly bytes: number;
+  /** Of the purge ledger when the keys were copied. */
+  readonly ledgerHead: LedgerHead;
+}
+
 export interface StoreApi {
   /** Who may spend how much, and who has spent what. The edge asks and tells it; the purge does so itself. */
   readonly requestUnits: RequestUnits;
@@ -935,6 +956,16 @@ export interface StoreApi {
    * @throws Refusal not-supported where the log does that by itself
    */
   startScavenge(caller: Caller): Promise<void>;
+  /**
+   * Copies log and keys into a folder of the server's machine while the store goes on.
+   *
+   * @throws Refusal not-supported, bad-request, busy, backup-failed
+   */
+  backup(caller: Caller, request: BackupRequest, follow?: FollowedCopy): Promise<TakenBackup>;
+  /** Those on record, oldest first. */
+  backups(): readonly RecordedBackup[];
+  /** Where the ledger of destroyed keys ends. @throws Refusal not-supported for a store that keeps none */
+  purgeLedgerHead(): Promise<LedgerHead>;
   projections(): Promise<readonly ProjectionStatus[]>;
   /** Starts a rebuild, or goes on with the one that was cut short, and resolves at once; follow it with {@link rebuildStatus}. */
   startRebuild(caller: Caller, name: string, request?: RebuildRequest): RebuildStatus;

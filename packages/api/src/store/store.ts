@@ -6,9 +6,11 @@ import type { Throughput } from '@epitaph/core/throughput/throughput.ts';
 import type { Projection } from '@epitaph/projections/projection.ts';
 import { Projector, type ProjectorOptions } from '@epitaph/projections/projector.ts';
 import { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
+import { VaultCopies } from '@epitaph/projections/purge/vault-copies.ts';
 import { SharedProjector, type SharedProjectorOptions } from '@epitaph/projections/shared-projector.ts';
 import { Measurements, type OperationKind } from '../metrics/measurements.ts';
 import { RequestUnits } from '../request-units/request-units.ts';
+import { type BackupParts, Backups, type RestoredFrom } from './backups.ts';
 import { CatalogCommands } from './catalog-commands.ts';
 import { ChangeFeeds } from './change-feed.ts';
 import { ClientEncryptionKeys } from './client-encryption-keys.ts';
@@ -42,6 +44,8 @@ export interface StoreOptions extends Omit<StorePorts, 'clock' | 'clockJump' | '
   /** Events behind the log from which on the store says that it isn't ready; 10,000 by default. */
   readonly readyLagEvents?: number | undefined;
   readonly onFault?: (error: unknown) => void;
+  /** What backups need; without it the store takes none. */
+  readonly backup?: BackupParts | undefined;
   /** What proofs need; without it the store proves nothing. */
   readonly proof?: ProofParts | undefined;
   /** Throughput of containers that are made without any, in a database that shares none; none by default. */
@@ -59,6 +63,7 @@ interface OpenedParts {
   readonly requestUnits: RequestUnits;
   readonly measurements: Measurements;
   readonly observer: Observer;
+  readonly copies: VaultCopies;
 }
 
 /** The whole store behind one object; see {@link StoreApi} for what each method does. */
@@ -84,6 +89,7 @@ export class Store implements StoreApi {
   readonly #proofs: Proofs;
   readonly #operations: Operations;
   readonly #observer: Observer;
+  readonly #backups: Backups;
   readonly #closePorts: () => Promise<void>;
   #underWay = 0;
   readonly #whenIdle: (() => void)[] = [];
@@ -91,7 +97,7 @@ export class Store implements StoreApi {
   private constructor(
     options: StoreOptions,
     parts: StoreParts,
-    { purge, documents, floors, requestUnits, measurements, observer }: OpenedParts,
+    { purge, documents, floors, requestUnits, measurements, observer, copies }: OpenedParts,
   ) {
     this.requestUnits = requestUnits;
     this.measurements = measurements;
@@ -118,6 +124,7 @@ export class Store implements StoreApi {
     this.#replays = new Replays(parts);
     this.#proofs = new Proofs(parts, options.proof, options.onFault ?? (() => {}));
     this.#operations = new Operations(parts, purge, options.readyLagEvents);
+    this.#backups = new Backups(parts, copies, options.backup ?? { source: undefined });
     this.#closePorts = options.closePorts;
   }
 
@@ -167,6 +174,7 @@ export class Store implements StoreApi {
       serverless: options.serverless ?? false,
     });
     const parts = new StoreParts(ports, projector, rows);
+    const copies = await VaultCopies.open(ports.log);
     const purge = new PurgeRunner({
       ...ports,
       store: () => ports.readModels.current.store,
@@ -181,6 +189,7 @@ export class Store implements StoreApi {
       othersControl: options.nodes !== undefined,
       ...(options.nodes === undefined ? {} : { confirmCatalog: () => parts.confirmCatalog() }),
       budget: requestUnits,
+      copiesKeptUntilMs: () => copies.recoverableUntilMs(clock.now()),
       clockTrusted: () => jumpOf(clock) === undefined,
       onFault: options.onFault ?? (() => {}),
       around: (step, work) => observer.purgeStep(step, work),
@@ -193,7 +202,7 @@ export class Store implements StoreApi {
       () => purge.lookAgain(),
     );
     await floors.settleAll();
-    const store = new Store(options, parts, { purge, documents, floors, requestUnits, measurements, observer });
+    const store = new Store(options, parts, { purge, documents, floors, requestUnits, measurements, observer, copies });
     // Before anything is erased the vault keeps what it is on record to keep.
     await store.#holds.settleAll();
     await store.#erasures.resumeAll();
@@ -327,6 +336,19 @@ export class Store implements StoreApi {
   };
   pausePurge: StoreApi['pausePurge'] = (caller) => this.#purge.pause(this.#parts.command(caller));
   resumePurge: StoreApi['resumePurge'] = (caller) => this.#purge.resume(this.#parts.command(caller));
+  backup: StoreApi['backup'] = (...args) => this.#finished(this.#backups.take(...args));
+  backups: StoreApi['backups'] = () => this.#backups.list();
+  purgeLedgerHead: StoreApi['purgeLedgerHead'] = () => this.#backups.ledgerHead();
+
+  /** For a store that was just restored: ends what the ledger says was erased, and erases whatever is due. */
+  async settleRestored(from: RestoredFrom): Promise<number> {
+    // Most of it left by a deadline, or with something larger, and the log itself says so.
+    await this.#purge.passFromNow();
+    const livesEnded = await this.#finished(this.#backups.settleRestored(from));
+    await this.#purge.passFromNow();
+    return livesEnded;
+  }
+
   projections: StoreApi['projections'] = () => this.#operations.projections();
   startScavenge: StoreApi['startScavenge'] = (caller) =>
     this.#finished(this.#operations.startScavenge(this.#parts.command(caller)));
@@ -360,6 +382,7 @@ export class Store implements StoreApi {
 
   async close(): Promise<void> {
     this.#parts.refuseNewWork();
+    this.#backups.cancel();
     await this.#purge.stop();
     await this.#operations.putRebuildOff();
     // Whoever was let in is answered; a write is, once it is projected.

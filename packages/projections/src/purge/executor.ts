@@ -34,6 +34,8 @@ export interface PurgePorts {
   /** Expiries of a container were put on record by a decision at that instant. */
   readonly onExpiriesRecorded: (container: ContainerNumber, atMs: number) => void;
   readonly budget: PurgeBudget;
+  /** Until when a backup of the keys is kept that could open what is erased now, in milliseconds; null for none. */
+  readonly copiesKeptUntilMs: () => number | null;
   readonly newId: () => string;
 }
 
@@ -291,6 +293,8 @@ export class PurgeExecutor {
     });
     const floors = await vault.floors();
     const outcomes = await vault.destroyKeys(lives.map((life) => life.request));
+    // Asked now that the keys are gone: a backup that begins after this has none of them.
+    const copiesKeptUntilMs = this.#ports.copiesKeptUntilMs();
     const refused: RefusedLife[] = [];
     const erased: ((typeof lives)[number] & {
       readonly recoverableUntilMs: number | null;
@@ -309,7 +313,11 @@ export class PurgeExecutor {
       } else {
         // Of a key that was destroyed before a crash it is not known any more what was looked at.
         const checks = outcome.kind === 'destroyed' ? this.#checksOf(life.candidate, floors) : undefined;
-        erased.push({ ...life, recoverableUntilMs: outcome.recoverableUntilMs ?? null, checks });
+        erased.push({
+          ...life,
+          recoverableUntilMs: latest(outcome.recoverableUntilMs ?? null, copiesKeptUntilMs),
+          checks,
+        });
       }
     }
     this.#ports.onErased(erased.flatMap((life) => life.events.map((event) => event.position)));
@@ -445,4 +453,8 @@ export class PurgeExecutor {
 /** The vault does not have what the log refers to. An operator must look; nothing is erased meanwhile. */
 export class VaultDamage extends Error {
   override readonly name = 'VaultDamage';
+}
+
+function latest(one: number | null, other: number | null): number | null {
+  return one === null || other === null ? (one ?? other) : Math.max(one, other);
 }

@@ -1,4 +1,4 @@
-import { createSecretKey, type KeyObject, randomBytes } from 'node:crypto';
+import { createSecretKey, type KeyObject, randomBytes, randomUUID } from 'node:crypto';
 import {
   existsSync,
   fsyncSync,
@@ -22,15 +22,23 @@ export class FolderInUse extends Error {
   override readonly name = 'FolderInUse';
 }
 
-interface FolderFacts {
+export interface FolderFacts {
   /** Layout of the folder, from 1. */
   readonly format: number;
   readonly clock: 'system' | 'manual';
   /** Version of the read models in use. */
   readonly items: number;
+  /** Names the store over all its copies, so that a log, keys and a ledger that don't go together are noticed. */
+  readonly id?: string;
+  /** True once there was a purge ledger: from then on it must be there. */
+  readonly ledger?: boolean;
+  /** Set while all keys are being wrapped anew: a hash of the master key to come. */
+  readonly rotatingTo?: string | undefined;
   /** Id of the event log on a server that the folder goes with; absent where the log is in the folder. */
   readonly log?: string;
 }
+
+type IdentifiedFacts = FolderFacts & { readonly id: string };
 
 /** An event log that is not in the folder. */
 export interface LogElsewhere {
@@ -40,20 +48,21 @@ export interface LogElsewhere {
   readonly isEmpty: boolean;
 }
 
-const FORMAT = 1;
-const FACTS_FILE = 'epitaph.json';
-const CLOCK_FILE = 'clock';
+export const FOLDER_FORMAT = 1;
+export const FACTS_FILE = 'epitaph.json';
+export const CLOCK_FILE = 'clock';
+export const LEDGER_FILE = 'purge-ledger.ndjson';
 const LOCK_FILE = 'lock';
-const MASTER_KEY_FILE = 'master.key';
-const PROOF_KEY_FILE = 'proof.key';
+export const MASTER_KEY_FILE = 'master.key';
+export const PROOF_KEY_FILE = 'proof.key';
 
 /** The folder of an embedded store: its files, its lock, and the few facts that concern the folder as a whole. */
 export class DataFolder {
   readonly path: string;
   readonly #lock: DatabaseSync;
-  #facts: FolderFacts;
+  #facts: IdentifiedFacts;
 
-  private constructor(path: string, lock: DatabaseSync, facts: FolderFacts) {
+  private constructor(path: string, lock: DatabaseSync, facts: IdentifiedFacts) {
     this.path = path;
     this.#lock = lock;
     this.#facts = facts;
@@ -76,8 +85,9 @@ export class DataFolder {
     try {
       const found = readFacts(path);
       assertSameLog(path, found, log);
-      const facts = found ?? { format: FORMAT, clock, items: 1, ...(log === undefined ? {} : { log: log.id }) };
-      if (facts.format > FORMAT) {
+      const known = found ?? { format: FOLDER_FORMAT, clock, items: 1, ...(log === undefined ? {} : { log: log.id }) };
+      const facts = { ...known, id: known.id ?? randomUUID() };
+      if (facts.format > FOLDER_FORMAT) {
         throw new UnusableFile(
           `The data folder ${path} was made by a newer Epitaph (format ${facts.format}). Start that version, or a later one.`,
         );
@@ -90,7 +100,7 @@ export class DataFolder {
         );
       }
       const folder = new DataFolder(path, lock, facts);
-      if (!existsSync(folder.file(FACTS_FILE))) folder.#writeFacts(facts);
+      if (found?.id === undefined) folder.#writeFacts(facts);
       return folder;
     } catch (error) {
       lock.close();
@@ -106,14 +116,56 @@ export class DataFolder {
     return this.file(`items.v${version}.db`);
   }
 
+  /** Names the store over all its copies. */
+  get storeId(): string {
+    return this.#facts.id;
+  }
+
+  get clock(): 'system' | 'manual' {
+    return this.#facts.clock;
+  }
+
+  /** Id of the event log on a server that the folder goes with; undefined where the log is in the folder. */
+  get log(): string | undefined {
+    return this.#facts.log;
+  }
+
+  /**
+   * Where the ledger of destroyed keys is: in the folder unless another place is given.
+   *
+   * @throws {UnusableFile} when there was one before, and it is not there.
+   */
+  ledgerFile(given: string | undefined): string {
+    const file = given ?? this.file(LEDGER_FILE);
+    if (this.#facts.ledger === true && !existsSync(file)) {
+      throw new UnusableFile(
+        `The purge ledger ${file} is missing. Put it back, or copy it to there, before the store starts. If there is no copy of it any more, take "ledger" out of ${this.file(FACTS_FILE)}: a new one is begun, and backups taken until now can't be restored.`,
+      );
+    }
+    return file;
+  }
+
+  /** From here on the ledger must be there at every start. */
+  ledgerBegun(): void {
+    if (this.#facts.ledger !== true) this.#change({ ledger: true });
+  }
+
+  /** Set while all keys are being wrapped anew: a hash of the master key to come. */
+  get rotatingTo(): string | undefined {
+    return this.#facts.rotatingTo;
+  }
+
+  setRotatingTo(rotatingTo: string | undefined): void {
+    this.#change({ rotatingTo });
+  }
+
   get itemsVersion(): number {
     return this.#facts.items;
   }
 
   /** From here on, also after a crash, that version of the read models is the one in use. */
   useItemsVersion(version: number): void {
-    this.#facts = { ...this.#facts, items: version };
-    this.#writeFacts(this.#facts);
+    this.#change({ items: version });
   }
 
   /** Versions of the read models that lie in the folder. */
@@ -134,6 +186,11 @@ export class DataFolder {
    * made readable for its owner alone when there is none.
    */
   masterKey(given: string | undefined): KeyObject {
+    if (this.rotatingTo !== undefined) {
+      throw new UnusableFile(
+        `The master key of ${this.path} is being changed, and that was cut short. Finish it: epitaph keys rotate-master --data ${this.path}`,
+      );
+    }
     const file = this.file(MASTER_KEY_FILE);
     let text = given;
     if (text === undefined) {
@@ -186,13 +243,19 @@ export class DataFolder {
     this.#lock.close();
   }
 
+  #change(change: Partial<FolderFacts>): void {
+    const facts = { ...this.#facts, ...change };
+    this.#writeFacts(facts);
+    this.#facts = facts;
+  }
+
   #writeFacts(facts: FolderFacts): void {
     writeDurably(this.file(FACTS_FILE), `${JSON.stringify(facts)}\n`, 0o600);
   }
 }
 
 /** Like a recursive mkdir; Node's own never comes back where a parent refuses with ENOENT, as /proc does. */
-function makeFolder(path: string): void {
+export function makeFolder(path: string): void {
   if (existsSync(path)) return;
   const parent = dirname(resolve(path));
   if (parent !== resolve(path)) makeFolder(parent);
@@ -200,11 +263,16 @@ function makeFolder(path: string): void {
 }
 
 /** Replaces a small file so that after a crash it holds either the old text or the new. */
-function writeDurably(file: string, text: string, mode: number): void {
+export function writeDurably(file: string, text: string, mode: number): void {
   const temporary = `${file}.new`;
   writeFileSync(temporary, text, { mode, flush: true });
   renameSync(temporary, file);
-  const folder = openSync(join(file, '..'), 'r');
+  syncFolder(join(file, '..'));
+}
+
+/** Makes names that were made or changed in a folder durable. */
+export function syncFolder(path: string): void {
+  const folder = openSync(path, 'r');
   try {
     fsyncSync(folder);
   } finally {
@@ -212,7 +280,7 @@ function writeDurably(file: string, text: string, mode: number): void {
   }
 }
 
-function readFacts(path: string): FolderFacts | undefined {
+export function readFacts(path: string): FolderFacts | undefined {
   const file = join(path, FACTS_FILE);
   if (!existsSync(file)) {
     if (existsSync(join(path, 'log.db'))) {

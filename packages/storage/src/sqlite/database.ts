@@ -90,6 +90,16 @@ export function checkpointIn(file: string, schemaVersion: number): number | unde
   }
 }
 
+/**
+ * Moves everything from a database's journal into its file: until then it has pages with bytes as they were.
+ *
+ * @throws {UnusableFile} while another process reads it
+ */
+export function emptyJournal(vault: DatabaseSync): void {
+  const { busy } = vault.prepare('PRAGMA wal_checkpoint(TRUNCATE)').get() as { busy: number };
+  if (busy !== 0) throw new UnusableFile('The database is being read by another process. Stop that one and try again.');
+}
+
 export function pragma(database: DatabaseSync, name: string): number {
   const row = database.prepare(`PRAGMA ${name}`).get() as Record<string, number>;
   return Object.values(row)[0]!;

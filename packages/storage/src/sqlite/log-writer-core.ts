@@ -1,5 +1,6 @@
 import type { KeyObject } from 'node:crypto';
 import type { DatabaseSync, StatementSync } from 'node:sqlite';
+import type { LedgerBackup, LedgerEntry, LedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
 import type { AppendResult, ExpectedRevision } from '@epitaph/core/log/event-log.ts';
 import {
   covers,
@@ -12,6 +13,7 @@ import {
 } from '@epitaph/core/vault/key-vault.ts';
 import { ownerOf, wrapKey } from '../crypto/key-wrapping.ts';
 import { openForWriting } from './database.ts';
+import { PurgeLedger } from './purge-ledger.ts';
 import { LOG_SCHEMA, LOG_SCHEMA_VERSION, VAULT_MIGRATIONS, VAULT_SCHEMA, VAULT_SCHEMA_VERSION } from './schema.ts';
 import { uuidBytes } from './uuid-bytes.ts';
 import { failureOutcome, type Job, type JobOutcome, type WriterCore } from './writer.ts';
@@ -82,12 +84,22 @@ export interface VaultWriteJob extends Job {
     | { readonly what: 'add-secret'; readonly name: string };
 }
 
-export type LogWriterJob = AppendJob | TruncateJob | AddKeyJob | DestroyJob | VaultWriteJob;
+/** Asks where the ledger ends, after putting a backup of the keys into it if there is one. */
+export interface LedgerJob extends Job {
+  readonly kind: 'ledger';
+  readonly atMs: number;
+  readonly backup?: LedgerBackup;
+}
+
+export type LogWriterJob = AppendJob | TruncateJob | AddKeyJob | DestroyJob | VaultWriteJob | LedgerJob;
 
 export interface LogWriterOptions {
   readonly logFile: string;
   readonly vaultFile: string;
   readonly masterKey: KeyObject;
+  readonly ledgerFile: string;
+  /** Id of the store that the ledger must be of. */
+  readonly storeId: string;
   /** OFF only for simulations, where a crash is one of the process and not of the machine. */
   readonly synchronous: 'FULL' | 'OFF';
 }
@@ -122,6 +134,7 @@ export class PlacedCrash extends Error {
 export class LogWriterCore implements WriterCore {
   readonly #log: DatabaseSync;
   readonly #vault: DatabaseSync;
+  readonly #ledger: PurgeLedger;
   readonly #step: StepHook;
   readonly #masterKey: KeyObject;
   readonly #statements: ReturnType<typeof prepareLog>;
@@ -154,6 +167,14 @@ export class LogWriterCore implements WriterCore {
       });
     } catch (error) {
       this.#vault.close();
+      throw error;
+    }
+    try {
+      const { storeId, synchronous } = options;
+      this.#ledger = PurgeLedger.open(options.ledgerFile, { store: storeId, durable: synchronous === 'FULL' });
+    } catch (error) {
+      this.#vault.close();
+      this.#log.close();
       throw error;
     }
     this.#statements = prepareLog(this.#log);
@@ -207,17 +228,36 @@ export class LogWriterCore implements WriterCore {
     }
     const others = group(['destroy', 'vault-write']);
     const written = inTransaction(this.#vault, 'vault', others);
-    if (written && others.some(({ job }) => job.kind === 'destroy')) {
+    const destructions = others.filter(({ job }) => job.kind === 'destroy');
+    if (written && destructions.length > 0) {
       try {
         this.#step('vault checkpoint: before');
         this.#forgetOldPages();
         this.#step('vault checkpoint: after');
+        this.#enterIntoLedger(destructions.map(({ job, index }) => destroyedKeys(job as DestroyJob, outcomes[index]!)));
+        this.#step('purge ledger: after');
       } catch (error) {
         if (error instanceof PlacedCrash) throw error;
-        for (const { job, index } of others) if (job.kind === 'destroy') outcomes[index] = failureOutcome(error);
+        for (const { index } of destructions) outcomes[index] = failureOutcome(error);
+      }
+    }
+    for (const { job, index } of group(['ledger'])) {
+      try {
+        outcomes[index] = { ok: true, value: this.#apply(job) };
+      } catch (error) {
+        outcomes[index] = failureOutcome(error);
       }
     }
     return outcomes;
+  }
+
+  /**
+   * After the keys are gone, so that the ledger never says more than is true; and before anybody is told, so that no
+   * purge is on record that the ledger does not have.
+   */
+  #enterIntoLedger(entries: readonly LedgerEntry[]): void {
+    const some = entries.filter((entry) => 'keys' in entry && entry.keys.length > 0);
+    if (some.length > 0) this.#ledger.append(some);
   }
 
   close(): void {
@@ -226,6 +266,7 @@ export class LogWriterCore implements WriterCore {
     this.#log.exec('COMMIT');
     this.#vault.close();
     this.#log.close();
+    this.#ledger.close();
   }
 
   #apply(job: LogWriterJob): unknown {
@@ -241,6 +282,9 @@ export class LogWriterCore implements WriterCore {
         return job.requests.map((request) => this.#destroy(request));
       case 'vault-write':
         return this.#writeVault(job);
+      case 'ledger':
+        if (job.backup !== undefined) this.#ledger.append([{ atMs: job.atMs, backup: job.backup }]);
+        return this.#ledger.head satisfies LedgerHead;
     }
   }
 
@@ -441,6 +485,19 @@ export class LogWriterCore implements WriterCore {
       'the vault could not be checkpointed because it is being read; the destroyed keys may still be in its journal',
     );
   }
+}
+
+/** The keys that are gone by now, which one job has asked for. */
+function destroyedKeys({ requests }: DestroyJob, outcome: JobOutcome): LedgerEntry {
+  const outcomes = outcome.ok ? (outcome.value as readonly DestroyOutcome[]) : [];
+  const gone = requests.filter((_, index) => {
+    const kind = outcomes[index]?.kind;
+    return kind === 'destroyed' || kind === 'already-destroyed';
+  });
+  return {
+    atMs: gone.reduce((latest, { nowMs }) => Math.max(latest, nowMs), 0),
+    keys: gone.map(({ keyId, stream }) => [keyId, stream] as const),
+  };
 }
 
 function revision(number: number): ExpectedRevision {

@@ -1,3 +1,4 @@
+import type { BackupSource } from '@epitaph/core/backup/backup-source.ts';
 import type { HighWaterMark } from '@epitaph/core/clock.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { BodySealer, ItemNaming } from '@epitaph/core/vault/body-sealer.ts';
@@ -8,6 +9,7 @@ import { checkpointCryptography } from '../crypto/proof-signer.ts';
 import { SqliteProofStore } from './sqlite-proof-store.ts';
 import { GcmBodySealer } from '../crypto/gcm-body-sealer.ts';
 import { HashedItemNaming } from '../crypto/item-naming.ts';
+import { SqliteBackup } from './backup.ts';
 import { DataFolder, type LogElsewhere } from './data-folder.ts';
 import { checkpointIn, isOutdated, openForReading } from './database.ts';
 import { LogWriterCore, type LogWriterOptions, type StepHook } from './log-writer-core.ts';
@@ -23,6 +25,8 @@ export interface SqliteStorageOptions {
   readonly clock: 'system' | 'manual';
   /** 32 bytes in base64; the folder's own key file when not given. */
   readonly masterKey?: string | undefined;
+  /** File of the ledger of destroyed keys; one in the folder when not given. */
+  readonly purgeLedger?: string | undefined;
   /**
    * `threads` (the default) writes on threads of its own; `inline` on the calling one, where a test can place a
    * crash at each step.
@@ -48,6 +52,8 @@ export interface SqliteStorage {
     readonly signer: CheckpointSigner;
     readonly cryptography: CheckpointCryptography;
   };
+  /** Undefined where the log is not in the folder: then there is nothing to copy that would go together. */
+  readonly backupSource: BackupSource | undefined;
   close(): Promise<void>;
 }
 
@@ -65,16 +71,20 @@ export async function openSqliteStorage(options: SqliteStorageOptions): Promise<
   const opened: (() => Promise<void> | void)[] = [() => folder.close()];
   try {
     const master = folder.masterKey(options.masterKey);
+    const ledgerFile = folder.ledgerFile(options.purgeLedger);
     const writer = await startLogWriter(
       {
         logFile: logElsewhere === undefined ? folder.file('log.db') : NO_FILE,
         vaultFile: folder.file('vault.db'),
         masterKey: master,
+        ledgerFile,
+        storeId: folder.storeId,
         synchronous: options.durable === false ? 'OFF' : 'FULL',
       },
       options,
     );
     opened.push(() => writer.close());
+    folder.ledgerBegun();
     const vault = await SqliteKeyVault.open(writer, openForReading(folder.file('vault.db')), master);
     const log = logElsewhere?.log ?? new SqliteEventLog(writer, vault, openForReading(folder.file('log.db')));
     opened.push(
@@ -94,6 +104,7 @@ export async function openSqliteStorage(options: SqliteStorageOptions): Promise<
       naming: new HashedItemNaming(vault),
       readModels,
       highWaterMark: folder.highWaterMark(),
+      backupSource: logElsewhere === undefined ? new SqliteBackup(folder, writer, vault) : undefined,
       close: async () => {
         for (const close of opened.splice(0).reverse()) await close();
       },

@@ -23,7 +23,8 @@ import { StorageFault, type Writer } from './writer.ts';
 
 /** Unwrapped keys kept in memory; a destroyed one leaves at once. */
 const CACHE_SIZE = 50_000;
-const MASTER_KEY_CHECK = 'master-key-check';
+/** Name of the secret by which a master key is known to be the right one. */
+export const MASTER_KEY_CHECK = 'master-key-check';
 
 /** The key vault in one SQLite file, written by the same writer as the log. */
 export class SqliteKeyVault implements KeyVault, PendingKeys {
@@ -35,6 +36,9 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
   readonly #pending = new Map<Promise<unknown>, PendingKey>();
   readonly #random = new RandomPool();
   #nextKeyId: number;
+  /** Whoever wants to destroy keys waits for it. */
+  #undestroyed: Promise<unknown> = Promise.resolve();
+  readonly #destructions = new Set<Promise<unknown>>();
   #closed = false;
 
   private constructor(writer: Writer, database: DatabaseSync, master: KeyObject) {
@@ -106,12 +110,36 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
 
   async destroyKeys(requests: readonly DestroyRequest[]): Promise<DestroyOutcome[]> {
     if (requests.length === 0) return [];
+    await this.#undestroyed;
     const job: DestroyJob = { kind: 'destroy', requests };
-    const outcomes = await this.#writer.submit<DestroyOutcome[]>(job);
+    const outcomes = await this.#destroying(this.#writer.submit<DestroyOutcome[]>(job));
     for (let index = 0; index < requests.length; index++) {
       if (outcomes[index]!.kind !== 'refused') this.#cache.delete(requests[index]!.keyId);
     }
     return outcomes;
+  }
+
+  /** Carries something out while no key is destroyed; new ones are made all the same. */
+  async withoutDestruction<Result>(work: () => Promise<Result>): Promise<Result> {
+    const before = this.#undestroyed;
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#undestroyed = promise;
+    try {
+      await before;
+      while (this.#destructions.size > 0) await Promise.allSettled(this.#destructions);
+      return await work();
+    } finally {
+      resolve();
+    }
+  }
+
+  async #destroying<Outcome>(work: Promise<Outcome>): Promise<Outcome> {
+    this.#destructions.add(work);
+    try {
+      return await work;
+    } finally {
+      this.#destructions.delete(work);
+    }
   }
 
   /** Drops every unwrapped key from memory; they are unwrapped again when needed. */

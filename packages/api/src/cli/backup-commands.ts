@@ -1,0 +1,398 @@
+import { statSync, existsSync, readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { isoTime, systemClocks } from '@epitaph/core/clock.ts';
+import type { LedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
+import { formatLedgerHead, parseLedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
+import { textFlag, type Command, type Flags, type FlagValues, type Invocation } from './command.ts';
+import { exitCodes, UsageError } from './exit-codes.ts';
+import { ServerRefused } from './management-client.ts';
+import { Progress } from './progress.ts';
+
+/** How long the copy of the keys is kept when nothing else is said: a week. */
+export const VAULT_KEPT_SECONDS = 7 * 86_400;
+
+const dataFlag: Flags = {
+  data: {
+    type: 'string',
+    placeholder: '<folder>',
+    description: 'The data folder; EPITAPH_DATA, or ./data by default. The store must be stopped.',
+  },
+};
+
+const ledgerFlag: Flags = {
+  'purge-ledger': {
+    type: 'string',
+    placeholder: '<file>',
+    description: 'The purge ledger where it is not in the data folder; EPITAPH_PURGE_LEDGER.',
+  },
+};
+
+interface BackupAnswer {
+  readonly id: string;
+  readonly folder: string;
+  readonly vaultLapsesAt: string;
+  readonly bytes: number;
+  readonly logPosition: number;
+  readonly ledgerHead: string;
+}
+
+export const backup: Command = {
+  summary: 'Copies the log and the keys of a running store, or of a stopped one (--data).',
+  operands: '<folder>',
+  operandCounts: [1, 1],
+  flags: {
+    'vault-kept': {
+      type: 'string',
+      placeholder: '<seconds>',
+      description: `How long the copy of the keys is kept; ${VAULT_KEPT_SECONDS} (a week) by default.`,
+    },
+    data: {
+      type: 'string',
+      placeholder: '<folder>',
+      description:
+        'Backs this data folder up, of a store that is stopped; without it the running server backs its own up.',
+    },
+    ...ledgerFlag,
+  },
+  notes:
+    'A running server takes the folder below its --backup-folder. In it are log/ and vault/, which are to be stored apart. Ctrl-C cancels.',
+  run: async (invocation) => {
+    const { flags, json, print, operands } = invocation;
+    const vaultKeptSeconds = secondsFlag(flags, 'vault-kept') ?? VAULT_KEPT_SECONDS;
+    const request = { folder: operands[0]!, vaultKeptSeconds };
+    const taken =
+      textFlag(flags, 'data') === undefined ? await online(invocation, request) : await offline(invocation, request);
+    if (json) print(JSON.stringify(taken));
+    else {
+      print(`Backup ${taken.id}: ${taken.bytes} bytes, up to position ${taken.logPosition} of the log.`);
+      print(`  log    ${path.join(taken.folder, 'log')}`);
+      print(`  vault  ${path.join(taken.folder, 'vault')}: store it apart, and destroy it by ${taken.vaultLapsesAt}`);
+      print(`  ledger head ${taken.ledgerHead}`);
+    }
+    return exitCodes.ok;
+  },
+};
+
+interface Requested {
+  readonly folder: string;
+  readonly vaultKeptSeconds: number;
+}
+
+async function online({ client, stderr }: Invocation, body: Requested): Promise<BackupAnswer> {
+  const progress = new Progress(stderr, 'backup');
+  let taken: BackupAnswer | undefined;
+  for await (const { event, data } of client.events('POST', '/backups', { body })) {
+    if (event === 'progress') {
+      const { phase, done, total } = data as { phase: string; done: number; total: number };
+      progress.update(done, total, phase);
+    } else if (event === 'done') taken = data as BackupAnswer;
+    else {
+      const { code, detail } = data as { code: string; detail: string };
+      throw new ServerRefused(code, detail);
+    }
+  }
+  progress.end();
+  if (taken === undefined) throw new ServerRefused('busy', 'The server stopped before the backup was done.');
+  return taken;
+}
+
+/** A stopped store is started for as long as it takes, without a port and without its purge. */
+async function offline(invocation: Invocation, request: Requested): Promise<BackupAnswer> {
+  const { flags, environment, stderr } = invocation;
+  const folder = existingData(textFlag(flags, 'data')!);
+  const { openEmbeddedStore } = await import('../compose.ts');
+  const store = await openEmbeddedStore({
+    folder,
+    clock: await clockOf(folder),
+    masterKey: environment['EPITAPH_MASTER_KEY'],
+    purgeLedger: ledgerOf(invocation),
+    automaticPurge: false,
+    backupsInto: 'anywhere',
+  });
+  const progress = new Progress(stderr, 'backup');
+  const cancel = new AbortController();
+  const onSignal = () => cancel.abort();
+  process.once('SIGINT', onSignal);
+  try {
+    const taken = await store.backup({ actor: 'command-line', correlationId: crypto.randomUUID() }, request, {
+      signal: cancel.signal,
+      onProgress: ({ phase, done, total }) => progress.update(done, total, phase),
+    });
+    const { id, folder: target, bytes, logPosition, ledgerHead, vaultLapsesAtMs } = taken;
+    return {
+      id,
+      folder: target,
+      bytes,
+      logPosition,
+      ledgerHead: formatLedgerHead(ledgerHead),
+      vaultLapsesAt: isoTime(vaultLapsesAtMs),
+    };
+  } finally {
+    process.off('SIGINT', onSignal);
+    progress.end();
+    await store.close();
+  }
+}
+
+export const restore: Command = {
+  summary: 'Makes a data folder from a backup, and erases in it again what was erased since.',
+  operands: '',
+  operandCounts: [0, 0],
+  flags: {
+    log: { type: 'string', placeholder: '<folder>', description: 'The log part of a backup.' },
+    vault: {
+      type: 'string',
+      placeholder: '<folder>',
+      description: 'The vault part of the same backup, or of a later one.',
+    },
+    ledger: { type: 'string', placeholder: '<file>', description: 'The purge ledger as it was last.' },
+    'ledger-head': {
+      type: 'string',
+      placeholder: '<head or file>',
+      description: 'How far the ledger must go at least, as kept apart from it: lines:hash, or a file with that.',
+    },
+    to: { type: 'string', placeholder: '<folder>', description: 'The new data folder.' },
+    'master-key-file': {
+      type: 'string',
+      placeholder: '<file>',
+      description: 'The master key from escrow, which the new folder then keeps; or give it in EPITAPH_MASTER_KEY.',
+    },
+    'allow-lapsed': {
+      type: 'boolean',
+      description: 'Restores from a copy of the keys that should be destroyed by now.',
+    },
+  },
+  notes: 'Ends with 1 when the restored store does not agree with its log; nothing is served before all is applied.',
+  run: async (invocation) => {
+    const { flags, json, print, stderr } = invocation;
+    const needed = (name: string, why: string): string => {
+      const value = textFlag(flags, name);
+      if (value === undefined) throw new UsageError(`--${name} is needed: ${why}`);
+      return value;
+    };
+    const log = needed('log', 'the folder of the log part of a backup.');
+    const vault = needed('vault', 'the folder of the vault part; without keys nothing of the log can be read.');
+    const ledger = needed('ledger', 'without the purge ledger, what was erased after the backup would come back.');
+    const ledgerHead = ledgerHeadOf(
+      needed(
+        'ledger-head',
+        'it says that the ledger is whole. Take the one that was kept apart from the ledger; docs/backup-and-restore.md says how.',
+      ),
+    );
+    const to = needed('to', 'the data folder to make.');
+    const master = masterKeyOf(invocation);
+    const { prepareRestore } = await import('@epitaph/storage/sqlite/restore.ts');
+    const { openEmbeddedStore } = await import('../compose.ts');
+    const progress = new Progress(stderr, 'restore');
+    const prepared = await prepareRestore({
+      log,
+      vault,
+      ledger,
+      ledgerHead,
+      to,
+      ...master,
+      nowMs: systemClocks.wallMs(),
+      allowLapsed: flags['allow-lapsed'] === true,
+      onProgress: (what, done, total) => progress.update(done, total, what),
+    });
+    let report: { readonly ok: boolean; readonly items: number; readonly problems: readonly unknown[] };
+    let livesEnded: number;
+    try {
+      const store = await openEmbeddedStore({
+        folder: prepared.folder,
+        clock: prepared.clock,
+        masterKey: master.masterKey,
+        automaticPurge: false,
+      });
+      try {
+        livesEnded = await store.settleRestored({
+          logBackupId: prepared.log.id,
+          vaultBackupId: prepared.vault.id,
+          logPosition: prepared.log.logPosition,
+          ledgerHead: formatLedgerHead(prepared.ledgerHead),
+          ledger: prepared.ledger(),
+        });
+        report = await store.fsck((done, total) => progress.update(done, total, 'fsck'));
+      } finally {
+        await store.close();
+      }
+    } catch (error) {
+      prepared.discard();
+      throw error;
+    }
+    prepared.finish();
+    progress.end();
+    const { keysDestroyed } = prepared;
+    const answer = {
+      folder: path.resolve(to),
+      logPosition: prepared.log.logPosition,
+      backedUpAt: isoTime(prepared.log.takenAtMs),
+      keysDestroyed,
+      livesEnded,
+      items: report.items,
+      problems: report.problems,
+    };
+    if (json) print(JSON.stringify(answer));
+    else {
+      print(`Restored into ${answer.folder}: ${report.items} items, as of ${answer.backedUpAt}.`);
+      print(`Erased again: ${keysDestroyed} lives whose keys were destroyed after the backup.`);
+      print(
+        'What was written after the backup is lost: change feeds begin anew, and session tokens from then are void.',
+      );
+      if (!report.ok) print(`fsck found ${report.problems.length} problems; --json has them.`);
+    }
+    return report.ok ? exitCodes.ok : exitCodes.problem;
+  },
+};
+
+export const ledger: Command = {
+  summary: 'Where the ledger of destroyed keys ends: of the running server, or of a file, which is checked.',
+  operands: '[<file>]',
+  operandCounts: [0, 1],
+  flags: {},
+  notes: 'Keep what it prints apart from the ledger: epitaph restore asks for it.',
+  run: async ({ client, operands, json, print }) => {
+    const [file] = operands;
+    let head: string;
+    if (file === undefined) ({ head } = await client.call<{ readonly head: string }>('GET', '/purge-ledger'));
+    else {
+      const { readPurgeLedger } = await import('@epitaph/storage/sqlite/purge-ledger.ts');
+      let last: LedgerHead | undefined;
+      for await (const line of readPurgeLedger(file)) last = line.head;
+      head = formatLedgerHead(last!);
+    }
+    print(json ? JSON.stringify({ head }) : head);
+    return exitCodes.ok;
+  },
+};
+
+export const keys: Command = {
+  summary: 'The master key: change it, put it into escrow, check one against the keys.',
+  operands: 'rotate-master | export-master <file> | verify-master <file>',
+  operandCounts: [1, 2],
+  flags: dataFlag,
+  notes:
+    'A master key that is given is EPITAPH_MASTER_KEY, and the one to come EPITAPH_NEW_MASTER_KEY. Life keys are never exported. verify-master takes the vault part of a backup for --data too.',
+  run: async (invocation) => {
+    const [action, file] = invocation.operands;
+    if (action === 'rotate-master' && file === undefined) return rotate(invocation);
+    if (action === 'export-master' && file !== undefined) return exportMaster(invocation, file);
+    if (action === 'verify-master' && file !== undefined) return verifyMaster(invocation, file);
+    throw new UsageError('keys takes rotate-master, export-master <file> or verify-master <file>.');
+  },
+};
+
+async function rotate({ flags, environment, json, print, stderr }: Invocation): Promise<number> {
+  const folder = dataOf({ flags, environment });
+  const { rotateMasterKey } = await import('@epitaph/storage/sqlite/master-key.ts');
+  const { DataFolder } = await import('@epitaph/storage/sqlite/data-folder.ts');
+  const opened = DataFolder.open(folder, await clockOf(folder));
+  const progress = new Progress(stderr, 'rotate');
+  try {
+    const rewrapped = rotateMasterKey(opened, {
+      current: environment['EPITAPH_MASTER_KEY'],
+      next: environment['EPITAPH_NEW_MASTER_KEY'],
+      onProgress: (done, total) => progress.update(done, total),
+    });
+    progress.end();
+    if (json) print(JSON.stringify({ rewrapped }));
+    else {
+      print(`Wrapped anew: ${rewrapped} keys and secrets. The old master key opens nothing in ${folder} any more.`);
+      print('Backups of the keys from before still need the old one. Export the new one for escrow now.');
+    }
+    return exitCodes.ok;
+  } finally {
+    opened.close();
+  }
+}
+
+async function exportMaster({ flags, environment, print }: Invocation, file: string): Promise<number> {
+  const folder = dataOf({ flags, environment });
+  const source = path.join(folder, 'master.key');
+  const given = environment['EPITAPH_MASTER_KEY'];
+  if (given === undefined && !existsSync(source)) {
+    throw new UsageError(`${source} is not there: the master key of this store is given to it, in EPITAPH_MASTER_KEY.`);
+  }
+  const text = (given ?? readText(source)).trim();
+  const { checkMasterKey, readMasterKey } = await import('@epitaph/storage/sqlite/master-key.ts');
+  // Nobody should find out years later that what lies in the safe opens nothing.
+  checkMasterKey(path.join(folder, 'vault.db'), readMasterKey(text));
+  if (file === '-') print(text);
+  else {
+    try {
+      writeFileSync(file, `${text}\n`, { mode: 0o600, flag: 'wx', flush: true });
+    } catch (error) {
+      throw new UsageError(
+        `${file} can't be written: ${(error as Error).message}. An existing file is not overwritten.`,
+      );
+    }
+    print(`The master key of ${folder} is in ${file}, for its owner alone. It opens every key of this store.`);
+  }
+  return exitCodes.ok;
+}
+
+async function verifyMaster({ flags, environment, print }: Invocation, file: string): Promise<number> {
+  const folder = dataOf({ flags, environment });
+  const { checkMasterKey, readMasterKey } = await import('@epitaph/storage/sqlite/master-key.ts');
+  checkMasterKey(path.join(folder, 'vault.db'), readMasterKey(readText(file)));
+  print(`good: ${file} opens the keys in ${folder}.`);
+  return exitCodes.ok;
+}
+
+function masterKeyOf({ flags, environment }: Invocation): {
+  readonly masterKey: string;
+  readonly keepMasterKey: boolean;
+} {
+  const file = textFlag(flags, 'master-key-file');
+  const given = environment['EPITAPH_MASTER_KEY'];
+  if (file !== undefined) return { masterKey: readText(file).trim(), keepMasterKey: true };
+  if (given !== undefined) return { masterKey: given, keepMasterKey: false };
+  throw new UsageError(
+    'The master key is needed: no backup has it. Give it from escrow, by --master-key-file or in EPITAPH_MASTER_KEY.',
+  );
+}
+
+function ledgerHeadOf(text: string): LedgerHead {
+  const head = parseLedgerHead(existsSync(text) && statSync(text).isFile() ? readText(text) : text);
+  if (head === undefined)
+    throw new UsageError(
+      '--ledger-head is a number of lines and a hash, as epitaph ledger prints it, or a file with that.',
+    );
+  return head;
+}
+
+function ledgerOf({ flags, environment }: Invocation): string | undefined {
+  return textFlag(flags, 'purge-ledger') ?? environment['EPITAPH_PURGE_LEDGER'];
+}
+
+function dataOf({ flags, environment }: Pick<Invocation, 'flags' | 'environment'>): string {
+  return existingData(textFlag(flags, 'data') ?? environment['EPITAPH_DATA'] ?? './data');
+}
+
+/** Opening a folder makes it; a mistyped name must not. */
+function existingData(folder: string): string {
+  if (!existsSync(path.join(folder, 'vault.db'))) {
+    throw new UsageError(`There is no key vault in ${path.resolve(folder)}. Name the data folder with --data.`);
+  }
+  return folder;
+}
+
+async function clockOf(folder: string): Promise<'system' | 'manual'> {
+  const { readFacts } = await import('@epitaph/storage/sqlite/data-folder.ts');
+  return readFacts(folder)?.clock ?? 'system';
+}
+
+function secondsFlag(flags: FlagValues, name: string): number | undefined {
+  const text = textFlag(flags, name);
+  if (text === undefined) return undefined;
+  if (!/^\d{1,9}$/.test(text)) throw new UsageError(`--${name} must be a whole number of seconds.`);
+  return Number(text);
+}
+
+function readText(file: string): string {
+  try {
+    return readFileSync(file, 'utf8');
+  } catch (error) {
+    throw new UsageError(`${file} can't be read: ${(error as Error).message}`);
+  }
+}

@@ -1,0 +1,204 @@
+import { existsSync, realpathSync } from 'node:fs';
+import path from 'node:path';
+import { BackupFailed, type BackupSource, type FollowedCopy } from '@epitaph/core/backup/backup-source.ts';
+import type { LedgerEntry, LedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
+import { Refusal } from '@epitaph/core/errors.ts';
+import { isItemWrite } from '@epitaph/core/item/events.ts';
+import { handleLife } from '@epitaph/core/item/handle.ts';
+import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
+import { readItemEvent } from '@epitaph/core/item/upcast.ts';
+import type { RecordedBackup, VaultCopies } from '@epitaph/projections/purge/vault-copies.ts';
+import type { StoreParts } from './parts.ts';
+import type { BackupRequest, Caller, TakenBackup } from './store-api.ts';
+
+/** What backups need; without a source the store takes none. */
+export interface BackupParts {
+  readonly source: BackupSource | undefined;
+  /** Where backups may be written: below one folder, or wherever whoever asks wants them. Nowhere when not given. */
+  readonly into?: { readonly below: string } | 'anywhere' | undefined;
+}
+
+/** What a restored store is told of where it comes from. */
+export interface RestoredFrom {
+  readonly logBackupId: string;
+  readonly vaultBackupId: string;
+  readonly logPosition: number;
+  readonly ledgerHead: string;
+  /** The whole ledger, oldest line first. */
+  readonly ledger: AsyncIterable<LedgerEntry>;
+}
+
+/** Names below the backup folder: no way leads out of it. */
+const FOLDER = /^[\p{L}\p{N}_][\p{L}\p{N}_.-]*(?:\/[\p{L}\p{N}_][\p{L}\p{N}_.-]*)*$/u;
+const RESTORE: Caller = { actor: 'system:restore', correlationId: crypto.randomUUID() };
+
+/** Takes backups of a store that goes on, and makes a restored one honest about what was erased since. */
+export class Backups {
+  readonly #parts: StoreParts;
+  readonly #copies: VaultCopies;
+  readonly #source: BackupSource | undefined;
+  readonly #into: BackupParts['into'];
+  #running: AbortController | undefined;
+
+  constructor(parts: StoreParts, copies: VaultCopies, { source, into }: BackupParts) {
+    this.#parts = parts;
+    this.#copies = copies;
+    this.#source = source;
+    this.#into = into;
+  }
+
+  list(): readonly RecordedBackup[] {
+    return this.#copies.all();
+  }
+
+  ledgerHead(): Promise<LedgerHead> {
+    return this.#found().ledgerHead();
+  }
+
+  async take(
+    caller: Caller,
+    { folder, vaultKeptSeconds }: BackupRequest,
+    follow: FollowedCopy = {},
+  ): Promise<TakenBackup> {
+    const source = this.#found();
+    const target = this.#target(folder);
+    this.#parts.command(caller);
+    if (this.#running !== undefined) throw new Refusal('busy', 'Another backup is under way.');
+    const running = (this.#running = new AbortController());
+    try {
+      const signal = follow.signal === undefined ? running.signal : AbortSignal.any([running.signal, follow.signal]);
+      return await this.#copy(source, target, caller, vaultKeptSeconds, { ...follow, signal });
+    } finally {
+      this.#running = undefined;
+    }
+  }
+
+  /** Ends what is under way, because the store closes. */
+  cancel(): void {
+    this.#running?.abort(new Refusal('busy', 'The store is closing.'));
+  }
+
+  async #copy(
+    source: BackupSource,
+    target: string,
+    caller: Caller,
+    vaultKeptSeconds: number,
+    follow: FollowedCopy,
+  ): Promise<TakenBackup> {
+    const id = this.#parts.ports.newId();
+    const takenAtMs = this.#parts.command(caller).nowMs;
+    let isRecorded = false;
+    try {
+      if (typeof this.#into === 'object') await source.removeLapsed(this.#into.below, takenAtMs);
+      await source.prepare(target);
+    } catch (error) {
+      throw asRefusal(error);
+    }
+    try {
+      const log = await source.copyLog(target, { id, takenAtMs }, follow);
+      follow.signal?.throwIfAborted();
+      const context = this.#parts.command(caller);
+      const vaultLapsesAtMs = context.nowMs + vaultKeptSeconds * 1000;
+      // Before the first key is copied: whatever is purged from here on says until when the copy can open it.
+      isRecorded = true;
+      await this.#copies.started(context, { backupId: id, vaultLapsesAtMs });
+      const ledgerHead = await source.record(context.nowMs, { id, vaultLapsesAtMs });
+      const logPosition = await this.#parts.ports.log.head();
+      const vault = await source.copyVault(target, { id, takenAtMs, lapsesAtMs: vaultLapsesAtMs, logPosition }, follow);
+      const bytes = log.bytes + vault.bytes;
+      await this.#copies.completed(this.#parts.command(caller), { backupId: id, logPosition: log.position, bytes });
+      return { id, folder: target, takenAtMs, logPosition: log.position, vaultLapsesAtMs, bytes, ledgerHead };
+    } catch (error) {
+      await source.discard(target).catch(() => {});
+      const cancelled = follow.signal?.aborted === true;
+      if (isRecorded) {
+        const { clock, newId } = this.#parts.ports;
+        const context = { nowMs: clock.now(), actor: caller.actor, correlationId: caller.correlationId, newId };
+        await this.#copies.failed(context, { backupId: id, why: cancelled ? 'cancelled' : 'failed' }).catch(() => {});
+      }
+      if (cancelled) throw new Refusal('backup-failed', 'The backup was cancelled; what was written of it is removed.');
+      throw asRefusal(error);
+    }
+  }
+
+  /**
+   * Ends every life whose key is gone although the log, which is older, has it as live: nobody is shown it again. The
+   * purge then puts its erasure on record as ever.
+   *
+   * @returns how many there were
+   */
+  async settleRestored(from: RestoredFrom): Promise<number> {
+    const { log, vault, newId } = this.#parts.ports;
+    const known = new Set(this.#copies.all().map(({ id }) => id));
+    const context = () => ({ ...RESTORE, nowMs: this.#parts.ports.clock.now(), newId });
+    let livesEnded = 0;
+    let position = 0;
+    for await (const entry of from.ledger) {
+      if ('backup' in entry) {
+        const { id, vaultLapsesAtMs } = entry.backup;
+        if (!known.has(id)) await this.#copies.started(context(), { backupId: id, vaultLapsesAtMs });
+        continue;
+      }
+      for (const [keyId, stream] of entry.keys) {
+        const last = await log.readLast(stream);
+        const event = last === undefined ? undefined : readItemEvent(last);
+        if (event === undefined || !isItemWrite(event) || event.data.key !== keyId) continue;
+        if ((await vault.findKey(keyId, stream)).status !== 'destroyed') continue;
+        const { containerRid, life } = parseItemStream(stream)!;
+        const { catalog } = this.#parts;
+        const container = catalog.containerByRid(containerRid)?.state;
+        if (container === undefined || catalog.goneAtMs(container) !== null) continue;
+        const { timeline } = container;
+        const at = context();
+        const handled = await handleLife(this.#parts.ports, at, stream, life, () => ({
+          kind: 'command',
+          command: { type: 'DeleteItem', nowMs: at.nowMs, timeline },
+        }));
+        position = Math.max(position, handled.position ?? 0);
+        livesEnded += 1;
+      }
+    }
+    const { ledger: _, ...facts } = from;
+    await this.#copies.restored(context(), { ...facts, livesEnded });
+    if (position > 0) await this.#parts.projected(position);
+    return livesEnded;
+  }
+
+  #found(): BackupSource {
+    if (this.#source !== undefined) return this.#source;
+    throw new Refusal(
+      'not-supported',
+      'The event log or the keys of this store are on a server: back them up with its own tools. docs/backup-and-restore.md says how.',
+    );
+  }
+
+  #target(folder: string): string {
+    if (this.#into === 'anywhere') return path.resolve(folder);
+    if (this.#into === undefined) {
+      throw new Refusal('not-supported', 'This server takes no backups: it was started without a --backup-folder.');
+    }
+    const { below } = this.#into;
+    if (!FOLDER.test(folder) || folder.length > 200) {
+      throw new Refusal(
+        'bad-request',
+        'The folder of a backup is a name of letters, digits, ".", "_" and "-", or several with "/" between them; it lies below the --backup-folder of the server.',
+      );
+    }
+    const target = path.resolve(below, folder);
+    if (!existsSync(below)) {
+      throw new Refusal('backup-failed', 'The --backup-folder of the server is not there. Is its disk mounted?');
+    }
+    // A link on the way must not lead elsewhere.
+    let above = path.dirname(target);
+    while (!existsSync(above)) above = path.dirname(above);
+    const root = realpathSync(below);
+    if (!`${realpathSync(above)}${path.sep}`.startsWith(`${root}${path.sep}`)) {
+      throw new Refusal('bad-request', 'The folder of a backup lies below the --backup-folder of the server.');
+    }
+    return target;
+  }
+}
+
+function asRefusal(error: unknown): unknown {
+  return error instanceof BackupFailed ? new Refusal('backup-failed', error.message) : error;
+}

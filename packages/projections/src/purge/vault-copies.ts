@@ -1,0 +1,138 @@
+import type { CommandContext } from '@epitaph/core/command-context.ts';
+import { newEvent } from '@epitaph/core/handle-command.ts';
+import type { EventLog } from '@epitaph/core/log/event-log.ts';
+import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import { parseEvent } from '@epitaph/core/upcast.ts';
+import { z } from 'zod';
+
+const STREAM = 'backups';
+
+const started = z.object({
+  backupId: z.string(),
+  /** When the copy of the keys is to be gone, in milliseconds. Until then it can open what is purged meanwhile. */
+  vaultLapsesAtMs: z.int(),
+});
+const completed = z.object({
+  backupId: z.string(),
+  /** Position of the last event that is in the copy of the log. */
+  logPosition: z.int(),
+  bytes: z.int(),
+});
+const failed = z.object({ backupId: z.string(), why: z.enum(['failed', 'cancelled']) });
+const restored = z.object({
+  /** The backups that log and keys are from. */
+  logBackupId: z.string(),
+  vaultBackupId: z.string(),
+  /** Position of the last event that the backup had: what was written after it is lost. */
+  logPosition: z.int(),
+  /** Where the purge ledger ended that was applied. */
+  ledgerHead: z.string(),
+  /** Lives that the backup had as live, and whose content had been erased since. */
+  livesEnded: z.int(),
+});
+
+type BackupEvent =
+  | { readonly type: 'BackupStarted'; readonly data: z.infer<typeof started> }
+  | { readonly type: 'BackupCompleted'; readonly data: z.infer<typeof completed> }
+  | { readonly type: 'BackupFailed'; readonly data: z.infer<typeof failed> }
+  | { readonly type: 'StoreRestored'; readonly data: z.infer<typeof restored> };
+
+const schemas = { BackupStarted: started, BackupCompleted: completed, BackupFailed: failed, StoreRestored: restored };
+const versions = { BackupStarted: 1, BackupCompleted: 1, BackupFailed: 1, StoreRestored: 1 } as const;
+
+/** What is on record of one backup. */
+export interface RecordedBackup {
+  readonly id: string;
+  readonly startedAtMs: number;
+  readonly by: string;
+  /** `unfinished`: the store was stopped while it ran. */
+  readonly state: 'completed' | 'failed' | 'cancelled' | 'unfinished';
+  readonly vaultLapsesAtMs: number;
+  readonly logPosition: number | null;
+  readonly bytes: number | null;
+}
+
+/**
+ * The backups of the keys that there are by the record: as long as one has not lapsed, whoever holds it, a copy of the
+ * log and the master key could open what is purged now, and the purge says so.
+ */
+export class VaultCopies {
+  readonly #log: EventLog;
+  readonly #backups = new Map<string, RecordedBackup>();
+
+  private constructor(log: EventLog) {
+    this.#log = log;
+  }
+
+  static async open(log: EventLog): Promise<VaultCopies> {
+    const copies = new VaultCopies(log);
+    for (const event of await log.readStream(STREAM)) {
+      copies.#evolve(parseEvent(event, schemas, versions, {}) as BackupEvent, event);
+    }
+    return copies;
+  }
+
+  /** When the last of them lapses, in milliseconds; null when none is left. A failed one counts too: it was written. */
+  recoverableUntilMs(nowMs: number): number | null {
+    let lastMs = 0;
+    for (const { vaultLapsesAtMs } of this.#backups.values()) lastMs = Math.max(lastMs, vaultLapsesAtMs);
+    return lastMs > nowMs ? lastMs : null;
+  }
+
+  /** Oldest first. */
+  all(): readonly RecordedBackup[] {
+    return [...this.#backups.values()];
+  }
+
+  /** To be on record before the first key is copied; from then on it counts. */
+  started(context: CommandContext, data: z.infer<typeof started>): Promise<void> {
+    return this.#record(context, { type: 'BackupStarted', data });
+  }
+
+  completed(context: CommandContext, data: z.infer<typeof completed>): Promise<void> {
+    return this.#record(context, { type: 'BackupCompleted', data });
+  }
+
+  failed(context: CommandContext, data: z.infer<typeof failed>): Promise<void> {
+    return this.#record(context, { type: 'BackupFailed', data });
+  }
+
+  restored(context: CommandContext, data: z.infer<typeof restored>): Promise<void> {
+    return this.#record(context, { type: 'StoreRestored', data });
+  }
+
+  async #record(context: CommandContext, event: BackupEvent): Promise<void> {
+    for (;;) {
+      const last = await this.#log.readLast(STREAM);
+      const recorded = newEvent(context, event, versions[event.type]);
+      const expectedRevision = last?.revision ?? 'no-stream';
+      const result = await this.#log.append([{ stream: STREAM, expectedRevision, events: [recorded] }]);
+      if (result.kind !== 'appended') continue;
+      this.#evolve(event, recorded);
+      return;
+    }
+  }
+
+  #evolve({ type, data }: BackupEvent, { occurredAtMs, actor }: Pick<RecordedEvent, 'occurredAtMs' | 'actor'>): void {
+    if (type === 'StoreRestored') return;
+    const known = this.#backups.get(data.backupId);
+    if (type === 'BackupStarted') {
+      this.#backups.set(data.backupId, {
+        id: data.backupId,
+        startedAtMs: occurredAtMs,
+        by: actor,
+        state: 'unfinished',
+        vaultLapsesAtMs: data.vaultLapsesAtMs,
+        logPosition: null,
+        bytes: null,
+      });
+    } else if (known !== undefined) {
+      this.#backups.set(
+        data.backupId,
+        type === 'BackupFailed'
+          ? { ...known, state: data.why }
+          : { ...known, state: 'completed', logPosition: data.logPosition, bytes: data.bytes },
+      );
+    }
+  }
+}

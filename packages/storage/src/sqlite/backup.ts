@@ -1,0 +1,311 @@
+import { createHash } from 'node:crypto';
+import { constants, createReadStream, existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
+import { copyFile, open, rm, writeFile } from 'node:fs/promises';
+import { basename, dirname, join } from 'node:path';
+import { backup as copyPages, type DatabaseSync } from 'node:sqlite';
+import {
+  BackupFailed,
+  type BackupSource,
+  type CopyProgress,
+  type FollowedCopy,
+} from '@epitaph/core/backup/backup-source.ts';
+import {
+  type LogManifest,
+  logManifestSchema,
+  MANIFEST_FORMAT,
+  type VaultManifest,
+  vaultManifestSchema,
+} from '@epitaph/core/backup/manifest.ts';
+import { formatLedgerHead, type LedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
+import { CLOCK_FILE, type DataFolder, FACTS_FILE, makeFolder, PROOF_KEY_FILE } from './data-folder.ts';
+import { openForReading, UnusableFile } from './database.ts';
+import type { LedgerJob } from './log-writer-core.ts';
+import type { SqliteKeyVault } from './sqlite-key-vault.ts';
+import type { Writer } from './writer.ts';
+
+/** Pages copied at a time; requests are answered in between. */
+const PAGES_PER_STEP = 128;
+const MANIFEST = 'backup.json';
+/** Access keys of the store, as the api keeps them in the folder. */
+const ACCESS_KEYS_FILE = 'keys.json';
+
+/** Copies an embedded store's log and keys while it goes on. */
+export class SqliteBackup implements BackupSource {
+  readonly #folder: DataFolder;
+  readonly #writer: Writer;
+  readonly #vault: SqliteKeyVault;
+
+  constructor(folder: DataFolder, writer: Writer, vault: SqliteKeyVault) {
+    this.#folder = folder;
+    this.#writer = writer;
+    this.#vault = vault;
+  }
+
+  ledgerHead(): Promise<LedgerHead> {
+    return this.#ledger({ kind: 'ledger', atMs: 0 });
+  }
+
+  record(atMs: number, backup: NonNullable<LedgerJob['backup']>): Promise<LedgerHead> {
+    return this.#ledger({ kind: 'ledger', atMs, backup });
+  }
+
+  #ledger(job: LedgerJob): Promise<LedgerHead> {
+    return this.#writer.submit<LedgerHead>(job);
+  }
+
+  async prepare(folder: string): Promise<void> {
+    await explained(folder, async () => {
+      for (const part of ['log', 'vault']) {
+        const path = join(folder, part);
+        if (existsSync(path) && readdirSync(path).length > 0) {
+          throw new BackupFailed(`${path} is not empty. Name a folder that is new; a backup overwrites nothing.`);
+        }
+        makeFolder(path);
+      }
+    });
+  }
+
+  async copyLog(
+    folder: string,
+    about: Parameters<BackupSource['copyLog']>[1],
+    { onProgress, signal }: FollowedCopy = {},
+  ): ReturnType<BackupSource['copyLog']> {
+    const target = join(folder, 'log');
+    return explained(target, async () => {
+      const ledgerHead = await this.ledgerHead();
+      const position = await copySnapshot(
+        this.#folder.file('log.db'),
+        join(target, 'log.db'),
+        'log',
+        onProgress,
+        signal,
+        (database) =>
+          (database.prepare('SELECT coalesce(max(position), 0) AS head FROM events').get() as { head: number }).head,
+      );
+      for (const name of [FACTS_FILE, CLOCK_FILE]) await copySmall(this.#folder.file(name), join(target, name));
+      const { id, takenAtMs } = about;
+      const files = await digests(target, onProgress, signal);
+      const manifest: LogManifest = {
+        part: 'log',
+        format: MANIFEST_FORMAT,
+        id,
+        store: this.#folder.storeId,
+        takenAtMs,
+        logPosition: position,
+        ledgerHead: formatLedgerHead(ledgerHead),
+        files,
+      };
+      await writeManifest(target, manifest);
+      return { position, bytes: total(files) };
+    });
+  }
+
+  async copyVault(
+    folder: string,
+    about: Parameters<BackupSource['copyVault']>[1],
+    { onProgress, signal }: FollowedCopy = {},
+  ): ReturnType<BackupSource['copyVault']> {
+    const target = join(folder, 'vault');
+    return explained(target, async () => {
+      const ledgerHead = await this.ledgerHead();
+      // While a reader is at it, destroyed keys could not be made to leave the vault's journal.
+      await this.#vault.withoutDestruction(() =>
+        copySnapshot(this.#folder.file('vault.db'), join(target, 'vault.db'), 'vault', onProgress, signal, () => 0),
+      );
+      for (const name of [PROOF_KEY_FILE, ACCESS_KEYS_FILE])
+        await copySmall(this.#folder.file(name), join(target, name));
+      const { id, takenAtMs, lapsesAtMs, logPosition } = about;
+      const files = await digests(target, onProgress, signal);
+      const manifest: VaultManifest = {
+        part: 'vault',
+        format: MANIFEST_FORMAT,
+        id,
+        store: this.#folder.storeId,
+        takenAtMs,
+        lapsesAtMs,
+        logPosition,
+        ledgerHead: formatLedgerHead(ledgerHead),
+        files,
+      };
+      await writeManifest(target, manifest);
+      return { bytes: total(files) };
+    });
+  }
+
+  async discard(folder: string): Promise<void> {
+    for (const part of ['log', 'vault']) await rm(join(folder, part), { recursive: true, force: true });
+    if (existsSync(folder) && readdirSync(folder).length === 0) await rm(folder, { recursive: true, force: true });
+  }
+
+  async removeLapsed(root: string, nowMs: number): Promise<number> {
+    let removed = 0;
+    for (const name of existsSync(root) ? readdirSync(root) : []) {
+      const path = join(root, name, 'vault');
+      const manifest = existsSync(join(path, MANIFEST))
+        ? vaultManifestSchema.safeParse(readJson(join(path, MANIFEST)))
+        : undefined;
+      if (
+        manifest?.success !== true ||
+        manifest.data.store !== this.#folder.storeId ||
+        manifest.data.lapsesAtMs > nowMs
+      )
+        continue;
+      await rm(path, { recursive: true, force: true });
+      removed += 1;
+    }
+    return removed;
+  }
+}
+
+/**
+ * Copies a database as it stands at one instant. The instant is that of a read transaction, which is held until the
+ * end: without it every write meanwhile would make the copying begin again.
+ */
+async function copySnapshot<Seen>(
+  source: string,
+  target: string,
+  phase: CopyProgress['phase'],
+  onProgress: FollowedCopy['onProgress'],
+  signal: AbortSignal | undefined,
+  look: (database: DatabaseSync) => Seen,
+): Promise<Seen> {
+  signal?.throwIfAborted();
+  const database = openForReading(source);
+  try {
+    database.exec('BEGIN');
+    database.prepare('SELECT count(*) FROM sqlite_schema').get();
+    const seen = look(database);
+    await copyPages(database, target, {
+      rate: PAGES_PER_STEP,
+      progress: ({ totalPages, remainingPages }) => {
+        signal?.throwIfAborted();
+        onProgress?.({ phase, done: totalPages - remainingPages, total: totalPages });
+      },
+    });
+    return seen;
+  } finally {
+    database.close();
+  }
+}
+
+async function copySmall(source: string, target: string): Promise<void> {
+  if (!existsSync(source)) return;
+  await copyFile(source, target, constants.COPYFILE_EXCL);
+  await sync(target);
+}
+
+/** Reads all files of a part once more, so that what is in the manifest is what is on the disk. */
+async function digests(
+  path: string,
+  onProgress: FollowedCopy['onProgress'],
+  signal: AbortSignal | undefined,
+): Promise<LogManifest['files']> {
+  const files: LogManifest['files'] = {};
+  for (const name of readdirSync(path).toSorted()) {
+    const { size } = statSync(join(path, name));
+    files[name] = {
+      bytes: size,
+      sha256: await digestOf(join(path, name), (done) => onProgress?.({ phase: 'digest', done, total: size }), signal),
+    };
+  }
+  return files;
+}
+
+/** SHA-256 of a file, hexadecimal. */
+export async function digestOf(
+  path: string,
+  onProgress?: (bytes: number) => void,
+  signal?: AbortSignal,
+): Promise<string> {
+  const digest = createHash('sha256');
+  let done = 0;
+  for await (const chunk of createReadStream(path, { highWaterMark: 1024 * 1024 }) as AsyncIterable<Buffer>) {
+    signal?.throwIfAborted();
+    digest.update(chunk);
+    done += chunk.length;
+    onProgress?.(done);
+  }
+  return digest.digest('hex');
+}
+
+/** Last of all: a folder without one is no backup. */
+async function writeManifest(path: string, manifest: LogManifest | VaultManifest): Promise<void> {
+  for (const name of Object.keys(manifest.files)) await sync(join(path, name));
+  await writeFile(join(path, MANIFEST), `${JSON.stringify(manifest, undefined, 2)}\n`, { mode: 0o600, flush: true });
+  await sync(path);
+  await sync(dirname(path));
+}
+
+async function sync(path: string): Promise<void> {
+  const handle = await open(path, 'r');
+  try {
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+}
+
+/**
+ * Reads the manifest of one part of a backup.
+ *
+ * @throws {UnusableFile} when there is none, or it is not of that part.
+ */
+export function readManifest(path: string, part: 'log'): LogManifest;
+export function readManifest(path: string, part: 'vault'): VaultManifest;
+export function readManifest(path: string, part: 'log' | 'vault'): LogManifest | VaultManifest {
+  const manifest = join(path, MANIFEST);
+  if (!existsSync(manifest)) {
+    throw new UnusableFile(
+      `${path} holds no backup of the ${part}: there is no ${MANIFEST} in it. A backup that was cut short has none.`,
+    );
+  }
+  const found = readJson(manifest) as { readonly format?: unknown; readonly part?: unknown } | undefined;
+  if (typeof found?.format === 'number' && found.format > MANIFEST_FORMAT) {
+    throw new UnusableFile(
+      `${path}: this backup was taken by a newer Epitaph (format ${found.format}). Restore it with that version, or a later one.`,
+    );
+  }
+  if (found?.part !== undefined && found.part !== part) {
+    throw new UnusableFile(
+      `${path} is the ${String(found.part)} part of a backup, and the ${part} part is wanted there.`,
+    );
+  }
+  const read = (part === 'log' ? logManifestSchema : vaultManifestSchema).safeParse(found);
+  if (!read.success) throw new UnusableFile(`${manifest} is damaged. Use another backup.`);
+  return read.data;
+}
+
+function readJson(path: string): unknown {
+  try {
+    return JSON.parse(readFileSync(path, 'utf8'));
+  } catch {
+    return undefined;
+  }
+}
+
+const total = (files: LogManifest['files']): number => Object.values(files).reduce((sum, { bytes }) => sum + bytes, 0);
+
+/** Turns what the machine says into what an operator can put right. */
+async function explained<Result>(path: string, work: () => Promise<Result>): Promise<Result> {
+  try {
+    return await work();
+  } catch (error) {
+    const { errcode, code, message } = error as { errcode?: number; code?: string; message: string };
+    const sqlite = errcode === undefined ? undefined : errcode & 0xff;
+    if (sqlite === 13 || code === 'ENOSPC' || code === 'EDQUOT') {
+      throw new BackupFailed(`There is no space left for the backup in ${path}. Make room, or name another folder.`);
+    }
+    // 10 is any failed write, of a full disk too where it is noticed late.
+    if (
+      sqlite === 8 ||
+      sqlite === 10 ||
+      sqlite === 14 ||
+      (code !== undefined && /^E[A-Z]+$/.test(code) && !code.startsWith('ERR'))
+    ) {
+      throw new BackupFailed(
+        `The backup can't be written to ${join(dirname(path), basename(path))}: ${message}. Check that the folder is there and may be written by the server.`,
+      );
+    }
+    throw error;
+  }
+}

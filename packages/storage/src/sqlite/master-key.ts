@@ -1,0 +1,248 @@
+import { createSecretKey, hash, type KeyObject, randomBytes } from 'node:crypto';
+import { existsSync, readFileSync, renameSync } from 'node:fs';
+import type { DatabaseSync } from 'node:sqlite';
+import { gcmOpen, gcmSeal } from '../crypto/aes-gcm.ts';
+import { unwrapKey, wrapKey } from '../crypto/key-wrapping.ts';
+import { type DataFolder, MASTER_KEY_FILE, syncFolder, writeDurably } from './data-folder.ts';
+import { emptyJournal, openForReading, openForWriting, UnusableFile } from './database.ts';
+import { VAULT_MIGRATIONS, VAULT_SCHEMA, VAULT_SCHEMA_VERSION } from './schema.ts';
+import { MASTER_KEY_CHECK } from './sqlite-key-vault.ts';
+import type { StepHook } from './log-writer-core.ts';
+
+/** The new key of a change under way, where the folder keeps its own. */
+const NEXT_KEY_FILE = 'master.key.next';
+/** Keys wrapped anew in one transaction. */
+const BATCH = 5_000;
+
+/** @throws {UnusableFile} for a text that is no master key. */
+export function readMasterKey(text: string): KeyObject {
+  const bytes = Buffer.from(text.trim(), 'base64');
+  if (bytes.length !== 32) throw new UnusableFile('The master key must be 32 bytes in base64.');
+  return createSecretKey(bytes);
+}
+
+/**
+ * Checks that a master key opens a vault, without changing it.
+ *
+ * @throws {UnusableFile}
+ */
+export function checkMasterKey(vaultFile: string, master: KeyObject): void {
+  if (!existsSync(vaultFile)) {
+    throw new UnusableFile(
+      `There is no key vault at ${vaultFile}. Name the data folder, or the vault part of a backup.`,
+    );
+  }
+  let opens: boolean;
+  try {
+    const vault = openForReading(vaultFile);
+    try {
+      opens = opensCheck(vault, master);
+    } finally {
+      vault.close();
+    }
+  } catch (error) {
+    throw new UnusableFile(`${vaultFile} can't be read as a key vault: ${(error as Error).message}.`);
+  }
+  if (!opens)
+    throw new UnusableFile(
+      `This master key does not open ${vaultFile}. Nothing in it can be read without the right one.`,
+    );
+}
+
+export interface Rotation {
+  /** The key in force, base64; the folder's own file when not given. */
+  readonly current?: string | undefined;
+  /** The key to come, base64; a new one is made when the folder keeps its own and none is given. */
+  readonly next?: string | undefined;
+  readonly onProgress?: (done: number, total: number) => void;
+  readonly onStep?: StepHook;
+}
+
+/**
+ * Wraps everything in the vault anew, under another master key. Rows keep their length, so that they are overwritten
+ * where they lie and nothing of the old wrapping is left. Cut short at any point, it goes on when it is called again.
+ *
+ * The caller holds the folder.
+ *
+ * @returns how many keys and secrets were wrapped anew
+ * @throws {UnusableFile} for a wrong key; then nothing has changed.
+ */
+export function rotateMasterKey(
+  folder: DataFolder,
+  { current, next, onProgress, onStep = () => {} }: Rotation,
+): number {
+  const keyFile = folder.file(MASTER_KEY_FILE);
+  const nextFile = folder.file(NEXT_KEY_FILE);
+  const isOwn = current === undefined;
+  if (isOwn && !existsSync(keyFile)) {
+    throw new UnusableFile(`${keyFile} is missing. Put it back, or give the master key in EPITAPH_MASTER_KEY.`);
+  }
+  if (!isOwn && next === undefined) {
+    throw new UnusableFile('A store whose master key is given needs the new one given too, in EPITAPH_NEW_MASTER_KEY.');
+  }
+  const old = readMasterKey(current ?? readFileSync(keyFile, 'utf8'));
+  const isResumed = isOwn && existsSync(nextFile);
+  const text = isResumed ? readFileSync(nextFile, 'utf8').trim() : (next ?? randomBytes(32).toString('base64'));
+  if (isResumed && next !== undefined && next !== text) {
+    throw new UnusableFile(
+      `A change to another master key was cut short; its key is in ${nextFile}. Finish that one first, without a new key given.`,
+    );
+  }
+  const fresh = readMasterKey(text);
+  const file = folder.file('vault.db');
+  const logFile = folder.file('log.db');
+  if (folder.log !== undefined) {
+    throw new UnusableFile(
+      `The event log of ${folder.path} is on a server, and the keys can't be wrapped anew without it: changing the master key of such a store is not there yet.`,
+    );
+  }
+  if (!existsSync(file)) throw new UnusableFile(`There is no key vault in ${folder.path}.`);
+  const vault = openForWriting({
+    file,
+    what: 'key vault',
+    schema: VAULT_SCHEMA,
+    schemaVersion: VAULT_SCHEMA_VERSION,
+    migrations: VAULT_MIGRATIONS,
+    synchronous: 'FULL',
+    secureDelete: true,
+  });
+  try {
+    const { rotatingTo } = folder;
+    // Cut short between the swap of the key files and the last mark: all is done but the mark.
+    if (isOwn && !isResumed && rotatingTo === fingerprint(old) && opensCheck(vault, old)) {
+      folder.setRotatingTo(undefined);
+      return 0;
+    }
+    if (rotatingTo !== undefined && rotatingTo !== fingerprint(fresh)) {
+      throw new UnusableFile(
+        `A change to another master key was cut short, and some keys are wrapped under it already. Go on with that one${isOwn ? `: it was in ${nextFile}` : ' as the new one'}.`,
+      );
+    }
+    // While a change is cut short the vault may be under either.
+    if (!opensCheck(vault, old) && !(rotatingTo !== undefined && opensCheck(vault, fresh))) {
+      throw new UnusableFile('The master key is not the one this key vault was made with. Nothing was changed.');
+    }
+    if (isOwn && !isResumed) writeDurably(nextFile, `${text}\n`, 0o600);
+    onStep('next key: after');
+    folder.setRotatingTo(fingerprint(fresh));
+    onStep('mark: after');
+    const rewrapped = rewrapAll(vault, logFile, { old, fresh, onProgress, onStep });
+    emptyJournal(vault);
+    onStep('journal: after');
+    if (isOwn) {
+      renameSync(nextFile, keyFile);
+      syncFolder(folder.path);
+      onStep('swap: after');
+    }
+    folder.setRotatingTo(undefined);
+    return rewrapped;
+  } finally {
+    vault.close();
+  }
+}
+
+/**
+ * A wrapped key is bound to its life's stream, whose name the vault does not know; the log does. What the log knows no
+ * life of is a key that was made for a write which then failed: it opens nothing, and is overwritten.
+ */
+function rewrapAll(vault: DatabaseSync, logFile: string, { old, fresh, onProgress, onStep }: Rewrap): number {
+  const { last } = vault.prepare('SELECT coalesce(max(id), 0) AS last FROM keys').get() as { last: number };
+  const seen = new Uint8Array(last + 1);
+  const find = vault.prepare('SELECT wrapped FROM keys WHERE id = ?');
+  const put = vault.prepare('UPDATE keys SET wrapped = ? WHERE id = ?');
+  const rewrapped = new Batches(vault, onStep);
+  for (const { keyId, stream, position, head } of livesOf(logFile)) {
+    if (keyId > last || seen[keyId] === 1) continue;
+    seen[keyId] = 1;
+    const row = find.get(keyId) as { wrapped: Uint8Array } | undefined;
+    if (row === undefined) continue;
+    const key = unwrapKey(old, keyId, stream, row.wrapped);
+    // Destroyed, or wrapped anew before this was cut short.
+    if (key === undefined) continue;
+    rewrapped.write(() => put.run(wrapKey(fresh, keyId, stream, key), keyId));
+    key.fill(0);
+    onProgress?.(position, head);
+  }
+  const destroy = vault.prepare('UPDATE keys SET wrapped = zeroblob(length(wrapped)) WHERE id = ?');
+  for (let id = 1; id <= last; id++) if (seen[id] !== 1) rewrapped.write(() => destroy.run(id));
+  const secrets = vault.prepare('SELECT name, wrapped FROM secrets').all() as { name: string; wrapped: Uint8Array }[];
+  const putSecret = vault.prepare('UPDATE secrets SET wrapped = ? WHERE name = ?');
+  // The value by which a master key is known goes last: until then the old one is the one in force.
+  for (const { name, wrapped } of secrets.toSorted(({ name }) => (name === MASTER_KEY_CHECK ? 1 : -1))) {
+    const place = Buffer.from(name);
+    const secret = gcmOpen(old, place, wrapped);
+    if (secret !== undefined) rewrapped.write(() => putSecret.run(gcmSeal(fresh, place, secret), name));
+  }
+  rewrapped.end();
+  return rewrapped.count;
+}
+
+interface Rewrap {
+  readonly old: KeyObject;
+  readonly fresh: KeyObject;
+  readonly onProgress: Rotation['onProgress'];
+  readonly onStep: StepHook;
+}
+
+/** Writes to the vault, so many to a transaction. */
+class Batches {
+  readonly #vault: DatabaseSync;
+  readonly #onStep: StepHook;
+  count = 0;
+
+  constructor(vault: DatabaseSync, onStep: StepHook) {
+    this.#vault = vault;
+    this.#onStep = onStep;
+    vault.exec('BEGIN IMMEDIATE');
+  }
+
+  write(work: () => unknown): void {
+    work();
+    this.count += 1;
+    if (this.count % BATCH !== 0) return;
+    this.end();
+    this.#vault.exec('BEGIN IMMEDIATE');
+  }
+
+  end(): void {
+    this.#onStep('batch: before commit');
+    this.#vault.exec('COMMIT');
+    this.#onStep('batch: after commit');
+  }
+}
+
+/** Every life that the log still has a body of, with its key; once for each body. */
+function* livesOf(logFile: string): Generator<{ keyId: number; stream: string; position: number; head: number }> {
+  const log = openForReading(logFile);
+  try {
+    const { head } = log.prepare('SELECT coalesce(max(position), 0) AS head FROM events').get() as { head: number };
+    const words = new Map<number, string[]>();
+    const word = log.prepare('SELECT text FROM words WHERE number = ?');
+    const rows = log.prepare(
+      'SELECT position, stream, shape, data FROM events WHERE body IS NOT NULL ORDER BY position',
+    );
+    for (const row of rows.iterate() as Iterable<{ position: number; stream: string; shape: number; data: string }>) {
+      let names = words.get(row.shape);
+      if (names === undefined) {
+        names = JSON.parse((word.get(row.shape) as { text: string }).text) as string[];
+        words.set(row.shape, names);
+      }
+      const keyId = (JSON.parse(row.data) as unknown[])[names.indexOf('key')];
+      if (typeof keyId === 'number') yield { keyId, stream: row.stream, position: row.position, head };
+    }
+  } finally {
+    log.close();
+  }
+}
+
+/** Tells one master key from another; of 32 random bytes a hash gives nothing away. */
+function fingerprint(master: KeyObject): string {
+  return hash('sha256', master.export(), 'hex');
+}
+
+function opensCheck(vault: DatabaseSync, master: KeyObject): boolean {
+  const row = vault.prepare('SELECT wrapped FROM secrets WHERE name = ?').get(MASTER_KEY_CHECK) as
+    | { wrapped: Uint8Array }
+    | undefined;
+  return row !== undefined && gcmOpen(master, Buffer.from(MASTER_KEY_CHECK), row.wrapped) !== undefined;
+}

@@ -1,0 +1,238 @@
+import { hash } from 'node:crypto';
+import {
+  closeSync,
+  createReadStream,
+  existsSync,
+  fdatasyncSync,
+  fstatSync,
+  ftruncateSync,
+  openSync,
+  readSync,
+  writeSync,
+} from 'node:fs';
+import { dirname } from 'node:path';
+import { createInterface } from 'node:readline';
+import {
+  LEDGER_FORMAT,
+  type LedgerEntry,
+  ledgerFirstLineSchema,
+  type LedgerHead,
+  ledgerLineSchema,
+} from '@epitaph/core/backup/purge-ledger.ts';
+import { syncFolder } from './data-folder.ts';
+import { UnusableFile } from './database.ts';
+
+/** Read from the end of the file at a time, looking for the last line. */
+const TAIL_BYTES = 256 * 1024;
+
+/**
+ * The keys that were destroyed, in a file of their own: lines of JSON that are only ever appended, each with the hash
+ * of the line before. It has no content of items and no names in clear.
+ */
+export class PurgeLedger {
+  readonly #file: string;
+  readonly #descriptor: number;
+  readonly #durable: boolean;
+  #size: number;
+  #head: LedgerHead;
+
+  private constructor(file: string, descriptor: number, durable: boolean, size: number, head: LedgerHead) {
+    this.#file = file;
+    this.#descriptor = descriptor;
+    this.#durable = durable;
+    this.#size = size;
+    this.#head = head;
+  }
+
+  /**
+   * Opens a store's ledger to append to it, or begins one.
+   *
+   * @throws {UnusableFile} for a damaged ledger, one of another store, and a file that can't be written.
+   */
+  static open(file: string, { store, durable }: { readonly store: string; readonly durable: boolean }): PurgeLedger {
+    const isNew = !existsSync(file);
+    let descriptor: number;
+    try {
+      descriptor = openSync(file, 'a+', 0o600);
+    } catch (error) {
+      throw new UnusableFile(
+        `The purge ledger ${file} can't be written: ${(error as Error).message}. Nothing is erased without it; check its folder and its permissions.`,
+      );
+    }
+    try {
+      const { size, line } = lastLine(descriptor);
+      // A crash while it was begun leaves a file of no whole line.
+      if (line === undefined) {
+        ftruncateSync(descriptor, 0);
+        const text = JSON.stringify({ ledger: LEDGER_FORMAT, store });
+        writeSync(descriptor, `${text}\n`);
+        fdatasyncSync(descriptor);
+        if (isNew) syncFolder(dirname(file));
+        return new PurgeLedger(file, descriptor, durable, Buffer.byteLength(text) + 1, {
+          lines: 0,
+          hash: hashOf(text),
+        });
+      }
+      assertStore(file, firstLine(descriptor), store);
+      // What a crash has cut short was not yet told to anybody.
+      if (fstatSync(descriptor).size > size) ftruncateSync(descriptor, size);
+      return new PurgeLedger(file, descriptor, durable, size, headOf(file, line));
+    } catch (error) {
+      closeSync(descriptor);
+      throw error;
+    }
+  }
+
+  get head(): LedgerHead {
+    return this.#head;
+  }
+
+  /** Appends lines and has them on disk; none of them when it throws. */
+  append(entries: readonly LedgerEntry[]): void {
+    let head = this.#head;
+    let text = '';
+    for (const entry of entries) {
+      const n = head.lines + 1;
+      const line = JSON.stringify({ n, previous: head.hash, ...entry });
+      head = { lines: n, hash: hashOf(line) };
+      text += `${line}\n`;
+    }
+    const bytes = Buffer.from(text);
+    try {
+      for (let written = 0; written < bytes.length;) written += writeSync(this.#descriptor, bytes, written);
+      if (this.#durable) fdatasyncSync(this.#descriptor);
+    } catch (error) {
+      ftruncateSync(this.#descriptor, this.#size);
+      throw new Error(`the purge ledger ${this.#file} can't be written: ${(error as Error).message}`, { cause: error });
+    }
+    this.#size += bytes.length;
+    this.#head = head;
+  }
+
+  close(): void {
+    closeSync(this.#descriptor);
+  }
+}
+
+export interface LedgerLine {
+  readonly head: LedgerHead;
+  /** Undefined for the line that says whose ledger it is. */
+  readonly entry: LedgerEntry | undefined;
+  readonly store: string;
+}
+
+/**
+ * Reads a ledger from its first line on and checks the chain of hashes. A last line that a crash has cut short is
+ * left out.
+ *
+ * @throws {UnusableFile} at the first line that does not follow from the one before.
+ */
+export async function* readPurgeLedger(file: string): AsyncGenerator<LedgerLine> {
+  let head: LedgerHead | undefined;
+  let store = '';
+  let pending: string | undefined;
+  const follow = (line: string): LedgerLine => {
+    if (head === undefined) {
+      ({ store } = parseFirst(file, line));
+      head = { lines: 0, hash: hashOf(line) };
+      return { head, entry: undefined, store };
+    }
+    const read = ledgerLineSchema.safeParse(parsed(line));
+    if (!read.success || read.data.n !== head.lines + 1 || read.data.previous !== head.hash) {
+      throw new UnusableFile(
+        `${file}: line ${head.lines + 2} does not follow from the one before: the purge ledger was changed or is damaged. Use a copy that is whole.`,
+      );
+    }
+    const { n, previous: _, ...entry } = read.data;
+    head = { lines: n, hash: hashOf(line) };
+    return { head, entry, store };
+  };
+  try {
+    for await (const line of createInterface({ input: createReadStream(file), crlfDelay: Infinity })) {
+      if (pending !== undefined) yield follow(pending);
+      pending = line;
+    }
+  } catch (error) {
+    if (error instanceof UnusableFile) throw error;
+    throw new UnusableFile(`The purge ledger ${file} can't be read: ${(error as Error).message}.`);
+  }
+  if (pending === undefined) throw new UnusableFile(`${file} is empty, and no purge ledger.`);
+  if (endsWithNewline(file)) yield follow(pending);
+}
+
+function endsWithNewline(file: string): boolean {
+  const descriptor = openSync(file, 'r');
+  try {
+    const { size } = fstatSync(descriptor);
+    const last = Buffer.alloc(1);
+    return size > 0 && readSync(descriptor, last, 0, 1, size - 1) === 1 && last[0] === 0x0a;
+  } finally {
+    closeSync(descriptor);
+  }
+}
+
+/** The last whole line, and where it ends. */
+function lastLine(descriptor: number): { readonly size: number; readonly line: string | undefined } {
+  const { size } = fstatSync(descriptor);
+  for (let want = TAIL_BYTES; ; want *= 2) {
+    const from = Math.max(0, size - want);
+    const bytes = Buffer.alloc(size - from);
+    for (let read = 0; read < bytes.length;) {
+      const got = readSync(descriptor, bytes, read, bytes.length - read, from + read);
+      if (got === 0) break;
+      read += got;
+    }
+    const end = bytes.lastIndexOf(0x0a);
+    const start = end <= 0 ? -1 : bytes.lastIndexOf(0x0a, end - 1);
+    if (end >= 0 && (start >= 0 || from === 0)) {
+      return { size: from + end + 1, line: bytes.toString('utf8', start + 1, end) };
+    }
+    if (from === 0) return { size: 0, line: undefined };
+  }
+}
+
+function firstLine(descriptor: number): string {
+  const bytes = Buffer.alloc(4_096);
+  const got = readSync(descriptor, bytes, 0, bytes.length, 0);
+  return bytes.toString('utf8', 0, got).split('\n', 1)[0]!;
+}
+
+function assertStore(file: string, line: string, store: string): void {
+  const found = parseFirst(file, line);
+  if (found.store !== store) {
+    throw new UnusableFile(
+      `${file} is the purge ledger of another store. Start with this store's own (--purge-ledger).`,
+    );
+  }
+}
+
+function parseFirst(file: string, line: string): { readonly store: string } {
+  const read = ledgerFirstLineSchema.safeParse(parsed(line));
+  if (!read.success) throw new UnusableFile(`${file} is no purge ledger.`);
+  if (read.data.ledger !== LEDGER_FORMAT) {
+    throw new UnusableFile(`${file}: this purge ledger was written by a newer Epitaph (${read.data.ledger}).`);
+  }
+  return read.data;
+}
+
+function headOf(file: string, line: string): LedgerHead {
+  const found = parsed(line);
+  if (ledgerFirstLineSchema.safeParse(found).success) return { lines: 0, hash: hashOf(line) };
+  const read = ledgerLineSchema.safeParse(found);
+  if (!read.success) {
+    throw new UnusableFile(`${file}: the purge ledger's last line is damaged. Put a copy back that is whole.`);
+  }
+  return { lines: read.data.n, hash: hashOf(line) };
+}
+
+function parsed(line: string): unknown {
+  try {
+    return JSON.parse(line);
+  } catch {
+    return undefined;
+  }
+}
+
+function hashOf(line: string): string {
+  return hash('sha256', line, 'base64url');
+}

@@ -1,0 +1,290 @@
+import { constants, existsSync, readdirSync, readFileSync, renameSync, rmSync } from 'node:fs';
+import { copyFile, open } from 'node:fs/promises';
+import { dirname, join, resolve } from 'node:path';
+import { isoTime } from '@epitaph/core/clock.ts';
+import type { LogManifest, VaultManifest } from '@epitaph/core/backup/manifest.ts';
+import {
+  formatLedgerHead,
+  type LedgerEntry,
+  type LedgerHead,
+  parseLedgerHead,
+} from '@epitaph/core/backup/purge-ledger.ts';
+import { ownerOf } from '../crypto/key-wrapping.ts';
+import { digestOf, readManifest } from './backup.ts';
+import {
+  CLOCK_FILE,
+  FACTS_FILE,
+  LEDGER_FILE,
+  makeFolder,
+  MASTER_KEY_FILE,
+  readFacts,
+  writeDurably,
+} from './data-folder.ts';
+import { emptyJournal, openForWriting, UnusableFile } from './database.ts';
+import { checkMasterKey, readMasterKey } from './master-key.ts';
+import { readPurgeLedger } from './purge-ledger.ts';
+import { LOG_SCHEMA, LOG_SCHEMA_VERSION, VAULT_MIGRATIONS, VAULT_SCHEMA, VAULT_SCHEMA_VERSION } from './schema.ts';
+
+export interface RestoreOptions {
+  /** The `log` part of a backup. */
+  readonly log: string;
+  /** The `vault` part of the same backup, or of a later one of the same store. */
+  readonly vault: string;
+  readonly ledger: string;
+  /** Where the ledger must go at least: what says that it is whole. */
+  readonly ledgerHead: LedgerHead;
+  /** The new data folder; not there yet, or empty. */
+  readonly to: string;
+  /** 32 bytes in base64. */
+  readonly masterKey: string;
+  /** Puts the master key into the new folder, as a store has it that none is given to. */
+  readonly keepMasterKey: boolean;
+  readonly nowMs: number;
+  /** Restores from a copy of the keys that should be gone by now. */
+  readonly allowLapsed: boolean;
+  readonly onProgress?: (what: string, done: number, total: number) => void;
+}
+
+export interface PreparedRestore {
+  /** The folder as it is until {@link finish}: no store opens it by mistake, and a crash leaves nothing in `to`. */
+  readonly folder: string;
+  readonly clock: 'system' | 'manual';
+  readonly log: LogManifest;
+  readonly vault: VaultManifest;
+  readonly ledgerHead: LedgerHead;
+  /** Keys that the backup had and that were destroyed after it. */
+  readonly keysDestroyed: number;
+  readonly ledger: () => AsyncGenerator<LedgerEntry>;
+  /** Puts the folder in its place. */
+  readonly finish: () => void;
+  readonly discard: () => void;
+}
+
+/** Keys destroyed in one transaction. */
+const BATCH = 10_000;
+
+/**
+ * Makes a data folder from a backup, with every key destroyed that the ledger says was destroyed after it. What the
+ * log has to say of that is for the store itself, before it serves.
+ *
+ * @throws {UnusableFile} for pieces that are missing, damaged or don't go together; then nothing is left in `to`.
+ */
+export async function prepareRestore(options: RestoreOptions): Promise<PreparedRestore> {
+  const { onProgress = () => {} } = options;
+  const to = resolve(options.to);
+  if (existsSync(to) && readdirSync(to).length > 0) {
+    throw new UnusableFile(`${to} is not empty. Restore into a new folder; nothing is overwritten.`);
+  }
+  const log = readManifest(options.log, 'log');
+  const vault = readManifest(options.vault, 'vault');
+  assertTogether(log, vault, options);
+  const facts = readFacts(options.log)!;
+  const { head, lastMs } = await assertWhole(options, log, vault);
+  await assertIntact(options.log, log.files, onProgress);
+  await assertIntact(options.vault, vault.files, onProgress);
+  checkMasterKey(join(options.vault, 'vault.db'), readMasterKey(options.masterKey));
+
+  const folder = `${to}.restoring`;
+  if (existsSync(folder)) {
+    throw new UnusableFile(
+      `${folder} is there: a restore was cut short, or is running. If none is, remove it and try again.`,
+    );
+  }
+  const discard = () => rmSync(folder, { recursive: true, force: true });
+  try {
+    makeFolder(folder);
+    for (const [part, { files }] of [
+      [options.log, log],
+      [options.vault, vault],
+    ] as const) {
+      for (const name of Object.keys(files)) await copySynced(join(part, name), join(folder, name));
+    }
+    await copySynced(options.ledger, join(folder, LEDGER_FILE));
+    if (options.keepMasterKey) writeDurably(join(folder, MASTER_KEY_FILE), `${options.masterKey}\n`, 0o600);
+    const { rotatingTo: _, ...kept } = facts;
+    writeDurably(
+      join(folder, FACTS_FILE),
+      `${JSON.stringify({ ...kept, id: log.store, items: 1, ledger: true })}\n`,
+      0o600,
+    );
+    raiseClock(folder, lastMs);
+    // Both are brought to this version's schema before anything is read from them.
+    openForWriting({
+      file: join(folder, 'log.db'),
+      what: 'event log',
+      schema: LOG_SCHEMA,
+      schemaVersion: LOG_SCHEMA_VERSION,
+      synchronous: 'FULL',
+    }).close();
+    const keysDestroyed = await destroyLater(folder, vault, (done) => onProgress('purges', done, head.lines));
+    return {
+      folder,
+      clock: facts.clock,
+      log,
+      vault,
+      ledgerHead: head,
+      keysDestroyed,
+      ledger: () => entriesOf(join(folder, LEDGER_FILE)),
+      finish: () => {
+        if (existsSync(to)) rmSync(to, { recursive: true });
+        renameSync(folder, to);
+      },
+      discard,
+    };
+  } catch (error) {
+    discard();
+    throw explained(error, to);
+  }
+}
+
+function assertTogether(log: LogManifest, vault: VaultManifest, { nowMs, allowLapsed }: RestoreOptions): void {
+  if (log.store !== vault.store) {
+    throw new UnusableFile(
+      `The two parts are of different stores (${log.store} and ${vault.store}): with the keys of one nothing of the other can be read.`,
+    );
+  }
+  if (vault.logPosition < log.logPosition) {
+    throw new UnusableFile(
+      'The copy of the keys is older than that of the log: keys of what was written between the two are not in it. Take the vault part of the same backup, or of a later one.',
+    );
+  }
+  if (vault.lapsesAtMs <= nowMs && !allowLapsed) {
+    throw new UnusableFile(
+      `The copy of the keys lapsed at ${isoTime(vault.lapsesAtMs)}: it was to be destroyed by then, and certificates say so. --allow-lapsed restores from it all the same.`,
+    );
+  }
+}
+
+/** Reads the ledger to its end: its chain must hold, and go over all the places that somebody remembers. */
+async function assertWhole(
+  { ledger, ledgerHead }: RestoreOptions,
+  log: LogManifest,
+  vault: VaultManifest,
+): Promise<{ readonly head: LedgerHead; readonly lastMs: number }> {
+  if (!existsSync(ledger)) {
+    throw new UnusableFile(
+      `There is no purge ledger at ${ledger}. Without it nobody can say what was erased after the backup, so nothing is restored.`,
+    );
+  }
+  const expected = new Map(
+    [formatLedgerHead(ledgerHead), log.ledgerHead, vault.ledgerHead].map((text) => [text, false]),
+  );
+  let head: LedgerHead | undefined;
+  let lastMs = 0;
+  for await (const line of readPurgeLedger(ledger)) {
+    if (line.store !== log.store) {
+      throw new UnusableFile(
+        `${ledger} is the purge ledger of another store (${line.store}; the backup is of ${log.store}).`,
+      );
+    }
+    head = line.head;
+    lastMs = Math.max(lastMs, line.entry?.atMs ?? 0);
+    const text = formatLedgerHead(head);
+    if (expected.has(text)) expected.set(text, true);
+  }
+  if (expected.get(formatLedgerHead(ledgerHead)) !== true) {
+    throw new UnusableFile(
+      head !== undefined && head.lines < ledgerHead.lines
+        ? `${ledger} is not whole: it has ${head.lines} lines, and the head that was given says ${ledgerHead.lines}. Restore with the ledger as it was last.`
+        : `${ledger} does not go through the head that was given: it is not that ledger, or was changed.`,
+    );
+  }
+  for (const [text, seen] of expected) {
+    if (!seen) {
+      throw new UnusableFile(
+        `${ledger} does not go on from the ledger that the backup was taken with (${text}): it is an older copy, or another one that was begun since.`,
+      );
+    }
+  }
+  return { head: head!, lastMs };
+}
+
+async function assertIntact(
+  part: string,
+  files: LogManifest['files'],
+  onProgress: NonNullable<RestoreOptions['onProgress']>,
+): Promise<void> {
+  for (const [name, { bytes, sha256 }] of Object.entries(files)) {
+    const path = join(part, name);
+    if (!existsSync(path)) throw new UnusableFile(`${path} is missing from the backup. Use another one.`);
+    if ((await digestOf(path, (done) => onProgress(name, done, bytes))) !== sha256) {
+      throw new UnusableFile(`${path} is not as it was written: the backup is damaged. Use another one.`);
+    }
+  }
+}
+
+/** Destroys what the ledger has after the copy of the keys was begun. Before that, the copy has them destroyed already. */
+async function destroyLater(
+  folder: string,
+  { ledgerHead }: VaultManifest,
+  onProgress: (lines: number) => void,
+): Promise<number> {
+  const vault = openForWriting({
+    file: join(folder, 'vault.db'),
+    what: 'key vault',
+    schema: VAULT_SCHEMA,
+    schemaVersion: VAULT_SCHEMA_VERSION,
+    migrations: VAULT_MIGRATIONS,
+    synchronous: 'FULL',
+    secureDelete: true,
+  });
+  try {
+    const after = parseLedgerHead(ledgerHead)!.lines;
+    // In place and of the same length, as the vault itself does it.
+    const overwrite = vault.prepare(
+      'UPDATE keys SET wrapped = zeroblob(length(wrapped)) WHERE id = ? AND owner = ? AND wrapped <> zeroblob(length(wrapped))',
+    );
+    let destroyed = 0;
+    let pending = 0;
+    vault.exec('BEGIN IMMEDIATE');
+    for await (const { head, entry } of readPurgeLedger(join(folder, LEDGER_FILE))) {
+      if (head.lines <= after || entry === undefined || !('keys' in entry)) continue;
+      for (const [keyId, stream] of entry.keys) destroyed += Number(overwrite.run(keyId, ownerOf(stream)).changes);
+      pending += entry.keys.length;
+      if (pending < BATCH) continue;
+      vault.exec('COMMIT; BEGIN IMMEDIATE');
+      pending = 0;
+      onProgress(head.lines);
+    }
+    vault.exec('COMMIT');
+    emptyJournal(vault);
+    return destroyed;
+  } finally {
+    vault.close();
+  }
+}
+
+async function* entriesOf(ledger: string): AsyncGenerator<LedgerEntry> {
+  for await (const { entry } of readPurgeLedger(ledger)) if (entry !== undefined) yield entry;
+}
+
+/** Time never goes back: not to before the last purge either. */
+function raiseClock(folder: string, lastMs: number): void {
+  const file = join(folder, CLOCK_FILE);
+  const markMs = existsSync(file) ? Number(readFileSync(file, 'utf8')) : 0;
+  if (lastMs > markMs) writeDurably(file, String(lastMs), 0o600);
+}
+
+async function copySynced(source: string, target: string): Promise<void> {
+  await copyFile(source, target, constants.COPYFILE_EXCL);
+  const handle = await open(target, 'r');
+  try {
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+}
+
+function explained(error: unknown, to: string): unknown {
+  const { code, errcode, message } = error as { code?: string; errcode?: number; message: string };
+  const sqlite = errcode === undefined ? undefined : errcode & 0xff;
+  if (code === 'ENOSPC' || code === 'EDQUOT' || sqlite === 13 || sqlite === 10) {
+    return new UnusableFile(
+      `There is no space left to restore into ${dirname(to)}: ${message}. What was begun is removed.`,
+    );
+  }
+  if (code !== undefined && ['EACCES', 'EROFS', 'EPERM', 'ENOTDIR', 'ENOENT'].includes(code)) {
+    return new UnusableFile(`${to} can't be made: ${message}.`);
+  }
+  return error;
+}

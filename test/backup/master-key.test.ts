@@ -1,0 +1,152 @@
+import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { DataFolder } from '@epitaph/storage/sqlite/data-folder.ts';
+import { PlacedCrash } from '@epitaph/storage/sqlite/log-writer-core.ts';
+import { rotateMasterKey } from '@epitaph/storage/sqlite/master-key.ts';
+import { foundIn } from '../secrecy/search.ts';
+import { CALLER, DEFINITION, epitaph, isZero, Place, readable, wrappedKeys, write } from './setup.ts';
+
+let place: Place;
+let data: string;
+beforeEach(async () => {
+  place = new Place();
+  data = place.file('data');
+  const store = await place.open();
+  await store.createDatabase(CALLER, 'db');
+  await store.createContainer(CALLER, 'db', 'c', DEFINITION, -1);
+  for (let index = 0; index < 40; index++) await write(store, 'c', `item-${index}`);
+  // Two writes of one life, and one that is erased.
+  await write(store, 'c', 'item-1', { v: 2 });
+  await store.deleteItem(CALLER, store.container('db', 'c'), 'item-0', '["p"]');
+  await store.runPurge(CALLER);
+  await place.close();
+});
+afterEach(() => place.dispose());
+
+async function opensWhole(masterKey?: string): Promise<void> {
+  const store = await place.open({ masterKey });
+  for (let index = 1; index < 40; index++) expect(await readable(store, 'c', `item-${index}`)).toBe(true);
+  expect(await readable(store, 'c', 'item-0')).toBe(false);
+  expect((await store.fsck()).problems).toEqual([]);
+  await place.close();
+}
+
+describe('changing the master key', () => {
+  it('wraps all keys anew, and leaves nothing of the old wrapping or the old key in any file', async () => {
+    const before = [...wrappedKeys(data).values()].filter((wrapped) => !isZero(wrapped));
+    const old = readFileSync(join(data, 'master.key'), 'utf8').trim();
+    const oldFile = place.file('old.key');
+    writeFileSync(oldFile, old);
+    expect(foundIn(data, before).size).toBe(before.length);
+    const { code, out } = await epitaph(['keys', 'rotate-master', '--data', data]);
+    expect([code, out]).toEqual([0, expect.stringContaining('opens nothing')]);
+    expect(foundIn(data, [...before, Buffer.from(old)]).size).toBe(0);
+    expect((await epitaph(['keys', 'verify-master', oldFile, '--data', data])).code).toBe(2);
+    await opensWhole();
+    await expect(place.open({ masterKey: old })).rejects.toThrow('not the one');
+  });
+
+  it('cut short at any step goes on where it was, and opens for nobody until it is done', async () => {
+    const given = {
+      current: readFileSync(join(data, 'master.key'), 'utf8').trim(),
+      next: Buffer.alloc(32, 9).toString('base64'),
+    };
+    for (const keys of [{}, given]) {
+      const crashes = new Set<string>();
+      for (let crashAt = 1; ; crashAt++) {
+        let steps = 0;
+        const folder = DataFolder.open(data, 'manual');
+        const rotation = () =>
+          rotateMasterKey(folder, {
+            ...keys,
+            onStep: (step) => {
+              steps += 1;
+              if (steps === crashAt) throw new PlacedCrash(step);
+            },
+          });
+        let crashed = false;
+        try {
+          rotation();
+        } catch (error) {
+          if (!(error instanceof PlacedCrash)) throw error;
+          crashed = true;
+          crashes.add(error.message);
+        } finally {
+          folder.close();
+        }
+        if (!crashed) break;
+        const marked = JSON.parse(readFileSync(join(data, 'epitaph.json'), 'utf8')) as { rotatingTo?: string };
+        if (marked.rotatingTo !== undefined) await expect(place.open()).rejects.toThrow('keys rotate-master');
+      }
+      // Without a key file of its own there is none to swap.
+      expect(crashes.size).toBe(keys === given ? 5 : 6);
+      expect(existsSync(join(data, 'master.key.next'))).toBe(false);
+      if (keys === given) await opensWhole(given.next);
+      else {
+        await opensWhole();
+        given.current = readFileSync(join(data, 'master.key'), 'utf8').trim();
+      }
+    }
+  });
+
+  it('that was cut short goes on to no other key than the one it was begun with', async () => {
+    const current = readFileSync(join(data, 'master.key'), 'utf8').trim();
+    const next = Buffer.alloc(32, 9).toString('base64');
+    const folder = DataFolder.open(data, 'manual');
+    const onStep = (step: string) => {
+      if (step === 'batch: after commit') throw new PlacedCrash(step);
+    };
+    expect(() => rotateMasterKey(folder, { current, next, onStep })).toThrow(PlacedCrash);
+    folder.close();
+    const other = Buffer.alloc(32, 8).toString('base64');
+    const refused = await epitaph(['keys', 'rotate-master', '--data', data], {
+      EPITAPH_MASTER_KEY: current,
+      EPITAPH_NEW_MASTER_KEY: other,
+    });
+    expect([refused.code, refused.err]).toEqual([2, expect.stringContaining('Go on with that one')]);
+    const done = await epitaph(['keys', 'rotate-master', '--data', data], {
+      EPITAPH_MASTER_KEY: current,
+      EPITAPH_NEW_MASTER_KEY: next,
+    });
+    expect(done.code).toBe(0);
+    await opensWhole(next);
+  });
+
+  it('refuses a wrong master key, and changes nothing', async () => {
+    const before = readFileSync(join(data, 'vault.db'));
+    const { code, err } = await epitaph(['keys', 'rotate-master', '--data', data], {
+      EPITAPH_MASTER_KEY: Buffer.alloc(32, 1).toString('base64'),
+      EPITAPH_NEW_MASTER_KEY: Buffer.alloc(32, 2).toString('base64'),
+    });
+    expect([code, err]).toEqual([2, expect.stringContaining('Nothing was changed')]);
+    expect(readFileSync(join(data, 'vault.db')).equals(before)).toBe(true);
+    await opensWhole();
+  });
+
+  it('waits for nobody: a store that runs has the folder', async () => {
+    await place.open();
+    const { code, err } = await epitaph(['keys', 'rotate-master', '--data', data]);
+    expect([code, err]).toEqual([2, expect.stringContaining('in use by another process')]);
+  });
+});
+
+describe('escrow', () => {
+  it('gets the master key in a file for its owner alone, which opens the keys; nothing is overwritten', async () => {
+    const file = place.file('escrow.key');
+    expect((await epitaph(['keys', 'export-master', file, '--data', data])).code).toBe(0);
+    expect(statSync(file).mode & 0o077).toBe(0);
+    const verified = await epitaph(['keys', 'verify-master', file, '--data', data]);
+    expect([verified.code, verified.out]).toEqual([0, expect.stringContaining('good')]);
+    expect((await epitaph(['keys', 'export-master', file, '--data', data])).code).toBe(2);
+  });
+
+  it('gets no key that opens nothing, and a mistyped folder is not made', async () => {
+    writeFileSync(join(data, 'master.key'), Buffer.alloc(32, 3).toString('base64'));
+    const wrong = await epitaph(['keys', 'export-master', place.file('x'), '--data', data]);
+    expect([wrong.code, wrong.err]).toEqual([2, expect.stringContaining('does not open')]);
+    const nowhere = await epitaph(['keys', 'export-master', place.file('x'), '--data', place.file('nowhere')]);
+    expect([nowhere.code, nowhere.err]).toEqual([2, expect.stringContaining('no key vault')]);
+    expect(existsSync(place.file('nowhere'))).toBe(false);
+  });
+});

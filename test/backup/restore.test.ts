@@ -1,0 +1,335 @@
+import {
+  appendFileSync,
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  readdirSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
+import { dirname, join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { TakenBackup } from '@epitaph/api/store/store-api.ts';
+import { formatLedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
+import { foundIn } from '../secrecy/search.ts';
+import {
+  CALLER,
+  DEFINITION,
+  epitaph,
+  isZero,
+  itemOf,
+  ledgerLines,
+  Place,
+  readable,
+  wrappedKeys,
+  write,
+} from './setup.ts';
+
+const DAY_MS = 86_400_000;
+const place = new Place();
+const backup = place.file('backups', 'first');
+const ledger = place.file('apart', 'purge-ledger.ndjson');
+const masterKey = place.file('escrow.key');
+let taken: TakenBackup;
+let head: string;
+let wrappedThen: Map<number, Buffer>;
+let wrappedAtLast: Map<number, Buffer>;
+
+/**
+ * A backup, and all that can happen after one: items expire, are deleted, go with their partition key or container,
+ * by a policy that the backup does not know; others are written; and the purge erases what left.
+ */
+beforeAll(async () => {
+  mkdirSync(dirname(ledger));
+  let store = await place.open({ purgeLedger: ledger });
+  await store.createDatabase(CALLER, 'db');
+  for (const name of ['kept', 'policy', 'partition', 'dropped']) {
+    await store.createContainer(CALLER, 'db', name, DEFINITION, -1);
+  }
+  for (const id of ['stays', 'deleted', 'rewritten', 'early']) await write(store, 'kept', id, { v: 1 });
+  await write(store, 'kept', 'expires', { ttl: 100 });
+  for (const name of ['policy', 'partition', 'dropped']) await write(store, name, 'one');
+  await store.deleteItem(CALLER, store.container('db', 'kept'), 'early', '["p"]');
+  await store.runPurge(CALLER);
+  // Writes go on while the log and the keys are copied.
+  const writing = (async () => {
+    for (let index = 0; index < 50; index++) await write(store, 'kept', `during-${index}`);
+  })();
+  taken = await store.backup(CALLER, { folder: backup, vaultKeptSeconds: 30 * 86_400 });
+  await writing;
+  wrappedThen = wrappedKeys(join(backup, 'vault'));
+
+  const kept = store.container('db', 'kept');
+  await store.deleteItem(CALLER, kept, 'deleted', '["p"]');
+  await write(store, 'kept', 'rewritten', { v: 2 });
+  await write(store, 'kept', 'lost', {});
+  await store.deleteItem(CALLER, kept, 'lost', '["p"]');
+  await store.changeTtl(CALLER, 'db', 'policy', { defaultTtl: 5, confirmed: false });
+  await store.deletePartitionKey(CALLER, store.container('db', 'partition'), '["p"]');
+  await store.deleteContainer(CALLER, 'db', 'dropped');
+  await store.advanceClock(CALLER, 200_000);
+  await store.runPurge(CALLER);
+  head = formatLedgerHead(await store.purgeLedgerHead());
+  await place.close();
+  wrappedAtLast = wrappedKeys(place.file('data'));
+  expect((await epitaph(['keys', 'export-master', masterKey, '--data', place.file('data')])).code).toBe(0);
+  rmSync(place.file('data'), { recursive: true });
+  store = undefined as never;
+}, 60_000);
+
+afterAll(() => place.dispose());
+
+const restoreArguments = (change: Readonly<Record<string, string | undefined>> = {}): string[] => {
+  const flags = {
+    log: join(backup, 'log'),
+    vault: join(backup, 'vault'),
+    ledger,
+    'ledger-head': head,
+    'master-key-file': masterKey,
+    to: place.file('restored'),
+    ...change,
+  };
+  return [
+    'restore',
+    ...Object.entries(flags).flatMap(([name, value]) => (value === undefined ? [] : [`--${name}`, value])),
+  ];
+};
+
+/** A copy of the backup that a test may spoil. */
+function spoilt(part: 'log' | 'vault', spoil: (folder: string) => void): string {
+  const to = place.file(`spoilt-${crypto.randomUUID()}`);
+  mkdirSync(to);
+  for (const name of readdirSync(join(backup, part))) copyFileSync(join(backup, part, name), join(to, name));
+  spoil(to);
+  return to;
+}
+
+function changeManifest(folder: string, change: Readonly<Record<string, unknown>>): void {
+  const file = join(folder, 'backup.json');
+  writeFileSync(file, JSON.stringify({ ...(JSON.parse(readFileSync(file, 'utf8')) as object), ...change }));
+}
+
+function ledgerWith(text: (lines: string[]) => string): string {
+  const file = place.file(`ledger-${crypto.randomUUID()}`);
+  writeFileSync(file, text(readFileSync(ledger, 'utf8').trimEnd().split('\n')));
+  return file;
+}
+
+async function refused(change: Readonly<Record<string, string | undefined>>): Promise<string> {
+  const { code, out, err } = await epitaph(restoreArguments(change));
+  expect(out).toBe('');
+  expect(code, err).toBe(2);
+  expect(existsSync(place.file('restored'))).toBe(false);
+  expect(existsSync(place.file('restored.restoring'))).toBe(false);
+  return err;
+}
+
+describe('a restore refuses, leaves nothing behind, and says what is missing', () => {
+  it.each([
+    ['log', '--log is needed'],
+    ['vault', '--vault is needed'],
+    ['ledger', 'what was erased after the backup would come back'],
+    ['ledger-head', '--ledger-head is needed'],
+    ['to', '--to is needed'],
+    ['master-key-file', 'no backup has it'],
+  ])('without --%s', async (flag, message) => {
+    expect(await refused({ [flag]: undefined })).toContain(message);
+  });
+
+  it('when the ledger is not there', async () => {
+    expect(await refused({ ledger: place.file('nowhere') })).toContain('There is no purge ledger at');
+  });
+
+  it('when the ledger was cut short', async () => {
+    const short = ledgerWith((lines) => `${lines.slice(0, -1).join('\n')}\n`);
+    expect(await refused({ ledger: short })).toContain('is not whole');
+  });
+
+  it('when the last line of the ledger was written by halves', async () => {
+    const half = ledgerWith((lines) => lines.join('\n').slice(0, -5));
+    expect(await refused({ ledger: half })).toContain('is not whole');
+  });
+
+  it('when a line of the ledger was changed', async () => {
+    const changed = ledgerWith(
+      (lines) =>
+        `${lines.map((line, index) => (index === 1 ? line.replace('"keys":[[', '"keys":[[9') : line)).join('\n')}\n`,
+    );
+    expect(await refused({ ledger: changed })).toContain('does not follow from the one before');
+  });
+
+  it('when the head is of another ledger', async () => {
+    const [lines] = head.split(':');
+    expect(await refused({ 'ledger-head': `${lines}:${'A'.repeat(43)}` })).toContain('does not go through the head');
+    expect(await refused({ 'ledger-head': 'the last one' })).toContain('is a number of lines and a hash');
+  });
+
+  it('when the ledger is older than the backup, however well its own head agrees', async () => {
+    const older = ledgerWith((lines) => `${lines[0]}\n`);
+    const { out } = await epitaph(['ledger', older]);
+    expect(await refused({ ledger: older, 'ledger-head': out.trim() })).toContain('does not go on from the ledger');
+  });
+
+  it('when the parts are of different stores', async () => {
+    const other = spoilt('vault', (folder) => changeManifest(folder, { store: crypto.randomUUID() }));
+    expect(await refused({ vault: other })).toContain('different stores');
+  });
+
+  it('when the keys are older than the log', async () => {
+    const older = spoilt('vault', (folder) => changeManifest(folder, { logPosition: 1 }));
+    expect(await refused({ vault: older })).toContain('older than that of the log');
+  });
+
+  it('when the copy of the keys has lapsed, unless it is allowed', async () => {
+    const lapsed = spoilt('vault', (folder) => changeManifest(folder, { lapsesAtMs: 1_000 }));
+    expect(await refused({ vault: lapsed })).toContain('lapsed at 1970-01-01T00:00:01.000Z');
+  });
+
+  it('when a part was taken by a newer version, is no part, or was swapped with the other', async () => {
+    const newer = spoilt('log', (folder) => changeManifest(folder, { format: 99 }));
+    expect(await refused({ log: newer })).toContain('newer Epitaph');
+    const bare = spoilt('vault', (folder) => rmSync(join(folder, 'backup.json')));
+    expect(await refused({ vault: bare })).toContain('no backup.json');
+    expect(await refused({ log: join(backup, 'vault') })).toContain('is the vault part');
+  });
+
+  it('when a byte has changed, or a file is missing', async () => {
+    const damaged = spoilt('log', (folder) => appendFileSync(join(folder, 'log.db'), 'x'));
+    expect(await refused({ log: damaged })).toContain('not as it was written');
+    const missing = spoilt('vault', (folder) => rmSync(join(folder, 'vault.db')));
+    expect(await refused({ vault: missing })).toContain('is missing from the backup');
+  });
+
+  it('when the master key is another one', async () => {
+    const wrong = place.file('wrong.key');
+    writeFileSync(wrong, Buffer.alloc(32, 7).toString('base64'));
+    expect(await refused({ 'master-key-file': wrong })).toContain('does not open');
+  });
+
+  it('when the target holds something', async () => {
+    const { code, err } = await epitaph(restoreArguments({ to: place.file('backups') }));
+    expect([code, err]).toEqual([2, expect.stringContaining('is not empty')]);
+  });
+
+  it('when the target can not be made', async () => {
+    const { code, err } = await epitaph(restoreArguments({ to: '/proc/epitaph/restored' }));
+    expect([code, err]).toEqual([2, expect.stringContaining("can't be made")]);
+  });
+});
+
+describe('a restored store', () => {
+  beforeAll(async () => {
+    const { code, out, err } = await epitaph(restoreArguments());
+    expect(err).not.toContain('epitaph:');
+    expect([code, out]).toEqual([0, expect.stringContaining('Erased again: ')]);
+    // Before any store has opened it: what the restore alone has done.
+    const now = wrappedKeys(place.file('restored'));
+    const purged = [...wrappedAtLast].filter(([, wrapped]) => isZero(wrapped)).map(([id]) => id);
+    const again = purged.filter((id) => wrappedThen.has(id) && !isZero(wrappedThen.get(id)!));
+    // deleted, expires, and the one in each of the three containers
+    expect(again).toHaveLength(5);
+    expect(again.map((id) => isZero(now.get(id)!))).toEqual([true, true, true, true, true]);
+    expect(
+      foundIn(
+        place.file('restored'),
+        again.map((id) => wrappedThen.get(id)!),
+      ).size,
+    ).toBe(0);
+    const others = [...wrappedThen]
+      .filter(([id, wrapped]) => !purged.includes(id) && !isZero(wrapped))
+      .map(([, wrapped]) => wrapped);
+    expect(foundIn(place.file('restored'), others).size).toBe(others.length);
+  }, 60_000);
+
+  it('shows nothing that was erased after the backup, and all else as it was backed up', async () => {
+    const store = await place.open({ folder: place.file('restored') });
+    expect(await readable(store, 'kept', 'stays')).toBe(true);
+    const { json } = await store.readItem(store.container('db', 'kept'), 'rewritten', '["p"]');
+    expect(JSON.parse(json)).toMatchObject({ v: 1 });
+    for (const id of ['deleted', 'expires', 'early', 'lost']) expect(await readable(store, 'kept', id), id).toBe(false);
+    for (const name of ['policy', 'partition', 'dropped']) expect(await readable(store, name, 'one'), name).toBe(false);
+    await place.close();
+  });
+
+  it('says of each why it is gone, and that its content was erased', async () => {
+    const store = await place.open({ folder: place.file('restored') });
+    const types = async (container: string, id: string) =>
+      (await store.history(store.container('db', container), id, '["p"]')).map(({ type, actor }) => `${type} ${actor}`);
+    expect((await types('kept', 'deleted')).slice(-2)).toEqual([
+      'ItemDeleted system:restore',
+      'ItemPurged system:purge',
+    ]);
+    expect((await types('kept', 'expires')).slice(-2)).toEqual(['ItemExpired system:purge', 'ItemPurged system:purge']);
+    expect((await types('policy', 'one')).slice(-2)).toEqual(['ItemDeleted system:restore', 'ItemPurged system:purge']);
+    await place.close();
+  });
+
+  it('passes fsck, its log passes its proofs, and goes on working', async () => {
+    const store = await place.open({ folder: place.file('restored') });
+    expect((await store.fsck()).problems).toEqual([]);
+    expect((await store.verifyLog()).problems).toEqual([]);
+    await write(store, 'kept', 'deleted', { v: 3 });
+    await write(store, 'kept', 'stays', { v: 3 });
+    await store.deleteItem(CALLER, store.container('db', 'kept'), 'stays', '["p"]');
+    await store.runPurge(CALLER);
+    expect(await readable(store, 'kept', 'deleted')).toBe(true);
+    expect((await store.fsck()).problems).toEqual([]);
+    await place.close();
+  });
+
+  it('never goes back in time to before the last purge', async () => {
+    const store = await place.open({ folder: place.file('restored') });
+    const last = Math.max(...ledgerLines(ledger).map(({ atMs }) => Number(atMs ?? 0)));
+    expect(store.nowMs()).toBeGreaterThanOrEqual(last);
+    await place.close();
+  });
+
+  it('goes on with the ledger, and with the lapse of the backup that it is from', async () => {
+    const store = await place.open({ folder: place.file('restored') });
+    const lines = ledgerLines(place.file('restored', 'purge-ledger.ndjson'));
+    expect(lines.slice(0, ledgerLines(ledger).length)).toEqual(ledgerLines(ledger));
+    expect(store.backups().map(({ id, vaultLapsesAtMs }) => [id, vaultLapsesAtMs])).toEqual([
+      [taken.id, taken.vaultLapsesAtMs],
+    ]);
+    await place.close();
+    await expect(epitaph(['ledger', place.file('restored', 'purge-ledger.ndjson')])).resolves.toMatchObject({
+      code: 0,
+    });
+  });
+
+  it('tells clients that are ahead of it so, instead of showing them less', async () => {
+    const store = await place.open({ folder: place.file('restored') });
+    const ahead = { position: store.headPosition() + 100 };
+    await expect(
+      store.readItem(store.container('db', 'kept'), itemOf('stays').id, '["p"]', ahead as never),
+    ).rejects.toMatchObject({ code: 'session-not-available' });
+    await place.close();
+  });
+});
+
+describe('what a purge says of the copies of its key', () => {
+  it('is when the last backup of the keys lapses, until it has', async () => {
+    const other = new Place();
+    const store = await other.open();
+    await store.createDatabase(CALLER, 'db');
+    await store.createContainer(CALLER, 'db', 'c', DEFINITION, -1);
+    const container = store.container('db', 'c');
+    const purge = async (id: string): Promise<number | null> => {
+      await write(store, 'c', id);
+      await store.deleteItem(CALLER, container, id, '["p"]');
+      await store.runPurge(CALLER);
+      const certificate = await store.certificate(container, id, '["p"]');
+      return certificate.statement.recoverableUntilMs;
+    };
+    expect(await purge('before')).toBeNull();
+    const long = await store.backup(CALLER, { folder: other.file('long'), vaultKeptSeconds: 20 * 86_400 });
+    await store.backup(CALLER, { folder: other.file('short'), vaultKeptSeconds: 86_400 });
+    expect(await purge('covered')).toBe(long.vaultLapsesAtMs);
+    await store.advanceClock(CALLER, 20 * DAY_MS - 1);
+    expect(await purge('still')).toBe(long.vaultLapsesAtMs);
+    await store.advanceClock(CALLER, 1);
+    expect(await purge('lapsed')).toBeNull();
+    await other.dispose();
+  });
+});
