@@ -38,6 +38,9 @@ export class PostgresDatabase implements Statements {
     this.#pool = new pg.Pool({ ...connectionOptions(url), max: connections });
     // An idle connection that breaks is replaced at the next use; whoever uses one is told by the statement.
     this.#pool.on('error', () => {});
+    // One that breaks in the middle of a transaction, between two statements, would end the process: the pool listens to
+    // idle ones alone. The next statement tells whoever uses it.
+    this.#pool.on('connect', (client) => client.on('error', () => {}));
   }
 
   async query<Result extends Row>(text: string, values: readonly unknown[] = []): Promise<Result[]> {
