@@ -1,0 +1,108 @@
+import { execFileSync } from 'node:child_process';
+import { existsSync, mkdirSync, readdirSync, rmSync, symlinkSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { Store } from '@epitaph/api/store/store.ts';
+import { CALLER, DEFINITION, epitaph, ledgerLines, Place, write } from './setup.ts';
+
+let place: Place;
+let store: Store;
+let below: string;
+beforeEach(async () => {
+  place = new Place();
+  below = place.file('backups');
+  mkdirSync(below);
+  store = await place.open({ backupsInto: { below } });
+  await store.createDatabase(CALLER, 'db');
+  await store.createContainer(CALLER, 'db', 'c', DEFINITION, -1);
+  // More pages than are copied at a time.
+  for (let index = 0; index < 60; index++) await write(store, 'c', `item-${index}`, { text: 'x'.repeat(50_000) });
+});
+afterEach(() => place.dispose());
+
+const take = (folder: string) => store.backup(CALLER, { folder, vaultKeptSeconds: 60 });
+
+describe('a backup', () => {
+  it('goes below the backup folder only, by no name and by no link out of it, and overwrites nothing', async () => {
+    for (const folder of ['../out', '/tmp/out', 'a/../../out', '.hidden', 'a//b', '']) {
+      await expect(take(folder), folder).rejects.toMatchObject({ code: 'bad-request' });
+    }
+    symlinkSync(place.path, join(below, 'link'));
+    await expect(take('link/out')).rejects.toMatchObject({ code: 'bad-request' });
+    await take('first');
+    await expect(take('first')).rejects.toMatchObject({
+      code: 'backup-failed',
+      message: expect.stringContaining('not empty'),
+    });
+    expect(existsSync(join(below, 'first', 'vault', 'backup.json'))).toBe(true);
+  });
+
+  it('that is cancelled leaves nothing behind, and the next one works', async () => {
+    const cancel = new AbortController();
+    const taking = store.backup(
+      CALLER,
+      { folder: 'b', vaultKeptSeconds: 60 },
+      { signal: cancel.signal, onProgress: () => cancel.abort() },
+    );
+    await expect(taking).rejects.toMatchObject({
+      code: 'backup-failed',
+      message: expect.stringContaining('cancelled'),
+    });
+    expect(readdirSync(below)).toEqual([]);
+    await take('b');
+  });
+
+  it('that is cancelled while keys are copied counts all the same: they were on a disk', async () => {
+    const cancel = new AbortController();
+    const onProgress = ({ phase }: { phase: string }) => {
+      if (phase === 'digest' && store.backups().length > 0) cancel.abort();
+    };
+    const taking = store.backup(CALLER, { folder: 'b', vaultKeptSeconds: 60 }, { signal: cancel.signal, onProgress });
+    await expect(taking).rejects.toMatchObject({ code: 'backup-failed' });
+    expect(store.backups()).toMatchObject([{ state: 'cancelled', vaultLapsesAtMs: store.nowMs() + 60_000 }]);
+  });
+
+  it('on a full disk says so, removes what it began, and the store goes on', async (context) => {
+    const disk = join(below, 'disk');
+    mkdirSync(disk);
+    try {
+      execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=1m', 'tmpfs', disk], { stdio: 'ignore' });
+    } catch {
+      context.skip('this user may not mount');
+    }
+    try {
+      await expect(take('disk/b')).rejects.toMatchObject({
+        code: 'backup-failed',
+        message: expect.stringContaining('no space left'),
+      });
+      expect(readdirSync(disk)).toEqual([]);
+      await write(store, 'c', 'after');
+      expect((await store.fsck()).problems).toEqual([]);
+    } finally {
+      execFileSync('umount', [disk]);
+    }
+  });
+
+  it('without its disk, or without a backup folder, is refused', async () => {
+    rmSync(below, { recursive: true });
+    await expect(take('b')).rejects.toMatchObject({ code: 'backup-failed' });
+    await place.close();
+    store = await place.open({ backupsInto: undefined });
+    await expect(take('b')).rejects.toMatchObject({ code: 'not-supported' });
+  });
+
+  it('removes keys that have lapsed where they still lie, and nothing else', async () => {
+    await take('old');
+    await store.advanceClock(CALLER, 60_000);
+    await take('new');
+    expect(readdirSync(join(below, 'old'))).toEqual(['log']);
+    expect(readdirSync(join(below, 'new')).toSorted()).toEqual(['log', 'vault']);
+  });
+
+  it('of a stopped store is taken by the command line, and is in its ledger', async () => {
+    await place.close();
+    const { code, out } = await epitaph(['backup', place.file('offline'), '--data', place.file('data')]);
+    expect([code, out]).toEqual([0, expect.stringContaining('store it apart')]);
+    expect(ledgerLines(place.file('data', 'purge-ledger.ndjson')).at(-1)).toHaveProperty('backup');
+  });
+});
