@@ -84,6 +84,7 @@ export class ItemRows {
   /** The changes are about to be applied. */
   applying(changes: readonly ReadModelChange[]): void {
     if (!this.#keeps) return;
+    this.#current();
     for (const change of changes) {
       const item = itemOf(change);
       if (item === undefined) continue;
