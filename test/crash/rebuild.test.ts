@@ -239,8 +239,8 @@ describe('a rebuild', () => {
       expect(status).toMatchObject({ state: 'done', differences: 0 });
       return status;
     });
-    // All but the last page has been waited for.
-    expect(performance.now() - startedMs).toBeGreaterThan((position - 250) / 5);
+    // All but the last page has been waited for; timers may come a little early.
+    expect(performance.now() - startedMs).toBeGreaterThan((0.9 * (position - 250)) / 5);
     expect((await store.readItem(container, 'meanwhile', '["p"]')).etag).not.toBe('');
     expect((await store.fsck()).problems).toEqual([]);
     await store.close();

@@ -1,5 +1,5 @@
 import { CosmosClient, type ErrorResponse } from '@azure/cosmos';
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
 import { cleanUp, epitaph, type Running, serve, temporaryFolder } from '../../packages/api/test/cli/process.ts';
 import { EventStoreDouble } from '../eventstoredb/double.ts';
@@ -11,13 +11,16 @@ let double: EventStoreDouble;
 beforeAll(async () => {
   if (whyNoPostgres !== undefined) return;
   server = await TestServer.start();
+});
+// A log for each test: what is in one belongs to the keys of its own database.
+beforeEach(async () => {
   double = await EventStoreDouble.start();
 });
-afterEach(cleanUp);
-afterAll(async () => {
-  double?.stop();
-  await server?.dispose();
+afterEach(() => {
+  cleanUp();
+  double.stop();
 });
+afterAll(() => server?.dispose());
 
 const environment = (url: string) => ({
   EPITAPH_POSTGRES: url,

@@ -70,7 +70,7 @@ describe('the server', () => {
   });
 
   test.each(Object.keys(errorCodes) as ErrorCode[])(
-    'gives the refusal %s a status below 500, or 503 with a time to retry',
+    'gives the refusal %s a status below 500, 503 with a time to retry, or 507 for a full disk',
     async (code) => {
       const store = fakeStore({ readItem: () => Promise.reject(new Refusal(code)) });
       const app = await shop({ store });
@@ -80,6 +80,8 @@ describe('the server', () => {
         expect(reply.status).toBe(503);
         expect(Number(reply.headers['retry-after'])).toBeGreaterThan(0);
         expect(Number(reply.headers['x-ms-retry-after-ms'])).toBeGreaterThan(0);
+      } else if (code === 'backup-failed') {
+        expect(reply.status).toBe(507);
       } else {
         expect(reply.status).toBeGreaterThanOrEqual(400);
         expect(reply.status).toBeLessThan(500);
