@@ -299,7 +299,7 @@ describe('the purge of a container with throughput', () => {
       const affordable = Math.floor((await unitsOf(container.id)).leftOver! / 5.29);
       await expect.poll(() => consumed(container.id), { timeout: 10_000 }).toBeGreaterThanOrEqual(affordable);
       await expect
-        .poll(purgeStatus)
+        .poll(purgeStatus, { timeout: 10_000 })
         .toMatchObject({ state: 'waiting-for-request-units', awaitingErasure: 0, run: null });
       const head = await world.head();
       await new Promise((resolve) => setTimeout(resolve, 1_000));
@@ -313,7 +313,7 @@ describe('the purge of a container with throughput', () => {
       await container.item('a', 'ann').delete();
       await exhaust(container);
       await expect.poll(async () => (await world.explain(container.id, 'a')).state, { timeout: 10_000 }).toBe('purged');
-      expect(await purgeStatus()).toMatchObject({ state: 'waiting-for-request-units' });
+      await expect.poll(purgeStatus, { timeout: 10_000 }).toMatchObject({ state: 'waiting-for-request-units' });
     } finally {
       await automatic.end();
       world = within;
