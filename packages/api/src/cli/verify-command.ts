@@ -5,12 +5,12 @@ import { createGunzip } from 'node:zlib';
 import { isoTime } from '@epitaph/core/clock.ts';
 import { containerStream } from '@epitaph/core/container/stream-name.ts';
 import {
-  type CertificateVerdict,
   type CertifiedFact,
   type DisposalCertificate,
   type DisposalStatement,
   sameBytes,
   unprovenFact,
+  type Verdict,
   verifyCertificate,
 } from '@epitaph/core/proof/certificate.ts';
 import {
@@ -26,7 +26,6 @@ import {
   type PurgeRunCertificate,
   type PurgeRunStatement,
   RUN_CERTIFICATE_FORMAT,
-  type RunVerdict,
   verifyRunCertificate,
 } from '@epitaph/projections/proof/run-certificate.ts';
 import { checkpointCryptography } from '@epitaph/storage/crypto/proof-signer.ts';
@@ -103,7 +102,7 @@ function certificatesIn(file: string): unknown[] {
   }
 }
 
-function verdictOf(certificate: unknown, key: VerifierKey): CertificateVerdict | RunVerdict {
+function verdictOf(certificate: unknown, key: VerifierKey): Verdict<DisposalStatement> | Verdict<PurgeRunStatement> {
   try {
     return (certificate as { readonly format?: unknown } | null)?.format === RUN_CERTIFICATE_FORMAT
       ? verifyRunCertificate(certificate as PurgeRunCertificate, key, checkpointCryptography)

@@ -1,6 +1,6 @@
 import type { PolicyTimeline } from '../ttl/policy-timeline.ts';
 import type { DefaultTtl } from '../ttl/ttl-value.ts';
-import { type Watermarks, watermarks } from '../ttl/watermarks.ts';
+import { secondBounds, type Watermarks, watermarks } from '../ttl/watermarks.ts';
 
 /** A TTL policy that somebody thinks of. */
 export interface ProposedPolicy {
@@ -60,8 +60,8 @@ export function previewSpans(timeline: PolicyTimeline, { defaultTtl, effectiveFr
     defaultMs: Math.max(before.defaultMs, proposed.defaultMs),
     itemMs: Math.max(before.itemMs, proposed.itemMs),
   };
-  const [beforeDefault, beforeOwn] = [seconds(before.defaultMs), seconds(before.itemMs)];
-  const [afterDefault, afterOwn] = [seconds(after.defaultMs), seconds(after.itemMs)];
+  const [beforeDefault, beforeOwn] = secondBounds(before);
+  const [afterDefault, afterOwn] = secondBounds(after);
   const later: TimeSpan[][] = HISTOGRAM_SECONDS.map(() => []);
   const never: TimeSpan[] = [];
   if (defaultTtl !== null) bars(later, 'own', afterOwn, 0, effectiveFromMs);
@@ -88,9 +88,4 @@ function bars(later: TimeSpan[][], by: TimeSpan['by'], from: number, ttl: number
     later[index]!.push({ by, after, upTo });
     after = upTo;
   });
-}
-
-/** The last whole second that a watermark covers. */
-function seconds(milliseconds: number): number {
-  return milliseconds === Number.NEGATIVE_INFINITY ? -1 : Math.max(-1, Math.floor(milliseconds / 1000));
 }

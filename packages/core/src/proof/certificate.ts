@@ -4,6 +4,7 @@ import { parseItemStream } from '../item/stream-name.ts';
 import {
   openCheckpoint,
   fromBase64,
+  hexOf,
   type Checkpoint,
   type CheckpointCryptography,
   type VerifierKey,
@@ -90,7 +91,7 @@ export function disposalStatement(
     writes: data.ledger.writes,
     firstWriteAtMs: writes[0]?.atMs ?? 0,
     lastWriteAtMs: writes.at(-1)?.atMs ?? 0,
-    ledgerSha256: [...sha256(ledger)].map((byte) => byte.toString(16).padStart(2, '0')).join(''),
+    ledgerSha256: hexOf(sha256(ledger)),
     cause: data.cause,
     endedAtMs: expired?.expiredAtMs ?? end?.occurredAtMs ?? purge.occurredAtMs,
     endedBy: (end ?? purge).actor,
@@ -114,8 +115,8 @@ export function disposalStatement(
   };
 }
 
-export type CertificateVerdict =
-  | { readonly ok: true; readonly statement: DisposalStatement; readonly treeSize: number }
+export type Verdict<Statement> =
+  | { readonly ok: true; readonly statement: Statement; readonly treeSize: number }
   | { readonly ok: false; readonly reason: string };
 
 /** Checks a certificate with a public key and nothing else. */
@@ -123,22 +124,37 @@ export function verifyCertificate(
   certificate: DisposalCertificate,
   key: VerifierKey,
   cryptography: CheckpointCryptography,
-): CertificateVerdict {
-  const no = (reason: string): CertificateVerdict => ({ ok: false, reason });
-  if (certificate.format !== CERTIFICATE_FORMAT) return no('It is not a certificate of disposal of a known format.');
-  const checkpoint = openCheckpoint(certificate.checkpoint, key, cryptography);
-  if (checkpoint === undefined) return no('The checkpoint is not signed by this key.');
-  const stray = unprovenFact(certificate.facts, checkpoint, cryptography);
-  if (stray !== undefined) return no(`The fact ${stray.type} of ${stray.stream} is not in the tree that was signed.`);
-  const statement = disposalStatement(
-    certificate.facts.map(({ fact }) => fact),
-    cryptography,
-  );
-  if (statement === undefined) return no('Its facts are not the end and erasure of one life.');
-  if (canonicalJson(statement) !== canonicalJson(certificate.statement)) {
-    return no('What it states does not follow from its facts.');
+): Verdict<DisposalStatement> {
+  if (certificate.format !== CERTIFICATE_FORMAT) {
+    return { ok: false, reason: 'It is not a certificate of disposal of a known format.' };
   }
-  return { ok: true, statement, treeSize: checkpoint.size };
+  return verifyStatement(certificate, key, cryptography, {
+    derive: (facts) => disposalStatement(facts, cryptography),
+    otherwise: 'Its facts are not the end and erasure of one life.',
+  });
+}
+
+/** Checks that a statement follows from facts, and that these are in the tree that was signed. */
+export function verifyStatement<Statement>(
+  { statement, facts, checkpoint: note }: Pick<DisposalCertificate, 'facts' | 'checkpoint'> & { statement: Statement },
+  key: VerifierKey,
+  cryptography: CheckpointCryptography,
+  from: {
+    /** The statement that facts support; undefined when they support none. */
+    readonly derive: (facts: readonly FactLeaf[]) => Statement | undefined;
+    /** What is to be said then. */
+    readonly otherwise: string;
+  },
+): Verdict<Statement> {
+  const no = (reason: string): Verdict<Statement> => ({ ok: false, reason });
+  const checkpoint = openCheckpoint(note, key, cryptography);
+  if (checkpoint === undefined) return no('The checkpoint is not signed by this key.');
+  const stray = unprovenFact(facts, checkpoint, cryptography);
+  if (stray !== undefined) return no(`The fact ${stray.type} of ${stray.stream} is not in the tree that was signed.`);
+  const derived = from.derive(facts.map(({ fact }) => fact));
+  if (derived === undefined) return no(from.otherwise);
+  if (canonicalJson(derived) !== canonicalJson(statement)) return no('What it states does not follow from its facts.');
+  return { ok: true, statement: derived, treeSize: checkpoint.size };
 }
 
 /** The first of some facts that is not proven to be in a tree; undefined when all are. */

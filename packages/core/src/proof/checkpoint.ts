@@ -51,7 +51,7 @@ export function signedCheckpoint(
 
 /** The verifier key as text: `name+hash+key`. */
 export function verifierKeyText(key: VerifierKey, { sha256 }: Pick<CheckpointCryptography, 'sha256'>): string {
-  const hash = [...keyHash(key, sha256)].map((byte) => byte.toString(16).padStart(2, '0')).join('');
+  const hash = hexOf(keyHash(key, sha256));
   return `${key.name}+${hash}+${base64(Uint8Array.of(ED25519, ...key.publicKey))}`;
 }
 
@@ -100,6 +100,10 @@ export function openCheckpoint(
 
 function keyHash({ name, publicKey }: VerifierKey, sha256: CheckpointCryptography['sha256']): Uint8Array {
   return sha256(utf8.encode(name), Uint8Array.of(NEWLINE, ED25519), publicKey).subarray(0, 4);
+}
+
+export function hexOf(bytes: Uint8Array): string {
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
 }
 
 export function base64(bytes: Uint8Array): string {

@@ -31,6 +31,18 @@ export function watermarks(timeline: PolicyTimeline, nowMs: number): Watermarks 
   return { defaultMs, itemMs };
 }
 
+/**
+ * The watermarks in whole seconds, as read models keep `ts` and `ts + ttl`: an item at or before its bound is expired.
+ * -1 stands for a watermark that no item is at or before.
+ */
+export function secondBounds({ defaultMs, itemMs }: Watermarks): [ts: number, due: number] {
+  return [wholeSeconds(defaultMs), wholeSeconds(itemMs)];
+}
+
+function wholeSeconds(milliseconds: number): number {
+  return milliseconds === Number.NEGATIVE_INFINITY ? -1 : Math.max(-1, Math.floor(milliseconds / 1000));
+}
+
 /** What expiry looks at in an item: `_ts` in seconds and the item's own readable `ttl`, null for none. */
 export interface ItemTimes {
   readonly ts: number;

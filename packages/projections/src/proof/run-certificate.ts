@@ -1,6 +1,6 @@
-import { type CertifiedFact, unprovenFact } from '@epitaph/core/proof/certificate.ts';
-import { openCheckpoint, type CheckpointCryptography, type VerifierKey } from '@epitaph/core/proof/checkpoint.ts';
-import { canonicalJson, type FactLeaf } from '@epitaph/core/proof/leaf.ts';
+import { type CertifiedFact, type Verdict, verifyStatement } from '@epitaph/core/proof/certificate.ts';
+import type { CheckpointCryptography, VerifierKey } from '@epitaph/core/proof/checkpoint.ts';
+import type { FactLeaf } from '@epitaph/core/proof/leaf.ts';
 import { purgeRunCompletedSchema, purgeRunStartedSchema, purgeRunStream, isPurgeRunStream } from '../purge/events.ts';
 
 export const RUN_CERTIFICATE_FORMAT = 'epitaph.certificate-of-purge-run/1';
@@ -53,25 +53,14 @@ export function purgeRunStatement([started, completed]: readonly Pick<
   };
 }
 
-export type RunVerdict =
-  | { readonly ok: true; readonly statement: PurgeRunStatement; readonly treeSize: number }
-  | { readonly ok: false; readonly reason: string };
-
 /** Checks the certificate of a run with a public key and nothing else. */
 export function verifyRunCertificate(
   certificate: PurgeRunCertificate,
   key: VerifierKey,
   cryptography: CheckpointCryptography,
-): RunVerdict {
-  const no = (reason: string): RunVerdict => ({ ok: false, reason });
-  const checkpoint = openCheckpoint(certificate.checkpoint, key, cryptography);
-  if (checkpoint === undefined) return no('The checkpoint is not signed by this key.');
-  const stray = unprovenFact(certificate.facts, checkpoint, cryptography);
-  if (stray !== undefined) return no(`The fact ${stray.type} of ${stray.stream} is not in the tree that was signed.`);
-  const statement = purgeRunStatement(certificate.facts.map(({ fact }) => fact));
-  if (statement === undefined) return no('Its facts are not those of a purge run.');
-  if (canonicalJson(statement) !== canonicalJson(certificate.statement)) {
-    return no('What it states does not follow from its facts.');
-  }
-  return { ok: true, statement, treeSize: checkpoint.size };
+): Verdict<PurgeRunStatement> {
+  return verifyStatement(certificate, key, cryptography, {
+    derive: purgeRunStatement,
+    otherwise: 'Its facts are not those of a purge run.',
+  });
 }

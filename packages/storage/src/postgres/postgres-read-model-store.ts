@@ -4,7 +4,7 @@ import type { DatabaseState } from '@epitaph/core/database/state.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
 import { keysBeginningWith } from '@epitaph/core/partition-key/scope.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
-import type { Watermarks } from '@epitaph/core/ttl/watermarks.ts';
+import { secondBounds, type Watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import type { TimeSpan } from '@epitaph/core/history/preview.ts';
 import type { PurgeRunState } from '@epitaph/projections/purge/state.ts';
 import type {
@@ -68,7 +68,7 @@ export class PostgresReadModelStore implements ReadModelStore {
         await this.#write(sql, batch);
         if (then === undefined) continue;
         const { container, partitionKey, atMs, marks } = then;
-        const values = [container, partitionDigest(partitionKey), toStored(partitionKey), ...bounds(marks), atMs];
+        const values = [container, partitionDigest(partitionKey), toStored(partitionKey), ...secondBounds(marks), atMs];
         await sql.query(this.#sql.deletePartition, values);
       }
       await this.#announce?.(sql, changes);
@@ -116,7 +116,7 @@ export class PostgresReadModelStore implements ReadModelStore {
   }
 
   scanItems(container: number, { partitionKey, prefix, afterBirth, limit, marks }: ItemScan): Promise<ItemRow[]> {
-    const values: unknown[] = [container, afterBirth, ...bounds(marks), limit];
+    const values: unknown[] = [container, afterBirth, ...secondBounds(marks), limit];
     if (partitionKey !== undefined) {
       values.push(partitionDigest(partitionKey), toStored(partitionKey));
       return this.#items(this.#sql.visibleInPartition, values);
@@ -126,7 +126,7 @@ export class PostgresReadModelStore implements ReadModelStore {
   }
 
   countVisible(container: number, marks: Watermarks): Promise<number> {
-    return this.#count(this.#sql.countVisible, [container, ...bounds(marks)]);
+    return this.#count(this.#sql.countVisible, [container, ...secondBounds(marks)]);
   }
 
   allItems(container: number, afterBirth: number, limit: number): Promise<ItemRow[]> {
@@ -138,7 +138,7 @@ export class PostgresReadModelStore implements ReadModelStore {
   }
 
   async overdueItems(container: number, marks: Watermarks, limit: number): Promise<ItemRow[]> {
-    const [ts, due] = bounds(marks);
+    const [ts, due] = secondBounds(marks);
     const byDefault = await this.#items(this.#sql.overdueByDefault, [container, ts, limit]);
     if (byDefault.length === limit) return byDefault;
     return [...byDefault, ...(await this.#items(this.#sql.overdueByOwn, [container, due, limit - byDefault.length]))];
@@ -150,7 +150,7 @@ export class PostgresReadModelStore implements ReadModelStore {
       oldest_ts: number | null;
       by_own: number;
       oldest_due: number | null;
-    }>(this.#sql.overdueStatistics, [container, ...bounds(marks)]);
+    }>(this.#sql.overdueStatistics, [container, ...secondBounds(marks)]);
     const { by_default, oldest_ts, by_own, oldest_due } = row!;
     // By how much the default's items are overdue depends on the policy; the watermark is its measure.
     const oldest: number[] = [];
@@ -162,7 +162,7 @@ export class PostgresReadModelStore implements ReadModelStore {
   async nextDeadlines(container: number, marks: Watermarks): Promise<{ ts: number | null; due: number | null }> {
     const [row] = await this.#database.query<{ ts: number | null; due: number | null }>(this.#sql.nextDeadlines, [
       container,
-      ...bounds(marks),
+      ...secondBounds(marks),
     ]);
     return { ts: row!.ts, due: row!.due === NEVER_DUE ? null : row!.due };
   }
@@ -503,15 +503,6 @@ class PostgresReadModelSnapshot implements ReadModelSnapshot {
   async close(): Promise<void> {
     await this.#client.end();
   }
-}
-
-/** The watermarks in whole seconds, as `ts` and `due` are kept; an item at or before its bound is expired. */
-function bounds(marks: Watermarks): [ts: number, due: number] {
-  return [wholeSeconds(marks.defaultMs), wholeSeconds(marks.itemMs)];
-}
-
-function wholeSeconds(milliseconds: number): number {
-  return milliseconds === Number.NEGATIVE_INFINITY ? -1 : Math.max(-1, Math.floor(milliseconds / 1000));
 }
 
 const ITEM = 'birth, container, partition_key AS "partitionKey", id, life, position, ts, ttl, key';

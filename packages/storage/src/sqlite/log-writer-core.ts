@@ -13,8 +13,9 @@ import {
 } from '@epitaph/core/vault/key-vault.ts';
 import { ownerOf, wrapKey } from '../crypto/key-wrapping.ts';
 import { openForWriting } from './database.ts';
+import { openVault } from './open-vault.ts';
 import { PurgeLedger } from './purge-ledger.ts';
-import { LOG_SCHEMA, LOG_SCHEMA_VERSION, VAULT_MIGRATIONS, VAULT_SCHEMA, VAULT_SCHEMA_VERSION } from './schema.ts';
+import { LOG_SCHEMA, LOG_SCHEMA_VERSION } from './schema.ts';
 import { uuidBytes } from './uuid-bytes.ts';
 import { failureOutcome, type Job, type JobOutcome, type WriterCore } from './writer.ts';
 
@@ -148,15 +149,7 @@ export class LogWriterCore implements WriterCore {
   constructor(options: LogWriterOptions, step: StepHook = () => {}) {
     this.#step = step;
     this.#masterKey = options.masterKey;
-    this.#vault = openForWriting({
-      file: options.vaultFile,
-      what: 'key vault',
-      schema: VAULT_SCHEMA,
-      schemaVersion: VAULT_SCHEMA_VERSION,
-      migrations: VAULT_MIGRATIONS,
-      synchronous: options.synchronous,
-      secureDelete: true,
-    });
+    this.#vault = openVault(options.vaultFile, options.synchronous);
     try {
       this.#log = openForWriting({
         file: options.logFile,

@@ -4,8 +4,8 @@ import type { DatabaseSync } from 'node:sqlite';
 import { gcmOpen, gcmSeal } from '../crypto/aes-gcm.ts';
 import { unwrapKey, wrapKey } from '../crypto/key-wrapping.ts';
 import { type DataFolder, MASTER_KEY_FILE, syncFolder, writeDurably } from './data-folder.ts';
-import { emptyJournal, openForReading, openForWriting, UnusableFile } from './database.ts';
-import { VAULT_MIGRATIONS, VAULT_SCHEMA, VAULT_SCHEMA_VERSION } from './schema.ts';
+import { emptyJournal, openForReading, UnusableFile } from './database.ts';
+import { openVault } from './open-vault.ts';
 import { MASTER_KEY_CHECK } from './sqlite-key-vault.ts';
 import type { StepHook } from './log-writer-core.ts';
 
@@ -97,15 +97,7 @@ export function rotateMasterKey(
     );
   }
   if (!existsSync(file)) throw new UnusableFile(`There is no key vault in ${folder.path}.`);
-  const vault = openForWriting({
-    file,
-    what: 'key vault',
-    schema: VAULT_SCHEMA,
-    schemaVersion: VAULT_SCHEMA_VERSION,
-    migrations: VAULT_MIGRATIONS,
-    synchronous: 'FULL',
-    secureDelete: true,
-  });
+  const vault = openVault(file);
   try {
     const { rotatingTo } = folder;
     // Cut short between the swap of the key files and the last mark: all is done but the mark.

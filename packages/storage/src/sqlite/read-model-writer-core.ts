@@ -1,7 +1,7 @@
 import type { DatabaseSync, StatementSync } from 'node:sqlite';
 import { invariant } from '@epitaph/core/invariant.ts';
 import { isGone, type DisappearanceRow, type ReadModelChange } from '@epitaph/projections/read-model-store.ts';
-import type { Watermarks } from '@epitaph/core/ttl/watermarks.ts';
+import { secondBounds } from '@epitaph/core/ttl/watermarks.ts';
 import { openForWriting } from './database.ts';
 import { PlacedCrash, type StepHook } from './log-writer-core.ts';
 import { READ_MODEL_SCHEMA, READ_MODEL_SCHEMA_VERSION } from './schema.ts';
@@ -144,7 +144,7 @@ export class ReadModelWriterCore implements WriterCore {
       }
       case 'partition-key-deleted': {
         const { container, partitionKey, atMs, marks } = change;
-        const visible = [container, partitionKey, ...bounds(marks)] as const;
+        const visible = [container, partitionKey, ...secondBounds(marks)] as const;
         sql.disappearPartition.run(atMs, atMs, ...visible);
         sql.endPartition.run(atMs, ...visible);
         sql.deletePartition.run(...visible);
@@ -203,15 +203,6 @@ export class ReadModelWriterCore implements WriterCore {
 
 function isRow(change: ApplyJob['changes'][number]): change is WrittenRow {
   return Array.isArray(change);
-}
-
-/** The watermarks in whole seconds, as `ts` and `due` are kept; an item at or before its bound is expired. */
-export function bounds(marks: Watermarks): [ts: number, due: number] {
-  return [wholeSeconds(marks.defaultMs), wholeSeconds(marks.itemMs)];
-}
-
-function wholeSeconds(milliseconds: number): number {
-  return milliseconds === Number.NEGATIVE_INFINITY ? -1 : Math.max(-1, Math.floor(milliseconds / 1000));
 }
 
 const VISIBLE_IN_PARTITION = 'WHERE container = ? AND partition_key = ? AND ((due IS NULL AND ts > ?) OR due > ?)';

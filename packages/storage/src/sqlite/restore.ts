@@ -21,9 +21,10 @@ import {
   writeDurably,
 } from './data-folder.ts';
 import { emptyJournal, openForWriting, UnusableFile } from './database.ts';
+import { openVault } from './open-vault.ts';
 import { checkMasterKey, readMasterKey } from './master-key.ts';
 import { readPurgeLedger } from './purge-ledger.ts';
-import { LOG_SCHEMA, LOG_SCHEMA_VERSION, VAULT_MIGRATIONS, VAULT_SCHEMA, VAULT_SCHEMA_VERSION } from './schema.ts';
+import { LOG_SCHEMA, LOG_SCHEMA_VERSION } from './schema.ts';
 
 export interface RestoreOptions {
   /** The `log` part of a backup. */
@@ -219,15 +220,7 @@ async function destroyLater(
   { ledgerHead }: VaultManifest,
   onProgress: (lines: number) => void,
 ): Promise<number> {
-  const vault = openForWriting({
-    file: join(folder, 'vault.db'),
-    what: 'key vault',
-    schema: VAULT_SCHEMA,
-    schemaVersion: VAULT_SCHEMA_VERSION,
-    migrations: VAULT_MIGRATIONS,
-    synchronous: 'FULL',
-    secureDelete: true,
-  });
+  const vault = openVault(join(folder, 'vault.db'));
   try {
     const after = parseLedgerHead(ledgerHead)!.lines;
     // In place and of the same length, as the vault itself does it.

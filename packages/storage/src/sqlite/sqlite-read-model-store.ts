@@ -5,7 +5,7 @@ import type { DatabaseState } from '@epitaph/core/database/state.ts';
 import type { TimeSpan } from '@epitaph/core/history/preview.ts';
 import type { PurgeCause } from '@epitaph/core/item/events.ts';
 import { keysBeginningWith } from '@epitaph/core/partition-key/scope.ts';
-import { isExpired, type Watermarks } from '@epitaph/core/ttl/watermarks.ts';
+import { isExpired, secondBounds, type Watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import type { PurgeRunState } from '@epitaph/projections/purge/state.ts';
 import type {
   CatalogEntry,
@@ -21,7 +21,7 @@ import type {
   UnrecordedEnd,
 } from '@epitaph/projections/read-model-store.ts';
 import { openForReading } from './database.ts';
-import { bounds, NEVER_DUE, toApplyJob } from './read-model-writer-core.ts';
+import { NEVER_DUE, toApplyJob } from './read-model-writer-core.ts';
 import type { Writer } from './writer.ts';
 
 /** Rows fetched by name at least: finding the births of a partition costs the same for one as for many. */
@@ -78,7 +78,7 @@ export class SqliteReadModelStore implements ReadModelStore {
       const { from, to } = keysBeginningWith(prefix);
       return this.#visibleByName(this.#read.inPrefix, [container, from, to], scan);
     }
-    const [ts, due] = bounds(marks);
+    const [ts, due] = secondBounds(marks);
     return this.#read.visible.all(container, afterBirth, ts, due, limit) as unknown as ItemRow[];
   }
 
@@ -102,7 +102,7 @@ export class SqliteReadModelStore implements ReadModelStore {
   }
 
   countVisible(container: number, marks: Watermarks): number {
-    const [ts, due] = bounds(marks);
+    const [ts, due] = secondBounds(marks);
     return (this.#read.countVisible.get(container, ts, container, due) as { count: number }).count;
   }
 
@@ -115,7 +115,7 @@ export class SqliteReadModelStore implements ReadModelStore {
   }
 
   overdueItems(container: number, marks: Watermarks, limit: number): ItemRow[] {
-    const [ts, due] = bounds(marks);
+    const [ts, due] = secondBounds(marks);
     const byDefault = this.#read.overdueByDefault.all(container, ts, limit) as unknown as ItemRow[];
     if (byDefault.length === limit) return byDefault;
     const byOwn = this.#read.overdueByOwn.all(container, due, limit - byDefault.length) as unknown as ItemRow[];
@@ -123,7 +123,7 @@ export class SqliteReadModelStore implements ReadModelStore {
   }
 
   overdueStatistics(container: number, marks: Watermarks): OverdueStatistics {
-    const [ts, due] = bounds(marks);
+    const [ts, due] = secondBounds(marks);
     const row = this.#read.overdueStatistics.get(container, ts, container, due) as {
       by_default: number;
       oldest_ts: number | null;
@@ -138,7 +138,7 @@ export class SqliteReadModelStore implements ReadModelStore {
   }
 
   nextDeadlines(container: number, marks: Watermarks): { ts: number | null; due: number | null } {
-    const [ts, due] = bounds(marks);
+    const [ts, due] = secondBounds(marks);
     const next = this.#read.nextDeadlines.get(container, ts, container, due) as {
       ts: number | null;
       due: number | null;
