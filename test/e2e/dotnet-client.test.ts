@@ -14,9 +14,6 @@ const SOURCES = join(import.meta.dirname, '../clients/dotnet');
 const BUILD_TIMEOUT_MS = 240_000;
 const RUN_TIMEOUT_MS = 240_000;
 
-/** Groups of checks of what the server doesn't have yet. */
-const NOT_YET: ReadonlySet<string> = new Set(['unique-keys']);
-
 const sourceFiles = () =>
   readdirSync(SOURCES)
     .filter((name) => /\.cs(?:proj)?$/.test(name))
@@ -81,7 +78,7 @@ describe.skipIf('reason' in built)(`the .NET clients, new and old, in gateway mo
     'find everything as they expect it',
     async () => {
       if ('reason' in built) return;
-      const wanted = groups().filter((group) => !NOT_YET.has(group));
+      const wanted = groups();
       const args = [built.assembly, world.endpoint, EMULATOR_KEY, ...wanted];
       const { stdout } = await run('dotnet', args, { timeout: RUN_TIMEOUT_MS, maxBuffer: 16_000_000 }).catch(
         (error: Error & { readonly stdout?: string }) => ({ stdout: error.stdout ?? error.message }),

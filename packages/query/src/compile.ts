@@ -644,15 +644,16 @@ export class Compiler {
     if (clock === undefined && builtIn === undefined) {
       throw queryError('unknownFunction', `'${name}' is not a recognized built-in function name.`, at);
     }
-    checkArguments(name, args.length, builtIn?.minArguments ?? 0, builtIn?.maxArguments ?? 0, at);
+    const fewest = clock?.argumentCount ?? builtIn?.minArguments ?? 0;
+    checkArguments(name, args.length, fewest, clock?.argumentCount ?? builtIn?.maxArguments ?? 0, at);
+    const nodes = args.map((argument) => this.expression(argument, scope));
     if (clock !== undefined) {
       const run: Compiled = (frame) => {
         if (frame.nowMs === undefined) throw new Error(`${name} needs nowMs in the evaluation context`);
-        return clock(frame.nowMs);
+        return clock.call(frame.nowMs, ...nodes.map((argument) => argument.run(frame)));
       };
       return { run, constant: undefined };
     }
-    const nodes = args.map((argument) => this.expression(argument, scope));
     const run = compileCall(
       builtIn as BuiltIn,
       nodes.map((argument) => argument.run),

@@ -197,6 +197,17 @@ const cases: Record<string, readonly (readonly [string, unknown])[]> = {
     ["DateTimeDiff('hh', '2018-03-05T05:00:00.0000000', '2019-02-04T16:00:00.0000000')", 8075],
     ["DateTimeDiff('ss', '2019-02-04T16:00:00.0000000', '2018-03-05T05:00:00.0000000')", -29_070_000],
     ["DateTimeDiff('yyyy', '2023-12-31T23:59:59', '2024-01-01')", 1],
+    ["DateTimeFormat('2024-10-10 14:40:20', 'yyyyMMdd')", '20241010'],
+    ["DateTimeFormat('2024-10-10 14:40:20', 'yyyy-MM-dd [HH:mm:ss]')", '2024-10-10 [14:40:20]'],
+    [
+      String.raw`DateTimeFormat('2024-10-10 14:40:20', 'To\\da\\y i\\s: yyyy-MM-ddTHH:mm:ss.fff')`,
+      'Today is: 2024-10-10T14:40:20.000',
+    ],
+    ["DateTimeFormat('2024-10-10 14:40:20', 'ss.FFF')", '20.'],
+    ["DateTimeFormat('2024-01-05T00:07:09.1230000Z', 'd/M/yy h:m:s.FFFFF tt')", '5/1/24 12:7:9.123 AM'],
+    ["DateTimeFormat('1969-07-20T20:17:40Z', 'ddd dddd MMM MMMM hh t')", 'Sun Sunday Jul July 08 P'],
+    ["DateTimeFormat('2024-13-10', 'yyyy')", undefined],
+    ["DateTimeFormat('2024-10-10', 1)", undefined],
     ['DateTimeFromParts(2020, 9, 4)', '2020-09-04T00:00:00.0000000Z'],
     ['DateTimeFromParts(2017, 4, 20, 13, 15, 20, 3456789)', '2017-04-20T13:15:20.3456789Z'],
     ['DateTimeFromParts(2023, 2, 29)', undefined],
@@ -205,6 +216,8 @@ const cases: Record<string, readonly (readonly [string, unknown])[]> = {
     ["DateTimePart('mcs', '2020-01-02T03:04:05.6789123Z')", 678_912],
     ["DateTimePart('ns', '2020-01-02T03:04:05.6789123Z')", 678_912_300],
     ["DateTimePart('n', '2020-01-02T03:04:05.6789123Z')", 4],
+    ["Year('2000-12-31T10:00:00') * 10000 + Month('2000-12-31') * 100 + Day('2000-12-31 10:00')", 20_001_231],
+    ["Month('soon')", undefined],
     ["DateTimeToTicks('2020-01-02T03:04:05.6789123Z')", 15_779_342_456_789_124],
     ["DateTimeToTimestamp('2020-07-09T23:20:13.4575530Z')", 1_594_336_813_457],
     ["DateTimeToTimestamp('1969-12-31T23:59:59.9999999Z')", -1],
@@ -212,6 +225,12 @@ const cases: Record<string, readonly (readonly [string, unknown])[]> = {
     ['TimestampToDateTime(1594227912345)', '2020-07-08T17:05:12.3450000Z'],
     ['TimestampToDateTime(1e20)', undefined],
     ['TimestampToDateTime(1.5)', undefined],
+  ],
+  item: [
+    ["DocumentId({_rid: 'AAAAAAAAAAACAQAAAAAAAA=='})", 258],
+    ["DocumentId({_rid: 'AAAAAAAAAAA='})", undefined],
+    ["DocumentId('AAAAAAAAAAACAQAAAAAAAA==')", undefined],
+    ['DocumentId({_rid: [1]})', undefined],
   ],
   vector: [
     ['VectorDistance([1, 0], [0, 1])', 0],
@@ -275,6 +294,11 @@ describe('the current time', () => {
     ['GetCurrentTicksStatic()', 15_943_368_134_570_000],
     ['GetCurrentTimestamp()', 1_594_336_813_457],
     ['GetCurrentTimestampStatic()', 1_594_336_813_457],
+    ['Now()', '2020-07-09T23:20:13.4570000Z'],
+    ["Ago('hh', 24)", '2020-07-08T23:20:13.4570000Z'],
+    ["Ago('mm', -1)", '2020-08-09T23:20:13.4570000Z'],
+    ["Ago('fortnight', 1)", undefined],
+    ["Ago('dd', 'one')", undefined],
   ])('%s comes from the caller', (expression, expected) => {
     expect(valueOf(expression, context)).toBe(expected);
   });

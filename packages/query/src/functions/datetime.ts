@@ -14,6 +14,7 @@ import {
   ticksOfParts,
 } from './datetime-text.ts';
 import type { DateTimeParts } from './datetime-text.ts';
+import { formatByPattern } from './datetime-pattern.ts';
 
 type Unit = 'year' | 'month' | 'day' | 'hour' | 'minute' | 'second' | 'millisecond' | 'microsecond' | 'nanosecond';
 
@@ -63,7 +64,8 @@ function addMonths(ticks: bigint, months: number): bigint | undefined {
   return ticksOfParts({ ...parts, year, month, day: Math.min(parts.day, daysInMonth(year, month)) });
 }
 
-function add(unitName: Value, count: Value, dateTime: Value): Value {
+/** DateTimeAdd: undefined for a unit, a count or a time that is none, and beyond the years 1 to 9999. */
+export function addToDateTime(unitName: Value, count: Value, dateTime: Value): Value {
   const unit = unitOf(unitName);
   const amount = integerOf(count);
   const ticks = ticksOf(dateTime);
@@ -108,6 +110,14 @@ function partOf(unitName: Value, dateTime: Value): Value {
     default:
       return parts[unit];
   }
+}
+
+/** DAY, MONTH and YEAR. */
+const partNamed = (unit: Unit): BuiltIn => pure(1, 1, (dateTime) => partOf(unit, dateTime));
+
+function format(dateTime: Value, pattern: Value): Value {
+  const ticks = ticksOf(dateTime);
+  return ticks === undefined || typeof pattern !== 'string' ? undefined : formatByPattern(ticks, pattern);
 }
 
 /** The beginning of the bin that a moment is in; bins are counted from the origin. */
@@ -158,13 +168,17 @@ function fromNumber(ticksPerUnit: bigint): BuiltIn {
 }
 
 export const dateTimeFunctions: BuiltIns = {
-  DATETIMEADD: pure(3, 3, add),
+  DATETIMEADD: pure(3, 3, addToDateTime),
   DATETIMEBIN: pure(2, 4, bin),
   DATETIMEDIFF: pure(3, 3, difference),
+  DATETIMEFORMAT: pure(2, 2, format),
   DATETIMEFROMPARTS: pure(3, 7, fromParts),
   DATETIMEPART: pure(2, 2, partOf),
   DATETIMETOTICKS: convert(Number),
   DATETIMETOTIMESTAMP: convert((ticks) => Number(floorDivide(ticks, TICKS_PER_MS))),
+  DAY: partNamed('day'),
+  MONTH: partNamed('month'),
   TICKSTODATETIME: fromNumber(1n),
   TIMESTAMPTODATETIME: fromNumber(TICKS_PER_MS),
+  YEAR: partNamed('year'),
 };

@@ -3,6 +3,7 @@ import type { BuiltIn } from './builtin.ts';
 import { conditionalFunctions } from './conditional.ts';
 import { dateTimeFunctions } from './datetime.ts';
 import { fullTextFunctions } from './full-text.ts';
+import { itemFunctions } from './item.ts';
 import { mathFunctions } from './math.ts';
 import { spatialFunctions } from './spatial.ts';
 import { stringFunctions } from './string.ts';
@@ -16,6 +17,7 @@ export const builtIns: ReadonlyMap<string, BuiltIn> = new Map(
     conditionalFunctions,
     dateTimeFunctions,
     fullTextFunctions,
+    itemFunctions,
     mathFunctions,
     spatialFunctions,
     stringFunctions,

@@ -1,0 +1,22 @@
+import { isObject } from '../values.ts';
+import type { Value } from '../values.ts';
+import { pure } from './builtin.ts';
+import type { BuiltIns } from './builtin.ts';
+
+/** Bytes of an item's `_rid`: those of its container, then its own number, the lowest byte first. */
+const RID_BYTES = 16;
+const CONTAINER_BYTES = 8;
+
+/** The number of an item in its physical partition, which its resource id ends with; undefined for what is no item. */
+function documentId(item: Value): Value {
+  const rid = isObject(item) ? item['_rid'] : undefined;
+  if (typeof rid !== 'string' || rid.length > 2 * RID_BYTES) return undefined;
+  const bytes = Buffer.from(rid.replaceAll('-', '/'), 'base64');
+  if (bytes.length !== RID_BYTES) return undefined;
+  const id = bytes.readBigUInt64LE(CONTAINER_BYTES);
+  return id <= Number.MAX_SAFE_INTEGER ? Number(id) : undefined;
+}
+
+export const itemFunctions: BuiltIns = {
+  DOCUMENTID: pure(1, 1, documentId),
+};
