@@ -2,6 +2,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { GuardedClock } from '@epitaph/core/clock.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
+import { turn } from '@epitaph/core/turn.ts';
 import { openEmbeddedStore } from '@epitaph/api/compose.ts';
 import { Store } from '@epitaph/api/store/store.ts';
 import { openSqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
@@ -47,7 +48,7 @@ for (const writers of ['inline', 'threads'] as const) {
       const container = await filled(store, 1);
       const writes = Array.from({ length: 200 }, (_, index) => write(store, container, `new ${index}`));
       const settled = Promise.allSettled(writes);
-      await new Promise((resolve) => setImmediate(resolve));
+      await turn();
       await store.close();
       const outcomes = await settled;
       const again = await open(writers);

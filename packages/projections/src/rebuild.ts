@@ -1,5 +1,6 @@
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import { turn } from '@epitaph/core/turn.ts';
 import { Catalog } from './catalog/catalog.ts';
 import { changesOf } from './changes.ts';
 import type { ContainerNumber, ReadModelSnapshot, ReadModelVersions } from './read-model-store.ts';
@@ -226,5 +227,3 @@ function differencesOf(
   }
   return { count, named };
 }
-
-const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));

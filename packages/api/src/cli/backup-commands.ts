@@ -5,7 +5,7 @@ import type { LedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
 import { formatLedgerHead, parseLedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
 import { textFlag, type Command, type Flags, type FlagValues, type Invocation } from './command.ts';
 import { exitCodes, UsageError } from './exit-codes.ts';
-import { ServerRefused } from './management-client.ts';
+import { follow } from './follow.ts';
 import { Progress } from './progress.ts';
 
 /** How long the copy of the keys is kept when nothing else is said: a week. */
@@ -61,7 +61,9 @@ export const backup: Command = {
     const vaultKeptSeconds = secondsFlag(flags, 'vault-kept') ?? VAULT_KEPT_SECONDS;
     const request = { folder: operands[0]!, vaultKeptSeconds };
     const taken =
-      textFlag(flags, 'data') === undefined ? await online(invocation, request) : await offline(invocation, request);
+      textFlag(flags, 'data') === undefined
+        ? await follow<BackupAnswer>(invocation, { method: 'POST', path: '/backups', body: request, label: 'backup' })
+        : await offline(invocation, request);
     if (json) print(JSON.stringify(taken));
     else {
       print(`Backup ${taken.id}: ${taken.bytes} bytes, up to position ${taken.logPosition} of the log.`);
@@ -76,24 +78,6 @@ export const backup: Command = {
 interface Requested {
   readonly folder: string;
   readonly vaultKeptSeconds: number;
-}
-
-async function online({ client, stderr }: Invocation, body: Requested): Promise<BackupAnswer> {
-  const progress = new Progress(stderr, 'backup');
-  let taken: BackupAnswer | undefined;
-  for await (const { event, data } of client.events('POST', '/backups', { body })) {
-    if (event === 'progress') {
-      const { phase, done, total } = data as { phase: string; done: number; total: number };
-      progress.update(done, total, phase);
-    } else if (event === 'done') taken = data as BackupAnswer;
-    else {
-      const { code, detail } = data as { code: string; detail: string };
-      throw new ServerRefused(code, detail);
-    }
-  }
-  progress.end();
-  if (taken === undefined) throw new ServerRefused('busy', 'The server stopped before the backup was done.');
-  return taken;
 }
 
 /** A stopped store is started for as long as it takes, without a port and without its purge. */

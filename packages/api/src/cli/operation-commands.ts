@@ -3,6 +3,7 @@ import { wait } from '../config/wait.ts';
 import type { DifferingPart, FsckReport, PurgeStatus, RebuildStatus } from '../store/store-api.ts';
 import type { Command, Invocation } from './command.ts';
 import { exitCodes, UsageError } from './exit-codes.ts';
+import { follow } from './follow.ts';
 import { ServerRefused } from './management-client.ts';
 import { Progress, roughly } from './progress.ts';
 
@@ -162,21 +163,9 @@ export const fsck: Command = {
   operandCounts: [0, 0],
   flags: {},
   notes: 'Ends with 1 when it finds a problem.',
-  run: async ({ client, json, print, stderr }) => {
-    const progress = new Progress(stderr, 'fsck');
-    let report: FsckReport | undefined;
-    for await (const { event, data } of client.events('POST', '/fsck')) {
-      if (event === 'progress') {
-        const { done, total } = data as { done: number; total: number };
-        progress.update(done, total);
-      } else if (event === 'done') report = data as FsckReport;
-      else {
-        const { code, detail } = data as { code: string; detail: string };
-        throw new ServerRefused(code, detail);
-      }
-    }
-    progress.end();
-    if (report === undefined) throw new ServerRefused('busy', 'The server stopped before the examination was done.');
+  run: async (invocation) => {
+    const { json, print } = invocation;
+    const report = await follow<FsckReport>(invocation, { method: 'POST', path: '/fsck', label: 'fsck' });
     if (json) print(JSON.stringify(report));
     else {
       const { ok, events, items, lives, problems, durationMs } = report;

@@ -1,8 +1,7 @@
-import { textFlag, type Command, type FlagValues, type Invocation } from './command.ts';
+import { textFlag, type Command, type FlagValues } from './command.ts';
 import { exitCodes, UsageError } from './exit-codes.ts';
+import { follow } from './follow.ts';
 import { containerPath, ridFlag } from './history-commands.ts';
-import { ServerRefused } from './management-client.ts';
-import { Progress } from './progress.ts';
 
 interface PreviewAnswer {
   readonly items: number;
@@ -80,7 +79,12 @@ export const replay: Command = {
       for await (const line of client.lines('POST', path, { ...sent, accept: 'application/x-ndjson' })) print(line);
       return exitCodes.ok;
     }
-    const { lives, counts } = await follow<ReplayAnswer>(invocation, 'POST', path, sent);
+    const { lives, counts } = await follow<ReplayAnswer>(invocation, {
+      method: 'POST',
+      path,
+      ...sent,
+      label: 'read',
+    });
     if (json) print(JSON.stringify({ lives, counts }));
     else
       print(
@@ -105,36 +109,16 @@ export const asOf: Command = {
       for await (const line of client.lines('GET', path, { query, accept: 'application/x-ndjson' })) print(line);
       return exitCodes.ok;
     }
-    const answer = await follow<{ readonly items: number; readonly at: string }>(invocation, 'GET', path, { query });
+    const answer = await follow<{ readonly items: number; readonly at: string }>(invocation, {
+      method: 'GET',
+      path,
+      query,
+      label: 'read',
+    });
     print(json ? JSON.stringify(answer) : `${answer.items} items at ${answer.at}.`);
     return exitCodes.ok;
   },
 };
-
-/** Follows work that tells its progress, up to its result. */
-async function follow<Result>(
-  { client, stderr }: Invocation,
-  method: string,
-  path: string,
-  sent: { readonly query?: Readonly<Record<string, string | undefined>>; readonly body?: unknown },
-): Promise<Result> {
-  const progress = new Progress(stderr, 'read');
-  try {
-    for await (const { event, data } of client.events(method, path, sent)) {
-      if (event === 'progress') {
-        const { position, headPosition } = data as { position: number; headPosition: number };
-        progress.update(position, headPosition);
-      } else if (event === 'done') return data as Result;
-      else {
-        const { code, detail } = data as { code: string; detail: string };
-        throw new ServerRefused(code, detail);
-      }
-    }
-  } finally {
-    progress.end();
-  }
-  throw new ServerRefused('busy', 'The server stopped before it was done.');
-}
 
 function timeline(flags: FlagValues): { from: string; defaultTtl: number | null }[] {
   const given = flags['policy'];

@@ -1,8 +1,7 @@
-import { textFlag, type Command, type Flags, type FlagValues, type Invocation } from './command.ts';
+import { textFlag, type Command, type Flags, type FlagValues } from './command.ts';
 import { exitCodes, UsageError } from './exit-codes.ts';
+import { follow } from './follow.ts';
 import { containerPath, partitionKey, partitionKeyFlag, ridFlag } from './history-commands.ts';
-import { ServerRefused } from './management-client.ts';
-import { Progress } from './progress.ts';
 
 const reasonFlag: Flags = {
   reason: { type: 'string', placeholder: '<text>', description: 'Why; it stays on record.' },
@@ -212,7 +211,12 @@ export const recover: Command = {
       throw new UsageError('recover takes the id of an item, or --policy.');
     }
     if (policyVersion !== undefined) {
-      const answer = await followRecovery(invocation, path, { policyVersion, reason });
+      const answer = await follow<RecoveredPolicyAnswer>(invocation, {
+        method: 'POST',
+        path,
+        body: { policyVersion, reason },
+        label: 'recover',
+      });
       const { recovered, writtenSince, erased } = answer;
       print(
         json
@@ -231,29 +235,6 @@ export const recover: Command = {
     return exitCodes.ok;
   },
 };
-
-async function followRecovery(
-  { client, stderr }: Invocation,
-  path: string,
-  body: object,
-): Promise<RecoveredPolicyAnswer> {
-  const progress = new Progress(stderr, 'recover');
-  try {
-    for await (const { event, data } of client.events('POST', path, { body })) {
-      if (event === 'progress') {
-        const { done, total } = data as { done: number; total: number };
-        progress.update(done, total);
-      } else if (event === 'done') return data as RecoveredPolicyAnswer;
-      else {
-        const { code, detail } = data as { code: string; detail: string };
-        throw new ServerRefused(code, detail);
-      }
-    }
-  } finally {
-    progress.end();
-  }
-  throw new ServerRefused('busy', 'The server stopped before it was done; run it again to go on.');
-}
 
 /** The partition key as bodies have it: an array, or a pseudonym. */
 function partitionKeyOf(flags: FlagValues): unknown {

@@ -34,8 +34,8 @@ import { BUNDLE_FORMAT, type BundleManifest } from '../archive/bundle-format.ts'
 import type { LogVerification } from '../store/store-api.ts';
 import { textFlag, type Command, type FlagValues, type Invocation } from './command.ts';
 import { exitCodes, UsageError } from './exit-codes.ts';
+import { follow } from './follow.ts';
 import { ServerRefused } from './management-client.ts';
-import { Progress } from './progress.ts';
 
 const { sha256 } = checkpointCryptography;
 /** Problems of a bundle that are named; there may be more. */
@@ -231,21 +231,9 @@ async function verifyFacts({ flags, json, print }: Invocation, file: string): Pr
   return ok ? exitCodes.ok : exitCodes.problem;
 }
 
-async function verifyServer({ client, flags, json, print, stderr }: Invocation): Promise<number> {
-  const progress = new Progress(stderr, 'verify');
-  let report: LogVerification | undefined;
-  for await (const { event, data } of client.events('POST', '/proof/verify')) {
-    if (event === 'progress') {
-      const { position, headPosition } = data as { position: number; headPosition: number };
-      progress.update(position, headPosition);
-    } else if (event === 'done') report = data as LogVerification;
-    else {
-      const { code, detail } = data as { code: string; detail: string };
-      throw new ServerRefused(code, detail);
-    }
-  }
-  progress.end();
-  if (report === undefined) throw new ServerRefused('busy', 'The server stopped before the check was done.');
+async function verifyServer(invocation: Invocation): Promise<number> {
+  const { client, flags, json, print } = invocation;
+  const report = await follow<LogVerification>(invocation, { method: 'POST', path: '/proof/verify', label: 'verify' });
   const earlier = textFlag(flags, 'checkpoint');
   const since = earlier === undefined ? undefined : await grewFrom(earlier, publicKey(flags), report, { client });
   const ok = report.ok && since !== false;

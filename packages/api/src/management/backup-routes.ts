@@ -2,10 +2,9 @@ import type { FastifyInstance } from 'fastify';
 import { formatLedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
 import type { StoreApi } from '../store/store-api.ts';
 import * as answers from './answers.ts';
-import { Problem, problemDetails, problemOf } from './problems.ts';
+import { answerLongWork } from './long-work.ts';
 import * as requests from './requests.ts';
-import { clientGone, correlationOf, route, wantsEvents } from './routing.ts';
-import { eventsOf, sendEvents } from './server-sent-events.ts';
+import { route } from './routing.ts';
 import * as shapes from './shapes.ts';
 
 /** Backups of a store that goes on, and what restoring one needs besides. */
@@ -24,15 +23,11 @@ export function backupRoutes(scope: FastifyInstance, store: StoreApi, stopping: 
         events: { progress: answers.copyProgress, done: answers.takenBackup },
       },
     },
-    ({ body, caller, request, reply }) => {
-      const signal = AbortSignal.any([stopping, clientGone(reply)]);
-      if (!wantsEvents(request)) return store.backup(caller, body, { signal }).then(shapes.takenBackupShape);
-      const events = eventsOf((onProgress) => store.backup(caller, body, { signal, onProgress }), {
+    ({ body, caller, request, reply }) =>
+      answerLongWork(request, reply, stopping, {
+        work: (follow) => store.backup(caller, body, follow),
         done: shapes.takenBackupShape,
-        failed: (error) => problemDetails(problemOf(error) ?? new Problem('internal'), correlationOf(request)),
-      });
-      return sendEvents(reply, events);
-    },
+      }),
   );
 
   route(

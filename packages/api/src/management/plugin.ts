@@ -11,7 +11,8 @@ import { writeTar } from '../archive/tar.ts';
 import { bundleFiles, prepareBundle } from './bundle.ts';
 import { exportFormat, exportText } from './exports.ts';
 import { openApiDocument } from './openapi.ts';
-import { Problem, problemDetails, problemOf } from './problems.ts';
+import { answerLongWork } from './long-work.ts';
+import { Problem } from './problems.ts';
 import * as requests from './requests.ts';
 import {
   callers,
@@ -33,7 +34,7 @@ import { proofRoutes } from './proof-routes.ts';
 import { retentionRoutes } from './retention-routes.ts';
 import { policyRoutes } from './policy-routes.ts';
 import { sendProblem } from './send-problem.ts';
-import { eventsOf, sendEvents, type ServerSentEvent } from './server-sent-events.ts';
+import { sendEvents, type ServerSentEvent } from './server-sent-events.ts';
 import * as shapes from './shapes.ts';
 
 export interface ManagementOptions {
@@ -408,18 +409,11 @@ function operationRoutes(scope: FastifyInstance, store: StoreApi, stopping: Abor
       summary: 'Derives anew from the log what must be visible, and compares.',
       answers: { json: answers.fsck, events: { progress: answers.fsckProgress, done: answers.fsck } },
     },
-    async ({ request, reply }) => {
-      const gone = AbortSignal.any([stopping, clientGone(reply)]);
-      if (!wantsEvents(request)) return store.fsck(undefined, gone);
-      const events = eventsOf((report) => store.fsck((done, total) => report({ done, total }), gone), {
-        done: (result) => result,
-        failed: (error) => {
-          request.log.error({ err: error, correlationId: callers.get(request)?.correlationId }, 'fsck failed');
-          return problemDetails(problemOf(error) ?? new Problem('internal'), correlationOf(request));
-        },
-      });
-      return sendEvents(reply, events);
-    },
+    ({ request, reply }) =>
+      answerLongWork(request, reply, stopping, {
+        work: ({ onProgress, signal }) => store.fsck((done, total) => onProgress?.({ done, total }), signal),
+        done: (report) => report,
+      }),
   );
 }
 

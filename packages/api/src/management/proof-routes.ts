@@ -2,11 +2,10 @@ import { Readable } from 'node:stream';
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import { z } from 'zod';
 import type { StoreApi } from '../store/store-api.ts';
-import { Problem, problemDetails, problemOf } from './problems.ts';
+import { answerLongWork } from './long-work.ts';
 import * as answers from './answers.ts';
 import * as requests from './requests.ts';
-import { clientGone, containerOf, correlationOf, itemOf, OF_CONTAINER, route, wantsEvents } from './routing.ts';
-import { eventsOf, sendEvents } from './server-sent-events.ts';
+import { clientGone, containerOf, itemOf, OF_CONTAINER, route } from './routing.ts';
 
 /** Proofs of what is on record: for auditors, and for whoever they show them to. */
 export function proofRoutes(scope: FastifyInstance, store: StoreApi, stopping: AbortSignal): void {
@@ -75,15 +74,11 @@ export function proofRoutes(scope: FastifyInstance, store: StoreApi, stopping: A
         events: { progress: answers.scanProgress, done: answers.logVerification },
       },
     },
-    ({ request, reply }) => {
-      const signal = AbortSignal.any([stopping, clientGone(reply)]);
-      if (!wantsEvents(request)) return store.verifyLog(undefined, signal);
-      const events = eventsOf((onProgress) => store.verifyLog(onProgress, signal), {
+    ({ request, reply }) =>
+      answerLongWork(request, reply, stopping, {
+        work: ({ onProgress, signal }) => store.verifyLog(onProgress, signal),
         done: (report) => report,
-        failed: (error) => problemDetails(problemOf(error) ?? new Problem('internal'), correlationOf(request)),
-      });
-      return sendEvents(reply, events);
-    },
+      }),
   );
 
   route(

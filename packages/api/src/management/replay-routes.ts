@@ -2,11 +2,10 @@ import { Readable } from 'node:stream';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { z } from 'zod';
 import type { FollowedScan, StoreApi } from '../store/store-api.ts';
-import { Problem, problemDetails, problemOf } from './problems.ts';
+import { answerLongWork } from './long-work.ts';
 import * as answers from './answers.ts';
 import * as requests from './requests.ts';
-import { clientGone, containerOf, correlationOf, itemOf, OF_CONTAINER, route, wantsEvents } from './routing.ts';
-import { eventsOf, sendEvents } from './server-sent-events.ts';
+import { clientGone, containerOf, itemOf, OF_CONTAINER, route, wantsEvents } from './routing.ts';
 import * as shapes from './shapes.ts';
 
 /** Answers that read a container's whole history: replays under other policies, and how it was at an instant. */
@@ -99,17 +98,10 @@ function answerScan<Row, Result>(
     readonly summary: (result: Result) => unknown;
   },
 ): unknown {
+  if (wantsEvents(request) || !(request.headers.accept ?? '').includes('application/x-ndjson')) {
+    return answerLongWork(request, reply, stopping, { work: scan, done: summary });
+  }
   const signal = AbortSignal.any([stopping, clientGone(reply)]);
-  if (wantsEvents(request)) {
-    const events = eventsOf((onProgress) => scan({ onProgress, signal }), {
-      done: summary,
-      failed: (error) => problemDetails(problemOf(error) ?? new Problem('internal'), correlationOf(request)),
-    });
-    return sendEvents(reply, events);
-  }
-  if (!(request.headers.accept ?? '').includes('application/x-ndjson')) {
-    return scan({ signal }).then(summary);
-  }
   const lines = new Readable({ read: () => resume(), highWaterMark: 64 * 1024 });
   let resume = (): void => {};
   const write = (value: unknown): Promise<void> | undefined =>

@@ -4,10 +4,10 @@ import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { hasPseudonymousIds, isPartitionPseudonym } from '@epitaph/core/item/pseudonym.ts';
 import type { HoldRequest, StoreApi } from '../store/store-api.ts';
 import * as answers from './answers.ts';
-import { Problem, problemDetails, problemOf } from './problems.ts';
+import { answerLongWork } from './long-work.ts';
+import { Problem } from './problems.ts';
 import * as requests from './requests.ts';
-import { clientGone, containerOf, correlationOf, itemOf, OF_CONTAINER, route, wantsEvents } from './routing.ts';
-import { eventsOf, sendEvents } from './server-sent-events.ts';
+import { containerOf, itemOf, OF_CONTAINER, route } from './routing.ts';
 import * as shapes from './shapes.ts';
 
 /** What keeps content against its erasure, what erases it on request, and what brings it back. */
@@ -177,19 +177,10 @@ function recoveryRoutes(scope: FastifyInstance, store: StoreApi, stopping: Abort
       }
       const { policyVersion, reason } = body;
       // Who goes away before it is done has cut it short; asked for again, it goes on.
-      const signal = AbortSignal.any([stopping, clientGone(reply)]);
-      const shape = (summary: object) => ({ container: shapes.containerName(container), policyVersion, ...summary });
-      if (!wantsEvents(request)) {
-        return shape(await store.recoverPolicy(caller, container, policyVersion, { reason, signal }));
-      }
-      const events = eventsOf(
-        (onProgress) => store.recoverPolicy(caller, container, policyVersion, { reason, signal, onProgress }),
-        {
-          done: shape,
-          failed: (error) => problemDetails(problemOf(error) ?? new Problem('internal'), correlationOf(request)),
-        },
-      );
-      return sendEvents(reply, events);
+      return answerLongWork(request, reply, stopping, {
+        work: (follow) => store.recoverPolicy(caller, container, policyVersion, { reason, ...follow }),
+        done: (summary) => ({ container: shapes.containerName(container), policyVersion, ...summary }),
+      });
     },
   );
 

@@ -1,20 +1,15 @@
 import { randomUUID } from 'node:crypto';
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import { Problem, problemDetails, problemOf, retryAfterSeconds } from './problems.ts';
+import { Problem, problemDetails, type ProblemDetails, problemOf, retryAfterSeconds } from './problems.ts';
 
-/** Answers an error in the management plane's shape. A defect is logged whole; the client learns only where to look. */
+/** Answers an error in the management plane's shape. */
 export function sendProblem(
   request: FastifyRequest,
   reply: FastifyReply,
   error: unknown,
   correlationId: string = randomUUID(),
 ): FastifyReply {
-  const problem = problemOf(error);
-  if (problem === undefined) request.log.error({ err: error, correlationId }, 'a request failed unexpectedly');
-  const details = problemDetails(
-    problem ?? new Problem('internal', 'An internal error occurred; the instance finds it in the log of the server.'),
-    correlationId,
-  );
+  const details = detailsOrLogged(request, error, correlationId);
   const retryAfter = retryAfterSeconds(details);
   return reply
     .code(details.status)
@@ -25,4 +20,14 @@ export function sendProblem(
       ...(retryAfter === undefined ? {} : { 'retry-after': String(retryAfter) }),
     })
     .send(JSON.stringify(details));
+}
+
+/** What an error is to a client. A defect is logged whole; the client learns only where to look. */
+export function detailsOrLogged(request: FastifyRequest, error: unknown, correlationId: string): ProblemDetails {
+  const problem = problemOf(error);
+  if (problem === undefined) request.log.error({ err: error, correlationId }, 'a request failed unexpectedly');
+  return problemDetails(
+    problem ?? new Problem('internal', 'An internal error occurred; the instance finds it in the log of the server.'),
+    correlationId,
+  );
 }

@@ -25,21 +25,21 @@ export function sendEvents(reply: FastifyReply, events: AsyncIterable<ServerSent
 
 /**
  * Turns work that reports by a callback into events: `progress` whenever there is a newer report than was sent,
- * `done` with the result, `failed` with what `onError` makes of an error.
+ * `done` with the result, `failed` with what `failed` makes of an error.
  */
-export async function* eventsOf<R>(
-  work: (report: (progress: unknown) => void) => Promise<R>,
-  shape: { readonly done: (result: R) => unknown; readonly failed: (error: unknown) => unknown },
+export async function* eventsOf<Progress>(
+  work: (report: (progress: Progress) => void) => Promise<unknown>,
+  failed: (error: unknown) => unknown,
 ): AsyncGenerator<ServerSentEvent> {
-  let latest: { readonly data: unknown } | undefined;
+  let latest: { readonly data: Progress } | undefined;
   let wake = (): void => {};
   let end: ServerSentEvent | undefined;
   const finished = work((data) => {
     latest = { data };
     wake();
   }).then(
-    (result) => ({ event: 'done', data: shape.done(result) }),
-    (error: unknown) => ({ event: 'failed', data: shape.failed(error) }),
+    (data) => ({ event: 'done', data }),
+    (error: unknown) => ({ event: 'failed', data: failed(error) }),
   );
   void finished.then((event) => {
     end = event;

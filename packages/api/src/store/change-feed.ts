@@ -10,6 +10,7 @@ import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { isInScope } from '@epitaph/core/partition-key/scope.ts';
 import { isExpired } from '@epitaph/core/ttl/watermarks.ts';
+import { turn } from '@epitaph/core/turn.ts';
 import type { Documents } from './documents.ts';
 import type { Moment, StoreParts } from './parts.ts';
 import type { ChangeFeedPage, ChangeFeedRequest, FeedChange, ShownItem } from './store-api.ts';
@@ -162,7 +163,7 @@ export class ChangeFeeds {
       }
       if (part.position <= position && part.events.length === 0) position = upTo;
       else position = Math.min(upTo, Math.max(position, part.position));
-      await new Promise((resolve) => setImmediate(resolve));
+      await turn();
     }
     return { changes, position, reachedEnd: position >= upTo, examined };
   }

@@ -13,6 +13,7 @@ import type { RecordedHold } from '@epitaph/core/retention/state.ts';
 import { sameJson } from '@epitaph/core/same-json.ts';
 import type { VaultHold } from '@epitaph/core/vault/key-vault.ts';
 import { isoTime } from '@epitaph/core/clock.ts';
+import { turn } from '@epitaph/core/turn.ts';
 import { KeyedMutex } from './keyed-mutex.ts';
 import { livesOfItem } from './item-lives.ts';
 import type { StoreParts } from './parts.ts';
@@ -297,7 +298,7 @@ export class Holds {
       const last = rows.at(-1);
       if (last === undefined || rows.length < PAGE_ROWS) return count;
       after = { atMs: last.atMs, position: last.position };
-      await new Promise((resolve) => setImmediate(resolve));
+      await turn();
     }
   }
 

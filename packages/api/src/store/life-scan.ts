@@ -5,6 +5,7 @@ import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import { turn } from '@epitaph/core/turn.ts';
 import type { ScanProgress } from './store-api.ts';
 
 /** Events read at a time. */
@@ -44,7 +45,7 @@ export async function* livesOf(
     position = events.at(-1)!.position;
     onProgress({ position: Math.min(position, headPosition), headPosition });
     // A long scan gives way, so that it holds no request.
-    await new Promise((resolve) => setImmediate(resolve));
+    await turn();
   }
 }
 

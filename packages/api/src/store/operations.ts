@@ -6,6 +6,7 @@ import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
 import { Scavenges } from '@epitaph/projections/purge/scavenges.ts';
 import { rebuild, type RebuildDifference, type RebuildProgress } from '@epitaph/projections/rebuild.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
+import { turn } from '@epitaph/core/turn.ts';
 import { DEFAULT_READY_LAG_EVENTS } from './ready-lag.ts';
 import { wait } from '../config/wait.ts';
 import type { StoreParts } from './parts.ts';
@@ -203,7 +204,7 @@ export class Operations {
     };
     const work = async () => {
       // A turn later, so that whoever asked has the status before it changes.
-      await new Promise((resolve) => setImmediate(resolve));
+      await turn();
       try {
         const { differences, version } = await rebuild({
           log,

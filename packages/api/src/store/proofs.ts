@@ -19,6 +19,7 @@ import {
   verifierKeyText,
 } from '@epitaph/core/proof/checkpoint.ts';
 import { type FactLeaf, factLeaf, isPermanentFact } from '@epitaph/core/proof/leaf.ts';
+import { turn } from '@epitaph/core/turn.ts';
 import type { ProofStore } from '@epitaph/projections/proof/proof-store.ts';
 import { TILE_HASHES } from '@epitaph/projections/proof/proof-store.ts';
 import { factHash } from '@epitaph/projections/proof/proof-tree.ts';
@@ -132,7 +133,7 @@ export class Proofs {
           event.occurredAtMs < toMs,
       );
       yield* this.#certify(erasures, within.size, signal);
-      await new Promise((resolve) => setImmediate(resolve));
+      await turn();
     }
   }
 
@@ -172,7 +173,7 @@ export class Proofs {
       }
       if (found.position === position) return { runs, position: undefined };
       position = found.position;
-      await new Promise((resolve) => setImmediate(resolve));
+      await turn();
     }
   }
 
@@ -310,7 +311,7 @@ export class Proofs {
       position = events.at(-1)!.position;
       yield events;
       onProgress({ position: Math.min(position, headPosition), headPosition });
-      await new Promise((resolve) => setImmediate(resolve));
+      await turn();
     }
   }
 

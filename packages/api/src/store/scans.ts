@@ -1,5 +1,6 @@
 import { isInScope, type Scope } from '@epitaph/core/partition-key/scope.ts';
 import { isExpired } from '@epitaph/core/ttl/watermarks.ts';
+import { turn } from '@epitaph/core/turn.ts';
 import type { ItemRow } from '@epitaph/projections/read-model-store.ts';
 import type { Moment, StoreParts } from './parts.ts';
 
@@ -69,7 +70,7 @@ export async function* scanScope(
       yield { rows, scanned: batch.length, through: batch.at(-1)!.birth, isLast };
       if (isLast) return;
       // Long scans give way, so that they hold no other request.
-      await new Promise((resolve) => setImmediate(resolve));
+      await turn();
       signal?.throwIfAborted();
     }
     if (fetched.length < size) return;
@@ -97,7 +98,7 @@ async function* ofKept(
     );
     yield { rows, scanned: batch.length, through: batch.at(-1)!.birth, isLast: start >= all.length };
     if (start >= all.length) return;
-    await new Promise((resolve) => setImmediate(resolve));
+    await turn();
     signal?.throwIfAborted();
   }
 }

@@ -18,6 +18,7 @@ import { foldUser } from '@epitaph/core/user/evolve.ts';
 import { parseUserStream, userStream } from '@epitaph/core/user/stream-name.ts';
 import type { BodySealer } from '@epitaph/core/vault/body-sealer.ts';
 import type { KeyVault } from '@epitaph/core/vault/key-vault.ts';
+import { turn } from '@epitaph/core/turn.ts';
 import type { CatalogEntry, ReadModelStore } from '../read-model-store.ts';
 
 export interface FsckProblem {
@@ -126,7 +127,7 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
       }
     }
     options.onProgress?.(position, upTo);
-    await new Promise((resolve) => setImmediate(resolve));
+    await turn();
   }
 
   const numbers = new Map<string, number>();
@@ -212,7 +213,7 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
     checked += 1;
     if (checked % 500 === 0) {
       signal?.throwIfAborted();
-      await new Promise((resolve) => setImmediate(resolve));
+      await turn();
     }
   }
   // A purge truncates a moment after its record: what it has under way is not a fault.

@@ -15,6 +15,7 @@ import { foldUniqueKey } from '@epitaph/core/unique-key/evolve.ts';
 import { uniqueKeyEventVersions } from '@epitaph/core/unique-key/upcast.ts';
 import type { BodySealer, ItemNaming } from '@epitaph/core/vault/body-sealer.ts';
 import type { ContainerFloors, DestroyRequest, KeyVault } from '@epitaph/core/vault/key-vault.ts';
+import { turn } from '@epitaph/core/turn.ts';
 import type { Catalog, CatalogContainer } from '../catalog/catalog.ts';
 import type { PurgeBudget } from './budget.ts';
 import { graceSeconds } from './due-book.ts';
@@ -442,7 +443,7 @@ export class PurgeExecutor {
     const under: Promise<void>[] = [];
     for (let index = 0; index < rows.length; index++) {
       under.push(work(rows[index]!));
-      if (index % STEP_SIZE === STEP_SIZE - 1) await new Promise((resolve) => setImmediate(resolve));
+      if (index % STEP_SIZE === STEP_SIZE - 1) await turn();
     }
     const outcomes = await Promise.allSettled(under);
     const failed = outcomes.find((outcome) => outcome.status === 'rejected');

@@ -17,6 +17,7 @@ import {
   type NewLifeKey,
   type VaultHold,
 } from '@epitaph/core/vault/key-vault.ts';
+import { turn } from '@epitaph/core/turn.ts';
 import { gcmOpen, gcmSeal } from '../crypto/aes-gcm.ts';
 import type { SecretLifeKey } from '../crypto/gcm-body-sealer.ts';
 import { ownerOf, unwrapKey, wrapKey } from '../crypto/key-wrapping.ts';
@@ -334,7 +335,7 @@ export class PostgresKeyVault implements KeyVault {
   /** Stores what waits, together, until nothing does. */
   async #storeAll(): Promise<void> {
     // Whoever asks for keys within this turn shares the transaction.
-    await new Promise((resolve) => setImmediate(resolve));
+    await turn();
     while (this.#waiting.length > 0) {
       const waiting = this.#waiting;
       this.#waiting = [];

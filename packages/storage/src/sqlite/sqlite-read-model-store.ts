@@ -6,6 +6,7 @@ import type { TimeSpan } from '@epitaph/core/history/preview.ts';
 import type { PurgeCause } from '@epitaph/core/item/events.ts';
 import { keysBeginningWith } from '@epitaph/core/partition-key/scope.ts';
 import { isExpired, secondBounds, type Watermarks } from '@epitaph/core/ttl/watermarks.ts';
+import { turn } from '@epitaph/core/turn.ts';
 import type { PurgeRunState } from '@epitaph/projections/purge/state.ts';
 import type {
   CatalogEntry,
@@ -280,7 +281,7 @@ class SqliteReadModelSnapshot implements ReadModelSnapshot {
         part.hash.update(`${table} ${JSON.stringify(Object.values(row))}`);
         count += 1;
         if (count % DIGESTED_ROWS !== 0) continue;
-        await new Promise((resolve) => setImmediate(resolve));
+        await turn();
         signal?.throwIfAborted();
       }
     }

@@ -1,0 +1,46 @@
+import type { Invocation } from './command.ts';
+import { ServerRefused } from './management-client.ts';
+import { Progress } from './progress.ts';
+
+/** How far work is, as the server tells it: places in the log, or counts. */
+type Reported =
+  | { readonly position: number; readonly headPosition: number }
+  | { readonly done: number; readonly total: number; readonly phase?: string };
+
+interface Followed {
+  readonly method: 'GET' | 'POST';
+  readonly path: string;
+  readonly query?: Readonly<Record<string, string | undefined>>;
+  readonly body?: unknown;
+  /** What is shown beside the progress. */
+  readonly label: string;
+}
+
+/**
+ * Has the server do work that tells its progress, and shows that up to the result. Ctrl-C cancels it: the server ends
+ * what nobody waits for.
+ *
+ * @throws ServerUnreachable
+ * @throws ServerRefused also `busy`, when the server stops before it is done
+ */
+export async function follow<Result>(
+  { client, stderr }: Pick<Invocation, 'client' | 'stderr'>,
+  { method, path, label, ...sent }: Followed,
+): Promise<Result> {
+  const progress = new Progress(stderr, label);
+  try {
+    for await (const { event, data } of client.events(method, path, sent)) {
+      if (event === 'done') return data as Result;
+      if (event === 'failed') {
+        const { code, detail } = data as { readonly code: string; readonly detail: string };
+        throw new ServerRefused(code, detail);
+      }
+      const reported = data as Reported;
+      if ('total' in reported) progress.update(reported.done, reported.total, reported.phase);
+      else progress.update(reported.position, reported.headPosition);
+    }
+  } finally {
+    progress.end();
+  }
+  throw new ServerRefused('busy', 'The server stopped before it was done. Run it again.');
+}

@@ -1,0 +1,47 @@
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import { Problem } from './problems.ts';
+import { clientGone, correlationOf, wantsEvents } from './routing.ts';
+import { detailsOrLogged } from './send-problem.ts';
+import { eventsOf, sendEvents } from './server-sent-events.ts';
+
+/** How work is followed while it goes on. */
+export interface Follow<Progress> {
+  /** Not given when nobody looks. */
+  readonly onProgress?: (progress: Progress) => void;
+  /** Aborted when the client goes away or the server stops. */
+  readonly signal: AbortSignal;
+}
+
+/**
+ * Work that may take long, answered as the client wants: its result when it is done; or, as server-sent events, its
+ * progress and then the result. A client that goes away cancels it, and so does a server that stops.
+ */
+export function answerLongWork<Progress, Result>(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  stopping: AbortSignal,
+  {
+    work,
+    done,
+  }: {
+    readonly work: (follow: Follow<Progress>) => Promise<Result>;
+    /** The result as the answer has it. */
+    readonly done: (result: Result) => unknown;
+  },
+): FastifyReply | Promise<unknown> {
+  const signal = AbortSignal.any([stopping, clientGone(reply)]);
+  const run = async (follow: Follow<Progress>): Promise<unknown> => {
+    try {
+      return done(await work(follow));
+    } catch (error) {
+      // Cut short by the server itself, it is no fault of the request.
+      throw stopping.aborted ? new Problem('busy') : error;
+    }
+  };
+  if (!wantsEvents(request)) return run({ signal });
+  const events = eventsOf<Progress>(
+    (onProgress) => run({ onProgress, signal }),
+    (error) => detailsOrLogged(request, error, correlationOf(request)),
+  );
+  return sendEvents(reply, events);
+}

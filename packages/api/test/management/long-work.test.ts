@@ -1,0 +1,42 @@
+import Fastify from 'fastify';
+import { expect, test } from 'vitest';
+import { answerLongWork, type Follow } from '@epitaph/api/management/long-work.ts';
+import { sendProblem } from '@epitaph/api/management/send-problem.ts';
+import { eventsIn } from './world.ts';
+
+/** A server with one long job, and what it logs. */
+function serverOf(work: (follow: Follow<unknown>) => Promise<unknown>) {
+  const logged: string[] = [];
+  const stopping = new AbortController();
+  const app = Fastify({ logger: { level: 'error', stream: { write: (line: string) => logged.push(line) } } });
+  app.setErrorHandler((error, request, reply) => sendProblem(request, reply, error));
+  app.post('/job', (request, reply) =>
+    answerLongWork(request, reply, stopping.signal, { work, done: (result) => ({ result }) }),
+  );
+  const ask = async (accept: string) => {
+    const { payload } = await app.inject({ method: 'POST', url: '/job', headers: { accept } });
+    return accept === 'text/event-stream' ? eventsIn(payload).at(-1)!.data : (JSON.parse(payload) as unknown);
+  };
+  return { ask, logged, stopping };
+}
+
+const ways = ['application/json', 'text/event-stream'];
+
+test.each(ways)('a defect in a long job is logged whole, and the client learns where to look (%s)', async (accept) => {
+  const { ask, logged } = serverOf(() => Promise.reject(new TypeError('x is not a function')));
+  const problem = await ask(accept);
+  expect(problem).toMatchObject({ code: 'internal', status: 500 });
+  expect(JSON.stringify(problem)).not.toContain('x is not');
+  expect(logged.join()).toContain('x is not a function');
+  const { instance } = problem as { readonly instance: string };
+  expect(logged.join()).toContain(instance.replace('urn:uuid:', ''));
+});
+
+test.each(ways)('a job that a stopping server cuts short is no fault of the request (%s)', async (accept) => {
+  const { ask, logged, stopping } = serverOf(({ signal }) => {
+    stopping.abort();
+    return Promise.reject(signal.reason as Error);
+  });
+  expect(await ask(accept)).toMatchObject({ code: 'busy', status: 503 });
+  expect(logged).toEqual([]);
+});
