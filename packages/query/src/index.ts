@@ -5,6 +5,8 @@ export { QueryError } from './errors.ts';
 export type { QueryErrorDetail } from './errors.ts';
 export { evaluate, matches, startEvaluation } from './evaluate.ts';
 export type { Evaluation, EvaluationContext } from './evaluate.ts';
+export { describeHybridSearch } from './hybrid-search.ts';
+export type { HybridSearchInfo } from './hybrid-search.ts';
 export { isFromStart, isOrderedByDocument, OrderedPage } from './ordered-page.ts';
 export type { OrderedPlace, OrderedStart } from './ordered-page.ts';
 export { parseCondition, parseQuery } from './parser.ts';

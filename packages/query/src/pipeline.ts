@@ -1,5 +1,6 @@
 import { aggregateTypes, isAggregate, type AggregateName } from './aggregates.ts';
 import type { Expression, FromSource, Query, RowCount, SelectItem } from './ast.ts';
+import { call, choice, isZero, member, NOWHERE, object, UNDEFINED, verbatim, ZERO } from './expressions.ts';
 import { hasAggregate, nameOf } from './compile.ts';
 import { queryError, type SourceLocation } from './errors.ts';
 import type { QueryPlan } from './plan.ts';
@@ -34,6 +35,7 @@ const DOCUMENT = '_document';
  * Each range's rows are then those that the client's pipeline reads: `{_rid, orderByItems, payload}` for ORDER BY,
  * `[{item}]` for an aggregate, `{groupByItems, payload}` for groups.
  *
+ * @param plan not of a query with ORDER BY RANK, of which `describeHybridSearch` tells
  * @throws QueryError for a query whose parts can't be merged into its answer
  */
 export function describeForPipeline(plan: QueryPlan): PipelineInfo {
@@ -54,7 +56,6 @@ export function describeForPipeline(plan: QueryPlan): PipelineInfo {
     dCountInfo: null,
     hasNonStreamingOrderBy: plan.isVectorSearch,
   };
-  if (query.orderByRank !== undefined) throw notMerged('ORDER BY RANK', query.orderByRank);
   if (plan.derivedFrom !== undefined && !plan.derivedFrom.streaming) {
     throw notMerged('FROM over a query that orders, groups or limits its rows');
   }
@@ -71,10 +72,9 @@ export function describeForPipeline(plan: QueryPlan): PipelineInfo {
     : { ...plain, rewrittenQuery: printQuery({ ...query, ...NO_BOUNDS, top: first }) };
 }
 
-const NO_BOUNDS = { top: undefined, offset: undefined, limit: undefined } as const;
-const NOWHERE: SourceLocation = { start: 0, end: 0 };
+export const NO_BOUNDS = { top: undefined, offset: undefined, limit: undefined } as const;
 
-const notMerged = (what: string, at?: SourceLocation): Error =>
+export const notMerged = (what: string, at?: SourceLocation): Error =>
   queryError(
     'notSupported',
     `${what} can't be put together from several partition key ranges by a client. Run the query without a query plan, or over one partition key.`,
@@ -125,7 +125,7 @@ function ordered(plan: QueryPlan): Partial<PipelineInfo> {
 }
 
 /** The alias of the documents, and the FROM clause that has one. */
-function documentAlias(query: Query): { readonly alias: string; readonly from: readonly FromSource[] } {
+export function documentAlias(query: Query): { readonly alias: string; readonly from: readonly FromSource[] } {
   const [first, ...joins] = query.from as readonly [FromSource, ...FromSource[]];
   const { collection, iterates } = first;
   if (collection.kind === 'query') throw notMerged('ORDER BY over a query in FROM', collection.at);
@@ -149,7 +149,7 @@ function aliasOf({ alias, collection }: FromSource): string {
 }
 
 /** What a row of the query is, as one expression. */
-function payloadOf({ selection, from }: Query): Expression {
+export function payloadOf({ selection, from }: Query): Expression {
   if (selection.kind === 'value') return selection.expression;
   if (selection.kind === 'star') return verbatim(aliasOf(from[0]!));
   return object(named(selection.items).map(({ name, expression }) => [name, expression]));
@@ -286,41 +286,3 @@ function named(items: readonly SelectItem[]): { readonly name: string; readonly 
     return { name: `$${unnamed}`, expression };
   });
 }
-
-const ZERO: Expression = { kind: 'literal', value: 0, at: NOWHERE };
-const UNDEFINED: Expression = { kind: 'literal', value: undefined, at: NOWHERE };
-
-/** A name, or text that is to stand as it is. */
-const verbatim = (name: string): Expression => ({ kind: 'identifier', name, at: NOWHERE });
-const call = (name: string, argument: Expression): Expression => ({
-  kind: 'call',
-  name,
-  userDefined: false,
-  args: [argument],
-  at: NOWHERE,
-});
-const member = (of: Expression, name: string): Expression => ({
-  kind: 'member',
-  object: of,
-  key: { kind: 'literal', value: name, at: NOWHERE },
-  at: NOWHERE,
-});
-const object = (properties: readonly (readonly [string, Expression])[]): Expression => ({
-  kind: 'object',
-  properties: properties.map(([name, value]) => ({ name, value })),
-  at: NOWHERE,
-});
-const isZero = (left: Expression): Expression => ({
-  kind: 'binary',
-  operator: '=',
-  left,
-  right: ZERO,
-  at: NOWHERE,
-});
-const choice = (test: Expression, whenTrue: Expression, otherwise: Expression): Expression => ({
-  kind: 'conditional',
-  test,
-  whenTrue,
-  otherwise,
-  at: NOWHERE,
-});

@@ -1,6 +1,6 @@
 import { tooManyRows } from './aggregates.ts';
 import type { Compiled, Frame } from './frame.ts';
-import { occurrences, wordsOf } from './functions/full-text.ts';
+import { bm25, occurrences, wordsOf } from './functions/full-text.ts';
 import { compareValues } from './values.ts';
 import type { Json, Value } from './values.ts';
 
@@ -16,9 +16,7 @@ export interface RankStep {
   readonly weights: readonly number[];
 }
 
-/** The constants that BM25 is mostly used with, and that of reciprocal rank fusion. */
-const K1 = 1.2;
-const B = 0.75;
+/** The constant that reciprocal rank fusion is mostly used with. */
 const RRF_CONSTANT = 60;
 
 /** What BM25 has to know of a text: its length, and how often each term occurs. */
@@ -32,7 +30,7 @@ interface RankedRow {
   readonly facts: readonly (TextFacts | Value)[];
 }
 
-class TextStatistics {
+class TextObserver {
   readonly #terms: readonly (readonly string[])[];
   readonly #documentsWith: number[];
   #documents = 0;
@@ -55,15 +53,11 @@ class TextStatistics {
   }
 
   score({ length, occurrences: counts }: TextFacts): number {
-    const averageLength = this.#words / this.#documents;
-    let score = 0;
-    counts.forEach((count, index) => {
-      if (count === 0) return;
-      const having = this.#documentsWith[index] ?? 0;
-      const rarity = Math.log(1 + (this.#documents - having + 0.5) / (having + 0.5));
-      score += (rarity * count * (K1 + 1)) / (count + K1 * (1 - B + (B * length) / averageLength));
+    return bm25(length, counts, {
+      documents: this.#documents,
+      words: this.#words,
+      documentsWith: this.#documentsWith,
     });
-    return score;
   }
 }
 
@@ -74,13 +68,13 @@ class TextStatistics {
 export class Ranking {
   readonly #step: RankStep;
   readonly #maxRows: number;
-  readonly #statistics: readonly (TextStatistics | undefined)[];
+  readonly #statistics: readonly (TextObserver | undefined)[];
   readonly #rows: RankedRow[] = [];
 
   constructor(step: RankStep, maxRows: number) {
     this.#step = step;
     this.#maxRows = maxRows;
-    this.#statistics = step.components.map((one) => (one.kind === 'text' ? new TextStatistics(one.terms) : undefined));
+    this.#statistics = step.components.map((one) => (one.kind === 'text' ? new TextObserver(one.terms) : undefined));
   }
 
   /** What the scores need of the row that the frame is bound to; to be called for every row, wanted or not. */

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { describeForPipeline, parseQuery, planQuery } from '../src/index.ts';
+import { describeForPipeline, describeHybridSearch, parseQuery, planQuery } from '../src/index.ts';
 
 const describeQuery = (sql: string) => describeForPipeline(planQuery(parseQuery(sql), [{ name: '@n', value: 3 }]));
 
@@ -118,5 +118,53 @@ describe('the description for a query plan', () => {
       const { rewrittenQuery } = describeQuery(sql);
       expect(() => planQuery(parseQuery(rewrittenQuery.replace(FILTER, '(true)')))).not.toThrow();
     }
+  });
+});
+
+describe('the description of a ranked search', () => {
+  const search = (sql: string) => describeHybridSearch(planQuery(parseQuery(sql)));
+  const score = (component: number) =>
+    `_FullTextScore(c.text, ["red", "fast car"], {documentdb-formattablehybridsearchquery-totaldocumentcount}, {documentdb-formattablehybridsearchquery-totalwordcount-${component}}, {documentdb-formattablehybridsearchquery-hitcountsarray-${component}})`;
+
+  it('asks for the statistics of all documents, then for the best of those that are looked for', () => {
+    expect(
+      search("SELECT TOP 10 * FROM c WHERE c.n > 1 ORDER BY RANK FullTextScore(c.text, 'Red', ['fast car'])"),
+    ).toEqual({
+      globalStatisticsQuery:
+        'SELECT COUNT(1) AS documentCount, [{"totalWordCount": (SUM(_FullTextWordCount(c.text)) ?? 0), "hitCounts": [COUNTIF(FullTextContains(c.text, "red")), COUNTIF(FullTextContains(c.text, "fast car"))]}] AS fullTextStatistics FROM c',
+      componentQueryInfos: [
+        {
+          ...plain,
+          top: 10,
+          orderBy: ['Descending'],
+          orderByExpressions: [score(0)],
+          rewrittenQuery: `SELECT TOP 10 c._rid, [{"item": ${score(0)}}] AS orderByItems, {"payload": c, "componentScores": [${score(0)}]} AS payload FROM c WHERE (c.n > 1) ORDER BY ${score(0)} DESC`,
+          hasNonStreamingOrderBy: true,
+        },
+      ],
+      componentWeights: [1],
+      skip: null,
+      take: 10,
+      requiresGlobalStatistics: true,
+    });
+  });
+
+  it('has a query for each score, with all scores of its rows; one without a score comes last', () => {
+    const found = search(
+      "SELECT VALUE c.id FROM c ORDER BY RANK RRF(VectorDistance(c.v, [1]), FullTextScore(c.text, 'red', 'fast car'), [2, 1]) OFFSET 5 LIMIT 30",
+    );
+    expect(found).toMatchObject({ componentWeights: [2, 1], skip: 5, take: 30, requiresGlobalStatistics: true });
+    expect(found?.componentQueryInfos.map(({ top, orderBy }) => [top, orderBy])).toEqual([
+      [350, ['Descending']],
+      [350, ['Descending']],
+    ]);
+    const vector = '(VECTORDISTANCE(c.v, [1]) ?? -1e+300)';
+    expect(found?.componentQueryInfos[1]?.rewrittenQuery).toBe(
+      `SELECT TOP 350 c._rid, [{"item": ${score(1)}}] AS orderByItems, {"payload": c.id, "componentScores": [${vector}, ${score(1)}]} AS payload FROM c ORDER BY ${score(1)} DESC`,
+    );
+  });
+
+  it('is none for other queries', () => {
+    expect(search('SELECT * FROM c ORDER BY c.n')).toBeUndefined();
   });
 });

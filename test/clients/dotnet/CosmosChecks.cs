@@ -446,6 +446,12 @@ internal static class CosmosChecks
                 "SELECT TOP 2 VALUE c.id FROM c ORDER BY VectorDistance(c.place, [0, 0], true, {distanceFunction: 'euclidean'})"), "nearest");
             Expect.Same(["far", "near"], (await FindAsync(
                 "SELECT VALUE c.id FROM c WHERE FullTextContains(c.text, 'sea')")).Order(), "with the word");
+            var best = await AllAsync(places.GetItemQueryIterator<JObject>(
+                "SELECT TOP 2 c.id FROM c ORDER BY RANK FullTextScore(c.text, 'sea')"));
+            Expect.Same(["near", "far"], best.Select(row => (string)row["id"]!), "ranked by its words");
+            var fused = await AllAsync(places.GetItemQueryIterator<JObject>(
+                "SELECT TOP 2 c.id FROM c ORDER BY RANK RRF(FullTextScore(c.text, 'hills'), VectorDistance(c.place, [0, 1]))"));
+            Expect.Same(["far", "middle"], fused.Select(row => (string)row["id"]!).Order(), "ranked by both");
         });
         await report.CheckAsync("queries", "that are no queries are refused", async () =>
         {

@@ -22,6 +22,7 @@ const document = (n: number) => ({
   ...(n === 41 ? { spoilt: 'text' } : { spoilt: n }),
   order: { value: 100 - n },
   tags: ['x', `t${n % 3}`],
+  text: `${'swim '.repeat((n % 7) + 1)}${n % 11 === 0 ? 'run ' : ''}${'far '.repeat(n)}`,
   vector: [Math.cos(n), Math.sin(n), n / 100],
   ...(n === 50 ? { long: 'ü'.repeat(3000) } : { long: `${n}`.repeat(400) }),
 });
@@ -183,6 +184,25 @@ describe('over five ranges as over one', () => {
     }
   });
 
+  test.each([
+    "SELECT TOP 9 c.id FROM c ORDER BY RANK FullTextScore(c.text, 'swim', 'run')",
+    "SELECT * FROM c WHERE c.flag ORDER BY RANK FullTextScore(c.text, ['run', 'far']) OFFSET 3 LIMIT 5",
+    'SELECT TOP 8 c.id, c.n FROM c WHERE c.n > 3 ORDER BY RANK RRF(FullTextScore(c.text, "swim"), VectorDistance(c.vector, [1, 0, 0.5]))',
+    'SELECT TOP 8 c.id FROM c ORDER BY RANK RRF(FullTextScore(c.text, "far"), FullTextScore(c.team, "red", "odd"), [3, 1])',
+    'SELECT TOP 5 c.id FROM c ORDER BY RANK RRF(VectorDistance(c.nothing, [1]), VectorDistance(c.vector, [1, 0, 0.5]))',
+  ])('the best: %s', async (query) => {
+    const expected = await all(one, query, {});
+    expect(expected.length).toBeGreaterThan(4);
+    for (const options of MODES) expect(await all(five, query, options), JSON.stringify(options)).toEqual(expected);
+  });
+
+  test('groups come from the client, which gives a key that is undefined as such', async () => {
+    const query = 'SELECT c.team, AVG("text") AS mean FROM c GROUP BY c.team';
+    const { resources } = await five.items.query<object>(query).fetchAll();
+    expect(resources).toHaveLength(4);
+    for (const group of resources) expect(Object.keys(group)).toEqual(['team', 'mean']);
+  });
+
   test('what clients could not merge is refused when they ask for a plan, and answered when they do not', async () => {
     for (const query of [
       'SELECT c.team, COUNT(1) AS n FROM c GROUP BY c.team ORDER BY c.team',
@@ -190,6 +210,7 @@ describe('over five ranges as over one', () => {
       'SELECT VALUE {"n": COUNT(1)} FROM c',
       'SELECT DISTINCT c.team, COUNT(1) AS n FROM c GROUP BY c.team',
       'SELECT VALUE COUNT(1) FROM (SELECT DISTINCT d.team FROM d) c',
+      'SELECT DISTINCT TOP 3 c.team FROM c ORDER BY RANK FullTextScore(c.text, "swim", "run")',
     ]) {
       expect(await all(five, query, {})).toEqual(await all(one, query, {}));
       const refusal = await refusalOf(all(five, query, { forceQueryPlan: true }));

@@ -6,10 +6,13 @@ import {
 } from '@epitaph/core/partition-key/effective-partition-key.ts';
 import {
   describeForPipeline,
+  describeHybridSearch,
   evaluate,
   parseQuery,
+  type HybridSearchInfo,
   type PipelineInfo,
   planQuery,
+  QueryError,
   type Json,
   type QueryParameter,
   type QueryPlan,
@@ -119,6 +122,10 @@ function runQuery({ sql, parameters }: QueryBody, resources: readonly Json[]): r
 const planText = (queryInfo: PipelineInfo, queryRanges: readonly QueryRange[]): string =>
   JSON.stringify({ partitionedQueryExecutionInfoVersion: 2, queryInfo, queryRanges });
 
+/** The same for a search that ranks its rows. */
+const hybridPlanText = (hybridSearchQueryInfo: HybridSearchInfo, queryRanges: readonly QueryRange[]): string =>
+  JSON.stringify({ partitionedQueryExecutionInfoVersion: 2, hybridSearchQueryInfo, queryRanges });
+
 interface QueryRange {
   readonly min: string;
   readonly max: string;
@@ -161,15 +168,36 @@ const MAX_KEPT_CHARACTERS = 4096;
  *
  * @throws QueryError for a text that is no query
  */
-export function vectorSearchOf(
-  { sql, parameters }: QueryBody,
-  limits: Limits,
-  options: PlanOptions,
-): QueryPlan | undefined {
+function vectorSearchOf({ sql, parameters }: QueryBody, limits: Limits, options: PlanOptions): QueryPlan | undefined {
   const query = parseQuery(sql, { maxLength: limits.queryCharacters });
   if (query.orderBy.length === 0 || !/VectorDistance/i.test(sql)) return undefined;
   const plan = planQuery(query, parameters, options);
   return plan.isVectorSearch ? plan : undefined;
+}
+
+/**
+ * True for a query over several partition keys that clients are to run by its plan: a vector search, and GROUP BY over
+ * several ranges unless only the server can put the groups together.
+ *
+ * @throws QueryError for a text that is no query
+ */
+export function needsPlan(body: QueryBody, limits: Limits, container: ContainerState): boolean {
+  const { sql, parameters } = body;
+  const options = planOptionsOf(container.definition);
+  if (/VectorDistance/i.test(sql) && vectorSearchOf(body, limits, options) !== undefined) return true;
+  if (!/\bGROUP\s+BY\b/i.test(sql) || rangesOf(container).length === 1) return false;
+  const query = parseQuery(sql, { maxLength: limits.queryCharacters });
+  return query.groupBy.length > 0 && isMergedByClients(planQuery(query, parameters, options));
+}
+
+function isMergedByClients(plan: QueryPlan): boolean {
+  try {
+    describeForPipeline(plan);
+    return true;
+  } catch (error) {
+    if (error instanceof QueryError) return false;
+    throw error;
+  }
 }
 
 /**
@@ -185,7 +213,9 @@ export function answerQueryPlan(body: QueryBody, limits: Limits, container?: Con
   if (container !== undefined && rangesOf(container).length > 1) {
     const options = planOptionsOf(container.definition);
     const plan = planQuery(parseQuery(sql, { maxLength: limits.queryCharacters }), parameters, options);
-    const text = planText(describeForPipeline(plan), rangesOfQuery(plan, container));
+    const ranges = rangesOfQuery(plan, container);
+    const search = describeHybridSearch(plan);
+    const text = search === undefined ? planText(describeForPipeline(plan), ranges) : hybridPlanText(search, ranges);
     return { status: 200, body: text, charge: charge.metadata };
   }
   if (!goodQueries.has(sql)) {

@@ -6,7 +6,7 @@ import { charge, chargeOfWrite } from './charge.ts';
 import { containerHeaders } from './containers.ts';
 import { decodeContinuation } from './continuation.ts';
 import { badRequest, WireError } from './errors.ts';
-import { answerQueryPlan, continuationHeader, readQueryBody, vectorSearchOf, type QueryBody } from './feed.ts';
+import { answerQueryPlan, continuationHeader, needsPlan, readQueryBody, type QueryBody } from './feed.ts';
 import { checkItemId, readItemBody, type ItemBody } from './item-body.ts';
 import { readPartitionKeyHeader } from './partition-key.ts';
 import { readPatch } from './patch.ts';
@@ -29,7 +29,6 @@ import {
 import { birthOfItemRid } from './rids.ts';
 import { rangeOfRequest, scopeOf } from './scope.ts';
 import { indexMetricsHeader } from './index-metrics.ts';
-import { planOptionsOf } from '../store/plan-options.ts';
 import { withSystemProperties } from './system-properties.ts';
 
 const PARTITION_KEY = 'x-ms-documentdb-partitionkey';
@@ -213,17 +212,18 @@ async function listItems(request: CosmosRequest, container: ContainerState): Pro
 }
 
 /**
- * Clients that don't ask for a plan first are sent to get one: it has what they check of a vector search.
+ * Clients that don't ask for a plan first are sent to get one where the service sends them too: it has what they check
+ * of a vector search, and groups of several ranges are theirs to put together, keys that are undefined included.
  *
  * @throws WireError 400 with substatus 1004
  */
-function refuseUnplannedVectorSearch(query: QueryBody, request: CosmosRequest, container: ContainerState): void {
-  if (!/VectorDistance/i.test(query.sql)) return;
-  if (vectorSearchOf(query, request.limits, planOptionsOf(container.definition)) === undefined) return;
-  throw new WireError(
-    'crossPartitionNotServable',
-    "Cross partition query only supports 'VALUE <AggregateFunc>' for aggregates. A vector search over several partition keys needs a query plan.",
-  );
+function refuseUnplanned(query: QueryBody, { limits }: CosmosRequest, container: ContainerState): void {
+  if (needsPlan(query, limits, container)) {
+    throw new WireError(
+      'crossPartitionNotServable',
+      "Cross partition query only supports 'VALUE <AggregateFunc>' for aggregates. This query over several partition keys needs a query plan.",
+    );
+  }
 }
 
 async function queryItems(request: CosmosRequest, container: ContainerState): Promise<Answer> {
@@ -232,7 +232,7 @@ async function queryItems(request: CosmosRequest, container: ContainerState): Pr
   const position = store.headPosition();
   const scope = scopeOf(request, container);
   if (scope.partitionKey === undefined && rangeOfRequest(request, container) === undefined) {
-    refuseUnplannedVectorSearch({ sql, parameters }, request, container);
+    refuseUnplanned({ sql, parameters }, request, container);
   }
   const page = await store.queryItems(container, {
     sql,

@@ -1,3 +1,4 @@
+import { finite } from '../values.ts';
 import type { Value } from '../values.ts';
 import { pure } from './builtin.ts';
 import type { BuiltIn, BuiltIns } from './builtin.ts';
@@ -36,9 +37,47 @@ function contains(maxTerms: number, decisive: boolean): BuiltIn {
   });
 }
 
+/** What BM25 weighs the terms of one text by: of all documents, how many there are, their words, and who has which term. */
+export interface TextStatistics {
+  readonly documents: number;
+  readonly words: number;
+  /** How many documents have each term. */
+  readonly documentsWith: readonly number[];
+}
+
+/** The constants that BM25 is mostly used with. */
+const K1 = 1.2;
+const B = 0.75;
+
+/** BM25: how well a text of some words fits terms that occur in it so often. */
+export function bm25(length: number, counts: readonly number[], of: TextStatistics): number {
+  const averageLength = of.words / of.documents;
+  let score = 0;
+  counts.forEach((count, index) => {
+    if (count === 0) return;
+    const having = of.documentsWith[index] ?? 0;
+    const rarity = Math.log(1 + (of.documents - having + 0.5) / (having + 0.5));
+    score += (rarity * count * (K1 + 1)) / (count + K1 * (1 - B + (B * length) / averageLength));
+  });
+  return score;
+}
+
+/** `_FullTextScore(text, terms, documents, words, documentsWith)`, by statistics that the client has put in. */
+function scoreBy(text: Value, given: Value, documents: Value, words: Value, documentsWith: Value): Value {
+  const terms = Array.isArray(given) ? termsOf(given) : undefined;
+  const having = Array.isArray(documentsWith) ? documentsWith.filter((count) => typeof count === 'number') : [];
+  if (terms === undefined || typeof documents !== 'number' || typeof words !== 'number') return undefined;
+  const found = typeof text === 'string' ? wordsOf(text) : [];
+  const counts = terms.map((term) => occurrences(found, term));
+  return finite(bm25(found.length, counts, { documents, words, documentsWith: having }));
+}
+
 /** Without an index and without stemming: the words are compared as they stand, in each document that is looked at. */
 export const fullTextFunctions: BuiltIns = {
   FULLTEXTCONTAINS: contains(1, false),
   FULLTEXTCONTAINSALL: contains(Number.POSITIVE_INFINITY, false),
   FULLTEXTCONTAINSANY: contains(Number.POSITIVE_INFINITY, true),
+  // What the plans of ranked searches ask of each range; Cosmos DB calls them the same.
+  _FULLTEXTSCORE: pure(5, 5, scoreBy),
+  _FULLTEXTWORDCOUNT: pure(1, 1, (text) => (typeof text === 'string' ? wordsOf(text).length : 0)),
 };
