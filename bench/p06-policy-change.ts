@@ -5,16 +5,15 @@
 import { watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import { type Bench, closeAll, rowOf } from './support/bench.ts';
 import type { Contender, ContenderOptions } from './support/contender.ts';
-import { changeTtl, openStore, seededFolder } from './support/epitaph.ts';
+import { changeTtl, openStore, SEEDED_TTL_SECONDS, seededFolder } from './support/epitaph.ts';
 import { median } from './support/statistics.ts';
 import { timed } from './support/timing.ts';
 
-const TEN_YEARS_SECONDS = 315_360_000;
 const CHANGES = 20;
 const COUNTS = 5;
 
 export async function epitaph({ folder, items }: ContenderOptions): Promise<Contender> {
-  await seededFolder(String(folder), Number(items), TEN_YEARS_SECONDS);
+  await seededFolder(String(folder), Number(items));
   const { store, storage, container } = await openStore({ folder: String(folder), clock: 'manual' });
   let changes = 0;
   return {
@@ -25,7 +24,7 @@ export async function epitaph({ folder, items }: ContenderOptions): Promise<Cont
         for (let done = 0; done < count; done++) {
           const { milliseconds } = await timed(async () => {
             // Long enough that nothing falls due.
-            await changeTtl(store, container, TEN_YEARS_SECONDS + (++changes % 2));
+            await changeTtl(store, container, SEEDED_TTL_SECONDS + (++changes % 2));
             return 1;
           });
           times.push(milliseconds);
@@ -40,7 +39,7 @@ export async function epitaph({ folder, items }: ContenderOptions): Promise<Cont
         let counted = 0;
         for (let done = 0; done < count; done++) {
           // As if the container had had a TTL since long ago under which every item would be gone.
-          const marks = watermarks([{ fromMs: 0, defaultTtl: 1, version: 1 }], nowMs + TEN_YEARS_SECONDS * 1000);
+          const marks = watermarks([{ fromMs: 0, defaultTtl: 1, version: 1 }], nowMs + SEEDED_TTL_SECONDS * 1000);
           const { milliseconds } = await timed(async () => {
             counted = (await readModel.overdueStatistics(number, marks)).count;
             return 1;
@@ -55,14 +54,17 @@ export async function epitaph({ folder, items }: ContenderOptions): Promise<Cont
   };
 }
 
+const sizes = (full: boolean) => [1_000, full ? 1_000_000 : 50_000] as const;
+
 export const bench: Bench = {
   id: 'P6',
   title: "Change of a container's TTL and a preview's range count",
+  seeds: sizes,
   async run(context) {
-    const sizes = [1_000, context.full ? 1_000_000 : 50_000] as const;
+    const [few, many] = sizes(context.full);
     const [small, large] = [
-      await context.ours(import.meta.url, 'epitaph', { folder: context.scratch('small'), items: sizes[0] }),
-      await context.ours(import.meta.url, 'epitaph', { folder: context.scratch('large'), items: sizes[1] }),
+      await context.ours(import.meta.url, 'epitaph', { folder: context.scratch('small'), items: few }),
+      await context.ours(import.meta.url, 'epitaph', { folder: context.scratch('large'), items: many }),
     ];
     const figures = { small: [] as number[], large: [] as number[], preview: [] as number[] };
     for (let round = -1; round < context.rounds; round++) {
@@ -76,7 +78,7 @@ export const bench: Bench = {
     }
     await closeAll([small, large]);
     const judged = context.full;
-    const size = sizes[1].toLocaleString('en');
+    const size = many.toLocaleString('en');
     return [
       rowOf({
         bench: 'P6',

@@ -4,12 +4,11 @@
  */
 import { type Bench, type BenchContext, type Row, rowOf } from './support/bench.ts';
 import type { Contender, ContenderOptions } from './support/contender.ts';
-import { caller, openStore, rebuildNow, seededFolder } from './support/epitaph.ts';
+import { caller, openStore, rebuildNow, SEEDED_TTL_SECONDS, seededFolder } from './support/epitaph.ts';
 import { timed } from './support/timing.ts';
 
-const TTL_SECONDS = 1_000_000;
-
-export async function epitaph({ folder }: ContenderOptions): Promise<Contender> {
+export async function epitaph({ folder, items }: ContenderOptions): Promise<Contender> {
+  await seededFolder(String(folder), Number(items));
   const { store } = await openStore({ folder: String(folder), clock: 'manual', automaticPurge: false });
   const peak = () => ({ peakBytes: process.resourceUsage().maxRSS * 1024 });
   return {
@@ -22,7 +21,7 @@ export async function epitaph({ folder }: ContenderOptions): Promise<Contender> 
         return peak();
       },
       purge: async (items) => {
-        await store.advanceClock(caller, (TTL_SECONDS + 1) * 1000);
+        await store.advanceClock(caller, (SEEDED_TTL_SECONDS + 1) * 1000);
         await timed(async () => {
           const { purged } = await store.runPurge(caller);
           if (purged !== items) throw new Error(`${purged} of ${items} items were purged`);
@@ -35,28 +34,22 @@ export async function epitaph({ folder }: ContenderOptions): Promise<Contender> 
   };
 }
 
-/** Makes a folder with so many items, in a process whose memory does not count. */
-export async function maker({ folder, items }: ContenderOptions): Promise<Contender> {
-  await seededFolder(String(folder), Number(items), TTL_SECONDS);
-  return { works: {}, close: () => {} };
-}
-
 async function peakOf(context: BenchContext, work: string, items: number): Promise<number> {
   const folder = context.scratch(`${work}-${items}`);
-  // Not `peer`: this is ours too, and needed while profiling.
-  const made = await context.ours(import.meta.url, 'maker', { folder, items });
-  await made.close();
-  const ours = await context.ours(import.meta.url, 'epitaph', { folder });
+  const ours = await context.ours(import.meta.url, 'epitaph', { folder, items });
   const { peakBytes } = await ours.call(work, items);
   await ours.close();
   return peakBytes! / 2 ** 20;
 }
 
+const sizes = (full: boolean) => (full ? ([100_000, 1_000_000] as const) : ([5_000, 20_000] as const));
+
 export const bench: Bench = {
   id: 'P9',
   title: 'Memory of rebuild and purge',
+  seeds: sizes,
   async run(context) {
-    const [few, many] = context.full ? [100_000, 1_000_000] : [5_000, 20_000];
+    const [few, many] = sizes(context.full);
     const rounds = context.full ? 1 : Math.min(2, context.rounds);
     const rows: Row[] = [];
     for (const work of ['rebuild', 'purge']) {

@@ -6,11 +6,10 @@ import { openStore, seededFolder } from './support/epitaph.ts';
 import { percentile } from './support/statistics.ts';
 import { timed, turn } from './support/timing.ts';
 
-const TEN_YEARS_SECONDS = 315_360_000;
 const EXPLANATIONS = 2_000;
 
 export async function epitaph({ folder, items }: ContenderOptions): Promise<Contender> {
-  await seededFolder(String(folder), Number(items), TEN_YEARS_SECONDS);
+  await seededFolder(String(folder), Number(items));
   const { store, container } = await openStore({ folder: String(folder), clock: 'manual' });
   const documents = new DocumentMaker();
   const random = seeded(10);
@@ -35,11 +34,14 @@ export async function epitaph({ folder, items }: ContenderOptions): Promise<Cont
   };
 }
 
+const sizes = (full: boolean) => (full ? ([10_000, 1_000_000] as const) : ([1_000, 50_000] as const));
+
 export const bench: Bench = {
   id: 'P10',
   title: 'Explaining one item',
+  seeds: sizes,
   async run(context) {
-    const [few, many] = context.full ? [10_000, 1_000_000] : [1_000, 50_000];
+    const [few, many] = sizes(context.full);
     const start = (items: number) =>
       context.ours(import.meta.url, 'epitaph', { folder: context.scratch(`${items}`), items });
     const [small, large] = [await start(few), await start(many)];

@@ -1,11 +1,12 @@
 /**
  * Runs benches and prints their table:
  *
- *     npm run bench -- [P1 P2 …] [--rounds 5] [--seconds 2] [--full] [--json file] [--profile [--top 25]]
+ *     npm run bench -- [P1 P2 …] [--rounds 5] [--seconds 2] [--full] [--fill] [--json file] [--profile [--top 25]]
  *
  * Each side of a comparison is a process of its own, and the sides take turns in short slices, so that what disturbs
  * the machine disturbs all of them. Ratios are of medians over the rounds. `--full` takes the sizes that the targets
- * speak of (a million items: minutes, and gigabytes in bench/.peers). `--profile` runs our side alone under V8's CPU
+ * speak of (a million items: minutes, and gigabytes in bench/.peers); `--fill` only writes the data that the benches
+ * begin with, which is kept for further runs. `--profile` runs our side alone under V8's CPU
  * profiler and prints where each thread's time goes.
  */
 import { execFileSync } from 'node:child_process';
@@ -42,6 +43,7 @@ const { values, positionals } = parseArgs({
     seconds: { type: 'string', default: '2' },
     json: { type: 'string' },
     full: { type: 'boolean', default: false },
+    fill: { type: 'boolean', default: false },
     profile: { type: 'boolean', default: false },
     top: { type: 'string', default: '25' },
   },
@@ -126,6 +128,11 @@ async function main(): Promise<void> {
   const loadBefore = loadavg()[0]!;
   for (const bench of await chosenBenches()) {
     context.say(`${bench.id}: ${bench.title}`);
+    for (const items of bench.seeds?.(context.full) ?? []) {
+      const seeder = await start(import.meta.resolve('./support/epitaph.ts'), 'seeder', { items }, []);
+      await seeder.close();
+    }
+    if (values.fill) continue;
     rows.push(...(await bench.run(context)));
     for (const contender of running) await contender.close();
     running.clear();
@@ -135,6 +142,7 @@ async function main(): Promise<void> {
     }
     cleanUp();
   }
+  if (values.fill) return;
   const results: Results = {
     date,
     cpu: `${cpus().length} × ${cpus()[0]!.model}`,

@@ -58,6 +58,8 @@ export class Unavailable {
 export interface Bench {
   readonly id: string;
   readonly title: string;
+  /** Sizes of the seeded folders that it copies. They are written beforehand, by a process of their own. */
+  seeds?(full: boolean): readonly number[];
   run(context: BenchContext): Promise<Row[]>;
 }
 

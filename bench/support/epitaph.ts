@@ -10,11 +10,14 @@ import type { Caller } from '@epitaph/api/store/store-api.ts';
 import { openSqliteStorage, type SqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
 import { DocumentMaker } from './documents.ts';
 import { DATA_FOLDER } from './folders.ts';
+import type { Contender, ContenderOptions } from './contender.ts';
 import { concurrently } from './timing.ts';
 
 /** Where the manual clock begins; any time will do. */
 const START_MS = 1_700_000_000_000;
 const DATABASE = 'bench';
+/** The default TTL of seeded folders: nothing falls due, unless the clock is moved on by as much. */
+export const SEEDED_TTL_SECONDS = 315_360_000;
 
 const DEFINITION: ContainerDefinition = {
   partitionKey: { paths: ['/pk'], kind: 'Hash', version: 2 },
@@ -84,11 +87,22 @@ export async function seed(
 }
 
 /**
- * A copy of a data folder with so many items of 1 KB in its container `items`, on the manual clock, with the
- * default TTL given. The original is kept beside the peers: a million items take a while to write.
+ * Copies a data folder with so many items of 1 KB in its container `items`, on the manual clock, with a default TTL of
+ * {@link SEEDED_TTL_SECONDS}. The original is kept beside the peers: a million items take minutes to write.
  */
-export async function seededFolder(to: string, items: number, defaultTtl: number): Promise<string> {
-  const original = join(DATA_FOLDER, `${items}-${defaultTtl}-${formatDigest()}`);
+export async function seededFolder(to: string, items: number): Promise<string> {
+  cpSync(await seededOriginal(items), to, { recursive: true });
+  return to;
+}
+
+/** A contender that does nothing but write the folder that {@link seededFolder} copies, unless it is there. */
+export async function seeder({ items }: ContenderOptions): Promise<Contender> {
+  await seededOriginal(Number(items));
+  return { works: {}, close: () => {} };
+}
+
+async function seededOriginal(items: number): Promise<string> {
+  const original = join(DATA_FOLDER, `${items}-${SEEDED_TTL_SECONDS}-${formatDigest()}`);
   if (!existsSync(original)) {
     const building = `${original}.building`;
     rmSync(building, { recursive: true, force: true });
@@ -96,15 +110,14 @@ export async function seededFolder(to: string, items: number, defaultTtl: number
     const { store, container } = await openStore({
       folder: building,
       clock: 'manual',
-      defaultTtl,
+      defaultTtl: SEEDED_TTL_SECONDS,
       automaticPurge: false,
     });
     await seed(store, container, 0, items);
     await store.close();
     renameSync(building, original);
   }
-  cpSync(original, to, { recursive: true });
-  return to;
+  return original;
 }
 
 /** Changes when what is stored does, so that no folder of an older format is measured. */

@@ -218,6 +218,17 @@ describe('a rebuild', () => {
     await store.close();
   });
 
+  it('names no container for what is missing in another', async () => {
+    const database = new DatabaseSync(join(folder, 'items.v1.db'));
+    const [first] = database.prepare('SELECT number FROM containers ORDER BY number').all() as { number: number }[];
+    database.prepare("DELETE FROM items WHERE container = ? AND id = 'item 1'").run(first!.number);
+    database.close();
+    const store = await openStore(folder);
+    const { differing } = await rebuilt(store);
+    expect(differing).toMatchObject([{ container: 'one', itemsBefore: 479, itemsRebuilt: 480 }]);
+    await store.close();
+  });
+
   it('names the catalog when that was other than the log says', async () => {
     const database = new DatabaseSync(join(folder, 'items.v1.db'));
     database.exec(`UPDATE databases SET state = json_set(state, '$.etag', 'tampered')`);

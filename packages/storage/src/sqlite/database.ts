@@ -54,9 +54,9 @@ export function openForWriting(options: OpenOptions): DatabaseSync {
 }
 
 /** Opens a file that {@link openForWriting} has made, for a connection that only reads. */
-export function openForReading(file: string): DatabaseSync {
+export function openForReading(file: string, { cacheKiB = 65_536 }: { readonly cacheKiB?: number } = {}): DatabaseSync {
   const database = new DatabaseSync(file, { readOnly: true, timeout: 5_000 });
-  database.exec('PRAGMA cache_size = -65536; PRAGMA temp_store = MEMORY');
+  database.exec(`PRAGMA cache_size = -${cacheKiB}; PRAGMA temp_store = MEMORY`);
   return database;
 }
 

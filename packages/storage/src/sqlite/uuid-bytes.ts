@@ -3,8 +3,7 @@ export function uuidBytes(uuid: string): Uint8Array {
   return Buffer.from(uuid.replaceAll('-', ''), 'hex');
 }
 
-/** The UUID of 16 bytes, in lower case. */
-export function uuidText(bytes: Uint8Array): string {
-  const hex = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('hex');
-  return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-${hex.slice(12, 16)}-${hex.slice(16, 20)}-${hex.slice(20)}`;
+/** The UUID whose 32 hexadecimal digits begin at a place of a text. */
+export function uuidOfHex(hex: string, at: number): string {
+  return `${hex.slice(at, at + 8)}-${hex.slice(at + 8, at + 12)}-${hex.slice(at + 12, at + 16)}-${hex.slice(at + 16, at + 20)}-${hex.slice(at + 20, at + 32)}`;
 }
