@@ -94,7 +94,7 @@ export async function epitaph({ folder }: ContenderOptions): Promise<Contender> 
         let running = true;
         const startedMs = performance.now();
         const stop = new AbortController();
-        const purge = store.runPurge(caller, stop.signal).finally(() => {
+        const purge = store.runPurge(caller, { signal: stop.signal }).finally(() => {
           running = false;
         });
         const figures = await latencies(milliseconds, () => running);

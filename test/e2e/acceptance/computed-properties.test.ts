@@ -1,6 +1,6 @@
-import type { Container } from '@azure/cosmos';
+import { BulkOperationType, type Container, type PatchOperation, PatchOperationType } from '@azure/cosmos';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { World } from '../support/world.ts';
+import { statusOf, World } from '../support/world.ts';
 
 const computedProperties = [
   { name: 'cp_lower', query: 'SELECT VALUE LOWER(c.name) FROM c' },
@@ -36,6 +36,19 @@ describe('computed properties', () => {
     for (const document of [whole as Record<string, unknown>, resource!]) {
       expect(Object.keys(document)).not.toContain('cp_lower');
     }
+  });
+
+  test('are seen by the condition of a patch, by itself and in a batch', async () => {
+    const operations: PatchOperation[] = [{ op: PatchOperationType.incr, path: '/discount', value: 0 }];
+    const patch = (condition: string) => statusOf(container.item('1', 'BEN').patch({ operations, condition }));
+    expect(await patch("FROM c WHERE c.cp_lower = 'ben'")).toBe(200);
+    expect(await patch('FROM c WHERE c.cp_net > 9')).toBe(412);
+    const batch = async (condition: string) => {
+      const operation = { operationType: BulkOperationType.Patch, id: '1', resourceBody: { operations, condition } };
+      return (await container.items.batch([operation], 'BEN')).result?.[0]?.statusCode;
+    };
+    expect(await batch('FROM c WHERE c.cp_net = 9')).toBe(200);
+    expect(await batch("FROM c WHERE c.cp_lower = 'BEN'")).toBe(412);
   });
 
   test('are changed with the container, for all items at once', async () => {

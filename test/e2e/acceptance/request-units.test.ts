@@ -321,6 +321,24 @@ describe('the purge of a container with throughput', () => {
     }
   });
 
+  test('that somebody asks for answers when it has waited long enough, and says what is left', async () => {
+    const container = await expiring({ throughput: 400 });
+    await exhaust(container);
+    await world.advance(10_000);
+    const affordable = Math.floor((await unitsOf(container.id)).leftOver! / 5.29);
+    const left = ITEMS - affordable;
+    expect(left).toBeGreaterThan(0);
+    const { body } = await world.manage('POST', '/purge/run?waitSeconds=0');
+    expect(body).toMatchObject({
+      expired: affordable,
+      purged: affordable,
+      status: { state: 'waiting-for-request-units', overdueItems: left, waitingForRequestUnits: left },
+    });
+    expect((await world.manage('POST', '/purge/run?waitSeconds=ever')).status).toBe(400);
+    await container.delete();
+    await world.purge();
+  });
+
   test('waits for nobody once the container is deleted', async () => {
     const container = await expiring({ throughput: 400 });
     await exhaust(container);

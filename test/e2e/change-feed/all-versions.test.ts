@@ -159,6 +159,19 @@ describe('all versions and deletes', () => {
     expect(changes.map(({ metadata }) => metadata.partitionKey?.['customer'])).toEqual([undefined, 'ann']);
   });
 
+  test('tell of what left with its partition key when it left, however late that is recorded', async () => {
+    const container = await world.container(keeping(10));
+    const { continuationToken } = await readOn(container, now);
+    await container.items.create({ id: 'a', customer: 'ann' });
+    await container.deleteAllItemsForPartitionKey('ann');
+    const leftAt = Math.floor((await world.now()) / 1000);
+    await world.advance(90_000);
+    await world.purge();
+    const { changes } = await versions(container, continuationToken);
+    expect(told(changes)).toEqual(['create a', 'delete a']);
+    expect(changes[1]?.metadata.crts).toBe(leftAt);
+  });
+
   test('go on over a restart, in pages of any size', async () => {
     const container = await world.container(keeping(10));
     const { continuationToken } = await readOn(container, now);

@@ -134,6 +134,9 @@ async function runPurge({ client, json, print, stderr }: Invocation): Promise<nu
     print(`Recorded ${answer.expired} expiries, erased ${answer.purged} items, held back ${answer.heldBack}.`);
     if (answer.status.state === 'paused')
       print('The purge is paused: nothing was done. epitaph purge resume lets it go on.');
+    const { waitingForRequestUnits } = answer.status;
+    if (waitingForRequestUnits > 0)
+      print(`Left ${waitingForRequestUnits} expiries for when users leave request units over for them.`);
     if (answer.status.state === 'held-by-clock')
       print('The clock is held: nothing was done. See /_epitaph/health/ready.');
   }

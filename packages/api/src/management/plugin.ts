@@ -55,6 +55,8 @@ const FOLLOW_EVERY_MS = 100;
 /** Looks without news after which a line is sent all the same, so that nobody on the way takes the connection for dead. */
 const QUIET_LOOKS = 100;
 const BODY_BYTES = 64 * 1024;
+/** Seconds that a purge waits for request units unless it is told otherwise. */
+const DEFAULT_PURGE_WAIT_SECONDS = 60;
 const EXPORT_PAGE_ROWS = 1000;
 
 /**
@@ -286,12 +288,14 @@ function operationRoutes(scope: FastifyInstance, store: StoreApi, stopping: Abor
       method: 'POST',
       url: '/purge/run',
       access: 'write',
-      summary: 'Purges now, and answers when nothing due is left.',
+      summary:
+        'Purges now, and answers when nothing due is left, or nothing but what users leave no request units over for: for that it waits a minute, or as long as `waitSeconds` says.',
+      query: requests.purgeRunQuery,
       answers: { json: answers.purgePass },
     },
-    async ({ caller }) => {
+    async ({ query: { waitSeconds = DEFAULT_PURGE_WAIT_SECONDS }, caller }) => {
       // A client that goes away doesn't end the pass: others may wait for the same one.
-      const pass = await store.runPurge(caller);
+      const pass = await store.runPurge(caller, { waitMs: waitSeconds * 1000 });
       return { ...pass, status: await purgeStatus() };
     },
   );

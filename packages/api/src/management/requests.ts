@@ -148,6 +148,9 @@ export const policyGraceBody = z.strictObject({
 const reason = z.string().min(1).max(1000);
 /** As in a container's own definition: null or absent is off. */
 const defaultTtl = z.union([ttlValueSchema, z.null()]);
+/** How long a purge may wait for request units that users leave over. */
+export const purgeRunQuery = z.strictObject({ waitSeconds: wholeNumber.pipe(z.int().max(3600)).optional() });
+
 export const previewBody = z.strictObject({ defaultTtl, effectiveFrom: instant.optional() });
 export const ttlBody = z.strictObject({
   defaultTtl,

@@ -218,12 +218,14 @@ export class ChangeFeeds {
         // The document itself, where it still can be read, says more than a pseudonym.
         const { id, partitionKey } = previous ?? event.data;
         const expired = event.type === 'ItemExpired';
+        // What left with its partition key left then, however long after that is recorded of each item.
+        const atMs = (event.type === 'ItemDeleted' ? event.data.withPartitionKey?.atMs : undefined) ?? occurredAtMs;
         return {
           kind: 'deleted',
           id,
           partitionKey,
           position,
-          atMs: occurredAtMs,
+          atMs,
           expired,
           ...(previous === undefined ? {} : { previous }),
           ...at(last),

@@ -24,6 +24,7 @@ import { hasUniqueKeys, uniqueValuesOf } from '../cosmos/unique-keys.ts';
 import { systemPropertiesOf } from '../cosmos/system-properties.ts';
 import type { Documents } from './documents.ts';
 import type { StoreParts } from './parts.ts';
+import { planOptionsOf } from './plan-options.ts';
 import { MAX_PAGE_CHARACTERS } from './queries.ts';
 import { scanScope } from './scans.ts';
 import type {
@@ -515,9 +516,10 @@ export class Items {
   }
 
   #patching({ id, partitionKey }: ItemName, patch: PatchRequest, precondition: Precondition | undefined): IntentOf {
-    const condition = patch.condition === undefined ? undefined : planQuery(parseCondition(patch.condition), []);
-    return (within, nowMs) =>
-      async (state, { last, body }) => {
+    const parsed = patch.condition === undefined ? undefined : parseCondition(patch.condition);
+    return (within, nowMs) => {
+      const condition = parsed && planQuery(parsed, [], planOptionsOf(within.state.definition));
+      return async (state, { last, body }) => {
         const facts = { ...factsFor(within, nowMs, partitionKey, last), ...precondition };
         let json = '{}';
         // On a life that can't be patched the decider says no whatever the body is.
@@ -542,6 +544,7 @@ export class Items {
           command: { type: 'WriteItem', operation: 'patch', id, partitionKey, ttl, bytes, ...facts },
         };
       };
+    };
   }
 
   /** Where a life began, that was written to or read at a step. */

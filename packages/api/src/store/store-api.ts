@@ -943,10 +943,13 @@ export interface StoreApi {
   purgeStatus(): Promise<PurgeStatus>;
   /** The purge's work by container; of those that are gone the ones with any left. */
   purgeBacklogs(): Promise<readonly ContainerBacklog[]>;
-  /** One pass now; resolves when nothing that is due is left, with what it did. */
+  /**
+   * One pass now; resolves when nothing that is due is left, with what it did. What has to wait for request units that
+   * users leave over is waited for so many milliseconds, by default for ever.
+   */
   runPurge(
     caller: Caller,
-    signal?: AbortSignal,
+    options?: { readonly waitMs?: number; readonly signal?: AbortSignal },
   ): Promise<{ readonly expired: number; readonly purged: number; readonly heldBack: number }>;
   pausePurge(caller: Caller): Promise<void>;
   resumePurge(caller: Caller): Promise<void>;

@@ -330,9 +330,9 @@ export class Store implements StoreApi {
 
   purgeStatus: StoreApi['purgeStatus'] = () => this.#operations.purgeStatus();
   purgeBacklogs: StoreApi['purgeBacklogs'] = () => this.#operations.purgeBacklogs();
-  runPurge: StoreApi['runPurge'] = (_caller, signal) => {
+  runPurge: StoreApi['runPurge'] = (_caller, options) => {
     this.#purge.lookAgain();
-    return this.#purge.passFromNow(signal);
+    return this.#purge.passFromNow(options);
   };
   pausePurge: StoreApi['pausePurge'] = (caller) => this.#purge.pause(this.#parts.command(caller));
   resumePurge: StoreApi['resumePurge'] = (caller) => this.#purge.resume(this.#parts.command(caller));

@@ -174,18 +174,25 @@ export class PurgeRunner {
     this.#book.markAll(this.#options.catalog());
   }
 
-  /** A pass that begins now: one that is under way has frozen its candidates before, and is waited for first. */
-  async passFromNow(signal?: AbortSignal): Promise<PassResult> {
+  /**
+   * A pass that begins now: one that is under way has frozen its candidates before, and is waited for first.
+   *
+   * @param waitMs how long to come back to what there are no request units for, in milliseconds; by default for ever
+   */
+  async passFromNow({
+    waitMs = Number.POSITIVE_INFINITY,
+    signal,
+  }: { readonly waitMs?: number; readonly signal?: AbortSignal } = {}): Promise<PassResult> {
     while (this.#pass !== undefined) await this.#pass.catch(() => {});
     const totals = { expired: 0, purged: 0 };
+    const untilMs = this.#options.monotonicMs() + waitMs;
     for (;;) {
       const { expired, purged, heldBack } = await this.pass(signal);
       totals.expired += expired;
       totals.purged += purged;
       // What users leave nothing over for is still due: it is come back to as often as the clock is looked at.
-      if (this.#unpaid.size === 0 || this.#paused || this.#stopping || signal?.aborted === true) {
-        return { ...totals, heldBack };
-      }
+      const isOver = this.#options.monotonicMs() >= untilMs || signal?.aborted === true;
+      if (isOver || this.#unpaid.size === 0 || this.#paused || this.#stopping) return { ...totals, heldBack };
       await new Promise((resolve) => setTimeout(resolve, TICK_MS));
     }
   }
