@@ -204,6 +204,15 @@ function notLetIn(verdict: Extract<SignatureVerdict, { readonly ok: false }>): W
   }
 }
 
+/**
+ * How the client came: over TLS where a proxy that ends it says so. Whoever says so untruly is told his own untruth, and
+ * nobody else is.
+ */
+function schemeOf(request: FastifyRequest): string {
+  const forwarded = headerText(request.raw.headers, 'x-forwarded-proto')?.split(',', 1)[0]?.trim().toLowerCase();
+  return forwarded === 'https' || forwarded === 'http' ? forwarded : request.protocol;
+}
+
 function cosmosRequest(
   request: FastifyRequest,
   reply: FastifyReply,
@@ -221,7 +230,7 @@ function cosmosRequest(
     caller: { actor, correlationId: activityId },
     consistency,
     consistencyPolicy: options.consistency ?? defaultConsistency,
-    endpoint: () => `${request.protocol}://${request.raw.headers.host ?? 'localhost'}`,
+    endpoint: () => `${schemeOf(request)}://${request.raw.headers.host ?? 'localhost'}`,
     signal: () => {
       const controller = new AbortController();
       reply.raw.once('close', () => {

@@ -36,6 +36,18 @@ describe('the account', () => {
     const locations = [{ name: expect.any(String), databaseAccountEndpoint: 'http://db.example:9' }];
     expect(json).toMatchObject({ writableLocations: locations, readableLocations: locations });
   });
+
+  test.each([
+    ['https', 'https://db.example'],
+    ['HTTPS, http', 'https://db.example'],
+    ['http', 'http://db.example'],
+    ['javascript', 'http://db.example'],
+    ['', 'http://db.example'],
+  ])('is at the scheme that a proxy before it says: %j', async (forwarded, expected) => {
+    const headers = { host: 'db.example', 'x-forwarded-proto': forwarded };
+    const { json } = await call(testServer(), 'GET', '/', { headers });
+    expect(json).toMatchObject({ writableLocations: [{ databaseAccountEndpoint: expected }] });
+  });
 });
 
 describe('the server', () => {
