@@ -7,8 +7,7 @@ import { answerFeed } from './feed.ts';
 import type { JsonObject } from './json.ts';
 import {
   databaseOf,
-  isQuery,
-  isQueryPlan,
+  isFeed,
   jsonObjectOf,
   methodNotAllowed,
   owner,
@@ -35,9 +34,9 @@ function showKey(key: ClientEncryptionKeyState): JsonObject {
 
 /** `/dbs/{db}/clientencryptionkeys` */
 export async function answerClientEncryptionKeys(request: CosmosRequest): Promise<Answer> {
-  const { store, method, headers, caller } = request;
+  const { store, method, caller } = request;
   const { rid } = owner(databaseOf, request);
-  if (method === 'GET' || (method === 'POST' && (isQuery(headers) || isQueryPlan(headers)))) {
+  if (isFeed(request)) {
     return answerFeed(request, rid, 'ClientEncryptionKeys', store.listClientEncryptionKeys(rid).map(showKey));
   }
   if (method !== 'POST') throw methodNotAllowed();

@@ -10,8 +10,7 @@ import {
   databaseOf,
   headerFlag,
   headerText,
-  isQuery,
-  isQueryPlan,
+  isFeed,
   jsonObjectOf,
   methodNotAllowed,
   owner,
@@ -29,7 +28,7 @@ const PARTITION_KEYS_REQUIRED = '2018-12-31';
 export async function answerContainers(request: CosmosRequest): Promise<Answer> {
   const { store, method, headers, caller } = request;
   const database = owner(databaseOf, request);
-  if (method === 'GET' || (method === 'POST' && (isQuery(headers) || isQueryPlan(headers)))) {
+  if (isFeed(request)) {
     return answerFeed(
       request,
       database.rid,

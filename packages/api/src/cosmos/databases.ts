@@ -3,8 +3,7 @@ import { checkName } from './container-body.ts';
 import { answerFeed } from './feed.ts';
 import {
   databaseOf,
-  isQuery,
-  isQueryPlan,
+  isFeed,
   jsonObjectOf,
   methodNotAllowed,
   preconditionOf,
@@ -18,7 +17,7 @@ import { showDatabase } from './system-properties.ts';
 /** `/dbs` */
 export async function answerDatabases(request: CosmosRequest): Promise<Answer> {
   const { store, method, headers, caller } = request;
-  if (method === 'GET' || (method === 'POST' && (isQuery(headers) || isQueryPlan(headers)))) {
+  if (isFeed(request)) {
     return answerFeed(request, '', 'Databases', store.listDatabases().map(showDatabase));
   }
   if (method !== 'POST') throw methodNotAllowed();

@@ -18,8 +18,7 @@ import type { JsonObject } from './json.ts';
 import {
   headerFlag,
   headerText,
-  isQuery,
-  isQueryPlan,
+  isFeed,
   jsonObjectOf,
   methodNotAllowed,
   preconditionOf,
@@ -134,10 +133,7 @@ function allOffers(store: StoreApi): Owner[] {
 
 /** `/offers` */
 export function answerOffers(request: CosmosRequest): Answer {
-  const { method, headers, store } = request;
-  if (method === 'GET' || (method === 'POST' && (isQuery(headers) || isQueryPlan(headers)))) {
-    return answerFeed(request, '', 'Offers', allOffers(store).map(showOffer));
-  }
+  if (isFeed(request)) return answerFeed(request, '', 'Offers', allOffers(request.store).map(showOffer));
   throw methodNotAllowed();
 }
 

@@ -19,8 +19,7 @@ import {
   databaseOf,
   headerFlag,
   headerText,
-  isQuery,
-  isQueryPlan,
+  isFeed,
   jsonObjectOf,
   methodNotAllowed,
   owner,
@@ -46,7 +45,7 @@ export async function answerPermissions(request: CosmosRequest): Promise<Answer>
   const database = owner(databaseOf, request);
   const user = userOf(request, database);
   const show = await shower(request, database, user);
-  if (method === 'GET' || (method === 'POST' && (isQuery(headers) || isQueryPlan(headers)))) {
+  if (isFeed(request)) {
     return answerFeed(request, user.rid, 'Permissions', user.permissions.map(show));
   }
   if (method !== 'POST') throw methodNotAllowed();

@@ -106,6 +106,10 @@ export function isQuery(headers: IncomingHttpHeaders): boolean {
 export const isQueryPlan = (headers: IncomingHttpHeaders): boolean =>
   headerFlag(headers, 'x-ms-cosmos-is-query-plan-request');
 
+/** True for a request of a list, of all that is in it or of what a query finds. */
+export const isFeed = ({ method, headers }: Pick<CosmosRequest, 'method' | 'headers'>): boolean =>
+  method === 'GET' || (method === 'POST' && (isQuery(headers) || isQueryPlan(headers)));
+
 export const methodNotAllowed = (): WireError =>
   new WireError('methodNotAllowed', 'The requested verb is not supported.');
 

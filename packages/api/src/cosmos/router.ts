@@ -7,13 +7,13 @@ import { answerItem, answerItems, answerPartitionKeyDelete } from './items.ts';
 import { answerOffer, answerOffers } from './offers.ts';
 import { answerPartitionKeyRanges } from './ranges.ts';
 import { answerPermission, answerPermissions } from './permissions.ts';
-import { containerOf, isQuery, isQueryPlan, owner, type Answer, type CosmosRequest } from './request.ts';
+import { containerOf, isFeed, owner, type Answer, type CosmosRequest } from './request.ts';
 import { answerUnsupportedFeed, answerUnsupportedResource, isUnsupportedKind, refuseTriggers } from './unsupported.ts';
 import { answerUser, answerUsers } from './users.ts';
 
 /** True for requests that change nothing, which a read-only key may make. */
 export function isRead(method: string, headers: CosmosRequest['headers']): boolean {
-  return method === 'GET' || method === 'HEAD' || (method === 'POST' && (isQuery(headers) || isQueryPlan(headers)));
+  return method === 'HEAD' || isFeed({ method, headers });
 }
 
 /**

@@ -1,6 +1,6 @@
 import { badRequest, WireError } from './errors.ts';
 import { answerFeed } from './feed.ts';
-import { headerText, isQuery, isQueryPlan, methodNotAllowed, type Answer, type CosmosRequest } from './request.ts';
+import { headerText, isFeed, methodNotAllowed, type Answer, type CosmosRequest } from './request.ts';
 
 /** Why there are none: docs/adr/0014-scripts-are-not-run.md. */
 const NO_SCRIPTS = 'this server does not run scripts';
@@ -20,11 +20,8 @@ export const isUnsupportedKind = (kind: string): kind is UnsupportedKind => Obje
 
 /** A feed of what can't be made is empty; making one says that it can't be. */
 export function answerUnsupportedFeed(request: CosmosRequest, kind: UnsupportedKind, rid: string): Answer {
-  const { method, headers } = request;
-  if (method === 'GET' || (method === 'POST' && (isQuery(headers) || isQueryPlan(headers)))) {
-    return answerFeed(request, rid, kinds[kind].list, []);
-  }
-  if (method === 'POST') throw badRequest(kinds[kind].why);
+  if (isFeed(request)) return answerFeed(request, rid, kinds[kind].list, []);
+  if (request.method === 'POST') throw badRequest(kinds[kind].why);
   throw methodNotAllowed();
 }
 

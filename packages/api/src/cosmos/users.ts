@@ -6,8 +6,7 @@ import { answerFeed } from './feed.ts';
 import {
   databaseOf,
   headerFlag,
-  isQuery,
-  isQueryPlan,
+  isFeed,
   jsonObjectOf,
   methodNotAllowed,
   owner,
@@ -41,7 +40,7 @@ export function userOf({ store, segments }: CosmosRequest, database: DatabaseSta
 export async function answerUsers(request: CosmosRequest): Promise<Answer> {
   const { store, method, headers, caller } = request;
   const database = owner(databaseOf, request);
-  if (method === 'GET' || (method === 'POST' && (isQuery(headers) || isQueryPlan(headers)))) {
+  if (isFeed(request)) {
     return answerFeed(request, database.rid, 'Users', store.listUsers(database.rid).map(showUser));
   }
   if (method !== 'POST') throw methodNotAllowed();
