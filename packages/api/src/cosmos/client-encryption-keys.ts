@@ -1,10 +1,9 @@
 import { type WrappedKey, wrappedKeySchema } from '@epitaph/core/client-encryption-key/events.ts';
 import type { ClientEncryptionKeyState } from '@epitaph/core/client-encryption-key/state.ts';
-import { charge } from './charge.ts';
 import { checkName } from './container-body.ts';
 import { badRequest } from './errors.ts';
 import { answerFeed } from './feed.ts';
-import type { JsonObject } from './json.ts';
+import { answerMetadata, answerMetadataRead } from './metadata.ts';
 import {
   databaseOf,
   isFeed,
@@ -15,13 +14,12 @@ import {
   type Answer,
   type CosmosRequest,
 } from './request.ts';
-import { sessionToken } from './session-token.ts';
 import { databaseSelf } from './system-properties.ts';
 
 /** Bytes of a key's body at most: a wrapped key is a few hundred bytes, and all of them are held in memory. */
 const MAX_BODY_BYTES = 16 * 1024;
 
-function showKey(key: ClientEncryptionKeyState): JsonObject {
+function showKey(key: ClientEncryptionKeyState) {
   return {
     ...key.wrappedKey,
     id: key.name,
@@ -42,7 +40,7 @@ export async function answerClientEncryptionKeys(request: CosmosRequest): Promis
   if (method !== 'POST') throw methodNotAllowed();
   const { name, wrappedKey } = readKey(request);
   const written = await store.createClientEncryptionKey(caller, rid, name, wrappedKey);
-  return answerKeyState(201, written.resource, written.position);
+  return answerMetadata(201, showKey(written.resource), written.position);
 }
 
 /** `/dbs/{db}/clientencryptionkeys/{key}` */
@@ -52,28 +50,17 @@ export async function answerClientEncryptionKey(request: CosmosRequest): Promise
   const id = segments[3]!;
   const key = store.listClientEncryptionKeys(rid).find((each) => each.rid === id) ?? store.clientEncryptionKey(rid, id);
   switch (method) {
-    case 'GET': {
-      const answer = answerKeyState(200, key, store.headPosition());
-      return headers['if-none-match'] === key.etag ? { ...answer, status: 304, body: null } : answer;
-    }
+    case 'GET':
+      return answerMetadataRead(request, showKey(key));
     case 'PUT': {
       const { name, wrappedKey } = readKey(request);
       if (name !== key.name) throw badRequest('The id in the body is not the one in the request target.');
       const written = await store.rewrapClientEncryptionKey(caller, rid, name, wrappedKey, preconditionOf(headers));
-      return answerKeyState(200, written.resource, written.position);
+      return answerMetadata(200, showKey(written.resource), written.position);
     }
     default:
       throw methodNotAllowed();
   }
-}
-
-function answerKeyState(status: number, key: ClientEncryptionKeyState, position: number): Answer {
-  return {
-    status,
-    body: JSON.stringify(showKey(key)),
-    charge: charge.metadata,
-    headers: { etag: key.etag, 'x-ms-session-token': sessionToken('0', position) },
-  };
 }
 
 const systemProperties: ReadonlySet<string> = new Set(['id', '_rid', '_self', '_etag', '_ts']);

@@ -1,6 +1,6 @@
-import { charge } from './charge.ts';
 import { checkName } from './container-body.ts';
 import { answerFeed } from './feed.ts';
+import { answerMetadata, answerMetadataDeleted, answerMetadataRead } from './metadata.ts';
 import {
   databaseOf,
   isFeed,
@@ -11,7 +11,6 @@ import {
   type CosmosRequest,
 } from './request.ts';
 import { readThroughput } from './offers.ts';
-import { sessionToken } from './session-token.ts';
 import { showDatabase } from './system-properties.ts';
 
 /** `/dbs` */
@@ -26,12 +25,7 @@ export async function answerDatabases(request: CosmosRequest): Promise<Answer> {
     checkName(jsonObjectOf(request)['id']),
     readThroughput(headers),
   );
-  return {
-    status: 201,
-    body: JSON.stringify(showDatabase(resource)),
-    charge: charge.metadata,
-    headers: { etag: resource.etag, 'x-ms-session-token': sessionToken('0', position) },
-  };
+  return answerMetadata(201, showDatabase(resource), position);
 }
 
 /** `/dbs/{db}` */
@@ -40,21 +34,10 @@ export async function answerDatabase(request: CosmosRequest): Promise<Answer> {
   const database = databaseOf(request);
   switch (method) {
     case 'GET':
-      if (headers['if-none-match'] === database.etag) return { status: 304, body: null, charge: charge.metadata };
-      return {
-        status: 200,
-        body: JSON.stringify(showDatabase(database)),
-        charge: charge.metadata,
-        headers: { etag: database.etag },
-      };
+      return answerMetadataRead(request, showDatabase(database));
     case 'DELETE': {
       const { position } = await store.deleteDatabase(caller, database.name, preconditionOf(headers));
-      return {
-        status: 204,
-        body: null,
-        charge: charge.metadata,
-        headers: { 'x-ms-session-token': sessionToken('0', position) },
-      };
+      return answerMetadataDeleted(position);
     }
     default:
       throw methodNotAllowed();

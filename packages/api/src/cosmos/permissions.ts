@@ -7,12 +7,12 @@ import type { Permission, PermissionTarget } from '@epitaph/core/user/events.ts'
 import type { PermissionState, UserState } from '@epitaph/core/user/state.ts';
 import type { TokenSigner } from '../store/store-api.ts';
 import { permissionRid } from '../store/rids.ts';
-import { charge } from './charge.ts';
 import { checkName } from './container-body.ts';
 import { badRequest, WireError } from './errors.ts';
 import { answerFeed } from './feed.ts';
 import { checkItemId } from './item-body.ts';
 import { findByRid } from './items.ts';
+import { answerMetadata, answerMetadataDeleted, type Metadata } from './metadata.ts';
 import { readPartitionKeyHeader } from './partition-key.ts';
 import {
   containerOf,
@@ -27,7 +27,6 @@ import {
   type Answer,
   type CosmosRequest,
 } from './request.ts';
-import { sessionToken } from './session-token.ts';
 import { userOf, userSelf } from './users.ts';
 
 /** Seconds that a token is good for: shortest, longest, and when nothing is said. Source: Cosmos DB, "Permissions" (REST). */
@@ -52,7 +51,7 @@ export async function answerPermissions(request: CosmosRequest): Promise<Answer>
   const operation = headerFlag(headers, 'x-ms-documentdb-is-upsert') ? 'upsert' : 'create';
   const permission = await readPermission(request);
   const written = await store.writePermission(caller, user, operation, permission, preconditionOf(headers));
-  return answerPermissionState(written.created ? 201 : 200, show, written.resource, written.position);
+  return answerMetadata(written.created ? 201 : 200, show(written.resource), written.position);
 }
 
 /** `/dbs/{db}/users/{user}/permissions/{permission}` */
@@ -68,27 +67,22 @@ export async function answerPermission(request: CosmosRequest): Promise<Answer> 
   const show = await shower(request, database, user);
   switch (method) {
     case 'GET':
-      return answerPermissionState(200, show, permission, store.headPosition());
+      return answerMetadata(200, show(permission), store.headPosition());
     case 'PUT': {
       const wanted = await readPermission(request);
       const written = await store.replacePermission(caller, user, permission.name, wanted, preconditionOf(headers));
-      return answerPermissionState(200, show, written.resource, written.position);
+      return answerMetadata(200, show(written.resource), written.position);
     }
     case 'DELETE': {
       const { position } = await store.deletePermission(caller, user, permission.name, preconditionOf(headers));
-      return {
-        status: 204,
-        body: null,
-        charge: charge.metadata,
-        headers: { 'x-ms-session-token': sessionToken('0', position) },
-      };
+      return answerMetadataDeleted(position);
     }
     default:
       throw methodNotAllowed();
   }
 }
 
-type Shower = (permission: PermissionState) => Readonly<Record<string, unknown>>;
+type Shower = (permission: PermissionState) => Metadata;
 
 /** What shows permissions, each with a new token. */
 async function shower(request: CosmosRequest, database: DatabaseState, user: UserState): Promise<Shower> {
@@ -108,15 +102,6 @@ async function shower(request: CosmosRequest, database: DatabaseState, user: Use
       _ts: Math.floor(permission.changedAtMs / 1000),
       _token: sign(user, permission, lifetimeSeconds),
     };
-  };
-}
-
-function answerPermissionState(status: number, show: Shower, permission: PermissionState, position: number): Answer {
-  return {
-    status,
-    body: JSON.stringify(show(permission)),
-    charge: charge.metadata,
-    headers: { etag: permission.etag, 'x-ms-session-token': sessionToken('0', position) },
   };
 }
 

@@ -45,7 +45,7 @@ export function systemPropertiesOf(
   };
 }
 
-export function showDatabase(database: DatabaseState): Readonly<Record<string, unknown>> {
+export function showDatabase(database: DatabaseState) {
   return {
     id: database.name,
     _rid: database.rid,

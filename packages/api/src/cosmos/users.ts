@@ -1,8 +1,8 @@
 import type { DatabaseState } from '@epitaph/core/database/state.ts';
 import type { UserState } from '@epitaph/core/user/state.ts';
-import { charge } from './charge.ts';
 import { checkName } from './container-body.ts';
 import { answerFeed } from './feed.ts';
+import { answerMetadata, answerMetadataDeleted, answerMetadataRead } from './metadata.ts';
 import {
   databaseOf,
   headerFlag,
@@ -14,12 +14,11 @@ import {
   type Answer,
   type CosmosRequest,
 } from './request.ts';
-import { sessionToken } from './session-token.ts';
 import { databaseSelf } from './system-properties.ts';
 
 export const userSelf = (user: UserState): string => `${databaseSelf({ rid: user.databaseRid })}users/${user.rid}/`;
 
-function showUser(user: UserState): Readonly<Record<string, unknown>> {
+function showUser(user: UserState) {
   return {
     id: user.name,
     _rid: user.rid,
@@ -47,7 +46,7 @@ export async function answerUsers(request: CosmosRequest): Promise<Answer> {
   const operation = headerFlag(headers, 'x-ms-documentdb-is-upsert') ? 'upsert' : 'create';
   const name = checkName(jsonObjectOf(request)['id']);
   const { resource, position, created } = await store.createUser(caller, database.rid, name, operation);
-  return answerUserState(created ? 201 : 200, resource, position);
+  return answerMetadata(created ? 201 : 200, showUser(resource), position);
 }
 
 /** `/dbs/{db}/users/{user}` */
@@ -56,34 +55,18 @@ export async function answerUser(request: CosmosRequest): Promise<Answer> {
   const database = owner(databaseOf, request);
   const user = userOf(request, database);
   switch (method) {
-    case 'GET': {
-      const answer = answerUserState(200, user, store.headPosition());
-      return headers['if-none-match'] === user.etag ? { ...answer, status: 304, body: null } : answer;
-    }
+    case 'GET':
+      return answerMetadataRead(request, showUser(user));
     case 'PUT': {
       const name = checkName(jsonObjectOf(request)['id']);
       const written = await store.renameUser(caller, database.rid, user.name, name, preconditionOf(headers));
-      return answerUserState(200, written.resource, written.position);
+      return answerMetadata(200, showUser(written.resource), written.position);
     }
     case 'DELETE': {
       const { position } = await store.deleteUser(caller, database.rid, user.name, preconditionOf(headers));
-      return {
-        status: 204,
-        body: null,
-        charge: charge.metadata,
-        headers: { 'x-ms-session-token': sessionToken('0', position) },
-      };
+      return answerMetadataDeleted(position);
     }
     default:
       throw methodNotAllowed();
   }
-}
-
-function answerUserState(status: number, user: UserState, position: number): Answer {
-  return {
-    status,
-    body: JSON.stringify(showUser(user)),
-    charge: charge.metadata,
-    headers: { etag: user.etag, 'x-ms-session-token': sessionToken('0', position) },
-  };
 }

@@ -1,0 +1,30 @@
+import { charge } from './charge.ts';
+import type { JsonObject } from './json.ts';
+import type { Answer, CosmosRequest } from './request.ts';
+import { sessionToken } from './session-token.ts';
+
+/** Databases, users, permissions and client encryption keys: few, whole in memory, and each of the one range 0. */
+export type Metadata = JsonObject & { readonly _etag: string };
+
+const headersAt = (position: number) => ({ 'x-ms-session-token': sessionToken('0', position) });
+
+/** A resource as a read shows it, or, where the client has this version of it, that nothing is new. */
+export function answerMetadataRead({ headers, store }: CosmosRequest, resource: Metadata): Answer {
+  const answer = answerMetadata(200, resource, store.headPosition());
+  return headers['if-none-match'] === resource._etag ? { ...answer, status: 304, body: null } : answer;
+}
+
+/** A resource as it was written, at a position of the log. */
+export function answerMetadata(status: number, resource: Metadata, position: number): Answer {
+  return {
+    status,
+    body: JSON.stringify(resource),
+    charge: charge.metadata,
+    headers: { etag: resource._etag, ...headersAt(position) },
+  };
+}
+
+/** A resource was deleted, at a position of the log. */
+export function answerMetadataDeleted(position: number): Answer {
+  return { status: 204, body: null, charge: charge.metadata, headers: headersAt(position) };
+}
