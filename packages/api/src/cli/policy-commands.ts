@@ -14,7 +14,11 @@ interface PreviewAnswer {
   };
   readonly later: readonly { readonly until: string | null; readonly items: number }[];
   readonly never: number;
-  readonly kept: { readonly byFloor: number; readonly holds: readonly { readonly holdId: string }[] };
+  readonly kept: {
+    readonly byFloor: number;
+    readonly byHolds: { readonly atLeast: number; readonly atMost: number };
+    readonly holds: readonly { readonly holdId: string }[];
+  };
   readonly inertTtls: number;
   readonly unreadableTtls: number;
 }
@@ -44,7 +48,11 @@ export const preview: Command = {
     for (const { until, items } of later) if (items > 0) print(`${items} by ${until ?? 'some later time'}`);
     print(`${answer.never} never`);
     if (kept.byFloor > 0) print(`The retention floor would keep the content of ${kept.byFloor}.`);
-    if (kept.holds.length > 0) print(`Holds on the container: ${kept.holds.map(({ holdId }) => holdId).join(', ')}`);
+    if (kept.holds.length > 0) {
+      const { atLeast, atMost } = kept.byHolds;
+      const items = atLeast === atMost ? atLeast : `${atLeast} at least, ${atMost} at most`;
+      print(`Holds would keep the content of ${items}: ${kept.holds.map(({ holdId }) => holdId).join(', ')}.`);
+    }
     if (answer.inertTtls > 0) print(`${answer.inertTtls} items have a ttl of their own that would have no effect.`);
     if (answer.unreadableTtls > 0)
       print(`${answer.unreadableTtls} items have a ttl that is none: it counts as absent.`);

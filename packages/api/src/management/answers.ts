@@ -202,6 +202,9 @@ export const preview = named(
     kept: z.strictObject({
       floorSeconds: z.number(),
       byFloor: count,
+      byHolds: z
+        .strictObject({ atLeast: count, atMost: count })
+        .meta({ description: 'Equal unless both the items and the names in the holds are too many to look at.' }),
       holds: z.array(z.strictObject({ holdId: z.string(), scope: z.string() })),
     }),
     inertTtls: count,

@@ -51,6 +51,7 @@ export class Observer {
       readAt: (position) => log.readAt(position),
       readAll: (afterPosition, maxCount, options) => log.readAll(afterPosition, maxCount, options),
       scan: (afterPosition, maxCount, streamPrefix) => log.scan(afterPosition, maxCount, streamPrefix),
+      ...(log.findStream === undefined ? {} : { findStream: (prefix: string) => log.findStream!(prefix) }),
       head: () => log.head(),
       get knownHead() {
         return log.knownHead;

@@ -12,6 +12,7 @@ import { policyAt } from '@epitaph/core/ttl/policy-timeline.ts';
 import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import type { ContainerNumber } from '@epitaph/projections/read-model-store.ts';
 import { erasureDelayMs } from '@epitaph/projections/purge/due-book.ts';
+import { countHeld } from './held-items.ts';
 import type { StoreParts } from './parts.ts';
 import type { TtlPreview } from './store-api.ts';
 
@@ -37,7 +38,9 @@ export class Previews {
     const effectiveFromMs = Math.max(nowMs, proposal.effectiveFromMs ?? nowMs);
     const { defaultTtl } = proposal;
     const spans = previewSpans(state.timeline, { defaultTtl, effectiveFromMs });
-    const floorSeconds = (await this.#parts.ports.vault.floors()).get(state.rid)?.retention ?? 0;
+    const { vault } = this.#parts.ports;
+    const floorSeconds = (await vault.floors()).get(state.rid)?.retention ?? 0;
+    const holds = (await vault.holds()).filter(({ containerRid }) => containerRid === state.rid);
     const floored = spans.atOnce.map((span) => ({
       ...span,
       writtenAfter: Math.floor(effectiveFromMs / 1000) - floorSeconds,
@@ -64,9 +67,12 @@ export class Previews {
       kept: {
         floorSeconds,
         byFloor: floorSeconds === 0 ? 0 : (await this.#count(number, floored)).expiring,
-        holds: (await this.#parts.ports.vault.holds())
-          .filter(({ containerRid }) => containerRid === state.rid)
-          .map(({ holdId, scope }) => ({ holdId: holdIdOf(state.rid, holdId), scope: scope.kind })),
+        byHolds: await countHeld(
+          this.#parts,
+          { rid: state.rid, container: number, spans: spans.atOnce, marks: spans.before, items: expiring },
+          holds.map(({ scope }) => scope),
+        ),
+        holds: holds.map(({ holdId, scope }) => ({ holdId: holdIdOf(state.rid, holdId), scope: scope.kind })),
       },
       inertTtls: defaultTtl === null ? (await this.#count(number, own)).expiring + odd.never : 0,
       unreadableTtls: odd.unreadable,

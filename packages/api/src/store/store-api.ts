@@ -298,6 +298,8 @@ export interface TtlPreview {
   readonly kept: {
     readonly floorSeconds: number;
     readonly byFloor: number;
+    /** Items that a hold covers, which may be the same that the floor keeps. */
+    readonly byHolds: BoundedCount;
     readonly holds: readonly { readonly holdId: string; readonly scope: string }[];
   };
   /** Items whose own ttl would have no effect. */
@@ -305,6 +307,12 @@ export interface TtlPreview {
   /** Items with a `ttl` that is none; it counts as absent. */
   readonly unreadableTtls: number;
   readonly brake: TtlBrake | null;
+}
+
+/** A count that may not be known exactly. Where it is, both are equal. */
+export interface BoundedCount {
+  readonly atLeast: number;
+  readonly atMost: number;
 }
 
 /** The tree of facts at a moment. */
@@ -912,7 +920,7 @@ export interface StoreApi {
   certificate(container: ContainerState, id: string, partitionKey: string, life?: number): Promise<DisposalCertificate>;
   /** The tree of facts as it is now, for proofs that are to go together. */
   proofTree(): Promise<TreeSnapshot>;
-  /** Of every life of a container that was erased in a period, in the order of the log, in pages. */
+  /** Of every life of a container that was erased in a period, in order of that time, in pages. */
   certificates(
     container: ContainerState,
     period: CertifiedPeriod,

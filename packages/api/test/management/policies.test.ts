@@ -22,6 +22,23 @@ const listed = async () =>
     ({ id }) => id,
   );
 
+async function writeOf(customer: string, id: string): Promise<void> {
+  const document = { id, customer };
+  await world.store.writeItem(WRITER, world.store.container('shop', 'orders'), 'upsert', {
+    id,
+    partitionKey: JSON.stringify([customer]),
+    document,
+    json: JSON.stringify(document),
+  });
+}
+
+async function hold(id: string, scope: object): Promise<void> {
+  const response = await world.ask('PUT', `${ORDERS}/holds/${encodeURIComponent(id)}`, {
+    body: { ...scope, reason: 'a case' },
+  });
+  expect(response.statusCode).toBe(201);
+}
+
 describe('the preview of a TTL policy', () => {
   test('counts what would go at once, what later and what never, and changes nothing', async () => {
     expect(await preview({ defaultTtl: 55 })).toMatchObject({
@@ -67,6 +84,46 @@ describe('the preview of a TTL policy', () => {
     await world.write('odd', { ttl: 'a week' });
     expect(await preview({ defaultTtl: null })).toMatchObject({ inertTtls: 2, unreadableTtls: 1 });
     expect(await preview({ defaultTtl: -1 })).toMatchObject({ inertTtls: 0, unreadableTtls: 1 });
+  });
+
+  test('counts what holds keep: the purge keeps just as many', async () => {
+    const many = 1_100;
+    await world.ask('PUT', `${ORDERS}/policy-grace`, { body: { seconds: 0 } });
+    for (let number = 0; number < many; number++) await writeOf(`customer ${number % 100}`, `many-${number}`);
+    await world.store.advanceClock(WRITER, 10_000);
+    await hold('of-items', {
+      items: [
+        ...['plain-0', 'never-there', 'kept'].map((id) => ({ id, partitionKey: ['ann'] })),
+        { id: 'many-7', partitionKey: ['customer 7'] },
+      ],
+    });
+    await hold('of-a-query', { query: { query: "SELECT * FROM c WHERE c.customer = 'customer 9'" } });
+    await hold('of-a-partition', { partitionKey: ['customer 9'] });
+    await hold('of-another', { partitionKey: ['customer 11'] });
+    await hold('of-nobody', { partitionKey: ['nobody'] });
+    // Looked for by the names in the holds, of which there are few.
+    const kept = 2 + many / 100 + many / 100;
+    expect(await preview({ defaultTtl: 5 })).toMatchObject({
+      atOnce: { items: many + 10 },
+      kept: { byHolds: { atLeast: kept, atMost: kept } },
+    });
+    await changeTtl({ defaultTtl: 5 });
+    expect((await world.ask('POST', '/purge/run')).json()).toMatchObject({ heldBack: kept, purged: many + 10 - kept });
+  });
+
+  test('says what is the least and the most that holds keep where both are too many to look at', async () => {
+    for (let number = 0; number < 1_100; number++) await world.write(`many-${number}`);
+    await world.store.advanceClock(WRITER, 10_000);
+    await hold('of-a-partition', { partitionKey: ['ann'] });
+    const { atOnce, kept } = (await preview({ defaultTtl: 5 })) as {
+      atOnce: { items: number };
+      kept: { byHolds: { atLeast: number; atMost: number } };
+    };
+    expect(atOnce.items).toBe(1_110);
+    expect(kept.byHolds.atLeast).toBeGreaterThan(900);
+    expect(kept.byHolds.atMost).toBe(1_110);
+    await hold('of-all', { container: true });
+    expect(await preview({ defaultTtl: 5 })).toMatchObject({ kept: { byHolds: { atLeast: 1_110, atMost: 1_110 } } });
   });
 
   test('refuses what is no policy and a key that sees history alone', async () => {

@@ -1,6 +1,6 @@
 import type { PolicyTimeline } from '../ttl/policy-timeline.ts';
 import type { DefaultTtl } from '../ttl/ttl-value.ts';
-import { secondBounds, type Watermarks, watermarks } from '../ttl/watermarks.ts';
+import { type ItemTimes, secondBounds, type Watermarks, watermarks } from '../ttl/watermarks.ts';
 
 /** A TTL policy that somebody thinks of. */
 export interface ProposedPolicy {
@@ -19,6 +19,13 @@ export interface TimeSpan {
   readonly upTo: number;
   /** Only items whose last write is later than this `_ts`. */
   readonly writtenAfter?: number;
+}
+
+/** True for an item whose times lie in a span. */
+export function isWithin({ ts, ttl }: ItemTimes, { by, after, upTo, writtenAfter = -1 }: TimeSpan): boolean {
+  if ((by === 'default') !== (ttl === null) || ttl === -1 || ts <= writtenAfter) return false;
+  const time = ts + (ttl ?? 0);
+  return time > after && time <= upTo;
 }
 
 /** Until when after the policy's start a bar of the preview's histogram reaches, in seconds. The last has no end. */

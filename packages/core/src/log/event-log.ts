@@ -128,6 +128,9 @@ export interface EventLog {
    */
   scan(afterPosition: number, maxCount: number, streamPrefix: string): MaybePromise<LogScan>;
 
+  /** A stream whose name begins with a prefix, or undefined if there is none. Absent where names are not in order. */
+  readonly findStream?: (prefix: string) => MaybePromise<string | undefined>;
+
   /** The highest position written, 0 for an empty log. */
   head(): MaybePromise<number>;
 

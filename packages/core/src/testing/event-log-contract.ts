@@ -116,6 +116,18 @@ export function describeEventLog(
         expectLast(await log.readLast(stream), event, { stream, revision: 2 });
       });
 
+      test('a stream is found by what its name begins with, where the log can do that', async (log) => {
+        if (log.findStream === undefined) return;
+        const stream = newStream();
+        expect(await log.findStream(stream)).toBe(undefined);
+        expectAppended(await append(log, `${stream}.0`, 'no-stream', [newEvent()]));
+        expect(await log.findStream(stream)).toBe(`${stream}.0`);
+        // However many came after it.
+        for (let number = 0; number < 3; number++) await append(log, newStream(), 'no-stream', [newEvent()]);
+        expect(await log.findStream(stream)).toBe(`${stream}.0`);
+        expect(await log.findStream(`${stream}.1`)).toBe(undefined);
+      });
+
       test('a conflict is a value that names the stream, what was expected and what is', async (log) => {
         const written = newStream();
         const fresh = newStream();

@@ -193,6 +193,11 @@ export class SqliteEventLog implements EventLog {
     return { events: rows.map((row) => fromRow(row, this.#words)), position };
   }
 
+  findStream(prefix: string): string | undefined {
+    const found = this.#read.streamFrom.get(prefix, afterPrefix(prefix)) as { name: string } | undefined;
+    return found?.name ?? this.#recent.keys().find((stream) => stream.startsWith(prefix));
+  }
+
   head(): number {
     return this.#head;
   }
@@ -233,6 +238,7 @@ function prepare(database: DatabaseSync) {
   return {
     head: database.prepare('SELECT coalesce(max(position), 0) AS head FROM events'),
     stream: database.prepare('SELECT last FROM streams WHERE name = ?'),
+    streamFrom: database.prepare('SELECT name FROM streams WHERE name >= ? AND name < ? LIMIT 1'),
     facts: events(FACTS, 'position = ?'),
     streamsAsOf: database.prepare('SELECT position FROM streams_as_of'),
     tail: database.prepare('SELECT stream, position FROM events WHERE position > ? ORDER BY position'),

@@ -106,6 +106,10 @@ export class MemoryEventLog implements EventLog {
     };
   }
 
+  findStream(prefix: string): string | undefined {
+    return this.#streams.keys().find((stream) => stream.startsWith(prefix));
+  }
+
   head(): number {
     return this.#all.length;
   }
