@@ -584,6 +584,29 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
       expect(await store.unrecordedEnds(99, 10)).toEqual([]);
     });
 
+    testFilled('pages through erasures by period, each row once', async (store, model, random) => {
+      const erased = model.disappearances.filter(({ purgedAtMs }) => purgedAtMs !== null);
+      expect(erased.length).toBeGreaterThan(10);
+      for (const container of CONTAINERS) {
+        for (const [fromMs, toMs] of [
+          [0, Number.MAX_SAFE_INTEGER],
+          [random.pick(erased).purgedAtMs!, random.pick(erased).purgedAtMs! + 5_000],
+        ] as const) {
+          const expected = erased
+            .filter((row) => row.container === container && row.purgedAtMs! >= fromMs && row.purgedAtMs! < toMs)
+            .toSorted((left, right) => left.purgedAtMs! - right.purgedAtMs! || left.position - right.position);
+          const found: DisappearanceRow[] = [];
+          for (let after: { purgedAtMs: number; position: number } | undefined; ;) {
+            const page = await store.erasures(container, { fromMs, toMs, after, limit: 3 });
+            found.push(...page);
+            if (page.length < 3) break;
+            after = { purgedAtMs: page[2]!.purgedAtMs!, position: page[2]!.position };
+          }
+          expect(found).toEqual(expected);
+        }
+      }
+    });
+
     testFilled('pages through disappearances by period and cause, each row once', async (store, model, random) => {
       for (const container of CONTAINERS) {
         for (const cause of CAUSES) {

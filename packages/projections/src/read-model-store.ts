@@ -227,6 +227,16 @@ export interface ReadModelStore {
       readonly limit: number;
     },
   ): MaybePromise<DisappearanceRow[]>;
+  /** Disappearances whose content was erased in a period, in order of that time, after a place in that order. */
+  erasures(
+    container: ContainerNumber,
+    scan: {
+      readonly fromMs: number;
+      readonly toMs: number;
+      readonly after: { readonly purgedAtMs: number; readonly position: number } | undefined;
+      readonly limit: number;
+    },
+  ): MaybePromise<DisappearanceRow[]>;
   countPurged(): MaybePromise<number>;
   openPurgeRuns(): MaybePromise<{ readonly stream: string; readonly state: PurgeRunState }[]>;
 

@@ -35,6 +35,7 @@ import type { StoreParts } from './parts.ts';
 import type { CertifiedPeriod, LogVerification, ScanProgress, TreeSnapshot } from './store-api.ts';
 
 const PAGE_EVENTS = 2_000;
+const PAGE_ROWS = 1_000;
 /** Problems that a report names; there may be more. */
 const NAMED_PROBLEMS = 100;
 
@@ -112,27 +113,33 @@ export class Proofs {
     return this.#certificateOf(events, prover.tree.size);
   }
 
-  /** Certificates of every life of a container that was erased in a period, in the order of the log, in pages. */
+  /** Certificates of every life of a container that was erased in a period, in order of that time. */
   async *certificates(
     container: ContainerState,
     { fromMs = 0, toMs = Number.POSITIVE_INFINITY, tree }: CertifiedPeriod,
     signal?: AbortSignal,
   ): AsyncGenerator<readonly DisposalCertificate[]> {
-    const { log } = this.#parts.ports;
+    const { catalog, ports } = this.#parts;
+    const found = catalog.containerByRid(container.rid);
+    if (found === undefined) throw new Refusal('container-not-found');
+    const { number } = found;
     const within = tree ?? (await this.treeNow());
-    for (let position = 0; position < within.position;) {
-      signal?.throwIfAborted();
-      const found = await log.scan(position, PAGE_EVENTS, `item-${container.rid}.`);
-      if (found.position === position) return;
-      position = found.position;
-      const erasures = found.events.filter(
-        (event) =>
-          event.type === 'ItemPurged' &&
-          event.position <= within.position &&
-          event.occurredAtMs >= fromMs &&
-          event.occurredAtMs < toMs,
-      );
-      yield* this.#certify(erasures, within.size, signal);
+    // The read model says where to look, and the log what happened there: so it costs no more than there is to certify.
+    await this.#parts.projected(within.position);
+    for (let after: { readonly purgedAtMs: number; readonly position: number } | undefined; ;) {
+      const period = { fromMs, toMs: Math.min(toMs, Number.MAX_SAFE_INTEGER), after, limit: PAGE_ROWS };
+      const rows = await this.#parts.readModel.erasures(number, period);
+      for (const { partitionKey, id, life } of rows) {
+        signal?.throwIfAborted();
+        const prefix = await ports.naming.itemStreamPrefix(container.rid, partitionKey, id);
+        const events = await ports.log.readStream(itemStream(prefix, life), { withBodies: false });
+        const last = events.at(-1);
+        if (last?.type !== 'ItemPurged' || last.position > within.position) continue;
+        yield [await this.#certificateOf(events, within.size)];
+      }
+      const last = rows.at(-1);
+      if (last === undefined || rows.length < PAGE_ROWS) return;
+      after = { purgedAtMs: last.purgedAtMs!, position: last.position };
       await turn();
     }
   }
@@ -208,18 +215,10 @@ export class Proofs {
       const erasures = page.filter(
         (event) => event.type === 'ItemPurged' && event.actor === 'system:purge' && event.position < end,
       );
-      yield* this.#certify(erasures, size, signal);
-    }
-  }
-
-  async *#certify(
-    erasures: readonly RecordedEvent[],
-    size: number,
-    signal: AbortSignal | undefined,
-  ): AsyncGenerator<readonly DisposalCertificate[]> {
-    for (const { stream } of erasures) {
-      signal?.throwIfAborted();
-      yield [await this.#certificateOf(await this.#parts.ports.log.readStream(stream, { withBodies: false }), size)];
+      for (const { stream } of erasures) {
+        signal?.throwIfAborted();
+        yield [await this.#certificateOf(await log.readStream(stream, { withBodies: false }), size)];
+      }
     }
   }
 

@@ -232,6 +232,20 @@ export class PostgresReadModelStore implements ReadModelStore {
     ]);
   }
 
+  erasures(
+    container: number,
+    { fromMs, toMs, after, limit }: Parameters<ReadModelStore['erasures']>[1],
+  ): Promise<DisappearanceRow[]> {
+    return this.#named<DisappearanceRow>(this.#sql.erasures, [
+      container,
+      fromMs,
+      toMs,
+      after?.purgedAtMs ?? fromMs,
+      after?.position ?? -1,
+      limit,
+    ]);
+  }
+
   async openPurgeRuns(): Promise<{ stream: string; state: PurgeRunState }[]> {
     const rows = await this.#database.query<{ stream: string; state: string }>(this.#sql.runs);
     return rows.map(({ stream, state }) => ({ stream, state: JSON.parse(state) as PurgeRunState }));
@@ -506,6 +520,8 @@ class PostgresReadModelSnapshot implements ReadModelSnapshot {
 }
 
 const ITEM = 'birth, container, partition_key AS "partitionKey", id, life, position, ts, ttl, key';
+const DISAPPEARANCE = `position, container, partition_key AS "partitionKey", id, life, cause, at AS "atMs",
+  recorded_at AS "recordedAtMs", purged_at AS "purgedAtMs", rule, ttl, policy_version AS "policyVersion"`;
 
 function statements(schema: string) {
   const items = `${schema}.items`;
@@ -554,9 +570,9 @@ function statements(schema: string) {
     unrecorded: `SELECT container, partition_key AS "partitionKey", id, life, position, ended_at AS "endedAtMs" FROM ${ended}
       WHERE container = $1 AND stream IS NULL ORDER BY position LIMIT $2`,
     countEnded: `SELECT count(*) AS count FROM ${ended} WHERE container = $1 AND by_policy_start = $2 AND ended_at <= $3`,
-    disappearances: `SELECT position, container, partition_key AS "partitionKey", id, life, cause, at AS "atMs",
-      recorded_at AS "recordedAtMs", purged_at AS "purgedAtMs", rule, ttl, policy_version AS "policyVersion"
-      FROM ${schema}.disappearances WHERE container = $1 AND at >= $2 AND at < $3 AND (at, position) > ($4, $5)
+    erasures: `SELECT ${DISAPPEARANCE} FROM ${schema}.disappearances WHERE container = $1 AND purged_at >= $2
+      AND purged_at < $3 AND (purged_at, position) > ($4, $5) ORDER BY purged_at, position LIMIT $6`,
+    disappearances: `SELECT ${DISAPPEARANCE} FROM ${schema}.disappearances WHERE container = $1 AND at >= $2 AND at < $3 AND (at, position) > ($4, $5)
       AND ($6::text IS NULL OR cause = $6) ORDER BY at, position LIMIT $7`,
     runs: `SELECT stream, state FROM ${schema}.purge_runs ORDER BY stream`,
 

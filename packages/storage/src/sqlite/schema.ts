@@ -70,7 +70,7 @@ export const VAULT_MIGRATIONS: readonly string[] = [
  * The read models. Rebuildable from the log at any time: a file of an older schema is thrown away and projected
  * again at the next start, so whatever changes here, or in the states that are kept as JSON, raises the number.
  */
-export const READ_MODEL_SCHEMA_VERSION = 5;
+export const READ_MODEL_SCHEMA_VERSION = 6;
 export const READ_MODEL_SCHEMA = `
   CREATE TABLE checkpoint (
     one INTEGER PRIMARY KEY CHECK (one = 1),
@@ -138,6 +138,7 @@ export const READ_MODEL_SCHEMA = `
     policy_version INTEGER
   ) STRICT;
   CREATE INDEX disappearances_by_time ON disappearances (container, at, position);
+  CREATE INDEX erasures_by_time ON disappearances (container, purged_at, position) WHERE purged_at IS NOT NULL;
   CREATE TABLE purge_runs (
     stream TEXT PRIMARY KEY,
     state TEXT NOT NULL

@@ -227,6 +227,20 @@ export class SqliteReadModelStore implements ReadModelStore {
     ) as unknown as DisappearanceRow[];
   }
 
+  erasures(
+    container: number,
+    { fromMs, toMs, after, limit }: Parameters<ReadModelStore['erasures']>[1],
+  ): DisappearanceRow[] {
+    return this.#read.erasures.all(
+      container,
+      fromMs,
+      toMs,
+      after?.purgedAtMs ?? fromMs,
+      after?.position ?? -1,
+      limit,
+    ) as unknown as DisappearanceRow[];
+  }
+
   openPurgeRuns(): { stream: string; state: PurgeRunState }[] {
     return (this.#read.runs.all() as { stream: string; state: string }[]).map(({ stream, state }) => ({
       stream,
@@ -331,6 +345,8 @@ function states<State>(statement: StatementSync): { number: number; state: State
 const LAST_DUE = NEVER_DUE - 1;
 
 const ITEM = 'birth, container, partition_key AS partitionKey, id, life, position, ts, ttl, key';
+const DISAPPEARANCE = `position, container, partition_key AS partitionKey, id, life, cause, at AS atMs,
+  recorded_at AS recordedAtMs, purged_at AS purgedAtMs, rule, ttl, policy_version AS policyVersion`;
 
 function prepare(database: DatabaseSync) {
   return {
@@ -411,10 +427,12 @@ function prepare(database: DatabaseSync) {
       'SELECT count(*) AS count FROM ended WHERE container = ? AND by_policy_start = ? AND ended_at <= ?',
     ),
     disappearances: database.prepare(
-      `SELECT position, container, partition_key AS partitionKey, id, life, cause, at AS atMs,
-              recorded_at AS recordedAtMs, purged_at AS purgedAtMs, rule, ttl, policy_version AS policyVersion
-       FROM disappearances WHERE container = ? AND at >= ? AND at < ? AND (at, position) > (?, ?)
+      `SELECT ${DISAPPEARANCE} FROM disappearances WHERE container = ? AND at >= ? AND at < ? AND (at, position) > (?, ?)
          AND (? IS NULL OR cause = ?) ORDER BY at, position LIMIT ?`,
+    ),
+    erasures: database.prepare(
+      `SELECT ${DISAPPEARANCE} FROM disappearances WHERE container = ? AND purged_at >= ? AND purged_at < ?
+         AND (purged_at, position) > (?, ?) ORDER BY purged_at, position LIMIT ?`,
     ),
     runs: database.prepare('SELECT stream, state FROM purge_runs ORDER BY stream'),
   } satisfies Record<string, StatementSync>;
