@@ -35,6 +35,9 @@ export class Documents {
   readonly #ports: Pick<StorePorts, 'log' | 'vault' | 'sealer' | 'readModels'>;
   readonly #byPosition = new GenerationCache<number, Decoded>(CACHE_BYTES, ({ json }) => json.length);
 
+  /** How often something was taken out because it was purged. */
+  #evictions = 0;
+
   readonly #measured: Pick<Measurements, 'documentHits' | 'documentMisses'>;
 
   constructor(
@@ -84,6 +87,7 @@ export class Documents {
 
   /** Takes out everything: what was purged meanwhile is not known. */
   clear(): void {
+    this.#evictions += 1;
     this.#byPosition.clear();
   }
 
@@ -101,10 +105,11 @@ export class Documents {
       const keyId = keys.get(position);
       // Written again since the row was read: the log still has what the row says, and is asked for it.
       if (keyId === undefined) continue;
+      const keep = this.#unlessEvicted(position);
       const key = await this.#ports.vault.findKey(keyId, stream);
       if (key.status !== 'there') continue;
       const json = textOf(this.#ports.sealer.open(key.key, stream, revision, body));
-      this.#byPosition.set(position, { json, etag: etagOf(eventId), document: undefined });
+      keep({ json, etag: etagOf(eventId), document: undefined });
     }
   }
 
@@ -122,6 +127,7 @@ export class Documents {
 
   /** Takes out what was purged. */
   evict(positions: readonly number[]): void {
+    this.#evictions += 1;
     for (const position of positions) this.#byPosition.delete(position);
   }
 
@@ -159,11 +165,23 @@ export class Documents {
     const event = await this.#ports.log.readAt(row.position);
     // Purged since the row was read: for the reader it is gone.
     if (event === undefined) return undefined;
+    const keep = this.#unlessEvicted(row.position);
     const key = await this.#ports.vault.findKey(row.key, event.stream);
     if (key.status === 'destroyed') return undefined;
     const decoded = { json: await this.#open(event), etag: etagOf(event.id), document: undefined };
-    this.#byPosition.set(row.position, decoded);
+    keep(decoded);
     return decoded;
+  }
+
+  /**
+   * Keeps a document decoded unless anything was purged since this was called: a vault that is far away may tell of a
+   * key that is destroyed by the time its answer is here, and what was purged must not come back into the cache.
+   */
+  #unlessEvicted(position: number): (decoded: Decoded) => void {
+    const before = this.#evictions;
+    return (decoded) => {
+      if (this.#evictions === before) this.#byPosition.set(position, decoded);
+    };
   }
 }
 
