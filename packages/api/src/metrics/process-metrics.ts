@@ -19,10 +19,17 @@ export function writeProcessMetrics(text: MetricsText): void {
   text.counter('process_cpu_seconds_total', 'CPU time that was used.', (user + system) / 1e6);
   text.gauge('process_resident_memory_bytes', 'Memory that the process has.', process.memoryUsage.rss());
   const delay = (nanoseconds: number): number => Math.max(0, nanoseconds / 1e9 - LOOP_RESOLUTION_MS / 1000);
-  text.gauge('nodejs_eventloop_lag_seconds', 'How late the event loop was since the metrics were last read.', [
-    { labels: { quantile: '0.5' }, value: delay(loopDelay.percentile(50)) },
-    { labels: { quantile: '0.99' }, value: delay(loopDelay.percentile(99)) },
-    { labels: { quantile: '1' }, value: delay(loopDelay.max) },
-  ]);
+  const since = 'since the metrics were last read.';
+  text.gauge(
+    'nodejs_eventloop_lag_p50_seconds',
+    `How late the event loop was, median ${since}`,
+    delay(loopDelay.percentile(50)),
+  );
+  text.gauge(
+    'nodejs_eventloop_lag_p99_seconds',
+    `How late it was, 99th percentile ${since}`,
+    delay(loopDelay.percentile(99)),
+  );
+  text.gauge('nodejs_eventloop_lag_max_seconds', `How late it was at most ${since}`, delay(loopDelay.max));
   loopDelay.reset();
 }

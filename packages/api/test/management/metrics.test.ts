@@ -26,11 +26,11 @@ function parse(text: string): Scrape {
   let family = '';
   expect(text.endsWith('\n')).toBe(true);
   for (const line of text.slice(0, -1).split('\n')) {
-    const type = /^# TYPE ([a-z_]+) (?:gauge|counter|histogram)$/.exec(line);
+    const type = /^# TYPE ([a-z0-9_]+) (?:gauge|counter|histogram)$/.exec(line);
     if (type !== null) family = type[1]!;
     if (line.startsWith('# ')) continue;
     const [, name, labels = '', value] =
-      /^([a-z_]+)(?:\{((?:[a-z_]+="(?:[^"\\\n]|\\[\\"n])*",?)*)\})? (\S+)$/.exec(line) ?? [];
+      /^([a-z0-9_]+)(?:\{((?:[a-z_]+="(?:[^"\\\n]|\\[\\"n])*",?)*)\})? (\S+)$/.exec(line) ?? [];
     expect(name?.replace(/_(?:bucket|sum|count)$/, '') === family || name === family ? '' : line).toBe('');
     samples.push({ name: name!, labels: `,${labels},`, value: value === '+Inf' ? Infinity : Number(value) });
   }
@@ -143,10 +143,11 @@ describe('metrics', () => {
 
   test('are all there that the alert rules and the guide name', async () => {
     const text = await metricsText(world.store);
-    const families = Array.from(text.matchAll(/^# TYPE ([a-z_]+) /gm), ([, name]) => name!);
+    const families = Array.from(text.matchAll(/^# TYPE ([a-z0-9_]+) /gm), ([, name]) => name!);
     const known = new Set(families.flatMap((name) => [name, `${name}_bucket`]));
     for (const page of ['alerts.yaml', 'monitoring.md']) {
-      const named = readFileSync(path.join(DOCS, page), 'utf8').match(/\b(?:epitaph|nodejs|process)_[a-z_]+\b/g) ?? [];
+      const named =
+        readFileSync(path.join(DOCS, page), 'utf8').match(/\b(?:epitaph|nodejs|process)_[a-z0-9_]+\b/g) ?? [];
       expect(named.length).toBeGreaterThan(10);
       expect([page, named.filter((name) => !known.has(name))]).toEqual([page, []]);
     }
