@@ -8,6 +8,7 @@ export interface SelfSigned {
   readonly certificate: Buffer;
   /** The certificate, as the authority that clients are to trust. */
   readonly file: string;
+  readonly keyFile: string;
   remove(): void;
 }
 
@@ -41,6 +42,7 @@ export function selfSigned(): SelfSigned {
     key: readFileSync(keyFile),
     certificate: readFileSync(file),
     file,
+    keyFile,
     remove: () => rmSync(folder, { recursive: true, force: true }),
   };
 }

@@ -1,4 +1,4 @@
-import { realpathSync } from 'node:fs';
+import { readFileSync, realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { inspect, parseArgs, type ParseArgsOptionsConfig } from 'node:util';
 import { BadConfiguration, readConfiguration } from '../config/configuration.ts';
@@ -51,6 +51,12 @@ const commonFlags: Flags = {
     type: 'string',
     placeholder: '<base64>',
     description: 'A key of the server; EPITAPH_KEY, or the published emulator key by default.',
+  },
+  'tls-ca': {
+    type: 'string',
+    placeholder: '<file>',
+    description:
+      'Authorities, PEM, that may vouch for a server with https; EPITAPH_TLS_CA, or those of Node.js by default.',
   },
   json: { type: 'boolean', description: 'Prints the answer as JSON.' },
   help: { type: 'boolean', description: 'Prints this.' },
@@ -128,7 +134,11 @@ async function runCommand(
   const endpoint = textFlag(values, 'endpoint') ?? environment['EPITAPH_ENDPOINT'] ?? 'http://127.0.0.1:8081';
   const key = textFlag(values, 'key') ?? environment['EPITAPH_KEY'] ?? EMULATOR_KEY;
   return command.run({
-    client: new ManagementClient(endpoint, key),
+    client: new ManagementClient(
+      endpoint,
+      key,
+      authorities(textFlag(values, 'tls-ca') ?? environment['EPITAPH_TLS_CA']),
+    ),
     operands: positionals,
     flags: values,
     environment,
@@ -136,6 +146,14 @@ async function runCommand(
     print,
     stderr,
   });
+}
+
+function authorities(file: string | undefined): Buffer | undefined {
+  try {
+    return file === undefined ? undefined : readFileSync(file);
+  } catch (error) {
+    throw new UsageError(`--tls-ca: the file can't be read: ${(error as Error).message}`);
+  }
 }
 
 /** @throws UsageError for flags that there are not */

@@ -38,13 +38,16 @@ interface Sent {
 export class ManagementClient {
   readonly endpoint: string;
   readonly #key: string;
+  readonly #ca: Buffer | undefined;
 
-  constructor(endpoint: string, key: string) {
+  /** @param ca certificates, PEM, of the authorities to trust instead of those that Node.js knows */
+  constructor(endpoint: string, key: string, ca?: Buffer) {
     if (!/^https?:$/.test(URL.parse(endpoint)?.protocol ?? '')) {
       throw new UsageError('--endpoint must be a URL like http://127.0.0.1:8081.');
     }
     this.endpoint = endpoint.replace(/\/+$/, '');
     this.#key = key;
+    this.#ca = ca;
   }
 
   /** @throws ServerUnreachable, ServerRefused */
@@ -86,6 +89,7 @@ export class ManagementClient {
       const request = (url.protocol === 'https:' ? httpsRequest : httpRequest)(url, {
         method,
         agent: false,
+        ...(this.#ca === undefined ? {} : { ca: this.#ca }),
         headers: {
           authorization: `Bearer ${this.#key}`,
           accept,
@@ -97,9 +101,12 @@ export class ManagementClient {
       request.once('response', resolve);
       request.once('error', (error: NodeJS.ErrnoException) => {
         const why = error.message === '' ? (error.code ?? 'no connection') : error.message;
+        const isDistrust = /CERT|SIGNATURE|ISSUER/.test(error.code ?? '');
         reject(
           new ServerUnreachable(
-            `No server answers at ${this.endpoint} (${why}). Is it started, and is --endpoint right?`,
+            isDistrust
+              ? `The certificate of the server at ${this.endpoint} is not trusted (${why}). Name its authority with --tls-ca.`
+              : `No server answers at ${this.endpoint} (${why}). Is it started, and is --endpoint right?`,
           ),
         );
       });

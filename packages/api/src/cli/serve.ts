@@ -1,5 +1,7 @@
 import path from 'node:path';
+import type { Server as TlsServer } from 'node:tls';
 import type { FastifyInstance } from 'fastify';
+import type { Logger } from 'pino';
 import { isoTime, systemClocks } from '@epitaph/core/clock.ts';
 import { openEmbeddedStore, type SharedStorageOptions } from '../compose.ts';
 import { nodeRoles } from '../store/parts.ts';
@@ -7,6 +9,7 @@ import { BadConfiguration } from '../config/configuration.ts';
 import { keysInForce, refuseEmulatorKey, type KeysInForce } from '../config/keys-file.ts';
 import { isLoopbackHost } from '../config/loopback.ts';
 import type { Configuration } from '../config/options.ts';
+import { readTls } from '../config/tls.ts';
 import { wait } from '../config/wait.ts';
 import { EMULATOR_KEY, KeyRing } from '../http/keys.ts';
 import { Draining } from '../http/draining.ts';
@@ -31,6 +34,7 @@ const SECOND_SIGNAL_AFTER_MS = 500;
  */
 export async function serve(configuration: Configuration, print: (line: string) => void): Promise<number> {
   const log = openLog(configuration['log-level']);
+  const tls = readTls(configuration);
   const loopback = await isLoopbackHost(configuration.host);
   if (configuration.key === EMULATOR_KEY && !loopback) refuseEmulatorKey();
   const signal = firstSignal();
@@ -52,6 +56,7 @@ export async function serve(configuration: Configuration, print: (line: string) 
         maxStalenessSeconds: configuration['max-staleness-seconds'],
       },
       logger: log,
+      tls,
       sendUnroutable: sendProblem,
       plugins: [
         (server) => {
@@ -62,7 +67,8 @@ export async function serve(configuration: Configuration, print: (line: string) 
       ],
     });
     await listen(app, configuration);
-    const endpoint = endpointOf(app, configuration.host);
+    if (tls !== undefined) renewCertificates(app, configuration, log);
+    const endpoint = endpointOf(app, configuration);
     for (const line of welcome(endpoint, keys, configuration, store)) print(line);
     log.info({ endpoint, data: path.resolve(configuration.data), clock: configuration.clock }, 'started');
     const name = await signal;
@@ -183,11 +189,23 @@ async function listen(app: FastifyInstance, { host, port }: Configuration): Prom
   }
 }
 
-function endpointOf(app: FastifyInstance, host: string): string {
+/** Certificates run out: SIGHUP has the files read anew. What can't be used is logged, and what was in use stays. */
+function renewCertificates(app: FastifyInstance, configuration: Configuration, log: Logger): void {
+  process.on('SIGHUP', () => {
+    try {
+      (app.server as unknown as TlsServer).setSecureContext(readTls(configuration)!);
+      log.info('the certificate was read anew');
+    } catch (error) {
+      log.error({ err: error }, 'the certificate was not renewed');
+    }
+  });
+}
+
+function endpointOf(app: FastifyInstance, { host, 'tls-cert': cert }: Configuration): string {
   const address = app.server.address();
   const port = typeof address === 'object' && address !== null ? address.port : 0;
   const everywhere: Readonly<Record<string, string>> = { '0.0.0.0': '127.0.0.1', '::': '[::1]' };
-  return `http://${everywhere[host] ?? (host.includes(':') ? `[${host}]` : host)}:${port}`;
+  return `${cert === undefined ? 'http' : 'https'}://${everywhere[host] ?? (host.includes(':') ? `[${host}]` : host)}:${port}`;
 }
 
 function welcome(endpoint: string, keys: KeysInForce, { host, data, clock }: Configuration, store: StoreApi): string[] {

@@ -25,6 +25,18 @@ export const optionSchemas = {
     .default('127.0.0.1')
     .describe('Address to listen on. Beyond loopback the published emulator key is refused.'),
   port: wholeNumber(0, 65_535).default(8081).describe('Port to listen on; 0 picks a free one and prints it.'),
+  'tls-cert': z
+    .string()
+    .min(1)
+    .optional()
+    .describe(
+      'Certificate of the server, a file of PEM, with those that lead to its authority. Then it speaks HTTPS only.',
+    ),
+  'tls-key': z
+    .string()
+    .min(1)
+    .optional()
+    .describe('Private key of that certificate, a file of PEM. SIGHUP reads both files anew.'),
   data: z.string().min(1).default('./data').describe('Folder that holds everything; made when it is not there.'),
   clock: z
     .enum(['system', 'manual'])
@@ -130,6 +142,8 @@ export type OptionName = keyof typeof optionSchemas;
 export const placeholders: Readonly<Record<OptionName, string>> = {
   host: '<address>',
   port: '<number>',
+  'tls-cert': '<file>',
+  'tls-key': '<file>',
   data: '<folder>',
   clock: 'system|manual',
   now: '<ISO time>',
@@ -158,6 +172,14 @@ export const configurationSchema = z
   .refine(({ clock, now }) => now === undefined || clock === 'manual', {
     path: ['now'],
     message: 'is for --clock manual; the system clock has the time it has',
+  })
+  .refine(({ 'tls-cert': cert, 'tls-key': key }) => cert === undefined || key !== undefined, {
+    path: ['tls-cert'],
+    message: 'goes with --tls-key, the private key of the certificate',
+  })
+  .refine(({ 'tls-cert': cert, 'tls-key': key }) => key === undefined || cert !== undefined, {
+    path: ['tls-key'],
+    message: 'goes with --tls-cert, the certificate of the key',
   })
   .refine(({ postgres, 'event-store': log }) => postgres === undefined || log !== undefined, {
     path: ['postgres'],

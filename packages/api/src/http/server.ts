@@ -24,7 +24,7 @@ export interface ServerOptions {
   readonly consistency?: ConsistencyPolicy;
   readonly logger?: FastifyBaseLogger;
   /** Certificate and key as PEM text, for TLS. */
-  readonly tls?: { readonly cert: string | Buffer; readonly key: string | Buffer };
+  readonly tls?: { readonly cert: string | Buffer; readonly key: string | Buffer } | undefined;
   /** What else is on the server: the management plane. Each may register routes below `/_epitaph`. */
   readonly plugins?: readonly ((app: FastifyInstance) => void)[];
   /** Answers targets that the router can't read, which are all the management plane's; in the data plane's shape by default. */
