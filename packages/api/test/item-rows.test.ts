@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { ItemRow, ReadModelChange, ReadModelStore } from '@epitaph/projections/read-model-store.ts';
 import { ItemRows } from '@epitaph/api/store/item-rows.ts';
+import { hasExpired } from '@epitaph/api/store/scans.ts';
 
 const CONTAINER = 2;
 const row = (position: number, over: Partial<ItemRow> = {}): ItemRow => ({
@@ -119,7 +120,7 @@ describe('rows kept in memory', () => {
     const { rows } = world(row(10));
     const before = rows.changesOf(CONTAINER);
     rows.keep(CONTAINER, [row(10)], before);
-    expect(rows.scanned(CONTAINER)).toEqual([row(10)]);
+    expect(rows.scanned(CONTAINER)?.rows).toEqual([row(10)]);
     rows.applying([written(11, 1)]);
     expect(rows.scanned(CONTAINER)).toBe(undefined);
     // Collected while the change was under way: the read model may have given either state.
@@ -129,7 +130,38 @@ describe('rows kept in memory', () => {
     rows.keep(CONTAINER, [row(10)], before);
     expect(rows.scanned(CONTAINER)).toBe(undefined);
     rows.keep(CONTAINER, [row(11)], rows.changesOf(CONTAINER));
-    expect(rows.scanned(CONTAINER)).toEqual([row(11)]);
+    expect(rows.scanned(CONTAINER)?.rows).toEqual([row(11)]);
+  });
+
+  it('of a whole container have their documents with them until any change, any erasure, or too many others', () => {
+    const { rows } = world(row(10));
+    const keep = (container: number, characters: number) => {
+      rows.keep(container, [row(10)], rows.changesOf(container));
+      rows.keepDocuments(container, rows.scanned(container)!, { documents: [{ id: 'a' }], characters });
+    };
+    const kept = () => [CONTAINER, 3, 4].map((container) => rows.documents(container) !== undefined);
+    keep(CONTAINER, 16 * 1024 * 1024);
+    keep(3, 16 * 1024 * 1024);
+    expect(kept()).toEqual([true, true, false]);
+    keep(4, 1);
+    expect(kept()).toEqual([false, true, true]);
+    keep(CONTAINER, 33 * 1024 * 1024);
+    expect(kept()).toEqual([false, true, true]);
+    const scan = rows.scanned(CONTAINER)!;
+    rows.applying([written(11, 1)]);
+    rows.keepDocuments(CONTAINER, scan, { documents: [{ id: 'a' }], characters: 1 });
+    rows.applied([written(11, 1)]);
+    expect([kept(), rows.scanned(3)?.rows.length]).toEqual([[false, true, true], 1]);
+    rows.erased();
+    expect([kept(), rows.scanned(3)?.rows.length]).toEqual([[false, false, false], 1]);
+  });
+
+  it('of a whole container are known to have none expired by the first two that will be', () => {
+    const { rows } = world(row(10));
+    const scanned = [row(20), row(10), row(30, { ttl: 5 }), row(31, { ttl: 3 }), row(1, { ttl: -1 })];
+    rows.keep(CONTAINER, scanned, rows.changesOf(CONTAINER));
+    const expired = (defaultMs: number, itemMs: number) => hasExpired(rows.scanned(CONTAINER)!, { defaultMs, itemMs });
+    expect([expired(9_999, 33_999), expired(10_000, 0), expired(0, 34_000)]).toEqual([false, true, true]);
   });
 
   it('are not kept where other processes write', () => {

@@ -123,6 +123,16 @@ class ProgramRun {
     return bindSources(this.#program.sources, 0, this.#frame, this.#accept) && this.wantsDocuments;
   }
 
+  /** Offers documents from an index on until one gives rows or no more are wanted; answers the index behind it. */
+  offerSome(documents: readonly Json[], start: number): number {
+    let index = start;
+    while (index < documents.length && this.wantsDocuments && this.#rows.length === 0) {
+      this.offer(documents[index]!);
+      index += 1;
+    }
+    return index;
+  }
+
   finish(): void {
     this.#collector.finish();
   }
@@ -139,8 +149,15 @@ class ProgramRun {
  * have to let others run in between.
  */
 export interface Evaluation {
-  /** Takes the next document. False: no further document can change the answer, go on with `finish`. */
-  offer(document: Json): boolean;
+  /** False: no further document can change the answer, go on with `finish`. */
+  readonly wantsDocuments: boolean;
+  /** Rows have come out that were not taken yet. */
+  readonly hasRows: boolean;
+  /**
+   * Takes documents from an index on, up to the first after which there are rows to take or no more documents are
+   * wanted. Answers the index behind it.
+   */
+  offer(documents: readonly Json[], start: number): number;
   /** The rows that have come out since the last call; those that need all documents come after `finish`. */
   takeRows(): Json[];
   /** Says that there are no more documents. To be called once. */
@@ -153,17 +170,36 @@ export function startEvaluation(plan: QueryPlan, context: EvaluationContext = {}
   if (plan.derivedFrom === undefined) {
     if (!plan.readsDocuments) guardStack(() => run.offer(null));
     return {
-      offer: (document) => guardStack(() => plan.readsDocuments && run.offer(document)),
+      get wantsDocuments() {
+        return plan.readsDocuments && run.wantsDocuments;
+      },
+      get hasRows() {
+        return run.hasRows;
+      },
+      offer: (documents, start) => (plan.readsDocuments ? guardStack(() => run.offerSome(documents, start)) : start),
       takeRows: () => run.takeRows(),
       finish: () => guardStack(() => run.finish()),
     };
   }
   const inner = startEvaluation(plan.derivedFrom, context);
-  const pass = (): boolean => guardStack(() => inner.takeRows().every((row) => run.offer(row)));
+  const pass = (): void => {
+    if (inner.hasRows) guardStack(() => inner.takeRows().every((row) => run.offer(row)));
+  };
+  const wantsDocuments = (): boolean => inner.wantsDocuments && run.wantsDocuments;
   return {
-    offer: (document) => {
-      const innerWantsMore = inner.offer(document);
-      return pass() && innerWantsMore && run.wantsDocuments;
+    get wantsDocuments() {
+      return wantsDocuments();
+    },
+    get hasRows() {
+      return run.hasRows;
+    },
+    offer: (documents, start) => {
+      let index = start;
+      while (index < documents.length && wantsDocuments() && !run.hasRows) {
+        index = inner.offer(documents, index);
+        pass();
+      }
+      return index;
     },
     takeRows: () => run.takeRows(),
     finish: () => {

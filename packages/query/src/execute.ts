@@ -2,7 +2,7 @@ import { createAccumulator, tooManyRows } from './aggregates.ts';
 import type { Accumulator } from './aggregates.ts';
 import { queryError } from './errors.ts';
 import type { Frame } from './frame.ts';
-import type { Program, Source } from './program.ts';
+import type { Grouping, Program, Source } from './program.ts';
 import { Ranking } from './ranking.ts';
 import { isLastFirst, Sorter } from './sorter.ts';
 import { stableKey } from './values.ts';
@@ -69,6 +69,8 @@ export class RowCollector {
   readonly #frame: Frame;
   readonly #emit: Emit;
   readonly #groups: Map<string, Group> | undefined;
+  /** The one group of aggregates without GROUP BY. */
+  readonly #only: Group | undefined;
   readonly #sorter: Sorter<Json> | undefined;
   readonly #ranking: Ranking | undefined;
   readonly #seen: Set<string> | undefined;
@@ -91,7 +93,7 @@ export class RowCollector {
     if (program.grouping !== undefined) {
       this.#groups = new Map();
       // Without GROUP BY there is one group, and it exists even when there are no rows.
-      if (program.grouping.keys.length === 0) this.#group('', []);
+      if (program.grouping.keys.length === 0) this.#only = this.#group('', []);
     }
   }
 
@@ -102,11 +104,11 @@ export class RowCollector {
 
   /** Takes the row that the frame is bound to. Answers false when no more rows are wanted. */
   accept(): boolean {
-    const { where } = this.#program;
+    const { where, grouping } = this.#program;
     if (this.#ranking !== undefined) return this.#rank(this.#ranking);
     if (where !== undefined && !where(this.#frame)) return true;
-    if (this.#groups === undefined) return this.#order();
-    this.#accumulate();
+    if (grouping === undefined) return this.#order();
+    this.#accumulate(grouping);
     return true;
   }
 
@@ -139,14 +141,17 @@ export class RowCollector {
     return true;
   }
 
-  #accumulate(): void {
-    const { keys, aggregates } = this.#program.grouping as NonNullable<Program['grouping']>;
+  #accumulate({ keys, aggregates }: Grouping): void {
+    const { accumulators } = this.#only ?? this.#groupOf(keys);
+    for (let place = 0; place < aggregates.length; place += 1) {
+      accumulators[place]!.add(aggregates[place]!.argument(this.#frame));
+    }
+  }
+
+  #groupOf(keys: Grouping['keys']): Group {
     const values = keys.map(({ run }) => run(this.#frame));
     const text = values.length === 1 ? stableKey(values[0]) : values.map(stableKey).join(',');
-    const group = this.#groups?.get(text) ?? this.#group(text, values);
-    for (let place = 0; place < aggregates.length; place += 1) {
-      group.accumulators[place]?.add(aggregates[place]?.argument(this.#frame));
-    }
+    return this.#groups?.get(text) ?? this.#group(text, values);
   }
 
   #group(text: string, keys: readonly Value[]): Group {

@@ -71,9 +71,11 @@ export class OrderedPage {
     this.#sorter = new Sorter(plan.program.orderBy, capacity, this.#frame.maxBufferedRows, isLastFirst(plan.program));
   }
 
-  /** Takes the next document; their numbers go up. */
-  offer(value: Json, document: number): void {
-    guardStack(() => this.#take(value, document));
+  /** Takes the next documents; their numbers, which go up, are asked for by index, of those alone that matter. */
+  offer(documents: readonly Json[], numberOf: (index: number) => number): void {
+    guardStack(() => {
+      for (let index = 0; index < documents.length; index += 1) this.#take(documents[index]!, index, numberOf);
+    });
   }
 
   /** The rows in order. To be called once. */
@@ -81,15 +83,16 @@ export class OrderedPage {
     return [...this.#sorter.sorted()];
   }
 
-  #take(value: Json, document: number): void {
+  #take(value: Json, index: number, numberOf: (index: number) => number): void {
     const { where, orderBy, project } = this.#plan.program;
     const frame = this.#frame;
     frame.slots[DOCUMENT_SLOT] = value;
     frame.stepsLeft = frame.maxStepsPerDocument;
     if (where !== undefined && !where(frame)) return;
     const keys = orderBy.map(({ run }) => run(frame));
-    if (this.#start !== undefined && !isFromStart(this.#plan, this.#start, keys, document)) return;
     if (!this.#sorter.keeps(keys)) return;
+    const document = numberOf(index);
+    if (this.#start !== undefined && !isFromStart(this.#plan, this.#start, keys, document)) return;
     const row = project(frame);
     if (row !== undefined) this.#sorter.add(keys, { row, keys, document });
   }

@@ -351,14 +351,36 @@ describe('evaluation', () => {
     const evaluation = startEvaluation(plan(sql));
     const seen: Json[][] = [];
     for (const n of [1, 2, 3]) {
-      const wantsMore = evaluation.offer({ n });
+      evaluation.offer([{ n }], 0);
       seen.push(evaluation.takeRows());
-      if (!wantsMore) break;
+      if (!evaluation.wantsDocuments) break;
     }
     expect(seen).toEqual(during);
     evaluation.finish();
     expect(evaluation.takeRows()).toEqual(after);
   });
+
+  it.each([
+    ['SELECT VALUE c.n FROM c WHERE c.n > 2', [3, 4], true],
+    ['SELECT TOP 2 VALUE c.n FROM c', [1, 2], false],
+    ['SELECT VALUE COUNT(1) FROM c', [4], true],
+    ['SELECT VALUE x + 1 FROM (SELECT TOP 3 VALUE c.n FROM c) AS x WHERE x <> 2', [1, 3], false],
+    ['SELECT VALUE 7', [0], false],
+  ])(
+    '%s handed all documents stops behind each that gives a row, and behind the last one wanted',
+    (sql, ends, more) => {
+      const evaluation = startEvaluation(plan(sql));
+      const documents = [1, 2, 3, 4].map((n) => ({ n }));
+      const stops: number[] = [];
+      let taken = 0;
+      do {
+        taken = evaluation.offer(documents, taken);
+        if (evaluation.hasRows || stops.length === 0) stops.push(taken);
+        evaluation.takeRows();
+      } while (evaluation.wantsDocuments && taken < documents.length);
+      expect([stops, evaluation.wantsDocuments]).toEqual([ends, more]);
+    },
+  );
 
   it('can run a plan again, with its aggregates fresh', () => {
     const count = plan('SELECT VALUE COUNT(1) FROM c');

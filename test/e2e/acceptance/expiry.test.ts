@@ -38,6 +38,39 @@ describe('an item that expires', () => {
     ]);
   });
 
+  test('is gone at that instant too where the same is asked again and again', async () => {
+    const container = await world.container({ defaultTtl: 30 });
+    for (const [id, ttl] of Object.entries({ long: 20, short: 10, default: undefined, forever: -1 })) {
+      await container.items.create({ id, customer: id, total: 1, ...(ttl === undefined ? {} : { ttl }) });
+    }
+    const asked = async () => {
+      const queries = [
+        'SELECT VALUE c.id FROM c WHERE c.total > 0',
+        'SELECT VALUE c.id FROM c ORDER BY c.id',
+        'SELECT VALUE COUNT(1) FROM c WHERE c.total > 0',
+        'SELECT VALUE c.id FROM c WHERE c._ts > 0',
+      ];
+      const answers = [];
+      // The answers may come from what the ones before them have left in memory.
+      for (const query of [...queries, ...queries, ...queries]) {
+        answers.push((await container.items.query<unknown>(query, { maxItemCount: 2 }).fetchAll()).resources);
+      }
+      return answers;
+    };
+    const thrice = (...answers: unknown[]) => [...answers, ...answers, ...answers];
+    const all = ['long', 'short', 'default', 'forever'];
+    expect(await asked()).toEqual(thrice(all, all.toSorted(), [4], all));
+    await world.advance(10_000);
+    const left = ['long', 'default', 'forever'];
+    expect(await asked()).toEqual(thrice(left, left.toSorted(), [3], left));
+    await container.items.upsert({ id: 'long', customer: 'long', total: 0 });
+    expect(await asked()).toEqual(thrice(['default', 'forever'], left.toSorted(), [2], left));
+    await world.advance(20_000);
+    expect((await asked()).at(-1)).toEqual(['long', 'forever']);
+    await world.purge();
+    expect((await asked()).at(-1)).toEqual(['long', 'forever']);
+  });
+
   test.each([
     ['an upsert', (container: Container) => container.items.upsert(total(2)), 201],
     ['a create', (container: Container) => container.items.create(total(2)), 201],

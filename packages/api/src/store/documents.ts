@@ -66,6 +66,23 @@ export class Documents {
     return this.#byPosition.get(row.position)?.document;
   }
 
+  /** The same of many rows, if all are at hand and have no more characters of JSON than that together. */
+  allParsed(
+    rows: readonly ItemRow[],
+    mostCharacters: number,
+  ): { readonly documents: readonly Json[]; readonly characters: number } | undefined {
+    const documents: Json[] = [];
+    let characters = 0;
+    for (const { position } of rows) {
+      const found = this.#byPosition.get(position);
+      if (found?.document === undefined) return undefined;
+      documents.push(found.document);
+      characters += found.json.length;
+      if (characters > mostCharacters) return undefined;
+    }
+    return { documents, characters };
+  }
+
   /** The document with its system properties, parsed. Shared: it must not be changed. */
   async parse(container: ContainerState, row: ItemRow): Promise<Json | undefined> {
     const decoded = this.#cached(row) ?? (await this.#decode(row));

@@ -6,16 +6,33 @@ import type {
   ReadModelChange,
   ReadModelStore,
 } from '@epitaph/projections/read-model-store.ts';
+import type { Json } from '@epitaph/query';
 
 /** Rows kept for look-ups by name: some 300 bytes each. */
 const CACHED_ROWS = 100_000;
 /** Rows kept of whole containers, all together. */
 const SCANNED_ROWS = 100_000;
+/** Characters of JSON that the documents kept with them have, all together. */
+export const MAX_KEPT_CHARACTERS = 32 * 1024 * 1024;
 
 /** A row that is being changed, with what it was before. */
 interface Changing {
   readonly before: ItemRow | undefined;
   times: number;
+}
+
+/** All rows of a container in order of birth, expired ones maybe among them. */
+export interface KeptScan {
+  readonly rows: readonly ItemRow[];
+  /** Of the rows without a `ttl` of their own, and of those with one, the one that expires first. */
+  readonly firstToExpire: readonly ItemRow[];
+}
+
+/** The documents of a kept scan's rows. */
+interface KeptDocuments {
+  readonly documents: readonly Json[];
+  /** Characters of JSON that they have. */
+  readonly characters: number;
 }
 
 /**
@@ -30,13 +47,15 @@ export class ItemRows {
   readonly #store: () => ReadModelStore;
   readonly #rows = new GenerationCache<string, ItemRow>(CACHED_ROWS);
   readonly #changing = new Map<string, Changing>();
-  readonly #scans = new Map<ContainerNumber, readonly ItemRow[]>();
+  readonly #scans = new Map<ContainerNumber, KeptScan>();
   /** Counts what has happened to each container; a scan that saw it change is not kept. */
   readonly #changes = new Map<ContainerNumber, number>();
   /** Changes under way, by container; and how many of them are of rows that nobody names. */
   readonly #underWay = new Map<ContainerNumber, number>();
   #unnamed = 0;
   #scannedRows = 0;
+  readonly #documents = new Map<ContainerNumber, KeptDocuments>();
+  #characters = 0;
   #of: ReadModelStore | undefined;
   readonly #keeps: boolean;
 
@@ -56,8 +75,8 @@ export class ItemRows {
     return found;
   }
 
-  /** All rows of a container in order of birth, expired ones maybe among them; undefined when they are not kept. */
-  scanned(container: ContainerNumber): readonly ItemRow[] | undefined {
+  /** All rows of a container; undefined when they are not kept. */
+  scanned(container: ContainerNumber): KeptScan | undefined {
     this.#current();
     return this.#scans.get(container);
   }
@@ -73,12 +92,36 @@ export class ItemRows {
     if (!this.#keeps || this.changesOf(container) !== changesBefore || rows.length > SCANNED_ROWS) return;
     if (this.#underWay.has(container)) return;
     this.#forget(container);
-    this.#scans.set(container, rows);
+    this.#scans.set(container, { rows, firstToExpire: firstToExpire(rows) });
     this.#scannedRows += rows.length;
     for (const other of this.#scans.keys()) {
       if (this.#scannedRows <= SCANNED_ROWS) break;
       this.#forget(other);
     }
+  }
+
+  /** The documents of all rows of a kept scan; undefined when they are not kept. */
+  documents(container: ContainerNumber): readonly Json[] | undefined {
+    this.#current();
+    return this.#documents.get(container)?.documents;
+  }
+
+  /** Keeps the documents of a scan's rows with it, as long as it is kept. */
+  keepDocuments(container: ContainerNumber, scan: KeptScan, kept: KeptDocuments): void {
+    if (this.scanned(container) !== scan || kept.characters > MAX_KEPT_CHARACTERS) return;
+    this.#forgetDocuments(container);
+    this.#documents.set(container, kept);
+    this.#characters += kept.characters;
+    for (const other of this.#documents.keys()) {
+      if (this.#characters <= MAX_KEPT_CHARACTERS) break;
+      this.#forgetDocuments(other);
+    }
+  }
+
+  /** Documents were purged: none is kept that might be one of them. */
+  erased(): void {
+    this.#documents.clear();
+    this.#characters = 0;
   }
 
   /** The changes are about to be applied. */
@@ -144,8 +187,14 @@ export class ItemRows {
   }
 
   #forget(container: ContainerNumber): void {
-    this.#scannedRows -= this.#scans.get(container)?.length ?? 0;
+    this.#scannedRows -= this.#scans.get(container)?.rows.length ?? 0;
     this.#scans.delete(container);
+    this.#forgetDocuments(container);
+  }
+
+  #forgetDocuments(container: ContainerNumber): void {
+    this.#characters -= this.#documents.get(container)?.characters ?? 0;
+    this.#documents.delete(container);
   }
 
   /** Another version of the read models is in use now and then: what was kept is of the one before. */
@@ -157,6 +206,19 @@ export class ItemRows {
     }
     return store;
   }
+}
+
+/** The rows by which a whole scan is known to have nothing expired in it. */
+function firstToExpire(rows: readonly ItemRow[]): ItemRow[] {
+  let byDefault: ItemRow | undefined;
+  let byOwn: ItemRow | undefined;
+  for (const row of rows) {
+    const { ts, ttl } = row;
+    if (ttl === null) {
+      if (byDefault === undefined || ts < byDefault.ts) byDefault = row;
+    } else if (ttl > 0 && (byOwn === undefined || ts + ttl < byOwn.ts + byOwn.ttl!)) byOwn = row;
+  }
+  return [byDefault, byOwn].filter((row) => row !== undefined);
 }
 
 const nameOf = (container: ContainerNumber, partitionKey: string, id: string): string =>

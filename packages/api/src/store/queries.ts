@@ -3,8 +3,9 @@ import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { hasPseudonymousIds } from '@epitaph/core/item/pseudonym.ts';
 import { isInScope, type Scope } from '@epitaph/core/partition-key/scope.ts';
+import { turn } from '@epitaph/core/turn.ts';
 import { isExpired } from '@epitaph/core/ttl/watermarks.ts';
-import type { ItemRow } from '@epitaph/projections/read-model-store.ts';
+import type { ContainerNumber, ItemRow } from '@epitaph/projections/read-model-store.ts';
 import {
   type Evaluation,
   isFromStart,
@@ -21,8 +22,9 @@ import {
 import { itemsIn, partitionKeyIn } from '../cosmos/partition-key.ts';
 import { birthOfItemRid } from '../cosmos/rids.ts';
 import type { Documents } from './documents.ts';
+import { type KeptScan, MAX_KEPT_CHARACTERS } from './item-rows.ts';
 import type { Moment, StoreParts } from './parts.ts';
-import { scanScope } from './scans.ts';
+import { firstAfter, hasExpired, KEPT_BATCH, scanScope } from './scans.ts';
 import type { Continuation, QueryPage, QueryRequest } from './store-api.ts';
 import { planOptionsOf } from './plan-options.ts';
 
@@ -35,13 +37,13 @@ export const MAX_PAGE_CHARACTERS = 4 * 1024 * 1024;
 /** Characters that the rows of one document may have together: a page can't end inside them. */
 const MAX_DOCUMENT_CHARACTERS = 8 * MAX_PAGE_CHARACTERS;
 
-interface Candidate {
-  readonly row: ItemRow;
-  readonly document: Json;
+/** Visible items, each with its document at the same index. */
+interface Candidates {
+  readonly rows: readonly ItemRow[];
+  readonly documents: readonly Json[];
 }
 
-interface Batch {
-  readonly documents: readonly Candidate[];
+interface Batch extends Candidates {
   /** No batch follows. */
   readonly isLast: boolean;
   /** The birth up to which everything has been looked at. */
@@ -107,12 +109,12 @@ export class Queries {
     const run = new Run({ ...request, maxItemCount: most }, plan, moment, monotonicMs);
     const evaluation = startEvaluation(plan, { nowMs: moment.nowMs });
     const found: ItemRow[] = [];
-    for await (const { documents } of this.#candidates(run, 0)) {
-      for (const { row, document } of documents) {
-        evaluation.offer(document);
+    for await (const { rows, documents } of this.#candidates(run, 0)) {
+      for (let next = 0; next < documents.length;) {
+        next = evaluation.offer(documents, next);
         if (evaluation.takeRows().length === 0) continue;
         if (found.length === most) return undefined;
-        found.push(row);
+        found.push(rows[next - 1]!);
       }
     }
     return found;
@@ -139,23 +141,22 @@ export class Queries {
     const start = continuationOf(request, 'after')?.birth ?? 0;
     const evaluation = startEvaluation(plan, { nowMs: moment.nowMs });
     const page = new Page(request.maxItemCount);
-    for await (const { documents, isLast, through } of this.#candidates(run, start)) {
-      for (const [index, { row, document }] of documents.entries()) {
-        run.examined += 1;
-        evaluation.offer(document);
+    for await (const { rows, documents, isLast, through } of this.#candidates(run, start)) {
+      for (let next = 0; next < documents.length;) {
+        next = run.offer(evaluation, documents, next);
         const before = page.mark();
-        page.takeAll(evaluation.takeRows());
+        if (evaluation.hasRows) page.takeAll(evaluation.takeRows());
         // Between documents only, so that a page never ends inside what one document gives.
         if (page.isOver && before.rows > 0) {
           // It would be more than a page may hold: the next one begins with this document.
           page.rewind(before);
-          return page.answer({ kind: 'after', birth: documents[index - 1]?.row.birth ?? run.through });
+          return page.answer({ kind: 'after', birth: rows[next - 2]?.birth ?? run.through });
         }
         if (!page.isFull && run.examined < MAX_EXAMINED) continue;
         // Clients take a page without a continuation for the last one, and some count on it.
-        return isLast && !givesRows(evaluation, documents, index + 1)
+        return isLast && !givesRows(evaluation, documents, next)
           ? page.answer()
-          : page.answer({ kind: 'after', birth: row.birth });
+          : page.answer({ kind: 'after', birth: rows[next - 1]!.birth });
       }
       run.through = through;
       // Rows that a narrower scope left out count too: they took their time.
@@ -181,11 +182,9 @@ export class Queries {
     if (size === 0) return page.answer();
     // One row more than fits says that there is another page.
     const sorter = new OrderedPage(plan, { nowMs: moment.nowMs }, start, offset + size + 1);
-    for await (const { documents } of this.#candidates(run, 0)) {
-      for (const { row, document } of documents) {
-        run.examined += 1;
-        sorter.offer(document, row.birth);
-      }
+    for await (const { rows, documents } of this.#candidates(run, 0)) {
+      run.examined += documents.length;
+      sorter.offer(documents, (index) => rows[index]!.birth);
     }
     const found = sorter.rows().slice(offset);
     let end: (typeof found)[number] | undefined;
@@ -228,17 +227,14 @@ export class Queries {
     };
     const evaluation = startEvaluation(plan, { nowMs: moment.nowMs });
     if (plan.readsDocuments) {
-      let wantsMore = true;
+      // One row more than fits says that there is another page.
+      const wantsMore = () => evaluation.wantsDocuments && !hasMore;
       for await (const { documents } of this.#candidates(run, 0)) {
-        for (const { document } of documents) {
-          run.examined += 1;
-          wantsMore = evaluation.offer(document);
-          take(evaluation.takeRows());
-          // One row more than fits says that there is another page.
-          wantsMore &&= !hasMore;
-          if (!wantsMore) break;
+        for (let next = 0; next < documents.length && wantsMore();) {
+          next = run.offer(evaluation, documents, next);
+          if (evaluation.hasRows) take(evaluation.takeRows());
         }
-        if (!wantsMore) break;
+        if (!wantsMore()) break;
       }
     }
     if (!hasMore) {
@@ -274,8 +270,15 @@ export class Queries {
         signal?.throwIfAborted();
         const some = rows.slice(from, from + MAX_DECODED);
         const isLast = from + MAX_DECODED >= rows.length;
-        yield { documents: await this.#decode(run, some), isLast, through: some.at(-1)?.birth ?? afterBirth };
+        yield { ...(await this.#decode(run, some)), isLast, through: some.at(-1)?.birth ?? afterBirth };
       }
+      return;
+    }
+    const { rows: kept } = this.#parts;
+    const scan = kept.scanned(within.number);
+    const documents = kept.documents(within.number);
+    if (isWhole(recorded) && scan !== undefined && documents !== undefined) {
+      yield* ofKept(run, scan, documents, afterBirth);
       return;
     }
     let lookup = run.clock();
@@ -288,33 +291,38 @@ export class Queries {
     )) {
       run.lookupMs += lookup();
       run.scanned += scanned;
-      yield { documents: await this.#decode(run, rows), isLast, through };
+      yield { ...(await this.#decode(run, rows)), isLast, through };
       lookup = run.clock();
     }
+    if (isWhole(recorded)) this.#keepDocuments(within.number);
   }
 
-  async #decode(run: Run, rows: readonly ItemRow[]): Promise<Candidate[]> {
-    const { plan } = run;
-    const { ts } = plan.pushdown;
+  /** Keeps the documents of a scan with it, where all have been decoded by now. */
+  #keepDocuments(container: ContainerNumber): void {
+    const { rows } = this.#parts;
+    const scan = rows.scanned(container);
+    const documents = scan && this.#documents.allParsed(scan.rows, MAX_KEPT_CHARACTERS);
+    if (documents !== undefined) rows.keepDocuments(container, scan!, documents);
+  }
+
+  async #decode(run: Run, candidates: readonly ItemRow[]): Promise<Candidates> {
     const { state } = run.moment.within;
-    // Rows that have pseudonyms do not say the id: the document does.
-    const isPseudonymous = hasPseudonymousIds(state.definition);
-    const ids = isPseudonymous ? undefined : plan.pushdown.ids;
-    const needsBody = plan.needsBody || isPseudonymous;
+    const needsBody = run.plan.needsBody || hasPseudonymousIds(state.definition);
     const load = run.clock();
-    const found: Candidate[] = [];
-    if (needsBody) await this.#documents.prefetch(rows);
-    for (const row of rows) {
-      if (ids !== undefined && !ids.includes(row.id)) continue;
-      if (ts?.min !== undefined && row.ts < ts.min) continue;
-      if (ts?.max !== undefined && row.ts > ts.max) continue;
+    const rows: ItemRow[] = [];
+    const documents: Json[] = [];
+    if (needsBody) await this.#documents.prefetch(candidates);
+    for (const row of candidates) {
+      if (run.mayMatch?.(row) === false) continue;
       const document = needsBody
         ? (this.#documents.parsed(row) ?? (await this.#documents.parse(state, row)))
         : { id: row.id, _ts: row.ts };
-      if (document !== undefined) found.push({ row, document });
+      if (document === undefined) continue;
+      rows.push(row);
+      documents.push(document);
     }
     run.loadMs += load();
-    return found;
+    return { rows, documents };
   }
 }
 
@@ -334,6 +342,8 @@ class Run {
   through = 0;
   lookupMs = 0;
   loadMs = 0;
+  /** Whether a row's clear columns let its document satisfy the filter; undefined when they always do. */
+  readonly mayMatch: ((row: ItemRow) => boolean) | undefined;
   readonly #monotonicMs: () => number;
 
   constructor(request: QueryRequest, plan: QueryPlan, moment: Moment, monotonicMs: () => number) {
@@ -342,7 +352,15 @@ class Run {
     this.moment = moment;
     this.scope = narrowed(request, plan, moment.within.state.definition);
     this.through = request.continuation?.kind === 'after' ? request.continuation.birth : 0;
+    this.mayMatch = clearFilter(plan, moment.within.state.definition);
     this.#monotonicMs = monotonicMs;
+  }
+
+  /** Hands documents over as {@link Evaluation.offer} takes them, and counts them. */
+  offer(evaluation: Evaluation, documents: readonly Json[], start: number): number {
+    const next = evaluation.offer(documents, start);
+    this.examined += next - start;
+    return next;
   }
 
   /** Starts a watch; what it answers is the milliseconds since. */
@@ -464,12 +482,45 @@ function isRowFromStart({ plan, moment }: Run, start: OrderedStart, row: Json): 
 }
 
 /** Whether any of the documents from `start` gives a row of a streaming query. */
-function givesRows(evaluation: Evaluation, documents: readonly Candidate[], start: number): boolean {
-  for (let index = start; index < documents.length; index += 1) {
-    evaluation.offer(documents[index]!.document);
-    if (evaluation.takeRows().length > 0) return true;
+function givesRows(evaluation: Evaluation, documents: readonly Json[], start: number): boolean {
+  evaluation.offer(documents, start);
+  return evaluation.hasRows;
+}
+
+/** What of a kept scan is visible and not ruled out, in batches. */
+async function* ofKept(run: Run, scan: KeptScan, all: readonly Json[], afterBirth: number): AsyncGenerator<Batch> {
+  const { marks } = run.moment;
+  const isIn = hasExpired(scan, marks)
+    ? (row: ItemRow) => !isExpired(row, marks) && run.mayMatch?.(row) !== false
+    : run.mayMatch;
+  const { length } = scan.rows;
+  for (let start = firstAfter(scan.rows, afterBirth); start < length; start += KEPT_BATCH) {
+    const end = Math.min(start + KEPT_BATCH, length);
+    let rows = scan.rows.slice(start, end);
+    let documents = all.slice(start, end);
+    run.scanned += rows.length;
+    const through = rows.at(-1)!.birth;
+    if (isIn !== undefined) {
+      const whole = rows;
+      rows = whole.filter(isIn);
+      documents = documents.filter((_, index) => isIn(whole[index]!));
+    }
+    yield { rows, documents, isLast: end === length, through };
+    if (end === length) return;
+    await turn();
+    run.request.signal?.throwIfAborted();
   }
-  return false;
+}
+
+function clearFilter({ pushdown }: QueryPlan, definition: ContainerDefinition): Run['mayMatch'] {
+  const { ts } = pushdown;
+  // Rows that have pseudonyms do not say the id: the document does.
+  const ids = hasPseudonymousIds(definition) ? undefined : pushdown.ids;
+  if (ids === undefined && ts === undefined) return undefined;
+  return (row) =>
+    (ids === undefined || ids.includes(row.id)) &&
+    (ts?.min === undefined || row.ts >= ts.min) &&
+    (ts?.max === undefined || row.ts <= ts.max);
 }
 
 function isUnfiltered({ pushdown }: QueryPlan): boolean {

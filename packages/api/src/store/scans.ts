@@ -1,13 +1,14 @@
 import { isInScope, type Scope } from '@epitaph/core/partition-key/scope.ts';
-import { isExpired } from '@epitaph/core/ttl/watermarks.ts';
+import { isExpired, type Watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import { turn } from '@epitaph/core/turn.ts';
 import type { ItemRow } from '@epitaph/projections/read-model-store.ts';
+import type { KeptScan } from './item-rows.ts';
 import type { Moment, StoreParts } from './parts.ts';
 
 /** Rows handed on at a time; between two such batches others get their turn. */
 const BATCH = 256;
 /** The same where nothing need be fetched. */
-const KEPT_BATCH = 1024;
+export const KEPT_BATCH = 1024;
 /** Rows fetched at a time at most, where fetching costs the same for few and many. */
 const LARGEST_FETCH = 4096;
 
@@ -38,9 +39,9 @@ export async function* scanScope(
   const { partitionKey, prefix, range } = scope;
   const byName = partitionKey !== undefined || prefix !== undefined;
   if (!byName) {
-    const rows = kept.scanned(within.number);
-    if (rows !== undefined) {
-      yield* ofKept(rows, { within, marks }, scope, afterBirth, signal);
+    const scan = kept.scanned(within.number);
+    if (scan !== undefined) {
+      yield* ofKept(scan, { within, marks }, scope, afterBirth, signal);
       return;
     }
   }
@@ -81,21 +82,26 @@ export async function* scanScope(
 
 /** The same from rows that are kept: those that have expired since are among them. */
 async function* ofKept(
-  all: readonly ItemRow[],
+  scan: KeptScan,
   { within, marks }: Pick<Moment, 'within' | 'marks'>,
   { range }: Scope,
   afterBirth: number,
   signal: AbortSignal | undefined,
 ): AsyncGenerator<Scanned> {
-  let start = afterBirth === 0 ? 0 : firstAfter(all, afterBirth);
+  const all = scan.rows;
+  const isAllVisible = !hasExpired(scan, marks);
+  let start = firstAfter(all, afterBirth);
   while (start < all.length) {
     const batch = all.slice(start, start + KEPT_BATCH);
     start += batch.length;
-    const rows = batch.filter(
-      (row) =>
-        !isExpired(row, marks) &&
-        (range === undefined || isInScope(within.state.definition, { range }, row.partitionKey)),
-    );
+    const rows =
+      isAllVisible && range === undefined
+        ? batch
+        : batch.filter(
+            (row) =>
+              !isExpired(row, marks) &&
+              (range === undefined || isInScope(within.state.definition, { range }, row.partitionKey)),
+          );
     yield { rows, scanned: batch.length, through: batch.at(-1)!.birth, isLast: start >= all.length };
     if (start >= all.length) return;
     await turn();
@@ -103,8 +109,13 @@ async function* ofKept(
   }
 }
 
+/** Whether any row of a kept scan has expired. */
+export function hasExpired({ firstToExpire }: KeptScan, marks: Watermarks): boolean {
+  return firstToExpire.some((row) => isExpired(row, marks));
+}
+
 /** Index of the first row born after a position, in rows that are in order of birth. */
-function firstAfter(rows: readonly ItemRow[], birth: number): number {
+export function firstAfter(rows: readonly ItemRow[], birth: number): number {
   let low = 0;
   let high = rows.length;
   while (low < high) {

@@ -183,6 +183,7 @@ export class Store implements StoreApi {
       onExpiriesRecorded: (container, atMs) => parts.expirySeen(container, atMs),
       onErased: (positions) => {
         documents.evict(positions);
+        rows.erased();
         // Should it not be told, others keep in memory for a while what no row leads to any more.
         options.nodes?.readModels.tellErased(positions).catch(() => {});
       },
