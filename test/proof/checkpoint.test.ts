@@ -48,6 +48,10 @@ describe('canonical JSON', () => {
       '{"a":1e+21,"b":[1,{"a":"é\\"","z":null}]}',
     );
   });
+  it('has properties in order of their characters, also names that are numbers or that objects treat in a way of their own', () => {
+    const value = JSON.parse('{"b":[{"x":1,"10":2,"9":3}],"a":{"__proto__":{"d":4,"c":5}},"-1":6,"a b":7}');
+    expect(canonicalJson(value)).toBe('{"-1":6,"a":{"__proto__":{"c":5,"d":4}},"a b":7,"b":[{"10":2,"9":3,"x":1}]}');
+  });
   it('differs for values that differ', () => {
     const hash = (value: unknown) => createHash('sha256').update(canonicalJson(value)).digest('hex');
     expect(hash({ a: [1, 2] })).not.toBe(hash({ a: [2, 1] }));

@@ -311,7 +311,11 @@ class Drafts {
   /** Resolves when the keys of all lives that begin here are durable. */
   keysStored(): Promise<unknown> | undefined {
     const stored = this.#changed.flatMap(({ stream }) => this.#newKeys.get(stream)?.stored ?? []);
-    return stored.length === 0 ? undefined : Promise.all(stored);
+    if (stored.length === 0) return undefined;
+    const all = Promise.all(stored);
+    // Whoever waits for it is told; an append that fails before that leaves nobody to handle it.
+    all.catch(() => {});
+    return all;
   }
 
   async #seal(event: NewEvent, { data, body }: DraftWrite, stream: string, revision: number): Promise<NewEvent> {

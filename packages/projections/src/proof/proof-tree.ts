@@ -26,6 +26,12 @@ export function factHash(event: RecordedEvent): Uint8Array {
   return leafHash(sha256, Buffer.from(canonicalJson(factLeaf(event))));
 }
 
+/** The hash of a leaf, or of a full tile, with the position in the log of the leaf or the first one below. */
+export interface Leaf {
+  readonly hash: Uint8Array;
+  readonly position: number;
+}
+
 /** The tree over the permanent facts of a log: grows at its end, and proves what is in it. */
 export class ProofTree {
   readonly #store: ProofStore;
@@ -33,9 +39,9 @@ export class ProofTree {
   #size: number;
   #position: number;
   /** The last tile of each level, as far as it is filled. */
-  readonly #last: Tile[];
+  #last: readonly Tile[];
 
-  private constructor(store: ProofStore, size: number, position: number, last: Tile[]) {
+  private constructor(store: ProofStore, size: number, position: number, last: readonly Tile[]) {
     this.#store = store;
     this.#size = size;
     this.#position = position;
@@ -63,24 +69,31 @@ export class ProofTree {
   }
 
   /** Puts the leaves of facts at the end, in order of the log, which has been read up to `position`. */
-  append(facts: readonly { readonly hash: Uint8Array; readonly position: number }[], position: number): void {
-    const changed = new Map<string, Tile>();
-    const put = (level: number, added: Uint8Array, firstPosition: number): void => {
-      const last = (this.#last[level] ??= emptyTile(level, 0));
-      const isNew = last.hashes.length === 0;
-      const hashes = Buffer.concat([last.hashes, added]);
-      const tile = { ...last, hashes, firstPosition: isNew ? firstPosition : last.firstPosition };
-      changed.set(`${level}/${tile.number}`, tile);
-      if (hashes.length < TILE_HASHES * HASH_BYTES) {
-        this.#last[level] = tile;
-        return;
+  append(facts: readonly Leaf[], position: number): void {
+    const changed: Tile[] = [];
+    const last = [...this.#last];
+    let added = facts;
+    for (let level = 0; added.length > 0; level++) {
+      const above: Leaf[] = [];
+      let tile = last[level] ?? emptyTile(level, 0);
+      for (let next = 0; next < added.length;) {
+        const some = added.slice(next, next + TILE_HASHES - tile.hashes.length / HASH_BYTES);
+        next += some.length;
+        const { number } = tile;
+        const firstPosition = tile.hashes.length === 0 ? some[0]!.position : tile.firstPosition;
+        const hashes = Buffer.concat([tile.hashes, ...some.map(({ hash }) => hash)]);
+        tile = { level, number, firstPosition, hashes };
+        changed.push(tile);
+        if (hashes.length < TILE_HASHES * HASH_BYTES) break;
+        above.push({ hash: subtreeHash(hashes, 0, TILE_HASHES), position: firstPosition });
+        tile = emptyTile(level, number + 1);
       }
-      this.#last[level] = emptyTile(level, tile.number + 1);
-      put(level + 1, subtreeHash(hashes, 0, TILE_HASHES), tile.firstPosition);
-    };
-    for (const fact of facts) put(0, fact.hash, fact.position);
+      last[level] = tile;
+      added = above;
+    }
     const size = this.#size + facts.length;
-    this.#store.write([...changed.values()], { size, position });
+    this.#store.write(changed, { size, position });
+    this.#last = last;
     this.#size = size;
     this.#position = position;
   }

@@ -3,7 +3,7 @@ import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { GenerationCache } from '@epitaph/core/generation-cache.ts';
 import { isPermanentFact } from '@epitaph/core/proof/leaf.ts';
 import { defer, Observable, retry, type Subscription } from 'rxjs';
-import { factHash, ProofTree } from './proof-tree.ts';
+import { factHash, type Leaf, ProofTree } from './proof-tree.ts';
 import { type ProofStore, TILE_HASHES } from './proof-store.ts';
 
 /** Events without a fact among them after which the tree's place in the log is written down all the same. */
@@ -28,6 +28,11 @@ export class Prover {
   readonly #onFault: (error: unknown) => void;
   #subscription: Subscription | undefined;
   #ended: Promise<void> = Promise.resolve();
+  /**
+   * Facts that are not in the tree yet, and how far the log was read for them. They gather until they are asked for or
+   * fill a tile: to write one costs as much as to write many, and what a crash takes is in the log.
+   */
+  #gathered: Leaf[] = [];
   #seen: number;
   #unmarked = 0;
   readonly #tiles = new GenerationCache<number, readonly RecordedEvent[]>(KEPT_TILES);
@@ -54,26 +59,30 @@ export class Prover {
   async stop(): Promise<void> {
     this.#subscription?.unsubscribe();
     await this.#ended;
-    if (this.#seen > this.#tree.position) this.#tree.append([], this.#seen);
+    this.#write();
   }
 
   #follow(): Observable<never> {
     return new Observable<never>((subscriber) => {
       this.#seen = this.#tree.position;
-      const fail = (error: unknown): void => {
-        this.#onFault(error);
-        subscriber.error(error);
+      this.#gathered = [];
+      const carefully = (work: () => void): void => {
+        try {
+          work();
+        } catch (error) {
+          this.#onFault(error);
+          subscriber.error(error);
+        }
       };
       const subscription = this.#log.subscribe(this.#seen, {
         onEvents: async (events) => {
-          try {
-            this.#take(events);
-          } catch (error) {
-            fail(error);
-          }
+          carefully(() => this.#take(events));
         },
-        onCaughtUp: (position) => this.#reached(position),
-        onError: fail,
+        onCaughtUp: (position) => carefully(() => this.#reached(position)),
+        onError: (error) => {
+          this.#onFault(error);
+          subscriber.error(error);
+        },
       });
       return () => {
         this.#ended = subscription.unsubscribe();
@@ -83,8 +92,8 @@ export class Prover {
 
   /** Resolves when every fact up to a position is in the tree. */
   async reached(position: number): Promise<void> {
-    if (position <= this.#seen) return;
-    await new Promise<void>((resolve) => this.#waiters.push({ position, resolve }));
+    if (position > this.#seen) await new Promise<void>((resolve) => this.#waiters.push({ position, resolve }));
+    else this.#write();
   }
 
   /** Proves that the facts at these positions, in order, are in the tree of a size. */
@@ -128,22 +137,27 @@ export class Prover {
     const facts = events
       .filter((event) => isPermanentFact(event))
       .map((event) => ({ hash: factHash(event), position: event.position }));
-    const position = events.at(-1)!.position;
+    this.#gathered.push(...facts);
     this.#unmarked += events.length;
-    if (facts.length > 0 || this.#unmarked >= MARK_EVERY_EVENTS) {
-      this.#tree.append(facts, position);
-      this.#unmarked = 0;
-    }
-    this.#reached(position);
+    this.#reached(events.at(-1)!.position);
+    if (this.#gathered.length >= TILE_HASHES || this.#unmarked >= MARK_EVERY_EVENTS) this.#write();
   }
 
   #reached(position: number): void {
     if (position <= this.#seen) return;
     this.#seen = position;
-    this.#waiters = this.#waiters.filter((waiter) => {
-      if (waiter.position > position) return true;
-      waiter.resolve();
-      return false;
-    });
+    const waited = this.#waiters.filter((waiter) => waiter.position <= position);
+    if (waited.length === 0) return;
+    this.#write();
+    this.#waiters = this.#waiters.filter((waiter) => waiter.position > position);
+    for (const { resolve } of waited) resolve();
+  }
+
+  /** Puts into the tree what has gathered, and how far the log was read. */
+  #write(): void {
+    if (this.#seen <= this.#tree.position) return;
+    this.#tree.append(this.#gathered, this.#seen);
+    this.#gathered = [];
+    this.#unmarked = 0;
   }
 }

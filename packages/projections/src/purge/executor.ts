@@ -2,9 +2,17 @@ import type { CommandContext } from '@epitaph/core/command-context.ts';
 import { handleContainer } from '@epitaph/core/container/handle.ts';
 import { handleCommand, newEvent } from '@epitaph/core/handle-command.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
-import { isItemWrite, type ItemPurged, type Ledger, type PurgeCause } from '@epitaph/core/item/events.ts';
-import { foldItem, handleLife } from '@epitaph/core/item/handle.ts';
+import {
+  isItemWrite,
+  type ItemEvent,
+  type ItemPurged,
+  type Ledger,
+  type PurgeCause,
+} from '@epitaph/core/item/events.ts';
+import { evolveItem } from '@epitaph/core/item/evolve.ts';
+import { handleLife } from '@epitaph/core/item/handle.ts';
 import { encodeLedger, type LedgerEntry } from '@epitaph/core/item/ledger.ts';
+import { initialItemState } from '@epitaph/core/item/state.ts';
 import { itemStream, parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
@@ -50,6 +58,19 @@ interface Candidate {
   readonly cause: PurgeCause;
   /** Set when the life ended because a policy started. */
   readonly byPolicyStart?: boolean;
+}
+
+/** An event as it is recorded, and read: reading one checks all of it, so that is done once. */
+interface LifeEvent {
+  readonly recorded: RecordedEvent;
+  readonly read: ItemEvent;
+}
+
+/** A life whose key is to be destroyed. */
+interface Dying {
+  readonly candidate: Candidate;
+  readonly events: readonly LifeEvent[];
+  readonly request: DestroyRequest;
 }
 
 /** An erasure that somebody demands. */
@@ -207,8 +228,8 @@ export class PurgeExecutor {
     const erased = await this.#erase(candidates, () => context.nowMs, context);
     await this.truncated();
     for (const stream of streams) {
-      const events = await this.#ports.log.readStream(stream, { withBodies: false });
-      if (events.at(-1)?.type === 'ItemPurged') await this.#truncate(stream, events, context.nowMs);
+      const events = await this.#eventsOf(stream, { withBodies: false });
+      if (events.at(-1)?.read.type === 'ItemPurged') await this.#truncate(stream, events, context.nowMs);
     }
     return erased;
   }
@@ -238,7 +259,7 @@ export class PurgeExecutor {
     await Promise.all(this.#truncations);
   }
 
-  #truncateLater(stream: string, events: readonly RecordedEvent[], nowMs: number): void {
+  #truncateLater(stream: string, events: readonly LifeEvent[], nowMs: number): void {
     const under = this.#truncate(stream, events, nowMs)
       .catch((error: unknown) => {
         this.#truncationFault ??= { error };
@@ -257,7 +278,7 @@ export class PurgeExecutor {
       position = events.at(-1)!.position;
       for (const event of events) {
         if (event.type !== 'ItemPurged') continue;
-        await this.#truncate(event.stream, await log.readStream(event.stream), nowMs);
+        await this.#truncate(event.stream, await this.#eventsOf(event.stream), nowMs);
       }
     }
   }
@@ -267,26 +288,27 @@ export class PurgeExecutor {
     nowMs: () => number,
     demandedBy?: CommandContext,
   ): Promise<ErasedBatch> {
-    const { log, vault } = this.#ports;
-    const lives: { candidate: Candidate; events: RecordedEvent[]; request: DestroyRequest }[] = [];
+    const { vault } = this.#ports;
+    const lives: Dying[] = [];
     await this.#stepwise(candidates, async (candidate) => {
-      const events = await log.readStream(candidate.stream);
+      const events = await this.#eventsOf(candidate.stream);
+      const last = events.at(-1);
+      if (last === undefined) return;
       // Asked at the last moment, of the log: a life that is live under a plain cause stays.
-      const state = foldItem(events.slice(-1));
+      const state = evolveItem(initialItemState, last.read, last.recorded.id);
       if (state.status === 'none' || state.status === 'purged') return;
       if (state.status === 'live' && candidate.cause !== 'container-deleted' && candidate.cause !== 'erasure') return;
-      const lastWrite = events.findLast(isItemWrite);
+      const lastWrite = events.findLast(({ read }) => isItemWrite(read));
       invariant(lastWrite !== undefined, `a life has its writes until it is purged: ${candidate.stream}`);
-      const write = readItemEvent(lastWrite);
-      invariant(isItemWrite(write), 'a write is read as one');
+      invariant(isItemWrite(lastWrite.read), 'a write is read as one');
       lives.push({
         candidate,
         events,
         request: {
-          keyId: write.data.key,
+          keyId: lastWrite.read.data.key,
           stream: candidate.stream,
-          lastWriteTs: Math.floor(lastWrite.occurredAtMs / 1000),
-          lastEventAtMs: events.at(-1)!.occurredAtMs,
+          lastWriteTs: Math.floor(lastWrite.recorded.occurredAtMs / 1000),
+          lastEventAtMs: last.recorded.occurredAtMs,
           nowMs: nowMs(),
           ...(demandedBy === undefined ? {} : { onDemand: true as const }),
         },
@@ -297,7 +319,7 @@ export class PurgeExecutor {
     // Asked now that the keys are gone: a backup that begins after this has none of them.
     const copiesKeptUntilMs = this.#ports.copiesKeptUntilMs();
     const refused: RefusedLife[] = [];
-    const erased: ((typeof lives)[number] & {
+    const erased: (Dying & {
       readonly recoverableUntilMs: number | null;
       readonly checks: ItemPurged['checks'];
     })[] = [];
@@ -321,10 +343,10 @@ export class PurgeExecutor {
         });
       }
     }
-    this.#ports.onErased(erased.flatMap((life) => life.events.map((event) => event.position)));
+    this.#ports.onErased(erased.flatMap((life) => life.events.map(({ recorded }) => recorded.position)));
     let position = 0;
     await this.#stepwise(erased, async ({ candidate, events, request, recoverableUntilMs, checks }) => {
-      const first = readItemEvent(events[0]!);
+      const { id, partitionKey } = events[0]!.read.data;
       const handled = await handleLife(
         this.#ports,
         demandedBy ?? this.#context(nowMs()),
@@ -334,14 +356,14 @@ export class PurgeExecutor {
           kind: 'command',
           command: {
             type: 'RecordPurge',
-            id: first.data.id,
-            partitionKey: first.data.partitionKey,
+            id,
+            partitionKey,
             cause: candidate.cause,
             key: request.keyId,
             recoverableUntilMs,
             // On a log that nodes share another one may have written to a live item meanwhile: that is gone, too.
             ledger: this.#ledgerOf(
-              last?.revision === events.at(-1)!.revision ? events : await log.readStream(candidate.stream),
+              last?.revision === events.at(-1)!.recorded.revision ? events : await this.#eventsOf(candidate.stream),
             ),
             ...(checks === undefined ? {} : { checks }),
           },
@@ -355,16 +377,20 @@ export class PurgeExecutor {
     return { purged: erased.length, refused };
   }
 
-  #ledgerOf(events: readonly RecordedEvent[]): Ledger {
+  async #eventsOf(stream: string, options?: { readonly withBodies: boolean }): Promise<LifeEvent[]> {
+    const events = await this.#ports.log.readStream(stream, options);
+    return events.map((recorded) => ({ recorded, read: readItemEvent(recorded) }));
+  }
+
+  #ledgerOf(events: readonly LifeEvent[]): Ledger {
     const { sealer } = this.#ports;
     const entries: LedgerEntry[] = [];
-    for (const recorded of events) {
-      const event = readItemEvent(recorded);
-      if (!isItemWrite(event)) continue;
+    for (const { recorded, read } of events) {
+      if (!isItemWrite(read)) continue;
       entries.push({
         atMs: recorded.occurredAtMs,
-        ttl: event.data.ttl,
-        operation: event.type === 'ItemRecovered' ? 'recover' : event.data.operation,
+        ttl: read.data.ttl,
+        operation: read.type === 'ItemRecovered' ? 'recover' : read.data.operation,
         eventId: recorded.id,
         digest: sealer.digest(recorded.body ?? new Uint8Array()),
       });
@@ -388,22 +414,22 @@ export class PurgeExecutor {
   }
 
   /** Removes a purged life's writes from the log; its permanent facts stay. */
-  async #truncate(stream: string, events: readonly RecordedEvent[], nowMs: number): Promise<void> {
-    const firstPermanent = events.find((event) => !isItemWrite(event));
+  async #truncate(stream: string, events: readonly LifeEvent[], nowMs: number): Promise<void> {
+    const firstPermanent = events.find(({ read }) => !isItemWrite(read));
     const last = events.at(-1);
     if (last === undefined || events[0] === firstPermanent) return;
     // Before the writes go, which alone say what there is to release.
     await this.#releaseUniqueKeys(stream, events, nowMs);
-    await this.#ports.log.truncateStream(stream, firstPermanent?.revision ?? last.revision + 1);
+    const before = firstPermanent?.recorded.revision ?? last.recorded.revision + 1;
+    await this.#ports.log.truncateStream(stream, before);
   }
 
   /** Takes a purged life out of the streams of all unique keys' values that it ever had. */
-  async #releaseUniqueKeys(life: string, events: readonly RecordedEvent[], nowMs: number): Promise<void> {
+  async #releaseUniqueKeys(life: string, events: readonly LifeEvent[], nowMs: number): Promise<void> {
     const { log } = this.#ports;
     const streams = new Set<string>();
-    for (const recorded of events) {
-      const event = readItemEvent(recorded);
-      if (isItemWrite(event)) for (const stream of event.data.uniqueKeys ?? []) streams.add(stream);
+    for (const { read } of events) {
+      if (isItemWrite(read)) for (const stream of read.data.uniqueKeys ?? []) streams.add(stream);
     }
     for (const stream of streams) {
       await handleCommand(log, {

@@ -1,6 +1,6 @@
 import type { KeyObject } from 'node:crypto';
 import type { DatabaseSync, StatementSync } from 'node:sqlite';
-import type { LedgerBackup, LedgerEntry, LedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
+import type { LedgerBackup, LedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
 import type { AppendResult, ExpectedRevision } from '@epitaph/core/log/event-log.ts';
 import {
   covers,
@@ -227,7 +227,7 @@ export class LogWriterCore implements WriterCore {
         this.#step('vault checkpoint: before');
         this.#forgetOldPages();
         this.#step('vault checkpoint: after');
-        this.#enterIntoLedger(destructions.map(({ job, index }) => destroyedKeys(job as DestroyJob, outcomes[index]!)));
+        this.#enterIntoLedger(destructions.flatMap(({ job, index }) => destroyed(job as DestroyJob, outcomes[index]!)));
         this.#step('purge ledger: after');
       } catch (error) {
         if (error instanceof PlacedCrash) throw error;
@@ -248,9 +248,10 @@ export class LogWriterCore implements WriterCore {
    * After the keys are gone, so that the ledger never says more than is true; and before anybody is told, so that no
    * purge is on record that the ledger does not have.
    */
-  #enterIntoLedger(entries: readonly LedgerEntry[]): void {
-    const some = entries.filter((entry) => 'keys' in entry && entry.keys.length > 0);
-    if (some.length > 0) this.#ledger.append(some);
+  #enterIntoLedger(gone: readonly DestroyRequest[]): void {
+    if (gone.length === 0) return;
+    const atMs = gone.reduce((latest, { nowMs }) => Math.max(latest, nowMs), 0);
+    this.#ledger.append([{ atMs, keys: gone.map(({ keyId, stream }) => [keyId, stream] as const) }]);
   }
 
   close(): void {
@@ -480,17 +481,13 @@ export class LogWriterCore implements WriterCore {
   }
 }
 
-/** The keys that are gone by now, which one job has asked for. */
-function destroyedKeys({ requests }: DestroyJob, outcome: JobOutcome): LedgerEntry {
+/** What one job has asked for and is gone by now. */
+function destroyed({ requests }: DestroyJob, outcome: JobOutcome): DestroyRequest[] {
   const outcomes = outcome.ok ? (outcome.value as readonly DestroyOutcome[]) : [];
-  const gone = requests.filter((_, index) => {
+  return requests.filter((_, index) => {
     const kind = outcomes[index]?.kind;
     return kind === 'destroyed' || kind === 'already-destroyed';
   });
-  return {
-    atMs: gone.reduce((latest, { nowMs }) => Math.max(latest, nowMs), 0),
-    keys: gone.map(({ keyId, stream }) => [keyId, stream] as const),
-  };
 }
 
 function revision(number: number): ExpectedRevision {

@@ -40,6 +40,14 @@ const LAST_EVENTS = 40_000;
 const FACTS = `position, stream, revision, previous, type, version, at, actor, shape, data,
   lower(hex(id) || hex(correlation) || ifnull(hex(causation), ''))`;
 
+/** A stream's last event, without its body. */
+interface LastEvent {
+  readonly event: RecordedEvent;
+  readonly hasBody: boolean;
+  /** Position of the event before it, 0 for none; undefined when that is not known. */
+  readonly previous: number | undefined;
+}
+
 /** Keys that wait to be stored, by the promise that says so. */
 export interface PendingKeys {
   /** Gives the key up to an append, which stores it first and in the same go. Undefined: it has its own job. */
@@ -61,8 +69,8 @@ export class SqliteEventLog implements EventLog {
   readonly #read: ReturnType<typeof prepare>;
   readonly #subscriptions = new Set<TailSubscription>();
   readonly #words: Words;
-  /** Last events, without bodies, of streams written or decided on lately. Nobody else writes this log. */
-  readonly #lastEvents = new GenerationCache<string, RecordedEvent>(LAST_EVENTS);
+  /** Of streams written or decided on lately. Nobody else writes this log. */
+  readonly #lastEvents = new GenerationCache<string, LastEvent>(LAST_EVENTS);
   /** Ends of streams that are not in their table yet; see the writer. */
   readonly #recent = new Map<string, number>();
   #streamsAsOf: number;
@@ -125,9 +133,12 @@ export class SqliteEventLog implements EventLog {
       const { stream, expectedRevision, events } = appends[index]!;
       const position = firstPositions[index]! + events.length - 1;
       this.#recent.set(stream, position);
+      const before = expectedRevision === 'no-stream' ? 0 : this.#lastEvents.get(stream)?.event.position;
+      const previous = events.length > 1 ? position - 1 : before;
       const revision = (expectedRevision === 'no-stream' ? -1 : expectedRevision) + events.length;
-      const { body: _, ...facts } = events.at(-1)!;
-      this.#lastEvents.set(stream, { ...facts, stream, revision, position });
+      const { body, ...facts } = events.at(-1)!;
+      const event = { ...facts, stream, revision, position };
+      this.#lastEvents.set(stream, { event, hasBody: body !== undefined, previous });
     }
     if (streamsAsOf === this.#streamsAsOf) return;
     this.#streamsAsOf = streamsAsOf;
@@ -140,7 +151,13 @@ export class SqliteEventLog implements EventLog {
   ): RecordedEvent[] {
     const statement = withBodies ? this.#read.at : this.#read.facts;
     const events: RecordedEvent[] = [];
-    let position = this.#end(stream);
+    const last = this.#lastEvents.get(stream);
+    let position: number;
+    if (last?.previous !== undefined && !(withBodies && last.hasBody)) {
+      if (last.event.revision < fromRevision) return events;
+      events.push(last.event);
+      position = last.previous;
+    } else position = this.#end(stream);
     while (position !== 0) {
       const row = statement.get(position) as unknown as EventColumns | undefined;
       if (row === undefined) break;
@@ -154,12 +171,13 @@ export class SqliteEventLog implements EventLog {
 
   readLast(stream: string): RecordedEvent | undefined {
     const cached = this.#lastEvents.get(stream);
-    if (cached !== undefined) return cached;
+    if (cached !== undefined) return cached.event;
     const end = this.#end(stream);
     const row = end === 0 ? undefined : (this.#read.facts.get(end) as unknown as EventColumns | undefined);
     if (row === undefined) return undefined;
     const event = fromRow(row, this.#words);
-    this.#lastEvents.set(stream, event);
+    // Whether it has a body was not asked for.
+    this.#lastEvents.set(stream, { event, hasBody: true, previous: row[3] });
     return event;
   }
 

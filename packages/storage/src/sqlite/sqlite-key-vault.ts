@@ -23,6 +23,8 @@ import { StorageFault, type Writer } from './writer.ts';
 
 /** Unwrapped keys kept in memory; a destroyed one leaves at once. */
 const CACHE_SIZE = 50_000;
+/** Keys destroyed by one job of the writer's. */
+const DESTROYED_AT_ONCE = 16;
 /** Name of the secret by which a master key is known to be the right one. */
 export const MASTER_KEY_CHECK = 'master-key-check';
 
@@ -111,12 +113,20 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
   async destroyKeys(requests: readonly DestroyRequest[]): Promise<DestroyOutcome[]> {
     if (requests.length === 0) return [];
     await this.#undestroyed;
-    const job: DestroyJob = { kind: 'destroy', requests };
-    const outcomes = await this.#destroying(this.#writer.submit<DestroyOutcome[]>(job));
+    const outcomes = (await this.#destroying(Promise.all(this.#destroyJobs(requests)))).flat();
     for (let index = 0; index < requests.length; index++) {
       if (outcomes[index]!.kind !== 'refused') this.#cache.delete(requests[index]!.keyId);
     }
     return outcomes;
+  }
+
+  /** Some at a time, so that what clients write meanwhile comes in between. */
+  *#destroyJobs(requests: readonly DestroyRequest[]): Generator<Promise<DestroyOutcome[]>> {
+    for (let from = 0; from < requests.length; from += DESTROYED_AT_ONCE) {
+      const some = requests.slice(from, from + DESTROYED_AT_ONCE);
+      const job: DestroyJob = { kind: 'destroy', requests: some, weight: some.length };
+      yield this.#writer.submit<DestroyOutcome[]>(job, { background: true });
+    }
   }
 
   /** Carries something out while no key is destroyed; new ones are made all the same. */

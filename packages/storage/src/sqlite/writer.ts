@@ -5,10 +5,16 @@ import { UnusableFile } from './database.ts';
 const GROUP_SHARE = 1 / 2;
 /** As long as there are that many jobs, a group has at least as many. */
 const MIN_GROUP = 32;
-/** Background jobs fill a group up to this size while clients write too: so long may one of theirs have to wait. */
+/** Background jobs fill a group up to this weight while clients write too: so long may one of theirs have to wait. */
 const SHARED_GROUP = 32;
-/** … and up to this size while they have the writer for themselves. */
+/** … but is never without room for this weight: what is overdue goes on to be erased under any load. */
+const LEAST_ROOM = 8;
+/** … and up to this weight while they have the writer for themselves. */
 const QUIET_GROUP = 256;
+/** Clients count as writing for so many groups after the last of their jobs. */
+const SHARED_GROUPS = 32;
+/** So many are told at a time how their jobs went: what they do next must not hold up everybody else. */
+const TOLD_AT_ONCE = 32;
 
 /**
  * One unit of work for a writer; plain data, so that it can go to another thread. Bytes go into `blobs` and rows
@@ -17,6 +23,8 @@ const QUIET_GROUP = 256;
 export interface Job {
   readonly kind: string;
   readonly blobs?: readonly Uint8Array[];
+  /** What it takes, as a multiple of one small write; 1 when not given. */
+  readonly weight?: number;
 }
 
 export type JobOutcome =
@@ -55,11 +63,13 @@ interface Pending {
 export abstract class Writer {
   readonly #pending: Pending[] = [];
   readonly #background: Pending[] = [];
-  /** The last group had jobs of clients. */
-  #shared = false;
+  /** Groups for which clients still count as writing. */
+  #sharedGroups = 0;
   #busy = false;
   #scheduled = false;
   #closing = false;
+  /** Those whose jobs are done are told so, in order. */
+  #telling: Promise<void> = Promise.resolve();
   #idle: (() => void)[] = [];
 
   /** Background jobs are taken when there is room in a group beside the others. */
@@ -74,6 +84,7 @@ export abstract class Writer {
   /** Resolves when everything submitted so far is done. */
   async idle(): Promise<void> {
     while (this.#busy || this.#queued > 0) await new Promise<void>((resolve) => this.#idle.push(resolve));
+    await this.#telling;
   }
 
   /** Waits for everything submitted before, then closes the files. */
@@ -97,33 +108,47 @@ export abstract class Writer {
     // Not a microtask: whoever is ready in this turn of the event loop joins the group.
     setImmediate(() => {
       this.#scheduled = false;
-      void this.#flush();
+      if (this.#queued > 0) void this.#write(this.#nextGroup());
     });
   }
 
-  async #flush(): Promise<void> {
-    if (this.#queued === 0) return;
+  #nextGroup(): Pending[] {
     // Not all of a crowd at once: while one part is written, the others are decided and answered.
     const group = this.#pending.splice(0, Math.max(MIN_GROUP, Math.ceil(this.#pending.length * GROUP_SHARE)));
-    const quiet = group.length === 0 && !this.#shared;
-    this.#shared = group.length > 0;
-    const room = (quiet ? QUIET_GROUP : SHARED_GROUP) - group.length;
-    if (room > 0) group.push(...this.#background.splice(0, room));
+    this.#sharedGroups = group.length > 0 ? SHARED_GROUPS : Math.max(0, this.#sharedGroups - 1);
+    const limit = this.#sharedGroups > 0 ? Math.max(SHARED_GROUP, group.length + LEAST_ROOM) : QUIET_GROUP;
+    let taken = 0;
+    for (let weight = group.length; taken < this.#background.length && weight < limit; taken++) {
+      weight += this.#background[taken]!.job.weight ?? 1;
+    }
+    group.push(...this.#background.splice(0, taken));
+    return group;
+  }
+
+  async #write(group: readonly Pending[]): Promise<void> {
     this.#busy = true;
+    let outcomes: JobOutcome[];
     try {
-      const outcomes = await this.run(group.map((pending) => pending.job));
-      for (let index = 0; index < group.length; index++) {
-        const outcome = outcomes[index]!;
-        if (outcome.ok) group[index]!.resolve(outcome.value as never);
-        else group[index]!.reject(new StorageFault(outcome.message, outcome.sqliteCode));
-      }
+      outcomes = await this.run(group.map((pending) => pending.job));
     } catch (error) {
       for (const pending of group) pending.reject(error);
-    } finally {
-      this.#busy = false;
-      if (this.#queued > 0) this.#schedule();
-      else for (const resolve of this.#idle.splice(0)) resolve();
+      outcomes = [];
     }
+    this.#busy = false;
+    this.#telling = this.#telling.then(() => tell(group, outcomes));
+    // Where that makes a group, the writer goes on at once, while those are told whose jobs are done.
+    if (this.#queued >= MIN_GROUP) void this.#write(this.#nextGroup());
+    else if (this.#queued > 0) this.#schedule();
+    else for (const resolve of this.#idle.splice(0)) resolve();
+  }
+}
+
+async function tell(group: readonly Pending[], outcomes: readonly JobOutcome[]): Promise<void> {
+  for (let index = 0; index < outcomes.length; index++) {
+    const outcome = outcomes[index]!;
+    if (index > 0 && index % TOLD_AT_ONCE === 0) await new Promise((resolve) => setImmediate(resolve));
+    if (outcome.ok) group[index]!.resolve(outcome.value as never);
+    else group[index]!.reject(new StorageFault(outcome.message, outcome.sqliteCode));
   }
 }
 
