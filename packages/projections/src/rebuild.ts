@@ -1,14 +1,13 @@
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
-import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { turn } from '@epitaph/core/turn.ts';
 import { Catalog } from './catalog/catalog.ts';
 import { changesOf } from './changes.ts';
-import type { ContainerNumber, ReadModelSnapshot, ReadModelVersions } from './read-model-store.ts';
+import type { ContainerNumber, ReadModelChange, ReadModelSnapshot, ReadModelVersions } from './read-model-store.ts';
 
 /** Events decoded at a time: it takes a few milliseconds, and between two pages requests have their turn. */
 const PAGE_EVENTS = 250;
 /** Events applied in one transaction. */
-const BATCH_EVENTS = 1_000;
+const BATCH_EVENTS = 4_000;
 /** Differences that are named; the rest is counted. */
 const MAX_NAMED_DIFFERENCES = 100;
 
@@ -136,27 +135,40 @@ class Building {
   /** Reads the log up to a position, and no event beyond it. */
   async readTo(position: number): Promise<void> {
     const { log, signal } = this.#options;
-    let batch: RecordedEvent[] = [];
-    const apply = async () => {
-      const last = batch.at(-1);
-      if (last === undefined) return;
-      await this.#next.store.apply(changesOf(batch, this.#catalog), last.position);
-      this.#position = last.position;
-      batch = [];
-      await this.tell('reading');
+    let changes: ReadModelChange[] = [];
+    let events = 0;
+    let under: Promise<void> = Promise.resolve();
+    /** One batch is applied while the next is read. */
+    const apply = async (upTo: number) => {
+      await under;
+      under = this.#apply(changes, upTo);
+      // Whoever waits for it next is told.
+      under.catch(() => {});
+      changes = [];
+      events = 0;
     };
     for (let read = this.#position; read < position;) {
       signal.throwIfAborted();
       const page = await log.readAll(read, this.#pageSize(), { withBodies: false });
-      const events = page.filter((event) => event.position <= position);
-      batch.push(...events);
-      this.#eventsRead += events.length;
-      if (batch.length >= BATCH_EVENTS) await apply();
-      if (events.length < page.length || page.length === 0) break;
-      read = page.at(-1)!.position;
+      const within = page.filter((event) => event.position <= position);
+      if (within.length > 0) {
+        for (const change of changesOf(within, this.#catalog)) changes.push(change);
+        events += within.length;
+        this.#eventsRead += within.length;
+        read = within.at(-1)!.position;
+      }
+      const last = within.length < page.length || page.length === 0 || read === position;
+      if (events >= BATCH_EVENTS || (last && events > 0)) await apply(read);
+      if (last) break;
       await this.#giveWay();
     }
-    await apply();
+    await under;
+  }
+
+  async #apply(changes: readonly ReadModelChange[], upTo: number): Promise<void> {
+    await this.#next.store.apply(changes, upTo);
+    this.#position = upTo;
+    await this.tell('reading');
   }
 
   async tell(phase: RebuildProgress['phase']): Promise<void> {

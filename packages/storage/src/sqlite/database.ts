@@ -19,7 +19,17 @@ export interface OpenOptions {
   readonly migrations?: readonly string[];
   readonly synchronous: 'FULL' | 'NORMAL' | 'OFF';
   readonly secureDelete?: boolean;
+  /** Memory for pages; {@link CACHE_KIB} when not given. */
+  readonly cacheKiB?: number;
 }
+
+/**
+ * Memory for the pages of a connection, in KiB. There are about ten connections, and what doesn't fit is read from the
+ * system's own cache: more would only have memory grow with what is stored.
+ */
+const CACHE_KIB = 16_384;
+/** The same for the log, by far the largest file. */
+export const LOG_CACHE_KIB = 65_536;
 
 /** Marks our files in SQLite's application_id: "EPIT". */
 const APPLICATION_ID = 0x45504954;
@@ -34,7 +44,7 @@ export function openForWriting(options: OpenOptions): DatabaseSync {
     database.exec(`PRAGMA synchronous = ${options.synchronous}`);
     // A checkpoint every 64 MiB: smaller ones write hot pages again and again.
     database.exec('PRAGMA wal_autocheckpoint = 8000');
-    database.exec('PRAGMA cache_size = -65536');
+    database.exec(`PRAGMA cache_size = -${options.cacheKiB ?? CACHE_KIB}`);
     // Sorts and VACUUM must not leave copies in a temporary folder.
     database.exec('PRAGMA temp_store = MEMORY');
     if (options.secureDelete === true) database.exec('PRAGMA secure_delete = ON');
@@ -54,7 +64,10 @@ export function openForWriting(options: OpenOptions): DatabaseSync {
 }
 
 /** Opens a file that {@link openForWriting} has made, for a connection that only reads. */
-export function openForReading(file: string, { cacheKiB = 65_536 }: { readonly cacheKiB?: number } = {}): DatabaseSync {
+export function openForReading(
+  file: string,
+  { cacheKiB = CACHE_KIB }: { readonly cacheKiB?: number } = {},
+): DatabaseSync {
   const database = new DatabaseSync(file, { readOnly: true, timeout: 5_000 });
   database.exec(`PRAGMA cache_size = -${cacheKiB}; PRAGMA temp_store = MEMORY`);
   return database;

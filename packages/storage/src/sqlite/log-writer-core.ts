@@ -12,7 +12,7 @@ import {
   type VaultHold,
 } from '@epitaph/core/vault/key-vault.ts';
 import { ownerOf, wrapKey } from '../crypto/key-wrapping.ts';
-import { openForWriting } from './database.ts';
+import { LOG_CACHE_KIB, openForWriting } from './database.ts';
 import { openVault } from './open-vault.ts';
 import { PurgeLedger } from './purge-ledger.ts';
 import { LOG_SCHEMA, LOG_SCHEMA_VERSION } from './schema.ts';
@@ -154,6 +154,7 @@ export class LogWriterCore implements WriterCore {
       this.#log = openForWriting({
         file: options.logFile,
         what: 'event log',
+        cacheKiB: LOG_CACHE_KIB,
         schema: LOG_SCHEMA,
         schemaVersion: LOG_SCHEMA_VERSION,
         synchronous: options.synchronous,

@@ -11,7 +11,7 @@ import { GcmBodySealer } from '../crypto/gcm-body-sealer.ts';
 import { HashedItemNaming } from '../crypto/item-naming.ts';
 import { SqliteBackup } from './backup.ts';
 import { DataFolder, type LogElsewhere } from './data-folder.ts';
-import { checkpointIn, isOutdated, openForReading } from './database.ts';
+import { checkpointIn, isOutdated, LOG_CACHE_KIB, openForReading } from './database.ts';
 import { LogWriterCore, type LogWriterOptions, type StepHook } from './log-writer-core.ts';
 import { ReadModelWriterCore, type ReadModelWriterOptions } from './read-model-writer-core.ts';
 import { READ_MODEL_SCHEMA_VERSION } from './schema.ts';
@@ -86,7 +86,9 @@ export async function openSqliteStorage(options: SqliteStorageOptions): Promise<
     opened.push(() => writer.close());
     folder.ledgerBegun();
     const vault = await SqliteKeyVault.open(writer, openForReading(folder.file('vault.db')), master);
-    const log = logElsewhere?.log ?? new SqliteEventLog(writer, vault, openForReading(folder.file('log.db')));
+    const log =
+      logElsewhere?.log ??
+      new SqliteEventLog(writer, vault, openForReading(folder.file('log.db'), { cacheKiB: LOG_CACHE_KIB }));
     opened.push(
       () => log.close(),
       () => vault.close(),

@@ -125,7 +125,7 @@ export class SqliteReadModelStore implements ReadModelStore {
 
   overdueStatistics(container: number, marks: Watermarks): OverdueStatistics {
     const [ts, due] = secondBounds(marks);
-    const row = this.#read.overdueStatistics.get(container, ts, container, due) as {
+    const row = this.#read.overdueStatistics.get(container, ts, due) as {
       by_default: number;
       oldest_ts: number | null;
       by_own: number;
@@ -384,18 +384,20 @@ function prepare(database: DatabaseSync) {
       `SELECT ${ITEM} FROM items WHERE container = ? AND due IS NULL AND ts <= ? ORDER BY ts LIMIT ?`,
     ),
     overdueByOwn: database.prepare(`SELECT ${ITEM} FROM items WHERE container = ? AND due <= ? ORDER BY due LIMIT ?`),
+    // Counted and found apart: then no row of the range is looked into.
     overdueStatistics: database.prepare(
-      `SELECT d.count AS by_default, d.oldest AS oldest_ts, o.count AS by_own, o.oldest AS oldest_due FROM
-         (SELECT count(*) AS count, min(ts) AS oldest FROM items WHERE container = ? AND due IS NULL AND ts <= ?) d,
-         (SELECT count(*) AS count, min(due) AS oldest FROM items WHERE container = ? AND due <= ?) o`,
+      `SELECT (SELECT count(*) FROM items WHERE container = ?1 AND due IS NULL AND ts <= ?2) AS by_default,
+              (SELECT min(ts) FROM items WHERE container = ?1 AND due IS NULL AND ts <= ?2) AS oldest_ts,
+              (SELECT count(*) FROM items WHERE container = ?1 AND due <= ?3) AS by_own,
+              (SELECT min(due) FROM items WHERE container = ?1 AND due <= ?3) AS oldest_due`,
     ),
     nextDeadlines: database.prepare(
       `SELECT (SELECT min(ts) FROM items WHERE container = ? AND due IS NULL AND ts > ?) AS ts,
               (SELECT min(due) FROM items WHERE container = ? AND due > ?) AS due`,
     ),
     countByTs: database.prepare(
-      `SELECT count(*) AS items, min(ts) AS oldestTs FROM items
-       WHERE container = ? AND due IS NULL AND ts > ? AND ts <= ? AND ts > ?`,
+      `SELECT (SELECT count(*) FROM items WHERE container = ?1 AND due IS NULL AND ts > max(?2, ?4) AND ts <= ?3) AS items,
+              (SELECT min(ts) FROM items WHERE container = ?1 AND due IS NULL AND ts > max(?2, ?4) AND ts <= ?3) AS oldestTs`,
     ),
     countByDue: database.prepare(
       `SELECT count(*) AS items, min(ts) AS oldestTs FROM items
