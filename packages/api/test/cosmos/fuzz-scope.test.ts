@@ -240,6 +240,48 @@ function expectHarmless(reply: Reply): void {
   }
 }
 
+const batchOperation = fc.record(
+  {
+    operationType: fc.constantFrom('Create', 'Upsert', 'Read', 'Delete', 'Replace', 'Patch', 'create', 'x'),
+    id: fc.oneof(fc.constantFrom(...IDS, 'new'), fc.jsonValue({ maxDepth: 0 })),
+    partitionKey: fc.constantFrom('["ann"]', '["bob"]', '["bob","x"]', '[', 5, ['bob']),
+    ifMatch: fc.constantFrom('*', '"x"', 5),
+    resourceBody: fc.oneof(
+      fc.record({
+        id: fc.constantFrom(...IDS, 'new', 5),
+        customer: fc.constantFrom(MINE, THEIRS),
+        kind: fc.constantFrom('x', 'y'),
+        ttl: fc.constantFrom(1, 0, -1, 'x'),
+      }),
+      fc.record({
+        operations: fc.array(
+          fc.record({
+            op: fc.constantFrom('set', 'add', 'x'),
+            path: fc.constantFrom('/n', '/customer', '/id'),
+            value: fc.constantFrom(1, THEIRS),
+          }),
+          { maxLength: 3 },
+        ),
+      }),
+      fc.jsonValue({ maxDepth: 2 }),
+    ),
+  },
+  { requiredKeys: ['operationType'] },
+);
+const batchBody = fc.oneof(
+  { weight: 8, arbitrary: fc.array(batchOperation, { maxLength: 6 }).map((all) => JSON.stringify(all)) },
+  { weight: 1, arbitrary: fc.jsonValue({ maxDepth: 2 }).map((all) => JSON.stringify(all)) },
+  { weight: 1, arbitrary: fc.uint8Array({ maxLength: 200 }).map((bytes) => Buffer.from(bytes)) },
+);
+
+/** Items of another partition, as they stand. */
+async function theirItems(): Promise<string[]> {
+  const replies = containers.flatMap((name) =>
+    IDS.map((id) => call(app, 'GET', `${docs(name)}/${id}`, { headers: keyOf(name, THEIRS) })),
+  );
+  return (await Promise.all(replies)).map(({ text }) => text);
+}
+
 const container = fc.constantFrom(...containers);
 
 describe('within one partition key', () => {
@@ -294,48 +336,7 @@ describe('within one partition key', () => {
   }, 120_000);
 
   test('a batch of any operations changes and shows nothing of another', async () => {
-    const theirs = async () =>
-      (
-        await Promise.all(
-          containers.flatMap((name) =>
-            IDS.map((id) => call(app, 'GET', `${docs(name)}/${id}`, { headers: keyOf(name, THEIRS) })),
-          ),
-        )
-      ).map(({ text }) => text);
-    const before = await theirs();
-    const operation = fc.record(
-      {
-        operationType: fc.constantFrom('Create', 'Upsert', 'Read', 'Delete', 'Replace', 'Patch', 'create', 'x'),
-        id: fc.oneof(fc.constantFrom(...IDS, 'new'), fc.jsonValue({ maxDepth: 0 })),
-        partitionKey: fc.constantFrom('["ann"]', '["bob"]', '["bob","x"]', '[', 5, ['bob']),
-        ifMatch: fc.constantFrom('*', '"x"', 5),
-        resourceBody: fc.oneof(
-          fc.record({
-            id: fc.constantFrom(...IDS, 'new', 5),
-            customer: fc.constantFrom(MINE, THEIRS),
-            kind: fc.constantFrom('x', 'y'),
-            ttl: fc.constantFrom(1, 0, -1, 'x'),
-          }),
-          fc.record({
-            operations: fc.array(
-              fc.record({
-                op: fc.constantFrom('set', 'add', 'x'),
-                path: fc.constantFrom('/n', '/customer', '/id'),
-                value: fc.constantFrom(1, THEIRS),
-              }),
-              { maxLength: 3 },
-            ),
-          }),
-          fc.jsonValue({ maxDepth: 2 }),
-        ),
-      },
-      { requiredKeys: ['operationType'] },
-    );
-    const body = fc.oneof(
-      { weight: 8, arbitrary: fc.array(operation, { maxLength: 6 }).map((all) => JSON.stringify(all)) },
-      { weight: 1, arbitrary: fc.jsonValue({ maxDepth: 2 }).map((all) => JSON.stringify(all)) },
-      { weight: 1, arbitrary: fc.uint8Array({ maxLength: 200 }).map((bytes) => Buffer.from(bytes)) },
-    );
+    const before = await theirItems();
     const headers = fc.record(
       {
         'x-ms-cosmos-batch-atomic': fc.constantFrom('true', 'True', 'false'),
@@ -346,7 +347,7 @@ describe('within one partition key', () => {
     );
     const seen = new Set<number>();
     await fc.assert(
-      fc.asyncProperty(container, headers, body, async (name, extra, sent) => {
+      fc.asyncProperty(container, headers, batchBody, async (name, extra, sent) => {
         // A batch that isn't atomic has its keys in its operations, and may well name another.
         const reply = await call(app, 'POST', docs(name), {
           headers: {
@@ -373,7 +374,7 @@ describe('within one partition key', () => {
       },
     );
     expect([...seen]).toEqual(expect.arrayContaining([200, 207, 400]));
-    expect(await theirs()).toEqual(before);
+    expect(await theirItems()).toEqual(before);
   }, 120_000);
 
   test('an item is found under its own id and key only', async () => {
@@ -393,5 +394,85 @@ describe('within one partition key', () => {
       }),
       { numRuns: 700 },
     );
+  }, 120_000);
+});
+
+describe('with a resource token for one partition key', () => {
+  /** Who may do everything within a partition key, in one container. */
+  let authorization: string;
+  beforeAll(async () => {
+    await call(app, 'POST', '/dbs/fuzz/users', { body: { id: 'holder' } });
+    const { status, json } = await call(app, 'POST', '/dbs/fuzz/users/holder/permissions', {
+      body: {
+        id: 'own',
+        permissionMode: 'All',
+        resource: 'dbs/fuzz/colls/wide',
+        resourcePartitionKey: [MINE],
+      },
+    });
+    expect(status).toBe(201);
+    authorization = encodeURIComponent(String(json['_token']));
+  });
+
+  test('whatever is asked for, nothing of another is shown or changed', async () => {
+    const before = await theirItems();
+    const seen = new Map<number, number>();
+    const key = fc.oneof(
+      { weight: 4, arbitrary: fc.constant(keyHeader(MINE)) },
+      { weight: 2, arbitrary: fc.constantFrom({}, keyHeader(THEIRS), keyHeader({}), keyHeader(MINE, 'x')) },
+    );
+    const item = fc.record({ id: fc.constantFrom(...IDS, 'new'), customer: fc.constantFrom(MINE, THEIRS) });
+    const asText = (value: unknown) => JSON.stringify(value);
+    const batch = { 'x-ms-cosmos-is-batch-request': 'True', 'x-ms-cosmos-batch-atomic': 'true' };
+    const bulk = { ...batch, 'x-ms-cosmos-batch-atomic': 'false', 'x-ms-cosmos-batch-continue-on-error': 'true' };
+    const target = fc.constantFrom(docs('wide'), docs('wide'), docs('levels'));
+    const ofItem = fc.tuple(target, fc.constantFrom(...IDS)).map(([feed, id]) => `${feed}/${id}`);
+    const request = fc.oneof(
+      fc.record({
+        verb: fc.constant('POST' as const),
+        path: target,
+        with: fc.constantFrom({}, asQuery, batch, bulk, { 'x-ms-documentdb-is-upsert': 'true' }),
+        body: fc.oneof(
+          fc.tuple(sql, parameters).map(([query, given]) => asText({ query, parameters: given })),
+          item.map(asText),
+          batchBody,
+        ),
+      }),
+      fc.record({
+        verb: fc.constantFrom('GET' as const, 'PUT' as const, 'PATCH' as const, 'DELETE' as const),
+        path: ofItem,
+        with: fc.constant({}),
+        body: fc.oneof(item.map(asText), fc.constant('[{"op":"set","path":"/n","value":7}]')),
+      }),
+      fc.record({
+        verb: fc.constantFrom('GET' as const, 'POST' as const),
+        path: fc.constantFrom(
+          docs('wide'),
+          '/dbs/fuzz/colls/wide/operations/partitionkeydelete',
+          '/dbs/fuzz/colls/wide/pkranges',
+          '/dbs/fuzz/users/holder/permissions',
+          '/dbs/fuzz/users',
+          '/dbs/fuzz/colls',
+          '/offers',
+          '/',
+        ),
+        with: fc.constantFrom({}, asQuery),
+        body: fc.constant('{"query":"SELECT * FROM c"}'),
+      }),
+    );
+    const headers = extraHeaders(...Object.keys(headerValues));
+    await fc.assert(
+      fc.asyncProperty(request, key, headers, async ({ verb, path, with: given, body }, partitionKey, extra) => {
+        const reply = await call(app, verb, path, {
+          headers: { ...extra, ...given, ...partitionKey, authorization },
+          ...(verb === 'GET' || verb === 'DELETE' ? {} : { body }),
+        });
+        expectHarmless(reply);
+        seen.set(reply.status, (seen.get(reply.status) ?? 0) + 1);
+      }),
+      { numRuns: 2_000 },
+    );
+    for (const status of [200, 201, 204, 400, 403, 404]) expect(seen.get(status) ?? 0).toBeGreaterThan(5);
+    expect(await theirItems()).toEqual(before);
   }, 120_000);
 });
