@@ -90,6 +90,10 @@ export class FaultyLog implements EventLog {
     return this.#log.readAt(position);
   }
 
+  readBody(position: number): ReturnType<EventLog['readBody']> {
+    return this.#log.readBody(position);
+  }
+
   readAll(...args: Parameters<EventLog['readAll']>): ReturnType<EventLog['readAll']> {
     return this.#log.readAll(...args);
   }

@@ -11,7 +11,7 @@ function withSlowVault() {
   const answers: ((found: object) => void)[] = [];
   const there = { status: 'there', key: {} };
   const ports = {
-    log: { readAt: () => ({ id: '0', stream: 's', revision: 0, data: { key: 7 }, body: new Uint8Array() }) },
+    log: { readBody: () => ({ id: '0', stream: 's', revision: 0, body: new Uint8Array() }) },
     vault: { findKey: () => new Promise((resolve) => answers.push(resolve)) },
     sealer: { open: () => Buffer.from('{"id":"a"}') },
     readModels: { current: { store: {} } },

@@ -4,7 +4,7 @@ import { GenerationCache } from '@epitaph/core/generation-cache.ts';
 import { etagOf } from '@epitaph/core/item/events.ts';
 import { isPseudonym, type ItemName } from '@epitaph/core/item/pseudonym.ts';
 import { LifeUnreadable } from '@epitaph/core/item/handle.ts';
-import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import type { RecordedBody, RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import type { ContainerNumber, ItemRow, SealedWrite } from '@epitaph/projections/read-model-store.ts';
 import type { Json } from '@epitaph/query';
 import { partitionKeyOf } from '../cosmos/partition-key.ts';
@@ -28,8 +28,8 @@ interface Decoded {
 }
 
 /**
- * Opens sealed bodies and keeps the most recently used ones decoded. This cache is the only place outside requests
- * where content is in plain; a purge takes it out.
+ * Opens sealed bodies and keeps the most recently used ones decoded. Nowhere else outside requests is content in plain
+ * but where scans keep some of these documents beside their rows; a purge takes it out of both.
  */
 export class Documents {
   readonly #ports: Pick<StorePorts, 'log' | 'vault' | 'sealer' | 'readModels'>;
@@ -148,29 +148,32 @@ export class Documents {
     for (const position of positions) this.#byPosition.delete(position);
   }
 
-  /** The document written at a position, as JSON text. */
-  async openAt(position: number): Promise<string> {
-    const cached = this.#byPosition.get(position);
+  /** The document of a write, as JSON text. */
+  async openAt(write: RecordedEvent): Promise<string> {
+    const cached = this.#byPosition.get(write.position);
     if (cached !== undefined) return cached.json;
-    const event = await this.#ports.log.readAt(position);
-    if (event === undefined) throw new LifeUnreadable(`the write at ${position}`, 'truncated');
-    return this.#open(event);
+    const sealed = await this.#ports.log.readBody(write.position);
+    if (sealed === undefined) throw new LifeUnreadable(write.stream, 'truncated');
+    const json = await this.#open(Number(write.data['key']), sealed);
+    if (json === undefined) throw new LifeUnreadable(write.stream, 'destroyed');
+    return json;
   }
 
   /**
    * The document of a write whose life may have ended, as JSON text; undefined when its key is destroyed. It is not
    * kept decoded: what nobody may see any more has no place in a cache.
    */
-  async openEnded(event: RecordedEvent): Promise<string | undefined> {
-    const { status } = await this.#ports.vault.findKey(Number(event.data['key']), event.stream);
-    return status === 'destroyed' ? undefined : this.#open(event);
+  openEnded(event: RecordedEvent): Promise<string | undefined> {
+    return this.#open(Number(event.data['key']), { ...event, body: event.body ?? new Uint8Array() });
   }
 
-  async #open(event: RecordedEvent): Promise<string> {
+  /** The text of a sealed body, or undefined when its key is destroyed. */
+  async #open(keyId: number, { stream, revision, body }: RecordedBody): Promise<string | undefined> {
     const { vault, sealer } = this.#ports;
-    const key = await vault.findKey(Number(event.data['key']), event.stream);
-    if (key.status !== 'there') throw new LifeUnreadable(event.stream, key.status);
-    return textOf(sealer.open(key.key, event.stream, event.revision, event.body ?? new Uint8Array()));
+    const key = await vault.findKey(keyId, stream);
+    if (key.status === 'destroyed') return undefined;
+    if (key.status !== 'there') throw new LifeUnreadable(stream, key.status);
+    return textOf(sealer.open(key.key, stream, revision, body));
   }
 
   async #decode(row: VersionRow): Promise<Decoded | undefined> {
@@ -179,13 +182,13 @@ export class Documents {
       const fetched = this.#byPosition.get(row.position);
       if (fetched !== undefined) return fetched;
     }
-    const event = await this.#ports.log.readAt(row.position);
+    const sealed = await this.#ports.log.readBody(row.position);
     // Purged since the row was read: for the reader it is gone.
-    if (event === undefined) return undefined;
+    if (sealed === undefined) return undefined;
     const keep = this.#unlessEvicted(row.position);
-    const key = await this.#ports.vault.findKey(row.key, event.stream);
-    if (key.status === 'destroyed') return undefined;
-    const decoded = { json: await this.#open(event), etag: etagOf(event.id), document: undefined };
+    const json = await this.#open(row.key, sealed);
+    if (json === undefined) return undefined;
+    const decoded = { json, etag: etagOf(sealed.id), document: undefined };
     keep(decoded);
     return decoded;
   }

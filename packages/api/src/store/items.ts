@@ -294,7 +294,7 @@ export class Items {
       revision: write.revision,
       writtenAtMs: write.occurredAtMs,
       etag: etagOf(write.id),
-      json: await this.#documents.openAt(write.position),
+      json: await this.#documents.openAt(write),
     };
   }
 
@@ -508,7 +508,7 @@ export class Items {
         if (state.status === 'none') throw new Refusal('item-not-found');
         if (state.status === 'live') {
           if (isGone(state.lastWrite, factsFor(within, nowMs, partitionKey, last))) throw new Refusal('item-not-found');
-          const json = body ?? (await this.#documents.openAt(last!.position));
+          const json = body ?? (await this.#documents.openAt(last!));
           show({ json, ts: state.lastWrite.ts, etag: state.etag });
         }
         return { kind: 'answer' };
@@ -524,7 +524,7 @@ export class Items {
         let json = '{}';
         // On a life that can't be patched the decider says no whatever the body is.
         if (state.status === 'live' && !isGone(state.lastWrite, facts)) {
-          const current = JSON.parse(body ?? (await this.#documents.openAt(last!.position))) as Document;
+          const current = JSON.parse(body ?? (await this.#documents.openAt(last!))) as Document;
           if (condition !== undefined) {
             const row = await this.#parts.rows.find(within.number, partitionKey, id);
             const stamp = { birth: row?.birth ?? last?.position ?? 0, ts: state.lastWrite.ts, etag: state.etag };

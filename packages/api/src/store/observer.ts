@@ -49,6 +49,7 @@ export class Observer {
       readStream: (stream, options) => log.readStream(stream, options),
       readLast: (stream) => log.readLast(stream),
       readAt: (position) => log.readAt(position),
+      readBody: (position) => log.readBody(position),
       readAll: (afterPosition, maxCount, options) => log.readAll(afterPosition, maxCount, options),
       scan: (afterPosition, maxCount, streamPrefix) => log.scan(afterPosition, maxCount, streamPrefix),
       ...(log.findStream === undefined ? {} : { findStream: (prefix: string) => log.findStream!(prefix) }),

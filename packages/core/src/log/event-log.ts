@@ -1,5 +1,5 @@
 import type { MaybePromise } from '../maybe-promise.ts';
-import type { NewEvent, RecordedEvent } from './recorded-event.ts';
+import type { NewEvent, RecordedBody, RecordedEvent } from './recorded-event.ts';
 
 /** The revision a stream must have for an append: its last event's, or that it has never been written. */
 export type ExpectedRevision = number | 'no-stream';
@@ -111,6 +111,9 @@ export interface EventLog {
 
   /** The event at a position, or undefined if there is none or it was truncated. */
   readAt(position: number): MaybePromise<RecordedEvent | undefined>;
+
+  /** The body of that event without its facts, which is what most reads are after; undefined also if it has none. */
+  readBody(position: number): MaybePromise<RecordedBody | undefined>;
 
   /**
    * Up to `maxCount` events after a position (0 for the start), in order of position.

@@ -26,3 +26,8 @@ export interface RecordedEvent extends NewEvent {
   /** Grows through the whole log; gaps are possible. */
   readonly position: number;
 }
+
+/** A recorded event's sealed body, with the place that it is bound to and the id that tells versions apart. */
+export interface RecordedBody extends Pick<RecordedEvent, 'id' | 'stream' | 'revision'> {
+  readonly body: Uint8Array;
+}

@@ -1,5 +1,5 @@
 import type { AppendResult, EventLog, ExpectedRevision, LogSubscription } from '../log/event-log.ts';
-import type { NewEvent, RecordedEvent } from '../log/recorded-event.ts';
+import type { NewEvent, RecordedBody, RecordedEvent } from '../log/recorded-event.ts';
 import { rejectionOf, sameBytes, sampleBytes, type TestFramework, turns } from './test-framework.ts';
 
 /** A log under test. It may hold events already (a shared server); the suite uses streams of its own. */
@@ -73,6 +73,16 @@ export function describeEventLog(
   const expectLast = (actual: RecordedEvent | undefined, given: NewEvent, place: Partial<RecordedEvent>) => {
     const { body: _, ...facts } = given;
     expectRecorded(actual, facts, place);
+  };
+
+  /** The same for a body alone: none where nothing was given, or something without one. */
+  const expectBody = (actual: RecordedBody | undefined, given: NewEvent | undefined, place: Partial<RecordedEvent>) => {
+    if (actual === undefined || given?.body === undefined) {
+      expect([actual, given?.body]).toEqual([undefined, undefined]);
+      return;
+    }
+    expect(actual).toMatchObject({ id: given.id, ...place });
+    expect(sameBytes(actual.body, given.body), 'the body is the one that was given, byte for byte').toBe(true);
   };
 
   /** Reads everything after a position page by page, and checks that positions only grow. */
@@ -450,11 +460,12 @@ export function describeEventLog(
         expect(await log.readLast(stream)).toBe(undefined);
         const head = await log.head();
         expect(await log.readAt(head + 1_000_000)).toBe(undefined);
+        expect(await log.readBody(head + 1_000_000)).toBe(undefined);
         expect(await log.readAll(head, 10)).toEqual([]);
         expect(head > 0).toBe((await log.readAll(0, 1)).length > 0);
       });
 
-      test('readStream, readLast, readAt and readAll agree on an event; readLast leaves the body out', async (log) => {
+      test('all ways to read an event agree on it; readLast leaves the body out, readBody the facts', async (log) => {
         const start = await log.head();
         const stream = newStream();
         const events = [newEvent(), newEvent({ body: sampleBytes(100) }), newEvent({ body: sampleBytes(9) })];
@@ -467,6 +478,7 @@ export function describeEventLog(
           expectRecorded(read[revision], event, { stream, revision, position });
           expectRecorded(all[revision], event, { stream, revision, position });
           expectRecorded(await log.readAt(position), event, { stream, revision, position });
+          expectBody(await log.readBody(position), event, { stream, revision });
         }
         expectLast(await log.readLast(stream), events[2]!, { stream, revision: 2 });
       });
@@ -520,6 +532,7 @@ export function describeEventLog(
           expectRecorded((await log.readStream(stream))[0], event, { stream });
           expectLast(await log.readLast(stream), event, { stream });
           expectRecorded(await log.readAt(position), event, { stream });
+          expectBody(await log.readBody(position), event, { stream });
           const all = await readEverything(log, start);
           expectRecorded(
             all.find((candidate) => candidate.stream === stream),
@@ -879,6 +892,7 @@ export function describeEventLog(
         expectLast(await log.readLast(stream), events[4]!, { revision: 4 });
         for (const [revision, event] of before.entries()) {
           const at = await log.readAt(event.position);
+          expectBody(await log.readBody(event.position), revision < 3 ? undefined : events[revision], { revision });
           if (revision < 3) expect(at).toBe(undefined);
           else expectRecorded(at, events[revision]!, { revision });
         }

@@ -11,7 +11,7 @@ import type {
   Scavenging,
   StreamAppend,
 } from '@epitaph/core/log/event-log.ts';
-import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import type { RecordedBody, RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { assertWellFormed } from '@epitaph/core/log/well-formed.ts';
 import { BatchAppender } from './batch-appender.ts';
 import { CatchUpSubscription, type Page, type PageReader } from './catch-up-subscription.ts';
@@ -127,6 +127,11 @@ export class EventStoreEventLog implements EventLog, PageReader {
     );
     if (event === undefined) return undefined;
     return event.revision < (await this.#truncation(event.stream)).before ? undefined : event;
+  }
+
+  async readBody(position: number): Promise<RecordedBody | undefined> {
+    const event = await this.readAt(position);
+    return event?.body === undefined ? undefined : { ...event, body: event.body };
   }
 
   async readAll(

@@ -10,7 +10,7 @@ import type {
   LogSubscription,
   StreamAppend,
 } from '@epitaph/core/log/event-log.ts';
-import type { NewEvent, RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import type { NewEvent, RecordedBody, RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { TailSubscription } from '@epitaph/core/log/tail-subscription.ts';
 import { assertWellFormed } from '@epitaph/core/log/well-formed.ts';
 import type { AddKeyJob, AppendJob, AppendOutcome, EventRow, TruncateJob } from './log-writer-core.ts';
@@ -32,6 +32,8 @@ type EventColumns = readonly [
   ids: string,
   body?: Uint8Array | null,
 ];
+
+type BodyColumns = readonly [id: string, stream: string, revision: number, body: Uint8Array | null];
 
 /** Streams whose last event is kept in memory. */
 const LAST_EVENTS = 40_000;
@@ -186,6 +188,13 @@ export class SqliteEventLog implements EventLog {
     return row === undefined ? undefined : fromRow(row, this.#words);
   }
 
+  readBody(position: number): RecordedBody | undefined {
+    const row = this.#read.body.get(position) as unknown as BodyColumns | undefined;
+    if (row === undefined) return undefined;
+    const [id, stream, revision, body] = row;
+    return body === null ? undefined : { id: uuidOfHex(id, 0), stream, revision, body };
+  }
+
   readAll(
     afterPosition: number,
     maxCount: number,
@@ -261,6 +270,7 @@ function prepare(database: DatabaseSync) {
     streamsAsOf: database.prepare('SELECT position FROM streams_as_of'),
     tail: database.prepare('SELECT stream, position FROM events WHERE position > ? ORDER BY position'),
     at: events(withBody, 'position = ?'),
+    body: events('lower(hex(id)), stream, revision, body', 'position = ?'),
     words: database.prepare('SELECT number, text FROM words'),
     page: events(withBody, page),
     factsPage: events(FACTS, page),

@@ -99,10 +99,12 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
     const cached = this.#cache.get(keyId);
     if (cached !== undefined)
       return cached.stream === stream ? { status: 'there', key: cached.key } : { status: 'unknown' };
-    const row = this.#read.key.get(keyId) as { owner: Uint8Array; wrapped: Uint8Array } | undefined;
-    if (row === undefined || Buffer.compare(row.owner, ownerOf(stream)) !== 0) return { status: 'unknown' };
-    if (isZero(row.wrapped)) return { status: 'destroyed' };
-    const bytes = unwrapKey(this.#master, keyId, stream, row.wrapped);
+    const row = this.#read.key.get(keyId) as unknown as [owner: Uint8Array, wrapped: Uint8Array] | undefined;
+    if (row === undefined) return { status: 'unknown' };
+    const [owner, wrapped] = row;
+    // Nothing is left of it that would say whose it was.
+    if (isZero(wrapped)) return { status: Buffer.compare(owner, ownerOf(stream)) === 0 ? 'destroyed' : 'unknown' };
+    const bytes = unwrapKey(this.#master, keyId, stream, wrapped);
     if (bytes === undefined) return { status: 'unknown' };
     const key: SecretLifeKey = { keyId, secret: createSecretKey(bytes) };
     bytes.fill(0);
@@ -237,9 +239,11 @@ function isZero(bytes: Uint8Array): boolean {
 }
 
 function prepare(database: DatabaseSync) {
+  const key = database.prepare('SELECT owner, wrapped FROM keys WHERE id = ?');
+  key.setReturnArrays(true);
   return {
     lastKey: database.prepare('SELECT coalesce(max(id), 0) AS last FROM keys'),
-    key: database.prepare('SELECT owner, wrapped FROM keys WHERE id = ?'),
+    key,
     holds: database.prepare('SELECT hold_id, container, scope, placed_at FROM holds ORDER BY placed_at, hold_id'),
     heldLives: database.prepare('SELECT stream FROM held_lives WHERE hold_id = ? ORDER BY stream'),
     floors: database.prepare(

@@ -8,7 +8,7 @@ import type {
   LogSubscription,
   StreamAppend,
 } from '../event-log.ts';
-import type { RecordedEvent } from '../recorded-event.ts';
+import type { RecordedBody, RecordedEvent } from '../recorded-event.ts';
 import { TailSubscription } from '../tail-subscription.ts';
 import { assertWellFormed } from '../well-formed.ts';
 
@@ -83,6 +83,11 @@ export class MemoryEventLog implements EventLog {
 
   readAt(position: number): RecordedEvent | undefined {
     return this.#all[position - 1];
+  }
+
+  readBody(position: number): RecordedBody | undefined {
+    const event = this.readAt(position);
+    return event?.body === undefined ? undefined : { ...event, body: event.body };
   }
 
   readAll(
