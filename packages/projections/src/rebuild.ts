@@ -6,7 +6,7 @@ import type { ContainerNumber, ReadModelChange, ReadModelSnapshot, ReadModelVers
 
 /** Events decoded at a time: it takes a few milliseconds, and between two pages requests have their turn. */
 const PAGE_EVENTS = 250;
-/** Events applied in one transaction. */
+/** Events applied in one transaction; fewer when they take longer than a second to read. */
 const BATCH_EVENTS = 4_000;
 /** Differences that are named; the rest is counted. */
 const MAX_NAMED_DIFFERENCES = 100;
@@ -158,7 +158,7 @@ class Building {
         read = within.at(-1)!.position;
       }
       const last = within.length < page.length || page.length === 0 || read === position;
-      if (events >= BATCH_EVENTS || (last && events > 0)) await apply(read);
+      if (events >= this.#batchSize() || (last && events > 0)) await apply(read);
       if (last) break;
       await this.#giveWay();
     }
@@ -187,6 +187,10 @@ class Building {
     const { eventsPerSecond = Number.POSITIVE_INFINITY } = this.#options;
     // A tenth of a second's worth, so that a slow rebuild is an even load.
     return Math.max(1, Math.min(PAGE_EVENTS, Math.floor(eventsPerSecond / 10)));
+  }
+
+  #batchSize(): number {
+    return Math.min(BATCH_EVENTS, this.#options.eventsPerSecond ?? BATCH_EVENTS);
   }
 
   /** Lets requests have their turn, and waits for as long as the cap demands. */
