@@ -12,7 +12,7 @@ import { commandHelp, generalHelp, serveHelp } from './help.ts';
 import { disappearances, explain, history } from './history-commands.ts';
 import { ManagementClient, ServerRefused, ServerUnreachable } from './management-client.ts';
 import { fsck, purge, rebuild } from './operation-commands.ts';
-import { asOf, preview, replay } from './policy-commands.ts';
+import { asOf, brake, preview, replay, ttl } from './policy-commands.ts';
 import { erase, floor, hold, recover, recoveryWindow } from './retention-commands.ts';
 import { verify } from './verify-command.ts';
 import type { ProgressStream } from './progress.ts';
@@ -24,6 +24,8 @@ const commands: Readonly<Record<string, Command>> = {
   disappearances,
   'as-of': asOf,
   preview,
+  ttl,
+  brake,
   replay,
   hold,
   floor,

@@ -1,4 +1,4 @@
-import { textFlag, type Command, type FlagValues } from './command.ts';
+import { textFlag, type Command, type Flags, type FlagValues, type Invocation } from './command.ts';
 import { exitCodes, UsageError } from './exit-codes.ts';
 import { follow } from './follow.ts';
 import { containerPath, ridFlag } from './history-commands.ts';
@@ -59,6 +59,116 @@ export const preview: Command = {
     return exitCodes.ok;
   },
 };
+
+interface PolicyAnswer {
+  readonly version: number;
+  readonly defaultTtl: number | null;
+  readonly from: string;
+  readonly setBy: string;
+  readonly reason?: string;
+}
+interface PoliciesAnswer {
+  readonly current: PolicyAnswer;
+  readonly scheduled: PolicyAnswer | null;
+  readonly past: readonly PolicyAnswer[];
+  readonly brake: { readonly maxItems?: number; readonly maxShare?: number } | null;
+  readonly policyGraceSeconds: number;
+}
+
+const reasonFlag: Flags = {
+  reason: { type: 'string', placeholder: '<text>', description: 'Why; it stays on record.' },
+};
+
+export const ttl: Command = {
+  summary: 'The TTL policies of a container; with a policy, changes it, now or later.',
+  operands: '<database> <container> [<default-ttl>]',
+  operandCounts: [2, 3],
+  flags: {
+    from: { type: 'string', placeholder: '<time>', description: 'When the change takes effect; now by default.' },
+    confirm: { type: 'boolean', description: 'Carries it out although the brake stands against it; needs a reason.' },
+    withdraw: { type: 'boolean', description: 'Withdraws the change that is scheduled.' },
+    ...reasonFlag,
+  },
+  notes: '<default-ttl> is off, -1 or a number of seconds. A number below zero follows a lone --. See preview first.',
+  run: async (invocation) => {
+    const { client, operands, flags } = invocation;
+    const [database, container, policy] = operands as [string, string, string | undefined];
+    const path = `${containerPath([database, container])}/ttl`;
+    const reason = textFlag(flags, 'reason');
+    const from = textFlag(flags, 'from');
+    const withdraw = flags['withdraw'] === true;
+    if (withdraw && policy !== undefined) throw new UsageError('ttl takes a <default-ttl> or --withdraw, not both.');
+    if (policy === undefined && (from !== undefined || flags['confirm'] === true)) {
+      throw new UsageError('--from and --confirm: each goes with a <default-ttl>.');
+    }
+    if (policy !== undefined) {
+      const body = {
+        defaultTtl: defaultTtl(policy),
+        effectiveFrom: from,
+        confirm: flags['confirm'] === true ? true : undefined,
+        reason,
+      };
+      return showPolicies(invocation, await client.call<PoliciesAnswer>('PUT', path, { body }));
+    }
+    return showPolicies(
+      invocation,
+      withdraw
+        ? await client.call<PoliciesAnswer>('DELETE', `${path}/scheduled`, { body: { reason } })
+        : await client.call<PoliciesAnswer>('GET', path),
+    );
+  },
+};
+
+export const brake: Command = {
+  summary: 'How much a TTL change may make expire at once unless it is confirmed.',
+  operands: '<database> <container> <items>|<share>%|off',
+  operandCounts: [3, 3],
+  flags: reasonFlag,
+  notes: 'What is set is shown by epitaph ttl.',
+  run: async (invocation) => {
+    const { client, operands, flags } = invocation;
+    const [, number, percent] = /^(\d{1,15}(?:\.\d+)?)(%)?$/.exec(operands[2]!) ?? [];
+    if (number === undefined && operands[2] !== 'off') {
+      throw new UsageError('brake takes a number of items, a share of them such as 10%, or off.');
+    }
+    const limit =
+      number === undefined
+        ? {}
+        : percent === undefined
+          ? { maxItems: Number(number) }
+          : { maxShare: Number(number) / 100 };
+    const body = { ...limit, reason: textFlag(flags, 'reason') };
+    return showPolicies(
+      invocation,
+      await client.call<PoliciesAnswer>('PUT', `${containerPath(operands)}/ttl/brake`, { body }),
+    );
+  },
+};
+
+function showPolicies({ json, print }: Invocation, answer: PoliciesAnswer): number {
+  if (json) {
+    print(JSON.stringify(answer));
+    return exitCodes.ok;
+  }
+  const { past, current, scheduled, brake: limits, policyGraceSeconds } = answer;
+  const line = ({ version, defaultTtl: seconds, from, setBy, reason }: PolicyAnswer, state: string): void => {
+    const rule = seconds === null ? 'off' : seconds === -1 ? 'on, without a default' : `${seconds} s`;
+    print(
+      `version ${version}: ${rule} from ${from}, set by ${setBy}${reason === undefined ? '' : `: ${reason}`}${state}`,
+    );
+  };
+  for (const policy of past) line(policy, '');
+  line(current, ', in force');
+  if (scheduled !== null) line(scheduled, ', scheduled');
+  const { maxItems, maxShare } = limits ?? {};
+  const most = [
+    ...(maxItems === undefined ? [] : [`${maxItems} items`]),
+    ...(maxShare === undefined ? [] : [`${Number((maxShare * 100).toFixed(6))} % of the items`]),
+  ];
+  print(`brake: ${most.length === 0 ? 'none' : most.join(' and ')}`);
+  print(`policy grace: ${policyGraceSeconds} s`);
+  return exitCodes.ok;
+}
 
 interface ReplayAnswer {
   readonly lives: number;

@@ -154,7 +154,12 @@ describe('the command line', () => {
   test.each([
     [[], /^epitaph: No command was given\.[^]*serve/],
     [['fly'], /no command "fly"/],
-    [['history', 'shop'], /Use it as: epitaph history <database> <container> \[<id>\]/],
+    [['history', 'shop'], /a database and a container, or nothing/],
+    [['ttl', 'shop'], /Use it as: epitaph ttl <database> <container> \[<default-ttl>\]/],
+    [['ttl', 'shop', 'orders', 'soon'], /no default TTL/],
+    [['ttl', 'shop', 'orders', '60', '--withdraw'], /not both/],
+    [['ttl', 'shop', 'orders', '--confirm'], /goes with a <default-ttl>/],
+    [['brake', 'shop', 'orders', 'hard'], /a number of items, a share/],
     [['explain', 'shop', 'orders', 'a'], /--partition-key/],
     [['purge', 'faster'], /status, run, pause, resume or scavenge/],
     [['disappearances', 'shop', 'orders', '--format', 'pdf'], /csv or ndjson/],
@@ -197,6 +202,28 @@ describe('the command line', () => {
     expect(right).toMatchObject({ code: 0, stderr: '' });
     expect(JSON.parse(right.stdout)).toHaveProperty('overdueItems');
     expect(wrong).toMatchObject({ code: 1, stdout: '', stderr: expect.stringMatching(/^epitaph: /) });
+  });
+
+  test('changes a TTL policy, now or later, as its brake lets it, and shows what is in force', async () => {
+    await world.write('a');
+    await world.store.advanceClock(WRITER, 30_000);
+    expect(await ask('brake', 'shop', 'orders', '10%', '--reason', 'section 4')).toMatchObject({ code: 0, stderr: '' });
+    const braked = await ask('ttl', 'shop', 'orders', '5');
+    expect(braked).toMatchObject({ code: 1, stderr: expect.stringContaining('(ttl-change-braked)') });
+    const confirmed = await ask('ttl', 'shop', 'orders', '5', '--confirm', '--reason', 'the board');
+    expect(confirmed).toMatchObject({ code: 0, stderr: '' });
+    const later = await ask('ttl', 'shop', 'orders', 'off', '--from', '2026-12-24T00:00:00Z', '--reason', 'a rest');
+    expect(later.stdout).toMatch(
+      /version 3: off from 2026-12-24T00:00:00\.000Z, set by key:primary: a rest, scheduled$/m,
+    );
+    expect((await ask('ttl', 'shop', 'orders', '--withdraw', '--reason', 'no rest')).stdout).not.toContain('scheduled');
+    expect((await ask('brake', 'shop', 'orders', 'off')).code).toBe(0);
+    const shown = await ask('ttl', 'shop', 'orders');
+    expect(shown.stdout).toMatch(
+      /^version 1: 60 s from .*\nversion 2: 5 s from .*, set by key:primary: the board, in force\nbrake: none\npolicy grace: 86400 s\n$/,
+    );
+    const { current } = JSON.parse((await ask('ttl', 'shop', 'orders', '--json')).stdout) as { current: object };
+    expect(current).toMatchObject({ version: 2, defaultTtl: 5 });
   });
 
   test.each(['serve', 'history', 'explain', 'disappearances', 'rebuild', 'purge', 'fsck'])(
