@@ -35,14 +35,21 @@ interface HistoryAnswer {
 
 export const history: Command = {
   summary: 'Every recorded fact of an item, or of a container, oldest first.',
-  operands: '<database> <container> [<id>]',
-  operandCounts: [2, 3],
+  operands: '[<database> <container> [<id>]]',
+  operandCounts: [0, 3],
   flags: itemFlags,
+  notes: 'Without operands: what was asked of the store as a whole, by whom.',
   run: async ({ client, operands, flags, json, print }) => {
-    const id = operands[2];
-    const answer = await client.call<HistoryAnswer>('GET', `${containerPath(operands)}/history`, {
-      query: { rid: textFlag(flags, 'rid'), ...(id === undefined ? {} : { id, partitionKey: partitionKey(flags) }) },
-    });
+    const [database, container, id] = operands;
+    if (database !== undefined && container === undefined)
+      throw new UsageError('history takes a database and a container, or nothing.');
+    const answer = await client.call<HistoryAnswer>(
+      'GET',
+      database === undefined ? '/history' : `${containerPath(operands)}/history`,
+      {
+        query: { rid: textFlag(flags, 'rid'), ...(id === undefined ? {} : { id, partitionKey: partitionKey(flags) }) },
+      },
+    );
     if (json) {
       print(JSON.stringify(answer));
       return exitCodes.ok;

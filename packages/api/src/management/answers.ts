@@ -4,6 +4,7 @@ import { replayVerdicts } from '@epitaph/core/history/replay.ts';
 import { CERTIFICATE_FORMAT } from '@epitaph/core/proof/certificate.ts';
 import { RUN_CERTIFICATE_FORMAT } from '@epitaph/projections/proof/run-certificate.ts';
 import { requestUnitKinds } from '../request-units/request-units.ts';
+import { problemCodes } from './problems.ts';
 
 /**
  * What the routes answer, as the OpenAPI document says it. The answers are made in shapes.ts; the tests of the
@@ -41,7 +42,7 @@ export const problem = named(
     title: z.string(),
     status: z.int(),
     detail: z.string(),
-    code: z.string().meta({ description: 'Stable; docs/errors.md lists all.' }),
+    code: z.enum(problemCodes).meta({ description: 'Stable; docs/errors.md says what each means.' }),
     instance: z.string().meta({ description: "Finds the request in the server's log." }),
     errors: z.array(z.strictObject({ path: z.string(), message: z.string() })).optional(),
     holds: z
@@ -81,6 +82,23 @@ export const history = named(
         correlationId: z.string().optional(),
         data: z.record(z.string(), z.unknown()).meta({ description: "The event's facts; never content." }),
         fromLedger: z.boolean().optional(),
+      }),
+    ),
+  }),
+);
+
+export const storeHistory = named(
+  'StoreHistory',
+  z.strictObject({
+    events: z.array(
+      z.strictObject({
+        type: z.string(),
+        ...time('occurredAt'),
+        actor: z.string(),
+        position: count,
+        eventId: z.string(),
+        correlationId: z.string(),
+        data: z.record(z.string(), z.unknown()),
       }),
     ),
   }),

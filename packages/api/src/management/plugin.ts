@@ -155,6 +155,19 @@ function historyRoutes(scope: FastifyInstance, store: StoreApi, stopping: AbortS
     scope,
     {
       method: 'GET',
+      url: '/history',
+      access: 'audit',
+      summary:
+        'What was asked of the store as a whole, when and by whom: purge runs, pauses, backups, rebuilds, the clock.',
+      answers: { json: answers.storeHistory },
+    },
+    async () => shapes.storeHistoryShape(await store.actionsOnStore()),
+  );
+
+  route(
+    scope,
+    {
+      method: 'GET',
       url: `${of}/history`,
       access: 'audit',
       summary: 'Every recorded fact of an item, oldest first; without an id those of the container.',
@@ -294,6 +307,10 @@ function operationRoutes(scope: FastifyInstance, store: StoreApi, stopping: Abor
       answers: { json: answers.purgePass },
     },
     async ({ query: { waitSeconds = DEFAULT_PURGE_WAIT_SECONDS }, caller }) => {
+      // While the clock is held nothing is done, and nothing can be stamped.
+      if ((await store.purgeStatus()).state !== 'held-by-clock') {
+        await store.recordAction(caller, { type: 'PurgeRunRequested', data: {} });
+      }
       // A client that goes away doesn't end the pass: others may wait for the same one.
       const pass = await store.runPurge(caller, { waitMs: waitSeconds * 1000 });
       return { ...pass, status: await purgeStatus() };
@@ -365,6 +382,8 @@ function operationRoutes(scope: FastifyInstance, store: StoreApi, stopping: Abor
     },
     async ({ body, request, reply, caller }) => {
       const name = await projectionOf(store, request);
+      const eventsPerSecond = body?.eventsPerSecond ?? null;
+      await store.recordAction(caller, { type: 'RebuildRequested', data: { projection: name, eventsPerSecond } });
       void reply.code(202).header('location', `/_epitaph/projections/${encodeURIComponent(name)}/rebuild`);
       return shapes.rebuildShape(store.startRebuild(caller, name, body));
     },
@@ -399,6 +418,7 @@ function operationRoutes(scope: FastifyInstance, store: StoreApi, stopping: Abor
     async ({ request, caller }) => {
       const name = await projectionOf(store, request);
       if (store.rebuildStatus(name) === null) throw new Problem('rebuild-not-found');
+      await store.recordAction(caller, { type: 'RebuildCancelRequested', data: { projection: name } });
       await store.cancelRebuild(caller, name);
       return shapes.rebuildShape(store.rebuildStatus(name)!);
     },
@@ -451,6 +471,7 @@ function clockRoutes(scope: FastifyInstance, store: StoreApi): void {
         if (error instanceof RangeError) throw new Problem('bad-request', `milliseconds: ${error.message}.`);
         throw error;
       }
+      await store.recordAction(caller, { type: 'ClockAdvanced', data: { milliseconds } });
       return clock();
     },
   );
@@ -464,7 +485,12 @@ function clockRoutes(scope: FastifyInstance, store: StoreApi): void {
       answers: { json: answers.clock },
     },
     async ({ caller }) => {
-      await store.confirmClock(caller);
+      const jump = await store.confirmClock(caller);
+      if (jump !== undefined) {
+        const { expectedMs, wallMs } = jump;
+        const data = { expectedMs: Math.floor(expectedMs), wallMs: Math.floor(wallMs) };
+        await store.recordAction(caller, { type: 'ClockConfirmed', data });
+      }
       return clock();
     },
   );

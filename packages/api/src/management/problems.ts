@@ -13,6 +13,9 @@ export const managementCodes = {
   internal: 'An internal error occurred.',
 } as const;
 
+/** Every code that a problem can have; docs/errors.md lists them, and a test holds it to that. */
+export const problemCodes = [...Object.keys(errorCodes), ...Object.keys(managementCodes)] as readonly ProblemCode[];
+
 export type ProblemCode = ErrorCode | keyof typeof managementCodes;
 
 const managementStatus: Readonly<Record<keyof typeof managementCodes, number>> = {

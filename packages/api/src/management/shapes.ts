@@ -84,6 +84,16 @@ export function historyShape(entries: readonly HistoryEntry[], container: Contai
   };
 }
 
+/** What was done to the store as a whole: of no item, and in no order but the log's. */
+export function storeHistoryShape(entries: readonly HistoryEntry[]): Shape {
+  return {
+    events: entries.map(({ life: _, revision: __, ...entry }) => ({
+      occurredAt: isoTime(entry.occurredAtMs),
+      ...entry,
+    })),
+  };
+}
+
 export function containerName({ rid, name, createdAtMs, deletedAtMs }: ContainerState): Shape {
   return {
     rid,

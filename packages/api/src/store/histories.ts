@@ -13,6 +13,7 @@ import { holdIdOf } from '@epitaph/core/retention/hold-names.ts';
 import { expiryOf } from '@epitaph/core/ttl/expiry.ts';
 import type { PolicyTimeline } from '@epitaph/core/ttl/policy-timeline.ts';
 import { covers, type VaultHold } from '@epitaph/core/vault/key-vault.ts';
+import { actionsOnStore } from '@epitaph/projections/operator-actions.ts';
 import { type ItemLife, livesOfItem } from './item-lives.ts';
 import type { StoreParts } from './parts.ts';
 import type { Disappearance, HistoryEntry } from './store-api.ts';
@@ -71,6 +72,10 @@ export class Histories {
   async containerHistory(container: ContainerState): Promise<HistoryEntry[]> {
     const events = await this.#parts.ports.log.readStream(containerStream(container.rid));
     return events.map((event) => entryOf(event, 0));
+  }
+
+  async actionsOnStore(): Promise<HistoryEntry[]> {
+    return (await actionsOnStore(this.#parts.ports.log)).map((event) => entryOf(event, 0));
   }
 
   async explain(container: ContainerState, id: string, key: string, atMs?: number): Promise<Explanation> {

@@ -1,3 +1,4 @@
+import type { ClockJump } from '@epitaph/core/clock.ts';
 import type { FollowedCopy } from '@epitaph/core/backup/backup-source.ts';
 import type { LedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
 import type { WrappedKey } from '@epitaph/core/client-encryption-key/events.ts';
@@ -20,6 +21,7 @@ import type { RecordedHold } from '@epitaph/core/retention/state.ts';
 import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import type { Permission, PermissionTarget } from '@epitaph/core/user/events.ts';
 import type { PermissionState, UserState } from '@epitaph/core/user/state.ts';
+import type { OperatorAction } from '@epitaph/projections/operator-actions.ts';
 import type { PurgeRunCertificate, PurgeRunStatement } from '@epitaph/projections/proof/run-certificate.ts';
 import type { Pushdown } from '@epitaph/query';
 import type { RecordedBackup } from '@epitaph/projections/purge/vault-copies.ts';
@@ -994,8 +996,13 @@ export interface StoreApi {
   readonly clockKind: 'system' | 'manual';
   /** @throws Refusal not-supported unless the clock is manual; RangeError for a bad number. */
   advanceClock(caller: Caller, milliseconds: number): Promise<number>;
-  /** Accepts the wall clock as it is after a jump. */
-  confirmClock(caller: Caller): Promise<void>;
+  /** Accepts the wall clock as it is after a jump. @returns the jump that was accepted, undefined if there was none */
+  confirmClock(caller: Caller): Promise<ClockJump | undefined>;
+
+  /** Puts on record what an operator asks of the store as a whole, where nothing else would say who did. */
+  recordAction(caller: Caller, action: OperatorAction): Promise<void>;
+  /** What operators had done to the store as a whole, oldest first. */
+  actionsOnStore(): Promise<readonly HistoryEntry[]>;
 
   /** Highest log position that this store knows of. */
   headPosition(): number;

@@ -3,6 +3,7 @@ import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { DEFAULT_POLICY_GRACE_SECONDS } from '@epitaph/core/container/upcast.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import type { Throughput } from '@epitaph/core/throughput/throughput.ts';
+import { recordAction } from '@epitaph/projections/operator-actions.ts';
 import type { Projection } from '@epitaph/projections/projection.ts';
 import { Projector, type ProjectorOptions } from '@epitaph/projections/projector.ts';
 import { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
@@ -374,10 +375,16 @@ export class Store implements StoreApi {
     return nowMs;
   }
 
-  async confirmClock(_caller: Caller): Promise<void> {
+  async confirmClock(_caller: Caller): Promise<ClockJump | undefined> {
+    const jump = jumpOf(this.#clock);
     if (this.#clock instanceof GuardedClock) this.#clock.confirm();
     this.#purge.lookAgain();
+    return jump;
   }
+
+  recordAction: StoreApi['recordAction'] = (caller, action) =>
+    this.#finished(recordAction(this.#parts.ports.log, this.#parts.command(caller), action));
+  actionsOnStore: StoreApi['actionsOnStore'] = () => this.#finished(this.#histories.actionsOnStore());
 
   headPosition: StoreApi['headPosition'] = () => this.#parts.headPosition();
 

@@ -17,7 +17,7 @@ function serverOf(work: (follow: Follow<unknown>) => Promise<unknown>) {
     const { payload } = await app.inject({ method: 'POST', url: '/job', headers: { accept } });
     return accept === 'text/event-stream' ? eventsIn(payload).at(-1)!.data : (JSON.parse(payload) as unknown);
   };
-  return { ask, logged, stopping };
+  return { app, ask, logged, stopping };
 }
 
 const ways = ['application/json', 'text/event-stream'];
@@ -38,5 +38,24 @@ test.each(ways)('a job that a stopping server cuts short is no fault of the requ
     return Promise.reject(signal.reason as Error);
   });
   expect(await ask(accept)).toMatchObject({ code: 'busy', status: 503 });
+  expect(logged).toEqual([]);
+});
+
+test.each(ways)('a client that goes away cancels the job (%s)', async (accept) => {
+  const started = Promise.withResolvers<AbortSignal>();
+  const { app, logged } = serverOf(({ onProgress, signal }) => {
+    onProgress?.({ done: 1, total: 2 });
+    started.resolve(signal);
+    return new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason as Error)));
+  });
+  const address = await app.listen({ host: '127.0.0.1', port: 0 });
+  const client = new AbortController();
+  const asked = fetch(`${address}/job`, { method: 'POST', headers: { accept }, signal: client.signal });
+  asked.catch(() => {});
+  const signal = await started.promise;
+  expect(signal.aborted).toBe(false);
+  client.abort();
+  await expect.poll(() => signal.aborted).toBe(true);
+  await app.close();
   expect(logged).toEqual([]);
 });

@@ -15,6 +15,7 @@ import type { StoreApi } from '@epitaph/api/store/store-api.ts';
 export const START_MS = Date.UTC(2026, 10, 21, 10);
 export const WRITER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
 export const READ_ONLY_KEY = Buffer.alloc(64, 1).toString('base64');
+export const SECONDARY_KEY = Buffer.alloc(64, 3).toString('base64');
 export const AUDITOR_KEY = Buffer.alloc(64, 2).toString('base64');
 
 export interface Sent {
@@ -38,6 +39,7 @@ export interface World {
 /** A server with the manual clock over a store in a folder of its own, with a container `shop/orders` by `/customer`. */
 export async function openWorld(defaultTtl: number | null = 60): Promise<World> {
   const folder = mkdtempSync(path.join(tmpdir(), 'epitaph-management-'));
+  const backups = mkdtempSync(path.join(tmpdir(), 'epitaph-backups-'));
   const store = await openEmbeddedStore({
     folder,
     clock: 'manual',
@@ -45,8 +47,14 @@ export async function openWorld(defaultTtl: number | null = 60): Promise<World> 
     writers: 'inline',
     durable: false,
     automaticPurge: false,
+    backupsInto: { below: backups },
   });
-  const keys = new KeyRing({ primary: EMULATOR_KEY, readOnly: READ_ONLY_KEY, auditor: AUDITOR_KEY });
+  const keys = new KeyRing({
+    primary: EMULATOR_KEY,
+    secondary: SECONDARY_KEY,
+    readOnly: READ_ONLY_KEY,
+    auditor: AUDITOR_KEY,
+  });
   let routes: readonly RouteDescription[] = [];
   const app = buildServer({
     store,
@@ -90,6 +98,7 @@ export async function openWorld(defaultTtl: number | null = 60): Promise<World> 
       await app.close();
       await store.close();
       rmSync(folder, { recursive: true });
+      rmSync(backups, { recursive: true });
     },
   };
 }

@@ -5,7 +5,7 @@ import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { parseEvent } from '@epitaph/core/upcast.ts';
 import { z } from 'zod';
 
-const STREAM = 'purge-scavenges';
+export const SCAVENGES_STREAM = 'purge-scavenges';
 const TYPE = 'ScavengeStarted';
 const VERSION = 1;
 
@@ -31,7 +31,7 @@ export class Scavenges {
 
   /** Undefined where nobody has started any. */
   async last(): Promise<LastScavenge | undefined> {
-    const recorded = await this.#log.readLast(STREAM);
+    const recorded = await this.#log.readLast(SCAVENGES_STREAM);
     if (recorded === undefined || this.#log.scavenging === undefined) return undefined;
     const { scavengeId, purgedBefore } = dataOf(recorded);
     const { state } = await this.#log.scavenging.find(scavengeId);
@@ -44,11 +44,11 @@ export class Scavenges {
     if (scavenging === undefined) return;
     const { id: scavengeId } = await scavenging.start();
     for (;;) {
-      const last = await this.#log.readLast(STREAM);
+      const last = await this.#log.readLast(SCAVENGES_STREAM);
       if (last !== undefined && dataOf(last).scavengeId === scavengeId) return;
       const event = newEvent(context, { type: TYPE, data: { scavengeId, purgedBefore } }, VERSION);
       const expectedRevision = last?.revision ?? 'no-stream';
-      const result = await this.#log.append([{ stream: STREAM, expectedRevision, events: [event] }]);
+      const result = await this.#log.append([{ stream: SCAVENGES_STREAM, expectedRevision, events: [event] }]);
       if (result.kind === 'appended') return;
     }
   }

@@ -5,7 +5,7 @@ import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { parseEvent } from '@epitaph/core/upcast.ts';
 import { z } from 'zod';
 
-const STREAM = 'backups';
+export const BACKUPS_STREAM = 'backups';
 
 const started = z.object({
   backupId: z.string(),
@@ -66,7 +66,7 @@ export class VaultCopies {
 
   static async open(log: EventLog): Promise<VaultCopies> {
     const copies = new VaultCopies(log);
-    for (const event of await log.readStream(STREAM)) {
+    for (const event of await log.readStream(BACKUPS_STREAM)) {
       copies.#evolve(parseEvent(event, schemas, versions, {}) as BackupEvent, event);
     }
     return copies;
@@ -103,10 +103,10 @@ export class VaultCopies {
 
   async #record(context: CommandContext, event: BackupEvent): Promise<void> {
     for (;;) {
-      const last = await this.#log.readLast(STREAM);
+      const last = await this.#log.readLast(BACKUPS_STREAM);
       const recorded = newEvent(context, event, versions[event.type]);
       const expectedRevision = last?.revision ?? 'no-stream';
-      const result = await this.#log.append([{ stream: STREAM, expectedRevision, events: [recorded] }]);
+      const result = await this.#log.append([{ stream: BACKUPS_STREAM, expectedRevision, events: [recorded] }]);
       if (result.kind !== 'appended') continue;
       this.#evolve(event, recorded);
       return;
