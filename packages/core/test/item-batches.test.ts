@@ -189,6 +189,28 @@ describe('commands on several items', () => {
     expect(world.typesOf('a')).toEqual([]);
   });
 
+  it('whose append and keys both fail tell it once, and leave no failure that nobody handles', async () => {
+    const world = new BatchWorld();
+    const unhandled: unknown[] = [];
+    const onUnhandled = (reason: unknown) => unhandled.push(reason);
+    process.on('unhandledRejection', onUnhandled);
+    try {
+      const createKey = world.vault.createKey.bind(world.vault);
+      world.vault.createKey = (stream) => {
+        const stored = Promise.reject(new Error('the disk is full'));
+        stored.catch(() => {});
+        return { ...createKey(stream), stored };
+      };
+      const log = raced(world.log, () => Promise.reject(new Error('the log is gone')));
+      const creates = [world.write('a', 'create'), world.write('b', 'create')];
+      await expect(world.run(creates, { log })).rejects.toThrow('the log is gone');
+      await new Promise((resolve) => setTimeout(resolve, 1));
+      expect(unhandled).toEqual([]);
+    } finally {
+      process.off('unhandledRejection', onUnhandled);
+    }
+  });
+
   it('give up after losing many times in a row', async () => {
     const world = new BatchWorld();
     const other = () => world.run([world.write('a', 'upsert')]);
