@@ -169,6 +169,50 @@ describe('a data folder', () => {
     expect((await refusal()).message).toContain('is missing');
   });
 
+  for (const [file, what] of [
+    ['vault.db', 'key vault'],
+    ['log.db', 'event log'],
+    ['purge-ledger.ndjson', 'purge ledger'],
+  ] as const) {
+    it(`whose ${file} is missing is refused with what to do, and no new one is begun`, async () => {
+      await filledAndClosed();
+      copyFileSync(folder.file(file), folder.file('kept'));
+      rmSync(folder.file(file));
+      const error = await refusal();
+      expect(error).toBeInstanceOf(UnusableFile);
+      expect(error.message).toMatch(new RegExp(`${what} .*${file} is missing.*Put it back`));
+      expect(existsSync(folder.file(file))).toBe(false);
+      copyFileSync(folder.file('kept'), folder.file(file));
+      await folder.open();
+    });
+  }
+
+  it('whose proof tree or read models are missing makes them anew from the log', async () => {
+    await filledAndClosed();
+    for (const file of ['proof.db', 'items.v1.db']) rmSync(folder.file(file));
+    const { proof, readModels } = await folder.open();
+    expect([proof.store.state().size, await readModels.current.store.checkpoint()]).toEqual([0, 0]);
+  });
+
+  it('whose purge ledger was changed at its end, or is of another store, is refused', async () => {
+    await filledAndClosed();
+    const ledger = readFileSync(folder.file('purge-ledger.ndjson'), 'utf8');
+    writeFileSync(folder.file('purge-ledger.ndjson'), `${ledger}{"n":7,"previous":"x"}\n`);
+    expect((await refusal()).message).toContain('purge-ledger.ndjson');
+    writeFileSync(folder.file('purge-ledger.ndjson'), ledger.replace(/"store":"[^"]+"/, '"store":"another"'));
+    expect((await refusal()).message).toContain('of another store');
+    // A last line that a crash has cut short was told to nobody.
+    writeFileSync(folder.file('purge-ledger.ndjson'), `${ledger}{"n":1,"prev`);
+    await folder.open();
+    expect(readFileSync(folder.file('purge-ledger.ndjson'), 'utf8')).toBe(ledger);
+  });
+
+  it('whose proof key is damaged is refused with what to do', async () => {
+    await filledAndClosed();
+    writeFileSync(folder.file('proof.key'), 'no key');
+    expect((await refusal()).message).toContain('Restore it from a backup, or move it away');
+  });
+
   it('whose clock file is damaged is refused: time must not begin anew', async () => {
     await filledAndClosed();
     writeFileSync(folder.file('clock'), 'yesterday');
@@ -192,7 +236,7 @@ describe('a data folder', () => {
     expect(vault.floors().get('rid')).toEqual({ retention: 60, 'change-feed': 30 });
   });
 
-  for (const file of ['log.db', 'vault.db', 'items.v1.db']) {
+  for (const file of ['log.db', 'vault.db', 'items.v1.db', 'proof.db']) {
     it(`with a ${file} of a newer schema is refused, and not changed`, async () => {
       await filledAndClosed();
       tamper(file, 'PRAGMA user_version = 99');

@@ -165,10 +165,9 @@ export const restore: Command = {
     );
     const to = needed('to', 'the data folder to make.');
     const master = masterKeyOf(invocation);
-    const { prepareRestore } = await import('@epitaph/storage/sqlite/restore.ts');
-    const { openEmbeddedStore } = await import('../compose.ts');
+    const { restoreStore } = await import('./restore-store.ts');
     const progress = new Progress(stderr, 'restore');
-    const prepared = await prepareRestore({
+    const restored = await restoreStore({
       log,
       vault,
       ledger,
@@ -179,38 +178,12 @@ export const restore: Command = {
       allowLapsed: flags['allow-lapsed'] === true,
       onProgress: (what, done, total) => progress.update(done, total, what),
     });
-    let report: { readonly ok: boolean; readonly items: number; readonly problems: readonly unknown[] };
-    let livesEnded: number;
-    try {
-      const store = await openEmbeddedStore({
-        folder: prepared.folder,
-        clock: prepared.clock,
-        masterKey: master.masterKey,
-        automaticPurge: false,
-      });
-      try {
-        livesEnded = await store.settleRestored({
-          logBackupId: prepared.log.id,
-          vaultBackupId: prepared.vault.id,
-          logPosition: prepared.log.logPosition,
-          ledgerHead: formatLedgerHead(prepared.ledgerHead),
-          ledger: prepared.ledger(),
-        });
-        report = await store.fsck((done, total) => progress.update(done, total, 'fsck'));
-      } finally {
-        await store.close();
-      }
-    } catch (error) {
-      prepared.discard();
-      throw error;
-    }
-    prepared.finish();
     progress.end();
-    const { keysDestroyed } = prepared;
+    const { keysDestroyed, livesEnded, report } = restored;
     const answer = {
       folder: path.resolve(to),
-      logPosition: prepared.log.logPosition,
-      backedUpAt: isoTime(prepared.log.takenAtMs),
+      logPosition: restored.log.logPosition,
+      backedUpAt: isoTime(restored.log.takenAtMs),
       keysDestroyed,
       livesEnded,
       items: report.items,

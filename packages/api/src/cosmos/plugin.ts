@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { Refusal } from '@epitaph/core/errors.ts';
+import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { resourceTokenIn, type KeyRing, type SignatureVerdict } from '../http/keys.ts';
 import { defaultLimits, type Limits } from '../http/limits.ts';
 import type { Measurements } from '../metrics/measurements.ts';
@@ -280,6 +281,8 @@ function sendError(
   if (described === undefined) {
     // A defect: the log has all of it, once; the client learns only where to look.
     request.log.error({ err: error, activityId }, 'a request failed unexpectedly');
+  } else if (error instanceof StorageUnavailable && error.isForOperator) {
+    request.log.error({ activityId }, error.message);
   }
   const shape: WireShape = described?.shape ?? wireShapes.internal;
   const message =

@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import type { FastifyReply, FastifyRequest } from 'fastify';
+import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { Problem, problemDetails, type ProblemDetails, problemOf, retryAfterSeconds } from './problems.ts';
 
 /** Answers an error in the management plane's shape. */
@@ -26,6 +27,9 @@ export function sendProblem(
 export function detailsOrLogged(request: FastifyRequest, error: unknown, correlationId: string): ProblemDetails {
   const problem = problemOf(error);
   if (problem === undefined) request.log.error({ err: error, correlationId }, 'a request failed unexpectedly');
+  else if (error instanceof StorageUnavailable && error.isForOperator) {
+    request.log.error({ correlationId }, error.message);
+  }
   return problemDetails(
     problem ?? new Problem('internal', 'An internal error occurred; the instance finds it in the log of the server.'),
     correlationId,

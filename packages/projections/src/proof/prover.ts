@@ -59,7 +59,12 @@ export class Prover {
   async stop(): Promise<void> {
     this.#subscription?.unsubscribe();
     await this.#ended;
-    this.#write();
+    try {
+      this.#write();
+    } catch (error) {
+      // On a full disk: the next start reads again what this would have spared it.
+      this.#onFault(error);
+    }
   }
 
   #follow(): Observable<never> {

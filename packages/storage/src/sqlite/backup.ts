@@ -19,7 +19,7 @@ import {
 import { formatLedgerHead, type LedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
 import { CLOCK_FILE, type DataFolder, FACTS_FILE, makeFolder, PROOF_KEY_FILE } from './data-folder.ts';
 import { openForReading, UnusableFile } from './database.ts';
-import type { LedgerJob } from './log-writer-core.ts';
+import type { LedgerJob, StepHook } from './log-writer-core.ts';
 import type { SqliteKeyVault } from './sqlite-key-vault.ts';
 import type { Writer } from './writer.ts';
 
@@ -34,11 +34,13 @@ export class SqliteBackup implements BackupSource {
   readonly #folder: DataFolder;
   readonly #writer: Writer;
   readonly #vault: SqliteKeyVault;
+  readonly #onStep: StepHook;
 
-  constructor(folder: DataFolder, writer: Writer, vault: SqliteKeyVault) {
+  constructor(folder: DataFolder, writer: Writer, vault: SqliteKeyVault, onStep: StepHook = () => {}) {
     this.#folder = folder;
     this.#writer = writer;
     this.#vault = vault;
+    this.#onStep = onStep;
   }
 
   ledgerHead(): Promise<LedgerHead> {
@@ -61,6 +63,7 @@ export class SqliteBackup implements BackupSource {
           throw new BackupFailed(`${path} is not empty. Name a folder that is new; a backup overwrites nothing.`);
         }
         makeFolder(path);
+        this.#onStep(`backup ${part}: made`);
       }
     });
   }
@@ -82,6 +85,7 @@ export class SqliteBackup implements BackupSource {
         (database) =>
           (database.prepare('SELECT coalesce(max(position), 0) AS head FROM events').get() as { head: number }).head,
       );
+      this.#onStep('backup log: copied');
       for (const name of [FACTS_FILE, CLOCK_FILE]) await copySmall(this.#folder.file(name), join(target, name));
       const { id, takenAtMs } = about;
       const files = await digests(target, onProgress, signal);
@@ -96,6 +100,7 @@ export class SqliteBackup implements BackupSource {
         files,
       };
       await writeManifest(target, manifest);
+      this.#onStep('backup log: whole');
       return { position, bytes: total(files) };
     });
   }
@@ -112,6 +117,7 @@ export class SqliteBackup implements BackupSource {
       await this.#vault.withoutDestruction(() =>
         copySnapshot(this.#folder.file('vault.db'), join(target, 'vault.db'), 'vault', onProgress, signal, () => 0),
       );
+      this.#onStep('backup vault: copied');
       for (const name of [PROOF_KEY_FILE, ACCESS_KEYS_FILE])
         await copySmall(this.#folder.file(name), join(target, name));
       const { id, takenAtMs, lapsesAtMs, logPosition } = about;
@@ -128,6 +134,7 @@ export class SqliteBackup implements BackupSource {
         files,
       };
       await writeManifest(target, manifest);
+      this.#onStep('backup vault: whole');
       return { bytes: total(files) };
     });
   }

@@ -34,6 +34,8 @@ export interface FolderFacts {
   readonly ledger?: boolean;
   /** Set while all keys are being wrapped anew: a hash of the master key to come. */
   readonly rotatingTo?: string | undefined;
+  /** Set while a backup is being restored into it: what was erased since may be readable until that is done. */
+  readonly restoring?: true | undefined;
   /** Id of the event log on a server that the folder goes with; absent where the log is in the folder. */
   readonly log?: string;
 }
@@ -52,7 +54,7 @@ export const FOLDER_FORMAT = 1;
 export const FACTS_FILE = 'epitaph.json';
 export const CLOCK_FILE = 'clock';
 export const LEDGER_FILE = 'purge-ledger.ndjson';
-const LOCK_FILE = 'lock';
+export const LOCK_FILE = 'lock';
 export const MASTER_KEY_FILE = 'master.key';
 export const PROOF_KEY_FILE = 'proof.key';
 
@@ -71,11 +73,12 @@ export class DataFolder {
   /**
    * Makes the folder if it is not there, and takes it for this process until {@link close} or the process ends.
    *
+   * @param restoring true for the restore itself, which alone may open what it has not finished
    * @throws {FolderInUse} when another process has it.
-   * @throws {UnusableFile} for a folder of the other clock, of another event log, of a newer version, or without the
-   *   rights needed.
+   * @throws {UnusableFile} for a folder of the other clock, of another event log, of a newer version, of a restore that
+   *   was cut short, or without the rights needed.
    */
-  static open(path: string, clock: 'system' | 'manual', log?: LogElsewhere): DataFolder {
+  static open(path: string, clock: 'system' | 'manual', log?: LogElsewhere, restoring = false): DataFolder {
     try {
       makeFolder(path);
     } catch (error) {
@@ -84,6 +87,11 @@ export class DataFolder {
     const lock = takeLock(path);
     try {
       const found = readFacts(path);
+      if (found?.restoring === true && !restoring) {
+        throw new UnusableFile(
+          `A restore into ${path} was cut short, and what was erased after the backup may still be readable in it. Give the same epitaph restore command again; it begins anew.`,
+        );
+      }
       assertSameLog(path, found, log);
       const known = found ?? { format: FOLDER_FORMAT, clock, items: 1, ...(log === undefined ? {} : { log: log.id }) };
       const facts = { ...known, id: known.id ?? randomUUID() };
@@ -100,7 +108,7 @@ export class DataFolder {
         );
       }
       const folder = new DataFolder(path, lock, facts);
-      if (found?.id === undefined) folder.#writeFacts(facts);
+      if (found?.id === undefined) writeFacts(path, facts);
       return folder;
     } catch (error) {
       lock.close();
@@ -143,6 +151,26 @@ export class DataFolder {
       );
     }
     return file;
+  }
+
+  /**
+   * Makes sure that nothing is begun anew beside what belongs to it.
+   *
+   * @throws {UnusableFile} for a vault that is missing beside its log, and a log beside its vault.
+   */
+  assertWhole(): void {
+    const [log, vault] = [this.file('log.db'), this.file('vault.db')];
+    const wasUsed = this.#facts.ledger === true;
+    if (!existsSync(vault) && (wasUsed || existsSync(log))) {
+      throw new UnusableFile(
+        `The key vault ${vault} is missing, and without its keys nothing of the log can be read. Put it back with its -wal file, or restore the store from a backup.`,
+      );
+    }
+    if (wasUsed && this.log === undefined && !existsSync(log)) {
+      throw new UnusableFile(
+        `The event log ${log} is missing, and it alone says what the store holds. Put it back with its -wal file, or restore the store from a backup.`,
+      );
+    }
   }
 
   /** From here on the ledger must be there at every start. */
@@ -245,12 +273,8 @@ export class DataFolder {
 
   #change(change: Partial<FolderFacts>): void {
     const facts = { ...this.#facts, ...change };
-    this.#writeFacts(facts);
+    writeFacts(this.path, facts);
     this.#facts = facts;
-  }
-
-  #writeFacts(facts: FolderFacts): void {
-    writeDurably(this.file(FACTS_FILE), `${JSON.stringify(facts)}\n`, 0o600);
   }
 }
 
@@ -262,12 +286,23 @@ export function makeFolder(path: string): void {
   mkdirSync(path, { mode: 0o700 });
 }
 
-/** Replaces a small file so that after a crash it holds either the old text or the new. */
+/**
+ * Replaces a small file so that after a crash it holds either the old text or the new.
+ *
+ * @throws {UnusableFile} for a disk that is full or can't be written to; then it holds the old text.
+ */
 export function writeDurably(file: string, text: string, mode: number): void {
   const temporary = `${file}.new`;
-  writeFileSync(temporary, text, { mode, flush: true });
-  renameSync(temporary, file);
-  syncFolder(join(file, '..'));
+  try {
+    writeFileSync(temporary, text, { mode, flush: true });
+    renameSync(temporary, file);
+    syncFolder(join(file, '..'));
+  } catch (error) {
+    throw new UnusableFile(
+      `${file} can't be written: ${(error as Error).message}. Make room on its disk, or check its permissions.`,
+      { cause: error },
+    );
+  }
 }
 
 /** Makes names that were made or changed in a folder durable. */
@@ -316,6 +351,22 @@ function assertSameLog(path: string, facts: FolderFacts | undefined, log: LogEls
       ? `The data folder ${path} holds an event log of its own. Start without --event-store, or with another folder.`
       : `The data folder ${path} belongs to another event log than the one on ${log.name}. Start with that one, or with another folder.`,
   );
+}
+
+/**
+ * Takes the lock of a folder that is no store yet.
+ *
+ * @returns what lets go of it
+ * @throws {FolderInUse | UnusableFile}
+ */
+export function lockFolder(path: string): () => void {
+  const lock = takeLock(path);
+  return () => lock.close();
+}
+
+/** Replaces what the folder says of itself. */
+export function writeFacts(path: string, facts: FolderFacts): void {
+  writeDurably(join(path, FACTS_FILE), `${JSON.stringify(facts)}\n`, 0o600);
 }
 
 /** A lock that the operating system lets go of when the process ends, however it ends: SQLite's own file lock. */

@@ -256,9 +256,14 @@ export class LogWriterCore implements WriterCore {
   }
 
   close(): void {
-    this.#log.exec('BEGIN IMMEDIATE');
-    this.#indexStreams();
-    this.#log.exec('COMMIT');
+    try {
+      this.#log.exec('BEGIN IMMEDIATE');
+      this.#indexStreams();
+      this.#log.exec('COMMIT');
+    } catch {
+      // On a full disk: the next start finds the ends of recent streams by itself.
+      if (this.#log.isTransaction) this.#log.exec('ROLLBACK');
+    }
     this.#vault.close();
     this.#log.close();
     this.#ledger.close();
@@ -278,7 +283,10 @@ export class LogWriterCore implements WriterCore {
       case 'vault-write':
         return this.#writeVault(job);
       case 'ledger':
-        if (job.backup !== undefined) this.#ledger.append([{ atMs: job.atMs, backup: job.backup }]);
+        if (job.backup !== undefined) {
+          this.#ledger.append([{ atMs: job.atMs, backup: job.backup }]);
+          this.#step('purge ledger: after');
+        }
         return this.#ledger.head satisfies LedgerHead;
     }
   }

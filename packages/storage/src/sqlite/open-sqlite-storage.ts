@@ -35,6 +35,8 @@ export interface SqliteStorageOptions {
   /** False only for simulations: a crash of the machine may then lose what was acknowledged. */
   readonly durable?: boolean;
   readonly onStep?: StepHook;
+  /** True for the restore that makes the folder: nobody else opens it before that is done. */
+  readonly restoring?: boolean;
   /** The event log where it is not in the folder; closed with the rest. */
   readonly logElsewhere?: (LogElsewhere & { readonly log: EventLog }) | undefined;
 }
@@ -67,9 +69,10 @@ const NO_FILE = ':memory:';
  */
 export async function openSqliteStorage(options: SqliteStorageOptions): Promise<SqliteStorage> {
   const { logElsewhere } = options;
-  const folder = DataFolder.open(options.folder, options.clock, logElsewhere);
+  const folder = DataFolder.open(options.folder, options.clock, logElsewhere, options.restoring);
   const opened: (() => Promise<void> | void)[] = [() => folder.close()];
   try {
+    folder.assertWhole();
     const master = folder.masterKey(options.masterKey);
     const ledgerFile = folder.ledgerFile(options.purgeLedger);
     const writer = await startLogWriter(
@@ -106,7 +109,7 @@ export async function openSqliteStorage(options: SqliteStorageOptions): Promise<
       naming: new HashedItemNaming(vault),
       readModels,
       highWaterMark: folder.highWaterMark(),
-      backupSource: logElsewhere === undefined ? new SqliteBackup(folder, writer, vault) : undefined,
+      backupSource: logElsewhere === undefined ? new SqliteBackup(folder, writer, vault, options.onStep) : undefined,
       close: async () => {
         for (const close of opened.splice(0).reverse()) await close();
       },

@@ -14,13 +14,20 @@ import { digestOf, readManifest } from './backup.ts';
 import {
   CLOCK_FILE,
   FACTS_FILE,
+  type FolderFacts,
+  FolderInUse,
   LEDGER_FILE,
+  LOCK_FILE,
+  lockFolder,
   makeFolder,
   MASTER_KEY_FILE,
   readFacts,
+  syncFolder,
   writeDurably,
+  writeFacts,
 } from './data-folder.ts';
 import { emptyJournal, openForWriting, UnusableFile } from './database.ts';
+import type { StepHook } from './log-writer-core.ts';
 import { openVault } from './open-vault.ts';
 import { checkMasterKey, readMasterKey } from './master-key.ts';
 import { readPurgeLedger } from './purge-ledger.ts';
@@ -44,10 +51,14 @@ export interface RestoreOptions {
   /** Restores from a copy of the keys that should be gone by now. */
   readonly allowLapsed: boolean;
   readonly onProgress?: (what: string, done: number, total: number) => void;
+  readonly onStep?: StepHook;
 }
 
 export interface PreparedRestore {
-  /** The folder as it is until {@link finish}: no store opens it by mistake, and a crash leaves nothing in `to`. */
+  /**
+   * The folder as it is until {@link finish}: marked, so that no store opens it by mistake. The same restore again
+   * begins anew where a crash has left one.
+   */
   readonly folder: string;
   readonly clock: 'system' | 'manual';
   readonly log: LogManifest;
@@ -71,11 +82,9 @@ const BATCH = 10_000;
  * @throws {UnusableFile} for pieces that are missing, damaged or don't go together; then nothing is left in `to`.
  */
 export async function prepareRestore(options: RestoreOptions): Promise<PreparedRestore> {
-  const { onProgress = () => {} } = options;
+  const { onProgress = () => {}, onStep = () => {} } = options;
   const to = resolve(options.to);
-  if (existsSync(to) && readdirSync(to).length > 0) {
-    throw new UnusableFile(`${to} is not empty. Restore into a new folder; nothing is overwritten.`);
-  }
+  assertFree(to);
   const log = readManifest(options.log, 'log');
   const vault = readManifest(options.vault, 'vault');
   assertTogether(log, vault, options);
@@ -86,29 +95,33 @@ export async function prepareRestore(options: RestoreOptions): Promise<PreparedR
   checkMasterKey(join(options.vault, 'vault.db'), readMasterKey(options.masterKey));
 
   const folder = `${to}.restoring`;
-  if (existsSync(folder)) {
-    throw new UnusableFile(
-      `${folder} is there: a restore was cut short, or is running. If none is, remove it and try again.`,
-    );
-  }
   const discard = () => rmSync(folder, { recursive: true, force: true });
+  let unlock = () => {};
   try {
+    if (existsSync(folder)) removeLeftOver(folder);
     makeFolder(folder);
+    unlock = lockFolder(folder);
+    onStep('restore folder: made');
+    const { rotatingTo: _, ...kept } = facts;
+    const restored: FolderFacts = { ...kept, id: log.store, items: 1, ledger: true };
+    writeFacts(folder, { ...restored, restoring: true });
+    onStep('restore folder: marked');
     for (const [part, { files }] of [
       [options.log, log],
       [options.vault, vault],
     ] as const) {
-      for (const name of Object.keys(files)) await copySynced(join(part, name), join(folder, name));
+      for (const name of Object.keys(files)) {
+        if (name === FACTS_FILE) continue;
+        await copySynced(join(part, name), join(folder, name));
+        onStep('restore copy: after');
+      }
     }
     await copySynced(options.ledger, join(folder, LEDGER_FILE));
+    onStep('restore copy: after');
     if (options.keepMasterKey) writeDurably(join(folder, MASTER_KEY_FILE), `${options.masterKey}\n`, 0o600);
-    const { rotatingTo: _, ...kept } = facts;
-    writeDurably(
-      join(folder, FACTS_FILE),
-      `${JSON.stringify({ ...kept, id: log.store, items: 1, ledger: true })}\n`,
-      0o600,
-    );
+    onStep('restore master key: after');
     raiseClock(folder, lastMs);
+    onStep('restore clock: after');
     // Both are brought to this version's schema before anything is read from them.
     openForWriting({
       file: join(folder, 'log.db'),
@@ -117,7 +130,9 @@ export async function prepareRestore(options: RestoreOptions): Promise<PreparedR
       schemaVersion: LOG_SCHEMA_VERSION,
       synchronous: 'FULL',
     }).close();
-    const keysDestroyed = await destroyLater(folder, vault, (done) => onProgress('purges', done, head.lines));
+    const keysDestroyed = await destroyLater(folder, vault, onStep, (done) => onProgress('purges', done, head.lines));
+    onStep('restore keys: after');
+    unlock();
     return {
       folder,
       clock: facts.clock,
@@ -127,15 +142,55 @@ export async function prepareRestore(options: RestoreOptions): Promise<PreparedR
       keysDestroyed,
       ledger: () => entriesOf(join(folder, LEDGER_FILE)),
       finish: () => {
+        syncFolder(folder);
+        // Another restore may have been faster.
+        assertFree(to);
         if (existsSync(to)) rmSync(to, { recursive: true });
+        onStep('restore place: cleared');
         renameSync(folder, to);
+        syncFolder(dirname(to));
+        onStep('restore place: taken');
+        writeFacts(to, { ...readFacts(to)!, restoring: undefined });
+        onStep('restore mark: removed');
       },
       discard,
     };
   } catch (error) {
-    discard();
+    unlock();
+    // A folder that somebody else has is theirs.
+    if (!(error instanceof FolderInUse || error instanceof ForeignFolder)) discard();
     throw explained(error, to);
   }
+}
+
+/** @throws {UnusableFile} for a folder that holds something which somebody may have been served. */
+function assertFree(to: string): void {
+  if (!existsSync(to) || readdirSync(to).length === 0 || isLeftOver(to)) return;
+  throw new UnusableFile(`${to} is not empty. Restore into a new folder; nothing is overwritten.`);
+}
+
+/** A folder in the way that no restore has made. */
+class ForeignFolder extends UnusableFile {}
+
+/** True for what a restore that was cut short has left: nobody was ever served from it. */
+function isLeftOver(folder: string): boolean {
+  try {
+    return readFacts(folder)?.restoring === true;
+  } catch {
+    return false;
+  }
+}
+
+function removeLeftOver(folder: string): void {
+  const isBare = readdirSync(folder).every((name) => name.startsWith(FACTS_FILE + '.') || name.startsWith(LOCK_FILE));
+  if (!isBare && !isLeftOver(folder)) {
+    throw new ForeignFolder(
+      `${folder} is in the way: a restore makes its folder there, and that one is no left-over of a restore. Move it away, or restore into another folder.`,
+    );
+  }
+  // Refused while another restore is at it.
+  lockFolder(folder)();
+  rmSync(folder, { recursive: true });
 }
 
 function assertTogether(log: LogManifest, vault: VaultManifest, { nowMs, allowLapsed }: RestoreOptions): void {
@@ -218,6 +273,7 @@ async function assertIntact(
 async function destroyLater(
   folder: string,
   { ledgerHead }: VaultManifest,
+  onStep: StepHook,
   onProgress: (lines: number) => void,
 ): Promise<number> {
   const vault = openVault(join(folder, 'vault.db'));
@@ -236,10 +292,13 @@ async function destroyLater(
       pending += entry.keys.length;
       if (pending < BATCH) continue;
       vault.exec('COMMIT; BEGIN IMMEDIATE');
+      onStep('restore keys: batch');
       pending = 0;
       onProgress(head.lines);
     }
+    onStep('restore keys: before commit');
     vault.exec('COMMIT');
+    onStep('restore keys: after commit');
     emptyJournal(vault);
     return destroyed;
   } finally {

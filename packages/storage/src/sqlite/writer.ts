@@ -1,4 +1,5 @@
 import { type MessagePort, Worker } from 'node:worker_threads';
+import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { UnusableFile } from './database.ts';
 
 /** Of the jobs that wait, this share makes the next group. */
@@ -39,8 +40,9 @@ export interface WriterCore {
 }
 
 /** A write failed in the storage itself: disk full, file gone, damage. The transaction was rolled back. */
-export class StorageFault extends Error {
-  override readonly name = 'StorageFault';
+export class StorageFault extends StorageUnavailable {
+  override readonly name: string = 'StorageFault';
+  override readonly isForOperator = true;
   /** SQLite's primary result code, when there is one: 13 is a full disk, 8 a read-only file, 11 damage. */
   readonly sqliteCode: number | undefined;
 
@@ -303,12 +305,27 @@ export function serveWriter(port: MessagePort, open: () => WriterCore): void {
   port.postMessage('ready' satisfies StartAnswer);
 }
 
-/** Runs a step and turns what SQLite throws into an outcome. */
+/** Turns what SQLite or the disk throws into an outcome that says what to do. */
 export function failureOutcome(error: unknown): JobOutcome {
-  const { message, errcode } = error as { message?: string; errcode?: number };
-  return {
-    ok: false,
-    message: message ?? String(error),
-    sqliteCode: errcode === undefined ? undefined : errcode & 0xff,
-  };
+  const { message = String(error), errcode, cause } = error as { message?: string; errcode?: number; cause?: unknown };
+  const sqliteCode = errcode === undefined ? undefined : errcode & 0xff;
+  const { code } = (cause ?? error) as { code?: string };
+  const remedy = remedyFor(sqliteCode, code);
+  return { ok: false, message: remedy === undefined ? message : `${message}: ${remedy}`, sqliteCode };
+}
+
+function remedyFor(sqliteCode: number | undefined, code: string | undefined): string | undefined {
+  if (sqliteCode === 13 || code === 'ENOSPC' || code === 'EDQUOT') {
+    return 'there is no space left on the disk of the data folder. Nothing was written; make room, and the store goes on by itself.';
+  }
+  if (sqliteCode === 8 || code === 'EROFS' || code === 'EACCES') {
+    return "the data folder can't be written to any more. Nothing was written; check its disk and its permissions, and the store goes on by itself.";
+  }
+  if (sqliteCode === 10) {
+    return 'the disk of the data folder fails or is full. Nothing was written; check the disk.';
+  }
+  if (sqliteCode === 11 || sqliteCode === 26) {
+    return 'a file of the data folder is damaged. Nothing was written; stop the store, and restore it from a backup.';
+  }
+  return undefined;
 }

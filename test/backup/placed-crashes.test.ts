@@ -1,0 +1,226 @@
+import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { basename, join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { restoreStore } from '@epitaph/api/cli/restore-store.ts';
+import type { LedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
+import { lockFolder } from '@epitaph/storage/sqlite/data-folder.ts';
+import { foundIn } from '../secrecy/search.ts';
+import { CALLER, DEFINITION, isZero, Place, readable, wrappedKeys, write } from './setup.ts';
+
+const KEPT_SECONDS = 30 * 86_400;
+const place = new Place();
+const data = place.file('data');
+const backup = place.file('backup');
+const ledger = place.file('data', 'purge-ledger.ndjson');
+
+/** Folders as a process leaves them that is killed at a step. */
+interface Wreck {
+  readonly step: string;
+  readonly path: string;
+}
+
+/** Copies folders as they are at this instant; what a process keeps of them in memory and its locks die with it. */
+function wrecked(wrecks: Wreck[], name: string, folders: readonly string[]): (step: string) => void {
+  return (step) => {
+    const path = place.file(`${name}-${wrecks.length}`);
+    mkdirSync(path);
+    const filter = (file: string) => basename(file) !== 'lock' && !file.endsWith('-shm');
+    for (const folder of folders) {
+      if (existsSync(folder)) cpSync(folder, join(path, basename(folder)), { recursive: true, filter });
+    }
+    wrecks.push({ step, path });
+  };
+}
+
+async function each(wrecks: readonly Wreck[], work: (wreck: Wreck) => Promise<void>): Promise<void> {
+  for (const [index, wreck] of wrecks.entries()) {
+    try {
+      await work(wreck);
+    } catch (error) {
+      throw new Error(`crash ${index} at "${wreck.step}": ${(error as Error).message}`, { cause: error });
+    }
+    rmSync(wreck.path, { recursive: true });
+  }
+}
+
+afterAll(() => place.dispose());
+
+describe('a crash while a backup is taken', () => {
+  const wrecks: Wreck[] = [];
+
+  beforeAll(async () => {
+    const onStep = wrecked(wrecks, 'taking', [data, backup]);
+    let isTaking = false;
+    const store = await place.open({ writers: 'inline', onStep: (step) => isTaking && onStep(step) });
+    await store.createDatabase(CALLER, 'db');
+    await store.createContainer(CALLER, 'db', 'c', DEFINITION, -1);
+    for (const id of ['stays', 'deleted', 'early']) await write(store, 'c', id);
+    await write(store, 'c', 'expires', { ttl: 100 });
+    await store.deleteItem(CALLER, store.container('db', 'c'), 'early', '["p"]');
+    await store.runPurge(CALLER);
+    isTaking = true;
+    await store.backup(CALLER, { folder: backup, vaultKeptSeconds: KEPT_SECONDS });
+    isTaking = false;
+    onStep('taken');
+    await place.close();
+  }, 60_000);
+
+  it('at any step leaves a store that goes on, and that knows of every copy of its keys which was begun', async () => {
+    expect(new Set(wrecks.map(({ step }) => step))).toEqual(
+      new Set([
+        ...['log', 'vault'].flatMap((part) => ['made', 'copied', 'whole'].map((done) => `backup ${part}: ${done}`)),
+        ...['log', 'read model'].flatMap((name) => [
+          `${name}: before`,
+          `${name}: before commit`,
+          `${name}: after commit`,
+        ]),
+        'purge ledger: after',
+        'taken',
+      ]),
+    );
+    await each([...wrecks], async ({ path }) => {
+      const store = await place.open({ folder: join(path, 'data'), writers: 'inline' });
+      const copied = existsSync(join(path, 'backup', 'vault', 'vault.db'));
+      const known = store.backups().map(({ vaultLapsesAtMs }) => vaultLapsesAtMs);
+      if (copied) expect(known).toEqual([store.nowMs() + KEPT_SECONDS * 1000]);
+      const container = store.container('db', 'c');
+      await store.deleteItem(CALLER, container, 'deleted', '["p"]');
+      await store.runPurge(CALLER);
+      const { statement } = await store.certificate(container, 'deleted', '["p"]');
+      expect(statement.recoverableUntilMs).toBe(known[0] ?? null);
+      const again = { folder: join(path, 'again'), vaultKeptSeconds: 60 };
+      await store.backup(CALLER, again);
+      expect((await store.fsck()).problems).toEqual([]);
+      expect((await store.verifyLog()).problems).toEqual([]);
+      const ledgerHead = await store.purgeLedgerHead();
+      await place.close();
+
+      // What was begun is no backup, or is whole.
+      const restoring = restored(path, join(path, 'backup'), ledgerHead, join(path, 'data', 'purge-ledger.ndjson'));
+      const isWhole = ['log', 'vault'].every((part) => existsSync(join(path, 'backup', part, 'backup.json')));
+      if (isWhole) expect((await restoring).report.problems).toEqual([]);
+      else await expect(restoring).rejects.toThrow('A backup that was cut short has none.');
+    });
+  }, 120_000);
+});
+
+function restored(
+  path: string,
+  from: string,
+  ledgerHead: LedgerHead,
+  ledgerFile: string,
+  onStep?: (step: string) => void,
+) {
+  return restoreStore({
+    log: join(from, 'log'),
+    vault: join(from, 'vault'),
+    ledger: ledgerFile,
+    ledgerHead,
+    to: join(path, 'restored'),
+    masterKey: readFileSync(join(data, 'master.key'), 'utf8').trim(),
+    keepMasterKey: true,
+    nowMs: 0,
+    allowLapsed: false,
+    writers: 'inline',
+    ...(onStep === undefined ? {} : { onStep }),
+  });
+}
+
+describe('a crash while a backup is restored', () => {
+  const wrecks: Wreck[] = [];
+  const target = place.file('target');
+  let head: LedgerHead;
+  let erased: Buffer[];
+
+  beforeAll(async () => {
+    const before = wrappedKeys(join(backup, 'vault'));
+    const store = await place.open({ writers: 'inline' });
+    const container = store.container('db', 'c');
+    await store.deleteItem(CALLER, container, 'deleted', '["p"]');
+    await store.advanceClock(CALLER, 200_000);
+    await store.runPurge(CALLER);
+    head = await store.purgeLedgerHead();
+    await place.close();
+    const now = wrappedKeys(data);
+    erased = [...before].filter(([id, wrapped]) => !isZero(wrapped) && isZero(now.get(id)!)).map(([, key]) => key);
+    expect(erased).toHaveLength(2);
+    mkdirSync(target);
+    const folders = [join(target, 'restored'), join(target, 'restored.restoring')];
+    await restored(target, backup, head, ledger, wrecked(wrecks, 'restoring', folders));
+  }, 60_000);
+
+  /** What a restore is for. */
+  async function isRight(path: string): Promise<void> {
+    expect(readdirSync(path)).toEqual(['restored']);
+    expect(foundIn(join(path, 'restored'), erased).size).toBe(0);
+    const store = await place.open({ folder: join(path, 'restored'), writers: 'inline' });
+    expect(await readable(store, 'c', 'stays')).toBe(true);
+    for (const id of ['deleted', 'early', 'expires']) expect(await readable(store, 'c', id), id).toBe(false);
+    expect((await store.fsck()).problems).toEqual([]);
+    expect((await store.verifyLog()).problems).toEqual([]);
+    await place.close();
+  }
+
+  it('was placed at every step: of the copies, the keys, the record of what was erased, and the swap', () => {
+    expect(new Set(wrecks.map(({ step }) => step))).toEqual(
+      new Set([
+        'restore folder: made',
+        'restore folder: marked',
+        'restore copy: after',
+        'restore master key: after',
+        'restore clock: after',
+        'restore keys: before commit',
+        'restore keys: after commit',
+        'restore keys: after',
+        ...['vault', 'log', 'read model'].flatMap((name) => [
+          `${name}: before`,
+          `${name}: before commit`,
+          `${name}: after commit`,
+        ]),
+        'vault checkpoint: before',
+        'vault checkpoint: after',
+        'purge ledger: after',
+        'restore place: cleared',
+        'restore place: taken',
+        'restore mark: removed',
+      ]),
+    );
+  });
+
+  it('at any step leaves nothing that a store opens before it is done, and the same command again does it', async () => {
+    await each(wrecks, async ({ step, path }) => {
+      if (step === 'restore mark: removed') {
+        await expect(restored(path, backup, head, ledger)).rejects.toThrow('is not empty');
+        return isRight(path);
+      }
+      for (const name of readdirSync(path)) {
+        if (!existsSync(join(path, name, 'epitaph.json'))) continue;
+        await expect(place.open({ folder: join(path, name), writers: 'inline' })).rejects.toThrow(
+          'Give the same epitaph restore command',
+        );
+      }
+      await restored(path, backup, head, ledger);
+      await isRight(path);
+    });
+  }, 240_000);
+
+  it('is told from a restore that is still running, and from a folder that somebody else has put there', async () => {
+    const path = place.file('another');
+    mkdirSync(path);
+    mkdirSync(join(path, 'restored.restoring'));
+    const unlock = lockFolder(join(path, 'restored.restoring'));
+    await expect(restored(path, backup, head, ledger)).rejects.toThrow('in use by another process');
+    unlock();
+    rmSync(join(path, 'restored.restoring'), { recursive: true });
+    cpSync(data, join(path, 'restored.restoring'), { recursive: true });
+    await expect(restored(path, backup, head, ledger)).rejects.toThrow('is no left-over of a restore');
+    expect(existsSync(join(path, 'restored.restoring', 'log.db'))).toBe(true);
+    rmSync(join(path, 'restored.restoring'), { recursive: true });
+    // Somebody has restored there, or begun a store, since it was looked.
+    const meanwhile = (step: string) =>
+      step === 'restore keys: after' && cpSync(data, join(path, 'restored'), { recursive: true });
+    await expect(restored(path, backup, head, ledger, meanwhile)).rejects.toThrow('is not empty');
+    expect(readdirSync(path)).toEqual(['restored']);
+    expect(wrappedKeys(join(path, 'restored'))).toEqual(wrappedKeys(data));
+  });
+});

@@ -1,0 +1,163 @@
+import { execFileSync } from 'node:child_process';
+import { rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { openEmbeddedStore } from '@epitaph/api/compose.ts';
+import type { Store } from '@epitaph/api/store/store.ts';
+import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
+import { newFolder, removeFolder } from '../simulation/embedded.ts';
+
+const CALLER = { actor: 'key:primary', correlationId: crypto.randomUUID() };
+const DEFINITION = {
+  partitionKey: { paths: ['/pk'], kind: 'Hash' as const, version: 2 as const },
+  indexingPolicy: { indexingMode: 'consistent' as const },
+};
+
+/** A file system of its own, where this user may mount one. */
+class Disk {
+  readonly path = newFolder('disk');
+  #isMounted = false;
+
+  mount(megabytes: number): boolean {
+    try {
+      const options = ['-t', 'tmpfs', '-o', `size=${megabytes}m`, 'tmpfs', this.path];
+      execFileSync('mount', options, { stdio: 'ignore' });
+      this.#isMounted = true;
+    } catch {
+      // Somebody who may not mount tests the rest.
+    }
+    return this.#isMounted;
+  }
+
+  remount(mode: 'ro' | 'rw'): void {
+    execFileSync('mount', ['-o', `remount,${mode}`, this.path]);
+  }
+
+  dispose(): void {
+    if (this.#isMounted) execFileSync('umount', ['--lazy', this.path]);
+    removeFolder(this.path);
+  }
+}
+
+let disk: Disk;
+let store: Store;
+beforeEach((context) => {
+  disk = new Disk();
+  if (!disk.mount(12)) context.skip('this user may not mount');
+});
+afterEach(async () => {
+  await store?.close().catch(() => {});
+  disk.dispose();
+});
+
+const data = () => join(disk.path, 'data');
+const open = () => openEmbeddedStore({ folder: data(), clock: 'manual', automaticPurge: false, policyGraceSeconds: 0 });
+
+async function write(id: string): Promise<void> {
+  const document = { id, pk: 'p', text: 'x'.repeat(20_000) };
+  const item = { id, partitionKey: '["p"]', document, json: JSON.stringify(document) };
+  await store.writeItem(CALLER, store.container('db', 'c'), 'upsert', item);
+}
+
+/** Writes until it is refused, and answers what was acknowledged and with what it ended. */
+async function fill(from: number): Promise<{ readonly written: string[]; readonly error: Error }> {
+  const written: string[] = [];
+  for (let index = from; ; index++) {
+    try {
+      await write(`item-${index}`);
+      written.push(`item-${index}`);
+    } catch (error) {
+      return { written, error: error as Error };
+    }
+  }
+}
+
+async function readAll(ids: readonly string[]): Promise<void> {
+  for (const id of ids) expect((await store.readItem(store.container('db', 'c'), id, '["p"]')).id).toBe(id);
+}
+
+async function isSound(): Promise<void> {
+  expect((await store.fsck()).problems).toEqual([]);
+  expect((await store.verifyLog()).problems).toEqual([]);
+}
+
+describe('a disk that is full', () => {
+  it('refuses writes and says what to do, keeps what was acknowledged, and is written to again when there is room', async () => {
+    const ballast = join(disk.path, 'ballast');
+    writeFileSync(ballast, Buffer.alloc(8 * 1024 * 1024));
+    store = await open();
+    await store.createDatabase(CALLER, 'db');
+    await store.createContainer(CALLER, 'db', 'c', DEFINITION, -1);
+    const { written, error } = await fill(0);
+    expect(written.length).toBeGreaterThan(20);
+    expect(error).toBeInstanceOf(StorageUnavailable);
+    expect(error.message).toContain('make room');
+    await readAll(written);
+
+    // A purge that can't put on record what it erases does not say that it did.
+    await expect(store.deleteItem(CALLER, store.container('db', 'c'), written[0]!, '["p"]')).rejects.toBeInstanceOf(
+      StorageUnavailable,
+    );
+    await readAll(written);
+    // It can be stopped as it is, and says what is the matter if it then can't be started.
+    await store.close();
+    const started = await open().catch((error: unknown) => error as Error);
+    if (started instanceof Error) expect(String(started)).toMatch(/UnusableFile|StorageFault/);
+    else await started.close();
+
+    rmSync(ballast);
+    store = await open();
+    await readAll(written);
+    await store.deleteItem(CALLER, store.container('db', 'c'), written[0]!, '["p"]');
+    await write('after');
+    await readAll([...written.slice(1), 'after']);
+    expect((await store.runPurge(CALLER)).purged).toBe(1);
+    await isSound();
+    await store.close();
+    store = await open();
+    await readAll([...written.slice(1), 'after']);
+    await isSound();
+  }, 60_000);
+
+  it('in the midst of a purge leaves nothing half told: the purge is done when there is room', async () => {
+    const ballast = join(disk.path, 'ballast');
+    store = await open();
+    await store.createDatabase(CALLER, 'db');
+    const { resource } = await store.createContainer(CALLER, 'db', 'c', DEFINITION, -1);
+    for (let index = 0; index < 60; index++) await write(`item-${index}`);
+    await store.changeTtl(CALLER, 'db', 'c', { defaultTtl: 1, confirmed: false });
+    await store.advanceClock(CALLER, 10_000);
+    // As much as there is, to the last page.
+    for (let size = 4 * 1024 * 1024, file = 0; size >= 4096; file++) {
+      try {
+        writeFileSync(`${ballast}-${file}`, Buffer.alloc(size));
+      } catch {
+        size /= 2;
+      }
+    }
+    await expect(store.runPurge(CALLER)).rejects.toBeInstanceOf(StorageUnavailable);
+    execFileSync('find', [disk.path, '-name', 'ballast-*', '-delete']);
+    await store.runPurge(CALLER);
+    for (let index = 0; index < 60; index++) {
+      expect((await store.explain(resource, `item-${index}`, '["p"]')).state).toBe('purged');
+    }
+    await isSound();
+  }, 60_000);
+
+  it('is told to whoever starts a store on it', async () => {
+    writeFileSync(join(disk.path, 'ballast'), Buffer.alloc(12 * 1024 * 1024 - 8192));
+    await expect(open()).rejects.toThrow(/no space left|ENOSPC|disk is full/);
+  });
+});
+
+describe('a data folder that can not be written to', () => {
+  it('is refused at the start with the reason', async () => {
+    store = await open();
+    await store.close();
+    disk.remount('ro');
+    await expect(open()).rejects.toThrow(/Check (its permissions and the disk|the folder's permissions)/);
+    disk.remount('rw');
+    store = await open();
+    await isSound();
+  });
+});
