@@ -18,6 +18,8 @@ let value = Number(valueText);
 
 const WRITERS = 32;
 const ITEMS_EACH = 12;
+const PARTITION_OWNERS = 4;
+const KEEPERS = 2;
 const CALLER = { actor: 'key:primary', correlationId: crypto.randomUUID() };
 const DEFINITION = {
   partitionKey: { paths: ['/pk'], kind: 'Hash' as const, version: 2 as const },
@@ -60,13 +62,16 @@ async function write(writer: number): Promise<void> {
   for (;;) {
     const item = `w${writer}-${random.int(0, ITEMS_EACH - 1)}`;
     const partitionKey = JSON.stringify([`p${writer % 8}`]);
-    const action = random.weighted({ upsert: 6, create: 2, patch: 3, delete: 1 });
+    const action = random.weighted({ upsert: 6, create: 2, patch: 3, delete: 1, erase: 0.5 });
     const ttl = random.pick([undefined, undefined, 1, 1, 2, 3_600]);
     const intent: Intent = { action, v: ++value, ...(ttl === undefined ? {} : { ttl }) };
     tell(`b ${item} ${JSON.stringify(intent)}`);
     try {
       if (action === 'delete') {
         await store.deleteItem(CALLER, within, item, partitionKey);
+        tell(`a ${item} 0`);
+      } else if (action === 'erase') {
+        await store.eraseItem(CALLER, within, item, partitionKey, { reason: 'killed soon', requestedBy: 'nobody' });
         tell(`a ${item} 0`);
       } else if (action === 'patch') {
         const operations = [{ op: 'set' as const, path: '/v', value: intent.v }];
@@ -91,4 +96,68 @@ async function write(writer: number): Promise<void> {
   }
 }
 
-await Promise.all(Array.from({ length: WRITERS }, (_, writer) => write(writer)));
+/** Has a partition to itself: fills it, and deletes it whole. */
+async function ownPartition(owner: number): Promise<void> {
+  const pk = `q${owner}`;
+  for (;;) {
+    if (random.chance(0.15)) {
+      tell(`b ${pk} ${JSON.stringify({ action: 'delete-partition', v: ++value } satisfies Intent)}`);
+      await store.deletePartitionKey(CALLER, within, JSON.stringify([pk]));
+      tell(`a ${pk} 0`);
+      continue;
+    }
+    const id = `${pk}-${random.int(0, 5)}`;
+    const document = { id, pk, v: ++value };
+    tell(`b ${id} ${JSON.stringify({ action: 'upsert', v: value } satisfies Intent)}`);
+    const item = { id, partitionKey: JSON.stringify([pk]), document, json: JSON.stringify(document) };
+    const { resource } = await store.writeItem(CALLER, within, 'upsert', item);
+    tell(`a ${id} ${resource.ts}`);
+  }
+}
+
+/** Holds items that soon expire, releases some, and brings some back. */
+async function keep(): Promise<void> {
+  const held: string[] = [];
+  for (;;) {
+    const id = `h${++value}`;
+    const item = { id, partitionKey: '["h"]' };
+    const document = { id, pk: 'h', v: value, ttl: 1 };
+    tell(`b ${id} ${JSON.stringify({ action: 'hold', v: value } satisfies Intent)}`);
+    await store.placeHold(CALLER, within, id, { scope: { kind: 'items', items: [item] }, reason: 'kept' });
+    await store.writeItem(CALLER, within, 'create', { ...item, document, json: JSON.stringify(document) });
+    tell(`a ${id} 0`);
+    held.push(id);
+    const other = { id: random.pick(held), partitionKey: '["h"]' };
+    try {
+      await store.recoverItem(CALLER, within, other.id, other.partitionKey, { reason: 'wanted' });
+    } catch (error) {
+      if (!(error instanceof Refusal)) throw error;
+    }
+    if (random.chance(0.5)) {
+      held.splice(held.indexOf(other.id), 1);
+      tell(`b ${other.id} ${JSON.stringify({ action: 'release', v: 0 } satisfies Intent)}`);
+      await store.releaseHold(CALLER, within, other.id, 'done with');
+      tell(`a ${other.id} 0`);
+    }
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+}
+
+/** Changes the container's policy between two under which nothing goes, and what it promises to keep. */
+async function govern(): Promise<void> {
+  for (;;) {
+    const defaultTtl = store.container('db', 'c').timeline.at(-1)!.defaultTtl === -1 ? 2_147_483_647 : -1;
+    tell(`b policy ${JSON.stringify({ action: 'policy', v: defaultTtl } satisfies Intent)}`);
+    const { timeline } = await store.changeTtl(CALLER, 'db', 'c', { defaultTtl, confirmed: false });
+    tell(`a policy ${timeline.at(-1)!.version}`);
+    await store.setRetentionFloor(CALLER, within, random.int(0, 1), 'governed');
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+}
+
+await Promise.all([
+  ...Array.from({ length: WRITERS }, (_, writer) => write(writer)),
+  ...Array.from({ length: PARTITION_OWNERS }, (_, owner) => ownPartition(owner)),
+  ...Array.from({ length: KEEPERS }, () => keep()),
+  govern(),
+]);

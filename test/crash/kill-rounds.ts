@@ -8,7 +8,16 @@ import { newFolder, removeFolder } from '../simulation/embedded.ts';
 import { Random } from '../simulation/random.ts';
 
 export interface Intent {
-  readonly action: 'upsert' | 'create' | 'patch' | 'delete';
+  readonly action:
+    | 'upsert'
+    | 'create'
+    | 'patch'
+    | 'delete'
+    | 'erase'
+    | 'delete-partition'
+    | 'hold'
+    | 'release'
+    | 'policy';
   readonly v: number;
   readonly ttl?: number;
 }
@@ -20,22 +29,67 @@ interface Standing {
   readonly ttl: number | undefined;
 }
 
-interface Known {
+interface KnownItem {
   /** Undefined: never written, or deleted. */
   standing: Standing | undefined;
   /** What was begun and not answered. */
   open: Intent | undefined;
 }
 
+/** What is known besides the items that writers have for themselves. */
+class Known {
+  readonly items = new Map<string, KnownItem>();
+  /** Partitions of which a delete is under way. */
+  readonly leaving = new Set<string>();
+  /** Items that are held, once that was answered for. */
+  readonly holds = new Map<string, { readonly v: number; state: 'placing' | 'held' | 'releasing' | 'released' }>();
+  /** The newest version of the container's policy that was answered for. */
+  policyVersion = 0;
+
+  begun(subject: string, intent: Intent): void {
+    if (intent.action === 'delete-partition') this.leaving.add(subject);
+    else if (intent.action === 'hold') this.holds.set(subject, { v: intent.v, state: 'placing' });
+    else if (intent.action === 'release') this.holds.get(subject)!.state = 'releasing';
+    else if (intent.action !== 'policy') this.item(subject).open = intent;
+  }
+
+  /** @param number `_ts` of what was written, or the version of the policy */
+  acknowledged(subject: string, number: number): void {
+    const hold = this.holds.get(subject);
+    if (subject === 'policy') this.policyVersion = number;
+    else if (hold !== undefined) hold.state = hold.state === 'placing' ? 'held' : 'released';
+    else if (this.leaving.delete(subject)) {
+      for (const [item, known] of this.items) if (item.startsWith(`${subject}-`)) known.standing = undefined;
+    } else {
+      const item = this.item(subject);
+      item.standing = after(item.standing, item.open!, number);
+      item.open = undefined;
+    }
+  }
+
+  refused(subject: string): void {
+    this.item(subject).open = undefined;
+  }
+
+  item(name: string): KnownItem {
+    let known = this.items.get(name);
+    if (known === undefined) this.items.set(name, (known = { standing: undefined, open: undefined }));
+    return known;
+  }
+}
+
 export interface KillReport {
   readonly rounds: number;
   readonly acknowledged: number;
   readonly purged: number;
+  /** Holds that stood when the process was killed, each over an item that had expired. */
+  readonly held: number;
   /** Intents that the kill left open, and how many of them had happened. */
   readonly open: number;
   readonly happened: number;
 }
 
+const CALLER = { actor: 'key:primary', correlationId: crypto.randomUUID() };
 /** A new folder after so many rounds: what is checked grows with the log. */
 const ROUNDS_A_FOLDER = 8;
 
@@ -51,16 +105,16 @@ export async function killRounds(
   say: (line: string) => void = () => {},
 ): Promise<KillReport> {
   const random = new Random(seed);
-  const totals = { rounds, acknowledged: 0, purged: 0, open: 0, happened: 0 };
+  const totals = { rounds, acknowledged: 0, purged: 0, held: 0, open: 0, happened: 0 };
   let folder = '';
-  let known = new Map<string, Known>();
+  let known = new Known();
   let value = 1;
   try {
     for (let round = 0; round < rounds; round++) {
       if (round % ROUNDS_A_FOLDER === 0) {
         if (folder !== '') removeFolder(folder);
         folder = newFolder('killed');
-        known = new Map();
+        known = new Known();
       }
       const lifeMs = random.int(150, 1_600);
       const told = await runUntilKilled(folder, random.int(1, 1_000_000_000), value, lifeMs, known);
@@ -72,8 +126,9 @@ export async function killRounds(
         totals.open += found.open;
         totals.happened += found.happened;
         totals.purged += found.purged;
+        totals.held += found.held;
         say(
-          `round ${round + 1}: killed after ${lifeMs} ms, ${told.acknowledged} acknowledged, ${found.open} open of which ${found.happened} happened, ${found.purged} purged since, nothing lost`,
+          `round ${round + 1}: killed after ${lifeMs} ms, ${told.acknowledged} acknowledged, ${found.open} open of which ${found.happened} happened, ${found.held} held, ${found.purged} purged since, nothing lost`,
         );
       } catch (error) {
         throw new Error(`seed ${seed}, round ${round + 1}: ${(error as Error).message}`, { cause: error });
@@ -93,7 +148,7 @@ function runUntilKilled(
   seed: number,
   firstValue: number,
   lifeMs: number,
-  known: Map<string, Known>,
+  known: Known,
 ): Promise<{ readonly acknowledged: number; readonly begun: number }> {
   return new Promise((resolve, reject) => {
     const script = fileURLToPath(new URL('./kill-child.ts', import.meta.url));
@@ -108,20 +163,13 @@ function runUntilKilled(
       const [what, item = '', rest = ''] = split(line);
       if (what === 'ready') setTimeout(() => child.kill('SIGKILL'), lifeMs);
       else if (what === 'f') faults.push(line);
-      else {
-        const entry = known.get(item) ?? { standing: undefined, open: undefined };
-        known.set(item, entry);
-        if (what === 'b') {
-          entry.open = JSON.parse(rest) as Intent;
-          counts.begun += 1;
-        } else {
-          if (what === 'a') {
-            counts.acknowledged += 1;
-            entry.standing = after(entry.standing, entry.open!, Number(rest));
-          }
-          entry.open = undefined;
-        }
-      }
+      else if (what === 'b') {
+        counts.begun += 1;
+        known.begun(item, JSON.parse(rest) as Intent);
+      } else if (what === 'a') {
+        counts.acknowledged += 1;
+        known.acknowledged(item, Number(rest));
+      } else known.refused(item);
     });
     let ended: NodeJS.Signals | null | undefined;
     let read = false;
@@ -152,17 +200,22 @@ function split(line: string): string[] {
 
 /** What stands after an intent was carried out. */
 function after(before: Standing | undefined, intent: Intent, ts: number): Standing | undefined {
-  if (intent.action === 'delete') return undefined;
+  if (intent.action === 'delete' || intent.action === 'erase') return undefined;
   return { v: intent.v, ts, ttl: intent.action === 'patch' ? before?.ttl : intent.ttl };
 }
 
-async function check(store: Store, known: Map<string, Known>) {
+async function check(store: Store, known: Known) {
   const container = store.container('db', 'c');
-  const counts = { open: 0, happened: 0, purged: 0 };
+  const counts = { open: 0, happened: 0, purged: 0, held: 0 };
   const broken = (await store.fsck()).problems.filter((problem) => !MAY_BE_LEFT.has(problem.code));
   if (broken.length > 0) throw new Error(`fsck after the kill: ${JSON.stringify(broken.slice(0, 3))}`);
-  for (const [item, entry] of known) {
-    const partitionKey = JSON.stringify([`p${Number(/^w(\d+)/.exec(item)![1]) % 8}`]);
+  const { version } = container.timeline.at(-1)!;
+  if (version < known.policyVersion) throw new Error(`policy ${known.policyVersion} is lost: the last is ${version}`);
+  if (container.retention.erasures.length > 0) throw new Error('an erasure was not carried out at the start');
+  for (const [item, entry] of known.items) {
+    const [, writer] = /^w(\d+)/.exec(item) ?? [];
+    const partition = writer === undefined ? item.slice(0, item.indexOf('-')) : `p${Number(writer) % 8}`;
+    const partitionKey = JSON.stringify([partition]);
     const shown = await store.readItem(container, item, partitionKey).catch((error: unknown) => {
       if (error instanceof Refusal && error.code === 'item-not-found') return undefined;
       throw error;
@@ -173,7 +226,7 @@ async function check(store: Store, known: Map<string, Known>) {
     const history = await store.history(container, item, partitionKey);
     if (shown !== undefined) {
       const document = JSON.parse(shown.json) as { v: number; ttl?: number };
-      const byOpen = open !== undefined && open.action !== 'delete' && document.v === open.v;
+      const byOpen = open !== undefined && open.v === document.v;
       if (!byOpen && document.v !== standing?.v) {
         throw new Error(
           `${item} reads ${document.v}; acknowledged was ${JSON.stringify(standing)}, open ${JSON.stringify(open)}`,
@@ -190,7 +243,10 @@ async function check(store: Store, known: Map<string, Known>) {
       const written = last?.type === 'ItemUpserted' ? last : undefined;
       const openExpired =
         open?.ttl !== undefined && written !== undefined && written.occurredAtMs + open.ttl * 1000 <= nowMs + 1_000;
-      const openDeleted = open?.action === 'delete' && last?.type === 'ItemDeleted';
+      const openDeleted =
+        (open?.action === 'delete' && last?.type === 'ItemDeleted') ||
+        (open?.action === 'erase' && history.at(-1)?.type === 'ItemPurged') ||
+        (known.leaving.has(partition) && ['ItemDeleted', 'PartitionKeyDeleted'].includes(last?.type ?? ''));
       const openEnded = open?.ttl !== undefined && last?.type === 'ItemExpired' && last.data['ttl'] === open.ttl;
       if (openDeleted) counts.happened += 1;
       if (standing !== undefined && !expired && !openDeleted && !openExpired && !openEnded) {
@@ -208,8 +264,20 @@ async function check(store: Store, known: Map<string, Known>) {
       if (twin !== undefined) throw new Error(`${item} has a fact twice: ${JSON.stringify(fact)}`);
     }
   }
-  const { purged } = await store.runPurge({ actor: 'key:primary', correlationId: crypto.randomUUID() });
+  known.leaving.clear();
+  const { purged } = await store.runPurge(CALLER);
   counts.purged = purged;
+  for (const [item, { v, state }] of known.holds) {
+    if (state !== 'held') continue;
+    // Its first life has ended, or is about to: either way what was written is there.
+    const read = { reason: 'checked', life: 0 };
+    const { json } = await store.heldContent(CALLER, container, item, '["h"]', read).catch((error: unknown) => {
+      if (error instanceof Refusal && error.code === 'item-not-found') return store.readItem(container, item, '["h"]');
+      throw error;
+    });
+    if ((JSON.parse(json) as { v: number }).v !== v) throw new Error(`${item} is held, and reads ${json}`);
+    counts.held += 1;
+  }
   const report = await store.fsck();
   if (!report.ok) throw new Error(`fsck after the purge: ${JSON.stringify(report.problems.slice(0, 3))}`);
   return counts;

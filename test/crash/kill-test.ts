@@ -14,7 +14,7 @@ try {
     process.stdout.write(`${line}\n`),
   );
   process.stdout.write(
-    `${report.rounds} kills: ${report.acknowledged} acknowledged writes, none lost; ${report.open} open, of which ${report.happened} had happened; fsck clean each time\n`,
+    `${report.rounds} kills: ${report.acknowledged} acknowledged writes, none lost; ${report.open} open, of which ${report.happened} had happened; ${report.held} held contents, all there; ${report.purged} lives purged after the kills; fsck clean each time\n`,
   );
 } catch (error) {
   process.stderr.write(`${(error as Error).message}\n`);

@@ -85,6 +85,23 @@ const WORKLOAD: readonly (Command | readonly Command[] | number)[] = [
   10_000,
   [write('create', 'y/c', 10), { kind: 'purge' }],
   { kind: 'policy', container: 'c1', policy: null },
+  // What is kept, erased on request and brought back.
+  { kind: 'place-hold', container: 'c1', hold: 'h1', scope: { kind: 'items', items: ['y/c'] } },
+  { kind: 'erase', container: 'c1', item: 'y/c' },
+  [{ kind: 'delete', container: 'c1', item: 'y/c' }, { kind: 'purge' }],
+  { kind: 'recover', container: 'c1', item: 'y/c' },
+  [
+    { kind: 'release-hold', container: 'c1', hold: 'h1' },
+    { kind: 'floor', container: 'c1', seconds: 1 },
+  ],
+  2_000,
+  [{ kind: 'erase', container: 'c1', item: 'y/c' }, { kind: 'purge' }],
+  write('create', 'y/f', 14),
+  2_000,
+  { kind: 'policy', container: 'c1', policy: 1 },
+  { kind: 'recover-policy', container: 'c1', version: 4 },
+  { kind: 'policy-from', container: 'c1', policy: -1, fromMs: START_MS + 3_600_000, confirmed: false },
+  { kind: 'withdraw', container: 'c1' },
   { kind: 'delete-container', container: 'c2' },
   { kind: 'purge' },
   { kind: 'create-container', container: 'c2', policy: -1 },
@@ -192,7 +209,7 @@ describe('a crash', () => {
     const random = new Random(SEED);
     let second = 0;
     for (const [index, wreck] of wrecks.entries()) {
-      if (!random.chance(0.25)) continue;
+      if (!random.chance(0.15)) continue;
       await at(wreck, index, async () => {
         const { before, underWay, nowMs } = wreck;
         const [first, again] = [newFolder('recovered'), newFolder('recovered')];

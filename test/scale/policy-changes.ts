@@ -1,7 +1,14 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { openEmbedded, type Embedded, newFolder, removeFolder } from '../simulation/embedded.ts';
-import { type ModelContainer, type Policy, visibleLife } from '../simulation/model.ts';
+import {
+  addPolicy,
+  type ModelContainer,
+  newContainer,
+  newLife,
+  type Policy,
+  visibleLife,
+} from '../simulation/model.ts';
 import { Random } from '../simulation/random.ts';
 
 const START_MS = 1_700_000_000_000;
@@ -41,16 +48,8 @@ export function describePolicyChanges(items: number, slower: number): void {
     const { store } = embedded;
     const { resource: state } = await store.createContainer(CALLER, DATABASE, name, DEFINITION, policy);
     const nowMs = store.nowMs();
-    const model: ModelContainer = {
-      name,
-      rid: state.rid,
-      createdAtMs: nowMs,
-      policies: [{ atMs: nowMs, policy }],
-      hasUniqueKey: false,
-      graceSeconds: 0,
-      deletedAtMs: null,
-      items: new Map(),
-    };
+    const created = { name, rid: state.rid, createdAtMs: nowMs, policy, hasUniqueKey: false, graceSeconds: 0 };
+    const model = newContainer(created);
     let next = 0;
     const write = async () => {
       while (next < count) {
@@ -60,8 +59,8 @@ export function describePolicyChanges(items: number, slower: number): void {
         const item = { id: document.id, partitionKey: JSON.stringify([document.pk]) };
         const json = JSON.stringify(document);
         const { resource } = await store.writeItem(CALLER, state, 'create', { ...item, document, json });
-        const writes = [{ atMs: resource.ts * 1000, document, etag: '' }];
-        model.items.set(`${document.pk}/${document.id}`, [{ writes, deletedAtMs: null, erased: 'no' }]);
+        const life = newLife({ atMs: resource.ts * 1000, document, etag: '' });
+        model.items.set(`${document.pk}/${document.id}`, [life]);
         // The items differ in age: time passes while they are written.
         if (index % Math.max(1, Math.floor(count / 20)) === 0) await store.advanceClock(CALLER, 10_000);
       }
@@ -72,7 +71,7 @@ export function describePolicyChanges(items: number, slower: number): void {
 
   async function setPolicy({ model }: Filled, policy: Policy): Promise<void> {
     const { resource } = await embedded.store.replaceContainer(CALLER, DATABASE, model.name, DEFINITION, policy);
-    model.policies.push({ atMs: resource.timeline.at(-1)!.fromMs, policy });
+    addPolicy(model, resource.timeline.at(-1)!.fromMs, policy);
   }
 
   /** Compares counts and a sample of items with the plain list. What was gone before must be gone now. */

@@ -1,4 +1,4 @@
-import type { Policy } from './model.ts';
+import type { ModelBrake, Policy } from './model.ts';
 
 /** A write, patch or delete of one item. */
 export type ItemCommand =
@@ -20,13 +20,48 @@ export type ItemCommand =
     }
   | { readonly kind: 'delete'; readonly container: string; readonly item: string; readonly ifMatch?: string };
 
+/** What somebody wants held, before it is known what that comes to. */
+export type WantedScope =
+  | { readonly kind: 'container' }
+  | { readonly kind: 'partition-key'; readonly partition: string }
+  | { readonly kind: 'items'; readonly items: readonly string[] }
+  /** All visible items whose `v` is at least so much. */
+  | { readonly kind: 'query'; readonly least: number };
+
+/** What is asked for those who answer for the data. Of a container that is gone as well, but for recoveries. */
+export type RetentionCommand =
+  | {
+      readonly kind: 'place-hold';
+      readonly container: string;
+      readonly hold: string;
+      readonly scope: WantedScope;
+    }
+  | { readonly kind: 'release-hold'; readonly container: string; readonly hold: string }
+  | { readonly kind: 'floor'; readonly container: string; readonly seconds: number }
+  | { readonly kind: 'window'; readonly container: string; readonly seconds: number }
+  | { readonly kind: 'erase'; readonly container: string; readonly item: string }
+  | { readonly kind: 'read-ended'; readonly container: string; readonly item: string; readonly life?: number }
+  | { readonly kind: 'recover'; readonly container: string; readonly item: string; readonly life?: number }
+  | { readonly kind: 'recover-policy'; readonly container: string; readonly version: number };
+
 /** One thing that a client or operator asks for. Plain data, so that a run can be told and repeated. */
 export type Command =
   | ItemCommand
+  | RetentionCommand
   /** All of its steps or none; they are about items of one partition of the container. */
   | { readonly kind: 'batch'; readonly container: string; readonly steps: readonly ItemCommand[] }
   | { readonly kind: 'delete-partition'; readonly container: string; readonly partition: string }
   | { readonly kind: 'policy'; readonly container: string; readonly policy: Policy }
+  /** Through the management call: at an instant to come, or past the brake. */
+  | {
+      readonly kind: 'policy-from';
+      readonly container: string;
+      readonly policy: Policy;
+      readonly fromMs: number;
+      readonly confirmed: boolean;
+    }
+  | { readonly kind: 'withdraw'; readonly container: string }
+  | { readonly kind: 'brake'; readonly container: string; readonly brake: ModelBrake | null }
   | { readonly kind: 'grace'; readonly container: string; readonly seconds: number }
   | { readonly kind: 'create-container'; readonly container: string; readonly policy: Policy }
   | { readonly kind: 'delete-container'; readonly container: string }
@@ -41,6 +76,12 @@ export interface Outcome {
   readonly etags?: readonly (string | undefined)[];
   readonly rid?: string;
   readonly created?: boolean;
+  /** Of a recovery by policy: the etags of the lives that it began, by item. */
+  readonly recovered?: Readonly<Record<string, string>>;
+  /** Of a hold: how many lives it came too late for. */
+  readonly tooLateFor?: number;
+  /** Of a reading: what was read. */
+  readonly json?: string;
   /** When it took effect, for what may be put off to an instant that nobody was answered for. */
   readonly atMs?: number;
 }
@@ -55,3 +96,19 @@ export function nameOf(item: string): {
   const partition = item.slice(0, slash);
   return { id: item.slice(slash + 1), partition, partitionKey: JSON.stringify([partition]) };
 }
+
+/** True for what concerns keeping and erasing; a fault in the midst of it is answered by asking again. */
+export function isRetentionCommand(command: Command): command is RetentionCommand {
+  return RETENTION_KINDS.has(command.kind);
+}
+
+const RETENTION_KINDS: ReadonlySet<string> = new Set<RetentionCommand['kind']>([
+  'place-hold',
+  'release-hold',
+  'floor',
+  'window',
+  'erase',
+  'read-ended',
+  'recover',
+  'recover-policy',
+]);

@@ -1,10 +1,28 @@
-import { type Command, type ItemCommand, nameOf, type Outcome } from './commands.ts';
 import {
+  type Command,
+  isRetentionCommand,
+  type ItemCommand,
+  nameOf,
+  type Outcome,
+  type RetentionCommand,
+  type WantedScope,
+} from './commands.ts';
+import {
+  addPolicy,
   applyPurge,
+  endingAt,
+  isCovered,
+  isKept,
   isValidTtl,
   type Model,
   type ModelContainer,
+  type ModelLife,
+  type ModelPolicy,
+  type ModelScope,
+  newContainer,
+  newLife,
   policyInForce,
+  runOut,
   uniqueValue,
   visibleLife,
 } from './model.ts';
@@ -17,33 +35,77 @@ export function liveContainer(model: Model, name: string): ModelContainer | unde
   return model.containers.findLast((container) => container.name === name && container.deletedAtMs === null);
 }
 
+/** The container that a command is about: content may be kept for longer than its container is there. */
+function containerFor(
+  model: Model,
+  command: Extract<Command, { readonly container: string }>,
+): ModelContainer | undefined {
+  const live = liveContainer(model, command.container);
+  if (live !== undefined || !isRetentionCommand(command) || RECOVERIES.has(command.kind)) return live;
+  return model.containers.findLast(({ name }) => name === command.container);
+}
+
+/** Those that write anew, so that their container must be there. */
+const RECOVERIES: ReadonlySet<string> = new Set<RetentionCommand['kind']>(['recover', 'recover-policy']);
+
 /**
  * What a command must come to at an instant, by the semantics alone. When that is what `actual` says, the model is
  * changed by it; otherwise the expected code is returned and the model is as it was.
  */
 export function expectOutcome(model: Model, command: Command, nowMs: number, actual: Outcome): string | undefined {
+  let atMs = nowMs;
   const expected = codeOf(model, command, nowMs);
-  if (expected !== actual.code) return expected;
-  if (expected === 'ok') apply(model, command, nowMs, actual);
+  if (expected !== actual.code) {
+    // A change that was put off by a millisecond is judged by what is there then.
+    if (!POSTPONED.has(command.kind) || codeOf(model, command, ++atMs) !== actual.code) return expected;
+  }
+  if (actual.code === 'ok') apply(model, command, atMs, actual);
   return undefined;
+}
+
+/** The codes with which a command may be answered that is to change nothing. */
+export function expectRefusal(model: Model, command: RetentionCommand, nowMs: number): string[] {
+  const code = codeOf(model, command, nowMs);
+  const isThere =
+    command.kind === 'place-hold' && containerFor(model, command)?.holds.some(({ id }) => id === command.hold);
+  return code === 'ok' && isThere !== true ? [] : [code];
 }
 
 function codeOf(model: Model, command: Command, nowMs: number): string {
   if (command.kind === 'purge' || command.kind === 'rebuild') return 'ok';
-  const container = liveContainer(model, command.container);
+  const container = containerFor(model, command);
   if (command.kind === 'create-container') return container === undefined ? 'ok' : 'already-exists';
   if (container === undefined) return 'container-not-found';
-  if (!('item' in command) && command.kind !== 'batch') return 'ok';
-  if (command.kind === 'batch') {
-    const changed = structuredClone(model);
-    for (const step of command.steps) {
-      const code = codeOf(changed, step, nowMs);
-      if (code !== 'ok') return code;
-      apply(changed, step, nowMs, { code });
+  switch (command.kind) {
+    case 'grace':
+    case 'brake':
+    case 'delete-container':
+    case 'delete-partition':
+      return 'ok';
+    case 'policy':
+    case 'policy-from':
+      return codeOfPolicy(container, command, nowMs);
+    case 'withdraw':
+      return scheduledPolicy(container, nowMs) === undefined ? 'no-ttl-change-scheduled' : 'ok';
+    case 'batch': {
+      const changed = structuredClone(model);
+      for (const step of command.steps) {
+        const code = codeOf(changed, step, nowMs);
+        if (code !== 'ok') return code;
+        apply(changed, step, nowMs, { code });
+      }
+      return 'ok';
     }
-    return 'ok';
+    case 'write':
+    case 'patch':
+    case 'delete':
+      return codeOfItem(model, container, command, nowMs);
+    default:
+      return codeOfRetention(container, command, nowMs);
   }
+}
 
+function codeOfItem(model: Model, container: ModelContainer, command: ItemCommand, nowMs: number): string {
   const current = visibleLife(container, command.item, nowMs)?.writes.at(-1);
   if (command.kind === 'delete') {
     if (current === undefined) return 'item-not-found';
@@ -65,6 +127,129 @@ function codeOf(model: Model, command: Command, nowMs: number): string {
   return isTaken(container, command.item, document, nowMs) ? 'unique-key-taken' : 'ok';
 }
 
+function codeOfPolicy(
+  container: ModelContainer,
+  command: Extract<Command, { kind: 'policy' | 'policy-from' }>,
+  nowMs: number,
+): string {
+  const { policy } = command;
+  const fromMs = command.kind === 'policy' ? nowMs : command.fromMs;
+  if (fromMs < nowMs) return 'bad-request';
+  if (currentPolicy(container, nowMs).policy === policy) return 'ok';
+  if (scheduledPolicy(container, nowMs) !== undefined) return 'ttl-change-scheduled';
+  const { brake } = container;
+  if (brake === null || (command.kind === 'policy-from' && command.confirmed)) return 'ok';
+  // What is there when it takes effect by the policies that there are, and what of that it would make expire.
+  const started = container.policies.filter(({ atMs }) => atMs < fromMs);
+  const proposed = { policies: [...started, { atMs: fromMs, policy }] };
+  let [items, of] = [0, 0];
+  for (const item of container.items.keys()) {
+    const write = visibleLife(container, item, nowMs)?.writes.at(-1);
+    if (write === undefined || runOut(container, write, fromMs) !== undefined) continue;
+    of += 1;
+    if (runOut(proposed, write, fromMs) !== undefined) items += 1;
+  }
+  const { maxItems = Infinity, maxShare = 1 } = brake;
+  return items > maxItems || items > maxShare * of ? 'ttl-change-braked' : 'ok';
+}
+
+/** The newest policy but for one that waits for its time. */
+function currentPolicy(container: ModelContainer, nowMs: number): ModelPolicy {
+  return container.policies.findLast(({ atMs, scheduled }) => atMs <= nowMs || !scheduled)!;
+}
+
+function scheduledPolicy(container: ModelContainer, nowMs: number): ModelPolicy | undefined {
+  const last = container.policies.at(-1)!;
+  return last.scheduled && last.atMs > nowMs ? last : undefined;
+}
+
+function codeOfRetention(container: ModelContainer, command: RetentionCommand, nowMs: number): string {
+  switch (command.kind) {
+    case 'floor':
+    case 'window':
+      return 'ok';
+    case 'place-hold': {
+      const standing = container.holds.find(({ id }) => id === command.hold);
+      if (standing !== undefined) {
+        const isSame =
+          !standing.released &&
+          command.scope.kind !== 'query' &&
+          sameScope(standing.scope, resolved(container, command.scope, nowMs));
+        return isSame ? 'ok' : 'already-exists';
+      }
+      return command.scope.kind === 'query' && container.deletedAtMs !== null ? 'container-not-found' : 'ok';
+    }
+    case 'release-hold':
+      return container.holds.some(({ id }) => id === command.hold) ? 'ok' : 'hold-not-found';
+    case 'erase': {
+      const lives = container.items.get(command.item);
+      if (lives === undefined) return 'item-not-found';
+      const isHeld = lives.some(
+        ({ erased }, number) => erased !== 'yes' && isKept(container, command.item, number, nowMs),
+      );
+      return isHeld ? 'held' : 'ok';
+    }
+    case 'read-ended':
+      return codeOfReading(endedLife(container, command, nowMs));
+    case 'recover': {
+      const life = endedLife(container, command, nowMs);
+      if (life === undefined) return 'item-not-found';
+      if (visibleLife(container, command.item, nowMs) !== undefined) return 'already-exists';
+      if (life.erased === 'yes') return 'content-erased';
+      return isTaken(container, command.item, life.writes.at(-1)!.document, nowMs) ? 'unique-key-taken' : 'ok';
+    }
+    case 'recover-policy':
+      return container.policies.some(
+        ({ version, atMs }, index) => version === command.version && container.policies[index + 1]?.atMs !== atMs,
+      )
+        ? 'ok'
+        : 'bad-request';
+  }
+}
+
+function codeOfReading(life: ModelLife | undefined): string {
+  if (life === undefined) return 'item-not-found';
+  return life.erased === 'yes' ? 'content-erased' : 'ok';
+}
+
+/** The life of an item that a command means: one that is over, the last such where it does not say which. */
+function endedLife(
+  container: ModelContainer,
+  { item, life }: { readonly item: string; readonly life?: number },
+  nowMs: number,
+): ModelLife | undefined {
+  const over = (container.items.get(item) ?? []).map((one) =>
+    endingAt(container, one, nowMs) === undefined ? undefined : one,
+  );
+  return life === undefined ? over.findLast((one) => one !== undefined) : over[life];
+}
+
+/** What a hold covers, once and for all. */
+function resolved(container: ModelContainer, scope: WantedScope, nowMs: number): ModelScope {
+  if (scope.kind === 'items') return { kind: 'items', items: [...new Set(scope.items)].toSorted() };
+  if (scope.kind !== 'query') return scope;
+  const lives: string[] = [];
+  for (const [item, all] of container.items) {
+    const document = visibleLife(container, item, nowMs)?.writes.at(-1)!.document;
+    if (document !== undefined && Number(document['v']) >= scope.least) lives.push(`${item} ${all.length - 1}`);
+  }
+  return { kind: 'query', lives };
+}
+
+const sameScope = (left: ModelScope, right: ModelScope): boolean => JSON.stringify(left) === JSON.stringify(right);
+
+/** How many lives a hold comes too late for. */
+export function tooLateFor(container: ModelContainer, holdId: string): number {
+  const { scope } = container.holds.find(({ id }) => id === holdId)!;
+  let count = 0;
+  for (const [item, lives] of container.items) {
+    for (const [number, { erased }] of lives.entries()) {
+      if (erased === 'yes' && isCovered(scope, item, number)) count += 1;
+    }
+  }
+  return count;
+}
+
 /** True when the container has a unique key and another visible item of the partition has the document's value. */
 function isTaken(
   container: ModelContainer,
@@ -78,6 +263,22 @@ function isTaken(
     const standing = visibleLife(container, other, nowMs)?.writes.at(-1)?.document;
     return standing !== undefined && uniqueValue(standing) === uniqueValue(document);
   });
+}
+
+/** Lives that the start of one policy took, and that can be brought back, by item. */
+function takenBy(container: ModelContainer, version: number, nowMs: number): Map<string, number> {
+  const found = new Map<string, number>();
+  for (const [item, lives] of container.items) {
+    const number = lives.length - 1;
+    const life = lives[number]!;
+    const ending = endingAt(container, life, nowMs);
+    if (ending?.kind !== 'expired' || !ending.byPolicyStart || life.erased === 'yes') continue;
+    const policy = container.policies.findLast(({ atMs }) => atMs <= ending.atMs)!;
+    if (policy.version === version && !isTaken(container, item, life.writes.at(-1)!.document, nowMs)) {
+      found.set(item, number);
+    }
+  }
+  return found;
 }
 
 /** The document that stands after a write or patch. */
@@ -94,31 +295,75 @@ export function documentAfter(
 }
 
 function apply(model: Model, command: Command, nowMs: number, outcome: Outcome): void {
-  const { etag, rid, etags, atMs = nowMs } = outcome;
+  const { etag = '', rid, etags, atMs = nowMs, recovered } = outcome;
   if (command.kind === 'purge') return applyPurge(model, nowMs, 'done');
   if (command.kind === 'rebuild') return;
   if (command.kind === 'create-container') {
-    model.containers.push({
-      name: command.container,
-      rid: rid ?? '',
-      createdAtMs: nowMs,
-      policies: [{ atMs: nowMs, policy: command.policy }],
-      hasUniqueKey: command.container === WITH_UNIQUE_KEY,
-      graceSeconds: 3600,
-      deletedAtMs: null,
-      items: new Map(),
-    });
+    model.containers.push(
+      newContainer({
+        name: command.container,
+        rid: rid ?? '',
+        createdAtMs: nowMs,
+        policy: command.policy,
+        hasUniqueKey: command.container === WITH_UNIQUE_KEY,
+        graceSeconds: 3600,
+      }),
+    );
     return;
   }
-  const container = liveContainer(model, command.container)!;
+  const container = containerFor(model, command)!;
   switch (command.kind) {
     case 'policy':
-      if (container.policies.at(-1)!.policy !== command.policy) {
-        container.policies.push({ atMs, policy: command.policy });
-      }
+    case 'policy-from': {
+      const { policy } = command;
+      if (currentPolicy(container, nowMs).policy === policy) return;
+      const scheduled = command.kind === 'policy-from' && command.fromMs > nowMs;
+      addPolicy(container, scheduled ? command.fromMs : atMs, policy, scheduled);
+      return;
+    }
+    case 'withdraw':
+      container.policies.pop();
+      return;
+    case 'brake':
+      container.brake = command.brake;
       return;
     case 'grace':
       container.graceSeconds = command.seconds;
+      return;
+    case 'floor':
+      container.floorSeconds = command.seconds;
+      return;
+    case 'window':
+      container.windowSeconds = command.seconds;
+      return;
+    case 'place-hold':
+      if (container.holds.some(({ id }) => id === command.hold)) return;
+      container.holds.push({
+        id: command.hold,
+        scope: resolved(container, command.scope, nowMs),
+        released: false,
+      });
+      return;
+    case 'release-hold':
+      container.holds.find(({ id }) => id === command.hold)!.released = true;
+      return;
+    case 'erase': {
+      const visible = visibleLife(container, command.item, atMs);
+      if (visible !== undefined) visible.erasedAtMs = atMs;
+      for (const life of container.items.get(command.item)!) life.erased = 'yes';
+      return;
+    }
+    case 'read-ended':
+      return;
+    case 'recover': {
+      const lives = container.items.get(command.item)!;
+      bringBack(lives, lives.indexOf(endedLife(container, command, nowMs)!), nowMs, etag);
+      return;
+    }
+    case 'recover-policy':
+      for (const [item, number] of takenBy(container, command.version, nowMs)) {
+        bringBack(container.items.get(item)!, number, nowMs, recovered?.[item] ?? '');
+      }
       return;
     case 'delete-container':
       container.deletedAtMs = atMs;
@@ -141,16 +386,21 @@ function apply(model: Model, command: Command, nowMs: number, outcome: Outcome):
       return;
     case 'write':
     case 'patch': {
-      const write = { atMs: nowMs, document: documentAfter(model, command, nowMs), etag: etag ?? '' };
+      const write = { atMs: nowMs, document: documentAfter(model, command, nowMs), etag };
       const life = visibleLife(container, command.item, nowMs);
       if (life !== undefined) life.writes.push(write);
       else {
         const lives = container.items.get(command.item) ?? [];
-        lives.push({ writes: [write], deletedAtMs: null, erased: 'no' });
+        lives.push(newLife(write));
         container.items.set(command.item, lives);
       }
     }
   }
+}
+
+function bringBack(lives: ModelLife[], from: number, atMs: number, etag: string): void {
+  const { document } = lives[from]!.writes.at(-1)!;
+  lives.push(newLife({ atMs, document, etag }, from));
 }
 
 /**
@@ -162,6 +412,8 @@ export function alternatives(
   commands: readonly Command[],
   acknowledged: readonly Command[],
   nowMs: number,
+  /** When the store went on: an erasure that was cut short is carried out then. */
+  resumedAtMs = nowMs,
 ): Model[] {
   const purges = commands.some((command) => command.kind === 'purge');
   const found: Model[] = [];
@@ -169,7 +421,9 @@ export function alternatives(
     const changes = (command: Command) => command.kind !== 'purge' && command.kind !== 'rebuild';
     if (!acknowledged.filter(changes).every((command) => order.includes(command))) continue;
     // A change of a container is put off by a millisecond when somebody was answered for this one.
-    for (const atMs of order.some((command) => !('item' in command)) ? [nowMs, nowMs + 1] : [nowMs]) {
+    const instants = order.some(({ kind }) => POSTPONED.has(kind)) ? [nowMs, nowMs + 1] : [nowMs];
+    if (order.some(({ kind }) => kind === 'erase') && !instants.includes(resumedAtMs)) instants.push(resumedAtMs);
+    for (const atMs of instants) {
       const changed = structuredClone(model);
       for (const command of order) {
         if (codeOf(changed, command, nowMs) === 'ok') apply(changed, command, nowMs, { code: 'ok', atMs });
@@ -180,6 +434,14 @@ export function alternatives(
   }
   return found;
 }
+
+/** Changes of a container that are decided a millisecond later when somebody was answered for this one. */
+const POSTPONED: ReadonlySet<string> = new Set<Command['kind']>([
+  'policy',
+  'policy-from',
+  'withdraw',
+  'delete-container',
+]);
 
 /** Every selection of some values in every order, the longest first. */
 function orders<Value>(values: readonly Value[]): Value[][] {

@@ -11,6 +11,12 @@ export interface PolicyFact {
   readonly policy: Policy;
 }
 
+export interface ModelPolicy extends PolicyFact {
+  readonly version: number;
+  /** It was asked for ahead of its time. */
+  readonly scheduled: boolean;
+}
+
 export interface WriteFact {
   readonly atMs: number;
   readonly document: Readonly<Record<string, unknown>>;
@@ -19,16 +25,46 @@ export interface WriteFact {
 
 export interface ModelLife {
   readonly writes: WriteFact[];
+  /** The life whose content it began with, if it is one that was brought back. */
+  readonly recoveredFrom: number | null;
   deletedAtMs: number | null;
+  /** When an erasure on request ended it, if it was visible until then. */
+  erasedAtMs: number | null;
   /** Whether the content is gone. `maybe` after a purge whose outcome is unknown. */
   erased: 'no' | 'maybe' | 'yes';
+}
+
+/** What a hold covers; items as in {@link ModelContainer.items}, a life as `item number`. */
+export type ModelScope =
+  | { readonly kind: 'container' }
+  | { readonly kind: 'partition-key'; readonly partition: string }
+  | { readonly kind: 'items'; readonly items: readonly string[] }
+  | { readonly kind: 'query'; readonly lives: readonly string[] };
+
+export interface ModelHold {
+  readonly id: string;
+  readonly scope: ModelScope;
+  released: boolean;
+}
+
+/** How much of a container one TTL change may make expire at once. */
+export interface ModelBrake {
+  readonly maxItems?: number;
+  readonly maxShare?: number;
 }
 
 export interface ModelContainer {
   readonly name: string;
   readonly rid: string;
   readonly createdAtMs: number;
-  readonly policies: PolicyFact[];
+  /** In order of time. One that waits for its time may be the last. */
+  readonly policies: ModelPolicy[];
+  /** How many there ever were, withdrawn ones too. */
+  policyVersions: number;
+  brake: ModelBrake | null;
+  readonly holds: ModelHold[];
+  floorSeconds: number;
+  windowSeconds: number;
   /** No two visible items of a partition have the same `u`. */
   readonly hasUniqueKey: boolean;
   graceSeconds: number;
@@ -42,10 +78,38 @@ export interface Model {
 }
 
 export interface Ending {
-  readonly kind: 'expired' | 'deleted' | 'container-deleted';
+  readonly kind: 'expired' | 'deleted' | 'container-deleted' | 'erasure';
   readonly atMs: number;
   /** The policy's start made it expire, not its own countdown. */
   readonly byPolicyStart: boolean;
+}
+
+export function newContainer(
+  created: Pick<ModelContainer, 'name' | 'rid' | 'createdAtMs' | 'hasUniqueKey' | 'graceSeconds'> & {
+    readonly policy: Policy;
+  },
+): ModelContainer {
+  const { policy, ...facts } = created;
+  return {
+    ...facts,
+    policies: [{ atMs: facts.createdAtMs, policy, version: 1, scheduled: false }],
+    policyVersions: 1,
+    brake: null,
+    holds: [],
+    floorSeconds: 0,
+    windowSeconds: 0,
+    deletedAtMs: null,
+    items: new Map(),
+  };
+}
+
+export function newLife(write: WriteFact, recoveredFrom: number | null = null): ModelLife {
+  return { writes: [write], recoveredFrom, deletedAtMs: null, erasedAtMs: null, erased: 'no' };
+}
+
+export function addPolicy(container: ModelContainer, atMs: number, policy: Policy, scheduled = false): void {
+  container.policyVersions += 1;
+  container.policies.push({ atMs, policy, version: container.policyVersions, scheduled });
 }
 
 /** The seconds that an item may live under a policy; undefined for ever. */
@@ -66,14 +130,14 @@ export function uniqueValue(document: Readonly<Record<string, unknown>>): string
 }
 
 /** The policy in force at an instant: the last one that had begun. */
-export function policyInForce(container: Pick<ModelContainer, 'policies'>, atMs: number): Policy {
+export function policyInForce(container: { readonly policies: readonly PolicyFact[] }, atMs: number): Policy {
   let policy: Policy = null;
   for (const fact of container.policies) if (fact.atMs <= atMs) policy = fact.policy;
   return policy;
 }
 
 /** True when, at that very instant, the countdown of a write had run out under the policy in force. */
-function runOutAt(container: Pick<ModelContainer, 'policies'>, write: WriteFact, atMs: number): boolean {
+function runOutAt(container: { readonly policies: readonly PolicyFact[] }, write: WriteFact, atMs: number): boolean {
   const seconds = secondsToLive(write.document['ttl'], policyInForce(container, atMs));
   return seconds !== undefined && (Math.floor(write.atMs / 1000) + seconds) * 1000 <= atMs;
 }
@@ -83,7 +147,7 @@ function runOutAt(container: Pick<ModelContainer, 'policies'>, write: WriteFact,
  * countdown under one of the policies ends, so these are the only instants to look at.
  */
 export function runOut(
-  container: Pick<ModelContainer, 'policies'>,
+  container: { readonly policies: readonly PolicyFact[] },
   write: WriteFact,
   nowMs: number,
 ): Ending | undefined {
@@ -112,8 +176,11 @@ export function endingAt(container: ModelContainer, life: ModelLife, atMs: numbe
   if (container.deletedAtMs !== null && container.deletedAtMs <= atMs) {
     endings.push({ kind: 'container-deleted', atMs: container.deletedAtMs, byPolicyStart: false });
   }
+  if (life.erasedAtMs !== null && life.erasedAtMs <= atMs) {
+    endings.push({ kind: 'erasure', atMs: life.erasedAtMs, byPolicyStart: false });
+  }
   // A delete of an item that had run out is refused, so a life that was deleted had not run out by then.
-  const rank = { deleted: 0, 'container-deleted': 1, expired: 2 };
+  const rank = { deleted: 0, erasure: 0, 'container-deleted': 1, expired: 2 };
   return endings.toSorted((left, right) => left.atMs - right.atMs || rank[left.kind] - rank[right.kind])[0];
 }
 
@@ -135,21 +202,45 @@ export function deadline(container: ModelContainer, life: ModelLife, nowMs: numb
   return left === undefined ? undefined : (Math.floor(write.atMs / 1000) + left) * 1000;
 }
 
-/** True when a purge at that instant erases a life: it has ended, and no grace keeps it. */
-export function isErasable(container: ModelContainer, life: ModelLife, nowMs: number): boolean {
-  const ending = endingAt(container, life, nowMs);
-  if (ending === undefined) return false;
-  const gone = container.deletedAtMs !== null && container.deletedAtMs <= nowMs;
-  if (!ending.byPolicyStart || gone) return true;
-  return ending.atMs + container.graceSeconds * 1000 <= nowMs;
+/** True while a life that has ended may still be brought back by what its container promises: nothing erases it then. */
+export function isInGrace(container: ModelContainer, ending: Ending, nowMs: number): boolean {
+  if (container.deletedAtMs !== null && container.deletedAtMs <= nowMs) return false;
+  const seconds = Math.max(container.windowSeconds, ending.byPolicyStart ? container.graceSeconds : 0);
+  return ending.atMs + seconds * 1000 > nowMs;
+}
+
+/** True when a hold or the floor keeps the content of a life, whoever wants it erased. */
+export function isKept(container: ModelContainer, item: string, number: number, nowMs: number): boolean {
+  const lastWriteMs = Math.floor(container.items.get(item)![number]!.writes.at(-1)!.atMs / 1000) * 1000;
+  if (lastWriteMs + container.floorSeconds * 1000 > nowMs) return true;
+  return container.holds.some(({ scope, released }) => !released && isCovered(scope, item, number));
+}
+
+export function isCovered(scope: ModelScope, item: string, number: number): boolean {
+  switch (scope.kind) {
+    case 'container':
+      return true;
+    case 'partition-key':
+      return item.startsWith(`${scope.partition}/`);
+    case 'items':
+      return scope.items.includes(item);
+    case 'query':
+      return scope.lives.includes(`${item} ${number}`);
+  }
+}
+
+/** True when a purge at that instant erases a life: it has ended, and nothing keeps it. */
+export function isErasable(container: ModelContainer, item: string, number: number, nowMs: number): boolean {
+  const ending = endingAt(container, container.items.get(item)![number]!, nowMs);
+  return ending !== undefined && !isInGrace(container, ending, nowMs) && !isKept(container, item, number, nowMs);
 }
 
 /** What a purge that got through has erased; one of unknown outcome may have. */
 export function applyPurge(model: Model, nowMs: number, outcome: 'done' | 'unknown'): void {
   for (const container of model.containers) {
-    for (const lives of container.items.values()) {
-      for (const life of lives) {
-        if (life.erased === 'yes' || !isErasable(container, life, nowMs)) continue;
+    for (const [item, lives] of container.items) {
+      for (const [number, life] of lives.entries()) {
+        if (life.erased === 'yes' || !isErasable(container, item, number, nowMs)) continue;
         life.erased = outcome === 'done' ? 'yes' : 'maybe';
       }
     }

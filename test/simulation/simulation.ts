@@ -1,6 +1,6 @@
-import { type Command, type ItemCommand, nameOf } from './commands.ts';
+import { type Command, type ItemCommand, nameOf, type RetentionCommand, type WantedScope } from './commands.ts';
 import { liveContainer, WITH_UNIQUE_KEY } from './expected.ts';
-import { deadline, type ModelContainer, visibleLife } from './model.ts';
+import { deadline, endingAt, type ModelContainer, type ModelLife, visibleLife } from './model.ts';
 import { Random } from './random.ts';
 import { Divergence, fakeMachine, World } from './world.ts';
 
@@ -88,6 +88,7 @@ class Run {
       command: 32,
       batch: 4,
       partition: 1,
+      retention: 8,
       advance: 14,
       race: 6,
       policy: 7,
@@ -106,11 +107,18 @@ class Run {
         return this.#do(this.#batch());
       case 'partition':
         return this.#do(this.#deletePartition());
+      case 'retention': {
+        const command = this.#retention();
+        if ((command.kind === 'recover' || command.kind === 'read-ended') && random.chance(0.7)) {
+          await this.#do({ kind: 'delete', container: command.container, item: command.item });
+        }
+        return this.#do(command);
+      }
       case 'race': {
-        const first = this.#itemCommand();
-        const second = random.chance(0.2)
+        const first = random.chance(0.25) ? this.#retention() : this.#itemCommand();
+        const second = random.chance(0.25)
           ? ({ kind: 'purge' } as const)
-          : random.weighted({ item: 6, batch: 1, partition: 1 }) === 'item'
+          : random.weighted({ item: 6, others: 3 }) === 'item'
             ? this.#itemCommand()
             : this.#besideItem();
         // Most often about the same item.
@@ -122,7 +130,7 @@ class Run {
       }
       case 'policy': {
         const command = await this.#policyCommand();
-        return command === undefined ? undefined : this.#do(command);
+        return command === undefined ? undefined : this.#changePolicy(command);
       }
       case 'advance':
         return this.#advance();
@@ -160,7 +168,19 @@ class Run {
 
   /** Something that changes the store, whatever it is. */
   async #anyCommands(): Promise<Command[]> {
-    const what = this.#random.weighted({ item: 5, race: 2, purge: 5, policy: 2, rebuild: 1, batch: 3, partition: 1 });
+    const what = this.#random.weighted({
+      item: 5,
+      race: 2,
+      purge: 5,
+      policy: 2,
+      rebuild: 1,
+      batch: 3,
+      partition: 1,
+      retention: 4,
+      keeping: 2,
+    });
+    if (what === 'retention') return [this.#retention()];
+    if (what === 'keeping') return [this.#retention(), { kind: 'purge' }];
     if (what === 'batch') return [this.#batch()];
     if (what === 'partition') return [this.#deletePartition()];
     if (what === 'purge' || what === 'rebuild') return [{ kind: what }];
@@ -196,6 +216,18 @@ class Run {
     await this.#world.check();
   }
 
+  /** A change of policy, which somebody may regret. */
+  async #changePolicy(command: Command): Promise<void> {
+    await this.#do(command);
+    if ((command.kind !== 'policy' && command.kind !== 'policy-from') || !this.#random.chance(0.4)) return;
+    if (command.kind === 'policy-from' && !this.#world.held) {
+      await this.#world.advance(Math.max(0, command.fromMs - this.#world.now()));
+    }
+    if (this.#random.chance(0.3)) await this.#do({ kind: 'purge' });
+    const version = liveContainer(this.#world.model, command.container)?.policyVersions ?? 1;
+    await this.#do({ kind: 'recover-policy', container: command.container, version });
+  }
+
   async #restart(): Promise<void> {
     const setBy = this.#random.chance(0.4) ? this.#random.pick([-HOUR, -7_500, -3_000, 2_000, MINUTE]) : 0;
     this.#note(`restart, the wall clock set by ${setBy} ms`);
@@ -214,7 +246,9 @@ class Run {
     this.#world.jump(leap);
     await this.#world.check();
     for (let index = random.int(0, 3); index > 0; index--)
-      await this.#do(random.chance(0.3) ? { kind: 'purge' } : this.#itemCommand());
+      await this.#do(
+        random.chance(0.3) ? { kind: 'purge' } : random.chance(0.3) ? this.#retention() : this.#itemCommand(),
+      );
     await this.#world.check();
     if (random.chance(0.6)) {
       this.#note('and back');
@@ -237,6 +271,9 @@ class Run {
         return at === undefined || at - nowMs > 100 * 365 * DAY ? [] : [at];
       }),
     );
+    for (const { policies } of this.#world.model.containers) {
+      for (const { atMs } of policies) if (atMs > nowMs) deadlines.push(atMs);
+    }
     let by: number;
     // To the edge of a deadline, where off-by-ones live.
     if (deadlines.length > 0 && random.chance(0.45)) {
@@ -269,8 +306,90 @@ class Run {
     if (live === undefined) return { kind: 'create-container', container, policy: this.#policy() };
     if (random.chance(0.07)) return { kind: 'delete-container', container };
     if (random.chance(0.25)) return { kind: 'grace', container, seconds: random.pick([0, 1, 60, 3_600, 86_400]) };
+    if (random.chance(0.12)) {
+      const brake = random.pick([
+        null,
+        { maxItems: 0 },
+        { maxItems: 2 },
+        { maxShare: 0.3 },
+        { maxItems: 3, maxShare: 0.5 },
+      ]);
+      return { kind: 'brake', container, brake };
+    }
+    const isScheduled = live.policies.at(-1)!.scheduled;
+    if (random.chance(isScheduled ? 0.4 : 0.03)) return { kind: 'withdraw', container };
     if (!this.#world.held && random.chance(0.7)) await this.#world.advance(random.int(1, 3));
-    return { kind: 'policy', container, policy: this.#policy() };
+    if (random.chance(0.7)) return { kind: 'policy', container, policy: this.#policy() };
+    const laterMs = random.pick([0, SECOND, 10 * SECOND, HOUR, 30 * HOUR]);
+    const fromMs = this.#world.now() + (laterMs === 0 ? 2 : laterMs);
+    return { kind: 'policy-from', container, policy: this.#policy(), fromMs, confirmed: random.chance(0.6) };
+  }
+
+  #retention(): RetentionCommand {
+    const random = this.#random;
+    const container = random.pick(CONTAINERS);
+    const within = this.#world.model.containers.findLast(({ name }) => name === container);
+    const holds = within?.holds ?? [];
+    const standing = holds.filter(({ released }) => !released);
+    const what = random.weighted({
+      place: standing.length > 0 ? 5 : 9,
+      release: standing.length > 0 ? 4 : 0,
+      floor: 2,
+      window: 2,
+      erase: 5,
+      'read-ended': 2,
+      recover: 6,
+      policy: 3,
+    });
+    switch (what) {
+      case 'place': {
+        const hold = holds.length > 0 && random.chance(0.15) ? random.pick(holds).id : `h${++this.#value}`;
+        return { kind: 'place-hold', container, hold, scope: this.#scope() };
+      }
+      case 'release':
+        return { kind: 'release-hold', container, hold: random.pick(standing).id };
+      case 'floor':
+        return { kind: 'floor', container, seconds: random.pick([0, 0, 0, 1, 60, 3_600, 86_400]) };
+      case 'window':
+        return { kind: 'window', container, seconds: random.pick([0, 5, 600, 86_400]) };
+      case 'erase': {
+        const item = this.#itemWhere(within, () => true);
+        return { kind: 'erase', container, item };
+      }
+      case 'read-ended':
+      case 'recover': {
+        const nowMs = this.#world.now();
+        const ended = (life: ModelLife) => life.erased === 'no' && endingAt(within!, life, nowMs) !== undefined;
+        const some = [...(within?.items.values() ?? [])].some((lives) => ended(lives.at(-1)!));
+        const item = this.#itemWhere(within, some ? ended : (life) => life.erased === 'no');
+        return { kind: what, container, item, ...(random.chance(0.2) ? { life: random.int(0, 2) } : {}) };
+      }
+      case 'policy': {
+        const versions = within?.policyVersions ?? 1;
+        return { kind: 'recover-policy', container, version: random.int(Math.max(1, versions - 1), versions) };
+      }
+    }
+  }
+
+  /** Any item, but most often one whose last life is such. */
+  #itemWhere(within: ModelContainer | undefined, isSuch: (life: ModelLife) => boolean): string {
+    const found = [...(within?.items ?? [])].filter(([, lives]) => isSuch(lives.at(-1)!)).map(([item]) => item);
+    return found.length > 0 && this.#random.chance(0.85) ? this.#random.pick(found) : this.#random.pick(ITEMS);
+  }
+
+  #scope(): WantedScope {
+    const random = this.#random;
+    const kind = random.weighted({ items: 4, query: 3, 'partition-key': 2, container: 1 });
+    switch (kind) {
+      case 'container':
+        return { kind };
+      case 'partition-key':
+        return { kind, partition: random.pick(PARTITIONS) };
+      case 'items':
+        return { kind, items: Array.from({ length: random.int(1, 3) }, () => random.pick(ITEMS)) };
+      case 'query':
+        return { kind, least: random.int(0, this.#value) };
+    }
   }
 
   #batch(): Command {
@@ -291,12 +410,21 @@ class Run {
   }
 
   #besideItem(): Command {
-    return this.#random.chance(0.5) ? this.#batch() : this.#deletePartition();
+    const what = this.#random.weighted({ batch: 1, partition: 1, retention: 2 });
+    if (what === 'retention') return this.#retention();
+    return what === 'batch' ? this.#batch() : this.#deletePartition();
   }
 
-  #itemCommand(container = this.#random.pick(CONTAINERS), item = this.#random.pick(ITEMS)): ItemCommand {
+  #itemCommand(container = this.#random.pick(CONTAINERS), given?: string): ItemCommand {
     const random = this.#random;
     const what = random.weighted({ create: 3, upsert: 4, replace: 2, patch: 3, delete: 2 });
+    const within = liveContainer(this.#world.model, container);
+    const nowMs = this.#world.now();
+    const item =
+      given ??
+      (what === 'create' || what === 'upsert' || random.chance(0.5)
+        ? random.pick(ITEMS)
+        : this.#itemWhere(within, (life) => endingAt(within!, life, nowMs) === undefined));
     if (what === 'delete') {
       return {
         kind: 'delete',

@@ -1,14 +1,22 @@
 import { type ClockSources, GuardedClock } from '@epitaph/core/clock.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
-import type { BatchOperation, HistoryEntry, ShownItem } from '@epitaph/api/store/store-api.ts';
-import { type Command, type ItemCommand, nameOf, type Outcome } from './commands.ts';
+import type { BatchOperation, HistoryEntry, HoldRequest, ShownItem } from '@epitaph/api/store/store-api.ts';
+import {
+  type Command,
+  isRetentionCommand,
+  type ItemCommand,
+  nameOf,
+  type Outcome,
+  type RetentionCommand,
+  type WantedScope,
+} from './commands.ts';
 import { copyAsKilled, type Embedded, InjectedFault, newFolder, openEmbedded, removeFolder } from './embedded.ts';
-import { alternatives, expectOutcome, liveContainer, WITH_UNIQUE_KEY } from './expected.ts';
+import { alternatives, expectOutcome, expectRefusal, liveContainer, tooLateFor, WITH_UNIQUE_KEY } from './expected.ts';
 import {
   applyPurge,
   endingAt,
-  isErasable,
+  isInGrace,
   lifeAt,
   type Model,
   type ModelContainer,
@@ -19,6 +27,7 @@ import {
 import type { Random } from './random.ts';
 
 export const DATABASE = 'db';
+const REASON = 'simulated';
 const definitionOf = (container: string) => ({
   partitionKey: { paths: ['/pk'], kind: 'Hash' as const, version: 2 as const },
   indexingPolicy: { indexingMode: 'consistent' as const },
@@ -58,6 +67,9 @@ export class World {
   #embedded!: Embedded;
   #onStep: ((step: string) => void) | undefined;
   #lastNowMs = 0;
+  /** A purge was cut short: a life may be erased and not on record as that. */
+  #unfinished = false;
+  readonly #tooLate = new Map<string, number>();
   /** Lives that a reader has seen gone. No policy, restart or crash may bring one back. */
   readonly #seenGone = new Set<string>();
 
@@ -171,9 +183,20 @@ export class World {
       if (result.status === 'rejected' && !(result.reason instanceof InjectedFault)) throw result.reason;
     }
     await this.#projected();
+    this.#unfinished = true;
     const acknowledged = commands.filter((_, index) => wasDone(settled[index]!));
     const refused = commands.filter((_, index) => wasRefused(settled[index]!));
-    await this.#resolve(before, commands, acknowledged, refused, nowMs);
+    // Until it is asked for again, the vault may keep what is not on record, or the other way round.
+    const again = commands.filter(
+      (command, index) => settled[index]!.status === 'rejected' && isRetentionCommand(command),
+    );
+    for (const [index, command] of again.entries()) {
+      // Another object: both may have happened.
+      again[index] = { ...command };
+      const { code } = await this.#perform(command);
+      (code === 'ok' ? acknowledged : refused).push(again[index]);
+    }
+    await this.#resolve(before, [...commands, ...again], acknowledged, refused, nowMs);
   }
 
   /** Kills the process at the n-th step that these commands take, if they take so many, and opens what is left. */
@@ -207,7 +230,14 @@ export class World {
     await this.#embedded.store.close();
     removeFolder(this.#folder);
     this.#folder = next;
+    // A machine that has crashed may come up on a clock that is set back.
+    if (typeof this.#time !== 'number' && this.#random.chance(0.3)) {
+      this.#time.wall -= 3_600_000;
+      this.#time.monotonic = 0;
+    }
     await this.#open();
+    if (this.held) await this.confirmClock();
+    this.#unfinished = true;
     const known = acknowledged.map((index) => commands[index]!);
     await this.#resolve(before, commands, known, [], nowMs);
     return { crashed: true };
@@ -229,6 +259,7 @@ export class World {
     world.#onStep = onStep;
     await world.#open();
     world.#onStep = undefined;
+    world.#unfinished = true;
     await world.#resolve(before, underWay, [], [], nowMs);
     return world;
   }
@@ -251,20 +282,10 @@ export class World {
   }
 
   async #account(commands: readonly Command[], outcomes: readonly Outcome[], nowMs: number): Promise<void> {
-    if (this.held) {
-      for (const [index, command] of commands.entries()) {
-        const code = outcomes[index]!.code;
-        const erases = command.kind === 'purge' || command.kind === 'rebuild';
-        const missing =
-          !erases && command.kind !== 'create-container' && liveContainer(this.model, command.container) === undefined;
-        const expected = erases ? 'ok' : missing ? 'container-not-found' : 'clock-held';
-        if (code !== expected) {
-          throw new Divergence(`while time is held ${told(command)} came to ${code}, not ${expected}`);
-        }
-      }
-      return;
-    }
+    if (this.held) return this.#accountHeld(commands, outcomes, nowMs);
     const reasons: string[] = [];
+    const fitting: Model[] = [];
+    const besidePurge = commands.length > 1 && commands.some(({ kind }) => kind === 'purge');
     for (const order of permutations(commands.map((_, index) => index))) {
       const changed = structuredClone(this.model);
       const wrong = order.flatMap((index) => {
@@ -273,32 +294,66 @@ export class World {
           ? []
           : [`${told(commands[index]!)} came to ${outcomes[index]!.code}, not ${expected}`];
       });
-      // A delete by partition key lets those go first that had begun, whichever that was: both come to "ok".
-      if (wrong.length === 0 && commands.length > 1 && commands.some(({ kind }) => kind === 'delete-partition')) {
-        const difference = await this.#differsFrom(changed, commands);
+      // Of these "ok" does not tell what was there before and what came after.
+      if (wrong.length === 0 && commands.length > 1 && commands.some(({ kind }) => AMBIGUOUS.has(kind))) {
+        const difference = await this.#differsFrom(changed, commands, besidePurge || this.#unfinished);
         if (difference !== undefined) wrong.push(difference);
       }
-      if (wrong.length === 0) {
-        // Whether a purge that ran beside others met what they ended depends on who was first.
-        if (commands.length > 1 && commands.some((command) => command.kind === 'purge')) {
-          const either = structuredClone(this.model);
-          applyPurge(either, nowMs, 'done');
-          this.model = changed;
-          for (const container of this.model.containers) {
-            const earlier = either.containers.find((candidate) => candidate.rid === container.rid);
-            for (const [item, lives] of container.items) {
-              for (const [index, life] of lives.entries()) {
-                const was = earlier?.items.get(item)?.[index]?.erased ?? 'no';
-                if (was !== 'yes' && isErasable(container, life, nowMs)) life.erased = 'maybe';
-              }
-            }
-          }
-        } else this.model = changed;
-        return;
-      }
+      if (wrong.length === 0) fitting.push(changed);
       reasons.push(...wrong);
     }
-    throw new Divergence(`at ${nowMs}: ${reasons.join('; or ')}`);
+    const [first] = fitting;
+    if (first === undefined) throw new Divergence(`at ${nowMs}: ${reasons.join('; or ')}`);
+    // Whether a purge that ran beside others met what they ended, kept or put on record depends on who was first.
+    if (besidePurge) {
+      for (const [{ rid }, item, number, life] of livesOf(first)) {
+        const [before, ...others] = [this.model, ...fitting].map(
+          (model) => model.containers.find((one) => one.rid === rid)?.items.get(item)?.[number]?.erased ?? 'no',
+        );
+        if (before !== 'yes' && others.includes('yes')) life.erased = 'maybe';
+      }
+    }
+    this.model = first;
+    await this.#settleUnknown();
+    const [command] = commands;
+    if (commands.length === 1 && command?.kind === 'place-hold' && outcomes[0]!.code === 'ok' && !this.#unfinished) {
+      const container = this.model.containers.findLast(({ name }) => name === command.container)!;
+      // What it comes to is counted once; the same hold again is the same hold.
+      const expected = this.#tooLate.get(`${container.rid} ${command.hold}`) ?? tooLateFor(container, command.hold);
+      this.#tooLate.set(`${container.rid} ${command.hold}`, expected);
+      expectSame(`what ${told(command)} came too late for`, outcomes[0]!.tooLateFor, expected);
+    }
+  }
+
+  /** While time is held nothing may be stamped or erased; what is refused in any case may be refused as ever. */
+  #accountHeld(commands: readonly Command[], outcomes: readonly Outcome[], nowMs: number): void {
+    for (const [index, command] of commands.entries()) {
+      const { code } = outcomes[index]!;
+      const erases = command.kind === 'purge' || command.kind === 'rebuild';
+      const missing =
+        !erases && command.kind !== 'create-container' && liveContainer(this.model, command.container) === undefined;
+      const allowed = erases
+        ? ['ok']
+        : isRetentionCommand(command)
+          ? ['clock-held', ...expectRefusal(this.model, command, nowMs)]
+          : [missing ? 'container-not-found' : 'clock-held'];
+      if (!allowed.includes(code)) {
+        throw new Divergence(`while time is held ${told(command)} came to ${code}, not ${allowed.join(' or ')}`);
+      }
+    }
+  }
+
+  /** Looks which lives are erased of those of which that is not known. */
+  async #settleUnknown(): Promise<void> {
+    const { log, naming, vault } = this.#embedded.storage;
+    for (const [{ rid }, item, number, life] of livesOf(this.model)) {
+      if (life.erased !== 'maybe') continue;
+      const { id, partitionKey } = nameOf(item);
+      const stream = `${await naming.itemStreamPrefix(rid, partitionKey, id)}.${number}`;
+      const [first] = await log.readStream(stream);
+      const isThere = first?.body !== undefined && vault.findKey(Number(first.data['key']), stream).status === 'there';
+      life.erased = isThere ? 'no' : 'yes';
+    }
   }
 
   /** Does one command and says what came of it. A fault of the log passes through. */
@@ -334,6 +389,18 @@ export class World {
               )
             ).resource.timeline.at(-1)?.fromMs,
           );
+        case 'policy-from': {
+          const { policy: defaultTtl, fromMs: effectiveFromMs, confirmed } = command;
+          const change = { defaultTtl, effectiveFromMs, confirmed, reason: REASON };
+          const changed = await store.changeTtl(caller, DATABASE, command.container, change);
+          return this.#changed(changed.timeline.at(-1)?.fromMs);
+        }
+        case 'withdraw':
+          await store.withdrawTtl(caller, DATABASE, command.container);
+          return { code: 'ok' };
+        case 'brake':
+          await store.setTtlBrake(caller, DATABASE, command.container, command.brake);
+          return { code: 'ok' };
         case 'grace':
           await store.setPolicyGrace(caller, DATABASE, command.container, command.seconds);
           return { code: 'ok' };
@@ -372,11 +439,90 @@ export class World {
               : await store.patchItem(caller, container, operation.id, operation.partitionKey, operation.patch);
           return { code: 'ok', etag: resource.etag, created };
         }
+        default:
+          return await this.#performRetention(command);
       }
     } catch (error) {
       if (error instanceof Refusal) return { code: error.code };
       throw error;
     }
+  }
+
+  async #performRetention(command: RetentionCommand): Promise<Outcome> {
+    const { store } = this.#embedded;
+    const caller = this.#caller();
+    const container = this.#containerFor(command);
+    const { id, partitionKey } = 'item' in command ? nameOf(command.item) : { id: '', partitionKey: '' };
+    switch (command.kind) {
+      case 'place-hold': {
+        const request = { scope: requestedScope(command.scope), reason: REASON };
+        const { hold } = await store.placeHold(caller, container, command.hold, request);
+        return { code: 'ok', tooLateFor: hold.tooLateFor };
+      }
+      case 'release-hold':
+        await store.releaseHold(caller, container, command.hold, REASON);
+        return { code: 'ok' };
+      case 'floor':
+        await store.setRetentionFloor(caller, container, command.seconds, REASON);
+        return { code: 'ok' };
+      case 'window':
+        await store.setRecoveryWindow(caller, container, command.seconds, REASON);
+        return { code: 'ok' };
+      case 'erase':
+        await store.eraseItem(caller, container, id, partitionKey, { reason: REASON, requestedBy: 'nobody' });
+        return { code: 'ok' };
+      case 'read-ended': {
+        const read = await store.heldContent(caller, container, id, partitionKey, {
+          reason: REASON,
+          life: command.life,
+        });
+        const written = this.model.containers.find(({ rid }) => rid === container.rid)?.items.get(command.item);
+        expectSame(told(command), JSON.parse(read.json), written?.[read.life]?.writes.at(-1)?.document);
+        return { code: 'ok' };
+      }
+      case 'recover': {
+        const recovery = { reason: REASON, life: command.life };
+        const { life } = await store.recoverItem(caller, container, id, partitionKey, recovery);
+        return { code: 'ok', etag: await this.#etagOf(container, command.item, life) };
+      }
+      case 'recover-policy': {
+        const before = await this.#recoveredLives(container);
+        const { recovered } = await store.recoverPolicy(caller, container, command.version, { reason: REASON });
+        const since = [...(await this.#recoveredLives(container))].filter(([name]) => !before.has(name));
+        if (since.length !== recovered)
+          throw new Divergence(`${recovered} were recovered, and ${since.length} are there`);
+        return { code: 'ok', recovered: Object.fromEntries(since.map(([name, etag]) => [name.split(' ')[0]!, etag])) };
+      }
+    }
+  }
+
+  /** The container of that name, or the last that was. */
+  #containerFor({ kind, container: name }: RetentionCommand): ContainerState {
+    const { store } = this.#embedded;
+    const [gone] = store.deletedContainers(name);
+    const isLive = store.listContainers(DATABASE).some((container) => container.name === name);
+    return isLive || gone === undefined || kind === 'recover' || kind === 'recover-policy'
+      ? store.container(DATABASE, name)
+      : gone;
+  }
+
+  async #etagOf(container: ContainerState, item: string, life: number): Promise<string> {
+    const { id, partitionKey } = nameOf(item);
+    const entries = await this.#embedded.store.history(container, id, partitionKey);
+    const first = entries.find((entry) => entry.life === life && entry.type === 'ItemRecovered');
+    return `"${first?.eventId ?? ''}"`;
+  }
+
+  /** Etags of the lives of a container that began by a recovery, by item and life. */
+  async #recoveredLives(container: ContainerState): Promise<Map<string, string>> {
+    const found = new Map<string, string>();
+    for (const item of this.model.containers.find(({ rid }) => rid === container.rid)?.items.keys() ?? []) {
+      const { id, partitionKey } = nameOf(item);
+      for (const { life, type, eventId } of await this.#embedded.store.history(container, id, partitionKey)) {
+        if (type === 'ItemRecovered') found.set(`${item} ${life}`, `"${eventId ?? ''}"`);
+      }
+    }
+    return found;
   }
 
   #changed(atMs: number | undefined): Outcome {
@@ -422,12 +568,14 @@ export class World {
       commands.filter((command) => !refused.includes(command)),
       acknowledged,
       nowMs,
+      this.now(),
     );
     const reasons: string[] = [];
     for (const model of possible) {
       const reason = await this.#differsFrom(model, commands);
       if (reason === undefined) {
         this.model = model;
+        await this.#settleUnknown();
         return;
       }
       reasons.push(reason);
@@ -436,7 +584,11 @@ export class World {
   }
 
   /** The first difference between what is on record and a model, in what some commands concern; fills in its etags. */
-  async #differsFrom(model: Model, commands: readonly Command[]): Promise<string | undefined> {
+  async #differsFrom(
+    model: Model,
+    commands: readonly Command[],
+    mayBeUnrecorded = this.#unfinished,
+  ): Promise<string | undefined> {
     const { store } = this.#embedded;
     for (const command of commands) {
       if (command.kind === 'purge' || command.kind === 'rebuild') continue;
@@ -448,27 +600,44 @@ export class World {
         const deletedAtMs = store.containerByRid(container.rid)?.deletedAtMs;
         if (deletedAtMs !== container.deletedAtMs) return `container ${container.name} was deleted at ${deletedAtMs}`;
       }
+      if (isRetentionCommand(command)) {
+        for (const container of model.containers) {
+          const state = store.containerByRid(container.rid);
+          if (container.name !== command.container || state === undefined) continue;
+          const differs = retentionDiffers(container, state);
+          if (differs !== undefined) return differs;
+          for (const item of itemsOf(command, container)) {
+            const wrong = await this.#itemDiffers(container, state, item, mayBeUnrecorded);
+            if (wrong !== undefined) return wrong;
+          }
+        }
+      }
       if (expected === undefined || actual === undefined) continue;
       if (expected.rid === '') Object.assign(expected, { rid: actual.rid });
       const difference = policiesDiffer(expected, actual);
       if (difference !== undefined) return difference;
       for (const item of itemsOf(command, expected)) {
-        const differs = await this.#itemDiffers(expected, actual, item);
+        const differs = await this.#itemDiffers(expected, actual, item, mayBeUnrecorded);
         if (differs !== undefined) return differs;
       }
     }
     return undefined;
   }
 
-  async #itemDiffers(expected: ModelContainer, actual: ContainerState, item: string): Promise<string | undefined> {
+  async #itemDiffers(
+    expected: ModelContainer,
+    actual: ContainerState,
+    item: string,
+    mayBeUnrecorded: boolean,
+  ): Promise<string | undefined> {
     const { store } = this.#embedded;
     const { id, partitionKey } = nameOf(item);
     const recorded = await store.history(actual, id, partitionKey);
     const lives = expected.items.get(item) ?? [];
-    const wrong = historyDiffers(recorded, lives);
+    const wrong = historyDiffers(recorded, lives, mayBeUnrecorded);
     if (wrong !== undefined) return `${item}: ${wrong}`;
     const standing = visibleLife(expected, item, this.now())?.writes.at(-1);
-    if (standing !== undefined) {
+    if (standing !== undefined && actual.deletedAtMs === null) {
       const shown = await store.readItem(actual, id, partitionKey).catch(() => undefined);
       if (!sameJson(JSON.parse(shown?.json ?? 'null'), standing.document)) return `${item} reads ${shown?.json}`;
     }
@@ -489,6 +658,8 @@ export class World {
       const { deletedAtMs, rid } = container;
       const state = this.#embedded.store.containerByRid(rid);
       if (state === undefined) throw new Divergence(`container ${container.name} is forgotten`);
+      const kept = retentionDiffers(container, state) ?? this.#vaultDiffers(container);
+      if (kept !== undefined) throw new Divergence(kept);
       if (deletedAtMs === null) {
         const difference = policiesDiffer(container, state);
         if (difference !== undefined) throw new Divergence(difference);
@@ -497,6 +668,18 @@ export class World {
       }
       await this.#checkHistories(container, state, nowMs);
     }
+  }
+
+  /** The vault must keep exactly what is on record. */
+  #vaultDiffers({ name, rid, holds, floorSeconds }: ModelContainer): string | undefined {
+    const { vault } = this.#embedded.storage;
+    const standing = holds.filter(({ released }) => !released).map(({ id }) => `${rid} ${id}`);
+    const inVault = vault.holds().filter(({ containerRid }) => containerRid === rid);
+    if (!sameJson(inVault.map(({ holdId }) => holdId).toSorted(), standing.toSorted())) {
+      return `the vault holds ${inVault.map(({ holdId }) => holdId).join()} in ${name}, not ${standing.join()}`;
+    }
+    const floor = vault.floors().get(rid)?.retention ?? 0;
+    return floor === floorSeconds ? undefined : `the vault has a floor of ${floor} s in ${name}, not ${floorSeconds}`;
   }
 
   async #checkReads(container: ModelContainer, state: ContainerState, nowMs: number): Promise<void> {
@@ -580,7 +763,7 @@ export class World {
     for (const [item, lives] of container.items) {
       const { id, partitionKey } = nameOf(item);
       const recorded = await this.#embedded.store.history(state, id, partitionKey);
-      const wrong = historyDiffers(recorded, lives);
+      const wrong = historyDiffers(recorded, lives, this.#unfinished);
       if (wrong !== undefined) throw new Divergence(`the history of ${item} in ${container.name}: ${wrong}`);
       // Any instant, and the ones round which things change.
       const instants = [nowMs, this.#random.int(container.createdAtMs - 1, nowMs)];
@@ -603,7 +786,9 @@ export class World {
           ? ['live']
           : ending.kind === 'expired'
             ? ['expired', 'purged']
-            : ['deleted', 'purged'];
+            : ending.kind === 'erasure'
+              ? ['purged']
+              : ['deleted', 'purged'];
     const where = `${item} of ${container.name} at ${atMs}`;
     if (!allowed.includes(explained.state)) {
       throw new Divergence(
@@ -642,7 +827,9 @@ export class World {
     const again = await store.runPurge(this.#caller());
     if (again.expired + again.purged > 0) throw new Divergence(`a purge left something: ${JSON.stringify(again)}`);
     applyPurge(this.model, nowMs, 'done');
+    this.#unfinished = false;
     let inGrace = 0;
+    let heldBack = 0;
     for (const container of this.model.containers) {
       const state = store.containerByRid(container.rid)!;
       const expected: string[] = [];
@@ -663,14 +850,20 @@ export class World {
             if (first?.body === undefined) throw new Divergence(`${where} is visible, but its writes are gone`);
             continue;
           }
-          if (life.erased === 'no') inGrace += 1;
-          expected.push(`${item} ${number} ${ending.kind} ${ending.atMs} ${life.erased === 'yes' ? 'purged' : 'kept'}`);
+          if (life.erased === 'no') {
+            if (isInGrace(container, ending, nowMs)) inGrace += 1;
+            else heldBack += 1;
+          }
+          // What its container took with it is listed when it is erased, which a hold or a floor may put off.
+          if (life.erased === 'yes') expected.push(`${item} ${number} ${ending.kind} ${ending.atMs} purged`);
+          else if (ending.kind !== 'container-deleted')
+            expected.push(`${item} ${number} ${ending.kind} ${ending.atMs} kept`);
           const kept = first?.body !== undefined;
           if (life.erased === 'yes') await this.#checkReleased(container, life, `${prefix}.${number}`, partitionKey);
           if (life.erased === 'yes' && kept) throw new Divergence(`${where} was purged, but its writes are there`);
           if (life.erased === 'no') {
             const key = kept ? storage.vault.findKey(Number(first.data['key']), first.stream).status : 'gone';
-            if (key !== 'there') throw new Divergence(`${where} is in its grace, but its key is ${key}`);
+            if (key !== 'there') throw new Divergence(`${where} is kept, but its key is ${key}`);
           } else if (life.erased === 'maybe') throw new Divergence(`${where}: a purge leaves no maybe`);
         }
       }
@@ -689,12 +882,43 @@ export class World {
       expectSame(`the disappearances of ${container.name}`, told.toSorted(), expected.toSorted());
     }
     const status = await store.purgeStatus();
-    if (status.overdueItems !== 0 || status.awaitingErasure !== 0 || status.inGrace !== inGrace) {
-      throw new Divergence(`after a purge, with ${inGrace} in grace, the status is ${JSON.stringify(status)}`);
+    if (
+      status.overdueItems !== 0 ||
+      status.awaitingErasure !== 0 ||
+      status.inGrace !== inGrace ||
+      status.heldBack !== heldBack
+    ) {
+      throw new Divergence(
+        `after a purge, with ${inGrace} in grace and ${heldBack} held, the status is ${JSON.stringify(status)}`,
+      );
     }
     const report = await store.fsck();
     if (!report.ok)
       throw new Divergence(`fsck: ${report.problems.map((one) => `${one.code} ${one.message}`).join('; ')}`);
+  }
+}
+
+/** All lives, with the container, item and number of each. */
+function* livesOf(model: Model): Generator<[ModelContainer, string, number, ModelLife]> {
+  for (const container of model.containers) {
+    for (const [item, lives] of container.items) {
+      for (const [number, life] of lives.entries()) yield [container, item, number, life];
+    }
+  }
+}
+
+function requestedScope(scope: WantedScope): HoldRequest['scope'] {
+  switch (scope.kind) {
+    case 'container':
+      return scope;
+    case 'partition-key':
+      return { kind: 'partition-key', partitionKey: JSON.stringify([scope.partition]) };
+    case 'items':
+      return { kind: 'items', items: scope.items.map((item) => nameOf(item)) };
+    case 'query': {
+      const parameters = [{ name: '@least', value: scope.least }];
+      return { kind: 'query', sql: 'SELECT * FROM c WHERE c.v >= @least', parameters };
+    }
   }
 }
 
@@ -719,10 +943,20 @@ function operationOf(command: ItemCommand): Exclude<BatchOperation, { readonly k
   }
 }
 
+/** Commands whose outcome does not tell which of two that went off together was first. */
+const AMBIGUOUS: ReadonlySet<string> = new Set<Command['kind']>([
+  'delete-partition',
+  'place-hold',
+  'erase',
+  'recover',
+  'recover-policy',
+]);
+
 /** The items that a command may have changed. */
 function itemsOf(command: Command, container: ModelContainer): readonly string[] {
   if ('item' in command) return [command.item];
   if (command.kind === 'batch') return [...new Set(command.steps.map(({ item }) => item))];
+  if (command.kind === 'recover-policy') return [...container.items.keys()];
   if (command.kind !== 'delete-partition') return [];
   return [...container.items.keys()].filter((item) => nameOf(item).partition === command.partition);
 }
@@ -760,24 +994,49 @@ function expectSame(what: string, actual: unknown, expected: unknown): void {
 }
 
 function policiesDiffer(expected: ModelContainer, actual: ContainerState): string | undefined {
-  const recorded = actual.timeline.map((policy) => [policy.fromMs, policy.defaultTtl]);
+  const recorded = actual.timeline.map(({ fromMs, defaultTtl, version }) => [fromMs, defaultTtl, version]);
   // One that was replaced within its own millisecond was never in force.
   const wanted = expected.policies
     .filter((fact, index) => expected.policies[index + 1]?.atMs !== fact.atMs)
-    .map((fact) => [fact.atMs, fact.policy]);
+    .map(({ atMs, policy, version }) => [atMs, policy, version]);
   if (!sameJson(recorded, wanted)) {
     return `the policies of ${expected.name} are ${JSON.stringify(recorded)}, not ${JSON.stringify(wanted)}`;
   }
+  if (!sameJson(actual.brake ?? null, expected.brake)) return `the brake of ${expected.name} differs`;
   return actual.policyGraceSeconds === expected.graceSeconds ? undefined : `the grace of ${expected.name} differs`;
 }
 
+function retentionDiffers(expected: ModelContainer, { retention }: ContainerState): string | undefined {
+  const { name, holds, floorSeconds, windowSeconds } = expected;
+  const lives = (scope: { readonly kind: string; readonly lives?: readonly string[]; readonly count?: number }) =>
+    scope.kind === 'query' ? (scope.count ?? scope.lives?.length) : undefined;
+  const recorded = retention.holds.map(({ holdId, scope, released }) => [
+    holdId,
+    scope.kind,
+    lives(scope),
+    released !== undefined,
+  ]);
+  const wanted = holds.map(({ id, scope, released }) => [id, scope.kind, lives(scope), released]);
+  if (!sameJson(recorded, wanted)) {
+    return `the holds of ${name} are ${JSON.stringify(recorded)}, not ${JSON.stringify(wanted)}`;
+  }
+  if (retention.floorSeconds !== floorSeconds) return `the floor of ${name} is ${retention.floorSeconds} s`;
+  if (retention.recoveryWindowSeconds !== windowSeconds) return `the recovery window of ${name} differs`;
+  const { erasures } = retention;
+  return erasures.length === 0 ? undefined : `what became of ${erasures.length} erasures in ${name} is not on record`;
+}
+
 /** Every write of every life once, in order, by etag where it is known; at most one end, and nothing after a purge. */
-function historyDiffers(recorded: readonly HistoryEntry[], lives: readonly ModelLife[]): string | undefined {
+function historyDiffers(
+  recorded: readonly HistoryEntry[],
+  lives: readonly ModelLife[],
+  mayBeUnrecorded: boolean,
+): string | undefined {
   const numbers = new Set(recorded.map((entry) => entry.life));
   if (numbers.size !== lives.length) return `${numbers.size} lives on record, not ${lives.length}`;
   for (const [number, life] of lives.entries()) {
     const entries = recorded.filter((entry) => entry.life === number);
-    const writes = entries.filter((entry) => entry.type === 'ItemUpserted');
+    const writes = entries.filter(({ type }) => type === 'ItemUpserted' || type === 'ItemRecovered');
     if (writes.length !== life.writes.length)
       return `${writes.length} writes in life ${number}, not ${life.writes.length}`;
     for (const [index, write] of life.writes.entries()) {
@@ -787,6 +1046,15 @@ function historyDiffers(recorded: readonly HistoryEntry[], lives: readonly Model
       if (write.etag !== '' && etag !== write.etag) return `write ${index} of life ${number} has etag ${String(etag)}`;
     }
     const types = entries.map((entry) => entry.type);
+    if (types.lastIndexOf('ItemRecovered') !== (life.recoveredFrom === null ? -1 : 0)) {
+      return `life ${number} was brought back or not`;
+    }
+    const purge = entries.find((entry) => entry.type === 'ItemPurged');
+    if (purge !== undefined && life.erased === 'no') return `life ${number} was purged`;
+    if (purge === undefined && life.erased === 'yes' && !mayBeUnrecorded) return `life ${number} was not purged`;
+    if (life.erasedAtMs !== null && purge?.occurredAtMs !== life.erasedAtMs) {
+      return `life ${number} was purged at ${purge?.occurredAtMs}, not ${life.erasedAtMs}`;
+    }
     const count = (type: string) => types.filter((one) => one === type).length;
     // Of a delete by partition key the container's own record is shown until each life has one.
     const deletes = count('ItemDeleted') + count('PartitionKeyDeleted');

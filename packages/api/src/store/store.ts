@@ -378,6 +378,8 @@ export class Store implements StoreApi {
   async confirmClock(_caller: Caller): Promise<ClockJump | undefined> {
     const jump = jumpOf(this.#clock);
     if (this.#clock instanceof GuardedClock) this.#clock.confirm();
+    // What a crash has cut short could not be carried out at a start on a clock that was held.
+    await this.#finished(this.#erasures.resumeAll());
     this.#purge.lookAgain();
     return jump;
   }
