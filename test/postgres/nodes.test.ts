@@ -116,6 +116,46 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       for (const name of [id, pk]) expect(search(server.folder, formsOf(name))).not.toEqual([]);
     }));
 
+  it('have no content in clear in any file of the server, live, held, brought back or purged, under load and after', async (context) => {
+    if (server.folder === undefined) return context.skip('the files of that server are out of reach');
+    const { folder } = server;
+    await inCluster(async (cluster) => {
+      const nodes = [await cluster.start(), await cluster.start({ roles: ['purge'] })];
+      await makeContainer(nodes[0]!.store, -1);
+      for (const node of nodes) await containerOn(node);
+      const [secret, name] = ['Kestrel-58-Brodowy-Xanthippe-17', 'Quill-9-Ottokar'];
+      const isNowhere = () => expect(search(folder, formsOf(secret))).toEqual([]);
+      for (let round = 0; round < 4; round++) {
+        const writes = Array.from({ length: 60 }, (_, index) => {
+          const ttl = index % 3 === 0 ? { ttl: 1 } : {};
+          const text = `${secret} ${'x'.repeat((index * 37) % 900)} ${secret}`;
+          return write(nodes[index % 2]!, `${name}-${index}`, { text, nested: { [secret]: [secret] }, round, ...ttl });
+        });
+        await Promise.all(writes.slice(30));
+        isNowhere();
+        await Promise.all(writes);
+      }
+      const { store } = nodes[0]!;
+      const container = await containerOn(nodes[0]!);
+      const held = {
+        scope: { kind: 'items' as const, items: [{ id: `${name}-1`, partitionKey: PARTITION }] },
+        reason: 'held',
+      };
+      await store.placeHold(CALLER, container, 'one', held);
+      for (const index of [1, 2]) await store.deleteItem(CALLER, container, `${name}-${index}`, PARTITION);
+      const sql = 'SELECT * FROM c WHERE CONTAINS(c.text, @s) ORDER BY c.text';
+      await store.queryItems(container, { sql, parameters: [{ name: '@s', value: secret }], maxItemCount: 50 });
+      await store.recoverItem(CALLER, container, `${name}-1`, PARTITION, { reason: 'wanted' });
+      await new Promise((resolve) => setTimeout(resolve, 2_000));
+      await nodes[1]!.store.runPurge(CALLER);
+      expect((await store.explain(container, `${name}-0`, PARTITION)).state).toBe('purged');
+      await server.run('CHECKPOINT');
+      isNowhere();
+      // The search has eyes: ids are in clear.
+      expect(search(folder, formsOf(name))).not.toEqual([]);
+    });
+  });
+
   it('go on projecting on another node when the one that did is closed, or its connection dies', () =>
     inCluster(async (cluster) => {
       const nodes = [await cluster.start(), await cluster.start(), await cluster.start({ roles: [] })];

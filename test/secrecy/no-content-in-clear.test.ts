@@ -23,6 +23,7 @@ const CALLER = { actor: 'key:primary', correlationId: crypto.randomUUID() };
 const LIVES = 300;
 
 const folder = newFolder('secrecy');
+const backup = newFolder('secrecy-backup');
 const places: string[] = [];
 const copies = newFolder('secrecy-copies');
 let store: Store;
@@ -31,7 +32,8 @@ let store: Store;
 function copyNow(name: string): string {
   const to = join(copies, name);
   mkdirSync(to);
-  for (const file of readdirSync(folder)) if (file !== 'lock') copyFileSync(join(folder, file), join(to, file));
+  for (const file of readdirSync(folder))
+    if (!file.startsWith('lock')) copyFileSync(join(folder, file), join(to, file));
   places.push(to);
   return to;
 }
@@ -84,12 +86,26 @@ beforeAll(async () => {
     automaticPurge: false,
     policyGraceSeconds: 0,
     durable: false,
+    backupsInto: 'anywhere',
   });
   await store.createDatabase(CALLER, 'db');
   const { resource: kept } = await store.createContainer(CALLER, 'db', 'kept', DEFINITION, -1);
-  const { resource: gone } = await store.createContainer(CALLER, 'db', 'gone', DEFINITION, null);
-  for (let round = 0; round < 3; round++) await load(kept, round, 60);
+  const withUniqueKey = { ...DEFINITION, uniqueKeyPolicy: { uniqueKeys: [{ paths: ['/text'] }] } };
+  const { resource: gone } = await store.createContainer(CALLER, 'db', 'gone', withUniqueKey, null);
+  for (let round = 0; round < 2; round++) await load(kept, round, 60);
+  // Copied while it is written to.
+  const loading = load(kept, 2, 60);
+  await store.backup(CALLER, { folder: backup, vaultKeptSeconds: 60 });
+  places.push(backup);
+  await loading;
   await load(gone, 0);
+  // Content that is kept after its end, read there, and brought back.
+  const ended = { id: `${NAME}-11`, partitionKey: '["p4"]' };
+  await store.placeHold(CALLER, kept, 'held', { scope: { kind: 'items', items: [ended] }, reason: 'a hold' });
+  const read = await store.heldContent(CALLER, kept, ended.id, ended.partitionKey, { reason: 'looked at' });
+  expect(read.json).toContain(SECRET);
+  await store.recoverItem(CALLER, kept, ended.id, ended.partitionKey, { reason: 'wanted' });
+  await store.eraseItem(CALLER, kept, `${NAME}-1`, '["p1"]', { reason: 'asked for', requestedBy: 'somebody' });
   // Reads and queries hold bodies in plain, in memory only.
   const sql = 'SELECT * FROM c WHERE CONTAINS(c.text, @s) ORDER BY c.text';
   await store.queryItems(kept, { sql, parameters: [{ name: '@s', value: SECRET }], maxItemCount: 50 });
@@ -118,6 +134,7 @@ afterAll(async () => {
   await store.close();
   removeFolder(folder);
   removeFolder(copies);
+  removeFolder(backup);
 });
 
 /** A folder with the log and read models of one copy and the vault of another. */
@@ -159,7 +176,25 @@ describe('the content of documents', () => {
   });
 
   it('is in clear in no file: under load, before, during and after a purge, with updates, patches and deletes', () => {
-    expect(places.length).toBe(7);
+    expect(places.length).toBe(8);
+    const files = new Set(places.flatMap((place) => filesOf(place).map(({ file }) => file)));
+    // Whatever a data folder has: who adds a file to it sees to it that it is searched.
+    expect([...files].filter((file) => !file.endsWith('-shm')).toSorted()).toEqual([
+      'backup.json',
+      'clock',
+      'epitaph.json',
+      'items.v1.db',
+      'items.v1.db-wal',
+      'log.db',
+      'log.db-wal',
+      'master.key',
+      'proof.db',
+      'proof.db-wal',
+      'proof.key',
+      'purge-ledger.ndjson',
+      'vault.db',
+      'vault.db-wal',
+    ]);
     for (const place of places) {
       expect(
         filesOf(place).some(({ bytes }) => bytes.length > 100_000),
@@ -201,7 +236,7 @@ describe('the key of a life', () => {
 
   it('never is in a file as it is', () => {
     expect(bareKeys.length).toBeGreaterThan(LIVES);
-    for (const place of [beforePurge, places.at(-1)!, folder]) {
+    for (const place of [beforePurge, places.at(-1)!, backup, folder]) {
       expect(foundIn(place, bareKeys).size).toBe(0);
     }
   });
