@@ -62,6 +62,8 @@ export class OrderedPage {
   readonly #frame: Frame;
   readonly #start: OrderedStart | undefined;
   readonly #sorter: Sorter<OrderedRow>;
+  /** The ORDER BY values of the document at hand: most documents are not kept. */
+  readonly #keys: Value[] = [];
 
   /** @param capacity rows to keep at most */
   constructor(plan: QueryPlan, context: EvaluationContext, start: OrderedStart | undefined, capacity: number) {
@@ -89,11 +91,14 @@ export class OrderedPage {
     frame.slots[DOCUMENT_SLOT] = value;
     frame.stepsLeft = frame.maxStepsPerDocument;
     if (where !== undefined && !where(frame)) return;
-    const keys = orderBy.map(({ run }) => run(frame));
+    const keys = this.#keys;
+    for (let place = 0; place < orderBy.length; place += 1) keys[place] = orderBy[place]!.run(frame);
     if (!this.#sorter.keeps(keys)) return;
     const document = numberOf(index);
     if (this.#start !== undefined && !isFromStart(this.#plan, this.#start, keys, document)) return;
     const row = project(frame);
-    if (row !== undefined) this.#sorter.add(keys, { row, keys, document });
+    if (row === undefined) return;
+    const kept = [...keys];
+    this.#sorter.add(kept, { row, keys: kept, document });
   }
 }

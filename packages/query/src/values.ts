@@ -50,10 +50,11 @@ function typeRank(value: Value): number {
  */
 export function compareValues(a: Value, b: Value): number {
   if (a === b) return 0;
+  if (typeof a === 'number' && typeof b === 'number') return a < b ? -1 : 1;
   const rank = typeRank(a);
   const rankDifference = rank - typeRank(b);
   if (rankDifference !== 0) return rankDifference;
-  if (rank === 4 || rank === 5) return (a as number) < (b as number) ? -1 : 1;
+  if (rank === 5) return (a as string) < (b as string) ? -1 : 1;
   if (Array.isArray(a) && Array.isArray(b)) {
     const shared = Math.min(a.length, b.length);
     for (let index = 0; index < shared; index += 1) {
