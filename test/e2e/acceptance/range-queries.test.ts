@@ -1,5 +1,6 @@
 import { type Container, type FeedOptions, PartitionKeyDefinitionVersion, type SqlQuerySpec } from '@azure/cosmos';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { raw } from '../support/raw.ts';
 import { refusalOf, World } from '../support/world.ts';
 
 let world: World;
@@ -190,6 +191,7 @@ describe('over five ranges as over one', () => {
     'SELECT TOP 8 c.id, c.n FROM c WHERE c.n > 3 ORDER BY RANK RRF(FullTextScore(c.text, "swim"), VectorDistance(c.vector, [1, 0, 0.5]))',
     'SELECT TOP 8 c.id FROM c ORDER BY RANK RRF(FullTextScore(c.text, "far"), FullTextScore(c.team, "red", "odd"), [3, 1])',
     'SELECT TOP 5 c.id FROM c ORDER BY RANK RRF(VectorDistance(c.nothing, [1]), VectorDistance(c.vector, [1, 0, 0.5]))',
+    'SELECT TOP 5 c.id FROM c ORDER BY RANK VectorDistance(c.vector, [1, 0, 0.5])',
   ])('the best: %s', async (query) => {
     const expected = await all(one, query, {});
     expect(expected.length).toBeGreaterThan(4);
@@ -201,6 +203,22 @@ describe('over five ranges as over one', () => {
     const { resources } = await five.items.query<object>(query).fetchAll();
     expect(resources).toHaveLength(4);
     for (const group of resources) expect(Object.keys(group)).toEqual(['team', 'mean']);
+  });
+
+  test('groups are put together for clients that say nothing of what they can do; others get the plan', async () => {
+    const group = (headers: Readonly<Record<string, string>>) =>
+      raw(world.endpoint, 'POST', `/dbs/shop/colls/${five.id}/docs`, {
+        headers: { 'content-type': 'application/query+json', 'x-ms-documentdb-isquery': 'True', ...headers },
+        body: JSON.stringify({ query: 'SELECT c.team, COUNT(1) AS n FROM c GROUP BY c.team' }),
+      });
+    const whole = await group({});
+    expect(whole.json?.['Documents']).toHaveLength(4);
+    const refused = await group({ 'x-ms-cosmos-sdk-supportedcapabilities': '1' });
+    expect(refused).toMatchObject({ status: 400, headers: { 'x-ms-substatus': '1004' } });
+    expect(JSON.parse(String(refused.json?.['additionalErrorInfo']))).toMatchObject({
+      queryInfo: { groupByAliasToAggregateType: { team: null, n: 'Count' } },
+      queryRanges: [{ min: '', max: 'FF' }],
+    });
   });
 
   test('what clients could not merge is refused when they ask for a plan, and answered when they do not', async () => {

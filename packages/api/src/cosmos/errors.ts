@@ -87,9 +87,19 @@ const refusalMessages: Partial<Readonly<Record<ErrorCode, string>>> = {
 export class WireError extends Error {
   override readonly name = 'WireError';
   readonly shape: WireShape;
+  readonly additionalErrorInfo: string | undefined;
 
-  constructor(kind: keyof typeof wireShapes, message: string, retryAfterMs?: number) {
+  /** @param additionalErrorInfo what clients need to go on: of a query that they have to run themselves its plan */
+  constructor(
+    kind: keyof typeof wireShapes,
+    message: string,
+    {
+      retryAfterMs,
+      additionalErrorInfo,
+    }: { readonly retryAfterMs?: number; readonly additionalErrorInfo?: string } = {},
+  ) {
     super(message);
+    this.additionalErrorInfo = additionalErrorInfo;
     const shape = wireShapes[kind];
     this.shape = retryAfterMs === undefined ? shape : { ...shape, retryAfterSeconds: retryAfterMs / 1000 };
   }
@@ -102,7 +112,7 @@ export const tooManyRequests = (retryAfterMs: number): WireError =>
     wrappedErrors(
       'Request rate is large. More Request Units may be needed, so no changes were made. Please retry this request later. Learn more: http://aka.ms/cosmosdb-error-429',
     ),
-    retryAfterMs,
+    { retryAfterMs },
   );
 
 export const badRequest = (message: string): WireError => new WireError('badRequest', message);
@@ -154,6 +164,6 @@ function describeHttpError(
 }
 
 /** The body of an error. */
-export function errorBody(code: string, message: string, activityId: string): string {
-  return JSON.stringify({ code, message: `${message}\r\nActivityId: ${activityId}` });
+export function errorBody(code: string, message: string, activityId: string, additionalErrorInfo?: string): string {
+  return JSON.stringify({ code, message: `${message}\r\nActivityId: ${activityId}`, additionalErrorInfo });
 }

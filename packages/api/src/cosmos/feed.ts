@@ -119,12 +119,18 @@ function runQuery({ sql, parameters }: QueryBody, resources: readonly Json[]): r
 }
 
 /** A plan for clients, with what their pipelines are to do and which keys the query is about. */
-const planText = (queryInfo: PipelineInfo, queryRanges: readonly QueryRange[]): string =>
-  JSON.stringify({ partitionedQueryExecutionInfoVersion: 2, queryInfo, queryRanges });
+const planText = (
+  info: { readonly queryInfo: PipelineInfo } | { readonly hybridSearchQueryInfo: HybridSearchInfo },
+  queryRanges: readonly QueryRange[],
+): string => JSON.stringify({ partitionedQueryExecutionInfoVersion: 2, ...info, queryRanges });
 
-/** The same for a search that ranks its rows. */
-const hybridPlanText = (hybridSearchQueryInfo: HybridSearchInfo, queryRanges: readonly QueryRange[]): string =>
-  JSON.stringify({ partitionedQueryExecutionInfoVersion: 2, hybridSearchQueryInfo, queryRanges });
+/** @throws QueryError for a query that clients can't merge */
+function planTextOf(plan: QueryPlan, queryRanges: readonly QueryRange[]): string {
+  const hybridSearchQueryInfo = describeHybridSearch(plan);
+  return hybridSearchQueryInfo === undefined
+    ? planText({ queryInfo: describeForPipeline(plan) }, queryRanges)
+    : planText({ hybridSearchQueryInfo }, queryRanges);
+}
 
 interface QueryRange {
   readonly min: string;
@@ -140,20 +146,22 @@ const EVERYWHERE: readonly QueryRange[] = [{ ...WHOLE_RANGE, isMinInclusive: tru
  */
 const PASS_THROUGH_PLAN = planText(
   {
-    distinctType: 'None',
-    top: null,
-    offset: null,
-    limit: null,
-    orderBy: [],
-    orderByExpressions: [],
-    groupByExpressions: [],
-    groupByAliases: [],
-    aggregates: [],
-    groupByAliasToAggregateType: {},
-    rewrittenQuery: '',
-    hasSelectValue: false,
-    dCountInfo: null,
-    hasNonStreamingOrderBy: false,
+    queryInfo: {
+      distinctType: 'None',
+      top: null,
+      offset: null,
+      limit: null,
+      orderBy: [],
+      orderByExpressions: [],
+      groupByExpressions: [],
+      groupByAliases: [],
+      aggregates: [],
+      groupByAliasToAggregateType: {},
+      rewrittenQuery: '',
+      hasSelectValue: false,
+      dCountInfo: null,
+      hasNonStreamingOrderBy: false,
+    },
   },
   EVERYWHERE,
 );
@@ -176,26 +184,27 @@ function vectorSearchOf({ sql, parameters }: QueryBody, limits: Limits, options:
 }
 
 /**
- * True for a query over several partition keys that clients are to run by its plan: a vector search, and GROUP BY over
+ * The plan of a query over several partition keys that clients are to run by it: of a vector search, and of GROUP BY over
  * several ranges unless only the server can put the groups together.
  *
  * @throws QueryError for a text that is no query
  */
-export function needsPlan(body: QueryBody, limits: Limits, container: ContainerState): boolean {
-  const { sql, parameters } = body;
-  const options = planOptionsOf(container.definition);
-  if (/VectorDistance/i.test(sql) && vectorSearchOf(body, limits, options) !== undefined) return true;
-  if (!/\bGROUP\s+BY\b/i.test(sql) || rangesOf(container).length === 1) return false;
+export function planToRunBy(
+  { sql, parameters }: QueryBody,
+  limits: Limits,
+  container: ContainerState,
+  canGroup: boolean,
+): string | undefined {
+  const mayGroup = canGroup && /\bGROUP\s+BY\b/i.test(sql) && rangesOf(container).length > 1;
+  if (!mayGroup && !/VectorDistance/i.test(sql)) return undefined;
   const query = parseQuery(sql, { maxLength: limits.queryCharacters });
-  return query.groupBy.length > 0 && isMergedByClients(planQuery(query, parameters, options));
-}
-
-function isMergedByClients(plan: QueryPlan): boolean {
+  if (query.groupBy.length === 0 && query.orderBy.length === 0) return undefined;
+  const plan = planQuery(query, parameters, planOptionsOf(container.definition));
+  if (!plan.isVectorSearch && !(mayGroup && query.groupBy.length > 0)) return undefined;
   try {
-    describeForPipeline(plan);
-    return true;
+    return planTextOf(plan, rangesOfQuery(plan, container));
   } catch (error) {
-    if (error instanceof QueryError) return false;
+    if (error instanceof QueryError && !plan.isVectorSearch) return undefined;
     throw error;
   }
 }
@@ -213,16 +222,13 @@ export function answerQueryPlan(body: QueryBody, limits: Limits, container?: Con
   if (container !== undefined && rangesOf(container).length > 1) {
     const options = planOptionsOf(container.definition);
     const plan = planQuery(parseQuery(sql, { maxLength: limits.queryCharacters }), parameters, options);
-    const ranges = rangesOfQuery(plan, container);
-    const search = describeHybridSearch(plan);
-    const text = search === undefined ? planText(describeForPipeline(plan), ranges) : hybridPlanText(search, ranges);
-    return { status: 200, body: text, charge: charge.metadata };
+    return { status: 200, body: planTextOf(plan, rangesOfQuery(plan, container)), charge: charge.metadata };
   }
   if (!goodQueries.has(sql)) {
     const options = container === undefined ? {} : planOptionsOf(container.definition);
     const vectorSearch = vectorSearchOf(body, limits, options);
     if (vectorSearch !== undefined) {
-      return { status: 200, body: planText(describeForPipeline(vectorSearch), EVERYWHERE), charge: charge.metadata };
+      return { status: 200, body: planTextOf(vectorSearch, EVERYWHERE), charge: charge.metadata };
     }
     if (sql.length <= MAX_KEPT_CHARACTERS) {
       if (goodQueries.size >= MAX_GOOD_QUERIES) goodQueries.clear();

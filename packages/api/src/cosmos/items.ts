@@ -6,7 +6,7 @@ import { charge, chargeOfWrite } from './charge.ts';
 import { containerHeaders } from './containers.ts';
 import { decodeContinuation } from './continuation.ts';
 import { badRequest, WireError } from './errors.ts';
-import { answerQueryPlan, continuationHeader, needsPlan, readQueryBody, type QueryBody } from './feed.ts';
+import { answerQueryPlan, continuationHeader, planToRunBy, readQueryBody, type QueryBody } from './feed.ts';
 import { checkItemId, readItemBody, type ItemBody } from './item-body.ts';
 import { readPartitionKeyHeader } from './partition-key.ts';
 import { readPatch } from './patch.ts';
@@ -212,18 +212,21 @@ async function listItems(request: CosmosRequest, container: ContainerState): Pro
 }
 
 /**
- * Clients that don't ask for a plan first are sent to get one where the service sends them too: it has what they check
- * of a vector search, and groups of several ranges are theirs to put together, keys that are undefined included.
+ * Clients that don't ask for a plan first are sent to run a query by its plan where the service sends them too: it has
+ * what they check of a vector search, and groups of several ranges are theirs to put together, keys that are undefined
+ * included. Clients that say nothing of what they can do may not know how, and get the groups put together.
  *
- * @throws WireError 400 with substatus 1004
+ * @throws WireError 400 with substatus 1004, and the plan
  */
-function refuseUnplanned(query: QueryBody, { limits }: CosmosRequest, container: ContainerState): void {
-  if (needsPlan(query, limits, container)) {
-    throw new WireError(
-      'crossPartitionNotServable',
-      "Cross partition query only supports 'VALUE <AggregateFunc>' for aggregates. This query over several partition keys needs a query plan.",
-    );
-  }
+function refuseUnplanned(query: QueryBody, { limits, headers }: CosmosRequest, container: ContainerState): void {
+  const canGroup = headers['x-ms-cosmos-sdk-supportedcapabilities'] !== undefined;
+  const plan = planToRunBy(query, limits, container, canGroup);
+  if (plan === undefined) return;
+  throw new WireError(
+    'crossPartitionNotServable',
+    "Cross partition query only supports 'VALUE <AggregateFunc>' for aggregates. This query over several partition keys needs a query plan.",
+    { additionalErrorInfo: plan },
+  );
 }
 
 async function queryItems(request: CosmosRequest, container: ContainerState): Promise<Answer> {

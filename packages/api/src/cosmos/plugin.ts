@@ -296,7 +296,12 @@ function sendError(
     reply,
     {
       status: shape.status,
-      body: errorBody(shape.code, message, activityId),
+      body: errorBody(
+        shape.code,
+        message,
+        activityId,
+        error instanceof WireError ? error.additionalErrorInfo : undefined,
+      ),
       charge:
         shape.status === 429
           ? charge.throttled
