@@ -1,8 +1,17 @@
 import type { ErrorResponse } from '@azure/cosmos';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { World, refusalOf, seen, sightings, statusOf } from '../e2e/support/world.ts';
+import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
+import { CLAIM_MS, Scavenges } from '@epitaph/projections/purge/scavenges.ts';
+import { openEventStoreLog } from '@epitaph/storage/eventstoredb/open-event-store-log.ts';
+import { START_MS, World, refusalOf, seen, sightings, statusOf } from '../e2e/support/world.ts';
 import { EventStoreDouble } from './double.ts';
 import { Proxy } from './proxy.ts';
+
+const metricsOf = async (endpoint: string): Promise<string> => {
+  const answer = await fetch(`${endpoint}/_epitaph/metrics`, { headers: { authorization: `Bearer ${EMULATOR_KEY}` } });
+  return answer.text();
+};
+const newId = () => crypto.randomUUID();
 
 let double: EventStoreDouble;
 let proxy: Proxy;
@@ -56,10 +65,20 @@ test('items expire on time, are purged, truncated by $tb, scavenged, and stay ex
   expect(await world.purge()).toMatchObject({ expired: 1, purged: 1 });
 
   const purged = double.log.readForwards(undefined).find(({ type }) => type === 'ItemPurged')!;
+  const remains = { sealedBytes: expect.any(Number), removedBy: 'scavenge' };
+  expect((await world.history('c1', 'a')).at(-1)?.data['remains']).toEqual(remains);
+  expect(await world.explain('c1', 'a')).toMatchObject({
+    remains,
+    sentence: expect.stringMatching(
+      /erased at .*; \d+ sealed bytes, which nothing opens any more, .* next scavenge\.$/,
+    ),
+  });
   expect(double.log.readStream(purged.stream)!.map(({ type }) => type)).toEqual(['ItemExpired', 'ItemPurged']);
   const inAll = () => double.log.readForwards(undefined).filter(({ stream }) => stream === purged.stream).length;
   expect(inAll()).toBe(4);
-  expect((await world.manage('GET', '/purge')).body).toMatchObject({ scavenge: { livesWaiting: 1, last: null } });
+  expect((await world.manage('GET', '/purge')).body).toMatchObject({
+    scavenge: { livesWaiting: 1, last: null, everySeconds: null, nextAt: null },
+  });
   expect(await world.manage('POST', '/purge/scavenge')).toMatchObject({
     status: 200,
     body: { scavenge: { livesWaiting: 0, last: { id: double.scavenges[0], state: 'done' } } },
@@ -83,6 +102,70 @@ test('items expire on time, are purged, truncated by $tb, scavenged, and stay ex
   await check();
   await world.of('c1').items.create({ id: 'a', customer: 'ann', life: 2 });
   expect(await sightings(world.of('c1'), ['a', 'kept'])).toEqual(seen('a', 'kept'));
+});
+
+test('a schedule scavenges what was purged, when so long ago the last one began and there is something to take', async () => {
+  await world.end();
+  world = await World.open({ eventStore: proxy.connectionString, policyGraceSeconds: 0, scavengeEverySeconds: 3_600 });
+  const container = await world.container({ defaultTtl: 60 });
+  const scavenge = async () => ((await world.manage('GET', '/purge')).body as { scavenge: unknown }).scavenge;
+  const purgeOne = async (id: string) => {
+    await world.of('c1').items.create({ id, customer: 'ann' });
+    await world.advance(60_000);
+    await world.purge();
+  };
+  await world.restart();
+  expect(await scavenge()).toMatchObject({ livesWaiting: 0, last: null, everySeconds: 3_600, nextAt: null });
+  expect(double.scavenges).toEqual([]);
+
+  await purgeOne('a');
+  const firstMs = START_MS + 60_000;
+  // The schedule is looked at when the store starts, and every few seconds after.
+  await world.restart();
+  await expect.poll(scavenge).toMatchObject({
+    livesWaiting: 0,
+    last: { state: 'done', startedAtMs: firstMs },
+    nextAt: null,
+  });
+  expect(await scavenge()).toMatchObject({ last: { id: double.scavenges[0] } });
+  expect(await sightings(container, ['a'])).toEqual(seen());
+
+  await purgeOne('b');
+  await world.restart();
+  const nextAtMs = firstMs + 3_600_000;
+  expect(await scavenge()).toMatchObject({ livesWaiting: 1, nextAt: new Date(nextAtMs).toISOString(), nextAtMs });
+  await world.advance(nextAtMs - (START_MS + 120_000));
+  await world.restart();
+  await expect.poll(scavenge).toMatchObject({ livesWaiting: 0, last: { state: 'done', startedAtMs: nextAtMs } });
+  expect(double.scavenges).toHaveLength(2);
+  const metrics = await metricsOf(world.endpoint);
+  expect(metrics).toContain('epitaph_scavenge_state{state="done"} 1');
+  expect(metrics).toContain(`epitaph_scavenge_last_start_timestamp_seconds ${nextAtMs / 1000}`);
+});
+
+test('of several nodes with one schedule a single one starts the scavenge, and another if that one dies over it', async () => {
+  const logs = await Promise.all([1, 2, 3].map(() => openEventStoreLog({ connectionString: double.connectionString })));
+  const nodes = logs.map((log) => new Scavenges(log));
+  const at = (nowMs: number) => ({ nowMs, actor: 'system:schedule', correlationId: newId(), newId });
+  const allAt = (nowMs: number) => Promise.all(nodes.map((node) => node.startIfDue(at(nowMs), 3_600_000, 5)));
+  try {
+    expect((await allAt(0)).filter(Boolean)).toEqual([true]);
+    expect(double.scavenges).toHaveLength(1);
+    expect(await allAt(3_599_999)).toEqual([false, false, false]);
+    expect((await allAt(3_600_000)).filter(Boolean)).toEqual([true]);
+    expect(double.scavenges).toHaveLength(2);
+
+    const dying = await openEventStoreLog({ connectionString: double.connectionString });
+    Object.assign(dying, { scavenging: { ...dying.scavenging, start: () => Promise.reject(new Error('gone')) } });
+    await expect(new Scavenges(dying).startIfDue(at(7_200_000), 3_600_000, 5)).rejects.toThrow('gone');
+    await dying.close();
+    expect(await allAt(7_200_000 + CLAIM_MS - 1)).toEqual([false, false, false]);
+    expect((await nodes[0]!.last())?.id).toBe(double.scavenges[1]);
+    expect((await allAt(7_200_000 + CLAIM_MS)).filter(Boolean)).toEqual([true]);
+    expect(double.scavenges).toHaveLength(3);
+  } finally {
+    for (const log of logs) await log.close();
+  }
 });
 
 test('a rebuilt read model equals the live one', async () => {

@@ -111,7 +111,13 @@ describe('a certificate of disposal', () => {
     expect(text).not.toContain('"one"');
     const key = file('key', await fetched('/proof/key'));
     expect(JSON.parse(text)).toMatchObject({
-      statement: { cause: 'expired', life: 0, writes: 1, expiry: { ttl: 60, rule: 'container-default' } },
+      statement: {
+        cause: 'expired',
+        life: 0,
+        writes: 1,
+        expiry: { ttl: 60, rule: 'container-default' },
+        remains: { sealedBytes: expect.any(Number), removedBy: 'truncation' },
+      },
     });
     await closeServer();
     const verdict = await ask('verify', 'certificate', file('certificate', text), '--public-key', key);

@@ -19,6 +19,7 @@ export interface EmbeddedStoreOptions
       StoreOptions,
       | 'policyGraceSeconds'
       | 'readyLagEvents'
+      | 'scavengeEverySeconds'
       | 'automaticPurge'
       | 'defaultThroughput'
       | 'serverless'

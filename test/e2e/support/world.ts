@@ -35,6 +35,8 @@ export interface WorldOptions {
   readonly policyGraceSeconds?: number;
   /** Connection string of an event store for the log. */
   readonly eventStore?: string;
+  /** After which the event store is scavenged again. */
+  readonly scavengeEverySeconds?: number;
   /** What throughput there is, and the clock that budgets run on. */
   readonly provisioning?: Pick<EmbeddedStoreOptions, 'serverless' | 'defaultThroughput' | 'monotonicMs'>;
 }
@@ -112,6 +114,7 @@ export class World {
       eventStore,
       clock,
       automaticPurge,
+      scavengeEverySeconds: this.#options.scavengeEverySeconds,
       ...this.#options.provisioning,
       ...(clock === 'manual' ? { startMs } : {}),
       ...(policyGraceSeconds === undefined ? {} : { policyGraceSeconds }),

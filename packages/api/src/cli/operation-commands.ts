@@ -155,9 +155,14 @@ function printPurge(status: PurgeStatus, print: (line: string) => void): void {
   print(`rate: ${Math.round(status.itemsPerSecond)} a second, time to drain: ${seconds(status.millisecondsToDrain)}`);
   print(`purged in all: ${status.purgedTotal}`);
   if (status.scavenge === null) return;
-  const { livesWaiting, last } = status.scavenge;
+  const { livesWaiting, last, everySeconds, nextAtMs } = status.scavenge;
   print(`waiting for a scavenge of the event store: ${livesWaiting}`);
   if (last !== null) print(`last scavenge: ${last.state}, begun ${isoTime(last.startedAtMs)} (${last.id})`);
+  if (everySeconds !== null) {
+    print(
+      `next scavenge: ${nextAtMs === null ? 'none, nothing waits for one' : isoTime(nextAtMs)}, every ${everySeconds} s`,
+    );
+  }
 }
 
 export const fsck: Command = {

@@ -132,6 +132,7 @@ async function openStore(
       shared: sharedStorage(configuration),
       policyGraceSeconds: configuration['policy-grace'],
       readyLagEvents: configuration['ready-lag'],
+      scavengeEverySeconds: configuration['scavenge-every'],
       defaultThroughput: configuration.throughput,
       serverless: configuration.throughput?.kind === 'none',
       onFault,

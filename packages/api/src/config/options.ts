@@ -73,6 +73,9 @@ export const optionSchemas = {
     .min(1)
     .optional()
     .describe('Connection string of an EventStoreDB or KurrentDB to keep the event log on; in the folder by default.'),
+  'scavenge-every': wholeNumber(60, 31_536_000)
+    .optional()
+    .describe('With --event-store: seconds after which its server is scavenged again. By default only on command.'),
   postgres: z
     .string()
     .min(1)
@@ -152,6 +155,7 @@ export const placeholders: Readonly<Record<OptionName, string>> = {
   'purge-ledger': '<file>',
   'backup-folder': '<folder>',
   'event-store': '<esdb://…>',
+  'scavenge-every': '<seconds>',
   postgres: '<postgresql://…>',
   'vault-copies-kept': '<seconds>',
   roles: 'project,purge|none',
@@ -184,6 +188,10 @@ export const configurationSchema = z
   .refine(({ postgres, 'event-store': log }) => postgres === undefined || log !== undefined, {
     path: ['postgres'],
     message: 'goes with --event-store: nodes that share keys and read models must share the log',
+  })
+  .refine((values) => values['scavenge-every'] === undefined || values['event-store'] !== undefined, {
+    path: ['scavenge-every'],
+    message: 'goes with --event-store: a log in the data folder gives its space back by itself',
   })
   .refine(({ postgres, 'master-key': key }) => postgres === undefined || key !== undefined, {
     path: ['postgres'],

@@ -104,6 +104,11 @@ export const storeHistory = named(
   }),
 );
 
+const remains = z.strictObject({
+  sealedBytes: count.meta({ description: 'Sealed bodies that the log still held; nothing opens them any more.' }),
+  removedBy: z.enum(['truncation', 'scavenge']),
+});
+
 export const explanation = named(
   'Explanation',
   z.strictObject({
@@ -132,6 +137,7 @@ export const explanation = named(
       .optional(),
     ...timeIfAny('recordedAt'),
     ...timeIfAny('purgedAt'),
+    remains: remains.optional(),
     lag: duration.optional(),
     lagMs: z.number().optional(),
     holds: z.array(z.string()),
@@ -390,6 +396,7 @@ export const certificate = named(
       key: z.int(),
       recoverableUntilMs: milliseconds.nullable(),
       checks: z.strictObject({ holds: z.literal(0), floorSeconds: count, graceSeconds: count }).optional(),
+      remains: remains.optional(),
     }),
     facts: z.array(z.strictObject({ fact, leaf: count, path: z.array(z.string()) })),
     checkpoint: z.string(),
@@ -461,6 +468,8 @@ export const purge = named(
             ...time('startedAt'),
           })
           .nullable(),
+        everySeconds: count.nullable(),
+        ...timeOrNull('nextAt'),
       })
       .nullable(),
   }),

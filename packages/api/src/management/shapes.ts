@@ -70,6 +70,7 @@ export function explanationShape(explanation: Explanation, container: ContainerS
         }),
     ...times('recordedAt', explanation.recordedAtMs),
     ...times('purgedAt', explanation.purgedAtMs),
+    ...(explanation.remains === undefined ? {} : { remains: explanation.remains }),
     ...(lagMs === undefined ? {} : { lag: duration(lagMs), lagMs }),
     holds: explanation.holds,
     ...times('contentKeptUntil', explanation.keptUntilMs),
@@ -266,7 +267,11 @@ export function purgeShape(status: PurgeStatus): Shape {
     scavenge:
       scavenge === null
         ? null
-        : { ...scavenge, last: last === null ? null : { ...last, startedAt: isoTime(last.startedAtMs) } },
+        : {
+            ...scavenge,
+            last: last === null ? null : { ...last, startedAt: isoTime(last.startedAtMs) },
+            nextAt: scavenge.nextAtMs === null ? null : isoTime(scavenge.nextAtMs),
+          },
   };
 }
 

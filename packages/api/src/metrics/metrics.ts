@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
+import type { Scavenge } from '@epitaph/core/log/event-log.ts';
 import { requestUnitKinds } from '../request-units/request-units.ts';
 import type { ContainerBacklog, PurgeStatus, StoreApi } from '../store/store-api.ts';
 import { operationKinds } from './measurements.ts';
@@ -16,6 +17,7 @@ const PURGE_STATES: readonly PurgeStatus['state'][] = [
   'held-by-clock',
   'waiting-for-request-units',
 ];
+const SCAVENGE_STATES: readonly Scavenge['state'][] = ['running', 'done', 'failed', 'unknown'];
 
 const { version } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8')) as {
   readonly version: string;
@@ -98,6 +100,17 @@ function writePurge(text: MetricsText, status: PurgeStatus): void {
       'epitaph_scavenge_waiting_lives',
       'Purged lives whose sealed bytes an event store keeps until it is scavenged.',
       status.scavenge.livesWaiting,
+    );
+    const { last } = status.scavenge;
+    text.gauge(
+      'epitaph_scavenge_state',
+      '1 for the state of the last scavenge of the event store; 0 for all where there was none.',
+      SCAVENGE_STATES.map((state) => ({ labels: { state }, value: last?.state === state ? 1 : 0 })),
+    );
+    text.gauge(
+      'epitaph_scavenge_last_start_timestamp_seconds',
+      'When the last scavenge of the event store began, in Unix seconds; 0 for never.',
+      (last?.startedAtMs ?? 0) / 1000,
     );
   }
 }

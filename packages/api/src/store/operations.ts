@@ -29,13 +29,22 @@ export class Operations {
   readonly #parts: StoreParts;
   readonly #purge: PurgeRunner;
   readonly #readyLagEvents: number;
+  readonly #scavengeEverySeconds: number | null;
   #rebuild: { status: RebuildStatus; readonly abort: AbortController; readonly done: Promise<void> } | undefined;
   #putsRebuildOff = false;
 
-  constructor(parts: StoreParts, purge: PurgeRunner, readyLagEvents = DEFAULT_READY_LAG_EVENTS) {
+  constructor(
+    parts: StoreParts,
+    purge: PurgeRunner,
+    {
+      readyLagEvents = DEFAULT_READY_LAG_EVENTS,
+      scavengeEverySeconds = null,
+    }: { readonly readyLagEvents?: number | undefined; readonly scavengeEverySeconds?: number | null | undefined } = {},
+  ) {
     this.#parts = parts;
     this.#purge = purge;
     this.#readyLagEvents = readyLagEvents;
+    this.#scavengeEverySeconds = scavengeEverySeconds;
   }
 
   async purgeStatus(): Promise<PurgeStatus> {
@@ -127,9 +136,30 @@ export class Operations {
     const { log } = this.#parts.ports;
     if (log.scavenging === undefined) return null;
     const last = await new Scavenges(log).last();
-    if (last === undefined) return { livesWaiting: purgedTotal, last: null };
-    const { id, state, startedAtMs, purgedBefore } = last;
-    return { livesWaiting: Math.max(0, purgedTotal - purgedBefore), last: { id, state, startedAtMs } };
+    const livesWaiting = Math.max(0, purgedTotal - (last?.purgedBefore ?? 0));
+    const everySeconds = this.#scavengeEverySeconds;
+    return {
+      livesWaiting,
+      last: last === undefined ? null : { id: last.id, state: last.state, startedAtMs: last.startedAtMs },
+      everySeconds,
+      nextAtMs:
+        everySeconds === null || livesWaiting === 0
+          ? null
+          : last === undefined
+            ? this.#parts.ports.clock.now()
+            : last.startedAtMs + everySeconds * 1000,
+    };
+  }
+
+  /** Has the event store scavenged if the schedule says so and there is anything to take away. */
+  async scavengeIfDue(context: CommandContext): Promise<void> {
+    const { log } = this.#parts.ports;
+    if (this.#scavengeEverySeconds === null || log.scavenging === undefined) return;
+    const purgedTotal = await this.#parts.readModel.countPurged();
+    const status = await this.#scavengeStatus(purgedTotal);
+    if (status === null || status.nextAtMs === null || status.nextAtMs > context.nowMs) return;
+    await this.#purge.settled();
+    await new Scavenges(log).startIfDue(context, this.#scavengeEverySeconds * 1000, purgedTotal);
   }
 
   async startScavenge(context: CommandContext): Promise<void> {

@@ -493,6 +493,10 @@ export interface ScavengeStatus {
     readonly state: 'running' | 'done' | 'failed' | 'unknown';
     readonly startedAtMs: number;
   } | null;
+  /** After which a run is started by the schedule; null where there is none. */
+  readonly everySeconds: number | null;
+  /** When the schedule starts the next; null where there is none, or nothing to take away. May be past for a moment. */
+  readonly nextAtMs: number | null;
 }
 
 export interface ProjectionStatus {

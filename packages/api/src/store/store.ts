@@ -31,6 +31,7 @@ import { type ProofParts, Proofs } from './proofs.ts';
 import { Recoveries } from './recoveries.ts';
 import { Replays } from './replays.ts';
 import { ResourceTokens } from './resource-tokens.ts';
+import { ScavengeSchedule } from './scavenge-schedule.ts';
 import type { Caller, StoreApi } from './store-api.ts';
 import { Users } from './users.ts';
 
@@ -45,6 +46,8 @@ export interface StoreOptions extends Omit<StorePorts, 'clock' | 'clockJump' | '
   /** Events behind the log from which on the store says that it isn't ready; 10,000 by default. */
   readonly readyLagEvents?: number | undefined;
   readonly onFault?: (error: unknown) => void;
+  /** For a log that keeps what was truncated: after how many seconds it is scavenged again; never by default. */
+  readonly scavengeEverySeconds?: number | undefined;
   /** What backups need; without it the store takes none. */
   readonly backup?: BackupParts | undefined;
   /** What proofs need; without it the store proves nothing. */
@@ -66,6 +69,9 @@ interface OpenedParts {
   readonly observer: Observer;
   readonly copies: VaultCopies;
 }
+
+/** On whose behalf the schedule has the event store scavenged. */
+const SCHEDULE = (): Caller => ({ actor: 'system:schedule', correlationId: crypto.randomUUID() });
 
 /** The whole store behind one object; see {@link StoreApi} for what each method does. */
 export class Store implements StoreApi {
@@ -89,6 +95,7 @@ export class Store implements StoreApi {
   readonly #replays: Replays;
   readonly #proofs: Proofs;
   readonly #operations: Operations;
+  readonly #scavenges: ScavengeSchedule;
   readonly #observer: Observer;
   readonly #backups: Backups;
   readonly #closePorts: () => Promise<void>;
@@ -124,7 +131,13 @@ export class Store implements StoreApi {
     this.#recoveries = new Recoveries(parts, purge, this.#items, documents);
     this.#replays = new Replays(parts);
     this.#proofs = new Proofs(parts, options.proof, options.onFault ?? (() => {}));
-    this.#operations = new Operations(parts, purge, options.readyLagEvents);
+    this.#operations = new Operations(parts, purge, options);
+    this.#scavenges = new ScavengeSchedule({
+      startIfDue: async () => {
+        if (jumpOf(options.clock) === undefined) await this.#operations.scavengeIfDue(parts.command(SCHEDULE()));
+      },
+      onFault: options.onFault ?? (() => {}),
+    });
     this.#backups = new Backups(parts, copies, options.backup ?? { source: undefined });
     this.#closePorts = options.closePorts;
   }
@@ -210,6 +223,7 @@ export class Store implements StoreApi {
     await store.#erasures.resumeAll();
     const mayPurge = options.nodes?.roles.has('purge') ?? true;
     await purge.start({ automatic: mayPurge && (options.automaticPurge ?? true) });
+    if (mayPurge && options.scavengeEverySeconds !== undefined) store.#scavenges.start();
     store.#proofs.start();
     return store;
   }
@@ -393,6 +407,7 @@ export class Store implements StoreApi {
   async close(): Promise<void> {
     this.#parts.refuseNewWork();
     this.#backups.cancel();
+    await this.#scavenges.stop();
     await this.#purge.stop();
     await this.#operations.putRebuildOff();
     // Whoever was let in is answered; a write is, once it is projected.

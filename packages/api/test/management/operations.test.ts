@@ -25,9 +25,9 @@ describe('health', () => {
   });
 
   test('ends when the read models fall further behind than they may', () => {
-    const readiness = (headPosition: number, lagEvents?: number) => {
+    const readiness = (headPosition: number, readyLagEvents?: number) => {
       const parts = { headPosition: () => headPosition, projector: { position: 100 }, ports: { clockJump: () => {} } };
-      return new Operations(parts as unknown as StoreParts, {} as PurgeRunner, lagEvents).health();
+      return new Operations(parts as unknown as StoreParts, {} as PurgeRunner, { readyLagEvents }).health();
     };
     expect(readiness(10_100)).toEqual({ ready: true, reasons: [] });
     expect(readiness(10_101)).toEqual({ ready: false, reasons: ['the projection is 10001 events behind'] });

@@ -2,7 +2,8 @@ import { isoTime } from '../clock.ts';
 import type { ContainerState, RecordedPolicy } from '../container/state.ts';
 import { expiryOf, type Expiry } from '../ttl/expiry.ts';
 import { policyAt } from '../ttl/policy-timeline.ts';
-import type { LifeFacts } from './life.ts';
+import type { ItemPurged } from '../item/events.ts';
+import type { LifeFacts, LifePurge } from './life.ts';
 
 export type ItemStateName = 'live' | 'expired' | 'purged' | 'deleted' | 'never-existed';
 
@@ -32,6 +33,8 @@ export interface Explanation {
   /** When the end was written down; later than the end itself by `lagMs`. Absent while it is not. */
   readonly recordedAtMs?: number;
   readonly purgedAtMs?: number;
+  /** What the erasure left in the log, unreadable, and what takes that away; older records do not say. */
+  readonly remains?: ItemPurged['remains'];
   readonly lagMs?: number;
   readonly holds: readonly string[];
   /** Until when the container's retention floor keeps the content of its last life, if it does. */
@@ -77,8 +80,11 @@ export function explainItem(input: ExplainInput): Explanation {
   const purgedSentence =
     purge === undefined
       ? ` Its content has not been erased yet.${keptInWords(facts === input.lives.at(-1) ? input : { holds: [] })}`
-      : ` Its content was erased at ${isoTime(purge.atMs)}.`;
-  const purged = purge === undefined ? {} : { purgedAtMs: purge.atMs };
+      : ` Its content was erased at ${isoTime(purge.atMs)}${remainsInWords(purge)}.`;
+  const purged =
+    purge === undefined
+      ? {}
+      : { purgedAtMs: purge.atMs, ...(purge.remains === undefined ? {} : { remains: purge.remains }) };
   const recorded = (endAtMs: number) => {
     const at = facts.end?.recordedAtMs;
     return at === undefined || at > atMs ? {} : { recordedAtMs: at, lagMs: at - endAtMs };
@@ -108,7 +114,7 @@ export function explainItem(input: ExplainInput): Explanation {
       ...about,
       ...purged,
       state: 'purged',
-      sentence: `${quoted} was erased${purge.cause === 'erasure' ? ' on request' : ''} at ${isoTime(purge.atMs)} by ${purge.recordedBy}.`,
+      sentence: `${quoted} was erased${purge.cause === 'erasure' ? ' on request' : ''} at ${isoTime(purge.atMs)} by ${purge.recordedBy}${remainsInWords(purge)}.`,
     };
   }
   const expired = expiry !== undefined && expiry.expiredAtMs <= atMs;
@@ -199,4 +205,10 @@ function liveReason(ttl: number | null, policy: RecordedPolicy | undefined, expi
   }
   if (ttl === -1) return 'its own ttl of -1 says that it never expires';
   return 'its container has no default ttl and it has none of its own, so it never expires';
+}
+
+/** A truncation follows at once and needs no mention; a scavenge may be long in coming. */
+function remainsInWords({ remains }: LifePurge): string {
+  if (remains?.removedBy !== 'scavenge') return '';
+  return `; ${remains.sealedBytes} sealed bytes, which nothing opens any more, stayed with the event store until its next scavenge`;
 }

@@ -1,5 +1,5 @@
 import { invariant } from '../invariant.ts';
-import { etagOf, type PurgeCause } from '../item/events.ts';
+import { etagOf, type ItemPurged } from '../item/events.ts';
 import { decodeLedger, type LedgerWrite } from '../item/ledger.ts';
 import { readItemEvent } from '../item/upcast.ts';
 import type { RecordedEvent } from '../log/recorded-event.ts';
@@ -19,13 +19,19 @@ export interface LifeEnd {
   readonly expiry?: Expiry;
 }
 
+/** When and why the content of a life was erased. */
+export interface LifePurge extends Pick<ItemPurged, 'cause' | 'remains'> {
+  readonly atMs: number;
+  readonly recordedBy: string;
+}
+
 /** What is known of one life, from the events that are left and the ledger of those that are not. */
 export interface LifeFacts {
   readonly life: number;
   /** Oldest first. */
   readonly writes: readonly LedgerWrite[];
   readonly end?: LifeEnd;
-  readonly purge?: { readonly atMs: number; readonly cause: PurgeCause; readonly recordedBy: string };
+  readonly purge?: LifePurge;
 }
 
 /** An end with the partition key, which was on record for the whole key at once when it came. */
@@ -52,7 +58,7 @@ export function withPartitionKeyEnd(
 export function lifeFacts(life: number, events: readonly RecordedEvent[]): LifeFacts {
   let writes: LedgerWrite[] = [];
   let end: LifeEnd | undefined;
-  let purge: LifeFacts['purge'];
+  let purge: LifePurge | undefined;
   for (const recorded of events) {
     const event = readItemEvent(recorded);
     const record = { recordedAtMs: recorded.occurredAtMs, recordedBy: recorded.actor };
@@ -78,7 +84,12 @@ export function lifeFacts(life: number, events: readonly RecordedEvent[]): LifeF
       case 'ItemPurged':
         // The ledger has every write, whether or not the truncation has reached the events.
         writes = decodeLedger(event.data.ledger);
-        purge = { atMs: recorded.occurredAtMs, cause: event.data.cause, recordedBy: recorded.actor };
+        purge = {
+          atMs: recorded.occurredAtMs,
+          cause: event.data.cause,
+          recordedBy: recorded.actor,
+          ...(event.data.remains === undefined ? {} : { remains: event.data.remains }),
+        };
         break;
     }
   }

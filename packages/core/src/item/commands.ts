@@ -75,6 +75,7 @@ export interface RecordPurge {
   readonly recoverableUntilMs: number | null;
   readonly ledger: Ledger;
   readonly checks?: ItemPurged['checks'];
+  readonly remains?: ItemPurged['remains'];
 }
 
 export type ItemCommand = WriteItem | RecoverItem | DeleteItem | RecordExpiry | RecordPartitionKeyDelete | RecordPurge;

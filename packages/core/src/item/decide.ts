@@ -178,9 +178,8 @@ function decidePurge(state: ItemState, command: RecordPurge): ItemDecision {
   // A life of a deleted container, or one erased on request, ends by its purge; every other has ended before.
   const endsHere = command.cause === 'container-deleted' || command.cause === 'erasure';
   if (state.status === 'live' && !endsHere) return refuse({ reason: 'not-due' });
-  const { type: _, checks, ...facts } = command;
-  const checked = checks === undefined ? {} : { checks };
-  return accept({ type: 'ItemPurged', data: { ...facts, erased: 'key-destroyed', ...checked } });
+  const { type: _, ...facts } = command;
+  return accept({ type: 'ItemPurged', data: { ...facts, erased: 'key-destroyed' } });
 }
 
 function expiredEvent(

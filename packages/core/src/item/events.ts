@@ -113,6 +113,15 @@ export const itemPurgedSchema = z.object({
       graceSeconds: z.int(),
     })
     .optional(),
+  /** What the key's end left in the log: bytes that nothing opens any more. Absent in older records. */
+  remains: z
+    .object({
+      /** Of the life's sealed bodies as the log held them then. */
+      sealedBytes: z.int(),
+      /** What takes them away: the truncation that follows this record, or the event store's next scavenge. */
+      removedBy: z.enum(['truncation', 'scavenge']),
+    })
+    .optional(),
 });
 export type ItemPurged = z.infer<typeof itemPurgedSchema>;
 

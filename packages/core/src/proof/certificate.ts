@@ -46,6 +46,8 @@ export interface DisposalStatement {
   readonly recoverableUntilMs: number | null;
   /** What was in the way of the erasure no more when the key went; older records do not say. */
   readonly checks?: NonNullable<ItemPurged['checks']>;
+  /** What was left in the log, unreadable, and what takes that away; older records do not say. */
+  readonly remains?: NonNullable<ItemPurged['remains']>;
 }
 
 /** A fact with the proof that it is on record. Hashes are base64. */
@@ -112,6 +114,7 @@ export function disposalStatement(
     key: data.key,
     recoverableUntilMs: data.recoverableUntilMs,
     ...(data.checks === undefined ? {} : { checks: data.checks }),
+    ...(data.remains === undefined ? {} : { remains: data.remains }),
   };
 }
 

@@ -366,6 +366,7 @@ export class PurgeExecutor {
               last?.revision === events.at(-1)!.recorded.revision ? events : await this.#eventsOf(candidate.stream),
             ),
             ...(checks === undefined ? {} : { checks }),
+            remains: this.#remainsOf(events),
           },
         }),
       );
@@ -380,6 +381,12 @@ export class PurgeExecutor {
   async #eventsOf(stream: string, options?: { readonly withBodies: boolean }): Promise<LifeEvent[]> {
     const events = await this.#ports.log.readStream(stream, options);
     return events.map((recorded) => ({ recorded, read: readItemEvent(recorded) }));
+  }
+
+  /** The sealed bodies can't be opened any more; what is left is to have their bytes gone, too. */
+  #remainsOf(events: readonly LifeEvent[]): NonNullable<ItemPurged['remains']> {
+    const sealedBytes = events.reduce((bytes, { recorded }) => bytes + (recorded.body?.length ?? 0), 0);
+    return { sealedBytes, removedBy: this.#ports.log.scavenging === undefined ? 'truncation' : 'scavenge' };
   }
 
   #ledgerOf(events: readonly LifeEvent[]): Ledger {

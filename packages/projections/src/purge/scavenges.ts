@@ -6,9 +6,8 @@ import { parseEvent } from '@epitaph/core/upcast.ts';
 import { z } from 'zod';
 
 export const SCAVENGES_STREAM = 'purge-scavenges';
-const TYPE = 'ScavengeStarted';
-const VERSION = 1;
 
+const claimed = z.object({});
 const started = z.object({
   /** The event store's name for the run. */
   scavengeId: z.string(),
@@ -16,12 +15,23 @@ const started = z.object({
   purgedBefore: z.int(),
 });
 
+type ScavengeEvent =
+  /** A node has seen that a run is due by the schedule, and is about to start it. */
+  | { readonly type: 'ScavengeClaimed'; readonly data: z.infer<typeof claimed> }
+  | { readonly type: 'ScavengeStarted'; readonly data: z.infer<typeof started> };
+
+const schemas = { ScavengeClaimed: claimed, ScavengeStarted: started };
+const versions = { ScavengeClaimed: 1, ScavengeStarted: 1 } as const;
+
+/** After which a node that claimed a run and did not start it is taken to have died over it. */
+export const CLAIM_MS = 60_000;
+
 export interface LastScavenge extends Scavenge {
   readonly startedAtMs: number;
   readonly purgedBefore: number;
 }
 
-/** The runs that operators have had started, as recorded facts. Only logs that keep what was truncated have any. */
+/** The runs that operators and the schedule have had started, as recorded facts. Only logs that keep what was truncated have any. */
 export class Scavenges {
   readonly #log: EventLog;
 
@@ -31,9 +41,9 @@ export class Scavenges {
 
   /** Undefined where nobody has started any. */
   async last(): Promise<LastScavenge | undefined> {
-    const recorded = await this.#log.readLast(SCAVENGES_STREAM);
+    const recorded = await this.#lastStart();
     if (recorded === undefined || this.#log.scavenging === undefined) return undefined;
-    const { scavengeId, purgedBefore } = dataOf(recorded);
+    const { scavengeId, purgedBefore } = startOf(recorded);
     const { state } = await this.#log.scavenging.find(scavengeId);
     return { id: scavengeId, state, startedAtMs: recorded.occurredAtMs, purgedBefore };
   }
@@ -44,16 +54,41 @@ export class Scavenges {
     if (scavenging === undefined) return;
     const { id: scavengeId } = await scavenging.start();
     for (;;) {
-      const last = await this.#log.readLast(SCAVENGES_STREAM);
-      if (last !== undefined && dataOf(last).scavengeId === scavengeId) return;
-      const event = newEvent(context, { type: TYPE, data: { scavengeId, purgedBefore } }, VERSION);
-      const expectedRevision = last?.revision ?? 'no-stream';
-      const result = await this.#log.append([{ stream: SCAVENGES_STREAM, expectedRevision, events: [event] }]);
-      if (result.kind === 'appended') return;
+      const known = await this.#lastStart();
+      if (known !== undefined && startOf(known).scavengeId === scavengeId) return;
+      const event: ScavengeEvent = { type: 'ScavengeStarted', data: { scavengeId, purgedBefore } };
+      if (await this.#append(context, event, await this.#log.readLast(SCAVENGES_STREAM))) return;
     }
+  }
+
+  /**
+   * Starts a run when the last one began so long ago. Of several nodes that find so at once, one does: the record of
+   * its claim takes the place in the stream that the others want.
+   */
+  async startIfDue(context: CommandContext, everyMs: number, purgedBefore: number): Promise<boolean> {
+    const last = await this.#log.readLast(SCAVENGES_STREAM);
+    if (last !== undefined) {
+      const waitMs = last.type === 'ScavengeClaimed' ? CLAIM_MS : everyMs;
+      if (context.nowMs < last.occurredAtMs + waitMs) return false;
+    }
+    if (!(await this.#append(context, { type: 'ScavengeClaimed', data: {} }, last))) return false;
+    await this.start(context, purgedBefore);
+    return true;
+  }
+
+  async #lastStart(): Promise<RecordedEvent | undefined> {
+    const last = await this.#log.readLast(SCAVENGES_STREAM);
+    if (last?.type !== 'ScavengeClaimed') return last;
+    return (await this.#log.readStream(SCAVENGES_STREAM)).findLast(({ type }) => type === 'ScavengeStarted');
+  }
+
+  async #append(context: CommandContext, event: ScavengeEvent, after: RecordedEvent | undefined): Promise<boolean> {
+    const events = [newEvent(context, event, versions[event.type])];
+    const expectedRevision = after?.revision ?? 'no-stream';
+    return (await this.#log.append([{ stream: SCAVENGES_STREAM, expectedRevision, events }])).kind === 'appended';
   }
 }
 
-function dataOf(event: RecordedEvent): z.infer<typeof started> {
-  return parseEvent(event, { [TYPE]: started }, { [TYPE]: VERSION }, {}).data as z.infer<typeof started>;
+function startOf(event: RecordedEvent): z.infer<typeof started> {
+  return parseEvent(event, schemas, versions, {}).data as z.infer<typeof started>;
 }
