@@ -1,9 +1,9 @@
 import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
-import { createServer, type AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { Unavailable } from './bench.ts';
 import { PEERS_FOLDER } from './folders.ts';
+import { freePort } from '../../test/support/free-port.ts';
 
 /** Where the server's program is: named, put beside the other peers, or as the packages of the two vendors install it. */
 const PROGRAMS = [
@@ -62,15 +62,4 @@ export async function startEventStore(folder: string): Promise<EventStoreServer 
   }
   stop();
   return new Unavailable(`${program} did not start: ${state.ended ?? 'it does not answer'}`);
-}
-
-function freePort(): Promise<number> {
-  return new Promise((resolve, reject) => {
-    const server = createServer();
-    server.once('error', reject);
-    server.listen(0, '127.0.0.1', () => {
-      const { port } = server.address() as AddressInfo;
-      server.close(() => resolve(port));
-    });
-  });
 }

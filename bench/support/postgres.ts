@@ -1,8 +1,8 @@
 import { execFileSync } from 'node:child_process';
 import { chownSync, existsSync, mkdirSync, readdirSync } from 'node:fs';
-import { createServer, type AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { Unavailable } from './bench.ts';
+import { freePort } from '../../test/support/free-port.ts';
 
 const PROGRAMS = '/usr/lib/postgresql';
 
@@ -80,15 +80,4 @@ async function findPrograms(say: (text: string) => void): Promise<string | Unava
     return new Unavailable('PostgreSQL could not be installed (apt-get install postgresql)');
   }
   return found() ?? new Unavailable(`PostgreSQL is not in ${PROGRAMS}`);
-}
-
-function freePort(): Promise<number> {
-  return new Promise((resolve, reject) => {
-    const server = createServer();
-    server.once('error', reject);
-    server.listen(0, '127.0.0.1', () => {
-      const { port } = server.address() as AddressInfo;
-      server.close(() => resolve(port));
-    });
-  });
 }

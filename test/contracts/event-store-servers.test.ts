@@ -1,14 +1,14 @@
 import { existsSync } from 'node:fs';
 import { GenericContainer, type StartedTestContainer, Wait } from 'testcontainers';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { describeEventLog } from '@epitaph/core/testing/event-log-contract.ts';
-import { openEventStoreLog } from '@epitaph/storage/eventstoredb/open-event-store-log.ts';
+import { afterAll, beforeAll, describe, it } from 'vitest';
+import { describeEventStoreLog } from './event-store-contract.ts';
 
 /** The contract against real servers: one named by the environment, and images of two generations where Docker is. */
 const IMAGES = ['eventstore/eventstore:24.10', 'kurrentplatform/kurrentdb:25.1'];
 const PORT = 2113;
 /** Room for an item of 2 MiB; the servers' own default is 1 MiB. */
 const MAX_APPEND_BYTES = '4194304';
+const TIMEOUT_MS = 120_000;
 const IMAGE_PULLED_WITHIN_MS = 600_000;
 
 const given = process.env['EPITAPH_TEST_EVENTSTORE'];
@@ -17,7 +17,11 @@ const docker = process.env['DOCKER_HOST'] !== undefined || existsSync('/var/run/
 if (given === undefined) {
   it.skip('the EventStoreDB event log, on the server named by EPITAPH_TEST_EVENTSTORE: it names none', () => {});
 } else {
-  describeServer('the EventStoreDB event log, on the server named by EPITAPH_TEST_EVENTSTORE,', () => given);
+  describeEventStoreLog(
+    'the EventStoreDB event log, on the server named by EPITAPH_TEST_EVENTSTORE,',
+    () => given,
+    TIMEOUT_MS,
+  );
 }
 
 for (const image of IMAGES) {
@@ -43,30 +47,10 @@ for (const image of IMAGES) {
         .start();
     }, IMAGE_PULLED_WITHIN_MS);
     afterAll(() => container.stop());
-    describeServer(
+    describeEventStoreLog(
       `the EventStoreDB event log, on ${image},`,
       () => `esdb://${container.getHost()}:${container.getMappedPort(PORT)}?tls=false`,
+      TIMEOUT_MS,
     );
   });
-}
-
-function describeServer(name: string, connectionString: () => string): void {
-  const open = () => openEventStoreLog({ connectionString: connectionString() });
-  describeEventLog(
-    name,
-    async () => {
-      const opened = [await open()];
-      return {
-        log: opened[0]!,
-        reopen: async () => {
-          opened.push(await open());
-          return opened.at(-1)!;
-        },
-        dispose: async () => {
-          for (const log of opened) await log.close();
-        },
-      };
-    },
-    { describe, it, expect, spansStreams: false, timeoutMs: 120_000 },
-  );
 }

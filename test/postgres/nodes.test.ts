@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
 import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import { PURGE_CONTROL_STREAM } from '@epitaph/projections/purge/events.ts';
@@ -243,6 +244,45 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       await eventually('it is purged', async () => (await fast.store.purgeStatus()).purgedTotal === 1);
       expect((await slow.store.fsck()).problems).toEqual([]);
     }));
+
+  it('leave a feed’s floor alone that another has raised for a policy which is not on record yet', async () => {
+    const log = new MemoryEventLog();
+    const cluster = new Cluster(await server.newDatabase(), log);
+    const record = Promise.withResolvers<void>();
+    try {
+      const node = await cluster.start();
+      const container = await makeContainer(node.store);
+      const append = log.append.bind(log);
+      const asked = Promise.withResolvers<void>();
+      log.append = async (...args) => {
+        if (args[0].some(({ events }) => events.some(({ type }) => type === 'ContainerReplaced'))) {
+          asked.resolve();
+          await record.promise;
+        }
+        return append(...args);
+      };
+      const definition = { ...DEFINITION, changeFeedPolicy: { retentionDuration: 10 } };
+      const change = node.store.replaceContainer(CALLER, 'db', 'coll', definition, null);
+      await asked.promise;
+      const floor = async () => (await node.storage.vault.floors()).get(container.rid)?.['change-feed'];
+      expect(await floor()).toBe(11 * 60);
+
+      const other = await cluster.start();
+      await other.store.createDatabase(CALLER, 'another');
+      await other.store.deleteDatabase(CALLER, 'another');
+      expect(await floor()).toBe(11 * 60);
+
+      record.resolve();
+      await change;
+      expect(await floor()).toBe(11 * 60);
+      await containerOn(other);
+      await other.store.replaceContainer(CALLER, 'db', 'coll', DEFINITION, null);
+      expect(await floor()).toBe(undefined);
+    } finally {
+      record.resolve();
+      await cluster.dispose();
+    }
+  });
 
   it('swap to a rebuilt read model together', () =>
     inCluster(async (cluster) => {

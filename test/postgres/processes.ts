@@ -32,12 +32,14 @@ export function countWrites(double: EventStoreDouble): number {
   return double.log.readForwards(undefined).filter(({ type }) => type === 'ItemUpserted').length;
 }
 
-export async function manage(endpoint: string, method: 'GET' | 'POST', path: string): Promise<unknown> {
-  const answer = await fetch(`${endpoint}/_epitaph${path}`, {
-    method,
-    headers: { authorization: `Bearer ${EMULATOR_KEY}` },
-  });
+export async function manage(
+  endpoint: string,
+  method: 'GET' | 'POST',
+  path: string,
+  key = EMULATOR_KEY,
+): Promise<unknown> {
+  const answer = await fetch(`${endpoint}/_epitaph${path}`, { method, headers: { authorization: `Bearer ${key}` } });
   return answer.json();
 }
 
-export const fsckOf = (endpoint: string): Promise<unknown> => manage(endpoint, 'POST', '/fsck');
+export const fsckOf = (endpoint: string, key?: string): Promise<unknown> => manage(endpoint, 'POST', '/fsck', key);

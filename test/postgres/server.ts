@@ -1,9 +1,9 @@
 import { execFileSync } from 'node:child_process';
 import { chownSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
-import { type AddressInfo, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { PostgresDatabase } from '@epitaph/storage/postgres/database.ts';
+import { freePort } from '../support/free-port.ts';
 
 const PROGRAMS = '/usr/lib/postgresql';
 const SUPERUSER = 'epitaph';
@@ -157,16 +157,5 @@ function asServerUser(folder: string, program: string, args: readonly string[]):
   execFileSync(isRoot ? 'runuser' : file, isRoot ? ['-u', 'postgres', '--', file, ...args] : args, {
     cwd: folder,
     stdio: ['ignore', 'ignore', 'pipe'],
-  });
-}
-
-function freePort(): Promise<number> {
-  return new Promise((resolve, reject) => {
-    const server = createServer();
-    server.once('error', reject);
-    server.listen(0, '127.0.0.1', () => {
-      const { port } = server.address() as AddressInfo;
-      server.close(() => resolve(port));
-    });
   });
 }

@@ -1,3 +1,4 @@
+import { afterAll, beforeAll, describe, it } from 'vitest';
 import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
@@ -6,6 +7,7 @@ import { runOut } from '../simulation/model.ts';
 import { Random } from '../simulation/random.ts';
 import { fakeMachine } from '../simulation/world.ts';
 import { Cluster, type Node } from './nodes.ts';
+import { skipReason, TestServer, whyNoPostgres } from './server.ts';
 
 const CALLER = { actor: 'key:primary', correlationId: crypto.randomUUID() };
 const DEFINITION = {
@@ -17,6 +19,27 @@ const ITEMS = ['a', 'b', 'c', 'd'];
 const START_MS = 1_700_000_000_500;
 const POLICY_DELAY_MS = 8_000;
 
+const STEPS = 50;
+
+/** The suite, over so many seeds, on a PostgreSQL of its own. */
+export function describeSkewedNodes(seeds: number, timeoutMs: number): void {
+  let server: TestServer;
+  beforeAll(async () => {
+    if (whyNoPostgres === undefined) server = await TestServer.start();
+  });
+  afterAll(() => server?.dispose());
+
+  describe.skipIf(whyNoPostgres !== undefined)(`two nodes whose clocks are seconds apart${skipReason}`, () => {
+    it(
+      `agree under changing policies, through random commands of the seeds 1 to ${seeds}`,
+      { timeout: timeoutMs },
+      async () => {
+        for (let seed = 1; seed <= seeds; seed++) await simulateSkewedNodes(await server.newDatabase(), seed, STEPS);
+      },
+    );
+  });
+}
+
 /**
  * One run of two nodes whose clocks are seconds apart, over one log in memory and one read model in PostgreSQL, on
  * time that the run turns forward: random writes, reads, deletes, purges and changes of policy on either node or on
@@ -27,7 +50,7 @@ const POLICY_DELAY_MS = 8_000;
  *
  * @throws an Error that tells the seed and what was done last
  */
-export async function simulateSkewedNodes(url: string, seed: number, steps: number): Promise<void> {
+async function simulateSkewedNodes(url: string, seed: number, steps: number): Promise<void> {
   const random = new Random(seed);
   const trail: string[] = [];
   const log = new MemoryEventLog();

@@ -3,6 +3,15 @@ import type { ContainerDefinition } from '@epitaph/core/container/definition.ts'
 import type { KeyVault } from '@epitaph/core/vault/key-vault.ts';
 import type { Catalog } from '@epitaph/projections/catalog/catalog.ts';
 
+export interface FeedFloorsOptions {
+  readonly vault: KeyVault;
+  readonly catalog: () => Catalog;
+  /** True where other nodes change containers, too. */
+  readonly othersRaise: boolean;
+  /** Told when lives that a floor kept may go now. */
+  readonly onLowered: () => void;
+}
+
 /**
  * Keeps the vault's change-feed floors equal to what the containers' policies say: raised before a policy is on record,
  * lowered after its change is, and set right at the start, whatever a crash came between.
@@ -10,12 +19,13 @@ import type { Catalog } from '@epitaph/projections/catalog/catalog.ts';
 export class FeedFloors {
   readonly #vault: KeyVault;
   readonly #catalog: () => Catalog;
+  readonly #othersRaise: boolean;
   readonly #onLowered: () => void;
 
-  /** @param onLowered told when lives that a floor kept may go now */
-  constructor(vault: KeyVault, catalog: () => Catalog, onLowered: () => void) {
+  constructor({ vault, catalog, othersRaise, onLowered }: FeedFloorsOptions) {
     this.#vault = vault;
     this.#catalog = catalog;
+    this.#othersRaise = othersRaise;
     this.#onLowered = onLowered;
   }
 
@@ -35,9 +45,17 @@ export class FeedFloors {
     await this.#set(containerRid, there ? feedFloorSeconds(container.state.definition) : 0);
   }
 
-  /** The same for all containers; floors of such as never came to be are lifted. */
+  /**
+   * The same for all containers; floors of such as never came to be are lifted. Where there are other nodes, a floor
+   * that is too high may be of a policy that one of them is about to put on record, so it stays until its container
+   * changes or goes: it keeps more than it must, which does no harm.
+   */
   async settleAll(): Promise<void> {
-    for (const { state } of this.#catalog().allContainers()) await this.settle(state.rid);
+    for (const { state } of this.#catalog().allContainers()) {
+      const mayLower = !this.#othersRaise || this.#catalog().goneAtMs(state) !== null;
+      await (mayLower ? this.settle(state.rid) : this.raise(state.rid, state.definition));
+    }
+    if (this.#othersRaise) return;
     for (const rid of (await this.#vault.floors()).keys()) {
       if (this.#catalog().containerByRid(rid) === undefined) await this.#set(rid, 0);
     }

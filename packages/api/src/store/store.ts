@@ -211,11 +211,12 @@ export class Store implements StoreApi {
     });
     await projector.start();
     parts.opened();
-    const floors = new FeedFloors(
-      ports.vault,
-      () => projector.catalog,
-      () => purge.lookAgain(),
-    );
+    const floors = new FeedFloors({
+      vault: ports.vault,
+      catalog: () => projector.catalog,
+      othersRaise: options.nodes !== undefined,
+      onLowered: () => purge.lookAgain(),
+    });
     await floors.settleAll();
     const store = new Store(options, parts, { purge, documents, floors, requestUnits, measurements, observer, copies });
     // Before anything is erased the vault keeps what it is on record to keep.

@@ -1,0 +1,126 @@
+import { execFile, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { promisify } from 'node:util';
+import { afterAll, describe, expect, it } from 'vitest';
+import { optionNames, variableOf } from '@epitaph/api/config/options.ts';
+import { freePort } from '../support/free-port.ts';
+import { copyOf, environmentOf, every, readDockerfile, ROOT, type Stage } from './dockerfile.ts';
+
+/** Where there is Docker, compose.test.ts builds it. Here its steps are taken one by one in a folder. */
+const run = promisify(execFile);
+const stages = readDockerfile();
+const [dependencies, image] = stages as [Stage, Stage];
+const scratch = mkdtempSync(path.join(tmpdir(), 'epitaph-image-'));
+afterAll(() => rmSync(scratch, { recursive: true, force: true }));
+
+const read = (file: string) => readFileSync(path.join(ROOT, file), 'utf8');
+const contextCopies = stages.flatMap((stage) => every(stage, 'COPY').map(copyOf)).filter(({ from }) => !from);
+
+/** Takes a stage's COPY instructions in a folder of its own; `npm install` and the like are the caller's. */
+function copyInto(folder: string, stage: Stage, earlier: Readonly<Record<string, string>> = {}): void {
+  for (const { from, sources, target } of every(stage, 'COPY').map(copyOf)) {
+    for (const source of sources) {
+      const origin = from === undefined ? path.join(ROOT, source) : earlier[from]!;
+      // A file keeps its name; of a folder the content is copied.
+      const to = path.join(folder, target, statSync(origin).isFile() ? path.basename(source) : '');
+      mkdirSync(path.dirname(to), { recursive: true });
+      cpSync(origin, to, { recursive: true, verbatimSymlinks: true });
+    }
+  }
+}
+
+async function pnpm(cwd: string, args: readonly string[]): Promise<void> {
+  const known = path.join(ROOT, '.toolchain/pnpm');
+  const [program, ...first] = existsSync(known)
+    ? [readFileSync(known, 'utf8').trim()]
+    : ['npx', '--yes', `pnpm@${/pnpm@([\d.]+)/.exec(every(dependencies, 'RUN')[0]!)![1]}`];
+  const PATH = `${path.dirname(process.execPath)}${path.delimiter}${process.env['PATH']}`;
+  await run(program!, [...first, ...args], { cwd, env: { ...process.env, ...environmentOf(dependencies), PATH } });
+}
+
+describe('the Dockerfile', () => {
+  it('installs with the versions that the workspace is made with', () => {
+    const toolchain = read('scripts/toolchain.sh');
+    const [, node] = /NODE_VERSION=(\d+)/.exec(toolchain)!;
+    const [, version] = /PNPM_VERSION=(\S+)/.exec(toolchain)!;
+    expect(stages.map(({ base }) => base)).toEqual([`node:${node}-bookworm-slim`, `node:${node}-bookworm-slim`]);
+    expect(every(dependencies, 'RUN')[0]).toBe(`npm install --global pnpm@${version}`);
+  });
+
+  it('copies every package that the server needs, nothing that .dockerignore leaves out, and no test', () => {
+    const ignored = read('.dockerignore').split('\n');
+    for (const { sources } of contextCopies) {
+      for (const source of sources) {
+        expect(existsSync(path.join(ROOT, source)), source).toBe(true);
+        expect(ignored).toContain(`!${source.split('/')[0]}`);
+        expect(source).not.toMatch(/test/);
+      }
+    }
+    const copied = new Set(contextCopies.flatMap(({ sources }) => sources));
+    for (const name of readdirSync(path.join(ROOT, 'packages'))) {
+      expect(copied, name).toContain(`packages/${name}/package.json`);
+      expect(copied, name).toContain(`packages/${name}/src`);
+    }
+  });
+
+  it('runs as another user than root, with options that there are', () => {
+    expect(every(image, 'USER')).toEqual(['node']);
+    const known = new Set(optionNames.map(variableOf));
+    for (const name of Object.keys(environmentOf(image)).filter((key) => key.startsWith('EPITAPH_')))
+      expect(known).toContain(name);
+    expect(every(image, 'VOLUME')).toEqual([environmentOf(image)['EPITAPH_DATA']]);
+    expect(every(image, 'EXPOSE')).toEqual([environmentOf(image)['EPITAPH_PORT']]);
+  });
+
+  it('makes a store that starts, is found healthy, and stops when it is told to', { timeout: 120_000 }, async () => {
+    const first = path.join(scratch, 'dependencies');
+    copyInto(first, dependencies);
+    const install = every(dependencies, 'RUN').find((text) => text.startsWith('pnpm '))!;
+    const args = install
+      .split(' ')
+      .slice(1)
+      .map((word) => word.replaceAll("'", ''));
+    await pnpm(first, [...args, '--prefer-offline']);
+    const final = path.join(scratch, 'image');
+    copyInto(final, image, { dependencies: first });
+    expect(existsSync(path.join(final, 'node_modules/.pnpm/vitest'))).toBe(false);
+
+    const port = await freePort();
+    const environment = {
+      PATH: `${path.dirname(process.execPath)}${path.delimiter}${process.env['PATH']}`,
+      ...environmentOf(image),
+      EPITAPH_PORT: String(port),
+      EPITAPH_DATA: path.join(scratch, 'data'),
+    };
+    const [program, ...entry] = JSON.parse(every(image, 'ENTRYPOINT')[0]!) as [string, ...string[]];
+    const command = JSON.parse(every(image, 'CMD')[0]!) as string[];
+    const [, check] = /^.*? CMD (\[.*)$/.exec(every(image, 'HEALTHCHECK')[0]!)!;
+    const [checker, ...checkArgs] = JSON.parse(check!) as [string, ...string[]];
+    const healthy = () =>
+      run(checker, checkArgs, { cwd: final, env: environment }).then(
+        () => true,
+        (error: { code: number }) => (error.code === 1 ? false : Promise.reject(new Error(String(error.code)))),
+      );
+    expect(await healthy()).toBe(false);
+    const child = spawn(program, [...entry, ...command], { cwd: final, env: environment, stdio: 'pipe' });
+    const exited = once(child, 'exit');
+    let output = '';
+    for (const stream of [child.stdout, child.stderr]) {
+      stream.on('data', (chunk: Buffer) => {
+        output += chunk.toString();
+      });
+    }
+    try {
+      await expect.poll(() => output, { timeout: 30_000 }).toMatch(/listening on http:.*every other address/);
+      expect(await healthy()).toBe(true);
+      child.kill('SIGTERM');
+      expect(await exited, output).toEqual([0, null]);
+    } finally {
+      child.kill('SIGKILL');
+    }
+    expect(readdirSync(environment.EPITAPH_DATA)).toContain('log.db');
+  });
+});
