@@ -34,11 +34,11 @@ function copyInto(folder: string, stage: Stage, earlier: Readonly<Record<string,
 
 async function pnpm(cwd: string, args: readonly string[]): Promise<void> {
   const known = path.join(ROOT, '.toolchain/pnpm');
-  const [program, ...first] = existsSync(known)
+  const [program, ...first]: [string, ...string[]] = existsSync(known)
     ? [readFileSync(known, 'utf8').trim()]
     : ['npx', '--yes', `pnpm@${/pnpm@([\d.]+)/.exec(every(dependencies, 'RUN')[0]!)![1]}`];
   const PATH = `${path.dirname(process.execPath)}${path.delimiter}${process.env['PATH']}`;
-  await run(program!, [...first, ...args], { cwd, env: { ...process.env, ...environmentOf(dependencies), PATH } });
+  await run(program, [...first, ...args], { cwd, env: { ...process.env, ...environmentOf(dependencies), PATH } });
 }
 
 describe('the Dockerfile', () => {

@@ -33,6 +33,19 @@ export class DoubleLog {
     this.#systemEvent();
   }
 
+  /** As it is now: what a backup of the server would hold. */
+  copy(): DoubleLog {
+    const copy = new DoubleLog();
+    copy.#all = [...this.#all];
+    copy.#streams.clear();
+    for (const [name, { last, records }] of this.#streams) copy.#streams.set(name, { last, records: [...records] });
+    copy.#boundaries.clear();
+    for (const boundary of this.#boundaries) copy.#boundaries.add(boundary);
+    copy.#end = this.#end;
+    copy.#written = this.#written;
+    return copy;
+  }
+
   append(
     stream: string,
     expected: number,

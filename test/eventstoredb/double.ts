@@ -45,7 +45,7 @@ export interface DoubleOptions {
  * - a scavenge takes everything at once, also from the part of the log that is being written.
  */
 export class EventStoreDouble {
-  readonly log = new DoubleLog();
+  log = new DoubleLog();
   readonly #options: DoubleOptions;
   #server: Server | undefined;
   #port = 0;

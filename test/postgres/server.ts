@@ -141,6 +141,24 @@ export class TestServer {
     }
   }
 
+  /** A schema of a database as `pg_dump` writes it. */
+  static dump(url: string, schema: string): string {
+    return execFileSync(join(programs() ?? '', 'pg_dump'), ['--dbname', url, '--schema', schema], {
+      maxBuffer: 64 * 1024 * 1024,
+    }).toString();
+  }
+
+  /** Puts a dump in the place of what is there. */
+  static load(url: string, schema: string, dump: string): void {
+    const psql = (input: string) =>
+      execFileSync(join(programs() ?? '', 'psql'), ['--dbname', url, '--quiet', '--set', 'ON_ERROR_STOP=1'], {
+        input,
+        stdio: ['pipe', 'ignore', 'pipe'],
+      });
+    psql(`DROP SCHEMA ${schema} CASCADE;`);
+    psql(dump);
+  }
+
   async dispose(): Promise<void> {
     if (this.folder !== undefined) return this.kill();
     for (const name of this.#databases) await this.run(`DROP DATABASE IF EXISTS ${name} WITH (FORCE)`);

@@ -8,6 +8,8 @@ import {
   type SqliteStorageOptions,
 } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
 import { SqliteProofStore } from '@epitaph/storage/sqlite/sqlite-proof-store.ts';
+import type { PostgresStorage } from '@epitaph/storage/postgres/open-postgres-storage.ts';
+import { Destructions } from '@epitaph/projections/purge/destructions.ts';
 import type { BackupParts } from './store/backups.ts';
 import type { SeveralNodes } from './store/parts.ts';
 import { Store, type StoreOptions } from './store/store.ts';
@@ -41,11 +43,13 @@ export interface SharedStorageOptions extends Omit<SeveralNodes, 'readModels'> {
   /** URL of the PostgreSQL database. */
   readonly url: string;
   readonly copiesKeptSeconds?: number | undefined;
+  /** True for who ends a restore: the parts need not go together yet. */
+  readonly restoring?: boolean | undefined;
 }
 
 type Storage = Omit<SqliteStorage, 'vault' | 'readModels' | 'proof' | 'backupSource'> &
   Pick<StoreOptions, 'vault' | 'readModels' | 'nodes' | 'proof'> &
-  Partial<Pick<SqliteStorage, 'backupSource'>>;
+  Partial<Pick<SqliteStorage, 'backupSource'>> & { readonly ledgerHead?: BackupParts['ledgerHead'] };
 
 /**
  * The store on one folder: log, vault and read models in SQLite files of it, each unless it is on a server.
@@ -69,7 +73,7 @@ export async function openEmbeddedStore(options: EmbeddedStoreOptions): Promise<
       proof: storage.proof,
       readModels: storage.readModels,
       nodes: storage.nodes,
-      backup: { source: storage.backupSource, into: options.backupsInto },
+      backup: { source: storage.backupSource, ledgerHead: storage.ledgerHead, into: options.backupsInto },
       clock,
       closePorts: () => storage.close(),
     });
@@ -98,19 +102,23 @@ async function openStorage(options: EmbeddedStoreOptions): Promise<Storage> {
 /** Keys and read models in PostgreSQL; of this node's own there is only the clock's mark, in its folder. */
 async function openSharedStorage(
   options: EmbeddedStoreOptions,
-  { url, copiesKeptSeconds, roles, policyDelayMs }: SharedStorageOptions,
+  { url, copiesKeptSeconds, restoring, roles, policyDelayMs }: SharedStorageOptions,
   log: LogElsewhere & { readonly log: EventLog },
 ): Promise<Storage> {
   const { openPostgresStorage } = await import('@epitaph/storage/postgres/open-postgres-storage.ts');
   // A new node of an old log: what it has to know of that is in PostgreSQL.
   const folder = DataFolder.open(options.folder, options.clock, { ...log, isEmpty: true });
   try {
-    const storage = await openPostgresStorage({ url, masterKey: options.masterKey, copiesKeptSeconds, log });
+    const { masterKey } = options;
+    const storage = await openPostgresStorage({ url, masterKey, copiesKeptSeconds, restoring, log });
+    const destructions = new Destructions(log.log, storage.sealer);
+    if (restoring !== true) await assertSameMoment(log.log, storage, destructions);
     // The same log makes the same tree on every node; what they sign it with is the same secret.
     const proofs = new SqliteProofStore(folder.file('proof.db'));
     const signer = ProofSigner.fromSeed(await storage.vault.containerSecret('proof'));
     return {
       ...storage,
+      ledgerHead: () => destructions.head(),
       proof: { store: proofs, signer, cryptography: checkpointCryptography },
       log: log.log,
       nodes: { readModels: storage.readModels, roles, policyDelayMs },
@@ -126,4 +134,27 @@ async function openSharedStorage(
     folder.close();
     throw error;
   }
+}
+
+/**
+ * Log, keys and read models that were put back from copies of different moments would show what was erased, or hide
+ * what is there. What can be told of that is told before anything is served.
+ */
+async function assertSameMoment(
+  log: EventLog,
+  { vault, readModels, close }: Pick<PostgresStorage, 'vault' | 'readModels' | 'close'>,
+  destructions: Destructions,
+): Promise<void> {
+  const { UnusableServer } = await import('@epitaph/storage/postgres/database.ts');
+  const [counted, recorded] = [await vault.destructions(), await destructions.recorded()];
+  // In this order, because other nodes write both.
+  const position = await readModels.current.store.checkpoint();
+  const head = await log.head();
+  if (counted >= recorded && position <= head) return;
+  await close();
+  throw new UnusableServer(
+    counted < recorded
+      ? 'The keys in PostgreSQL are an older copy than the event log: it has keys that were destroyed since. Call epitaph restore first; docs/backup-and-restore.md says how.'
+      : 'The read models in PostgreSQL are ahead of the event log, which is an older copy. Call epitaph restore first; docs/backup-and-restore.md says how.',
+  );
 }

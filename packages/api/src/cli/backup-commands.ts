@@ -145,15 +145,46 @@ export const restore: Command = {
       type: 'boolean',
       description: 'Restores from a copy of the keys that should be destroyed by now.',
     },
+    'event-store': {
+      type: 'string',
+      placeholder: '<esdb://…>',
+      description: 'With --postgres: where the event log is; EPITAPH_EVENT_STORE.',
+    },
+    postgres: {
+      type: 'string',
+      placeholder: '<postgresql://…>',
+      description:
+        'Settles keys in PostgreSQL that were put back, instead of a folder: makes them go with the log again.',
+    },
+    'vault-copies-kept': {
+      type: 'string',
+      placeholder: '<seconds>',
+      description: 'With --postgres: as nodes are given it; EPITAPH_VAULT_COPIES_KEPT.',
+    },
+    'accept-lost': {
+      type: 'boolean',
+      description: 'With --postgres: gives up what was written after the copy of the keys was made.',
+    },
   },
   notes: 'Ends with 1 when the restored store does not agree with its log; nothing is served before all is applied.',
   run: async (invocation) => {
+    const postgres = textFlag(invocation.flags, 'postgres');
+    if (postgres !== undefined) {
+      const { restoreServers } = await import('./restore-servers.ts');
+      return restoreServers(invocation, {
+        postgres,
+        ledgerHead: ledgerHeadOf(
+          neededFlag(
+            invocation.flags,
+            'ledger-head',
+            'it says how far what is on record of destroyed keys went. Take the one that epitaph ledger printed last, kept apart from both servers.',
+          ),
+        ),
+        masterKey: masterKeyOf(invocation).masterKey,
+      });
+    }
     const { flags, json, print, stderr } = invocation;
-    const needed = (name: string, why: string): string => {
-      const value = textFlag(flags, name);
-      if (value === undefined) throw new UsageError(`--${name} is needed: ${why}`);
-      return value;
-    };
+    const needed = (name: string, why: string): string => neededFlag(flags, name, why);
     const log = needed('log', 'the folder of the log part of a backup.');
     const vault = needed('vault', 'the folder of the vault part; without keys nothing of the log can be read.');
     const ledger = needed('ledger', 'without the purge ledger, what was erased after the backup would come back.');
@@ -227,7 +258,14 @@ export const keys: Command = {
   summary: 'The master key: change it, put it into escrow, check one against the keys.',
   operands: 'rotate-master | export-master <file> | verify-master <file>',
   operandCounts: [1, 2],
-  flags: dataFlag,
+  flags: {
+    ...dataFlag,
+    postgres: {
+      type: 'string',
+      placeholder: '<postgresql://…>',
+      description: 'For keys in PostgreSQL; EPITAPH_POSTGRES. All nodes must be stopped.',
+    },
+  },
   notes:
     'A master key that is given is EPITAPH_MASTER_KEY, and the one to come EPITAPH_NEW_MASTER_KEY. Life keys are never exported. verify-master takes the vault part of a backup for --data too.',
   run: async (invocation) => {
@@ -239,7 +277,36 @@ export const keys: Command = {
   },
 };
 
-async function rotate({ flags, environment, json, print, stderr }: Invocation): Promise<number> {
+/** Where the keys are in PostgreSQL: unless a data folder is named. */
+function postgresOf({ flags, environment }: Pick<Invocation, 'flags' | 'environment'>): string | undefined {
+  if (textFlag(flags, 'postgres') !== undefined) return textFlag(flags, 'postgres');
+  return textFlag(flags, 'data') === undefined ? environment['EPITAPH_POSTGRES'] : undefined;
+}
+
+async function rotatePostgres({ environment, json, print }: Invocation, url: string): Promise<number> {
+  const { EPITAPH_MASTER_KEY: current, EPITAPH_NEW_MASTER_KEY: next } = environment;
+  if (current === undefined || next === undefined) {
+    throw new UsageError(
+      'Give the master key in force in EPITAPH_MASTER_KEY and the new one in EPITAPH_NEW_MASTER_KEY.',
+    );
+  }
+  const { readMasterKey } = await import('@epitaph/storage/sqlite/master-key.ts');
+  const { rotatePostgresMasterKey } = await import('@epitaph/storage/postgres/rotate-master-key.ts');
+  const rewrapped = await rotatePostgresMasterKey({ url, current: readMasterKey(current), next: readMasterKey(next) });
+  if (json) print(JSON.stringify({ rewrapped }));
+  else {
+    print(
+      `Wrapped anew: the root of the keys and all secrets, ${rewrapped} in all. Start every node with the new master key.`,
+    );
+    print('Copies of the keys from before still need the old one. Put the new one into escrow now.');
+  }
+  return exitCodes.ok;
+}
+
+async function rotate(invocation: Invocation): Promise<number> {
+  const postgres = postgresOf(invocation);
+  if (postgres !== undefined) return rotatePostgres(invocation, postgres);
+  const { flags, environment, json, print, stderr } = invocation;
   const folder = dataOf({ flags, environment });
   const { rotateMasterKey } = await import('@epitaph/storage/sqlite/master-key.ts');
   const { DataFolder } = await import('@epitaph/storage/sqlite/data-folder.ts');
@@ -263,7 +330,11 @@ async function rotate({ flags, environment, json, print, stderr }: Invocation): 
   }
 }
 
-async function exportMaster({ flags, environment, print }: Invocation, file: string): Promise<number> {
+async function exportMaster(invocation: Invocation, file: string): Promise<number> {
+  const { flags, environment, print } = invocation;
+  if (postgresOf(invocation) !== undefined) {
+    throw new UsageError('The master key of keys in PostgreSQL is the one given to the nodes: put that into escrow.');
+  }
   const folder = dataOf({ flags, environment });
   const source = path.join(folder, 'master.key');
   const given = environment['EPITAPH_MASTER_KEY'];
@@ -288,7 +359,16 @@ async function exportMaster({ flags, environment, print }: Invocation, file: str
   return exitCodes.ok;
 }
 
-async function verifyMaster({ flags, environment, print }: Invocation, file: string): Promise<number> {
+async function verifyMaster(invocation: Invocation, file: string): Promise<number> {
+  const { flags, environment, print } = invocation;
+  const postgres = postgresOf(invocation);
+  if (postgres !== undefined) {
+    const { readMasterKey } = await import('@epitaph/storage/sqlite/master-key.ts');
+    const { checkPostgresMasterKey } = await import('@epitaph/storage/postgres/rotate-master-key.ts');
+    await checkPostgresMasterKey(postgres, readMasterKey(readText(file)));
+    print(`good: ${file} opens the keys in PostgreSQL.`);
+    return exitCodes.ok;
+  }
   const folder = dataOf({ flags, environment });
   const { checkMasterKey, readMasterKey } = await import('@epitaph/storage/sqlite/master-key.ts');
   checkMasterKey(path.join(folder, 'vault.db'), readMasterKey(readText(file)));
@@ -307,6 +387,12 @@ function masterKeyOf({ flags, environment }: Invocation): {
   throw new UsageError(
     'The master key is needed: no backup has it. Give it from escrow, by --master-key-file or in EPITAPH_MASTER_KEY.',
   );
+}
+
+function neededFlag(flags: FlagValues, name: string, why: string): string {
+  const value = textFlag(flags, name);
+  if (value === undefined) throw new UsageError(`--${name} is needed: ${why}`);
+  return value;
 }
 
 function ledgerHeadOf(text: string): LedgerHead {
@@ -339,7 +425,7 @@ async function clockOf(folder: string): Promise<'system' | 'manual'> {
   return readFacts(folder)?.clock ?? 'system';
 }
 
-function secondsFlag(flags: FlagValues, name: string): number | undefined {
+export function secondsFlag(flags: FlagValues, name: string): number | undefined {
   const text = textFlag(flags, name);
   if (text === undefined) return undefined;
   if (!/^\d{1,9}$/.test(text)) throw new UsageError(`--${name} must be a whole number of seconds.`);

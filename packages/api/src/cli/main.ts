@@ -65,7 +65,7 @@ const commonFlags: Flags = {
 };
 
 /** What opening the storage says of folders, files and keys that don't go together; and the store of itself. */
-const USAGE_ERRORS: ReadonlySet<string> = new Set(['UnusableFile', 'FolderInUse', 'Refusal']);
+const USAGE_ERRORS: ReadonlySet<string> = new Set(['UnusableFile', 'UnusableServer', 'FolderInUse', 'Refusal']);
 
 type Environment = Readonly<Record<string, string | undefined>>;
 

@@ -14,6 +14,8 @@ import type { BackupRequest, Caller, TakenBackup } from './store-api.ts';
 /** What backups need; without a source the store takes none. */
 export interface BackupParts {
   readonly source: BackupSource | undefined;
+  /** Without a source: how far the log goes with what it says of destroyed keys, where it stands for a ledger. */
+  readonly ledgerHead?: (() => Promise<LedgerHead>) | undefined;
   /** Where backups may be written: below one folder, or wherever whoever asks wants them. Nowhere when not given. */
   readonly into?: { readonly below: string } | 'anywhere' | undefined;
 }
@@ -37,13 +39,15 @@ export class Backups {
   readonly #parts: StoreParts;
   readonly #copies: VaultCopies;
   readonly #source: BackupSource | undefined;
+  readonly #ledgerHead: BackupParts['ledgerHead'];
   readonly #into: BackupParts['into'];
   #running: AbortController | undefined;
 
-  constructor(parts: StoreParts, copies: VaultCopies, { source, into }: BackupParts) {
+  constructor(parts: StoreParts, copies: VaultCopies, { source, ledgerHead, into }: BackupParts) {
     this.#parts = parts;
     this.#copies = copies;
     this.#source = source;
+    this.#ledgerHead = ledgerHead;
     this.#into = into;
   }
 
@@ -52,7 +56,7 @@ export class Backups {
   }
 
   ledgerHead(): Promise<LedgerHead> {
-    return this.#found().ledgerHead();
+    return this.#ledgerHead?.() ?? this.#found().ledgerHead();
   }
 
   async take(

@@ -124,6 +124,12 @@ export interface KeyVault {
   floors(): MaybePromise<ReadonlyMap<string, ContainerFloors>>;
 
   /**
+   * How often this has destroyed keys, for a vault that keeps no ledger of that: a copy from before has counted less.
+   * Absent where there is a ledger.
+   */
+  destructions?(): Promise<number>;
+
+  /**
    * The own secret of 32 bytes of what has that rid, made when first asked for: a container's for keyed hashes, a
    * database's for the resource tokens of its users.
    */

@@ -26,6 +26,7 @@ import type { ContainerFloors, DestroyRequest, KeyVault } from '@epitaph/core/va
 import { turn } from '@epitaph/core/turn.ts';
 import type { Catalog, CatalogContainer } from '../catalog/catalog.ts';
 import type { PurgeBudget } from './budget.ts';
+import { Destructions } from './destructions.ts';
 import { graceSeconds } from './due-book.ts';
 import type { ContainerNumber, EndedRow, ItemRow, ReadModelStore, UnrecordedEnd } from '../read-model-store.ts';
 
@@ -100,11 +101,13 @@ export interface ErasedBatch {
 /** The saga's hands: each step is one batch, idempotent, and leaves a state from which the next run goes on. */
 export class PurgeExecutor {
   readonly #ports: PurgePorts;
+  readonly #destructions: Destructions;
   readonly #truncations = new Set<Promise<void>>();
   #truncationFault: { readonly error: unknown } | undefined;
 
   constructor(ports: PurgePorts) {
     this.#ports = ports;
+    this.#destructions = new Destructions(ports.log, ports.sealer);
   }
 
   /** Overdue items of a container that are candidates of a run. */
@@ -344,6 +347,7 @@ export class PurgeExecutor {
       }
     }
     this.#ports.onErased(erased.flatMap((life) => life.events.map(({ recorded }) => recorded.position)));
+    if (erased.length > 0) await this.#destructions.record(demandedBy ?? this.#context(nowMs()), vault);
     let position = 0;
     await this.#stepwise(erased, async ({ candidate, events, request, recoverableUntilMs, checks }) => {
       const { id, partitionKey } = events[0]!.read.data;

@@ -2,7 +2,7 @@ import { UnusableServer, type PostgresDatabase, type Statements } from './databa
 
 /** Numbers of advisory locks: two integers, the first of which is ours ("EPIT"). */
 export const LOCK_SPACE = 0x45504954;
-export const locks = { migration: 1, vault: 2, projector: 3, readModels: 4 } as const;
+export const locks = { migration: 1, vault: 2, projector: 3, readModels: 4, nodes: 5 } as const;
 
 export interface Schema {
   /** The schema in the database that everything of it is in. */

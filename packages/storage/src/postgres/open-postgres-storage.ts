@@ -13,6 +13,8 @@ export interface PostgresStorageOptions {
   readonly masterKey: string | undefined;
   /** See `PostgresKeyVaultOptions`. */
   readonly copiesKeptSeconds?: number | undefined;
+  /** True for the node that ends a restore. */
+  readonly restoring?: boolean | undefined;
   /** The event log that goes with it: which one, and where, for messages. */
   readonly log: { readonly id: string; readonly name: string };
 }
@@ -39,7 +41,13 @@ export async function openPostgresStorage(options: PostgresStorageOptions): Prom
   const database = await openDatabase(options.url);
   try {
     const { copiesKeptSeconds } = options;
-    const vault = await PostgresKeyVault.open({ database, master: createSecretKey(bytes), copiesKeptSeconds });
+    const restoring = options.restoring === true ? 'node' : undefined;
+    const vault = await PostgresKeyVault.open({
+      database,
+      master: createSecretKey(bytes),
+      copiesKeptSeconds,
+      restoring,
+    });
     await assertSameLog(database, options);
     const readModels = await PostgresReadModels.open(database);
     return {

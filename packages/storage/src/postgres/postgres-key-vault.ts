@@ -42,7 +42,7 @@ import { vaultSchema } from './vault-schema.ts';
 /** Keys in memory, those that came with the one asked for too; a key destroyed here leaves at once. */
 const CACHE_SIZE = 50_000;
 /** Binds the root's wrapped key to its place, as a life's name binds the life's. */
-const ROOT = 'vault-root';
+export const ROOT = 'vault-root';
 /** A read may meet the moment in which the root is replaced; a few times in a row it would be damage. */
 const READ_ATTEMPTS = 4;
 /** Tells every node which keys were destroyed, so that none keeps one in memory. */
@@ -59,7 +59,19 @@ export interface PostgresKeyVaultOptions {
    * WAL by its own settings.
    */
   readonly copiesKeptSeconds?: number | undefined;
+  /** For a vault that is being restored: by whoever has it to himself, or by the node that then settles the log. */
+  readonly restoring?: 'alone' | 'node' | undefined;
 }
+
+/** What the log says of a key. */
+export interface RestoredKey {
+  readonly keyId: number;
+  readonly stream: string;
+  readonly isDestroyed: boolean;
+}
+
+/** Somebody has the vault to himself for now. */
+class VaultTaken extends StorageUnavailable {}
 
 interface CachedKey {
   readonly owner: Buffer;
@@ -106,6 +118,7 @@ export class PostgresKeyVault implements KeyVault {
   readonly #master: KeyObject;
   readonly #copiesKeptSeconds: number | undefined;
   readonly #canErase: boolean;
+  readonly #isAlone: boolean;
   readonly #cache = new GenerationCache<number, CachedKey>(CACHE_SIZE);
   #leaves: OwnLeaf[] = [];
   #nextSlot = 0;
@@ -125,6 +138,7 @@ export class PostgresKeyVault implements KeyVault {
     this.#master = options.master;
     this.#copiesKeptSeconds = options.copiesKeptSeconds;
     this.#canErase = canErase;
+    this.#isAlone = options.restoring === 'alone';
   }
 
   /**
@@ -142,7 +156,16 @@ export class PostgresKeyVault implements KeyVault {
     await migrate(database, { ...vaultSchema, afterCreation: (sql) => plantRoot(sql, master) });
     const vault = new PostgresKeyVault(options, obstacles.length === 0);
     await vault.#readRoot(database);
-    await vault.#listen();
+    if (options.restoring === 'alone') return vault;
+    const [restoring] = await database.query('SELECT 1 FROM epitaph_vault.restoring');
+    if (restoring !== undefined && options.restoring === undefined) {
+      throw new UnusableServer(
+        'The key vault in PostgreSQL was put back from a copy, and what was destroyed since is not applied to the end. Call epitaph restore again.',
+      );
+    }
+    await vault.#listen().catch((error: unknown) => {
+      throw error instanceof VaultTaken ? new UnusableServer(error.message) : error;
+    });
     return vault;
   }
 
@@ -258,6 +281,11 @@ export class PostgresKeyVault implements KeyVault {
     return readFloors(this.#database);
   }
 
+  async destructions(): Promise<number> {
+    const [root] = await this.#database.query<{ generation: number }>('SELECT generation FROM epitaph_vault.root');
+    return root!.generation;
+  }
+
   async containerSecret(containerRid: string): Promise<Uint8Array> {
     const name = `container ${containerRid}`;
     const place = Buffer.from(name);
@@ -270,11 +298,15 @@ export class PostgresKeyVault implements KeyVault {
     };
     let wrapped = await find();
     if (wrapped === undefined) {
-      // Whoever is first wins; the answer is what stands in the vault.
-      await this.#database.query(
-        'INSERT INTO epitaph_vault.secrets (name, wrapped) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING',
-        [name, gcmSeal(this.#master, place, freshKey())],
-      );
+      await this.#alone(async (sql) => {
+        // By the key in force: it may have been changed while this node was cut off.
+        await this.#readRoot(sql);
+        // Whoever is first wins; the answer is what stands in the vault.
+        await sql.query(
+          'INSERT INTO epitaph_vault.secrets (name, wrapped) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING',
+          [name, gcmSeal(this.#master, place, freshKey())],
+        );
+      });
       wrapped = await find();
     }
     const secret = wrapped === undefined ? undefined : gcmOpen(this.#master, place, wrapped);
@@ -401,6 +433,17 @@ export class PostgresKeyVault implements KeyVault {
       this.#heard += 1;
       this.#cache.clear();
     });
+    // For as long as it listens: what must have the vault to itself finds out that there are nodes.
+    const { rows } = await client.query<{ shared: boolean }>('SELECT pg_try_advisory_lock_shared($1, $2) AS shared', [
+      LOCK_SPACE,
+      locks.nodes,
+    ]);
+    if (!rows[0]!.shared) {
+      await client.end();
+      throw new VaultTaken(
+        'The key vault in PostgreSQL is being restored, or its master key changed. Start when that is over.',
+      );
+    }
     await client.query(`LISTEN ${CHANNEL}`);
     this.#ear = client;
   }
@@ -409,7 +452,7 @@ export class PostgresKeyVault implements KeyVault {
 
   async #look(keyId: number, stream: string): Promise<KeyLookup> {
     if (!Number.isSafeInteger(keyId) || keyId < 1 || keyId > HIGHEST_KEY_ID) return { status: 'unknown' };
-    if (this.#ear === undefined && !this.#closed) {
+    if (this.#ear === undefined && !this.#closed && !this.#isAlone) {
       this.#opening ??= this.#listen().finally(() => (this.#opening = undefined));
       await this.#opening;
     }
@@ -485,12 +528,7 @@ export class PostgresKeyVault implements KeyVault {
       for (const node of level) {
         const key = freshKey();
         if (node.place.level === TOP_LEVEL) {
-          // In one transaction, so that a crash leaves either the old root or the new.
-          await sql.query('TRUNCATE epitaph_vault.root');
-          await sql.query('INSERT INTO epitaph_vault.root (generation, wrapped) VALUES ($1, $2)', [
-            generation,
-            wrapKey(this.#master, generation, ROOT, key),
-          ]);
+          await this.#putRoot(sql, generation, key);
         } else {
           const parent = nodes.get(placeName(parentOf(node.place)))!;
           parent.content.put(slotOf(node.place.number), key);
@@ -506,6 +544,15 @@ export class PostgresKeyVault implements KeyVault {
     await writeNodes(sql, rewritten);
   }
 
+  /** In one transaction, so that a crash leaves either the old root or the new. */
+  async #putRoot(sql: Statements, generation: number, key: Uint8Array): Promise<void> {
+    await sql.query('TRUNCATE epitaph_vault.root');
+    await sql.query('INSERT INTO epitaph_vault.root (generation, wrapped) VALUES ($1, $2)', [
+      generation,
+      wrapKey(this.#master, generation, ROOT, key),
+    ]);
+  }
+
   /** One erasure at a time; whoever comes while one runs needs the next. */
   async #eraseUpTo(generation: number): Promise<void> {
     while (this.#erasing !== undefined) await this.#erasing.catch(() => {});
@@ -517,6 +564,82 @@ export class PostgresKeyVault implements KeyVault {
       await this.#database.query('UPDATE epitaph_vault.erased SET generation = greatest(generation, $1)', [now]);
     })().finally(() => (this.#erasing = undefined));
     await this.#erasing;
+  }
+
+  // -- after a restore -------------------------------------------------------------------------------------------
+
+  /** Those of some keys that this vault never gave to their lives, as far as it knows. */
+  async unknownOf(keys: readonly RestoredKey[]): Promise<RestoredKey[]> {
+    const states = await this.#statesOf(keys);
+    return keys.filter((_, index) => states[index] === 'unknown');
+  }
+
+  /**
+   * Makes of each key what the log says: one that it has as destroyed is destroyed, whatever holds stood then, and one
+   * that is not in this vault counts as destroyed.
+   *
+   * @returns how many were there and are destroyed now, and which are gone after it
+   */
+  async settleRestored(
+    keys: readonly RestoredKey[],
+  ): Promise<{ readonly destroyed: number; readonly gone: ReadonlySet<number> }> {
+    const states = await this.#statesOf(keys);
+    const wrong = keys.filter(
+      ({ isDestroyed }, index) => states[index] === 'unknown' || (states[index] === 'there' && isDestroyed),
+    );
+    const gone = new Set(keys.filter((_, index) => states[index] !== 'there').map(({ keyId }) => keyId));
+    if (wrong.length === 0) return { destroyed: 0, gone };
+    const destroyed = keys.filter((key, index) => states[index] === 'there' && key.isDestroyed);
+    for (const { keyId } of destroyed) gone.add(keyId);
+    await this.#alone(async (sql) => {
+      const nodes = await this.#openPath(
+        sql,
+        wrong.map(({ keyId }) => pathOf(keyId)),
+        'make',
+      );
+      const leaves = new Set<OpenNode>();
+      for (const { keyId, stream } of wrong) {
+        const leaf = nodes.get(placeName(nodeOf(keyId, 0)))!;
+        leaf.content.put(slotOf(keyId), Buffer.alloc(0), ownerOf(stream));
+        leaf.content.destroy(slotOf(keyId));
+        leaves.add(leaf);
+      }
+      const { generation } = await this.#readRoot(sql);
+      await this.#changeKeys(sql, nodes, leaves, generation + 1);
+      for (const node of nodes.values()) node.content.wipe();
+    });
+    this.#cache.clear();
+    return { destroyed: destroyed.length, gone };
+  }
+
+  /** Goes on with numbers that were not given out yet, for keys and for destructions, and has former roots erased. */
+  async goOnAfter({ keyId, destructions }: { readonly keyId: number; readonly destructions: number }): Promise<void> {
+    const generation = await this.#alone(async (sql) => {
+      await sql.query(
+        "SELECT setval('epitaph_vault.blocks', greatest($1, (SELECT last_value FROM epitaph_vault.blocks)))",
+        [Math.max(1, nodeOf(keyId, 1).number)],
+      );
+      const root = await this.#readRoot(sql);
+      const next = Math.max(root.generation, destructions) + 1;
+      await this.#putRoot(sql, next, root.key.export());
+      return next;
+    });
+    if (this.#canErase) await this.#eraseUpTo(generation);
+  }
+
+  async #statesOf(keys: readonly RestoredKey[]): Promise<('there' | 'destroyed' | 'unknown')[]> {
+    const nodes = await this.#openPath(
+      this.#database,
+      keys.map(({ keyId }) => pathOf(keyId)),
+      'read',
+    );
+    const states = keys.map(({ keyId, stream }) => {
+      const leaf = nodes.get(placeName(nodeOf(keyId, 0)));
+      if (leaf === undefined || !leaf.content.owner(slotOf(keyId)).equals(ownerOf(stream))) return 'unknown';
+      return leaf.content.key(slotOf(keyId)) === undefined ? 'destroyed' : 'there';
+    });
+    for (const node of nodes.values()) node.content.wipe();
+    return states;
   }
 
   // -- the tree --------------------------------------------------------------------------------------------------
@@ -634,7 +757,7 @@ async function plantRoot(sql: Statements, master: KeyObject): Promise<void> {
   await writeNodes(sql, [{ place, key: asKey(bytes), version: 1, content: NodeContent.empty(place) }]);
 }
 
-async function takeVaultLock(sql: Statements): Promise<void> {
+export async function takeVaultLock(sql: Statements): Promise<void> {
   await sql.query('SELECT pg_advisory_xact_lock($1, $2)', [LOCK_SPACE, locks.vault]);
 }
 

@@ -48,5 +48,9 @@ export const vaultSchema: Pick<Schema, 'name' | 'what' | 'steps'> = {
     -- Which event log the keys belong to.
     CREATE TABLE epitaph_vault.log (one integer PRIMARY KEY CHECK (one = 1), id text NOT NULL, name text NOT NULL);
     `,
+    `
+    -- Has a row while a vault that was put back from a copy does not go with the log yet.
+    CREATE TABLE epitaph_vault.restoring (one integer PRIMARY KEY CHECK (one = 1));
+    `,
   ],
 };

@@ -1,0 +1,121 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { formatLedgerHead, type LedgerEntry, type LedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
+import { systemClocks } from '@epitaph/core/clock.ts';
+import { Destructions } from '@epitaph/projections/purge/destructions.ts';
+import { GcmBodySealer } from '@epitaph/storage/crypto/gcm-body-sealer.ts';
+import { openEventStoreLog } from '@epitaph/storage/eventstoredb/open-event-store-log.ts';
+import {
+  finishRestoredVault,
+  prepareRestoredVault,
+  type RestoredVault,
+} from '@epitaph/storage/postgres/restored-vault.ts';
+import { readMasterKey } from '@epitaph/storage/sqlite/master-key.ts';
+import { openEmbeddedStore } from '../compose.ts';
+import { secondsFlag } from './backup-commands.ts';
+import { type Invocation, textFlag } from './command.ts';
+import { exitCodes, UsageError } from './exit-codes.ts';
+import { Progress } from './progress.ts';
+
+/** As nodes have it by default. No policy changes while this runs. */
+const POLICY_DELAY_MS = 4_000;
+
+/**
+ * Makes log and keys that were put back on their servers go together again: destroys once more what the log has on
+ * record as erased, ends what the log has as live and whose key is gone, and examines all of it. No node opens them
+ * before that is done.
+ */
+export async function restoreServers(
+  { flags, environment, json, print, stderr }: Invocation,
+  {
+    postgres: url,
+    ledgerHead,
+    masterKey,
+  }: { readonly postgres: string; readonly ledgerHead: LedgerHead; readonly masterKey: string },
+): Promise<number> {
+  const eventStore = textFlag(flags, 'event-store') ?? environment['EPITAPH_EVENT_STORE'];
+  if (eventStore === undefined)
+    throw new UsageError('--event-store is needed: the log says which keys were destroyed.');
+  const keptInEnvironment = environment['EPITAPH_VAULT_COPIES_KEPT'];
+  const copiesKeptSeconds =
+    secondsFlag(flags, 'vault-copies-kept') ??
+    (keptInEnvironment === undefined ? undefined : Number(keptInEnvironment));
+  const progress = new Progress(stderr, 'restore');
+  const onProgress = (what: string, done: number, total: number) => progress.update(done, total, what);
+
+  const log = await openEventStoreLog({ connectionString: eventStore });
+  let restored: RestoredVault;
+  let logPosition: number;
+  try {
+    const destructions = new Destructions(log, new GcmBodySealer());
+    restored = await prepareRestoredVault({
+      url,
+      master: readMasterKey(masterKey),
+      copiesKeptSeconds,
+      log,
+      logId: await log.id(),
+      recordedDestructions: await destructions.recorded(),
+      logReachesHead: await destructions.reaches(ledgerHead),
+      notedDestructions: ledgerHead.lines,
+      acceptLost: flags['accept-lost'] === true,
+      onProgress,
+    });
+    logPosition = await log.head();
+  } finally {
+    await log.close();
+  }
+
+  // A node of its own, with nothing to keep: its clock's mark and its tree of proofs are made anew wherever they are missing.
+  const folder = mkdtempSync(path.join(tmpdir(), 'epitaph-restore-'));
+  let livesEnded: number;
+  let report: { readonly ok: boolean; readonly items: number; readonly problems: readonly unknown[] };
+  try {
+    const store = await openEmbeddedStore({
+      folder,
+      clock: 'system',
+      masterKey,
+      eventStore,
+      automaticPurge: false,
+      shared: {
+        url,
+        copiesKeptSeconds,
+        restoring: true,
+        roles: new Set(['project', 'purge']),
+        policyDelayMs: POLICY_DELAY_MS,
+      },
+    });
+    try {
+      livesEnded = await store.settleRestored({
+        logBackupId: 'event-store',
+        vaultBackupId: 'postgresql',
+        logPosition,
+        ledgerHead: formatLedgerHead(ledgerHead),
+        ledger: ledgerOf(restored),
+      });
+      report = await store.fsck((done, total) => onProgress('fsck', done, total));
+    } finally {
+      await store.close();
+    }
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+  await finishRestoredVault(url);
+  progress.end();
+
+  const { keysDestroyed, keysLost } = restored;
+  if (json) {
+    print(JSON.stringify({ keysDestroyed, keysLost, livesEnded, items: report.items, problems: report.problems }));
+  } else {
+    print(`Log and keys go together again: ${report.items} items.`);
+    print(`Erased again: ${keysDestroyed} lives whose keys the copy had and the log has on record as destroyed.`);
+    print(`Ended, because their keys are gone and the log did not say so: ${livesEnded} lives.`);
+    if (keysLost > 0) print(`Among them is what was written after the copy of the keys: ${keysLost} keys were lost.`);
+    if (!report.ok) print(`fsck found ${report.problems.length} problems; --json has them.`);
+  }
+  return report.ok ? exitCodes.ok : exitCodes.problem;
+}
+
+async function* ledgerOf({ unrecorded }: RestoredVault): AsyncGenerator<LedgerEntry> {
+  yield { atMs: systemClocks.wallMs(), keys: unrecorded };
+}

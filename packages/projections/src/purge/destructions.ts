@@ -1,0 +1,75 @@
+import type { LedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
+import type { CommandContext } from '@epitaph/core/command-context.ts';
+import { newEvent } from '@epitaph/core/handle-command.ts';
+import type { EventLog } from '@epitaph/core/log/event-log.ts';
+import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import { parseEvent } from '@epitaph/core/upcast.ts';
+import type { BodySealer } from '@epitaph/core/vault/body-sealer.ts';
+import type { KeyVault } from '@epitaph/core/vault/key-vault.ts';
+import { z } from 'zod';
+
+const STREAM = 'key-destructions';
+const TYPE = 'KeysDestroyed';
+const VERSION = 1;
+
+/** Up to which count of its destructions the vault had come. */
+const destroyed = z.object({ count: z.int() });
+
+/**
+ * How often the vault has destroyed keys, as the log has it on record, for a vault that counts that itself. Each count is
+ * recorded before the first `ItemPurged` that rests on it, so a vault that has counted less than the log has on record
+ * is an older copy, with keys that were destroyed since; and a log that lacks a count that was noted elsewhere lacks
+ * facts about keys that are gone.
+ */
+export class Destructions {
+  readonly #log: EventLog;
+  readonly #sealer: Pick<BodySealer, 'digest'>;
+
+  constructor(log: EventLog, sealer: Pick<BodySealer, 'digest'>) {
+    this.#log = log;
+    this.#sealer = sealer;
+  }
+
+  /** The last count on record; 0 for none. */
+  async recorded(): Promise<number> {
+    const last = await this.#log.readLast(STREAM);
+    return last === undefined ? 0 : countOf(last);
+  }
+
+  /** What there is to note apart from the log: the last count, and what tells its record from any other. */
+  async head(): Promise<LedgerHead> {
+    return this.#headOf(await this.#log.readLast(STREAM));
+  }
+
+  /** Whether the log goes as far as a head that was noted. */
+  async reaches(head: LedgerHead): Promise<boolean> {
+    if (head.lines === 0) return true;
+    for (const event of await this.#log.readStream(STREAM)) {
+      if (countOf(event) === head.lines) return this.#headOf(event).hash === head.hash;
+    }
+    return false;
+  }
+
+  /** To be called when keys are destroyed, and before anything is recorded that rests on it. */
+  async record(context: CommandContext, vault: KeyVault): Promise<void> {
+    const count = await vault.destructions?.();
+    if (count === undefined) return;
+    for (;;) {
+      const last = await this.#log.readLast(STREAM);
+      if (last !== undefined && countOf(last) >= count) return;
+      const events = [newEvent(context, { type: TYPE, data: { count } }, VERSION)];
+      const expectedRevision = last?.revision ?? 'no-stream';
+      const result = await this.#log.append([{ stream: STREAM, expectedRevision, events }]);
+      if (result.kind === 'appended') return;
+    }
+  }
+
+  #headOf(event: RecordedEvent | undefined): LedgerHead {
+    const hash = this.#sealer.digest(new TextEncoder().encode(event?.id ?? ''));
+    return { lines: event === undefined ? 0 : countOf(event), hash };
+  }
+}
+
+function countOf(event: RecordedEvent): number {
+  return (parseEvent(event, { [TYPE]: destroyed }, { [TYPE]: VERSION }, {}).data as z.infer<typeof destroyed>).count;
+}

@@ -1,0 +1,135 @@
+import type { KeyObject } from 'node:crypto';
+import { gcmOpen, gcmSeal } from '../crypto/aes-gcm.ts';
+import { unwrapKey, wrapKey } from '../crypto/key-wrapping.ts';
+import { openDatabase, placeOf, type PostgresDatabase, type Statements, UnusableServer } from './database.ts';
+import { eraseFormerRoots, obstaclesToErasing } from './former-roots.ts';
+import { LOCK_SPACE, locks, migrate } from './migrations.ts';
+import { ROOT, takeVaultLock } from './postgres-key-vault.ts';
+import { vaultSchema } from './vault-schema.ts';
+
+export interface PostgresRotation {
+  readonly url: string;
+  readonly current: KeyObject;
+  readonly next: KeyObject;
+}
+
+/**
+ * Wraps the vault's root and the secrets anew, under another master key, and has the old wrappings erased from the
+ * server's files where it lets them. Takes no longer for more keys. Cut short, it goes on when it is called again.
+ *
+ * @returns how many wrappings were made anew: none where it only had to be brought to its end
+ * @throws {UnusableServer} for a wrong key, and while nodes are at work; then nothing has changed.
+ */
+export async function rotatePostgresMasterKey({ url, current, next }: PostgresRotation): Promise<number> {
+  return withoutNodes(url, async (database) => {
+    const rewrapped = await database.transaction((sql) => rewrap(sql, current, next));
+    // Also what an earlier call has left when it was cut short.
+    if ((await obstaclesToErasing(database)).length === 0) {
+      await eraseFormerRoots(database);
+      await database.query('UPDATE epitaph_vault.erased SET generation = (SELECT generation FROM epitaph_vault.root)');
+    }
+    return rewrapped;
+  });
+}
+
+/**
+ * Checks that a master key opens the vault, without changing it.
+ *
+ * @throws {UnusableServer} when it does not
+ */
+export async function checkPostgresMasterKey(url: string, master: KeyObject): Promise<void> {
+  const database = await openDatabase(url);
+  try {
+    await assertVault(database, url);
+    if ((await openRoot(database, master)) === undefined) {
+      throw new UnusableServer(
+        `This master key does not open the key vault at ${placeOf(url)}. Nothing in it can be read without the right one.`,
+      );
+    }
+  } finally {
+    await database.close();
+  }
+}
+
+/**
+ * Runs what must have the vault to itself, while no node is at work and none can start.
+ *
+ * @throws {UnusableServer} while nodes are at work
+ */
+export async function withoutNodes<Result>(
+  url: string,
+  work: (database: PostgresDatabase) => Promise<Result>,
+): Promise<Result> {
+  const database = await openDatabase(url);
+  try {
+    await assertVault(database, url);
+    const guard = await database.dedicated();
+    try {
+      const { rows } = await guard.query<{ alone: boolean }>('SELECT pg_try_advisory_lock($1, $2) AS alone', [
+        LOCK_SPACE,
+        locks.nodes,
+      ]);
+      if (!rows[0]!.alone) {
+        throw new UnusableServer(`Nodes are at work on the key vault at ${placeOf(url)}. Stop all of them first.`);
+      }
+      return await work(database);
+    } finally {
+      await guard.end();
+    }
+  } finally {
+    await database.close();
+  }
+}
+
+async function assertVault(database: PostgresDatabase, url: string): Promise<void> {
+  const [there] = await database.query('SELECT 1 FROM pg_namespace WHERE nspname = $1', [vaultSchema.name]);
+  if (there === undefined) throw new UnusableServer(`There is no key vault at ${placeOf(url)}.`);
+  // Refuses one of a later version, and brings an earlier one to this.
+  await migrate(database, vaultSchema);
+}
+
+interface OpenRoot {
+  readonly generation: number;
+  readonly key: Buffer;
+}
+
+async function openRoot(sql: Pick<Statements, 'query'>, master: KeyObject): Promise<OpenRoot | undefined> {
+  const [row] = await sql.query<{ generation: number; wrapped: Buffer }>(
+    'SELECT generation, wrapped FROM epitaph_vault.root',
+  );
+  const key = row === undefined ? undefined : unwrapKey(master, row.generation, ROOT, row.wrapped);
+  return key === undefined ? undefined : { generation: row!.generation, key };
+}
+
+async function rewrap(sql: Statements, current: KeyObject, next: KeyObject): Promise<number> {
+  await takeVaultLock(sql);
+  const root = await openRoot(sql, current);
+  if (root === undefined) {
+    if ((await openRoot(sql, next)) !== undefined) return 0;
+    throw new UnusableServer('The master key is not the one this key vault was made with. Nothing was changed.');
+  }
+  const secrets = await sql.query<{ name: string; wrapped: Buffer }>('SELECT name, wrapped FROM epitaph_vault.secrets');
+  const rewrapped = secrets.map(({ name, wrapped }) => {
+    const place = Buffer.from(name);
+    const secret = gcmOpen(current, place, wrapped);
+    if (secret === undefined) {
+      throw new UnusableServer(
+        `The secret ${name} does not open with the master key: the vault is damaged. Nothing was changed.`,
+      );
+    }
+    return gcmSeal(next, place, secret);
+  });
+  // Emptied and filled, which gives the tables new files; what they held before goes with the old ones.
+  await sql.query('TRUNCATE epitaph_vault.root, epitaph_vault.secrets');
+  const generation = root.generation + 1;
+  await sql.query('INSERT INTO epitaph_vault.root (generation, wrapped) VALUES ($1, $2)', [
+    generation,
+    wrapKey(next, generation, ROOT, root.key),
+  ]);
+  root.key.fill(0);
+  await sql.query('INSERT INTO epitaph_vault.secrets (name, wrapped) SELECT * FROM unnest($1::text[], $2::bytea[])', [
+    secrets.map(({ name }) => name),
+    rewrapped,
+  ]);
+  return rewrapped.length + 1;
+}

@@ -1,0 +1,200 @@
+import { type Container, CosmosClient } from '@azure/cosmos';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
+import {
+  cleanUp,
+  epitaph,
+  type Finished,
+  type Running,
+  serve,
+  temporaryFolder,
+} from '../../packages/api/test/cli/process.ts';
+import { EventStoreDouble } from '../eventstoredb/double.ts';
+import { environmentOf, fsckOf, manage } from './processes.ts';
+import { skipReason, TestServer, whyNoPostgres } from './server.ts';
+
+const VAULT = 'epitaph_vault';
+
+let server: TestServer;
+let double: EventStoreDouble;
+let url: string;
+let environment: Readonly<Record<string, string>>;
+let node: Running;
+beforeAll(async () => {
+  if (whyNoPostgres === undefined) server = await TestServer.start();
+});
+beforeEach(async () => {
+  if (whyNoPostgres !== undefined) return;
+  double = await EventStoreDouble.start();
+  url = await server.newDatabase();
+  environment = environmentOf(url, double);
+});
+afterEach(() => {
+  cleanUp();
+  double?.stop();
+});
+afterAll(() => server?.dispose());
+
+const start = async () => {
+  node = await serve(['--data', temporaryFolder(), '--policy-delay', '1'], environment);
+};
+const stop = async () => {
+  node.child.kill('SIGTERM');
+  await node.finished();
+};
+const carts = async (): Promise<Container> => {
+  const client = new CosmosClient({ endpoint: node.endpoint, key: EMULATOR_KEY });
+  const { database } = await client.databases.createIfNotExists({ id: 'shop' });
+  return (await database.containers.createIfNotExists({ id: 'carts', partitionKey: '/id' })).container;
+};
+const textOf = async (id: string) => (await (await carts()).item(id, id).read<{ text: string }>()).resource?.text;
+const write = async (...ids: string[]) => {
+  for (const id of ids) await (await carts()).items.create({ id, text: `text of ${id}` });
+};
+/** Deletes items, and waits until their content is erased. */
+const erase = async (...ids: string[]) => {
+  const purgedTotal = async () =>
+    ((await manage(node.endpoint, 'GET', '/purge')) as { purgedTotal: number }).purgedTotal;
+  const before = await purgedTotal();
+  for (const id of ids) await (await carts()).item(id, id).delete();
+  await expect.poll(purgedTotal, { timeout: 15_000 }).toBe(before + ids.length);
+};
+const headNow = async () => (await epitaph(['ledger', '--endpoint', node.endpoint])).stdout.trim();
+const copyOfKeys = () => TestServer.dump(url, VAULT);
+const putBack = (keys: string) => TestServer.load(url, VAULT, keys);
+const restore = (head: string, ...more: string[]): Promise<Finished> =>
+  epitaph(['restore', '--postgres', url, '--ledger-head', head, ...more], environment);
+const explain = (id: string) =>
+  manage(
+    node.endpoint,
+    'GET',
+    `/dbs/shop/colls/carts/explain?id=${id}&partitionKey=${encodeURIComponent(`["${id}"]`)}`,
+  );
+const refusal = ({ code, stderr }: Finished) => [code, stderr];
+const refusedStart = () => epitaph(['serve', '--port', '0', '--data', temporaryFolder()], environment);
+
+describe.skipIf(whyNoPostgres !== undefined)(`servers that are put back from copies${skipReason}`, () => {
+  it(
+    'show nothing that was erased since the copy of the keys: the log says what that was',
+    { timeout: 180_000 },
+    async () => {
+      await start();
+      await write('kept', 'erased');
+      const keys = copyOfKeys();
+      await erase('erased');
+      await write('late', 'late-and-erased');
+      await erase('late-and-erased');
+      const head = await headNow();
+      await stop();
+      putBack(keys);
+
+      expect(refusal(await refusedStart())).toEqual([
+        2,
+        expect.stringMatching(/older copy than the event log.*epitaph restore/s),
+      ]);
+      expect(refusal(await epitaph(['restore', '--postgres', url], environment))).toEqual([
+        2,
+        expect.stringMatching(/--ledger-head is needed/),
+      ]);
+      const [count, hash] = head.split(':') as [string, string];
+      expect(refusal(await restore(`${Number(count) + 1}:${hash}`))).toEqual([
+        2,
+        expect.stringMatching(/Keys were destroyed after both copies were made.*Nothing was changed/s),
+      ]);
+      expect(refusal(await restore(head))).toEqual([
+        2,
+        expect.stringMatching(/1 keys of what was written since.*--accept-lost/s),
+      ]);
+
+      const restored = await restore(head, '--accept-lost', '--json');
+      expect([restored.code, restored.stderr]).toEqual([0, expect.anything()]);
+      expect(JSON.parse(restored.stdout)).toEqual({
+        keysDestroyed: 1,
+        keysLost: 1,
+        livesEnded: 1,
+        items: 1,
+        problems: [],
+      });
+
+      await start();
+      expect(await textOf('kept')).toBe('text of kept');
+      for (const id of ['erased', 'late', 'late-and-erased']) expect(await textOf(id)).toBe(undefined);
+      expect(await explain('erased')).toMatchObject({ state: 'purged' });
+      expect(await explain('late')).toMatchObject({
+        state: 'purged',
+        sentence: expect.stringContaining('system:restore'),
+      });
+      // No number of a key is given a second time.
+      await write('erased', 'late', 'new');
+      for (const id of ['erased', 'late', 'new']) expect(await textOf(id)).toBe(`text of ${id}`);
+      expect(await fsckOf(node.endpoint)).toMatchObject({ ok: true, problems: [] });
+      await stop();
+      // Nobody has to do it twice; who does loses nothing.
+      expect(await restore(head)).toMatchObject({
+        code: 0,
+        stdout: expect.stringMatching(/^Log and keys go together again: 4 items/),
+      });
+    },
+  );
+
+  it(
+    'show nothing that was erased since the copy of the log: the keys say what that was',
+    { timeout: 180_000 },
+    async () => {
+      await start();
+      await write('kept', 'erased');
+      const log = double.log.copy();
+      await erase('erased');
+      await write('late');
+      const head = await headNow();
+      await stop();
+      double.log = log;
+
+      expect(refusal(await refusedStart())).toEqual([
+        2,
+        expect.stringMatching(/read models in PostgreSQL are ahead.*epitaph restore/s),
+      ]);
+      const restored = await restore(head, '--json');
+      expect(JSON.parse(restored.stdout)).toEqual({
+        keysDestroyed: 0,
+        keysLost: 0,
+        livesEnded: 1,
+        items: 1,
+        problems: [],
+      });
+      await start();
+      expect(await textOf('kept')).toBe('text of kept');
+      for (const id of ['erased', 'late']) expect(await textOf(id)).toBe(undefined);
+      expect(await explain('erased')).toMatchObject({
+        state: 'purged',
+        sentence: expect.stringContaining('system:restore'),
+      });
+      await write('late');
+      expect(await fsckOf(node.endpoint)).toMatchObject({ ok: true, problems: [] });
+      await stop();
+    },
+  );
+
+  it(
+    'are refused when nothing says what was erased since, and while a node is at work',
+    { timeout: 180_000 },
+    async () => {
+      await start();
+      await write('kept', 'erased');
+      await erase('kept');
+      const [log, keys] = [double.log.copy(), copyOfKeys()];
+      const before = await headNow();
+      await erase('erased');
+      const head = await headNow();
+      expect(head).not.toBe(before);
+      expect(refusal(await restore(head))).toEqual([2, expect.stringMatching(/Nodes are at work/)]);
+      await stop();
+      double.log = log;
+      putBack(keys);
+      expect(refusal(await restore(head))).toEqual([
+        2,
+        expect.stringMatching(/Keys were destroyed after both copies were made/),
+      ]);
+    },
+  );
+});
