@@ -3,7 +3,7 @@ import path from 'node:path';
 import { isoTime, systemClocks } from '@epitaph/core/clock.ts';
 import type { LedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
 import { formatLedgerHead, parseLedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
-import { textFlag, type Command, type Flags, type FlagValues, type Invocation } from './command.ts';
+import { secondsFlag, textFlag, type Command, type Flags, type FlagValues, type Invocation } from './command.ts';
 import { exitCodes, UsageError } from './exit-codes.ts';
 import { follow } from './follow.ts';
 import { Progress } from './progress.ts';
@@ -423,13 +423,6 @@ function existingData(folder: string): string {
 async function clockOf(folder: string): Promise<'system' | 'manual'> {
   const { readFacts } = await import('@epitaph/storage/sqlite/data-folder.ts');
   return readFacts(folder)?.clock ?? 'system';
-}
-
-export function secondsFlag(flags: FlagValues, name: string): number | undefined {
-  const text = textFlag(flags, name);
-  if (text === undefined) return undefined;
-  if (!/^\d{1,9}$/.test(text)) throw new UsageError(`--${name} must be a whole number of seconds.`);
-  return Number(text);
 }
 
 function readText(file: string): string {

@@ -43,3 +43,11 @@ export const textFlag = (values: FlagValues, name: string): string | undefined =
   const value = values[name];
   return typeof value === 'string' ? value : undefined;
 };
+
+/** @throws UsageError for what is no whole number */
+export function secondsFlag(flags: FlagValues, name: string): number | undefined {
+  const text = textFlag(flags, name);
+  if (text === undefined) return undefined;
+  if (!/^\d{1,9}$/.test(text)) throw new UsageError(`--${name} must be a whole number of seconds.`);
+  return Number(text);
+}

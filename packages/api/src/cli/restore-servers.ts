@@ -13,8 +13,7 @@ import {
 } from '@epitaph/storage/postgres/restored-vault.ts';
 import { readMasterKey } from '@epitaph/storage/sqlite/master-key.ts';
 import { openEmbeddedStore } from '../compose.ts';
-import { secondsFlag } from './backup-commands.ts';
-import { type Invocation, textFlag } from './command.ts';
+import { type Invocation, secondsFlag, textFlag } from './command.ts';
 import { exitCodes, UsageError } from './exit-codes.ts';
 import { Progress } from './progress.ts';
 
