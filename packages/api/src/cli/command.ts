@@ -1,3 +1,4 @@
+import { UsageError } from './exit-codes.ts';
 import type { ManagementClient } from './management-client.ts';
 import type { ProgressStream } from './progress.ts';
 

@@ -95,24 +95,22 @@ function writePurge(text: MetricsText, status: PurgeStatus): void {
     status.millisecondsToDrain === null ? Number.POSITIVE_INFINITY : status.millisecondsToDrain / 1000,
   );
   text.counter('epitaph_purged_lives_total', 'Lives whose content was erased, in all time.', status.purgedTotal);
-  if (status.scavenge !== null) {
-    text.gauge(
-      'epitaph_scavenge_waiting_lives',
-      'Purged lives whose sealed bytes an event store keeps until it is scavenged.',
-      status.scavenge.livesWaiting,
-    );
-    const { last } = status.scavenge;
-    text.gauge(
-      'epitaph_scavenge_state',
-      '1 for the state of the last scavenge of the event store; 0 for all where there was none.',
-      SCAVENGE_STATES.map((state) => ({ labels: { state }, value: last?.state === state ? 1 : 0 })),
-    );
-    text.gauge(
-      'epitaph_scavenge_last_start_timestamp_seconds',
-      'When the last scavenge of the event store began, in Unix seconds; 0 for never.',
-      (last?.startedAtMs ?? 0) / 1000,
-    );
-  }
+  text.gauge(
+    'epitaph_scavenge_waiting_lives',
+    'Purged lives whose sealed bytes an event store keeps until it is scavenged.',
+    status.scavenge?.livesWaiting ?? 0,
+  );
+  const last = status.scavenge?.last;
+  text.gauge(
+    'epitaph_scavenge_state',
+    '1 for the state of the last scavenge of the event store; 0 for all where there was none.',
+    SCAVENGE_STATES.map((state) => ({ labels: { state }, value: last?.state === state ? 1 : 0 })),
+  );
+  text.gauge(
+    'epitaph_scavenge_last_start_timestamp_seconds',
+    'When the last scavenge of the event store began, in Unix seconds; 0 for never.',
+    (last?.startedAtMs ?? 0) / 1000,
+  );
 }
 
 function writeBacklogs(text: MetricsText, store: StoreApi, backlogs: readonly ContainerBacklog[]): void {
