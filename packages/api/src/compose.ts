@@ -146,8 +146,9 @@ async function assertSameMoment(
   destructions: Destructions,
 ): Promise<void> {
   const { UnusableServer } = await import('@epitaph/storage/postgres/database.ts');
-  const [counted, recorded] = [await vault.destructions(), await destructions.recorded()];
-  // In this order, because other nodes write both.
+  // In this order, because other nodes are at work: they count before they record, and record before they project.
+  const recorded = await destructions.recorded();
+  const counted = await vault.destructions();
   const position = await readModels.current.store.checkpoint();
   const head = await log.head();
   if (counted >= recorded && position <= head) return;

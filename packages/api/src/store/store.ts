@@ -71,7 +71,7 @@ interface OpenedParts {
 }
 
 /** On whose behalf the schedule has the event store scavenged. */
-const SCHEDULE = (): Caller => ({ actor: 'system:schedule', correlationId: crypto.randomUUID() });
+const bySchedule = (): Caller => ({ actor: 'system:schedule', correlationId: crypto.randomUUID() });
 
 /** The whole store behind one object; see {@link StoreApi} for what each method does. */
 export class Store implements StoreApi {
@@ -134,7 +134,7 @@ export class Store implements StoreApi {
     this.#operations = new Operations(parts, purge, options);
     this.#scavenges = new ScavengeSchedule({
       startIfDue: async () => {
-        if (jumpOf(options.clock) === undefined) await this.#operations.scavengeIfDue(parts.command(SCHEDULE()));
+        if (jumpOf(options.clock) === undefined) await this.#operations.scavengeIfDue(parts.command(bySchedule()));
       },
       onFault: options.onFault ?? (() => {}),
     });
