@@ -13,14 +13,16 @@ const CONCURRENCY = 32;
 const KNOWN = 5_000;
 
 /**
- * @param options `endpoint`; `items`: how many there are before anything is measured; `partitions`: over how many keys
+ * @param options `endpoint`; `items`: how many there are before anything is measured; `partitions`: over how many keys;
+ *   `container`: its name; `clearPath`: a path that it keeps in clear
  */
 export async function cosmosClient(options: ContenderOptions): Promise<Contender> {
   const client = new CosmosClient({ endpoint: String(options['endpoint']), key: EMULATOR_KEY });
   const { database } = await client.databases.createIfNotExists({ id: 'bench' });
   const { container } = await database.containers.createIfNotExists({
-    id: 'items',
+    id: String(options['container'] ?? 'items'),
     partitionKey: { paths: ['/pk'] },
+    ...(options['clearPath'] === undefined ? {} : { epitaph: { clearPaths: [options['clearPath']] } }),
   });
   const documents = new DocumentMaker({ partitions: Number(options['partitions'] ?? 100) });
   const known = Number(options['items'] ?? KNOWN);

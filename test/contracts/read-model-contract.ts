@@ -3,6 +3,7 @@ import { describe, expect, it } from 'vitest';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { PurgeCause } from '@epitaph/core/item/events.ts';
 import type { Watermarks } from '@epitaph/core/ttl/watermarks.ts';
+import { type ClearCondition, clearCondition, clearValue } from '@epitaph/projections/items/clear-values.ts';
 import type {
   CatalogEntry,
   DisappearanceRow,
@@ -53,6 +54,8 @@ class PlainModel {
   readonly disappearances: DisappearanceRow[] = [];
   /** Lives that left with their partition key, by the same names as the ended ones. */
   readonly unrecorded = new Map<string, UnrecordedEnd>();
+  /** What is in clear of each life, by its birth: the value of each clear path. */
+  readonly clear = new Map<number, readonly unknown[]>();
   purged = 0;
 
   of(container: number): ItemRow[] {
@@ -63,6 +66,13 @@ class PlainModel {
 
   visible(container: number, marks: Watermarks): ItemRow[] {
     return this.of(container).filter((row) => !isOverdue(row, marks));
+  }
+
+  /** Those that satisfy every comparison of a clear path with a constant. */
+  comparing(rows: readonly ItemRow[], comparisons: readonly Comparison[]): ItemRow[] {
+    return rows.filter((row) =>
+      comparisons.every(([path, op, constant]) => compares(this.clear.get(row.birth)?.[path], op, constant)),
+    );
   }
 
   overdue(container: number, marks: Watermarks): ItemRow[] {
@@ -99,6 +109,41 @@ class PlainModel {
 function isOverdue({ ts, ttl }: ItemRow, marks: Watermarks): boolean {
   if (ttl === null) return ts * 1000 <= marks.defaultMs;
   return ttl !== -1 && (ts + ttl) * 1000 <= marks.itemMs;
+}
+
+/** What a container with three clear paths has of an item. */
+const CLEAR_PATHS = [0, 1, 2] as const;
+const CLEAR_VALUES = [
+  undefined,
+  null,
+  false,
+  true,
+  -0,
+  0,
+  -1.5,
+  -1e300,
+  5e-324,
+  7,
+  1e21,
+  '',
+  '7',
+  'a',
+  'ab',
+  'b\0',
+  '\ud800',
+  '🪦',
+  '\uffff',
+];
+const OPERATORS = ['=', '<', '<=', '>', '>='] as const;
+type Comparison = readonly [path: number, op: (typeof OPERATORS)[number], constant: unknown];
+
+/** As the query language compares: values of one type only, null with nothing but itself. */
+function compares(value: unknown, op: Comparison[1], constant: unknown): boolean {
+  if (value === undefined || constant === undefined || typeof value !== typeof constant) return false;
+  if (value === null || constant === null) return value === constant && op.includes('=');
+  const [left, right] = [value as string, constant as string];
+  if (left === right) return op.includes('=');
+  return op !== '=' && left < right === op.startsWith('<');
 }
 
 /** What a span goes by: `_ts`, or when an item's own ttl is over. */
@@ -182,6 +227,8 @@ function randomHistory(random: Random, length: number): History {
         key: current?.key ?? position,
       };
       model.items.set(text, row);
+      const values = CLEAR_PATHS.map(() => random.pick(CLEAR_VALUES));
+      model.clear.set(row.birth, values);
       changes.push({
         kind: 'item-written',
         ...name,
@@ -192,6 +239,10 @@ function randomHistory(random: Random, length: number): History {
         ttl,
         key: row.key,
         unreadableTtl: false,
+        clear: values.flatMap((value, path) => {
+          const copied = clearValue(value);
+          return copied === undefined ? [] : [{ path, value: copied }];
+        }),
       });
     } else if (action === 'end' && current !== undefined) {
       const cause = random.pick(['expired', 'deleted'] as const);
@@ -483,6 +534,98 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
         }
       },
     );
+
+    testFilled(
+      'narrows a scan to the items whose values in clear compare as asked, in order of birth, page by page',
+      async (store, model, random) => {
+        let some = 0;
+        for (const marks of marksOf(random).slice(0, 6)) {
+          for (let round = 0; round < 40; round++) {
+            const container = random.pick(CONTAINERS);
+            const partitionKey = random.pick([undefined, undefined, ...PARTITIONS]);
+            const comparisons = Array.from({ length: random.int(1, 3) }, (): Comparison => {
+              return [random.pick(CLEAR_PATHS), random.pick(OPERATORS), random.pick(CLEAR_VALUES)];
+            });
+            const clear = comparisons.map(([path, op, constant]) => clearCondition(path, op, [constant]));
+            // Bounds are among what is found: whoever asks decides in the end.
+            const inclusive = comparisons.map(([path, op, constant]): Comparison => {
+              return [path, op === '<' ? '<=' : op === '>' ? '>=' : op, constant];
+            });
+            const visible = model
+              .visible(container, marks)
+              .filter((row) => partitionKey === undefined || row.partitionKey === partitionKey);
+            const expected = model.comparing(visible, inclusive);
+            const found: ItemRow[] = [];
+            for (const limit = random.int(1, 4); ;) {
+              const afterBirth = found.at(-1)?.birth ?? 0;
+              const page = await store.scanItems(container, { partitionKey, clear, afterBirth, limit, marks });
+              found.push(...page);
+              if (page.length < limit) break;
+            }
+            const births = new Set(expected.map(({ birth }) => birth));
+            expect(found.filter(({ birth }) => births.has(birth))).toEqual(expected);
+            // The few that a partition has may be looked at one by one instead.
+            if (partitionKey === undefined) expect(found).toEqual(expected);
+            else expect(visible).toEqual(expect.arrayContaining(found));
+            some += expected.length;
+          }
+        }
+        expect(some).toBeGreaterThan(100);
+      },
+    );
+
+    test('narrows a scan by a disjunction, and leaves out conditions that hold for too many to be of help', async ({
+      store,
+    }) => {
+      const items = 21_000;
+      const names = Array.from({ length: items }, (_, index) => ({
+        container: 2,
+        partitionKey: `["${index % 3}"]`,
+        id: `item ${index}`,
+      }));
+      const valuesOf = (index: number) => [index % 2 === 0 ? 'even' : 'odd', index];
+      const changes = names.map((name, index): ReadModelChange => ({
+        kind: 'item-written',
+        ...name,
+        life: 0,
+        revision: 0,
+        position: index + 1,
+        ts: T0,
+        ttl: null,
+        key: index + 1,
+        unreadableTtl: false,
+        clear: valuesOf(index).map((value, path) => ({ path, value: clearValue(value)! })),
+      }));
+      for (let from = 0; from < items; from += 7_000)
+        await store.apply(changes.slice(from, from + 7_000), from + 7_000);
+      const marks = { defaultMs: Number.NEGATIVE_INFINITY, itemMs: Number.NEGATIVE_INFINITY };
+      const idsOf = async (clear: readonly ClearCondition[], partitionKey?: string) => {
+        const ids: string[] = [];
+        for (let afterBirth = 0; ;) {
+          const page = await store.scanItems(2, { clear, partitionKey, afterBirth, limit: 7_000, marks });
+          ids.push(...page.map((row) => row.id));
+          if (page.length < 7_000) return ids;
+          afterBirth = page.at(-1)!.birth;
+        }
+      };
+      const expected = (wanted: (index: number) => boolean) =>
+        names.filter((_, index) => wanted(index)).map(({ id }) => id);
+      const even = clearCondition(0, '=', ['even']);
+      expect(await idsOf([even])).toEqual(expected((index) => index % 2 === 0));
+      // All of them: by single values none has to be sorted, by a range all are looked at.
+      const all = expected(() => true);
+      expect(await idsOf([clearCondition(0, 'in', ['even', 'odd'])])).toEqual(all);
+      expect(await idsOf([clearCondition(1, '>=', [0])])).toEqual(all);
+      expect(await idsOf([clearCondition(1, '>=', [0]), clearCondition(1, '<', [3])])).toEqual(all.slice(0, 4));
+      expect(await idsOf([clearCondition(0, 'in', ['even', 'odd'])], '["1"]')).toEqual(
+        expected((index) => index % 3 === 1),
+      );
+      const either = [...clearCondition(1, '=', [3]), ...clearCondition(1, '>=', [items - 2])];
+      expect(await idsOf([either, clearCondition(0, 'in', ['odd', 'none'])])).toEqual(
+        expected((index) => index === 3 || index === items - 1),
+      );
+      expect(await idsOf([clearCondition(0, '=', ['none'])])).toEqual([]);
+    });
 
     testFilled('lists and counts all items whatever the watermarks', async (store, model, random) => {
       for (const container of CONTAINERS) {

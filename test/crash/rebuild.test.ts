@@ -52,7 +52,7 @@ async function fill(folder: string): Promise<void> {
 
 const run = (storage: SqliteStorage, options: Partial<RebuildOptions> = {}) =>
   rebuild({
-    log: storage.log,
+    ...storage,
     versions: storage.readModels,
     signal: new AbortController().signal,
     keepsWhenAborted: () => false,

@@ -75,6 +75,7 @@ describe('snippets print what the page shows', { timeout: 240_000 }, () => {
     { page: 'docs/backup-and-restore.md', prepare: undefined, least: 1 },
     { page: 'docs/changing-a-policy.md', prepare: undefined, least: 5 },
     { page: 'docs/holds-and-erasure.md', prepare: undefined, least: 8 },
+    { page: 'docs/clear-paths.md', prepare: undefined, least: 1 },
   ])('$page', async ({ page, prepare, least }) => {
     const ran = await runSnippets(page, prepare);
     const dump = process.env['EPITAPH_DOCS_DUMP'];

@@ -153,6 +153,23 @@ describe('replacing a container', () => {
       .when(replace({ definition: { ...pseudonymous, other: 1 } }))
       .then({ type: 'ContainerReplaced', data: { definition: { ...pseudonymous, other: 1 } } });
   });
+  it('can not change its clear paths, nor begin or cease to have any', () => {
+    const begun = (clearPaths?: string[]) => {
+      const data = {
+        ...facts,
+        definition: clearPaths === undefined ? definition : { ...definition, epitaph: { clearPaths } },
+      };
+      return givenContainer({ event: { type: 'ContainerCreated', data: { ...data, defaultTtl: 60 } }, atMs: 1 });
+    };
+    const clear = (...clearPaths: string[]) => replace({ definition: { ...definition, epitaph: { clearPaths } } });
+    begun(['/a']).when(clear('/b')).thenRefused('clear-paths-fixed');
+    begun(['/a', '/b']).when(clear('/b', '/a')).thenRefused('clear-paths-fixed');
+    begun(['/a']).when(replace()).thenRefused('clear-paths-fixed');
+    begun().when(clear('/a')).thenRefused('clear-paths-fixed');
+    begun()
+      .when(clear())
+      .then({ type: 'ContainerReplaced', data: { definition: { ...definition, epitaph: { clearPaths: [] } } } });
+  });
   it('can not have a TTL without an index, from either side', () => {
     givenContainer(created())
       .when(replace({ definition: unindexed }))

@@ -3,12 +3,14 @@ import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { concatMap, defer, interval, Observable, retry, Subscription } from 'rxjs';
 import { Catalog } from './catalog/catalog.ts';
 import { changesOf } from './changes.ts';
+import { ClearCopies, type ClearSources } from './items/clear-copies.ts';
 import { PositionWaiters, type Projection } from './projection.ts';
 import type { ReadModelChange, ReadModelStore } from './read-model-store.ts';
 
 /** How long a projector that met a fault waits before it reads on from its checkpoint. */
 const RETRY_DELAY_MS = 1_000;
-export interface ProjectorOptions {
+
+export interface ProjectorOptions extends ClearSources {
   readonly log: EventLog;
   /** The read models in use; asked again after each {@link Projector.resume}. */
   readonly store: () => ReadModelStore;
@@ -55,10 +57,12 @@ export class Projector implements Projection {
   #error: string | undefined;
   readonly #recordsIdleProgress: boolean;
   readonly #waiters: PositionWaiters;
+  readonly #clearCopies: ClearCopies;
 
   constructor(options: ProjectorOptions) {
     this.#recordsIdleProgress = options.recordsIdleProgress ?? false;
     this.#waiters = options.waiters ?? new PositionWaiters();
+    this.#clearCopies = new ClearCopies(options);
     this.#log = options.log;
     this.#store = options.store;
     this.#onApplying = options.onApplying ?? (() => {});
@@ -154,7 +158,7 @@ export class Projector implements Projection {
 
   async #apply({ events, position, done }: Batch): Promise<void> {
     try {
-      const changes = changesOf(events, this.#catalog);
+      const changes = await this.#clearCopies.addTo(changesOf(events, this.#catalog), this.#catalog);
       this.#onApplying(changes);
       await this.#around(events.length, () => this.#store().apply(changes, position));
       this.#error = undefined;

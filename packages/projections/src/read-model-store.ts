@@ -6,6 +6,7 @@ import type { PurgeCause } from '@epitaph/core/item/events.ts';
 import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
 import type { Watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import type { UserState } from '@epitaph/core/user/state.ts';
+import type { ClearCondition, ClearEntry } from './items/clear-values.ts';
 import type { PurgeRunState } from './purge/state.ts';
 
 /** A container's number in the read models: the position of its creation in the log. */
@@ -102,6 +103,11 @@ export type ReadModelChange =
       readonly unreadableTtl: boolean;
       /** Absent where the log left it out; then it is read from there. */
       readonly sealed?: Omit<SealedWrite, 'position' | 'revision'>;
+      /**
+       * What the container's clear paths copy. It takes the place of what the item had of that before, and goes with
+       * the item's row.
+       */
+      readonly clear?: readonly ClearEntry[];
     }
   /**
    * Every item of the partition key that the watermarks leave visible leaves at once: its row becomes an unrecorded
@@ -149,6 +155,11 @@ export interface ItemScan {
   readonly partitionKey?: string | undefined;
   /** Leading components of a hierarchical key: all partitions that begin with them; see core's partition-key/scope.ts. */
   readonly prefix?: string | undefined;
+  /**
+   * All of these hold for the items that are wanted. What narrows too little may be left out, so that others are
+   * found besides.
+   */
+  readonly clear?: readonly ClearCondition[] | undefined;
   readonly afterBirth: number;
   readonly limit: number;
   readonly marks: Watermarks;

@@ -2,6 +2,7 @@ import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import { turn } from '@epitaph/core/turn.ts';
 import { Catalog } from './catalog/catalog.ts';
 import { changesOf } from './changes.ts';
+import { ClearCopies, type ClearSources } from './items/clear-copies.ts';
 import type { ContainerNumber, ReadModelChange, ReadModelSnapshot, ReadModelVersions } from './read-model-store.ts';
 
 /** Events decoded at a time: it takes a few milliseconds, and between two pages requests have their turn. */
@@ -20,7 +21,7 @@ export interface RebuildProgress {
   readonly headPosition: number;
 }
 
-export interface RebuildOptions {
+export interface RebuildOptions extends ClearSources {
   readonly log: EventLog;
   readonly versions: ReadModelVersions;
   readonly signal: AbortSignal;
@@ -88,6 +89,7 @@ class Building {
   readonly #catalog: Catalog;
   readonly #resumedFrom: number;
   readonly #startedMs: number;
+  readonly #clearCopies: ClearCopies;
   #position: number;
   #eventsRead = 0;
 
@@ -95,6 +97,7 @@ class Building {
     this.#options = options;
     this.#next = next;
     this.#catalog = catalog;
+    this.#clearCopies = new ClearCopies(options);
     this.#position = position;
     this.#resumedFrom = position;
     this.#startedMs = options.monotonicMs();
@@ -166,7 +169,7 @@ class Building {
   }
 
   async #apply(changes: readonly ReadModelChange[], upTo: number): Promise<void> {
-    await this.#next.store.apply(changes, upTo);
+    await this.#next.store.apply(await this.#clearCopies.addTo(changes, this.#catalog), upTo);
     this.#position = upTo;
     await this.tell('reading');
   }

@@ -2,6 +2,7 @@ import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
 import { interval, type Subscription } from 'rxjs';
 import { Catalog } from './catalog/catalog.ts';
+import type { ClearSources } from './items/clear-copies.ts';
 import { PositionWaiters, type Projection } from './projection.ts';
 import { Projector, type ProjectorOptions } from './projector.ts';
 import type { ContainerNumber, ReadModelChange, ReadModelVersions } from './read-model-store.ts';
@@ -37,7 +38,7 @@ export interface SharedReadModels extends ReadModelVersions {
   }>;
 }
 
-export interface SharedProjectorOptions {
+export interface SharedProjectorOptions extends ClearSources {
   readonly log: EventLog;
   readonly readModels: SharedReadModels;
   /** False for a node that never writes the read models. */
@@ -179,7 +180,7 @@ export class SharedProjector implements Projection {
   }
 
   async #tryToLead(): Promise<boolean> {
-    const { readModels, log, onApplied, around } = this.#options;
+    const { readModels, log, vault, sealer, onApplied, around } = this.#options;
     let lost = false;
     const lead = await readModels.lead(() => {
       lost = true;
@@ -189,6 +190,8 @@ export class SharedProjector implements Projection {
     await readModels.look();
     const projector = new Projector({
       log,
+      vault,
+      sealer,
       store: () => readModels.current.store,
       onApplied,
       around,

@@ -106,30 +106,38 @@ describe('a delete by partition key', () => {
     expect(await world.fsck()).toEqual([]);
   });
 
-  test('is told the same by a rebuild after the purge, and history tells no end of what had expired before', async () => {
-    const container = await filled({ defaultTtl: 10 });
-    await container.items.upsert(item('b', 'ann', { ttl: 1_000 }));
-    await world.advance(10_000);
-    await container.deleteAllItemsForPartitionKey('ann');
-    const types = async (id: string) => (await world.history(container.id, id)).map(({ type }) => type);
-    expect([await types('a'), await types('b')]).toEqual([
-      ['ItemUpserted'],
-      ['ItemUpserted', 'ItemUpserted', 'PartitionKeyDeleted'],
-    ]);
-    const before = await world.disappearances(container.id);
-    await world.purge();
-    await world.manage('POST', '/projections/items/rebuild');
-    const status = () => world.manage('GET', '/projections/items/rebuild');
-    await vi.waitFor(
-      async () => expect((await status()).body).toMatchObject({ state: 'done', differences: 0 }),
-      10_000,
-    );
-    const { disappearances } = await world.disappearances(container.id);
-    const positions = (rows: readonly Fields[]) =>
-      rows.filter(({ id }) => id === 'b').map(({ id, at, position }) => ({ id, at, position }));
-    expect(positions(disappearances)).toEqual(positions(before.disappearances));
-    expect(positions(disappearances)).toHaveLength(1);
-  });
+  test.each([
+    ['the purge', false],
+    ['an erasure on request', true],
+  ])(
+    'is told the same by a rebuild after %s, and history tells no end of what had expired before',
+    async (_, erased) => {
+      const container = await filled({ defaultTtl: 10 });
+      await container.items.upsert(item('b', 'ann', { ttl: 1_000 }));
+      await world.advance(10_000);
+      await container.deleteAllItemsForPartitionKey('ann');
+      const types = async (id: string) => (await world.history(container.id, id)).map(({ type }) => type);
+      expect([await types('a'), await types('b')]).toEqual([
+        ['ItemUpserted'],
+        ['ItemUpserted', 'ItemUpserted', 'PartitionKeyDeleted'],
+      ]);
+      const before = await world.disappearances(container.id);
+      const request = { id: 'b', partitionKey: ['ann'], reason: 'a test', requestedBy: 'somebody' };
+      if (erased) await world.manage('POST', `/dbs/shop/colls/${container.id}/erase`, request);
+      await world.purge();
+      await world.manage('POST', '/projections/items/rebuild');
+      const status = () => world.manage('GET', '/projections/items/rebuild');
+      await vi.waitFor(
+        async () => expect((await status()).body).toMatchObject({ state: 'done', differences: 0 }),
+        10_000,
+      );
+      const { disappearances } = await world.disappearances(container.id);
+      const positions = (rows: readonly Fields[]) =>
+        rows.filter(({ id }) => id === 'b').map(({ id, at, position }) => ({ id, at, position }));
+      expect(positions(disappearances)).toEqual(positions(before.disappearances));
+      expect(positions(disappearances)).toHaveLength(1);
+    },
+  );
 
   test('of a key that nothing has is done, and can be repeated', async () => {
     const container = await filled();

@@ -1,10 +1,11 @@
 import { z } from 'zod';
 import { type ContainerDefinition, containerDefinitionSchema } from '@epitaph/core/container/definition.ts';
+import { parseDocumentPath } from '@epitaph/core/document-path.ts';
 import { MAX_TTL_SECONDS, readDefaultTtl, type DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import { checkComputedProperties, type ComputedProperty, QueryError } from '@epitaph/query';
 import { badRequest, wrappedErrors } from './errors.ts';
 import type { JsonObject } from './json.ts';
-import { parsePartitionKeyPath } from './partition-key.ts';
+import { checkClearPaths } from './clear-paths.ts';
 import { checkUniqueKeys } from './unique-keys.ts';
 
 const MAX_NAME_CHARACTERS = 255;
@@ -49,7 +50,10 @@ const vectorEmbeddingPolicySchema = z.looseObject({ vectorEmbeddings: pathsSchem
 const computedPropertySchema = z.looseObject({ name: z.string(), query: z.string() });
 
 /** What this store offers beyond Cosmos DB. Anything else is refused here: a mistyped promise would not be kept. */
-const epitaphSchema = z.strictObject({ pseudonymousIds: z.boolean().optional() });
+const epitaphSchema = z.strictObject({
+  pseudonymousIds: z.boolean().optional(),
+  clearPaths: z.array(z.string()).optional(),
+});
 
 const bodySchema = z.looseObject({
   epitaph: epitaphSchema.nullish(),
@@ -147,6 +151,7 @@ export function readContainerBody(
       'epitaph.pseudonymousIds is not supported with hierarchical partition keys: nothing could be asked of the beginning of a key.',
     );
   }
+  checkClearPaths(epitaph?.clearPaths ?? [], partitionKey.paths);
   const indexingPolicy = readIndexingPolicy(parsed.data.indexingPolicy ?? {});
   if (indexingPolicy.indexingMode === 'none' && ttl.defaultTtl !== null) {
     throw badRequest(
@@ -215,7 +220,7 @@ function readPartitionKey(
     throw badRequest("The container has no partition key: the required property 'partitionKey' is missing.");
   }
   for (const path of given.paths) {
-    if (parsePartitionKeyPath(path) === undefined) {
+    if (parseDocumentPath(path) === undefined) {
       throw badRequest(
         `The partition key component definition path '${path.slice(0, 200)}' could not be accepted, failed near position '0'. Partition key paths must contain only valid characters and not contain a trailing slash or wildcard character.`,
       );

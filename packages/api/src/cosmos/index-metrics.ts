@@ -1,5 +1,6 @@
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
 import type { PathComparison, Pushdown } from '@epitaph/query';
+import { isOfClearPath } from './clear-paths.ts';
 import { partitionKeyIn, partitionKeyPaths } from './partition-key.ts';
 import { headerFlag, type CosmosRequest } from './request.ts';
 
@@ -59,6 +60,8 @@ function utilized(pushdown: Pushdown, definition: ContainerDefinition, inOnePart
     if (path === '/_ts' && comparison.op !== 'in' && typeof comparison.values[0] === 'number') {
       return [found(false, true)];
     }
+    // In one partition, too: the items that have the value are looked up, whatever their keys.
+    if (isOfClearPath(comparison, definition)) return [found(true, false)];
     if (comparison.op === '=' && !inOnePartition && leading.includes(path)) return [found(true, false)];
     return [];
   });

@@ -1,4 +1,5 @@
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
+import { type DocumentPath, parseDocumentPath, valueAt } from '@epitaph/core/document-path.ts';
 import type { PathEquality, Pushdown } from '@epitaph/query';
 import { badRequest } from './errors.ts';
 
@@ -10,53 +11,16 @@ type Component = string | number | boolean | null | Readonly<Record<string, neve
 
 const UNDEFINED: Component = Object.freeze({});
 
-/** A partition key path taken apart: `/address/"zip-code"` is `['address', 'zip-code']`. */
-type Path = readonly string[];
-
-const parsedPaths = new WeakMap<ContainerDefinition, readonly Path[]>();
+const parsedPaths = new WeakMap<ContainerDefinition, readonly DocumentPath[]>();
 
 /** The container's partition key paths, parsed once for each state of its definition. */
-export function partitionKeyPaths(definition: ContainerDefinition): readonly Path[] {
+export function partitionKeyPaths(definition: ContainerDefinition): readonly DocumentPath[] {
   let paths = parsedPaths.get(definition);
   if (paths === undefined) {
-    paths = definition.partitionKey.paths.map((path) => parsePartitionKeyPath(path) ?? []);
+    paths = definition.partitionKey.paths.map((path) => parseDocumentPath(path) ?? []);
     parsedPaths.set(definition, paths);
   }
   return paths;
-}
-
-const PLAIN_SEGMENT = /^[\p{L}\p{N}_$]+$/u;
-
-/** @returns the names along the path, or undefined when it isn't a valid one */
-export function parsePartitionKeyPath(path: string): Path | undefined {
-  if (path.length > 1024 || !path.startsWith('/')) return undefined;
-  const names: string[] = [];
-  let at = 0;
-  while (at < path.length) {
-    if (path[at] !== '/') return undefined;
-    at += 1;
-    if (path[at] === '"') {
-      let name = '';
-      at += 1;
-      while (path[at] !== '"') {
-        if (path[at] === '\\') at += 1;
-        if (at >= path.length) return undefined;
-        name += path[at];
-        at += 1;
-      }
-      if (name === '') return undefined;
-      names.push(name);
-      at += 1;
-    } else {
-      const slash = path.indexOf('/', at);
-      const end = slash < 0 ? path.length : slash;
-      const name = path.slice(at, end);
-      if (!PLAIN_SEGMENT.test(name)) return undefined;
-      names.push(name);
-      at = end;
-    }
-  }
-  return names.length === 0 ? undefined : names;
 }
 
 /**
@@ -125,14 +89,8 @@ export function itemsIn(
   return alternatives === undefined ? undefined : [...named.values()];
 }
 
-function componentAt(document: Readonly<Record<string, unknown>>, path: Path): Component {
-  let value: unknown = document;
-  for (const name of path) {
-    if (typeof value !== 'object' || value === null || Array.isArray(value) || !Object.hasOwn(value, name)) {
-      return UNDEFINED;
-    }
-    value = (value as Readonly<Record<string, unknown>>)[name];
-  }
+function componentAt(document: Readonly<Record<string, unknown>>, path: DocumentPath): Component {
+  const value = valueAt(document, path);
   if (typeof value === 'string' || typeof value === 'number' || typeof value === 'boolean' || value === null) {
     return value;
   }

@@ -1,7 +1,7 @@
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
+import { parseDocumentPath, valueAt } from '@epitaph/core/document-path.ts';
 import { canonicalJson } from '@epitaph/core/proof/leaf.ts';
 import { badRequest } from './errors.ts';
-import { parsePartitionKeyPath } from './partition-key.ts';
 import { itemSystemProperties } from './system-properties.ts';
 
 /** Source: Cosmos DB, "Service quotas" (unique keys of a container, and paths of each). */
@@ -26,7 +26,7 @@ export function checkUniqueKeys({ uniqueKeys = [] }: UniqueKeyPolicy): void {
       throw badRequest(`A unique key has 1 to ${MAX_PATHS} paths; one was given with ${paths.length}.`);
     }
     for (const path of paths) {
-      const [first] = parsePartitionKeyPath(path) ?? [];
+      const [first] = parseDocumentPath(path) ?? [];
       if (first === undefined || (itemSystemProperties as readonly string[]).includes(first)) {
         throw badRequest(
           `The unique key path '${path.slice(0, 200)}' could not be accepted. Unique key paths name properties of the document, without a trailing slash, wildcard or array index.`,
@@ -52,15 +52,6 @@ export function uniqueValuesOf(
   document: Readonly<Record<string, unknown>>,
 ): string[] {
   return (uniqueKeyPolicy?.uniqueKeys ?? []).map(({ paths }) =>
-    canonicalJson([paths, paths.map((path) => valueAt(document, path))]),
+    canonicalJson([paths, paths.map((path) => valueAt(document, parseDocumentPath(path) ?? []) ?? null)]),
   );
-}
-
-function valueAt(document: unknown, path: string): unknown {
-  let value = document;
-  for (const name of parsePartitionKeyPath(path) ?? []) {
-    if (typeof value !== 'object' || value === null || Array.isArray(value) || !Object.hasOwn(value, name)) return null;
-    value = (value as Readonly<Record<string, unknown>>)[name];
-  }
-  return value;
 }

@@ -387,6 +387,11 @@ function containerRefusal(refused: ContainerRefusal): Refusal {
         'bad-request',
         "A container's epitaph.pseudonymousIds can't be changed: what is on record is never rewritten.",
       );
+    case 'clear-paths-fixed':
+      return new Refusal(
+        'bad-request',
+        "A container's epitaph.clearPaths can't be changed: the copies are made as items are written.",
+      );
     case 'ttl-needs-indexing':
       return new Refusal(
         'bad-request',

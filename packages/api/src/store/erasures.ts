@@ -131,15 +131,21 @@ export class Erasures {
     const last = (await livesOfItem(log, prefix, { withBodies: false })).at(-1);
     if (last === undefined || foldItem(last.events.slice(-1)).status !== 'live') return;
     const { timeline } = state;
-    const { partitionKey } = readItemEvent(last.events.at(-1)!).data;
-    const left = partitionKeyDeleteAfter(state, partitionKey, last.events.at(-1)!.position);
+    const write = last.events.at(-1)!;
+    const { position } = write;
+    const { partitionKey } = readItemEvent(write).data;
+    const left = partitionKeyDeleteAfter(state, partitionKey, position);
     const goneAtMs = this.#parts.catalog.goneAtMs(state);
     const handled = await handleLife(this.#parts.ports, context, last.stream, last.life, () => ({
       kind: 'command',
       command:
         left === undefined
           ? { type: 'RecordExpiry', timeline, nowMs: goneAtMs === null ? context.nowMs : goneAtMs - 1 }
-          : { type: 'RecordPartitionKeyDelete', timeline, leftWithPartitionKey: { atMs: left.atMs, by: left.by } },
+          : {
+              type: 'RecordPartitionKeyDelete',
+              timeline,
+              leftWithPartitionKey: { atMs: left.atMs, by: left.by, position },
+            },
     }));
     if (handled.position !== undefined) await this.#parts.projected(handled.position);
   }

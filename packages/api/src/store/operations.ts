@@ -201,7 +201,7 @@ export class Operations {
     if (running?.state === 'running' || running?.state === 'comparing') {
       throw new Refusal('already-exists', 'A rebuild of this projection is under way.');
     }
-    const { log, readModels, clock, monotonicMs } = this.#parts.ports;
+    const { log, vault, sealer, readModels, clock, monotonicMs } = this.#parts.ports;
     const abort = new AbortController();
     const startedMs = monotonicMs();
     const { version, position: resumedFrom } = readModels.unfinished ?? {
@@ -238,6 +238,8 @@ export class Operations {
       try {
         const { differences, version } = await rebuild({
           log,
+          vault,
+          sealer,
           versions: readModels,
           signal: abort.signal,
           keepsWhenAborted: () => this.#putsRebuildOff,

@@ -19,6 +19,7 @@ import {
   type QueryPlan,
   startEvaluation,
 } from '@epitaph/query';
+import { clearConditionsOf } from '../cosmos/clear-paths.ts';
 import { itemsIn, partitionKeyIn } from '../cosmos/partition-key.ts';
 import { birthOfItemRid } from '../cosmos/rids.ts';
 import type { Documents } from './documents.ts';
@@ -285,7 +286,7 @@ export class Queries {
     for await (const { rows, scanned, through, isLast } of scanScope(
       this.#parts,
       run.moment,
-      recorded,
+      { ...recorded, clear: clearConditionsOf(pushdown, definition) },
       afterBirth,
       signal,
     )) {

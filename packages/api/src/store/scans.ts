@@ -1,7 +1,7 @@
 import { isInScope, type Scope } from '@epitaph/core/partition-key/scope.ts';
 import { isExpired, type Watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import { turn } from '@epitaph/core/turn.ts';
-import type { ItemRow } from '@epitaph/projections/read-model-store.ts';
+import type { ItemRow, ItemScan } from '@epitaph/projections/read-model-store.ts';
 import type { KeptScan } from './item-rows.ts';
 import type { Moment, StoreParts } from './parts.ts';
 
@@ -30,15 +30,15 @@ export interface Scanned {
 export async function* scanScope(
   { readModel, rows: kept }: Pick<StoreParts, 'readModel' | 'rows'>,
   { within, marks }: Moment,
-  scope: Scope,
+  scope: Scope & Pick<ItemScan, 'clear'>,
   afterBirth: number,
   signal?: AbortSignal,
   /** How many rows are wanted, when that is known. */
   wanted: number = BATCH,
 ): AsyncGenerator<Scanned> {
-  const { partitionKey, prefix, range } = scope;
-  const byName = partitionKey !== undefined || prefix !== undefined;
-  if (!byName) {
+  const { partitionKey, prefix, range, clear } = scope;
+  const byIndex = partitionKey !== undefined || prefix !== undefined || clear !== undefined;
+  if (!byIndex) {
     const scan = kept.scanned(within.number);
     if (scan !== undefined) {
       yield* ofKept(scan, { within, marks }, scope, afterBirth, signal);
@@ -47,7 +47,7 @@ export async function* scanScope(
   }
   const changesBefore = kept.changesOf(within.number);
   // What is found of a whole container is kept for the next who scans it, as long as nothing changes.
-  let whole: ItemRow[] | undefined = byName || afterBirth > 0 ? undefined : [];
+  let whole: ItemRow[] | undefined = byIndex || afterBirth > 0 ? undefined : [];
   // One row more says whether another follows.
   let size = range === undefined ? Math.min(wanted + 1, LARGEST_FETCH) : BATCH;
   for (let after = afterBirth; ;) {
@@ -55,6 +55,7 @@ export async function* scanScope(
     const fetched = await readModel.scanItems(within.number, {
       partitionKey,
       prefix,
+      clear,
       afterBirth: after,
       limit: size,
       marks,
@@ -76,7 +77,7 @@ export async function* scanScope(
     }
     if (fetched.length < size) return;
     after = fetched.at(-1)!.birth;
-    size = byName ? Math.min(Math.max(size, BATCH) * 4, LARGEST_FETCH) : BATCH;
+    size = byIndex ? Math.min(Math.max(size, BATCH) * 4, LARGEST_FETCH) : BATCH;
   }
 }
 

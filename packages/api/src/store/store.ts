@@ -437,16 +437,16 @@ export class Store implements StoreApi {
 }
 
 function projectorOf(
-  { log, readModels, nodes }: StorePorts,
+  { log, vault, sealer, readModels, nodes }: StorePorts,
   told: Pick<SharedProjectorOptions, 'onApplied' | 'onNews' | 'around'> &
     Required<Pick<ProjectorOptions, 'onApplying' | 'onFailed'>>,
 ): Projection {
   if (nodes === undefined) {
     const { onNews: _, ...options } = told;
-    return new Projector({ log, store: () => readModels.current.store, ...options });
+    return new Projector({ log, vault, sealer, store: () => readModels.current.store, ...options });
   }
   const mayProject = nodes.roles.has('project');
-  return new SharedProjector({ log, readModels: nodes.readModels, mayProject, ...told });
+  return new SharedProjector({ log, vault, sealer, readModels: nodes.readModels, mayProject, ...told });
 }
 
 function jumpOf(clock: Clock): ClockJump | undefined {

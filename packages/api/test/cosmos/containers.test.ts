@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { call, testServer } from './support/client.ts';
-import { parsePartitionKeyPath } from '@epitaph/api/cosmos/partition-key.ts';
+import { parseDocumentPath } from '@epitaph/core/document-path.ts';
 
 async function shopOnly() {
   const app = testServer();
@@ -297,6 +297,6 @@ describe('a partition key path', () => {
     ['/größe', ['größe']],
     ['/_partitionKey', ['_partitionKey']],
   ])('%s is taken apart', (path, names) => {
-    expect(parsePartitionKeyPath(path)).toEqual(names);
+    expect(parseDocumentPath(path)).toEqual(names);
   });
 });

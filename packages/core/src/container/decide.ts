@@ -18,6 +18,7 @@ export type ContainerRefusal =
   | { readonly reason: 'partition-key-fixed' }
   | { readonly reason: 'unique-keys-fixed' }
   | { readonly reason: 'pseudonymous-ids-fixed' }
+  | { readonly reason: 'clear-paths-fixed' }
   /** The rid was taken by another name: the caller goes on to the next candidate. */
   | { readonly reason: 'rid-taken' }
   | { readonly reason: 'ttl-needs-indexing' }
@@ -127,6 +128,8 @@ function decideReplace(
   if (hasPseudonymousIds(state.definition) !== hasPseudonymousIds(command.definition)) {
     return refuse('pseudonymous-ids-fixed');
   }
+  // Copies are made as items are written: those of before would be missing, or stay.
+  if (!sameJson(clearPathsOf(state.definition), clearPathsOf(command.definition))) return refuse('clear-paths-fixed');
   if (ttlWithoutIndex(command.definition, command.defaultTtl)) return refuse('ttl-needs-indexing');
   const events: ContainerEvent[] = [];
   if (!sameJson(state.definition, command.definition)) {
@@ -195,6 +198,8 @@ export function scheduledPolicy(state: ContainerState, nowMs: number): RecordedP
   const last = state.timeline.at(-1)!;
   return last.scheduled === true && last.fromMs > nowMs ? last : undefined;
 }
+
+const clearPathsOf = ({ epitaph }: ContainerDefinition) => epitaph?.clearPaths ?? [];
 
 /** A policy without keys is none. */
 const uniqueKeysOf = ({ uniqueKeyPolicy }: ContainerDefinition) => uniqueKeyPolicy?.uniqueKeys ?? [];

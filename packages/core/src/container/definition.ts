@@ -22,6 +22,11 @@ export const containerDefinitionSchema = z.looseObject({
     .looseObject({
       /** Fixed when the container is created. */
       pseudonymousIds: z.boolean().optional(),
+      /**
+       * Paths whose values the read models keep a copy of in clear, for queries to look up. Fixed when the container
+       * is created.
+       */
+      clearPaths: z.array(z.string()).optional(),
     })
     .optional(),
 });

@@ -21,7 +21,9 @@ import type {
   SealedWrite,
   UnrecordedEnd,
 } from '@epitaph/projections/read-model-store.ts';
+import type { ClearCondition } from '@epitaph/projections/items/clear-values.ts';
 import type pg from 'pg';
+import { clearBytes, type ClearIndex, scanByClear } from '../clear-scan.ts';
 import { type Batch, fromStored, nameDigest, partitionDigest, segmentsOf, toStored } from './batch.ts';
 import type { PostgresDatabase, Statements } from './database.ts';
 
@@ -115,14 +117,49 @@ export class PostgresReadModelStore implements ReadModelStore {
     return this.#database.query(this.#sql.bodies, [container, births]) as unknown as Promise<SealedWrite[]>;
   }
 
-  scanItems(container: number, { partitionKey, prefix, afterBirth, limit, marks }: ItemScan): Promise<ItemRow[]> {
+  async scanItems(container: number, scan: ItemScan): Promise<ItemRow[]> {
+    const found = scan.clear === undefined ? undefined : await scanByClear(this.#clearIndex(container), scan);
+    return found ?? this.#scan(container, scan);
+  }
+
+  /** @param births of the items that there are to look at; all when not given */
+  #scan(container: number, scan: ItemScan, births: readonly number[] | null = null): Promise<ItemRow[]> {
+    const { partitionKey, prefix, afterBirth, limit, marks } = scan;
     const values: unknown[] = [container, afterBirth, ...secondBounds(marks), limit];
+    if (births !== null) values.push(births);
+    const sql = births === null ? this.#sql : this.#sql.among;
     if (partitionKey !== undefined) {
       values.push(partitionDigest(partitionKey), toStored(partitionKey));
-      return this.#items(this.#sql.visibleInPartition, values);
+      return this.#items(sql.visibleInPartition, values);
     }
-    if (prefix === undefined) return this.#items(this.#sql.visible, values);
-    return this.#items(this.#sql.visibleUnderPrefix, [...values, toStored(keysBeginningWith(prefix).from)]);
+    if (prefix === undefined) return this.#items(sql.visible, values);
+    return this.#items(sql.visibleUnderPrefix, [...values, toStored(keysBeginningWith(prefix).from)]);
+  }
+
+  #clearIndex(container: number): ClearIndex {
+    const paths = (condition: ClearCondition) => condition.map(({ path }) => path);
+    const froms = (condition: ClearCondition) => condition.map(({ from }) => clearBytes(from));
+    const tos = (condition: ClearCondition) => condition.map(({ to }) => clearBytes(to));
+    return {
+      count: (spans, limit) =>
+        this.#count(this.#sql.countClear, [container, paths(spans), froms(spans), tos(spans), limit]),
+      births: async (spans, after) => {
+        const values = [container, paths(spans), froms(spans), tos(spans), after];
+        return (await this.#database.query<{ birth: number }>(this.#sql.clearInSpans, values)).map(
+          ({ birth }) => birth,
+        );
+      },
+      firstBirths: async (points, after, limit) => {
+        const values = [container, paths(points), froms(points), after, limit];
+        const rows = await this.#database.query<{ index: number; birth: number }>(this.#sql.clearAtPoints, values);
+        return points.map((_, at) => rows.filter(({ index }) => index === at + 1).map(({ birth }) => birth));
+      },
+      countNamed: ({ partitionKey, prefix = '' }, limit) =>
+        partitionKey === undefined
+          ? this.#count(this.#sql.countUnderPrefix, [container, toStored(keysBeginningWith(prefix).from), limit])
+          : this.#count(this.#sql.countInPartition, [container, partitionDigest(partitionKey), limit]),
+      among: (births, scan) => this.#scan(container, scan, births),
+    };
   }
 
   countVisible(container: number, marks: Watermarks): Promise<number> {
@@ -307,12 +344,26 @@ export class PostgresReadModelStore implements ReadModelStore {
     }
     if (batch.updated.size > 0) {
       const rows = [...batch.updated.values()];
-      const updated = await sql.query(this.#sql.updateItems, [...itemColumns(rows), rows.map((row) => row.position)]);
+      const updated = await sql.query<{ birth: number; position: number }>(this.#sql.updateItems, [
+        ...itemColumns(rows),
+        rows.map((row) => row.position),
+      ]);
       if (updated.length < rows.length) await this.#checkUnrecorded(sql, rows, updated.length);
+      const births = new Map(updated.map(({ position, birth }) => [position, birth]));
+      const copied = rows.filter(({ clear, position }) => clear !== undefined && births.has(position));
+      if (copied.length > 0) {
+        const replaced = copied.map(({ position }) => births.get(position)!);
+        await sql.query(this.#sql.deleteClear, [copied.map(({ container }) => container), replaced]);
+        await this.#insertClear(
+          sql,
+          copied.map((row, index) => ({ ...row, birth: replaced[index]! })),
+        );
+      }
     }
     if (batch.inserted.size > 0) {
       const rows = [...batch.inserted.values()];
       await sql.query(this.#sql.insertItems, [...itemColumns(rows), rows.map((row) => row.birth)]);
+      await this.#insertClear(sql, rows);
     }
     const recorded = await this.#recordEnds(sql, batch);
     if (batch.ended.size > recorded.size) {
@@ -348,6 +399,19 @@ export class PostgresReadModelStore implements ReadModelStore {
     for (const [stream, state] of batch.runs) {
       await (state === null ? sql.query(this.#sql.removeRun, [stream]) : sql.query(this.#sql.putRun, [stream, state]));
     }
+  }
+
+  async #insertClear(sql: Statements, rows: readonly (Written & { readonly birth: number })[]): Promise<void> {
+    const entries = rows.flatMap(({ container, birth, clear = [] }) =>
+      clear.map(({ path, value }) => ({ container, birth, path, value: clearBytes(value) })),
+    );
+    if (entries.length === 0) return;
+    await sql.query(this.#sql.insertClear, [
+      entries.map(({ container }) => container),
+      entries.map(({ birth }) => birth),
+      entries.map(({ path }) => path),
+      entries.map(({ value }) => value),
+    ]);
   }
 
   /** Lives that left with their partition key and have it on record now, by their names in the batch. */
@@ -456,6 +520,7 @@ const DIGESTED = [
     'birth, container, partition_key, id, life, position, ts, ttl, due, key, unreadable_ttl, partition_digest, name_digest',
     'birth',
   ],
+  ['item_clear', 'container, birth, path, value', 'birth'],
   [
     'ended',
     'container, partition_key, id, life, stream, position, cause, ended_at, by_policy_start, name_digest',
@@ -523,6 +588,21 @@ const ITEM = 'birth, container, partition_key AS "partitionKey", id, life, posit
 const DISAPPEARANCE = `position, container, partition_key AS "partitionKey", id, life, cause, at AS "atMs",
   recorded_at AS "recordedAtMs", purged_at AS "purgedAtMs", rule, ttl, policy_version AS "policyVersion"`;
 
+const CLEAR_SPANS = 'unnest($2::bigint[], $3::bytea[], $4::bytea[]) AS s (path, low, high)';
+
+/** Scans in order of birth. The parameters of a narrower scope come after those that the condition has. */
+function scans(items: string, condition = '') {
+  const next = condition === '' ? 6 : 7;
+  const visible = `birth > $2 AND ((due IS NULL AND ts > $3) OR due > $4) ${condition} ORDER BY birth LIMIT $5`;
+  return {
+    visible: `SELECT ${ITEM} FROM ${items} WHERE container = $1 AND ${visible}`,
+    visibleInPartition: `SELECT ${ITEM} FROM ${items} WHERE container = $1 AND partition_digest = $${next}
+      AND partition_key = $${next + 1} AND ${visible}`,
+    visibleUnderPrefix: `SELECT ${ITEM} FROM ${items} WHERE container = $1 AND starts_with(partition_key, $${next})
+      AND ${visible}`,
+  };
+}
+
 function statements(schema: string) {
   const items = `${schema}.items`;
   const ended = `${schema}.ended`;
@@ -537,12 +617,19 @@ function statements(schema: string) {
     item: `SELECT ${ITEM} FROM ${items} WHERE container = $1 AND name_digest = $2`,
     bodies: `SELECT position, stream, revision, event_id AS "eventId", body FROM ${items}
       WHERE container = $1 AND birth = ANY ($2::bigint[]) AND body IS NOT NULL`,
-    visible: `SELECT ${ITEM} FROM ${items} WHERE container = $1 AND birth > $2
-      AND ((due IS NULL AND ts > $3) OR due > $4) ORDER BY birth LIMIT $5`,
-    visibleInPartition: `SELECT ${ITEM} FROM ${items} WHERE container = $1 AND partition_digest = $6 AND partition_key = $7
-      AND birth > $2 AND ((due IS NULL AND ts > $3) OR due > $4) ORDER BY birth LIMIT $5`,
-    visibleUnderPrefix: `SELECT ${ITEM} FROM ${items} WHERE container = $1 AND starts_with(partition_key, $6)
-      AND birth > $2 AND ((due IS NULL AND ts > $3) OR due > $4) ORDER BY birth LIMIT $5`,
+    ...scans(items),
+    among: scans(items, 'AND birth = ANY ($6::bigint[])'),
+    countInPartition: `SELECT count(*) AS count FROM
+      (SELECT 1 FROM ${items} WHERE container = $1 AND partition_digest = $2 LIMIT $3) AS counted`,
+    countUnderPrefix: `SELECT count(*) AS count FROM
+      (SELECT 1 FROM ${items} WHERE container = $1 AND starts_with(partition_key, $2) LIMIT $3) AS counted`,
+    countClear: `SELECT count(*) AS count FROM (SELECT 1 FROM ${CLEAR_SPANS} JOIN ${schema}.item_clear AS c
+      ON c.container = $1 AND c.path = s.path AND c.value >= s.low AND c.value <= s.high LIMIT $5) AS counted`,
+    clearInSpans: `SELECT c.birth FROM ${CLEAR_SPANS} JOIN ${schema}.item_clear AS c
+      ON c.container = $1 AND c.path = s.path AND c.value >= s.low AND c.value <= s.high AND c.birth > $5`,
+    clearAtPoints: `SELECT s.index, c.birth FROM unnest($2::bigint[], $3::bytea[]) WITH ORDINALITY AS s (path, value, index)
+      CROSS JOIN LATERAL (SELECT birth FROM ${schema}.item_clear WHERE container = $1 AND path = s.path
+        AND value = s.value AND birth > $4 ORDER BY birth LIMIT $5) AS c ORDER BY s.index, c.birth`,
     countVisible: `SELECT (SELECT count(*) FROM ${items} WHERE container = $1 AND due IS NULL AND ts > $2)
       + (SELECT count(*) FROM ${items} WHERE container = $1 AND due > $3) AS count`,
     all: `SELECT ${ITEM} FROM ${items} WHERE container = $1 AND birth > $2 ORDER BY birth LIMIT $3`,
@@ -581,10 +668,18 @@ function statements(schema: string) {
     updateItems: `UPDATE ${items} AS i SET position = w.position, ts = w.ts, ttl = w.ttl, due = w.due,
       unreadable_ttl = w.unreadable_ttl, stream = w.stream, revision = w.revision, event_id = w.event_id, body = w.body
       FROM ${WRITTEN_ITEMS} WHERE i.container = w.container AND i.name_digest = w.name_digest AND i.life = w.life
-      RETURNING i.birth`,
-    deleteItems: `DELETE FROM ${items} AS i USING unnest($1::bigint[], $2::bytea[], $3::bigint[])
-      AS g (container, name_digest, life)
-      WHERE i.container = g.container AND i.name_digest = g.name_digest AND i.life = g.life`,
+      RETURNING i.birth, i.position`,
+    deleteItems: `WITH gone AS (
+        DELETE FROM ${items} AS i USING unnest($1::bigint[], $2::bytea[], $3::bigint[])
+          AS g (container, name_digest, life)
+        WHERE i.container = g.container AND i.name_digest = g.name_digest AND i.life = g.life
+        RETURNING i.container, i.birth
+      )
+      DELETE FROM ${schema}.item_clear AS c USING gone WHERE c.container = gone.container AND c.birth = gone.birth`,
+    insertClear: `INSERT INTO ${schema}.item_clear (container, birth, path, value)
+      SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bytea[])`,
+    deleteClear: `DELETE FROM ${schema}.item_clear AS c USING unnest($1::bigint[], $2::bigint[]) AS g (container, birth)
+      WHERE c.container = g.container AND c.birth = g.birth`,
     insertEnded: `INSERT INTO ${ended} (container, partition_key, id, life, stream, position, cause, ended_at,
       by_policy_start, name_digest) SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::bigint[], $5::text[],
       $6::bigint[], $7::text[], $8::bigint[], $9::boolean[], $10::bytea[])`,
@@ -599,7 +694,9 @@ function statements(schema: string) {
     deletePartition: `WITH gone AS (
         DELETE FROM ${items} WHERE container = $1 AND partition_digest = $2 AND partition_key = $3
           AND ((due IS NULL AND ts > $4) OR due > $5)
-        RETURNING container, partition_key, id, life, position, name_digest
+        RETURNING container, partition_key, id, life, position, name_digest, birth
+      ), cleared AS (
+        DELETE FROM ${schema}.item_clear AS c USING gone WHERE c.container = gone.container AND c.birth = gone.birth
       ), shown AS (
         INSERT INTO ${schema}.disappearances (position, container, partition_key, id, life, cause, at, recorded_at)
         SELECT position, container, partition_key, id, life, 'deleted', $6, $6 FROM gone
@@ -629,5 +726,5 @@ function statements(schema: string) {
     putRun: `INSERT INTO ${schema}.purge_runs (stream, state) VALUES ($1, $2)
       ON CONFLICT (stream) DO UPDATE SET state = excluded.state`,
     removeRun: `DELETE FROM ${schema}.purge_runs WHERE stream = $1`,
-  } satisfies Record<string, string>;
+  } satisfies Record<string, string | Record<string, string>>;
 }

@@ -20,7 +20,7 @@ export const readModelsSchema: Schema = {
  * The read models' own schema. Rebuildable from the log at any time: what an older schema has is thrown away and
  * projected again at the next start, so whatever changes here, or in the states that are kept as JSON, raises the number.
  */
-export const POSTGRES_READ_MODEL_SCHEMA_VERSION = 5;
+export const POSTGRES_READ_MODEL_SCHEMA_VERSION = 6;
 
 /** The schema, in the database, of one version of the read models. */
 export function schemaNameOf(version: number): string {
@@ -77,6 +77,15 @@ export function readModelTables(schema: string): string {
     CREATE INDEX items_by_ts ON ${schema}.items (container, ts) WHERE due IS NULL;
     CREATE INDEX items_by_due ON ${schema}.items (container, due, ts) WHERE due IS NOT NULL;
     CREATE INDEX items_unreadable_ttl ON ${schema}.items (container) WHERE unreadable_ttl;
+    -- What containers have chosen to keep in clear of their items: see clear-values.ts. Goes with the item's row.
+    CREATE TABLE ${schema}.item_clear (
+      container bigint NOT NULL,
+      birth bigint NOT NULL,
+      path bigint NOT NULL,
+      value bytea NOT NULL,
+      PRIMARY KEY (container, birth, path)
+    );
+    CREATE INDEX item_clear_by_value ON ${schema}.item_clear (container, path, value, birth);
     CREATE TABLE ${schema}.ended (
       container bigint NOT NULL,
       partition_key text NOT NULL,

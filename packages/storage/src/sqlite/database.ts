@@ -31,13 +31,16 @@ const CACHE_KIB = 16_384;
 /** The same for the log, by far the largest file. */
 export const LOG_CACHE_KIB = 65_536;
 
+/** How long a connection waits for another one's lock, in milliseconds. */
+export const BUSY_MS = 5_000;
+
 /** Marks our files in SQLite's application_id: "EPIT". */
 const APPLICATION_ID = 0x45504954;
 
 /** Opens a file for writing, in WAL mode, and creates its schema if it is new. */
 export function openForWriting(options: OpenOptions): DatabaseSync {
   const isNew = !existsSync(options.file);
-  const database = new DatabaseSync(options.file, { timeout: 5_000 });
+  const database = new DatabaseSync(options.file, { timeout: BUSY_MS });
   try {
     if (isNew) database.exec('PRAGMA page_size = 8192');
     database.exec('PRAGMA journal_mode = WAL');
@@ -68,7 +71,7 @@ export function openForReading(
   file: string,
   { cacheKiB = CACHE_KIB }: { readonly cacheKiB?: number } = {},
 ): DatabaseSync {
-  const database = new DatabaseSync(file, { readOnly: true, timeout: 5_000 });
+  const database = new DatabaseSync(file, { readOnly: true, timeout: BUSY_MS });
   database.exec(`PRAGMA cache_size = -${cacheKiB}; PRAGMA temp_store = MEMORY`);
   return database;
 }
@@ -76,7 +79,7 @@ export function openForReading(
 /** True for a file of ours whose schema is older than the one that this code writes. */
 export function isOutdated(file: string, schemaVersion: number): boolean {
   if (!existsSync(file)) return false;
-  const database = new DatabaseSync(file, { timeout: 5_000 });
+  const database = new DatabaseSync(file, { timeout: BUSY_MS });
   try {
     return pragma(database, 'application_id') === APPLICATION_ID && pragma(database, 'user_version') < schemaVersion;
   } catch {
@@ -89,7 +92,7 @@ export function isOutdated(file: string, schemaVersion: number): boolean {
 
 /** The checkpoint of a read model; undefined for a file of another schema, and for one that is damaged. */
 export function checkpointIn(file: string, schemaVersion: number): number | undefined {
-  const database = new DatabaseSync(file, { timeout: 5_000 });
+  const database = new DatabaseSync(file, { timeout: BUSY_MS });
   try {
     const ours =
       pragma(database, 'application_id') === APPLICATION_ID && pragma(database, 'user_version') === schemaVersion;

@@ -2,7 +2,9 @@ import type { DatabaseSync, StatementSync } from 'node:sqlite';
 import { invariant } from '@epitaph/core/invariant.ts';
 import { isGone, type DisappearanceRow, type ReadModelChange } from '@epitaph/projections/read-model-store.ts';
 import { secondBounds } from '@epitaph/core/ttl/watermarks.ts';
-import { openForWriting } from './database.ts';
+import type { ClearEntry } from '@epitaph/projections/items/clear-values.ts';
+import { clearBytes } from '../clear-scan.ts';
+import { BUSY_MS, openForWriting } from './database.ts';
 import { PlacedCrash, type StepHook } from './log-writer-core.ts';
 import { READ_MODEL_SCHEMA, READ_MODEL_SCHEMA_VERSION } from './schema.ts';
 import { failureOutcome, type Job, type JobOutcome, type WriterCore } from './writer.ts';
@@ -25,6 +27,7 @@ export type WrittenRow = readonly [
   ttl: number | null,
   key: number,
   unreadableTtl: boolean,
+  clear: readonly ClearEntry[] | undefined,
 ];
 
 export function toApplyJob(changes: readonly ReadModelChange[], checkpoint: number): ApplyJob {
@@ -43,6 +46,7 @@ export function toApplyJob(changes: readonly ReadModelChange[], checkpoint: numb
             change.ttl,
             change.key,
             change.unreadableTtl,
+            change.clear,
           ]
         : change,
     ),
@@ -52,6 +56,9 @@ export function toApplyJob(changes: readonly ReadModelChange[], checkpoint: numb
 
 /** Beyond all times: the `due` of an item whose own ttl of -1 says "never". */
 export const NEVER_DUE = 9_007_199_254_740_991;
+
+/** How long the journal's emptying may wait for readers, in milliseconds; writes wait meanwhile. */
+const EMPTYING_MS = 250;
 
 export interface ReadModelWriterOptions {
   readonly file: string;
@@ -63,6 +70,12 @@ export class ReadModelWriterCore implements WriterCore {
   readonly #database: DatabaseSync;
   readonly #statements: ReturnType<typeof prepare>;
   readonly #step: StepHook;
+  /** There are, or were, values in clear in the file: then what goes is overwritten. */
+  #keepsClear: boolean;
+  /** Values went whose bytes may still be in the journal. */
+  #hasRemnants = false;
+  /** Lives were purged whose values may be among them. */
+  #mustEmptyJournal = false;
 
   constructor(options: ReadModelWriterOptions, step: StepHook = () => {}) {
     this.#step = step;
@@ -75,6 +88,10 @@ export class ReadModelWriterCore implements WriterCore {
       synchronous: options.synchronous,
     });
     this.#statements = prepare(this.#database);
+    this.#keepsClear = this.#statements.anyClear.get() !== undefined;
+    if (this.#keepsClear) this.#keepClear();
+    // Whoever wrote this file may have been killed before it came to that.
+    this.#emptyJournal();
   }
 
   execute(jobs: readonly Job[]): JobOutcome[] {
@@ -97,6 +114,7 @@ export class ReadModelWriterCore implements WriterCore {
       return applies.map(() => failureOutcome(error));
     }
     this.#step('read model: after commit');
+    if (this.#mustEmptyJournal) this.#emptyJournal();
     return applies.map(() => ({ ok: true, value: undefined }));
   }
 
@@ -104,12 +122,14 @@ export class ReadModelWriterCore implements WriterCore {
     this.#database.close();
   }
 
-  #write([container, partitionKey, id, life, revision, position, ts, ttl, key, unreadableTtl]: WrittenRow): void {
+  #write(row: WrittenRow): void {
+    const [container, partitionKey, id, life, revision, position, ts, ttl, key, unreadableTtl, clear] = row;
     const due = ttl === null ? null : ttl === -1 ? NEVER_DUE : ts + ttl;
     const unreadable = unreadableTtl ? 1 : 0;
     const sql = this.#statements;
     if (revision === 0) {
       sql.insertItem.run(position, container, partitionKey, id, life, position, ts, ttl, due, key, unreadable);
+      if (clear !== undefined) this.#insertClear(container, position, clear);
       return;
     }
     const { changes } = sql.updateItem.run(position, ts, ttl, due, unreadable, container, partitionKey, id, life);
@@ -118,6 +138,43 @@ export class ReadModelWriterCore implements WriterCore {
       changes === 1 || sql.unrecordedEnd.get(container, partitionKey, id, life) !== undefined,
       `a later write at ${position} finds its item`,
     );
+    if (clear === undefined || changes === 0) return;
+    const { birth } = sql.birth.get(container, partitionKey, id) as { birth: number };
+    this.#deleteClear(birth);
+    this.#insertClear(container, birth, clear);
+  }
+
+  #insertClear(container: number, birth: number, entries: readonly ClearEntry[]): void {
+    if (entries.length > 0 && !this.#keepsClear) this.#keepClear();
+    for (const { path, value } of entries) this.#statements.insertClear.run(birth, path, container, clearBytes(value));
+  }
+
+  #deleteClear(birth: number): void {
+    if (!this.#keepsClear) return;
+    if (this.#statements.deleteClear.run(birth).changes > 0) this.#hasRemnants = true;
+  }
+
+  /** From here on SQLite overwrites what is deleted, which costs every delete in the file. */
+  #keepClear(): void {
+    this.#keepsClear = true;
+    this.#database.exec('PRAGMA secure_delete = ON');
+  }
+
+  /** The file has what was deleted overwritten; its journal has pages as they were until it is emptied. */
+  #emptyJournal(): void {
+    this.#database.exec(`PRAGMA busy_timeout = ${EMPTYING_MS}`);
+    const { busy } = this.#statements.emptyJournal.get() as { busy: number };
+    this.#database.exec(`PRAGMA busy_timeout = ${BUSY_MS}`);
+    // A reader may hold an older state, to compare it: then it is tried again after the next batch.
+    if (busy !== 0) return;
+    this.#hasRemnants = false;
+    this.#mustEmptyJournal = false;
+  }
+
+  #deleteItem(container: number, partitionKey: string, id: string, life: number): boolean {
+    const gone = this.#statements.deleteItem.get(container, partitionKey, id, life) as { birth: number } | undefined;
+    if (gone !== undefined) this.#deleteClear(gone.birth);
+    return gone !== undefined;
   }
 
   #apply(change: Exclude<ReadModelChange, { kind: 'item-written' }>): void {
@@ -125,9 +182,9 @@ export class ReadModelWriterCore implements WriterCore {
     switch (change.kind) {
       case 'item-ended': {
         const { container, partitionKey, id, life, stream, position, cause, endedAtMs, byPolicyStart } = change.row;
-        const { changes } = sql.deleteItem.run(container, partitionKey, id, life);
+        const wasThere = this.#deleteItem(container, partitionKey, id, life);
         // It left with its partition key, and only the record in its own stream comes now.
-        if (changes === 0 && sql.recordEnd.run(stream, container, partitionKey, id, life).changes === 1) return;
+        if (!wasThere && sql.recordEnd.run(stream, container, partitionKey, id, life).changes === 1) return;
         sql.insertEnded.run(
           container,
           partitionKey,
@@ -147,20 +204,21 @@ export class ReadModelWriterCore implements WriterCore {
         const visible = [container, partitionKey, ...secondBounds(marks)] as const;
         sql.disappearPartition.run(atMs, atMs, ...visible);
         sql.endPartition.run(atMs, ...visible);
-        sql.deletePartition.run(...visible);
+        for (const { birth } of sql.deletePartition.all(...visible) as { birth: number }[]) this.#deleteClear(birth);
         return;
       }
       case 'item-purged': {
         const { container, partitionKey, id, life, purgedAtMs } = change;
         const ended = sql.endedPosition.get(container, partitionKey, id, life) as { position: number } | undefined;
         if (ended === undefined) {
-          sql.deleteItem.run(container, partitionKey, id, life);
+          this.#deleteItem(container, partitionKey, id, life);
           this.#disappear(change.disappearance);
         } else {
           sql.deleteEnded.run(container, partitionKey, id, life);
           sql.markPurged.run(purgedAtMs, ended.position);
         }
         sql.countPurged.run();
+        this.#mustEmptyJournal ||= this.#hasRemnants;
         return;
       }
       case 'database':
@@ -219,7 +277,14 @@ function prepare(database: DatabaseSync) {
       `UPDATE items SET position = ?, ts = ?, ttl = ?, due = ?, unreadable_ttl = ?
        WHERE container = ? AND partition_key = ? AND id = ? AND life = ?`,
     ),
-    deleteItem: database.prepare('DELETE FROM items WHERE container = ? AND partition_key = ? AND id = ? AND life = ?'),
+    deleteItem: database.prepare(
+      'DELETE FROM items WHERE container = ? AND partition_key = ? AND id = ? AND life = ? RETURNING birth',
+    ),
+    birth: database.prepare('SELECT birth FROM items WHERE container = ? AND partition_key = ? AND id = ?'),
+    anyClear: database.prepare('SELECT 1 FROM item_clear LIMIT 1'),
+    insertClear: database.prepare('INSERT INTO item_clear (birth, path, container, value) VALUES (?, ?, ?, ?)'),
+    deleteClear: database.prepare('DELETE FROM item_clear WHERE birth = ?'),
+    emptyJournal: database.prepare('PRAGMA wal_checkpoint(TRUNCATE)'),
     insertEnded: database.prepare(
       `INSERT INTO ended (container, partition_key, id, life, stream, position, cause, ended_at, by_policy_start)
        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
@@ -240,7 +305,7 @@ function prepare(database: DatabaseSync) {
       `INSERT INTO ended (container, partition_key, id, life, position, cause, ended_at, by_policy_start)
        SELECT container, partition_key, id, life, position, 'deleted', ?, 0 FROM items ${VISIBLE_IN_PARTITION}`,
     ),
-    deletePartition: database.prepare(`DELETE FROM items ${VISIBLE_IN_PARTITION}`),
+    deletePartition: database.prepare(`DELETE FROM items ${VISIBLE_IN_PARTITION} RETURNING birth`),
     endedPosition: database.prepare(
       'SELECT position FROM ended WHERE container = ? AND partition_key = ? AND id = ? AND life = ?',
     ),

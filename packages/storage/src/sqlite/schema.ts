@@ -70,7 +70,7 @@ export const VAULT_MIGRATIONS: readonly string[] = [
  * The read models. Rebuildable from the log at any time: a file of an older schema is thrown away and projected
  * again at the next start, so whatever changes here, or in the states that are kept as JSON, raises the number.
  */
-export const READ_MODEL_SCHEMA_VERSION = 6;
+export const READ_MODEL_SCHEMA_VERSION = 7;
 export const READ_MODEL_SCHEMA = `
   CREATE TABLE checkpoint (
     one INTEGER PRIMARY KEY CHECK (one = 1),
@@ -108,6 +108,15 @@ export const READ_MODEL_SCHEMA = `
   -- Covers finding what is overdue and counting what a policy would remove: both are ranges of it.
   CREATE INDEX items_by_time ON items (container, due, ts);
   CREATE INDEX items_unreadable_ttl ON items (container) WHERE unreadable_ttl = 1;
+  -- What containers have chosen to keep in clear of their items: see clear-values.ts. Goes with the item's row.
+  CREATE TABLE item_clear (
+    birth INTEGER NOT NULL,
+    path INTEGER NOT NULL,
+    container INTEGER NOT NULL,
+    value BLOB NOT NULL,
+    PRIMARY KEY (birth, path)
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX item_clear_by_value ON item_clear (container, path, value, birth);
   CREATE TABLE ended (
     container INTEGER NOT NULL,
     partition_key TEXT NOT NULL,

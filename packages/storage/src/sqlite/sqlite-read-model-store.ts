@@ -4,6 +4,7 @@ import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { DatabaseState } from '@epitaph/core/database/state.ts';
 import type { TimeSpan } from '@epitaph/core/history/preview.ts';
 import type { PurgeCause } from '@epitaph/core/item/events.ts';
+import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
 import { keysBeginningWith } from '@epitaph/core/partition-key/scope.ts';
 import { isExpired, secondBounds, type Watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import { turn } from '@epitaph/core/turn.ts';
@@ -21,6 +22,8 @@ import type {
   ReadModelStore,
   UnrecordedEnd,
 } from '@epitaph/projections/read-model-store.ts';
+import type { ClearSpan } from '@epitaph/projections/items/clear-values.ts';
+import { clearBytes, type ClearIndex, scanByClear } from '../clear-scan.ts';
 import { openForReading } from './database.ts';
 import { NEVER_DUE, toApplyJob } from './read-model-writer-core.ts';
 import type { Writer } from './writer.ts';
@@ -70,7 +73,12 @@ export class SqliteReadModelStore implements ReadModelStore {
     return this.#read.item.get(container, partitionKey, id) as ItemRow | undefined;
   }
 
-  scanItems(container: number, scan: ItemScan): ItemRow[] {
+  scanItems(container: number, scan: ItemScan): MaybePromise<ItemRow[]> {
+    if (scan.clear === undefined) return this.#scan(container, scan);
+    return scanByClear(this.#clearIndex(container), scan).then((found) => found ?? this.#scan(container, scan));
+  }
+
+  #scan(container: number, scan: ItemScan): ItemRow[] {
     const { partitionKey, prefix, afterBirth, limit, marks } = scan;
     if (partitionKey !== undefined) {
       return this.#visibleByName(this.#read.inPartition, [container, partitionKey], scan);
@@ -98,6 +106,45 @@ export class SqliteReadModelStore implements ReadModelStore {
       const last = rows.at(-1);
       if (last === undefined || rows.length < size) break;
       after = last.birth;
+    }
+    return visible;
+  }
+
+  #clearIndex(container: number): ClearIndex {
+    const sql = this.#read;
+    const spanOf = ({ path, from, to }: ClearSpan) => [container, path, clearBytes(from), clearBytes(to)] as const;
+    const birthsOf = (rows: unknown) => (rows as { birth: number }[]).map(({ birth }) => birth);
+    return {
+      count: (condition, limit) => {
+        let count = 0;
+        for (const span of condition) {
+          if (count < limit) count += (sql.countClear.get(...spanOf(span), limit - count) as { count: number }).count;
+        }
+        return count;
+      },
+      births: (condition, after) => condition.flatMap((span) => birthsOf(sql.clearInSpan.all(...spanOf(span), after))),
+      firstBirths: (points, after, limit) =>
+        points.map(({ path, from }) => birthsOf(sql.clearAtPoint.all(container, path, clearBytes(from), after, limit))),
+      countNamed: ({ partitionKey, prefix = '' }, limit) => {
+        const { from, to } =
+          partitionKey === undefined ? keysBeginningWith(prefix) : { from: partitionKey, to: `${partitionKey}\0` };
+        return (sql.countNamed.get(container, from, to, limit) as { count: number }).count;
+      },
+      among: (births, scan) => this.#visibleAmong(births, scan),
+    };
+  }
+
+  #visibleAmong(births: readonly number[], { partitionKey, prefix, limit, marks }: ItemScan): ItemRow[] {
+    const beginning = prefix === undefined ? '' : keysBeginningWith(prefix).from;
+    const visible: ItemRow[] = [];
+    const size = Math.max(limit, LEAST_BY_NAME);
+    for (let start = 0; start < births.length && visible.length < limit; start += size) {
+      const some = JSON.stringify(births.slice(start, start + size));
+      for (const row of this.#read.born.all(some) as unknown as ItemRow[]) {
+        if (visible.length === limit) break;
+        if (isExpired(row, marks) || !row.partitionKey.startsWith(beginning)) continue;
+        if (partitionKey === undefined || row.partitionKey === partitionKey) visible.push(row);
+      }
     }
     return visible;
   }
@@ -265,6 +312,7 @@ const DIGESTED_TABLES = [
   ['containers', 'number', [0]],
   ['catalog_entries', 'number', [0]],
   ['items', 'birth', [0]],
+  ['item_clear', 'birth, path', [0, -1]],
   ['ended', 'container, partition_key, id, life', [0, '', '', 0]],
   ['disappearances', 'position', [0]],
 ] as const;
@@ -312,9 +360,9 @@ class SqliteReadModelSnapshot implements ReadModelSnapshot {
 
   /** SQLite makes one text of the rows of each part: fetched row by row they would take several times as long. */
   #digestOf(table: string, order: string) {
-    const columns = (this.#database.prepare(`PRAGMA table_info(${table})`).all() as { name: string }[]).map(
-      ({ name }) => name,
-    );
+    const info = this.#database.prepare(`PRAGMA table_info(${table})`).all() as { name: string; type: string }[];
+    // JSON has no bytes.
+    const columns = info.map(({ name, type }) => (type === 'BLOB' ? `hex(${name})` : name));
     const part = columns.includes('container') ? 'container' : 'NULL';
     const behind = `FROM ${table} WHERE (${order}) > (${order.replaceAll(/\w+/g, '?')}) ORDER BY ${order}`;
     /** The last row of a piece, when it is full. */
@@ -372,6 +420,23 @@ function prepare(database: DatabaseSync) {
           WHERE container = ? AND partition_key >= ? AND partition_key < ? AND birth > ?
           ORDER BY birth LIMIT ?) ORDER BY birth`,
     ),
+    countClear: database.prepare(
+      `SELECT count(*) AS count FROM (SELECT 1 FROM item_clear INDEXED BY item_clear_by_value
+         WHERE container = ? AND path = ? AND value >= ? AND value <= ? LIMIT ?)`,
+    ),
+    clearInSpan: database.prepare(
+      `SELECT birth FROM item_clear INDEXED BY item_clear_by_value
+       WHERE container = ? AND path = ? AND value >= ? AND value <= ? AND birth > ?`,
+    ),
+    clearAtPoint: database.prepare(
+      `SELECT birth FROM item_clear INDEXED BY item_clear_by_value
+       WHERE container = ? AND path = ? AND value = ? AND birth > ? ORDER BY birth LIMIT ?`,
+    ),
+    countNamed: database.prepare(
+      `SELECT count(*) AS count FROM (SELECT 1 FROM items INDEXED BY items_by_name
+         WHERE container = ? AND partition_key >= ? AND partition_key < ? LIMIT ?)`,
+    ),
+    born: database.prepare(`SELECT ${ITEM} FROM items WHERE birth IN (SELECT value FROM json_each(?)) ORDER BY birth`),
     countVisible: database.prepare(
       `SELECT (SELECT count(*) FROM items WHERE container = ? AND due IS NULL AND ts > ?)
             + (SELECT count(*) FROM items WHERE container = ? AND due > ?) AS count`,

@@ -1,0 +1,67 @@
+import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
+import { parseDocumentPath } from '@epitaph/core/document-path.ts';
+import { type ClearCondition, clearCondition } from '@epitaph/projections/items/clear-values.ts';
+import type { PathComparison, Pushdown } from '@epitaph/query';
+import { badRequest } from './errors.ts';
+import { itemSystemProperties } from './system-properties.ts';
+
+/** Each is one more entry to write with every item. */
+const MAX_CLEAR_PATHS = 16;
+
+/**
+ * Checks the paths whose values a container is to keep in clear.
+ *
+ * @throws WireError 400 for more than there may be, and for paths that are not valid, given twice, or in clear already
+ */
+export function checkClearPaths(paths: readonly string[], partitionKeyPaths: readonly string[]): void {
+  if (paths.length > MAX_CLEAR_PATHS) throw badRequest(`A container has at most ${MAX_CLEAR_PATHS} clear paths.`);
+  const seen = new Set(partitionKeyPaths.map((path) => nameOf(parseDocumentPath(path) ?? [])));
+  for (const path of paths) {
+    const names = parseDocumentPath(path);
+    const shown = path.slice(0, 200);
+    if (names === undefined) {
+      throw badRequest(
+        `The clear path '${shown}' could not be accepted. Clear paths name properties of the document, without a trailing slash, wildcard or array index.`,
+      );
+    }
+    const [first] = names;
+    if (
+      names.length === 1 &&
+      (first === 'id' || (itemSystemProperties as readonly (string | undefined)[]).includes(first))
+    ) {
+      throw badRequest(`The clear path '${shown}' is one of the system's, which queries look up or the service makes.`);
+    }
+    if (seen.has(nameOf(names))) {
+      throw badRequest(
+        `The clear path '${shown}' is given twice, or is the partition key's, which is looked up as it is.`,
+      );
+    }
+    seen.add(nameOf(names));
+  }
+}
+
+/** What a query's filter says of the values that its container keeps in clear: undefined when it says nothing. */
+export function clearConditionsOf(pushdown: Pushdown, definition: ContainerDefinition): ClearCondition[] | undefined {
+  const paths = new Map(
+    (definition.epitaph?.clearPaths ?? []).map((path, at) => [nameOf(parseDocumentPath(path) ?? []), at]),
+  );
+  if (paths.size === 0) return undefined;
+  const conditionOf = ({ path, op, values }: PathComparison): ClearCondition[] => {
+    const at = paths.get(nameOf(path));
+    return at === undefined ? [] : [clearCondition(at, op, values)];
+  };
+  const conditions = pushdown.paths.flatMap(conditionOf);
+  // Of each alternative one part is enough; one that says nothing of such values spoils them all.
+  const alternatives = (pushdown.alternatives ?? []).map((parts) =>
+    parts.flatMap(({ path, value }) => conditionOf({ path, op: '=', values: [value] })).at(0),
+  );
+  if (alternatives.length > 0 && alternatives.every((one) => one !== undefined)) conditions.push(alternatives.flat());
+  return conditions.length === 0 ? undefined : conditions;
+}
+
+/** Whether a comparison is of a path that the container keeps in clear. */
+export function isOfClearPath({ path }: PathComparison, { epitaph }: ContainerDefinition): boolean {
+  return epitaph?.clearPaths?.some((clear) => nameOf(parseDocumentPath(clear) ?? []) === nameOf(path)) ?? false;
+}
+
+const nameOf = (names: readonly string[]): string => JSON.stringify(names);

@@ -1,0 +1,152 @@
+import { copyFileSync, mkdirSync, readdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { openEmbeddedStore } from '@epitaph/api/compose.ts';
+import type { Store } from '@epitaph/api/store/store.ts';
+import { copyAsKilled, newFolder, removeFolder } from '../simulation/embedded.ts';
+import { formsOf, foundIn, search } from './search.ts';
+
+/** Stands in each value at a clear path. */
+const CITY = 'Otterburn-6-Quimper';
+/** Stands in the rest of each body. */
+const NAME = 'Kestrel-47-Brodowy';
+const CALLER = { actor: 'key:primary', correlationId: crypto.randomUUID() };
+const DEFINITION = {
+  partitionKey: { paths: ['/pk'], kind: 'Hash' as const, version: 2 as const },
+  indexingPolicy: { indexingMode: 'consistent' as const },
+  epitaph: { clearPaths: ['/address/city'] },
+};
+const LIVES = 600;
+
+const folder = newFolder('clear-paths-secrecy');
+const copies = newFolder('clear-paths-copies');
+const options = { clock: 'manual', automaticPurge: false, policyGraceSeconds: 0, durable: false } as const;
+let store: Store;
+
+/** Copies the folder while it is in use, journals and shared memory included. */
+function copyNow(name: string): string {
+  const to = join(copies, name);
+  mkdirSync(to);
+  for (const file of readdirSync(folder)) if (file !== 'lock') copyFileSync(join(folder, file), join(to, file));
+  return to;
+}
+
+const container = (name: string) => store.container('db', name);
+/** Values differ from their beginning on, which makes looking for many of them at once fast. */
+const cityOf = (index: number, round: number) =>
+  `${(index * 3 + round).toString(36).padStart(3, '0')} ${CITY} ${'x'.repeat((index * 7) % 60)}`;
+const nameOf = (index: number) => ({ id: `item ${index}`, partitionKey: `["p${index % 5}"]` });
+
+async function write(to: string, index: number, round: number, ttl?: number): Promise<void> {
+  const name = nameOf(index);
+  const document = {
+    id: name.id,
+    pk: `p${index % 5}`,
+    name: NAME,
+    address: { city: cityOf(index, round) },
+    ...(ttl === undefined ? {} : { ttl }),
+  };
+  await store.writeItem(CALLER, container(to), 'upsert', { ...name, document, json: JSON.stringify(document) });
+}
+
+/** The cities that stand anywhere in the files of a folder, as the read model would keep them. */
+function citiesIn(place: string, indexes: readonly number[], rounds: readonly number[]): number {
+  const wanted = indexes.flatMap((index) =>
+    rounds.map((round) => Buffer.from(cityOf(index, round), 'utf16le').swap16()),
+  );
+  return foundIn(place, wanted).size;
+}
+
+const all = Array.from({ length: LIVES }, (_, index) => index);
+const kept = all.filter((index) => index % 4 === 0);
+const gone = all.filter((index) => index % 4 !== 0);
+const LAST = 2;
+
+let inUse: string;
+let held: string;
+let purged: string;
+
+beforeAll(async () => {
+  store = await openEmbeddedStore({ folder, ...options });
+  await store.createDatabase(CALLER, 'db');
+  await store.createContainer(CALLER, 'db', 'one', DEFINITION, -1);
+  for (let round = 0; round <= LAST; round++) {
+    // Expiring, deleted, erased on demand, and kept.
+    await Promise.all(all.map((index) => write('one', index, round, index % 4 === 1 ? 60 : undefined)));
+  }
+  await store.placeHold(CALLER, container('one'), 'hold', {
+    scope: { kind: 'items', items: [nameOf(2)] },
+    reason: 'a test',
+  });
+  inUse = copyNow('in use');
+  await Promise.all(
+    all
+      .filter((index) => index % 4 === 2)
+      .map((index) => store.deleteItem(CALLER, container('one'), nameOf(index).id, nameOf(index).partitionKey)),
+  );
+  await store.advanceClock(CALLER, 61_000);
+  await store.runPurge(CALLER);
+  held = copyNow('a hold keeps one');
+  const request = { reason: 'a test', requestedBy: 'somebody' };
+  // One after the other: each is put on record in the container's stream.
+  for (const index of all.filter((one) => one % 4 === 3)) {
+    await store.eraseItem(CALLER, container('one'), nameOf(index).id, nameOf(index).partitionKey, request);
+  }
+  purged = copyNow('purged');
+}, 120_000);
+
+afterAll(async () => {
+  await store.close();
+  removeFolder(folder);
+  removeFolder(copies);
+});
+
+describe('a value at a clear path', () => {
+  it('is in clear in the read model and nowhere else, and the rest of the document nowhere', () => {
+    const files = new Set(search(inUse, formsOf(CITY)).map(({ file }) => file.replace(/-wal$/, '')));
+    expect(files).toEqual(new Set(['items.v1.db']));
+    expect(citiesIn(inUse, all, [LAST])).toBe(LIVES);
+    expect(search(inUse, formsOf(NAME))).toEqual([]);
+  });
+
+  it('is in no file once its item is purged: expired, deleted or erased, written over before or not', () => {
+    expect(citiesIn(purged, gone, [0, 1, LAST])).toBe(0);
+    expect(citiesIn(purged, kept, [LAST])).toBe(kept.length);
+    // What was written over went with the purges of the others.
+    expect(citiesIn(purged, kept, [0, 1])).toBe(0);
+  });
+
+  it('is in no file once its item has left, though a hold keeps the content', async () => {
+    expect(citiesIn(held, [2], [0, 1, LAST])).toBe(0);
+    const { json } = await store.heldContent(CALLER, container('one'), 'item 2', '["p2"]', { reason: 'a test' });
+    expect(json).toContain(cityOf(2, LAST));
+  });
+
+  it('is in no file that a killed process leaves, once another has purged its item', async () => {
+    const killed = join(copies, 'killed');
+    copyAsKilled(inUse, killed);
+    const again = await openEmbeddedStore({ folder: killed, ...options });
+    await again.advanceClock(CALLER, 61_000);
+    await again.runPurge(CALLER);
+    const expired = all.filter((index) => index % 4 === 1);
+    expect(citiesIn(killed, expired, [0, 1, LAST])).toBe(0);
+    await again.close();
+    expect(citiesIn(killed, expired, [0, 1, LAST])).toBe(0);
+    expect(citiesIn(killed, kept, [LAST])).toBe(kept.length);
+  });
+
+  it('goes with its container, and comes back by no rebuild', async () => {
+    await store.createContainer(CALLER, 'db', 'two', DEFINITION, -1);
+    for (const index of all.slice(0, 50)) await write('two', index, 7 * LIVES);
+    await store.deletePartitionKey(CALLER, container('two'), '["p1"]');
+    await store.deleteContainer(CALLER, 'db', 'two');
+    await store.runPurge(CALLER);
+    expect(citiesIn(folder, all.slice(0, 50), [7 * LIVES])).toBe(0);
+    store.startRebuild(CALLER, 'items');
+    while (store.rebuildStatus('items')?.state !== 'done') await new Promise((resolve) => setTimeout(resolve, 5));
+    expect(store.rebuildStatus('items')).toMatchObject({ differences: 0 });
+    expect(citiesIn(folder, gone, [0, 1, LAST])).toBe(0);
+    expect(citiesIn(folder, all.slice(0, 50), [7 * LIVES])).toBe(0);
+    expect(citiesIn(folder, kept, [LAST])).toBe(kept.length);
+  });
+});
