@@ -14,6 +14,17 @@ interface Followed {
   readonly body?: unknown;
   /** What is shown beside the progress. */
   readonly label: string;
+  /** How far it is by what the server tells, where that is neither of {@link Reported}. */
+  readonly measure?: (told: unknown) => Measure;
+}
+
+type Measure = readonly [done: number, total: number, note: string | undefined];
+
+function measureReported(told: unknown): Measure {
+  const reported = told as Reported;
+  return 'total' in reported
+    ? [reported.done, reported.total, reported.phase]
+    : [reported.position, reported.headPosition, undefined];
 }
 
 /**
@@ -25,7 +36,7 @@ interface Followed {
  */
 export async function follow<Result>(
   { client, stderr }: Pick<Invocation, 'client' | 'stderr'>,
-  { method, path, label, ...sent }: Followed,
+  { method, path, label, measure = measureReported, ...sent }: Followed,
 ): Promise<Result> {
   const progress = new Progress(stderr, label);
   try {
@@ -35,9 +46,7 @@ export async function follow<Result>(
         const { code, detail } = data as { readonly code: string; readonly detail: string };
         throw new ServerRefused(code, detail);
       }
-      const reported = data as Reported;
-      if ('total' in reported) progress.update(reported.done, reported.total, reported.phase);
-      else progress.update(reported.position, reported.headPosition);
+      progress.update(...measure(data));
     }
   } finally {
     progress.end();

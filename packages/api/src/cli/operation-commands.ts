@@ -1,5 +1,4 @@
 import { isoTime } from '@epitaph/core/clock.ts';
-import { wait } from '../config/wait.ts';
 import type { DifferingPart, FsckReport, PurgeStatus, RebuildStatus } from '../store/store-api.ts';
 import type { Command, Invocation } from './command.ts';
 import { exitCodes, UsageError } from './exit-codes.ts';
@@ -7,7 +6,6 @@ import { follow } from './follow.ts';
 import { ServerRefused } from './management-client.ts';
 import { Progress, roughly } from './progress.ts';
 
-const WATCH_EVERY_MS = 500;
 /** Problems that are printed; the rest is counted, and in --json. */
 const PRINTED_PROBLEMS = 50;
 
@@ -112,23 +110,20 @@ export const purge: Command = {
   },
 };
 
-async function runPurge({ client, json, print, stderr }: Invocation): Promise<number> {
-  const before = await client.call<PurgeStatus>('GET', '/purge');
-  const total = before.overdueItems + before.awaitingErasure;
-  const progress = new Progress(stderr, 'purge');
-  const over = new AbortController();
-  const running = client.call<PurgeRunAnswer>('POST', '/purge/run').finally(() => over.abort());
-  const watch = async (): Promise<void> => {
-    for (;;) {
-      await wait(WATCH_EVERY_MS, over.signal);
-      if (over.signal.aborted) return;
-      const { overdueItems, awaitingErasure, millisecondsToDrain } = await client.call<PurgeStatus>('GET', '/purge');
-      progress.update(total - Math.min(total, overdueItems + awaitingErasure), total, roughly(millisecondsToDrain));
-    }
-  };
-  // Watching is a courtesy: the run's own answer says whether all went well.
-  const [answer] = await Promise.all([running, watch().catch(() => {})]);
-  progress.end();
+async function runPurge(invocation: Invocation): Promise<number> {
+  const { json, print } = invocation;
+  let total = 0;
+  const answer = await follow<PurgeRunAnswer>(invocation, {
+    method: 'POST',
+    path: '/purge/run',
+    label: 'purge',
+    measure: (told) => {
+      const { overdueItems, awaitingErasure, millisecondsToDrain } = told as PurgeStatus;
+      const left = overdueItems + awaitingErasure;
+      total = Math.max(total, left);
+      return [total - left, total, roughly(millisecondsToDrain)];
+    },
+  });
   if (json) print(JSON.stringify(answer));
   else {
     print(`Recorded ${answer.expired} expiries, erased ${answer.purged} items, held back ${answer.heldBack}.`);

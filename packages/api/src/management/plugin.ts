@@ -52,6 +52,8 @@ const ALLOWED: Readonly<Record<KeyRole, readonly Access[]>> = {
 
 /** How often a rebuild that somebody follows is looked at. */
 const FOLLOW_EVERY_MS = 100;
+/** How often a purge that somebody follows is asked how far it is. */
+const FOLLOW_PURGE_EVERY_MS = 500;
 /** Looks without news after which a line is sent all the same, so that nobody on the way takes the connection for dead. */
 const QUIET_LOOKS = 100;
 const BODY_BYTES = 64 * 1024;
@@ -304,16 +306,29 @@ function operationRoutes(scope: FastifyInstance, store: StoreApi, stopping: Abor
       summary:
         'Purges now, and answers when nothing due is left, or nothing but what users leave no request units over for: for that it waits a minute, or as long as `waitSeconds` says.',
       query: requests.purgeRunQuery,
-      answers: { json: answers.purgePass },
+      answers: { json: answers.purgePass, events: { progress: answers.purge, done: answers.purgePass } },
     },
-    async ({ query: { waitSeconds = DEFAULT_PURGE_WAIT_SECONDS }, caller }) => {
+    async ({ query: { waitSeconds = DEFAULT_PURGE_WAIT_SECONDS }, request, reply, caller }) => {
       // While the clock is held nothing is done, and nothing can be stamped.
       if ((await store.purgeStatus()).state !== 'held-by-clock') {
         await store.recordAction(caller, { type: 'PurgeRunRequested', data: {} });
       }
-      // A client that goes away doesn't end the pass: others may wait for the same one.
-      const pass = await store.runPurge(caller, { waitMs: waitSeconds * 1000 });
-      return { ...pass, status: await purgeStatus() };
+      return answerLongWork<unknown, unknown>(request, reply, stopping, {
+        // A client that goes away doesn't end the pass: others may wait for the same one. Who wants it ended pauses it.
+        work: async ({ onProgress, signal }) => {
+          const over = new AbortController();
+          const pass = store.runPurge(caller, { waitMs: waitSeconds * 1000 }).finally(() => over.abort());
+          const watch = async (tell: (progress: unknown) => void): Promise<void> => {
+            while (!over.signal.aborted && !signal.aborted) {
+              tell(await purgeStatus());
+              await wait(FOLLOW_PURGE_EVERY_MS, AbortSignal.any([over.signal, signal]));
+            }
+          };
+          const [done] = await Promise.all([pass, onProgress && watch(onProgress)]);
+          return { ...done, status: await purgeStatus() };
+        },
+        done: (pass) => pass,
+      });
     },
   );
   route(

@@ -177,6 +177,7 @@ describe('every long job', () => {
     'POST /backups',
     'POST /fsck',
     'POST /proof/verify',
+    'POST /purge/run',
     `POST ${OF}/recover`,
     `POST ${OF}/ttl/replay`,
   ];

@@ -64,6 +64,14 @@ describe('the purge', () => {
     });
   });
 
+  test('tells how far it is while it runs', async () => {
+    for (let n = 0; n < 20; n += 1) await world.write(`n${n}`);
+    await world.store.advanceClock(WRITER, 62_000);
+    const events = eventsIn((await world.ask('POST', '/purge/run', { accept: 'text/event-stream' })).payload);
+    expect(events[0]).toMatchObject({ event: 'progress', data: { state: expect.any(String) as string } });
+    expect(events.at(-1)).toMatchObject({ event: 'done', data: { purged: 20, status: { overdueItems: 0 } } });
+  });
+
   test('does nothing while it is paused, and goes on after', async () => {
     await world.write('a');
     await world.store.advanceClock(WRITER, 62_000);
