@@ -8,7 +8,7 @@ import type { StoreParts } from './parts.ts';
 import type { BoundedCount } from './store-api.ts';
 
 /** Items, or names in holds, that are looked at to count what is held: so many take a few milliseconds. */
-export const LOOKED_AT = 1_000;
+const LOOKED_AT = 500;
 
 /** Current items of a container whose times lie in some spans. */
 export interface ItemsByTimes {
