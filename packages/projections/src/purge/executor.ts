@@ -50,7 +50,7 @@ export interface PurgePorts {
 }
 
 /** Lives handled at a time. Small enough that the requests of clients pass in between. */
-export const BATCH_SIZE = 512;
+export const BATCH_SIZE = 256;
 /** Lives after which the event loop is given free. */
 const STEP_SIZE = 8;
 

@@ -105,8 +105,10 @@ export interface LogWriterOptions {
   readonly synchronous: 'FULL' | 'OFF';
 }
 
-/** Streams whose ends are kept in memory before they are put into their table together. */
+/** Streams whose ends are kept in memory before they are put into their table, in order of name. */
 const RECENT_STREAMS = 4_096;
+/** So many of them are put there by one group, or more where it has more jobs: all at once would hold up everybody. */
+const INDEXED_AT_ONCE = 256;
 
 /** How an append went, and up to where the table of streams is complete now. */
 export interface AppendOutcome {
@@ -145,6 +147,8 @@ export class LogWriterCore implements WriterCore {
   /** Streams with events after {@link #streamsAsOf}. */
   readonly #recent = new Map<string, StreamHead>();
   #streamsAsOf = 0;
+  /** The streams that are being put into their table, those that are left last, and the position as of which. */
+  #indexing: { readonly left: string[]; readonly asOf: number } | undefined;
 
   constructor(options: LogWriterOptions, step: StepHook = () => {}) {
     this.#step = step;
@@ -191,7 +195,7 @@ export class LogWriterCore implements WriterCore {
       try {
         database.exec('BEGIN IMMEDIATE');
         for (const { job, index } of members) outcomes[index] = { ok: true, value: this.#apply(job) };
-        if (database === this.#log && this.#recent.size >= RECENT_STREAMS) this.#indexStreams();
+        if (database === this.#log) this.#indexStreams(Math.max(INDEXED_AT_ONCE, 2 * members.length));
         this.#step(`${name}: before commit`);
         database.exec('COMMIT');
       } catch (error) {
@@ -258,7 +262,8 @@ export class LogWriterCore implements WriterCore {
   close(): void {
     try {
       this.#log.exec('BEGIN IMMEDIATE');
-      this.#indexStreams();
+      this.#beginIndexing();
+      this.#indexStreams(Number.POSITIVE_INFINITY);
       this.#log.exec('COMMIT');
     } catch {
       // On a full disk: the next start finds the ends of recent streams by itself.
@@ -350,6 +355,7 @@ export class LogWriterCore implements WriterCore {
     this.#nextPosition = (lastPosition.get() as { last: number }).last + 1;
     this.#streamsAsOf = (streamsAsOf.get() as { position: number }).position;
     this.#recent.clear();
+    this.#indexing = undefined;
     for (const row of tail.iterate(this.#streamsAsOf) as Iterable<StreamHead & { stream: string }>) {
       this.#recent.set(row.stream, { revision: row.revision, last: row.last });
     }
@@ -361,15 +367,25 @@ export class LogWriterCore implements WriterCore {
     return this.#recent.get(stream) ?? (this.#statements.findStream.get(stream) as StreamHead | undefined);
   }
 
-  /** Puts the ends of recent streams into their table, in order of name, so that each page is changed once. */
-  #indexStreams(): void {
-    for (const name of [...this.#recent.keys()].toSorted()) {
+  /** Puts the ends of recent streams into their table once there are many, in order of name, so that each page is changed once. */
+  #indexStreams(count: number): void {
+    if (this.#indexing === undefined && this.#recent.size >= RECENT_STREAMS) this.#beginIndexing();
+    if (this.#indexing === undefined) return;
+    const { left, asOf } = this.#indexing;
+    for (const name of left.splice(-count).toReversed()) {
       const { revision: number, last } = this.#recent.get(name)!;
       this.#statements.putStream.run(name, number, last);
     }
-    this.#streamsAsOf = this.#nextPosition - 1;
-    this.#statements.setStreamsAsOf.run(this.#streamsAsOf);
-    this.#recent.clear();
+    if (left.length > 0) return;
+    this.#indexing = undefined;
+    this.#streamsAsOf = asOf;
+    this.#statements.setStreamsAsOf.run(asOf);
+    // Those that were written to meanwhile are put there again by the next time.
+    for (const [name, { last }] of this.#recent) if (last <= asOf) this.#recent.delete(name);
+  }
+
+  #beginIndexing(): void {
+    this.#indexing = { left: [...this.#recent.keys()].toSorted().toReversed(), asOf: this.#nextPosition - 1 };
   }
 
   /** The number of a word; a new one is written in the transaction that first uses it. */

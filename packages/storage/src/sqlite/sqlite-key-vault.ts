@@ -24,7 +24,9 @@ import { StorageFault, type Writer } from './writer.ts';
 /** Unwrapped keys kept in memory; a destroyed one leaves at once. */
 const CACHE_SIZE = 50_000;
 /** Keys destroyed by one job of the writer's. */
-const DESTROYED_AT_ONCE = 16;
+const DESTROYED_AT_ONCE = 32;
+/** Destroying so many keys takes the writer as long as a small write, besides the syncs of the whole group. */
+const KEYS_A_WRITE = 4;
 /** Name of the secret by which a master key is known to be the right one. */
 export const MASTER_KEY_CHECK = 'master-key-check';
 
@@ -115,10 +117,14 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
   async destroyKeys(requests: readonly DestroyRequest[]): Promise<DestroyOutcome[]> {
     if (requests.length === 0) return [];
     await this.#undestroyed;
-    const outcomes = (await this.#destroying(Promise.all(this.#destroyJobs(requests)))).flat();
+    const jobs = await this.#destroying(Promise.allSettled(this.#destroyJobs(requests)));
+    const failed = jobs.find((job) => job.status === 'rejected');
+    const outcomes = jobs.flatMap((job) => (job.status === 'fulfilled' ? job.value : []));
     for (let index = 0; index < requests.length; index++) {
-      if (outcomes[index]!.kind !== 'refused') this.#cache.delete(requests[index]!.keyId);
+      // After a failure the file knows which are gone.
+      if (failed !== undefined || outcomes[index]!.kind !== 'refused') this.#cache.delete(requests[index]!.keyId);
     }
+    if (failed !== undefined) throw failed.reason;
     return outcomes;
   }
 
@@ -126,7 +132,8 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
   *#destroyJobs(requests: readonly DestroyRequest[]): Generator<Promise<DestroyOutcome[]>> {
     for (let from = 0; from < requests.length; from += DESTROYED_AT_ONCE) {
       const some = requests.slice(from, from + DESTROYED_AT_ONCE);
-      const job: DestroyJob = { kind: 'destroy', requests: some, weight: some.length };
+      const weight = Math.ceil(some.length / KEYS_A_WRITE);
+      const job: DestroyJob = { kind: 'destroy', requests: some, weight, apart: true };
       yield this.#writer.submit<DestroyOutcome[]>(job, { background: true });
     }
   }

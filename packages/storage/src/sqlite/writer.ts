@@ -8,10 +8,10 @@ const GROUP_SHARE = 1 / 2;
 const MIN_GROUP = 32;
 /** Background jobs fill a group up to this weight while clients write too: so long may one of theirs have to wait. */
 const SHARED_GROUP = 32;
-/** … but is never without room for this weight: what is overdue goes on to be erased under any load. */
-const LEAST_ROOM = 8;
 /** … and up to this weight while they have the writer for themselves. */
 const QUIET_GROUP = 256;
+/** A group always has room for this weight of theirs: what is overdue goes on to be erased under any load. */
+const LEAST_ROOM = 8;
 /** Clients count as writing for so many groups after the last of their jobs. */
 const SHARED_GROUPS = 32;
 /** So many are told at a time how their jobs went: what they do next must not hold up everybody else. */
@@ -26,6 +26,8 @@ export interface Job {
   readonly blobs?: readonly Uint8Array[];
   /** What it takes, as a multiple of one small write; 1 when not given. */
   readonly weight?: number;
+  /** Of a background job that takes several syncs: it shares no group with others, which would have to wait for them. */
+  readonly apart?: true;
 }
 
 export type JobOutcome =
@@ -67,6 +69,8 @@ export abstract class Writer {
   readonly #background: Pending[] = [];
   /** Groups for which clients still count as writing. */
   #sharedGroups = 0;
+  /** The last group was one of jobs apart. */
+  #wasApart = false;
   #busy = false;
   #scheduled = false;
   #closing = false;
@@ -115,13 +119,19 @@ export abstract class Writer {
   }
 
   #nextGroup(): Pending[] {
+    // Clients come in between two groups of such jobs.
+    const apart = this.#background[0]?.job.apart === true && !(this.#wasApart && this.#pending.length > 0);
+    this.#wasApart = apart;
     // Not all of a crowd at once: while one part is written, the others are decided and answered.
-    const group = this.#pending.splice(0, Math.max(MIN_GROUP, Math.ceil(this.#pending.length * GROUP_SHARE)));
-    this.#sharedGroups = group.length > 0 ? SHARED_GROUPS : Math.max(0, this.#sharedGroups - 1);
+    const share = apart ? 0 : Math.max(MIN_GROUP, Math.ceil(this.#pending.length * GROUP_SHARE));
+    this.#sharedGroups = this.#pending.length > 0 ? SHARED_GROUPS : Math.max(0, this.#sharedGroups - 1);
+    const group = this.#pending.splice(0, share);
     const limit = this.#sharedGroups > 0 ? Math.max(SHARED_GROUP, group.length + LEAST_ROOM) : QUIET_GROUP;
     let taken = 0;
-    for (let weight = group.length; taken < this.#background.length && weight < limit; taken++) {
-      weight += this.#background[taken]!.job.weight ?? 1;
+    for (let weight = group.length; weight < limit; taken++) {
+      const next = this.#background[taken]?.job;
+      if (next === undefined || (next.apart === true) !== apart) break;
+      weight += next.weight ?? 1;
     }
     group.push(...this.#background.splice(0, taken));
     return group;

@@ -1,0 +1,121 @@
+import { cpSync, rmSync } from 'node:fs';
+import { DatabaseSync } from 'node:sqlite';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { NewEvent } from '@epitaph/core/log/recorded-event.ts';
+import { InlineWriter, type Job, type JobOutcome, type WriterCore } from '@epitaph/storage/sqlite/writer.ts';
+import { TestFolder } from './sqlite-folder.ts';
+
+/** Writes nothing, and remembers which jobs came in one group. */
+class Groups implements WriterCore {
+  readonly seen: string[][] = [];
+
+  execute(jobs: readonly Job[]): JobOutcome[] {
+    this.seen.push(jobs.map((job) => job.kind));
+    return jobs.map(({ kind }) => ({ ok: true, value: kind }));
+  }
+
+  close(): void {}
+}
+
+describe('the groups that a writer makes', () => {
+  let core: Groups;
+  let writer: InlineWriter;
+  const client = (name: number) => writer.submit<string>({ kind: `client ${name}` });
+  const purge = (name: number, job: Partial<Job> = {}) =>
+    writer.submit<string>({ kind: `purge ${name}`, ...job }, { background: true });
+  const some = <Value>(count: number, make: (index: number) => Value) =>
+    Array.from({ length: count }, (_, i) => make(i));
+  const ofClients = (group: readonly string[]) => group.filter((kind) => kind.startsWith('client')).length;
+
+  beforeEach(() => {
+    core = new Groups();
+    writer = new InlineWriter(core);
+  });
+  afterEach(() => writer.close());
+
+  it('have room for the purge while clients write more than a group holds', async () => {
+    await Promise.all([...some(500, client), ...some(40, (name) => purge(name))]);
+    const beside = core.seen.filter((group) => ofClients(group) > 0);
+    expect(beside[0]!.length - ofClients(beside[0]!)).toBeGreaterThan(0);
+    expect(Math.max(...beside.map((group) => group.length - ofClients(group)))).toBeLessThanOrEqual(32);
+  });
+
+  it('count what background jobs weigh', async () => {
+    await Promise.all(some(6, (name) => purge(name, { weight: 100 })));
+    expect(core.seen.map((group) => group.length)).toEqual([3, 3]);
+  });
+
+  it('hold jobs apart alone, and clients come in between two of them', async () => {
+    const jobs = some(4, (name) => purge(name, { weight: 32, apart: true }));
+    await Promise.all([client(0), ...jobs.slice(0, 2), ...some(40, (name) => client(name + 1)), ...jobs.slice(2)]);
+    for (const group of core.seen) expect([0, group.length]).toContain(ofClients(group));
+    const kinds = core.seen.map((group) => (ofClients(group) > 0 ? 'clients' : 'apart')).join(' ');
+    expect(kinds).toBe('apart clients apart clients apart apart');
+  });
+
+  it('are answered in order, however many are told at a time', async () => {
+    const told: string[] = [];
+    await Promise.all(some(300, (name) => purge(name).then((kind) => told.push(kind))));
+    expect(told).toEqual(some(300, (name) => `purge ${name}`));
+    expect(core.seen.flat()).toEqual(told);
+  });
+});
+
+describe('the table of streams', () => {
+  const folders: TestFolder[] = [];
+  const folder = () => {
+    const made = new TestFolder();
+    folders.push(made);
+    return made;
+  };
+  afterEach(async () => {
+    for (const made of folders.splice(0)) await made.dispose();
+  });
+
+  const event = (at: number): NewEvent => ({
+    id: crypto.randomUUID(),
+    type: 'Happened',
+    version: 1,
+    data: { at },
+    occurredAtMs: at,
+    actor: 'test',
+    correlationId: crypto.randomUUID(),
+    causationId: crypto.randomUUID(),
+  });
+
+  it('is filled group by group, and every stream is found where it ends, also after a crash in the midst', async () => {
+    const one = folder();
+    const { log } = await one.open({ durable: false });
+    const name = (number: number) => `stream-${(number * 7_919) % 10_007}`;
+    const write = (number: number) =>
+      log.append([{ stream: name(number), expectedRevision: 'no-stream', events: [event(number)] }]);
+    for (let number = 1; number <= 4_100; number++) await write(number);
+    // Again to one that may be in the table by now, and to one that may not.
+    for (const number of [1, 4_000]) {
+      await log.append([{ stream: name(number), expectedRevision: 0, events: [event(number)] }]);
+    }
+    const asOf = () => {
+      const database = new DatabaseSync(one.file('log.db'), { readOnly: true });
+      const { position } = database.prepare('SELECT position FROM streams_as_of').get() as { position: number };
+      database.close();
+      return position;
+    };
+    expect(asOf()).toBe(0);
+    const crashed = folder();
+    cpSync(one.path, crashed.path, { recursive: true });
+    rmSync(crashed.file('lock'), { force: true });
+    for (let number = 4_101; number <= 4_130; number++) await write(number);
+    expect(asOf()).toBe(4_096);
+
+    const after = await crashed.open({ durable: false });
+    for (const found of [log, after.log]) {
+      for (let number = 1; number <= 4_100; number++) {
+        const last = await found.readLast(name(number));
+        expect([last?.revision, last?.data]).toEqual([number === 1 || number === 4_000 ? 1 : 0, { at: number }]);
+      }
+    }
+    const again = { stream: name(2), expectedRevision: 'no-stream', events: [event(2)] } as const;
+    expect((await after.log.append([again])).kind).toBe('conflict');
+    expect((await after.log.append([{ ...again, expectedRevision: 0 }])).kind).toBe('appended');
+  });
+});
