@@ -60,6 +60,7 @@ export class Observer {
       subscribe: (afterPosition, listener) => log.subscribe(afterPosition, listener),
       truncateStream: (stream, beforeRevision) => log.truncateStream(stream, beforeRevision),
       scavenging: log.scavenging,
+      positionsPerEvent: log.positionsPerEvent,
       close: () => log.close(),
     };
   }

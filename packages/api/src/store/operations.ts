@@ -182,7 +182,7 @@ export class Operations {
         version: ports.readModels.current.version,
         position,
         headPosition,
-        lagEvents: Math.max(0, headPosition - position),
+        lagEvents: this.#eventsBetween(position, headPosition),
         state: error !== undefined ? 'failed' : position < headPosition ? 'catching-up' : 'live',
         ...(error === undefined ? {} : { error }),
         rebuild: this.rebuildStatus(ITEMS_PROJECTION),
@@ -343,12 +343,17 @@ export class Operations {
     return { ok: report.problems.length === 0, ...report, durationMs: Math.round(monotonicMs() - startedMs) };
   }
 
+  #eventsBetween(position: number, headPosition: number): number {
+    const { positionsPerEvent = 1 } = this.#parts.ports.log;
+    return Math.max(0, Math.ceil((headPosition - position) / positionsPerEvent));
+  }
+
   health(): { readonly ready: boolean; readonly reasons: readonly string[] } {
     const reasons: string[] = [];
     const { projector, ports, closing } = this.#parts;
     if (closing) reasons.push('the store is closing');
     if (projector.error !== undefined) reasons.push(`the projection has failed: ${projector.error}`);
-    const lag = this.#parts.headPosition() - projector.position;
+    const lag = this.#eventsBetween(projector.position, this.#parts.headPosition());
     if (lag > this.#readyLagEvents) reasons.push(`the projection is ${lag} events behind`);
     const jump = ports.clockJump();
     if (jump !== undefined) {

@@ -25,14 +25,18 @@ describe('health', () => {
   });
 
   test('ends when the read models fall further behind than they may', () => {
-    const readiness = (headPosition: number, readyLagEvents?: number) => {
-      const parts = { headPosition: () => headPosition, projector: { position: 100 }, ports: { clockJump: () => {} } };
+    const readiness = (headPosition: number, readyLagEvents?: number, log = {}) => {
+      const ports = { clockJump: () => {}, log };
+      const parts = { headPosition: () => headPosition, projector: { position: 100 }, ports };
       return new Operations(parts as unknown as StoreParts, {} as PurgeRunner, { readyLagEvents }).health();
     };
     expect(readiness(10_100)).toEqual({ ready: true, reasons: [] });
     expect(readiness(10_101)).toEqual({ ready: false, reasons: ['the projection is 10001 events behind'] });
     expect(readiness(105, 5).ready).toBe(true);
     expect(readiness(106, 5).ready).toBe(false);
+    // Positions that are bytes, as those of an event store.
+    expect(readiness(5_100, 5, { positionsPerEvent: 1_000 }).ready).toBe(true);
+    expect(readiness(5_101, 5, { positionsPerEvent: 1_000 }).ready).toBe(false);
   });
 });
 

@@ -140,6 +140,9 @@ export interface EventLog {
   /** The highest position that is known here without asking anybody. Absent where {@link head} answers at once. */
   readonly knownHead?: number | undefined;
 
+  /** How far apart the positions of two events are, about, for who tells events by positions. 1 where absent. */
+  readonly positionsPerEvent?: number | undefined;
+
   /** Delivers everything after a position, then whatever is appended. Bodies may be left out. */
   subscribe(afterPosition: number, listener: LogListener): LogSubscription;
 

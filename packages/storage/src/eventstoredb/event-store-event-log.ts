@@ -221,6 +221,9 @@ export class EventStoreEventLog implements EventLog, PageReader {
     return this.#connection.nodes;
   }
 
+  /** Positions are bytes of the server's log. */
+  readonly positionsPerEvent = 1_000;
+
   readonly scavenging: Scavenging = {
     start: () => this.#connection.startScavenge(),
     find: async (id) => {
