@@ -143,6 +143,17 @@ test('a schedule scavenges what was purged, when so long ago the last one began 
   expect(metrics).toContain(`epitaph_scavenge_last_start_timestamp_seconds ${nextAtMs / 1000}`);
 });
 
+test('a schedule begins with the first purge, by the system clock, too', async () => {
+  await world.end();
+  world = await World.open({ eventStore: proxy.connectionString, clock: 'system', scavengeEverySeconds: 3_600 });
+  const container = await world.container();
+  await container.items.create({ id: 'a', customer: 'ann' });
+  await container.item('a', 'ann').delete();
+  expect(await world.purge()).toMatchObject({ purged: 1 });
+  await world.restart();
+  await expect.poll(() => double.scavenges.length, { timeout: 5_000 }).toBe(1);
+});
+
 test('of several nodes with one schedule a single one starts the scavenge, and another if that one dies over it', async () => {
   const logs = await Promise.all([1, 2, 3].map(() => openEventStoreLog({ connectionString: double.connectionString })));
   const nodes = logs.map((log) => new Scavenges(log));

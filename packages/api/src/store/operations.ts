@@ -157,7 +157,8 @@ export class Operations {
     if (this.#scavengeEverySeconds === null || log.scavenging === undefined) return;
     const purgedTotal = await this.#parts.readModel.countPurged();
     const status = await this.#scavengeStatus(purgedTotal);
-    if (status === null || status.nextAtMs === null || status.nextAtMs > context.nowMs) return;
+    if (status === null || status.livesWaiting === 0) return;
+    if (status.last !== null && status.nextAtMs! > context.nowMs) return;
     await this.#purge.settled();
     await new Scavenges(log).startIfDue(context, this.#scavengeEverySeconds * 1000, purgedTotal);
   }
