@@ -100,7 +100,7 @@ async function write(writer: number): Promise<void> {
 async function ownPartition(owner: number): Promise<void> {
   const pk = `q${owner}`;
   for (;;) {
-    if (random.chance(0.15)) {
+    if (random.chance(0.04)) {
       tell(`b ${pk} ${JSON.stringify({ action: 'delete-partition', v: ++value } satisfies Intent)}`);
       await store.deletePartitionKey(CALLER, within, JSON.stringify([pk]));
       tell(`a ${pk} 0`);
@@ -139,7 +139,7 @@ async function keep(): Promise<void> {
       await store.releaseHold(CALLER, within, other.id, 'done with');
       tell(`a ${other.id} 0`);
     }
-    await new Promise((resolve) => setTimeout(resolve, 10));
+    await new Promise((resolve) => setTimeout(resolve, 40));
   }
 }
 
@@ -151,7 +151,7 @@ async function govern(): Promise<void> {
     const { timeline } = await store.changeTtl(CALLER, 'db', 'c', { defaultTtl, confirmed: false });
     tell(`a policy ${timeline.at(-1)!.version}`);
     await store.setRetentionFloor(CALLER, within, random.int(0, 1), 'governed');
-    await new Promise((resolve) => setTimeout(resolve, 50));
+    await new Promise((resolve) => setTimeout(resolve, 300));
   }
 }
 
