@@ -34,6 +34,26 @@ describe('the store agrees with the model', () => {
     }
   });
 
+  it('on why an item left that is erased on request while its partition key is deleted, from the log too', async () => {
+    const erase = { kind: 'erase', container: 'c1', item: 'x/a' } as const;
+    const leave = { kind: 'delete-partition', container: 'c1', partition: 'x' } as const;
+    for (const commands of [
+      [erase, leave],
+      [leave, erase],
+    ]) {
+      const world = await World.open(new Random(1), 1_700_000_000_500);
+      await world.run({ kind: 'create-container', container: 'c1', policy: null });
+      const document = { id: 'a', pk: 'x', v: 1 };
+      await world.run({ kind: 'write', operation: 'create', container: 'c1', item: 'x/a', document });
+      await world.run(...commands);
+      await world.run({ kind: 'purge' });
+      await world.checkPurged();
+      await world.run({ kind: 'rebuild' });
+      await world.checkPurged();
+      await world.close();
+    }
+  });
+
   it('repeats itself: the same seed does the same', async () => {
     const [one, two] = [await simulate(7), await simulate(7)];
     expect(two).toEqual(one);

@@ -82,7 +82,9 @@ export class Erasures {
     { position, item }: PendingErasure,
   ): Promise<ErasureOutcome> {
     const prefix = `item-${rid}.${item}`;
-    const { lives, kept, batch } = await this.#parts.itemOrder.run(prefix, () => this.#destroy(context, rid, prefix));
+    const { lives, kept, batch } = await this.#parts.itemOrder.run(prefix, () =>
+      this.#undisturbed(rid, () => this.#destroy(context, rid, prefix)),
+    );
     const alreadyErasedLives = lives.filter((life) => isPurged(life) && life.events.at(-1)!.position < position).length;
     // What a crash came after was erased by this request all the same.
     const before = lives.filter(isPurged).length - alreadyErasedLives;
@@ -100,6 +102,25 @@ export class Erasures {
     }
     if (kept !== undefined) throw refusedBy(kept, state, outcome.erasedLives);
     return { position, ...outcome };
+  }
+
+  /** No delete by partition key falls between the look at how the item stands and its end: it waits for this. */
+  async #undisturbed<Result>(rid: string, work: () => Promise<Result>): Promise<Result> {
+    const { catalog } = this.#parts;
+    const { state } = catalog.containerByRid(rid)!;
+    let hasBegun = false;
+    const begin = () => {
+      hasBegun = true;
+      return work();
+    };
+    if (catalog.goneAtMs(state) !== null) return work();
+    try {
+      return await this.#parts.writeIn(state, begin);
+    } catch (error) {
+      // Its container went before it was let in.
+      if (!hasBegun && error instanceof Refusal && error.code === 'container-not-found') return work();
+      throw error;
+    }
   }
 
   async #destroy(
