@@ -11,6 +11,7 @@ import {
   addPolicy,
   applyPurge,
   endingAt,
+  erasable,
   isCovered,
   isKept,
   isValidTtl,
@@ -296,7 +297,7 @@ export function documentAfter(
 
 function apply(model: Model, command: Command, nowMs: number, outcome: Outcome): void {
   const { etag = '', rid, etags, atMs = nowMs, recovered } = outcome;
-  if (command.kind === 'purge') return applyPurge(model, nowMs, 'done');
+  if (command.kind === 'purge') return applyPurge(model, nowMs);
   if (command.kind === 'rebuild') return;
   if (command.kind === 'create-container') {
     model.containers.push(
@@ -425,10 +426,13 @@ export function alternatives(
     if (order.some(({ kind }) => kind === 'erase') && !instants.includes(resumedAtMs)) instants.push(resumedAtMs);
     for (const atMs of instants) {
       const changed = structuredClone(model);
+      // A purge beside them may have met what there was before any of them, too.
+      const erased = purges ? erasable(changed, nowMs) : [];
       for (const command of order) {
         if (codeOf(changed, command, nowMs) === 'ok') apply(changed, command, nowMs, { code: 'ok', atMs });
+        if (purges) erased.push(...erasable(changed, nowMs));
       }
-      if (purges) applyPurge(changed, nowMs, 'unknown');
+      for (const life of erased) if (life.erased === 'no') life.erased = 'maybe';
       found.push(changed);
     }
   }

@@ -235,14 +235,16 @@ export function isErasable(container: ModelContainer, item: string, number: numb
   return ending !== undefined && !isInGrace(container, ending, nowMs) && !isKept(container, item, number, nowMs);
 }
 
-/** What a purge that got through has erased; one of unknown outcome may have. */
-export function applyPurge(model: Model, nowMs: number, outcome: 'done' | 'unknown'): void {
-  for (const container of model.containers) {
-    for (const [item, lives] of container.items) {
-      for (const [number, life] of lives.entries()) {
-        if (life.erased === 'yes' || !isErasable(container, item, number, nowMs)) continue;
-        life.erased = outcome === 'done' ? 'yes' : 'maybe';
-      }
-    }
-  }
+/** The lives that a purge at that instant erases. */
+export function erasable(model: Model, nowMs: number): ModelLife[] {
+  return model.containers.flatMap((container) =>
+    [...container.items].flatMap(([item, lives]) =>
+      lives.filter((life, number) => life.erased !== 'yes' && isErasable(container, item, number, nowMs)),
+    ),
+  );
+}
+
+/** What a purge that got through has erased. */
+export function applyPurge(model: Model, nowMs: number): void {
+  for (const life of erasable(model, nowMs)) life.erased = 'yes';
 }

@@ -126,7 +126,9 @@ class Run {
           'item' in first && 'item' in second && random.chance(0.8)
             ? { ...second, container: first.container, item: first.item, ...sameDocument(first.item, second) }
             : second;
-        return this.#do(first, same);
+        // How many lives a policy's recovery brought back is counted by what is there, which another would add to.
+        const recoveries = [first, same].filter(({ kind }) => kind === 'recover' || kind === 'recover-policy');
+        return recoveries.length === 2 ? this.#do(first) : this.#do(first, same);
       }
       case 'policy': {
         const command = await this.#policyCommand();

@@ -826,7 +826,7 @@ export class World {
     const nowMs = this.now();
     const again = await store.runPurge(this.#caller());
     if (again.expired + again.purged > 0) throw new Divergence(`a purge left something: ${JSON.stringify(again)}`);
-    applyPurge(this.model, nowMs, 'done');
+    applyPurge(this.model, nowMs);
     this.#unfinished = false;
     let inGrace = 0;
     let heldBack = 0;

@@ -317,6 +317,7 @@ export class PurgeRunner {
     if (left !== undefined) await this.#executor.finishTruncations(left.upToPosition, nowMs());
     const run = left ?? (await this.#openRun());
     for (const { number } of containers) {
+      let hasRecorded = false;
       for (;;) {
         await this.#options.confirmCatalog?.();
         // Read anew each time: its policy or its being there may have changed since the last batch.
@@ -330,7 +331,13 @@ export class PurgeRunner {
           await this.#executor.truncated();
           return totals;
         }
-        if (action.do === 'complete') break;
+        if (action.do === 'complete') {
+          if (!hasRecorded) break;
+          // What was recorded meanwhile may have ended before what is held back, and not have been looked at.
+          hasRecorded = false;
+          this.#heldUpTo.clear();
+          continue;
+        }
         const [expired, ended, erased] = await Promise.all([
           action.record
             ? this.#around('record', () => this.#executor.recordExpiries(work.container, work.overdue, nowMs))
@@ -340,6 +347,7 @@ export class PurgeRunner {
         ]);
         totals.expired += expired;
         totals.purged += erased.purged;
+        hasRecorded ||= expired + ended > 0;
         this.#count(expired + ended + erased.purged);
         // The log did not agree with any of these rows: leave them to the next pass rather than turn in circles.
         if (expired + ended + erased.purged + erased.refused === 0) break;
