@@ -429,7 +429,12 @@ export function alternatives(
       // A purge beside them may have met what there was before any of them, too.
       const erased = purges ? erasable(changed, nowMs) : [];
       for (const command of order) {
-        if (codeOf(changed, command, nowMs) === 'ok') apply(changed, command, nowMs, { code: 'ok', atMs });
+        if (codeOf(changed, command, nowMs) === 'ok') {
+          const kept = command.kind === 'erase' && !acknowledged.includes(command) ? keptLives(changed, command) : [];
+          apply(changed, command, nowMs, { code: 'ok', atMs });
+          // Of a life that had ended before, nothing but its content tells whether the request came to be.
+          for (const life of kept) if (life.erasedAtMs === null) life.erased = 'maybe';
+        }
         if (purges) erased.push(...erasable(changed, nowMs));
       }
       for (const life of erased) if (life.erased === 'no') life.erased = 'maybe';
@@ -437,6 +442,11 @@ export function alternatives(
     }
   }
   return found;
+}
+
+/** The lives that an erasure is about whose content is there. */
+function keptLives(model: Model, command: Extract<Command, { readonly kind: 'erase' }>): ModelLife[] {
+  return (containerFor(model, command)?.items.get(command.item) ?? []).filter(({ erased }) => erased !== 'yes');
 }
 
 /** Changes of a container that are decided a millisecond later when somebody was answered for this one. */
