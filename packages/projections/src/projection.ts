@@ -27,7 +27,10 @@ export interface Projection {
   waitFor(position: number): Promise<void> | undefined;
 }
 
-/** The projection did not reach a position in time. What was written is in the log, but readers don't see it yet. */
+/**
+ * The projection did not reach a position in time. What was written is in the log, but readers don't see it yet. Its
+ * cause is what the projection failed with, if it did.
+ */
 export class ProjectionLag extends Error {
   override readonly name = 'ProjectionLag';
 }
@@ -61,11 +64,12 @@ export class PositionWaiters {
   }
 
   /** Called once a second; tells those who have waited long enough. */
-  sweep(reason: string | undefined): void {
+  sweep(cause: unknown): void {
     this.#waiters = this.#waiters.filter((waiter) => {
       waiter.sweepsLeft -= 1;
       if (waiter.sweepsLeft > 0) return true;
-      waiter.reject(new ProjectionLag(reason ?? 'the projection is behind the log'));
+      const reason = cause instanceof Error ? cause.message : 'the projection is behind the log';
+      waiter.reject(new ProjectionLag(reason, { cause }));
       return false;
     });
   }

@@ -54,7 +54,7 @@ export class Projector implements Projection {
   #applying: Promise<void> = Promise.resolve();
   #position = 0;
   #catalog = new Catalog();
-  #error: string | undefined;
+  #error: Error | undefined;
   readonly #recordsIdleProgress: boolean;
   readonly #waiters: PositionWaiters;
   readonly #clearCopies: ClearCopies;
@@ -83,7 +83,7 @@ export class Projector implements Projection {
 
   /** What went wrong last, while it has not been overcome. */
   get error(): string | undefined {
-    return this.#error;
+    return this.#error?.message;
   }
 
   /** Loads what was projected before and resolves when everything in the log by now is projected too. */
@@ -165,7 +165,7 @@ export class Projector implements Projection {
       this.#onApplied(changes);
       this.#reached(position);
     } catch (error) {
-      this.#error = (error as Error).message;
+      this.#error = error as Error;
       this.#onFailed();
       throw error;
     } finally {

@@ -61,7 +61,7 @@ export class SharedProjector implements Projection {
   #leading: { readonly projector: Projector; readonly release: () => Promise<void> } | undefined;
   #position = 0;
   #catalog = new Catalog();
-  #error: string | undefined;
+  #error: Error | undefined;
   #news: { close(): Promise<void> } | undefined;
   #looks: Subscription | undefined;
   /** One look at a time, in order. */
@@ -83,7 +83,7 @@ export class SharedProjector implements Projection {
   }
 
   get error(): string | undefined {
-    return this.#leading === undefined ? this.#error : this.#leading.projector.error;
+    return this.#leading === undefined ? this.#error?.message : this.#leading.projector.error;
   }
 
   get projects(): boolean {
@@ -104,7 +104,7 @@ export class SharedProjector implements Projection {
       return;
     }
     await this.#look();
-    invariant(this.#error === undefined, `the read models can be read: ${this.#error}`);
+    invariant(this.#error === undefined, `the read models can be read: ${this.#error?.message}`);
     this.#looks = interval(LOOK_MS).subscribe(() => {
       // While this node projects, its projector sweeps.
       if (this.#leading !== undefined) return;
@@ -150,7 +150,7 @@ export class SharedProjector implements Projection {
         if (!this.#options.mayProject || !(await this.#tryToLead())) await this.#follow();
         this.#error = undefined;
       } catch (error) {
-        this.#error = (error as Error).message;
+        this.#error = error as Error;
       }
     });
     return this.#looking;

@@ -2,6 +2,7 @@ import type { CommandContext } from '@epitaph/core/command-context.ts';
 import type { Clock, ClockJump } from '@epitaph/core/clock.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
+import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { hasPseudonymousIds, isPseudonym, type ItemName, NO_PARTITION } from '@epitaph/core/item/pseudonym.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
@@ -68,6 +69,8 @@ export class StoreParts {
   readonly itemOrder = new KeyedMutex();
   /** A container's own commands; items and readers wait for the one under way, so that no one sees it half done. */
   readonly containerOrder = new KeyedMutex();
+  /** What of a kind is to be put on record in a container about what is kept: a loser would only decide again. */
+  readonly retentionOrder = new KeyedMutex();
   readonly projector: Projection;
   /** Where rows are looked up and scans go: the read model, with what is kept of it in memory. */
   readonly rows: ItemRows;
@@ -333,8 +336,10 @@ export class StoreParts {
     try {
       await reached;
     } catch (error) {
-      if (error instanceof ProjectionLag) throw new Refusal('session-not-available', error.message);
-      throw error;
+      if (!(error instanceof ProjectionLag)) throw error;
+      // Where the read models can't be written, nobody but their disk or server is to wait for.
+      if (error.cause instanceof StorageUnavailable) throw error.cause;
+      throw new Refusal('session-not-available', error.message);
     }
   }
 }

@@ -18,7 +18,9 @@ export async function recordRetention(
   command: RetentionCommand,
 ): Promise<number | undefined> {
   const { nowMs } = context;
-  const { decision, position } = await handleContainer(parts.ports.log, context, rid, { ...command, nowMs });
+  const { decision, position } = await parts.retentionOrder.run(`${rid} ${command.type}`, () =>
+    handleContainer(parts.ports.log, context, rid, { ...command, nowMs }),
+  );
   if (decision.kind === 'refused') throw retentionRefusal(decision.refusal);
   if (position !== undefined) await parts.projected(position);
   return position;

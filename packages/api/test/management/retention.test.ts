@@ -333,6 +333,14 @@ describe('an erasure on request', () => {
     expect(await types('a')).toEqual(['ItemUpserted', 'ItemExpired', 'ItemPurged']);
   });
 
+  test('does as many as are asked for at once in one container', async () => {
+    const ids = Array.from({ length: 60 }, (_, index) => `i${index}`);
+    await Promise.all(ids.map((id) => world.write(id)));
+    const answers = await Promise.all(ids.map(erase));
+    expect(answers.map(({ status, body }) => [status, body['erasedLives']])).toEqual(ids.map(() => [200, 1]));
+    expect(await containerEvents('ErasureCompleted')).toHaveLength(ids.length);
+  });
+
   test('of an item that never was is refused, and needs to say who and why', async () => {
     expect(await erase('never')).toMatchObject({ status: 404, body: { code: 'item-not-found' } });
     expect(await call('POST', '/erase', { id: 'a', partitionKey: ['ann'], reason: 'x' })).toMatchObject({
