@@ -8,7 +8,7 @@ import type { ContainerNumber, ReadModelChange, ReadModelSnapshot, ReadModelVers
 /** Events decoded at a time: it takes a few milliseconds, and between two pages requests have their turn. */
 const PAGE_EVENTS = 250;
 /** Events applied in one transaction; fewer when they take longer than a second to read. */
-const BATCH_EVENTS = 4_000;
+const BATCH_EVENTS = 2_000;
 /** Differences that are named; the rest is counted. */
 const MAX_NAMED_DIFFERENCES = 100;
 

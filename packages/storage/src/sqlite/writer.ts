@@ -207,7 +207,7 @@ export class ThreadWriter extends Writer {
    */
   static start(thread: URL, workerData: unknown): Promise<ThreadWriter> {
     return new Promise((resolve, reject) => {
-      const worker = new Worker(thread, { workerData });
+      const worker = new Worker(thread, { workerData, resourceLimits: { maxYoungGenerationSizeMb: 16 } });
       worker.once('error', reject);
       worker.once('message', (answer: StartAnswer) => {
         worker.off('error', reject);
