@@ -9,7 +9,7 @@ export default defineConfig({
     // Processes, as node:sqlite and writer threads are used; threads were no faster on two cores.
     pool: 'forks',
     // On two cores vitest would take one worker, and many tests wait more than they work.
-    maxWorkers: Math.max(3, availableParallelism()),
+    maxWorkers: Math.max(2, availableParallelism()),
     testTimeout: 30_000,
     hookTimeout: 30_000,
   },
