@@ -31,11 +31,16 @@ export interface Found {
   readonly offset: number;
 }
 
-/** Every file of a folder with all its bytes, deeper ones too. */
+/** Every file of a folder with all its bytes, deeper ones too; those that a server at work removes meanwhile are gone. */
 export function filesOf(folder: string): { readonly file: string; readonly bytes: Buffer }[] {
   return readdirSync(folder).flatMap((name) => {
     const path = join(folder, name);
-    return statSync(path).isDirectory() ? filesOf(path) : [{ file: name, bytes: readFileSync(path) }];
+    try {
+      return statSync(path).isDirectory() ? filesOf(path) : [{ file: name, bytes: readFileSync(path) }];
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code === 'ENOENT') return [];
+      throw error;
+    }
   });
 }
 
