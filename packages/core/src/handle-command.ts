@@ -86,6 +86,29 @@ async function load(
   return last === undefined ? [] : [last];
 }
 
+/**
+ * Puts one event behind the last of a stream in which events only follow one another: whoever else writes to it
+ * meanwhile, it is decided anew by what is last then.
+ *
+ * @param next the event that follows the last one; undefined when there is nothing to add
+ * @returns its position; undefined when nothing was appended
+ * @throws whatever the log throws, and then the outcome is unknown
+ */
+export async function appendNext(
+  log: EventLog,
+  stream: string,
+  next: (last: RecordedEvent | undefined) => NewEvent | undefined | Promise<NewEvent | undefined>,
+): Promise<number | undefined> {
+  for (;;) {
+    const last = await log.readLast(stream);
+    const event = await next(last);
+    if (event === undefined) return undefined;
+    const expectedRevision = last?.revision ?? 'no-stream';
+    const result = await log.append([{ stream, expectedRevision, events: [event] }]);
+    if (result.kind === 'appended') return result.position;
+  }
+}
+
 /** An event with what its command says of time, actor and request. */
 export function newEvent(
   context: CommandContext,

@@ -1,5 +1,5 @@
 import type { CommandContext } from '@epitaph/core/command-context.ts';
-import { newEvent } from '@epitaph/core/handle-command.ts';
+import { appendNext, newEvent } from '@epitaph/core/handle-command.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { PURGE_CONTROL_STREAM } from './purge/events.ts';
@@ -27,12 +27,7 @@ export type OperatorAction =
 /** Puts an action on record. */
 export async function recordAction(log: EventLog, context: CommandContext, action: OperatorAction): Promise<void> {
   const event = newEvent(context, action, VERSION);
-  for (;;) {
-    const last = await log.readLast(STREAM);
-    const expectedRevision = last?.revision ?? 'no-stream';
-    const result = await log.append([{ stream: STREAM, expectedRevision, events: [event] }]);
-    if (result.kind === 'appended') return;
-  }
+  await appendNext(log, STREAM, () => event);
 }
 
 /** All that operators had done to the store as a whole: the purge, backups, scavenges, rebuilds, the clock; oldest first. */

@@ -155,12 +155,11 @@ export class Operations {
   async scavengeIfDue(context: CommandContext): Promise<void> {
     const { log } = this.#parts.ports;
     if (this.#scavengeEverySeconds === null || log.scavenging === undefined) return;
+    const scavenges = new Scavenges(log);
     const purgedTotal = await this.#parts.readModel.countPurged();
-    const status = await this.#scavengeStatus(purgedTotal);
-    if (status === null || status.livesWaiting === 0) return;
-    if (status.last !== null && status.nextAtMs! > context.nowMs) return;
+    if (purgedTotal <= (await scavenges.purgedBeforeLast())) return;
     await this.#purge.settled();
-    await new Scavenges(log).startIfDue(context, this.#scavengeEverySeconds * 1000, purgedTotal);
+    await scavenges.startIfDue(context, this.#scavengeEverySeconds * 1000, purgedTotal);
   }
 
   async startScavenge(context: CommandContext): Promise<void> {

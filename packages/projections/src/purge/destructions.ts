@@ -1,6 +1,6 @@
 import type { LedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
 import type { CommandContext } from '@epitaph/core/command-context.ts';
-import { newEvent } from '@epitaph/core/handle-command.ts';
+import { appendNext, newEvent } from '@epitaph/core/handle-command.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { parseEvent } from '@epitaph/core/upcast.ts';
@@ -54,14 +54,11 @@ export class Destructions {
   async record(context: CommandContext, vault: KeyVault): Promise<void> {
     const count = await vault.destructions?.();
     if (count === undefined) return;
-    for (;;) {
-      const last = await this.#log.readLast(STREAM);
-      if (last !== undefined && countOf(last) >= count) return;
-      const events = [newEvent(context, { type: TYPE, data: { count } }, VERSION)];
-      const expectedRevision = last?.revision ?? 'no-stream';
-      const result = await this.#log.append([{ stream: STREAM, expectedRevision, events }]);
-      if (result.kind === 'appended') return;
-    }
+    await appendNext(this.#log, STREAM, (last) =>
+      last !== undefined && countOf(last) >= count
+        ? undefined
+        : newEvent(context, { type: TYPE, data: { count } }, VERSION),
+    );
   }
 
   #headOf(event: RecordedEvent | undefined): LedgerHead {

@@ -1,4 +1,4 @@
-import { newEvent } from '@epitaph/core/handle-command.ts';
+import { appendNext, newEvent } from '@epitaph/core/handle-command.ts';
 import type { CommandContext } from '@epitaph/core/command-context.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
@@ -575,21 +575,10 @@ export class PurgeRunner {
 
   async #control(context: CommandContext, type: PurgeControlEvent['type']): Promise<void> {
     const { log, projected } = this.#options;
-    for (;;) {
-      const last = await log.readLast(PURGE_CONTROL_STREAM);
-      if (last?.type === type) return;
-      const result = await log.append([
-        {
-          stream: PURGE_CONTROL_STREAM,
-          expectedRevision: last?.revision ?? 'no-stream',
-          events: [newEvent(context, { type, data: {} }, purgeEventVersions[type])],
-        },
-      ]);
-      if (result.kind === 'appended') {
-        await projected(result.position);
-        return;
-      }
-    }
+    const position = await appendNext(log, PURGE_CONTROL_STREAM, (last) =>
+      last?.type === type ? undefined : newEvent(context, { type, data: {} }, purgeEventVersions[type]),
+    );
+    if (position !== undefined) await projected(position);
   }
 
   #context(): CommandContext {

@@ -1,7 +1,7 @@
 import type { CommandContext } from '@epitaph/core/command-context.ts';
-import { newEvent } from '@epitaph/core/handle-command.ts';
+import { appendNext, newEvent } from '@epitaph/core/handle-command.ts';
 import type { EventLog, Scavenge } from '@epitaph/core/log/event-log.ts';
-import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import type { NewEvent, RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { parseEvent } from '@epitaph/core/upcast.ts';
 import { z } from 'zod';
 
@@ -48,17 +48,22 @@ export class Scavenges {
     return { id: scavengeId, state, startedAtMs: recorded.occurredAtMs, purgedBefore };
   }
 
+  /** How many lives had been purged when the last run was started: their space it has taken away, or is about to. */
+  async purgedBeforeLast(): Promise<number> {
+    const recorded = await this.#lastStart();
+    return recorded === undefined ? 0 : startOf(recorded).purgedBefore;
+  }
+
   /** Starts a run and puts it on record; one that is under way already is not put on record again. */
   async start(context: CommandContext, purgedBefore: number): Promise<void> {
     const { scavenging } = this.#log;
     if (scavenging === undefined) return;
     const { id: scavengeId } = await scavenging.start();
-    for (;;) {
-      const known = await this.#lastStart();
-      if (known !== undefined && startOf(known).scavengeId === scavengeId) return;
-      const event: ScavengeEvent = { type: 'ScavengeStarted', data: { scavengeId, purgedBefore } };
-      if (await this.#append(context, event, await this.#log.readLast(SCAVENGES_STREAM))) return;
-    }
+    await appendNext(this.#log, SCAVENGES_STREAM, async (last) => {
+      const known = await this.#startIn(last);
+      if (known !== undefined && startOf(known).scavengeId === scavengeId) return undefined;
+      return eventOf(context, { type: 'ScavengeStarted', data: { scavengeId, purgedBefore } });
+    });
   }
 
   /**
@@ -71,22 +76,27 @@ export class Scavenges {
       const waitMs = last.type === 'ScavengeClaimed' ? CLAIM_MS : everyMs;
       if (context.nowMs < last.occurredAtMs + waitMs) return false;
     }
-    if (!(await this.#append(context, { type: 'ScavengeClaimed', data: {} }, last))) return false;
+    const events = [eventOf(context, { type: 'ScavengeClaimed', data: {} })];
+    const expectedRevision = last?.revision ?? 'no-stream';
+    const claim = await this.#log.append([{ stream: SCAVENGES_STREAM, expectedRevision, events }]);
+    if (claim.kind === 'conflict') return false;
     await this.start(context, purgedBefore);
     return true;
   }
 
   async #lastStart(): Promise<RecordedEvent | undefined> {
-    const last = await this.#log.readLast(SCAVENGES_STREAM);
+    return this.#startIn(await this.#log.readLast(SCAVENGES_STREAM));
+  }
+
+  /** The last start, which may stand before a claim that is the last event. */
+  async #startIn(last: RecordedEvent | undefined): Promise<RecordedEvent | undefined> {
     if (last?.type !== 'ScavengeClaimed') return last;
     return (await this.#log.readStream(SCAVENGES_STREAM)).findLast(({ type }) => type === 'ScavengeStarted');
   }
+}
 
-  async #append(context: CommandContext, event: ScavengeEvent, after: RecordedEvent | undefined): Promise<boolean> {
-    const events = [newEvent(context, event, versions[event.type])];
-    const expectedRevision = after?.revision ?? 'no-stream';
-    return (await this.#log.append([{ stream: SCAVENGES_STREAM, expectedRevision, events }])).kind === 'appended';
-  }
+function eventOf(context: CommandContext, event: ScavengeEvent): NewEvent {
+  return newEvent(context, event, versions[event.type]);
 }
 
 function startOf(event: RecordedEvent): z.infer<typeof started> {

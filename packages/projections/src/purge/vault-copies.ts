@@ -1,5 +1,5 @@
 import type { CommandContext } from '@epitaph/core/command-context.ts';
-import { newEvent } from '@epitaph/core/handle-command.ts';
+import { appendNext, newEvent } from '@epitaph/core/handle-command.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { parseEvent } from '@epitaph/core/upcast.ts';
@@ -102,15 +102,9 @@ export class VaultCopies {
   }
 
   async #record(context: CommandContext, event: BackupEvent): Promise<void> {
-    for (;;) {
-      const last = await this.#log.readLast(BACKUPS_STREAM);
-      const recorded = newEvent(context, event, versions[event.type]);
-      const expectedRevision = last?.revision ?? 'no-stream';
-      const result = await this.#log.append([{ stream: BACKUPS_STREAM, expectedRevision, events: [recorded] }]);
-      if (result.kind !== 'appended') continue;
-      this.#evolve(event, recorded);
-      return;
-    }
+    const recorded = newEvent(context, event, versions[event.type]);
+    await appendNext(this.#log, BACKUPS_STREAM, () => recorded);
+    this.#evolve(event, recorded);
   }
 
   #evolve({ type, data }: BackupEvent, { occurredAtMs, actor }: Pick<RecordedEvent, 'occurredAtMs' | 'actor'>): void {
