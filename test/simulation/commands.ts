@@ -84,6 +84,8 @@ export interface Outcome {
   readonly json?: string;
   /** When it took effect, for what may be put off to an instant that nobody was answered for. */
   readonly atMs?: number;
+  /** Of a TTL change: the container's newest policy after it. */
+  readonly policyVersion?: number;
 }
 
 /** An item's name in the model, `partition/id`, taken apart. */

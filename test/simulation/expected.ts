@@ -317,7 +317,9 @@ function apply(model: Model, command: Command, nowMs: number, outcome: Outcome):
     case 'policy':
     case 'policy-from': {
       const { policy } = command;
-      if (currentPolicy(container, nowMs).policy === policy) return;
+      // One that was put off may be a change only since the policy that it found by then.
+      const isNew = outcome.policyVersion !== undefined && outcome.policyVersion > container.policyVersions;
+      if (currentPolicy(container, isNew ? atMs : nowMs).policy === policy) return;
       const scheduled = command.kind === 'policy-from' && command.fromMs > nowMs;
       addPolicy(container, scheduled ? command.fromMs : atMs, policy, scheduled);
       return;

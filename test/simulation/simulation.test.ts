@@ -54,6 +54,21 @@ describe('the store agrees with the model', () => {
     }
   });
 
+  it('on the record of what a purge had erased when it was cut short, whatever has come to keep ended items since', async () => {
+    for (const write of [1, 2, 3, 4]) {
+      const world = await World.open(new Random(1), 1_700_000_000_500);
+      await world.run({ kind: 'create-container', container: 'c2', policy: 1 });
+      const document = { id: 'a', pk: 'x', v: 1, u: 1 };
+      await world.run({ kind: 'write', operation: 'create', container: 'c2', item: 'x/a', document });
+      await world.advance(2_000);
+      await world.runWithFault(write, 'before', { kind: 'purge' });
+      await world.run({ kind: 'window', container: 'c2', seconds: 600 });
+      await world.run({ kind: 'purge' });
+      await world.checkPurged();
+      await world.close();
+    }
+  });
+
   it('repeats itself: the same seed does the same', async () => {
     const [one, two] = [await simulate(7), await simulate(7)];
     expect(two).toEqual(one);

@@ -378,7 +378,7 @@ export class World {
           return { code: 'ok', rid: resource.rid };
         }
         case 'policy':
-          return this.#changed(
+          return ofPolicy(
             (
               await store.replaceContainer(
                 caller,
@@ -387,13 +387,12 @@ export class World {
                 definitionOf(command.container),
                 command.policy,
               )
-            ).resource.timeline.at(-1)?.fromMs,
+            ).resource,
           );
         case 'policy-from': {
           const { policy: defaultTtl, fromMs: effectiveFromMs, confirmed } = command;
           const change = { defaultTtl, effectiveFromMs, confirmed, reason: REASON };
-          const changed = await store.changeTtl(caller, DATABASE, command.container, change);
-          return this.#changed(changed.timeline.at(-1)?.fromMs);
+          return ofPolicy(await store.changeTtl(caller, DATABASE, command.container, change));
         }
         case 'withdraw':
           await store.withdrawTtl(caller, DATABASE, command.container);
@@ -407,7 +406,8 @@ export class World {
         case 'delete-container': {
           const { rid } = store.container(DATABASE, command.container);
           await store.deleteContainer(caller, DATABASE, command.container);
-          return this.#changed(store.containerByRid(rid)?.deletedAtMs ?? undefined);
+          const atMs = store.containerByRid(rid)?.deletedAtMs ?? undefined;
+          return { code: 'ok', ...(atMs === undefined ? {} : { atMs }) };
         }
         case 'delete-partition': {
           const container = store.container(DATABASE, command.container);
@@ -523,10 +523,6 @@ export class World {
       }
     }
     return found;
-  }
-
-  #changed(atMs: number | undefined): Outcome {
-    return atMs === undefined ? { code: 'ok' } : { code: 'ok', atMs };
   }
 
   async #rebuild(): Promise<Outcome> {
@@ -991,6 +987,11 @@ function sorted(value: unknown): unknown {
 function expectSame(what: string, actual: unknown, expected: unknown): void {
   if (sameJson(actual, expected)) return;
   throw new Divergence(`${what} is ${JSON.stringify(actual)}, not ${JSON.stringify(expected)}`);
+}
+
+function ofPolicy({ timeline }: ContainerState): Outcome {
+  const { fromMs, version } = timeline.at(-1)!;
+  return { code: 'ok', atMs: fromMs, policyVersion: version };
 }
 
 function policiesDiffer(expected: ModelContainer, actual: ContainerState): string | undefined {

@@ -222,6 +222,19 @@ export class PurgeExecutor {
     return this.#erase(rows, nowMs);
   }
 
+  /** Erases on record those of some ended lives whose keys are destroyed, which a crash or a fault came after. */
+  async finishErasures(rows: readonly EndedRow[], nowMs: () => number): Promise<void> {
+    const { log, vault } = this.#ports;
+    const begun: EndedRow[] = [];
+    await this.#stepwise(rows, async (row) => {
+      const write = (await log.readStream(row.stream, { withBodies: false })).findLast(isItemWrite);
+      if (write === undefined) return;
+      const key = await vault.findKey(Number(write.data['key']), row.stream);
+      if (key.status === 'destroyed') begun.push(row);
+    });
+    if (begun.length > 0) await this.#erase(begun, nowMs);
+  }
+
   /**
    * Erases lives whether or not they have ended, and ends those that have not by it. Of one that is purged on record
    * already it removes what a crash has left in the log.

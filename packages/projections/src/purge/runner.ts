@@ -314,7 +314,10 @@ export class PurgeRunner {
       return totals;
     }
     // A fault may have come between the record of a purge and the truncation.
-    if (left !== undefined) await this.#executor.finishTruncations(left.upToPosition, nowMs());
+    if (left !== undefined) {
+      await this.#executor.finishTruncations(left.upToPosition, nowMs());
+      for (const container of containers) if (!this.#isGone(container)) await this.#finishErasures(container, left);
+    }
     const run = left ?? (await this.#openRun());
     for (const { number } of containers) {
       let hasRecorded = false;
@@ -474,6 +477,28 @@ export class PurgeRunner {
       }
     }
     return found;
+  }
+
+  /**
+   * Records what a run that was cut short has erased: of lives that a grace or a window has come to keep since then,
+   * for all others come up by themselves.
+   */
+  async #finishErasures(container: CatalogContainer, run: Pick<OpenRun, 'effectiveNowMs'>): Promise<void> {
+    const { clock, store } = this.#options;
+    for (const byPolicyStart of [false, true]) {
+      const delayMs = erasureDelayMs(container.state, byPolicyStart);
+      if (delayMs === 0) continue;
+      const dueMs = Math.max(run.effectiveNowMs, clock.now()) - delayMs;
+      const scan = { byPolicyStart, endedAtOrBeforeMs: Number.MAX_SAFE_INTEGER, limit: BATCH_SIZE } as const;
+      let after = { endedAtMs: dueMs, position: Number.MAX_SAFE_INTEGER };
+      for (;;) {
+        const rows = await store().endedLives(container.number, { ...scan, after });
+        await this.#executor.finishErasures(rows, () => clock.now());
+        const last = rows.at(-1);
+        if (last === undefined || rows.length < BATCH_SIZE) break;
+        after = { endedAtMs: last.endedAtMs, position: last.position };
+      }
+    }
   }
 
   /** Items that are left in a container which is gone. */
