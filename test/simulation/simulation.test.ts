@@ -54,6 +54,23 @@ describe('the store agrees with the model', () => {
     }
   });
 
+  it('on why an item left whose partition key was deleted within the millisecond in which a policy began, over a restart too', async () => {
+    for (const restarts of [false, true]) {
+      const world = await World.open(new Random(1), 1_700_000_000_500);
+      await world.run({ kind: 'create-container', container: 'c1', policy: null });
+      const document = { id: 'a', pk: 'x', v: 1 };
+      await world.run({ kind: 'write', operation: 'create', container: 'c1', item: 'x/a', document });
+      await world.advance(100_000);
+      await world.run({ kind: 'delete-partition', container: 'c1', partition: 'x' });
+      if (restarts) await world.restart();
+      await world.run({ kind: 'policy', container: 'c1', policy: 1 });
+      await world.check();
+      await world.run({ kind: 'purge' });
+      await world.checkPurged();
+      await world.close();
+    }
+  });
+
   it('on the record of what a purge had erased when it was cut short, whatever has come to keep ended items since', async () => {
     for (const write of [1, 2, 3, 4]) {
       const world = await World.open(new Random(1), 1_700_000_000_500);

@@ -271,6 +271,8 @@ export class CatalogCommands {
       // A write that was decided without knowing of this must not come after it in the log.
       await this.#parts.writesDone(container);
       const context = this.#parts.command(caller);
+      // What had expired by now left by its deadline and the rest with the key: no policy may say so differently later.
+      this.#parts.expirySeen(this.#parts.catalog.containerByRid(container.rid)!.number, context.nowMs);
       const { decision, position } = await this.#onContainer(context, container.rid, {
         type: 'DeletePartitionKey',
         partitionKey,
