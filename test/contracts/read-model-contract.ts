@@ -717,6 +717,46 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
       },
     );
 
+    test('pages through a container of many items among others as through one of few', async ({ store }) => {
+      const births = { 2: [] as number[], 3: [] as number[] };
+      const changes: ReadModelChange[] = CONTAINERS.map((number) => ({
+        kind: 'container',
+        number,
+        state: containerState(number),
+      }));
+      for (let position = 4; position < 1_200; position++) {
+        const container = position % 100 === 0 ? 3 : 2;
+        births[container].push(position);
+        changes.push({
+          kind: 'item-written',
+          container,
+          partitionKey: '["a"]',
+          id: `${position}`,
+          life: 0,
+          revision: 0,
+          position,
+          ts: T0,
+          ttl: null,
+          key: position,
+          unreadableTtl: false,
+        });
+      }
+      await store.apply(changes, 1_200);
+      const marks = { defaultMs: Number.NEGATIVE_INFINITY, itemMs: Number.NEGATIVE_INFINITY };
+      for (const container of CONTAINERS) {
+        for (const page of [
+          (afterBirth: number) => store.scanItems(container, { afterBirth, limit: 7, marks }),
+          (afterBirth: number) => store.allItems(container, afterBirth, 7),
+        ]) {
+          const found: number[] = [];
+          for (let rows = await page(0); rows.length > 0; rows = await page(found.at(-1)!)) {
+            found.push(...rows.map(({ birth }) => birth));
+          }
+          expect(found).toEqual(births[container]);
+        }
+      }
+    });
+
     testFilled('lists ends that are not on record yet, oldest write first', async (store, model) => {
       for (const container of CONTAINERS) {
         const expected = model.unrecordedIn(container, false, Number.MAX_SAFE_INTEGER);

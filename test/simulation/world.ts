@@ -1,7 +1,13 @@
 import { type ClockSources, GuardedClock } from '@epitaph/core/clock.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
-import type { BatchOperation, HistoryEntry, HoldRequest, ShownItem } from '@epitaph/api/store/store-api.ts';
+import type {
+  BatchOperation,
+  Disappearance,
+  HistoryEntry,
+  HoldRequest,
+  ShownItem,
+} from '@epitaph/api/store/store-api.ts';
 import {
   type Command,
   isRetentionCommand,
@@ -663,6 +669,53 @@ export class World {
         await this.#checkQueries(container, state, nowMs);
       }
       await this.#checkHistories(container, state, nowMs);
+      if (deletedAtMs !== null) await this.#checkTaken(container, state, nowMs);
+    }
+  }
+
+  /** What its container took with it is listed from then on, however far the purge has got. */
+  async #checkTaken(container: ModelContainer, state: ContainerState, nowMs: number): Promise<void> {
+    const expected: string[] = [];
+    for (const [item, lives] of container.items) {
+      for (const [number, life] of lives.entries()) {
+        const ending = endingAt(container, life, nowMs);
+        if (ending?.kind === 'container-deleted') expected.push(`${item} ${number} ${ending.kind} ${ending.atMs}`);
+      }
+    }
+    const told = await this.#toldToLeave(container, state, 'container-deleted');
+    expectSame(`what left with ${container.name}`, told.map(({ left }) => left).toSorted(), expected.toSorted());
+  }
+
+  /** The disappearances of a container, read in pages. */
+  async #toldToLeave(
+    container: ModelContainer,
+    state: ContainerState,
+    cause?: Disappearance['cause'],
+  ): Promise<{ readonly left: string; readonly purged: boolean }[]> {
+    const { store, storage } = this.#embedded;
+    /** By the names that lists show. */
+    const items = new Map<string, string>();
+    if (container.name === WITH_UNIQUE_KEY) {
+      for (const item of container.items.keys()) {
+        const pseudonym = await storage.naming.pseudonym(container.rid, nameOf(item));
+        items.set(`${pseudonym.partitionKey} ${pseudonym.id}`, item);
+      }
+    }
+    const told: { left: string; purged: boolean }[] = [];
+    const limit = this.#random.int(1, 7);
+    for (let after: string | undefined; ;) {
+      const page = await store.disappearances(state, {
+        limit,
+        ...(cause === undefined ? {} : { cause }),
+        ...(after === undefined ? {} : { after }),
+      });
+      for (const row of page.rows) {
+        const item =
+          items.get(`${row.partitionKey} ${row.id}`) ?? `${(JSON.parse(row.partitionKey) as string[])[0]}/${row.id}`;
+        told.push({ left: `${item} ${row.life} ${row.cause} ${row.atMs}`, purged: row.purgedAtMs !== null });
+      }
+      after = page.continuation;
+      if (after === undefined) return told;
     }
   }
 
@@ -829,15 +882,9 @@ export class World {
     for (const container of this.model.containers) {
       const state = store.containerByRid(container.rid)!;
       const expected: string[] = [];
-      /** By the names that lists show. */
-      const items = new Map<string, string>();
       for (const [item, lives] of container.items) {
         const { id, partitionKey } = nameOf(item);
         const prefix = await storage.naming.itemStreamPrefix(container.rid, partitionKey, id);
-        if (container.name === WITH_UNIQUE_KEY) {
-          const pseudonym = await storage.naming.pseudonym(container.rid, { id, partitionKey });
-          items.set(`${pseudonym.partitionKey} ${pseudonym.id}`, item);
-        }
         for (const [number, life] of lives.entries()) {
           const ending = endingAt(container, life, nowMs);
           const [first] = await storage.log.readStream(`${prefix}.${number}`);
@@ -850,10 +897,7 @@ export class World {
             if (isInGrace(container, ending, nowMs)) inGrace += 1;
             else heldBack += 1;
           }
-          // What its container took with it is listed when it is erased, which a hold or a floor may put off.
-          if (life.erased === 'yes') expected.push(`${item} ${number} ${ending.kind} ${ending.atMs} purged`);
-          else if (ending.kind !== 'container-deleted')
-            expected.push(`${item} ${number} ${ending.kind} ${ending.atMs} kept`);
+          expected.push(`${item} ${number} ${ending.kind} ${ending.atMs} ${life.erased === 'yes' ? 'purged' : 'kept'}`);
           const kept = first?.body !== undefined;
           if (life.erased === 'yes') await this.#checkReleased(container, life, `${prefix}.${number}`, partitionKey);
           if (life.erased === 'yes' && kept) throw new Divergence(`${where} was purged, but its writes are there`);
@@ -863,18 +907,9 @@ export class World {
           } else if (life.erased === 'maybe') throw new Divergence(`${where}: a purge leaves no maybe`);
         }
       }
-      const told: string[] = [];
-      const limit = this.#random.int(1, 7);
-      for (let after: string | undefined; ;) {
-        const page = await store.disappearances(state, { limit, ...(after === undefined ? {} : { after }) });
-        for (const row of page.rows) {
-          const item =
-            items.get(`${row.partitionKey} ${row.id}`) ?? `${(JSON.parse(row.partitionKey) as string[])[0]}/${row.id}`;
-          told.push(`${item} ${row.life} ${row.cause} ${row.atMs} ${row.purgedAtMs === null ? 'kept' : 'purged'}`);
-        }
-        after = page.continuation;
-        if (after === undefined) break;
-      }
+      const told = (await this.#toldToLeave(container, state)).map(
+        ({ left, purged }) => `${left} ${purged ? 'purged' : 'kept'}`,
+      );
       expectSame(`the disappearances of ${container.name}`, told.toSorted(), expected.toSorted());
     }
     const status = await store.purgeStatus();

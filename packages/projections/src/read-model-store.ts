@@ -58,7 +58,7 @@ export interface EndedRow {
 export type UnrecordedEnd = Pick<EndedRow, 'container' | 'partitionKey' | 'id' | 'life' | 'position' | 'endedAtMs'>;
 
 export interface DisappearanceRow {
-  /** As of {@link EndedRow}: no two rows have the same. */
+  /** As of {@link EndedRow}; of the first write, for a life that left with its container. No two rows have the same. */
   readonly position: number;
   readonly container: ContainerNumber;
   readonly partitionKey: string;
@@ -228,6 +228,7 @@ export interface ReadModelStore {
   /** Unrecorded ends included. */
   countEnded(container: ContainerNumber, byPolicyStart: boolean, endedAtOrBeforeMs: number): MaybePromise<number>;
 
+  /** What is on record of lives: not yet those that left with their container, which are among its items till they are erased. */
   disappearances(
     container: ContainerNumber,
     filter: {

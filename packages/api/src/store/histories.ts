@@ -12,8 +12,12 @@ import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { holdIdOf } from '@epitaph/core/retention/hold-names.ts';
 import { expiryOf } from '@epitaph/core/ttl/expiry.ts';
 import type { PolicyTimeline } from '@epitaph/core/ttl/policy-timeline.ts';
+import { watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import { covers, type VaultHold } from '@epitaph/core/vault/key-vault.ts';
+import type { CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
+import { leftWithContainer } from '@epitaph/projections/disappearances/disappearance.ts';
 import { actionsOnStore } from '@epitaph/projections/operator-actions.ts';
+import type { DisappearanceRow, ReadModelStore } from '@epitaph/projections/read-model-store.ts';
 import { type ItemLife, livesOfItem } from './item-lives.ts';
 import type { StoreParts } from './parts.ts';
 import type { Disappearance, HistoryEntry } from './store-api.ts';
@@ -126,17 +130,38 @@ export class Histories {
   ): Promise<{ readonly rows: readonly Disappearance[]; readonly continuation?: string }> {
     const found = this.#parts.catalog.containerByRid(container.rid);
     if (found === undefined) throw new Refusal('container-not-found');
-    const rows = await this.#parts.readModel.disappearances(found.number, {
-      fromMs: filter.fromMs ?? 0,
-      toMs: filter.toMs ?? LATEST_MS,
-      cause: filter.cause,
-      after: filter.after === undefined ? undefined : readContinuation(filter.after),
-      limit: filter.limit,
-    });
+    const { fromMs = 0, toMs = LATEST_MS, cause, limit } = filter;
+    const after = filter.after === undefined ? undefined : readContinuation(filter.after);
+    const page = { fromMs, toMs, cause, after, limit };
+    // First those that are not erased: what is erased in between is then in both, and not in neither.
+    const unerased = await this.#leftWithContainer(found, page);
+    const recorded = await this.#parts.readModel.disappearances(found.number, page);
+    const known = new Set(recorded.map(({ position }) => position));
+    const rows = [...recorded, ...unerased.filter(({ position }) => !known.has(position))]
+      .toSorted((left, right) => left.atMs - right.atMs || left.position - right.position)
+      .slice(0, limit);
     const last = rows.at(-1);
-    return rows.length < filter.limit || last === undefined
+    return rows.length < limit || last === undefined
       ? { rows }
       : { rows, continuation: `${last.atMs}.${last.position}` };
+  }
+
+  /** Items that went with their container and are not erased: their rows are the read model's items yet. */
+  async #leftWithContainer(
+    { number, state }: CatalogContainer,
+    { fromMs, toMs, cause, after, limit }: Parameters<ReadModelStore['disappearances']>[1],
+  ): Promise<DisappearanceRow[]> {
+    const goneAtMs = this.#parts.catalog.goneAtMs(state);
+    if (goneAtMs === null || goneAtMs < fromMs || goneAtMs >= toMs) return [];
+    if ((cause !== undefined && cause !== 'container-deleted') || (after !== undefined && after.atMs > goneAtMs))
+      return [];
+    const rows = await this.#parts.readModel.scanItems(number, {
+      afterBirth: after?.atMs === goneAtMs ? after.position : 0,
+      limit,
+      // What had expired by then did not leave with the container.
+      marks: watermarks(state.timeline, goneAtMs - 1),
+    });
+    return rows.map((row) => leftWithContainer(row, row.birth, goneAtMs));
   }
 
   async #lives(container: ContainerState, { id, partitionKey }: ItemName): Promise<ItemLife[]> {

@@ -1,4 +1,4 @@
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { AUDITOR_KEY, createOrders, item, openWorld, ORDERS, START_MS, WRITER, type World } from './world.ts';
 
 let world: World;
@@ -206,6 +206,77 @@ describe('disappearances', () => {
       .map((line) => JSON.parse(line) as { id: string });
     expect(rows).toHaveLength(1103);
     expect(new Set(rows.map(({ id }) => id)).size).toBe(1103);
+  });
+
+  describe('of a container that was deleted', () => {
+    interface Page {
+      readonly disappearances: { id: string; cause: string; at: string; purgedAt: string | null }[];
+      readonly continuation?: string;
+    }
+    let rid: string;
+    const list = async (query: string): Promise<Page> =>
+      (await world.get(`${ORDERS}/disappearances?rid=${encodeURIComponent(rid)}${query}`)) as unknown as Page;
+    const ids = ({ disappearances }: Page) => disappearances.map(({ id }) => id);
+
+    beforeEach(async () => {
+      ({ rid } = world.store.container('shop', 'orders'));
+      for (const id of ['p', 'q', 'overdue', 'r', 's']) await world.write(id, id === 'overdue' ? { ttl: 1 } : {});
+      const scope = { items: [{ id: 'q', partitionKey: ['ann'] }] };
+      await world.ask('PUT', `${ORDERS}/holds/case`, { body: { ...scope, reason: 'a test' } });
+      await world.store.advanceClock(WRITER, 2_000);
+      await world.store.deleteContainer(WRITER, 'shop', 'orders');
+      await world.store.advanceClock(WRITER, 1_000);
+    });
+    const taken = (id: string, purgedAt: string | null) => ({
+      id,
+      cause: 'container-deleted',
+      at: '2026-11-21T10:01:45.000Z',
+      recordedAt: '2026-11-21T10:01:45.000Z',
+      purgedAt,
+    });
+
+    test('list its items from then on, before they are erased and while a hold keeps them', async () => {
+      expect(await list('&cause=container-deleted')).toMatchObject({
+        disappearances: ['p', 'q', 'r', 's'].map((id) => taken(id, null)),
+      });
+      await world.ask('POST', '/purge/run');
+      const after = await list('&cause=container-deleted');
+      const erased = '2026-11-21T10:01:46.000Z';
+      expect(after).toMatchObject({
+        disappearances: ['p', 'q', 'r', 's'].map((id) => taken(id, id === 'q' ? null : erased)),
+      });
+      expect(ids(await list(''))).toEqual(['c', 'a', 'b,"x"\n=1', 'overdue', 'p', 'q', 'r', 's']);
+      const csv = await world.ask('GET', `${ORDERS}/disappearances?rid=${encodeURIComponent(rid)}`, {
+        accept: 'text/csv',
+      });
+      expect(csv.payload).toMatch(/,q,"\[""ann""\]",0,container-deleted,2026-11-21T10:01:45.000Z,/);
+    });
+
+    test('have each item on one page, also when the purge comes in between', async () => {
+      const first = await list('&cause=container-deleted&limit=2');
+      expect(ids(first)).toEqual(['p', 'q']);
+      await world.ask('POST', '/purge/run');
+      const second = await list(`&cause=container-deleted&limit=2&continuation=${first.continuation!}`);
+      expect(ids(second)).toEqual(['r', 's']);
+      const third = await list(`&cause=container-deleted&limit=2&continuation=${second.continuation!}`);
+      expect(third.disappearances).toEqual([]);
+      expect(third.continuation).toBe(undefined);
+    });
+
+    test('are narrowed to a time and a cause like all others', async () => {
+      expect(ids(await list('&cause=erasure'))).toEqual([]);
+      expect(ids(await list(`&from=${START_MS + 105_000}&to=${START_MS + 105_001}`))).toEqual(['p', 'q', 'r', 's']);
+      expect(ids(await list(`&from=${START_MS + 105_001}`))).toEqual([]);
+      expect(ids(await list(`&from=${START_MS + 103_001}&to=${START_MS + 105_000}`))).toEqual([]);
+    });
+
+    test('are the same when the read models are built again', async () => {
+      await world.ask('POST', '/purge/run');
+      const before = await list('');
+      world.store.startRebuild(WRITER, 'items');
+      await vi.waitFor(() => expect(world.store.rebuildStatus('items')).toMatchObject({ state: 'done' }));
+      expect(await list('')).toEqual(before);
+    });
   });
 
   test('take no limit when they are exported', async () => {

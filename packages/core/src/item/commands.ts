@@ -74,6 +74,7 @@ export interface RecordPurge {
   readonly key: number;
   readonly recoverableUntilMs: number | null;
   readonly ledger: Ledger;
+  readonly firstPosition?: ItemPurged['firstPosition'];
   readonly checks?: ItemPurged['checks'];
   readonly remains?: ItemPurged['remains'];
 }

@@ -102,6 +102,11 @@ export const itemPurgedSchema = z.object({
   /** Until when a copy of the vault from before could still open the content; null when there is none. */
   recoverableUntilMs: z.int().nullable(),
   ledger: ledgerSchema,
+  /**
+   * Position of the life's first event, under which lists have a life that left with its container: they had it before
+   * this event, and that write is truncated. Absent in older records and for every other cause.
+   */
+  firstPosition: z.int().optional(),
   /** What stood in the way of the erasure no more when the key went; absent where a crash came in between. */
   checks: z
     .object({

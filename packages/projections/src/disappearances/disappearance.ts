@@ -1,4 +1,4 @@
-import type { ItemDeleted, ItemExpired, PurgeCause } from '@epitaph/core/item/events.ts';
+import type { ItemDeleted, ItemExpired, ItemPurged } from '@epitaph/core/item/events.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import type { DisappearanceRow, ItemRow } from '../read-model-store.ts';
 
@@ -39,13 +39,34 @@ export function expiry(item: ItemName, recorded: RecordedEvent, event: ItemExpir
 export function withoutOwnEnd(
   item: ItemName,
   recorded: RecordedEvent,
-  cause: PurgeCause,
+  { cause, firstPosition = recorded.position }: ItemPurged,
   containerGoneAtMs: number | null,
 ): DisappearanceRow {
+  const { occurredAtMs } = recorded;
+  if (cause !== 'container-deleted')
+    return { ...base(item, recorded), cause, atMs: occurredAtMs, purgedAtMs: occurredAtMs };
+  const gone = leftWithContainer(item, firstPosition, containerGoneAtMs ?? occurredAtMs);
+  return { ...gone, purgedAtMs: occurredAtMs };
+}
+
+/** An item that its container took with it, as its row says it: the container's record is the record of its end. */
+export function leftWithContainer(
+  { container, partitionKey, id, life }: ItemName,
+  firstPosition: number,
+  goneAtMs: number,
+): DisappearanceRow {
   return {
-    ...base(item, recorded),
-    cause,
-    atMs: cause === 'container-deleted' ? (containerGoneAtMs ?? recorded.occurredAtMs) : recorded.occurredAtMs,
-    purgedAtMs: recorded.occurredAtMs,
+    container,
+    partitionKey,
+    id,
+    life,
+    position: firstPosition,
+    cause: 'container-deleted',
+    atMs: goneAtMs,
+    recordedAtMs: goneAtMs,
+    purgedAtMs: null,
+    rule: null,
+    ttl: null,
+    policyVersion: null,
   };
 }

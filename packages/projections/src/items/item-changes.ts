@@ -67,7 +67,7 @@ export function itemChange(recorded: RecordedEvent, catalog: Catalog): ReadModel
         kind: 'item-purged',
         ...item,
         purgedAtMs: recorded.occurredAtMs,
-        disappearance: withoutOwnEnd(item, recorded, event.data.cause, catalog.goneAtMs(container.state)),
+        disappearance: withoutOwnEnd(item, recorded, event.data, catalog.goneAtMs(container.state)),
       };
   }
 }

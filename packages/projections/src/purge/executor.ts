@@ -382,6 +382,7 @@ export class PurgeExecutor {
             ledger: this.#ledgerOf(
               last?.revision === events.at(-1)!.recorded.revision ? events : await this.#eventsOf(candidate.stream),
             ),
+            ...(candidate.cause === 'container-deleted' ? { firstPosition: events[0]!.recorded.position } : {}),
             ...(checks === undefined ? {} : { checks }),
             remains: this.#remainsOf(events),
           },

@@ -30,6 +30,8 @@ import type { Writer } from './writer.ts';
 
 /** Rows fetched by name at least: finding the births of a partition costs the same for one as for many. */
 const LEAST_BY_NAME = 64;
+/** Items of a container that are sorted for every page; with more of them one page's worth is found soon enough. */
+const FEW_ITEMS = 1_000;
 
 /** One version of the read models in one SQLite file: written by its writer's thread, read from this one. */
 export class SqliteReadModelStore implements ReadModelStore {
@@ -87,8 +89,14 @@ export class SqliteReadModelStore implements ReadModelStore {
       const { from, to } = keysBeginningWith(prefix);
       return this.#visibleByName(this.#read.inPrefix, [container, from, to], scan);
     }
+    if (this.#hasFew(container)) return this.#visibleByName(this.#read.inContainer, [container], scan);
     const [ts, due] = secondBounds(marks);
     return this.#read.visible.all(container, afterBirth, ts, due, limit) as unknown as ItemRow[];
+  }
+
+  /** True for a container whose few items are better looked up by its name than found among all others' in order of birth. */
+  #hasFew(container: number): boolean {
+    return (this.#read.countFew.get(container, FEW_ITEMS) as { count: number }).count < FEW_ITEMS;
   }
 
   /** The index by name alone finds the births to look at, in order; expiry is then judged row by row. */
@@ -155,7 +163,8 @@ export class SqliteReadModelStore implements ReadModelStore {
   }
 
   allItems(container: number, afterBirth: number, limit: number): ItemRow[] {
-    return this.#read.all.all(container, afterBirth, limit) as unknown as ItemRow[];
+    const statement = this.#hasFew(container) ? this.#read.inContainer : this.#read.all;
+    return statement.all(container, afterBirth, limit) as unknown as ItemRow[];
   }
 
   countItems(container: number): number {
@@ -419,6 +428,14 @@ function prepare(database: DatabaseSync) {
          (SELECT birth FROM items INDEXED BY items_by_name
           WHERE container = ? AND partition_key >= ? AND partition_key < ? AND birth > ?
           ORDER BY birth LIMIT ?) ORDER BY birth`,
+    ),
+    inContainer: database.prepare(
+      `SELECT ${ITEM} FROM items WHERE birth IN
+         (SELECT birth FROM items INDEXED BY items_by_name WHERE container = ? AND birth > ? ORDER BY birth LIMIT ?)
+       ORDER BY birth`,
+    ),
+    countFew: database.prepare(
+      `SELECT count(*) AS count FROM (SELECT 1 FROM items INDEXED BY items_by_name WHERE container = ? LIMIT ?)`,
     ),
     countClear: database.prepare(
       `SELECT count(*) AS count FROM (SELECT 1 FROM item_clear INDEXED BY item_clear_by_value
