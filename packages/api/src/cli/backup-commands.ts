@@ -1,4 +1,4 @@
-import { statSync, existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { statSync, existsSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { isoTime, systemClocks } from '@epitaph/core/clock.ts';
 import type { LedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
@@ -7,6 +7,7 @@ import { secondsFlag, textFlag, type Command, type Flags, type FlagValues, type 
 import { exitCodes, UsageError } from './exit-codes.ts';
 import { follow } from './follow.ts';
 import { Progress } from './progress.ts';
+import { readText } from './read-text.ts';
 
 /** How long the copy of the keys is kept when nothing else is said: a week. */
 export const VAULT_KEPT_SECONDS = 7 * 86_400;
@@ -423,12 +424,4 @@ function existingData(folder: string): string {
 async function clockOf(folder: string): Promise<'system' | 'manual'> {
   const { readFacts } = await import('@epitaph/storage/sqlite/data-folder.ts');
   return readFacts(folder)?.clock ?? 'system';
-}
-
-function readText(file: string): string {
-  try {
-    return readFileSync(file, 'utf8');
-  } catch (error) {
-    throw new UsageError(`${file} can't be read: ${(error as Error).message}`);
-  }
 }

@@ -2,7 +2,7 @@ import { createWriteStream, renameSync, rmSync } from 'node:fs';
 import { pipeline } from 'node:stream/promises';
 import { textFlag, type Command } from './command.ts';
 import { exitCodes, UsageError } from './exit-codes.ts';
-import { containerPath, ridFlag } from './history-commands.ts';
+import { containerPath, periodFlags, ridFlag } from './history-commands.ts';
 import { ServerUnreachable } from './management-client.ts';
 
 export const bundle: Command = {
@@ -10,8 +10,7 @@ export const bundle: Command = {
   operands: '<database> <container>',
   operandCounts: [2, 2],
   flags: {
-    from: { type: 'string', placeholder: '<time>', description: 'From that instant on.' },
-    to: { type: 'string', placeholder: '<time>', description: 'Before that instant.' },
+    ...periodFlags,
     output: {
       type: 'string',
       placeholder: '<file>',

@@ -40,15 +40,26 @@ export interface Command {
   readonly run: (invocation: Invocation) => Promise<number>;
 }
 
+export const reasonFlag: Flags = {
+  reason: { type: 'string', placeholder: '<text>', description: 'Why; it stays on record.' },
+};
+
 export const textFlag = (values: FlagValues, name: string): string | undefined => {
   const value = values[name];
   return typeof value === 'string' ? value : undefined;
 };
 
 /** @throws UsageError for what is no whole number */
-export function secondsFlag(flags: FlagValues, name: string): number | undefined {
-  const text = textFlag(flags, name);
+export const secondsFlag = (flags: FlagValues, name: string): number | undefined =>
+  wholeSeconds(textFlag(flags, name), `--${name}`);
+
+/**
+ * A number of seconds of that name, if it is given.
+ *
+ * @throws UsageError for what is no whole number
+ */
+export function wholeSeconds(text: string | undefined, name: string): number | undefined {
   if (text === undefined) return undefined;
-  if (!/^\d{1,9}$/.test(text)) throw new UsageError(`--${name} must be a whole number of seconds.`);
+  if (!/^\d{1,9}$/.test(text)) throw new UsageError(`${name} must be a whole number of seconds.`);
   return Number(text);
 }

@@ -18,6 +18,11 @@ export const partitionKeyFlag: Flags = {
 
 const itemFlags: Flags = { ...partitionKeyFlag, ...ridFlag };
 
+export const periodFlags: Flags = {
+  from: { type: 'string', placeholder: '<time>', description: 'From that instant on.' },
+  to: { type: 'string', placeholder: '<time>', description: 'Before that instant.' },
+};
+
 const at: Flags = {
   at: { type: 'string', placeholder: '<time>', description: 'The instant asked about, ISO text; now by default.' },
 };
@@ -121,8 +126,7 @@ export const disappearances: Command = {
   operands: '<database> <container>',
   operandCounts: [2, 2],
   flags: {
-    from: { type: 'string', placeholder: '<time>', description: 'From that instant on.' },
-    to: { type: 'string', placeholder: '<time>', description: 'Before that instant.' },
+    ...periodFlags,
     cause: {
       type: 'string',
       placeholder: '<cause>',

@@ -1,4 +1,4 @@
-import { textFlag, type Command, type Flags, type FlagValues, type Invocation } from './command.ts';
+import { reasonFlag, textFlag, type Command, type FlagValues, type Invocation } from './command.ts';
 import { exitCodes, UsageError } from './exit-codes.ts';
 import { follow } from './follow.ts';
 import { containerPath, ridFlag } from './history-commands.ts';
@@ -74,10 +74,6 @@ interface PoliciesAnswer {
   readonly brake: { readonly maxItems?: number; readonly maxShare?: number } | null;
   readonly policyGraceSeconds: number;
 }
-
-const reasonFlag: Flags = {
-  reason: { type: 'string', placeholder: '<text>', description: 'Why; it stays on record.' },
-};
 
 export const ttl: Command = {
   summary: 'The TTL policies of a container; with a policy, changes it, now or later.',

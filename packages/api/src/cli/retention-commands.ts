@@ -1,11 +1,7 @@
-import { textFlag, type Command, type Flags, type FlagValues } from './command.ts';
+import { reasonFlag, textFlag, type Command, type FlagValues } from './command.ts';
 import { exitCodes, UsageError } from './exit-codes.ts';
 import { follow } from './follow.ts';
 import { containerPath, partitionKey, partitionKeyFlag, ridFlag } from './history-commands.ts';
-
-const reasonFlag: Flags = {
-  reason: { type: 'string', placeholder: '<text>', description: 'Why; it stays on record.' },
-};
 
 interface HoldAnswer {
   readonly id: string;

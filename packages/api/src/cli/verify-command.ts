@@ -36,6 +36,7 @@ import { textFlag, type Command, type FlagValues, type Invocation } from './comm
 import { exitCodes, UsageError } from './exit-codes.ts';
 import { follow } from './follow.ts';
 import { ServerRefused } from './management-client.ts';
+import { readText } from './read-text.ts';
 
 const { sha256 } = checkpointCryptography;
 /** Problems of a bundle that are named; there may be more. */
@@ -281,12 +282,4 @@ function signedCheckpoint(file: string, key: VerifierKey): NonNullable<ReturnTyp
   if (checkpoint === undefined)
     throw new ServerRefused('bad-signature', `${file}: the checkpoint is not signed by this key.`);
   return checkpoint;
-}
-
-function readText(file: string): string {
-  try {
-    return readFileSync(file, 'utf8');
-  } catch (error) {
-    throw new UsageError(`${file} can't be read: ${(error as Error).message}`);
-  }
 }

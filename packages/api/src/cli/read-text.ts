@@ -1,0 +1,15 @@
+import { readFileSync } from 'node:fs';
+import { UsageError } from './exit-codes.ts';
+
+/**
+ * A file that was named on the command line, as text.
+ *
+ * @throws UsageError when it can't be read
+ */
+export function readText(file: string): string {
+  try {
+    return readFileSync(file, 'utf8');
+  } catch (error) {
+    throw new UsageError(`${file} can't be read: ${(error as Error).message}`);
+  }
+}
