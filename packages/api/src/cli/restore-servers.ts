@@ -13,7 +13,7 @@ import {
 } from '@epitaph/storage/postgres/restored-vault.ts';
 import { readMasterKey } from '@epitaph/storage/sqlite/master-key.ts';
 import { openEmbeddedStore } from '../compose.ts';
-import { type Invocation, secondsFlag, textFlag } from './command.ts';
+import { type Invocation, secondsFlag, textFlag, wholeSeconds } from './command.ts';
 import { exitCodes, UsageError } from './exit-codes.ts';
 import { Progress } from './progress.ts';
 
@@ -36,10 +36,9 @@ export async function restoreServers(
   const eventStore = textFlag(flags, 'event-store') ?? environment['EPITAPH_EVENT_STORE'];
   if (eventStore === undefined)
     throw new UsageError('--event-store is needed: the log says which keys were destroyed.');
-  const keptInEnvironment = environment['EPITAPH_VAULT_COPIES_KEPT'];
   const copiesKeptSeconds =
     secondsFlag(flags, 'vault-copies-kept') ??
-    (keptInEnvironment === undefined ? undefined : Number(keptInEnvironment));
+    wholeSeconds(environment['EPITAPH_VAULT_COPIES_KEPT'], 'EPITAPH_VAULT_COPIES_KEPT');
   const progress = new Progress(stderr, 'restore');
   const onProgress = (what: string, done: number, total: number) => progress.update(done, total, what);
 

@@ -23,11 +23,13 @@ afterAll(async () => {
 });
 
 /** Runs a command line in this process, which is quicker, against the server of these tests. */
-async function ask(...args: string[]): Promise<Finished> {
+const ask = (...args: string[]): Promise<Finished> => askWith({}, ...args);
+
+async function askWith(environment: Readonly<Record<string, string>>, ...args: string[]): Promise<Finished> {
   const texts = { stdout: '', stderr: '' };
   const code = await run(
     args,
-    { EPITAPH_ENDPOINT: endpoint },
+    { EPITAPH_ENDPOINT: endpoint, ...environment },
     {
       print: (line) => (texts.stdout += `${line}\n`),
       stderr: { write: (text) => (texts.stderr += text) },
@@ -173,6 +175,16 @@ describe('the command line', () => {
     [['fsck', '--endpoint', 'ftp://x'], /must be a URL/],
   ])('ends %j with exit code 2', async (args, message) => {
     expect(await ask(...args)).toMatchObject({ code: 2, stdout: '', stderr: expect.stringMatching(message) });
+  });
+
+  test('reads a number of seconds from the environment as it does from a flag', async () => {
+    const restore = ['restore', '--postgres=postgresql://x', '--ledger-head', `1:${'a'.repeat(43)}`];
+    const given = { EPITAPH_MASTER_KEY: 'x', EPITAPH_EVENT_STORE: 'esdb://x', EPITAPH_VAULT_COPIES_KEPT: 'a week' };
+    expect(await askWith(given, ...restore)).toMatchObject({
+      code: 2,
+      stdout: '',
+      stderr: expect.stringContaining('EPITAPH_VAULT_COPIES_KEPT must be a whole number of seconds.'),
+    });
   });
 
   test('ends with exit code 3 when no server answers, or one breaks off', async () => {
