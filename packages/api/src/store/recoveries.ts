@@ -97,7 +97,10 @@ export class Recoveries {
       signal?.throwIfAborted();
       const scan = { byPolicyStart: true, endedAtOrBeforeMs: Number.MAX_SAFE_INTEGER, after, limit: BATCH } as const;
       const rows = await this.#parts.readModel.endedLives(number, scan);
-      for (const outcome of await Promise.all(rows.map((row) => this.#bringBack(caller, state, row, policyVersion)))) {
+      const under = rows.map((row) => this.#bringBack(caller, state, row, policyVersion));
+      // When one of them fails, the others are done before anybody is told so.
+      await Promise.allSettled(under);
+      for (const outcome of await Promise.all(under)) {
         if (outcome !== undefined) summary[outcome] += 1;
       }
       done += rows.length;

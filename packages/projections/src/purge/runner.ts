@@ -199,7 +199,9 @@ export class PurgeRunner {
 
   /** One pass now, or the one under way; resolves when nothing that is due is left. */
   pass(signal?: AbortSignal): Promise<PassResult> {
-    this.#pass ??= this.#work(signal).finally(() => {
+    this.#pass ??= this.#work(signal).finally(async () => {
+      // After a fault, too, nothing of the pass is under way any more.
+      await this.#executor.settled();
       this.#pass = undefined;
     });
     return this.#pass;
@@ -341,13 +343,16 @@ export class PurgeRunner {
           this.#heldUpTo.clear();
           continue;
         }
-        const [expired, ended, erased] = await Promise.all([
+        const steps = [
           action.record
             ? this.#around('record', () => this.#executor.recordExpiries(work.container, work.overdue, nowMs))
             : 0,
           action.record ? this.#executor.recordPartitionKeyDeletes(work.container, work.unrecorded, nowMs) : 0,
           action.erase ? this.#around('erase', () => this.#erase(work)) : { purged: 0, refused: 0 },
-        ]);
+        ] as const;
+        // When one of them fails, nothing of the others goes on behind the back of who is told so.
+        await Promise.allSettled(steps);
+        const [expired, ended, erased] = await Promise.all(steps);
         totals.expired += expired;
         totals.purged += erased.purged;
         hasRecorded ||= expired + ended > 0;
