@@ -199,12 +199,18 @@ export class PurgeRunner {
 
   /** One pass now, or the one under way; resolves when nothing that is due is left. */
   pass(signal?: AbortSignal): Promise<PassResult> {
-    this.#pass ??= this.#work(signal).finally(async () => {
+    this.#pass ??= this.#passed(signal);
+    return this.#pass;
+  }
+
+  async #passed(signal: AbortSignal | undefined): Promise<PassResult> {
+    try {
+      return await this.#work(signal);
+    } finally {
       // After a fault, too, nothing of the pass is under way any more.
       await this.#executor.settled();
       this.#pass = undefined;
-    });
-    return this.#pass;
+    }
   }
 
   /**
@@ -343,12 +349,13 @@ export class PurgeRunner {
           this.#heldUpTo.clear();
           continue;
         }
+        const none = { purged: 0, refused: 0 };
         const steps = [
           action.record
             ? this.#around('record', () => this.#executor.recordExpiries(work.container, work.overdue, nowMs))
-            : 0,
-          action.record ? this.#executor.recordPartitionKeyDeletes(work.container, work.unrecorded, nowMs) : 0,
-          action.erase ? this.#around('erase', () => this.#erase(work)) : { purged: 0, refused: 0 },
+            : Promise.resolve(0),
+          this.#executor.recordPartitionKeyDeletes(work.container, action.record ? work.unrecorded : [], nowMs),
+          action.erase ? this.#around('erase', () => this.#erase(work)) : Promise.resolve(none),
         ] as const;
         // When one of them fails, nothing of the others goes on behind the back of who is told so.
         await Promise.allSettled(steps);
