@@ -431,7 +431,9 @@ export function alternatives(
       // A purge beside them may have met what there was before any of them, too.
       const erased = purges ? erasable(changed, nowMs) : [];
       for (const command of order) {
-        if (codeOf(changed, command, nowMs) === 'ok') {
+        // Of a floor that had not passed when it was requested it may be free when it is carried out.
+        const decidedAtMs = command.kind === 'erase' ? atMs : nowMs;
+        if (codeOf(changed, command, decidedAtMs) === 'ok') {
           const kept = command.kind === 'erase' && !acknowledged.includes(command) ? keptLives(changed, command) : [];
           apply(changed, command, nowMs, { code: 'ok', atMs });
           // Of a life that had ended before, nothing but its content tells whether the request came to be.
