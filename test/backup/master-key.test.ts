@@ -5,7 +5,8 @@ import { DataFolder } from '@epitaph/storage/sqlite/data-folder.ts';
 import { PlacedCrash } from '@epitaph/storage/sqlite/log-writer-core.ts';
 import { rotateMasterKey } from '@epitaph/storage/sqlite/master-key.ts';
 import { foundIn } from '../secrecy/search.ts';
-import { CALLER, DEFINITION, epitaph, isZero, Place, readable, wrappedKeys, write } from './setup.ts';
+import { DEFINITION } from '../support/definition.ts';
+import { CALLER, epitaph, isZero, Place, readable, wrappedKeys, write } from './setup.ts';
 
 let place: Place;
 let data: string;

@@ -5,7 +5,8 @@ import { restoreStore } from '@epitaph/api/cli/restore-store.ts';
 import type { LedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
 import { lockFolder } from '@epitaph/storage/sqlite/data-folder.ts';
 import { foundIn } from '../secrecy/search.ts';
-import { CALLER, DEFINITION, isZero, Place, readable, wrappedKeys, write } from './setup.ts';
+import { DEFINITION } from '../support/definition.ts';
+import { CALLER, isZero, Place, readable, wrappedKeys, write } from './setup.ts';
 
 const KEPT_SECONDS = 30 * 86_400;
 const place = new Place();

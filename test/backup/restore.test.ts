@@ -13,18 +13,8 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { TakenBackup } from '@epitaph/api/store/store-api.ts';
 import { formatLedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
 import { foundIn } from '../secrecy/search.ts';
-import {
-  CALLER,
-  DEFINITION,
-  epitaph,
-  isZero,
-  itemOf,
-  ledgerLines,
-  Place,
-  readable,
-  wrappedKeys,
-  write,
-} from './setup.ts';
+import { DEFINITION } from '../support/definition.ts';
+import { CALLER, epitaph, isZero, itemOf, ledgerLines, Place, readable, wrappedKeys, write } from './setup.ts';
 
 const DAY_MS = 86_400_000;
 const place = new Place();

@@ -8,10 +8,6 @@ import { scratch } from '../contracts/sqlite-folder.ts';
 
 export const CALLER = { actor: 'key:primary', correlationId: '00000000-0000-4000-8000-000000000000' };
 export const START_MS = Date.UTC(2026, 10, 21, 10);
-export const DEFINITION = {
-  partitionKey: { paths: ['/pk'], kind: 'Hash' as const, version: 2 as const },
-  indexingPolicy: { indexingMode: 'consistent' as const },
-};
 
 /** A place of its own for the folders of one test, with a store in one of them. */
 export class Place {

@@ -1,9 +1,10 @@
-import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, readdirSync, rmSync, symlinkSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { Store } from '@epitaph/api/store/store.ts';
-import { CALLER, DEFINITION, epitaph, ledgerLines, Place, write } from './setup.ts';
+import { DEFINITION } from '../support/definition.ts';
+import { Disk } from '../support/disk.ts';
+import { CALLER, epitaph, ledgerLines, Place, write } from './setup.ts';
 
 let place: Place;
 let store: Store;
@@ -63,23 +64,19 @@ describe('a backup', () => {
   });
 
   it('on a full disk says so, removes what it began, and the store goes on', async (context) => {
-    const disk = join(below, 'disk');
-    mkdirSync(disk);
-    try {
-      execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=1m', 'tmpfs', disk], { stdio: 'ignore' });
-    } catch {
-      context.skip('this user may not mount');
-    }
+    const disk = new Disk(join(below, 'disk'));
+    mkdirSync(disk.path);
+    if (!disk.mount(1)) context.skip('this user may not mount');
     try {
       await expect(take('disk/b')).rejects.toMatchObject({
         code: 'backup-failed',
         message: expect.stringContaining('no space left'),
       });
-      expect(readdirSync(disk)).toEqual([]);
+      expect(readdirSync(disk.path)).toEqual([]);
       await write(store, 'c', 'after');
       expect((await store.fsck()).problems).toEqual([]);
     } finally {
-      execFileSync('umount', [disk]);
+      disk.unmount();
     }
   });
 

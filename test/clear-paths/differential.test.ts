@@ -2,6 +2,7 @@ import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { openEmbeddedStore } from '@epitaph/api/compose.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
+import { turn } from '@epitaph/core/turn.ts';
 import { newFolder, removeFolder } from '../simulation/embedded.ts';
 import { CALLER, CLEAR_PATHS, compare, definition, play, question, stepsInTime } from './histories.ts';
 
@@ -25,7 +26,7 @@ async function rebuild(): Promise<void> {
     const status = store.rebuildStatus('items')!;
     if (status.state === 'done') return expect(status.differences).toBe(0);
     expect(status.state).toMatch(/running|comparing/);
-    await new Promise((resolve) => setImmediate(resolve));
+    await turn();
   }
 }
 

@@ -5,13 +5,13 @@ import { Refusal } from '@epitaph/core/errors.ts';
 import type { Continuation } from '@epitaph/api/store/store-api.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
 import { evaluate, type Json, parseQuery, planQuery } from '@epitaph/query';
+import { DEFINITION } from '../support/definition.ts';
 
 export const CALLER = { actor: 'key:primary', correlationId: '00000000-0000-4000-8000-000000000000' };
 export const CLEAR_PATHS = ['/status', '/address/city', '/n', '/"odd name"/x'];
 
 export const definition = (clearPaths?: readonly string[]) => ({
-  partitionKey: { paths: ['/pk'], kind: 'Hash' as const, version: 2 as const },
-  indexingPolicy: { indexingMode: 'consistent' as const },
+  ...DEFINITION,
   ...(clearPaths === undefined ? {} : { epitaph: { clearPaths: [...clearPaths] } }),
 });
 

@@ -6,48 +6,21 @@ import { openEmbeddedStore } from '@epitaph/api/compose.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { newFolder, removeFolder } from '../simulation/embedded.ts';
+import { DEFINITION } from '../support/definition.ts';
+import { Disk } from '../support/disk.ts';
 
 const CALLER = { actor: 'key:primary', correlationId: crypto.randomUUID() };
-const DEFINITION = {
-  partitionKey: { paths: ['/pk'], kind: 'Hash' as const, version: 2 as const },
-  indexingPolicy: { indexingMode: 'consistent' as const },
-};
-
-/** A file system of its own, where this user may mount one. */
-class Disk {
-  readonly path = newFolder('disk');
-  #isMounted = false;
-
-  mount(megabytes: number): boolean {
-    try {
-      const options = ['-t', 'tmpfs', '-o', `size=${megabytes}m`, 'tmpfs', this.path];
-      execFileSync('mount', options, { stdio: 'ignore' });
-      this.#isMounted = true;
-    } catch {
-      // Somebody who may not mount tests the rest.
-    }
-    return this.#isMounted;
-  }
-
-  remount(mode: 'ro' | 'rw'): void {
-    execFileSync('mount', ['-o', `remount,${mode}`, this.path]);
-  }
-
-  dispose(): void {
-    if (this.#isMounted) execFileSync('umount', ['--lazy', this.path]);
-    removeFolder(this.path);
-  }
-}
 
 let disk: Disk;
 let store: Store;
 beforeEach((context) => {
-  disk = new Disk();
+  disk = new Disk(newFolder('disk'));
   if (!disk.mount(12)) context.skip('this user may not mount');
 });
 afterEach(async () => {
   await store?.close().catch(() => {});
-  disk.dispose();
+  disk.unmount();
+  removeFolder(disk.path);
 });
 
 const data = () => join(disk.path, 'data');

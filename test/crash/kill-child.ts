@@ -3,6 +3,7 @@ import { Refusal } from '@epitaph/core/errors.ts';
 import { openEmbeddedStore } from '@epitaph/api/compose.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
 import { Random } from '../simulation/random.ts';
+import { DEFINITION } from '../support/definition.ts';
 import type { Intent } from './kill-rounds.ts';
 
 /**
@@ -21,10 +22,6 @@ const ITEMS_EACH = 12;
 const PARTITION_OWNERS = 4;
 const KEEPERS = 2;
 const CALLER = { actor: 'key:primary', correlationId: crypto.randomUUID() };
-const DEFINITION = {
-  partitionKey: { paths: ['/pk'], kind: 'Hash' as const, version: 2 as const },
-  indexingPolicy: { indexingMode: 'consistent' as const },
-};
 
 function tell(line: string): void {
   const bytes = Buffer.from(`${line}\n`);

@@ -9,12 +9,9 @@ import { rebuild, type RebuildOptions } from '@epitaph/projections/rebuild.ts';
 import type { ReadModelStore } from '@epitaph/projections/read-model-store.ts';
 import { openSqliteStorage, type SqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
 import { copyAsKilled, newFolder, removeFolder } from '../simulation/embedded.ts';
+import { DEFINITION } from '../support/definition.ts';
 
 const CALLER = { actor: 'key:primary', correlationId: '00000000-0000-4000-8000-000000000001' };
-const DEFINITION = {
-  partitionKey: { paths: ['/pk'], kind: 'Hash' as const, version: 2 as const },
-  indexingPolicy: { indexingMode: 'consistent' as const },
-};
 /** More than fit in two batches of a rebuild. */
 const ITEMS = 4_800;
 

@@ -5,16 +5,13 @@ import { describeError } from '@epitaph/api/cosmos/errors.ts';
 import { openEventStoreLog } from '@epitaph/storage/eventstoredb/open-event-store-log.ts';
 import { EventStoreDouble } from '../eventstoredb/double.ts';
 import { Proxy } from '../eventstoredb/proxy.ts';
+import { DEFINITION } from '../support/definition.ts';
 import { Load, type Target } from './load.ts';
 import { Cluster, type Node } from './nodes.ts';
 import { countWrites } from './processes.ts';
 import { skipReason, TestServer, whyNoPostgres } from './server.ts';
 
 const CALLER = { actor: 'key:primary', correlationId: crypto.randomUUID() };
-const DEFINITION = {
-  partitionKey: { paths: ['/pk'], kind: 'Hash' as const, version: 2 as const },
-  indexingPolicy: { indexingMode: 'consistent' as const },
-};
 const PARTITION = '["p"]';
 
 /** Two nodes with PostgreSQL and a log that is reached over a network which a test can break. */

@@ -1,19 +1,15 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
-import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
 import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import { PURGE_CONTROL_STREAM } from '@epitaph/projections/purge/events.ts';
 import { describeError } from '@epitaph/api/cosmos/errors.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
 import { formsOf, search } from '../secrecy/search.ts';
+import { DEFINITION } from '../support/definition.ts';
 import { Cluster, type Node } from './nodes.ts';
 import { skipReason, TestServer, whyNoPostgres } from './server.ts';
 
 const CALLER = { actor: 'key:primary', correlationId: crypto.randomUUID() };
-const DEFINITION: ContainerDefinition = {
-  partitionKey: { paths: ['/pk'], kind: 'Hash', version: 2 },
-  indexingPolicy: { indexingMode: 'consistent' },
-};
 const PARTITION = '["p"]';
 
 let server: TestServer;

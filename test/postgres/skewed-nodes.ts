@@ -6,14 +6,11 @@ import type { PolicyFact, WriteFact } from '../simulation/model.ts';
 import { runOut } from '../simulation/model.ts';
 import { Random } from '../simulation/random.ts';
 import { fakeMachine } from '../simulation/world.ts';
+import { DEFINITION } from '../support/definition.ts';
 import { Cluster, type Node } from './nodes.ts';
 import { skipReason, TestServer, whyNoPostgres } from './server.ts';
 
 const CALLER = { actor: 'key:primary', correlationId: crypto.randomUUID() };
-const DEFINITION = {
-  partitionKey: { paths: ['/pk'], kind: 'Hash' as const, version: 2 as const },
-  indexingPolicy: { indexingMode: 'consistent' as const },
-};
 const PARTITION = '["p"]';
 const ITEMS = ['a', 'b', 'c', 'd'];
 const START_MS = 1_700_000_000_500;

@@ -1,13 +1,10 @@
 import { afterAll, expect, it } from 'vitest';
 import { BATCH_SIZE } from '@epitaph/projections/purge/executor.ts';
 import { newFolder, openEmbedded, removeFolder } from '../simulation/embedded.ts';
+import { DEFINITION } from './definition.ts';
 
 const START_MS = Date.UTC(2026, 10, 21, 10);
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
-const DEFINITION = {
-  partitionKey: { paths: ['/pk'], kind: 'Hash' as const },
-  indexingPolicy: { indexingMode: 'consistent' as const },
-};
 const PK = '["p"]';
 
 const folder = newFolder('beside-held');

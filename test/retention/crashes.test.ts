@@ -4,13 +4,10 @@ import type { StoreApi } from '@epitaph/api/store/store-api.ts';
 import { standingHolds } from '@epitaph/core/retention/decide.ts';
 import { vaultHoldId } from '@epitaph/core/retention/hold-names.ts';
 import { copyAsKilled, type Embedded, newFolder, openEmbedded, removeFolder } from '../simulation/embedded.ts';
+import { DEFINITION } from './definition.ts';
 
 const START_MS = Date.UTC(2026, 10, 21, 10);
 const WRITER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
-const DEFINITION = {
-  partitionKey: { paths: ['/pk'], kind: 'Hash' as const },
-  indexingPolicy: { indexingMode: 'consistent' as const },
-};
 const PK = '["p"]';
 
 const folders: string[] = [];

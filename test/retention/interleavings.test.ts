@@ -5,13 +5,10 @@ import type { KeyVault } from '@epitaph/core/vault/key-vault.ts';
 import { ManualClock } from '@epitaph/core/clock.ts';
 import { openSqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
 import { newFolder, removeFolder } from '../simulation/embedded.ts';
+import { DEFINITION } from './definition.ts';
 
 const START_MS = Date.UTC(2026, 10, 21, 10);
 const WRITER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
-const DEFINITION = {
-  partitionKey: { paths: ['/pk'], kind: 'Hash' as const },
-  indexingPolicy: { indexingMode: 'consistent' as const },
-};
 
 type Actor = 'hold' | 'erasure';
 

@@ -10,13 +10,10 @@ import {
   visibleLife,
 } from '../simulation/model.ts';
 import { Random } from '../simulation/random.ts';
+import { DEFINITION } from '../support/definition.ts';
 
 const START_MS = 1_700_000_000_000;
 const CALLER = { actor: 'key:primary', correlationId: '00000000-0000-4000-8000-000000000001' };
-const DEFINITION = {
-  partitionKey: { paths: ['/pk'], kind: 'Hash' as const, version: 2 as const },
-  indexingPolicy: { indexingMode: 'consistent' as const },
-};
 const DATABASE = 'scale';
 
 /** The same container in the store and as a plain list. */

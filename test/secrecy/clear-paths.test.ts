@@ -4,6 +4,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { openEmbeddedStore } from '@epitaph/api/compose.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
 import { copyAsKilled, newFolder, removeFolder } from '../simulation/embedded.ts';
+import { DEFINITION } from '../support/definition.ts';
 import { formsOf, foundIn, search } from './search.ts';
 
 /** Stands in each value at a clear path. */
@@ -11,11 +12,7 @@ const CITY = 'Otterburn-6-Quimper';
 /** Stands in the rest of each body. */
 const NAME = 'Kestrel-47-Brodowy';
 const CALLER = { actor: 'key:primary', correlationId: crypto.randomUUID() };
-const DEFINITION = {
-  partitionKey: { paths: ['/pk'], kind: 'Hash' as const, version: 2 as const },
-  indexingPolicy: { indexingMode: 'consistent' as const },
-  epitaph: { clearPaths: ['/address/city'] },
-};
+const WITH_CLEAR_PATH = { ...DEFINITION, epitaph: { clearPaths: ['/address/city'] } };
 const LIVES = 600;
 
 const folder = newFolder('clear-paths-secrecy');
@@ -69,7 +66,7 @@ let purged: string;
 beforeAll(async () => {
   store = await openEmbeddedStore({ folder, ...options });
   await store.createDatabase(CALLER, 'db');
-  await store.createContainer(CALLER, 'db', 'one', DEFINITION, -1);
+  await store.createContainer(CALLER, 'db', 'one', WITH_CLEAR_PATH, -1);
   for (let round = 0; round <= LAST; round++) {
     // Expiring, deleted, erased on demand, and kept.
     await Promise.all(all.map((index) => write('one', index, round, index % 4 === 1 ? 60 : undefined)));
@@ -136,7 +133,7 @@ describe('a value at a clear path', () => {
   });
 
   it('goes with its container, and comes back by no rebuild', async () => {
-    await store.createContainer(CALLER, 'db', 'two', DEFINITION, -1);
+    await store.createContainer(CALLER, 'db', 'two', WITH_CLEAR_PATH, -1);
     for (const index of all.slice(0, 50)) await write('two', index, 7 * LIVES);
     await store.deletePartitionKey(CALLER, container('two'), '["p1"]');
     await store.deleteContainer(CALLER, 'db', 'two');

@@ -8,6 +8,7 @@ import { SealBroken } from '@epitaph/core/vault/body-sealer.ts';
 import type { SecretLifeKey } from '@epitaph/storage/crypto/gcm-body-sealer.ts';
 import { openSqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
 import { copyAsKilled, newFolder, removeFolder } from '../simulation/embedded.ts';
+import { DEFINITION } from '../support/definition.ts';
 import { filesOf, formsOf, foundIn, search } from './search.ts';
 
 /** Stands in every body, and nowhere else. */
@@ -15,10 +16,6 @@ const SECRET = 'Kestrel-47-Brodowy-Xanthippe-91';
 const FORMS = formsOf(SECRET);
 /** Stands in ids and partition keys, which are in clear by design: what shows that the search has eyes. */
 const NAME = 'Quill-8-Ottokar';
-const DEFINITION = {
-  partitionKey: { paths: ['/pk'], kind: 'Hash' as const, version: 2 as const },
-  indexingPolicy: { indexingMode: 'consistent' as const },
-};
 const CALLER = { actor: 'key:primary', correlationId: crypto.randomUUID() };
 const LIVES = 300;
 

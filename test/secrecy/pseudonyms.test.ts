@@ -5,6 +5,7 @@ import { openEmbeddedStore } from '@epitaph/api/compose.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
 import { openSqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
 import { newFolder, removeFolder } from '../simulation/embedded.ts';
+import { DEFINITION } from '../support/definition.ts';
 import { formsOf, search } from './search.ts';
 
 /** Stand in ids and in partition keys, and nowhere else. */
@@ -14,8 +15,7 @@ const CALLER = { actor: 'key:primary', correlationId: crypto.randomUUID() };
 const ITEMS = 60;
 
 const definition = (pseudonymousIds: boolean) => ({
-  partitionKey: { paths: ['/pk'], kind: 'Hash' as const, version: 2 as const },
-  indexingPolicy: { indexingMode: 'consistent' as const },
+  ...DEFINITION,
   epitaph: { pseudonymousIds },
 });
 

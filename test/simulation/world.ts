@@ -1,6 +1,7 @@
 import { type ClockSources, GuardedClock } from '@epitaph/core/clock.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { turn } from '@epitaph/core/turn.ts';
 import type {
   BatchOperation,
   Disappearance,
@@ -8,6 +9,7 @@ import type {
   HoldRequest,
   ShownItem,
 } from '@epitaph/api/store/store-api.ts';
+import { DEFINITION } from '../support/definition.ts';
 import {
   type Command,
   isRetentionCommand,
@@ -35,8 +37,7 @@ import type { Random } from './random.ts';
 export const DATABASE = 'db';
 const REASON = 'simulated';
 const definitionOf = (container: string) => ({
-  partitionKey: { paths: ['/pk'], kind: 'Hash' as const, version: 2 as const },
-  indexingPolicy: { indexingMode: 'consistent' as const },
+  ...DEFINITION,
   // Pseudonymous ids as well: the other container has neither.
   ...(container === WITH_UNIQUE_KEY
     ? { uniqueKeyPolicy: { uniqueKeys: [{ paths: ['/u'] }] }, epitaph: { pseudonymousIds: true } }
@@ -1004,10 +1005,6 @@ function wasDone(result: PromiseSettledResult<Outcome>): boolean {
 
 function wasRefused(result: PromiseSettledResult<Outcome>): boolean {
   return result.status === 'fulfilled' && result.value.code !== 'ok';
-}
-
-function turn(): Promise<void> {
-  return new Promise((resolve) => setImmediate(resolve));
 }
 
 export function sameJson(left: unknown, right: unknown): boolean {

@@ -45,7 +45,6 @@ export async function startServer(args: readonly string[]): Promise<ServerProces
       };
     }
     const first = await Promise.race([once(child.stdout, 'data'), ended]);
-    // eslint-disable-next-line @typescript-eslint/only-throw-error
     if ('code' in first) throw first;
   }
 }
