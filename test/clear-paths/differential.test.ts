@@ -73,5 +73,6 @@ describe('a query', () => {
     );
     // It would be no test of clear paths if they narrowed nothing.
     expect(cleared).toBeLessThan(pushed * 0.95);
+    expect((await store.fsck()).problems).toEqual([]);
   }, 60_000);
 });

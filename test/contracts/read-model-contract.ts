@@ -3,7 +3,12 @@ import { describe, expect, it } from 'vitest';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { PurgeCause } from '@epitaph/core/item/events.ts';
 import type { Watermarks } from '@epitaph/core/ttl/watermarks.ts';
-import { type ClearCondition, clearCondition, clearValue } from '@epitaph/projections/items/clear-values.ts';
+import {
+  type ClearCondition,
+  clearCondition,
+  type ClearCopy,
+  clearValue,
+} from '@epitaph/projections/items/clear-values.ts';
 import type {
   CatalogEntry,
   DisappearanceRow,
@@ -755,6 +760,28 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
           expect(found).toEqual(births[container]);
         }
       }
+    });
+
+    testFilled('lists what is in clear of its items by path, value and birth, page by page', async (store, model) => {
+      const inOrder = (left: ClearCopy, right: ClearCopy) =>
+        left.path - right.path ||
+        (left.value === right.value ? left.birth - right.birth : left.value < right.value ? -1 : 1);
+      for (const container of CONTAINERS) {
+        const expected = model.of(container).flatMap(({ birth }) =>
+          model.clear.get(birth)!.flatMap((value, path) => {
+            const copied = clearValue(value);
+            return copied === undefined ? [] : [{ birth, path, value: copied }];
+          }),
+        );
+        expect(expected.length).toBeGreaterThan(20);
+        const found: ClearCopy[] = [];
+        for (let page = await store.clearCopies(container, undefined, 7); page.length > 0;) {
+          found.push(...page);
+          page = await store.clearCopies(container, page.at(-1), 7);
+        }
+        expect(found).toEqual(expected.toSorted(inOrder));
+      }
+      expect(await store.clearCopies(99, undefined, 7)).toEqual([]);
     });
 
     testFilled('lists ends that are not on record yet, oldest write first', async (store, model) => {

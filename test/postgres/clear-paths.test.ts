@@ -25,10 +25,13 @@ describe.skipIf(whyNoPostgres !== undefined)(
       await server?.dispose();
     });
 
-    async function clearRows(): Promise<number> {
+    async function clearTable(): Promise<string> {
       const [used] = await server.run('SELECT version FROM epitaph_read_models.in_use', cluster.url);
-      const table = `epitaph_items_v${Number(used!['version'])}.item_clear`;
-      const [found] = await server.run(`SELECT count(*) AS count FROM ${table}`, cluster.url);
+      return `epitaph_items_v${Number(used!['version'])}.item_clear`;
+    }
+
+    async function clearRows(): Promise<number> {
+      const [found] = await server.run(`SELECT count(*) AS count FROM ${await clearTable()}`, cluster.url);
       return Number(found!['count']);
     }
 
@@ -60,6 +63,7 @@ describe.skipIf(whyNoPostgres !== undefined)(
         { numRuns: 8 },
       );
       expect(cleared).toBeLessThan(pushed * 0.95);
+      expect((await nodes[0]!.store.fsck()).problems).toEqual([]);
     }, 60_000);
 
     it('are rebuilt as they are, and go with their items', async () => {
@@ -85,6 +89,28 @@ describe.skipIf(whyNoPostgres !== undefined)(
       expect(await clearRows()).toBe(before + 2);
       await play(store, container, { kind: 'delete-key', pk: 'p' });
       expect(await clearRows()).toBe(before);
+    }, 30_000);
+
+    it('are found by fsck when they are not what the documents say', async () => {
+      const { store } = nodes[0]!;
+      const { resource: container } = await store.createContainer(CALLER, 'db', 'damaged', definition(CLEAR_PATHS), -1);
+      const item = { id: 'a' as const, pk: 'p' as const, fields: { status: 'open', n: 1 }, ttl: undefined };
+      await play(store, container, { kind: 'upsert', item });
+      expect((await store.fsck()).problems).toEqual([]);
+      const table = await clearTable();
+      const [one] = await server.run(`SELECT max(birth) AS birth FROM ${table}`, cluster.url);
+      const birth = Number(one!['birth']);
+      await server.run(`DELETE FROM ${table} WHERE birth = ${birth} AND path = 0`, cluster.url);
+      await server.run(
+        `INSERT INTO ${table} SELECT container, birth - 1, path, value FROM ${table} WHERE birth = ${birth}`,
+        cluster.url,
+      );
+      const { problems } = await store.fsck();
+      expect(problems.map(({ code, subject }) => [code, subject])).toEqual([
+        ['clear-copies-left', container.rid],
+        ['clear-copies-differ', container.rid],
+      ]);
+      await server.run(`DELETE FROM ${table} WHERE birth >= ${birth - 1}`, cluster.url);
     }, 30_000);
   },
 );

@@ -6,7 +6,7 @@ import type { PurgeCause } from '@epitaph/core/item/events.ts';
 import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
 import type { Watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import type { UserState } from '@epitaph/core/user/state.ts';
-import type { ClearCondition, ClearEntry } from './items/clear-values.ts';
+import type { ClearCondition, ClearCopy, ClearEntry } from './items/clear-values.ts';
 import type { PurgeRunState } from './purge/state.ts';
 
 /** A container's number in the read models: the position of its creation in the log. */
@@ -193,6 +193,8 @@ export interface ReadModelStore {
   /** Items of a container in order of birth, visible or not. */
   allItems(container: ContainerNumber, afterBirth: number, limit: number): MaybePromise<ItemRow[]>;
   countItems(container: ContainerNumber): MaybePromise<number>;
+  /** What is in clear of a container's items: by path, value and birth, after a place in that order. */
+  clearCopies(container: ContainerNumber, after: ClearCopy | undefined, limit: number): MaybePromise<ClearCopy[]>;
 
   /** Expired items whose expiry is not recorded; those without a ttl of their own first, oldest first. */
   overdueItems(container: ContainerNumber, marks: Watermarks, limit: number): MaybePromise<ItemRow[]>;

@@ -1,5 +1,5 @@
 import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
-import type { ClearCondition, ClearSpan, ClearValue } from '@epitaph/projections/items/clear-values.ts';
+import type { ClearCondition, ClearCopy, ClearSpan, ClearValue } from '@epitaph/projections/items/clear-values.ts';
 import type { ItemRow, ItemScan } from '@epitaph/projections/read-model-store.ts';
 
 /** Items that a condition finds at most, unless it is of single values: with more it saves little, and all are sorted. */
@@ -58,7 +58,15 @@ async function scanPoints(index: ClearIndex, points: ClearCondition, scan: ItemS
 const isPoint = ({ from, to }: ClearSpan): boolean => from === to;
 const inOrder = (births: ReadonlySet<number>): number[] => [...births].toSorted((left, right) => left - right);
 
+/** A place before all copies. */
+export const BEFORE_CLEAR_COPIES: ClearCopy = { path: -1, value: '', birth: -1 };
+
 /** A copied value as bytes in the same order: databases compare bytes alike, and texts each in its own way. */
 export function clearBytes(value: ClearValue): Buffer {
   return Buffer.from(value, 'utf16le').swap16();
+}
+
+/** The value that {@link clearBytes} has made bytes of. */
+export function fromClearBytes(bytes: Uint8Array): ClearValue {
+  return Buffer.from(bytes).swap16().toString('utf16le');
 }

@@ -1,3 +1,4 @@
+import { hash } from 'node:crypto';
 import { foldClientEncryptionKey } from '@epitaph/core/client-encryption-key/evolve.ts';
 import {
   clientEncryptionKeyStream,
@@ -5,6 +6,7 @@ import {
 } from '@epitaph/core/client-encryption-key/stream-name.ts';
 import { foldContainer } from '@epitaph/core/container/evolve.ts';
 import { parseContainerStream } from '@epitaph/core/container/stream-name.ts';
+import { type DocumentPath, parseDocumentPath, valueAt } from '@epitaph/core/document-path.ts';
 import { isItemWrite } from '@epitaph/core/item/events.ts';
 import { decodeLedger } from '@epitaph/core/item/ledger.ts';
 import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
@@ -19,6 +21,8 @@ import { parseUserStream, userStream } from '@epitaph/core/user/stream-name.ts';
 import type { BodySealer } from '@epitaph/core/vault/body-sealer.ts';
 import type { KeyVault } from '@epitaph/core/vault/key-vault.ts';
 import { turn } from '@epitaph/core/turn.ts';
+import type { CatalogContainer } from '../catalog/catalog.ts';
+import { type ClearCopy, type ClearEntry, clearValue } from '../items/clear-values.ts';
 import type { CatalogEntry, ReadModelStore } from '../read-model-store.ts';
 
 export interface FsckProblem {
@@ -27,6 +31,8 @@ export interface FsckProblem {
     | 'shown-after-its-end'
     | 'row-differs'
     | 'row-without-item'
+    | 'clear-copies-differ'
+    | 'clear-copies-left'
     | 'entry-differs'
     | 'entry-without-reason'
     | 'key-missing'
@@ -60,6 +66,8 @@ export interface FsckOptions {
   readonly settled?: () => Promise<void>;
 }
 
+type Report = (code: FsckProblem['code'], subject: string, message: string) => void;
+
 /** Problems listed at most; more than that are counted by the last one. */
 const PROBLEM_LIMIT = 1_000;
 
@@ -76,6 +84,8 @@ interface Life {
   purged: boolean;
   expiredAtMs: number | null;
   uniqueKeys: readonly string[];
+  /** Of the copies in clear that the last write gives, as {@link clearSum} has it; undefined where it did not open. */
+  clearSum: number | undefined;
 }
 
 /**
@@ -85,10 +95,11 @@ interface Life {
 export async function fsck(options: FsckOptions): Promise<FsckReport> {
   const { log, vault, sealer, store, signal } = options;
   const problems: FsckProblem[] = [];
-  const report = (code: FsckProblem['code'], subject: string, message: string) => {
+  const report: Report = (code, subject, message) => {
     if (problems.length < PROBLEM_LIMIT) problems.push({ code, subject, message });
   };
   const lives = new Map<string, Life>();
+  const clearPaths = new Map<string, readonly DocumentPath[]>();
   const containerEvents = new Map<string, RecordedEvent[]>();
   const entryEvents = new Map<string, RecordedEvent[]>();
   const partitionKeyDeletes = new Map<string, { readonly position: number; readonly atMs: number }[]>();
@@ -108,8 +119,14 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
         const rid = parseContainerStream(event.stream);
         if (rid !== undefined) {
           const list = containerEvents.get(rid);
-          if (list === undefined) containerEvents.set(rid, [event]);
-          else list.push(event);
+          if (list === undefined) {
+            containerEvents.set(rid, [event]);
+            const paths = foldContainer([event])?.definition.epitaph?.clearPaths ?? [];
+            clearPaths.set(
+              rid,
+              paths.map((path) => parseDocumentPath(path) ?? []),
+            );
+          } else list.push(event);
           if (event.type === 'PartitionKeyDeleted') {
             const key = partitionOf(rid, event.data['partitionKey'] as string);
             const entry = { position: event.position, atMs: event.occurredAtMs };
@@ -119,8 +136,11 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
           const list = entryEvents.get(event.stream);
           if (list === undefined) entryEvents.set(event.stream, [event]);
           else list.push(event);
-        } else if (parseItemStream(event.stream) !== undefined) {
-          await examine(event, lives, partitionKeyDeletes, report, vault, sealer);
+        } else {
+          const item = parseItemStream(event.stream);
+          if (item === undefined) continue;
+          const paths = clearPaths.get(item.containerRid) ?? [];
+          await examine(event, paths, lives, partitionKeyDeletes, report, vault, sealer);
         }
       } catch (error) {
         report('unreadable-event', event.stream, (error as Error).message);
@@ -133,7 +153,7 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
   const numbers = new Map<string, number>();
   for (const { number, state } of await store.containers()) numbers.set(state.rid, number);
   const states = new Map([...containerEvents].map(([rid, list]) => [rid, foldContainer(list)] as const));
-  const expectedByContainer = new Map<number, Set<number>>();
+  const expectedByContainer = new Map<number, Map<number, Life>>();
   const leftAfterPurge: string[] = [];
   let checked = 0;
   for (const [stream, life] of lives) {
@@ -203,8 +223,8 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
       }
       if (container !== undefined) {
         let expected = expectedByContainer.get(container);
-        if (expected === undefined) expectedByContainer.set(container, (expected = new Set()));
-        expected.add(life.birth);
+        if (expected === undefined) expectedByContainer.set(container, (expected = new Map()));
+        expected.set(life.birth, life);
       }
     } else if (row !== undefined && row.life === number) {
       const end = isItemWrite({ type: life.lastType }) ? 'the delete of its partition key' : life.lastType;
@@ -244,9 +264,72 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
       }
     }
   }
+  for (const { number, state } of await store.containers()) {
+    await checkClearCopies({ number, state }, expectedByContainer.get(number) ?? new Map(), upTo, options, report);
+  }
   await checkEntries(entryEvents, upTo, log, await store.catalogEntries(), report);
   return { events, items, lives: lives.size, problems };
 }
+
+/** What is in clear of live items is what their documents give, and of others nothing is. */
+async function checkClearCopies(
+  { number, state }: CatalogContainer,
+  live: ReadonlyMap<number, Life>,
+  upTo: number,
+  { store, signal }: FsckOptions,
+  report: Report,
+): Promise<void> {
+  const sums = new Map<number, number>();
+  const left = new Set<number>();
+  for (let after: ClearCopy | undefined; ;) {
+    const copies = await store.clearCopies(number, after, 1_000);
+    for (const copy of copies) {
+      const { birth } = copy;
+      if (live.has(birth)) sums.set(birth, plus(sums.get(birth) ?? 0, clearSum([copy])));
+      // What was written after the log was read is not this examination's business.
+      else if (birth <= upTo) left.add(birth);
+    }
+    after = copies.at(-1);
+    if (after === undefined) break;
+    signal?.throwIfAborted();
+    await turn();
+  }
+  for (const birth of left) {
+    report(
+      'clear-copies-left',
+      state.rid,
+      `values in clear of an item of birth ${birth}, which the log does not show as live`,
+    );
+  }
+  for (const [birth, { clearSum: expected, partitionKey, id, lastPosition }] of live) {
+    if (expected === undefined || (sums.get(birth) ?? 0) === expected) continue;
+    // It may have been written, or have left, since the log was read.
+    const row = await store.findItem(number, partitionKey, id);
+    if (row?.position !== lastPosition) continue;
+    report(
+      'clear-copies-differ',
+      state.rid,
+      `what is in clear of the item of birth ${birth} is not what its document says`,
+    );
+  }
+}
+
+/** One number for what is in clear of an item, in whatever order that comes: 48 bits of a hash of each value, added up. */
+function clearSum(copies: readonly ClearEntry[]): number {
+  return copies
+    .map(({ path, value }) => hash('sha256', Buffer.from(`${path} ${value}`, 'utf16le'), 'buffer').readUIntBE(0, 6))
+    .reduce(plus, 0);
+}
+
+function copiesOf(body: Uint8Array, paths: readonly DocumentPath[]): ClearEntry[] {
+  const document: unknown = JSON.parse(Buffer.from(body).toString('utf8'));
+  return paths.flatMap((path, index) => {
+    const value = clearValue(valueAt(document, path));
+    return value === undefined ? [] : [{ path: index, value }];
+  });
+}
+
+const plus = (left: number, right: number): number => (left + right) % 2 ** 48;
 
 /** What folds a stream whose state is an entry of the catalog. */
 function foldOfEntry(stream: string): ((events: readonly RecordedEvent[]) => unknown) | undefined {
@@ -264,7 +347,7 @@ async function checkEntries(
   upTo: number,
   log: EventLog,
   entries: readonly CatalogEntry[],
-  report: (code: FsckProblem['code'], subject: string, message: string) => void,
+  report: Report,
 ): Promise<void> {
   const shown = new Map(entries.map((entry) => [streamOfEntry(entry), entry]));
   for (const [stream, events] of streams) {
@@ -298,9 +381,10 @@ const partitionOf = (rid: string, partitionKey: string): string => `${rid}\n${pa
 
 async function examine(
   recorded: RecordedEvent,
+  clearPaths: readonly DocumentPath[],
   lives: Map<string, Life>,
   partitionKeyDeletes: ReadonlyMap<string, readonly { readonly position: number }[]>,
-  report: (code: FsckProblem['code'], subject: string, message: string) => void,
+  report: Report,
   vault: KeyVault,
   sealer: BodySealer,
 ): Promise<void> {
@@ -333,6 +417,7 @@ async function examine(
       purged: false,
       expiredAtMs: null,
       uniqueKeys: [],
+      clearSum: undefined,
     };
     lives.set(stream, life);
   }
@@ -346,10 +431,12 @@ async function examine(
       life.key = event.data.key;
       life.uniqueKeys = event.data.uniqueKeys ?? [];
       life.writesLeft = true;
+      life.clearSum = undefined;
       const found = await vault.findKey(event.data.key, stream);
       if (found.status === 'there') {
         try {
-          sealer.open(found.key, stream, recorded.revision, recorded.body ?? new Uint8Array());
+          const body = sealer.open(found.key, stream, recorded.revision, recorded.body ?? new Uint8Array());
+          life.clearSum = clearPaths.length === 0 ? 0 : clearSum(copiesOf(body, clearPaths));
         } catch (error) {
           report('body-unreadable', stream, (error as Error).message);
         }

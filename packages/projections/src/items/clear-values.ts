@@ -11,6 +11,11 @@ export interface ClearEntry {
   readonly value: ClearValue;
 }
 
+/** A copied value of the item with that birth. */
+export interface ClearCopy extends ClearEntry {
+  readonly birth: number;
+}
+
 /** All values of a path from one to another, both included. */
 export interface ClearSpan {
   readonly path: number;

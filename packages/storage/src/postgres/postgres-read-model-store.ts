@@ -21,9 +21,9 @@ import type {
   SealedWrite,
   UnrecordedEnd,
 } from '@epitaph/projections/read-model-store.ts';
-import type { ClearCondition } from '@epitaph/projections/items/clear-values.ts';
+import type { ClearCondition, ClearCopy } from '@epitaph/projections/items/clear-values.ts';
 import type pg from 'pg';
-import { clearBytes, type ClearIndex, scanByClear } from '../clear-scan.ts';
+import { BEFORE_CLEAR_COPIES, clearBytes, type ClearIndex, fromClearBytes, scanByClear } from '../clear-scan.ts';
 import { type Batch, fromStored, nameDigest, partitionDigest, segmentsOf, toStored } from './batch.ts';
 import type { PostgresDatabase, Statements } from './database.ts';
 
@@ -172,6 +172,16 @@ export class PostgresReadModelStore implements ReadModelStore {
 
   countItems(container: number): Promise<number> {
     return this.#count(this.#sql.count, [container]);
+  }
+
+  async clearCopies(container: number, after: ClearCopy | undefined, limit: number): Promise<ClearCopy[]> {
+    const { path, value, birth } = after ?? BEFORE_CLEAR_COPIES;
+    const values = [container, path, clearBytes(value), birth, limit];
+    const rows = await this.#database.query<Omit<ClearCopy, 'value'> & { value: Uint8Array }>(
+      this.#sql.clearCopies,
+      values,
+    );
+    return rows.map((row) => ({ ...row, value: fromClearBytes(row.value) }));
   }
 
   async overdueItems(container: number, marks: Watermarks, limit: number): Promise<ItemRow[]> {
@@ -630,6 +640,8 @@ function statements(schema: string) {
     clearAtPoints: `SELECT s.index, c.birth FROM unnest($2::bigint[], $3::bytea[]) WITH ORDINALITY AS s (path, value, index)
       CROSS JOIN LATERAL (SELECT birth FROM ${schema}.item_clear WHERE container = $1 AND path = s.path
         AND value = s.value AND birth > $4 ORDER BY birth LIMIT $5) AS c ORDER BY s.index, c.birth`,
+    clearCopies: `SELECT birth, path, value FROM ${schema}.item_clear WHERE container = $1
+      AND (path, value, birth) > ($2, $3, $4) ORDER BY path, value, birth LIMIT $5`,
     countVisible: `SELECT (SELECT count(*) FROM ${items} WHERE container = $1 AND due IS NULL AND ts > $2)
       + (SELECT count(*) FROM ${items} WHERE container = $1 AND due > $3) AS count`,
     all: `SELECT ${ITEM} FROM ${items} WHERE container = $1 AND birth > $2 ORDER BY birth LIMIT $3`,

@@ -22,8 +22,8 @@ import type {
   ReadModelStore,
   UnrecordedEnd,
 } from '@epitaph/projections/read-model-store.ts';
-import type { ClearSpan } from '@epitaph/projections/items/clear-values.ts';
-import { clearBytes, type ClearIndex, scanByClear } from '../clear-scan.ts';
+import type { ClearCopy, ClearSpan } from '@epitaph/projections/items/clear-values.ts';
+import { BEFORE_CLEAR_COPIES, clearBytes, type ClearIndex, fromClearBytes, scanByClear } from '../clear-scan.ts';
 import { openForReading } from './database.ts';
 import { NEVER_DUE, toApplyJob } from './read-model-writer-core.ts';
 import type { Writer } from './writer.ts';
@@ -169,6 +169,15 @@ export class SqliteReadModelStore implements ReadModelStore {
 
   countItems(container: number): number {
     return (this.#read.count.get(container) as { count: number }).count;
+  }
+
+  clearCopies(container: number, after: ClearCopy | undefined, limit: number): ClearCopy[] {
+    const { path, value, birth } = after ?? BEFORE_CLEAR_COPIES;
+    const rows = this.#read.clearCopies.all(container, path, clearBytes(value), birth, limit);
+    return (rows as unknown as (Omit<ClearCopy, 'value'> & { value: Uint8Array })[]).map((row) => ({
+      ...row,
+      value: fromClearBytes(row.value),
+    }));
   }
 
   overdueItems(container: number, marks: Watermarks, limit: number): ItemRow[] {
@@ -448,6 +457,10 @@ function prepare(database: DatabaseSync) {
     clearAtPoint: database.prepare(
       `SELECT birth FROM item_clear INDEXED BY item_clear_by_value
        WHERE container = ? AND path = ? AND value = ? AND birth > ? ORDER BY birth LIMIT ?`,
+    ),
+    clearCopies: database.prepare(
+      `SELECT birth, path, value FROM item_clear INDEXED BY item_clear_by_value
+       WHERE container = ? AND (path, value, birth) > (?, ?, ?) ORDER BY path, value, birth LIMIT ?`,
     ),
     countNamed: database.prepare(
       `SELECT count(*) AS count FROM (SELECT 1 FROM items INDEXED BY items_by_name
