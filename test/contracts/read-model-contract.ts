@@ -842,16 +842,40 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
       expect(await store.countPurged()).toBe(model.purged);
     });
 
-    test('keeps purge runs until they are completed', async ({ store }) => {
+    test('keeps where purge runs are, and what they set out to do until they are completed', async ({
+      store,
+      reopen,
+    }) => {
       const state = { status: 'started' as const, startedAtMs: 1, upToPosition: 2, effectiveNowMs: 3 };
-      await store.apply([{ kind: 'purge-run', stream: 'purge-run-b', state }], 1);
-      await store.apply([{ kind: 'purge-run', stream: 'purge-run-a', state: { ...state, startedAtMs: 5 } }], 2);
+      const later = { ...state, startedAtMs: 5 };
+      const run = (name: string, position: number, of = state): ReadModelChange => ({
+        kind: 'purge-run',
+        stream: `purge-run-${name}`,
+        position,
+        state: of,
+      });
+      const completed = (name: string): ReadModelChange => ({
+        kind: 'purge-run-completed',
+        stream: `purge-run-${name}`,
+      });
+      await store.apply([run('b', 3)], 3);
+      await store.apply([run('a', 5, later), run('c', 6), completed('c')], 7);
       expect(await store.openPurgeRuns()).toEqual([
-        { stream: 'purge-run-a', state: { ...state, startedAtMs: 5 } },
+        { stream: 'purge-run-a', state: later },
         { stream: 'purge-run-b', state },
       ]);
-      await store.apply([{ kind: 'purge-run-completed', stream: 'purge-run-b' }], 3);
-      expect((await store.openPurgeRuns()).map((run) => run.stream)).toEqual(['purge-run-a']);
+      await store.apply([completed('b')], 8);
+      const opened = await reopen();
+      expect((await opened.openPurgeRuns()).map(({ stream }) => stream)).toEqual(['purge-run-a']);
+      const all = [
+        { stream: 'purge-run-b', position: 3 },
+        { stream: 'purge-run-a', position: 5 },
+        { stream: 'purge-run-c', position: 6 },
+      ];
+      expect(await opened.purgeRuns(0, 10)).toEqual(all);
+      expect(await opened.purgeRuns(0, 2)).toEqual(all.slice(0, 2));
+      expect(await opened.purgeRuns(5, 10)).toEqual(all.slice(2));
+      expect(await opened.purgeRuns(6, 10)).toEqual([]);
     });
 
     test('applies all of a batch or nothing, the checkpoint included', async ({ store, reopen }) => {

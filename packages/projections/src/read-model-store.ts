@@ -138,7 +138,13 @@ export type ReadModelChange =
       /** For a life that ends by its purge: the disappearance that this event states. */
       readonly disappearance: DisappearanceRow;
     }
-  | { readonly kind: 'purge-run'; readonly stream: string; readonly state: PurgeRunState }
+  | {
+      readonly kind: 'purge-run';
+      readonly stream: string;
+      /** Of the run's start. */
+      readonly position: number;
+      readonly state: PurgeRunState;
+    }
   | { readonly kind: 'purge-run-completed'; readonly stream: string };
 
 /** A change of what the catalog holds. */
@@ -253,6 +259,11 @@ export interface ReadModelStore {
   ): MaybePromise<DisappearanceRow[]>;
   countPurged(): MaybePromise<number>;
   openPurgeRuns(): MaybePromise<{ readonly stream: string; readonly state: PurgeRunState }[]>;
+  /** Runs in the order of their starts in the log, completed or not, after a position. */
+  purgeRuns(
+    afterPosition: number,
+    limit: number,
+  ): MaybePromise<{ readonly stream: string; readonly position: number }[]>;
 
   /** Its contents as they are now, which stay so while it is written on. To be closed. */
   snapshot(): Promise<ReadModelSnapshot>;

@@ -3,7 +3,10 @@ import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import type { ReadModelChange } from '../read-model-store.ts';
 import { isPurgeRunStream, readPurgeRunEvent } from './events.ts';
 
-/** Keeps the runs that are under way, so that one which a crash has cut short is found and resumed. */
+/**
+ * Keeps where runs are in the log, so that they can be listed, and what those under way set out to do, so that one which a
+ * crash has cut short is resumed.
+ */
 export function purgeRunChange(recorded: RecordedEvent): ReadModelChange | undefined {
   if (!isPurgeRunStream(recorded.stream)) return undefined;
   const event = readPurgeRunEvent(recorded);
@@ -12,6 +15,7 @@ export function purgeRunChange(recorded: RecordedEvent): ReadModelChange | undef
       return {
         kind: 'purge-run',
         stream: recorded.stream,
+        position: recorded.position,
         state: {
           status: 'started',
           startedAtMs: recorded.occurredAtMs,

@@ -64,8 +64,9 @@ export class Batch {
   readonly containers = new Map<number, string>();
   /** Null for one that is gone. */
   readonly entries = new Map<number, { readonly kind: string; readonly state: string } | null>();
-  /** Null for one that was completed. */
-  readonly runs = new Map<string, string | null>();
+  /** Started and completed, by their streams. */
+  readonly startedRuns = new Map<string, { readonly position: number; readonly state: string }>();
+  readonly completedRuns = new Set<string>();
   purges = 0;
 
   constructor(changes: readonly Exclude<ReadModelChange, PartitionKeyDeleted>[]) {
@@ -98,10 +99,10 @@ export class Batch {
         return;
       }
       case 'purge-run':
-        this.runs.set(change.stream, JSON.stringify(change.state));
+        this.startedRuns.set(change.stream, { position: change.position, state: JSON.stringify(change.state) });
         return;
       case 'purge-run-completed':
-        this.runs.set(change.stream, null);
+        this.completedRuns.add(change.stream);
         return;
     }
   }

@@ -294,8 +294,12 @@ export class PostgresReadModelStore implements ReadModelStore {
   }
 
   async openPurgeRuns(): Promise<{ stream: string; state: PurgeRunState }[]> {
-    const rows = await this.#database.query<{ stream: string; state: string }>(this.#sql.runs);
+    const rows = await this.#database.query<{ stream: string; state: string }>(this.#sql.openRuns);
     return rows.map(({ stream, state }) => ({ stream, state: JSON.parse(state) as PurgeRunState }));
+  }
+
+  purgeRuns(afterPosition: number, limit: number): Promise<{ stream: string; position: number }[]> {
+    return this.#database.query<{ stream: string; position: number }>(this.#sql.runs, [afterPosition, limit]);
   }
 
   async snapshot(): Promise<ReadModelSnapshot> {
@@ -406,9 +410,10 @@ export class PostgresReadModelStore implements ReadModelStore {
         ? sql.query(this.#sql.removeEntry, [number])
         : sql.query(this.#sql.putEntry, [number, entry.kind, entry.state]));
     }
-    for (const [stream, state] of batch.runs) {
-      await (state === null ? sql.query(this.#sql.removeRun, [stream]) : sql.query(this.#sql.putRun, [stream, state]));
+    for (const [stream, { position, state }] of batch.startedRuns) {
+      await sql.query(this.#sql.insertRun, [position, stream, state]);
     }
+    if (batch.completedRuns.size > 0) await sql.query(this.#sql.completeRuns, [[...batch.completedRuns]]);
   }
 
   async #insertClear(sql: Statements, rows: readonly (Written & { readonly birth: number })[]): Promise<void> {
@@ -673,7 +678,8 @@ function statements(schema: string) {
       AND purged_at < $3 AND (purged_at, position) > ($4, $5) ORDER BY purged_at, position LIMIT $6`,
     disappearances: `SELECT ${DISAPPEARANCE} FROM ${schema}.disappearances WHERE container = $1 AND at >= $2 AND at < $3 AND (at, position) > ($4, $5)
       AND ($6::text IS NULL OR cause = $6) ORDER BY at, position LIMIT $7`,
-    runs: `SELECT stream, state FROM ${schema}.purge_runs ORDER BY stream`,
+    openRuns: `SELECT stream, state FROM ${schema}.purge_runs WHERE state IS NOT NULL ORDER BY stream`,
+    runs: `SELECT stream, position FROM ${schema}.purge_runs WHERE position > $1 ORDER BY position LIMIT $2`,
 
     insertItems: `INSERT INTO ${items} (container, partition_key, id, life, position, ts, ttl, due, key, unreadable_ttl,
       partition_digest, name_digest, stream, revision, event_id, body, birth) SELECT * FROM ${WRITTEN_ITEMS}`,
@@ -735,8 +741,7 @@ function statements(schema: string) {
     putEntry: `INSERT INTO ${schema}.catalog_entries (number, kind, state) VALUES ($1, $2, $3)
       ON CONFLICT (number) DO UPDATE SET state = excluded.state`,
     removeEntry: `DELETE FROM ${schema}.catalog_entries WHERE number = $1`,
-    putRun: `INSERT INTO ${schema}.purge_runs (stream, state) VALUES ($1, $2)
-      ON CONFLICT (stream) DO UPDATE SET state = excluded.state`,
-    removeRun: `DELETE FROM ${schema}.purge_runs WHERE stream = $1`,
+    insertRun: `INSERT INTO ${schema}.purge_runs (position, stream, state) VALUES ($1, $2, $3)`,
+    completeRuns: `UPDATE ${schema}.purge_runs SET state = NULL WHERE stream = ANY ($1::text[]) AND state IS NOT NULL`,
   } satisfies Record<string, string | Record<string, string>>;
 }

@@ -20,7 +20,7 @@ export const readModelsSchema: Schema = {
  * The read models' own schema. Rebuildable from the log at any time: what an older schema has is thrown away and
  * projected again at the next start, so whatever changes here, or in the states that are kept as JSON, raises the number.
  */
-export const POSTGRES_READ_MODEL_SCHEMA_VERSION = 7;
+export const POSTGRES_READ_MODEL_SCHEMA_VERSION = 8;
 
 /** The schema, in the database, of one version of the read models. */
 export function schemaNameOf(version: number): string {
@@ -118,6 +118,13 @@ export function readModelTables(schema: string): string {
     );
     CREATE INDEX disappearances_by_time ON ${schema}.disappearances (container, at, position);
     CREATE INDEX erasures_by_time ON ${schema}.disappearances (container, purged_at, position) WHERE purged_at IS NOT NULL;
-    CREATE TABLE ${schema}.purge_runs (stream text COLLATE "C" PRIMARY KEY, state text NOT NULL);
+    CREATE TABLE ${schema}.purge_runs (
+      -- of the run's start in the log
+      position bigint PRIMARY KEY,
+      stream text COLLATE "C" NOT NULL,
+      -- null once it is completed
+      state text
+    );
+    CREATE INDEX open_purge_runs ON ${schema}.purge_runs (stream) WHERE state IS NOT NULL;
   `;
 }

@@ -233,10 +233,10 @@ export class ReadModelWriterCore implements WriterCore {
         else sql.putEntry.run(change.number, change.kind, JSON.stringify(change.state));
         return;
       case 'purge-run':
-        sql.putRun.run(change.stream, JSON.stringify(change.state));
+        sql.insertRun.run(change.position, change.stream, JSON.stringify(change.state));
         return;
       case 'purge-run-completed':
-        sql.removeRun.run(change.stream);
+        sql.completeRun.run(change.stream);
         return;
     }
   }
@@ -322,7 +322,7 @@ function prepare(database: DatabaseSync) {
     putContainer: database.prepare('INSERT OR REPLACE INTO containers (number, rid, state) VALUES (?, ?, ?)'),
     putEntry: database.prepare('INSERT OR REPLACE INTO catalog_entries (number, kind, state) VALUES (?, ?, ?)'),
     removeEntry: database.prepare('DELETE FROM catalog_entries WHERE number = ?'),
-    putRun: database.prepare('INSERT OR REPLACE INTO purge_runs (stream, state) VALUES (?, ?)'),
-    removeRun: database.prepare('DELETE FROM purge_runs WHERE stream = ?'),
+    insertRun: database.prepare('INSERT INTO purge_runs (position, stream, state) VALUES (?, ?, ?)'),
+    completeRun: database.prepare('UPDATE purge_runs SET state = NULL WHERE stream = ? AND state IS NOT NULL'),
   } satisfies Record<string, StatementSync>;
 }

@@ -70,7 +70,7 @@ export const VAULT_MIGRATIONS: readonly string[] = [
  * The read models. Rebuildable from the log at any time: a file of an older schema is thrown away and projected
  * again at the next start, so whatever changes here, or in the states that are kept as JSON, raises the number.
  */
-export const READ_MODEL_SCHEMA_VERSION = 8;
+export const READ_MODEL_SCHEMA_VERSION = 9;
 export const READ_MODEL_SCHEMA = `
   CREATE TABLE checkpoint (
     one INTEGER PRIMARY KEY CHECK (one = 1),
@@ -149,9 +149,13 @@ export const READ_MODEL_SCHEMA = `
   CREATE INDEX disappearances_by_time ON disappearances (container, at, position);
   CREATE INDEX erasures_by_time ON disappearances (container, purged_at, position) WHERE purged_at IS NOT NULL;
   CREATE TABLE purge_runs (
-    stream TEXT PRIMARY KEY,
-    state TEXT NOT NULL
-  ) STRICT, WITHOUT ROWID;
+    -- of the run's start in the log
+    position INTEGER PRIMARY KEY,
+    stream TEXT NOT NULL,
+    -- null once it is completed
+    state TEXT
+  ) STRICT;
+  CREATE INDEX open_purge_runs ON purge_runs (stream) WHERE state IS NOT NULL;
 `;
 
 /** The tree over the permanent facts, in tiles of 256 hashes. Made from the log, and thrown away like the read models. */

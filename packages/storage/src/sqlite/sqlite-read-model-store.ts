@@ -307,10 +307,14 @@ export class SqliteReadModelStore implements ReadModelStore {
   }
 
   openPurgeRuns(): { stream: string; state: PurgeRunState }[] {
-    return (this.#read.runs.all() as { stream: string; state: string }[]).map(({ stream, state }) => ({
+    return (this.#read.openRuns.all() as { stream: string; state: string }[]).map(({ stream, state }) => ({
       stream,
       state: JSON.parse(state) as PurgeRunState,
     }));
+  }
+
+  purgeRuns(afterPosition: number, limit: number): { stream: string; position: number }[] {
+    return this.#read.runs.all(afterPosition, limit) as { stream: string; position: number }[];
   }
 
   async snapshot(): Promise<ReadModelSnapshot> {
@@ -531,6 +535,7 @@ function prepare(database: DatabaseSync) {
       `SELECT ${DISAPPEARANCE} FROM disappearances WHERE container = ? AND purged_at >= ? AND purged_at < ?
          AND (purged_at, position) > (?, ?) ORDER BY purged_at, position LIMIT ?`,
     ),
-    runs: database.prepare('SELECT stream, state FROM purge_runs ORDER BY stream'),
+    openRuns: database.prepare('SELECT stream, state FROM purge_runs WHERE state IS NOT NULL ORDER BY stream'),
+    runs: database.prepare('SELECT stream, position FROM purge_runs WHERE position > ? ORDER BY position LIMIT ?'),
   } satisfies Record<string, StatementSync>;
 }
