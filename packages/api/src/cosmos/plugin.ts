@@ -265,8 +265,22 @@ function send(reply: FastifyReply, answer: Answer, activityId: string): FastifyR
   headers.push('content-type', type, 'content-length', String(bytes));
   raw.writeHead(answer.status, headers);
   // Text of ASCII alone, as most is, goes out faster when it is said to be that.
-  raw.end(body, bytes === body.length ? 'latin1' : 'utf8');
+  const encoding = bytes === body.length ? 'latin1' : 'utf8';
+  sendTogether(() => raw.end(body, encoding));
   return reply;
+}
+
+const toSend: (() => void)[] = [];
+
+/**
+ * Sends when all requests that have arrived by now are worked off as far as they can be: a client on the same machine is
+ * then woken once for many answers, and waking it takes a fifth of the time of a small request.
+ */
+function sendTogether(send: () => void): void {
+  if (toSend.push(send) > 1) return;
+  setImmediate(() => {
+    for (const one of toSend.splice(0)) one();
+  });
 }
 
 /** Answers an error in Cosmos DB's shape. Clients die of an error without a body. */

@@ -75,6 +75,14 @@ function stepsOf(path: string): string[] {
 function leaves(value: Json, most: number): number {
   if (typeof value !== 'object' || value === null) return 1;
   let count = 0;
+  // As an object an array would have a text made of each index.
+  if (Array.isArray(value)) {
+    for (const element of value as readonly Json[]) {
+      count += leaves(element, most - count);
+      if (count >= most) return most;
+    }
+    return count;
+  }
   for (const key in value) {
     count += leaves((value as Readonly<Record<string, Json>>)[key], most - count);
     if (count >= most) return most;

@@ -91,11 +91,11 @@ const streamPrefix = (containerRid: string, partition: string, item: string): st
 const itemHash = (secret: Buffer, { id, partitionKey }: ItemName): string =>
   keyedHash(secret, `item ${partitionKey}\n${id}`);
 
-/** As base64url: 20 characters, unless told otherwise. */
+/** As base64url: 20 characters, unless told otherwise; a multiple of 3 bytes, which is one of 4 characters. */
 function keyedHash(secret: Buffer, text: string, bytes = HASH_BYTES): string {
   const length = Buffer.byteLength(text);
   const input = Buffer.allocUnsafe(secret.length + length);
   secret.copy(input);
   input.write(text, secret.length);
-  return hash('sha512-256', input, 'buffer').subarray(0, bytes).toString('base64url');
+  return hash('sha512-256', input, 'base64url').slice(0, (bytes / 3) * 4);
 }

@@ -15,7 +15,7 @@ export function unwrapKey(master: KeyObject, keyId: number, stream: string, wrap
 
 /** Says whose key it is without saying the name: enough to notice a vault that belongs to another log. */
 export function ownerOf(stream: string): Buffer {
-  return hash('sha256', stream, 'buffer').subarray(0, OWNER_BYTES);
+  return Buffer.from(hash('sha256', stream, 'hex').slice(0, 2 * OWNER_BYTES), 'hex');
 }
 
 function keyPlace(keyId: number, stream: string): Buffer {

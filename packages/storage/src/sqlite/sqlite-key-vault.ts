@@ -101,14 +101,14 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
     const cached = this.#cache.get(keyId);
     if (cached !== undefined)
       return cached.stream === stream ? { status: 'there', key: cached.key } : { status: 'unknown' };
-    const row = this.#read.key.get(keyId) as unknown as
-      | [wrapped: Uint8Array, ownerOfNothing: Uint8Array | null]
-      | undefined;
+    const row = this.#read.key.get(keyId) as unknown as [wrapped: string, owner: string | null] | undefined;
     if (row === undefined) return { status: 'unknown' };
     const [wrapped, owner] = row;
     // Nothing is left of it that would say whose it was.
-    if (owner !== null) return { status: Buffer.compare(owner, ownerOf(stream)) === 0 ? 'destroyed' : 'unknown' };
-    const bytes = unwrapKey(this.#master, keyId, stream, wrapped);
+    if (owner !== null) {
+      return { status: Buffer.from(owner, 'hex').equals(ownerOf(stream)) ? 'destroyed' : 'unknown' };
+    }
+    const bytes = unwrapKey(this.#master, keyId, stream, Buffer.from(wrapped, 'hex'));
     if (bytes === undefined) return { status: 'unknown' };
     const key: SecretLifeKey = { keyId, secret: createSecretKey(bytes) };
     bytes.fill(0);
@@ -244,9 +244,9 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
 }
 
 function prepare(database: DatabaseSync) {
-  // The owner only of a key that is destroyed: each column of bytes takes as long as the rest of the look-up.
+  // The owner only of a key that is destroyed, and both as text: a column of bytes takes as long as the rest of the look-up.
   const key = database.prepare(
-    'SELECT wrapped, iif(wrapped = zeroblob(length(wrapped)), owner, NULL) FROM keys WHERE id = ?',
+    'SELECT hex(wrapped), iif(wrapped = zeroblob(length(wrapped)), hex(owner), NULL) FROM keys WHERE id = ?',
   );
   key.setReturnArrays(true);
   return {
