@@ -12,6 +12,7 @@ import type { PendingErasure } from '@epitaph/core/retention/state.ts';
 import { covers, floorUntil } from '@epitaph/core/vault/key-vault.ts';
 import type { ErasedBatch } from '@epitaph/projections/purge/executor.ts';
 import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
+import { wait } from '../config/wait.ts';
 import { type ItemLife, livesOfItem } from './item-lives.ts';
 import type { StoreParts } from './parts.ts';
 import { recordRetention } from './retention-record.ts';
@@ -24,17 +25,26 @@ interface Kept {
   readonly floorUntilMs: number | null;
 }
 
+/** How often a clock that is held is looked at while it keeps erasures waiting. */
+const LOOK_EVERY_MS = 200;
+
 /**
  * Erasure of one item on request, all lives. The request is on record before anything is destroyed, and what became
- * of it after: so one that a crash has cut short is carried out at the next start.
+ * of it after: so one that a crash has cut short is carried out at the next start, or as soon as time is trusted then.
  */
 export class Erasures {
   readonly #parts: StoreParts;
   readonly #purge: PurgeRunner;
+  readonly #onFault: (error: unknown) => void;
+  /** Positions of the requests that are being carried out. */
+  readonly #underWay = new Set<number>();
+  readonly #stopped = new AbortController();
+  #waiting: Promise<void> | undefined;
 
-  constructor(parts: StoreParts, purge: PurgeRunner) {
+  constructor(parts: StoreParts, purge: PurgeRunner, onFault: (error: unknown) => void) {
     this.#parts = parts;
     this.#purge = purge;
+    this.#onFault = onFault;
   }
 
   /** @throws Refusal item-not-found for an item that never was, held with what stands against it */
@@ -62,21 +72,72 @@ export class Erasures {
     return this.#carryOut(context, container, { position, item, by: caller.actor });
   }
 
-  /** Carries out what a crash or a fault has left without an outcome. What is refused now is put on record as that. */
+  /**
+   * Carries out what a crash or a fault has left without an outcome; while the clock is held that waits for the clock.
+   * What is refused now is put on record as that.
+   */
   async resumeAll(): Promise<void> {
-    for (const { state } of this.#parts.catalog.allContainers()) {
-      for (const pending of state.retention.erasures) {
-        try {
-          const caller = { actor: pending.by, correlationId: this.#parts.ports.newId() };
-          await this.#carryOut(this.#parts.command(caller), state, pending);
-        } catch (error) {
-          if (!(error instanceof Refusal)) throw error;
-        }
+    if (await this.#resumeAll()) return;
+    this.#waiting ??= this.#whenTrusted().finally(() => (this.#waiting = undefined));
+  }
+
+  /** Waits no longer for the clock, but for what is being carried out. */
+  async stop(): Promise<void> {
+    this.#stopped.abort();
+    await this.#waiting;
+  }
+
+  /** An operator may confirm the time, or it may come right with nobody's doing. */
+  async #whenTrusted(): Promise<void> {
+    const { signal } = this.#stopped;
+    for (;;) {
+      await wait(LOOK_EVERY_MS, signal);
+      if (signal.aborted) return;
+      if (this.#parts.ports.clockJump() !== undefined) continue;
+      try {
+        if (await this.#resumeAll()) return;
+      } catch (error) {
+        this.#onFault(error);
       }
     }
   }
 
+  /** @returns false when the clock is held, so that some are still to do */
+  async #resumeAll(): Promise<boolean> {
+    const { catalog, ports } = this.#parts;
+    for (const { state } of catalog.allContainers()) {
+      for (const pending of state.retention.erasures) {
+        const { erasures } = catalog.containerByRid(state.rid)!.state.retention;
+        // It may have been carried out since this was begun, and the item written anew.
+        if (this.#underWay.has(pending.position) || !erasures.some(({ position }) => position === pending.position)) {
+          continue;
+        }
+        try {
+          const caller = { actor: pending.by, correlationId: ports.newId() };
+          await this.#carryOut(this.#parts.command(caller), state, pending);
+        } catch (error) {
+          if (!(error instanceof Refusal)) throw error;
+          if (error.code === 'clock-held') return false;
+        }
+      }
+    }
+    return true;
+  }
+
   async #carryOut(
+    context: CommandContext,
+    container: ContainerState,
+    pending: PendingErasure,
+  ): Promise<ErasureOutcome> {
+    this.#underWay.add(pending.position);
+    try {
+      return await this.#carryOutAlone(context, container, pending);
+    } finally {
+      this.#underWay.delete(pending.position);
+    }
+  }
+
+  async #carryOutAlone(
     context: CommandContext,
     { rid }: ContainerState,
     { position, item }: PendingErasure,

@@ -127,7 +127,7 @@ export class Store implements StoreApi {
     this.#changeFeeds = new ChangeFeeds(parts, documents);
     this.#histories = new Histories(parts);
     this.#holds = new Holds(parts, this.#queries, () => purge.lookAgain());
-    this.#erasures = new Erasures(parts, purge);
+    this.#erasures = new Erasures(parts, purge, options.onFault ?? (() => {}));
     this.#recoveries = new Recoveries(parts, purge, this.#items, documents);
     this.#replays = new Replays(parts);
     this.#proofs = new Proofs(parts, options.proof, options.onFault ?? (() => {}));
@@ -409,6 +409,7 @@ export class Store implements StoreApi {
     this.#parts.refuseNewWork();
     this.#backups.cancel();
     await this.#scavenges.stop();
+    await this.#erasures.stop();
     await this.#purge.stop();
     await this.#operations.putRebuildOff();
     // Whoever was let in is answered; a write is, once it is projected.

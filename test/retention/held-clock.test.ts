@@ -1,0 +1,87 @@
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { type Embedded, InjectedFault, newFolder, openEmbedded, removeFolder } from '../simulation/embedded.ts';
+import { DEFINITION } from './definition.ts';
+
+const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
+const HOUR_MS = 3_600_000;
+
+/** A machine whose clocks go only when they are told to. */
+class Machine {
+  wall = Date.UTC(2026, 10, 21, 10);
+  monotonic = 0;
+  wallMs = () => this.wall;
+  monotonicMs = () => this.monotonic;
+  pass(milliseconds: number): void {
+    this.wall += milliseconds;
+    this.monotonic += milliseconds;
+  }
+}
+
+let folder: string;
+let machine: Machine;
+let embedded: Embedded;
+const open = () => openEmbedded({ folder, time: machine, newId: () => crypto.randomUUID() });
+const container = () => embedded.store.container('db', 'c');
+const ends = async () =>
+  (await embedded.store.containerHistory(container()))
+    .filter(({ type }) => type.startsWith('Erasure'))
+    .map(({ type, actor }) => [type, actor]);
+const write = async (id: string) => {
+  const document = { id, pk: 'p' };
+  const item = { id, partitionKey: '["p"]', document, json: JSON.stringify(document) };
+  await embedded.store.writeItem(CALLER, container(), 'upsert', item);
+};
+
+beforeEach(async () => {
+  folder = newFolder('held-clock');
+  machine = new Machine();
+  embedded = await open();
+  await embedded.store.createDatabase(CALLER, 'db');
+  await embedded.store.createContainer(CALLER, 'db', 'c', DEFINITION, null);
+  await write('a');
+  // The request is on record, and nothing of what was to follow.
+  embedded.log.failAt(1, 'before');
+  const request = { reason: 'article 17', requestedBy: 'desk 3' };
+  await expect(embedded.store.eraseItem(CALLER, container(), 'a', '["p"]', request)).rejects.toThrow(InjectedFault);
+  await embedded.store.close();
+  // While the store is down the wall clock is set back.
+  machine.wall -= HOUR_MS;
+  machine.monotonic = 0;
+  embedded = await open();
+});
+afterEach(async () => {
+  await embedded.store.close();
+  removeFolder(folder);
+});
+
+describe('an erasure on request that was cut short, at a start on a clock that is held', () => {
+  it('waits, and is carried out when the clock comes right with nobody confirming it', async () => {
+    expect(embedded.store.health().ready).toBe(false);
+    expect(await ends()).toEqual([['ErasureRequested', 'key:primary']]);
+    machine.pass(HOUR_MS);
+    await vi.waitFor(async () =>
+      expect(await ends()).toEqual([
+        ['ErasureRequested', 'key:primary'],
+        ['ErasureCompleted', 'key:primary'],
+      ]),
+    );
+    expect(await embedded.store.explain(container(), 'a', '["p"]')).toMatchObject({ state: 'purged' });
+    expect((await embedded.store.fsck()).problems).toEqual([]);
+  });
+
+  it('is carried out once: whoever writes the item after it keeps it', async () => {
+    machine.pass(HOUR_MS);
+    await Promise.all([embedded.store.confirmClock(CALLER), embedded.store.confirmClock(CALLER)]);
+    await write('a');
+    await new Promise((resolve) => setTimeout(resolve, 500));
+    expect(await ends()).toHaveLength(2);
+    expect(await embedded.store.explain(container(), 'a', '["p"]')).toMatchObject({ state: 'live', life: 1 });
+  });
+
+  it('does not keep the store from closing, and waits for the next start', async () => {
+    await embedded.store.close();
+    machine.pass(HOUR_MS);
+    embedded = await open();
+    expect(await ends()).toHaveLength(2);
+  });
+});
