@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { constants, createReadStream, existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import { copyFile, open, rm, writeFile } from 'node:fs/promises';
-import { basename, dirname, join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { backup as copyPages, type DatabaseSync } from 'node:sqlite';
 import {
   BackupFailed,
@@ -19,6 +19,7 @@ import {
 import { formatLedgerHead, type LedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
 import { CLOCK_FILE, type DataFolder, FACTS_FILE, makeFolder, PROOF_KEY_FILE } from './data-folder.ts';
 import { openForReading, UnusableFile } from './database.ts';
+import { isDiskFull, sqliteCodeOf, sqliteCodes } from './failures.ts';
 import type { LedgerJob, StepHook } from './log-writer-core.ts';
 import type { SqliteKeyVault } from './sqlite-key-vault.ts';
 import type { Writer } from './writer.ts';
@@ -297,20 +298,19 @@ async function explained<Result>(path: string, work: () => Promise<Result>): Pro
   try {
     return await work();
   } catch (error) {
-    const { errcode, code, message } = error as { errcode?: number; code?: string; message: string };
-    const sqlite = errcode === undefined ? undefined : errcode & 0xff;
-    if (sqlite === 13 || code === 'ENOSPC' || code === 'EDQUOT') {
+    if (isDiskFull(error)) {
       throw new BackupFailed(`There is no space left for the backup in ${path}. Make room, or name another folder.`);
     }
-    // 10 is any failed write, of a full disk too where it is noticed late.
+    const { code, message } = error as { code?: string; message: string };
+    const sqliteCode = sqliteCodeOf(error);
     if (
-      sqlite === 8 ||
-      sqlite === 10 ||
-      sqlite === 14 ||
+      sqliteCode === sqliteCodes.readOnly ||
+      sqliteCode === sqliteCodes.ioError ||
+      sqliteCode === sqliteCodes.cantOpen ||
       (code !== undefined && /^E[A-Z]+$/.test(code) && !code.startsWith('ERR'))
     ) {
       throw new BackupFailed(
-        `The backup can't be written to ${join(dirname(path), basename(path))}: ${message}. Check that the folder is there and may be written by the server.`,
+        `The backup can't be written to ${path}: ${message}. Check that the folder is there and may be written by the server.`,
       );
     }
     throw error;

@@ -16,6 +16,7 @@ import { DatabaseSync } from 'node:sqlite';
 import type { HighWaterMark } from '@epitaph/core/clock.ts';
 import { ProofSigner } from '../crypto/proof-signer.ts';
 import { UnusableFile } from './database.ts';
+import { sqliteCodeOf, sqliteCodes } from './failures.ts';
 
 /** Another process has the data folder open. */
 export class FolderInUse extends Error {
@@ -378,8 +379,7 @@ function takeLock(path: string): DatabaseSync {
     return lock;
   } catch (error) {
     lock?.close();
-    const code = (error as { errcode?: number }).errcode;
-    if (code !== undefined && (code & 0xff) === 5) {
+    if (sqliteCodeOf(error) === sqliteCodes.busy) {
       throw new FolderInUse(
         `The data folder ${path} is in use by another process. Stop that one, or start with another folder (--data).`,
       );

@@ -1,5 +1,6 @@
 import { existsSync } from 'node:fs';
 import { DatabaseSync } from 'node:sqlite';
+import { sqliteCodeOf, sqliteCodes } from './failures.ts';
 
 /** The files of a store were made by a newer version, by another program, or are damaged. */
 export class UnusableFile extends Error {
@@ -145,17 +146,16 @@ function checkVersion(database: DatabaseSync, { file, what, schemaVersion, migra
 }
 
 function explained(error: unknown, { file, what, remedy = 'Restore it from a backup.' }: OpenOptions): unknown {
-  const { errcode, message } = error as { errcode?: number; message?: string };
-  if (errcode === undefined) return error;
-  const primary = errcode & 0xff;
-  if (primary === 11 || primary === 26) {
+  const { message } = error as { message?: string };
+  const code = sqliteCodeOf(error);
+  if (code === sqliteCodes.corrupt || code === sqliteCodes.notADatabase) {
     return new UnusableFile(`${file}: the ${what} is damaged (${message}). ${remedy}`);
   }
-  if (primary === 8 || primary === 14) {
+  if (code === sqliteCodes.readOnly || code === sqliteCodes.cantOpen) {
     return new UnusableFile(
       `${file}: the ${what} can't be opened for writing (${message}). Check the folder's permissions.`,
     );
   }
-  if (primary === 13) return new UnusableFile(`${file}: no space left on the disk for the ${what}.`);
+  if (code === sqliteCodes.full) return new UnusableFile(`${file}: no space left on the disk for the ${what}.`);
   return error;
 }

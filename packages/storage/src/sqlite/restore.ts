@@ -27,6 +27,7 @@ import {
   writeFacts,
 } from './data-folder.ts';
 import { emptyJournal, openForWriting, UnusableFile } from './database.ts';
+import { isDiskFull, sqliteCodeOf, sqliteCodes } from './failures.ts';
 import type { StepHook } from './log-writer-core.ts';
 import { openVault } from './open-vault.ts';
 import { checkMasterKey, readMasterKey } from './master-key.ts';
@@ -328,9 +329,8 @@ async function copySynced(source: string, target: string): Promise<void> {
 }
 
 function explained(error: unknown, to: string): unknown {
-  const { code, errcode, message } = error as { code?: string; errcode?: number; message: string };
-  const sqlite = errcode === undefined ? undefined : errcode & 0xff;
-  if (code === 'ENOSPC' || code === 'EDQUOT' || sqlite === 13 || sqlite === 10) {
+  const { code, message } = error as { code?: string; message: string };
+  if (isDiskFull(error) || sqliteCodeOf(error) === sqliteCodes.ioError) {
     return new UnusableFile(
       `There is no space left to restore into ${dirname(to)}: ${message}. What was begun is removed.`,
     );

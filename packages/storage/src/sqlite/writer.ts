@@ -1,6 +1,7 @@
 import { type MessagePort, Worker } from 'node:worker_threads';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { UnusableFile } from './database.ts';
+import { isDiskFull, sqliteCodeOf, sqliteCodes } from './failures.ts';
 
 /** Of the jobs that wait, this share makes the next group. */
 const GROUP_SHARE = 1 / 2;
@@ -317,24 +318,28 @@ export function serveWriter(port: MessagePort, open: () => WriterCore): void {
 
 /** Turns what SQLite or the disk throws into an outcome that says what to do. */
 export function failureOutcome(error: unknown): JobOutcome {
-  const { message = String(error), errcode, cause } = error as { message?: string; errcode?: number; cause?: unknown };
-  const sqliteCode = errcode === undefined ? undefined : errcode & 0xff;
-  const { code } = (cause ?? error) as { code?: string };
-  const remedy = remedyFor(sqliteCode, code);
-  return { ok: false, message: remedy === undefined ? message : `${message}: ${remedy}`, sqliteCode };
+  const { message = String(error), cause } = error as { message?: string; cause?: unknown };
+  const remedy = remedyFor(cause ?? error);
+  return {
+    ok: false,
+    message: remedy === undefined ? message : `${message}: ${remedy}`,
+    sqliteCode: sqliteCodeOf(error),
+  };
 }
 
-function remedyFor(sqliteCode: number | undefined, code: string | undefined): string | undefined {
-  if (sqliteCode === 13 || code === 'ENOSPC' || code === 'EDQUOT') {
+function remedyFor(error: unknown): string | undefined {
+  const sqliteCode = sqliteCodeOf(error);
+  const { code } = error as { code?: string };
+  if (isDiskFull(error)) {
     return 'there is no space left on the disk of the data folder. Nothing was written; make room, and the store goes on by itself.';
   }
-  if (sqliteCode === 8 || code === 'EROFS' || code === 'EACCES') {
+  if (sqliteCode === sqliteCodes.readOnly || code === 'EROFS' || code === 'EACCES') {
     return "the data folder can't be written to any more. Nothing was written; check its disk and its permissions, and the store goes on by itself.";
   }
-  if (sqliteCode === 10) {
+  if (sqliteCode === sqliteCodes.ioError) {
     return 'the disk of the data folder fails or is full. Nothing was written; check the disk.';
   }
-  if (sqliteCode === 11 || sqliteCode === 26) {
+  if (sqliteCode === sqliteCodes.corrupt || sqliteCode === sqliteCodes.notADatabase) {
     return 'a file of the data folder is damaged. Nothing was written; stop the store, and restore it from a backup.';
   }
   return undefined;
