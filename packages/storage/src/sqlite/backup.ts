@@ -87,7 +87,7 @@ export class SqliteBackup implements BackupSource {
           (database.prepare('SELECT coalesce(max(position), 0) AS head FROM events').get() as { head: number }).head,
       );
       this.#onStep('backup log: copied');
-      for (const name of [FACTS_FILE, CLOCK_FILE]) await copySmall(this.#folder.file(name), join(target, name));
+      await this.#copyFiles([FACTS_FILE, CLOCK_FILE], target);
       const { id, takenAtMs } = about;
       const files = await digests(target, onProgress, signal);
       const manifest: LogManifest = {
@@ -119,8 +119,7 @@ export class SqliteBackup implements BackupSource {
         copySnapshot(this.#folder.file('vault.db'), join(target, 'vault.db'), 'vault', onProgress, signal, () => 0),
       );
       this.#onStep('backup vault: copied');
-      for (const name of [PROOF_KEY_FILE, ACCESS_KEYS_FILE])
-        await copySmall(this.#folder.file(name), join(target, name));
+      await this.#copyFiles([PROOF_KEY_FILE, ACCESS_KEYS_FILE], target);
       const { id, takenAtMs, lapsesAtMs, logPosition } = about;
       const files = await digests(target, onProgress, signal);
       const manifest: VaultManifest = {
@@ -138,6 +137,14 @@ export class SqliteBackup implements BackupSource {
       this.#onStep('backup vault: whole');
       return { bytes: total(files) };
     });
+  }
+
+  /** Copies those that are there. */
+  async #copyFiles(names: readonly string[], target: string): Promise<void> {
+    for (const name of names) {
+      const file = this.#folder.file(name);
+      if (existsSync(file)) await copySynced(file, join(target, name));
+    }
   }
 
   async discard(folder: string): Promise<void> {
@@ -196,8 +203,8 @@ async function copySnapshot<Seen>(
   }
 }
 
-async function copySmall(source: string, target: string): Promise<void> {
-  if (!existsSync(source)) return;
+/** Copies a file to where there is none yet. Its name is not durable before its folder is. */
+export async function copySynced(source: string, target: string): Promise<void> {
   await copyFile(source, target, constants.COPYFILE_EXCL);
   await sync(target);
 }

@@ -1,5 +1,4 @@
-import { constants, existsSync, readdirSync, readFileSync, renameSync, rmSync } from 'node:fs';
-import { copyFile, open } from 'node:fs/promises';
+import { existsSync, readdirSync, readFileSync, renameSync, rmSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { isoTime } from '@epitaph/core/clock.ts';
 import type { LogManifest, VaultManifest } from '@epitaph/core/backup/manifest.ts';
@@ -10,7 +9,7 @@ import {
   parseLedgerHead,
 } from '@epitaph/core/backup/purge-ledger.ts';
 import { ownerOf } from '../crypto/key-wrapping.ts';
-import { digestOf, readManifest } from './backup.ts';
+import { copySynced, digestOf, readManifest } from './backup.ts';
 import {
   CLOCK_FILE,
   FACTS_FILE,
@@ -316,16 +315,6 @@ function raiseClock(folder: string, lastMs: number): void {
   const file = join(folder, CLOCK_FILE);
   const markMs = existsSync(file) ? Number(readFileSync(file, 'utf8')) : 0;
   if (lastMs > markMs) writeDurably(file, String(lastMs), 0o600);
-}
-
-async function copySynced(source: string, target: string): Promise<void> {
-  await copyFile(source, target, constants.COPYFILE_EXCL);
-  const handle = await open(target, 'r');
-  try {
-    await handle.sync();
-  } finally {
-    await handle.close();
-  }
 }
 
 function explained(error: unknown, to: string): unknown {

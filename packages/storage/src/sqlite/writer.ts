@@ -1,5 +1,6 @@
 import { type MessagePort, Worker } from 'node:worker_threads';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
+import { turn } from '@epitaph/core/turn.ts';
 import { UnusableFile } from './database.ts';
 import { isDiskFull, sqliteCodeOf, sqliteCodes } from './failures.ts';
 
@@ -17,6 +18,11 @@ const LEAST_ROOM = 8;
 const SHARED_GROUPS = 32;
 /** So many are told at a time how their jobs went: what they do next must not hold up everybody else. */
 const TOLD_AT_ONCE = 32;
+/**
+ * Of a writer's thread, in MiB. A larger one fills with garbage before it is collected, and then a rebuild's memory grows
+ * with what is stored; docs/benchmarks.md, P9.
+ */
+const YOUNG_GENERATION_MIB = 16;
 
 /**
  * One unit of work for a writer; plain data, so that it can go to another thread. Bytes go into `blobs` and rows
@@ -159,7 +165,7 @@ export abstract class Writer {
 async function tell(group: readonly Pending[], outcomes: readonly JobOutcome[]): Promise<void> {
   for (let index = 0; index < outcomes.length; index++) {
     const outcome = outcomes[index]!;
-    if (index > 0 && index % TOLD_AT_ONCE === 0) await new Promise((resolve) => setImmediate(resolve));
+    if (index > 0 && index % TOLD_AT_ONCE === 0) await turn();
     if (outcome.ok) group[index]!.resolve(outcome.value as never);
     else group[index]!.reject(new StorageFault(outcome.message, outcome.sqliteCode));
   }
@@ -208,7 +214,10 @@ export class ThreadWriter extends Writer {
    */
   static start(thread: URL, workerData: unknown): Promise<ThreadWriter> {
     return new Promise((resolve, reject) => {
-      const worker = new Worker(thread, { workerData, resourceLimits: { maxYoungGenerationSizeMb: 16 } });
+      const worker = new Worker(thread, {
+        workerData,
+        resourceLimits: { maxYoungGenerationSizeMb: YOUNG_GENERATION_MIB },
+      });
       worker.once('error', reject);
       worker.once('message', (answer: StartAnswer) => {
         worker.off('error', reject);
