@@ -1,7 +1,7 @@
 import type { Expression, Query } from './ast.ts';
 import { queryError } from './errors.ts';
 import { call, member, NOWHERE, object, verbatim, ZERO } from './expressions.ts';
-import { documentAlias, NO_BOUNDS, notMerged, payloadOf, type PipelineInfo } from './pipeline.ts';
+import { documentAlias, NO_BOUNDS, notMerged, payloadOf, type PipelineInfo, PLAIN_PIPELINE } from './pipeline.ts';
 import type { QueryPlan } from './plan.ts';
 import { printExpression, printQuery } from './print.ts';
 import type { RankComponent, RankStep } from './ranking.ts';
@@ -140,19 +140,11 @@ function componentInfo(
     orderByRank: undefined,
   };
   return {
-    distinctType: 'None',
+    ...PLAIN_PIPELINE,
     top: candidates ?? null,
-    offset: null,
-    limit: null,
     orderBy: [descending ? 'Descending' : 'Ascending'],
     orderByExpressions: [printExpression(expression)],
-    groupByExpressions: [],
-    groupByAliases: [],
-    aggregates: [],
-    groupByAliasToAggregateType: {},
     rewrittenQuery: printQuery(rewritten),
-    hasSelectValue: false,
-    dCountInfo: null,
     hasNonStreamingOrderBy: true,
   };
 }

@@ -25,6 +25,24 @@ export interface PipelineInfo {
   readonly hasNonStreamingOrderBy: boolean;
 }
 
+/** Of a query whose rows are its answer as they come: a client has nothing to ask otherwise and nothing to merge. */
+export const PLAIN_PIPELINE: PipelineInfo = {
+  distinctType: 'None',
+  top: null,
+  offset: null,
+  limit: null,
+  orderBy: [],
+  orderByExpressions: [],
+  groupByExpressions: [],
+  groupByAliases: [],
+  aggregates: [],
+  groupByAliasToAggregateType: {},
+  rewrittenQuery: '',
+  hasSelectValue: false,
+  dCountInfo: null,
+  hasNonStreamingOrderBy: false,
+};
+
 /** Clients put a condition in its place: `true`, or, to go on where they left off, a comparison with the last row. */
 const FILTER = '({documentdb-formattableorderbyquery-filter})';
 /** An alias for the documents where a query has none, as in `FROM x IN c.items`. */
@@ -41,19 +59,11 @@ const DOCUMENT = '_document';
 export function describeForPipeline(plan: QueryPlan): PipelineInfo {
   const { query } = plan;
   const plain: PipelineInfo = {
-    distinctType: 'None',
+    ...PLAIN_PIPELINE,
     top: plan.top ?? null,
     offset: plan.offset ?? null,
     limit: plan.limit ?? null,
-    orderBy: [],
-    orderByExpressions: [],
-    groupByExpressions: [],
-    groupByAliases: [],
-    aggregates: [],
-    groupByAliasToAggregateType: {},
-    rewrittenQuery: '',
     hasSelectValue: query.selection.kind === 'value',
-    dCountInfo: null,
     hasNonStreamingOrderBy: plan.isVectorSearch,
   };
   if (plan.derivedFrom !== undefined && !plan.derivedFrom.streaming) {

@@ -9,6 +9,7 @@ import {
   describeHybridSearch,
   evaluate,
   parseQuery,
+  PLAIN_PIPELINE,
   type HybridSearchInfo,
   type PipelineInfo,
   planQuery,
@@ -144,27 +145,7 @@ const EVERYWHERE: readonly QueryRange[] = [{ ...WHOLE_RANGE, isMinInclusive: tru
 /**
  * The plan that lets clients pass every query through: whatever their own pipeline would do, the server has done.
  */
-const PASS_THROUGH_PLAN = planText(
-  {
-    queryInfo: {
-      distinctType: 'None',
-      top: null,
-      offset: null,
-      limit: null,
-      orderBy: [],
-      orderByExpressions: [],
-      groupByExpressions: [],
-      groupByAliases: [],
-      aggregates: [],
-      groupByAliasToAggregateType: {},
-      rewrittenQuery: '',
-      hasSelectValue: false,
-      dCountInfo: null,
-      hasNonStreamingOrderBy: false,
-    },
-  },
-  EVERYWHERE,
-);
+const PASS_THROUGH_PLAN = planText({ queryInfo: PLAIN_PIPELINE }, EVERYWHERE);
 
 /** Texts that parsed lately. Every query comes twice, once for its plan, and most come again and again. */
 const goodQueries = new Set<string>();
