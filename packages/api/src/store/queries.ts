@@ -64,11 +64,7 @@ export class Queries {
   async query(container: ContainerState, request: QueryRequest): Promise<QueryPage> {
     const { monotonicMs } = this.#parts.ports;
     const startedMs = monotonicMs();
-    const plan = planQuery(
-      parseQuery(request.sql),
-      request.parameters as readonly QueryParameter[],
-      planOptionsOf(container.definition),
-    );
+    const plan = planOf(request, container);
     const compiledMs = monotonicMs();
     await this.#parts.seen(request.atLeast);
     const run = new Run(request, plan, await this.#parts.moment(container), monotonicMs);
@@ -93,11 +89,7 @@ export class Queries {
     request: Pick<QueryRequest, 'sql' | 'parameters'>,
     most: number,
   ): Promise<ItemRow[] | undefined> {
-    const plan = planQuery(
-      parseQuery(request.sql),
-      request.parameters as readonly QueryParameter[],
-      planOptionsOf(container.definition),
-    );
+    const plan = planOf(request, container);
     if (!plan.streaming || !plan.readsDocuments || plan.top !== undefined || plan.limit !== undefined) {
       throw new Refusal(
         'bad-request',
@@ -310,11 +302,12 @@ export class Queries {
     const { state } = run.moment.within;
     const needsBody = run.plan.needsBody || hasPseudonymousIds(state.definition);
     const load = run.clock();
+    const { mayMatch } = run;
+    const wanted = mayMatch === undefined ? candidates : candidates.filter(mayMatch);
     const rows: ItemRow[] = [];
     const documents: Json[] = [];
-    if (needsBody) await this.#documents.prefetch(candidates);
-    for (const row of candidates) {
-      if (run.mayMatch?.(row) === false) continue;
+    if (needsBody) await this.#documents.prefetch(wanted);
+    for (const row of wanted) {
       const document = needsBody
         ? (this.#documents.parsed(row) ?? (await this.#documents.parse(state, row)))
         : { id: row.id, _ts: row.ts };
@@ -325,6 +318,13 @@ export class Queries {
     run.loadMs += load();
     return { rows, documents };
   }
+}
+
+function planOf(
+  { sql, parameters }: Pick<QueryRequest, 'sql' | 'parameters'>,
+  { definition }: ContainerState,
+): QueryPlan {
+  return planQuery(parseQuery(sql), parameters as readonly QueryParameter[], planOptionsOf(definition));
 }
 
 type Answer = Pick<QueryPage, 'rows' | 'texts' | 'continuation'>;
