@@ -4,16 +4,15 @@ import { partitionKeyDeleteAfter } from '@epitaph/core/container/partition-key-d
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
-import { isItemWrite } from '@epitaph/core/item/events.ts';
 import { foldItem, handleLife } from '@epitaph/core/item/handle.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import { holdIdOf, withoutContainer } from '@epitaph/core/retention/hold-names.ts';
 import type { PendingErasure } from '@epitaph/core/retention/state.ts';
-import { covers, floorUntil } from '@epitaph/core/vault/key-vault.ts';
+import { covers } from '@epitaph/core/vault/key-vault.ts';
 import type { ErasedBatch } from '@epitaph/projections/purge/executor.ts';
 import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
 import { wait } from '../config/wait.ts';
-import { type ItemLife, livesOfItem } from './item-lives.ts';
+import { type ItemLife, livesOfItem, retentionUntil } from './item-lives.ts';
 import type { StoreParts } from './parts.ts';
 import { recordRetention } from './retention-record.ts';
 import type { Caller, ErasureOutcome } from './store-api.ts';
@@ -240,14 +239,10 @@ export class Erasures {
     const { nowMs } = context;
     return keptBy(
       rid,
-      lives.map(({ stream, events }) => {
-        const lastWriteTs = Math.floor((events.findLast(isItemWrite)?.occurredAtMs ?? 0) / 1000);
-        const times = { lastWriteTs, lastEventAtMs: events.at(-1)!.occurredAtMs, nowMs, onDemand: true as const };
-        return {
-          holds: holds.filter(({ scope }) => covers(scope, stream)).map(({ holdId }) => holdId),
-          floorUntilMs: floorUntil(floors, times),
-        };
-      }),
+      lives.map((life) => ({
+        holds: holds.filter(({ scope }) => covers(scope, life.stream)).map(({ holdId }) => holdId),
+        floorUntilMs: retentionUntil(floors, life, nowMs),
+      })),
     );
   }
 }

@@ -18,7 +18,7 @@ import type { CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
 import { leftWithContainer } from '@epitaph/projections/disappearances/disappearance.ts';
 import { actionsOnStore } from '@epitaph/projections/operator-actions.ts';
 import type { DisappearanceRow, ReadModelStore } from '@epitaph/projections/read-model-store.ts';
-import { type ItemLife, livesOfItem } from './item-lives.ts';
+import { type ItemLife, livesOfItem, retentionUntil } from './item-lives.ts';
 import type { StoreParts } from './parts.ts';
 import type { Disappearance, HistoryEntry } from './store-api.ts';
 
@@ -93,14 +93,12 @@ export class Histories {
       last === undefined
         ? []
         : coveringHolds(await vault.holds(), last.stream).map((holdId) => holdIdOf(container.rid, holdId));
-    const { retention = 0 } = (await vault.floors()).get(container.rid) ?? {};
+    const floors = (await vault.floors()).get(container.rid) ?? {};
     for (let busy = this.#parts.busy(container); busy !== undefined; busy = this.#parts.busy(container)) await busy;
     // Policies and time together, as for any reader: what is told of this instant holds.
     const { state, number } = this.#parts.catalog.containerByRid(container.rid)!;
     const nowMs = this.#parts.ports.clock.now();
     this.#parts.expirySeen(number, nowMs);
-    const lastWrite = last?.events.findLast(isItemWrite);
-    const floorUntilMs = lastWrite === undefined ? 0 : (Math.floor(lastWrite.occurredAtMs / 1000) + retention) * 1000;
     return explainItem({
       id,
       container: state,
@@ -114,7 +112,7 @@ export class Histories {
       ),
       atMs: atMs ?? nowMs,
       holds,
-      floorUntilMs: retention > 0 && floorUntilMs > nowMs ? floorUntilMs : null,
+      floorUntilMs: last === undefined ? null : retentionUntil(floors, last, nowMs),
     });
   }
 

@@ -1,6 +1,8 @@
+import { isItemWrite } from '@epitaph/core/item/events.ts';
 import { itemStream } from '@epitaph/core/item/stream-name.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import { type ContainerFloors, floorUntil } from '@epitaph/core/vault/key-vault.ts';
 
 /** One life with the events that are left of it, oldest first. */
 export interface ItemLife {
@@ -22,4 +24,11 @@ export async function livesOfItem(
     if (events.length === 0) return lives;
     lives.push({ life, stream, events });
   }
+}
+
+/** When the retention floor over a life will have passed, in milliseconds; null when none is in the way. */
+export function retentionUntil(floors: ContainerFloors, { events }: ItemLife, nowMs: number): number | null {
+  const lastWriteTs = Math.floor((events.findLast(isItemWrite)?.occurredAtMs ?? 0) / 1000);
+  // On demand, as a change feed's floor stands against no erasure that was asked for.
+  return floorUntil(floors, { lastWriteTs, lastEventAtMs: events.at(-1)!.occurredAtMs, nowMs, onDemand: true });
 }
