@@ -15,7 +15,8 @@ export class Proxy {
   }
 
   static async to(port: number, host = '127.0.0.1'): Promise<Proxy> {
-    const server = createServer();
+    // Otherwise a small packet waits for 40 ms until the one before it is acknowledged.
+    const server = createServer({ noDelay: true });
     const proxy = new Proxy(server, { host, port });
     server.on('connection', (socket) => proxy.#carry(socket));
     server.listen(0, '127.0.0.1');
@@ -65,7 +66,7 @@ export class Proxy {
       client.destroy();
       return;
     }
-    const upstream = connect(this.#target);
+    const upstream = connect({ ...this.#target, noDelay: true });
     for (const [from, to] of [
       [client, upstream],
       [upstream, client],

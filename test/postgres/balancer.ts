@@ -8,7 +8,7 @@ const LOOK_EVERY_MS = 100;
  * of requests, and never repeats one: what a node drops in the middle its client sees.
  */
 export class Balancer {
-  readonly #server: Server = createServer();
+  readonly #server: Server = createServer({ noDelay: true });
   readonly #sockets = new Set<Socket>();
   readonly #nodes: { readonly endpoint: string; ready: boolean }[] = [];
   #next = 0;
