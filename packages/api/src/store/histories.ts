@@ -18,7 +18,7 @@ import type { CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
 import { leftWithContainer } from '@epitaph/projections/disappearances/disappearance.ts';
 import { actionsOnStore } from '@epitaph/projections/operator-actions.ts';
 import type { DisappearanceRow, ReadModelStore } from '@epitaph/projections/read-model-store.ts';
-import { type ItemLife, livesOfItem, retentionUntil } from './item-lives.ts';
+import { feedFloorUntil, type ItemLife, livesOfItem, retentionUntil } from './item-lives.ts';
 import type { StoreParts } from './parts.ts';
 import type { Disappearance, HistoryEntry } from './store-api.ts';
 
@@ -113,6 +113,7 @@ export class Histories {
       atMs: atMs ?? nowMs,
       holds,
       floorUntilMs: last === undefined ? null : retentionUntil(floors, last, nowMs),
+      feedFloorUntilMs: last === undefined ? null : feedFloorUntil(floors, last, nowMs),
     });
   }
 

@@ -27,8 +27,20 @@ export async function livesOfItem(
 }
 
 /** When the retention floor over a life will have passed, in milliseconds; null when none is in the way. */
-export function retentionUntil(floors: ContainerFloors, { events }: ItemLife, nowMs: number): number | null {
-  const lastWriteTs = Math.floor((events.findLast(isItemWrite)?.occurredAtMs ?? 0) / 1000);
+export function retentionUntil(floors: ContainerFloors, life: ItemLife, nowMs: number): number | null {
   // On demand, as a change feed's floor stands against no erasure that was asked for.
-  return floorUntil(floors, { lastWriteTs, lastEventAtMs: events.at(-1)!.occurredAtMs, nowMs, onDemand: true });
+  return floorUntil(floors, { ...timesOf(life), nowMs, onDemand: true });
+}
+
+/** The same of the change feed's floor, should the life have ended with its last event. */
+export function feedFloorUntil(floors: ContainerFloors, life: ItemLife, nowMs: number): number | null {
+  const { 'change-feed': seconds } = floors;
+  return seconds === undefined ? null : floorUntil({ 'change-feed': seconds }, { ...timesOf(life), nowMs });
+}
+
+function timesOf({ events }: ItemLife): { readonly lastWriteTs: number; readonly lastEventAtMs: number } {
+  return {
+    lastWriteTs: Math.floor((events.findLast(isItemWrite)?.occurredAtMs ?? 0) / 1000),
+    lastEventAtMs: events.at(-1)!.occurredAtMs,
+  };
 }

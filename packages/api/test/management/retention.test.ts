@@ -211,6 +211,26 @@ describe('a retention floor', () => {
     });
   });
 
+  test('is not all that keeps content: of what has ended the explanation names the change feed, too', async () => {
+    const withFeed = { ...orders().definition, changeFeedPolicy: { retentionDuration: 60 } };
+    await world.store.replaceContainer(WRITER, 'shop', 'orders', withFeed, 60);
+    await call('PUT', '/retention-floor', { seconds: 3_600, reason: 'tax law' });
+    await world.write('a');
+    expect(await explain('a')).toMatchObject({ state: 'live', contentKeptUntil: '2026-11-21T11:00:00.000Z' });
+    await advance(60);
+    expect(await purge()).toMatchObject({ expired: 1, purged: 0 });
+    expect(await explain('a')).toMatchObject({
+      state: 'expired',
+      contentKeptUntil: '2026-11-21T11:02:00.000Z',
+      sentence: expect.stringContaining(
+        'It is kept by the retention floor until 2026-11-21T11:00:00.000Z and for the change feed until 2026-11-21T11:02:00.000Z.',
+      ) as string,
+    });
+    await advance(3_660);
+    expect(await purge()).toMatchObject({ purged: 1 });
+    expect(await explain('a')).not.toHaveProperty('contentKeptUntil');
+  });
+
   test('that is lowered lets go at once; the change is on record with its reason', async () => {
     await call('PUT', '/retention-floor', { seconds: 3_600, reason: 'tax law' });
     await world.write('a');

@@ -37,7 +37,10 @@ export interface Explanation {
   readonly remains?: ItemPurged['remains'];
   readonly lagMs?: number;
   readonly holds: readonly string[];
-  /** Until when the container's retention floor keeps the content of its last life, if it does. */
+  /**
+   * Until when the container's retention floor keeps the content of its last life, if it does; once that has ended, until
+   * when the change feed does, if that is later.
+   */
   readonly keptUntilMs?: number;
 }
 
@@ -52,6 +55,8 @@ export interface ExplainInput {
   readonly holds: readonly string[];
   /** When the retention floor over the last life will have passed; null or absent when it has. */
   readonly floorUntilMs?: number | null;
+  /** When the change feed's floor over it will have passed, should it have ended; null or absent when it has. */
+  readonly feedFloorUntilMs?: number | null;
 }
 
 /** Explains an item at an instant from recorded facts alone, so the answer is the same before and after the purge. */
@@ -77,13 +82,17 @@ export function explainItem(input: ExplainInput): Explanation {
     ...(typeof input.floorUntilMs === 'number' ? { keptUntilMs: input.floorUntilMs } : {}),
   };
   const purge = facts.purge !== undefined && facts.purge.atMs <= atMs ? facts.purge : undefined;
+  const keeping: Keeping = facts === input.lives.at(-1) ? input : { holds: [] };
   const purgedSentence =
     purge === undefined
-      ? ` Its content has not been erased yet.${keptInWords(facts === input.lives.at(-1) ? input : { holds: [] })}`
+      ? ` Its content has not been erased yet.${keptInWords(keeping)}`
       : ` Its content was erased at ${isoTime(purge.atMs)}${remainsInWords(purge)}.`;
+  const keptUntilMs = Math.max(keeping.floorUntilMs ?? 0, keeping.feedFloorUntilMs ?? 0);
   const purged =
     purge === undefined
-      ? {}
+      ? keptUntilMs === 0
+        ? {}
+        : { keptUntilMs }
       : { purgedAtMs: purge.atMs, ...(purge.remains === undefined ? {} : { remains: purge.remains }) };
   const recorded = (endAtMs: number) => {
     const at = facts.end?.recordedAtMs;
@@ -181,12 +190,16 @@ function arithmeticOf(ts: number, expiry: Expiry): string {
     : sum;
 }
 
+/** What keeps the content of a life that has ended. */
+type Keeping = Pick<ExplainInput, 'holds' | 'floorUntilMs' | 'feedFloorUntilMs'>;
+
 /** Why content that nobody sees any more is still there; as of when it is asked, whatever instant it is asked about. */
-function keptInWords({ holds, floorUntilMs }: Pick<ExplainInput, 'holds' | 'floorUntilMs'>): string {
+function keptInWords({ holds, floorUntilMs, feedFloorUntilMs }: Keeping): string {
   const held = holds.map((hold) => JSON.stringify(hold)).join(', ');
   const reasons = [
     ...(holds.length === 0 ? [] : [`by the legal ${holds.length === 1 ? 'hold' : 'holds'} ${held}`]),
     ...(typeof floorUntilMs === 'number' ? [`by the retention floor until ${isoTime(floorUntilMs)}`] : []),
+    ...(typeof feedFloorUntilMs === 'number' ? [`for the change feed until ${isoTime(feedFloorUntilMs)}`] : []),
   ];
   return reasons.length === 0 ? '' : ` It is kept ${reasons.join(' and ')}.`;
 }
