@@ -1,3 +1,4 @@
+import { allDone } from '@epitaph/core/all-done.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import type { BatchOperation, BatchResult } from '../store/store-api.ts';
@@ -281,8 +282,7 @@ async function runBulk(
     if (failed(results[index]!)) break;
   }
   // A defect of one must not end the request while others are still under way.
-  const ended = await Promise.allSettled(tails.values());
-  for (const end of ended) if (end.status === 'rejected') throw end.reason;
+  await allDone([...tails.values()]);
   return {
     results: sent.map((_, index) => results[index] ?? FAILED_DEPENDENCY),
     position: request.store.headPosition(),

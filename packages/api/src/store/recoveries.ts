@@ -1,3 +1,4 @@
+import { allDone } from '@epitaph/core/all-done.ts';
 import { partitionKeyDeleteAfter } from '@epitaph/core/container/partition-key-deletes.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
@@ -8,6 +9,7 @@ import { itemStream, parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import { withoutContainer } from '@epitaph/core/retention/hold-names.ts';
 import type { EndedRow } from '@epitaph/projections/read-model-store.ts';
+import { endedPages } from '@epitaph/projections/purge/ended-pages.ts';
 import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
 import type { Documents } from './documents.ts';
 import { type ItemLife, livesOfItem } from './item-lives.ts';
@@ -93,22 +95,17 @@ export class Recoveries {
     const total = await this.#parts.readModel.countEnded(number, true, Number.MAX_SAFE_INTEGER);
     const summary = { recovered: 0, writtenSince: 0, erased: 0 };
     let done = 0;
-    for (let after: { endedAtMs: number; position: number } | undefined; ;) {
+    signal?.throwIfAborted();
+    const scan = { byPolicyStart: true, limit: BATCH };
+    for await (const rows of endedPages(() => this.#parts.readModel, number, scan)) {
       signal?.throwIfAborted();
-      const scan = { byPolicyStart: true, endedAtOrBeforeMs: Number.MAX_SAFE_INTEGER, after, limit: BATCH } as const;
-      const rows = await this.#parts.readModel.endedLives(number, scan);
-      const under = rows.map((row) => this.#bringBack(caller, state, row, policyVersion));
       // When one of them fails, the others are done before anybody is told so.
-      await Promise.allSettled(under);
-      for (const outcome of await Promise.all(under)) {
-        if (outcome !== undefined) summary[outcome] += 1;
-      }
+      const outcomes = await allDone(rows.map((row) => this.#bringBack(caller, state, row, policyVersion)));
+      for (const outcome of outcomes) if (outcome !== undefined) summary[outcome] += 1;
       done += rows.length;
       onProgress?.({ done, total: Math.max(done, total) });
-      const last = rows.at(-1);
-      if (last === undefined || rows.length < BATCH) return summary;
-      after = { endedAtMs: last.endedAtMs, position: last.position };
     }
+    return summary;
   }
 
   /**

@@ -1,3 +1,4 @@
+import { allDone } from '@epitaph/core/all-done.ts';
 import type { CommandContext } from '@epitaph/core/command-context.ts';
 import { handleContainer } from '@epitaph/core/container/handle.ts';
 import { handleCommand, newEvent } from '@epitaph/core/handle-command.ts';
@@ -496,9 +497,7 @@ export class PurgeExecutor {
       under.push(work(rows[index]!));
       if (index % STEP_SIZE === STEP_SIZE - 1) await turn();
     }
-    const outcomes = await Promise.allSettled(under);
-    const failed = outcomes.find((outcome) => outcome.status === 'rejected');
-    if (failed !== undefined) throw failed.reason;
+    await allDone(under);
   }
 }
 

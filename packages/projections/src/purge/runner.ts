@@ -1,3 +1,4 @@
+import { allDone } from '@epitaph/core/all-done.ts';
 import { appendNext, newEvent } from '@epitaph/core/handle-command.ts';
 import type { CommandContext } from '@epitaph/core/command-context.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
@@ -5,6 +6,7 @@ import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { Clock } from '@epitaph/core/clock.ts';
 import type { CatalogContainer } from '../catalog/catalog.ts';
 import type { ContainerNumber, EndedRow, ItemRow, ReadModelChange, UnrecordedEnd } from '../read-model-store.ts';
+import { endedPages } from './ended-pages.ts';
 import { DueBook, erasureDelayMs } from './due-book.ts';
 import {
   PURGE_CONTROL_STREAM,
@@ -358,8 +360,7 @@ export class PurgeRunner {
           action.erase ? this.#around('erase', () => this.#erase(work)) : Promise.resolve(none),
         ] as const;
         // When one of them fails, nothing of the others goes on behind the back of who is told so.
-        await Promise.allSettled(steps);
-        const [expired, ended, erased] = await Promise.all(steps);
+        const [expired, ended, erased] = await allDone(steps);
         totals.expired += expired;
         totals.purged += erased.purged;
         hasRecorded ||= expired + ended > 0;
@@ -501,14 +502,9 @@ export class PurgeRunner {
       const delayMs = erasureDelayMs(container.state, byPolicyStart);
       if (delayMs === 0) continue;
       const dueMs = Math.max(run.effectiveNowMs, clock.now()) - delayMs;
-      const scan = { byPolicyStart, endedAtOrBeforeMs: Number.MAX_SAFE_INTEGER, limit: BATCH_SIZE } as const;
-      let after = { endedAtMs: dueMs, position: Number.MAX_SAFE_INTEGER };
-      for (;;) {
-        const rows = await store().endedLives(container.number, { ...scan, after });
+      const scan = { byPolicyStart, afterMs: dueMs, limit: BATCH_SIZE };
+      for await (const rows of endedPages(store, container.number, scan)) {
         await this.#executor.finishErasures(rows, () => clock.now());
-        const last = rows.at(-1);
-        if (last === undefined || rows.length < BATCH_SIZE) break;
-        after = { endedAtMs: last.endedAtMs, position: last.position };
       }
     }
   }
