@@ -1,5 +1,8 @@
 import { execFileSync } from 'node:child_process';
 
+/** Why a test skips that has to mount one, and what it takes to run it. */
+export const NO_MOUNT = 'this user may not mount a file system: run it as root, with CAP_SYS_ADMIN';
+
 /** A file system of its own over a folder that is there, where this user may mount one. */
 export class Disk {
   readonly path: string;

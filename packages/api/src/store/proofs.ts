@@ -169,7 +169,7 @@ export class Proofs {
   ): Promise<{ readonly runs: readonly PurgeRunStatement[]; readonly position: number | undefined }> {
     const { log } = this.#parts.ports;
     // The read model says where they are, and the log what they are: so it costs no more than there are on the page.
-    await this.#parts.projected(await log.head());
+    await this.#parts.seen('head');
     const found = await this.#parts.readModel.purgeRuns(after, limit + 1);
     const page = found.slice(0, limit);
     const runs: PurgeRunStatement[] = [];

@@ -79,7 +79,7 @@ export function explainItem(input: ExplainInput): Explanation {
     life: facts.life,
     lastWrite: { atMs: write.atMs, ts, ttl: write.ttl },
     holds,
-    ...(typeof input.floorUntilMs === 'number' ? { keptUntilMs: input.floorUntilMs } : {}),
+    ...keptUntil(input.floorUntilMs),
   };
   const purge = facts.purge !== undefined && facts.purge.atMs <= atMs ? facts.purge : undefined;
   const keeping: Keeping = facts === input.lives.at(-1) ? input : { holds: [] };
@@ -87,12 +87,9 @@ export function explainItem(input: ExplainInput): Explanation {
     purge === undefined
       ? ` Its content has not been erased yet.${keptInWords(keeping)}`
       : ` Its content was erased at ${isoTime(purge.atMs)}${remainsInWords(purge)}.`;
-  const keptUntilMs = Math.max(keeping.floorUntilMs ?? 0, keeping.feedFloorUntilMs ?? 0);
   const purged =
     purge === undefined
-      ? keptUntilMs === 0
-        ? {}
-        : { keptUntilMs }
+      ? keptUntil(keeping.floorUntilMs, keeping.feedFloorUntilMs)
       : { purgedAtMs: purge.atMs, ...(purge.remains === undefined ? {} : { remains: purge.remains }) };
   const recorded = (endAtMs: number) => {
     const at = facts.end?.recordedAtMs;
@@ -192,6 +189,12 @@ function arithmeticOf(ts: number, expiry: Expiry): string {
 
 /** What keeps the content of a life that has ended. */
 type Keeping = Pick<ExplainInput, 'holds' | 'floorUntilMs' | 'feedFloorUntilMs'>;
+
+/** The later of the instants that there are. */
+function keptUntil(...floors: readonly (number | null | undefined)[]): Pick<Explanation, 'keptUntilMs'> {
+  const keptUntilMs = Math.max(0, ...floors.map((untilMs) => untilMs ?? 0));
+  return keptUntilMs === 0 ? {} : { keptUntilMs };
+}
 
 /** Why content that nobody sees any more is still there; as of when it is asked, whatever instant it is asked about. */
 function keptInWords({ holds, floorUntilMs, feedFloorUntilMs }: Keeping): string {
