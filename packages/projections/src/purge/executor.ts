@@ -494,7 +494,10 @@ export class PurgeExecutor {
   async #stepwise<Row>(rows: readonly Row[], work: (row: Row) => Promise<void>): Promise<void> {
     const under: Promise<void>[] = [];
     for (let index = 0; index < rows.length; index++) {
-      under.push(work(rows[index]!));
+      const one = work(rows[index]!);
+      // Who waits for all of them is told; until then nobody does.
+      one.catch(() => {});
+      under.push(one);
       if (index % STEP_SIZE === STEP_SIZE - 1) await turn();
     }
     await allDone(under);

@@ -1,0 +1,36 @@
+import { afterAll, expect, it } from 'vitest';
+import { newFolder, openEmbedded, removeFolder } from '../simulation/embedded.ts';
+import { DEFINITION } from './definition.ts';
+
+const START_MS = Date.UTC(2026, 10, 21, 10);
+const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
+
+const folder = newFolder('failing-pass');
+afterAll(() => removeFolder(folder));
+
+/** One step of a pass records or erases many items at once, in several turns of the event loop. */
+it('a pass of the purge that the log fails ends with that alone, and then nothing of it is under way', async () => {
+  const { store, log, storage } = await openEmbedded({ folder, time: START_MS, newId: () => crypto.randomUUID() });
+  try {
+    await store.createDatabase(CALLER, 'd');
+    // The first write is the start of the run, then come the ends, then what is erased and truncated.
+    for (const write of [1, 100]) {
+      const { resource: container } = await store.createContainer(CALLER, 'd', `c${write}`, DEFINITION, 100);
+      for (let index = 0; index < 60; index++) {
+        const document = { id: `i${index}`, pk: 'p' };
+        const item = { id: document.id, partitionKey: '["p"]', document, json: JSON.stringify(document) };
+        await store.writeItem(CALLER, container, 'create', item);
+      }
+      await store.advanceClock(CALLER, 200_000);
+      log.failAt(write, 'before');
+      await expect(store.runPurge(CALLER)).rejects.toThrow('the log failed before the write');
+      const head = await storage.log.head();
+      await new Promise((resolve) => setTimeout(resolve, 50));
+      expect(await storage.log.head()).toBe(head);
+      await store.runPurge(CALLER);
+      expect(await store.explain(container, 'i59', '["p"]')).toMatchObject({ state: 'purged' });
+    }
+  } finally {
+    await store.close();
+  }
+});
