@@ -1,4 +1,5 @@
 import { afterAll, expect, it } from 'vitest';
+import { BATCH_SIZE } from '@epitaph/projections/purge/executor.ts';
 import { newFolder, openEmbedded, removeFolder } from '../simulation/embedded.ts';
 import { DEFINITION } from './definition.ts';
 
@@ -13,10 +14,10 @@ it('a pass of the purge that the log fails ends with that alone, and then nothin
   const { store, log, storage } = await openEmbedded({ folder, time: START_MS, newId: () => crypto.randomUUID() });
   try {
     await store.createDatabase(CALLER, 'd');
-    // The first write is the start of the run, then come the ends, then what is erased and truncated.
-    for (const write of [1, 100]) {
+    // After the start of the run come the ends, and beside those of the second batch what is erased of the first.
+    for (const write of [1, BATCH_SIZE + 10]) {
       const { resource: container } = await store.createContainer(CALLER, 'd', `c${write}`, DEFINITION, 100);
-      for (let index = 0; index < 60; index++) {
+      for (let index = 0; index < 2 * BATCH_SIZE; index++) {
         const document = { id: `i${index}`, pk: 'p' };
         const item = { id: document.id, partitionKey: '["p"]', document, json: JSON.stringify(document) };
         await store.writeItem(CALLER, container, 'create', item);
@@ -28,7 +29,7 @@ it('a pass of the purge that the log fails ends with that alone, and then nothin
       await new Promise((resolve) => setTimeout(resolve, 50));
       expect(await storage.log.head()).toBe(head);
       await store.runPurge(CALLER);
-      expect(await store.explain(container, 'i59', '["p"]')).toMatchObject({ state: 'purged' });
+      expect(await store.explain(container, 'i500', '["p"]')).toMatchObject({ state: 'purged' });
     }
   } finally {
     await store.close();
