@@ -9,6 +9,7 @@ import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { effectivePartitionKey, rangeOfKey } from '@epitaph/core/partition-key/effective-partition-key.ts';
 import { openSqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
 import { keyHeader, raw } from './support/raw.ts';
 import { READ_ONLY_KEY, World } from './support/world.ts';
@@ -323,6 +324,25 @@ describe('a token', () => {
     expect((await call('DELETE', await self('o2', 'bob'))).status).toBe(403);
     const target = `/dbs/${encodeURI(here.database.id)}/colls/orders/docs`;
     expect((await call('POST', target, '{"id":"x","customer":"bob"}')).status).toBe(400);
+  });
+
+  test('for one partition key may name it by its range, as the Python client does', async () => {
+    const here = await shop();
+    const token = await permit(here, { resourcePartitionKey: ['ann'] });
+    const query = async (start: string, end: string) =>
+      raw(world.endpoint, 'POST', `/dbs/${encodeURI(here.database.id)}/colls/orders/docs`, {
+        authorization: encodeURIComponent(token),
+        headers: { 'content-type': 'application/query+json', 'x-ms-start-epk': start, 'x-ms-end-epk': end },
+        body: '{"query":"SELECT VALUE c.id FROM c"}',
+      });
+    const of = (key: string) => rangeOfKey(effectivePartitionKey({ kind: 'Hash', version: 1 }, `["${key}"]`));
+    const { min, max } = of('ann');
+    expect((await query(min, max)).json?.['Documents']).toEqual(['o1']);
+    expect((await query(min, min)).json?.['Documents']).toEqual(['o1']);
+    expect((await query(of('bob').min, of('bob').max)).status).toBe(403);
+    expect((await query(min, `${max.slice(0, -1)}F`)).status).toBe(403);
+    expect((await query('', max)).status).toBe(403);
+    expect((await query('', 'FF')).status).toBe(403);
   });
 
   test('for one item is good for that item only', async () => {

@@ -1,18 +1,14 @@
-import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { mkdtemp, rename, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { promisify } from 'node:util';
-import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, test } from 'vitest';
+import { expectAllWell, PROGRAM_TIMEOUT_MS, runProgram } from './support/client-program.ts';
 import { World } from './support/world.ts';
 
-const run = promisify(execFile);
 const SOURCES = join(import.meta.dirname, '../clients/dotnet');
 const BUILD_TIMEOUT_MS = 240_000;
-const RUN_TIMEOUT_MS = 240_000;
 
 const sourceFiles = () =>
   readdirSync(SOURCES)
@@ -39,7 +35,7 @@ function groups(): string[] {
  */
 async function build(): Promise<{ readonly assembly: string } | { readonly reason: string }> {
   try {
-    await run('dotnet', ['--version']);
+    await runProgram('dotnet', ['--version']);
   } catch {
     return { reason: 'there is no dotnet here' };
   }
@@ -51,7 +47,7 @@ async function build(): Promise<{ readonly assembly: string } | { readonly reaso
   const fresh = await mkdtemp(`${folder}-`);
   try {
     const artifacts = ['--artifacts-path', fresh, '--nologo', '-v', 'quiet'];
-    await run('dotnet', ['build', SOURCES, '-c', 'Release', ...artifacts], { timeout: BUILD_TIMEOUT_MS });
+    await runProgram('dotnet', ['build', SOURCES, '-c', 'Release', ...artifacts], { timeout: BUILD_TIMEOUT_MS });
     // Whole or not at all: another run of the tests may build the same.
     if (!existsSync(folder)) await rename(fresh, folder);
     return { assembly };
@@ -77,19 +73,8 @@ describe.skipIf('reason' in built)(`the .NET clients, new and old, in gateway mo
   test(
     'find everything as they expect it',
     async () => {
-      if ('reason' in built) return;
-      const wanted = groups();
-      const args = [built.assembly, world.endpoint, EMULATOR_KEY, ...wanted];
-      const { stdout } = await run('dotnet', args, { timeout: RUN_TIMEOUT_MS, maxBuffer: 16_000_000 }).catch(
-        (error: Error & { readonly stdout?: string }) => ({ stdout: error.stdout ?? error.message }),
-      );
-      const lines = stdout.split('\n');
-      expect(lines.filter((line) => line.startsWith('FAILED'))).toEqual([]);
-      // Every group has said something, so that none was left out by its name.
-      const seen = new Set(lines.map((line) => /^ok ([\w-]+):/.exec(line)?.[1]));
-      expect(wanted.filter((group) => !seen.has(group))).toEqual([]);
-      expect(lines).toContainEqual(expect.stringMatching(/^\d+ passed, 0 failed$/));
+      if ('assembly' in built) await expectAllWell('dotnet', [built.assembly], world.endpoint, groups());
     },
-    RUN_TIMEOUT_MS,
+    PROGRAM_TIMEOUT_MS,
   );
 });

@@ -1,5 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import { describeForPipeline, describeHybridSearch, parseQuery, planQuery } from '../src/index.ts';
+import { missingFeatures, parseQuery, planForClients, planQuery } from '../src/index.ts';
+import { describeHybridSearch } from '../src/hybrid-search.ts';
+import { describeForPipeline } from '../src/pipeline.ts';
 
 const describeQuery = (sql: string) => describeForPipeline(planQuery(parseQuery(sql), [{ name: '@n', value: 3 }]));
 
@@ -166,5 +168,41 @@ describe('the description of a ranked search', () => {
 
   it('is none for other queries', () => {
     expect(search('SELECT * FROM c ORDER BY c.n')).toBeUndefined();
+  });
+});
+
+describe('what a client has to be able to do', () => {
+  const missing = (sql: string, ...supported: string[]) =>
+    missingFeatures(planForClients(planQuery(parseQuery(sql))), new Set(supported));
+
+  it.each([
+    ['SELECT * FROM c WHERE c.n > 1', []],
+    ['SELECT VALUE COUNT(1) FROM c', ['Aggregate']],
+    ['SELECT COUNT(1) AS n FROM c', ['NonValueAggregate']],
+    ['SELECT COUNT(1) AS n, SUM(c.n) AS s FROM c', ['NonValueAggregate', 'MultipleAggregates']],
+    ['SELECT VALUE COUNTIF(c.n > 1) FROM c', ['Aggregate', 'CountIf']],
+    ['SELECT VALUE MAKELIST(c.n) FROM c', ['Aggregate', 'ListAndSetAggregate']],
+    ['SELECT MAKESET(c.n) AS s FROM c', ['NonValueAggregate', 'ListAndSetAggregate']],
+    ['SELECT c.n FROM c GROUP BY c.n', ['GroupBy']],
+    ['SELECT c.n, COUNT(1) AS k FROM c GROUP BY c.n', ['NonValueAggregate', 'GroupBy']],
+    ['SELECT DISTINCT c.n FROM c', ['Distinct']],
+    ['SELECT TOP 3 * FROM c', ['Top']],
+    ['SELECT * FROM c OFFSET 1 LIMIT 2', ['OffsetAndLimit']],
+    ['SELECT * FROM c ORDER BY c.n', ['OrderBy']],
+    ['SELECT * FROM c ORDER BY c.n, c.m', ['MultipleOrderBy']],
+    ['SELECT TOP 3 * FROM c ORDER BY VectorDistance(c.v, [1])', ['Top', 'OrderBy', 'NonStreamingOrderBy']],
+    ["SELECT TOP 3 * FROM c ORDER BY RANK FullTextScore(c.t, 'a')", ['HybridSearch']],
+    [
+      "SELECT TOP 3 * FROM c ORDER BY RANK RRF(FullTextScore(c.t, 'a'), FullTextScore(c.t, 'b'), [2, 1])",
+      ['HybridSearch', 'WeightedRankFusion'],
+    ],
+  ])('for %s', (sql, needed) => {
+    expect(missing(sql)).toEqual(needed);
+    expect(missing(sql, ...needed)).toEqual([]);
+    for (const name of needed) expect(missing(sql, ...needed.filter((one) => one !== name))).toEqual([name]);
+  });
+
+  it('is to merge lists, which the .NET client does without saying so', () => {
+    expect(missing('SELECT VALUE MAKELIST(c.n) FROM c', 'Aggregate', 'DCount')).toEqual([]);
   });
 });

@@ -221,6 +221,30 @@ describe('over five ranges as over one', () => {
     });
   });
 
+  test('what a client does not say that it can merge is refused when it asks for a plan', async () => {
+    const plan = (query: string, features?: string) =>
+      raw(world.endpoint, 'POST', `/dbs/shop/colls/${five.id}/docs`, {
+        headers: {
+          'content-type': 'application/query+json',
+          'x-ms-cosmos-is-query-plan-request': 'True',
+          ...(features === undefined ? {} : { 'x-ms-cosmos-supported-query-features': features }),
+        },
+        body: JSON.stringify({ query }),
+      });
+    const groups = 'SELECT c.team, COUNT(1) AS n FROM c GROUP BY c.team';
+    // What the Python client says.
+    const refused = await plan(groups, 'Aggregate,CompositeAggregate,Distinct,MultipleOrderBy,OrderBy,Top');
+    expect(refused.status).toBe(400);
+    expect(refused.json?.['message']).toContain(
+      'Query contains the following features, which the calling client does not support: NonValueAggregate GroupBy',
+    );
+    expect((await plan(groups, 'GroupBy, NonValueAggregate')).json).toMatchObject({
+      queryInfo: { groupByAliases: ['team', 'n'] },
+    });
+    expect((await plan('SELECT * FROM c ORDER BY c.n')).status).toBe(400);
+    expect((await plan('SELECT * FROM c WHERE c.n > 3')).status).toBe(200);
+  });
+
   test('what clients could not merge is refused when they ask for a plan, and answered when they do not', async () => {
     for (const query of [
       'SELECT c.team, COUNT(1) AS n FROM c GROUP BY c.team ORDER BY c.team',

@@ -5,14 +5,13 @@ import {
   WHOLE_RANGE,
 } from '@epitaph/core/partition-key/effective-partition-key.ts';
 import {
-  describeForPipeline,
-  describeHybridSearch,
   evaluate,
+  missingFeatures,
   parseQuery,
   PLAIN_PIPELINE,
-  type HybridSearchInfo,
-  type PipelineInfo,
+  planForClients,
   planQuery,
+  type ClientPlan,
   QueryError,
   type Json,
   type QueryParameter,
@@ -93,8 +92,8 @@ export const continuationHeader = (continuation: Continuation | undefined): Read
  * @param key the property of the answer that holds them: `Databases`, `DocumentCollections`, …
  */
 export function answerFeed(request: CosmosRequest, rid: string, key: string, resources: readonly JsonObject[]): Answer {
-  const { headers, limits, method } = request;
-  if (method === 'POST' && isQueryPlan(headers)) return answerQueryPlan(readQueryBody(request), limits);
+  const { headers, method } = request;
+  if (method === 'POST' && isQueryPlan(headers)) return answerQueryPlan(request);
   // The older .NET client says "query" of a GET without one.
   const rows =
     method === 'POST' && isQuery(headers) ? runQuery(readQueryBody(request), resources as readonly Json[]) : resources;
@@ -120,18 +119,8 @@ function runQuery({ sql, parameters }: QueryBody, resources: readonly Json[]): r
 }
 
 /** A plan for clients, with what their pipelines are to do and which keys the query is about. */
-const planText = (
-  info: { readonly queryInfo: PipelineInfo } | { readonly hybridSearchQueryInfo: HybridSearchInfo },
-  queryRanges: readonly QueryRange[],
-): string => JSON.stringify({ partitionedQueryExecutionInfoVersion: 2, ...info, queryRanges });
-
-/** @throws QueryError for a query that clients can't merge */
-function planTextOf(plan: QueryPlan, queryRanges: readonly QueryRange[]): string {
-  const hybridSearchQueryInfo = describeHybridSearch(plan);
-  return hybridSearchQueryInfo === undefined
-    ? planText({ queryInfo: describeForPipeline(plan) }, queryRanges)
-    : planText({ hybridSearchQueryInfo }, queryRanges);
-}
+const planText = (plan: ClientPlan, queryRanges: readonly QueryRange[]): string =>
+  JSON.stringify({ partitionedQueryExecutionInfoVersion: 2, ...plan, queryRanges });
 
 interface QueryRange {
   readonly min: string;
@@ -183,7 +172,7 @@ export function planToRunBy(
   const plan = planQuery(query, parameters, planOptionsOf(container.definition));
   if (!plan.isVectorSearch && !(mayGroup && query.groupBy.length > 0)) return undefined;
   try {
-    return planTextOf(plan, rangesOfQuery(plan, container));
+    return planText(planForClients(plan), rangesOfQuery(plan, container));
   } catch (error) {
     if (error instanceof QueryError && !plan.isVectorSearch) return undefined;
     throw error;
@@ -197,26 +186,37 @@ export function planToRunBy(
  *
  * @param container none for a feed of other resources, which has one range
  * @throws QueryError for a text that is no query, and for one that clients can't merge
+ * @throws WireError 400 for one that this client can't merge
  */
-export function answerQueryPlan(body: QueryBody, limits: Limits, container?: ContainerState): Answer {
+export function answerQueryPlan(request: CosmosRequest, container?: ContainerState): Answer {
+  const body = readQueryBody(request);
   const { sql, parameters } = body;
+  const { limits } = request;
+  const options = container === undefined ? {} : planOptionsOf(container.definition);
   if (container !== undefined && rangesOf(container).length > 1) {
-    const options = planOptionsOf(container.definition);
     const plan = planQuery(parseQuery(sql, { maxLength: limits.queryCharacters }), parameters, options);
-    return { status: 200, body: planTextOf(plan, rangesOfQuery(plan, container)), charge: charge.metadata };
+    return planAnswer(request, planForClients(plan), rangesOfQuery(plan, container));
   }
   if (!goodQueries.has(sql)) {
-    const options = container === undefined ? {} : planOptionsOf(container.definition);
     const vectorSearch = vectorSearchOf(body, limits, options);
-    if (vectorSearch !== undefined) {
-      return { status: 200, body: planTextOf(vectorSearch, EVERYWHERE), charge: charge.metadata };
-    }
+    if (vectorSearch !== undefined) return planAnswer(request, planForClients(vectorSearch), EVERYWHERE);
     if (sql.length <= MAX_KEPT_CHARACTERS) {
       if (goodQueries.size >= MAX_GOOD_QUERIES) goodQueries.clear();
       goodQueries.add(sql);
     }
   }
   return { status: 200, body: PASS_THROUGH_PLAN, charge: charge.metadata };
+}
+
+function planAnswer({ headers }: CosmosRequest, plan: ClientPlan, queryRanges: readonly QueryRange[]): Answer {
+  const supported = headerText(headers, 'x-ms-cosmos-supported-query-features') ?? '';
+  const missing = missingFeatures(plan, new Set(supported.split(',').map((name) => name.trim())));
+  if (missing.length > 0) {
+    throw badRequest(
+      `Query contains the following features, which the calling client does not support: ${missing.join(' ')}`,
+    );
+  }
+  return { status: 200, body: planText(plan, queryRanges), charge: charge.metadata };
 }
 
 /** The keys that a query can find anything at, as far as its filter tells. */

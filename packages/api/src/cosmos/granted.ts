@@ -1,4 +1,9 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
+import {
+  effectivePartitionKey,
+  type KeyRange,
+  rangeOfKey,
+} from '@epitaph/core/partition-key/effective-partition-key.ts';
 import type { Scope } from '@epitaph/core/partition-key/scope.ts';
 import type { Grant, StoreApi } from '../store/store-api.ts';
 import { WireError } from './errors.ts';
@@ -56,11 +61,15 @@ export function grantedStore(store: StoreApi, grant: Grant): StoreApi {
   const toWrite = (): void => {
     if (!writes) throw notGranted();
   };
-  // A feed that names the key gives no more than it, whatever range is asked for besides.
-  const onFeed = (container: ContainerState, { partitionKey }: Scope): void => {
+  // A feed that names the key gives no more than it, whatever range is asked for besides. The Python client names the
+  // range of the key instead.
+  const onFeed = <T extends Scope>(container: ContainerState, scope: T): T => {
     inContainer(container);
     if (item !== undefined) throw notGranted();
-    if (target.partitionKey !== undefined && target.partitionKey !== partitionKey) throw notGranted();
+    const { partitionKey } = target;
+    if (partitionKey === undefined || partitionKey === scope.partitionKey) return scope;
+    if (scope.partitionKey !== undefined || !isRangeOf(container, partitionKey, scope.range)) throw notGranted();
+    return { ...scope, partitionKey };
   };
   const granted: Partial<StoreApi> = {
     // Whoever comes with a token spends what the container has, as everybody does.
@@ -97,18 +106,10 @@ export function grantedStore(store: StoreApi, grant: Grant): StoreApi {
       onFeed(container, {});
       return store.countItems(container);
     },
-    listItems: async (container, page) => {
-      onFeed(container, page);
-      return store.listItems(container, page);
-    },
-    queryItems: async (container, request) => {
-      onFeed(container, request);
-      return store.queryItems(container, request);
-    },
-    readChangeFeed: async (container, request) => {
-      onFeed(container, request.scope);
-      return store.readChangeFeed(container, request);
-    },
+    listItems: async (container, page) => store.listItems(container, onFeed(container, page)),
+    queryItems: async (container, request) => store.queryItems(container, onFeed(container, request)),
+    readChangeFeed: async (container, request) =>
+      store.readChangeFeed(container, { ...request, scope: onFeed(container, request.scope) }),
     batchItems: async (caller, container, operations, options) => {
       for (const operation of operations) {
         const { id, partitionKey } = operation.kind === 'write' ? operation.item : operation;
@@ -144,4 +145,11 @@ export function grantedStore(store: StoreApi, grant: Grant): StoreApi {
       };
     },
   });
+}
+
+/** Whether nothing but one partition key lies in a range. */
+function isRangeOf({ definition }: ContainerState, partitionKey: string, range: KeyRange | undefined): boolean {
+  if (range === undefined) return false;
+  const { min, max } = rangeOfKey(effectivePartitionKey(definition.partitionKey, partitionKey));
+  return range.min >= min && range.max <= max;
 }

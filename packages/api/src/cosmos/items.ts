@@ -44,7 +44,7 @@ export async function answerItems(request: CosmosRequest): Promise<Answer> {
   }
   if (method !== 'POST') throw methodNotAllowed();
   if (headerFlag(headers, 'x-ms-cosmos-is-batch-request')) return answerBatch(request, container);
-  if (isQueryPlan(headers)) return answerQueryPlan(readQueryBody(request), request.limits, container);
+  if (isQueryPlan(headers)) return answerQueryPlan(request, container);
   if (isQuery(headers)) return queryItems(request, container);
   const operation = headerFlag(headers, 'x-ms-documentdb-is-upsert') ? 'upsert' : 'create';
   const item = readItem(request, container);

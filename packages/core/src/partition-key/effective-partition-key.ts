@@ -44,6 +44,12 @@ export function effectivePartitionKey(definition: Definition, partitionKey: stri
  */
 export const prefixRange = (prefix: EffectivePartitionKey): KeyRange => ({ min: prefix, max: `${prefix}FF` });
 
+/** The range of one key. Keys of which the hash is the same, which clients can't tell apart by ranges either, are in it. */
+export const rangeOfKey = (key: EffectivePartitionKey): KeyRange => ({
+  min: key,
+  max: (BigInt(`0x${key}`) + 1n).toString(16).toUpperCase().padStart(key.length, '0'),
+});
+
 export const isInRange = (key: EffectivePartitionKey, { min, max }: KeyRange): boolean => min <= key && key < max;
 
 /** Keys remembered for each definition: a scan meets the same ones over and over. */

@@ -1,0 +1,50 @@
+import { readFileSync } from 'node:fs';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, test } from 'vitest';
+import { expectAllWell, PROGRAM_TIMEOUT_MS, runProgram } from './support/client-program.ts';
+import { type ServerProcess, startServer } from './support/server-process.ts';
+
+const PROGRAM = join(import.meta.dirname, '../clients/python/checks.py');
+const PYTHON = process.env['EPITAPH_TEST_PYTHON'] ?? 'python3';
+
+/** Why the program can't run here; undefined when it can. */
+async function reasonAgainst(): Promise<string | undefined> {
+  const imports = 'import azure.cosmos.aio, aiohttp; print(azure.cosmos.__version__)';
+  try {
+    const { stdout } = await runProgram(PYTHON, ['-c', imports]);
+    return Number.parseInt(stdout) >= 4 ? undefined : `azure-cosmos is ${stdout.trim()} here, and the checks are for 4`;
+  } catch {
+    return `${PYTHON} has no azure-cosmos here: pip install azure-cosmos aiohttp, or name another in EPITAPH_TEST_PYTHON`;
+  }
+}
+
+const reason = await reasonAgainst();
+const groups = [
+  ...new Set(
+    readFileSync(PROGRAM, 'utf8')
+      .matchAll(/^@check\("([\w-]+)"/gm)
+      .map(([, group]) => group!),
+  ),
+];
+
+describe.skipIf(reason !== undefined)(`the Python client${reason === undefined ? '' : ` (skipped: ${reason})`}`, () => {
+  let folder: string;
+  let server: ServerProcess;
+  beforeAll(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'epitaph-python-client-'));
+    // As users start it: what expires is in the change feed once the purge has come by.
+    server = await startServer(['--data', join(folder, 'data')]);
+  });
+  afterAll(async () => {
+    await server.stop();
+    await rm(folder, { recursive: true, force: true });
+  });
+
+  test(
+    'finds everything as it expects it',
+    () => expectAllWell(PYTHON, [PROGRAM], server.endpoint, groups),
+    PROGRAM_TIMEOUT_MS,
+  );
+});
