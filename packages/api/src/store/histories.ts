@@ -114,6 +114,7 @@ export class Histories {
       holds,
       floorUntilMs: last === undefined ? null : retentionUntil(floors, last, nowMs),
       feedFloorUntilMs: last === undefined ? null : feedFloorUntil(floors, last, nowMs),
+      nowMs,
     });
   }
 

@@ -1,7 +1,8 @@
 import type { CommandContext } from '@epitaph/core/command-context.ts';
+import { graceSeconds } from '@epitaph/core/retention/grace.ts';
 import { watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import { fsck } from '@epitaph/projections/fsck/fsck.ts';
-import { erasureDelayMs, graceSeconds } from '@epitaph/projections/purge/due-book.ts';
+import { erasureDelayMs } from '@epitaph/projections/purge/due-book.ts';
 import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
 import { Scavenges } from '@epitaph/projections/purge/scavenges.ts';
 import { rebuild, type RebuildDifference, type RebuildProgress } from '@epitaph/projections/rebuild.ts';

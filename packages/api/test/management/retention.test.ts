@@ -188,6 +188,34 @@ describe('a legal hold', () => {
   });
 });
 
+describe('what has ended', () => {
+  test('is told to be kept for as long as it can be brought back', async () => {
+    await call('PUT', '/recovery-window', { seconds: 600, reason: 'mistakes' });
+    await world.write('a');
+    await world.write('b');
+    await world.store.deleteItem(WRITER, orders(), 'a', '["ann"]');
+    expect(await explain('a')).toMatchObject({
+      state: 'deleted',
+      contentKeptUntil: '2026-11-21T10:10:00.000Z',
+      sentence: expect.stringContaining('It is kept by the recovery window until 2026-11-21T10:10:00.000Z.') as string,
+    });
+    await advance(30);
+    await call('PUT', '/policy-grace', { seconds: 3_600, reason: 'time to look' });
+    // Half a minute after the write: it expires by the policy's start.
+    await world.store.replaceContainer(WRITER, 'shop', 'orders', orders().definition, 10);
+    expect(await explain('b')).toMatchObject({
+      state: 'expired',
+      contentKeptUntil: '2026-11-21T11:00:30.000Z',
+      sentence: expect.stringContaining('It is kept by the policy grace until 2026-11-21T11:00:30.000Z.') as string,
+    });
+    await advance(600);
+    expect(await explain('a')).not.toHaveProperty('contentKeptUntil');
+    expect(await explain('b')).toMatchObject({ contentKeptUntil: '2026-11-21T11:00:30.000Z' });
+    await advance(3_000);
+    expect(await explain('b')).not.toHaveProperty('contentKeptUntil');
+  });
+});
+
 describe('a retention floor', () => {
   test('keeps content for so long after the last write, and is in preview, explanation and certificate', async () => {
     await world.write('a');

@@ -3,6 +3,7 @@ import type { ContainerState, RecordedPolicy } from '../container/state.ts';
 import { expiryOf, type Expiry } from '../ttl/expiry.ts';
 import { policyAt } from '../ttl/policy-timeline.ts';
 import type { ItemPurged } from '../item/events.ts';
+import { graceSeconds } from '../retention/grace.ts';
 import type { LifeFacts, LifePurge } from './life.ts';
 
 export type ItemStateName = 'live' | 'expired' | 'purged' | 'deleted' | 'never-existed';
@@ -39,7 +40,7 @@ export interface Explanation {
   readonly holds: readonly string[];
   /**
    * Until when the container's retention floor keeps the content of its last life, if it does; once that has ended, until
-   * when the change feed does, if that is later.
+   * when the change feed, the recovery window or the policy grace does, if one of them is later.
    */
   readonly keptUntilMs?: number;
 }
@@ -57,6 +58,8 @@ export interface ExplainInput {
   readonly floorUntilMs?: number | null;
   /** When the change feed's floor over it will have passed, should it have ended; null or absent when it has. */
   readonly feedFloorUntilMs?: number | null;
+  /** When it is asked. Without it nothing is said of the recovery window and the policy grace. */
+  readonly nowMs?: number;
 }
 
 /** Explains an item at an instant from recorded facts alone, so the answer is the same before and after the purge. */
@@ -82,27 +85,38 @@ export function explainItem(input: ExplainInput): Explanation {
     ...keptUntil(input.floorUntilMs),
   };
   const purge = facts.purge !== undefined && facts.purge.atMs <= atMs ? facts.purge : undefined;
-  const keeping: Keeping = facts === input.lives.at(-1) ? input : { holds: [] };
-  const purgedSentence =
-    purge === undefined
-      ? ` Its content has not been erased yet.${keptInWords(keeping)}`
-      : ` Its content was erased at ${isoTime(purge.atMs)}${remainsInWords(purge)}.`;
   const purged =
     purge === undefined
-      ? keptUntil(keeping.floorUntilMs, keeping.feedFloorUntilMs)
+      ? undefined
       : { purgedAtMs: purge.atMs, ...(purge.remains === undefined ? {} : { remains: purge.remains }) };
+  const goneWithContainer = earliest(container.deletedAtMs, input.databaseDeletedAtMs);
+  /** What became of the content of this life, which ended by itself, by a policy's start or with its container. */
+  const contentOf = (end?: EndOfLife) => {
+    if (purge !== undefined) {
+      return { facts: purged, words: ` Its content was erased at ${isoTime(purge.atMs)}${remainsInWords(purge)}.` };
+    }
+    const keeping: Keeping =
+      facts === input.lives.at(-1)
+        ? { ...input, grace: goneWithContainer === null && end !== undefined ? graceAfter(end, input) : undefined }
+        : { holds: [] };
+    return {
+      facts: keptUntil(keeping.floorUntilMs, keeping.feedFloorUntilMs, keeping.grace?.untilMs),
+      words: ` Its content has not been erased yet.${keptInWords(keeping)}`,
+    };
+  };
   const recorded = (endAtMs: number) => {
     const at = facts.end?.recordedAtMs;
     return at === undefined || at > atMs ? {} : { recordedAtMs: at, lagMs: at - endAtMs };
   };
 
   if (facts.end?.kind === 'deleted' && facts.end.atMs <= atMs) {
+    const content = contentOf({ atMs: facts.end.atMs, byPolicyStart: false });
     return {
       ...about,
-      ...purged,
+      ...content.facts,
       ...recorded(facts.end.atMs),
       state: purge === undefined ? 'deleted' : 'purged',
-      sentence: `${quoted} was deleted at ${isoTime(facts.end.atMs)}${facts.end.withPartitionKey === true ? ' with all of its partition key' : ''} by ${facts.end.recordedBy}.${purgedSentence}`,
+      sentence: `${quoted} was deleted at ${isoTime(facts.end.atMs)}${facts.end.withPartitionKey === true ? ' with all of its partition key' : ''} by ${facts.end.recordedBy}.${content.words}`,
       deletedAtMs: facts.end.atMs,
     };
   }
@@ -113,7 +127,6 @@ export function explainItem(input: ExplainInput): Explanation {
   const onRecord = facts.end?.expiry;
   const expiry =
     onRecord !== undefined && onRecord.expiredAtMs <= atMs ? onRecord : expiryOf({ ts, ttl: write.ttl }, known);
-  const goneWithContainer = earliest(container.deletedAtMs, input.databaseDeletedAtMs);
   const endedAtMs = earliest(expiry?.expiredAtMs ?? null, goneWithContainer);
   if (purge !== undefined && (endedAtMs === null || purge.atMs < endedAtMs)) {
     return {
@@ -128,15 +141,16 @@ export function explainItem(input: ExplainInput): Explanation {
     const policy = container.timeline.find((candidate) => candidate.version === expiry.policyVersion);
     const setBy = policy === undefined ? '' : `, set by ${policy.setBy} at ${isoTime(policy.recordedAtMs)}`;
     const arithmetic = arithmeticOf(ts, expiry);
+    const content = contentOf({ atMs: expiry.expiredAtMs, byPolicyStart: expiry.byPolicyStart });
     return {
       ...about,
-      ...purged,
+      ...content.facts,
       ...recorded(expiry.expiredAtMs),
       state: purge === undefined ? 'expired' : 'purged',
       sentence:
         `${quoted} expired at ${isoTime(expiry.expiredAtMs)} by ${ruleInWords(expiry, container.name)} ` +
         `under policy version ${expiry.policyVersion}${setBy}: ${arithmetic}.` +
-        purgedSentence,
+        content.words,
       expiredAtMs: expiry.expiredAtMs,
       rule: expiry.rule,
       arithmetic,
@@ -144,11 +158,12 @@ export function explainItem(input: ExplainInput): Explanation {
     };
   }
   if (goneWithContainer !== null && goneWithContainer <= atMs) {
+    const content = contentOf();
     return {
       ...about,
-      ...purged,
+      ...content.facts,
       state: purge === undefined ? 'deleted' : 'purged',
-      sentence: `${quoted} left with its container ${container.name}, which was deleted at ${isoTime(goneWithContainer)}.${purgedSentence}`,
+      sentence: `${quoted} left with its container ${container.name}, which was deleted at ${isoTime(goneWithContainer)}.${content.words}`,
       deletedAtMs: goneWithContainer,
       containerDeletedAtMs: goneWithContainer,
     };
@@ -187,8 +202,28 @@ function arithmeticOf(ts: number, expiry: Expiry): string {
     : sum;
 }
 
+interface EndOfLife {
+  readonly atMs: number;
+  readonly byPolicyStart: boolean;
+}
+
+/** For which the content of a life that has ended can be brought back, and until when. */
+interface Grace {
+  readonly untilMs: number;
+  readonly by: 'recovery window' | 'policy grace';
+}
+
 /** What keeps the content of a life that has ended. */
-type Keeping = Pick<ExplainInput, 'holds' | 'floorUntilMs' | 'feedFloorUntilMs'>;
+interface Keeping extends Pick<ExplainInput, 'holds' | 'floorUntilMs' | 'feedFloorUntilMs'> {
+  readonly grace?: Grace | undefined;
+}
+
+function graceAfter({ atMs, byPolicyStart }: EndOfLife, { container, nowMs }: ExplainInput): Grace | undefined {
+  const seconds = graceSeconds(container, byPolicyStart);
+  const untilMs = atMs + seconds * 1000;
+  if (nowMs === undefined || untilMs <= nowMs) return undefined;
+  return { untilMs, by: seconds === container.retention.recoveryWindowSeconds ? 'recovery window' : 'policy grace' };
+}
 
 /** The later of the instants that there are. */
 function keptUntil(...floors: readonly (number | null | undefined)[]): Pick<Explanation, 'keptUntilMs'> {
@@ -197,12 +232,13 @@ function keptUntil(...floors: readonly (number | null | undefined)[]): Pick<Expl
 }
 
 /** Why content that nobody sees any more is still there; as of when it is asked, whatever instant it is asked about. */
-function keptInWords({ holds, floorUntilMs, feedFloorUntilMs }: Keeping): string {
+function keptInWords({ holds, floorUntilMs, feedFloorUntilMs, grace }: Keeping): string {
   const held = holds.map((hold) => JSON.stringify(hold)).join(', ');
   const reasons = [
     ...(holds.length === 0 ? [] : [`by the legal ${holds.length === 1 ? 'hold' : 'holds'} ${held}`]),
     ...(typeof floorUntilMs === 'number' ? [`by the retention floor until ${isoTime(floorUntilMs)}`] : []),
     ...(typeof feedFloorUntilMs === 'number' ? [`for the change feed until ${isoTime(feedFloorUntilMs)}`] : []),
+    ...(grace === undefined ? [] : [`by the ${grace.by} until ${isoTime(grace.untilMs)}`]),
   ];
   return reasons.length === 0 ? '' : ` It is kept ${reasons.join(' and ')}.`;
 }

@@ -1,5 +1,6 @@
 import { feedFloorSeconds } from '@epitaph/core/container/change-feed.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { graceSeconds } from '@epitaph/core/retention/grace.ts';
 import { watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import type { Catalog, CatalogContainer } from '../catalog/catalog.ts';
 import type { ContainerNumber, ReadModelChange, ReadModelStore } from '../read-model-store.ts';
@@ -112,11 +113,6 @@ export class DueBook {
  */
 export function erasureDelayMs(state: ContainerState, byPolicyStart: boolean): number {
   return Math.max(feedFloorSeconds(state.definition), graceSeconds(state, byPolicyStart)) * 1000;
-}
-
-/** Seconds after its end for which a life can be brought back. */
-export function graceSeconds(state: ContainerState, byPolicyStart: boolean): number {
-  return Math.max(state.retention.recoveryWindowSeconds, byPolicyStart ? state.policyGraceSeconds : 0);
 }
 
 async function nextErasure({ number, state }: CatalogContainer, gone: boolean, store: ReadModelStore): Promise<number> {

@@ -18,6 +18,7 @@ import { itemStream, parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import { graceSeconds } from '@epitaph/core/retention/grace.ts';
 import { watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import { decideUniqueKey } from '@epitaph/core/unique-key/decide.ts';
 import { foldUniqueKey } from '@epitaph/core/unique-key/evolve.ts';
@@ -28,7 +29,6 @@ import { turn } from '@epitaph/core/turn.ts';
 import type { Catalog, CatalogContainer } from '../catalog/catalog.ts';
 import type { PurgeBudget } from './budget.ts';
 import { Destructions } from './destructions.ts';
-import { graceSeconds } from './due-book.ts';
 import type { ContainerNumber, EndedRow, ItemRow, ReadModelStore, UnrecordedEnd } from '../read-model-store.ts';
 
 export interface PurgePorts {
