@@ -269,6 +269,7 @@ function randomHistory(random: Random, length: number): History {
         atMs,
         recordedAtMs: atMs + 7,
         purgedAtMs: null,
+        actor: cause === 'expired' ? null : `key:${position}`,
         rule: cause === 'expired' ? 'item-ttl' : null,
         ttl: cause === 'expired' ? 5 : null,
         policyVersion: cause === 'expired' ? 1 : null,
@@ -295,13 +296,14 @@ function randomHistory(random: Random, length: number): History {
           atMs,
           recordedAtMs: atMs,
           purgedAtMs: null,
+          actor: `key:${position}`,
           rule: null,
           ttl: null,
           policyVersion: null,
         });
       }
       const { container, partitionKey } = name;
-      changes.push({ kind: 'partition-key-deleted', container, partitionKey, atMs, marks });
+      changes.push({ kind: 'partition-key-deleted', container, partitionKey, atMs, actor: `key:${position}`, marks });
     } else if (action === 'record-end' && model.unrecorded.size > 0) {
       const [key, { endedAtMs, ...end }] = random.pick([...model.unrecorded]);
       model.unrecorded.delete(key);
@@ -319,6 +321,7 @@ function randomHistory(random: Random, length: number): History {
         atMs: endedAtMs,
         recordedAtMs: endedAtMs,
         purgedAtMs: null,
+        actor: 'nobody asks',
         rule: null,
         ttl: null,
         policyVersion: null,
@@ -336,6 +339,7 @@ function randomHistory(random: Random, length: number): History {
         atMs: T0 * 1000 + 50_000,
         recordedAtMs: purgedAtMs,
         purgedAtMs,
+        actor: position % 2 === 0 ? null : `key:${position}`,
         rule: null,
         ttl: null,
         policyVersion: null,

@@ -96,6 +96,7 @@ describe('rows kept in memory', () => {
       container: CONTAINER,
       partitionKey: '["p"]',
       atMs: 1,
+      actor: 'key:primary',
       marks: { defaultMs: 0, itemMs: 0 },
     };
     for (const change of [ended, swept]) {

@@ -324,6 +324,7 @@ describe("a container's state", () => {
       createdAtMs: 100,
       changedAtMs: 500,
       deletedAtMs: 600,
+      deletedBy: 'key:primary',
     });
   });
 

@@ -58,7 +58,7 @@ describe("a database's state", () => {
     };
     expect(foldDatabase([])).toBe(undefined);
     expect(foldDatabase(events.slice(0, 1))).toEqual(live);
-    expect(foldDatabase(events)).toEqual({ ...live, status: 'deleted', deletedAtMs: 2_000 });
+    expect(foldDatabase(events)).toEqual({ ...live, status: 'deleted', deletedAtMs: 2_000, deletedBy: 'key:primary' });
   });
   it('can not begin with a delete, begin twice, or stand in a stream of another kind', () => {
     expect(() => foldDatabase([recordedEvent(stream, deleted)])).toThrow(InvariantViolation);

@@ -68,6 +68,8 @@ export interface DisappearanceRow {
   readonly atMs: number;
   readonly recordedAtMs: number;
   readonly purgedAtMs: number | null;
+  /** Who deleted it, or its container, or had it erased; null for what expired, of which the policy says who set it. */
+  readonly actor: string | null;
   readonly rule: 'container-default' | 'item-ttl' | null;
   readonly ttl: number | null;
   readonly policyVersion: number | null;
@@ -118,6 +120,7 @@ export type ReadModelChange =
       readonly container: ContainerNumber;
       readonly partitionKey: string;
       readonly atMs: number;
+      readonly actor: string;
       readonly marks: Watermarks;
     }
   /** For a life with an unrecorded end this only makes the end a recorded one: when and how it left stays as it was. */

@@ -118,6 +118,7 @@ interface DisappearanceAnswer {
   readonly cause: string;
   readonly at: string;
   readonly purgedAt: string | null;
+  readonly actor: string | null;
   readonly rule: string | null;
 }
 
@@ -171,7 +172,8 @@ async function printRows(
   for await (const line of client.lines('GET', path, { query, accept: 'application/x-ndjson' })) {
     const row = JSON.parse(line) as DisappearanceAnswer;
     const content = row.purgedAt === null ? 'content not erased yet' : `erased ${row.purgedAt}`;
-    const why = row.rule === null ? row.cause : `${row.cause} by ${row.rule}`;
+    const by = row.rule ?? row.actor;
+    const why = by === null ? row.cause : `${row.cause} by ${by}`;
     print(
       `${row.at}  ${why}  ${JSON.stringify(row.id)} in ${JSON.stringify(row.partitionKey)}, life ${row.life}  ${content}`,
     );

@@ -155,6 +155,7 @@ export const disappearance = named(
     ...time('at'),
     ...time('recordedAt'),
     ...timeOrNull('purgedAt'),
+    actor: z.string().nullable(),
     rule: rule.nullable(),
     ttl: z.int().nullable(),
     policyVersion: z.int().nullable(),

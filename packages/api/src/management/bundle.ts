@@ -107,7 +107,7 @@ Container ${JSON.stringify(container['name'])} (rid ${String(container['rid'])})
 | policies.json | time-to-live policies: in force, scheduled, past |
 | holds.json | legal holds, released ones too, who placed them and why |
 | container-facts.ndjson | every fact of the container itself, each with its proof: creation, policies, holds and floors, who and why |
-| disappearances/*.csv | what left in the period, when and by which rule. Put the parts together in order; the first has the head. Names items by id and partition key |
+| disappearances/*.csv | what left in the period, when, and by which rule or whom. Put the parts together in order; the first has the head. Names items by id and partition key |
 | certificates/*.ndjson | a certificate of disposal for every life whose content was erased in the period. They name items by keyed hashes alone |
 | checkpoint.txt | the signed tree of all ${treeSize} permanent facts of the store, which the proofs lead to |
 | verifier-key.txt | the key that the checkpoint is signed with, as this store tells it |

@@ -19,6 +19,7 @@ const COLUMNS = {
   at: (row: Disappearance) => isoTime(row.atMs),
   recordedAt: (row: Disappearance) => isoTime(row.recordedAtMs),
   purgedAt: (row: Disappearance) => (row.purgedAtMs === null ? '' : isoTime(row.purgedAtMs)),
+  actor: (row: Disappearance) => row.actor ?? '',
   rule: (row: Disappearance) => row.rule ?? '',
   ttl: (row: Disappearance) => row.ttl ?? '',
   policyVersion: (row: Disappearance) => row.policyVersion ?? '',

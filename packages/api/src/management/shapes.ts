@@ -110,7 +110,8 @@ function partitionKeyShape(partitionKey: string): unknown {
 }
 
 export function disappearanceShape(row: Disappearance): Shape {
-  const { position, id, partitionKey, life, cause, rule, ttl, policyVersion, atMs, recordedAtMs, purgedAtMs } = row;
+  const { position, id, partitionKey, life, cause, actor, rule, ttl, policyVersion, atMs, recordedAtMs, purgedAtMs } =
+    row;
   return {
     id,
     partitionKey: partitionKeyShape(partitionKey),
@@ -120,6 +121,7 @@ export function disappearanceShape(row: Disappearance): Shape {
     ...times('recordedAt', recordedAtMs),
     purgedAt: iso(purgedAtMs),
     purgedAtMs,
+    actor,
     rule,
     ttl,
     policyVersion,

@@ -99,10 +99,12 @@ export class Histories {
     const { state, number } = this.#parts.catalog.containerByRid(container.rid)!;
     const nowMs = this.#parts.ports.clock.now();
     this.#parts.expirySeen(number, nowMs);
+    const database = this.#parts.catalog.databaseByRid(state.databaseRid);
     return explainItem({
       id,
       container: state,
-      databaseDeletedAtMs: this.#parts.catalog.databaseByRid(state.databaseRid)?.deletedAtMs ?? null,
+      databaseDeletedAtMs: database?.deletedAtMs ?? null,
+      databaseDeletedBy: database?.deletedBy,
       lives: lives.map(({ life, events }) =>
         withPartitionKeyEnd(
           lifeFacts(life, events),
@@ -151,17 +153,17 @@ export class Histories {
     { number, state }: CatalogContainer,
     { fromMs, toMs, cause, after, limit }: Parameters<ReadModelStore['disappearances']>[1],
   ): Promise<DisappearanceRow[]> {
-    const goneAtMs = this.#parts.catalog.goneAtMs(state);
-    if (goneAtMs === null || goneAtMs < fromMs || goneAtMs >= toMs) return [];
-    if ((cause !== undefined && cause !== 'container-deleted') || (after !== undefined && after.atMs > goneAtMs))
+    const gone = this.#parts.catalog.gone(state);
+    if (gone === undefined || gone.atMs < fromMs || gone.atMs >= toMs) return [];
+    if ((cause !== undefined && cause !== 'container-deleted') || (after !== undefined && after.atMs > gone.atMs))
       return [];
     const rows = await this.#parts.readModel.scanItems(number, {
-      afterBirth: after?.atMs === goneAtMs ? after.position : 0,
+      afterBirth: after?.atMs === gone.atMs ? after.position : 0,
       limit,
       // What had expired by then did not leave with the container.
-      marks: watermarks(state.timeline, goneAtMs - 1),
+      marks: watermarks(state.timeline, gone.atMs - 1),
     });
-    return rows.map((row) => leftWithContainer(row, row.birth, goneAtMs));
+    return rows.map((row) => leftWithContainer(row, row.birth, gone));
   }
 
   async #lives(container: ContainerState, { id, partitionKey }: ItemName): Promise<ItemLife[]> {

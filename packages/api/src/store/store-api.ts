@@ -265,6 +265,8 @@ export interface Disappearance {
   readonly atMs: number;
   readonly recordedAtMs: number;
   readonly purgedAtMs: number | null;
+  /** Who deleted it, or its container, or had it erased; null for what expired. */
+  readonly actor: string | null;
   /** Only for expired ones. */
   readonly rule: 'container-default' | 'item-ttl' | null;
   readonly ttl: number | null;

@@ -125,7 +125,9 @@ describe('the command line', () => {
 
   test('lists what left, and exports it', async () => {
     const { stdout } = await ask('disappearances', 'shop', 'orders');
-    expect(stdout).toMatch(/^2026-11-21T10:00:00\.000Z {2}deleted {2}"b" in \["ann"\], life 0 {2}erased 2026-/);
+    expect(stdout).toMatch(
+      /^2026-11-21T10:00:00\.000Z {2}deleted by key:primary {2}"b" in \["ann"\], life 0 {2}erased 2026-/,
+    );
     expect(stdout).toMatch(/expired by container-default {2}"a\/1"/);
     expect((await ask('disappearances', 'shop', 'orders', '--format', 'csv')).stdout.split('\n')).toHaveLength(6);
     const page = JSON.parse((await ask('disappearances', 'shop', 'orders', '--json', '--limit', '1')).stdout) as object;

@@ -91,6 +91,7 @@ describe('explain', () => {
     expect(await world.get(`${ORDERS}/explain${item('a', { rid })}`)).toMatchObject({
       state: 'deleted',
       container: { rid, deletedAt: '2026-11-21T10:00:00.000Z' },
+      sentence: expect.stringContaining('deleted at 2026-11-21T10:00:00.000Z by key:primary.') as string,
     });
     await createOrders(world.store, null);
     expect(await world.get(`${ORDERS}/explain${item('a')}`)).toMatchObject({ state: 'never-existed' });
@@ -155,7 +156,7 @@ describe('disappearances', () => {
     expect(first).toMatchObject({
       container: { name: 'orders' },
       disappearances: [
-        { id: 'c', cause: 'deleted', at: '2026-11-21T10:00:03.000Z', rule: null },
+        { id: 'c', cause: 'deleted', at: '2026-11-21T10:00:03.000Z', actor: 'key:primary', rule: null },
         {
           id: 'a',
           partitionKey: ['ann'],
@@ -163,6 +164,7 @@ describe('disappearances', () => {
           at: '2026-11-21T10:01:00.000Z',
           recordedAt: '2026-11-21T10:01:43.000Z',
           purgedAtMs: START_MS + 103_000,
+          actor: null,
           rule: 'container-default',
         },
       ],
@@ -171,6 +173,31 @@ describe('disappearances', () => {
     const second = await world.get(`${ORDERS}/disappearances?limit=2&continuation=${String(first['continuation'])}`);
     expect(second).toMatchObject({ disappearances: [{ id: 'b,"x"\n=1' }] });
     expect(second).not.toHaveProperty('continuation');
+  });
+
+  test('say who deleted an item, its partition key, or had it erased; also when they are projected anew', async () => {
+    const other = { ...WRITER, actor: 'key:secondary' };
+    const container = world.store.container('shop', 'orders');
+    for (const id of ['x', 'y']) await world.write(id);
+    await world.ask('POST', `${ORDERS}/erase`, {
+      body: { id: 'x', partitionKey: ['ann'], reason: 'article 17', requestedBy: 'desk 3' },
+    });
+    await world.store.deletePartitionKey(other, container, '["ann"]');
+    const who = async () =>
+      ((await world.get(`${ORDERS}/disappearances`))['disappearances'] as Record<string, unknown>[])
+        .filter(({ id }) => id === 'x' || id === 'y')
+        .map(({ id, cause, actor }) => [id, cause, actor])
+        .toSorted();
+    const expected = [
+      ['x', 'erasure', 'key:primary'],
+      ['y', 'deleted', 'key:secondary'],
+    ];
+    expect(await who()).toEqual(expected);
+    await world.ask('POST', '/purge/run');
+    expect(await who()).toEqual(expected);
+    world.store.startRebuild(WRITER, 'items');
+    await vi.waitFor(() => expect(world.store.rebuildStatus('items')).toMatchObject({ state: 'done' }));
+    expect(await who()).toEqual(expected);
   });
 
   test('can be narrowed to a time and a cause', async () => {
@@ -187,7 +214,7 @@ describe('disappearances', () => {
     const response = await world.ask('GET', `${ORDERS}/disappearances`, { accept: 'text/csv' });
     expect(response.headers['content-type']).toBe('text/csv; charset=utf-8');
     const lines = response.payload.split('\r\n');
-    expect(lines[0]).toBe('position,id,partitionKey,life,cause,at,recordedAt,purgedAt,rule,ttl,policyVersion');
+    expect(lines[0]).toBe('position,id,partitionKey,life,cause,at,recordedAt,purgedAt,actor,rule,ttl,policyVersion');
     expect(lines[1]).toMatch(/^\d+,c,"\[""ann""\]",0,deleted,2026-11-21T10:00:03.000Z,/);
     expect(lines[3]).toContain(',"b,""x""\n=1",');
     expect(lines.at(-1)).toBe('');
@@ -233,6 +260,7 @@ describe('disappearances', () => {
       at: '2026-11-21T10:01:45.000Z',
       recordedAt: '2026-11-21T10:01:45.000Z',
       purgedAt,
+      actor: 'key:primary',
     });
 
     test('list its items from then on, before they are erased and while a hold keeps them', async () => {

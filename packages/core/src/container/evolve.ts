@@ -85,7 +85,7 @@ export function evolveContainer(state: ContainerState | undefined, recorded: Rec
       };
     }
     case 'ContainerDeleted':
-      return { ...state, status: 'deleted', deletedAtMs: recorded.occurredAtMs };
+      return { ...state, status: 'deleted', deletedAtMs: recorded.occurredAtMs, deletedBy: recorded.actor };
     default:
       return unreachable(event);
   }

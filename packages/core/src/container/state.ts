@@ -46,4 +46,6 @@ export interface ContainerState extends Provisioning {
   readonly createdAtMs: number;
   readonly changedAtMs: number;
   readonly deletedAtMs: number | null;
+  /** Who deleted it, if anyone. */
+  readonly deletedBy?: string;
 }

@@ -28,7 +28,7 @@ export function evolveDatabase(state: DatabaseState | undefined, recorded: Recor
       return { ...state, ...evolveProvisioning(state, event, recorded) };
     case 'DatabaseDeleted':
       invariant(state !== undefined, 'a database is created before it is deleted');
-      return { ...state, status: 'deleted', deletedAtMs: recorded.occurredAtMs };
+      return { ...state, status: 'deleted', deletedAtMs: recorded.occurredAtMs, deletedBy: recorded.actor };
     default:
       return unreachable(event);
   }

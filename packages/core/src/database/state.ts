@@ -8,4 +8,6 @@ export interface DatabaseState extends Provisioning {
   readonly etag: string;
   readonly createdAtMs: number;
   readonly deletedAtMs: number | null;
+  /** Who deleted it, if anyone. */
+  readonly deletedBy?: string;
 }

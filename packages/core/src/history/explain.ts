@@ -48,8 +48,9 @@ export interface Explanation {
 export interface ExplainInput {
   readonly id: string;
   readonly container: ContainerState;
-  /** When the container's database was deleted, if it was. */
+  /** When the container's database was deleted, if it was, and by whom. */
   readonly databaseDeletedAtMs: number | null;
+  readonly databaseDeletedBy?: string | undefined;
   /** All lives, oldest first. */
   readonly lives: readonly LifeFacts[];
   readonly atMs: number;
@@ -163,7 +164,7 @@ export function explainItem(input: ExplainInput): Explanation {
       ...about,
       ...content.facts,
       state: purge === undefined ? 'deleted' : 'purged',
-      sentence: `${quoted} left with its container ${container.name}, which was deleted at ${isoTime(goneWithContainer)}.${content.words}`,
+      sentence: `${quoted} left with its container ${container.name}, which was deleted at ${isoTime(goneWithContainer)}${deletedByInWords(input, goneWithContainer)}.${content.words}`,
       deletedAtMs: goneWithContainer,
       containerDeletedAtMs: goneWithContainer,
     };
@@ -178,6 +179,11 @@ export function explainItem(input: ExplainInput): Explanation {
       : { expiresAtMs: expiry.expiredAtMs, rule: expiry.rule, arithmetic: arithmeticOf(ts, expiry) }),
     ...(current === undefined ? {} : { policy: policyFacts(current) }),
   };
+}
+
+function deletedByInWords({ container, databaseDeletedBy }: ExplainInput, atMs: number): string {
+  const by = container.deletedAtMs === atMs ? container.deletedBy : databaseDeletedBy;
+  return by === undefined ? '' : ` by ${by}`;
 }
 
 function earliest(left: number | null, right: number | null): number | null {

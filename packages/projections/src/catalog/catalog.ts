@@ -16,6 +16,12 @@ export interface CatalogContainer {
 /** The entries of one kind. */
 export type EntryOf<Kind extends CatalogEntry['kind']> = Extract<CatalogEntry, { kind: Kind }>;
 
+/** When a container went, in milliseconds, and who deleted it or its database. */
+export interface Gone {
+  readonly atMs: number;
+  readonly by: string | null;
+}
+
 /**
  * All databases and containers, deleted ones too, and what else databases have, in memory: there are few, and every
  * request needs one.
@@ -144,10 +150,17 @@ export class Catalog {
 
   /** When a container went, by its own deletion or its database's; null while it is there. In milliseconds. */
   goneAtMs(container: ContainerState): number | null {
-    const own = container.deletedAtMs;
-    const withDatabase = this.#databases.get(container.databaseRid)?.state.deletedAtMs ?? null;
-    if (own === null || withDatabase === null) return own ?? withDatabase;
-    return Math.min(own, withDatabase);
+    return this.gone(container)?.atMs ?? null;
+  }
+
+  /** The same, and by whom. */
+  gone({ deletedAtMs, deletedBy, databaseRid }: ContainerState): Gone | undefined {
+    const database = this.#databases.get(databaseRid)?.state;
+    const withDatabase = database?.deletedAtMs ?? null;
+    if (deletedAtMs !== null && (withDatabase === null || deletedAtMs <= withDatabase)) {
+      return { atMs: deletedAtMs, by: deletedBy ?? null };
+    }
+    return withDatabase === null ? undefined : { atMs: withDatabase, by: database?.deletedBy ?? null };
   }
 }
 

@@ -1,5 +1,6 @@
 import type { ItemDeleted, ItemExpired, ItemPurged } from '@epitaph/core/item/events.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import type { Gone } from '../catalog/catalog.ts';
 import type { DisappearanceRow, ItemRow } from '../read-model-store.ts';
 
 type ItemName = Pick<ItemRow, 'container' | 'partitionKey' | 'id' | 'life'>;
@@ -10,6 +11,7 @@ function base(item: ItemName, recorded: RecordedEvent) {
     position: recorded.position,
     recordedAtMs: recorded.occurredAtMs,
     purgedAtMs: null,
+    actor: recorded.actor,
     rule: null,
     ttl: null,
     policyVersion: null,
@@ -20,7 +22,8 @@ function base(item: ItemName, recorded: RecordedEvent) {
 export function deletion(item: ItemName, recorded: RecordedEvent, event: ItemDeleted): DisappearanceRow {
   const atMs = event.withPartitionKey?.atMs ?? recorded.occurredAtMs;
   const position = event.withPartitionKey?.position ?? recorded.position;
-  return { ...base(item, recorded), position, cause: 'deleted', atMs, recordedAtMs: atMs };
+  const actor = event.withPartitionKey?.by ?? recorded.actor;
+  return { ...base(item, recorded), position, cause: 'deleted', atMs, recordedAtMs: atMs, actor };
 }
 
 /** An expiry: it left at its deadline, whenever that was written down. */
@@ -28,6 +31,7 @@ export function expiry(item: ItemName, recorded: RecordedEvent, event: ItemExpir
   return {
     ...base(item, recorded),
     cause: 'expired',
+    actor: null,
     atMs: event.expiredAtMs,
     rule: event.rule,
     ttl: event.ttl,
@@ -40,12 +44,12 @@ export function withoutOwnEnd(
   item: ItemName,
   recorded: RecordedEvent,
   { cause, firstPosition = recorded.position }: ItemPurged,
-  containerGoneAtMs: number | null,
+  containerGone: Gone | undefined,
 ): DisappearanceRow {
   const { occurredAtMs } = recorded;
   if (cause !== 'container-deleted')
     return { ...base(item, recorded), cause, atMs: occurredAtMs, purgedAtMs: occurredAtMs };
-  const gone = leftWithContainer(item, firstPosition, containerGoneAtMs ?? occurredAtMs);
+  const gone = leftWithContainer(item, firstPosition, containerGone ?? { atMs: occurredAtMs, by: null });
   return { ...gone, purgedAtMs: occurredAtMs };
 }
 
@@ -53,7 +57,7 @@ export function withoutOwnEnd(
 export function leftWithContainer(
   { container, partitionKey, id, life }: ItemName,
   firstPosition: number,
-  goneAtMs: number,
+  { atMs, by }: Gone,
 ): DisappearanceRow {
   return {
     container,
@@ -62,9 +66,10 @@ export function leftWithContainer(
     life,
     position: firstPosition,
     cause: 'container-deleted',
-    atMs: goneAtMs,
-    recordedAtMs: goneAtMs,
+    atMs,
+    recordedAtMs: atMs,
     purgedAtMs: null,
+    actor: by,
     rule: null,
     ttl: null,
     policyVersion: null,

@@ -67,7 +67,7 @@ export function itemChange(recorded: RecordedEvent, catalog: Catalog): ReadModel
         kind: 'item-purged',
         ...item,
         purgedAtMs: recorded.occurredAtMs,
-        disappearance: withoutOwnEnd(item, recorded, event.data, catalog.goneAtMs(container.state)),
+        disappearance: withoutOwnEnd(item, recorded, event.data, catalog.gone(container.state)),
       };
   }
 }
@@ -84,6 +84,7 @@ export function partitionKeyChange(recorded: RecordedEvent, catalog: Catalog): R
     container: container.number,
     partitionKey: event.data.partitionKey,
     atMs,
+    actor: recorded.actor,
     marks: watermarks(container.state.timeline, atMs),
   };
 }

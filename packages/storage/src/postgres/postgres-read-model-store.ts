@@ -69,8 +69,9 @@ export class PostgresReadModelStore implements ReadModelStore {
       for (const { batch, then } of segments) {
         await this.#write(sql, batch);
         if (then === undefined) continue;
-        const { container, partitionKey, atMs, marks } = then;
-        const values = [container, partitionDigest(partitionKey), toStored(partitionKey), ...secondBounds(marks), atMs];
+        const { container, partitionKey, atMs, actor, marks } = then;
+        const key = [container, partitionDigest(partitionKey), toStored(partitionKey)];
+        const values = [...key, ...secondBounds(marks), atMs, actor];
         await sql.query(this.#sql.deletePartition, values);
       }
       await this.#announce?.(sql, changes);
@@ -489,6 +490,7 @@ export class PostgresReadModelStore implements ReadModelStore {
       rows.map((row) => row.atMs),
       rows.map((row) => row.recordedAtMs),
       rows.map((row) => row.purgedAtMs),
+      rows.map((row) => row.actor),
       rows.map((row) => row.rule),
       rows.map((row) => row.ttl),
       rows.map((row) => row.policyVersion),
@@ -601,7 +603,7 @@ class PostgresReadModelSnapshot implements ReadModelSnapshot {
 
 const ITEM = 'birth, container, partition_key AS "partitionKey", id, life, position, ts, ttl, key';
 const DISAPPEARANCE = `position, container, partition_key AS "partitionKey", id, life, cause, at AS "atMs",
-  recorded_at AS "recordedAtMs", purged_at AS "purgedAtMs", rule, ttl, policy_version AS "policyVersion"`;
+  recorded_at AS "recordedAtMs", purged_at AS "purgedAtMs", actor, rule, ttl, policy_version AS "policyVersion"`;
 
 const CLEAR_SPANS = 'unnest($2::bigint[], $3::bytea[], $4::bytea[]) AS s (path, low, high)';
 
@@ -716,8 +718,8 @@ function statements(schema: string) {
       ), cleared AS (
         DELETE FROM ${schema}.item_clear AS c USING gone WHERE c.container = gone.container AND c.birth = gone.birth
       ), shown AS (
-        INSERT INTO ${schema}.disappearances (position, container, partition_key, id, life, cause, at, recorded_at)
-        SELECT position, container, partition_key, id, life, 'deleted', $6, $6 FROM gone
+        INSERT INTO ${schema}.disappearances (position, container, partition_key, id, life, cause, at, recorded_at, actor)
+        SELECT position, container, partition_key, id, life, 'deleted', $6, $6, $7 FROM gone
       )
       INSERT INTO ${ended} (container, partition_key, id, life, position, cause, ended_at, by_policy_start, name_digest)
       SELECT container, partition_key, id, life, position, 'deleted', $6, false, name_digest FROM gone`,
@@ -731,9 +733,9 @@ function statements(schema: string) {
       )
       SELECT index FROM gone`,
     insertDisappearances: `INSERT INTO ${schema}.disappearances (position, container, partition_key, id, life, cause, at,
-      recorded_at, purged_at, rule, ttl, policy_version) SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[],
-      $4::text[], $5::bigint[], $6::text[], $7::bigint[], $8::bigint[], $9::bigint[], $10::text[], $11::bigint[],
-      $12::bigint[])`,
+      recorded_at, purged_at, actor, rule, ttl, policy_version) SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[],
+      $4::text[], $5::bigint[], $6::text[], $7::bigint[], $8::bigint[], $9::bigint[], $10::text[], $11::text[],
+      $12::bigint[], $13::bigint[])`,
     putDatabases: `INSERT INTO ${schema}.databases (number, state) SELECT * FROM unnest($1::bigint[], $2::text[])
       ON CONFLICT (number) DO UPDATE SET state = excluded.state`,
     putContainers: `INSERT INTO ${schema}.containers (number, state) SELECT * FROM unnest($1::bigint[], $2::text[])

@@ -20,7 +20,7 @@ export const readModelsSchema: Schema = {
  * The read models' own schema. Rebuildable from the log at any time: what an older schema has is thrown away and
  * projected again at the next start, so whatever changes here, or in the states that are kept as JSON, raises the number.
  */
-export const POSTGRES_READ_MODEL_SCHEMA_VERSION = 8;
+export const POSTGRES_READ_MODEL_SCHEMA_VERSION = 9;
 
 /** The schema, in the database, of one version of the read models. */
 export function schemaNameOf(version: number): string {
@@ -112,6 +112,7 @@ export function readModelTables(schema: string): string {
       at bigint NOT NULL,
       recorded_at bigint NOT NULL,
       purged_at bigint,
+      actor text,
       rule text,
       ttl bigint,
       policy_version bigint

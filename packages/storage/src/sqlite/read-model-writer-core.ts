@@ -200,9 +200,9 @@ export class ReadModelWriterCore implements WriterCore {
         return;
       }
       case 'partition-key-deleted': {
-        const { container, partitionKey, atMs, marks } = change;
+        const { container, partitionKey, atMs, actor, marks } = change;
         const visible = [container, partitionKey, ...secondBounds(marks)] as const;
-        sql.disappearPartition.run(atMs, atMs, ...visible);
+        sql.disappearPartition.run(atMs, atMs, actor, ...visible);
         sql.endPartition.run(atMs, ...visible);
         for (const { birth } of sql.deletePartition.all(...visible) as { birth: number }[]) this.#deleteClear(birth);
         return;
@@ -252,6 +252,7 @@ export class ReadModelWriterCore implements WriterCore {
       row.atMs,
       row.recordedAtMs,
       row.purgedAtMs,
+      row.actor,
       row.rule,
       row.ttl,
       row.policyVersion,
@@ -298,8 +299,8 @@ function prepare(database: DatabaseSync) {
        WHERE container = ? AND partition_key = ? AND id = ? AND life = ? AND stream IS NULL`,
     ),
     disappearPartition: database.prepare(
-      `INSERT INTO disappearances (position, container, partition_key, id, life, cause, at, recorded_at)
-       SELECT position, container, partition_key, id, life, 'deleted', ?, ? FROM items ${VISIBLE_IN_PARTITION}`,
+      `INSERT INTO disappearances (position, container, partition_key, id, life, cause, at, recorded_at, actor)
+       SELECT position, container, partition_key, id, life, 'deleted', ?, ?, ? FROM items ${VISIBLE_IN_PARTITION}`,
     ),
     endPartition: database.prepare(
       `INSERT INTO ended (container, partition_key, id, life, position, cause, ended_at, by_policy_start)
@@ -314,8 +315,8 @@ function prepare(database: DatabaseSync) {
     ),
     insertDisappearance: database.prepare(
       `INSERT INTO disappearances
-         (position, container, partition_key, id, life, cause, at, recorded_at, purged_at, rule, ttl, policy_version)
-       VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+         (position, container, partition_key, id, life, cause, at, recorded_at, purged_at, actor, rule, ttl, policy_version)
+       VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
     ),
     markPurged: database.prepare('UPDATE disappearances SET purged_at = ? WHERE position = ?'),
     putDatabase: database.prepare('INSERT OR REPLACE INTO databases (number, rid, state) VALUES (?, ?, ?)'),

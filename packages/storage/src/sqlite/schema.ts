@@ -70,7 +70,7 @@ export const VAULT_MIGRATIONS: readonly string[] = [
  * The read models. Rebuildable from the log at any time: a file of an older schema is thrown away and projected
  * again at the next start, so whatever changes here, or in the states that are kept as JSON, raises the number.
  */
-export const READ_MODEL_SCHEMA_VERSION = 9;
+export const READ_MODEL_SCHEMA_VERSION = 10;
 export const READ_MODEL_SCHEMA = `
   CREATE TABLE checkpoint (
     one INTEGER PRIMARY KEY CHECK (one = 1),
@@ -142,6 +142,7 @@ export const READ_MODEL_SCHEMA = `
     at INTEGER NOT NULL,
     recorded_at INTEGER NOT NULL,
     purged_at INTEGER,
+    actor TEXT,
     rule TEXT,
     ttl INTEGER,
     policy_version INTEGER

@@ -416,7 +416,7 @@ const LAST_DUE = NEVER_DUE - 1;
 
 const ITEM = 'birth, container, partition_key AS partitionKey, id, life, position, ts, ttl, key';
 const DISAPPEARANCE = `position, container, partition_key AS partitionKey, id, life, cause, at AS atMs,
-  recorded_at AS recordedAtMs, purged_at AS purgedAtMs, rule, ttl, policy_version AS policyVersion`;
+  recorded_at AS recordedAtMs, purged_at AS purgedAtMs, actor, rule, ttl, policy_version AS policyVersion`;
 
 function prepare(database: DatabaseSync) {
   return {
