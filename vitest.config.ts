@@ -16,8 +16,8 @@ export default defineConfig({
     pool: 'forks',
     // On two cores vitest would take one worker, and many tests wait more than they work.
     maxWorkers: Math.max(2, availableParallelism()),
-    // Many tests start the store as a program, and half of its start was compiling the same files again.
-    env: { NODE_COMPILE_CACHE: join(import.meta.dirname, 'node_modules/.cache/node-compile') },
+    // As scripts/toolchain.sh: many tests start the store as a program.
+    env: { NODE_COMPILE_CACHE: join(import.meta.dirname, '.toolchain/compiled') },
     testTimeout: 30_000,
     hookTimeout: 30_000,
     projects: [

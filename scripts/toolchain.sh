@@ -62,5 +62,7 @@ install_packages() {
 
 find_node
 PATH="$(dirname "$NODE"):$PATH"
-export PATH
+# Compiled code is kept: without it a command spends half of its time on compiling the same files again.
+NODE_COMPILE_CACHE="${NODE_COMPILE_CACHE-$PWD/.toolchain/compiled}"
+export PATH NODE_COMPILE_CACHE
 install_packages
