@@ -40,6 +40,10 @@ const ways: [string, (name: string) => Ask][] = [
   ['an ordered query', (name) => query(name, 'SELECT * FROM c ORDER BY c.n')],
   ['an ordered query, from the end', (name) => query(name, 'SELECT c.id FROM c ORDER BY c.n DESC')],
   ['a query ordered by what all have alike', (name) => query(name, 'SELECT * FROM c ORDER BY c.customer')],
+  ['a query with TOP', (name) => query(name, 'SELECT TOP 30 * FROM c')],
+  ['a query with OFFSET and LIMIT', (name) => query(name, 'SELECT * FROM c OFFSET 0 LIMIT 30')],
+  ['a query for what is distinct', (name) => query(name, 'SELECT DISTINCT c.id, c.n FROM c')],
+  ['a query for so many that are distinct', (name) => query(name, 'SELECT DISTINCT TOP 30 c.id FROM c')],
   ['a query ordered by time', (name) => query(name, 'SELECT * FROM c ORDER BY c._ts', { partitionKey: 'ann' })],
 ];
 
@@ -173,6 +177,30 @@ describe('a page', () => {
     expect(await rows('SELECT VALUE c.n FROM c ORDER BY c.n OFFSET 3 LIMIT 5')).toEqual([3, 4, 5, 6, 7]);
     expect(await rows('SELECT VALUE c.n FROM c ORDER BY c.n DESC OFFSET 18 LIMIT 50')).toEqual([1, 0]);
     expect(await rows('SELECT DISTINCT VALUE c.n % 3 FROM c')).toHaveLength(3);
+  });
+
+  test.each([
+    ['SELECT TOP 13 VALUE c.n FROM c', 13],
+    ['SELECT VALUE c.n FROM c OFFSET 4 LIMIT 11', 11],
+    ['SELECT DISTINCT TOP 13 VALUE c.n FROM c', 13],
+  ])('of %s goes on with as many rows, whatever leaves and comes', async (sql, count) => {
+    const container = await stocked();
+    const given: number[] = [];
+    let token: string | undefined;
+    do {
+      const asked = world.of(container).items.query<number>(sql, {
+        maxItemCount: 4,
+        ...(token === undefined ? {} : { continuationToken: token }),
+      });
+      const { resources, continuationToken } = await asked.fetchNext();
+      given.push(...resources);
+      // What was given leaves, and something comes that would have been among it.
+      for (const n of resources) await world.of(container).item(numbered(n), 'ann').delete();
+      await world.of(container).items.upsert({ id: `more ${given.length}`, customer: 'ann', n: 100 + given.length });
+      token = continuationToken;
+    } while (token !== undefined);
+    expect(new Set(given).size).toBe(count);
+    expect(given).toEqual(given.toSorted((left, right) => left - right));
   });
 
   test('of an ordered query goes on by values of every kind, missing ones too, and by ones too long for a token', async () => {

@@ -1,31 +1,47 @@
+import type { KeyRange } from '@epitaph/core/partition-key/effective-partition-key.ts';
 import type { Continuation } from '../store/store-api.ts';
 import { badRequest } from './errors.ts';
+import { isJsonObject } from './json.ts';
+
+/** Longer than any effective partition key of three components, with what a prefix range adds. */
+const MAX_EPK_CHARACTERS = 256;
 
 /** Clients ask for tokens of at most 1 kB. */
 const MAX_TOKEN_CHARACTERS = 1024;
 
 /** A continuation as clients see it: opaque text. It names a place and no more, so nobody gains by forging one. */
 export function encodeContinuation(continuation: Continuation): string {
-  const token = Buffer.from(JSON.stringify(continuation)).toString('base64url');
+  if (continuation.kind !== 'sorted') return encoded(continuation);
+  const { range, ...sorted } = continuation;
+  const token = encoded(sorted);
+  if (token.length <= MAX_TOKEN_CHARACTERS) return token;
   // Values that don't fit leave their number: then what comes and goes between pages moves them.
-  return continuation.kind === 'sorted' && token.length > MAX_TOKEN_CHARACTERS
-    ? encodeContinuation({ kind: 'skip', rows: continuation.rows })
-    : token;
+  const { rows } = continuation;
+  return encoded(range === undefined ? { kind: 'skip', rows } : { kind: 'skip', rows, range });
 }
+
+const encoded = (continuation: Continuation): string => Buffer.from(JSON.stringify(continuation)).toString('base64url');
 
 /** @throws WireError for what this server has not given out */
 export function decodeContinuation(token: string | undefined): Continuation | undefined {
   if (token === undefined || token === '') return undefined;
   const value = token.length > MAX_TOKEN_CHARACTERS ? undefined : parseToken(token);
   if (typeof value === 'object' && value !== null) {
-    const { kind, keys, birth, rows } = value as {
+    const { kind, keys, birth, rows, range } = value as {
       readonly kind?: unknown;
       readonly keys?: unknown;
       readonly birth?: unknown;
       readonly rows?: unknown;
+      readonly range?: unknown;
     };
-    if (kind === 'after' && isCount(birth)) return { kind, birth };
-    if (kind === 'skip' && isCount(rows)) return { kind, rows };
+    if (kind === 'after' && isCount(birth)) {
+      if (rows === undefined) return { kind, birth };
+      if (isCount(rows)) return { kind, birth, rows };
+    }
+    if (kind === 'skip' && isCount(rows)) {
+      if (range === undefined) return { kind, rows };
+      if (isRange(range)) return { kind, rows, range: { min: range.min, max: range.max } };
+    }
     if (kind === 'sorted' && isKeys(keys) && isCount(birth) && isCount(rows)) return { kind, keys, birth, rows };
   }
   throw badRequest('Invalid Continuation Token');
@@ -33,6 +49,10 @@ export function decodeContinuation(token: string | undefined): Continuation | un
 
 const isKeys = (value: unknown): value is unknown[][] =>
   Array.isArray(value) && value.every((key) => Array.isArray(key) && key.length <= 1);
+const isRange = (value: unknown): value is KeyRange =>
+  isJsonObject(value) && isEpk(value['min']) && isEpk(value['max']);
+const isEpk = (value: unknown): value is string =>
+  typeof value === 'string' && value.length <= MAX_EPK_CHARACTERS && /^[0-9A-F]*\0?$/.test(value);
 const isCount = (value: unknown): value is number => Number.isSafeInteger(value) && (value as number) >= 0;
 
 function parseToken(token: string): unknown {

@@ -2,6 +2,12 @@ import type { ContainerDefinition } from '@epitaph/core/container/definition.ts'
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { hasPseudonymousIds } from '@epitaph/core/item/pseudonym.ts';
+import {
+  effectivePartitionKey,
+  isInRange,
+  type KeyRange,
+  WHOLE_RANGE,
+} from '@epitaph/core/partition-key/effective-partition-key.ts';
 import { isInScope, type Scope } from '@epitaph/core/partition-key/scope.ts';
 import { turn } from '@epitaph/core/turn.ts';
 import { isExpired } from '@epitaph/core/ttl/watermarks.ts';
@@ -64,10 +70,10 @@ export class Queries {
   async query(container: ContainerState, request: QueryRequest): Promise<QueryPage> {
     const { monotonicMs } = this.#parts.ports;
     const startedMs = monotonicMs();
-    const plan = planOf(request, container);
+    const plan = planToPage(request, container);
     const compiledMs = monotonicMs();
     await this.#parts.seen(request.atLeast);
-    const run = new Run(request, plan, await this.#parts.moment(container), monotonicMs);
+    const run = new Run(request, plan.plan, await this.#parts.moment(container), monotonicMs, plan.bounds);
     const answer = await this.#answer(run);
     const metrics = {
       totalMs: monotonicMs() - startedMs,
@@ -75,7 +81,7 @@ export class Queries {
       lookupMs: run.lookupMs,
       loadMs: run.loadMs,
     };
-    return { ...answer, examined: run.examined, metrics, pushdown: plan.pushdown };
+    return { ...answer, examined: run.examined, metrics, pushdown: run.plan.pushdown };
   }
 
   /**
@@ -121,7 +127,9 @@ export class Queries {
       return { rows, texts: rows.map(String) };
     }
     if (isOrderedByDocument(plan) && request.continuation?.kind !== 'skip') return this.#sorted(run);
-    return plan.streaming && plan.readsDocuments ? this.#stream(run) : this.#whole(run);
+    // Up to version 0.1 what is distinct was counted, too.
+    const isCounted = plan.query.distinct && request.continuation?.kind === 'skip';
+    return isByDocument(plan) && !isCounted ? this.#stream(run) : this.#whole(run);
   }
 
   #countAll({ within, marks }: Moment) {
@@ -130,30 +138,41 @@ export class Queries {
 
   /** A query whose rows come in document order: each page goes on after the last document of the one before. */
   async #stream(run: Run): Promise<Answer> {
-    const { request, plan, moment } = run;
-    const start = continuationOf(request, 'after')?.birth ?? 0;
+    const { request, plan, moment, bounds } = run;
+    const last = continuationOf(request, 'after');
+    const start = last?.birth ?? 0;
+    // What is distinct depends on what came before: all of that is looked at again, and left out.
+    const isAnew = plan.query.distinct;
+    const mostExamined = isAnew ? Number.POSITIVE_INFINITY : MAX_EXAMINED;
+    let passed = last?.rows ?? 0;
     const evaluation = startEvaluation(plan, { nowMs: moment.nowMs });
     const page = new Page(request.maxItemCount);
-    for await (const { rows, documents, isLast, through } of this.#candidates(run, start)) {
+    const after = (birth: number, rows = passed) =>
+      page.answer(bounds === undefined ? { kind: 'after', birth } : { kind: 'after', birth, rows });
+    if (bounds !== undefined && passed >= bounds.to) return page.answer();
+    for await (const { rows, documents, isLast, through } of this.#candidates(run, isAnew ? 0 : start)) {
       for (let next = 0; next < documents.length;) {
         next = run.offer(evaluation, documents, next);
+        const found = evaluation.hasRows ? evaluation.takeRows() : [];
+        if (rows[next - 1]!.birth <= start) continue;
         const before = page.mark();
-        if (evaluation.hasRows) page.takeAll(evaluation.takeRows());
+        const passedBefore = passed;
+        page.takeAll(bounds === undefined ? found : found.slice(Math.max(0, bounds.from - passed), bounds.to - passed));
+        passed += found.length;
         // Between documents only, so that a page never ends inside what one document gives.
         if (page.isOver && before.rows > 0) {
           // It would be more than a page may hold: the next one begins with this document.
           page.rewind(before);
-          return page.answer({ kind: 'after', birth: rows[next - 2]?.birth ?? run.through });
+          return after(rows[next - 2]?.birth ?? run.through, passedBefore);
         }
-        if (!page.isFull && run.examined < MAX_EXAMINED) continue;
+        if (bounds !== undefined && passed >= bounds.to) return page.answer();
+        if (!page.isFull && run.examined < mostExamined) continue;
         // Clients take a page without a continuation for the last one, and some count on it.
-        return isLast && !givesRows(evaluation, documents, next)
-          ? page.answer()
-          : page.answer({ kind: 'after', birth: rows[next - 1]!.birth });
+        return isLast && !givesRows(evaluation, documents, next) ? page.answer() : after(rows[next - 1]!.birth);
       }
       run.through = through;
       // Rows that a narrower scope left out count too: they took their time.
-      if (run.scanned >= MAX_EXAMINED && !isLast) return page.answer({ kind: 'after', birth: through });
+      if (run.scanned >= mostExamined && !isLast) return after(through);
     }
     return page.answer();
   }
@@ -193,13 +212,23 @@ export class Queries {
     const rows = page.mark().rows;
     if (end === undefined || found.length <= rows || rows === left) return page.answer();
     const keys = end.keys.map((value) => (value === undefined ? [] : [value]));
-    return page.answer({ kind: 'sorted', keys, birth: end.document, rows: given + rows });
+    return page.answer({ kind: 'sorted', keys, birth: end.document, rows: given + rows, range: countedIn(run.scope) });
   }
 
   /** Any other query is evaluated anew for each page, and the page is a piece of its answer. */
   async #whole(run: Run): Promise<Answer> {
     const { request, plan, moment } = run;
-    const skip = continuationOf(request, 'skip')?.rows ?? 0;
+    const last = continuationOf(request, 'skip');
+    const skip = last?.rows ?? 0;
+    const { range } = run.scope;
+    if (run.scope.partitionKey === undefined && last?.range !== undefined && isPartOf(range, last.range)) {
+      // What is left of a range that has split comes from the first of its parts that is asked, and nothing from others.
+      const { prefix } = run.scope;
+      const { partitionKey } = moment.within.state.definition;
+      const first = prefix === undefined ? '' : effectivePartitionKey(partitionKey, prefix);
+      if (!isInRange(first > last.range.min ? first : last.range.min, range)) return { rows: [], texts: [] };
+      run.scope = { ...run.scope, range: last.range };
+    }
     const page = new Page(request.maxItemCount);
     let produced = 0;
     let hasMore = false;
@@ -234,7 +263,9 @@ export class Queries {
       evaluation.finish();
       take(evaluation.takeRows());
     }
-    return page.answer(hasMore ? { kind: 'skip', rows: skip + page.mark().rows } : undefined);
+    return page.answer(
+      hasMore ? { kind: 'skip', rows: skip + page.mark().rows, range: countedIn(run.scope) } : undefined,
+    );
   }
 
   /** Visible documents that the clear columns don't rule out, in order of birth, in batches. */
@@ -327,6 +358,58 @@ function planOf(
   return planQuery(parseQuery(sql), parameters as readonly QueryParameter[], planOptionsOf(definition));
 }
 
+/** Which of its rows a query gives: from a number on, up to but not including another. */
+interface Bounds {
+  readonly from: number;
+  readonly to: number;
+}
+
+/**
+ * The plan of a query, without its TOP, OFFSET and LIMIT where a page can go on after a document: they are then of the
+ * rows that came before it, and not of those that it would give by now.
+ */
+function planToPage(
+  request: QueryRequest,
+  container: ContainerState,
+): { readonly plan: QueryPlan; readonly bounds: Bounds | undefined } {
+  const plan = planOf(request, container);
+  const count = plan.top ?? plan.limit;
+  if (count === undefined || plan.orderBy.length > 0 || plan.program.grouping !== undefined) {
+    return { plan, bounds: undefined };
+  }
+  const query = { ...plan.query, top: undefined, offset: undefined, limit: undefined };
+  const unbounded = planQuery(
+    query,
+    request.parameters as readonly QueryParameter[],
+    planOptionsOf(container.definition),
+  );
+  const from = plan.offset ?? 0;
+  return isByDocument(unbounded) && request.continuation?.kind !== 'skip'
+    ? { plan: unbounded, bounds: { from, to: from + count } }
+    : { plan, bounds: undefined };
+}
+
+/** Whether rows come out as the documents are offered that give them. */
+const isByDocument = ({ streaming, readsDocuments, program, query, derivedFrom }: QueryPlan): boolean =>
+  readsDocuments &&
+  (streaming ||
+    (query.distinct &&
+      program.orderBy.length === 0 &&
+      program.rank === undefined &&
+      program.grouping === undefined &&
+      program.limit === undefined &&
+      program.offset === 0 &&
+      (derivedFrom?.streaming ?? true)));
+
+/** The range in which a place in an answer counts the rows before it. */
+const countedIn = ({ range }: Scope): KeyRange => range ?? WHOLE_RANGE;
+
+const isPartOf = (range: KeyRange | undefined, whole: KeyRange): range is KeyRange =>
+  range !== undefined &&
+  range.min >= whole.min &&
+  range.max <= whole.max &&
+  (range.min !== whole.min || range.max !== whole.max);
+
 type Answer = Pick<QueryPage, 'rows' | 'texts' | 'continuation'>;
 
 /** One page's run of a query, with what it took. */
@@ -334,7 +417,9 @@ class Run {
   readonly request: QueryRequest;
   readonly plan: QueryPlan;
   readonly moment: Moment;
-  readonly scope: Scope;
+  /** Which of its rows the query gives; undefined for those that the plan itself gives. */
+  readonly bounds: Bounds | undefined;
+  scope: Scope;
   /** Documents that the query was evaluated on. */
   examined = 0;
   /** Rows of the read model that were looked at. */
@@ -347,8 +432,9 @@ class Run {
   readonly mayMatch: ((row: ItemRow) => boolean) | undefined;
   readonly #monotonicMs: () => number;
 
-  constructor(request: QueryRequest, plan: QueryPlan, moment: Moment, monotonicMs: () => number) {
+  constructor(request: QueryRequest, plan: QueryPlan, moment: Moment, monotonicMs: () => number, bounds?: Bounds) {
     this.request = request;
+    this.bounds = bounds;
     this.plan = plan;
     this.moment = moment;
     this.scope = narrowed(request, plan, moment.within.state.definition);

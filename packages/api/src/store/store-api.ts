@@ -13,6 +13,7 @@ import type { Explanation } from '@epitaph/core/history/explain.ts';
 import type { ChangeThroughput } from '@epitaph/core/throughput/provisioning.ts';
 import type { Throughput } from '@epitaph/core/throughput/throughput.ts';
 import type { ReplayedLife, ReplayVerdict } from '@epitaph/core/history/replay.ts';
+import type { KeyRange } from '@epitaph/core/partition-key/effective-partition-key.ts';
 import type { Scope } from '@epitaph/core/partition-key/scope.ts';
 import type { CertifiedFact, DisposalCertificate } from '@epitaph/core/proof/certificate.ts';
 import type { FactLeaf } from '@epitaph/core/proof/leaf.ts';
@@ -67,7 +68,12 @@ export interface Written<T> {
  * goes between two pages makes the first two neither miss nor repeat anything else.
  */
 export type Continuation =
-  | { readonly kind: 'after'; readonly birth: number }
+  | {
+      readonly kind: 'after';
+      readonly birth: number;
+      /** Rows that the query gave so far, those included that its OFFSET left out; for queries with bounds. */
+      readonly rows?: number;
+    }
   | {
       readonly kind: 'sorted';
       /** The last row's ORDER BY values: each an array of the value, or an empty one where it is undefined. */
@@ -76,8 +82,15 @@ export type Continuation =
       readonly birth: number;
       /** Rows given so far. */
       readonly rows: number;
+      /** As with `skip`, which takes its place where the values are too long. */
+      readonly range?: KeyRange;
     }
-  | { readonly kind: 'skip'; readonly rows: number };
+  | {
+      readonly kind: 'skip';
+      readonly rows: number;
+      /** What the rows are counted in. When it splits, one of its parts goes on with what is left of all. */
+      readonly range?: KeyRange;
+    };
 
 /** What a valid token lets its holder do. */
 export interface Grant {
