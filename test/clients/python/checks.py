@@ -404,6 +404,9 @@ def _(world):
     headers = container.client_connection.last_response_headers
     true(float(headers["x-ms-request-charge"]) > 0, "a charge")
     true("totalExecutionTimeInMs" in headers["x-ms-documentdb-query-metrics"], "metrics")
+    list(container.query_items("SELECT * FROM c WHERE c.customer = 'c1'", partition_key="c1", populate_index_metrics=True))
+    metrics = container.client_connection.last_response_headers["x-ms-cosmos-index-utilization"]
+    equal([], metrics["PotentialSingleIndexes"], "index metrics")
     error = refused(400, lambda: list(container.query_items("SELECT * FORM c", enable_cross_partition_query=True)))
     true("SC1001" in str(error), f"the code of a syntax error: {error}")
     refused(400, lambda: list(container.query_items("SELECT * FROM c WHERE c.total = NOPE(1)", enable_cross_partition_query=True)))

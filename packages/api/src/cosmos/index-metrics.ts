@@ -23,6 +23,9 @@ const MAX_INDEXES = 20;
  * Which parts of the filter were decided before documents were read, in the form of Cosmos DB's index metrics. Nothing
  * is potential here: indexes are not made by policy, so there is none that would help.
  *
+ * The first version is base64, which the Python client decodes; the second is percent-encoded, which those for
+ * JavaScript and .NET do.
+ *
  * @see https://learn.microsoft.com/azure/cosmos-db/nosql/index-metrics
  */
 export function indexMetricsHeader(
@@ -31,14 +34,28 @@ export function indexMetricsHeader(
   definition: ContainerDefinition,
   inOnePartition: boolean,
 ): Readonly<Record<string, string>> {
-  if (!headerFlag(headers, 'x-ms-cosmos-populateindexmetrics')) return {};
-  const metrics = {
-    UtilizedSingleIndexes: utilized(pushdown, definition, inOnePartition).slice(0, MAX_INDEXES),
-    PotentialSingleIndexes: [],
-    UtilizedCompositeIndexes: [],
-    PotentialCompositeIndexes: [],
+  const isSecond = headerFlag(headers, 'x-ms-cosmos-populateindexmetrics-v2');
+  if (!isSecond && !headerFlag(headers, 'x-ms-cosmos-populateindexmetrics')) return {};
+  const indexes = utilized(pushdown, definition, inOnePartition);
+  const metrics = isSecond
+    ? encodeURIComponent(JSON.stringify(secondVersion(indexes)))
+    : Buffer.from(JSON.stringify(firstVersion(indexes))).toString('base64');
+  return { 'x-ms-cosmos-index-utilization': metrics };
+}
+
+const firstVersion = (indexes: readonly SingleIndex[]) => ({
+  UtilizedSingleIndexes: indexes.slice(0, MAX_INDEXES),
+  PotentialSingleIndexes: [],
+  UtilizedCompositeIndexes: [],
+  PotentialCompositeIndexes: [],
+});
+
+function secondVersion(indexes: readonly SingleIndex[]) {
+  const paths = [...new Set(indexes.map(({ IndexSpec }) => IndexSpec))].slice(0, MAX_INDEXES);
+  return {
+    UtilizedIndexes: { SingleIndexes: paths.map((IndexSpec) => ({ IndexSpec })), CompositeIndexes: [] },
+    PotentialIndexes: { SingleIndexes: [], CompositeIndexes: [] },
   };
-  return { 'x-ms-cosmos-index-utilization': encodeURIComponent(JSON.stringify(metrics)) };
 }
 
 function utilized(pushdown: Pushdown, definition: ContainerDefinition, inOnePartition: boolean): SingleIndex[] {

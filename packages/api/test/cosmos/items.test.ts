@@ -302,7 +302,7 @@ describe('a feed of items', () => {
         headers: { ...query, 'x-ms-cosmos-populateindexmetrics': 'True', ...headers },
         body: { query: `SELECT * FROM c WHERE ${where}` },
       });
-      const text = decodeURIComponent(String(reply.headers['x-ms-cosmos-index-utilization']));
+      const text = Buffer.from(String(reply.headers['x-ms-cosmos-index-utilization']), 'base64').toString();
       const metrics = JSON.parse(text) as Record<string, Record<string, unknown>[]>;
       expect(metrics).toMatchObject({
         PotentialSingleIndexes: [],
@@ -342,6 +342,22 @@ describe('a feed of items', () => {
       body: { query: 'SELECT * FROM c' },
     });
     expect(plain.headers['x-ms-cosmos-index-utilization']).toBe(undefined);
+  });
+
+  test('tells the same in the second version of index metrics, each path once', async () => {
+    const app = await fill();
+    const reply = await call(app, 'POST', DOCS, {
+      headers: {
+        ...query,
+        'x-ms-documentdb-query-enablecrosspartition': 'True',
+        'x-ms-cosmos-populateindexmetrics-V2': 'True',
+      },
+      body: { query: "SELECT * FROM c WHERE c.id = 'o3' AND c._ts >= 7 AND c._ts <= 9" },
+    });
+    expect(JSON.parse(decodeURIComponent(String(reply.headers['x-ms-cosmos-index-utilization'])))).toEqual({
+      UtilizedIndexes: { SingleIndexes: [{ IndexSpec: '/id/?' }, { IndexSpec: '/_ts/?' }], CompositeIndexes: [] },
+      PotentialIndexes: { SingleIndexes: [], CompositeIndexes: [] },
+    });
   });
 
   test('answers a query plan that passes everything through, and 400 for what is no query', async () => {
