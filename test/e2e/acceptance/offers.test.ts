@@ -47,6 +47,26 @@ describe('the throughput of a container', () => {
     expect(after!.offerResourceId).toBe((resource as unknown as { _rid: string })._rid);
   });
 
+  test('keeps an auto-upgrade policy, as it was given or replaced', async () => {
+    const policy = (incrementPercent: number) => ({ throughputPolicy: { incrementPercent } });
+    const container = await world.container({ id: 'growing', maxThroughput: 5_000, autoUpgradePolicy: policy(0) });
+    const settings = async () => (await offerOf(world.of('growing'))).content!.offerAutopilotSettings;
+    expect(await settings()).toEqual({ maxThroughput: 5_000, autoUpgradePolicy: policy(0) });
+    const offer = await offerOf(container);
+    const changed = (autoUpgradePolicy: unknown) => {
+      const content = { ...offer.content, offerAutopilotSettings: { maxThroughput: 5_000, autoUpgradePolicy } };
+      return replace({ ...offer, content } as unknown as Offer);
+    };
+    await changed(policy(20));
+    await world.restart();
+    expect(await settings()).toEqual({ maxThroughput: 5_000, autoUpgradePolicy: policy(20) });
+    for (const bad of [policy(-1), policy(0.5), policy('2' as never), 2]) {
+      expect((await refusalOf(changed(bad))).code).toBe(400);
+    }
+    await changed(undefined);
+    expect(await settings()).toEqual({ maxThroughput: 5_000 });
+  });
+
   test('goes on record with who changed it, and outlives a restart', async () => {
     const container = await world.container({ id: 'kept', throughput: 400 });
     await replace(withThroughput(await offerOf(container), 900));
@@ -86,6 +106,7 @@ describe('the throughput of a container', () => {
     ['x-ms-cosmos-offer-autopilot-settings', '{"maxThroughput":1500}'],
     ['x-ms-cosmos-offer-autopilot-settings', '{"maxThroughput":400}'],
     ['x-ms-cosmos-offer-autopilot-settings', '{"maxThroughput":"4000"}'],
+    ['x-ms-cosmos-offer-autopilot-settings', '{"maxThroughput":4000,"autoUpgradePolicy":2}'],
     ['x-ms-cosmos-offer-autopilot-settings', '{'],
     ['x-ms-cosmos-offer-autopilot-settings', '4000'],
   ])('can not be made of %s: %s', async (name, value) => {

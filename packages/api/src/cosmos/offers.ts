@@ -44,7 +44,7 @@ export function readThroughput(headers: IncomingHttpHeaders): Throughput | undef
   }
   const throughput: Throughput =
     manual === undefined
-      ? { kind: 'autoscale', maxRequestUnitsPerSecond: readAutoscaleHeader(autoscale!) }
+      ? autoscaleOf(readAutoscaleHeader(autoscale!))
       : { kind: 'manual', requestUnitsPerSecond: readAmount(manual, 'x-ms-offer-throughput') };
   const problem = throughputProblem(throughput, 0);
   if (problem !== undefined) throw badRequest(problem);
@@ -58,9 +58,23 @@ function readAmount(text: string, header: string): number {
   return Number(text);
 }
 
-const autoscaleSchema = z.looseObject({ maxThroughput: z.int().min(1) });
+/** What clients send as `autoUpgradePolicy`. */
+const upgradePolicySchema = z
+  .looseObject({ throughputPolicy: z.looseObject({ incrementPercent: z.int().min(0) }).nullish() })
+  .nullish();
+const autoscaleSchema = z.looseObject({ maxThroughput: z.int().min(1), autoUpgradePolicy: upgradePolicySchema });
+type Autoscale = z.infer<typeof autoscaleSchema>;
 
-function readAutoscaleHeader(text: string): number {
+function autoscaleOf({ maxThroughput, autoUpgradePolicy }: Autoscale): Throughput & { readonly kind: 'autoscale' } {
+  const incrementPercent = autoUpgradePolicy?.throughputPolicy?.incrementPercent;
+  return {
+    kind: 'autoscale',
+    maxRequestUnitsPerSecond: maxThroughput,
+    ...(incrementPercent === undefined ? {} : { incrementPercent }),
+  };
+}
+
+function readAutoscaleHeader(text: string): Autoscale {
   let value: unknown;
   try {
     value = JSON.parse(text);
@@ -68,9 +82,9 @@ function readAutoscaleHeader(text: string): number {
     value = undefined;
   }
   const parsed = autoscaleSchema.safeParse(value);
-  if (parsed.success) return parsed.data.maxThroughput;
+  if (parsed.success) return parsed.data;
   throw badRequest(
-    "The header 'x-ms-cosmos-offer-autopilot-settings' is invalid: it is not JSON with a whole number as maxThroughput.",
+    "The header 'x-ms-cosmos-offer-autopilot-settings' is invalid: it is not JSON with a whole number as maxThroughput and, if any, as the autoUpgradePolicy's incrementPercent.",
   );
 }
 
@@ -110,8 +124,14 @@ function showContent(state: Provisioning): JsonObject {
       maxConsumedStorageEverInKB: 0,
     },
     offerIsAutoScaleEnabled: shown.kind === 'autoscale',
-    ...(shown.kind === 'autoscale' ? { offerAutopilotSettings: { maxThroughput: amount } } : {}),
+    ...(shown.kind === 'autoscale' ? { offerAutopilotSettings: showAutoscale(shown) } : {}),
   };
+}
+
+function showAutoscale(shown: Throughput & { readonly kind: 'autoscale' }): JsonObject {
+  const { maxRequestUnitsPerSecond: maxThroughput, incrementPercent } = shown;
+  if (incrementPercent === undefined) return { maxThroughput };
+  return { maxThroughput, autoUpgradePolicy: { throughputPolicy: { incrementPercent } } };
 }
 
 /** In order of creation, each database before its containers. */
@@ -180,7 +200,9 @@ const offerSchema = z.looseObject({
   content: z
     .looseObject({
       offerThroughput: z.number().nullish(),
-      offerAutopilotSettings: z.looseObject({ maxThroughput: z.number() }).nullish(),
+      offerAutopilotSettings: z
+        .looseObject({ maxThroughput: z.number(), autoUpgradePolicy: upgradePolicySchema })
+        .nullish(),
     })
     .optional(),
 });
@@ -202,10 +224,8 @@ function readChange(request: CosmosRequest, owner: Owner): ChangeThroughput['cha
   }
   if (headerFlag(headers, 'x-ms-cosmos-migrate-offer-to-autopilot')) return { kind: 'migrate', to: 'autoscale' };
   if (headerFlag(headers, 'x-ms-cosmos-migrate-offer-to-manual-throughput')) return { kind: 'migrate', to: 'manual' };
-  const maximum = content?.offerAutopilotSettings?.maxThroughput;
-  if (maximum !== undefined) {
-    return { kind: 'set', throughput: { kind: 'autoscale', maxRequestUnitsPerSecond: maximum } };
-  }
+  const autoscale = content?.offerAutopilotSettings;
+  if (autoscale) return { kind: 'set', throughput: autoscaleOf(autoscale) };
   const amount = content?.offerThroughput;
   if (amount === undefined || amount === null) {
     throw badRequest("The offer's content has neither offerThroughput nor offerAutopilotSettings.");

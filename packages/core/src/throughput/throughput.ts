@@ -9,7 +9,12 @@ import { z } from 'zod';
 export const throughputSchema = z.discriminatedUnion('kind', [
   z.object({ kind: z.literal('none') }),
   z.object({ kind: z.literal('manual'), requestUnitsPerSecond: z.int().min(1) }),
-  z.object({ kind: z.literal('autoscale'), maxRequestUnitsPerSecond: z.int().min(1) }),
+  z.object({
+    kind: z.literal('autoscale'),
+    maxRequestUnitsPerSecond: z.int().min(1),
+    /** Of the auto-upgrade policy, which is kept and shown; nothing raises the maximum here. */
+    incrementPercent: z.int().min(0).optional(),
+  }),
 ]);
 export type Throughput = z.infer<typeof throughputSchema>;
 
@@ -36,8 +41,13 @@ export function ceilingOf(throughput: Throughput): number {
   }
 }
 
+export const incrementPercentOf = (throughput: Throughput): number | undefined =>
+  throughput.kind === 'autoscale' ? throughput.incrementPercent : undefined;
+
 export const sameThroughput = (left: Throughput, right: Throughput): boolean =>
-  left.kind === right.kind && ceilingOf(left) === ceilingOf(right);
+  left.kind === right.kind &&
+  ceilingOf(left) === ceilingOf(right) &&
+  incrementPercentOf(left) === incrementPercentOf(right);
 
 /** The lowest throughput of a kind that is possible after the highest that there ever was. */
 export function lowestThroughput(kind: 'manual' | 'autoscale', highest: number): number {
