@@ -43,7 +43,10 @@ class Count implements Accumulator {
   }
 }
 
-/** SUM and AVG: undefined values are skipped, and any other value that isn't a number makes the result undefined. */
+/**
+ * SUM and AVG: undefined values are skipped, and any other value that isn't a number makes the result undefined. The sum
+ * of no values is 0, and there is no average of them.
+ */
 class Sum implements Accumulator {
   readonly #average: boolean;
   #sum = 0;
@@ -65,7 +68,7 @@ class Sum implements Accumulator {
   }
 
   result(): Value {
-    if (this.#spoilt || this.#count === 0) return undefined;
+    if (this.#spoilt || (this.#average && this.#count === 0)) return undefined;
     return finite(this.#average ? this.#sum / this.#count : this.#sum);
   }
 }

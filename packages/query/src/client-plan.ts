@@ -5,11 +5,19 @@ import type { QueryPlan } from './plan.ts';
 /** How a client answers a query by asking several ranges. */
 export type ClientPlan = { readonly queryInfo: PipelineInfo } | { readonly hybridSearchQueryInfo: HybridSearchInfo };
 
-/** @throws QueryError for a query whose parts can't be merged into its answer */
-export function planForClients(plan: QueryPlan): ClientPlan {
+/**
+ * @param supported names of what the client can do, as it sends them
+ * @throws QueryError for a query whose parts can't be merged into its answer
+ */
+export function planForClients(plan: QueryPlan, supported: ReadonlySet<string> = new Set()): ClientPlan {
   const hybridSearchQueryInfo = describeHybridSearch(plan);
-  return hybridSearchQueryInfo === undefined ? { queryInfo: describeForPipeline(plan) } : { hybridSearchQueryInfo };
+  return hybridSearchQueryInfo === undefined
+    ? { queryInfo: describeForPipeline(plan, isDotNet(supported)) }
+    : { hybridSearchQueryInfo };
 }
+
+/** The .NET client alone says "DCount". */
+const isDotNet = (supported: ReadonlySet<string>): boolean => supported.has('DCount');
 
 /**
  * What a client would have to be able to do to answer a query by its plan, and does not say that it is. It would merge
@@ -20,8 +28,8 @@ export function planForClients(plan: QueryPlan): ClientPlan {
  */
 export function missingFeatures(plan: ClientPlan, supported: ReadonlySet<string>): readonly string[] {
   const needed = 'queryInfo' in plan ? ofPipeline(plan.queryInfo) : ofHybridSearch(plan.hybridSearchQueryInfo);
-  // The .NET client merges lists and sets without saying so. It alone says "DCount", and refuses aggregates it doesn't know.
-  const unsaid = supported.has('DCount') ? 'ListAndSetAggregate' : undefined;
+  // The .NET client merges lists and sets without saying so, and refuses aggregates that it doesn't know.
+  const unsaid = isDotNet(supported) ? 'ListAndSetAggregate' : undefined;
   return needed.filter((name) => !supported.has(name) && name !== unsaid);
 }
 

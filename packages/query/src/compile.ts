@@ -17,6 +17,9 @@ import type { RankComponent, RankStep } from './ranking.ts';
 import { equality, equalValues, finite, isObject, rangeOrder, setProperty } from './values.ts';
 import type { Json, JsonObject, Value } from './values.ts';
 
+/** What clients can hold: a plan with more makes the .NET client fail. */
+const MAX_ROW_COUNT = 2_147_483_647;
+
 /** A compiled expression; a constant one has its value already. */
 export interface Node {
   readonly run: Compiled;
@@ -324,8 +327,12 @@ export class Compiler {
   /** The number that TOP, OFFSET or LIMIT stands for. */
   rowCount(count: RowCount, clause: string): number {
     const value = count.kind === 'literal' ? count.value : this.#parameter(count.name, count.at);
-    if (typeof value !== 'number' || !Number.isSafeInteger(value) || value < 0) {
-      throw queryError('invalidValue', `The value of ${clause} has to be a whole number from 0.`, count.at);
+    if (typeof value !== 'number' || !Number.isInteger(value) || value < 0 || value > MAX_ROW_COUNT) {
+      throw queryError(
+        'invalidValue',
+        `The value of ${clause} has to be a whole number from 0 to ${MAX_ROW_COUNT}.`,
+        count.at,
+      );
     }
     return value;
   }

@@ -1,6 +1,6 @@
 import { aggregateTypes, isAggregate, type AggregateName } from './aggregates.ts';
 import type { Expression, FromSource, Query, RowCount, SelectItem } from './ast.ts';
-import { call, choice, isZero, member, NOWHERE, object, UNDEFINED, verbatim, ZERO } from './expressions.ts';
+import { call, choice, isZero, member, NOWHERE, object, UNDEFINED, verbatim } from './expressions.ts';
 import { hasAggregate, nameOf } from './compile.ts';
 import { queryError, type SourceLocation } from './errors.ts';
 import type { QueryPlan } from './plan.ts';
@@ -54,9 +54,11 @@ const DOCUMENT = '_document';
  * `[{item}]` for an aggregate, `{groupByItems, payload}` for groups.
  *
  * @param plan not of a query with ORDER BY RANK, of which `describeHybridSearch` tells
+ * @param averageAlways whether a range with something else than numbers gives the count of its average all the same: the
+ *   .NET client needs it to tell that there is no average of the whole, and the JavaScript client would pass over it
  * @throws QueryError for a query whose parts can't be merged into its answer
  */
-export function describeForPipeline(plan: QueryPlan): PipelineInfo {
+export function describeForPipeline(plan: QueryPlan, averageAlways = false): PipelineInfo {
   const { query } = plan;
   const plain: PipelineInfo = {
     ...PLAIN_PIPELINE,
@@ -71,7 +73,7 @@ export function describeForPipeline(plan: QueryPlan): PipelineInfo {
   }
   // Without FROM there is one row; every range has it.
   if (!plan.readsDocuments) return { ...plain, top: Math.min(plan.top ?? 1, 1) };
-  if (plan.program.grouping !== undefined) return { ...plain, ...groups(query) };
+  if (plan.program.grouping !== undefined) return { ...plain, ...groups(query, averageAlways) };
   if (query.orderBy.length > 0) return { ...plain, ...ordered(plan) };
   if (query.distinct) {
     return { ...plain, distinctType: 'Unordered', rewrittenQuery: printQuery({ ...query, ...NO_BOUNDS }) };
@@ -175,7 +177,7 @@ function rowsFollowOrder({ selection, orderBy }: Query): boolean {
 }
 
 /** Aggregates, with and without GROUP BY. */
-function groups(query: Query): Partial<PipelineInfo> {
+function groups(query: Query, averageAlways: boolean): Partial<PipelineInfo> {
   const { selection, groupBy } = query;
   const isGrouped = groupBy.length > 0;
   if (isGrouped && query.orderBy.length > 0) throw notMerged('ORDER BY together with GROUP BY');
@@ -194,7 +196,7 @@ function groups(query: Query): Partial<PipelineInfo> {
   if (selection.kind === 'value') {
     const { expression } = selection;
     const aggregate = aggregateOf(expression);
-    const payload = aggregate === undefined ? expression : valueOf(aggregate);
+    const payload = aggregate === undefined ? expression : valueOf(aggregate, averageAlways);
     return {
       groupByExpressions,
       aggregates: aggregate === undefined ? [] : [aggregateTypes[aggregate.name]],
@@ -213,7 +215,7 @@ function groups(query: Query): Partial<PipelineInfo> {
     const type = aggregate === undefined ? null : aggregateTypes[aggregate.name];
     Object.defineProperty(types, name, { value: type, enumerable: true, configurable: true, writable: true });
     groupByAliases.push(name);
-    properties.push([name, aggregate === undefined ? expression : itemOf(aggregate)]);
+    properties.push([name, aggregate === undefined ? expression : itemOf(aggregate, averageAlways)]);
   }
   return {
     groupByExpressions,
@@ -243,26 +245,28 @@ function aggregateOf(expression: Expression): Aggregate | undefined {
 }
 
 /** `[{"item": …}]`, which clients read the partial result of a VALUE query from; `[{}]` tells them that it is undefined. */
-const valueOf = (aggregate: Aggregate): Expression => ({ kind: 'array', items: [itemOf(aggregate)], at: NOWHERE });
+const valueOf = (aggregate: Aggregate, averageAlways: boolean): Expression => ({
+  kind: 'array',
+  items: [itemOf(aggregate, averageAlways)],
+  at: NOWHERE,
+});
 
 /**
  * A partial result. Every range gives one, also where it has nothing to work on: of one that says nothing, clients
  * conclude that the whole is undefined, or wait for it for ever.
  */
-function itemOf({ name, argument, call: whole }: Aggregate): Expression {
+function itemOf({ name, argument, call: whole }: Aggregate, averageAlways: boolean): Expression {
   const count = call('COUNT', argument);
   const isEmpty = isZero(count);
   switch (name) {
-    case 'SUM':
-      return object([['item', choice(isEmpty, ZERO, whole)]]);
     case 'AVG': {
-      const sum = choice(isEmpty, ZERO, call('SUM', argument));
+      const sum = call('SUM', argument);
       const parts = object([
         ['sum', sum],
         ['count', count],
       ]);
       // Without a sum there is no average to merge.
-      return object([['item', choice(call('IS_DEFINED', sum), parts, UNDEFINED)]]);
+      return object([['item', averageAlways ? parts : choice(call('IS_DEFINED', sum), parts, UNDEFINED)]]);
     }
     case 'MIN':
     case 'MAX': {

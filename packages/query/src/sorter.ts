@@ -11,11 +11,11 @@ interface Entry<Row> {
 }
 
 /**
- * Where anything is descending, clients that merge ranges take equal rows to be ordered from the last document to the
+ * Where the first key is descending, clients that merge ranges take equal rows to be ordered from the last document to the
  * first, as Cosmos DB has them that reads its index backwards. They go on from a page by that.
  */
 export const isLastFirst = ({ orderBy }: { readonly orderBy: readonly OrderStep[] }): boolean =>
-  orderBy.some(({ descending }) => descending);
+  orderBy[0]?.descending === true;
 
 /** The order of two rows by what ORDER BY says of each. */
 export function compareKeys(a: readonly Value[], b: readonly Value[], steps: readonly OrderStep[]): number {

@@ -29,6 +29,7 @@ const QUERY_ENGINE = JSON.stringify({
   sqlDisableFilterPlanOptimization: false,
   sqlAllowTop: true,
   enableSpatialIndexing: true,
+  queryEnableFullText: true,
 });
 
 /** `GET /`: the first thing every client reads. Clients go on at the endpoint it names, so it is the one they came by. */

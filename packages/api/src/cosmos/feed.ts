@@ -195,11 +195,11 @@ export function answerQueryPlan(request: CosmosRequest, container?: ContainerSta
   const options = container === undefined ? {} : planOptionsOf(container.definition);
   if (container !== undefined && rangesOf(container).length > 1) {
     const plan = planQuery(parseQuery(sql, { maxLength: limits.queryCharacters }), parameters, options);
-    return planAnswer(request, planForClients(plan), rangesOfQuery(plan, container));
+    return planAnswer(request, plan, rangesOfQuery(plan, container));
   }
   if (!goodQueries.has(sql)) {
     const vectorSearch = vectorSearchOf(body, limits, options);
-    if (vectorSearch !== undefined) return planAnswer(request, planForClients(vectorSearch), EVERYWHERE);
+    if (vectorSearch !== undefined) return planAnswer(request, vectorSearch, EVERYWHERE);
     if (sql.length <= MAX_KEPT_CHARACTERS) {
       if (goodQueries.size >= MAX_GOOD_QUERIES) goodQueries.clear();
       goodQueries.add(sql);
@@ -208,9 +208,11 @@ export function answerQueryPlan(request: CosmosRequest, container?: ContainerSta
   return { status: 200, body: PASS_THROUGH_PLAN, charge: charge.metadata };
 }
 
-function planAnswer({ headers }: CosmosRequest, plan: ClientPlan, queryRanges: readonly QueryRange[]): Answer {
-  const supported = headerText(headers, 'x-ms-cosmos-supported-query-features') ?? '';
-  const missing = missingFeatures(plan, new Set(supported.split(',').map((name) => name.trim())));
+function planAnswer({ headers }: CosmosRequest, query: QueryPlan, queryRanges: readonly QueryRange[]): Answer {
+  const features = headerText(headers, 'x-ms-cosmos-supported-query-features') ?? '';
+  const supported = new Set(features.split(',').map((name) => name.trim()));
+  const plan = planForClients(query, supported);
+  const missing = missingFeatures(plan, supported);
   if (missing.length > 0) {
     throw badRequest(
       `Query contains the following features, which the calling client does not support: ${missing.join(' ')}`,

@@ -32,7 +32,9 @@ function contains(array: Value, needle: Value, partial: Value = false): Value {
 function containsMany(test: 'some' | 'every'): BuiltIn {
   return pure(2, Number.POSITIVE_INFINITY, (array, ...needles) => {
     if (!Array.isArray(array)) return undefined;
-    return needles[test]((needle) => array.some((item) => equalValues(item, needle)));
+    const found = needles[test]((needle) => array.some((item) => equalValues(item, needle)));
+    // What is undefined may be the one.
+    return !found && test === 'some' && needles.includes(undefined) ? undefined : found;
   });
 }
 
