@@ -210,6 +210,7 @@ describe('a token', () => {
     expect(await statusOf(orders.items.create({ id: 'o3', customer: 'ann' }))).toBe(403);
     expect(await statusOf(orders.items.upsert({ id: 'o1', customer: 'ann' }))).toBe(403);
     expect(await statusOf(orders.item('o1', 'ann').replace({ id: 'o1', customer: 'ann' }))).toBe(403);
+    expect(await statusOf(orders.item('o1', 'ann').replace({ id: 'o3', customer: 'ann' }))).toBe(403);
     expect(await statusOf(orders.item('o1', 'ann').patch([{ op: 'set', path: '/total', value: 7 }]))).toBe(403);
     expect(await statusOf(orders.item('o1', 'ann').delete())).toBe(403);
     expect(await statusOf(orders.delete())).toBe(403);
@@ -367,6 +368,8 @@ describe('a token', () => {
       expect(await statusOf(orders.items.query('SELECT * FROM c', { partitionKey: 'ann' }).fetchAll())).toBe(403);
       expect(await statusOf(orders.items.create({ id: 'o3', customer: 'ann' }))).toBe(403);
       expect(await statusOf(orders.items.upsert({ id: 'o1', customer: 'ann' }))).toBe(403);
+      expect(await statusOf(orders.item('o1', 'ann').replace({ id: 'o3', customer: 'ann' }))).toBe(403);
+      expect((await orders.item('o1', 'ann').read()).resource).toMatchObject({ id: 'o1', total: 3 });
     }
   });
 

@@ -80,7 +80,9 @@ describe('a transactional batch', () => {
       ],
       [{ operationType: Replace, id: 'old', ifMatch: '"other"', resourceBody: doc('old') }, 412],
       [{ operationType: Upsert, ifNoneMatch: '*', resourceBody: doc('old') }, 412],
-      [{ operationType: Replace, id: 'old', resourceBody: doc('another') }, 400],
+      [{ operationType: Replace, id: 'old', resourceBody: doc('first') }, 409],
+      [{ operationType: Replace, id: 'missing', resourceBody: doc('another') }, 404],
+      [{ operationType: Replace, id: 'old', ifMatch: '"other"', resourceBody: doc('another') }, 412],
       [{ operationType: Create, resourceBody: { id: 'b', customer: 'bob' } }, 400],
     ];
     for (const [operation, code] of failing) {

@@ -10,6 +10,7 @@ import { checkItemId, itemOf, readItemBody, tooLarge, type ItemBody } from './it
 import { isJsonObject, parseJson } from './json.ts';
 import { readPartitionKeyHeader } from './partition-key.ts';
 import { readPatch } from './patch.ts';
+import { renameItem, stepsOf, type Rename } from './rename.ts';
 import { headerFlag, headerText, type Answer, type CosmosRequest } from './request.ts';
 import { withSystemProperties } from './system-properties.ts';
 
@@ -56,6 +57,9 @@ interface OperationResult {
   readonly message?: string | undefined;
   readonly retryAfterMilliseconds?: number | undefined;
 }
+
+/** What an operation asks for. */
+type Asked = BatchOperation | Rename;
 
 const FAILED_DEPENDENCY: OperationResult = { statusCode: 424, requestCharge: 0 };
 
@@ -154,7 +158,7 @@ function toStore(
   container: ContainerState,
   sent: SentOperation,
   header: string | undefined,
-): BatchOperation {
+): Asked {
   const { definition } = container;
   const { type, ifMatch, ifNoneMatch } = sent;
   const precondition = ifMatch === undefined && ifNoneMatch === undefined ? undefined : { ifMatch, ifNoneMatch };
@@ -162,8 +166,9 @@ function toStore(
   if (type === 'Create' || type === 'Upsert' || type === 'Replace') {
     const item = documentOf(sent, container, limits);
     if (given !== undefined && given.key !== item.partitionKey) throw new WireError('partitionKeyMismatch', MISMATCH);
-    if (type === 'Replace' && item.id !== checkItemId(sent.id)) {
-      throw badRequest('The id in the body is not the one of the operation.');
+    if (type === 'Replace') {
+      const id = checkItemId(sent.id);
+      if (id !== item.id) return { kind: 'rename', id, item, precondition };
     }
     const operation = type.toLowerCase() as Lowercase<typeof type>;
     return { kind: 'write', operation, item, precondition };
@@ -215,12 +220,12 @@ async function runBatch(
   if (given === undefined || !given.complete) {
     throw badRequest('A transactional batch needs the whole partition key that its operations share.');
   }
-  const operations: BatchOperation[] = [];
+  const operations: Asked[] = [];
   let unreadable: { readonly error: unknown } | undefined;
   for (const operation of sent) {
     try {
       const asked = toStore(request, container, operation, header);
-      const { partitionKey } = asked.kind === 'write' ? asked.item : asked;
+      const { partitionKey } = 'item' in asked ? asked.item : asked;
       if (partitionKey !== given.key) throw new WireError('partitionKeyMismatch', MISMATCH);
       operations.push(asked);
     } catch (error) {
@@ -235,11 +240,20 @@ async function runBatch(
   // With an operation that can't be done nothing is written; which one is the first to fail is still to be said.
   const dryRun = unreadable !== undefined;
   if (operations.length === 0) return refused(0, unreadable!.error);
-  const outcome = await store.batchItems(caller, container, operations, { dryRun });
-  if (outcome.kind === 'refused') return refused(outcome.index, outcome.refusal);
+  const steps: BatchOperation[] = [];
+  /** Of each step, which operation it is of. */
+  const owners: number[] = [];
+  for (const [index, asked] of operations.entries()) {
+    for (const step of asked.kind === 'rename' ? stepsOf(asked) : [asked]) owners[steps.push(step) - 1] = index;
+  }
+  const outcome = await store.batchItems(caller, container, steps, { dryRun });
+  if (outcome.kind === 'refused') return refused(owners[outcome.index]!, outcome.refusal);
   if (unreadable !== undefined) return refused(operations.length, unreadable.error);
   return {
-    results: outcome.results.map((result, index) => shown(container, sent[index]!, operations[index]!, result)),
+    results: operations.map((asked, index) =>
+      // A rename answers with its last step, what was written.
+      shown(container, sent[index]!, asked, outcome.results[owners.lastIndexOf(index)]!),
+    ),
     position: outcome.position,
   };
 }
@@ -259,7 +273,7 @@ async function runBulk(
   const results: OperationResult[] = [];
   const tails = new Map<string, Promise<void>>();
   for (const [index, operation] of sent.entries()) {
-    let asked: BatchOperation;
+    let asked: Asked;
     try {
       asked = toStore(request, container, operation, header);
     } catch (error) {
@@ -267,8 +281,9 @@ async function runBulk(
       if (goesOn) continue;
       break;
     }
-    const { id, partitionKey } = asked.kind === 'write' ? asked.item : asked;
-    const name = goesOn ? `${partitionKey}\n${id}` : '';
+    const { partitionKey } = 'item' in asked ? asked.item : asked;
+    const ids = [...('item' in asked ? [asked.item.id] : []), ...('id' in asked ? [asked.id] : [])];
+    const names = goesOn ? ids.map((id) => `${partitionKey}\n${id}`) : [''];
     const run = async () => {
       try {
         results[index] = await runCharged(request, container, operation, asked);
@@ -276,9 +291,10 @@ async function runBulk(
         results[index] = failure(operation, error);
       }
     };
-    tails.set(name, (tails.get(name) ?? Promise.resolve()).then(run));
+    const tail = Promise.all(names.map((name) => tails.get(name) ?? Promise.resolve())).then(run);
+    for (const name of names) tails.set(name, tail);
     if (goesOn) continue;
-    await tails.get(name);
+    await tail;
     if (failed(results[index]!)) break;
   }
   // A defect of one must not end the request while others are still under way.
@@ -294,7 +310,7 @@ async function runCharged(
   request: CosmosRequest,
   container: ContainerState,
   sent: SentOperation,
-  asked: BatchOperation,
+  asked: Asked,
 ): Promise<OperationResult> {
   const units = request.store.requestUnits;
   const kind = asked.kind === 'read' ? 'read' : 'write';
@@ -311,15 +327,20 @@ async function runCharged(
 }
 
 async function runOne(
-  { store, caller }: CosmosRequest,
+  request: CosmosRequest,
   container: ContainerState,
   sent: SentOperation,
-  asked: BatchOperation,
+  asked: Asked,
 ): Promise<OperationResult> {
+  const { store, caller } = request;
   const { precondition } = asked;
   switch (asked.kind) {
     case 'write': {
       const { resource, created } = await store.writeItem(caller, container, asked.operation, asked.item, precondition);
+      return shown(container, sent, asked, { kind: 'written', item: resource, created });
+    }
+    case 'rename': {
+      const { resource, created } = await renameItem(request, container, asked);
       return shown(container, sent, asked, { kind: 'written', item: resource, created });
     }
     case 'patch': {
@@ -344,7 +365,7 @@ async function runOne(
 function shown(
   container: ContainerState,
   { minimal }: SentOperation,
-  asked: BatchOperation,
+  asked: Asked,
   result: BatchResult,
 ): OperationResult {
   if (result.kind === 'deleted') return { statusCode: 204, requestCharge: charge.delete(result.bytes) };
@@ -358,12 +379,8 @@ function shown(
       : { statusCode: 200, requestCharge: charge.pointRead(resourceBody.length), eTag: item.etag, resourceBody };
   }
   return {
-    statusCode: result.created ? 201 : 200,
-    requestCharge: chargeOfWrite(
-      container.definition,
-      item.json,
-      asked.kind === 'write' ? asked.item.document : undefined,
-    ),
+    statusCode: result.created && asked.kind !== 'rename' ? 201 : 200,
+    requestCharge: chargeOfWrite(container.definition, item.json, 'item' in asked ? asked.item.document : undefined),
     eTag: item.etag,
     ...(minimal ? {} : { resourceBody }),
   };

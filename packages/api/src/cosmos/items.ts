@@ -26,6 +26,7 @@ import {
   type Answer,
   type CosmosRequest,
 } from './request.ts';
+import { renameItem } from './rename.ts';
 import { birthOfItemRid } from './rids.ts';
 import { rangeOfRequest, scopeOf } from './scope.ts';
 import { indexMetricsHeader } from './index-metrics.ts';
@@ -70,9 +71,12 @@ export async function answerItem(request: CosmosRequest): Promise<Answer> {
     }
     case 'PUT': {
       const item = readItem(request, container);
-      if (item.id !== id) throw badRequest('The id in the body is not the one in the request target.');
       if (item.partitionKey !== partitionKey) throw new WireError('partitionKeyMismatch', MISMATCH);
-      const written = await store.writeItem(caller, container, 'replace', item, preconditionOf(headers));
+      const precondition = preconditionOf(headers);
+      const written =
+        item.id === id
+          ? await store.writeItem(caller, container, 'replace', item, precondition)
+          : await renameItem(request, container, { kind: 'rename', id, item, precondition });
       return answerWritten(request, container, written, 200, item);
     }
     case 'PATCH': {

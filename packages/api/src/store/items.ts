@@ -176,7 +176,7 @@ export class Items {
       if (handled.kind === 'spans-streams') {
         throw new Refusal(
           'not-supported',
-          'The event log of this store can not append to several streams at once, so a batch can hold one item only.',
+          'The event log of this store can not append to several streams at once, so a batch can hold one item only, and none can be given another id.',
         );
       }
       if (handled.position !== undefined) await this.#parts.projected(handled.position);

@@ -155,15 +155,33 @@ describe('an item', () => {
     expect(reply.json['message']).toContain('PartitionKey value must be supplied for this operation.');
   });
 
-  test('is replaced only under its own id and partition key', async () => {
+  test('is replaced only under its own partition key', async () => {
     const app = await shop();
     await create(app, { id: 'o1', customer: 'ann' });
     const put = (body: unknown) => call(app, 'PUT', `${DOCS}/o1`, { body, headers: ann });
     expect((await put({ id: 'o1', customer: 'ann', total: 1 })).json['total']).toBe(1);
-    expect((await put({ id: 'o2', customer: 'ann' })).status).toBe(400);
     expect((await put({ id: 'o1', customer: 'bob' })).status).toBe(400);
+    expect((await put({ id: 'o2', customer: 'bob' })).status).toBe(400);
     const missing = { body: { id: 'o9', customer: 'ann' }, headers: ann };
     expect((await call(app, 'PUT', `${DOCS}/o9`, missing)).status).toBe(404);
+  });
+
+  test('is answered as by any replace when that gives it another id', async () => {
+    const app = await shop();
+    const { json: created } = await create(app, { id: 'o1', customer: 'ann' });
+    const body = { id: 'o2', customer: 'ann', total: 1 };
+    const renamed = await call(app, 'PUT', `${DOCS}/o1`, { body, headers: ann });
+    expect(renamed).toMatchObject({ status: 200, json: body, headers: { etag: renamed.json['_etag'] } });
+    const read = await call(app, 'GET', `${DOCS}/o2`, { headers: ann });
+    expect(read.json).toEqual(renamed.json);
+    expect(renamed.headers['x-ms-session-token']).toBe(read.headers['x-ms-session-token']);
+    expect((await call(app, 'GET', `${DOCS}/o1`, { headers: ann })).status).toBe(404);
+    const again = await call(app, 'PUT', `${DOCS}/o2`, { body, headers: ann });
+    expect(renamed.headers['x-ms-request-charge']).toBe(again.headers['x-ms-request-charge']);
+    const minimal = { ...ann, prefer: 'return=minimal' };
+    const back = await call(app, 'PUT', `${DOCS}/o2`, { body: { ...body, id: 'o1' }, headers: minimal });
+    expect(back).toMatchObject({ status: 200, text: '' });
+    expect(back.headers['etag']).not.toBe(created['_etag']);
   });
 
   test('is guarded by If-Match, and not sent again with If-None-Match', async () => {

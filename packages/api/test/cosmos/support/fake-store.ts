@@ -17,7 +17,7 @@ import { applyPatch } from '@epitaph/api/cosmos/patch.ts';
 import { systemPropertiesOf } from '@epitaph/api/cosmos/system-properties.ts';
 import { Measurements } from '@epitaph/api/metrics/measurements.ts';
 import { RequestUnits } from '@epitaph/api/request-units/request-units.ts';
-import type { Precondition, ShownItem, StoreApi } from '@epitaph/api/store/store-api.ts';
+import type { BatchResult, Precondition, ShownItem, StoreApi } from '@epitaph/api/store/store-api.ts';
 
 /** What the edge calls of the store. */
 export type EdgeStore = Pick<
@@ -36,6 +36,7 @@ export type EdgeStore = Pick<
   | 'writeItem'
   | 'patchItem'
   | 'deleteItem'
+  | 'batchItems'
   | 'readItem'
   | 'itemByBirth'
   | 'listItems'
@@ -208,6 +209,31 @@ export function fakeStore(overrides: Partial<EdgeStore> = {}): StoreApi {
       itemsOf(container).delete(keyOf(id, partitionKey));
       nextEtag();
       return { position, bytes };
+    },
+    batchItems: async (caller, container, operations) => {
+      const own = itemsOf(container);
+      const before = [...own];
+      const results: BatchResult[] = [];
+      for (const [index, operation] of operations.entries()) {
+        const { kind, precondition } = operation;
+        try {
+          if (kind === 'write') {
+            const { item, operation: how } = operation;
+            const { resource, created } = await store.writeItem(caller, container, how, item, precondition);
+            results.push({ kind: 'written', item: resource, created });
+          } else if (kind === 'delete') {
+            const { id, partitionKey } = operation;
+            const { bytes } = await store.deleteItem(caller, container, id, partitionKey, precondition);
+            results.push({ kind: 'deleted', bytes });
+          } else throw new Refusal('not-supported');
+        } catch (error) {
+          if (!(error instanceof Refusal)) throw error;
+          own.clear();
+          for (const [key, item] of before) own.set(key, item);
+          return { kind: 'refused', index, refusal: error };
+        }
+      }
+      return { kind: 'done', results, position };
     },
     readItem: async (container, id, partitionKey) => {
       const found = itemsOf(container).get(keyOf(id, partitionKey));
