@@ -69,6 +69,13 @@ const component = fc.oneof(
   fc.constantFrom(null, {}),
 );
 
+/** The client's own, or, of a number in version 1, the .NET and Python clients', which may have a zero byte more. */
+function expectClients(found: string, value: unknown, definition: Parameters<typeof hashPartitionKey>[1]): void {
+  const clients = hashPartitionKey([value], definition);
+  const mayHaveMore = definition !== V2 && definition !== HIERARCHICAL && typeof value === 'number';
+  expect(mayHaveMore && found === `${clients}00` ? clients : found, JSON.stringify(value)).toBe(clients);
+}
+
 describe('the effective partition key', () => {
   it.each([
     ['version 1', V1],
@@ -77,16 +84,14 @@ describe('the effective partition key', () => {
     ['a hierarchical key', HIERARCHICAL],
   ])("is the client's for the edges of %s", (_, definition) => {
     for (const value of EDGES) {
-      expect(effectivePartitionKey(definition, JSON.stringify([value])), JSON.stringify(value)).toBe(
-        hashPartitionKey([value], definition),
-      );
+      expectClients(effectivePartitionKey(definition, JSON.stringify([value])), value, definition);
     }
   });
 
   it("is the client's for generated keys of one component", () => {
     fc.assert(
       fc.property(component, fc.constantFrom(V1, V2), (value, definition) => {
-        expect(effectivePartitionKey(definition, JSON.stringify([value]))).toBe(hashPartitionKey([value], definition));
+        expectClients(effectivePartitionKey(definition, JSON.stringify([value])), value, definition);
       }),
       { numRuns: 2000 },
     );
@@ -99,6 +104,10 @@ describe('the effective partition key', () => {
       }),
       { numRuns: 1000 },
     );
+  });
+
+  it('of numbers in version 1 of which one byte says all ends as the Python client has it', () => {
+    expect(effectivePartitionKey(V1, '[0]')).toBe('05C1BF6DA11560058000');
   });
 
   it('is the same when remembered, each definition for itself', () => {

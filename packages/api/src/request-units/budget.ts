@@ -1,5 +1,7 @@
 /** Seconds of its rate that a budget can hold unspent for users, and as many again for the purge. */
 const HELD_SECONDS = 1;
+/** Seconds of its rate that refused operations are asked to wait for one another at most. */
+const MOST_QUEUED_SECONDS = 5;
 
 /**
  * The request units of one provisioned container or database: a bucket that fills by the rate, second by second, and
@@ -12,6 +14,8 @@ export class Budget {
   #rate: number;
   #balance: number;
   #leftOver = 0;
+  /** What those will spend that were refused lately and will come again. */
+  #queued = 0;
   #filledAtMs: number;
 
   constructor(requestUnitsPerSecond: number, nowMs: number) {
@@ -30,11 +34,19 @@ export class Budget {
     this.#leftOver = Math.min(this.#leftOver, most);
   }
 
-  /** Milliseconds until a user's operation may run; 0 for now. */
-  waitMs(nowMs: number): number {
+  /**
+   * Milliseconds until a user's operation may run; 0 for now. Each that is refused is sent behind those that were refused
+   * before it: told the same time, all would come at once, and all but one in vain.
+   *
+   * @param expected request units that it will take
+   */
+  waitMs(nowMs: number, expected = 0): number {
     this.#fill(nowMs);
+    if (this.#balance > 0) return 0;
     // Exactly nothing is not positive either: a millisecond brings something.
-    return this.#balance > 0 ? 0 : Math.max(1, Math.ceil((-this.#balance * 1000) / this.#rate));
+    const waitMs = Math.max(1, Math.ceil(((this.#queued - this.#balance) * 1000) / this.#rate));
+    this.#queued = Math.min(this.#queued + expected, this.#rate * MOST_QUEUED_SECONDS);
+    return waitMs;
   }
 
   spend(requestUnits: number): void {
@@ -62,7 +74,10 @@ export class Budget {
     if (elapsedMs <= 0) return;
     this.#filledAtMs = nowMs;
     const most = this.#rate * HELD_SECONDS;
-    const balance = this.#balance + (elapsedMs * this.#rate) / 1000;
+    const brought = (elapsedMs * this.#rate) / 1000;
+    const balance = this.#balance + brought;
+    // First what was spent ahead is worked off, then the time of those that wait comes.
+    this.#queued = Math.max(0, this.#queued - Math.max(0, Math.min(brought, balance)));
     this.#balance = Math.min(balance, most);
     // Only what overflows was left over by everybody.
     this.#leftOver = Math.min(this.#leftOver + Math.max(0, balance - most), most);

@@ -86,7 +86,7 @@ export class RequestUnits implements PurgeBudget {
   admit(container: ContainerState, kind: UserKind): number {
     const budget = this.#budget(container);
     if (budget === undefined) return 0;
-    const waitMs = budget.waitMs(this.#options.monotonicMs());
+    const waitMs = budget.waitMs(this.#options.monotonicMs(), expected[kind]);
     if (waitMs > 0) this.#meter(container)[kind].throttled += 1;
     else budget.spend(expected[kind]);
     return waitMs;

@@ -22,6 +22,17 @@ describe('a budget of 400 request units a second', () => {
     expect(budget.waitMs(1)).toBe(0);
   });
 
+  test('sends those that it refuses one behind the other, for five seconds at most', () => {
+    const budget = new Budget(400, 0);
+    budget.spend(800);
+    expect([1, 2, 3].map(() => budget.waitMs(0, 100))).toEqual([1_000, 1_250, 1_500]);
+    // Who was refused waits no longer for those whose time has come.
+    expect(budget.waitMs(500, 100)).toBe(1_250);
+    for (let refused = 0; refused < 100; refused += 1) budget.waitMs(500, 100);
+    expect(budget.waitMs(500)).toBe(5_500);
+    expect(budget.waitMs(1_001)).toBe(0);
+  });
+
   test('holds one second unspent, however long nobody came', () => {
     const budget = new Budget(400, 0);
     expect(budget.balance(3_600_000)).toBe(400);

@@ -5,8 +5,9 @@ import { murmurHash128SecondHalfFirst, murmurHash32 } from './murmur-hash.ts';
 /**
  * Where a partition key lies between "" and "FF": upper-case hex digits that are compared as text. Clients compute
  * the same from the same key to find out which range of a container it belongs to, so this follows `@azure/cosmos`
- * 4.10.1 (`utils/hashing`) bit by bit. The .NET clients differ from it only in last digits of version 1 (values
- * such as 0 and 2, and more than 100 bytes in 100 characters), after the hash itself, where no range ends.
+ * 4.10.1 (`utils/hashing`) bit by bit, but for a zero byte after numbers such as 0 and 2 in version 1, which the .NET and
+ * Python clients have. .NET differs otherwise only in last digits of version 1 (more than 100 bytes in 100 characters),
+ * after the hash itself, where no range ends.
  */
 export type EffectivePartitionKey = string;
 
@@ -136,7 +137,9 @@ function encodedNumber(value: number): readonly number[] {
   for (let rest = BigInt.asUintN(64, sortable << 8n); rest !== 0n; rest = BigInt.asUintN(64, rest << 7n)) {
     bytes.push(Number(rest >> 56n) | 1);
   }
-  if (bytes.length > 2) bytes[bytes.length - 1]! &= 0xfe;
+  // Also of 0 and 2, of which nothing is left: the .NET and Python clients have it so, the JavaScript client has no byte there.
+  if (bytes.length === 2) bytes.push(0);
+  else bytes[bytes.length - 1]! &= 0xfe;
   return bytes;
 }
 
