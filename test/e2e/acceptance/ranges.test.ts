@@ -201,6 +201,26 @@ describe('the ranges of a container', () => {
     expect(found.length).toBeGreaterThanOrEqual(sql.includes('55') ? 55 : 60);
   });
 
+  test('are named by what is answered from them, as is their part of the session', async () => {
+    const container = await stocked(FIVE_RANGES);
+    const ranges = await rangesOf(container);
+    const expectFrom = ({ headers }: RawReply, id: string) => {
+      expect(headers['x-ms-documentdb-partitionkeyrangeid']).toBe(id);
+      expect(headers['x-ms-session-token']).toMatch(new RegExp(`^${id}:-1#\\d+$`));
+    };
+    for (const { id, minInclusive, maxExclusive } of ranges) {
+      expectFrom(await ask(container, 'SELECT * FROM c', ofRange(id)), id);
+      expectFrom(await ask(container, 'SELECT * FROM c', between(minInclusive, maxExclusive)), id);
+      expectFrom(await get(container, 'docs', ofRange(id)), id);
+      expectFrom(await get(container, 'docs', { ...ofRange(id), 'a-im': 'Incremental Feed' }), id);
+      // Each is of a range that has items, and says so for each of them.
+      const [item] = rows<Item>(await ask(container, 'SELECT * FROM c', ofRange(id)));
+      const key = keyHeader(item!.customer);
+      expectFrom(await get(container, `docs/${item!.id}`, key), id);
+      expectFrom(await ask(container, 'SELECT * FROM c', key), id);
+    }
+  });
+
   test('that never were are gone', async () => {
     const container = await world.container({ throughput: 400 });
     for (const id of ['1', 'x', `${container.id},7`]) {

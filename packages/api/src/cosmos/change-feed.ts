@@ -5,6 +5,7 @@ import type { ChangeFeedRequest, FeedChange, FeedStart, ShownItem } from '../sto
 import { charge } from './charge.ts';
 import { containerHeaders } from './containers.ts';
 import { badRequest } from './errors.ts';
+import { rangeIdOfScope } from './ranges.ts';
 import { atLeastOf, headerText, pageSizeOf, type Answer, type CosmosRequest } from './request.ts';
 import { rangeOfRequest, scopeOf } from './scope.ts';
 import { withSystemProperties } from './system-properties.ts';
@@ -33,8 +34,7 @@ export async function answerChangeFeed(request: CosmosRequest, container: Contai
   const headers = {
     etag: `"${page.position}"`,
     'x-ms-item-count': String(page.changes.length),
-    ...(range === undefined ? {} : { 'x-ms-documentdb-partitionkeyrangeid': range.id }),
-    ...containerHeaders(segments[1]!, container, store.headPosition(), scope.partitionKey),
+    ...containerHeaders(segments[1]!, container, store.headPosition(), rangeIdOfScope(container, range, scope)),
   };
   if (page.changes.length === 0 && page.reachedEnd) {
     return { status: 304, body: null, charge: charge.refusedRead, headers };

@@ -103,7 +103,13 @@ function answerContainerState(
     status,
     body: JSON.stringify(showContainer(container, store.nowMs())),
     charge: charge.metadata,
-    headers: { etag: container.etag, ...containerHeaders(database, container, position) },
+    headers: {
+      etag: container.etag,
+      ...containerHeaders(database, container, position),
+      // Of what the container is in: clients put the container's own link behind it.
+      'x-ms-content-path': container.databaseRid,
+      'x-ms-alt-content-path': encodeURI(`dbs/${database}`),
+    },
   };
 }
 
@@ -112,11 +118,13 @@ export function containerHeaders(
   database: string,
   container: ContainerState,
   position: number,
-  /** Canonical; the token is for its range. */
-  partitionKey?: string,
+  /** What the answer is from. Clients keep what they know of ranges as long as it is one that they know. */
+  rangeId: string = rangeIdOf(container),
 ): Readonly<Record<string, string>> {
   return {
-    'x-ms-session-token': sessionToken(rangeIdOf(container, partitionKey), position),
+    'x-ms-session-token': sessionToken(rangeId, position),
+    'x-ms-documentdb-partitionkeyrangeid': rangeId,
+    lsn: String(position),
     'x-ms-content-path': container.rid,
     'x-ms-alt-content-path': namePath(database, container),
   };

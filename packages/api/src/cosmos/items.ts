@@ -1,4 +1,5 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
+import type { Scope } from '@epitaph/core/partition-key/scope.ts';
 import type { QueryPage, ShownItem, Written } from '../store/store-api.ts';
 import { answerBatch } from './batch.ts';
 import { answerChangeFeed, isChangeFeed } from './change-feed.ts';
@@ -26,6 +27,7 @@ import {
   type Answer,
   type CosmosRequest,
 } from './request.ts';
+import { rangeIdOf, rangeIdOfScope } from './ranges.ts';
 import { renameItem } from './rename.ts';
 import { birthOfItemRid } from './rids.ts';
 import { rangeOfRequest, scopeOf } from './scope.ts';
@@ -104,7 +106,8 @@ export async function answerPartitionKeyDelete(request: CosmosRequest): Promise<
   const container = intendedContainer(request);
   const partitionKey = wholeKey(request, container);
   const { position } = await request.store.deletePartitionKey(request.caller, container, partitionKey);
-  return { status: 200, body: null, charge: charge.delete(0), headers: answerHeaders(request, container, position) };
+  const headers = answerHeaders(request, container, position, partitionKey);
+  return { status: 200, body: null, charge: charge.delete(0), headers };
 }
 
 /**
@@ -186,8 +189,16 @@ const answerHeaders = (
   { segments }: CosmosRequest,
   container: ContainerState,
   position: number,
-  partitionKey?: string,
-) => containerHeaders(segments[1]!, container, position, partitionKey);
+  partitionKey: string,
+) => containerHeaders(segments[1]!, container, position, rangeIdOf(container, partitionKey));
+
+const feedHeaders = (request: CosmosRequest, container: ContainerState, position: number, scope: Scope) =>
+  containerHeaders(
+    request.segments[1]!,
+    container,
+    position,
+    rangeIdOfScope(container, rangeOfRequest(request, container), scope),
+  );
 
 async function listItems(request: CosmosRequest, container: ContainerState): Promise<Answer> {
   const { store, headers } = request;
@@ -210,7 +221,7 @@ async function listItems(request: CosmosRequest, container: ContainerState): Pro
     headers: {
       'x-ms-item-count': String(page.items.length),
       ...continuationHeader(page.continuation),
-      ...answerHeaders(request, container, position, scope.partitionKey),
+      ...feedHeaders(request, container, position, scope),
     },
   };
 }
@@ -265,7 +276,7 @@ async function queryItems(request: CosmosRequest, container: ContainerState): Pr
     headers: {
       'x-ms-item-count': String(page.rows.length),
       ...continuationHeader(page.continuation),
-      ...answerHeaders(request, container, position, scope.partitionKey),
+      ...feedHeaders(request, container, position, scope),
       ...queryMetricsHeader(headers, page, body.length),
       ...indexMetricsHeader(headers, page.pushdown, container.definition, scope.partitionKey !== undefined),
     },
