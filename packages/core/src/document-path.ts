@@ -1,4 +1,4 @@
-/** The names along a path into a document: `/address/"zip-code"` is `['address', 'zip-code']`. */
+/** The names along a path into a document: `/address/"zip-code"` and `/address/'zip-code'` are `['address', 'zip-code']`. */
 export type DocumentPath = readonly string[];
 
 const PLAIN_SEGMENT = /^[\p{L}\p{N}_$]+$/u;
@@ -11,10 +11,11 @@ export function parseDocumentPath(path: string): DocumentPath | undefined {
   while (at < path.length) {
     if (path[at] !== '/') return undefined;
     at += 1;
-    if (path[at] === '"') {
+    const quote = path[at];
+    if (quote === '"' || quote === "'") {
       let name = '';
       at += 1;
-      while (path[at] !== '"') {
+      while (path[at] !== quote) {
         if (path[at] === '\\') at += 1;
         if (at >= path.length) return undefined;
         name += path[at];

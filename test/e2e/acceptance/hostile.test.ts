@@ -426,6 +426,18 @@ describe('a partition key', () => {
     expect(read.text).toContain('{"b c":{"__proto__":"deep"}}');
   });
 
+  test.each([
+    [`/'level" 1*()'/'le/vel2'`, 'level" 1*()'],
+    [`/"level' 1*()"/"le/vel2"`, "level' 1*()"],
+  ])('at a path of quoted names, %s, is found there', async (path, name) => {
+    const own = await world.container({ partitionKey: path });
+    await own.items.create({ id: '1', [name]: { 'le/vel2': 'deep' } });
+    expect((await own.item('1', 'deep').read()).statusCode).toBe(200);
+    expect((await own.item('1', 'other').read()).statusCode).toBe(404);
+    const { resources } = await own.items.query('SELECT VALUE c.id FROM c', { partitionKey: 'deep' }).fetchAll();
+    expect(resources).toEqual(['1']);
+  });
+
   test('in the header that is not the document’s is refused with substatus 1001', async () => {
     const reply = await raw(world.endpoint, 'POST', docs, { body: JSON.stringify(ITEM), headers: keyHeader('bob') });
     expect(reply).toMatchObject({ status: 400, headers: { 'x-ms-substatus': '1001' } });

@@ -66,8 +66,8 @@ function pathsOf(value: unknown): string[] {
 
 /** `/a/"b c"/[]/*` taken apart: names without their quotes, `[]` for the elements of an array. */
 function stepsOf(path: string): string[] {
-  return Array.from(path.matchAll(/\/("(?:[^"\\]|\\.)*"|[^/]*)/g), ([, step]) =>
-    step!.startsWith('"') ? step!.slice(1, -1) : step!,
+  return Array.from(path.matchAll(/\/("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^/]*)/g), ([, step]) =>
+    /^["']/.test(step!) ? step!.slice(1, -1) : step!,
   );
 }
 

@@ -45,6 +45,7 @@ describe('the indexed paths of a document', () => {
     ['a value in each element of an array', ['/lines/[]/sku/?'], 2],
     ['all of an array', ['/lines/[]/*'], 4],
     ['a quoted name', ['/"odd name"/?'], 1],
+    ['a name in single quotes', ["/'odd name'/?"], 1],
     ['several paths', ['/total/?', '/address/city/?', '/lines/[]/count/?'], 4],
     ['a path that the document has not', ['/missing/*'], 0],
     ['`?` of what is no value', ['/address/?'], 0],
