@@ -269,3 +269,32 @@ describe('a database that is deleted', () => {
     expect(await world.fsck()).toEqual([]);
   });
 });
+
+test('a client encryption policy stays with its container: no replace changes, drops or adds one', async () => {
+  const policy = (path: string) => ({
+    includedPaths: [
+      {
+        path,
+        clientEncryptionKeyId: 'key',
+        encryptionType: 'Randomized',
+        encryptionAlgorithm: 'AEAD_AES_256_CBC_HMAC_SHA256',
+      },
+    ],
+    policyFormatVersion: 1,
+  });
+  const encrypted = await world.container(anyContainer({ clientEncryptionPolicy: policy('/a') }));
+  const plain = await world.container();
+  for (const [container, settings] of [
+    [encrypted, {}],
+    [encrypted, { clientEncryptionPolicy: null }],
+    [encrypted, { clientEncryptionPolicy: policy('/b') }],
+    [plain, { clientEncryptionPolicy: policy('/a') }],
+  ] as const) {
+    const { code, message } = await refusalOf(replace(container, settings));
+    expect(code).toBe(400);
+    expect(message).toContain("'clientEncryptionPolicy' cannot be changed as part of collection replace operation.");
+  }
+  const { resource } = await replace(encrypted, { clientEncryptionPolicy: policy('/a'), defaultTtl: 60 });
+  expect(resource).toMatchObject({ clientEncryptionPolicy: policy('/a'), defaultTtl: 60 });
+  expect((await replace(plain, { clientEncryptionPolicy: null, defaultTtl: 60 })).resource!.defaultTtl).toBe(60);
+});

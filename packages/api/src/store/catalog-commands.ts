@@ -384,6 +384,11 @@ function containerRefusal(refused: ContainerRefusal): Refusal {
       return new Refusal('bad-request', "A container's partition key can't be changed.");
     case 'unique-keys-fixed':
       return new Refusal('bad-request', "A container's unique keys can't be changed.");
+    case 'client-encryption-fixed':
+      return new Refusal(
+        'bad-request',
+        "'clientEncryptionPolicy' cannot be changed as part of collection replace operation.",
+      );
     case 'pseudonymous-ids-fixed':
       return new Refusal(
         'bad-request',

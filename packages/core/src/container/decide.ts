@@ -17,6 +17,7 @@ export type ContainerRefusal =
   | { readonly reason: 'precondition-failed' }
   | { readonly reason: 'partition-key-fixed' }
   | { readonly reason: 'unique-keys-fixed' }
+  | { readonly reason: 'client-encryption-fixed' }
   | { readonly reason: 'pseudonymous-ids-fixed' }
   | { readonly reason: 'clear-paths-fixed' }
   /** The rid was taken by another name: the caller goes on to the next candidate. */
@@ -124,6 +125,9 @@ function decideReplace(
   if (etagDiffers(state, command)) return refuse('precondition-failed');
   if (!sameJson(state.definition.partitionKey, command.definition.partitionKey)) return refuse('partition-key-fixed');
   if (!sameJson(uniqueKeysOf(state.definition), uniqueKeysOf(command.definition))) return refuse('unique-keys-fixed');
+  if (!sameJson(clientEncryptionOf(state.definition), clientEncryptionOf(command.definition))) {
+    return refuse('client-encryption-fixed');
+  }
   // What is on record is never rewritten, so neither kind of name could become the other.
   if (hasPseudonymousIds(state.definition) !== hasPseudonymousIds(command.definition)) {
     return refuse('pseudonymous-ids-fixed');
@@ -200,6 +204,8 @@ export function scheduledPolicy(state: ContainerState, nowMs: number): RecordedP
 }
 
 const clearPathsOf = ({ epitaph }: ContainerDefinition) => epitaph?.clearPaths ?? [];
+
+const clientEncryptionOf = ({ clientEncryptionPolicy }: ContainerDefinition) => clientEncryptionPolicy ?? null;
 
 /** A policy without keys is none. */
 const uniqueKeysOf = ({ uniqueKeyPolicy }: ContainerDefinition) => uniqueKeyPolicy?.uniqueKeys ?? [];
