@@ -100,5 +100,8 @@ describe('computed properties', () => {
       await expect(replaced).rejects.toMatchObject({ code: 400 });
     }
     expect((await container.read()).resource?.computedProperties).toEqual(computedProperties);
+    await expect(world.container({ computedProperties: [property('cp'), property('cp')] })).rejects.toMatchObject({
+      message: expect.stringContaining("Computed property name 'cp' cannot be used in multiple definitions."),
+    });
   });
 });

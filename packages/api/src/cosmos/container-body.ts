@@ -32,7 +32,7 @@ const MAX_FEED_RETENTION_MINUTES = 30 * 24 * 60;
 const pathsSchema = z.array(z.looseObject({ path: z.string() }));
 
 const partitionKeySchema = z.looseObject({
-  paths: z.array(z.string()).min(1).max(3),
+  paths: z.array(z.string()).min(1).max(3, 'Too many partition key paths'),
   kind: z.string().optional(),
   version: z.union([z.literal(1), z.literal(2)]).optional(),
 });
@@ -84,7 +84,9 @@ function checkComputed(properties: readonly ComputedProperty[], queryCharacters:
       );
     }
     if (SYSTEM_PROPERTIES.has(name)) throw badRequest(`The system property '${name}' can't be a computed property.`);
-    if (names.has(name)) throw badRequest(`There are two computed properties of the name '${name}'.`);
+    if (names.has(name)) {
+      throw badRequest(wrappedErrors(`Computed property name '${name}' cannot be used in multiple definitions.`));
+    }
     names.add(name);
   }
   try {

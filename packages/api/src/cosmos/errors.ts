@@ -79,7 +79,7 @@ const refusalMessages: Partial<Readonly<Record<ErrorCode, string>>> = {
   'client-encryption-key-not-found': 'Entity with the specified id does not exist in the system.',
   'already-exists': 'Entity with the specified id already exists in the system.',
   'unique-key-taken': 'Unique index constraint violation.',
-  'precondition-failed': 'Operation cannot be performed because one of the specified precondition is not met.',
+  'precondition-failed': 'One of the specified pre-condition is not met.',
   'session-not-available': 'The read session is not available for the input session token.',
 };
 

@@ -198,6 +198,12 @@ describe('a container', () => {
     expect(json['message']).toContain("The partition key component definition path 'id' could not be accepted");
   });
 
+  test('says that a partition key has too many paths', async () => {
+    const body = { id: 'c', partitionKey: { paths: ['/a', '/b', '/c', '/d'], kind: 'MultiHash' } };
+    const { json } = await call(await shopOnly(), 'POST', '/dbs/shop/colls', { body });
+    expect(json['message']).toContain('Too many partition key paths');
+  });
+
   test('of a client that knows no partition keys gets the system’s', async () => {
     const app = await shopOnly();
     const headers = { 'x-ms-version': '2018-06-18' };

@@ -190,7 +190,9 @@ describe('an item', () => {
     const etag = String(json['_etag']);
     const put = (headers: Record<string, string>) =>
       call(app, 'PUT', `${DOCS}/o1`, { body: { id: 'o1', customer: 'ann' }, headers: { ...ann, ...headers } });
-    expect((await put({ 'if-match': '"other"' })).status).toBe(412);
+    const refused = await put({ 'if-match': '"other"' });
+    expect(refused.status).toBe(412);
+    expect(refused.json['message']).toContain('One of the specified pre-condition is not met');
     const unchanged = await call(app, 'GET', `${DOCS}/o1`, { headers: { ...ann, 'if-none-match': etag } });
     expect(unchanged.status).toBe(304);
     expect(unchanged.text).toBe('');
