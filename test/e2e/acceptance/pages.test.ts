@@ -280,6 +280,41 @@ describe('a session token', () => {
     expect(await raw(world.endpoint, 'GET', target(container), { headers: ahead })).toMatchObject(expected);
     const asked = { body: '{"query":"SELECT * FROM c"}', headers: { ...ahead, 'x-ms-documentdb-isquery': 'true' } };
     expect(await raw(world.endpoint, 'POST', target(container), asked)).toMatchObject(expected);
+    const batch = (operations: readonly object[]) =>
+      raw(world.endpoint, 'POST', target(container), {
+        body: JSON.stringify(operations),
+        headers: {
+          ...keyHeader('ann'),
+          ...ahead,
+          'x-ms-cosmos-is-batch-request': 'true',
+          'x-ms-cosmos-batch-atomic': 'true',
+        },
+      });
+    expect(await batch([{ operationType: 'Read', id: 'a' }])).toMatchObject(expected);
+    // What only writes is decided by the log, whatever its session has seen.
+    const write = { operationType: 'Upsert', resourceBody: { id: 'b', customer: 'ann' } };
+    expect((await batch([write])).status).toBe(200);
     expect(await statusOf(container.item('a', 'ann').read())).toBe(200);
+  });
+
+  test('comes with refusals, too, so that who was refused for what is there finds it', async () => {
+    const container = await world.container();
+    const { headers } = await container.items.create({ id: 'a', customer: 'ann' });
+    const last = position(tokenOf(headers));
+    const call = (method: string, path: string, body?: string) =>
+      raw(world.endpoint, method, `${target(container)}${path}`, {
+        headers: { ...keyHeader('ann'), 'if-match': '"other"' },
+        ...(body === undefined ? {} : { body }),
+      });
+    for (const [status, reply] of [
+      [409, await call('POST', '', '{"id":"a","customer":"ann"}')],
+      [412, await call('DELETE', '/a')],
+      [404, await call('GET', '/nobody')],
+    ] as const) {
+      expect(reply.status).toBe(status);
+      expect(position(tokenOf(reply.headers))).toBeGreaterThanOrEqual(last);
+    }
+    const other = await raw(world.endpoint, 'GET', '/dbs/shop/colls/nowhere/docs/a', { headers: keyHeader('ann') });
+    expect(other.headers).not.toHaveProperty('x-ms-session-token');
   });
 });

@@ -12,7 +12,7 @@ import { readPartitionKeyHeader } from './partition-key.ts';
 import { readPatch } from './patch.ts';
 import { rangeIdOfScope } from './ranges.ts';
 import { renameItem, stepsOf, type Rename } from './rename.ts';
-import { headerFlag, headerText, type Answer, type CosmosRequest } from './request.ts';
+import { atLeastOf, headerFlag, headerText, type Answer, type CosmosRequest } from './request.ts';
 import { rangeOfRequest, scopeOf } from './scope.ts';
 import { withSystemProperties } from './system-properties.ts';
 
@@ -249,7 +249,9 @@ async function runBatch(
   for (const [index, asked] of operations.entries()) {
     for (const step of asked.kind === 'rename' ? stepsOf(asked) : [asked]) owners[steps.push(step) - 1] = index;
   }
-  const outcome = await store.batchItems(caller, container, steps, { dryRun });
+  // A batch that reads nothing needs nothing of the session: what it meets the log decides.
+  const atLeast = operations.some(({ kind }) => kind === 'read') ? atLeastOf(request) : undefined;
+  const outcome = await store.batchItems(caller, container, steps, { dryRun, atLeast });
   if (outcome.kind === 'refused') return refused(owners[outcome.index]!, outcome.refusal);
   if (unreadable !== undefined) return refused(operations.length, unreadable.error);
   return {
@@ -262,8 +264,9 @@ async function runBatch(
 }
 
 /**
- * Each by itself, also in what it costs: once the container's budget is spent the rest are told to come again. Operations on one item go in order, those on different ones side by side, so that they share the
- * log's commits; where one failure is to stop the rest, one goes after the other.
+ * Each by itself, also in what it costs: once the container's budget is spent the rest are told to come again. Operations
+ * on one item go in order, those on different ones side by side, so that they share the log's commits; where one failure
+ * is to stop the rest, one goes after the other.
  */
 async function runBulk(
   request: CosmosRequest,
@@ -357,7 +360,7 @@ async function runOne(
       return shown(container, sent, asked, { kind: 'deleted', bytes });
     }
     case 'read': {
-      const item = await store.readItem(container, asked.id, asked.partitionKey);
+      const item = await store.readItem(container, asked.id, asked.partitionKey, atLeastOf(request));
       return shown(container, sent, asked, { kind: 'read', item });
     }
     default:

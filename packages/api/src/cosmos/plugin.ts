@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import type { IncomingHttpHeaders } from 'node:http';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
@@ -10,9 +11,12 @@ import { tracedRequest } from '../telemetry/tracing.ts';
 import { consistencyOf, defaultConsistency, type ConsistencyLevel, type ConsistencyPolicy } from './consistency.ts';
 import { charge } from './charge.ts';
 import { answerCharged, chargeOfError, operationOf } from './charged.ts';
+import { containerHeaders } from './containers.ts';
 import { describeError, errorBody, WireError, wireShapes, type WireShape } from './errors.ts';
 import { checkTargetGranted, grantedStore } from './granted.ts';
-import { headerText, type Answer, type CosmosRequest } from './request.ts';
+import { readPartitionKeyHeader } from './partition-key.ts';
+import { rangeIdOf } from './ranges.ts';
+import { containerOf, headerText, type Answer, type CosmosRequest } from './request.ts';
 import { isRead } from './router.ts';
 import { otherSignedLinks, parseTarget, type Target } from './target.ts';
 
@@ -320,10 +324,26 @@ function sendError(
         shape.status === 429
           ? charge.throttled
           : chargeOfError({ method: request.method, headers: request.raw.headers }),
-      headers: errorHeaders(shape),
+      headers: { ...errorHeaders(shape), ...(cosmos === null ? {} : sessionHeaders(cosmos, raw.headers)) },
     },
     activityId,
   );
+}
+
+/** Who is refused for what is there, or is not, goes on from it: its session is of what was looked at. */
+function sessionHeaders(
+  { store, target: { segments } }: Admitted,
+  headers: IncomingHttpHeaders,
+): Readonly<Record<string, string>> {
+  if (segments[4] !== 'docs') return {};
+  try {
+    const container = containerOf({ store, segments });
+    const given = readPartitionKeyHeader(container.definition, headerText(headers, 'x-ms-documentdb-partitionkey'));
+    return containerHeaders(segments[1]!, container, store.headPosition(), rangeIdOf(container, given?.key));
+  } catch {
+    // No such container, none that the token is for, or a key that can't be read: that is what the error says.
+    return {};
+  }
 }
 
 /**

@@ -114,7 +114,7 @@ export const methodNotAllowed = (): WireError =>
   new WireError('methodNotAllowed', 'The requested verb is not supported.');
 
 /** The database that a target names, by name or rid. */
-export function databaseOf({ store, segments }: CosmosRequest): DatabaseState {
+export function databaseOf({ store, segments }: Pick<CosmosRequest, 'store' | 'segments'>): DatabaseState {
   const name = segments[1]!;
   try {
     return store.database(name);
@@ -127,7 +127,7 @@ export function databaseOf({ store, segments }: CosmosRequest): DatabaseState {
 }
 
 /** The container that a target names; what is below it in the target is not looked at. */
-export function containerOf(request: CosmosRequest): ContainerState {
+export function containerOf(request: Pick<CosmosRequest, 'store' | 'segments'>): ContainerState {
   const { store, segments } = request;
   const name = segments[3]!;
   try {

@@ -137,8 +137,9 @@ export class Items {
     caller: Caller,
     container: ContainerState,
     operations: readonly BatchOperation[],
-    options: { readonly dryRun?: boolean } = {},
+    options: { readonly dryRun?: boolean; readonly atLeast?: AtLeast | undefined } = {},
   ): Promise<BatchOutcome> {
+    await this.#parts.seen(options.atLeast);
     return this.#carryOut(caller, container, operations, options);
   }
 

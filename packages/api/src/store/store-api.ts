@@ -789,7 +789,7 @@ export interface StoreApi {
     caller: Caller,
     container: ContainerState,
     operations: readonly BatchOperation[],
-    options?: { readonly dryRun?: boolean },
+    options?: { readonly dryRun?: boolean; readonly atLeast?: AtLeast | undefined },
   ): Promise<BatchOutcome>;
   /** Every item of a partition key leaves at one instant. Their content is erased by the purge, as after any delete. */
   deletePartitionKey(
