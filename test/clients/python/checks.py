@@ -437,6 +437,11 @@ def _(world):
     equal(4000, scaling.get_throughput().auto_scale_max_throughput, "autoscale")
     scaling.replace_throughput(ThroughputProperties(auto_scale_max_throughput=5000))
     equal(5000, scaling.get_throughput().auto_scale_max_throughput, "autoscale replaced")
+    upgrading = ThroughputProperties(auto_scale_max_throughput=5000, auto_scale_increment_percent=2)
+    scaling = world.container(offer_throughput=upgrading)
+    equal(2, scaling.get_throughput().auto_scale_increment_percent, "auto-upgrade")
+    scaling.replace_throughput(ThroughputProperties(auto_scale_max_throughput=7000, auto_scale_increment_percent=20))
+    equal(20, scaling.get_throughput().auto_scale_increment_percent, "auto-upgrade replaced")
     refused(400, lambda: world.container(offer_throughput=10))
 
 
