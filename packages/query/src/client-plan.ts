@@ -44,6 +44,7 @@ function ofPipeline(info: PipelineInfo): string[] {
     ListAndSetAggregate: aggregates.includes('MakeList') || aggregates.includes('MakeSet'),
     GroupBy: info.groupByExpressions.length > 0,
     Distinct: info.distinctType !== 'None',
+    DCount: info.dCountInfo !== null,
     Top: info.top !== null,
     OffsetAndLimit: info.offset !== null || info.limit !== null,
     OrderBy: info.orderBy.length === 1,

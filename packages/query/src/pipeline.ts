@@ -21,7 +21,8 @@ export interface PipelineInfo {
   /** What to ask each range; empty: the query as it is. */
   readonly rewrittenQuery: string;
   readonly hasSelectValue: boolean;
-  readonly dCountInfo: null;
+  /** The answer is how many distinct rows there are, under a name unless the query is one for a VALUE. */
+  readonly dCountInfo: { readonly dCountAlias: string } | null;
   readonly hasNonStreamingOrderBy: boolean;
 }
 
@@ -54,11 +55,12 @@ const DOCUMENT = '_document';
  * `[{item}]` for an aggregate, `{groupByItems, payload}` for groups.
  *
  * @param plan not of a query with ORDER BY RANK, of which `describeHybridSearch` tells
- * @param averageAlways whether a range with something else than numbers gives the count of its average all the same: the
- *   .NET client needs it to tell that there is no average of the whole, and the JavaScript client would pass over it
+ * @param isDotNet for the .NET client, which alone counts what is distinct, and which needs of a range with something else
+ *   than numbers the count of its average all the same to tell that the whole has none; the JavaScript client would pass
+ *   over it
  * @throws QueryError for a query whose parts can't be merged into its answer
  */
-export function describeForPipeline(plan: QueryPlan, averageAlways = false): PipelineInfo {
+export function describeForPipeline(plan: QueryPlan, isDotNet = false): PipelineInfo {
   const { query } = plan;
   const plain: PipelineInfo = {
     ...PLAIN_PIPELINE,
@@ -68,12 +70,14 @@ export function describeForPipeline(plan: QueryPlan, averageAlways = false): Pip
     hasSelectValue: query.selection.kind === 'value',
     hasNonStreamingOrderBy: plan.isVectorSearch,
   };
+  const counted = isDotNet ? distinctCount(plan) : undefined;
+  if (counted !== undefined) return { ...plain, ...counted };
   if (plan.derivedFrom !== undefined && !plan.derivedFrom.streaming) {
     throw notMerged('FROM over a query that orders, groups or limits its rows');
   }
   // Without FROM there is one row; every range has it.
   if (!plan.readsDocuments) return { ...plain, top: Math.min(plan.top ?? 1, 1) };
-  if (plan.program.grouping !== undefined) return { ...plain, ...groups(query, averageAlways) };
+  if (plan.program.grouping !== undefined) return { ...plain, ...groups(query, isDotNet) };
   if (query.orderBy.length > 0) return { ...plain, ...ordered(plan) };
   if (query.distinct) {
     return { ...plain, distinctType: 'Unordered', rewrittenQuery: printQuery({ ...query, ...NO_BOUNDS }) };
@@ -83,6 +87,35 @@ export function describeForPipeline(plan: QueryPlan, averageAlways = false): Pip
     ? plain
     : { ...plain, rewrittenQuery: printQuery({ ...query, ...NO_BOUNDS, top: first }) };
 }
+
+/** `SELECT VALUE COUNT(1) FROM (SELECT DISTINCT …)`: each range gives what is distinct in it. */
+function distinctCount({ query, derivedFrom }: QueryPlan): Partial<PipelineInfo> | undefined {
+  const inner = derivedFrom?.query;
+  if (inner === undefined || !inner.distinct || !isPlain({ ...inner, distinct: false }) || !isPlain(query))
+    return undefined;
+  if (query.where !== undefined || query.from.length > 1 || derivedFrom?.derivedFrom !== undefined) return undefined;
+  const { selection } = query;
+  const [item] = selection.kind === 'list' ? named(selection.items) : [];
+  const expression = selection.kind === 'value' ? selection.expression : item?.expression;
+  if (selection.kind === 'star' || (selection.kind === 'list' && selection.items.length > 1)) return undefined;
+  const aggregate = expression === undefined ? undefined : aggregateOf(expression);
+  const counts = aggregate?.argument;
+  if (aggregate?.name !== 'COUNT' || counts?.kind !== 'literal' || counts.value === undefined) return undefined;
+  return {
+    distinctType: 'Unordered',
+    dCountInfo: { dCountAlias: selection.kind === 'value' ? '' : item!.name },
+    rewrittenQuery: printQuery(inner),
+  };
+}
+
+const isPlain = ({ distinct, groupBy, orderBy, orderByRank, top, offset, limit }: Query): boolean =>
+  !distinct &&
+  groupBy.length === 0 &&
+  orderBy.length === 0 &&
+  orderByRank === undefined &&
+  top === undefined &&
+  offset === undefined &&
+  limit === undefined;
 
 export const NO_BOUNDS = { top: undefined, offset: undefined, limit: undefined } as const;
 
@@ -177,7 +210,7 @@ function rowsFollowOrder({ selection, orderBy }: Query): boolean {
 }
 
 /** Aggregates, with and without GROUP BY. */
-function groups(query: Query, averageAlways: boolean): Partial<PipelineInfo> {
+function groups(query: Query, isDotNet: boolean): Partial<PipelineInfo> {
   const { selection, groupBy } = query;
   const isGrouped = groupBy.length > 0;
   if (isGrouped && query.orderBy.length > 0) throw notMerged('ORDER BY together with GROUP BY');
@@ -196,7 +229,7 @@ function groups(query: Query, averageAlways: boolean): Partial<PipelineInfo> {
   if (selection.kind === 'value') {
     const { expression } = selection;
     const aggregate = aggregateOf(expression);
-    const payload = aggregate === undefined ? expression : valueOf(aggregate, averageAlways);
+    const payload = aggregate === undefined ? expression : valueOf(aggregate, isDotNet);
     return {
       groupByExpressions,
       aggregates: aggregate === undefined ? [] : [aggregateTypes[aggregate.name]],
@@ -215,7 +248,7 @@ function groups(query: Query, averageAlways: boolean): Partial<PipelineInfo> {
     const type = aggregate === undefined ? null : aggregateTypes[aggregate.name];
     Object.defineProperty(types, name, { value: type, enumerable: true, configurable: true, writable: true });
     groupByAliases.push(name);
-    properties.push([name, aggregate === undefined ? expression : itemOf(aggregate, averageAlways)]);
+    properties.push([name, aggregate === undefined ? expression : itemOf(aggregate, isDotNet)]);
   }
   return {
     groupByExpressions,
@@ -245,9 +278,9 @@ function aggregateOf(expression: Expression): Aggregate | undefined {
 }
 
 /** `[{"item": …}]`, which clients read the partial result of a VALUE query from; `[{}]` tells them that it is undefined. */
-const valueOf = (aggregate: Aggregate, averageAlways: boolean): Expression => ({
+const valueOf = (aggregate: Aggregate, isDotNet: boolean): Expression => ({
   kind: 'array',
-  items: [itemOf(aggregate, averageAlways)],
+  items: [itemOf(aggregate, isDotNet)],
   at: NOWHERE,
 });
 
@@ -255,7 +288,7 @@ const valueOf = (aggregate: Aggregate, averageAlways: boolean): Expression => ({
  * A partial result. Every range gives one, also where it has nothing to work on: of one that says nothing, clients
  * conclude that the whole is undefined, or wait for it for ever.
  */
-function itemOf({ name, argument, call: whole }: Aggregate, averageAlways: boolean): Expression {
+function itemOf({ name, argument, call: whole }: Aggregate, isDotNet: boolean): Expression {
   const count = call('COUNT', argument);
   const isEmpty = isZero(count);
   switch (name) {
@@ -266,7 +299,7 @@ function itemOf({ name, argument, call: whole }: Aggregate, averageAlways: boole
         ['count', count],
       ]);
       // Without a sum there is no average to merge.
-      return object([['item', averageAlways ? parts : choice(call('IS_DEFINED', sum), parts, UNDEFINED)]]);
+      return object([['item', isDotNet ? parts : choice(call('IS_DEFINED', sum), parts, UNDEFINED)]]);
     }
     case 'MIN':
     case 'MAX': {

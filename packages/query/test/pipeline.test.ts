@@ -209,6 +209,32 @@ describe('what a client has to be able to do', () => {
     expect(average('Aggregate')).toContain('IS_DEFINED(SUM(c.n))');
   });
 
+  it('is to count what is distinct, which the .NET client alone does', () => {
+    const plan = (sql: string, ...supported: string[]) =>
+      planForClients(planQuery(parseQuery(sql)), new Set(supported)) as { queryInfo: object };
+    const sql = 'SELECT VALUE COUNT(1) FROM (SELECT DISTINCT VALUE c.n FROM c WHERE c.n > 1)';
+    expect(plan(sql, 'DCount').queryInfo).toEqual({
+      ...plain,
+      distinctType: 'Unordered',
+      hasSelectValue: true,
+      dCountInfo: { dCountAlias: '' },
+      rewrittenQuery: 'SELECT DISTINCT VALUE c.n FROM c WHERE (c.n > 1)',
+    });
+    expect(plan('SELECT COUNT(1) AS k FROM (SELECT DISTINCT c.n FROM c) d', 'DCount').queryInfo).toMatchObject({
+      dCountInfo: { dCountAlias: 'k' },
+      hasSelectValue: false,
+    });
+    expect(() => plan(sql)).toThrow("can't be put together");
+    for (const other of [
+      'SELECT VALUE COUNT(d.n) FROM (SELECT DISTINCT c.n FROM c) d',
+      'SELECT VALUE COUNT(1) FROM (SELECT DISTINCT TOP 5 c.n FROM c) d',
+      'SELECT VALUE SUM(1) FROM (SELECT DISTINCT c.n FROM c) d',
+      'SELECT VALUE COUNT(1) FROM (SELECT DISTINCT c.n FROM c) d WHERE d.n > 1',
+    ]) {
+      expect(() => plan(other, 'DCount')).toThrow("can't be put together");
+    }
+  });
+
   it('is to merge lists, which the .NET client does without saying so', () => {
     expect(missing('SELECT VALUE MAKELIST(c.n) FROM c', 'Aggregate', 'DCount')).toEqual([]);
   });

@@ -364,6 +364,33 @@ internal static class CosmosChecks
                 .WithParameter("@low", 26).WithParameter("@tag", "even");
             Expect.Same(["o26", "o28"], await AllAsync(container.GetItemQueryIterator<string>(query)), "found");
         });
+        await report.CheckAsync("queries", "count what is distinct, and know where there is no average", async () =>
+        {
+            Expect.Equal(5, (await QueryAsync<int>("SELECT VALUE COUNT(1) FROM (SELECT DISTINCT c.customer FROM c)")).Single(), "value");
+            var named = await QueryAsync<JObject>("SELECT COUNT(1) AS n FROM (SELECT DISTINCT VALUE c.customer FROM c)");
+            Expect.Equal(5, (int)named.Single()["n"]!, "named");
+            Expect.Equal(0, (await QueryAsync<JToken>("SELECT VALUE AVG(c.id) FROM c")).Count, "average of texts");
+            Expect.Equal(3.0, (await QueryAsync<double>("SELECT VALUE AVG(c.total) FROM c WHERE c.total = 3")).Single(), "average in one range");
+            Expect.Equal(0.0, (await QueryAsync<double>("SELECT VALUE SUM(c.nothing) FROM c")).Single(), "sum of nothing");
+        });
+        await report.CheckAsync("queries", "ordered by two keys go on from a continuation token", async () =>
+        {
+            foreach (var order in new[] { "c.tags[0], c.customer DESC", "c.tags[0] DESC, c.customer", "c.customer DESC, c.tags[0] DESC" })
+            {
+                var found = new List<string>();
+                string? token = null;
+                do
+                {
+                    var options = new QueryRequestOptions { MaxItemCount = 4 };
+                    using var pages = container.GetItemQueryIterator<string>($"SELECT VALUE c.id FROM c ORDER BY {order}", token, options);
+                    var page = await pages.ReadNextAsync();
+                    found.AddRange(page);
+                    token = page.ContinuationToken;
+                } while (token is not null);
+                Expect.Equal(30, found.Distinct().Count(), $"items by {order}");
+                Expect.Equal(30, found.Count, $"rows by {order}");
+            }
+        });
         await report.CheckAsync("queries", "give aggregates", async () =>
         {
             Expect.Equal(30, (await QueryAsync<int>("SELECT VALUE COUNT(1) FROM c")).Single(), "count");

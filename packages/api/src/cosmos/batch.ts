@@ -91,9 +91,9 @@ function readOperations({ body, headers, limits }: CosmosRequest): readonly Sent
     ? decodeOperations(body).map((row) => operationOfRow(row, minimal))
     : // The documents may nest as deep as alone; the batch is two levels around them.
       operationsOfJson(parseJson(body, limits.jsonDepth + 2), minimal);
-  if (operations.length === 0) throw badRequest('The batch request has no operations.');
+  if (operations.length === 0) throw badRequest('Batch request has no operations.');
   if (operations.length > MAX_OPERATIONS) {
-    throw badRequest(`The batch request has more operations than the ${MAX_OPERATIONS} that are allowed.`);
+    throw badRequest(`Batch request has more operations than what is supported. There may be ${MAX_OPERATIONS}.`);
   }
   return operations;
 }
