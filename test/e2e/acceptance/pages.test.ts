@@ -203,6 +203,37 @@ describe('a page', () => {
     expect(given).toEqual(given.toSorted((left, right) => left - right));
   });
 
+  test.each([
+    ['SELECT VALUE t FROM c JOIN t IN c.tags', 20],
+    ['SELECT DISTINCT VALUE t FROM c JOIN t IN c.tags', 20],
+    ['SELECT TOP 13 VALUE t FROM c JOIN t IN c.tags', 13],
+    ['SELECT VALUE t FROM c JOIN t IN c.tags OFFSET 7 LIMIT 9', 9],
+  ])('of %s is no larger than asked for, also where one document gives more', async (sql, count) => {
+    const container = await world.container();
+    const all: string[] = [];
+    for (let n = 0; n < 4; n += 1) {
+      const tags = Array.from({ length: 5 }, (_, tag) => `${n}.${tag}`);
+      all.push(...tags);
+      await container.items.create({ id: numbered(n), customer: 'ann', tags });
+    }
+    for (const maxItemCount of [1, 2, 3, 7]) {
+      const found: string[] = [];
+      let token: string | undefined;
+      do {
+        const asked = container.items.query<string>(sql, {
+          maxItemCount,
+          ...(token === undefined ? {} : { continuationToken: token }),
+        });
+        const { resources, continuationToken } = await asked.fetchNext();
+        expect(resources.length).toBeLessThanOrEqual(maxItemCount);
+        found.push(...resources);
+        token = continuationToken;
+      } while (token !== undefined);
+      const from = sql.includes('OFFSET') ? 7 : 0;
+      expect(found).toEqual(all.slice(from, from + count));
+    }
+  });
+
   test('of an ordered query goes on by values of every kind, missing ones too, and by ones too long for a token', async () => {
     const container = await world.container();
     const values = [undefined, null, false, true, -1, 0.5, '', 'a', '👻', [], [1], { a: 1 }, undefined, null, 0.5];

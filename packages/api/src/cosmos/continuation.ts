@@ -27,16 +27,16 @@ export function decodeContinuation(token: string | undefined): Continuation | un
   if (token === undefined || token === '') return undefined;
   const value = token.length > MAX_TOKEN_CHARACTERS ? undefined : parseToken(token);
   if (typeof value === 'object' && value !== null) {
-    const { kind, keys, birth, rows, range } = value as {
+    const { kind, keys, birth, inside, rows, range } = value as {
       readonly kind?: unknown;
       readonly keys?: unknown;
       readonly birth?: unknown;
+      readonly inside?: unknown;
       readonly rows?: unknown;
       readonly range?: unknown;
     };
-    if (kind === 'after' && isCount(birth)) {
-      if (rows === undefined) return { kind, birth };
-      if (isCount(rows)) return { kind, birth, rows };
+    if (kind === 'after' && isCount(birth) && isCountIfAny(inside) && isCountIfAny(rows)) {
+      return { kind, birth, ...(inside === undefined ? {} : { inside }), ...(rows === undefined ? {} : { rows }) };
     }
     if (kind === 'skip' && isCount(rows)) {
       if (range === undefined) return { kind, rows };
@@ -49,6 +49,7 @@ export function decodeContinuation(token: string | undefined): Continuation | un
 
 const isKeys = (value: unknown): value is unknown[][] =>
   Array.isArray(value) && value.every((key) => Array.isArray(key) && key.length <= 1);
+const isCountIfAny = (value: unknown): value is number | undefined => value === undefined || isCount(value);
 const isRange = (value: unknown): value is KeyRange =>
   isJsonObject(value) && isEpk(value['min']) && isEpk(value['max']);
 const isEpk = (value: unknown): value is string =>

@@ -41,9 +41,6 @@ const MAX_EXAMINED = 20_000;
 const MAX_DECODED = 256;
 /** Characters of JSON that the rows of a page have at most, unless its first row alone has more. */
 export const MAX_PAGE_CHARACTERS = 4 * 1024 * 1024;
-/** Characters that the rows of one document may have together: a page can't end inside them. */
-const MAX_DOCUMENT_CHARACTERS = 8 * MAX_PAGE_CHARACTERS;
-
 /** Visible items, each with its document at the same index. */
 interface Candidates {
   readonly rows: readonly ItemRow[];
@@ -136,41 +133,43 @@ export class Queries {
     return this.#parts.readModel.countVisible(within.number, marks);
   }
 
-  /** A query whose rows come in document order: each page goes on after the last document of the one before. */
+  /** A query whose rows come in document order: each page goes on after the last row of the one before. */
   async #stream(run: Run): Promise<Answer> {
     const { request, plan, moment, bounds } = run;
     const last = continuationOf(request, 'after');
-    const start = last?.birth ?? 0;
+    const inside = last?.inside ?? 0;
+    const start = last === undefined ? 0 : inside > 0 ? last.birth - 1 : last.birth;
     // What is distinct depends on what came before: all of that is looked at again, and left out.
     const isAnew = plan.query.distinct;
     const mostExamined = isAnew ? Number.POSITIVE_INFINITY : MAX_EXAMINED;
     let passed = last?.rows ?? 0;
     const evaluation = startEvaluation(plan, { nowMs: moment.nowMs });
     const page = new Page(request.maxItemCount);
-    const after = (birth: number, rows = passed) =>
-      page.answer(bounds === undefined ? { kind: 'after', birth } : { kind: 'after', birth, rows });
+    const after = (birth: number, given = 0) =>
+      page.answer({
+        kind: 'after',
+        birth,
+        ...(given === 0 ? {} : { inside: given }),
+        ...(bounds === undefined ? {} : { rows: passed }),
+      });
     if (bounds !== undefined && passed >= bounds.to) return page.answer();
     for await (const { rows, documents, isLast, through } of this.#candidates(run, isAnew ? 0 : start)) {
       for (let next = 0; next < documents.length;) {
         next = run.offer(evaluation, documents, next);
         const found = evaluation.hasRows ? evaluation.takeRows() : [];
-        if (rows[next - 1]!.birth <= start) continue;
-        const before = page.mark();
-        const passedBefore = passed;
-        page.takeAll(bounds === undefined ? found : found.slice(Math.max(0, bounds.from - passed), bounds.to - passed));
-        passed += found.length;
-        // Between documents only, so that a page never ends inside what one document gives.
-        if (page.isOver && before.rows > 0) {
-          // It would be more than a page may hold: the next one begins with this document.
-          page.rewind(before);
-          return after(rows[next - 2]?.birth ?? run.through, passedBefore);
+        const { birth } = rows[next - 1]!;
+        if (birth <= start) continue;
+        for (let given = birth === last?.birth ? inside : 0; given < found.length; given += 1) {
+          if (bounds === undefined || passed >= bounds.from) {
+            if (!page.takeIfItFits(found[given]!)) return given === 0 ? after(birth - 1) : after(birth, given);
+          }
+          passed += 1;
+          if (bounds !== undefined && passed >= bounds.to) return page.answer();
         }
-        if (bounds !== undefined && passed >= bounds.to) return page.answer();
         if (!page.isFull && run.examined < mostExamined) continue;
         // Clients take a page without a continuation for the last one, and some count on it.
-        return isLast && !givesRows(evaluation, documents, next) ? page.answer() : after(rows[next - 1]!.birth);
+        return isLast && !givesRows(evaluation, documents, next) ? page.answer() : after(birth);
       }
-      run.through = through;
       // Rows that a narrower scope left out count too: they took their time.
       if (run.scanned >= mostExamined && !isLast) return after(through);
     }
@@ -201,15 +200,10 @@ export class Queries {
     const found = sorter.rows().slice(offset);
     let end: (typeof found)[number] | undefined;
     for (const place of found.slice(0, size)) {
-      const before = page.mark();
-      page.take(place.row);
-      if (page.isOver && before.rows > 0) {
-        page.rewind(before);
-        break;
-      }
+      if (!page.takeIfItFits(place.row)) break;
       end = place;
     }
-    const rows = page.mark().rows;
+    const rows = page.length;
     if (end === undefined || found.length <= rows || rows === left) return page.answer();
     const keys = end.keys.map((value) => (value === undefined ? [] : [value]));
     return page.answer({ kind: 'sorted', keys, birth: end.document, rows: given + rows, range: countedIn(run.scope) });
@@ -238,13 +232,7 @@ export class Queries {
         if (start !== undefined && !isRowFromStart(run, start, row)) continue;
         produced += 1;
         if (hasMore || produced <= skip) continue;
-        const before = page.mark();
-        if (!page.isFull) page.take(row);
-        else hasMore = true;
-        if (page.isOver && before.rows > 0) {
-          page.rewind(before);
-          hasMore = true;
-        }
+        hasMore = !page.takeIfItFits(row);
       }
     };
     const evaluation = startEvaluation(plan, { nowMs: moment.nowMs });
@@ -263,9 +251,7 @@ export class Queries {
       evaluation.finish();
       take(evaluation.takeRows());
     }
-    return page.answer(
-      hasMore ? { kind: 'skip', rows: skip + page.mark().rows, range: countedIn(run.scope) } : undefined,
-    );
+    return page.answer(hasMore ? { kind: 'skip', rows: skip + page.length, range: countedIn(run.scope) } : undefined);
   }
 
   /** Visible documents that the clear columns don't rule out, in order of birth, in batches. */
@@ -424,8 +410,6 @@ class Run {
   examined = 0;
   /** Rows of the read model that were looked at. */
   scanned = 0;
-  /** The birth up to which whole batches have been dealt with. */
-  through = 0;
   lookupMs = 0;
   loadMs = 0;
   /** Whether a row's clear columns let its document satisfy the filter; undefined when they always do. */
@@ -438,7 +422,6 @@ class Run {
     this.plan = plan;
     this.moment = moment;
     this.scope = narrowed(request, plan, moment.within.state.definition);
-    this.through = request.continuation?.kind === 'after' ? request.continuation.birth : 0;
     this.mayMatch = clearFilter(plan, moment.within.state.definition);
     this.#monotonicMs = monotonicMs;
   }
@@ -468,40 +451,23 @@ class Page {
     this.#size = size;
   }
 
+  get length(): number {
+    return this.#rows.length;
+  }
+
   get isFull(): boolean {
-    return this.#rows.length >= this.#size || this.isOver;
+    return this.#rows.length >= this.#size || this.#characters > MAX_PAGE_CHARACTERS;
   }
 
-  get isOver(): boolean {
-    return this.#characters > MAX_PAGE_CHARACTERS;
-  }
-
-  take(row: Json): void {
+  /** Takes a row unless it would be one too many, or more text than a page holds; the first is taken whatever its size. */
+  takeIfItFits(row: Json): boolean {
+    if (this.isFull) return false;
     const text = JSON.stringify(row);
+    if (this.#rows.length > 0 && this.#characters + text.length + 1 > MAX_PAGE_CHARACTERS) return false;
     this.#rows.push(row);
     this.#texts.push(text);
     this.#characters += text.length + 1;
-  }
-
-  /** Takes what one document gives. */
-  takeAll(rows: readonly Json[]): void {
-    const before = this.#characters;
-    for (const row of rows) {
-      this.take(row);
-      if (this.#characters - before > MAX_DOCUMENT_CHARACTERS) {
-        throw new Refusal('bad-request', 'One document gives more rows than an answer can hold. Filter in the JOIN.');
-      }
-    }
-  }
-
-  mark(): { readonly rows: number; readonly characters: number } {
-    return { rows: this.#rows.length, characters: this.#characters };
-  }
-
-  rewind({ rows, characters }: { readonly rows: number; readonly characters: number }): void {
-    this.#rows.length = rows;
-    this.#texts.length = rows;
-    this.#characters = characters;
+    return true;
   }
 
   answer(continuation?: Continuation): Answer {

@@ -71,6 +71,8 @@ export type Continuation =
   | {
       readonly kind: 'after';
       readonly birth: number;
+      /** Rows that the document of this birth gave already, where it has more. */
+      readonly inside?: number;
       /** Rows that the query gave so far, those included that its OFFSET left out; for queries with bounds. */
       readonly rows?: number;
     }
