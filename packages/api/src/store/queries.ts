@@ -41,6 +41,7 @@ const MAX_EXAMINED = 20_000;
 const MAX_DECODED = 256;
 /** Characters of JSON that the rows of a page have at most, unless its first row alone has more. */
 export const MAX_PAGE_CHARACTERS = 4 * 1024 * 1024;
+
 /** Visible items, each with its document at the same index. */
 interface Candidates {
   readonly rows: readonly ItemRow[];
@@ -67,10 +68,10 @@ export class Queries {
   async query(container: ContainerState, request: QueryRequest): Promise<QueryPage> {
     const { monotonicMs } = this.#parts.ports;
     const startedMs = monotonicMs();
-    const plan = planToPage(request, container);
+    const { plan, bounds } = planToPage(request, container);
     const compiledMs = monotonicMs();
     await this.#parts.seen(request.atLeast);
-    const run = new Run(request, plan.plan, await this.#parts.moment(container), monotonicMs, plan.bounds);
+    const run = new Run(request, plan, await this.#parts.moment(container), monotonicMs, bounds);
     const answer = await this.#answer(run);
     const metrics = {
       totalMs: monotonicMs() - startedMs,
@@ -78,7 +79,7 @@ export class Queries {
       lookupMs: run.lookupMs,
       loadMs: run.loadMs,
     };
-    return { ...answer, examined: run.examined, metrics, pushdown: run.plan.pushdown };
+    return { ...answer, examined: run.examined, metrics, pushdown: plan.pushdown };
   }
 
   /**
