@@ -977,6 +977,7 @@ function operationOf(command: ItemCommand): Exclude<BatchOperation, { readonly k
 
 /** Commands whose outcome does not tell which of two that went off together was first. */
 const AMBIGUOUS: ReadonlySet<string> = new Set<Command['kind']>([
+  'delete',
   'delete-partition',
   'place-hold',
   'erase',
