@@ -4,7 +4,7 @@ import { mkdtemp, rename, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, test } from 'vitest';
-import { expectAllWell, PROGRAM_TIMEOUT_MS, runProgram } from './support/client-program.ts';
+import { expectAllWell, groupsIn, PROGRAM_TIMEOUT_MS, runProgram } from './support/client-program.ts';
 import { World } from './support/world.ts';
 
 const SOURCES = join(import.meta.dirname, '../clients/dotnet');
@@ -15,17 +15,9 @@ const sourceFiles = () =>
     .filter((name) => /\.cs(?:proj)?$/.test(name))
     .toSorted();
 
-/** All groups that the program has, as its sources name them. */
 function groups(): string[] {
-  const text = sourceFiles().map((name) => readFileSync(join(SOURCES, name), 'utf8'));
-  return [
-    ...new Set(
-      text
-        .join('')
-        .matchAll(/CheckAsync\(\s*"([\w-]+)"/g)
-        .map(([, group]) => group!),
-    ),
-  ];
+  const sources = sourceFiles().map((name) => readFileSync(join(SOURCES, name), 'utf8'));
+  return groupsIn(sources.join(''), /CheckAsync\(\s*"([\w-]+)"/g);
 }
 
 /**

@@ -3,7 +3,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, test } from 'vitest';
-import { expectAllWell, PROGRAM_TIMEOUT_MS, runProgram } from './support/client-program.ts';
+import { expectAllWell, groupsIn, PROGRAM_TIMEOUT_MS, runProgram } from './support/client-program.ts';
 import { type ServerProcess, startServer } from './support/server-process.ts';
 
 const PROGRAM = join(import.meta.dirname, '../clients/python/checks.py');
@@ -21,13 +21,7 @@ async function reasonAgainst(): Promise<string | undefined> {
 }
 
 const reason = await reasonAgainst();
-const groups = [
-  ...new Set(
-    readFileSync(PROGRAM, 'utf8')
-      .matchAll(/^@check\("([\w-]+)"/gm)
-      .map(([, group]) => group!),
-  ),
-];
+const groups = groupsIn(readFileSync(PROGRAM, 'utf8'), /^@check\("([\w-]+)"/gm);
 
 describe.skipIf(reason !== undefined)(`the Python client${reason === undefined ? '' : ` (skipped: ${reason})`}`, () => {
   let folder: string;

@@ -1,6 +1,7 @@
 import { initialRetention } from '../src/retention/state.ts';
 import { describe, expect, it } from 'vitest';
 import { isoTime } from '@epitaph/core/clock.ts';
+import { goneOf } from '@epitaph/core/container/gone.ts';
 import type { ContainerState, RecordedPolicy } from '@epitaph/core/container/state.ts';
 import { explainItem, type Explanation } from '@epitaph/core/history/explain.ts';
 import { lifeFacts, type LifeFacts } from '@epitaph/core/history/life.ts';
@@ -53,7 +54,8 @@ function explainAt(
   { container: within, lives, databaseDeletedAtMs = null, holds = [] }: Case,
   atMs: number,
 ): Explanation {
-  return explainItem({ id: ID, container: within, databaseDeletedAtMs, lives, atMs, holds });
+  const gone = goneOf(within, { deletedAtMs: databaseDeletedAtMs });
+  return explainItem({ id: ID, container: within, gone, lives, atMs, holds });
 }
 
 /** Every instant that anything in the case names, one millisecond before it and one after. */

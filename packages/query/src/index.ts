@@ -11,7 +11,7 @@ export { isFromStart, isOrderedByDocument, OrderedPage } from './ordered-page.ts
 export type { OrderedPlace, OrderedStart } from './ordered-page.ts';
 export { parseCondition, parseQuery } from './parser.ts';
 export type { ParseLimits } from './parser.ts';
-export { PLAIN_PIPELINE } from './pipeline.ts';
+export { NO_BOUNDS, PLAIN_PIPELINE } from './pipeline.ts';
 export { planQuery } from './plan.ts';
 export type { PlanOptions, QueryParameter, QueryPlan } from './plan.ts';
 export type { PathComparison, PathEquality, Pushdown } from './pushdown.ts';

@@ -90,32 +90,25 @@ export function describeForPipeline(plan: QueryPlan, isDotNet = false): Pipeline
 
 /** `SELECT VALUE COUNT(1) FROM (SELECT DISTINCT …)`: each range gives what is distinct in it. */
 function distinctCount({ query, derivedFrom }: QueryPlan): Partial<PipelineInfo> | undefined {
-  const inner = derivedFrom?.query;
-  if (inner === undefined || !inner.distinct || !isPlain({ ...inner, distinct: false }) || !isPlain(query))
-    return undefined;
-  if (query.where !== undefined || query.from.length > 1 || derivedFrom?.derivedFrom !== undefined) return undefined;
-  const { selection } = query;
-  const [item] = selection.kind === 'list' ? named(selection.items) : [];
-  const expression = selection.kind === 'value' ? selection.expression : item?.expression;
-  if (selection.kind === 'star' || (selection.kind === 'list' && selection.items.length > 1)) return undefined;
-  const aggregate = expression === undefined ? undefined : aggregateOf(expression);
+  if (derivedFrom === undefined || !derivedFrom.query.distinct || !derivedFrom.asOffered) return undefined;
+  if (derivedFrom.derivedFrom !== undefined || query.from.length > 1) return undefined;
+  const { selection, where, distinct, groupBy, orderBy, orderByRank, top, offset, limit } = query;
+  const clauses = [where, orderByRank, top, offset, limit, groupBy[0], orderBy[0]];
+  if (distinct || clauses.some((clause) => clause !== undefined)) return undefined;
+  const items =
+    selection.kind === 'value'
+      ? [{ name: '', expression: selection.expression }]
+      : named(selection.kind === 'list' ? selection.items : []);
+  const [item, ...others] = items;
+  const aggregate = item === undefined || others.length > 0 ? undefined : aggregateOf(item.expression);
   const counts = aggregate?.argument;
   if (aggregate?.name !== 'COUNT' || counts?.kind !== 'literal' || counts.value === undefined) return undefined;
   return {
     distinctType: 'Unordered',
-    dCountInfo: { dCountAlias: selection.kind === 'value' ? '' : item!.name },
-    rewrittenQuery: printQuery(inner),
+    dCountInfo: { dCountAlias: item!.name },
+    rewrittenQuery: printQuery(derivedFrom.query),
   };
 }
-
-const isPlain = ({ distinct, groupBy, orderBy, orderByRank, top, offset, limit }: Query): boolean =>
-  !distinct &&
-  groupBy.length === 0 &&
-  orderBy.length === 0 &&
-  orderByRank === undefined &&
-  top === undefined &&
-  offset === undefined &&
-  limit === undefined;
 
 export const NO_BOUNDS = { top: undefined, offset: undefined, limit: undefined } as const;
 

@@ -31,6 +31,8 @@ export interface QueryPlan {
    * may stop after any document and go on with the next in another call.
    */
   readonly streaming: boolean;
+  /** The same but that a row may depend on the documents before it: only distinct ones come out. */
+  readonly asOffered: boolean;
   /** False when documents that have only their `id` and `_ts` give the same answer as whole ones. */
   readonly needsBody: boolean;
   /** The top-level properties of the documents that the query reads; undefined when it reads whole documents. */
@@ -101,13 +103,14 @@ function plan(query: Query, parameters: ReadonlyMap<string, Value>, options: Pla
   const documentProperties = compiler.documentProperties === undefined ? undefined : [...compiler.documentProperties];
 
   const pushdown = findPushdown(query.where, factsOf(documentAlias, compiler, computed));
-  const isPlain =
+  const asOffered =
+    query.from.length > 0 &&
     program.orderBy.length === 0 &&
     program.rank === undefined &&
     program.grouping === undefined &&
-    !program.distinct &&
     program.offset === 0 &&
-    program.limit === undefined;
+    program.limit === undefined &&
+    (derivedFrom?.streaming ?? true);
   const ownNeedsBody =
     documentProperties === undefined || documentProperties.some((name) => name !== 'id' && name !== '_ts');
   const countOnly =
@@ -127,7 +130,8 @@ function plan(query: Query, parameters: ReadonlyMap<string, Value>, options: Pla
       derivedFrom === undefined
         ? pushdown
         : { ...derivedFrom.pushdown, complete: derivedFrom.pushdown.complete && query.where === undefined },
-    streaming: isPlain && query.from.length > 0 && (derivedFrom?.streaming ?? true),
+    asOffered,
+    streaming: asOffered && !program.distinct,
     needsBody: derivedFrom?.needsBody ?? (query.from.length > 0 && ownNeedsBody && !countOnly),
     documentProperties: derivedFrom === undefined ? documentProperties : derivedFrom.documentProperties,
     countOnly,

@@ -229,6 +229,7 @@ describe('what a client has to be able to do', () => {
       'SELECT VALUE COUNT(d.n) FROM (SELECT DISTINCT c.n FROM c) d',
       'SELECT VALUE COUNT(1) FROM (SELECT DISTINCT TOP 5 c.n FROM c) d',
       'SELECT VALUE SUM(1) FROM (SELECT DISTINCT c.n FROM c) d',
+      'SELECT VALUE COUNT(1) FROM (SELECT DISTINCT VALUE MAX(c.n) FROM c)',
       'SELECT VALUE COUNT(1) FROM (SELECT DISTINCT c.n FROM c) d WHERE d.n > 1',
     ]) {
       expect(() => plan(other, 'DCount')).toThrow("can't be put together");

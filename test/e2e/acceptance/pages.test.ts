@@ -78,6 +78,19 @@ function query(name: string, sql: string | SqlQuerySpec, options: FeedOptions = 
   };
 }
 
+/** The rows of a query page by page, each asked for by an iterator that knows nothing but the token. */
+async function* pagesOf<Row>(container: Container, sql: string, maxItemCount: number): AsyncGenerator<readonly Row[]> {
+  let token: string | undefined;
+  do {
+    const from = token === undefined ? {} : { continuationToken: token };
+    const { resources, continuationToken } = await container.items
+      .query<Row>(sql, { maxItemCount, ...from })
+      .fetchNext();
+    yield resources;
+    token = continuationToken;
+  } while (token !== undefined);
+}
+
 /** Reads to the end, doing something between the pages. */
 async function walk(ask: Ask, between: (page: number) => Promise<unknown> = async () => undefined): Promise<string[]> {
   const found: string[] = [];
@@ -186,19 +199,12 @@ describe('a page', () => {
   ])('of %s goes on with as many rows, whatever leaves and comes', async (sql, count) => {
     const container = await stocked();
     const given: number[] = [];
-    let token: string | undefined;
-    do {
-      const asked = world.of(container).items.query<number>(sql, {
-        maxItemCount: 4,
-        ...(token === undefined ? {} : { continuationToken: token }),
-      });
-      const { resources, continuationToken } = await asked.fetchNext();
-      given.push(...resources);
+    for await (const page of pagesOf<number>(world.of(container), sql, 4)) {
+      given.push(...page);
       // What was given leaves, and something comes that would have been among it.
-      for (const n of resources) await world.of(container).item(numbered(n), 'ann').delete();
+      for (const n of page) await world.of(container).item(numbered(n), 'ann').delete();
       await world.of(container).items.upsert({ id: `more ${given.length}`, customer: 'ann', n: 100 + given.length });
-      token = continuationToken;
-    } while (token !== undefined);
+    }
     expect(new Set(given).size).toBe(count);
     expect(given).toEqual(given.toSorted((left, right) => left - right));
   });
@@ -218,17 +224,10 @@ describe('a page', () => {
     }
     for (const maxItemCount of [1, 2, 3, 7]) {
       const found: string[] = [];
-      let token: string | undefined;
-      do {
-        const asked = container.items.query<string>(sql, {
-          maxItemCount,
-          ...(token === undefined ? {} : { continuationToken: token }),
-        });
-        const { resources, continuationToken } = await asked.fetchNext();
-        expect(resources.length).toBeLessThanOrEqual(maxItemCount);
-        found.push(...resources);
-        token = continuationToken;
-      } while (token !== undefined);
+      for await (const page of pagesOf<string>(container, sql, maxItemCount)) {
+        expect(page.length).toBeLessThanOrEqual(maxItemCount);
+        found.push(...page);
+      }
       const from = sql.includes('OFFSET') ? 7 : 0;
       expect(found).toEqual(all.slice(from, from + count));
     }

@@ -8,6 +8,11 @@ export const runProgram = promisify(execFile);
 /** Milliseconds that a program of a client may take. */
 export const PROGRAM_TIMEOUT_MS = 240_000;
 
+/** The groups of checks that a program has, as its sources name them: what a pattern captures first. */
+export const groupsIn = (sources: string, check: RegExp): string[] => [
+  ...new Set(sources.matchAll(check).map(([, group]) => group!)),
+];
+
 /**
  * Runs a program that uses the store through a client of another language, `<program> … <endpoint> <key> <group…>`.
  * It prints `ok <group>: …` or `FAILED <group>: …` for each check, and the totals.

@@ -10,10 +10,9 @@ import { checkItemId, itemOf, readItemBody, tooLarge, type ItemBody } from './it
 import { isJsonObject, parseJson } from './json.ts';
 import { readPartitionKeyHeader } from './partition-key.ts';
 import { readPatch } from './patch.ts';
-import { rangeIdOfScope } from './ranges.ts';
 import { renameItem, stepsOf, type Rename } from './rename.ts';
 import { atLeastOf, headerFlag, headerText, type Answer, type CosmosRequest } from './request.ts';
-import { rangeOfRequest, scopeOf } from './scope.ts';
+import { answeringRangeId, scopeOf } from './scope.ts';
 import { withSystemProperties } from './system-properties.ts';
 
 /** Source: Cosmos DB, "Transactional batch operations": at most 100 operations, 2 MB a request. */
@@ -70,7 +69,7 @@ const failed = ({ statusCode }: OperationResult): boolean => statusCode >= 400;
 /** `POST …/docs` with `x-ms-cosmos-is-batch-request`: a transactional batch, or a bulk of independent operations. */
 export async function answerBatch(request: CosmosRequest, container: ContainerState): Promise<Answer> {
   const operations = readOperations(request);
-  const rangeId = rangeIdOfScope(container, rangeOfRequest(request, container), scopeOf(request, container));
+  const rangeId = answeringRangeId(request, container, scopeOf(request, container));
   const { results, position } = headerFlag(request.headers, 'x-ms-cosmos-batch-atomic')
     ? await runBatch(request, container, operations)
     : await runBulk(request, container, operations);

@@ -5,9 +5,8 @@ import type { ChangeFeedRequest, FeedChange, FeedStart, ShownItem } from '../sto
 import { charge } from './charge.ts';
 import { containerHeaders } from './containers.ts';
 import { badRequest } from './errors.ts';
-import { rangeIdOfScope } from './ranges.ts';
 import { atLeastOf, headerText, pageSizeOf, type Answer, type CosmosRequest } from './request.ts';
-import { rangeOfRequest, scopeOf } from './scope.ts';
+import { answeringRangeId, scopeOf } from './scope.ts';
 import { withSystemProperties } from './system-properties.ts';
 
 /** True for a reading of the change feed rather than of the items. */
@@ -21,7 +20,6 @@ export async function answerChangeFeed(request: CosmosRequest, container: Contai
   const { store, segments } = request;
   const mode = modeOf(request);
   const scope = scopeOf(request, container);
-  const range = rangeOfRequest(request, container);
   const page = await store.readChangeFeed(container, {
     mode,
     start: startOf(request),
@@ -34,7 +32,7 @@ export async function answerChangeFeed(request: CosmosRequest, container: Contai
   const headers = {
     etag: `"${page.position}"`,
     'x-ms-item-count': String(page.changes.length),
-    ...containerHeaders(segments[1]!, container, store.headPosition(), rangeIdOfScope(container, range, scope)),
+    ...containerHeaders(segments[1]!, container, store.headPosition(), answeringRangeId(request, container, scope)),
   };
   if (page.changes.length === 0 && page.reachedEnd) {
     return { status: 304, body: null, charge: charge.refusedRead, headers };

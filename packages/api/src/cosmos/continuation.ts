@@ -2,9 +2,7 @@ import type { KeyRange } from '@epitaph/core/partition-key/effective-partition-k
 import type { Continuation } from '../store/store-api.ts';
 import { badRequest } from './errors.ts';
 import { isJsonObject } from './json.ts';
-
-/** Longer than any effective partition key of three components, with what a prefix range adds. */
-const MAX_EPK_CHARACTERS = 256;
+import { isRangeEnd } from './scope.ts';
 
 /** Clients ask for tokens of at most 1 kB. */
 const MAX_TOKEN_CHARACTERS = 1024;
@@ -51,9 +49,7 @@ const isKeys = (value: unknown): value is unknown[][] =>
   Array.isArray(value) && value.every((key) => Array.isArray(key) && key.length <= 1);
 const isCountIfAny = (value: unknown): value is number | undefined => value === undefined || isCount(value);
 const isRange = (value: unknown): value is KeyRange =>
-  isJsonObject(value) && isEpk(value['min']) && isEpk(value['max']);
-const isEpk = (value: unknown): value is string =>
-  typeof value === 'string' && value.length <= MAX_EPK_CHARACTERS && /^[0-9A-F]*\0?$/.test(value);
+  isJsonObject(value) && [value['min'], value['max']].every((end) => typeof end === 'string' && isRangeEnd(end));
 const isCount = (value: unknown): value is number => Number.isSafeInteger(value) && (value as number) >= 0;
 
 function parseToken(token: string): unknown {

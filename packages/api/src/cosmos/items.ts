@@ -27,10 +27,10 @@ import {
   type Answer,
   type CosmosRequest,
 } from './request.ts';
-import { rangeIdOf, rangeIdOfScope } from './ranges.ts';
+import { rangeIdOf } from './ranges.ts';
 import { renameItem } from './rename.ts';
 import { birthOfItemRid } from './rids.ts';
-import { rangeOfRequest, scopeOf } from './scope.ts';
+import { answeringRangeId, rangeOfRequest, scopeOf } from './scope.ts';
 import { indexMetricsHeader } from './index-metrics.ts';
 import { withSystemProperties } from './system-properties.ts';
 
@@ -193,12 +193,7 @@ const answerHeaders = (
 ) => containerHeaders(segments[1]!, container, position, rangeIdOf(container, partitionKey));
 
 const feedHeaders = (request: CosmosRequest, container: ContainerState, position: number, scope: Scope) =>
-  containerHeaders(
-    request.segments[1]!,
-    container,
-    position,
-    rangeIdOfScope(container, rangeOfRequest(request, container), scope),
-  );
+  containerHeaders(request.segments[1]!, container, position, answeringRangeId(request, container, scope));
 
 async function listItems(request: CosmosRequest, container: ContainerState): Promise<Answer> {
   const { store, headers } = request;

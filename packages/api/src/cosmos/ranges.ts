@@ -1,7 +1,7 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { hasPseudonymousIds } from '@epitaph/core/item/pseudonym.ts';
 import {
-  effectivePartitionKey,
+  type EffectivePartitionKey,
   isInRange,
   rememberedEffectivePartitionKey,
 } from '@epitaph/core/partition-key/effective-partition-key.ts';
@@ -11,7 +11,6 @@ import {
   partitionKeyRanges,
   rangeCount,
 } from '@epitaph/core/partition-key/ranges.ts';
-import type { Scope } from '@epitaph/core/partition-key/scope.ts';
 import { charge } from './charge.ts';
 import { containerOf, methodNotAllowed, owner, type Answer, type CosmosRequest } from './request.ts';
 import { containerSelf } from './system-properties.ts';
@@ -51,21 +50,11 @@ export function rangeIdOf(container: ContainerState, partitionKey?: string): str
   return rangeIdAt(ranges, rememberedEffectivePartitionKey(container.definition.partitionKey, partitionKey));
 }
 
-/** The id of the range that an answer to a request is from: the one that it names, or that of the first key it is about. */
-export function rangeIdOfScope(
-  container: ContainerState,
-  named: PartitionKeyRange | undefined,
-  { partitionKey, prefix, range }: Scope,
-): string {
-  if (named !== undefined) return named.id;
-  if (partitionKey !== undefined) return rangeIdOf(container, partitionKey);
-  const first = prefix === undefined ? '' : effectivePartitionKey(container.definition.partitionKey, prefix);
-  const from = range?.min ?? '';
-  return rangeIdAt(rangesOf(container), first > from ? first : from);
-}
-
-/** Nothing lies behind the last range, which therefore answers for what would. */
-const rangeIdAt = (ranges: readonly PartitionKeyRange[], key: string): string =>
+/**
+ * The id of the range that a key belongs to or a part of the keys begins in. Nothing lies behind the last range, which
+ * therefore answers for what would.
+ */
+export const rangeIdAt = (ranges: readonly PartitionKeyRange[], key: EffectivePartitionKey): string =>
   (ranges.find((range) => isInRange(key, range)) ?? ranges.at(-1)!).id;
 
 /** `/dbs/{db}/colls/{coll}/pkranges` */

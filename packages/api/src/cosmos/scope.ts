@@ -1,15 +1,17 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { type KeyRange, WHOLE_RANGE } from '@epitaph/core/partition-key/effective-partition-key.ts';
 import type { PartitionKeyRange } from '@epitaph/core/partition-key/ranges.ts';
-import type { Scope } from '@epitaph/core/partition-key/scope.ts';
+import { type Scope, startOf } from '@epitaph/core/partition-key/scope.ts';
 import { badRequest, WireError } from './errors.ts';
 import { readPartitionKeyHeader } from './partition-key.ts';
-import { rangeById } from './ranges.ts';
+import { rangeById, rangeIdAt, rangeIdOf, rangesOf } from './ranges.ts';
 import { headerText, type CosmosRequest } from './request.ts';
 
 /** Longer than any effective partition key of three components, with what a prefix range adds. */
 const MAX_EPK_CHARACTERS = 256;
 const EPK = /^[0-9A-Fa-f]*$/;
+/** Behind a key, the end of the range of it alone. */
+const ITSELF = '\u0000';
 
 /**
  * The part of a container that a query, a feed or a change feed is about: one partition key or leading components of
@@ -48,6 +50,15 @@ export function rangeOfRequest({ headers }: CosmosRequest, container: ContainerS
   return range;
 }
 
+/** The id of the range that an answer is from: the one that the request names, or that of the first key it is about. */
+export function answeringRangeId(request: CosmosRequest, container: ContainerState, scope: Scope): string {
+  const named = rangeOfRequest(request, container);
+  if (named !== undefined) return named.id;
+  return scope.partitionKey === undefined
+    ? rangeIdAt(rangesOf(container), startOf(container.definition, scope))
+    : rangeIdOf(container, scope.partitionKey);
+}
+
 function askedRange({ headers }: CosmosRequest): KeyRange | undefined {
   const start = headerText(headers, 'x-ms-start-epk');
   const end = headerText(headers, 'x-ms-end-epk');
@@ -57,11 +68,17 @@ function askedRange({ headers }: CosmosRequest): KeyRange | undefined {
   if (min > max) throw badRequest('The range of effective partition keys ends before it starts.');
   if (min === WHOLE_RANGE.min && max === WHOLE_RANGE.max) return undefined;
   // A range from a key to itself means that key.
-  return min === max ? { min, max: `${min}\u0000` } : { min, max };
+  return min === max ? { min, max: min + ITSELF } : { min, max };
 }
 
+const isEpk = (text: string): boolean => text.length <= MAX_EPK_CHARACTERS && EPK.test(text);
+
+/** Whether a text is an end of a range as scopes have it. */
+export const isRangeEnd = (text: string): boolean =>
+  text === text.toUpperCase() && isEpk(text.endsWith(ITSELF) ? text.slice(0, -1) : text);
+
 function readEpk(text: string): string {
-  if (text.length > MAX_EPK_CHARACTERS || !EPK.test(text)) {
+  if (!isEpk(text)) {
     throw badRequest(`The effective partition key '${text.slice(0, 100)}' is invalid.`);
   }
   return text.toUpperCase();

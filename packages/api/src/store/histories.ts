@@ -99,12 +99,10 @@ export class Histories {
     const { state, number } = this.#parts.catalog.containerByRid(container.rid)!;
     const nowMs = this.#parts.ports.clock.now();
     this.#parts.expirySeen(number, nowMs);
-    const database = this.#parts.catalog.databaseByRid(state.databaseRid);
     return explainItem({
       id,
       container: state,
-      databaseDeletedAtMs: database?.deletedAtMs ?? null,
-      databaseDeletedBy: database?.deletedBy,
+      gone: this.#parts.catalog.gone(state),
       lives: lives.map(({ life, events }) =>
         withPartitionKeyEnd(
           lifeFacts(life, events),

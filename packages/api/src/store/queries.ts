@@ -2,13 +2,8 @@ import type { ContainerDefinition } from '@epitaph/core/container/definition.ts'
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { hasPseudonymousIds } from '@epitaph/core/item/pseudonym.ts';
-import {
-  effectivePartitionKey,
-  isInRange,
-  type KeyRange,
-  WHOLE_RANGE,
-} from '@epitaph/core/partition-key/effective-partition-key.ts';
-import { isInScope, type Scope } from '@epitaph/core/partition-key/scope.ts';
+import { isInRange, type KeyRange, WHOLE_RANGE } from '@epitaph/core/partition-key/effective-partition-key.ts';
+import { isInScope, type Scope, startOf } from '@epitaph/core/partition-key/scope.ts';
 import { turn } from '@epitaph/core/turn.ts';
 import { isExpired } from '@epitaph/core/ttl/watermarks.ts';
 import type { ContainerNumber, ItemRow } from '@epitaph/projections/read-model-store.ts';
@@ -17,10 +12,12 @@ import {
   isFromStart,
   isOrderedByDocument,
   type Json,
+  NO_BOUNDS,
   OrderedPage,
   type OrderedStart,
   parseQuery,
   planQuery,
+  type Query,
   type QueryParameter,
   type QueryPlan,
   startEvaluation,
@@ -125,9 +122,9 @@ export class Queries {
       return { rows, texts: rows.map(String) };
     }
     if (isOrderedByDocument(plan) && request.continuation?.kind !== 'skip') return this.#sorted(run);
-    // Up to version 0.1 what is distinct was counted, too.
+    // A token from before what is distinct went on after documents says how many rows were given.
     const isCounted = plan.query.distinct && request.continuation?.kind === 'skip';
-    return isByDocument(plan) && !isCounted ? this.#stream(run) : this.#whole(run);
+    return plan.asOffered && !isCounted ? this.#stream(run) : this.#whole(run);
   }
 
   #countAll({ within, marks }: Moment) {
@@ -218,11 +215,8 @@ export class Queries {
     const { range } = run.scope;
     if (run.scope.partitionKey === undefined && last?.range !== undefined && isPartOf(range, last.range)) {
       // What is left of a range that has split comes from the first of its parts that is asked, and nothing from others.
-      const { prefix } = run.scope;
-      const { partitionKey } = moment.within.state.definition;
-      const first = prefix === undefined ? '' : effectivePartitionKey(partitionKey, prefix);
-      if (!isInRange(first > last.range.min ? first : last.range.min, range)) return { rows: [], texts: [] };
       run.scope = { ...run.scope, range: last.range };
+      if (!isInRange(startOf(moment.within.state.definition, run.scope), range)) return { rows: [], texts: [] };
     }
     const page = new Page(request.maxItemCount);
     let produced = 0;
@@ -341,8 +335,9 @@ export class Queries {
 function planOf(
   { sql, parameters }: Pick<QueryRequest, 'sql' | 'parameters'>,
   { definition }: ContainerState,
+  query: Query = parseQuery(sql),
 ): QueryPlan {
-  return planQuery(parseQuery(sql), parameters as readonly QueryParameter[], planOptionsOf(definition));
+  return planQuery(query, parameters as readonly QueryParameter[], planOptionsOf(definition));
 }
 
 /** Which of its rows a query gives: from a number on, up to but not including another. */
@@ -364,29 +359,12 @@ function planToPage(
   if (count === undefined || plan.orderBy.length > 0 || plan.program.grouping !== undefined) {
     return { plan, bounds: undefined };
   }
-  const query = { ...plan.query, top: undefined, offset: undefined, limit: undefined };
-  const unbounded = planQuery(
-    query,
-    request.parameters as readonly QueryParameter[],
-    planOptionsOf(container.definition),
-  );
+  const unbounded = planOf(request, container, { ...plan.query, ...NO_BOUNDS });
   const from = plan.offset ?? 0;
-  return isByDocument(unbounded) && request.continuation?.kind !== 'skip'
+  return unbounded.asOffered && request.continuation?.kind !== 'skip'
     ? { plan: unbounded, bounds: { from, to: from + count } }
     : { plan, bounds: undefined };
 }
-
-/** Whether rows come out as the documents are offered that give them. */
-const isByDocument = ({ streaming, readsDocuments, program, query, derivedFrom }: QueryPlan): boolean =>
-  readsDocuments &&
-  (streaming ||
-    (query.distinct &&
-      program.orderBy.length === 0 &&
-      program.rank === undefined &&
-      program.grouping === undefined &&
-      program.limit === undefined &&
-      program.offset === 0 &&
-      (derivedFrom?.streaming ?? true)));
 
 /** The range in which a place in an answer counts the rows before it. */
 const countedIn = ({ range }: Scope): KeyRange => range ?? WHOLE_RANGE;

@@ -56,10 +56,10 @@ export class Replays {
     { onRow, onProgress, signal }: FollowedScan<ItemAsOf> = {},
   ): Promise<number> {
     const state = this.#current(container);
-    const databaseDeletedAtMs = this.#parts.catalog.databaseByRid(state.databaseRid)?.deletedAtMs ?? null;
+    const gone = this.#parts.catalog.gone(state);
     let items = 0;
     for await (const { id, partitionKey, facts } of livesOf(this.#parts.ports.log, state, onProgress, signal)) {
-      const told = explainItem({ id, container: state, databaseDeletedAtMs, lives: [facts], atMs, holds: [] });
+      const told = explainItem({ id, container: state, gone, lives: [facts], atMs, holds: [] });
       if (told.state !== 'live') continue;
       items += 1;
       const { atMs: writtenAtMs, ttl } = told.lastWrite!;

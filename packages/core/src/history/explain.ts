@@ -1,4 +1,5 @@
 import { isoTime } from '../clock.ts';
+import type { Gone } from '../container/gone.ts';
 import type { ContainerState, RecordedPolicy } from '../container/state.ts';
 import { expiryOf, type Expiry } from '../ttl/expiry.ts';
 import { policyAt } from '../ttl/policy-timeline.ts';
@@ -48,9 +49,8 @@ export interface Explanation {
 export interface ExplainInput {
   readonly id: string;
   readonly container: ContainerState;
-  /** When the container's database was deleted, if it was, and by whom. */
-  readonly databaseDeletedAtMs: number | null;
-  readonly databaseDeletedBy?: string | undefined;
+  /** How the container went, if it did. */
+  readonly gone: Gone | undefined;
   /** All lives, oldest first. */
   readonly lives: readonly LifeFacts[];
   readonly atMs: number;
@@ -65,7 +65,7 @@ export interface ExplainInput {
 
 /** Explains an item at an instant from recorded facts alone, so the answer is the same before and after the purge. */
 export function explainItem(input: ExplainInput): Explanation {
-  const { id, container, atMs, holds } = input;
+  const { id, container, gone, atMs, holds } = input;
   const facts = input.lives.findLast((life) => life.writes[0]!.atMs <= atMs);
   const quoted = JSON.stringify(id);
   if (facts === undefined) {
@@ -90,7 +90,6 @@ export function explainItem(input: ExplainInput): Explanation {
     purge === undefined
       ? undefined
       : { purgedAtMs: purge.atMs, ...(purge.remains === undefined ? {} : { remains: purge.remains }) };
-  const goneWithContainer = earliest(container.deletedAtMs, input.databaseDeletedAtMs);
   /** What became of the content of this life, which ended by itself, by a policy's start or with its container. */
   const contentOf = (end?: EndOfLife) => {
     if (purge !== undefined) {
@@ -98,7 +97,7 @@ export function explainItem(input: ExplainInput): Explanation {
     }
     const keeping: Keeping =
       facts === input.lives.at(-1)
-        ? { ...input, grace: goneWithContainer === null && end !== undefined ? graceAfter(end, input) : undefined }
+        ? { ...input, grace: gone === undefined && end !== undefined ? graceAfter(end, input) : undefined }
         : { holds: [] };
     return {
       facts: keptUntil(keeping.floorUntilMs, keeping.feedFloorUntilMs, keeping.grace?.untilMs),
@@ -128,7 +127,7 @@ export function explainItem(input: ExplainInput): Explanation {
   const onRecord = facts.end?.expiry;
   const expiry =
     onRecord !== undefined && onRecord.expiredAtMs <= atMs ? onRecord : expiryOf({ ts, ttl: write.ttl }, known);
-  const endedAtMs = earliest(expiry?.expiredAtMs ?? null, goneWithContainer);
+  const endedAtMs = earliest(expiry?.expiredAtMs ?? null, gone?.atMs ?? null);
   if (purge !== undefined && (endedAtMs === null || purge.atMs < endedAtMs)) {
     return {
       ...about,
@@ -138,7 +137,7 @@ export function explainItem(input: ExplainInput): Explanation {
     };
   }
   const expired = expiry !== undefined && expiry.expiredAtMs <= atMs;
-  if (expired && (goneWithContainer === null || expiry.expiredAtMs < goneWithContainer)) {
+  if (expired && (gone === undefined || expiry.expiredAtMs < gone.atMs)) {
     const policy = container.timeline.find((candidate) => candidate.version === expiry.policyVersion);
     const setBy = policy === undefined ? '' : `, set by ${policy.setBy} at ${isoTime(policy.recordedAtMs)}`;
     const arithmetic = arithmeticOf(ts, expiry);
@@ -158,15 +157,15 @@ export function explainItem(input: ExplainInput): Explanation {
       ...(policy === undefined ? {} : { policy: policyFacts(policy) }),
     };
   }
-  if (goneWithContainer !== null && goneWithContainer <= atMs) {
+  if (gone !== undefined && gone.atMs <= atMs) {
     const content = contentOf();
     return {
       ...about,
       ...content.facts,
       state: purge === undefined ? 'deleted' : 'purged',
-      sentence: `${quoted} left with its container ${container.name}, which was deleted at ${isoTime(goneWithContainer)}${deletedByInWords(input, goneWithContainer)}.${content.words}`,
-      deletedAtMs: goneWithContainer,
-      containerDeletedAtMs: goneWithContainer,
+      sentence: `${quoted} left with its container ${container.name}, which was deleted at ${isoTime(gone.atMs)}${gone.by === null ? '' : ` by ${gone.by}`}.${content.words}`,
+      deletedAtMs: gone.atMs,
+      containerDeletedAtMs: gone.atMs,
     };
   }
   const current = policyAt(container.timeline, atMs);
@@ -179,11 +178,6 @@ export function explainItem(input: ExplainInput): Explanation {
       : { expiresAtMs: expiry.expiredAtMs, rule: expiry.rule, arithmetic: arithmeticOf(ts, expiry) }),
     ...(current === undefined ? {} : { policy: policyFacts(current) }),
   };
-}
-
-function deletedByInWords({ container, databaseDeletedBy }: ExplainInput, atMs: number): string {
-  const by = container.deletedAtMs === atMs ? container.deletedBy : databaseDeletedBy;
-  return by === undefined ? '' : ` by ${by}`;
 }
 
 function earliest(left: number | null, right: number | null): number | null {

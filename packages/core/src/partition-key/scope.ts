@@ -1,5 +1,12 @@
 import type { ContainerDefinition } from '../container/definition.ts';
-import { isInRange, type KeyRange, rememberedEffectivePartitionKey } from './effective-partition-key.ts';
+import {
+  effectivePartitionKey,
+  type EffectivePartitionKey,
+  isInRange,
+  type KeyRange,
+  rememberedEffectivePartitionKey,
+  WHOLE_RANGE,
+} from './effective-partition-key.ts';
 
 /** The part of a container that a reader asks for: all that is given must hold, and nothing given is the whole. */
 export interface Scope {
@@ -28,4 +35,13 @@ export function isInScope({ partitionKey: definition }: ContainerDefinition, sco
   if (scope.partitionKey !== undefined && key !== scope.partitionKey) return false;
   if (scope.prefix !== undefined && !key.startsWith(keysBeginningWith(scope.prefix).from)) return false;
   return scope.range === undefined || isInRange(rememberedEffectivePartitionKey(definition, key), scope.range);
+}
+
+/** Where the effective partition keys of a scope begin, which is not one of a single key. */
+export function startOf(
+  { partitionKey: definition }: ContainerDefinition,
+  { prefix, range = WHOLE_RANGE }: Scope,
+): EffectivePartitionKey {
+  const first = prefix === undefined ? WHOLE_RANGE.min : effectivePartitionKey(definition, prefix);
+  return first > range.min ? first : range.min;
 }

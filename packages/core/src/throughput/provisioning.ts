@@ -2,12 +2,12 @@ import { z } from 'zod';
 import { unreachable } from '../invariant.ts';
 import { etagOf } from '../item/events.ts';
 import type { RecordedEvent } from '../log/recorded-event.ts';
+import { sameJson } from '../same-json.ts';
 import {
   ceilingOf,
   DEFAULT_THROUGHPUT,
   migratedThroughput,
   NO_THROUGHPUT,
-  sameThroughput,
   type Throughput,
   throughputProblem,
   throughputSchema,
@@ -104,7 +104,7 @@ export function decideThroughput(before: Provisioning, { change, ifMatch }: Chan
     default:
       return unreachable(change);
   }
-  if (sameThroughput(from, to)) return { kind: 'accepted', events: [] };
+  if (sameJson(from, to)) return { kind: 'accepted', events: [] };
   const problem = throughputProblem(to, highestThroughput);
   if (problem !== undefined) return invalid(problem);
   return { kind: 'accepted', events: [{ type: 'ThroughputChanged', data: { from, to } }] };

@@ -41,14 +41,6 @@ export function ceilingOf(throughput: Throughput): number {
   }
 }
 
-export const incrementPercentOf = (throughput: Throughput): number | undefined =>
-  throughput.kind === 'autoscale' ? throughput.incrementPercent : undefined;
-
-export const sameThroughput = (left: Throughput, right: Throughput): boolean =>
-  left.kind === right.kind &&
-  ceilingOf(left) === ceilingOf(right) &&
-  incrementPercentOf(left) === incrementPercentOf(right);
-
 /** The lowest throughput of a kind that is possible after the highest that there ever was. */
 export function lowestThroughput(kind: 'manual' | 'autoscale', highest: number): number {
   const { least, step } = kind === 'manual' ? MANUAL : AUTOSCALE;

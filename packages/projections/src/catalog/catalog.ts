@@ -1,3 +1,4 @@
+import { type Gone, goneOf } from '@epitaph/core/container/gone.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { DatabaseState } from '@epitaph/core/database/state.ts';
 import {
@@ -15,12 +16,6 @@ export interface CatalogContainer {
 
 /** The entries of one kind. */
 export type EntryOf<Kind extends CatalogEntry['kind']> = Extract<CatalogEntry, { kind: Kind }>;
-
-/** When a container went, in milliseconds, and who deleted it or its database. */
-export interface Gone {
-  readonly atMs: number;
-  readonly by: string | null;
-}
 
 /**
  * All databases and containers, deleted ones too, and what else databases have, in memory: there are few, and every
@@ -154,13 +149,8 @@ export class Catalog {
   }
 
   /** The same, and by whom. */
-  gone({ deletedAtMs, deletedBy, databaseRid }: ContainerState): Gone | undefined {
-    const database = this.#databases.get(databaseRid)?.state;
-    const withDatabase = database?.deletedAtMs ?? null;
-    if (deletedAtMs !== null && (withDatabase === null || deletedAtMs <= withDatabase)) {
-      return { atMs: deletedAtMs, by: deletedBy ?? null };
-    }
-    return withDatabase === null ? undefined : { atMs: withDatabase, by: database?.deletedBy ?? null };
+  gone(container: ContainerState): Gone | undefined {
+    return goneOf(container, this.#databases.get(container.databaseRid)?.state);
   }
 }
 

@@ -1,6 +1,6 @@
+import type { Gone } from '@epitaph/core/container/gone.ts';
 import type { ItemDeleted, ItemExpired, ItemPurged } from '@epitaph/core/item/events.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
-import type { Gone } from '../catalog/catalog.ts';
 import type { DisappearanceRow, ItemRow } from '../read-model-store.ts';
 
 type ItemName = Pick<ItemRow, 'container' | 'partitionKey' | 'id' | 'life'>;
