@@ -4,7 +4,10 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from
 import { openEmbeddedStore } from '@epitaph/api/compose.ts';
 import type { RebuildRequest } from '@epitaph/api/store/store-api.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
-import type { EventLog } from '@epitaph/core/log/event-log.ts';
+import type { EventLog, LogListener } from '@epitaph/core/log/event-log.ts';
+import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import { TailSubscription } from '@epitaph/core/log/tail-subscription.ts';
+import { Projector } from '@epitaph/projections/projector.ts';
 import { rebuild, type RebuildOptions } from '@epitaph/projections/rebuild.ts';
 import type { ReadModelStore } from '@epitaph/projections/read-model-store.ts';
 import { openSqliteStorage, type SqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
@@ -30,8 +33,12 @@ function write(store: Store, container: ReturnType<Store['container']>, id: stri
   });
 }
 
-/** Two containers with items that are there, items that were replaced, and items that are gone. */
-async function fill(folder: string): Promise<void> {
+/**
+ * Two containers with items that are there, items that were replaced, and items that are gone.
+ *
+ * @param unpurged where the folder is put as it is before the purge
+ */
+async function fill(folder: string, unpurged: string): Promise<void> {
   const store = await openStore(folder);
   await store.createDatabase(CALLER, 'db');
   for (const name of ['one', 'two']) {
@@ -43,6 +50,7 @@ async function fill(folder: string): Promise<void> {
       ids.filter((_, index) => index % 5 === 0).map((id) => store.deleteItem(CALLER, resource, id, '["p"]')),
     );
   }
+  copyAsKilled(folder, unpurged);
   await store.runPurge(CALLER);
   await store.close();
 }
@@ -85,6 +93,50 @@ function watched(log: EventLog, from: number[]): EventLog {
   });
 }
 
+/**
+ * A log that still has events which were truncated, as a server's has until it is scavenged: whoever asks only for what
+ * stands does not get them.
+ */
+function unscavenged(log: EventLog, left: readonly RecordedEvent[], strictReads: number[]): EventLog {
+  const readAll: EventLog['readAll'] = async (after, maxCount, options = {}) => {
+    const standing = await log.readAll(after, maxCount, options);
+    if (options.mayBeTruncated !== true) {
+      strictReads.push(after);
+      return standing;
+    }
+    const positions = new Set(standing.map(({ position }) => position));
+    const more = left.filter(({ position }) => position > after && !positions.has(position));
+    const all = [...standing, ...more].toSorted((one, other) => one.position - other.position);
+    return all.slice(0, maxCount);
+  };
+  return new Proxy(log, {
+    get: (target, name) => {
+      if (name === 'readAll') return readAll;
+      if (name === 'subscribe') {
+        return (after: number, listener: LogListener, options: object) => {
+          const reader = {
+            readAll: (...[from, count]: Parameters<EventLog['readAll']>) => readAll(from, count, options),
+            head: () => target.head(),
+          };
+          const subscription = new TailSubscription(reader, after, listener, () => {});
+          subscription.start();
+          return subscription;
+        };
+      }
+      const value: unknown = Reflect.get(target, name, target);
+      return typeof value === 'function' ? (value.bind(target) as unknown) : value;
+    },
+  });
+}
+
+/** What a log has as facts alone. */
+async function everythingIn(folder: string): Promise<readonly RecordedEvent[]> {
+  const storage = await openStorage(folder);
+  const events = await storage.log.readAll(0, Number.MAX_SAFE_INTEGER, { withBodies: false });
+  await storage.close();
+  return events;
+}
+
 async function rebuilt(store: Store, request?: RebuildRequest) {
   store.startRebuild(CALLER, 'items', request);
   for (;;) {
@@ -95,10 +147,11 @@ async function rebuilt(store: Store, request?: RebuildRequest) {
 }
 
 const source = newFolder('rebuild-source');
+const unpurged = newFolder('rebuild-unpurged');
 let folder: string;
 
-beforeAll(() => fill(source), 60_000);
-afterAll(() => removeFolder(source));
+beforeAll(() => fill(source, unpurged), 60_000);
+afterAll(() => [source, unpurged].forEach(removeFolder));
 beforeEach(() => {
   folder = newFolder('rebuild');
   copyAsKilled(source, folder);
@@ -252,6 +305,43 @@ describe('a rebuild', () => {
     expect((await store.readItem(container, 'meanwhile', '["p"]')).etag).not.toBe('');
     expect((await store.fsck()).problems).toEqual([]);
     await store.close();
+  });
+
+  describe('from a log that shows truncated events', () => {
+    /** What a scavenge may have left of the purged lives. */
+    const LEFT = [
+      { of: 'all', is: () => true, isStrict: false },
+      { of: 'the first', is: ({ revision }: RecordedEvent) => revision === 0, isStrict: false },
+      { of: 'the later', is: ({ revision }: RecordedEvent) => revision > 0, isStrict: true },
+    ];
+
+    it.each(LEFT)('comes to the same with $of of them', async ({ is, isStrict }) => {
+      const left = (await everythingIn(unpurged)).filter(is);
+      const storage = await openStorage(folder);
+      const contents = await digestsOf(storage.readModels.current.store);
+      const strictReads: number[] = [];
+      const { differences } = await run(storage, { log: unscavenged(storage.log, left, strictReads) });
+      expect(differences).toEqual({ count: 0, named: [] });
+      expect(await digestsOf(storage.readModels.current.store)).toEqual(contents);
+      // Telling them takes a question for each stream.
+      expect(strictReads.length > 0).toBe(isStrict);
+      await storage.close();
+    });
+
+    it.each(LEFT)('and so does the projector, with $of of them', async ({ is, isStrict }) => {
+      const left = (await everythingIn(unpurged)).filter(is);
+      const storage = await openStorage(folder);
+      const contents = await digestsOf(storage.readModels.current.store);
+      const strictReads: number[] = [];
+      const { store } = await storage.readModels.createNext();
+      const log = unscavenged(storage.log, left, strictReads);
+      const projector = new Projector({ ...storage, log, store: () => store });
+      await projector.start();
+      expect(await digestsOf(store)).toEqual(contents);
+      expect(strictReads.length > 0).toBe(isStrict);
+      await projector.close();
+      await storage.close();
+    });
   });
 
   it('starts over when the log is shorter than what was built before it was restored', async () => {

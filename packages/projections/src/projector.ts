@@ -1,4 +1,4 @@
-import type { EventLog } from '@epitaph/core/log/event-log.ts';
+import type { EventLog, LogListener } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { concatMap, defer, interval, Observable, retry, Subscription } from 'rxjs';
 import { Catalog } from './catalog/catalog.ts';
@@ -138,7 +138,10 @@ export class Projector implements Projection {
 
   #batches(): Observable<Batch> {
     return new Observable<Batch>((subscriber) => {
-      const subscription = this.#log.subscribe(this.#position, {
+      // What is done to a life comes to the same with its truncated events and without, but for a part of them: where a
+      // scavenge has left a later write without the first, that write finds no item, and the next attempt is strict.
+      const leniency = { mayBeTruncated: this.#error === undefined };
+      const listener: LogListener = {
         onEvents: (events) =>
           new Promise<void>((done) => subscriber.next({ events, position: events.at(-1)!.position, done })),
         onCaughtUp: (position) => {
@@ -149,7 +152,8 @@ export class Projector implements Projection {
           } else this.#reached(position);
         },
         onError: (error) => subscriber.error(error),
-      });
+      };
+      const subscription = this.#log.subscribe(this.#position, listener, leniency);
       return () => {
         this.#ended = subscription.unsubscribe();
       };

@@ -86,12 +86,14 @@ type Built = Awaited<ReturnType<ReadModelVersions['createNext']>>;
 class Building {
   readonly #options: RebuildOptions;
   readonly #next: Built;
-  readonly #catalog: Catalog;
+  #catalog: Catalog;
   readonly #resumedFrom: number;
   readonly #startedMs: number;
   readonly #clearCopies: ClearCopies;
   #position: number;
   #eventsRead = 0;
+  /** See {@link readTo}. */
+  #isLenient = true;
 
   private constructor(options: RebuildOptions, next: Built, catalog: Catalog, position: number) {
     this.#options = options;
@@ -135,8 +137,24 @@ class Building {
     return this.#next.store.snapshot();
   }
 
-  /** Reads the log up to a position, and no event beyond it. */
+  /**
+   * Reads the log up to a position, and no event beyond it. A purged life comes to the same with its truncated events
+   * and without; only where a scavenge has left a part of them a later write may not find its item. Then it goes on
+   * from what is applied with those events that stand.
+   */
   async readTo(position: number): Promise<void> {
+    try {
+      await this.#readTo(position);
+    } catch (error) {
+      if (!this.#isLenient || this.#options.signal.aborted) throw error;
+      this.#isLenient = false;
+      this.#position = await this.#next.store.checkpoint();
+      this.#catalog = await Catalog.load(this.#next.store);
+      await this.#readTo(position);
+    }
+  }
+
+  async #readTo(position: number): Promise<void> {
     const { log, signal } = this.#options;
     let changes: ReadModelChange[] = [];
     let events = 0;
@@ -152,7 +170,8 @@ class Building {
     };
     for (let read = this.#position; read < position;) {
       signal.throwIfAborted();
-      const page = await log.readAll(read, this.#pageSize(), { withBodies: false });
+      const leniency = { mayBeTruncated: this.#isLenient };
+      const page = await log.readAll(read, this.#pageSize(), { withBodies: false, ...leniency });
       const within = page.filter((event) => event.position <= position);
       if (within.length > 0) {
         for (const change of changesOf(within, this.#catalog)) changes.push(change);

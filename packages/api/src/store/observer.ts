@@ -57,7 +57,7 @@ export class Observer {
       get knownHead() {
         return log.knownHead;
       },
-      subscribe: (afterPosition, listener) => log.subscribe(afterPosition, listener),
+      subscribe: (afterPosition, listener, options) => log.subscribe(afterPosition, listener, options),
       truncateStream: (stream, beforeRevision) => log.truncateStream(stream, beforeRevision),
       scavenging: log.scavenging,
       positionsPerEvent: log.positionsPerEvent,

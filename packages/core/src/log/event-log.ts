@@ -58,6 +58,15 @@ export interface LogSubscription {
   unsubscribe(): Promise<void>;
 }
 
+/** For readers of everything who come to the same end with truncated events and without. */
+export interface Leniency {
+  /**
+   * True for: truncated events may come, too, all of a stream or some, where telling them takes asking for each
+   * stream. The last event of a stream comes always.
+   */
+  readonly mayBeTruncated?: boolean | undefined;
+}
+
 /** A run in which a server gives back the space of truncated events. */
 export interface Scavenge {
   /** The server's name for the run. */
@@ -122,7 +131,7 @@ export interface EventLog {
   readAll(
     afterPosition: number,
     maxCount: number,
-    options?: { readonly withBodies?: boolean },
+    options?: { readonly withBodies?: boolean } & Leniency,
   ): MaybePromise<RecordedEvent[]>;
 
   /**
@@ -144,7 +153,7 @@ export interface EventLog {
   readonly positionsPerEvent?: number | undefined;
 
   /** Delivers everything after a position, then whatever is appended. Bodies may be left out. */
-  subscribe(afterPosition: number, listener: LogListener): LogSubscription;
+  subscribe(afterPosition: number, listener: LogListener, options?: Leniency): LogSubscription;
 
   /**
    * Removes the events of a stream before a revision. Their bytes are gone from the log's reach at once; when the

@@ -935,6 +935,27 @@ export function describeEventLog(
         expect(seen.events.map(({ stream, revision }) => ({ stream, revision }))).toEqual(expected);
       });
 
+      test('may be shown to readers who allow it, in order and with all that stands', async (log) => {
+        const start = await log.head();
+        const truncated = newStream();
+        const events = Array.from({ length: 3 }, () => newEvent());
+        await append(log, truncated, 'no-stream', events);
+        await log.truncateStream(truncated, 2);
+        const revisions = async (read: Promise<readonly RecordedEvent[]>) =>
+          (await read).filter(({ stream }) => stream === truncated).map(({ revision }) => revision);
+        const allowed = (found: readonly number[]) => {
+          expect(found.at(-1)).toBe(2);
+          expect([0, 1, 2].filter((revision) => found.includes(revision))).toEqual(found);
+        };
+        const options = { withBodies: false, mayBeTruncated: true };
+        allowed(await revisions(Promise.resolve(log.readAll(start, 100, options))));
+        const seen = new Collector([truncated]);
+        const subscription = log.subscribe(start, seen, options);
+        await seen.caughtUp(await log.head());
+        await subscription.unsubscribe();
+        allowed(await revisions(Promise.resolve(seen.events)));
+      });
+
       test('lets the next append continue at the next revision, and never takes "no-stream" again', async (log) => {
         const stream = newStream();
         await append(log, stream, 'no-stream', [newEvent(), newEvent(), newEvent()]);

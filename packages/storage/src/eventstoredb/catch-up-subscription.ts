@@ -1,4 +1,4 @@
-import type { LogListener, LogSubscription } from '@epitaph/core/log/event-log.ts';
+import type { Leniency, LogListener, LogSubscription } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import type { Connection, ReadCall } from './connection.ts';
 import { decodeEvent, placeOf } from './event-coding.ts';
@@ -19,8 +19,20 @@ export interface Page {
   readonly isLast: boolean;
 }
 
+export interface PageOptions extends Leniency {
+  readonly withBodies: boolean;
+  /** Streams whose events are wanted; all when not given. */
+  readonly wanted?: (stream: string) => boolean;
+}
+
 export interface PageReader {
-  readPage(afterPosition: number, maxCount: number, withBodies: boolean): Promise<Page>;
+  readPage(afterPosition: number, maxCount: number, options: PageOptions): Promise<Page>;
+}
+
+export interface CatchUpOptions extends Leniency {
+  readonly afterPosition: number;
+  readonly listener: LogListener;
+  readonly onEnd: () => void;
 }
 
 /**
@@ -35,6 +47,7 @@ export class CatchUpSubscription implements LogSubscription {
   readonly #connection: Connection;
   readonly #listener: LogListener;
   readonly #onEnd: () => void;
+  readonly #mayBeTruncated: boolean | undefined;
   /** The last event seen; the listener has taken everything up to it. */
   #position: number;
   #running: Promise<void> = Promise.resolve();
@@ -42,18 +55,13 @@ export class CatchUpSubscription implements LogSubscription {
   readonly #whenEnded = Promise.withResolvers<void>();
   #live: LiveEvents | undefined;
 
-  constructor(
-    log: PageReader,
-    connection: Connection,
-    afterPosition: number,
-    listener: LogListener,
-    onEnd: () => void,
-  ) {
+  constructor(log: PageReader, connection: Connection, options: CatchUpOptions) {
     this.#log = log;
     this.#connection = connection;
-    this.#position = afterPosition;
-    this.#listener = listener;
-    this.#onEnd = onEnd;
+    this.#position = options.afterPosition;
+    this.#listener = options.listener;
+    this.#onEnd = options.onEnd;
+    this.#mayBeTruncated = options.mayBeTruncated;
   }
 
   start(): void {
@@ -96,7 +104,8 @@ export class CatchUpSubscription implements LogSubscription {
 
   async #catchUp(): Promise<void> {
     while (!this.#ended) {
-      const { events, seen, isLast } = await this.#log.readPage(this.#position, PAGE_SIZE, false);
+      const options = { withBodies: false, mayBeTruncated: this.#mayBeTruncated };
+      const { events, seen, isLast } = await this.#log.readPage(this.#position, PAGE_SIZE, options);
       await this.#send(events, seen);
       if (isLast) break;
     }

@@ -5,6 +5,7 @@ import type {
   AppendResult,
   EventLog,
   ExpectedRevision,
+  Leniency,
   LogListener,
   LogScan,
   LogSubscription,
@@ -14,7 +15,7 @@ import type {
 import type { RecordedBody, RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { assertWellFormed } from '@epitaph/core/log/well-formed.ts';
 import { BatchAppender } from './batch-appender.ts';
-import { CatchUpSubscription, type Page, type PageReader } from './catch-up-subscription.ts';
+import { CatchUpSubscription, type Page, type PageOptions, type PageReader } from './catch-up-subscription.ts';
 import type { Connection } from './connection.ts';
 import {
   decodeEvent,
@@ -137,11 +138,11 @@ export class EventStoreEventLog implements EventLog, PageReader {
   async readAll(
     afterPosition: number,
     maxCount: number,
-    { withBodies = true }: { readonly withBodies?: boolean } = {},
+    { withBodies = true, mayBeTruncated }: { readonly withBodies?: boolean } & Leniency = {},
   ): Promise<RecordedEvent[]> {
     const events: RecordedEvent[] = [];
     for (let position = afterPosition; events.length < maxCount;) {
-      const page = await this.readPage(position, maxCount - events.length, withBodies);
+      const page = await this.readPage(position, maxCount - events.length, { withBodies, mayBeTruncated });
       events.push(...page.events);
       if (page.isLast) break;
       position = page.seen;
@@ -153,8 +154,7 @@ export class EventStoreEventLog implements EventLog, PageReader {
   async readPage(
     afterPosition: number,
     maxCount: number,
-    withBodies: boolean,
-    wanted: (stream: string) => boolean = () => true,
+    { withBodies, wanted = () => true, mayBeTruncated = false }: PageOptions,
   ): Promise<Page> {
     // The server reads from a position on: the event there comes along, unless a scavenge has taken it.
     const from = afterPosition === 0 ? 'start' : afterPosition;
@@ -169,7 +169,8 @@ export class EventStoreEventLog implements EventLog, PageReader {
         return wanted(stream) ? decodeEvent(event, withBodies) : undefined;
       },
     );
-    const events = await this.#standing(read.filter((event) => event !== undefined));
+    const decoded = read.filter((event) => event !== undefined);
+    const events = mayBeTruncated ? decoded : await this.#standing(decoded);
     // One more than was wanted may have come, where the event at the position was gone.
     if (events.length > maxCount) {
       events.length = maxCount;
@@ -178,7 +179,7 @@ export class EventStoreEventLog implements EventLog, PageReader {
     return { events, seen, isLast: read.length < asked };
   }
 
-  /** The events that were not truncated. */
+  /** The events that were not truncated: a question to the server for each stream. */
   async #standing(events: RecordedEvent[]): Promise<RecordedEvent[]> {
     const streams = [...new Set(events.map((event) => event.stream))];
     const before = new Map<string, number>();
@@ -193,7 +194,7 @@ export class EventStoreEventLog implements EventLog, PageReader {
 
   async scan(afterPosition: number, maxCount: number, streamPrefix: string): Promise<LogScan> {
     const wanted = (stream: string) => stream.startsWith(streamPrefix);
-    const { events, seen } = await this.readPage(afterPosition, maxCount, false, wanted);
+    const { events, seen } = await this.readPage(afterPosition, maxCount, { withBodies: false, wanted });
     return { events, position: seen };
   }
 
@@ -242,10 +243,13 @@ export class EventStoreEventLog implements EventLog, PageReader {
     },
   };
 
-  subscribe(afterPosition: number, listener: LogListener): LogSubscription {
-    const subscription = new CatchUpSubscription(this, this.#connection, afterPosition, listener, () =>
-      this.#subscriptions.delete(subscription),
-    );
+  subscribe(afterPosition: number, listener: LogListener, options: Leniency = {}): LogSubscription {
+    const subscription = new CatchUpSubscription(this, this.#connection, {
+      ...options,
+      afterPosition,
+      listener,
+      onEnd: () => this.#subscriptions.delete(subscription),
+    });
     this.#subscriptions.add(subscription);
     subscription.start();
     return subscription;
