@@ -1,5 +1,6 @@
 import type { Container, ContainerDefinition } from '@azure/cosmos';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { raw } from '../support/raw.ts';
 import { anyContainer, anyItem, refusalOf, seen, sightings, statusOf, World } from '../support/world.ts';
 
 let world: World;
@@ -270,6 +271,15 @@ describe('a database that is deleted', () => {
   });
 });
 
+test('a client encryption policy names keys that are in the database', async () => {
+  const encrypted = anyContainer({
+    clientEncryptionPolicy: { includedPaths: [{ path: '/a', clientEncryptionKeyId: 'none' }], policyFormatVersion: 1 },
+  });
+  const { code, message } = await refusalOf(world.container(encrypted));
+  expect(code).toBe(400);
+  expect(message).toContain("ClientEncryptionKey with id '[none]' does not exist.");
+});
+
 test('a client encryption policy stays with its container: no replace changes, drops or adds one', async () => {
   const policy = (path: string) => ({
     includedPaths: [
@@ -282,6 +292,10 @@ test('a client encryption policy stays with its container: no replace changes, d
     ],
     policyFormatVersion: 1,
   });
+  const key = { id: 'key', encryptionAlgorithm: 'AEAD_AES_256_CBC_HMAC_SHA256', wrappedDataEncryptionKey: 'AAAA' };
+  const keyWrapMetadata = { type: 'akv', name: 'kek', value: 'https://vault/kek', algorithm: 'RSA-OAEP' };
+  const made = { body: JSON.stringify({ ...key, keyWrapMetadata }) };
+  expect((await raw(world.endpoint, 'POST', '/dbs/shop/clientencryptionkeys', made)).status).toBe(201);
   const encrypted = await world.container(anyContainer({ clientEncryptionPolicy: policy('/a') }));
   const plain = await world.container();
   for (const [container, settings] of [

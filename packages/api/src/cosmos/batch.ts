@@ -8,7 +8,7 @@ import { badRequest, describeError, tooManyRequests, WireError, wireShapes, type
 import { decodeOperations, encodeResults, isHybridRow } from './hybrid-row.ts';
 import { checkItemId, itemOf, readItemBody, tooLarge, type ItemBody } from './item-body.ts';
 import { isJsonObject, parseJson } from './json.ts';
-import { readPartitionKeyHeader } from './partition-key.ts';
+import { readPartitionKeyHeader, wholeKeyOf } from './partition-key.ts';
 import { readPatch } from './patch.ts';
 import { renameItem, stepsOf, type Rename } from './rename.ts';
 import { atLeastOf, headerFlag, headerText, type Answer, type CosmosRequest } from './request.ts';
@@ -175,13 +175,8 @@ function toStore(
     const operation = type.toLowerCase() as Lowercase<typeof type>;
     return { kind: 'write', operation, item, precondition };
   }
-  if (given === undefined) throw badRequest('PartitionKey value must be supplied for this operation.');
-  if (!given.complete) {
-    throw badRequest(
-      'Partition key provided either does not correspond to definition in the collection or is partial.',
-    );
-  }
-  const name = { id: checkItemId(sent.id), partitionKey: given.key, precondition };
+  const partitionKey = wholeKeyOf(given);
+  const name = { id: checkItemId(sent.id), partitionKey, precondition };
   if (type === 'Read') return { kind: 'read', ...name };
   if (type === 'Delete') return { kind: 'delete', ...name };
   return { kind: 'patch', ...name, patch: readPatch(valueOf(sent, limits), container) };

@@ -43,11 +43,16 @@ const indexingPolicySchema = z.looseObject({
   includedPaths: pathsSchema.optional(),
   excludedPaths: pathsSchema.optional(),
   vectorIndexes: pathsSchema.optional(),
+  spatialIndexes: z.array(z.looseObject({ path: z.string(), types: z.array(z.string()).nullish() })).optional(),
 });
 
 const vectorEmbeddingPolicySchema = z.looseObject({ vectorEmbeddings: pathsSchema.optional() });
 
 const computedPropertySchema = z.looseObject({ name: z.string(), query: z.string() });
+
+const clientEncryptionPolicySchema = z.looseObject({
+  includedPaths: z.array(z.looseObject({ clientEncryptionKeyId: z.string().nullish() })).nullish(),
+});
 
 /** What this store offers beyond Cosmos DB. Anything else is refused here: a mistyped promise would not be kept. */
 const epitaphSchema = z.strictObject({
@@ -62,6 +67,8 @@ const bodySchema = z.looseObject({
   vectorEmbeddingPolicy: vectorEmbeddingPolicySchema.nullish(),
   changeFeedPolicy: z.looseObject({ retentionDuration: z.unknown() }).nullish(),
   computedProperties: z.array(computedPropertySchema).nullish(),
+  clientEncryptionPolicy: clientEncryptionPolicySchema.nullish(),
+  ttlPropertyPath: z.null('expiry counts from the last write (_ts), not from a property of the item').optional(),
   uniqueKeyPolicy: containerDefinitionSchema.shape.uniqueKeyPolicy,
 });
 
@@ -99,6 +106,8 @@ function checkComputed(properties: readonly ComputedProperty[], queryCharacters:
 
 export interface ContainerBody {
   readonly name: string;
+  /** The client encryption keys that its policy names. */
+  readonly encryptedWith: readonly string[];
   readonly definition: ContainerDefinition;
   readonly defaultTtl: DefaultTtl;
 }
@@ -162,6 +171,9 @@ export function readContainerBody(
   }
   return {
     name,
+    encryptedWith: (parsed.data.clientEncryptionPolicy?.includedPaths ?? []).flatMap(
+      ({ clientEncryptionKeyId }) => clientEncryptionKeyId ?? [],
+    ),
     defaultTtl: ttl.defaultTtl,
     definition: {
       ...others,
@@ -261,6 +273,13 @@ function checkVectorIndexes(indexes: Paths, embeddings: Paths): void {
 const ETAG_PATH = '/"_etag"/?';
 
 function readIndexingPolicy(given: z.infer<typeof indexingPolicySchema>): ContainerDefinition['indexingPolicy'] {
+  for (const { path, types } of given.spatialIndexes ?? []) {
+    if (types !== undefined && types !== null && types.length > 0) continue;
+    const shown = path.slice(0, 200);
+    throw badRequest(
+      `The spatial data types array cannot be empty. Assign at least one spatial type for the 'types' array for the path ${shown}.`,
+    );
+  }
   const mode = (given.indexingMode ?? 'consistent').toLowerCase();
   if (mode !== 'consistent' && mode !== 'lazy' && mode !== 'none') {
     throw badRequest(`The indexing mode '${mode.slice(0, 100)}' is not one of consistent, lazy, none.`);

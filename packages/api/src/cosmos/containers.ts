@@ -38,10 +38,11 @@ export async function answerContainers(request: CosmosRequest): Promise<Answer> 
   }
   if (method !== 'POST') throw methodNotAllowed();
   const version = headerText(headers, 'x-ms-version');
-  const { name, definition, defaultTtl } = readContainerBody(jsonObjectOf(request), {
+  const { name, definition, defaultTtl, encryptedWith } = readContainerBody(jsonObjectOf(request), {
     queryCharacters: request.limits.queryCharacters,
     legacy: version !== undefined && version < PARTITION_KEYS_REQUIRED,
   });
+  checkKeysOf(request, database.rid, encryptedWith);
   const written = await store.createContainer(
     caller,
     database.name,
@@ -51,6 +52,15 @@ export async function answerContainers(request: CosmosRequest): Promise<Answer> 
     readThroughput(headers),
   );
   return answerContainerState(request, 201, database.name, written.resource, written.position);
+}
+
+/** @throws WireError 400 for a client encryption key that the database does not have */
+function checkKeysOf({ store }: CosmosRequest, databaseRid: string, names: readonly string[]): void {
+  if (names.length === 0) return;
+  const known = new Set(store.listClientEncryptionKeys(databaseRid).map(({ name }) => name));
+  const unknown = names.find((name) => !known.has(name));
+  if (unknown === undefined) return;
+  throw badRequest(`ClientEncryptionKey with id '[${unknown.slice(0, 255)}]' does not exist.`);
 }
 
 /** `/dbs/{db}/colls/{coll}` */
@@ -93,7 +103,7 @@ export async function answerContainer(request: CosmosRequest): Promise<Answer> {
 }
 
 function answerContainerState(
-  { store }: CosmosRequest,
+  request: CosmosRequest,
   status: number,
   database: string,
   container: ContainerState,
@@ -101,17 +111,22 @@ function answerContainerState(
 ): Answer {
   return {
     status,
-    body: JSON.stringify(showContainer(container, store.nowMs())),
+    body: JSON.stringify(showContainer(container, request.store.nowMs())),
     charge: charge.metadata,
     headers: {
       etag: container.etag,
       ...containerHeaders(database, container, position),
+      ...(sharesThroughput(request, container) ? { 'x-ms-share-throughput': 'true' } : {}),
       // Of what the container is in: clients put the container's own link behind it.
       'x-ms-content-path': container.databaseRid,
       'x-ms-alt-content-path': encodeURI(`dbs/${database}`),
     },
   };
 }
+
+/** True for a container without throughput of its own in a database that has some. */
+const sharesThroughput = (request: CosmosRequest, { throughput }: ContainerState): boolean =>
+  throughput.kind === 'none' && databaseOf(request).throughput.kind !== 'none';
 
 /** What every answer of a container and of what is in it carries. Clients keep no session token without the path. */
 export function containerHeaders(

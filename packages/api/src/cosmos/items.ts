@@ -9,11 +9,12 @@ import { decodeContinuation } from './continuation.ts';
 import { badRequest, WireError } from './errors.ts';
 import { answerQueryPlan, continuationHeader, planToRunBy, readQueryBody, type QueryBody } from './feed.ts';
 import { checkItemId, readItemBody, type ItemBody } from './item-body.ts';
-import { readPartitionKeyHeader } from './partition-key.ts';
+import { readPartitionKeyHeader, wholeKeyOf } from './partition-key.ts';
 import { readPatch } from './patch.ts';
 import {
   atLeastOf,
   byRid,
+  checkContinuationLimit,
   containerOf,
   headerFlag,
   headerText,
@@ -72,8 +73,12 @@ export async function answerItem(request: CosmosRequest): Promise<Answer> {
       return { status: 200, body, charge: charge.pointRead(body.length), headers: shown };
     }
     case 'PUT': {
-      const item = readItem(request, container);
-      if (item.partitionKey !== partitionKey) throw new WireError('partitionKeyMismatch', MISMATCH);
+      const item = readDocument(request, container);
+      if (!isOfKeyInHeader(request, container, item) || item.partitionKey !== partitionKey) {
+        // An item that is not there can't be of another key: 404 goes first, as with Cosmos DB.
+        await store.readItem(container, id, partitionKey, atLeastOf(request));
+        throw new WireError('partitionKeyMismatch', MISMATCH);
+      }
       const precondition = preconditionOf(headers);
       const written =
         item.id === id
@@ -125,13 +130,20 @@ function intendedContainer(request: CosmosRequest): ContainerState {
   return container;
 }
 
-/** The document of a create, upsert or replace, held against the key in the header. */
+/** The document of a create or upsert, held against the key in the header. */
 function readItem(request: CosmosRequest, container: ContainerState): ItemBody {
-  const { definition } = container;
-  const given = readPartitionKeyHeader(definition, headerText(request.headers, PARTITION_KEY));
-  const item = readItemBody(definition, request.body, request.limits);
-  if (given !== undefined && given.key !== item.partitionKey) throw new WireError('partitionKeyMismatch', MISMATCH);
+  const item = readDocument(request, container);
+  if (!isOfKeyInHeader(request, container, item)) throw new WireError('partitionKeyMismatch', MISMATCH);
   return item;
+}
+
+const readDocument = ({ body, limits }: CosmosRequest, { definition }: ContainerState): ItemBody =>
+  readItemBody(definition, body, limits);
+
+/** True as well for a header that says nothing. */
+function isOfKeyInHeader({ headers }: CosmosRequest, { definition }: ContainerState, item: ItemBody): boolean {
+  const given = readPartitionKeyHeader(definition, headerText(headers, PARTITION_KEY));
+  return given === undefined || given.key === item.partitionKey;
 }
 
 /** Which item a target means: by id and the key in the header, or by rid. */
@@ -148,16 +160,8 @@ async function itemAddress(
 }
 
 /** The partition key that the header names, with all of its components. */
-function wholeKey({ headers }: CosmosRequest, { definition }: ContainerState): string {
-  const given = readPartitionKeyHeader(definition, headerText(headers, PARTITION_KEY));
-  if (given === undefined) throw badRequest('PartitionKey value must be supplied for this operation.');
-  if (!given.complete) {
-    throw badRequest(
-      'Partition key provided either does not correspond to definition in the collection or is partial.',
-    );
-  }
-  return given.key;
-}
+const wholeKey = ({ headers }: CosmosRequest, { definition }: ContainerState): string =>
+  wholeKeyOf(readPartitionKeyHeader(definition, headerText(headers, PARTITION_KEY)));
 
 /** `_self` links name an item by its rid, which tells where its life began. */
 export async function findByRid(
@@ -241,6 +245,7 @@ function refuseUnplanned(query: QueryBody, { limits, headers }: CosmosRequest, c
 
 async function queryItems(request: CosmosRequest, container: ContainerState): Promise<Answer> {
   const { store, headers } = request;
+  checkContinuationLimit(request);
   const { sql, parameters, resume } = readQueryBody(request);
   const position = store.headPosition();
   const scope = scopeOf(request, container);

@@ -1,7 +1,7 @@
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
 import { type DocumentPath, parseDocumentPath, valueAt } from '@epitaph/core/document-path.ts';
 import type { PathEquality, Pushdown } from '@epitaph/query';
-import { badRequest } from './errors.ts';
+import { badRequest, WireError } from './errors.ts';
 
 /** Bytes of a partition key value at most; source: Cosmos DB, "Service quotas" (large partition keys). */
 const MAX_KEY_BYTES = 2048;
@@ -118,6 +118,20 @@ export function readPartitionKeyHeader(
     throw badRequest(`Partition key ${header.slice(0, 200)} is invalid: the container's has ${length} component(s).`);
   }
   return { key: canonical(components), complete: components.length === length };
+}
+
+/**
+ * The key that a header names, for what needs all of its components.
+ *
+ * @throws WireError 400, with substatus 1001 for the beginning of a hierarchical key
+ */
+export function wholeKeyOf(given: ReturnType<typeof readPartitionKeyHeader>): string {
+  if (given === undefined) throw badRequest('PartitionKey value must be supplied for this operation.');
+  if (given.complete) return given.key;
+  throw new WireError(
+    'partitionKeyMismatch',
+    "Partition key provided either doesn't correspond to definition in the collection or doesn't match partition key field values specified in the document.",
+  );
 }
 
 function parseComponents(header: string): readonly Component[] {

@@ -84,6 +84,18 @@ export function pageSizeOf({ headers, limits }: CosmosRequest): number {
   return Math.min(count, limits.pageItems);
 }
 
+/** Kilobytes that a continuation may take: those given here are short, so any limit that is one will do. */
+export function checkContinuationLimit({ headers }: CosmosRequest): void {
+  const text = headerText(headers, 'x-ms-documentdb-responsecontinuationtokenlimitinkb');
+  if (text === undefined || text === '') return;
+  const kilobytes = Number(text);
+  if (kilobytes === 0) throw badRequest('The continuation token limit specified is not large enough.');
+  if (Number.isSafeInteger(kilobytes) && kilobytes > 0) return;
+  throw badRequest(
+    'Please pass in a valid continuation token size limit which must be a positive integer, of kilobytes.',
+  );
+}
+
 export function jsonObjectOf({ body, limits }: CosmosRequest): JsonObject {
   const value = jsonOf(body, limits);
   if (!isJsonObject(value)) throw badRequest('The request body is not a JSON object.');

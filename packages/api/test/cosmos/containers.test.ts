@@ -164,6 +164,48 @@ describe('a container', () => {
     expect(other.json['message']).toContain("/w not matching in Embedding's path");
   });
 
+  test('takes a spatial index with a type only', async () => {
+    const app = await shopOnly();
+    const create = (id: string, index: object) =>
+      call(app, 'POST', '/dbs/shop/colls', {
+        body: { id, partitionKey, indexingPolicy: { spatialIndexes: [{ path: '/at/*', ...index }] } },
+      });
+    expect((await create('a', { types: ['Point'] })).status).toBe(201);
+    for (const index of [{}, { types: null }, { types: [] }]) {
+      const reply = await create('b', index);
+      expect(reply.status).toBe(400);
+      expect(reply.json['message']).toContain('The spatial data types array cannot be empty.');
+    }
+  });
+
+  test('can’t let its items expire by a property of their own: they would leave at another time than is asked', async () => {
+    const app = await shopOnly();
+    const create = (settings: object) =>
+      call(app, 'POST', '/dbs/shop/colls', { body: { id: 'c', partitionKey, ...settings } });
+    for (const settings of [{ ttlPropertyPath: '/createdAt' }, { ttlPropertyPath: '/createdAt', defaultTtl: 60 }]) {
+      const reply = await create(settings);
+      expect(reply.status).toBe(400);
+      expect(reply.json['message']).toContain("'ttlPropertyPath' is invalid: expiry counts from the last write");
+    }
+    expect((await create({ ttlPropertyPath: null, defaultTtl: 60 })).status).toBe(201);
+  });
+
+  test('says that it shares its database’s throughput, unless it has its own', async () => {
+    const app = testServer();
+    const ofOwn = { 'x-ms-offer-throughput': '400' };
+    await call(app, 'POST', '/dbs', { body: { id: 'shared' }, headers: ofOwn });
+    await call(app, 'POST', '/dbs', { body: { id: 'plain' } });
+    const said = async (database: string, id: string, headers = {}) => {
+      const path = `/dbs/${database}/colls`;
+      const created = await call(app, 'POST', path, { body: { id, partitionKey }, headers });
+      const read = await call(app, 'GET', `${path}/${id}`);
+      return [created, read].map((reply) => reply.headers['x-ms-share-throughput']);
+    };
+    expect(await said('shared', 'a')).toEqual(['true', 'true']);
+    expect(await said('shared', 'b', ofOwn)).toEqual([undefined, undefined]);
+    expect(await said('plain', 'a')).toEqual([undefined, undefined]);
+  });
+
   test.each([
     [undefined],
     [null],
@@ -224,7 +266,9 @@ describe('a container', () => {
     const read = (key: string) =>
       call(app, 'GET', '/dbs/shop/colls/c/docs/1', { headers: { 'x-ms-documentdb-partitionkey': key } });
     expect((await read('["x",{}]')).status).toBe(200);
-    expect((await read('["x"]')).status).toBe(400);
+    const partial = await read('["x"]');
+    expect(partial.status).toBe(400);
+    expect(partial.headers['x-ms-substatus']).toBe('1001');
   });
 
   test('tells its quota when asked, and has one range of partition keys', async () => {

@@ -164,6 +164,8 @@ describe('an item', () => {
     expect((await put({ id: 'o2', customer: 'bob' })).status).toBe(400);
     const missing = { body: { id: 'o9', customer: 'ann' }, headers: ann };
     expect((await call(app, 'PUT', `${DOCS}/o9`, missing)).status).toBe(404);
+    const elsewhere = { body: { id: 'o9', customer: 'bob' }, headers: ann };
+    expect((await call(app, 'PUT', `${DOCS}/o9`, elsewhere)).status).toBe(404);
   });
 
   test('is answered as by any replace when that gives it another id', async () => {
@@ -301,6 +303,21 @@ describe('a feed of items', () => {
     for (const count of ['0', '-2', 'x', '1.5']) {
       expect((await call(app, 'GET', DOCS, { headers: { 'x-ms-max-item-count': count } })).status).toBe(400);
     }
+  });
+
+  test.each([
+    ['0', 'The continuation token limit specified is not large enough'],
+    ['-1', 'which must be a positive integer'],
+    ['x', 'which must be a positive integer'],
+    ['1', undefined],
+    ['16', undefined],
+  ])('takes a limit of %s kB for the continuation of a query, if it is one', async (limit, refusal) => {
+    const reply = await call(await shop(), 'POST', DOCS, {
+      body: { query: 'SELECT * FROM c' },
+      headers: { 'x-ms-documentdb-isquery': 'true', 'x-ms-documentdb-responsecontinuationtokenlimitinkb': limit },
+    });
+    expect(reply.status).toBe(refusal === undefined ? 200 : 400);
+    expect(String(reply.json['message'])).toContain(String(refusal));
   });
 
   test('answers queries with metrics that no client chokes on', async () => {
