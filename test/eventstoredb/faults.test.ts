@@ -105,7 +105,7 @@ describe('an append whose connection is cut', () => {
 describe('while the server is gone', () => {
   test('every call fails with a fault that says so, and works again by itself when it is back', async () => {
     const log = await open({ patienceMs: IMPATIENT_MS });
-    const [event] = await appendSome(log, 'item-a.b.0', 1);
+    const [event] = await appendSome(log, 'item-a.b.0', 2);
     proxy.refuse();
     const calls: (() => Promise<unknown>)[] = [
       () => log.append([{ stream: 'item-a.c.0', expectedRevision: 'no-stream', events: [anEvent()] }]),
@@ -114,7 +114,7 @@ describe('while the server is gone', () => {
       () => log.readAt(event!.position),
       () => log.readAll(0, 10),
       () => log.head(),
-      () => log.truncateStream('item-a.b.0', 0),
+      () => log.truncateStream('item-a.b.0', 1),
     ];
     for (const call of calls) expect(await rejectionOf(call())).toMatchObject({ name: 'StorageUnavailable' });
     proxy.mend();

@@ -19,6 +19,11 @@ export interface CommandRun<State, Decision> {
   readonly fold: (loaded: readonly RecordedEvent[]) => State;
   /** `last` where the last event is enough, `all` where the whole stream is folded. */
   readonly load: 'last' | 'all';
+  /**
+   * The last event as it was read a moment ago: it is decided on first, and on what is loaded where the stream has gone
+   * on since. Only for a decision that is appended, for that is how it comes out.
+   */
+  readonly known?: RecordedEvent | undefined;
   /** May look things up (open a body to patch it) but must not write anything. */
   readonly decide: (state: State) => Decision | Promise<Decision>;
   /** What a decision appends, ready to be recorded; undefined or empty for nothing. */
@@ -51,7 +56,7 @@ export async function handleCommand<State, Decision>(
   run: CommandRun<State, Decision>,
 ): Promise<Handled<Decision>> {
   for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
-    const loaded = await load(log, run);
+    const loaded = attempt === 0 && run.known !== undefined ? [run.known] : await load(log, run);
     const last = loaded.at(-1);
     const nextRevision = last === undefined ? 0 : last.revision + 1;
     const decision = await run.decide(run.fold(loaded));

@@ -79,13 +79,18 @@ export async function handleItem(
   }
 }
 
-/** Decides a command on one given life and records what was decided. */
+/**
+ * Decides a command on one given life and records what was decided.
+ *
+ * @param known see {@link CommandRun.known}
+ */
 export async function handleLife(
   ports: ItemPorts,
   context: CommandContext,
   stream: string,
   life: number,
   intent: ItemRequest['command'],
+  known?: RecordedEvent,
 ): Promise<ItemHandled> {
   let body: string | undefined;
   let newKey: NewLifeKey | undefined;
@@ -94,6 +99,7 @@ export async function handleLife(
     stream,
     background: context.background,
     load: 'last',
+    known,
     fold: (loaded) => {
       last = loaded[0];
       return foldItem(loaded);

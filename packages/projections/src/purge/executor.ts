@@ -388,6 +388,7 @@ export class PurgeExecutor {
             remains: this.#remainsOf(events),
           },
         }),
+        events.at(-1)!.recorded,
       );
       position = Math.max(position, handled.position ?? 0);
       // Nobody waits for the truncation but the end of the run: what it removes can't be read any more.

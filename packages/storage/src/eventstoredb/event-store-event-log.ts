@@ -1,4 +1,5 @@
 import { Refusal } from '@epitaph/core/errors.ts';
+import { GenerationCache } from '@epitaph/core/generation-cache.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
 import type {
   AppendOptions,
@@ -32,6 +33,17 @@ const IDENTITY_STREAM = 'epitaph';
 
 /** Streams whose truncation is looked up at once. */
 const LOOKUPS = 64;
+/** Streams whose end is kept in memory, as it was appended here. */
+const RECENT_STREAMS = 20_000;
+
+/** What a stream's metadata say of its truncation, and at which revision they stand. */
+interface Truncation {
+  readonly before: number;
+  readonly metadata: Readonly<Record<string, unknown>>;
+  readonly revision: number | undefined;
+}
+
+const NOTHING_SAID: Truncation = { before: 0, metadata: {}, revision: undefined };
 
 /**
  * The event log on EventStoreDB or KurrentDB. A position is the commit position of an event; a stream is truncated by
@@ -43,6 +55,8 @@ export class EventStoreEventLog implements EventLog, PageReader {
   readonly #connection: Connection;
   readonly #appender: BatchAppender;
   readonly #subscriptions = new Set<CatchUpSubscription>();
+  /** That streams were appended to lately have at least. */
+  readonly #revisions = new GenerationCache<string, number>(RECENT_STREAMS);
   #knownHead = 0;
 
   constructor(connection: Connection) {
@@ -71,6 +85,7 @@ export class EventStoreEventLog implements EventLog, PageReader {
     await options.after;
     const answer = await this.#appender.append(append.stream, append.expectedRevision, encoded);
     if (answer.kind === 'appended') {
+      this.#revisions.set(append.stream, revisionOf(append.expectedRevision) + append.events.length);
       if (append.events.length === 1 && answer.position !== undefined) {
         return { kind: 'appended', position: answer.position, firstPositions: [answer.position] };
       }
@@ -256,16 +271,18 @@ export class EventStoreEventLog implements EventLog, PageReader {
   }
 
   async truncateStream(stream: string, beforeRevision: number): Promise<void> {
-    const last = await this.#lastPlace(stream);
-    if (last === undefined || beforeRevision <= 0) return;
-    invariant(beforeRevision <= last.revision, 'the last event of a stream is never truncated');
-    for (;;) {
-      const { before, metadata, revision } = await this.#truncation(stream);
-      if (before >= beforeRevision) return;
+    if (beforeRevision <= 0) return;
+    if ((this.#revisions.get(stream) ?? -1) < beforeRevision) {
+      const last = await this.#lastPlace(stream);
+      if (last === undefined) return;
+      invariant(beforeRevision <= last.revision, 'the last event of a stream is never truncated');
+    }
+    // Most streams have no metadata yet, so that is not asked first.
+    for (let found: Truncation = NOTHING_SAID; found.before < beforeRevision; found = await this.#truncation(stream)) {
+      const { metadata, revision } = found;
       const event = encodeSystemEvent('$metadata', { ...metadata, $tb: beforeRevision });
       const answer = await this.#appender.append(metadataStream(stream), revision ?? 'no-stream', [event]);
       if (answer.kind === 'appended') return;
-      // Somebody else has changed the stream's metadata meanwhile.
     }
   }
 
@@ -277,12 +294,7 @@ export class EventStoreEventLog implements EventLog, PageReader {
     return last;
   }
 
-  /** What a stream's metadata say of its truncation, and at which revision they stand. */
-  async #truncation(stream: string): Promise<{
-    readonly before: number;
-    readonly metadata: Readonly<Record<string, unknown>>;
-    readonly revision: number | undefined;
-  }> {
+  async #truncation(stream: string): Promise<Truncation> {
     const [last] = await this.#connection.read(
       { from: { stream: metadataStream(stream), revision: 'end' }, direction: 'backwards', maxCount: 1 },
       (event) => {
@@ -295,7 +307,7 @@ export class EventStoreEventLog implements EventLog, PageReader {
         };
       },
     );
-    return last ?? { before: 0, metadata: {}, revision: undefined };
+    return last ?? NOTHING_SAID;
   }
 
   async close(): Promise<void> {
