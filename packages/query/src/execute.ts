@@ -3,8 +3,9 @@ import type { Accumulator } from './aggregates.ts';
 import { queryError } from './errors.ts';
 import type { Frame } from './frame.ts';
 import type { Grouping, Program, Source } from './program.ts';
+import { placeAmongOthers } from './place.ts';
 import { Ranking } from './ranking.ts';
-import { isLastFirst, Sorter } from './sorter.ts';
+import { compareKeys, isLastFirst, Sorter } from './sorter.ts';
 import { stableKey } from './values.ts';
 import type { Json, Value } from './values.ts';
 
@@ -14,6 +15,61 @@ export type Emit = (row: Json) => boolean;
 interface Group {
   readonly keys: readonly Value[];
   readonly accumulators: readonly Accumulator[];
+}
+
+/** The groups of GROUP BY, or the one of aggregates without it. */
+export class Groups {
+  readonly #grouping: Grouping;
+  readonly #maxRows: number;
+  readonly #groups = new Map<string, Group>();
+  /** The one group of aggregates without GROUP BY, which exists even when there are no rows. */
+  readonly #only: Group | undefined;
+
+  constructor(grouping: Grouping, maxRows: number) {
+    this.#grouping = grouping;
+    this.#maxRows = maxRows;
+    if (grouping.keys.length === 0) this.#only = this.#added('', []);
+  }
+
+  /** Takes the row that the frame is bound to. */
+  accumulate(frame: Frame): void {
+    const { keys, aggregates } = this.#grouping;
+    const { accumulators } = this.#only ?? this.#groupOf(keys, frame);
+    for (let place = 0; place < aggregates.length; place += 1) {
+      accumulators[place]!.add(aggregates[place]!.argument(frame));
+    }
+  }
+
+  /**
+   * Binds the frame to one group after the other, until `onGroup` wants no more. They come in an order that none of the
+   * rows of a group has a part in, so that whoever goes on after a group finds the next, whatever left meanwhile.
+   */
+  bindEach(frame: Frame, onGroup: (place: readonly Value[]) => boolean): void {
+    const groups = Array.from(this.#groups.values(), (group) => ({ ...group, place: placeAmongOthers(group.keys) }));
+    for (const { keys, accumulators, place } of groups.toSorted((a, b) => compareKeys(a.place, b.place, []))) {
+      this.#grouping.keys.forEach(({ index }, at) => {
+        frame.groupKeys[index] = keys[at];
+      });
+      this.#grouping.aggregates.forEach(({ index }, at) => {
+        frame.aggregates[index] = accumulators[at]?.result();
+      });
+      if (!onGroup(place)) return;
+    }
+  }
+
+  #groupOf(keys: Grouping['keys'], frame: Frame): Group {
+    const values = keys.map(({ run }) => run(frame));
+    const text = values.length === 1 ? stableKey(values[0]) : values.map(stableKey).join(',');
+    return this.#groups.get(text) ?? this.#added(text, values);
+  }
+
+  #added(text: string, keys: readonly Value[]): Group {
+    if (this.#groups.size >= this.#maxRows) throw tooManyRows(this.#maxRows);
+    const accumulators = this.#grouping.aggregates.map(({ name }) => createAccumulator(name, this.#maxRows));
+    const group = { keys, accumulators };
+    this.#groups.set(text, group);
+    return group;
+  }
 }
 
 function takeStep(frame: Frame): void {
@@ -68,11 +124,9 @@ export class RowCollector {
   readonly #program: Program;
   readonly #frame: Frame;
   readonly #emit: Emit;
-  readonly #groups: Map<string, Group> | undefined;
-  /** The one group of aggregates without GROUP BY. */
-  readonly #only: Group | undefined;
+  readonly #groups: Groups | undefined;
   readonly #sorter: Sorter<Json> | undefined;
-  readonly #ranking: Ranking | undefined;
+  readonly #ranking: Ranking<Json> | undefined;
   readonly #seen: Set<string> | undefined;
   #toSkip: number;
   #toEmit: number;
@@ -85,16 +139,12 @@ export class RowCollector {
     this.#toEmit = program.limit ?? Number.POSITIVE_INFINITY;
     this.#seen = program.distinct ? new Set() : undefined;
     if (program.rank !== undefined) this.#ranking = new Ranking(program.rank, frame.maxBufferedRows);
-    if (program.orderBy.length > 0) {
+    if (program.orderBy.length > 0 || (program.distinct && program.grouping !== undefined)) {
       // Rows that DISTINCT drops later must not push others out of the heap.
       const capacity = program.distinct ? Number.POSITIVE_INFINITY : this.#toSkip + this.#toEmit;
       this.#sorter = new Sorter(program.orderBy, capacity, frame.maxBufferedRows, isLastFirst(program));
     }
-    if (program.grouping !== undefined) {
-      this.#groups = new Map();
-      // Without GROUP BY there is one group, and it exists even when there are no rows.
-      if (program.grouping.keys.length === 0) this.#only = this.#group('', []);
-    }
+    if (program.grouping !== undefined) this.#groups = new Groups(program.grouping, frame.maxBufferedRows);
   }
 
   /** False once no further row can change the answer. */
@@ -104,34 +154,23 @@ export class RowCollector {
 
   /** Takes the row that the frame is bound to. Answers false when no more rows are wanted. */
   accept(): boolean {
-    const { where, grouping } = this.#program;
+    const { where } = this.#program;
     if (this.#ranking !== undefined) return this.#rank(this.#ranking);
     if (where !== undefined && !where(this.#frame)) return true;
-    if (grouping === undefined) return this.#order();
-    this.#accumulate(grouping);
+    if (this.#groups === undefined) return this.#order();
+    this.#groups.accumulate(this.#frame);
     return true;
   }
 
   /** Emits what could not be emitted before the last row was seen. */
   finish(): void {
-    const frame = this.#frame;
-    if (this.#groups !== undefined) {
-      for (const group of this.#groups.values()) {
-        this.#program.grouping?.keys.forEach(({ index }, place) => {
-          frame.groupKeys[index] = group.keys[place];
-        });
-        this.#program.grouping?.aggregates.forEach(({ index }, place) => {
-          frame.aggregates[index] = group.accumulators[place]?.result();
-        });
-        if (!this.#order()) return;
-      }
-    }
+    this.#groups?.bindEach(this.#frame, (place) => this.#order(place));
     for (const row of this.#sorter?.sorted() ?? this.#ranking?.sorted() ?? []) {
       if (!this.#deliver(row)) return;
     }
   }
 
-  #rank(ranking: Ranking): boolean {
+  #rank(ranking: Ranking<Json>): boolean {
     const frame = this.#frame;
     const { where, project } = this.#program;
     const facts = ranking.observe(frame);
@@ -141,35 +180,20 @@ export class RowCollector {
     return true;
   }
 
-  #accumulate({ keys, aggregates }: Grouping): void {
-    const { accumulators } = this.#only ?? this.#groupOf(keys);
-    for (let place = 0; place < aggregates.length; place += 1) {
-      accumulators[place]!.add(aggregates[place]!.argument(this.#frame));
-    }
-  }
-
-  #groupOf(keys: Grouping['keys']): Group {
-    const values = keys.map(({ run }) => run(this.#frame));
-    const text = values.length === 1 ? stableKey(values[0]) : values.map(stableKey).join(',');
-    return this.#groups?.get(text) ?? this.#group(text, values);
-  }
-
-  #group(text: string, keys: readonly Value[]): Group {
-    const { maxBufferedRows } = this.#frame;
-    if ((this.#groups?.size ?? 0) >= maxBufferedRows) throw tooManyRows(maxBufferedRows);
-    const accumulators =
-      this.#program.grouping?.aggregates.map(({ name }) => createAccumulator(name, maxBufferedRows)) ?? [];
-    const group = { keys, accumulators };
-    this.#groups?.set(text, group);
-    return group;
-  }
-
-  #order(): boolean {
+  /** @param group the place among the others of the group that the frame is bound to */
+  #order(group: readonly Value[] = []): boolean {
     const frame = this.#frame;
-    if (this.#sorter === undefined) return this.#deliver(this.#program.project(frame));
-    const keys = this.#program.orderBy.map(({ run }) => run(frame));
+    const { orderBy, distinct, project } = this.#program;
+    if (this.#sorter === undefined) return this.#deliver(project(frame));
+    const keys = orderBy.map(({ run }) => run(frame));
+    if (distinct) {
+      const row = project(frame);
+      if (row !== undefined) this.#sorter.add([...keys, ...placeAmongOthers([row])], row);
+      return true;
+    }
+    keys.push(...group);
     if (this.#sorter.keeps(keys)) {
-      const row = this.#program.project(frame);
+      const row = project(frame);
       if (row !== undefined) this.#sorter.add(keys, row);
     }
     return true;

@@ -1,57 +1,41 @@
-import type { EvaluationContext } from './evaluate.ts';
-import { newFrame } from './evaluate.ts';
 import { DOCUMENT_SLOT } from './compile.ts';
 import { guardStack } from './errors.ts';
+import { type Evaluation, type EvaluationContext, newFrame, startEvaluation } from './evaluate.ts';
+import { bindSources, Groups } from './execute.ts';
 import type { Frame } from './frame.ts';
+import {
+  isFromStart,
+  MAX_NEIGHBOURS,
+  type OrderedPlace,
+  type OrderedStart,
+  placeAmongOthers,
+  startAmong,
+} from './place.ts';
 import type { QueryPlan } from './plan.ts';
-import { compareKeys, isLastFirst, Sorter } from './sorter.ts';
-import type { Json, Value } from './values.ts';
-
-/** Where a row stands in an ordered answer: by its ORDER BY values, and among equal ones by its document. */
-export interface OrderedPlace {
-  readonly keys: readonly Value[];
-  /** The document's number in the order in which documents are offered. */
-  readonly document: number;
-}
-
-/** Where an ordered answer begins: at a place, or after it. */
-export interface OrderedStart {
-  readonly keys: readonly Value[];
-  /** Undefined: all documents with these values stand at this place. */
-  readonly document: number | undefined;
-  /** Leave out what stands at the place itself. */
-  readonly exclude: boolean;
-}
+import { Ranking } from './ranking.ts';
+import { isLastFirst, Sorter } from './sorter.ts';
+import { type Json, stableKey, type Value } from './values.ts';
 
 export interface OrderedRow extends OrderedPlace {
   readonly row: Json;
 }
 
-/** Whether each document gives one row at most, whose place depends on that document alone. */
-export function isOrderedByDocument({ program, readsDocuments, derivedFrom }: QueryPlan): boolean {
+/** Whether rows come in an order in which each has a place of its own, so that a page can go on after it. */
+export function isOrdered({ program, readsDocuments, derivedFrom }: QueryPlan): boolean {
   return (
-    program.orderBy.length > 0 &&
-    program.grouping === undefined &&
-    program.sources.length === 0 &&
-    !program.distinct &&
+    (program.orderBy.length > 0 || (program.grouping?.keys.length ?? 0) > 0) &&
     readsDocuments &&
-    derivedFrom === undefined
+    (derivedFrom?.streaming ?? true)
   );
 }
 
-/** Whether a row of these ORDER BY values stands where an answer begins, or after it. */
-export function isFromStart(
-  plan: QueryPlan,
-  start: OrderedStart,
-  keys: readonly Value[],
-  document: number | undefined,
-): boolean {
-  const difference = compareKeys(keys, start.keys, plan.program.orderBy);
-  if (difference !== 0) return difference > 0;
-  if (start.document === undefined || document === undefined) return !start.exclude;
-  const further = isLastFirst(plan.program) ? start.document - document : document - start.document;
-  return start.exclude ? further > 0 : further >= 0;
+/** Whether rows are in the order of scores that depend on all documents, and of one document each. */
+export function isRanked({ program, derivedFrom }: QueryPlan): boolean {
+  return program.rank !== undefined && !program.distinct && program.sources.length === 0 && derivedFrom === undefined;
 }
+
+/** Whether rows are of any number of documents. */
+export const isOfMany = ({ program }: QueryPlan): boolean => program.distinct || program.grouping !== undefined;
 
 /**
  * The first rows of an ordered answer from a place in it on. Since it goes on from a place and not from a count, rows
@@ -62,43 +46,124 @@ export class OrderedPage {
   readonly #frame: Frame;
   readonly #start: OrderedStart | undefined;
   readonly #sorter: Sorter<OrderedRow>;
-  /** The ORDER BY values of the document at hand: most documents are not kept. */
+  readonly #capacity: number;
+  readonly #groups: Groups | undefined;
+  readonly #ranking: Ranking<OrderedRow> | undefined;
+  /** Of the query in FROM whose rows are this one's documents. */
+  readonly #inner: Evaluation | undefined;
+  /** The ORDER BY values of the row at hand: most rows are not kept. */
   readonly #keys: Value[] = [];
+  /** Where the document at hand, and its row at hand, stand among what is offered. */
+  #index = 0;
+  #inside = 0;
+  #numberOf: (index: number) => number = (index) => index;
+  readonly #accept = (): boolean => {
+    this.#takeRow();
+    return true;
+  };
 
-  /** @param capacity rows to keep at most */
+  /**
+   * @param plan one that {@link isOrdered}, or one that {@link isRanked} without a start
+   * @param capacity rows to give at most
+   */
   constructor(plan: QueryPlan, context: EvaluationContext, start: OrderedStart | undefined, capacity: number) {
+    const { program, derivedFrom } = plan;
     this.#plan = plan;
     this.#frame = newFrame(context);
+    const { maxBufferedRows } = this.#frame;
     this.#start = start;
-    this.#sorter = new Sorter(plan.program.orderBy, capacity, this.#frame.maxBufferedRows, isLastFirst(plan.program));
+    this.#capacity = capacity;
+    // Which rows are given is known when all are there, where equal ones are dropped or the place is told by its neighbours.
+    const kept = program.distinct || start?.near !== undefined ? Number.POSITIVE_INFINITY : capacity;
+    this.#sorter = new Sorter(program.orderBy, kept, maxBufferedRows, isLastFirst(program));
+    this.#groups = program.grouping === undefined ? undefined : new Groups(program.grouping, maxBufferedRows);
+    this.#ranking = program.rank === undefined ? undefined : new Ranking(program.rank, maxBufferedRows);
+    this.#inner = derivedFrom === undefined ? undefined : startEvaluation(derivedFrom, context);
   }
 
   /** Takes the next documents; their numbers, which go up, are asked for by index, of those alone that matter. */
   offer(documents: readonly Json[], numberOf: (index: number) => number): void {
+    this.#numberOf = numberOf;
     guardStack(() => {
-      for (let index = 0; index < documents.length; index += 1) this.#take(documents[index]!, index, numberOf);
+      for (let index = 0; index < documents.length; index += 1) {
+        this.#index = index;
+        this.#inside = 0;
+        this.#frame.stepsLeft = this.#frame.maxStepsPerDocument;
+        if (this.#inner === undefined) this.#takeDocument(documents[index]!);
+        else {
+          this.#inner.offer(documents.slice(index, index + 1), 0);
+          for (const row of this.#inner.takeRows()) this.#takeDocument(row);
+        }
+      }
     });
   }
 
-  /** The rows in order. To be called once. */
-  rows(): OrderedRow[] {
-    return [...this.#sorter.sorted()];
+  /** The rows in order, and what is known of those just before them. To be called once. */
+  rows(): { readonly rows: OrderedRow[]; readonly before: readonly OrderedRow[] } {
+    guardStack(() =>
+      this.#groups?.bindEach(this.#frame, (place) => {
+        this.#order(place);
+        return true;
+      }),
+    );
+    if (this.#ranking !== undefined) return { rows: this.#ranking.sorted().slice(0, this.#capacity), before: [] };
+    const sorted = this.#plan.program.distinct ? distinct(this.#sorter.sorted()) : [...this.#sorter.sorted()];
+    const first = this.#start === undefined ? 0 : startAmong(this.#plan.program, this.#start, sorted);
+    return {
+      rows: sorted.slice(first, first + this.#capacity),
+      before: sorted.slice(Math.max(0, first - MAX_NEIGHBOURS), first),
+    };
   }
 
-  #take(value: Json, index: number, numberOf: (index: number) => number): void {
-    const { where, orderBy, project } = this.#plan.program;
+  #takeDocument(value: Json): void {
+    this.#frame.slots[DOCUMENT_SLOT] = value;
+    bindSources(this.#plan.program.sources, 0, this.#frame, this.#accept);
+  }
+
+  #takeRow(): void {
+    this.#inside += 1;
+    const { where, project } = this.#plan.program;
+    const facts = this.#ranking?.observe(this.#frame);
+    if (where !== undefined && !where(this.#frame)) return;
+    if (facts !== undefined) {
+      const row = project(this.#frame);
+      if (row !== undefined) this.#ranking!.add(facts, { row, keys: [], document: this.#numberOf(this.#index) });
+    } else if (this.#groups === undefined) this.#order();
+    else this.#groups.accumulate(this.#frame);
+  }
+
+  /** @param group the place among the others of the group that the frame is bound to */
+  #order(group?: readonly Value[]): void {
+    const { orderBy, distinct: isDistinct, project } = this.#plan.program;
     const frame = this.#frame;
-    frame.slots[DOCUMENT_SLOT] = value;
-    frame.stepsLeft = frame.maxStepsPerDocument;
-    if (where !== undefined && !where(frame)) return;
     const keys = this.#keys;
+    keys.length = orderBy.length;
     for (let place = 0; place < orderBy.length; place += 1) keys[place] = orderBy[place]!.run(frame);
+    let row = isDistinct ? project(frame) : undefined;
+    if (isDistinct) {
+      if (row === undefined) return;
+      keys.push(...placeAmongOthers([row]));
+    } else if (group !== undefined) keys.push(...group);
     if (!this.#sorter.keeps(keys)) return;
-    const document = numberOf(index);
-    if (this.#start !== undefined && !isFromStart(this.#plan, this.#start, keys, document)) return;
-    const row = project(frame);
+    const isOfOne = !isDistinct && group === undefined;
+    const document = isOfOne ? this.#numberOf(this.#index) : undefined;
+    const inside = isOfOne ? this.#inside - 1 : undefined;
+    // A row that is given for what came before is not given again for what comes after.
+    if (!isDistinct && this.#start !== undefined) {
+      if (!isFromStart(this.#plan.program, this.#start, { keys, document, inside })) return;
+    }
+    row ??= project(frame);
     if (row === undefined) return;
     const kept = [...keys];
-    this.#sorter.add(kept, { row, keys: kept, document });
+    this.#sorter.add(kept, { row, keys: kept, document, inside });
   }
+}
+
+function distinct(rows: Iterable<OrderedRow>): OrderedRow[] {
+  const first = new Map<string, OrderedRow>();
+  for (const row of rows) {
+    const key = stableKey(row.row);
+    if (!first.has(key)) first.set(key, row);
+  }
+  return [...first.values()];
 }

@@ -2,7 +2,7 @@ import { tooManyRows } from './aggregates.ts';
 import type { Compiled, Frame } from './frame.ts';
 import { bm25, occurrences, wordsOf } from './functions/full-text.ts';
 import { compareValues } from './values.ts';
-import type { Json, Value } from './values.ts';
+import type { Value } from './values.ts';
 
 /** One score of ORDER BY RANK: how well a text fits some terms, or a value such as a vector's similarity. */
 export type RankComponent =
@@ -25,9 +25,11 @@ interface TextFacts {
   readonly occurrences: readonly number[];
 }
 
-interface RankedRow {
-  readonly row: Json;
-  readonly facts: readonly (TextFacts | Value)[];
+type Facts = readonly (TextFacts | Value)[];
+
+interface Ranked<Row> {
+  readonly row: Row;
+  readonly facts: Facts;
 }
 
 class TextObserver {
@@ -65,11 +67,11 @@ class TextObserver {
  * Collects rows for ORDER BY RANK. Scores depend on all documents, so rows wait for the last one. The statistics are
  * of the documents that the query is offered, filtered out or not.
  */
-export class Ranking {
+export class Ranking<Row> {
   readonly #step: RankStep;
   readonly #maxRows: number;
   readonly #statistics: readonly (TextObserver | undefined)[];
-  readonly #rows: RankedRow[] = [];
+  readonly #rows: Ranked<Row>[] = [];
 
   constructor(step: RankStep, maxRows: number) {
     this.#step = step;
@@ -78,19 +80,19 @@ export class Ranking {
   }
 
   /** What the scores need of the row that the frame is bound to; to be called for every row, wanted or not. */
-  observe(frame: Frame): RankedRow['facts'] {
+  observe(frame: Frame): Facts {
     return this.#step.components.map((one, index) =>
       one.kind === 'text' ? this.#statistics[index]?.observe(one.text(frame)) : one.run(frame),
     );
   }
 
-  add(facts: RankedRow['facts'], row: Json): void {
+  add(facts: Facts, row: Row): void {
     if (this.#rows.length >= this.#maxRows) throw tooManyRows(this.#maxRows);
     this.#rows.push({ facts, row });
   }
 
   /** The rows, the best first; among equals in the order they came in. */
-  sorted(): Json[] {
+  sorted(): Row[] {
     const fused = this.#rows.map(() => 0);
     this.#step.components.forEach((component, index) => {
       const statistics = this.#statistics[index];
@@ -109,7 +111,7 @@ export class Ranking {
     });
     return [...fused.keys()]
       .toSorted((a, b) => (fused[b] ?? 0) - (fused[a] ?? 0))
-      .map((index) => (this.#rows[index] as RankedRow).row);
+      .map((index) => this.#rows[index]!.row);
   }
 }
 

@@ -17,9 +17,10 @@ interface Entry<Row> {
 export const isLastFirst = ({ orderBy }: { readonly orderBy: readonly OrderStep[] }): boolean =>
   orderBy[0]?.descending === true;
 
-/** The order of two rows by what ORDER BY says of each. */
+/** The order of two rows by what ORDER BY says of each, as far as both say it; keys behind those of ORDER BY go up. */
 export function compareKeys(a: readonly Value[], b: readonly Value[], steps: readonly OrderStep[]): number {
-  for (let index = 0; index < steps.length; index += 1) {
+  const length = Math.min(a.length, b.length);
+  for (let index = 0; index < length; index += 1) {
     const difference = compareValues(a[index], b[index]);
     if (difference !== 0) return steps[index]?.descending === true ? -difference : difference;
   }

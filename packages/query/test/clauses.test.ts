@@ -205,8 +205,8 @@ describe('aggregates', () => {
     ['SELECT VALUE COUNT(1) FROM c ORDER BY COUNT(1) DESC', [5]],
     ['SELECT VALUE MIN(c.n) FROM c WHERE false', []],
     ['SELECT SUM(c.n) FROM c WHERE false', [{ $1: 0 }]],
-    ['SELECT c.g, COUNT(1) AS k FROM c GROUP BY c.g', [{ g: 'a', k: 2 }, { g: 'b', k: 2 }, { k: 1 }]],
-    ['SELECT c.g FROM c GROUP BY c.g', [{ g: 'a' }, { g: 'b' }, {}]],
+    ['SELECT c.g, COUNT(1) AS k FROM c GROUP BY c.g', [{ k: 1 }, { g: 'a', k: 2 }, { g: 'b', k: 2 }]],
+    ['SELECT c.g FROM c GROUP BY c.g', [{}, { g: 'a' }, { g: 'b' }]],
     ['SELECT VALUE c["g"] FROM c GROUP BY c.g', ['a', 'b']],
     [
       'SELECT c.g || "!" AS g, SUM(c.n) FROM c WHERE IS_DEFINED(c.g) GROUP BY c.g',

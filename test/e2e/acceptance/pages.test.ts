@@ -44,6 +44,29 @@ const ways: [string, (name: string) => Ask][] = [
   ['a query with OFFSET and LIMIT', (name) => query(name, 'SELECT * FROM c OFFSET 0 LIMIT 30')],
   ['a query for what is distinct', (name) => query(name, 'SELECT DISTINCT c.id, c.n FROM c')],
   ['a query for so many that are distinct', (name) => query(name, 'SELECT DISTINCT TOP 30 c.id FROM c')],
+  [
+    'an ordered query with a join',
+    (name) => query(name, 'SELECT c.id FROM c JOIN x IN (SELECT VALUE [c.n]) ORDER BY x[0]'),
+  ],
+  ['an ordered query over a query', (name) => query(name, 'SELECT x.id FROM (SELECT c.id, c.n FROM c) x ORDER BY x.n')],
+  [
+    'an ordered query for what is distinct',
+    (name) => query(name, 'SELECT DISTINCT c.n, c.id FROM c ORDER BY c.n DESC'),
+  ],
+  ['a query for distinct ones of what all have alike', (name) => query(name, 'SELECT DISTINCT c.id FROM c ORDER BY 1')],
+  ['a query for groups', (name) => query(name, 'SELECT c.id, COUNT(1) AS count FROM c GROUP BY c.id')],
+  ['an ordered query for groups', (name) => query(name, 'SELECT c.id FROM c GROUP BY c.id ORDER BY c.id')],
+  ['a query for long groups', (name) => query(name, 'SELECT c.id FROM c GROUP BY c.id, REPLICATE(c.id, 600)')],
+  [
+    'a query ordered by values that begin alike and are long',
+    (name) => query(name, 'SELECT c.id FROM c ORDER BY CONCAT(REPLICATE("x", 2000), c.id) DESC'),
+  ],
+  [
+    'a query for distinct ones, ordered by long values',
+    (name) =>
+      query(name, 'SELECT DISTINCT c.id, REPLICATE(c.id, 900) AS x FROM c ORDER BY CONCAT(REPLICATE("x", 2000), c.id)'),
+  ],
+  ['a query for the best', (name) => query(name, 'SELECT c.id FROM c ORDER BY RANK FullTextScore(c.customer, "ann")')],
   ['a query ordered by time', (name) => query(name, 'SELECT * FROM c ORDER BY c._ts', { partitionKey: 'ann' })],
 ];
 

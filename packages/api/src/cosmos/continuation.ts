@@ -1,21 +1,42 @@
-import type { KeyRange } from '@epitaph/core/partition-key/effective-partition-key.ts';
+import { z } from 'zod';
+import { MAX_NEIGHBOURS } from '@epitaph/query';
 import type { Continuation } from '../store/store-api.ts';
 import { badRequest } from './errors.ts';
-import { isJsonObject } from './json.ts';
 import { isRangeEnd } from './scope.ts';
 
 /** Clients ask for tokens of at most 1 kB. */
 const MAX_TOKEN_CHARACTERS = 1024;
 
+const count = z.int().nonnegative();
+const range = z.object({ min: z.string().refine(isRangeEnd), max: z.string().refine(isRangeEnd) });
+const neighbours = z.array(z.string()).max(MAX_NEIGHBOURS);
+const continuation = z.discriminatedUnion('kind', [
+  z.object({
+    kind: z.literal('after'),
+    birth: count,
+    inside: z.exactOptional(count),
+    rows: z.exactOptional(count),
+  }),
+  z.object({
+    kind: z.literal('sorted'),
+    keys: z.array(z.array(z.unknown()).max(1)),
+    birth: z.exactOptional(count),
+    inside: z.exactOptional(count),
+    include: z.exactOptional(z.literal(true)),
+    near: z.exactOptional(z.object({ before: neighbours, after: neighbours })),
+    rows: count,
+  }),
+  z.object({ kind: z.literal('ranked'), births: z.array(count), rows: count, range: z.exactOptional(range) }),
+  z.object({ kind: z.literal('skip'), rows: count, range: z.exactOptional(range) }),
+]);
+
 /** A continuation as clients see it: opaque text. It names a place and no more, so nobody gains by forging one. */
 export function encodeContinuation(continuation: Continuation): string {
-  if (continuation.kind !== 'sorted') return encoded(continuation);
-  const { range, ...sorted } = continuation;
-  const token = encoded(sorted);
-  if (token.length <= MAX_TOKEN_CHARACTERS) return token;
-  // Values that don't fit leave their number: then what comes and goes between pages moves them.
-  const { rows } = continuation;
-  return encoded(range === undefined ? { kind: 'skip', rows } : { kind: 'skip', rows, range });
+  const token = encoded(continuation);
+  if (continuation.kind !== 'ranked' || token.length <= MAX_TOKEN_CHARACTERS) return token;
+  // Documents that don't fit leave their number: then what comes and goes between pages moves them.
+  const { births: _, ...counted } = continuation;
+  return encoded({ ...counted, kind: 'skip' });
 }
 
 const encoded = (continuation: Continuation): string => Buffer.from(JSON.stringify(continuation)).toString('base64url');
@@ -24,33 +45,10 @@ const encoded = (continuation: Continuation): string => Buffer.from(JSON.stringi
 export function decodeContinuation(token: string | undefined): Continuation | undefined {
   if (token === undefined || token === '') return undefined;
   const value = token.length > MAX_TOKEN_CHARACTERS ? undefined : parseToken(token);
-  if (typeof value === 'object' && value !== null) {
-    const { kind, keys, birth, inside, rows, range } = value as {
-      readonly kind?: unknown;
-      readonly keys?: unknown;
-      readonly birth?: unknown;
-      readonly inside?: unknown;
-      readonly rows?: unknown;
-      readonly range?: unknown;
-    };
-    if (kind === 'after' && isCount(birth) && isCountIfAny(inside) && isCountIfAny(rows)) {
-      return { kind, birth, ...(inside === undefined ? {} : { inside }), ...(rows === undefined ? {} : { rows }) };
-    }
-    if (kind === 'skip' && isCount(rows)) {
-      if (range === undefined) return { kind, rows };
-      if (isRange(range)) return { kind, rows, range: { min: range.min, max: range.max } };
-    }
-    if (kind === 'sorted' && isKeys(keys) && isCount(birth) && isCount(rows)) return { kind, keys, birth, rows };
-  }
-  throw badRequest('Invalid Continuation Token');
+  const { data } = continuation.safeParse(value);
+  if (data === undefined) throw badRequest('Invalid Continuation Token');
+  return data;
 }
-
-const isKeys = (value: unknown): value is unknown[][] =>
-  Array.isArray(value) && value.every((key) => Array.isArray(key) && key.length <= 1);
-const isCountIfAny = (value: unknown): value is number | undefined => value === undefined || isCount(value);
-const isRange = (value: unknown): value is KeyRange =>
-  isJsonObject(value) && [value['min'], value['max']].every((end) => typeof end === 'string' && isRangeEnd(end));
-const isCount = (value: unknown): value is number => Number.isSafeInteger(value) && (value as number) >= 0;
 
 function parseToken(token: string): unknown {
   try {

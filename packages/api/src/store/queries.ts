@@ -9,9 +9,11 @@ import { isExpired } from '@epitaph/core/ttl/watermarks.ts';
 import type { ContainerNumber, ItemRow } from '@epitaph/projections/read-model-store.ts';
 import {
   type Evaluation,
-  isFromStart,
-  isOrderedByDocument,
+  isOfMany,
+  isOrdered,
+  isRanked,
   type Json,
+  MAX_NEIGHBOURS,
   NO_BOUNDS,
   OrderedPage,
   type OrderedStart,
@@ -20,11 +22,11 @@ import {
   type Query,
   type QueryParameter,
   type QueryPlan,
+  startAfter,
   startEvaluation,
 } from '@epitaph/query';
 import { clearConditionsOf } from '../cosmos/clear-paths.ts';
 import { itemsIn, partitionKeyIn } from '../cosmos/partition-key.ts';
-import { birthOfItemRid } from '../cosmos/rids.ts';
 import type { Documents } from './documents.ts';
 import { type KeptScan, MAX_KEPT_CHARACTERS } from './item-rows.ts';
 import type { Moment, StoreParts } from './parts.ts';
@@ -121,10 +123,13 @@ export class Queries {
       const rows = request.continuation === undefined ? [await this.#countAll(run.moment)] : [];
       return { rows, texts: rows.map(String) };
     }
-    if (isOrderedByDocument(plan) && request.continuation?.kind !== 'skip') return this.#sorted(run);
-    // A token from before what is distinct went on after documents says how many rows were given.
-    const isCounted = plan.query.distinct && request.continuation?.kind === 'skip';
-    return plan.asOffered && !isCounted ? this.#stream(run) : this.#whole(run);
+    // Tokens of before say of more queries how many rows were given.
+    if (request.continuation?.kind !== 'skip') {
+      if (isOrdered(plan)) return this.#sorted(run);
+      if (isRanked(plan)) return this.#ranked(run);
+      if (plan.asOffered) return this.#stream(run);
+    }
+    return plan.streaming ? this.#stream(run) : this.#whole(run);
   }
 
   #countAll({ within, marks }: Moment) {
@@ -174,37 +179,68 @@ export class Queries {
     return page.answer();
   }
 
-  /** ORDER BY over documents: each page goes on after the place of the last row of the one before. */
+  /** ORDER BY and GROUP BY: each page goes on after the place of the last row of the one before. */
   async #sorted(run: Run): Promise<Answer> {
     const { request, plan, moment } = run;
     const last = continuationOf(request, 'sorted');
-    if (last !== undefined && last.keys.length !== plan.orderBy.length) throw invalidContinuation();
-    const start =
-      last === undefined
-        ? resumeOf(run)
-        : { keys: last.keys.map(([value]) => value as Json | undefined), document: last.birth, exclude: true };
+    const start = last === undefined ? resumeOf(run) : startOfToken(plan, last);
     const given = last?.rows ?? 0;
-    const left = Math.max(0, (plan.top ?? plan.limit ?? Number.POSITIVE_INFINITY) - given);
+    const left = rowsLeft(plan, given);
     const size = Math.min(request.maxItemCount, left);
     const offset = last === undefined ? (plan.offset ?? 0) : 0;
     const page = new Page(size);
     if (size === 0) return page.answer();
-    // One row more than fits says that there is another page.
-    const sorter = new OrderedPage(plan, { nowMs: moment.nowMs }, start, offset + size + 1);
+    // A row more than fits says that there is another page, and some more may tell where it begins.
+    const ordered = new OrderedPage(plan, { nowMs: moment.nowMs }, start, offset + size + MAX_NEIGHBOURS);
+    await this.#offerAll(run, ordered);
+    const { rows: all, before } = ordered.rows();
+    const found = all.slice(offset);
+    for (const { row } of found.slice(0, size)) if (!page.takeIfItFits(row)) break;
+    const rows = page.length;
+    if (rows === 0 || found.length <= rows || rows === left) return page.answer();
+    const { keys, document, inside, exclude, near } = startAfter(
+      plan.program,
+      [...before, ...found.slice(0, rows)],
+      found.slice(rows),
+    );
+    return page.answer({
+      kind: 'sorted',
+      keys: keys.map((value) => (value === undefined ? [] : [value])),
+      ...(document === undefined ? {} : { birth: document }),
+      ...(inside === undefined ? {} : { inside }),
+      ...(exclude ? {} : { include: true }),
+      ...(near === undefined ? {} : { near }),
+      rows: given + rows,
+    });
+  }
+
+  /** ORDER BY RANK: what comes and goes moves the scores of all, so each page is the best of what was not given before. */
+  async #ranked(run: Run): Promise<Answer> {
+    const { request, plan, moment } = run;
+    const last = continuationOf(request, 'ranked');
+    const given = last?.rows ?? 0;
+    const left = rowsLeft(plan, given);
+    const size = Math.min(request.maxItemCount, left);
+    const page = new Page(size);
+    if (size === 0) return page.answer();
+    const ordered = new OrderedPage(plan, { nowMs: moment.nowMs }, undefined, Number.POSITIVE_INFINITY);
+    await this.#offerAll(run, ordered);
+    const passed = new Set(birthsOf(last?.births ?? []));
+    const offset = last === undefined ? (plan.offset ?? 0) : 0;
+    const found = ordered.rows().rows.filter(({ document }) => !passed.has(document!));
+    for (const { row } of found.slice(offset, offset + size)) if (!page.takeIfItFits(row)) break;
+    const rows = page.length;
+    if (found.length <= offset + rows || rows === left) return page.answer();
+    for (const { document } of found.slice(0, offset + rows)) passed.add(document!);
+    const births = differences([...passed].toSorted((one, other) => one - other));
+    return page.answer({ kind: 'ranked', births, rows: given + rows, range: countedIn(run.scope) });
+  }
+
+  async #offerAll(run: Run, ordered: OrderedPage): Promise<void> {
     for await (const { rows, documents } of this.#candidates(run, 0)) {
       run.examined += documents.length;
-      sorter.offer(documents, (index) => rows[index]!.birth);
+      ordered.offer(documents, (index) => rows[index]!.birth);
     }
-    const found = sorter.rows().slice(offset);
-    let end: (typeof found)[number] | undefined;
-    for (const place of found.slice(0, size)) {
-      if (!page.takeIfItFits(place.row)) break;
-      end = place;
-    }
-    const rows = page.length;
-    if (end === undefined || found.length <= rows || rows === left) return page.answer();
-    const keys = end.keys.map((value) => (value === undefined ? [] : [value]));
-    return page.answer({ kind: 'sorted', keys, birth: end.document, rows: given + rows, range: countedIn(run.scope) });
   }
 
   /** Any other query is evaluated anew for each page, and the page is a piece of its answer. */
@@ -218,13 +254,14 @@ export class Queries {
       run.scope = { ...run.scope, range: last.range };
       if (!isInRange(startOf(moment.within.state.definition, run.scope), range)) return { rows: [], texts: [] };
     }
+    if (request.resume !== undefined) {
+      throw new Refusal('bad-request', 'A resume filter needs a query as a query plan has written it.');
+    }
     const page = new Page(request.maxItemCount);
     let produced = 0;
     let hasMore = false;
-    const start = resumeOf(run);
     const take = (found: readonly Json[]) => {
       for (const row of found) {
-        if (start !== undefined && !isRowFromStart(run, start, row)) continue;
         produced += 1;
         if (hasMore || produced <= skip) continue;
         hasMore = !page.takeIfItFits(row);
@@ -500,17 +537,25 @@ function resumeOf({ request: { resume }, plan }: Run): OrderedStart | undefined 
   return { keys: resume.keys as (Json | undefined)[], document: resume.birth, exclude: resume.exclude };
 }
 
-/** The same for rows of several documents or several to a document, which tell their place as plans have it. */
-function isRowFromStart({ plan, moment }: Run, start: OrderedStart, row: Json): boolean {
-  const { orderByItems, _rid } = row as {
-    readonly orderByItems?: readonly { readonly item?: Json }[];
-    readonly _rid?: string;
-  };
-  if (!Array.isArray(orderByItems) || typeof _rid !== 'string') {
-    throw new Refusal('bad-request', 'A resume filter needs a query as a query plan has written it.');
-  }
-  const keys = orderByItems.map(({ item }: { readonly item?: Json }) => item);
-  return isFromStart(plan, start, keys, birthOfItemRid(moment.within.state.rid, _rid));
+/** The place that a page of the same query has ended at. */
+function startOfToken(plan: QueryPlan, last: Extract<Continuation, { readonly kind: 'sorted' }>): OrderedStart {
+  const { keys, birth, inside, include, near } = last;
+  const isWhole = isOfMany(plan) ? keys.length > plan.orderBy.length : keys.length === plan.orderBy.length;
+  if (near === undefined && (!isWhole || isOfMany(plan) !== (birth === undefined))) throw invalidContinuation();
+  const values = keys.map(([value]) => value as Json | undefined);
+  return { keys: values, document: birth, inside, exclude: include !== true, near };
+}
+
+/** Rows that a query still gives by its TOP or LIMIT. */
+const rowsLeft = ({ top, limit }: QueryPlan, given: number): number =>
+  Math.max(0, (top ?? limit ?? Number.POSITIVE_INFINITY) - given);
+
+const differences = (numbers: readonly number[]): number[] =>
+  numbers.map((number, index) => number - (numbers[index - 1] ?? 0));
+
+function birthsOf(between: readonly number[]): number[] {
+  let birth = 0;
+  return between.map((difference) => (birth += difference));
 }
 
 /** Whether any of the documents from `start` gives a row of a streaming query. */

@@ -24,7 +24,7 @@ import type { Permission, PermissionTarget } from '@epitaph/core/user/events.ts'
 import type { PermissionState, UserState } from '@epitaph/core/user/state.ts';
 import type { OperatorAction } from '@epitaph/projections/operator-actions.ts';
 import type { PurgeRunCertificate, PurgeRunStatement } from '@epitaph/projections/proof/run-certificate.ts';
-import type { Pushdown } from '@epitaph/query';
+import type { Neighbours, Pushdown } from '@epitaph/query';
 import type { RecordedBackup } from '@epitaph/projections/purge/vault-copies.ts';
 import type { Measurements } from '../metrics/measurements.ts';
 import type { RequestUnits } from '../request-units/request-units.ts';
@@ -64,8 +64,8 @@ export interface Written<T> {
 
 /**
  * Where a query or feed goes on. Opaque to clients, and valid over restarts: `after` for feeds in document order,
- * `sorted` for ORDER BY over documents, `skip` for other queries that are evaluated anew for each page. What comes and
- * goes between two pages makes the first two neither miss nor repeat anything else.
+ * `sorted` for ORDER BY and GROUP BY, `ranked` for ORDER BY RANK, `skip` for other queries that are evaluated anew for each
+ * page. What comes and goes between two pages makes none but the last miss or repeat anything else.
  */
 export type Continuation =
   | {
@@ -78,13 +78,29 @@ export type Continuation =
     }
   | {
       readonly kind: 'sorted';
-      /** The last row's ORDER BY values: each an array of the value, or an empty one where it is undefined. */
+      /**
+       * The values of the last row's place: each an array of the value, or an empty one where it is undefined. Leading ones
+       * alone, and the beginning of a text, where they are long.
+       */
       readonly keys: readonly (readonly unknown[])[];
-      /** Birth of the last row's document. */
-      readonly birth: number;
+      /** Birth of the last row's document, of rows that are of one. */
+      readonly birth?: number;
+      /** Which of its rows it was. */
+      readonly inside?: number;
+      /** Goes on at the place, not after it. */
+      readonly include?: true;
+      /** The rows around a place that the values don't tell. */
+      readonly near?: Neighbours;
       /** Rows given so far. */
       readonly rows: number;
-      /** As with `skip`, which takes its place where the values are too long. */
+    }
+  | {
+      readonly kind: 'ranked';
+      /** Births of the documents whose rows were given or left out by OFFSET: the first, then by how much each is greater. */
+      readonly births: readonly number[];
+      /** Rows given so far. */
+      readonly rows: number;
+      /** As with `skip`, which takes its place where there are too many. */
       readonly range?: KeyRange;
     }
   | {
