@@ -18,7 +18,7 @@ import { equality, equalValues, finite, isObject, rangeOrder, setProperty } from
 import type { Json, JsonObject, Value } from './values.ts';
 
 /** What clients can hold: a plan with more makes the .NET client fail. */
-const MAX_ROW_COUNT = 2_147_483_647;
+export const MAX_ROW_COUNT = 2_147_483_647;
 
 /** A compiled expression; a constant one has its value already. */
 export interface Node {

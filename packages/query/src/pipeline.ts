@@ -1,7 +1,7 @@
 import { aggregateTypes, isAggregate, type AggregateName } from './aggregates.ts';
 import type { Expression, FromSource, Query, RowCount, SelectItem } from './ast.ts';
 import { call, choice, isZero, member, NOWHERE, object, UNDEFINED, verbatim } from './expressions.ts';
-import { hasAggregate, nameOf } from './compile.ts';
+import { hasAggregate, MAX_ROW_COUNT, nameOf } from './compile.ts';
 import { queryError, type SourceLocation } from './errors.ts';
 import type { QueryPlan } from './plan.ts';
 import { printExpression, printQuery } from './print.ts';
@@ -122,7 +122,8 @@ export const notMerged = (what: string, at?: SourceLocation): Error =>
 /** The rows that each range has to give so that none is missing in the whole. */
 function firstRows(plan: QueryPlan): RowCount | undefined {
   const count = plan.top ?? (plan.limit === undefined ? undefined : (plan.offset ?? 0) + plan.limit);
-  return count === undefined ? undefined : { kind: 'literal', value: count, at: NOWHERE };
+  // "Skip 20" is `OFFSET 20 LIMIT 2147483647` to the .NET client: their sum is no count of rows any more.
+  return count === undefined ? undefined : { kind: 'literal', value: Math.min(count, MAX_ROW_COUNT), at: NOWHERE };
 }
 
 /** `SELECT c._rid, [{"item": c.f}] AS orderByItems, c AS payload FROM c WHERE (…) AND (…) ORDER BY c.f` */

@@ -30,6 +30,10 @@ describe('the description for a query plan', () => {
     ['SELECT VALUE c.a FROM c', { hasSelectValue: true }],
     ['SELECT TOP @n * FROM c', { top: 3 }],
     ['SELECT * FROM c OFFSET 2 LIMIT @n', { offset: 2, limit: 3, rewrittenQuery: 'SELECT TOP 5 * FROM c' }],
+    [
+      'SELECT * FROM c OFFSET 20 LIMIT 2147483647',
+      { offset: 20, limit: 2_147_483_647, rewrittenQuery: 'SELECT TOP 2147483647 * FROM c' },
+    ],
     ['SELECT VALUE 1', { hasSelectValue: true, top: 1 }],
     [
       'SELECT DISTINCT TOP 4 c.a FROM c',

@@ -452,6 +452,8 @@ internal static class CosmosChecks
                 linqSerializerOptions: new CosmosLinqSerializerOptions { PropertyNamingPolicy = CosmosPropertyNamingPolicy.CamelCase });
             Expect.Equal(4, (await AllAsync(linq.Where(order => order.Total > 25).ToFeedIterator())).Count, "where");
             Expect.Equal(30, (await linq.CountAsync()).Resource, "count");
+            Expect.Equal(5, (await AllAsync(linq.Skip(25).ToFeedIterator())).Count, "skip");
+            Expect.Equal(5, (await AllAsync(linq.OrderBy(order => order.Total).Skip(25).ToFeedIterator())).Count, "skip in order");
         });
         await report.CheckAsync("queries", "run within a feed range, all of which hold everything once", async () =>
         {
