@@ -77,7 +77,7 @@ export function describeForPipeline(plan: QueryPlan, isDotNet = false): Pipeline
   }
   // Without FROM there is one row; every range has it.
   if (!plan.readsDocuments) return { ...plain, top: Math.min(plan.top ?? 1, 1) };
-  if (plan.program.grouping !== undefined) return { ...plain, ...groups(query, isDotNet) };
+  if (plan.program.grouping !== undefined) return { ...plain, ...groups(plan, isDotNet) };
   if (query.orderBy.length > 0) return { ...plain, ...ordered(plan) };
   if (query.distinct) {
     return { ...plain, distinctType: 'Unordered', rewrittenQuery: printQuery({ ...query, ...NO_BOUNDS }) };
@@ -129,37 +129,53 @@ function firstRows(plan: QueryPlan): RowCount | undefined {
 /** `SELECT c._rid, [{"item": c.f}] AS orderByItems, c AS payload FROM c WHERE (…) AND (…) ORDER BY c.f` */
 function ordered(plan: QueryPlan): Partial<PipelineInfo> {
   const { query } = plan;
-  const { alias, from } = documentAlias(query);
   const payload = payloadOf(query);
+  // A row that is undefined is none, which a payload that is left out would not say.
+  const conditions = query.selection.kind === 'value' ? [call('IS_DEFINED', payload)] : [];
+  const rewritten = rowsInOrder(plan, payload, conditions);
+  return {
+    ...orderOf(plan),
+    distinctType: query.distinct ? (rowsFollowOrder(query) ? 'Ordered' : 'Unordered') : 'None',
+    rewrittenQuery: printQuery({ ...rewritten, distinct: false, top: query.distinct ? undefined : firstRows(plan) }),
+  };
+}
+
+const orderOf = ({ orderBy }: QueryPlan): Pick<PipelineInfo, 'orderBy' | 'orderByExpressions'> => ({
+  orderBy: orderBy.map(({ descending }) => (descending ? 'Descending' : 'Ascending')),
+  orderByExpressions: orderBy.map(({ expression }) => printExpression(expression)),
+});
+
+/** The query without its bounds, with rows as clients read and merge them that order what several ranges say. */
+function rowsInOrder(
+  { query, isVectorSearch, program }: QueryPlan,
+  payload: Expression,
+  conditions: readonly Expression[] = [],
+): Query {
+  const { alias, from } = documentAlias(query);
+  const rid = member(verbatim(alias), '_rid');
   const items = query.orderBy.map(({ expression }) => object([['item', expression]]));
   const filters = [
     ...(query.where === undefined ? [] : [query.where]),
     // Who sorts all rows anew never goes on from one of them.
-    ...(plan.isVectorSearch ? [] : [verbatim(FILTER)]),
-    // A row that is undefined is none, which a payload that is left out would not say.
-    ...(query.selection.kind === 'value' ? [call('IS_DEFINED', payload)] : []),
+    ...(isVectorSearch ? [] : [verbatim(FILTER)]),
+    ...conditions,
   ];
-  const rewritten: Query = {
+  return {
     ...query,
     ...NO_BOUNDS,
-    distinct: false,
-    top: query.distinct ? undefined : firstRows(plan),
     selection: {
       kind: 'list',
       items: [
-        { expression: member(verbatim(alias), '_rid'), alias: undefined },
+        // A group is of no one document, but clients look for one.
+        program.grouping === undefined
+          ? { expression: rid, alias: undefined }
+          : { expression: call('MIN', rid), alias: '_rid' },
         { expression: { kind: 'array', items, at: NOWHERE }, alias: 'orderByItems' },
         { expression: payload, alias: 'payload' },
       ],
     },
     from,
     where: filters.length === 0 ? undefined : { kind: 'logical', operator: 'AND', operands: filters, at: NOWHERE },
-  };
-  return {
-    distinctType: query.distinct ? (rowsFollowOrder(query) ? 'Ordered' : 'Unordered') : 'None',
-    orderBy: plan.orderBy.map(({ descending }) => (descending ? 'Descending' : 'Ascending')),
-    orderByExpressions: plan.orderBy.map(({ expression }) => printExpression(expression)),
-    rewrittenQuery: printQuery(rewritten),
   };
 }
 
@@ -204,21 +220,35 @@ function rowsFollowOrder({ selection, orderBy }: Query): boolean {
 }
 
 /** Aggregates, with and without GROUP BY. */
-function groups(query: Query, isDotNet: boolean): Partial<PipelineInfo> {
+function groups(plan: QueryPlan, isDotNet: boolean): Partial<PipelineInfo> {
+  const { query } = plan;
   const { selection, groupBy } = query;
   const isGrouped = groupBy.length > 0;
-  if (isGrouped && query.orderBy.length > 0) throw notMerged('ORDER BY together with GROUP BY');
+  const inOrder = isGrouped && query.orderBy.length > 0;
+  const byAggregate = query.orderBy.find(({ expression }) => hasAggregate(expression));
+  if (inOrder && byAggregate !== undefined) {
+    throw notMerged('ORDER BY an aggregate together with GROUP BY', byAggregate.expression.at);
+  }
+  if (inOrder && plan.isVectorSearch) throw notMerged('A vector search together with GROUP BY');
   if (query.distinct) throw notMerged('DISTINCT together with aggregates or GROUP BY');
-  const keys: SelectItem[] = isGrouped
-    ? [
-        {
-          expression: { kind: 'array', items: groupBy.map((key) => object([['item', key]])), at: NOWHERE },
-          alias: 'groupByItems',
-        },
-      ]
-    : [];
-  const rewritten = (selected: Query['selection']) =>
-    printQuery({ ...query, ...NO_BOUNDS, orderBy: [], selection: selected });
+  const keys: Expression = { kind: 'array', items: groupBy.map((key) => object([['item', key]])), at: NOWHERE };
+  const rewritten = (payload: Expression, isValue: boolean): Partial<PipelineInfo> => {
+    // Clients put the rows in order first: what they group is then the payload of that.
+    if (inOrder) {
+      const group = object([
+        ['groupByItems', keys],
+        ['payload', payload],
+      ]);
+      return { ...orderOf(plan), rewrittenQuery: printQuery(rowsInOrder(plan, group)) };
+    }
+    const items: SelectItem[] = [
+      ...(isGrouped ? [{ expression: keys, alias: 'groupByItems' }] : []),
+      { expression: payload, alias: 'payload' },
+    ];
+    const selected: Query['selection'] =
+      isValue && !isGrouped ? { kind: 'value', expression: payload } : { kind: 'list', items };
+    return { rewrittenQuery: printQuery({ ...query, ...NO_BOUNDS, orderBy: [], selection: selected }) };
+  };
   const groupByExpressions = groupBy.map(printExpression);
   if (selection.kind === 'value') {
     const { expression } = selection;
@@ -227,11 +257,7 @@ function groups(query: Query, isDotNet: boolean): Partial<PipelineInfo> {
     return {
       groupByExpressions,
       aggregates: aggregate === undefined ? [] : [aggregateTypes[aggregate.name]],
-      rewrittenQuery: rewritten(
-        isGrouped
-          ? { kind: 'list', items: [...keys, { expression: payload, alias: 'payload' }] }
-          : { kind: 'value', expression: payload },
-      ),
+      ...rewritten(payload, true),
     };
   }
   const types: Record<string, string | null> = {};
@@ -248,7 +274,7 @@ function groups(query: Query, isDotNet: boolean): Partial<PipelineInfo> {
     groupByExpressions,
     groupByAliases,
     groupByAliasToAggregateType: types,
-    rewrittenQuery: rewritten({ kind: 'list', items: [...keys, { expression: object(properties), alias: 'payload' }] }),
+    ...rewritten(object(properties), false),
   };
 }
 

@@ -91,6 +91,18 @@ describe('the description for a query plan', () => {
       },
     ],
     [
+      'SELECT TOP 3 VALUE SUM(c.n) FROM c WHERE c.x GROUP BY c.b ORDER BY c.b DESC',
+      {
+        top: 3,
+        hasSelectValue: true,
+        orderBy: ['Descending'],
+        orderByExpressions: ['c.b'],
+        groupByExpressions: ['c.b'],
+        aggregates: ['Sum'],
+        rewrittenQuery: `SELECT MIN(c._rid) AS _rid, [{"item": c.b}] AS orderByItems, {"groupByItems": [{"item": c.b}], "payload": [{"item": SUM(c.n)}]} AS payload FROM c WHERE (c.x AND ${FILTER}) GROUP BY c.b ORDER BY c.b DESC`,
+      },
+    ],
+    [
       'SELECT TOP 2 c.id FROM c ORDER BY VectorDistance(c.v, [1, 2])',
       {
         top: 2,
@@ -108,7 +120,8 @@ describe('the description for a query plan', () => {
     'SELECT VALUE COUNT(1) + 1 FROM c',
     'SELECT VALUE {"n": COUNT(1)} FROM c',
     'SELECT DISTINCT c.a, COUNT(1) AS n FROM c GROUP BY c.a',
-    'SELECT c.a FROM c GROUP BY c.a ORDER BY c.a',
+    'SELECT c.a FROM c GROUP BY c.a ORDER BY c.a, COUNT(1)',
+    'SELECT c.v FROM c GROUP BY c.v ORDER BY VectorDistance(c.v, [1, 2])',
     'SELECT VALUE COUNT(1) FROM (SELECT DISTINCT d.a FROM d) c',
     'SELECT c.a FROM (SELECT VALUE d FROM d) c ORDER BY c.a',
   ])('is refused where parts can not be merged: %s', (sql) => {
@@ -120,6 +133,7 @@ describe('the description for a query plan', () => {
       'SELECT VALUE MAX(c.a) FROM c',
       'SELECT AVG(c["or der"]) AS a FROM c',
       'SELECT c.value FROM c ORDER BY c["order"]',
+      'SELECT c.a, COUNT(1) AS n FROM c GROUP BY c.a ORDER BY c.a',
     ]) {
       const { rewrittenQuery } = describeQuery(sql);
       expect(() => planQuery(parseQuery(rewrittenQuery.replace(FILTER, '(true)')))).not.toThrow();

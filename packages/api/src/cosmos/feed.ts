@@ -170,7 +170,8 @@ export function planToRunBy(
   const query = parseQuery(sql, { maxLength: limits.queryCharacters });
   if (query.groupBy.length === 0 && query.orderBy.length === 0) return undefined;
   const plan = planQuery(query, parameters, planOptionsOf(container.definition));
-  if (!plan.isVectorSearch && !(mayGroup && query.groupBy.length > 0)) return undefined;
+  // Clients merge no groups in order of keys of several types, and none that are null, which the server does.
+  if (!plan.isVectorSearch && !(mayGroup && query.groupBy.length > 0 && query.orderBy.length === 0)) return undefined;
   try {
     return planText(planForClients(plan), rangesOfQuery(plan, container));
   } catch (error) {
