@@ -122,8 +122,10 @@ function codeOfItem(model: Model, container: ModelContainer, command: ItemComman
   if (command.kind === 'write') {
     if (command.operation === 'create' && current !== undefined) return 'already-exists';
     if (command.operation === 'replace' && current === undefined) return 'item-not-found';
-    if (command.ifMatch !== undefined && command.ifMatch !== current?.etag) return 'precondition-failed';
-    if (command.ifNoneMatch === '*' && current !== undefined) return 'precondition-failed';
+    if (current !== undefined) {
+      if (command.ifMatch !== undefined && command.ifMatch !== current.etag) return 'precondition-failed';
+      if (command.ifNoneMatch === '*') return 'precondition-failed';
+    }
   }
   return isTaken(container, command.item, document, nowMs) ? 'unique-key-taken' : 'ok';
 }

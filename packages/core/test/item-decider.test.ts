@@ -72,13 +72,14 @@ describe('writing an item that is not there', () => {
       }
     }
   });
-  it('on the condition that it is there is refused', () => {
-    givenItem()
-      .when(write({ ifMatch: '*' }))
-      .thenRefused('precondition-failed');
-    givenItem()
-      .when(write({ ifMatch: etag }))
-      .thenRefused('precondition-failed');
+  it('on a condition of its etag is taken: there is none to differ', () => {
+    for (const operation of ['create', 'upsert'] as const) {
+      for (const ifMatch of ['*', etag]) {
+        givenItem()
+          .when(write({ operation, ifMatch }))
+          .then(upserted({ operation, key: NEW_KEY, bytes: 42 }));
+      }
+    }
   });
   it('on the condition that it is not there is taken', () => {
     for (const ifNoneMatch of ['*', etag]) {

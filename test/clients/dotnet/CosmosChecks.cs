@@ -183,6 +183,9 @@ internal static class CosmosChecks
                 IfNoneMatchEtag = (await container.ReadItemAsync<Order>("etag", Of("ann"))).ETag,
             });
             Expect.Equal(HttpStatusCode.NotModified, unchanged.StatusCode, "unchanged");
+            var made = await container.UpsertItemAsync(
+                new Order("etag of none", "ann", 1), Of("ann"), new ItemRequestOptions { IfMatchEtag = first.ETag });
+            Expect.Equal(HttpStatusCode.Created, made.StatusCode, "what has no etag yet");
         });
         await report.CheckAsync("items", "come without content when none is wanted", async () =>
         {

@@ -77,13 +77,27 @@ describe('an etag', () => {
     expect(await statusOf(write(container, ifMatch(etag)))).toBe(_name === 'delete' ? 404 : 412);
   });
 
-  test.each(writes)('of * in If-Match lets a %s through when the item is there', async (name, write, status) => {
+  test.each(writes)('of * in If-Match lets a %s through when the item is there', async (_name, write, status) => {
     const { container } = await written();
     expect(await statusOf(write(container, ifMatch('*')))).toBe(status);
-    const other = await world.container();
-    expect(await statusOf(write(other, ifMatch('*')))).toBe(name === 'upsert' ? 412 : 404);
-    expect(await world.history(other.id, 'a')).toEqual([]);
   });
+
+  test.each(writes)(
+    'in If-Match is no hindrance to an upsert of what is not there, and 404 for others: %s',
+    async (name, write) => {
+      const { container, etag } = await written();
+      await container.item('a', 'ann').delete();
+      for (const [other, condition] of [
+        [container, etag],
+        [await world.container(), '*'],
+        [await world.container(), etag],
+      ] as const) {
+        const history = await world.history(other.id, 'a');
+        expect(await statusOf(write(other, ifMatch(condition)))).toBe(name === 'upsert' ? 201 : 404);
+        if (name !== 'upsert') expect(await world.history(other.id, 'a')).toEqual(history);
+      }
+    },
+  );
 
   test('of * in If-None-Match makes an upsert a create', async () => {
     const container = await world.container();

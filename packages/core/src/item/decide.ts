@@ -118,7 +118,8 @@ function decideWrite(state: ItemState, command: WriteItem): ItemDecision {
   if ((command.operation === 'replace' || command.operation === 'patch') && live === undefined) {
     return refuse({ reason: 'not-found' });
   }
-  if (!preconditionsHold(live?.etag, command)) return refuse({ reason: 'precondition-failed' });
+  // What is not there has no etag to match: an upsert creates it, whatever its condition. Source: Cosmos DB's clients.
+  if (live !== undefined && !preconditionsHold(live.etag, command)) return refuse({ reason: 'precondition-failed' });
   return accept({
     type: 'ItemUpserted',
     data: {
@@ -198,10 +199,9 @@ function expiredEvent(
 }
 
 function preconditionsHold(
-  etag: string | undefined,
+  etag: string,
   { ifMatch, ifNoneMatch }: { readonly ifMatch?: string | undefined; readonly ifNoneMatch?: string | undefined },
 ): boolean {
-  if (ifMatch !== undefined && (etag === undefined || (ifMatch !== '*' && ifMatch !== etag))) return false;
-  if (ifNoneMatch !== undefined && etag !== undefined && (ifNoneMatch === '*' || ifNoneMatch === etag)) return false;
-  return true;
+  if (ifMatch !== undefined && ifMatch !== '*' && ifMatch !== etag) return false;
+  return ifNoneMatch !== '*' && ifNoneMatch !== etag;
 }

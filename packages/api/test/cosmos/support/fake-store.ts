@@ -67,9 +67,9 @@ export function fakeStore(overrides: Partial<EdgeStore> = {}): StoreApi {
   };
   const check = (etag: string | undefined, precondition: Precondition | undefined): void => {
     const { ifMatch, ifNoneMatch } = precondition ?? {};
+    if (etag === undefined) return;
     const failed =
-      (ifMatch !== undefined && (etag === undefined || (ifMatch !== '*' && ifMatch !== etag))) ||
-      (ifNoneMatch !== undefined && etag !== undefined && (ifNoneMatch === '*' || ifNoneMatch === etag));
+      (ifMatch !== undefined && ifMatch !== '*' && ifMatch !== etag) || ifNoneMatch === '*' || ifNoneMatch === etag;
     if (failed) throw new Refusal('precondition-failed');
   };
   const itemsOf = (container: ContainerState): Map<string, ShownItem> => items.get(container.rid) ?? new Map();
