@@ -1,5 +1,7 @@
 import { describe, expect, test } from 'vitest';
+import type { StoreApi } from '@epitaph/api/store/store-api.ts';
 import { call, DOCS, keyHeader, shop, type Call } from './support/client.ts';
+import { fakeStore } from './support/fake-store.ts';
 import type { FastifyInstance } from 'fastify';
 
 const ann = keyHeader('ann');
@@ -330,6 +332,22 @@ describe('a feed of items', () => {
     const metrics = String(reply.headers['x-ms-documentdb-query-metrics']);
     expect(metrics.split(';').every((part) => /^\w+=[\d.]+$/.test(part))).toBe(true);
     expect(metrics).toContain('retrievedDocumentCount=7');
+  });
+
+  test('tells the time of a query’s run whole, from which clients take off what was not the engine’s', async () => {
+    const inner = fakeStore();
+    const queryItems: StoreApi['queryItems'] = async (...given) => ({
+      ...(await inner.queryItems(...given)),
+      metrics: { totalMs: 10, compileMs: 1, lookupMs: 2, loadMs: 6 },
+    });
+    const app = await shop({ store: { ...inner, queryItems } });
+    const headers = { ...query, 'x-ms-documentdb-populatequerymetrics': 'True' };
+    const reply = await call(app, 'POST', DOCS, { headers, body: { query: 'SELECT * FROM c' } });
+    const metrics = String(reply.headers['x-ms-documentdb-query-metrics']).split(';');
+    expect(metrics).toContain('totalExecutionTimeInMs=10.00');
+    expect(metrics).toContain('VMExecutionTimeInMs=9.00');
+    expect(metrics).toContain('indexLookupTimeInMs=2.00');
+    expect(metrics).toContain('documentLoadTimeInMs=6.00');
   });
 
   test('tells which parts of a filter were decided before documents were read', async () => {
