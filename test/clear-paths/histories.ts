@@ -37,7 +37,7 @@ const fields: fc.Arbitrary<Fields> = fc.record(
   { requiredKeys: [] },
 );
 
-const name = { id: fc.constantFrom('a', 'b', 'c', 'd', 'e', 'f', 'g'), pk: fc.constantFrom('p', 'q') };
+const name = { id: fc.constantFrom('a', 'b', 'c', 'd', 'e', 'f', 'g'), pk: fc.constantFrom('p', 'q', 'r') };
 const ttl = fc.constantFrom(undefined, undefined, undefined, -1, 5, 20);
 const write = fc.record({ ...name, fields, ttl });
 type Written = typeof write extends fc.Arbitrary<infer Found> ? Found : never;
@@ -142,6 +142,9 @@ interface Text {
   readonly values: readonly unknown[];
 }
 
+const keys = fc.uniqueArray(fc.constantFrom('p', 'q', 'r', 'nobody', 1, null), { minLength: 1, maxLength: 3 });
+const hasKey = (pk: string): Text => ({ sql: 'c.pk = ?', values: [pk] });
+
 /** Each constant is a `?` until the query has all of them. */
 const { condition } = fc.letrec<{ condition: Text; comparison: Text }>((tie) => ({
   comparison: fc.oneof(
@@ -165,6 +168,14 @@ const { condition } = fc.letrec<{ condition: Text; comparison: Text }>((tie) => 
       .map(([at, low, high]) => ({ sql: `${at} BETWEEN ? AND ?`, values: [low, high] })),
     fc.constantFrom(...DOCUMENT_PATHS).map((at) => ({ sql: `IS_DEFINED(${at})`, values: [] })),
     fc.constantFrom('p', 'q').map((pk) => ({ sql: 'c.pk = ?', values: [pk] })),
+    keys.map((list) => ({ sql: `c.pk IN (${list.map(() => '?').join(', ')})`, values: list })),
+    keys.map((list) => ({ sql: list.map(() => 'c.pk = ?').join(' OR '), values: list })),
+    keys.map((list) => ({ sql: 'c.id IN ("a", "b", "c") AND ARRAY_CONTAINS(?, c.pk)', values: [list] })),
+    fc
+      .tuple(name.pk, tie('comparison'), name.pk, tie('comparison'))
+      .map(([one, first, other, second]) =>
+        joined('OR', joined('AND', hasKey(one), first), joined('AND', hasKey(other), second)),
+      ),
   ),
   condition: fc.oneof(
     { maxDepth: 2, depthSize: 'small' },
@@ -195,6 +206,12 @@ const shape = fc.constantFrom(
   (where: string) => `SELECT c.status, COUNT(1) AS count, MAX(c.n) AS most FROM c WHERE ${where} GROUP BY c.status`,
   (where: string) => `SELECT DISTINCT VALUE c.address FROM c WHERE ${where}`,
   (where: string) => `SELECT VALUE [c.id, x] FROM c JOIN x IN c.list WHERE ${where}`,
+  (where: string) => `SELECT VALUE [c.id, x] FROM c JOIN x IN c.list WHERE ${where} ORDER BY x DESC, c.status`,
+  (where: string) => `SELECT DISTINCT VALUE c.address FROM c WHERE ${where} ORDER BY c.address`,
+  (where: string) => `SELECT DISTINCT c.n, c.status FROM c WHERE ${where} ORDER BY c.status DESC`,
+  (where: string) => `SELECT VALUE [c.status, c.n] FROM c WHERE ${where} GROUP BY c.n, c.status`,
+  (where: string) => `SELECT c.status, COUNT(1) AS n FROM c WHERE ${where} GROUP BY c.status ORDER BY c.status DESC`,
+  (where: string) => `SELECT VALUE c.pk FROM c WHERE ${where} GROUP BY c.pk ORDER BY COUNT(1) OFFSET 1 LIMIT 1`,
   (where: string) => `SELECT VALUE x.id FROM (SELECT * FROM c WHERE ${where}) AS x WHERE x.pk = 'p'`,
   (where: string) => `SELECT VALUE c.id FROM c WHERE ${where} OFFSET 1 LIMIT 2`,
   (where: string) =>

@@ -361,6 +361,19 @@ internal static class CosmosChecks
             Expect.Same(["o03"], (await QueryAsync<JObject>("SELECT c.id AS name FROM c WHERE c.total = 3"))
                 .Select(row => (string)row["name"]!), "projected");
         });
+        await report.CheckAsync("queries", "of some partition keys find the items of these, in order and page by page", async () =>
+        {
+            const string some = "c.customer IN ('customer1', 'customer3', 'nobody')";
+            foreach (var filter in new[] { some, "c.customer = 'customer3' OR c.customer = 'customer1'" })
+            {
+                string[] wanted = ["o01", "o03", "o06", "o08", "o11", "o13", "o16", "o18", "o21", "o23", "o26", "o28"];
+                var paged = new QueryRequestOptions { MaxItemCount = 5 };
+                Expect.Same(wanted, (await QueryAsync<string>($"SELECT VALUE c.id FROM c WHERE {filter}", paged)).Order(), filter);
+                Expect.Same(wanted, await QueryAsync<string>($"SELECT VALUE c.id FROM c WHERE {filter} ORDER BY c.id", paged), "in order");
+                Expect.Equal(12, (await QueryAsync<int>($"SELECT VALUE COUNT(1) FROM c WHERE {filter}")).Single(), "count");
+            }
+            Expect.Equal(0, (await QueryAsync<string>("SELECT VALUE c.id FROM c WHERE ARRAY_CONTAINS([], c.customer)")).Count, "none");
+        });
         await report.CheckAsync("queries", "take parameters", async () =>
         {
             var query = new QueryDefinition("SELECT VALUE c.id FROM c WHERE c.total >= @low AND ARRAY_CONTAINS(c.tags, @tag) ORDER BY c.id")
@@ -410,6 +423,12 @@ internal static class CosmosChecks
             var groups = await QueryAsync<JObject>("SELECT c.customer, COUNT(1) AS n, SUM(c.total) AS s FROM c GROUP BY c.customer");
             Expect.Same(["customer0:6:75", "customer1:6:81", "customer2:6:87", "customer3:6:93", "customer4:6:99"],
                 groups.Select(row => $"{row["customer"]}:{row["n"]}:{row["s"]}").Order(), "groups");
+            var ordered = await QueryAsync<JObject>(
+                "SELECT c.customer, AVG(c.total) AS mean FROM c GROUP BY c.customer ORDER BY c.customer DESC OFFSET 1 LIMIT 3");
+            Expect.Same(["customer3:15.5", "customer2:14.5", "customer1:13.5"],
+                ordered.Select(row => $"{row["customer"]}:{row["mean"]}"), "groups in order");
+            var tags = await QueryAsync<int>("SELECT VALUE COUNT(1) FROM c JOIN t IN c.tags GROUP BY t ORDER BY t");
+            Expect.Equal(45, tags.Sum(), "values of groups in order");
         });
         await report.CheckAsync("queries", "give distinct values", async () =>
         {

@@ -74,6 +74,10 @@ const ORDERED: (string | SqlQuerySpec)[] = [
   'SELECT VALUE SUM(c.n) FROM c GROUP BY c.rank ORDER BY c.rank OFFSET 2 LIMIT 3',
   'SELECT TOP 2 c.rank, COUNT(1) AS n FROM c GROUP BY c.rank ORDER BY c.rank DESC',
   'SELECT t, COUNT(1) AS n FROM c JOIN t IN c.tags GROUP BY t ORDER BY UPPER(t)',
+  "SELECT c.id FROM c WHERE c.customer IN ('c3', 'c11', 'c3', 'nobody') ORDER BY c.n",
+  "SELECT c.id FROM c WHERE c.customer = 'c3' OR c.customer = 'c8' ORDER BY c.n DESC OFFSET 2 LIMIT 7",
+  "SELECT TOP 5 c.id FROM c WHERE (c.customer = 'c3' AND c.n > 40) OR (c.customer = 'c9' AND c.flag) ORDER BY c.n",
+  "SELECT c.customer, COUNT(1) AS n FROM c WHERE c.customer IN ('c1', 'c2', 'c5') GROUP BY c.customer ORDER BY c.customer",
 ];
 
 /** Queries whose rows are the same in any order. */
@@ -111,6 +115,13 @@ const UNORDERED: (string | SqlQuerySpec)[] = [
   'SELECT VALUE 1',
   'SELECT VALUE c.n FROM (SELECT VALUE d FROM d WHERE d.n > 100) c',
   "SELECT VALUE c.n FROM c WHERE c.customer = 'c3'",
+  "SELECT VALUE c.n FROM c WHERE c.customer IN ('c3', 'c4', 'c5', 'c6', 'c7', 1, null, true)",
+  "SELECT VALUE c.n FROM c WHERE ARRAY_CONTAINS(['c0', 'c16'], c.customer) AND c.n < 100",
+  "SELECT * FROM c WHERE c.id IN ('i003', 'i020', 'i021') AND c.customer IN ('c3', 'c4')",
+  "SELECT VALUE COUNT(1) FROM c WHERE c.customer IN ('c3', 'c4')",
+  "SELECT VALUE c.n FROM c WHERE c.customer IN ('nobody', 'else')",
+  'SELECT VALUE c.n FROM c WHERE ARRAY_CONTAINS([], c.customer)',
+  `SELECT VALUE c.n FROM c WHERE c.customer IN (${Array.from({ length: 150 }, (_, n) => `'c${n}'`).join(', ')})`,
   { query: 'SELECT VALUE SUM(c.n) FROM c WHERE c.customer = @who', parameters: [{ name: '@who', value: 'c5' }] },
 ];
 
@@ -279,5 +290,40 @@ describe('over five ranges as over one', () => {
       ).length;
     }
     expect(asked).toBe(3);
+  });
+
+  test('a query over a filter on some keys asks the ranges of these alone, and reads no other items', async () => {
+    const calls = async (filter: string) => {
+      const query = `SELECT * FROM c WHERE ${filter}`;
+      const options = { forceQueryPlan: true, populateQueryMetrics: true, maxItemCount: 100 };
+      const { diagnostics, resources } = await five.items.query<{ customer: string }>(query, options).fetchAll();
+      const { gatewayStatistics } = diagnostics.clientSideRequestStatistics;
+      return { asked: gatewayStatistics.filter((call) => String(call.operationType) === 'query').length, resources };
+    };
+    const rangesOf = async (...customers: string[]) => {
+      const asked = await Promise.all(
+        customers.map(async (customer) => {
+          const { headers } = await five.item('i000', customer).read();
+          return String(headers['x-ms-documentdb-partitionkeyrangeid'] ?? headers['x-ms-session-token']).split(':')[0];
+        }),
+      );
+      return new Set(asked).size;
+    };
+    for (const some of [
+      ['c0', 'c1'],
+      ['c2', 'c5', 'c7'],
+      ['c3', 'c4', 'nobody'],
+    ]) {
+      const list = some.map((customer) => `'${customer}'`).join(', ');
+      const expected = await rangesOf(...some);
+      for (const filter of [`c.customer IN (${list})`, some.map((one) => `c.customer = '${one}'`).join(' OR ')]) {
+        const { asked, resources } = await calls(filter);
+        expect(new Set(resources.map(({ customer }) => customer))).toEqual(
+          new Set(some.filter((one) => one !== 'nobody')),
+        );
+        expect(asked, filter).toBe(expected);
+      }
+    }
+    expect((await calls("c.customer IN ('c0', 'c1') OR c.n = 3")).asked).toBe(5);
   });
 });

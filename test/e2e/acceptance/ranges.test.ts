@@ -313,6 +313,15 @@ describe('a hierarchical partition key', () => {
     expect(await query("c.tenant = 'b' AND c.user = null")).toEqual(expected('b', null));
     expect(await query("c.tenant = 'a' AND c.user = 'x' AND c.session = 2")).toEqual(expected('a', 'x', 2));
     expect(await query("c.tenant = 'a' AND c.session = 2 AND c.user = 'y'")).toEqual([]);
+    const some = (...filters: (string | null | number)[][]) => filters.flatMap((key) => expected(...key)).toSorted();
+    const inAll = async (filter: string) => (await query(filter)).toSorted();
+    expect(await inAll("c.tenant IN ('b', 'a', 'nobody') AND c.user IN ('x', null)")).toEqual(
+      some(['a', 'x'], ['a', null], ['b', 'x'], ['b', null]),
+    );
+    expect(
+      await inAll("(c.tenant = 'b' AND c.user = null) OR (c.tenant = 'a' AND c.user = 'x' AND c.session = 2)"),
+    ).toEqual(some(['b', null], ['a', 'x', 2]));
+    expect(await inAll("c.tenant = 'b' OR (c.tenant = 'b' AND c.user = null)")).toEqual(some(['b']));
     expect(await query("c.tenant = 'a' OR c.user = 1")).toHaveLength(keys.length / 2 + 1 + expected('b', 1).length);
   });
 

@@ -25,7 +25,7 @@ import { charge } from './charge.ts';
 import { decodeContinuation, encodeContinuation } from './continuation.ts';
 import { badRequest } from './errors.ts';
 import { isJsonObject, type JsonObject } from './json.ts';
-import { partitionKeyIn } from './partition-key.ts';
+import { partitionKeysIn } from './partition-key.ts';
 import { rangesOf } from './ranges.ts';
 import {
   headerText,
@@ -222,12 +222,26 @@ function planAnswer({ headers }: CosmosRequest, query: QueryPlan, queryRanges: r
   return { status: 200, body: planText(plan, queryRanges), charge: charge.metadata };
 }
 
-/** The keys that a query can find anything at, as far as its filter tells. */
+/** Keys at most that a plan names one by one. */
+const MAX_QUERY_RANGES = 100;
+
+/** The keys that a query can find anything at, as far as its filter tells: in order, and none within another. */
 function rangesOfQuery({ pushdown }: QueryPlan, { definition }: ContainerState): readonly QueryRange[] {
-  const components = partitionKeyIn(pushdown, definition);
-  if (components.length === 0) return EVERYWHERE;
-  const key = effectivePartitionKey(definition.partitionKey, JSON.stringify(components));
-  return components.length === definition.partitionKey.paths.length
-    ? [{ min: key, max: key, isMinInclusive: true, isMaxInclusive: true }]
-    : [{ ...prefixRange(key), isMinInclusive: true, isMaxInclusive: false }];
+  const keys = partitionKeysIn(pushdown, definition);
+  // Clients have no plan for a query that finds nothing.
+  if (keys.length === 0 || keys.length > MAX_QUERY_RANGES || keys.some(({ length }) => length === 0)) return EVERYWHERE;
+  const { length } = definition.partitionKey.paths;
+  const ranges = keys.map((components): QueryRange => {
+    const key = effectivePartitionKey(definition.partitionKey, JSON.stringify(components));
+    return components.length === length
+      ? { min: key, max: key, isMinInclusive: true, isMaxInclusive: true }
+      : { ...prefixRange(key), isMinInclusive: true, isMaxInclusive: false };
+  });
+  const apart: QueryRange[] = [];
+  for (const range of ranges.toSorted((one, other) => (one.min < other.min ? -1 : one.min > other.min ? 1 : 0))) {
+    const last = apart.at(-1);
+    if (last === undefined || range.min > last.max) apart.push(range);
+    else if (range.max > last.max) apart[apart.length - 1] = { ...range, min: last.min };
+  }
+  return apart;
 }

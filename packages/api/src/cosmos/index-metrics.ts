@@ -1,7 +1,7 @@
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
 import type { PathComparison, Pushdown } from '@epitaph/query';
 import { isOfClearPath } from './clear-paths.ts';
-import { partitionKeyIn, partitionKeyPaths } from './partition-key.ts';
+import { partitionKeyPaths, partitionKeysIn } from './partition-key.ts';
 import { headerFlag, type CosmosRequest } from './request.ts';
 
 /** One entry of Cosmos DB's first version of index metrics. */
@@ -61,7 +61,8 @@ function secondVersion(indexes: readonly SingleIndex[]) {
 function utilized(pushdown: Pushdown, definition: ContainerDefinition, inOnePartition: boolean): SingleIndex[] {
   const keyPaths = partitionKeyPaths(definition);
   // A hierarchical key narrows from its beginning on.
-  const leading = keyPaths.slice(0, partitionKeyIn(pushdown, definition).length).map(pathText);
+  const components = Math.min(...partitionKeysIn(pushdown, definition).map(({ length }) => length));
+  const leading = keyPaths.slice(0, components).map(pathText);
   const isNarrow = inOnePartition || leading.length === keyPaths.length;
   return pushdown.paths.flatMap((comparison): SingleIndex[] => {
     const path = pathText(comparison.path);
@@ -79,8 +80,8 @@ function utilized(pushdown: Pushdown, definition: ContainerDefinition, inOnePart
     }
     // In one partition, too: the items that have the value are looked up, whatever their keys.
     if (isOfClearPath(comparison, definition)) return [found(true, false)];
-    if (comparison.op === '=' && !inOnePartition && leading.includes(path)) return [found(true, false)];
-    return [];
+    const isNamed = (comparison.op === '=' || comparison.op === 'in') && leading.includes(path);
+    return isNamed && !inOnePartition ? [found(true, false)] : [];
   });
 }
 

@@ -1,6 +1,6 @@
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
 import { type DocumentPath, parseDocumentPath, valueAt } from '@epitaph/core/document-path.ts';
-import type { PathEquality, Pushdown } from '@epitaph/query';
+import type { Json, PathComparison, PathEquality, Pushdown } from '@epitaph/query';
 import { badRequest, WireError } from './errors.ts';
 
 /** Bytes of a partition key value at most; source: Cosmos DB, "Service quotas" (large partition keys). */
@@ -32,20 +32,56 @@ export function partitionKeyOf(definition: ContainerDefinition, document: Readon
   return canonical(components);
 }
 
-/** The components of the partition key that a query's filter fixes: leading ones, all of them, or none. */
-export function partitionKeyIn(
-  { equals }: { readonly equals: readonly PathEquality[] },
+/** Keys at most that a query's filter is taken to name: of more, only what they begin with is told apart. */
+const MAX_KEYS = 10_000;
+
+type Comparisons = readonly Pick<PathComparison, 'path' | 'op' | 'values'>[];
+
+/**
+ * The partition keys that a query's filter names, each by its leading components or by all of them: no document with
+ * another can match. One without components is any key.
+ */
+export function partitionKeysIn(
+  { paths, alternatives = [] }: Pick<Pushdown, 'paths' | 'alternatives'>,
   definition: ContainerDefinition,
-): readonly Component[] {
-  const components: Component[] = [];
+): readonly (readonly Component[])[] {
+  const named = keysNamed(paths, definition);
+  const isWhole = named.every((key) => key.length === definition.partitionKey.paths.length);
+  if (alternatives.length === 0 || isWhole) return named;
+  // Each alternative says more of the keys than what they have in common.
+  const byAlternative = apart(
+    alternatives.flatMap((parts) =>
+      keysNamed(
+        [...parts.map(({ path, value }) => ({ path, op: '=' as const, values: [value] })), ...paths],
+        definition,
+      ),
+    ),
+  );
+  return byAlternative.length <= MAX_KEYS && byAlternative.every(({ length }) => length > 0) ? byAlternative : named;
+}
+
+/** The same of conditions that hold together. */
+function keysNamed(conditions: Comparisons, definition: ContainerDefinition): readonly (readonly Component[])[] {
+  let keys: readonly (readonly Component[])[] = [[]];
   for (const path of partitionKeyPaths(definition)) {
-    const found = equals.find(
-      (equal) => equal.path.length === path.length && equal.path.every((name, at) => name === path[at]),
-    );
-    if (found === undefined || !isComponent(found.value)) break;
-    components.push(found.value);
+    const of = conditions.filter(({ path: { length }, path: at, op }) => {
+      return (op === '=' || op === 'in') && length === path.length && at.every((name, index) => name === path[index]);
+    });
+    const [fewest] = of.toSorted((one, other) => one.values.length - other.values.length);
+    if (fewest === undefined || !fewest.values.every(isComponent)) break;
+    const components = fewest.values as readonly Component[];
+    if (keys.length * components.length > MAX_KEYS) break;
+    keys = keys.flatMap((key) => components.map((component) => [...key, component]));
   }
-  return components;
+  return apart(keys);
+}
+
+/** The keys, each once, and none that begins with another. */
+function apart(keys: readonly (readonly Component[])[]): readonly (readonly Component[])[] {
+  const named = new Map(keys.map((key) => [JSON.stringify(key), key]));
+  return [...named.values()].filter(
+    (key) => !key.some((_, length) => length > 0 && named.has(JSON.stringify(key.slice(0, length)))),
+  );
 }
 
 /** An item that a query names. */
@@ -56,37 +92,48 @@ export interface NamedItem {
 
 /**
  * The items that a query's filter names by id and whole partition key: none but these can match. Undefined when it
- * doesn't say.
+ * doesn't say, or says very many.
  *
  * @param known the partition key that the request itself has named
  */
 export function itemsIn(
-  { ids, equals, alternatives }: Pushdown,
+  { ids, paths, alternatives }: Pushdown,
   definition: ContainerDefinition,
   known: string | undefined,
 ): readonly NamedItem[] | undefined {
-  const isId = ({ path }: PathEquality): boolean => path.length === 1 && path[0] === 'id';
-  const namedBy = (conditions: readonly PathEquality[]): NamedItem | undefined => {
-    const id = conditions.find(isId)?.value;
-    const components = partitionKeyIn({ equals: conditions }, definition);
-    if (typeof id !== 'string' || components.length < definition.partitionKey.paths.length) return undefined;
-    return { id, partitionKey: JSON.stringify(components) };
+  const isId = ({ path }: Pick<PathEquality, 'path'>): boolean => path.length === 1 && path[0] === 'id';
+  const namedBy = (id: Json | undefined, conditions: Comparisons): readonly NamedItem[] | undefined => {
+    if (typeof id !== 'string') return undefined;
+    // Where the partition key is the id, the id alone says it all.
+    const keys = keysNamed([{ path: ['id'], op: '=', values: [id] }, ...conditions], definition);
+    if (keys.some(({ length }) => length < definition.partitionKey.paths.length)) return undefined;
+    return keys.map((key) => ({ id, partitionKey: JSON.stringify(key) }));
   };
   if (ids !== undefined) {
-    const unique = [...new Set(ids)];
-    if (known !== undefined) return unique.map((id) => ({ id, partitionKey: known }));
-    // Where the partition key is the id, or is fixed by the rest of the filter, an id alone says it all.
-    const others = equals.filter((one) => !isId(one));
-    const named = unique.flatMap((id) => namedBy([{ path: ['id'], value: id }, ...others]) ?? []);
-    return named.length === unique.length ? named : undefined;
+    const wanted = [...new Set(ids)];
+    if (known !== undefined) return wanted.map((id) => ({ id, partitionKey: known }));
+    const others = paths.filter((one) => !isId(one));
+    return collected(wanted.map((id) => namedBy(id, others)));
   }
+  if (alternatives === undefined) return undefined;
+  return collected(
+    alternatives.map((parts) => {
+      const conditions = parts.map(({ path, value }) => ({ path, op: '=' as const, values: [value] }));
+      return namedBy(parts.find(isId)?.value, [...conditions, ...paths]);
+    }),
+  );
+}
+
+/** Items at most that are looked up by name where several keys are named for an id. */
+const MAX_NAMED = 1000;
+
+function collected(parts: readonly (readonly NamedItem[] | undefined)[]): readonly NamedItem[] | undefined {
   const named = new Map<string, NamedItem>();
-  for (const alternative of alternatives ?? []) {
-    const item = namedBy([...equals, ...alternative]);
-    if (item === undefined) return undefined;
-    named.set(`${item.partitionKey}\n${item.id}`, item);
+  for (const items of parts) {
+    if (items === undefined) return undefined;
+    for (const item of items) named.set(`${item.partitionKey}\n${item.id}`, item);
   }
-  return alternatives === undefined ? undefined : [...named.values()];
+  return named.size <= Math.max(MAX_NAMED, parts.length) ? [...named.values()] : undefined;
 }
 
 function componentAt(document: Readonly<Record<string, unknown>>, path: DocumentPath): Component {

@@ -26,16 +26,18 @@ import {
   startEvaluation,
 } from '@epitaph/query';
 import { clearConditionsOf } from '../cosmos/clear-paths.ts';
-import { itemsIn, partitionKeyIn } from '../cosmos/partition-key.ts';
+import { itemsIn, partitionKeysIn } from '../cosmos/partition-key.ts';
 import type { Documents } from './documents.ts';
 import { type KeptScan, MAX_KEPT_CHARACTERS } from './item-rows.ts';
 import type { Moment, StoreParts } from './parts.ts';
-import { firstAfter, hasExpired, KEPT_BATCH, scanScope } from './scans.ts';
+import { firstAfter, hasExpired, KEPT_BATCH, scanScope, scanScopes } from './scans.ts';
 import type { Continuation, QueryPage, QueryRequest } from './store-api.ts';
 import { planOptionsOf } from './plan-options.ts';
 
 /** Documents looked at for one page of a streaming query before it answers with what it has. */
 const MAX_EXAMINED = 20_000;
+/** Partition keys at most that a query names and that are looked up one by one. */
+const MAX_LOOKED_UP = 100;
 /** Documents of those that a query names that are decoded at a time. */
 const MAX_DECODED = 256;
 /** Characters of JSON that the rows of a page have at most, unless its first row alone has more. */
@@ -323,20 +325,41 @@ export class Queries {
       yield* ofKept(run, scan, documents, afterBirth);
       return;
     }
+    const clear = clearConditionsOf(pushdown, definition);
+    const keys = scan === undefined ? await this.#scopesOf(run) : undefined;
+    const scanning =
+      keys === undefined
+        ? scanScope(this.#parts, run.moment, { ...recorded, clear }, afterBirth, signal)
+        : scanScopes(
+            this.#parts,
+            run.moment,
+            keys.map((key) => ({ ...key, clear })),
+            afterBirth,
+            signal,
+          );
     let lookup = run.clock();
-    for await (const { rows, scanned, through, isLast } of scanScope(
-      this.#parts,
-      run.moment,
-      { ...recorded, clear: clearConditionsOf(pushdown, definition) },
-      afterBirth,
-      signal,
-    )) {
+    for await (const { rows, scanned, through, isLast } of scanning) {
       run.lookupMs += lookup();
       run.scanned += scanned;
       yield { ...(await this.#decode(run, rows)), isLast, through };
       lookup = run.clock();
     }
     if (isWhole(recorded)) this.#keepDocuments(within.number);
+  }
+
+  /** The partition keys that the query names, each as a scope of its own; undefined where it has to look through all. */
+  async #scopesOf({ keys, scope: { prefix, range }, moment }: Run): Promise<readonly Scope[] | undefined> {
+    if (keys === undefined || keys.length > MAX_LOOKED_UP) return undefined;
+    const { state } = moment.within;
+    const { definition } = state;
+    const scopes: Scope[] = [];
+    for (const { partitionKey, prefix: leading } of keys) {
+      if (partitionKey === undefined) scopes.push({ prefix: leading, range });
+      else if (isInScope(definition, { prefix, range }, partitionKey)) {
+        scopes.push(await this.#parts.recordedScope(state, { partitionKey }));
+      }
+    }
+    return scopes;
   }
 
   /** Keeps the documents of a scan with it, where all have been decoded by now. */
@@ -422,6 +445,8 @@ class Run {
   /** Which of its rows the query gives; undefined for those that the plan itself gives. */
   readonly bounds: Bounds | undefined;
   scope: Scope;
+  /** The partition keys that its filter names, where they are several or none: no other can match. */
+  readonly keys: readonly NamedKey[] | undefined;
   /** Documents that the query was evaluated on. */
   examined = 0;
   /** Rows of the read model that were looked at. */
@@ -437,8 +462,11 @@ class Run {
     this.bounds = bounds;
     this.plan = plan;
     this.moment = moment;
-    this.scope = narrowed(request, plan, moment.within.state.definition);
-    this.mayMatch = clearFilter(plan, moment.within.state.definition);
+    const { definition } = moment.within.state;
+    const { scope, keys } = narrowed(request, plan, definition);
+    this.scope = scope;
+    this.keys = keys;
+    this.mayMatch = clearFilter(plan, keys, definition);
     this.#monotonicMs = monotonicMs;
   }
 
@@ -504,25 +532,36 @@ function continuationOf<Kind extends Continuation['kind']>(
 
 const invalidContinuation = (): Refusal => new Refusal('bad-request', 'Invalid Continuation Token');
 
+/** A partition key that a query names, or those that begin with some components. */
+type NamedKey = Pick<Scope, 'partitionKey' | 'prefix'>;
+
 /**
  * What is asked for, narrowed by what the query itself says of the partition key: a document that satisfies it can't
- * be anywhere else.
+ * be anywhere else. Where it names several, they are told beside.
  */
 function narrowed(
   { partitionKey, prefix, range }: QueryRequest,
-  { pushdown }: QueryPlan,
+  { pushdown, program }: QueryPlan,
   definition: ContainerDefinition,
-): Scope {
-  if (partitionKey !== undefined) return { partitionKey, range };
-  const components = partitionKeyIn(pushdown, definition);
+): { readonly scope: Scope; readonly keys?: readonly NamedKey[] } {
+  if (partitionKey !== undefined) return { scope: { partitionKey, range } };
   const { length } = definition.partitionKey.paths;
-  if (components.length === length) {
+  const keys = partitionKeysIn(pushdown, definition).map((components): NamedKey => {
     const key = JSON.stringify(components);
+    return components.length === length ? { partitionKey: key } : { prefix: components.length === 0 ? undefined : key };
+  });
+  const [only] = keys;
+  if (only !== undefined && keys.length === 1) {
     // What was asked for as a prefix still has to hold.
-    if (prefix === undefined || isInScope(definition, { prefix }, key)) return { partitionKey: key, range };
+    if (prefix === undefined) return { scope: { ...only, range } };
+    const isWithin = only.partitionKey !== undefined && isInScope(definition, { prefix }, only.partitionKey);
+    return { scope: isWithin ? { ...only, range } : { prefix, range } };
   }
-  if (prefix !== undefined || components.length === 0) return { prefix, range };
-  return { prefix: JSON.stringify(components), range };
+  const areWhole = keys.every((key) => key.partitionKey !== undefined);
+  // Of keys that are on record as pseudonyms nobody sees how they begin.
+  const areTold = areWhole || (prefix === undefined && !hasPseudonymousIds(definition));
+  // How rare a word is, is asked of all documents.
+  return areTold && program.rank === undefined ? { scope: { prefix, range }, keys } : { scope: { prefix, range } };
 }
 
 const isWhole = ({ partitionKey, prefix, range }: Scope): boolean =>
@@ -589,15 +628,30 @@ async function* ofKept(run: Run, scan: KeptScan, all: readonly Json[], afterBirt
   }
 }
 
-function clearFilter({ pushdown }: QueryPlan, definition: ContainerDefinition): Run['mayMatch'] {
+function clearFilter(
+  { pushdown }: QueryPlan,
+  keys: readonly NamedKey[] | undefined,
+  definition: ContainerDefinition,
+): Run['mayMatch'] {
   const { ts } = pushdown;
-  // Rows that have pseudonyms do not say the id: the document does.
-  const ids = hasPseudonymousIds(definition) ? undefined : pushdown.ids;
-  if (ids === undefined && ts === undefined) return undefined;
+  // Rows that have pseudonyms do not say the id and the key: the document does.
+  const isTold = !hasPseudonymousIds(definition);
+  const ids = isTold ? pushdown.ids : undefined;
+  const hasKey = isTold && keys !== undefined ? isAmong(keys, definition) : undefined;
+  if (ids === undefined && ts === undefined && hasKey === undefined) return undefined;
   return (row) =>
     (ids === undefined || ids.includes(row.id)) &&
     (ts?.min === undefined || row.ts >= ts.min) &&
-    (ts?.max === undefined || row.ts <= ts.max);
+    (ts?.max === undefined || row.ts <= ts.max) &&
+    (hasKey === undefined || hasKey(row.partitionKey));
+}
+
+function isAmong(keys: readonly NamedKey[], definition: ContainerDefinition): (key: string) => boolean {
+  const whole = new Set(keys.flatMap(({ partitionKey }) => partitionKey ?? []));
+  const prefixes = keys.filter(({ partitionKey }) => partitionKey === undefined);
+  // To ask of each row whether it begins with any of very many takes longer than to read it.
+  if (prefixes.length > MAX_LOOKED_UP) return () => true;
+  return (key) => whole.has(key) || prefixes.some((prefix) => isInScope(definition, prefix, key));
 }
 
 function isUnfiltered({ pushdown }: QueryPlan): boolean {

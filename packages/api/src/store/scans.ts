@@ -81,6 +81,51 @@ export async function* scanScope(
   }
 }
 
+/** The same of several scopes, none of which has an item of another: all of their items in order of birth. */
+export async function* scanScopes(
+  parts: Pick<StoreParts, 'readModel' | 'rows'>,
+  moment: Moment,
+  scopes: readonly (Scope & Pick<ItemScan, 'clear'>)[],
+  afterBirth: number,
+  signal?: AbortSignal,
+): AsyncGenerator<Scanned> {
+  const heads = scopes.map((scope) => ({
+    scan: scanScope(parts, moment, scope, afterBirth, signal),
+    rows: [] as readonly ItemRow[],
+    at: 0,
+  }));
+  let left = heads;
+  let scanned = 0;
+  let rows: ItemRow[] = [];
+  for (;;) {
+    for (const head of left) {
+      // Which row is next is known when every scan has said its own.
+      while (head.at === head.rows.length) {
+        const { value, done } = await head.scan.next();
+        if (done === true) break;
+        scanned += value.scanned;
+        head.rows = value.rows;
+        head.at = 0;
+      }
+    }
+    left = left.filter((head) => head.at < head.rows.length);
+    if (left.length === 0) break;
+    do {
+      const first = left.reduce((one, other) => (birthOf(other) < birthOf(one) ? other : one));
+      rows.push(first.rows[first.at]!);
+      first.at += 1;
+      if (first.at === first.rows.length) break;
+    } while (rows.length < BATCH);
+    if (rows.length < BATCH) continue;
+    yield { rows, scanned, through: rows.at(-1)!.birth, isLast: false };
+    scanned = 0;
+    rows = [];
+  }
+  yield { rows, scanned, through: rows.at(-1)?.birth ?? afterBirth, isLast: true };
+}
+
+const birthOf = ({ rows, at }: { readonly rows: readonly ItemRow[]; readonly at: number }): number => rows[at]!.birth;
+
 /** The same from rows that are kept: those that have expired since are among them. */
 async function* ofKept(
   scan: KeptScan,

@@ -391,6 +391,9 @@ describe('a feed of items', () => {
         IndexImpactScore: 'Low',
       },
     ]);
+    expect(await utilized("c.customer IN ('ann', 'bob') AND c.total > 5", everywhere)).toMatchObject([
+      { FilterExpression: '(ROOT.customer IN ("ann", "bob"))', IndexSpec: '/customer/?', IndexPreciseSet: true },
+    ]);
     expect(await utilized('c.total > 5', everywhere)).toEqual([]);
     const plain = await call(app, 'POST', DOCS, {
       headers: { ...query, ...everywhere },
