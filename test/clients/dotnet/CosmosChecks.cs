@@ -187,6 +187,29 @@ internal static class CosmosChecks
                 new Order("etag of none", "ann", 1), Of("ann"), new ItemRequestOptions { IfMatchEtag = first.ETag });
             Expect.Equal(HttpStatusCode.Created, made.StatusCode, "what has no etag yet");
         });
+        await report.CheckAsync("items", "are taken in binary JSON, in a batch too", async () =>
+        {
+            const string Switch = "AZURE_COSMOS_BINARY_ENCODING_ENABLED";
+            Environment.SetEnvironmentVariable(Switch, "True");
+            try
+            {
+                string[] tags = ["3f2504e0-4f89-11d3-9a0c-0305e82c3301", "2026-11-22T09:15:47Z", "ünï 👻", new string('x', 5_000)];
+                var sent = new Order("binary", "ann", 0.1, [.. tags, .. tags]);
+                await container.CreateItemAsync(sent, Of("ann"));
+                Order read = await container.ReadItemAsync<Order>("binary", Of("ann"));
+                Expect.Same(sent.Tags!, read.Tags!, "tags");
+                Expect.Equal(0.1, read.Total, "total");
+                using TransactionalBatchResponse response = await container.CreateTransactionalBatch(Of("ann"))
+                    .CreateItem(sent with { Id = "binary in a batch" })
+                    .ReplaceItem("binary", sent with { Total = 2 })
+                    .ExecuteAsync();
+                Expect.True(response.IsSuccessStatusCode, $"success, not {response.StatusCode} {response.ErrorMessage}");
+            }
+            finally
+            {
+                Environment.SetEnvironmentVariable(Switch, null);
+            }
+        });
         await report.CheckAsync("items", "come without content when none is wanted", async () =>
         {
             var quiet = new ItemRequestOptions { EnableContentResponseOnWrite = false };

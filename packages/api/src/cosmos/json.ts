@@ -1,25 +1,29 @@
+import { decodeBinaryJson, isBinaryJson } from './binary-json.ts';
 import { badRequest } from './errors.ts';
 
 export type JsonObject = Readonly<Record<string, unknown>>;
 
 /**
- * Parses a request's body whatever its content type says: some clients send none with PATCH.
+ * Parses a request's body, text or binary, whatever its content type says: some clients send none with PATCH.
  *
  * @throws WireError 400 for what isn't JSON, for nesting beyond the depth, and for numbers beyond a double's range,
  *   which would be stored as another value than was sent
  */
 export function parseJson(body: Buffer, maxDepth: number): unknown {
-  let value: unknown;
+  const value = isBinaryJson(body) ? decodeBinaryJson(body, maxDepth) : parseText(body);
+  checkJson(value, maxDepth);
+  return value;
+}
+
+function parseText(body: Buffer): unknown {
   try {
     // A byte order mark is dropped, as it would be by a client's own parser.
-    value = JSON.parse(
+    return JSON.parse(
       body[0] === 0xef && body[1] === 0xbb && body[2] === 0xbf ? body.toString('utf8', 3) : body.toString(),
     );
   } catch {
     throw badRequest('The request body is not valid JSON.');
   }
-  checkJson(value, maxDepth);
-  return value;
 }
 
 export function isJsonObject(value: unknown): value is JsonObject {
