@@ -7,7 +7,7 @@ import type { Compiled, CompiledTest, Frame } from './frame.ts';
 import type { BuiltIn } from './functions/builtin.ts';
 import { clockFunctions } from './functions/clock.ts';
 import { termsOf } from './functions/full-text.ts';
-import { builtIns } from './functions/index.ts';
+import { builtIns, planarBuiltIns } from './functions/index.ts';
 import { boundedText } from './functions/bounds.ts';
 import { compileLike } from './like.ts';
 import { parseQuery } from './parser.ts';
@@ -260,6 +260,7 @@ function compileCall(builtIn: BuiltIn, args: readonly Compiled[]): Compiled {
 export class Compiler {
   readonly #parameters: ReadonlyMap<string, Value>;
   readonly #vectorEmbeddings: readonly VectorEmbedding[];
+  readonly #isPlanar: boolean;
   /** Queries of computed properties, by their names. */
   readonly #computed: ReadonlyMap<string, string>;
   /** Slots that hold a whole document: a subquery may give it another name. */
@@ -276,7 +277,9 @@ export class Compiler {
     parameters: ReadonlyMap<string, Value>,
     vectorEmbeddings: readonly VectorEmbedding[],
     computed: ReadonlyMap<string, string>,
+    isPlanar: boolean,
   ) {
+    this.#isPlanar = isPlanar;
     this.#parameters = parameters;
     this.#vectorEmbeddings = vectorEmbeddings;
     this.#computed = computed;
@@ -647,7 +650,7 @@ export class Compiler {
     }
     if (isAggregate(name)) return this.#aggregate(expression, scope);
     const clock = clockFunctions.get(name);
-    const builtIn = builtIns.get(name);
+    const builtIn = (this.#isPlanar ? planarBuiltIns.get(name) : undefined) ?? builtIns.get(name);
     if (clock === undefined && builtIn === undefined) {
       throw queryError('unknownFunction', `'${name}' is not a recognized built-in function name.`, at);
     }

@@ -19,6 +19,8 @@ export interface PlanOptions {
   readonly vectorEmbeddings?: readonly VectorEmbedding[];
   /** The container's computed properties: queries read them like properties of the documents. */
   readonly computedProperties?: readonly ComputedProperty[];
+  /** The container's geospatial configuration: what shapes lie on; "Geography", the globe, unless it says otherwise. */
+  readonly geospatialType?: 'Geography' | 'Geometry';
 }
 
 /** A query that is ready to run, any number of times, with its parameters bound. */
@@ -74,7 +76,12 @@ function plan(query: Query, parameters: ReadonlyMap<string, Value>, options: Pla
   const computed = new Map(
     (isDerived ? [] : (options.computedProperties ?? [])).map(({ name, query: text }) => [name, text]),
   );
-  const compiler = new Compiler(parameters, options.vectorEmbeddings ?? [], computed);
+  const compiler = new Compiler(
+    parameters,
+    options.vectorEmbeddings ?? [],
+    computed,
+    options.geospatialType === 'Geometry',
+  );
   const scope = new Scope(undefined);
   let derivedFrom: QueryPlan | undefined;
   let documentAlias: string | undefined;

@@ -1,6 +1,7 @@
 import {
   type Container,
   type FeedOptions,
+  GeospatialType,
   VectorEmbeddingDataType,
   VectorEmbeddingDistanceFunction,
 } from '@azure/cosmos';
@@ -96,5 +97,43 @@ describe('a full-text search', () => {
     ]);
     const fused = "RRF(FullTextScore(c.text, 'sea'), VectorDistance(c.place, [9, 9]), [1, 10])";
     expect(await rows(`SELECT TOP 1 VALUE c.id FROM c ORDER BY RANK ${fused}`)).toEqual(['far']);
+  });
+});
+
+describe('a spatial function', () => {
+  const query = {
+    query: 'SELECT VALUE c.id FROM c WHERE ST_WITHIN(c.place, @area)',
+    parameters: [
+      {
+        name: '@area',
+        value: {
+          type: 'Polygon',
+          coordinates: [
+            [
+              [19, 48],
+              [20, 48],
+              [20, 49],
+              [19, 49],
+              [19, 48],
+            ],
+          ],
+        },
+      },
+    ],
+  };
+
+  test.each([
+    ['Geography', ['inside']],
+    ['Geometry', ['inside', 'between the edge and its parallel']],
+    [undefined, ['inside']],
+  ] as const)('goes by the globe or by the plane, as the container says: %s', async (type, expected) => {
+    const config = type === undefined ? {} : { geospatialConfig: { type: GeospatialType[type] } };
+    const places = await world.container(config);
+    const at = (id: string, ...coordinates: number[]) =>
+      places.items.create({ id, customer: 'ann', place: { type: 'Point', coordinates } });
+    await at('inside', 19.59907, 48.00105);
+    await at('between the edge and its parallel', 19.59907, 48.00011);
+    await at('outside', 21, 48.5);
+    expect((await places.items.query<string>(query).fetchAll()).resources).toEqual(expected);
   });
 });

@@ -6,12 +6,15 @@ const vectorPolicySchema = z.looseObject({
   vectorEmbeddings: z.array(z.looseObject({ path: z.string(), distanceFunction: z.string() })),
 });
 const computedPropertiesSchema = z.array(z.looseObject({ name: z.string(), query: z.string() }));
+const geospatialSchema = z.looseObject({ type: z.enum(['Geography', 'Geometry']) });
 
 /** What a container says of the queries over its items; nothing of what it has in another shape. */
 export function planOptionsOf(definition: ContainerDefinition): PlanOptions {
   const vectors = partOf(definition, 'vectorEmbeddingPolicy', vectorPolicySchema);
   const computedProperties = partOf(definition, 'computedProperties', computedPropertiesSchema);
+  const geospatial = partOf(definition, 'geospatialConfig', geospatialSchema);
   return {
+    ...(geospatial === undefined ? {} : { geospatialType: geospatial.type }),
     ...(vectors === undefined ? {} : { vectorEmbeddings: vectors.vectorEmbeddings }),
     ...(computedProperties === undefined ? {} : { computedProperties }),
   };

@@ -5,10 +5,13 @@ import { dateTimeFunctions } from './datetime.ts';
 import { fullTextFunctions } from './full-text.ts';
 import { itemFunctions } from './item.ts';
 import { mathFunctions } from './math.ts';
-import { spatialFunctions } from './spatial.ts';
+import { planarFunctions, spatialFunctions } from './spatial.ts';
 import { stringFunctions } from './string.ts';
 import { typeFunctions } from './type.ts';
 import { vectorFunctions } from './vector.ts';
+
+/** Those that go by the plane in containers of the type "Geometry". */
+export const planarBuiltIns: ReadonlyMap<string, BuiltIn> = new Map(Object.entries(planarFunctions));
 
 /** Every built-in function except those that read the clock, by its name in upper case. */
 export const builtIns: ReadonlyMap<string, BuiltIn> = new Map(

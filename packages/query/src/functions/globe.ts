@@ -1,0 +1,145 @@
+import { type Ring, type Segment, segmentsOfLine, type Surface } from './surface.ts';
+
+/** A direction from the middle of the earth, of length 1. */
+type Point = readonly [number, number, number];
+
+/** Radius in metres of the sphere of the same surface as the earth. Cosmos DB uses the ellipsoid: up to 0.5 % apart. */
+const EARTH_RADIUS_METRES = 6_371_008.8;
+/** In radians, less than a micrometre on the ground: what lies so close to a line lies on it. */
+const TOLERANCE = 1e-13;
+const WHOLE = 4 * Math.PI;
+
+const radians = (degrees: number): number => (degrees * Math.PI) / 180;
+
+const dot = (a: Point, b: Point): number => a[0] * b[0] + a[1] * b[1] + a[2] * b[2];
+const minus = (a: Point, b: Point): Point => [a[0] - b[0], a[1] - b[1], a[2] - b[2]];
+const plus = (a: Point, b: Point): Point => [a[0] + b[0], a[1] + b[1], a[2] + b[2]];
+const cross = (a: Point, b: Point): Point => [
+  a[1] * b[2] - a[2] * b[1],
+  a[2] * b[0] - a[0] * b[2],
+  a[0] * b[1] - a[1] * b[0],
+];
+const length = (a: Point): number => Math.hypot(a[0], a[1], a[2]);
+
+function unit(a: Point): Point {
+  const by = length(a) || 1;
+  return [a[0] / by, a[1] / by, a[2] / by];
+}
+
+/** To the left of whoever walks from a point to another; zero where these are one or opposite. Exact for close ones, too. */
+const leftOf = (a: Point, b: Point): Point => unit(cross(plus(a, b), minus(b, a)));
+
+/** Positive when a triangle turns left; six times the volume between it and the middle of the earth. */
+const turn = (a: Point, b: Point, c: Point): number => dot(a, cross(minus(b, a), minus(c, a)));
+
+const isSame = (a: Point, b: Point): boolean => length(minus(a, b)) <= TOLERANCE;
+
+const angle = (a: Point, b: Point): number => Math.atan2(length(cross(plus(a, b), minus(b, a))) / 2, dot(a, b));
+
+/** Whether the foot of a point on a great circle lies between two points of it. */
+const isBeside = (point: Point, [a, b]: Segment<Point>, left: Point): boolean =>
+  dot(cross(left, a), point) >= 0 && dot(cross(left, b), point) <= 0;
+
+function isOnSegment(point: Point, segment: Segment<Point>): boolean {
+  if (isSame(point, segment[0]) || isSame(point, segment[1])) return true;
+  const left = leftOf(...segment);
+  return length(left) > 0 && Math.abs(dot(left, point)) <= TOLERANCE && isBeside(point, segment, left);
+}
+
+function areCrossing([a, b]: Segment<Point>, [c, d]: Segment<Point>): boolean {
+  const ofC = turn(a, b, c);
+  const ofD = turn(a, b, d);
+  const ofA = turn(c, d, a);
+  const ofB = turn(c, d, b);
+  // Both from left to right at the same side of the earth: the great circles meet on the other side, too.
+  return ofC * ofD < 0 && ofA * ofB < 0 && ofC * ofB > 0;
+}
+
+/** Where on an edge a way to it may end: at more than one place, since the way may lead through a corner. */
+const SHARES = [0.5, 0.382, 0.618, 0.271, 0.729];
+/** Edges that are tried at most. */
+const MAX_EDGES = 16;
+
+/**
+ * Whether a point lies to the left of a ring. Whoever walks from the point to an edge crosses others on the way; from the
+ * side on which the edge is reached it follows on which side the point was.
+ */
+function isLeftOf(point: Point, ring: Ring<Point>): boolean {
+  const tries = Math.min(ring.length - 1, MAX_EDGES);
+  for (let edge = 0; edge < tries; edge += 1) {
+    const a = ring[edge]!;
+    const b = ring[edge + 1]!;
+    const side = dot(leftOf(a, b), point);
+    if (Math.abs(side) <= TOLERANCE) continue;
+    for (const share of SHARES) {
+      const crossed = crossings(point, unit(plus(scaled(a, 1 - share), scaled(b, share))), ring, edge);
+      if (crossed !== undefined) return (crossed % 2 === 0) === side > 0;
+    }
+  }
+  return false;
+}
+
+const scaled = (a: Point, by: number): Point => [a[0] * by, a[1] * by, a[2] * by];
+
+/** How often a way crosses a ring but for one edge; undefined where it leads through a corner, or might as well elsewhere. */
+function crossings(from: Point, to: Point, ring: Ring<Point>, except: number): number | undefined {
+  if (dot(from, to) < -1 + 1e-9) return undefined;
+  const way: Segment<Point> = [from, to];
+  const left = leftOf(from, to);
+  let count = 0;
+  let before = dot(left, ring[0]!);
+  for (let edge = 0; edge < ring.length - 1; edge += 1) {
+    const c = ring[edge]!;
+    const d = ring[edge + 1]!;
+    const after = dot(left, d);
+    if (Math.abs(before) <= TOLERANCE && isBeside(c, way, left)) return undefined;
+    if (edge !== except && before * after <= 0 && areCrossing(way, [c, d])) count += 1;
+    before = after;
+  }
+  return count;
+}
+
+/** The part of the globe to the left of a ring, in square radians. */
+function leftArea(ring: Ring<Point>): number {
+  const [origin] = ring;
+  const sum = segmentsOfLine(ring).reduce((whole, [a, b]) => {
+    const base = 1 + dot(origin!, a) + dot(a, b) + dot(b, origin!);
+    return whole + 2 * Math.atan2(turn(origin!, a, b), base);
+  }, 0);
+  const area = ((sum % WHOLE) + WHOLE) % WHOLE;
+  return WHOLE - area < 1e-15 ? 0 : area;
+}
+
+/**
+ * The globe: containers of the type "Geography". Lines are the shortest ways, and the inside of a polygon is to the left
+ * of each of its rings, so that one that is given clockwise is all of the globe but what it surrounds.
+ *
+ * @see https://learn.microsoft.com/dotnet/api/microsoft.azure.cosmos.spatial.polygon
+ */
+export const globe: Surface<Point> = {
+  bounds: 'A position needs a longitude between -180 and 180 degrees and a latitude between -90 and 90 degrees.',
+  pointAt: (longitude, latitude) => {
+    if (Math.abs(longitude) > 180 || Math.abs(latitude) > 90) return undefined;
+    const east = radians(longitude);
+    const north = radians(latitude);
+    return [Math.cos(north) * Math.cos(east), Math.cos(north) * Math.sin(east), Math.sin(north)];
+  },
+  isSame,
+  isOnSegment,
+  areCrossing,
+  middle: ([a, b]) => unit(plus(a, b)),
+  isInPolygon: (point, rings) => rings.every((ring) => isLeftOf(point, ring)),
+  distance: (a, b) => angle(a, b) * EARTH_RADIUS_METRES,
+  distanceToSegment: (point, segment) => {
+    const left = leftOf(...segment);
+    const nearest =
+      length(left) > 0 && isBeside(point, segment, left)
+        ? Math.asin(Math.min(1, Math.abs(dot(left, point))))
+        : Math.min(angle(point, segment[0]), angle(point, segment[1]));
+    return nearest * EARTH_RADIUS_METRES;
+  },
+  area: ([outer, ...holes]) => {
+    const left = leftArea(outer!) - holes.reduce((sum, hole) => sum + WHOLE - leftArea(hole), 0);
+    return Math.max(0, left) * EARTH_RADIUS_METRES ** 2;
+  },
+};

@@ -1,0 +1,26 @@
+export type Segment<Point> = readonly [Point, Point];
+
+/** Closed: its last point is its first again. */
+export type Ring<Point> = readonly Point[];
+
+/** What shapes lie on. What is asked of it is the same for the plane and for the globe. */
+export interface Surface<Point> {
+  /** What a position has to be, in words. */
+  readonly bounds: string;
+  /** The point at a GeoJSON position; undefined where there is none. */
+  pointAt(x: number, y: number): Point | undefined;
+  isSame(a: Point, b: Point): boolean;
+  isOnSegment(point: Point, segment: Segment<Point>): boolean;
+  /** Whether two segments cross inside both of them. */
+  areCrossing(first: Segment<Point>, second: Segment<Point>): boolean;
+  middle(segment: Segment<Point>): Point;
+  /** Whether a point that is on none of its rings lies in a polygon: an outer ring and its holes. */
+  isInPolygon(point: Point, rings: readonly Ring<Point>[]): boolean;
+  distance(a: Point, b: Point): number;
+  distanceToSegment(point: Point, segment: Segment<Point>): number;
+  area(rings: readonly Ring<Point>[]): number;
+}
+
+export function segmentsOfLine<Point>(line: readonly Point[]): Segment<Point>[] {
+  return line.slice(1).map((point, index) => [line[index]!, point]);
+}
