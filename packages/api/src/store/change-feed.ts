@@ -20,6 +20,8 @@ const SCAN_SIZE = 2_000;
 /** Events looked through, and time taken in milliseconds, for one page before it answers with what it has. */
 const MAX_EXAMINED = 200_000;
 const MAX_PAGE_MS = 2_000;
+/** Changes made at once: documents may have to be fetched from other machines. */
+const AT_ONCE = 16;
 /** Characters of documents a page at most; at least one change is always given. */
 const MAX_PAGE_CHARACTERS = 4 * 1024 * 1024;
 /** Lives whose beginning is remembered. */
@@ -148,17 +150,22 @@ export class ChangeFeeds {
     let position = after;
     while (position < upTo && examined < MAX_EXAMINED && monotonicMs() < untilMs) {
       signal?.throwIfAborted();
-      const part = await log.scan(position, SCAN_SIZE, prefix);
+      // A truncated write is of a life that was purged, so it is no item's latest.
+      const part = await log.scan(position, SCAN_SIZE, prefix, { mayBeTruncated: request.mode === 'latest' });
       examined += SCAN_SIZE;
-      for (const event of part.events) {
-        if (event.position > upTo) break;
-        const change = await this.#change(moment, request, event);
-        position = event.position;
-        if (change === undefined) continue;
-        changes.push(change);
-        characters += sizeOf(change);
-        if (changes.length >= maxItemCount || characters >= MAX_PAGE_CHARACTERS || monotonicMs() > untilMs) {
-          return { changes, position, reachedEnd: false, examined };
+      const events = part.events.filter((event) => event.position <= upTo);
+      for (let next = 0; next < events.length;) {
+        const group = events.slice(next, next + Math.min(AT_ONCE, maxItemCount - changes.length));
+        next += group.length;
+        const made = await Promise.all(group.map((event) => this.#change(moment, request, event)));
+        for (const [index, change] of made.entries()) {
+          position = group[index]!.position;
+          if (change === undefined) continue;
+          changes.push(change);
+          characters += sizeOf(change);
+          if (changes.length >= maxItemCount || characters >= MAX_PAGE_CHARACTERS || monotonicMs() > untilMs) {
+            return { changes, position, reachedEnd: false, examined };
+          }
         }
       }
       if (part.position <= position && part.events.length === 0) position = upTo;

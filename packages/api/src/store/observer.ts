@@ -51,7 +51,8 @@ export class Observer {
       readAt: (position) => log.readAt(position),
       readBody: (position) => log.readBody(position),
       readAll: (afterPosition, maxCount, options) => log.readAll(afterPosition, maxCount, options),
-      scan: (afterPosition, maxCount, streamPrefix) => log.scan(afterPosition, maxCount, streamPrefix),
+      scan: (afterPosition, maxCount, streamPrefix, options) =>
+        log.scan(afterPosition, maxCount, streamPrefix, options),
       ...(log.findStream === undefined ? {} : { findStream: (prefix: string) => log.findStream!(prefix) }),
       head: () => log.head(),
       get knownHead() {

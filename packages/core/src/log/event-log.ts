@@ -138,7 +138,7 @@ export interface EventLog {
    * Looks through a part of the log after a position, about `maxCount` events long, for those whose stream's name
    * begins with a prefix.
    */
-  scan(afterPosition: number, maxCount: number, streamPrefix: string): MaybePromise<LogScan>;
+  scan(afterPosition: number, maxCount: number, streamPrefix: string, options?: Leniency): MaybePromise<LogScan>;
 
   /** A stream whose name begins with a prefix, or undefined if there is none. Absent where names are not in order. */
   readonly findStream?: (prefix: string) => MaybePromise<string | undefined>;

@@ -207,9 +207,9 @@ export class EventStoreEventLog implements EventLog, PageReader {
     return events.filter((event) => event.revision >= before.get(event.stream)!);
   }
 
-  async scan(afterPosition: number, maxCount: number, streamPrefix: string): Promise<LogScan> {
+  async scan(afterPosition: number, maxCount: number, streamPrefix: string, leniency: Leniency = {}): Promise<LogScan> {
     const wanted = (stream: string) => stream.startsWith(streamPrefix);
-    const { events, seen } = await this.readPage(afterPosition, maxCount, { withBodies: false, wanted });
+    const { events, seen } = await this.readPage(afterPosition, maxCount, { withBodies: false, wanted, ...leniency });
     return { events, position: seen };
   }
 
