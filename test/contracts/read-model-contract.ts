@@ -882,6 +882,27 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
       expect(await opened.purgeRuns(6, 10)).toEqual([]);
     });
 
+    test('finds the last mark of the log before a time', async ({ store }) => {
+      expect(await store.lastLogMark()).toBe(undefined);
+      expect(await store.logMarkBefore(T0)).toBe(0);
+      const marks = [
+        { position: 7, atMs: 1_000 },
+        { position: 9, atMs: 2_000 },
+        // Nothing later happened meanwhile.
+        { position: 20, atMs: 2_000 },
+        { position: 31, atMs: 5_000 },
+      ];
+      await store.apply([{ kind: 'log-mark', ...marks[0]! }], 8);
+      await store.apply(
+        marks.slice(1).map((mark) => ({ kind: 'log-mark' as const, ...mark })),
+        40,
+      );
+      expect(await store.lastLogMark()).toEqual(marks[3]);
+      const positions: number[] = [];
+      for (const atMs of [0, 1_000, 1_001, 2_000, 2_001, 5_000, 5_001]) positions.push(await store.logMarkBefore(atMs));
+      expect(positions).toEqual([0, 0, 7, 7, 20, 20, 31]);
+    });
+
     test('applies all of a batch or nothing, the checkpoint included', async ({ store, reopen }) => {
       const { changes } = randomHistory(new Random(3), 300);
       await store.apply(changes, 300);

@@ -1,4 +1,4 @@
-import type { ErrorResponse } from '@azure/cosmos';
+import { ChangeFeedStartFrom, type ErrorResponse } from '@azure/cosmos';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
 import { CLAIM_MS, Scavenges } from '@epitaph/projections/purge/scavenges.ts';
@@ -177,6 +177,24 @@ test('of several nodes with one schedule a single one starts the scavenge, and a
   } finally {
     for (const log of logs) await log.close();
   }
+});
+
+test('the change feed begins at a time, and a continuation from elsewhere is refused', async () => {
+  const container = await world.container();
+  for (const id of ['a', 'b', 'c', 'd']) {
+    await container.items.create({ id, customer: 'ann' });
+    await world.advance(600_000);
+  }
+  const from = async (changeFeedStartFrom: ChangeFeedStartFrom) => {
+    const iterator = container.items.getChangeFeedIterator<{ id: string }>({ changeFeedStartFrom });
+    const { result, continuationToken } = await iterator.readNext();
+    return { ids: result.map(({ id }) => id), continuationToken };
+  };
+  const { ids, continuationToken } = await from(ChangeFeedStartFrom.Time(new Date(START_MS + 1_200_000)));
+  expect(ids).toEqual(['c', 'd']);
+  const forged = continuationToken.replace(/(\d{4,})/, (position) => String(Number(position) - 7));
+  expect(forged).not.toBe(continuationToken);
+  expect(await refusalOf(from(ChangeFeedStartFrom.Continuation(forged)))).toMatchObject({ code: 400 });
 });
 
 test('a rebuilt read model equals the live one', async () => {

@@ -4,6 +4,7 @@ import { concatMap, defer, interval, Observable, retry, Subscription } from 'rxj
 import { Catalog } from './catalog/catalog.ts';
 import { changesOf } from './changes.ts';
 import { ClearCopies, type ClearSources } from './items/clear-copies.ts';
+import { LogMarks } from './log-marks.ts';
 import { PositionWaiters, type Projection } from './projection.ts';
 import type { ReadModelChange, ReadModelStore } from './read-model-store.ts';
 
@@ -58,6 +59,7 @@ export class Projector implements Projection {
   readonly #recordsIdleProgress: boolean;
   readonly #waiters: PositionWaiters;
   readonly #clearCopies: ClearCopies;
+  #logMarks: LogMarks | undefined;
 
   constructor(options: ProjectorOptions) {
     this.#recordsIdleProgress = options.recordsIdleProgress ?? false;
@@ -97,6 +99,7 @@ export class Projector implements Projection {
   async resume(): Promise<void> {
     this.#catalog = await Catalog.load(this.#store());
     this.#position = await this.#store().checkpoint();
+    this.#logMarks = await LogMarks.load(this.#store());
     const stream = defer(() => this.#afterFault()).pipe(
       concatMap(() => this.#batches()),
       concatMap((batch) => (this.#applying = this.#apply(batch))),
@@ -162,7 +165,8 @@ export class Projector implements Projection {
 
   async #apply({ events, position, done }: Batch): Promise<void> {
     try {
-      const changes = await this.#clearCopies.addTo(changesOf(events, this.#catalog), this.#catalog);
+      const made = [...changesOf(events, this.#catalog), ...this.#logMarks!.after(events)];
+      const changes = await this.#clearCopies.addTo(made, this.#catalog);
       this.#onApplying(changes);
       await this.#around(events.length, () => this.#store().apply(changes, position));
       this.#error = undefined;

@@ -148,7 +148,14 @@ export type ReadModelChange =
       readonly position: number;
       readonly state: PurgeRunState;
     }
-  | { readonly kind: 'purge-run-completed'; readonly stream: string };
+  | { readonly kind: 'purge-run-completed'; readonly stream: string }
+  | ({ readonly kind: 'log-mark' } & LogMark);
+
+/** A position of the log, and a time after which nothing up to there happened. */
+export interface LogMark {
+  readonly position: number;
+  readonly atMs: number;
+}
 
 /** A change of what the catalog holds. */
 export type CatalogChange = Extract<ReadModelChange, { kind: 'database' | 'container' }> | CatalogEntry;
@@ -267,6 +274,10 @@ export interface ReadModelStore {
     afterPosition: number,
     limit: number,
   ): MaybePromise<{ readonly stream: string; readonly position: number }[]>;
+
+  /** Position of the last mark of the log before a time: nothing up to there happened at that time or later. 0 for none. */
+  logMarkBefore(atMs: number): MaybePromise<number>;
+  lastLogMark(): MaybePromise<LogMark | undefined>;
 
   /** Its contents as they are now, which stay so while it is written on. To be closed. */
   snapshot(): Promise<ReadModelSnapshot>;

@@ -3,6 +3,7 @@ import { turn } from '@epitaph/core/turn.ts';
 import { Catalog } from './catalog/catalog.ts';
 import { changesOf } from './changes.ts';
 import { ClearCopies, type ClearSources } from './items/clear-copies.ts';
+import { LogMarks } from './log-marks.ts';
 import type { ContainerNumber, ReadModelChange, ReadModelSnapshot, ReadModelVersions } from './read-model-store.ts';
 
 /** Events decoded at a time: it takes a few milliseconds, and between two pages requests have their turn. */
@@ -87,6 +88,7 @@ class Building {
   readonly #options: RebuildOptions;
   readonly #next: Built;
   #catalog: Catalog;
+  readonly #logMarks: LogMarks;
   readonly #resumedFrom: number;
   readonly #startedMs: number;
   readonly #clearCopies: ClearCopies;
@@ -95,10 +97,11 @@ class Building {
   /** See {@link readTo}. */
   #isLenient = true;
 
-  private constructor(options: RebuildOptions, next: Built, catalog: Catalog, position: number) {
+  private constructor(options: RebuildOptions, next: Built, catalog: Catalog, logMarks: LogMarks, position: number) {
     this.#options = options;
     this.#next = next;
     this.#catalog = catalog;
+    this.#logMarks = logMarks;
     this.#clearCopies = new ClearCopies(options);
     this.#position = position;
     this.#resumedFrom = position;
@@ -116,7 +119,8 @@ class Building {
       position = 0;
     }
     next ??= await versions.createNext();
-    const building = new Building(options, next, await Catalog.load(next.store), position);
+    const { store } = next;
+    const building = new Building(options, next, await Catalog.load(store), await LogMarks.load(store), position);
     await building.tell('reading');
     return building;
   }
@@ -175,6 +179,7 @@ class Building {
       const within = page.filter((event) => event.position <= position);
       if (within.length > 0) {
         for (const change of changesOf(within, this.#catalog)) changes.push(change);
+        changes.push(...this.#logMarks.after(within));
         events += within.length;
         this.#eventsRead += within.length;
         read = within.at(-1)!.position;

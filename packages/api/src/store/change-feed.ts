@@ -91,7 +91,7 @@ export class ChangeFeeds {
         return first;
       case 'time': {
         if (start.atMs + SECOND_MS <= keptFromMs) throw outsideRetention();
-        const position = await this.#positionBefore(start.atMs, first, upTo);
+        const position = await this.#parts.readModel.logMarkBefore(start.atMs);
         return Math.max(position, kept?.sincePosition ?? first);
       }
       case 'after': {
@@ -121,22 +121,6 @@ export class ChangeFeeds {
       this.#kept.set(container, kept);
     }
     return kept;
-  }
-
-  /**
-   * A position after which everything is that happened at or after a time. Times along the log go back by no more than
-   * decisions wait to be written, so halving finds it.
-   */
-  async #positionBefore(atMs: number, first: number, upTo: number): Promise<number> {
-    let low = first;
-    let high = upTo;
-    while (low < high) {
-      const middle = Math.floor((low + high) / 2);
-      const [event] = await this.#parts.ports.log.readAll(middle, 1, { withBodies: false });
-      if (event === undefined || event.position > high || event.occurredAtMs >= atMs - SLACK_MS) high = middle;
-      else low = event.position;
-    }
-    return low;
   }
 
   async #page(moment: Moment, request: ChangeFeedRequest, after: number, upTo: number): Promise<ChangeFeedPage> {

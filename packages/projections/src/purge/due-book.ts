@@ -53,6 +53,7 @@ export class DueBook {
         case 'client-encryption-key':
         case 'purge-run':
         case 'purge-run-completed':
+        case 'log-mark':
           break;
       }
     }

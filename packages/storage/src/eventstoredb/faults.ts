@@ -1,4 +1,5 @@
 import { status } from '@grpc/grpc-js';
+import { Refusal } from '@epitaph/core/errors.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 
 /** What a fault of the server or of the way to it means for a call. */
@@ -6,6 +7,8 @@ export type Fault =
   /** It may pass: the call can be made again, as far as it may be made twice. */
   | { readonly kind: 'transient'; readonly reason: string }
   | { readonly kind: 'access-denied'; readonly reason: string }
+  /** Everything was to be read from a number that is no event's position. */
+  | { readonly kind: 'no-position'; readonly reason: string }
   /** A defect, here or there. */
   | { readonly kind: 'other'; readonly reason: string };
 
@@ -42,6 +45,8 @@ export function faultOf(error: unknown): Fault {
   if (code === status.UNAUTHENTICATED || code === status.PERMISSION_DENIED || exception === 'access-denied') {
     return { kind: 'access-denied', reason };
   }
+  // All that servers up to 23.10 say of it.
+  if (code === status.UNKNOWN && reason.endsWith('ReadAllResult: Error')) return { kind: 'no-position', reason };
   const passing =
     TRANSIENT.has(code) ||
     exception === 'not-leader' ||
@@ -62,6 +67,8 @@ export function storageFaultOf(fault: Fault, cause: unknown): Error {
       return new StorageUnavailable(`EventStoreDB can't be reached: ${fault.reason}`, { cause });
     case 'access-denied':
       return new StorageUnavailable(`EventStoreDB refuses the credentials: ${fault.reason}`, { cause });
+    case 'no-position':
+      return new Refusal('bad-request', 'No event of the log has that position: it is not from this store.');
     case 'other':
       return cause instanceof Error ? cause : new Error(fault.reason);
   }

@@ -4,6 +4,7 @@ import {
   isGone,
   type DisappearanceRow,
   type EndedRow,
+  type LogMark,
   type ReadModelChange,
 } from '@epitaph/projections/read-model-store.ts';
 
@@ -67,6 +68,7 @@ export class Batch {
   /** Started and completed, by their streams. */
   readonly startedRuns = new Map<string, { readonly position: number; readonly state: string }>();
   readonly completedRuns = new Set<string>();
+  readonly logMarks: LogMark[] = [];
   purges = 0;
 
   constructor(changes: readonly Exclude<ReadModelChange, PartitionKeyDeleted>[]) {
@@ -103,6 +105,9 @@ export class Batch {
         return;
       case 'purge-run-completed':
         this.completedRuns.add(change.stream);
+        return;
+      case 'log-mark':
+        this.logMarks.push(change);
         return;
     }
   }

@@ -13,6 +13,7 @@ import type {
   EndedRow,
   ItemRow,
   ItemScan,
+  LogMark,
   OverdueStatistics,
   PartDigest,
   ReadModelChange,
@@ -303,6 +304,19 @@ export class PostgresReadModelStore implements ReadModelStore {
     return this.#database.query<{ stream: string; position: number }>(this.#sql.runs, [afterPosition, limit]);
   }
 
+  async logMarkBefore(atMs: number): Promise<number> {
+    return (await this.#lastLogMark(atMs))?.position ?? 0;
+  }
+
+  lastLogMark(): Promise<LogMark | undefined> {
+    return this.#lastLogMark(Number.MAX_SAFE_INTEGER);
+  }
+
+  async #lastLogMark(before: number): Promise<LogMark | undefined> {
+    const [mark] = await this.#database.query<{ position: number; atMs: number }>(this.#sql.lastLogMark, [before]);
+    return mark;
+  }
+
   async snapshot(): Promise<ReadModelSnapshot> {
     const client = await this.#database.dedicated();
     try {
@@ -415,6 +429,7 @@ export class PostgresReadModelStore implements ReadModelStore {
       await sql.query(this.#sql.insertRun, [position, stream, state]);
     }
     if (batch.completedRuns.size > 0) await sql.query(this.#sql.completeRuns, [[...batch.completedRuns]]);
+    for (const { atMs, position } of batch.logMarks) await sql.query(this.#sql.insertLogMark, [atMs, position]);
   }
 
   async #insertClear(sql: Statements, rows: readonly (Written & { readonly birth: number })[]): Promise<void> {
@@ -682,6 +697,10 @@ function statements(schema: string) {
       AND ($6::text IS NULL OR cause = $6) ORDER BY at, position LIMIT $7`,
     openRuns: `SELECT stream, state FROM ${schema}.purge_runs WHERE state IS NOT NULL ORDER BY stream`,
     runs: `SELECT stream, position FROM ${schema}.purge_runs WHERE position > $1 ORDER BY position LIMIT $2`,
+
+    lastLogMark: `SELECT position, at AS "atMs" FROM ${schema}.log_marks WHERE at < $1
+      ORDER BY at DESC, position DESC LIMIT 1`,
+    insertLogMark: `INSERT INTO ${schema}.log_marks (at, position) VALUES ($1, $2)`,
 
     insertItems: `INSERT INTO ${items} (container, partition_key, id, life, position, ts, ttl, due, key, unreadable_ttl,
       partition_digest, name_digest, stream, revision, event_id, body, birth) SELECT * FROM ${WRITTEN_ITEMS}`,

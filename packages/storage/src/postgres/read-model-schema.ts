@@ -20,7 +20,7 @@ export const readModelsSchema: Schema = {
  * The read models' own schema. Rebuildable from the log at any time: what an older schema has is thrown away and
  * projected again at the next start, so whatever changes here, or in the states that are kept as JSON, raises the number.
  */
-export const POSTGRES_READ_MODEL_SCHEMA_VERSION = 9;
+export const POSTGRES_READ_MODEL_SCHEMA_VERSION = 10;
 
 /** The schema, in the database, of one version of the read models. */
 export function schemaNameOf(version: number): string {
@@ -127,5 +127,7 @@ export function readModelTables(schema: string): string {
       state text
     );
     CREATE INDEX open_purge_runs ON ${schema}.purge_runs (stream) WHERE state IS NOT NULL;
+    -- Nothing up to the position happened after the time, in milliseconds: see log-marks.ts.
+    CREATE TABLE ${schema}.log_marks (at bigint NOT NULL, position bigint NOT NULL, PRIMARY KEY (at, position));
   `;
 }

@@ -238,6 +238,9 @@ export class ReadModelWriterCore implements WriterCore {
       case 'purge-run-completed':
         sql.completeRun.run(change.stream);
         return;
+      case 'log-mark':
+        sql.insertLogMark.run(change.atMs, change.position);
+        return;
     }
   }
 
@@ -324,6 +327,7 @@ function prepare(database: DatabaseSync) {
     putEntry: database.prepare('INSERT OR REPLACE INTO catalog_entries (number, kind, state) VALUES (?, ?, ?)'),
     removeEntry: database.prepare('DELETE FROM catalog_entries WHERE number = ?'),
     insertRun: database.prepare('INSERT INTO purge_runs (position, stream, state) VALUES (?, ?, ?)'),
+    insertLogMark: database.prepare('INSERT INTO log_marks (at, position) VALUES (?, ?)'),
     completeRun: database.prepare('UPDATE purge_runs SET state = NULL WHERE stream = ? AND state IS NOT NULL'),
   } satisfies Record<string, StatementSync>;
 }

@@ -70,7 +70,7 @@ export const VAULT_MIGRATIONS: readonly string[] = [
  * The read models. Rebuildable from the log at any time: a file of an older schema is thrown away and projected
  * again at the next start, so whatever changes here, or in the states that are kept as JSON, raises the number.
  */
-export const READ_MODEL_SCHEMA_VERSION = 10;
+export const READ_MODEL_SCHEMA_VERSION = 11;
 export const READ_MODEL_SCHEMA = `
   CREATE TABLE checkpoint (
     one INTEGER PRIMARY KEY CHECK (one = 1),
@@ -157,6 +157,8 @@ export const READ_MODEL_SCHEMA = `
     state TEXT
   ) STRICT;
   CREATE INDEX open_purge_runs ON purge_runs (stream) WHERE state IS NOT NULL;
+  -- Nothing up to the position happened after the time, in milliseconds: see log-marks.ts.
+  CREATE TABLE log_marks (at INTEGER NOT NULL, position INTEGER NOT NULL, PRIMARY KEY (at, position)) STRICT, WITHOUT ROWID;
 `;
 
 /** The tree over the permanent facts, in tiles of 256 hashes. Made from the log, and thrown away like the read models. */

@@ -15,6 +15,7 @@ import type {
   EndedRow,
   ItemRow,
   ItemScan,
+  LogMark,
   OverdueStatistics,
   PartDigest,
   ReadModelChange,
@@ -55,6 +56,18 @@ export class SqliteReadModelStore implements ReadModelStore {
 
   countPurged(): number {
     return (this.#read.checkpoint.get() as { purged: number }).purged;
+  }
+
+  logMarkBefore(atMs: number): number {
+    return this.#lastLogMark(atMs)?.position ?? 0;
+  }
+
+  lastLogMark(): LogMark | undefined {
+    return this.#lastLogMark(Number.MAX_SAFE_INTEGER);
+  }
+
+  #lastLogMark(before: number): LogMark | undefined {
+    return this.#read.lastLogMark.get(before) as LogMark | undefined;
   }
 
   databases(): { number: number; state: DatabaseState }[] {
@@ -420,6 +433,9 @@ const DISAPPEARANCE = `position, container, partition_key AS partitionKey, id, l
 
 function prepare(database: DatabaseSync) {
   return {
+    lastLogMark: database.prepare(
+      'SELECT position, at AS atMs FROM log_marks WHERE at < ? ORDER BY at DESC, position DESC LIMIT 1',
+    ),
     checkpoint: database.prepare('SELECT position, purged FROM checkpoint'),
     databases: database.prepare('SELECT number, state FROM databases ORDER BY number'),
     containers: database.prepare('SELECT number, state FROM containers ORDER BY number'),
