@@ -230,7 +230,7 @@ function groups(plan: QueryPlan, isDotNet: boolean): Partial<PipelineInfo> {
     throw notMerged('ORDER BY an aggregate together with GROUP BY', byAggregate.expression.at);
   }
   if (inOrder && plan.isVectorSearch) throw notMerged('A vector search together with GROUP BY');
-  if (query.distinct) throw notMerged('DISTINCT together with aggregates or GROUP BY');
+  if (isGrouped && query.distinct) throw notMerged('DISTINCT together with GROUP BY');
   const keys: Expression = { kind: 'array', items: groupBy.map((key) => object([['item', key]])), at: NOWHERE };
   const rewritten = (payload: Expression, isValue: boolean): Partial<PipelineInfo> => {
     // Clients put the rows in order first: what they group is then the payload of that.
@@ -247,7 +247,10 @@ function groups(plan: QueryPlan, isDotNet: boolean): Partial<PipelineInfo> {
     ];
     const selected: Query['selection'] =
       isValue && !isGrouped ? { kind: 'value', expression: payload } : { kind: 'list', items };
-    return { rewrittenQuery: printQuery({ ...query, ...NO_BOUNDS, orderBy: [], selection: selected }) };
+    // Without groups there is one row, which is distinct; the parts of it that ranges give needn't be.
+    return {
+      rewrittenQuery: printQuery({ ...query, ...NO_BOUNDS, distinct: false, orderBy: [], selection: selected }),
+    };
   };
   const groupByExpressions = groupBy.map(printExpression);
   if (selection.kind === 'value') {

@@ -73,6 +73,10 @@ describe('the description for a query plan', () => {
       { aggregates: ['Count'], hasSelectValue: true, rewrittenQuery: 'SELECT VALUE [{"item": COUNT(1)}] FROM c' },
     ],
     [
+      'SELECT DISTINCT VALUE COUNT(1) FROM c',
+      { aggregates: ['Count'], hasSelectValue: true, rewrittenQuery: 'SELECT VALUE [{"item": COUNT(1)}] FROM c' },
+    ],
+    [
       'SELECT VALUE SUM(c.a) FROM c',
       {
         aggregates: ['Sum'],

@@ -458,6 +458,7 @@ internal static class CosmosChecks
             Expect.Equal(5, (await QueryAsync<string>("SELECT DISTINCT VALUE c.customer FROM c")).Count, "unordered");
             Expect.Same(["customer0", "customer1", "customer2", "customer3", "customer4"],
                 await QueryAsync<string>("SELECT DISTINCT VALUE c.customer FROM c ORDER BY c.customer"), "ordered");
+            Expect.Equal(29.0, (await QueryAsync<double>("SELECT DISTINCT VALUE MAX(c.total) FROM c")).Single(), "maximum");
         });
         await report.CheckAsync("queries", "take TOP, OFFSET and LIMIT", async () =>
         {
