@@ -624,6 +624,19 @@ internal static class CosmosChecks
                 () => target.CreateItemAsync(new Order("bulk1", "c1", 1), Of("c1")), "a duplicate");
             Expect.Equal(HttpStatusCode.Conflict, error.StatusCode, "duplicate");
         });
+        await report.CheckAsync("bulk", "reads more than one answer holds, and a batch says that it can't", async () =>
+        {
+            var text = new string('x', 1_500_000);
+            foreach (var n in Enumerable.Range(0, 5)) await container.CreateItemAsync(new Order($"large{n}", "large", n, [text]), Of("large"));
+            using var bulk = NewClient(endpoint, key, bulk: true);
+            var target = bulk.GetContainer(database.Id, "batches");
+            var reads = Enumerable.Range(0, 5).Select(n => target.ReadItemAsync<Order>($"large{n}", Of("large")));
+            Expect.Equal(10.0, (await Task.WhenAll(reads)).Sum(response => response.Resource.Total), "sum");
+            var batch = container.CreateTransactionalBatch(Of("large"));
+            foreach (var n in Enumerable.Range(0, 5)) batch.ReadItem($"large{n}");
+            using TransactionalBatchResponse refused = await batch.ExecuteAsync();
+            Expect.Equal(HttpStatusCode.RequestEntityTooLarge, refused.StatusCode, "status");
+        });
         await report.CheckAsync("partition-delete", "all items of a partition key are deleted", async () =>
         {
             await container.UpsertItemAsync(new Order("d1", "dora", 1), Of("dora"));

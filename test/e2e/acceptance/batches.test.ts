@@ -195,6 +195,41 @@ describe('a transactional batch', () => {
   });
 });
 
+describe('what is too much for one answer', () => {
+  const text = 'x'.repeat(1_900_000);
+  const names = ['a', 'b', 'c'];
+  // Anew each time: the client writes into what it is given.
+  const reads = (from = 0, to = names.length) =>
+    names.slice(from, to).map((id) => ({ operationType: Read, id, partitionKey: 'ann' }) as const);
+  let container: Container;
+  beforeAll(async () => {
+    container = await world.container();
+    for (const id of names) await container.items.create(doc(id, 1, { text }));
+  });
+
+  test('fails a batch of reads, at its last one', async () => {
+    const results = await batch(container, reads());
+    expect(codes(results)).toEqual([424, 424, 413]);
+    expect(results[2]).toMatchObject({ subStatusCode: 3402, requestCharge: expect.any(Number) });
+    expect(codes(await batch(container, reads(0, 2)))).toEqual([200, 200]);
+  });
+
+  test('is left out of a bulk, to be read once more', async () => {
+    const results = await container.items.bulk(reads());
+    expect(codes(results).toSorted()).toEqual([200, 200, 413]);
+    const late = results.findIndex(({ statusCode }) => statusCode === 413);
+    expect(results[late]!.resourceBody).toBeUndefined();
+    const [again] = await container.items.bulk(reads(late, late + 1));
+    expect(again!.resourceBody).toMatchObject({ id: names[late], text });
+  });
+
+  test('is answered after all to a client that asks for it all at once', async () => {
+    const results = await container.items.executeBulkOperations(reads());
+    expect(results.map(({ response }) => response?.statusCode)).toEqual([200, 200, 200]);
+    expect(results.map(({ response }) => response?.resourceBody?.['id'])).toEqual(names);
+  });
+});
+
 describe('a bulk request', () => {
   const operations = (count: number): OperationInput[] =>
     Array.from({ length: count }, (_, index) => ({

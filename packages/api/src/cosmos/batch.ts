@@ -64,6 +64,19 @@ type Asked = BatchOperation | Rename;
 
 const FAILED_DEPENDENCY: OperationResult = { statusCode: 424, requestCharge: 0 };
 
+/** Characters of documents in an answer. Source: Cosmos DB, "Service quotas" (maximum response size, 4 MB). */
+const MAX_ANSWER_CHARACTERS = 4 * 1024 * 1024;
+
+const charactersOf = ({ resourceBody }: OperationResult): number => resourceBody?.length ?? 0;
+
+/** What was read and no longer fits into the answer: it is paid for, and clients read it once more. */
+const answerTooLarge = (requestCharge: number): OperationResult => ({
+  statusCode: wireShapes.answerTooLarge.status,
+  subStatusCode: wireShapes.answerTooLarge.substatus,
+  requestCharge,
+  message: 'Response size is too large.',
+});
+
 const failed = ({ statusCode }: OperationResult): boolean => statusCode >= 400;
 
 /** `POST …/docs` with `x-ms-cosmos-is-batch-request`: a transactional batch, or a bulk of independent operations. */
@@ -248,13 +261,20 @@ async function runBatch(
   const outcome = await store.batchItems(caller, container, steps, { dryRun, atLeast });
   if (outcome.kind === 'refused') return refused(owners[outcome.index]!, outcome.refusal);
   if (unreadable !== undefined) return refused(operations.length, unreadable.error);
-  return {
-    results: operations.map((asked, index) =>
-      // A rename answers with its last step, what was written.
-      shown(container, sent[index]!, asked, outcome.results[owners.lastIndexOf(index)]!),
-    ),
-    position: outcome.position,
-  };
+  const results = operations.map((asked, index) =>
+    // A rename answers with its last step, what was written.
+    shown(container, sent[index]!, asked, outcome.results[owners.lastIndexOf(index)]!),
+  );
+  return { results: wholeOrNone(operations, results), position: outcome.position };
+}
+
+/** Of a batch of reads alone, whose documents are too many for an answer, none: what was written can't be refused any more. */
+function wholeOrNone(operations: readonly Asked[], results: readonly OperationResult[]): readonly OperationResult[] {
+  const characters = results.reduce((sum, result) => sum + charactersOf(result), 0);
+  if (characters <= MAX_ANSWER_CHARACTERS || results.length === 1) return results;
+  if (operations.some(({ kind }) => kind !== 'read')) return results;
+  const spent = results.reduce((sum, { requestCharge }) => sum + requestCharge, 0);
+  return results.map((_, index) => (index === results.length - 1 ? answerTooLarge(spent) : FAILED_DEPENDENCY));
 }
 
 /**
@@ -271,6 +291,15 @@ async function runBulk(
   const header = headerText(headers, 'x-ms-documentdb-partitionkey');
   const goesOn = headerFlag(headers, 'x-ms-cosmos-batch-continue-on-error');
   const results: OperationResult[] = [];
+  let characters = 0;
+  const fitting = (result: OperationResult, kind: Asked['kind']): OperationResult => {
+    const more = charactersOf(result);
+    if (kind === 'read' && more > 0 && characters > 0 && characters + more > MAX_ANSWER_CHARACTERS) {
+      return answerTooLarge(result.requestCharge);
+    }
+    characters += more;
+    return result;
+  };
   const tails = new Map<string, Promise<void>>();
   for (const [index, operation] of sent.entries()) {
     let asked: Asked;
@@ -286,7 +315,7 @@ async function runBulk(
     const names = goesOn ? ids.map((id) => `${partitionKey}\n${id}`) : [''];
     const run = async () => {
       try {
-        results[index] = await runCharged(request, container, operation, asked);
+        results[index] = fitting(await runCharged(request, container, operation, asked), asked.kind);
       } catch (error) {
         results[index] = failure(operation, error);
       }

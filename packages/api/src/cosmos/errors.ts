@@ -29,6 +29,7 @@ export const wireShapes = {
   rangeGone: { status: 410, substatus: 1002, code: 'Gone' },
   preconditionFailed: { status: 412, code: 'PreconditionFailed' },
   tooLarge: { status: 413, code: 'RequestEntityTooLarge' },
+  answerTooLarge: { status: 413, substatus: 3402, code: 'RequestEntityTooLarge' },
   targetTooLong: { status: 414, code: 'RequestUriTooLong' },
   headersTooLarge: { status: 431, code: 'RequestHeaderFieldsTooLarge' },
   retryWith: { status: 449, code: 'RetryWith' },
