@@ -337,6 +337,8 @@ QUERIES = [
     ("SELECT VALUE t FROM c JOIN t IN c.tags WHERE c.id = 'o001'", ["t1", "all"]),
     ("SELECT VALUE c.id FROM c WHERE ARRAY_CONTAINS(c.tags, 't1') AND c.total < 5 ORDER BY c.total", ["o001", "o004"]),
     ("SELECT VALUE c.id FROM c WHERE c.id IN ('o001', 'o002') ORDER BY c.id", ["o001", "o002"]),
+    ("SELECT VALUE c.id FROM c WHERE c.customer IN ('c1', 'c3', 'none') AND c.total < 7 ORDER BY c.id", ["o001", "o003", "o006"]),
+    ("SELECT VALUE COUNT(1) FROM c WHERE c.customer = 'c0' OR c.customer = 'c4'", [24]),
     ("SELECT VALUE UPPER(c.id) FROM c WHERE STARTSWITH(c.id, 'o00') AND c.total % 5 = 0 ORDER BY c.id", ["O000", "O005"]),
 ]
 

@@ -19,22 +19,25 @@ const cross = (a: Point, b: Point): Point => [
   a[2] * b[0] - a[0] * b[2],
   a[0] * b[1] - a[1] * b[0],
 ];
-const length = (a: Point): number => Math.hypot(a[0], a[1], a[2]);
+const length = (a: Point): number => Math.sqrt(dot(a, a));
 
 function unit(a: Point): Point {
   const by = length(a) || 1;
   return [a[0] / by, a[1] / by, a[2] / by];
 }
 
-/** To the left of whoever walks from a point to another; zero where these are one or opposite. Exact for close ones, too. */
-const leftOf = (a: Point, b: Point): Point => unit(cross(plus(a, b), minus(b, a)));
+/** To the left of whoever walks from a point to another, of any length; exact for close ones, too. */
+const towardsLeft = (a: Point, b: Point): Point => cross(plus(a, b), minus(b, a));
+/** The same of length 1; zero where the points are one or opposite. */
+const leftOf = (a: Point, b: Point): Point => unit(towardsLeft(a, b));
 
 /** Positive when a triangle turns left; six times the volume between it and the middle of the earth. */
 const turn = (a: Point, b: Point, c: Point): number => dot(a, cross(minus(b, a), minus(c, a)));
 
-const isSame = (a: Point, b: Point): boolean => length(minus(a, b)) <= TOLERANCE;
+const isSame = (a: Point, b: Point): boolean =>
+  Math.abs(a[0] - b[0]) <= TOLERANCE && Math.abs(a[1] - b[1]) <= TOLERANCE && Math.abs(a[2] - b[2]) <= TOLERANCE;
 
-const angle = (a: Point, b: Point): number => Math.atan2(length(cross(plus(a, b), minus(b, a))) / 2, dot(a, b));
+const angle = (a: Point, b: Point): number => Math.atan2(length(towardsLeft(a, b)) / 2, dot(a, b));
 
 /** Whether the foot of a point on a great circle lies between two points of it. */
 const isBeside = (point: Point, [a, b]: Segment<Point>, left: Point): boolean =>
@@ -42,8 +45,9 @@ const isBeside = (point: Point, [a, b]: Segment<Point>, left: Point): boolean =>
 
 function isOnSegment(point: Point, segment: Segment<Point>): boolean {
   if (isSame(point, segment[0]) || isSame(point, segment[1])) return true;
-  const left = leftOf(...segment);
-  return length(left) > 0 && Math.abs(dot(left, point)) <= TOLERANCE && isBeside(point, segment, left);
+  const left = towardsLeft(segment[0], segment[1]);
+  const by = length(left);
+  return by > 0 && Math.abs(dot(left, point)) <= TOLERANCE * by && isBeside(point, segment, left);
 }
 
 function areCrossing([a, b]: Segment<Point>, [c, d]: Segment<Point>): boolean {

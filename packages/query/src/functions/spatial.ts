@@ -100,11 +100,14 @@ function spatialFunctionsOn<Point>(surface: Surface<Point>): BuiltIns {
     isOnEdge(point, rings) || surface.isInPolygon(point, rings);
 
   const isOnEdge = (point: Point, rings: readonly Ring<Point>[]): boolean =>
-    rings.some((ring) => segmentsOfLine(ring).some((segment) => surface.isOnSegment(point, segment)));
+    rings.some((ring) => isOnLine(point, ring));
+
+  const isOnLine = (point: Point, line: readonly Point[]): boolean =>
+    line.some((end, index) => index > 0 && surface.isOnSegment(point, [line[index - 1]!, end]));
 
   const isPartOf = (point: Point, { points, lines, polygons }: Shape<Point>): boolean =>
     polygons.some((polygon) => isIn(point, polygon)) ||
-    lines.some((line) => segmentsOfLine(line).some((segment) => surface.isOnSegment(point, segment))) ||
+    lines.some((line) => isOnLine(point, line)) ||
     points.some((position) => surface.isSame(position, point));
 
   /** Shapes are compared edge by edge, so two outlines of a hundred thousand points each would take minutes. */
@@ -125,8 +128,10 @@ function spatialFunctionsOn<Point>(surface: Surface<Point>): BuiltIns {
   /** Every position inside, and no edge that leaves and comes back: edges may touch the boundary but not cross it. */
   function isWithin(inner: Shape<Point>, outer: Shape<Point>): boolean {
     if (!positionsOf(inner).every((point) => isPartOf(point, outer))) return false;
+    const own = segmentsOf(inner);
+    if (own.length === 0) return true;
     const edges = segmentsOf({ ...outer, lines: [] });
-    const isInside = segmentsOf(inner).every(
+    const isInside = own.every(
       (segment) =>
         isPartOf(surface.middle(segment), outer) && !edges.some((edge) => surface.areCrossing(segment, edge)),
     );
