@@ -63,7 +63,7 @@ const item = fc.record({
   list: fc.uniqueArray(fc.integer({ min: 0, max: 4 }), { maxLength: 4 }),
   ttl: fc.constantFrom(-1, -1, 10),
 });
-type Item = typeof item extends fc.Arbitrary<infer Found> ? Found : never;
+type Item = Readonly<Record<'n' | 's' | 'list' | 'ttl', Json>>;
 
 /** What happens between two pages: of the items that are there, by their place, some go; others come. */
 const between = fc.record({
@@ -197,5 +197,14 @@ describe('the pages of a query', () => {
       // The first half of it comes again: that is what a token of so many characters can't tell.
       expect(found).toHaveLength(20 + 14 + 14);
     }
+  });
+
+  it('of the best go on by a number of rows when there are more than a token can name', async () => {
+    const name = await stocked(
+      Array.from({ length: 400 }, (_, n) => ({ n, s: 'ab '.repeat((n % 7) + 1), list: [], ttl: -1 })),
+    );
+    const sql = 'SELECT VALUE c.id FROM c ORDER BY RANK FullTextScore(c.s, "ab")';
+    const plan = planQuery(parseQuery(sql));
+    expect(await paged(name, sql, 60, async () => {})).toEqual([...evaluate(plan, await documentsOf(name))]);
   });
 });

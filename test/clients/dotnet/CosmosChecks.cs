@@ -412,22 +412,35 @@ internal static class CosmosChecks
             Expect.Equal(3.0, (await QueryAsync<double>("SELECT VALUE AVG(c.total) FROM c WHERE c.total = 3")).Single(), "average in one range");
             Expect.Equal(0.0, (await QueryAsync<double>("SELECT VALUE SUM(c.nothing) FROM c")).Single(), "sum of nothing");
         });
+        async Task<List<string>> PagedAsync(string sql)
+        {
+            var found = new List<string>();
+            string? token = null;
+            do
+            {
+                using var pages = container.GetItemQueryIterator<string>(sql, token, new QueryRequestOptions { MaxItemCount = 4 });
+                var page = await pages.ReadNextAsync();
+                found.AddRange(page);
+                token = page.ContinuationToken;
+            } while (token is not null);
+            return found;
+        }
         await report.CheckAsync("queries", "ordered by two keys go on from a continuation token", async () =>
         {
             foreach (var order in new[] { "c.tags[0], c.customer DESC", "c.tags[0] DESC, c.customer", "c.customer DESC, c.tags[0] DESC" })
             {
-                var found = new List<string>();
-                string? token = null;
-                do
-                {
-                    var options = new QueryRequestOptions { MaxItemCount = 4 };
-                    using var pages = container.GetItemQueryIterator<string>($"SELECT VALUE c.id FROM c ORDER BY {order}", token, options);
-                    var page = await pages.ReadNextAsync();
-                    found.AddRange(page);
-                    token = page.ContinuationToken;
-                } while (token is not null);
+                var found = await PagedAsync($"SELECT VALUE c.id FROM c ORDER BY {order}");
                 Expect.Equal(30, found.Distinct().Count(), $"items by {order}");
                 Expect.Equal(30, found.Count, $"rows by {order}");
+            }
+        });
+        await report.CheckAsync("queries", "ordered with a join go on from a continuation token, also inside an item", async () =>
+        {
+            foreach (var order in new[] { "c.customer", "c.customer DESC", "c.total DESC", "t", "t DESC, c.total" })
+            {
+                var found = await PagedAsync($"SELECT VALUE CONCAT(c.id, t) FROM c JOIN t IN c.tags ORDER BY {order}");
+                Expect.Equal(45, found.Distinct().Count(), $"rows by {order}");
+                Expect.Equal(45, found.Count, $"rows by {order}, each once");
             }
         });
         await report.CheckAsync("queries", "give aggregates", async () =>

@@ -174,6 +174,7 @@ describe('over five ranges as over one', () => {
     'SELECT c.id FROM c ORDER BY c.rank DESC',
     'SELECT c.id FROM c ORDER BY c.n OFFSET 5 LIMIT 30',
     'SELECT TOP 21 c.id FROM c ORDER BY c.id',
+    'SELECT c.id, t FROM c JOIN t IN c.tags ORDER BY c.n DESC',
   ])('page by page, each by a client of its own: %s', async (query) => {
     const expected = sorted(await all(one, query, {}));
     const found: unknown[] = [];
