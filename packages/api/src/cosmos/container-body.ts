@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { type ContainerDefinition, containerDefinitionSchema } from '@epitaph/core/container/definition.ts';
 import { parseDocumentPath } from '@epitaph/core/document-path.ts';
+import { sameJson } from '@epitaph/core/same-json.ts';
 import { MAX_TTL_SECONDS, readDefaultTtl, type DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import { checkComputedProperties, type ComputedProperty, QueryError } from '@epitaph/query';
 import { badRequest, wrappedErrors } from './errors.ts';
@@ -68,7 +69,6 @@ const bodySchema = z.looseObject({
   changeFeedPolicy: z.looseObject({ retentionDuration: z.unknown() }).nullish(),
   computedProperties: z.array(computedPropertySchema).nullish(),
   clientEncryptionPolicy: clientEncryptionPolicySchema.nullish(),
-  ttlPropertyPath: z.null('expiry counts from the last write (_ts), not from a property of the item').optional(),
   uniqueKeyPolicy: containerDefinitionSchema.shape.uniqueKeyPolicy,
 });
 
@@ -133,6 +133,7 @@ export function readContainerBody(
     const [issue] = parsed.error.issues;
     throw badRequest(`The container's '${issue?.path.join('.') ?? ''}' is invalid: ${issue?.message ?? ''}.`);
   }
+  checkKept(body, parsed.data.indexingPolicy?.spatialIndexes ?? [], options.current);
   const ttl = readDefaultTtl(body['defaultTtl']);
   if (ttl === undefined) {
     const shown = JSON.stringify(body['defaultTtl']).slice(0, 100);
@@ -188,6 +189,31 @@ export function readContainerBody(
       geospatialConfig: others['geospatialConfig'] ?? { type: 'Geography' },
     },
   };
+}
+
+type SpatialIndexes = readonly { readonly path: string; readonly types?: readonly string[] | null | undefined }[];
+
+/**
+ * Settings that would be kept and never do what they say. A container that has them from before they were refused may
+ * repeat them, so that the rest of it can be replaced.
+ *
+ * @throws WireError 400
+ */
+function checkKept(body: JsonObject, spatial: SpatialIndexes, current: ContainerDefinition | undefined): void {
+  const { ttlPropertyPath } = body;
+  if (ttlPropertyPath !== undefined && ttlPropertyPath !== null) {
+    if (!sameJson(ttlPropertyPath, current?.['ttlPropertyPath'])) {
+      throw badRequest(
+        "The container's 'ttlPropertyPath' is not supported: expiry counts from the last write (_ts), not from a property of the item.",
+      );
+    }
+  }
+  const untyped = spatial.find(({ types }) => types === undefined || types === null || types.length === 0);
+  if (untyped !== undefined && !sameJson(spatial, current?.indexingPolicy['spatialIndexes'])) {
+    throw badRequest(
+      `The spatial data types array cannot be empty. Assign at least one spatial type for the 'types' array for the path ${untyped.path.slice(0, 200)}.`,
+    );
+  }
 }
 
 /** Minutes for which all versions and deletes are kept; 0, which the .NET client sends for "none", or absent for none. */
@@ -273,13 +299,6 @@ function checkVectorIndexes(indexes: Paths, embeddings: Paths): void {
 const ETAG_PATH = '/"_etag"/?';
 
 function readIndexingPolicy(given: z.infer<typeof indexingPolicySchema>): ContainerDefinition['indexingPolicy'] {
-  for (const { path, types } of given.spatialIndexes ?? []) {
-    if (types !== undefined && types !== null && types.length > 0) continue;
-    const shown = path.slice(0, 200);
-    throw badRequest(
-      `The spatial data types array cannot be empty. Assign at least one spatial type for the 'types' array for the path ${shown}.`,
-    );
-  }
   const mode = (given.indexingMode ?? 'consistent').toLowerCase();
   if (mode !== 'consistent' && mode !== 'lazy' && mode !== 'none') {
     throw badRequest(`The indexing mode '${mode.slice(0, 100)}' is not one of consistent, lazy, none.`);

@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { call, testServer } from './support/client.ts';
+import { fakeStore } from './support/fake-store.ts';
 import { parseDocumentPath } from '@epitaph/core/document-path.ts';
 
 async function shopOnly() {
@@ -185,9 +186,26 @@ describe('a container', () => {
     for (const settings of [{ ttlPropertyPath: '/createdAt' }, { ttlPropertyPath: '/createdAt', defaultTtl: 60 }]) {
       const reply = await create(settings);
       expect(reply.status).toBe(400);
-      expect(reply.json['message']).toContain("'ttlPropertyPath' is invalid: expiry counts from the last write");
+      expect(reply.json['message']).toContain("'ttlPropertyPath' is not supported: expiry counts from the last write");
     }
     expect((await create({ ttlPropertyPath: null, defaultTtl: 60 })).status).toBe(201);
+  });
+
+  test('that was made with what is refused today can still be replaced', async () => {
+    const store = fakeStore();
+    const app = testServer({ store });
+    await call(app, 'POST', '/dbs', { body: { id: 'shop' } });
+    const indexingPolicy = { indexingMode: 'consistent' as const, spatialIndexes: [{ path: '/at/*' }] };
+    const definition = { partitionKey: { paths: ['/customer'], kind: 'Hash' as const }, indexingPolicy };
+    const caller = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
+    await store.createContainer(caller, 'shop', 'old', { ...definition, ttlPropertyPath: '/createdAt' }, null);
+    const old = (await call(app, 'GET', '/dbs/shop/colls/old')).json;
+    expect(old['ttlPropertyPath']).toBe('/createdAt');
+    const replace = (settings: object) => call(app, 'PUT', '/dbs/shop/colls/old', { body: { ...old, ...settings } });
+    expect((await replace({ defaultTtl: 60 })).json['defaultTtl']).toBe(60);
+    expect((await replace({ ttlPropertyPath: '/other' })).status).toBe(400);
+    const spatialIndexes = [{ path: '/at/*' }, { path: '/to/*' }];
+    expect((await replace({ indexingPolicy: { ...indexingPolicy, spatialIndexes } })).status).toBe(400);
   });
 
   test('says that it shares its database’s throughput, unless it has its own', async () => {
