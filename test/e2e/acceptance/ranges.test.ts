@@ -1,11 +1,13 @@
 import {
   type Container,
+  CosmosClient,
   type PartitionKey,
   PartitionKeyDefinitionVersion,
   PartitionKeyKind,
   type PartitionKeyRange,
 } from '@azure/cosmos';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
 import { effectivePartitionKey, isInRange } from '@epitaph/core/partition-key/effective-partition-key.ts';
 import { keyHeader, raw, type RawReply } from '../support/raw.ts';
 import { refusalOf, World } from '../support/world.ts';
@@ -254,6 +256,28 @@ describe('a session', () => {
       expect((await same.item(`later ${n}`, `c${n}`).read<Item>()).resource?.n).toBe(n);
     }
     expect((await same.items.query('SELECT VALUE COUNT(1) FROM c').fetchAll()).resources).toEqual([80]);
+    session.dispose();
+  });
+
+  test('is of where a client has items, not of where it looked for one without its key', async () => {
+    const container = await world.container({ throughput: FIVE_RANGES, partitionKey: { paths: ['/id'] } });
+    let sent: unknown;
+    // Shows what the client sends; not among its typed options.
+    const plugin = (context: { readonly headers: object }, _node: unknown, next: (context: unknown) => unknown) => {
+      sent = context.headers;
+      return next(context);
+    };
+    const options = { consistencyLevel: 'Session', plugins: [{ on: 'request', plugin }] } as const;
+    const session = new CosmosClient({ endpoint: world.endpoint, key: EMULATOR_KEY, ...options });
+    const same = session.database('shop').container(container.id);
+    const { headers } = await same.items.create({ id: '1' });
+    const missed = await same.item('1').read();
+    expect(missed.statusCode).toBe(404);
+    const elsewhere = missed.headers['x-ms-documentdb-partitionkeyrangeid'];
+    expect(elsewhere).not.toBe(headers['x-ms-documentdb-partitionkeyrangeid']);
+    expect(missed.headers['x-ms-session-token']).toMatch(new RegExp(`^${elsewhere}:-1#\\d+$`));
+    expect((await same.item('1', '1').read()).statusCode).toBe(200);
+    expect(sent).toMatchObject({ 'x-ms-session-token': headers['x-ms-session-token'] });
     session.dispose();
   });
 });

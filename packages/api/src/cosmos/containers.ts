@@ -137,13 +137,18 @@ export function containerHeaders(
   rangeId: string = rangeIdOf(container),
 ): Readonly<Record<string, string>> {
   return {
-    'x-ms-session-token': sessionToken(rangeId, position),
-    'x-ms-documentdb-partitionkeyrangeid': rangeId,
-    lsn: String(position),
+    ...sessionHeaders(rangeId, position),
     'x-ms-content-path': container.rid,
     'x-ms-alt-content-path': namePath(database, container),
   };
 }
+
+/** How far the range that answered has come. */
+export const sessionHeaders = (rangeId: string, position: number): Readonly<Record<string, string>> => ({
+  'x-ms-session-token': sessionToken(rangeId, position),
+  'x-ms-documentdb-partitionkeyrangeid': rangeId,
+  lsn: String(position),
+});
 
 const namePaths = new WeakMap<ContainerState, { readonly database: string; readonly path: string }>();
 

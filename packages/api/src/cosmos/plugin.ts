@@ -11,7 +11,7 @@ import { tracedRequest } from '../telemetry/tracing.ts';
 import { consistencyOf, defaultConsistency, type ConsistencyLevel, type ConsistencyPolicy } from './consistency.ts';
 import { charge } from './charge.ts';
 import { answerCharged, chargeOfError, operationOf } from './charged.ts';
-import { containerHeaders } from './containers.ts';
+import { containerHeaders, sessionHeaders } from './containers.ts';
 import { describeError, errorBody, WireError, wireShapes, type WireShape } from './errors.ts';
 import { checkTargetGranted, grantedStore } from './granted.ts';
 import { readPartitionKeyHeader } from './partition-key.ts';
@@ -324,22 +324,27 @@ function sendError(
         shape.status === 429
           ? charge.throttled
           : chargeOfError({ method: request.method, headers: request.raw.headers }),
-      headers: { ...errorHeaders(shape), ...(cosmos === null ? {} : sessionHeaders(cosmos, raw.headers)) },
+      headers: { ...errorHeaders(shape), ...(cosmos === null ? {} : refusedSession(cosmos, raw.headers, shape)) },
     },
     activityId,
   );
 }
 
 /** Who is refused for what is there, or is not, goes on from it: its session is of what was looked at. */
-function sessionHeaders(
+function refusedSession(
   { store, target: { segments } }: Admitted,
   headers: IncomingHttpHeaders,
+  { status }: WireShape,
 ): Readonly<Record<string, string>> {
   if (segments[4] !== 'docs') return {};
   try {
     const container = containerOf({ store, segments });
     const given = readPartitionKeyHeader(container.definition, headerText(headers, 'x-ms-documentdb-partitionkey'));
-    return containerHeaders(segments[1]!, container, store.headPosition(), rangeIdOf(container, given?.key));
+    const rangeId = rangeIdOf(container, given?.key);
+    // As with Cosmos DB, whose tests for the JavaScript client count on it: a read without its key looks in another
+    // range, of which that client, finding no path, notes nothing in its session.
+    if (status === 404) return sessionHeaders(rangeId, store.headPosition());
+    return containerHeaders(segments[1]!, container, store.headPosition(), rangeId);
   } catch {
     // No such container, none that the token is for, or a key that can't be read: that is what the error says.
     return {};
