@@ -4,9 +4,17 @@ import { Refusal } from '@epitaph/core/errors.ts';
 import type { BatchOperation, BatchResult } from '../store/store-api.ts';
 import { charge, chargeOfWrite } from './charge.ts';
 import { containerHeaders } from './containers.ts';
-import { badRequest, describeError, tooManyRequests, WireError, wireShapes, type WireShape } from './errors.ts';
+import {
+  badRequest,
+  describeError,
+  tooLarge,
+  tooManyRequests,
+  WireError,
+  wireShapes,
+  type WireShape,
+} from './errors.ts';
 import { decodeOperations, encodeResults, isHybridRow } from './hybrid-row.ts';
-import { checkItemId, itemOf, readItemBody, tooLarge, type ItemBody } from './item-body.ts';
+import { checkItemId, itemOf, readItemBody, type ItemBody } from './item-body.ts';
 import { isJsonObject, parseJson } from './json.ts';
 import { readPartitionKeyHeader, wholeKeyOf } from './partition-key.ts';
 import { readPatch } from './patch.ts';

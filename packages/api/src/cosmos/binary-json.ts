@@ -1,4 +1,4 @@
-import { badRequest, WireError } from './errors.ts';
+import { badRequest, tooLarge } from './errors.ts';
 
 /**
  * Cosmos DB's binary JSON, as far as requests have it: the .NET client writes items so when it is told to by
@@ -157,7 +157,7 @@ class Reader {
   #string(): string {
     const text = this.#stringHere();
     this.#charactersLeft -= text.length;
-    if (this.#charactersLeft < 0) throw new WireError('tooLarge', 'Request size is too large');
+    if (this.#charactersLeft < 0) throw tooLarge();
     return text;
   }
 

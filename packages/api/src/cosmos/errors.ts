@@ -118,6 +118,8 @@ export const tooManyRequests = (retryAfterMs: number): WireError =>
 
 export const badRequest = (message: string): WireError => new WireError('badRequest', message);
 
+export const tooLarge = (): WireError => new WireError('tooLarge', wrappedErrors('Request size is too large'));
+
 /** A message as the service wraps those of its inner parts; some clients parse it. */
 export const wrappedErrors = (message: string): string => `Message: ${JSON.stringify({ Errors: [message] })}`;
 
@@ -146,7 +148,7 @@ function describeHttpError(
   error: Error & { readonly code?: unknown; readonly statusCode?: unknown },
 ): { readonly shape: WireShape; readonly message: string } | undefined {
   if (error.code === 'FST_ERR_CTP_BODY_TOO_LARGE') {
-    return { shape: wireShapes.tooLarge, message: 'Request size is too large' };
+    return describeError(tooLarge());
   }
   if (typeof error.code === 'string' && error.code.startsWith('FST_ERR_CTP_')) {
     return { shape: wireShapes.badRequest, message: 'The request body could not be read.' };

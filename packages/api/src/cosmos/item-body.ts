@@ -1,7 +1,7 @@
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
 import type { Limits } from '../http/limits.ts';
 import type { Document } from '../store/store-api.ts';
-import { badRequest, WireError } from './errors.ts';
+import { badRequest, tooLarge } from './errors.ts';
 import { isJsonObject, parseJson, type JsonObject } from './json.ts';
 import { partitionKeyOf } from './partition-key.ts';
 import { itemSystemProperties } from './system-properties.ts';
@@ -40,8 +40,6 @@ export function itemOf(definition: ContainerDefinition, value: JsonObject): Item
   const id = checkItemId(document['id']);
   return { id, partitionKey: partitionKeyOf(definition, document), document, json: JSON.stringify(document) };
 }
-
-export const tooLarge = (): WireError => new WireError('tooLarge', 'Request size is too large');
 
 /** @throws WireError 400 for a missing id or one that no item can have */
 export function checkItemId(id: unknown): string {

@@ -107,6 +107,7 @@ describe('an item', () => {
       const reply = await create(app, body(bytes));
       expect(reply.status).toBe(413);
       expect(reply.json['code']).toBe('RequestEntityTooLarge');
+      expect(reply.json['message']).toMatch(/^Message: \{"Errors":\["Request size is too large"\]\}\r\n/);
       expect(reply.headers['x-ms-activity-id']).toBeDefined();
     }
     const growing = `{"id":"grows","customer":"ann","n":[${Array(400_000).fill('1e20').join(',')}]}`;
