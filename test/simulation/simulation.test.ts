@@ -86,6 +86,23 @@ describe('the store agrees with the model', () => {
     }
   });
 
+  it('that no hold stands against an erasure whose key a purge had destroyed when it was cut short', async () => {
+    for (const write of [1, 2, 3, 4]) {
+      const world = await World.open(new Random(1), 1_700_000_000_500);
+      await world.run({ kind: 'create-container', container: 'c1', policy: 1 });
+      const document = { id: 'a', pk: 'x', v: 1 };
+      await world.run({ kind: 'write', operation: 'create', container: 'c1', item: 'x/a', document });
+      await world.advance(2_000);
+      await world.runWithFault(write, 'before', { kind: 'purge' });
+      const scope = { kind: 'items', items: ['x/a'] } as const;
+      await world.run({ kind: 'place-hold', container: 'c1', hold: 'h1', scope });
+      await world.run({ kind: 'erase', container: 'c1', item: 'x/a' });
+      await world.run({ kind: 'purge' });
+      await world.checkPurged();
+      await world.close();
+    }
+  });
+
   it('repeats itself: the same seed does the same', async () => {
     const [one, two] = [await simulate(7), await simulate(7)];
     expect(two).toEqual(one);

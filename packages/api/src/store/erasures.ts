@@ -4,6 +4,7 @@ import { partitionKeyDeleteAfter } from '@epitaph/core/container/partition-key-d
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
+import { isItemWrite } from '@epitaph/core/item/events.ts';
 import { foldItem, handleLife } from '@epitaph/core/item/handle.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import { holdIdOf, withoutContainer } from '@epitaph/core/retention/hold-names.ts';
@@ -237,13 +238,24 @@ export class Erasures {
     const holds = await vault.holds();
     const floors = (await vault.floors()).get(rid) ?? {};
     const { nowMs } = context;
-    return keptBy(
-      rid,
-      lives.map((life) => ({
+    const kept: Kept[] = [];
+    for (const life of lives) {
+      const over = {
         holds: holds.filter(({ scope }) => covers(scope, life.stream)).map(({ holdId }) => holdId),
         floorUntilMs: retentionUntil(floors, life, nowMs),
-      })),
-    );
+      };
+      const isKept = over.holds.length > 0 || over.floorUntilMs !== null;
+      if (isKept && (await this.#hasContent(life))) kept.push(over);
+    }
+    return keptBy(rid, kept);
+  }
+
+  /** False for a life whose key the purge has destroyed, and a fault came before that was on record. */
+  async #hasContent({ stream, events }: ItemLife): Promise<boolean> {
+    const write = events.findLast(isItemWrite);
+    if (write === undefined) return false;
+    const key = await this.#parts.ports.vault.findKey(Number(write.data['key']), stream);
+    return key.status !== 'destroyed';
   }
 }
 
