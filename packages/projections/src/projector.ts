@@ -165,7 +165,8 @@ export class Projector implements Projection {
 
   async #apply({ events, position, done }: Batch): Promise<void> {
     try {
-      const made = [...changesOf(events, this.#catalog), ...this.#logMarks!.after(events)];
+      const made = changesOf(events, this.#catalog);
+      made.push(...this.#logMarks!.after(events));
       const changes = await this.#clearCopies.addTo(made, this.#catalog);
       this.#onApplying(changes);
       await this.#around(events.length, () => this.#store().apply(changes, position));
