@@ -17,6 +17,7 @@ import {
 } from './events.ts';
 import { BATCH_SIZE, type DemandedErasure, type ErasedBatch, PurgeExecutor, type PurgePorts } from './executor.ts';
 import { nextAction, type PurgeSituation } from './next-action.ts';
+import { RecentRate } from './recent-rate.ts';
 
 /** How often the runner compares the clock with the next deadline. */
 const TICK_MS = 200;
@@ -29,7 +30,6 @@ const HELD_RETRY_MS = 60_000;
 const FAULT_REST_MS = 2_000;
 /** For how long what the log said of a pause is believed, where other nodes may have changed it. */
 const CONTROL_AGE_MS = 1_000;
-const RATE_WINDOW_MS = 60_000;
 
 export interface PurgeRunnerOptions extends PurgePorts {
   readonly clock: Clock;
@@ -89,7 +89,7 @@ export class PurgeRunner {
   readonly #held = new Map<ContainerNumber, Map<string, HeldLife>>();
   /** Ended lives up to here are all held, as this pass has found; so that no batch goes through them again. */
   readonly #heldUpTo = new Map<string, { readonly endedAtMs: number; readonly position: number }>();
-  readonly #rate: { readonly atMs: number; readonly count: number }[] = [];
+  readonly #rate: RecentRate;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #paused = false;
   #stopping = false;
@@ -102,6 +102,7 @@ export class PurgeRunner {
 
   constructor(options: PurgeRunnerOptions) {
     this.#options = options;
+    this.#rate = new RecentRate(options.monotonicMs);
     this.#executor = new PurgeExecutor(options);
     this.#around = options.around ?? ((_step, work) => work());
   }
@@ -134,11 +135,7 @@ export class PurgeRunner {
 
   /** Lives recorded or erased a second over the last minute. */
   get itemsPerSecond(): number {
-    const since = this.#options.monotonicMs() - RATE_WINDOW_MS;
-    while (this.#rate.length > 0 && this.#rate[0]!.atMs < since) this.#rate.shift();
-    if (this.#rate.length === 0) return 0;
-    const spanMs = Math.max(1_000, this.#options.monotonicMs() - this.#rate[0]!.atMs);
-    return (this.#rate.reduce((sum, entry) => sum + entry.count, 0) * 1000) / spanMs;
+    return this.#rate.perSecond;
   }
 
   /** True while users of a container leave nothing over for its overdue items. */
@@ -364,7 +361,7 @@ export class PurgeRunner {
         totals.expired += expired;
         totals.purged += erased.purged;
         hasRecorded ||= expired + ended > 0;
-        this.#count(expired + ended + erased.purged);
+        this.#rate.add(expired + ended + erased.purged);
         // The log did not agree with any of these rows: leave them to the next pass rather than turn in circles.
         if (expired + ended + erased.purged + erased.refused === 0) break;
       }
@@ -554,10 +551,6 @@ export class PurgeRunner {
     let untilMs = this.#options.clock.now() + HELD_RETRY_MS;
     for (const life of lives.values()) untilMs = Math.min(untilMs, life.untilMs);
     this.#book.holdBack(container, untilMs);
-  }
-
-  #count(lives: number): void {
-    if (lives > 0) this.#rate.push({ atMs: this.#options.monotonicMs(), count: lives });
   }
 
   async #openRun(): Promise<OpenRun> {
