@@ -70,6 +70,22 @@ test('a client of Cosmos DB and the command line work over TLS, with the certifi
   expect(await epitaph(asked, { EPITAPH_TLS_CA: first.file })).toEqual(byFlag);
 });
 
+test('large requests one after the other on a connection, each with a large answer, arrive whole', async () => {
+  const agent = new Agent({ ca: first.certificate, keepAlive: true });
+  const client = new CosmosClient({ endpoint, key: EMULATOR_KEY, agent });
+  const { database } = await client.databases.createIfNotExists({ id: 'shop' });
+  const { container } = await database.containers.createIfNotExists({ id: 'large', partitionKey: '/customer' });
+  const create = (n: number) => ({
+    operationType: 'Create' as const,
+    partitionKey: 'ann',
+    resourceBody: { id: String(n), customer: 'ann', text: 'x'.repeat(110_000) },
+  });
+  const results = await container.items.executeBulkOperations(Array.from({ length: 100 }, (_, n) => create(n)));
+  expect(results.map(({ response, error }) => response?.statusCode ?? error?.message)).toEqual(Array(100).fill(201));
+  client.dispose();
+  agent.destroy();
+});
+
 test('who does not trust the certificate is told so, and plain HTTP is not answered', async () => {
   const refused = await epitaph(['purge', '--endpoint', endpoint]);
   expect(refused).toMatchObject({ code: 3, stdout: '' });

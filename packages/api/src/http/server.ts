@@ -62,6 +62,7 @@ export function buildServer(options: ServerOptions): FastifyInstance {
       ? Fastify({ ...server, http })
       : (Fastify({ ...server, https: { ...http, ...options.tls } }) as unknown as FastifyInstance);
   app.server.maxConnections = limits.connections;
+  if (options.tls !== undefined) app.server.on('secureConnection', readByStream);
 
   app.setErrorHandler((error, request, reply) => sendPlain(request, reply, error));
   app.setNotFoundHandler((request, reply) =>
@@ -72,6 +73,13 @@ export function buildServer(options: ServerOptions): FastifyInstance {
   for (const plugin of options.plugins ?? []) plugin(app);
   return app;
 }
+
+/**
+ * Has a connection over TLS read as a stream, which listening to its data does, instead of by Node's parser right from the
+ * handle. While a large answer is on its way Node pauses that parser at the next request, and yet hands it what is already
+ * decrypted of the request's body, which then counts as unreadable ("Parse Error: Paused"); a stream keeps it.
+ */
+const readByStream = (socket: Socket): void => void socket.on('data', () => undefined);
 
 /** What fails outside of both planes is answered in the shape of the data plane. */
 function sendPlain(request: FastifyRequest, reply: FastifyReply, error: unknown): FastifyReply {
