@@ -117,7 +117,9 @@ export class OrderedPage {
 
   #takeDocument(value: Json): void {
     this.#frame.slots[DOCUMENT_SLOT] = value;
-    bindSources(this.#plan.program.sources, 0, this.#frame, this.#accept);
+    const { sources } = this.#plan.program;
+    if (sources.length === 0) this.#takeRow();
+    else bindSources(sources, 0, this.#frame, this.#accept);
   }
 
   #takeRow(): void {
@@ -137,7 +139,8 @@ export class OrderedPage {
     const { orderBy, distinct: isDistinct, project } = this.#plan.program;
     const frame = this.#frame;
     const keys = this.#keys;
-    keys.length = orderBy.length;
+    // Of the group or the row before; to say the length again of an array takes its time.
+    if (keys.length !== orderBy.length) keys.length = orderBy.length;
     for (let place = 0; place < orderBy.length; place += 1) keys[place] = orderBy[place]!.run(frame);
     let row = isDistinct ? project(frame) : undefined;
     if (isDistinct) {
