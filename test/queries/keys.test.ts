@@ -1,24 +1,16 @@
 import fc from 'fast-check';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { openEmbeddedStore } from '@epitaph/api/compose.ts';
+import { describe, expect, it } from 'vitest';
 import { partitionKeyOf } from '@epitaph/api/cosmos/partition-key.ts';
 import type { Continuation } from '@epitaph/api/store/store-api.ts';
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
 import { evaluate, type Json, parseQuery, planQuery } from '@epitaph/query';
-import { newFolder, removeFolder } from '../simulation/embedded.ts';
 import { DEFINITION } from '../support/definition.ts';
+import { CALLER, withStore } from './store.ts';
 
-const CALLER = { actor: 'key:primary', correlationId: '00000000-0000-4000-8000-000000000000' };
-const folder = newFolder('keys');
 let store: Store;
-beforeAll(async () => {
-  store = await openEmbeddedStore({ folder, clock: 'manual', automaticPurge: false, durable: false });
-  await store.createDatabase(CALLER, 'db');
-});
-afterAll(async () => {
-  await store.close();
-  removeFolder(folder);
+withStore('keys', (opened) => {
+  store = opened;
 });
 
 const DEFINITIONS: Readonly<Record<'flat' | 'hierarchical' | 'pseudonymous', ContainerDefinition>> = {

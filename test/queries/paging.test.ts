@@ -1,23 +1,15 @@
 import fc from 'fast-check';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { openEmbeddedStore } from '@epitaph/api/compose.ts';
+import { describe, expect, it } from 'vitest';
 import { decodeContinuation, encodeContinuation } from '@epitaph/api/cosmos/continuation.ts';
 import type { Continuation } from '@epitaph/api/store/store-api.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
 import { evaluate, type Json, parseQuery, planQuery } from '@epitaph/query';
-import { newFolder, removeFolder } from '../simulation/embedded.ts';
 import { DEFINITION } from '../support/definition.ts';
+import { CALLER, withStore } from './store.ts';
 
-const CALLER = { actor: 'key:primary', correlationId: '00000000-0000-4000-8000-000000000000' };
-const folder = newFolder('paging');
 let store: Store;
-beforeAll(async () => {
-  store = await openEmbeddedStore({ folder, clock: 'manual', automaticPurge: false, durable: false });
-  await store.createDatabase(CALLER, 'db');
-});
-afterAll(async () => {
-  await store.close();
-  removeFolder(folder);
+withStore('paging', (opened) => {
+  store = opened;
 });
 
 /** No two rows of an answer are the same, and rows say all that they are ordered by. */

@@ -14,7 +14,7 @@ export class LogMarks {
   #markedMs: number;
   #events = 0;
 
-  private constructor(last: LogMark | undefined) {
+  constructor(last?: LogMark) {
     this.#markedMs = last?.atMs ?? 0;
     this.#latestMs = this.#markedMs;
   }

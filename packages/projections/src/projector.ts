@@ -59,7 +59,7 @@ export class Projector implements Projection {
   readonly #recordsIdleProgress: boolean;
   readonly #waiters: PositionWaiters;
   readonly #clearCopies: ClearCopies;
-  #logMarks: LogMarks | undefined;
+  #logMarks = new LogMarks();
 
   constructor(options: ProjectorOptions) {
     this.#recordsIdleProgress = options.recordsIdleProgress ?? false;
@@ -166,7 +166,7 @@ export class Projector implements Projection {
   async #apply({ events, position, done }: Batch): Promise<void> {
     try {
       const made = changesOf(events, this.#catalog);
-      made.push(...this.#logMarks!.after(events));
+      made.push(...this.#logMarks.after(events));
       const changes = await this.#clearCopies.addTo(made, this.#catalog);
       this.#onApplying(changes);
       await this.#around(events.length, () => this.#store().apply(changes, position));

@@ -174,8 +174,7 @@ class Building {
     };
     for (let read = this.#position; read < position;) {
       signal.throwIfAborted();
-      const leniency = { mayBeTruncated: this.#isLenient };
-      const page = await log.readAll(read, this.#pageSize(), { withBodies: false, ...leniency });
+      const page = await log.readAll(read, this.#pageSize(), { withBodies: false, mayBeTruncated: this.#isLenient });
       const within = page.filter((event) => event.position <= position);
       if (within.length > 0) {
         for (const change of changesOf(within, this.#catalog)) changes.push(change);

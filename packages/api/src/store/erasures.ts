@@ -4,7 +4,6 @@ import { partitionKeyDeleteAfter } from '@epitaph/core/container/partition-key-d
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
-import { isItemWrite } from '@epitaph/core/item/events.ts';
 import { foldItem, handleLife } from '@epitaph/core/item/handle.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import { holdIdOf, withoutContainer } from '@epitaph/core/retention/hold-names.ts';
@@ -13,7 +12,7 @@ import { covers } from '@epitaph/core/vault/key-vault.ts';
 import type { ErasedBatch } from '@epitaph/projections/purge/executor.ts';
 import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
 import { wait } from '../config/wait.ts';
-import { type ItemLife, livesOfItem, retentionUntil } from './item-lives.ts';
+import { isErased, type ItemLife, livesOfItem, retentionUntil } from './item-lives.ts';
 import type { StoreParts } from './parts.ts';
 import { recordRetention } from './retention-record.ts';
 import type { Caller, ErasureOutcome } from './store-api.ts';
@@ -245,17 +244,10 @@ export class Erasures {
         floorUntilMs: retentionUntil(floors, life, nowMs),
       };
       const isKept = over.holds.length > 0 || over.floorUntilMs !== null;
-      if (isKept && (await this.#hasContent(life))) kept.push(over);
+      // The key of one may be destroyed by a purge that a fault cut short before that was on record.
+      if (isKept && !(await isErased(vault, life))) kept.push(over);
     }
     return keptBy(rid, kept);
-  }
-
-  /** False for a life whose key the purge has destroyed, and a fault came before that was on record. */
-  async #hasContent({ stream, events }: ItemLife): Promise<boolean> {
-    const write = events.findLast(isItemWrite);
-    if (write === undefined) return false;
-    const key = await this.#parts.ports.vault.findKey(Number(write.data['key']), stream);
-    return key.status !== 'destroyed';
   }
 }
 

@@ -2,11 +2,8 @@ import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { readContainerEvent } from '@epitaph/core/container/upcast.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
-import { isItemWrite } from '@epitaph/core/item/events.ts';
 import { itemStream } from '@epitaph/core/item/stream-name.ts';
-import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import { MAX_STANDING_HOLDS, standingHolds } from '@epitaph/core/retention/decide.ts';
-import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import type { RecordedScope } from '@epitaph/core/retention/events.ts';
 import { vaultHoldId, vaultScope, withoutContainer } from '@epitaph/core/retention/hold-names.ts';
 import type { RecordedHold } from '@epitaph/core/retention/state.ts';
@@ -15,7 +12,7 @@ import type { VaultHold } from '@epitaph/core/vault/key-vault.ts';
 import { isoTime } from '@epitaph/core/clock.ts';
 import { turn } from '@epitaph/core/turn.ts';
 import { KeyedMutex } from './keyed-mutex.ts';
-import { livesOfItem } from './item-lives.ts';
+import { isErased, livesOfItem } from './item-lives.ts';
 import type { StoreParts } from './parts.ts';
 import type { Queries } from './queries.ts';
 import { recordRetention, tooManyHolds } from './retention-record.ts';
@@ -241,22 +238,23 @@ export class Holds {
 
   /** How many lives in a scope were erased before the vault had the hold. */
   async #tooLateFor(container: ContainerState, scope: RecordedScope): Promise<number> {
-    const { log } = this.#parts.ports;
+    const { log, vault } = this.#parts.ports;
     const { rid } = container;
     const full = (name: string): string => `item-${rid}.${name}`;
     let count = 0;
     switch (scope.kind) {
       case 'items':
         for (const item of scope.items) {
-          for (const { stream, events } of await livesOfItem(log, full(item), { withBodies: false })) {
-            if (await this.#isErased(stream, events)) count += 1;
+          for (const life of await livesOfItem(log, full(item), { withBodies: false })) {
+            if (await isErased(vault, life)) count += 1;
           }
         }
         return count;
       case 'query':
         for (const life of scope.lives) {
           const stream = full(life);
-          if (await this.#isErased(stream, await log.readStream(stream, { withBodies: false }))) count += 1;
+          const events = await log.readStream(stream, { withBodies: false });
+          if (await isErased(vault, { stream, events })) count += 1;
         }
         return count;
       case 'container':
@@ -300,15 +298,6 @@ export class Holds {
       after = { atMs: last.atMs, position: last.position };
       await turn();
     }
-  }
-
-  /** True when a life's content is gone, whether or not that is on record yet. */
-  async #isErased(stream: string, events: readonly RecordedEvent[]): Promise<boolean> {
-    const write = events.findLast(isItemWrite);
-    if (write === undefined || events.at(-1)!.type === 'ItemPurged') return true;
-    const event = readItemEvent(write);
-    invariant(isItemWrite(event), 'a write is read as one');
-    return (await this.#parts.ports.vault.findKey(event.data.key, stream)).status === 'destroyed';
   }
 
   async #inVault(rid: string, hold: RecordedHold): Promise<VaultHold> {

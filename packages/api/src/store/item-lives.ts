@@ -1,8 +1,10 @@
+import { invariant } from '@epitaph/core/invariant.ts';
 import { isItemWrite } from '@epitaph/core/item/events.ts';
 import { itemStream } from '@epitaph/core/item/stream-name.ts';
+import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
-import { type ContainerFloors, floorUntil } from '@epitaph/core/vault/key-vault.ts';
+import { type ContainerFloors, floorUntil, type KeyVault } from '@epitaph/core/vault/key-vault.ts';
 
 /** One life with the events that are left of it, oldest first. */
 export interface ItemLife {
@@ -24,6 +26,18 @@ export async function livesOfItem(
     if (events.length === 0) return lives;
     lives.push({ life, stream, events });
   }
+}
+
+/** True when a life's content is gone, whether or not that is on record yet. */
+export async function isErased(
+  vault: Pick<KeyVault, 'findKey'>,
+  { stream, events }: Pick<ItemLife, 'stream' | 'events'>,
+): Promise<boolean> {
+  const write = events.findLast(isItemWrite);
+  if (write === undefined || events.at(-1)!.type === 'ItemPurged') return true;
+  const event = readItemEvent(write);
+  invariant(isItemWrite(event), 'a write is read as one');
+  return (await vault.findKey(event.data.key, stream)).status === 'destroyed';
 }
 
 /** When the retention floor over a life will have passed, in milliseconds; null when none is in the way. */
