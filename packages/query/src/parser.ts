@@ -57,6 +57,18 @@ const BINARY_LEVELS: readonly (readonly string[])[] = [
   ['+', '-', '||'],
   ['*', '/', '%'],
 ];
+/** A query but for what it selects. */
+const NO_CLAUSES: Omit<Query, 'selection'> = {
+  distinct: false,
+  top: undefined,
+  from: [],
+  where: undefined,
+  groupBy: [],
+  orderBy: [],
+  orderByRank: undefined,
+  offset: undefined,
+  limit: undefined,
+};
 const RELATIONAL: ReadonlySet<string> = new Set(['<', '<=', '>', '>=']);
 const EQUALITY: ReadonlySet<string> = new Set(['=', '!=', '<>']);
 
@@ -89,18 +101,8 @@ class Parser {
     if (from.length === 0) this.#unexpected();
     const where = this.#acceptWord('WHERE') ? this.#expression() : undefined;
     this.#expectEnd();
-    return {
-      distinct: false,
-      top: undefined,
-      selection: { kind: 'value', expression: { kind: 'literal', value: true, at } },
-      from,
-      where,
-      groupBy: [],
-      orderBy: [],
-      orderByRank: undefined,
-      offset: undefined,
-      limit: undefined,
-    };
+    const expression = { kind: 'literal', value: true, at } as const;
+    return { ...NO_CLAUSES, selection: { kind: 'value', expression }, from, where };
   }
 
   // --- tokens
@@ -289,10 +291,18 @@ class Parser {
     if (this.#peek().kind === 'word' && this.#isWord('IN', 1)) {
       const alias = this.#name();
       this.#expectWord('IN');
-      return { collection: this.#collection(), alias, iterates: true };
+      const isCall = this.#peek().kind === 'word' && this.#isSymbol('(', 1);
+      return { collection: isCall ? this.#called() : this.#collection(), alias, iterates: true };
     }
     const collection = this.#collection();
     return { collection, alias: this.#alias(), iterates: false };
+  }
+
+  /** `t IN f(…)` is short for `t IN (SELECT VALUE f(…))`. */
+  #called(): Collection {
+    const expression = this.#primary();
+    const query = { ...NO_CLAUSES, selection: { kind: 'value', expression } } as const;
+    return { kind: 'query', query, at: expression.at };
   }
 
   #collection(): Collection {

@@ -110,6 +110,7 @@ describe('FROM', () => {
       ['Henriette', 'Lisa'],
     ],
     ['SELECT VALUE f.id FROM f JOIN (SELECT VALUE x FROM x IN f.children)', ['andersen', 'wakefield', 'wakefield']],
+    ["SELECT VALUE kv.k FROM f JOIN kv IN ObjectToArray({a: f.id, b: 1}) WHERE kv.v = 'andersen'", ['a']],
     ["SELECT VALUE u.n FROM f JOIN u IN (SELECT VALUE [{c: 'NY', n: 1}, {c: 'LA', n: 2}]) WHERE u.c = f.city", [1, 1]],
     ['SELECT VALUE x.id FROM (SELECT c.id, c.size FROM c WHERE c.size > 3) AS x', ['wakefield']],
     ['SELECT VALUE COUNT(1) FROM (SELECT DISTINCT c.city FROM c)', [2]],
