@@ -245,9 +245,25 @@ function compileLogical(operator: 'AND' | 'OR', operands: readonly Compiled[]): 
   };
 }
 
+/**
+ * Whether an argument that may be left out is given and may be undefined. A function can't tell that from one that was
+ * left out; where it takes any number of arguments it has none that may be.
+ */
+function isLeftOpen({ minArguments, maxArguments }: BuiltIn, { constant: known }: Node, index: number): boolean {
+  return index >= minArguments && Number.isFinite(maxArguments) && known?.value === undefined;
+}
+
 /** Evaluates calls without an array of arguments where there are few of them. */
-function compileCall(builtIn: BuiltIn, args: readonly Compiled[]): Compiled {
+function compileCall(builtIn: BuiltIn, nodes: readonly Node[]): Compiled {
   const call = builtIn.create();
+  const args = nodes.map((argument) => argument.run);
+  if (nodes.some((argument, index) => isLeftOpen(builtIn, argument, index))) {
+    const { minArguments } = builtIn;
+    return (frame) => {
+      const values = args.map((argument) => argument(frame));
+      return values.includes(undefined, minArguments) ? undefined : call(...values);
+    };
+  }
   const [a, b, c] = args;
   if (a === undefined) return () => call();
   if (b === undefined) return (frame) => call(a(frame));
@@ -267,6 +283,8 @@ export class Compiler {
   readonly #documentSlots = new Set([DOCUMENT_SLOT]);
   /** True while a computed property is compiled, which can't read another. */
   #insideComputed = false;
+  /** Whether a row may hold a number that JSON has not. */
+  #hasNonFinite = false;
   /** Top-level properties of the documents that the query reads; undefined once it reads whole documents. */
   documentProperties: Set<string> | undefined = new Set();
   #slotCount = DOCUMENT_SLOT + 1;
@@ -408,6 +426,11 @@ export class Compiler {
   }
 
   #projection(query: Query, scope: Scope): Compiled {
+    const run = this.#selected(query, scope);
+    return this.#hasNonFinite ? (frame) => withoutNonFinite(run(frame)) : run;
+  }
+
+  #selected(query: Query, scope: Scope): Compiled {
     const { selection } = query;
     if (selection.kind === 'value') return this.expression(selection.expression, scope).run;
     if (selection.kind === 'star') {
@@ -446,6 +469,8 @@ export class Compiler {
       case 'parameter':
         return constant(this.#parameter(expression.name, expression.at));
       case 'identifier': {
+        const number = this.#nonFinite(expression.name, scope);
+        if (number !== undefined) return constant(number);
         const slot = this.#resolve(expression.name, expression.at, scope);
         this.#readSlot(slot, undefined);
         return { run: (frame) => frame.slots[slot], constant: undefined };
@@ -540,6 +565,16 @@ export class Compiler {
       return slot;
     }
     throw queryError('unresolvedIdentifier', `Identifier '${name}' could not be resolved.`, at);
+  }
+
+  /** The constants NaN and Infinity, unless an alias has that name. */
+  #nonFinite(name: string, scope: Scope): number | undefined {
+    if (name !== 'NaN' && name !== 'Infinity') return undefined;
+    for (let current: Scope | undefined = scope; current !== undefined; current = current.parent) {
+      if (current.slots.has(name)) return undefined;
+    }
+    this.#hasNonFinite = true;
+    return Number(name);
   }
 
   #readSlot(slot: number, property: string | undefined): void {
@@ -654,8 +689,8 @@ export class Compiler {
     if (clock === undefined && builtIn === undefined) {
       throw queryError('unknownFunction', `'${name}' is not a recognized built-in function name.`, at);
     }
-    const fewest = clock?.argumentCount ?? builtIn?.minArguments ?? 0;
-    checkArguments(name, args.length, fewest, clock?.argumentCount ?? builtIn?.maxArguments ?? 0, at);
+    const { minArguments, maxArguments } = clock ?? (builtIn as BuiltIn);
+    checkArguments(name, args.length, minArguments, maxArguments, at);
     const nodes = args.map((argument) => this.expression(argument, scope));
     if (clock !== undefined) {
       const run: Compiled = (frame) => {
@@ -664,10 +699,7 @@ export class Compiler {
       };
       return { run, constant: undefined };
     }
-    const run = compileCall(
-      builtIn as BuiltIn,
-      nodes.map((argument) => argument.run),
-    );
+    const run = compileCall(builtIn as BuiltIn, nodes);
     return builtIn?.pure === true ? node(run, ...nodes) : { run, constant: undefined };
   }
 
@@ -860,6 +892,16 @@ function buildArray(items: readonly Node[], frame: Frame): Json[] {
     const value = item.run(frame);
     if (value !== undefined) result.push(value);
   }
+  return result;
+}
+
+/** JSON has no NaN and no infinities: in rows their names stand for them, as with Cosmos DB. */
+function withoutNonFinite(value: Value): Value {
+  if (typeof value === 'number') return Number.isFinite(value) ? value : String(value);
+  if (Array.isArray(value)) return value.map((item) => withoutNonFinite(item) as Json);
+  if (!isObject(value)) return value;
+  const result: JsonObject = {};
+  for (const name of Object.keys(value)) setProperty(result, name, withoutNonFinite(value[name]) as Json);
   return result;
 }
 

@@ -12,7 +12,11 @@ const cases: Record<string, readonly (readonly [string, unknown])[]> = {
     ["CONTAINS('Abc', 'BC', 1)", undefined],
     ["CONTAINS(undefined, 'x')", undefined],
     ["CONTAINS_ANY_CI('Abc', 'x', 'B')", true],
+    ["CONTAINS_ANY_CI('Abc', undefined, 'B')", true],
+    ["CONTAINS_ANY_CI('Abc', 'x', undefined)", undefined],
     ["CONTAINS_ALL_CS('Abc', 'A', 'x')", false],
+    ["CONTAINS_ALL_CS('Abc', undefined, 'x')", false],
+    ["CONTAINS_ALL_CS('Abc', undefined, 'A')", undefined],
     ["STARTSWITH('abc', 'AB', true)", true],
     ["ENDSWITH('abc', 'bc')", true],
     ["INDEX_OF('AdventureWorks', 'Works', 5)", 9],
@@ -43,12 +47,15 @@ const cases: Record<string, readonly (readonly [string, unknown])[]> = {
     ["REPLICATE('ab', 3)", 'ababab'],
     ["REPLICATE('ab', -1)", undefined],
     ["REPLICATE('a', 10001)", undefined],
+    ["REPLICATE('', Infinity)", undefined],
     ["REVERSE('aé😀')", '😀éa'],
     ["StringEquals('a', 'A')", false],
     ["StringEquals('a', 'A', true)", true],
     ["StringJoin(['a', 'b'], '-')", 'a-b'],
     ["StringJoin(['a', 1], '-')", undefined],
     ["StringSplit('a-b', '-')", ['a', 'b']],
+    ["StringSplit('ab', '')", ['ab']],
+    ["StringSplit('', '')", ['']],
     ["StringToArray(' [1, 2] ')", [1, 2]],
     ["StringToArray('{}')", undefined],
     ["StringToBoolean('true')", true],
@@ -65,6 +72,8 @@ const cases: Record<string, readonly (readonly [string, unknown])[]> = {
     ["ToString('x')", 'x'],
     ['ToString([true, null])', '[true,null]'],
     ['ToString(undefined)', undefined],
+    ['ToString(NaN)', 'NaN'],
+    ['ToString(-Infinity)', '-Infinity'],
     ["REGEXMATCH('abcd', 'ABC', 'i')", true],
     ["REGEXMATCH('abcd', 'ABC')", false],
     ["REGEXMATCH('abcd', 'ab . d', 'x')", true],
@@ -95,6 +104,7 @@ const cases: Record<string, readonly (readonly [string, unknown])[]> = {
     ['COT(0)', undefined],
     ['NumberBin(37, 5)', 35],
     ['NumberBin(-2.3)', -3],
+    ['NumberBin(37.752, -100)', 100],
     ['NumberBin(1, 0)', undefined],
     ['IntAdd(20, 10)', 30],
     ['IntAdd(1.5, 1)', undefined],
@@ -122,7 +132,11 @@ const cases: Record<string, readonly (readonly [string, unknown])[]> = {
     ['ARRAY_CONTAINS([1], undefined)', undefined],
     ["ARRAY_CONTAINS('abc', 'a')", undefined],
     ['ARRAY_CONTAINS_ANY([1, 2], 3, 2)', true],
+    ['ARRAY_CONTAINS_ANY([1, 2], undefined, 2)', true],
+    ['ARRAY_CONTAINS_ANY([1, 2], 3, undefined)', undefined],
     ['ARRAY_CONTAINS_ALL([1, 2], 3, 2)', false],
+    ['ARRAY_CONTAINS_ALL([1, 2], undefined, 3)', false],
+    ['ARRAY_CONTAINS_ALL([1, 2], 2, undefined)', undefined],
     ['ARRAY_LENGTH([1, 2])', 2],
     ['ARRAY_SLICE([1, 2, 3, 4], 1)', [2, 3, 4]],
     ['ARRAY_SLICE([1, 2, 3, 4], -2, 1)', [3]],
@@ -143,7 +157,7 @@ const cases: Record<string, readonly (readonly [string, unknown])[]> = {
     ['ObjectToArray({a: 1})', [{ k: 'a', v: 1 }]],
     ["ObjectToArray({a: 1}, 'name', 'is')", [{ name: 'a', is: 1 }]],
     ['SetUnion([1, 2, 2], [2, 3])', [1, 2, 3]],
-    ['SetIntersect([1, 2, {a: 1}], [{a: 1}, 2])', [2, { a: 1 }]],
+    ['SetIntersect([1, 2, {a: 1}], [{a: 1}, 2])', [{ a: 1 }, 2]],
     ['SetDifference([1, 2, 1], [2])', [1]],
     ['SetEqual([1, 2, 2], [2, 1])', true],
     ['SetUnion([1], 2)', undefined],
@@ -160,6 +174,9 @@ const cases: Record<string, readonly (readonly [string, unknown])[]> = {
     ['IS_FINITE_NUMBER(1)', true],
     ['IS_INTEGER(1.5)', false],
     ['IS_INTEGER(2)', true],
+    ['IS_INTEGER(-9223372036854775808)', true],
+    ['IS_INTEGER(9223372036854775807)', true],
+    ['IS_INTEGER(18446744073709551615)', false],
     ['IS_OBJECT([])', false],
     ['IS_OBJECT({})', true],
     ['IS_PRIMITIVE(null)', true],
@@ -168,6 +185,7 @@ const cases: Record<string, readonly (readonly [string, unknown])[]> = {
     ["IS_STRING('')", true],
     ["IS_DATETIME('2024-02-30T00:00:00Z')", false],
     ["IS_DATETIME('2024-02-29T00:00:00Z')", true],
+    ["IS_DATETIME('2024-02-29Z')", true],
     ["IIF(1 = 1, 'yes', 'no')", 'yes'],
     ["IIF('x', 'yes', 'no')", 'no'],
     ["iif(undefined, 'yes', 'no')", 'no'],
@@ -191,6 +209,7 @@ const cases: Record<string, readonly (readonly [string, unknown])[]> = {
     ["DateTimeBin('2021-05-08', 'mm', 3)", '2021-04-01T00:00:00.0000000Z'],
     ["DateTimeBin('1969-12-31T23:00:00', 'yyyy', 10)", '1960-01-01T00:00:00.0000000Z'],
     ["DateTimeBin('2021-01-08', 'dd', 0)", undefined],
+    ["DateTimeBin('2021-01-08', 'dd', 7, '1600-12-31')", undefined],
     ["DateTimeDiff('yyyy', '2019-02-04T16:00:00.0000000', '2018-03-05T05:00:00.0000000')", -1],
     ["DateTimeDiff('mm', '2019-02-04T16:00:00.0000000', '2018-03-05T05:00:00.0000000')", -11],
     ["DateTimeDiff('dd', '2018-03-05T05:00:00.0000000', '2019-02-04T16:00:00.0000000')", 336],
@@ -247,6 +266,15 @@ const cases: Record<string, readonly (readonly [string, unknown])[]> = {
     ["ST_ISVALID({type: 'Polygon', coordinates: [[[0, 0], [0, 1], [1, 1], [1, 0]]]})", false],
     ["ST_ISVALIDDETAILED({type: 'Point', coordinates: [31.9, -4.8]})", { valid: true }],
     ["ST_ISVALIDDETAILED({type: 'Cube'}).valid", false],
+    [
+      "ST_ISVALIDDETAILED({type: 'Point', coordinates: [133, -184]}).reason",
+      'Latitude values must be between -90 and 90 degrees.',
+    ],
+    [
+      "ST_ISVALIDDETAILED({type: 'Point', coordinates: [-184, 33]}).reason",
+      'Longitude values must be between -180 and 180 degrees.',
+    ],
+    ["ST_ISVALIDDETAILED({type: 'Point', coordinates: ['1', 2]}).reason", 'A position needs two numbers.'],
     ["ST_DISTANCE({type: 'Point', coordinates: [1, 2]}, {type: 'Point', coordinates: [1, 2]})", 0],
     ["ROUND(ST_DISTANCE({type: 'Point', coordinates: [0, 0]}, {type: 'Point', coordinates: [0, 1]}) / 1000)", 111],
     [
@@ -285,6 +313,44 @@ describe.each(Object.entries(cases))('%s functions', (_group, table) => {
   });
 });
 
+describe('an argument that may be left out', () => {
+  it.each([
+    "CONTAINS('a', 'A', undefined)",
+    "TRIM(' a ', undefined)",
+    "INDEX_OF('a', 'a', undefined)",
+    'LOG(2, undefined)',
+    'ARRAY_SLICE([1, 2], 0, undefined)',
+    "DateTimeBin('2021-01-08', 'dd', undefined)",
+    "ObjectToArray({a: 1}, undefined, 'v')",
+  ])('is undefined in %s, and so is the result', (expression) => {
+    expect(valueOf(expression)).toBeUndefined();
+  });
+
+  it('may be undefined for some documents only', () => {
+    const documents = [{ last: 1 }, {}];
+    expect(rows('SELECT ARRAY_SLICE([1, 2], 0, c.last) AS some FROM c', documents)).toEqual([{ some: [1] }, {}]);
+  });
+});
+
+describe('numbers that JSON has not', () => {
+  it('are constants', () => {
+    expect(valueOf('[IS_NUMBER(NaN), IS_FINITE_NUMBER(Infinity), 1 < Infinity]')).toEqual([true, false, true]);
+    expect(valueOf('StringToNumber(NaN)')).toBeUndefined();
+  });
+
+  it('are given by name', () => {
+    expect(valueOf('{a: [NaN, -Infinity], b: {c: Infinity}, d: 1}')).toEqual({
+      a: ['NaN', '-Infinity'],
+      b: { c: 'Infinity' },
+      d: 1,
+    });
+  });
+
+  it('leave their names to aliases', () => {
+    expect(rows('SELECT VALUE NaN.a FROM NaN', [{ a: 1 }])).toEqual([1]);
+  });
+});
+
 describe('the current time', () => {
   const context = { nowMs: 1_594_336_813_457 };
   it.each([
@@ -295,6 +361,8 @@ describe('the current time', () => {
     ['GetCurrentTimestamp()', 1_594_336_813_457],
     ['GetCurrentTimestampStatic()', 1_594_336_813_457],
     ['Now()', '2020-07-09T23:20:13.4570000Z'],
+    ["Now('hh', 24)", '2020-07-10T23:20:13.4570000Z'],
+    ["Now('hh')", undefined],
     ["Ago('hh', 24)", '2020-07-08T23:20:13.4570000Z'],
     ["Ago('mm', -1)", '2020-08-09T23:20:13.4570000Z'],
     ["Ago('fortnight', 1)", undefined],
@@ -308,7 +376,21 @@ describe('every function', () => {
   const names = [...builtIns.keys()];
   it.each(names)('%s takes any values without failing, and its name in any case', (name) => {
     const builtIn = builtIns.get(name);
-    const values = ['undefined', 'null', 'true', '-1.5', '3', "''", "'a'", '[]', '[1, 2]', '{}', '{a: 1}'];
+    const values = [
+      'undefined',
+      'null',
+      'true',
+      '-1.5',
+      '3',
+      "''",
+      "'a'",
+      '[]',
+      '[1, 2]',
+      '{}',
+      '{a: 1}',
+      'NaN',
+      'Infinity',
+    ];
     const count = Math.min(builtIn?.maxArguments ?? 0, 3);
     const mixed = name.split('').map((letter, index) => (index % 2 === 0 ? letter.toLowerCase() : letter));
     for (let round = 0; round < values.length ** count; round += 7) {

@@ -32,9 +32,10 @@ function contains(array: Value, needle: Value, partial: Value = false): Value {
 function containsMany(test: 'some' | 'every'): BuiltIn {
   return pure(2, Number.POSITIVE_INFINITY, (array, ...needles) => {
     if (!Array.isArray(array)) return undefined;
-    const found = needles[test]((needle) => array.some((item) => equalValues(item, needle)));
-    // What is undefined may be the one.
-    return !found && test === 'some' && needles.includes(undefined) ? undefined : found;
+    const known = needles.filter((needle) => needle !== undefined);
+    const found = known[test]((needle) => array.some((item) => equalValues(item, needle)));
+    // What is undefined may be in the array or not, and matters where the others leave it open.
+    return known.length < needles.length && found === (test === 'every') ? undefined : found;
   });
 }
 
@@ -122,6 +123,7 @@ export const arrayFunctions: BuiltIns = {
   OBJECTTOARRAY: pure(1, 3, objectToArray),
   SETDIFFERENCE: ofSets((a, b) => [...a].filter(([key]) => !b.has(key)).map(([, item]) => item)),
   SETEQUAL: ofSets((a, b) => a.size === b.size && [...a.keys()].every((key) => b.has(key))),
-  SETINTERSECT: ofSets((a, b) => [...a].filter(([key]) => b.has(key)).map(([, item]) => item)),
+  // In the order of the second array, as Cosmos DB gives it.
+  SETINTERSECT: ofSets((a, b) => [...b].filter(([key]) => a.has(key)).map(([, item]) => item)),
   SETUNION: ofSets((a, b) => boundedArray([...new Map([...a, ...b]).values()])),
 };

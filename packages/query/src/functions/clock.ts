@@ -4,13 +4,16 @@ import { formatDateTime, TICKS_PER_MS } from './datetime-text.ts';
 
 /** A function of the current time, in milliseconds since the epoch, and of its arguments. */
 export interface ClockFunction {
-  readonly argumentCount: number;
+  readonly minArguments: number;
+  readonly maxArguments: number;
   readonly call: (nowMs: number, ...args: Value[]) => Value;
 }
 
 const dateTime = (nowMs: number): Value => formatDateTime(BigInt(Math.floor(nowMs)) * TICKS_PER_MS);
 const ticks = (nowMs: number): Value => Math.floor(nowMs) * 10_000;
 const timestamp = (nowMs: number): Value => Math.floor(nowMs);
+const now = (nowMs: number, ...args: Value[]): Value =>
+  args.length === 0 ? dateTime(nowMs) : addToDateTime(args[0], args[1], dateTime(nowMs));
 const ago = (nowMs: number, unit: Value, count: Value): Value =>
   typeof count === 'number' ? addToDateTime(unit, -count, dateTime(nowMs)) : undefined;
 
@@ -19,12 +22,12 @@ const ago = (nowMs: number, unit: Value, count: Value): Value =>
  * which promise just that, are the same functions.
  */
 export const clockFunctions: ReadonlyMap<string, ClockFunction> = new Map([
-  ['AGO', { argumentCount: 2, call: ago }],
-  ['GETCURRENTDATETIME', { argumentCount: 0, call: dateTime }],
-  ['GETCURRENTDATETIMESTATIC', { argumentCount: 0, call: dateTime }],
-  ['GETCURRENTTICKS', { argumentCount: 0, call: ticks }],
-  ['GETCURRENTTICKSSTATIC', { argumentCount: 0, call: ticks }],
-  ['GETCURRENTTIMESTAMP', { argumentCount: 0, call: timestamp }],
-  ['GETCURRENTTIMESTAMPSTATIC', { argumentCount: 0, call: timestamp }],
-  ['NOW', { argumentCount: 0, call: dateTime }],
+  ['AGO', { minArguments: 2, maxArguments: 2, call: ago }],
+  ['GETCURRENTDATETIME', { minArguments: 0, maxArguments: 0, call: dateTime }],
+  ['GETCURRENTDATETIMESTATIC', { minArguments: 0, maxArguments: 0, call: dateTime }],
+  ['GETCURRENTTICKS', { minArguments: 0, maxArguments: 0, call: ticks }],
+  ['GETCURRENTTICKSSTATIC', { minArguments: 0, maxArguments: 0, call: ticks }],
+  ['GETCURRENTTIMESTAMP', { minArguments: 0, maxArguments: 0, call: timestamp }],
+  ['GETCURRENTTIMESTAMPSTATIC', { minArguments: 0, maxArguments: 0, call: timestamp }],
+  ['NOW', { minArguments: 0, maxArguments: 2, call: now }],
 ]);

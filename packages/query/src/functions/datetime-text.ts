@@ -3,7 +3,7 @@
  * 100 ns since 1970, in a bigint, since a number can't hold those of today. The calendar is computed here and not by
  * Date, which has milliseconds only.
  */
-const FORMAT = /^(\d{4})-(\d{2})-(\d{2})(?:[T ](\d{2}):(\d{2})(?::(\d{2})(?:\.(\d{1,7}))?)?Z?)?$/;
+const FORMAT = /^(\d{4})-(\d{2})-(\d{2})(?:[T ](\d{2}):(\d{2})(?::(\d{2})(?:\.(\d{1,7}))?)?)?Z?$/;
 
 export const TICKS_PER_MS = 10_000n;
 export const TICKS_PER_SECOND = 10_000_000n;
@@ -105,7 +105,7 @@ export function formatDateTime(ticks: bigint): string | undefined {
   return `${date}T${time}.${String(parts.ticks).padStart(7, '0')}Z`;
 }
 
-/** Reads `YYYY-MM-DD` and `YYYY-MM-DDThh:mm[:ss[.fffffff]][Z]`, also with a blank for the `T`; undefined when it is neither or no real moment. */
+/** Reads `YYYY-MM-DD[Thh:mm[:ss[.fffffff]]][Z]`, also with a blank for the `T`; undefined for anything else and for what is no real moment. */
 export function parseDateTime(text: string): bigint | undefined {
   const match = FORMAT.exec(text);
   if (match === null) return undefined;

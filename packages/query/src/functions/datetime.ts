@@ -120,6 +120,9 @@ function format(dateTime: Value, pattern: Value): Value {
   return ticks === undefined || typeof pattern !== 'string' ? undefined : formatByPattern(ticks, pattern);
 }
 
+/** Windows counts time from here, and no bin's origin lies before. */
+const FIRST_ORIGIN = parseDateTime('1601-01-01') as bigint;
+
 /** The beginning of the bin that a moment is in; bins are counted from the origin. */
 function bin(dateTime: Value, unitName: Value, size: Value = 1, origin: Value = '1970-01-01'): Value {
   const ticks = ticksOf(dateTime);
@@ -129,6 +132,7 @@ function bin(dateTime: Value, unitName: Value, size: Value = 1, origin: Value = 
   if (ticks === undefined || unit === undefined || count === undefined || count <= 0 || start === undefined) {
     return undefined;
   }
+  if (start < FIRST_ORIGIN) return undefined;
   if (unit === 'year' || unit === 'month') {
     const a = partsOfTicks(start);
     const b = partsOfTicks(ticks);

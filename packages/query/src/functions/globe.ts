@@ -121,7 +121,10 @@ function leftArea(ring: Ring<Point>): number {
  * @see https://learn.microsoft.com/dotnet/api/microsoft.azure.cosmos.spatial.polygon
  */
 export const globe: Surface<Point> = {
-  bounds: 'A position needs a longitude between -180 and 180 degrees and a latitude between -90 and 90 degrees.',
+  faultOf: (_longitude, latitude) =>
+    Math.abs(latitude) > 90
+      ? 'Latitude values must be between -90 and 90 degrees.'
+      : 'Longitude values must be between -180 and 180 degrees.',
   pointAt: (longitude, latitude) => {
     if (Math.abs(longitude) > 180 || Math.abs(latitude) > 90) return undefined;
     const east = radians(longitude);

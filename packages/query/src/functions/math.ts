@@ -43,7 +43,7 @@ function logarithm(x: Value, base: Value): Value {
 }
 
 function numberBin(x: Value, size: Value = 1): Value {
-  if (typeof x !== 'number' || typeof size !== 'number' || size <= 0) return undefined;
+  if (typeof x !== 'number' || typeof size !== 'number') return undefined;
   return finite(Math.floor(x / size) * size);
 }
 

@@ -37,7 +37,7 @@ function ringArea(ring: Ring<Point>): number {
 
 /** The plane, in whatever unit the positions are: containers of the type "Geometry". */
 export const plane: Surface<Point> = {
-  bounds: 'A position needs two numbers.',
+  faultOf: () => 'A position needs two numbers.',
   pointAt: (x, y) => [x, y],
   isSame,
   isOnSegment: (point, [a, b]) =>

@@ -38,6 +38,11 @@ function spatialFunctionsOn<Point>(surface: Surface<Point>): BuiltIns {
     return typeof x === 'number' && typeof y === 'number' ? surface.pointAt(x, y) : undefined;
   }
 
+  function faultOf(position: Value): string {
+    const [x, y] = Array.isArray(position) ? position : [];
+    return typeof x === 'number' && typeof y === 'number' ? surface.faultOf(x, y) : 'A position needs two numbers.';
+  }
+
   function readLine(value: Value, atLeast: number): Point[] | undefined {
     const line = readAll(value, readPosition);
     return line !== undefined && line.length >= atLeast ? line : undefined;
@@ -59,7 +64,7 @@ function spatialFunctionsOn<Point>(surface: Surface<Point>): BuiltIns {
     switch (type) {
       case 'Point': {
         const point = readPosition(coordinates);
-        return point === undefined ? surface.bounds : { ...empty, points: [point] };
+        return point === undefined ? faultOf(coordinates) : { ...empty, points: [point] };
       }
       case 'MultiPoint': {
         const points = readLine(coordinates, 1);

@@ -17,17 +17,18 @@ function stringTest(test: (text: string, other: string) => boolean): BuiltIn {
   });
 }
 
-/** A test of one string for any or all of the others. */
+/** A test of one string for any or all of the others: CONTAINS of each, put together by OR or AND. */
 function containsMany(ignoreCase: boolean, decisive: boolean): BuiltIn {
   return pure(2, Number.POSITIVE_INFINITY, (text, ...others) => {
     if (typeof text !== 'string') return undefined;
     const fold = (value: string): string => (ignoreCase ? value.toLowerCase() : value);
     const folded = fold(text);
+    let unknown = false;
     for (const other of others) {
-      if (typeof other !== 'string') return undefined;
-      if (folded.includes(fold(other)) === decisive) return decisive;
+      if (typeof other !== 'string') unknown = true;
+      else if (folded.includes(fold(other)) === decisive) return decisive;
     }
-    return !decisive;
+    return unknown ? undefined : !decisive;
   });
 }
 
@@ -99,7 +100,7 @@ function replace(text: Value, found: Value, replacement: Value): Value {
 }
 
 function replicate(text: Value, count: Value): Value {
-  if (typeof text !== 'string' || typeof count !== 'number') return undefined;
+  if (typeof text !== 'string' || typeof count !== 'number' || !Number.isFinite(count)) return undefined;
   const times = Math.trunc(count);
   return times < 0 || text.length * times > MAX_REPLICATED_LENGTH ? undefined : text.repeat(times);
 }
@@ -128,7 +129,7 @@ function lastIndexOf(text: Value, other: Value, end: Value): Value {
 
 function toText(value: Value): Value {
   if (value === undefined || typeof value === 'string') return value;
-  return boundedText(JSON.stringify(value));
+  return boundedText(typeof value === 'number' ? String(value) : JSON.stringify(value));
 }
 
 function join(array: Value, separator: Value): Value {
@@ -188,9 +189,10 @@ export const stringFunctions: BuiltIns = {
   STARTSWITH: stringTest((text, other) => text.startsWith(other)),
   STRINGEQUALS: stringTest((text, other) => text === other),
   STRINGJOIN: pure(2, 2, join),
-  STRINGSPLIT: pure(2, 2, (text, separator) =>
-    typeof text === 'string' && typeof separator === 'string' ? text.split(separator) : undefined,
-  ),
+  STRINGSPLIT: pure(2, 2, (text, separator) => {
+    if (typeof text !== 'string' || typeof separator !== 'string') return undefined;
+    return separator === '' ? [text] : text.split(separator);
+  }),
   STRINGTOARRAY: parser(Array.isArray),
   STRINGTOBOOLEAN: parser((value) => typeof value === 'boolean'),
   STRINGTONULL: parser((value) => value === null),

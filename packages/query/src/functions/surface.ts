@@ -5,8 +5,8 @@ export type Ring<Point> = readonly Point[];
 
 /** What shapes lie on. What is asked of it is the same for the plane and for the globe. */
 export interface Surface<Point> {
-  /** What a position has to be, in words. */
-  readonly bounds: string;
+  /** Why there is no point at a position, in Cosmos DB's words. */
+  readonly faultOf: (x: number, y: number) => string;
   /** The point at a GeoJSON position; undefined where there is none. */
   pointAt(x: number, y: number): Point | undefined;
   isSame(a: Point, b: Point): boolean;

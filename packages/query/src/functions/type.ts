@@ -8,6 +8,9 @@ function check(test: (value: Value) => boolean) {
   return pure(1, 1, test);
 }
 
+/** Integers are those of 64 bits, of which the largest is this as a number: 2^63 - 1 is rounded up. */
+const INTEGER_BOUND = 2 ** 63;
+
 /** Checks of type. They answer false, not undefined, for what is undefined. */
 export const typeFunctions: BuiltIns = {
   IS_ARRAY: check(Array.isArray),
@@ -15,7 +18,7 @@ export const typeFunctions: BuiltIns = {
   IS_DATETIME: check((value) => typeof value === 'string' && parseDateTime(value) !== undefined),
   IS_DEFINED: check((value) => value !== undefined),
   IS_FINITE_NUMBER: check((value) => Number.isFinite(value)),
-  IS_INTEGER: check((value) => Number.isInteger(value)),
+  IS_INTEGER: check((value) => Number.isInteger(value) && Math.abs(value as number) <= INTEGER_BOUND),
   IS_NULL: check((value) => value === null),
   IS_NUMBER: check((value) => typeof value === 'number'),
   IS_OBJECT: check(isObject),
