@@ -46,15 +46,13 @@ const SUBQUERY_FORMS: ReadonlyMap<string, SubqueryForm> = new Map([
 ]);
 
 /**
- * Left-associative operators from the loosest to the tightest. `||` and the bitwise operators bind tighter than
- * comparisons, as in SQL and unlike C, so that `c.a || c.b = "ab"` and `c.flags & 1 = 1` mean what they say.
+ * Left-associative operators from the loosest to the tightest, in Cosmos DB's own levels: comparisons and shifts share
+ * one, and so do bitwise operators and sums. Hence `c.flags & 1 = 1` means what it says, and `1 | 2 + 3` is 6.
  */
 const BINARY_LEVELS: readonly (readonly string[])[] = [
-  ['|'],
-  ['^'],
-  ['&'],
-  ['<<', '>>', '>>>'],
-  ['+', '-', '||'],
+  ['=', '!=', '<>', '<', '<=', '>', '>=', '<<', '>>', '>>>'],
+  ['||'],
+  ['|', '^', '&', '+', '-'],
   ['*', '/', '%'],
 ];
 /** A query but for what it selects. */
@@ -69,8 +67,6 @@ const NO_CLAUSES: Omit<Query, 'selection'> = {
   offset: undefined,
   limit: undefined,
 };
-const RELATIONAL: ReadonlySet<string> = new Set(['<', '<=', '>', '>=']);
-const EQUALITY: ReadonlySet<string> = new Set(['=', '!=', '<>']);
 
 class Parser {
   readonly #tokens: readonly Token[];
@@ -254,9 +250,13 @@ class Parser {
     return { kind: 'list', items: this.#list(() => this.#selectItem()) };
   }
 
+  /** The alias of an item may be a string, unlike that of a source. */
   #selectItem(): SelectItem {
     const expression = this.#expression();
-    return { expression, alias: this.#alias() };
+    const quoted = this.#peek(this.#isWord('AS') ? 1 : 0);
+    if (quoted.kind !== 'string') return { expression, alias: this.#alias() };
+    this.#acceptWord('AS');
+    return { expression, alias: String(this.#take().value) };
   }
 
   /** `AS name` takes any word; without AS only a word that can't begin the next clause. */
@@ -364,7 +364,7 @@ class Parser {
   }
 
   #and(): Expression {
-    return this.#logical('AND', () => this.#not());
+    return this.#logical('AND', () => this.#test());
   }
 
   #logical(operator: 'AND' | 'OR', parse: () => Expression): Expression {
@@ -386,43 +386,22 @@ class Parser {
     return tallest === undefined ? [] : [tallest];
   }
 
-  #not(): Expression {
-    const start = this.#peek().start;
-    if (!this.#acceptWord('NOT')) return this.#equality();
-    const operand = this.#nest(() => this.#not());
-    return this.#unary('NOT', operand, start);
-  }
-
   #unary(operator: UnaryOperator, operand: Expression, start: number): Expression {
     return this.#grow({ kind: 'unary', operator, operand, at: this.#since(start) }, operand);
   }
 
-  #equality(): Expression {
-    const start = this.#peek().start;
-    let left = this.#relational();
-    while (this.#peek().kind === 'symbol' && EQUALITY.has(this.#peek().text)) {
-      const operator = this.#take().text === '=' ? '=' : '!=';
-      left = this.#binary(operator, left, this.#relational(), start);
-    }
-    return left;
-  }
-
-  #relational(): Expression {
+  /** Comparisons, and IN, BETWEEN and LIKE behind them. */
+  #test(): Expression {
     const start = this.#peek().start;
     let left = this.#binaryLevel(0);
     for (;;) {
-      const token = this.#peek();
-      if (token.kind === 'symbol' && RELATIONAL.has(token.text)) {
-        this.#next += 1;
-        left = this.#binary(token.text as BinaryOperator, left, this.#binaryLevel(0), start);
-        continue;
-      }
       const negated = this.#isWord('NOT') && this.#peek(1).kind === 'word';
       const keyword = this.#peek(negated ? 1 : 0);
       if (keyword.kind !== 'word' || !['IN', 'BETWEEN', 'LIKE'].includes(keyword.upper)) return left;
       this.#next += negated ? 2 : 1;
       left = this.#predicate(keyword.upper, left, start);
       if (negated) left = this.#unary('NOT', left, start);
+      left = this.#chain(0, left, start);
     }
   }
 
@@ -450,15 +429,20 @@ class Parser {
   }
 
   #binaryLevel(level: number): Expression {
-    const operators = BINARY_LEVELS[level];
-    if (operators === undefined) return this.#prefix();
+    if (level === BINARY_LEVELS.length) return this.#prefix();
     const start = this.#peek().start;
-    let left = this.#binaryLevel(level + 1);
+    return this.#chain(level, this.#binaryLevel(level + 1), start);
+  }
+
+  /** The operators of a level and their right sides, as far as they go on behind a left side. */
+  #chain(level: number, first: Expression, start: number): Expression {
+    let left = first;
     for (;;) {
       const token = this.#peek();
-      if (token.kind !== 'symbol' || !operators.includes(token.text)) return left;
+      if (token.kind !== 'symbol' || BINARY_LEVELS[level]?.includes(token.text) !== true) return left;
       this.#next += 1;
-      left = this.#binary(token.text as BinaryOperator, left, this.#binaryLevel(level + 1), start);
+      const operator = token.text === '<>' ? '!=' : token.text;
+      left = this.#binary(operator as BinaryOperator, left, this.#binaryLevel(level + 1), start);
     }
   }
 

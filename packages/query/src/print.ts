@@ -1,5 +1,7 @@
 import type { Expression, Query } from './ast.ts';
 
+const PLAIN_NAME = /^[A-Za-z_]\w*$/;
+
 /** An expression as text that any reader of the language takes, the same for `c.a` and `c["a"]`. */
 export function printExpression(expression: Expression): string {
   switch (expression.kind) {
@@ -11,7 +13,7 @@ export function printExpression(expression: Expression): string {
     case 'member': {
       const object = printExpression(expression.object);
       const { key } = expression;
-      const plain = key.kind === 'literal' && typeof key.value === 'string' && /^[A-Za-z_]\w*$/.test(key.value);
+      const plain = key.kind === 'literal' && typeof key.value === 'string' && PLAIN_NAME.test(key.value);
       return plain ? `${object}.${key.value}` : `${object}[${printExpression(key)}]`;
     }
     case 'array':
@@ -49,6 +51,10 @@ function printList(expressions: readonly Expression[]): string {
   return expressions.map(printExpression).join(', ');
 }
 
+function printAlias(alias: string): string {
+  return PLAIN_NAME.test(alias) ? alias : JSON.stringify(alias);
+}
+
 /** A query as text; `orderBy`, `offset` and `limit` included. */
 export function printQuery(query: Query): string {
   const count = (value: Query['top']): string =>
@@ -62,7 +68,10 @@ export function printQuery(query: Query): string {
   } else {
     parts.push(
       query.selection.items
-        .map(({ expression, alias }) => printExpression(expression) + (alias === undefined ? '' : ` AS ${alias}`))
+        .map(
+          ({ expression, alias }) =>
+            printExpression(expression) + (alias === undefined ? '' : ` AS ${printAlias(alias)}`),
+        )
         .join(', '),
     );
   }

@@ -56,6 +56,7 @@ describe('SELECT', () => {
     ['SELECT VALUE c.id FROM c OFFSET 5 LIMIT 1', []],
     ['SELECT VALUE c.id FROM c OFFSET 0 LIMIT 0', []],
     ['SELECT 1 AS one, 2', [{ one: 1, $1: 2 }]],
+    ['SELECT 1 AS "the one", 2 \'two\'', [{ 'the one': 1, two: 2 }]],
     ['select value c.id from c where c.size >= 4', ['wakefield']],
     ['SELECT VALUE 1 FROM c WHERE undefined', []],
     ['SELECT VALUE c.id FROM c WHERE c.name', []],

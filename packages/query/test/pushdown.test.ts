@@ -23,7 +23,7 @@ describe('pushdown', () => {
     ["SELECT * FROM c WHERE c.id = 'a' OR c.x = 1", { complete: false, paths: [] }],
     ["SELECT * FROM c WHERE c.id = 'a' OR c.id > 'b'", { complete: false, paths: [] }],
     ["SELECT * FROM c WHERE c.id > 'a'", { complete: false, paths: [{ path: ['id'], op: '>', values: ['a'] }] }],
-    ["SELECT * FROM c WHERE NOT c.id = 'a'", { complete: false, paths: [] }],
+    ["SELECT * FROM c WHERE NOT (c.id = 'a')", { complete: false, paths: [] }],
     ['SELECT * FROM c WHERE c._ts > 5 AND c._ts <= 9.5', { ts: { min: 6, max: 9 }, complete: true }],
     ['SELECT * FROM c WHERE 5.5 < c._ts AND c._ts < 9', { ts: { min: 6, max: 8 }, complete: true }],
     ['SELECT * FROM c WHERE c._ts BETWEEN 5 AND 2 + 7', { ts: { min: 5, max: 9 }, complete: true }],
