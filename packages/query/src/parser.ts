@@ -246,7 +246,12 @@ class Parser {
   #selection(): Selection {
     const token = this.#peek();
     if (this.#acceptSymbol('*')) return { kind: 'star', at: this.#location(token) };
-    if (this.#acceptWord('VALUE')) return { kind: 'value', expression: this.#expression() };
+    if (this.#acceptWord('VALUE')) {
+      const expression = this.#expression();
+      // The value of a row has no name; the one that it may be given says nothing.
+      this.#alias();
+      return { kind: 'value', expression };
+    }
     return { kind: 'list', items: this.#list(() => this.#selectItem()) };
   }
 

@@ -38,6 +38,8 @@ describe('SELECT', () => {
     ],
     ['SELECT c.id, c.name FROM c WHERE c.size = null', [{ id: 'smith' }]],
     ['SELECT VALUE c.name FROM c', ['Andersen', 'Wakefield']],
+    ['SELECT VALUE c.name AS n FROM c', ['Andersen', 'Wakefield']],
+    ['SELECT DISTINCT VALUE c.name n FROM c', ['Andersen', 'Wakefield']],
     ['SELECT VALUE {n: c.name} FROM c', [{ n: 'Andersen' }, { n: 'Wakefield' }, {}]],
     [
       'SELECT VALUE [c.id, c.size] FROM c',
