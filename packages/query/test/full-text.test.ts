@@ -17,6 +17,18 @@ describe('full-text conditions', () => {
     ["FullTextContainsAll('red bicycle', ['red', 'bicycle'])", true],
     ["FullTextContainsAny('red bicycle', 'blue', 'bicycle')", true],
     ["FullTextContainsAny('red bicycle', 'blue', 'car')", false],
+    ["FullTextContains('a rad bicycle', {term: 'red', distance: 1})", true],
+    ["FullTextContains('a rad bicycle', {term: 'red', distance: 0})", false],
+    ["FullTextContains('a red bicycle', {term: 'bycycle', distance: 2})", true],
+    ["FullTextContains('a red bicycle', {term: 'bcycl', distance: 2})", true],
+    ["FullTextContains('a red bicycle', {term: 'abicyclex', distance: 2})", true],
+    ["FullTextContains('a red bicycle', {term: 'bcyl', distance: 2})", false],
+    ["FullTextContains('a red bicycle', {term: 'rde', distance: 1})", false],
+    ["FullTextContains('a fast rad bicycle', {term: 'red bicycles', distance: 1})", true],
+    ["FullTextContainsAll('rad bicycle', 'bicycle', {term: 'red', distance: 1})", true],
+    ["FullTextContainsAny('rad bicycle', 'car', {term: 'red', distance: 1})", true],
+    ["FullTextContains('red', {term: 'red', distance: 3})", undefined],
+    ["FullTextContains('red', {term: 'red'})", undefined],
   ])('%s', (expression, expected) => {
     expect(valueOf(expression)).toEqual(expected);
   });

@@ -1,4 +1,4 @@
-import { finite } from '../values.ts';
+import { finite, isObject } from '../values.ts';
 import type { Value } from '../values.ts';
 import { pure } from './builtin.ts';
 import type { BuiltIn, BuiltIns } from './builtin.ts';
@@ -10,14 +10,39 @@ export function wordsOf(text: string): readonly string[] {
   return text.normalize('NFKC').toLowerCase().match(WORD) ?? [];
 }
 
-/** How often the words of a term follow each other in a text. */
-export function occurrences(words: readonly string[], term: readonly string[]): number {
+/** How often the words of a term follow each other in a text, each in at most so many edits. */
+export function occurrences(words: readonly string[], term: readonly string[], distance = 0): number {
   if (term.length === 0) return 0;
   let count = 0;
   for (let start = 0; start + term.length <= words.length; start += 1) {
-    if (term.every((word, index) => words[start + index] === word)) count += 1;
+    if (term.every((word, index) => isWithin(distance, words[start + index] as string, word))) count += 1;
   }
   return count;
+}
+
+/** Whether letters put in, left out or changed, so many at most, make one word of another. */
+function isWithin(distance: number, a: string, b: string): boolean {
+  if (a === b) return true;
+  if (Math.abs(a.length - b.length) > distance) return false;
+  // Levenshtein's table, of which only the places near the diagonal can hold as little as that.
+  let above: number[] = Array.from({ length: 2 * distance + 1 }, (_, place) => Math.abs(place - distance));
+  for (let row = 1; row <= a.length; row += 1) {
+    const current: number[] = [];
+    for (let place = 0; place <= 2 * distance; place += 1) {
+      const column = row + place - distance;
+      if (column < 0 || column > b.length) {
+        current.push(distance + 1);
+        continue;
+      }
+      const changed = column === 0 ? row : (above[place] as number) + (a[row - 1] === b[column - 1] ? 0 : 1);
+      const leftOut = (above[place + 1] ?? distance) + 1;
+      const putIn = (current[place - 1] ?? distance) + 1;
+      current.push(Math.min(changed, leftOut, putIn));
+    }
+    if (Math.min(...current) > distance) return false;
+    above = current;
+  }
+  return (above[b.length - a.length + distance] as number) <= distance;
 }
 
 /** Search terms are strings; the first version of the language took an array of them. Undefined for anything else. */
@@ -26,13 +51,33 @@ export function termsOf(args: readonly Value[]): readonly (readonly string[])[] 
   return terms.every((term) => typeof term === 'string') ? terms.map(wordsOf) : undefined;
 }
 
+interface FuzzyTerm {
+  readonly words: readonly string[];
+  readonly distance: number;
+}
+
+const MAX_DISTANCE = 2;
+
+/** Terms as conditions take them: strings, or `{ term, distance }` for words that may be a few edits away. */
+function fuzzyTermsOf(args: readonly Value[]): readonly FuzzyTerm[] | undefined {
+  const terms: FuzzyTerm[] = [];
+  for (const given of args.flat()) {
+    const { term, distance } = isObject(given) ? given : { term: given, distance: 0 };
+    if (typeof term !== 'string' || !Number.isInteger(distance)) return undefined;
+    const edits = distance as number;
+    if (edits < 0 || edits > MAX_DISTANCE) return undefined;
+    terms.push({ words: wordsOf(term), distance: edits });
+  }
+  return terms;
+}
+
 /** A test of one text for any or all of some terms. */
 function contains(maxTerms: number, decisive: boolean): BuiltIn {
   return pure(2, 1 + maxTerms, (text, ...args) => {
-    const terms = termsOf(args);
+    const terms = fuzzyTermsOf(args);
     if (typeof text !== 'string' || terms === undefined) return undefined;
     const words = wordsOf(text);
-    for (const term of terms) if (occurrences(words, term) > 0 === decisive) return decisive;
+    for (const term of terms) if (occurrences(words, term.words, term.distance) > 0 === decisive) return decisive;
     return !decisive;
   });
 }
