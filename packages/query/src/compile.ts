@@ -249,7 +249,9 @@ function compileLogical(operator: 'AND' | 'OR', operands: readonly Compiled[]): 
  * Whether an argument that may be left out is given and may be undefined. A function can't tell that from one that was
  * left out; where it takes any number of arguments it has none that may be.
  */
-function isLeftOpen({ minArguments, maxArguments }: BuiltIn, { constant: known }: Node, index: number): boolean {
+function isLeftOpen(builtIn: BuiltIn, { constant: known }: Node, index: number): boolean {
+  const { minArguments, maxArguments, undefinedIsLeftOut } = builtIn;
+  if (undefinedIsLeftOut === true) return false;
   return index >= minArguments && Number.isFinite(maxArguments) && known?.value === undefined;
 }
 
@@ -768,12 +770,9 @@ export class Compiler {
   }
 
   #subquery(expression: Extract<Expression, { kind: 'subquery' }>, scope: Scope): Node {
-    const program = this.#subqueryProgram(expression.query, new Scope(scope));
-    const { form, at } = expression;
-    return {
-      run: subqueryRunner(form === 'all' ? withNegatedFilter(program) : program, form, at),
-      constant: undefined,
-    };
+    const { form, query, at } = expression;
+    const program = this.#subqueryProgram(form === 'all' ? withNegatedFilter(query, at) : query, new Scope(scope));
+    return { run: subqueryRunner(program, form, at), constant: undefined };
   }
 
   /** VectorDistance without options takes the distance function of the container's policy for its path. */
@@ -918,10 +917,10 @@ function remember<T>(prepare: (text: string) => T): (text: string) => T {
   };
 }
 
-/** ALL(…) holds when no row fails the subquery's filter. */
-function withNegatedFilter(program: Program): Program {
-  const { where } = program;
-  return { ...program, where: where === undefined ? () => false : (frame) => !where(frame) };
+/** ALL(…) holds when NOT of its filter is true for no row: one for which the filter is undefined fails nothing. */
+function withNegatedFilter(query: Query, at: SourceLocation): Query {
+  const operand: Expression = query.where ?? { kind: 'literal', value: true, at };
+  return { ...query, where: { kind: 'unary', operator: 'NOT', operand, at } };
 }
 
 function subqueryRunner(program: Program, form: SubqueryForm, at: SourceLocation): Compiled {

@@ -160,6 +160,15 @@ describe('subqueries', () => {
       'SELECT VALUE c.id FROM c WHERE ALL(SELECT VALUE x FROM x IN c.children WHERE x.grade > 1)',
       ['andersen', 'smith'],
     ],
+    [
+      'SELECT VALUE c.id FROM c WHERE ALL(SELECT VALUE x FROM x IN c.children WHERE x.pets[0].name = "Fluffy")',
+      ['andersen', 'smith'],
+    ],
+    [
+      'SELECT VALUE c.id FROM c WHERE ALL(SELECT VALUE x FROM x IN c.children WHERE x.age > 1)',
+      ['andersen', 'wakefield', 'smith'],
+    ],
+    ['SELECT VALUE c.id FROM c WHERE ALL(SELECT VALUE x FROM x IN c.children)', ['andersen', 'wakefield', 'smith']],
     ['SELECT VALUE FIRST(SELECT VALUE x.first FROM x IN c.children) FROM c', ['Henriette', 'Jesse']],
     ['SELECT VALUE LAST(SELECT VALUE x.first FROM x IN c.children) FROM c', ['Henriette', 'Lisa']],
     ['SELECT VALUE (SELECT VALUE c.id) FROM c', ['andersen', 'wakefield', 'smith']],

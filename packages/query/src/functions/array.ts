@@ -110,7 +110,7 @@ function extreme(sign: 1 | -1): BuiltIn {
 export const arrayFunctions: BuiltIns = {
   ARRAY_AVG: ofNumbers((numbers) => sum(numbers) / numbers.length),
   ARRAY_CONCAT: pure(2, Number.POSITIVE_INFINITY, concatenate),
-  ARRAY_CONTAINS: pure(2, 3, contains),
+  ARRAY_CONTAINS: { ...pure(2, 3, contains), undefinedIsLeftOut: true },
   ARRAY_CONTAINS_ALL: containsMany('every'),
   ARRAY_CONTAINS_ANY: containsMany('some'),
   ARRAY_LENGTH: pure(1, 1, (array) => (Array.isArray(array) ? array.length : undefined)),

@@ -36,11 +36,27 @@ function map(convert: (text: string) => Value): BuiltIn {
   return pure(1, 1, (text) => (typeof text === 'string' ? convert(text) : undefined));
 }
 
-/** LEFT and RIGHT: a string and a number of characters. */
+/** LEFT and RIGHT: a string and a whole number of characters. */
 function part(take: (text: string, count: number) => string): BuiltIn {
   return pure(2, 2, (text, count) =>
-    typeof text === 'string' && typeof count === 'number' ? take(text, Math.max(0, Math.trunc(count))) : undefined,
+    typeof text === 'string' && isWhole(count) ? take(text, Math.max(0, count)) : undefined,
   );
+}
+
+function isWhole(value: Value): value is number {
+  return Number.isInteger(value);
+}
+
+/** LOWER and UPPER go character by character: one that has more than one in the other case, like "ß", stays. */
+function inCase(convert: (text: string) => string): BuiltIn {
+  return map((text) => {
+    const converted = convert(text);
+    if (converted.length === text.length && !text.includes('Σ')) return converted;
+    return Array.from(text, (character) => {
+      const other = convert(character);
+      return other.length === character.length ? other : character;
+    }).join('');
+  });
 }
 
 /** TRIM and its kin: without a second argument spaces go, with one every character that occurs in it. */
@@ -106,11 +122,8 @@ function replicate(text: Value, count: Value): Value {
 }
 
 function substring(text: Value, start: Value, length: Value): Value {
-  if (typeof text !== 'string' || typeof start !== 'number' || typeof length !== 'number') {
-    return undefined;
-  }
-  const from = Math.max(0, Math.trunc(start));
-  return text.slice(from, from + Math.max(0, Math.trunc(length)));
+  if (typeof text !== 'string' || !isWhole(start) || !isWhole(length)) return undefined;
+  return start < 0 ? '' : text.slice(start, start + Math.max(0, length));
 }
 
 function indexOf(text: Value, other: Value, start: Value): Value {
@@ -178,7 +191,7 @@ export const stringFunctions: BuiltIns = {
   LASTSUBSTRINGBEFORE: around(true, true),
   LEFT: part((text, count) => text.slice(0, count)),
   LENGTH: map((text) => text.length),
-  LOWER: map((text) => text.toLowerCase()),
+  LOWER: inCase((text) => text.toLowerCase()),
   LTRIM: trim(true, false),
   REGEXMATCH: regexMatch,
   REPLACE: pure(3, 3, replace),
@@ -203,5 +216,5 @@ export const stringFunctions: BuiltIns = {
   SUBSTRINGBEFORE: around(false, true),
   TOSTRING: pure(1, 1, toText),
   TRIM: trim(true, true),
-  UPPER: map((text) => text.toUpperCase()),
+  UPPER: inCase((text) => text.toUpperCase()),
 };
