@@ -402,6 +402,16 @@ describe('a partition key', () => {
     expect(missing.json).not.toHaveProperty('customer');
   });
 
+  test('has 2,048 bytes, however many its JSON takes', async () => {
+    const own = await world.container();
+    for (const customer of ['"'.repeat(2_048), 'ü'.repeat(1_024), '\u0001'.repeat(2_048)]) {
+      await own.items.create({ id: 'long', customer });
+      expect((await own.item('long', customer).read()).resource).toMatchObject({ customer });
+    }
+    expect(await statusOf(own.items.create({ id: 'long', customer: 'x'.repeat(2_049) }))).toBe(400);
+    expect(await statusOf(own.items.create({ id: 'long', customer: 'ü'.repeat(1_025) }))).toBe(400);
+  });
+
   test('that is an object or an array counts as missing', async () => {
     const own = await world.container();
     const target = `/dbs/shop/colls/${own.id}/docs`;

@@ -18,6 +18,21 @@ describe('a request that names', () => {
     expect(resources).toEqual(['excluded']);
   });
 
+  test('many arrays or a polygon of many points may go beyond what the service sets as its quotas', async () => {
+    await container.items.create({ id: 'listed', customer: 'ann', list: [1] });
+    const joins = Array.from({ length: 11 }, (_, n) => `JOIN j${n} IN c.list`).join(' ');
+    const joined = await container.items.query(`SELECT VALUE j10 FROM c ${joins}`).fetchAll();
+    expect(joined.resources).toEqual([1]);
+
+    const turns = Array.from({ length: 5_000 }, (_, n) => (2 * Math.PI * n) / 5_000);
+    const ring = [...turns, 0].map((turn) => [Math.cos(turn), Math.sin(turn)]);
+    const value = { type: 'Polygon', coordinates: [ring] };
+    const valid = await container.items
+      .query({ query: 'SELECT VALUE ST_ISVALID(@polygon)', parameters: [{ name: '@polygon', value }] })
+      .fetchAll();
+    expect(valid.resources).toEqual([true]);
+  });
+
   test('a trigger is refused, and nothing is written', async () => {
     const head = await world.head();
     for (const options of [{ preTriggerInclude: 'stamp' }, { postTriggerInclude: ['count'] }]) {
