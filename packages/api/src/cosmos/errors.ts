@@ -120,6 +120,10 @@ export const badRequest = (message: string): WireError => new WireError('badRequ
 
 export const tooLarge = (): WireError => new WireError('tooLarge', wrappedErrors('Request size is too large'));
 
+/** In the words of the service, which people look up. */
+export const missingId = (): WireError =>
+  badRequest(wrappedErrors("The input content is invalid because the required properties - 'id; ' - are missing"));
+
 /** A message as the service wraps those of its inner parts; some clients parse it. */
 export const wrappedErrors = (message: string): string => `Message: ${JSON.stringify({ Errors: [message] })}`;
 

@@ -88,6 +88,13 @@ describe('an item', () => {
     expect(reply.json['code']).toBe('BadRequest');
   });
 
+  test('without an id is refused in the service’s words', async () => {
+    const { json } = await create(await shop(), { customer: 'ann' });
+    expect(json['message']).toContain(
+      "The input content is invalid because the required properties - 'id; ' - are missing",
+    );
+  });
+
   test('may have a question mark in its id, 1,023 bytes of it, and 128 levels', async () => {
     const app = await shop();
     const nested = `{"id":"1","customer":"ann","a":${'['.repeat(127)}${']'.repeat(127)}}`;
