@@ -1,5 +1,5 @@
 import { arrayFunctions } from './array.ts';
-import type { BuiltIn } from './builtin.ts';
+import type { BuiltIn, BuiltIns } from './builtin.ts';
 import { conditionalFunctions } from './conditional.ts';
 import { dateTimeFunctions } from './datetime.ts';
 import { fullTextFunctions } from './full-text.ts';
@@ -13,18 +13,35 @@ import { vectorFunctions } from './vector.ts';
 /** Those that go by the plane in containers of the type "Geometry". */
 export const planarBuiltIns: ReadonlyMap<string, BuiltIn> = new Map(Object.entries(planarFunctions));
 
+/** Names that the .NET client has for functions which the documentation names otherwise. */
+const OTHER_NAMES: Readonly<Record<string, string>> = {
+  CONTAINSALLCI: 'CONTAINS_ALL_CI',
+  CONTAINSALLCS: 'CONTAINS_ALL_CS',
+  CONTAINSANYCI: 'CONTAINS_ANY_CI',
+  CONTAINSANYCS: 'CONTAINS_ANY_CS',
+  INTBITWISEAND: 'INTBITAND',
+  INTBITWISELEFTSHIFT: 'INTBITLEFTSHIFT',
+  INTBITWISENOT: 'INTBITNOT',
+  INTBITWISEOR: 'INTBITOR',
+  INTBITWISERIGHTSHIFT: 'INTBITRIGHTSHIFT',
+  INTBITWISEXOR: 'INTBITXOR',
+};
+
+const documented: BuiltIns = {
+  ...arrayFunctions,
+  ...conditionalFunctions,
+  ...dateTimeFunctions,
+  ...fullTextFunctions,
+  ...itemFunctions,
+  ...mathFunctions,
+  ...spatialFunctions,
+  ...stringFunctions,
+  ...typeFunctions,
+  ...vectorFunctions,
+};
+
 /** Every built-in function except those that read the clock, by its name in upper case. */
-export const builtIns: ReadonlyMap<string, BuiltIn> = new Map(
-  [
-    arrayFunctions,
-    conditionalFunctions,
-    dateTimeFunctions,
-    fullTextFunctions,
-    itemFunctions,
-    mathFunctions,
-    spatialFunctions,
-    stringFunctions,
-    typeFunctions,
-    vectorFunctions,
-  ].flatMap((group) => Object.entries(group)),
-);
+export const builtIns: ReadonlyMap<string, BuiltIn> = new Map([
+  ...Object.entries(documented),
+  ...Object.entries(OTHER_NAMES).map(([name, other]) => [name, documented[other]!] as const),
+]);
