@@ -1,13 +1,20 @@
 import { type Ring, type Segment, segmentsOfLine, type Surface } from './surface.ts';
 
-/** A direction from the middle of the earth, of length 1. */
+/**
+ * Straight up from a place on the ellipsoid, of length 1. Lines are great ellipses, which planes through the middle of
+ * the earth cut out of it: in these directions, as in all that come from them by stretching, they are great circles.
+ */
 type Point = readonly [number, number, number];
 
-/** Radius in metres of the sphere of the same surface as the earth. Cosmos DB uses the ellipsoid: up to 0.5 % apart. */
-const EARTH_RADIUS_METRES = 6_371_008.8;
+/** The ellipsoid of WGS 84. */
+const EQUATORIAL_RADIUS_METRES = 6_378_137;
+const FLATTENING = 1 / 298.257_223_563;
+const ECCENTRICITY_SQUARED = FLATTENING * (2 - FLATTENING);
 /** In radians, less than a micrometre on the ground: what lies so close to a line lies on it. */
 const TOLERANCE = 1e-13;
 const WHOLE = 4 * Math.PI;
+/** Beyond these the terms of the length of an ellipse are less than a micrometre. */
+const ELLIPSE_TERMS = 5;
 
 const radians = (degrees: number): number => (degrees * Math.PI) / 180;
 
@@ -103,8 +110,52 @@ function crossings(from: Point, to: Point, ring: Ring<Point>, except: number): n
   return count;
 }
 
-/** The part of the globe to the left of a ring, in square radians. */
-function leftArea(ring: Ring<Point>): number {
+/** Metres along the great ellipse between two places, the shorter way. */
+function greatEllipse(first: Point, second: Point): number {
+  const a = stretched(first);
+  const b = stretched(second);
+  // Of opposite places, which lie in many planes, none is taken: they are the nearest over a pole.
+  const left = leftOf(a, b);
+  const riseAtA = cross(left, a)[2];
+  const riseAtB = cross(left, b)[2];
+  const steepest = 1 - left[2] ** 2;
+  // The integral of √(1 − e² · rise²), term by term: of rise², rise⁴, …, each from the one before.
+  let integral = angle(a, b);
+  let coefficient = 1;
+  let sum = integral;
+  for (let term = 1; term <= ELLIPSE_TERMS; term += 1) {
+    const ends = riseAtB ** (2 * term - 1) * b[2] - riseAtA ** (2 * term - 1) * a[2];
+    integral = (ends + steepest * (2 * term - 1) * integral) / (2 * term);
+    coefficient *= (ECCENTRICITY_SQUARED * (2 * term - 3)) / (2 * term);
+    sum += coefficient * integral;
+  }
+  return sum * EQUATORIAL_RADIUS_METRES;
+}
+
+/** Where a place is once the ellipsoid is stretched to a sphere. */
+const stretched = ([x, y, z]: Point): Point => unit([x, y, z * (1 - FLATTENING)]);
+
+/** The same place on the sphere of the same area, where equal areas are equal. */
+function ofEqualArea([x, y, z]: Point): Point {
+  const sine = areaBelow(z) / areaBelow(1);
+  const aside = Math.hypot(x, y);
+  const by = aside === 0 ? 0 : Math.sqrt(Math.max(0, 1 - sine * sine)) / aside;
+  return [x * by, y * by, sine];
+}
+
+/** What of the ellipsoid lies between the equator and a latitude, in units of 2π times half the equatorial radius squared. */
+function areaBelow(sine: number): number {
+  const eccentricity = Math.sqrt(ECCENTRICITY_SQUARED);
+  const shape = sine / (1 - ECCENTRICITY_SQUARED * sine * sine) + Math.atanh(eccentricity * sine) / eccentricity;
+  return (1 - ECCENTRICITY_SQUARED) * shape;
+}
+
+/** Square metres of a square radian of the sphere of the same area. */
+const SQUARE_RADIAN_METRES = (EQUATORIAL_RADIUS_METRES ** 2 * areaBelow(1)) / 2;
+
+/** The part of the globe to the left of a ring, in square radians of the sphere of the same area. */
+function leftArea(line: Ring<Point>): number {
+  const ring = line.map(ofEqualArea);
   const [origin] = ring;
   const sum = segmentsOfLine(ring).reduce((whole, [a, b]) => {
     const base = 1 + dot(origin!, a) + dot(a, b) + dot(b, origin!);
@@ -115,7 +166,7 @@ function leftArea(ring: Ring<Point>): number {
 }
 
 /**
- * The globe: containers of the type "Geography". Lines are the shortest ways, and the inside of a polygon is to the left
+ * The globe: containers of the type "Geography". Lines are great ellipses, and the inside of a polygon is to the left
  * of each of its rings, so that one that is given clockwise is all of the globe but what it surrounds.
  *
  * @see https://learn.microsoft.com/dotnet/api/microsoft.azure.cosmos.spatial.polygon
@@ -136,17 +187,17 @@ export const globe: Surface<Point> = {
   areCrossing,
   middle: ([a, b]) => unit(plus(a, b)),
   isInPolygon: (point, rings) => rings.every((ring) => isLeftOf(point, ring)),
-  distance: (a, b) => angle(a, b) * EARTH_RADIUS_METRES,
+  distance: greatEllipse,
   distanceToSegment: (point, segment) => {
     const left = leftOf(...segment);
-    const nearest =
-      length(left) > 0 && isBeside(point, segment, left)
-        ? Math.asin(Math.min(1, Math.abs(dot(left, point))))
-        : Math.min(angle(point, segment[0]), angle(point, segment[1]));
-    return nearest * EARTH_RADIUS_METRES;
+    const foot = minus(point, scaled(left, dot(left, point)));
+    // The foot is the nearest place of a line on a sphere; on the ellipsoid it is next to it.
+    return length(left) > 0 && length(foot) > TOLERANCE && isBeside(point, segment, left)
+      ? greatEllipse(point, unit(foot))
+      : Math.min(greatEllipse(point, segment[0]), greatEllipse(point, segment[1]));
   },
   area: ([outer, ...holes]) => {
     const left = leftArea(outer!) - holes.reduce((sum, hole) => sum + WHOLE - leftArea(hole), 0);
-    return Math.max(0, left) * EARTH_RADIUS_METRES ** 2;
+    return Math.max(0, left) * SQUARE_RADIAN_METRES;
   },
 };
