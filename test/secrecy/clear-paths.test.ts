@@ -1,4 +1,4 @@
-import { copyFileSync, mkdirSync, readdirSync } from 'node:fs';
+import { copyFileSync, mkdirSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { openEmbeddedStore } from '@epitaph/api/compose.ts';
@@ -130,6 +130,24 @@ describe('a value at a clear path', () => {
     await again.close();
     expect(citiesIn(killed, expired, [0, 1, LAST])).toBe(0);
     expect(citiesIn(killed, kept, [LAST])).toBe(kept.length);
+  });
+
+  it('is in no file once its item is purged, though a rebuild was cut short that had got as far as its write', async () => {
+    const place = join(copies, 'cut short');
+    copyAsKilled(inUse, place);
+    const first = await openEmbeddedStore({ folder: place, ...options });
+    first.startRebuild(CALLER, 'items', { eventsPerSecond: 1_000 });
+    while (first.rebuildStatus('items')!.position < LIVES) await new Promise((resolve) => setTimeout(resolve, 5));
+    await first.close();
+    const cities = all.map((index) => Buffer.from(cityOf(index, 0), 'utf16le').swap16());
+    const building = readFileSync(join(place, 'items.v2.db'));
+    expect(cities.filter((city) => building.includes(city)).length).toBeGreaterThan(LIVES / 10);
+    const again = await openEmbeddedStore({ folder: place, ...options });
+    await again.advanceClock(CALLER, 61_000);
+    await again.runPurge(CALLER);
+    const expired = all.filter((index) => index % 4 === 1);
+    expect(citiesIn(place, expired, [0, 1, LAST])).toBe(0);
+    await again.close();
   });
 
   it('goes with its container, and comes back by no rebuild', async () => {

@@ -107,6 +107,16 @@ export function checkpointIn(file: string, schemaVersion: number): number | unde
   }
 }
 
+/** True for a read model that has values in clear. */
+export function hasClearValues(file: string): boolean {
+  const database = new DatabaseSync(file, { timeout: BUSY_MS });
+  try {
+    return database.prepare('SELECT 1 FROM item_clear LIMIT 1').get() !== undefined;
+  } finally {
+    database.close();
+  }
+}
+
 /**
  * Moves everything from a database's journal into its file: until then it has pages with bytes as they were.
  *

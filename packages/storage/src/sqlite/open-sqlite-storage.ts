@@ -11,7 +11,7 @@ import { GcmBodySealer } from '../crypto/gcm-body-sealer.ts';
 import { HashedItemNaming } from '../crypto/item-naming.ts';
 import { SqliteBackup } from './backup.ts';
 import { DataFolder, type LogElsewhere } from './data-folder.ts';
-import { checkpointIn, isOutdated, LOG_CACHE_KIB, openForReading } from './database.ts';
+import { checkpointIn, hasClearValues, isOutdated, LOG_CACHE_KIB, openForReading } from './database.ts';
 import { LogWriterCore, type LogWriterOptions, type StepHook } from './log-writer-core.ts';
 import { ReadModelWriterCore, type ReadModelWriterOptions } from './read-model-writer-core.ts';
 import { READ_MODEL_SCHEMA_VERSION } from './schema.ts';
@@ -213,12 +213,16 @@ class SqliteReadModels implements ReadModelVersions {
   }
 }
 
-/** A version later than the one in use is a rebuild that was cut short, unless nothing can be made of its file. */
+/**
+ * A version later than the one in use is a rebuild that was cut short, unless nothing can be made of its file. One with
+ * values in clear is given up: until it is gone on with no purge would reach them.
+ */
 function unfinishedIn(folder: DataFolder): ReadModelVersions['unfinished'] {
   const version = Math.max(...folder.itemsVersions(), 0);
   if (version <= folder.itemsVersion) return undefined;
-  const position = checkpointIn(folder.itemsFile(version), READ_MODEL_SCHEMA_VERSION);
-  return position === undefined ? undefined : { version, position };
+  const file = folder.itemsFile(version);
+  const position = checkpointIn(file, READ_MODEL_SCHEMA_VERSION);
+  return position === undefined || hasClearValues(file) ? undefined : { version, position };
 }
 
 async function openVersion(
