@@ -298,6 +298,42 @@ describe('a restored store', () => {
   });
 });
 
+describe('what was erased after the backup, of a container that keeps what has left', () => {
+  it('is on record as erased, and counts no more among what can be recovered', async () => {
+    const other = new Place();
+    let store = await other.open();
+    await store.createDatabase(CALLER, 'db');
+    await store.createContainer(CALLER, 'db', 'c', DEFINITION, -1);
+    const container = () => store.container('db', 'c');
+    await store.setRecoveryWindow(CALLER, container(), 86_400, 'a test');
+    for (const id of ['erased', 'kept']) {
+      await write(store, 'c', id);
+      await store.deleteItem(CALLER, container(), id, '["p"]');
+    }
+    await store.backup(CALLER, { folder: other.file('backup'), vaultKeptSeconds: 60 });
+    await store.eraseItem(CALLER, container(), 'erased', '["p"]', { reason: 'a test', requestedBy: 'somebody' });
+    const last = formatLedgerHead(await store.purgeLedgerHead());
+    await other.close();
+    const { code } = await epitaph(
+      restoreArguments({
+        log: other.file('backup', 'log'),
+        vault: other.file('backup', 'vault'),
+        ledger: other.file('data', 'purge-ledger.ndjson'),
+        'ledger-head': last,
+        'master-key-file': other.file('data', 'master.key'),
+        to: other.file('restored'),
+      }).concat('--allow-lapsed'),
+    );
+    expect(code).toBe(0);
+    store = await other.open({ folder: other.file('restored') });
+    const types = async (id: string) => (await store.history(container(), id, '["p"]')).map(({ type }) => type);
+    expect(await types('erased')).toEqual(['ItemUpserted', 'ItemDeleted', 'ItemPurged']);
+    expect(await types('kept')).toEqual(['ItemUpserted', 'ItemDeleted']);
+    expect((await store.purgeStatus()).inGrace).toBe(1);
+    await other.dispose();
+  });
+});
+
 describe('what a purge says of the copies of its key', () => {
   it('is when the last backup of the keys lapses, until it has', async () => {
     const other = new Place();

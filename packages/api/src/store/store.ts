@@ -362,6 +362,7 @@ export class Store implements StoreApi {
     // Most of it left by a deadline, or with something larger, and the log itself says so.
     await this.#purge.passFromNow();
     const livesEnded = await this.#finished(this.#backups.settleRestored(from));
+    await this.#purge.recordErasures();
     await this.#purge.passFromNow();
     return livesEnded;
   }

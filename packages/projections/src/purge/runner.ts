@@ -196,6 +196,18 @@ export class PurgeRunner {
     }
   }
 
+  /**
+   * Records the erasure of lives whose keys are gone and which a grace or a window keeps, so that no pass would come to
+   * them: of a restored store the ledger may say so of any.
+   */
+  async recordErasures(): Promise<void> {
+    const run = { effectiveNowMs: this.#options.clock.now() };
+    for (const container of this.#options.catalog().allContainers()) {
+      if (!this.#isGone(container)) await this.#finishErasures(container, run);
+    }
+    await this.#executor.truncated();
+  }
+
   /** One pass now, or the one under way; resolves when nothing that is due is left. */
   pass(signal?: AbortSignal): Promise<PassResult> {
     this.#pass ??= this.#passed(signal);
@@ -490,8 +502,8 @@ export class PurgeRunner {
   }
 
   /**
-   * Records what a run that was cut short has erased: of lives that a grace or a window has come to keep since then,
-   * for all others come up by themselves.
+   * Records what is erased already of the lives that a grace or a window keeps, as it may have come to do since a run was
+   * cut short. All others come up by themselves.
    */
   async #finishErasures(container: CatalogContainer, run: Pick<OpenRun, 'effectiveNowMs'>): Promise<void> {
     const { clock, store } = this.#options;
