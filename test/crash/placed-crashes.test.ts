@@ -43,7 +43,7 @@ const unique = (operation: 'create' | 'upsert' | 'replace', item: string, u: unk
 
 /** Everything that changes files, once: a list of commands, or of milliseconds to pass. */
 const WORKLOAD: readonly (Command | readonly Command[] | number)[] = [
-  { kind: 'create-container', container: 'c1', policy: 60 },
+  { kind: 'create-container', container: 'c1', policy: 60, clear: true },
   { kind: 'create-container', container: 'c2', policy: null },
   write('create', 'x/a', 1),
   [write('create', 'x/b', 2, 5), write('create', 'x/c', 3, -1), write('upsert', 'y/a', 4)],

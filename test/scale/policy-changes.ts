@@ -45,8 +45,8 @@ export function describePolicyChanges(items: number, slower: number): void {
     const { store } = embedded;
     const { resource: state } = await store.createContainer(CALLER, DATABASE, name, DEFINITION, policy);
     const nowMs = store.nowMs();
-    const created = { name, rid: state.rid, createdAtMs: nowMs, policy, hasUniqueKey: false, graceSeconds: 0 };
-    const model = newContainer(created);
+    const has = { hasUniqueKey: false, hasClearPaths: false };
+    const model = newContainer({ name, rid: state.rid, createdAtMs: nowMs, policy, graceSeconds: 0, ...has });
     let next = 0;
     const write = async () => {
       while (next < count) {

@@ -1,3 +1,4 @@
+import type { TakenBackup } from '@epitaph/api/store/store-api.ts';
 import type { ModelBrake, Policy } from './model.ts';
 
 /** A write, patch or delete of one item. */
@@ -63,10 +64,21 @@ export type Command =
   | { readonly kind: 'withdraw'; readonly container: string }
   | { readonly kind: 'brake'; readonly container: string; readonly brake: ModelBrake | null }
   | { readonly kind: 'grace'; readonly container: string; readonly seconds: number }
-  | { readonly kind: 'create-container'; readonly container: string; readonly policy: Policy }
+  | {
+      readonly kind: 'create-container';
+      readonly container: string;
+      readonly policy: Policy;
+      /** It keeps what its items have at the clear paths in clear. */
+      readonly clear?: boolean;
+    }
   | { readonly kind: 'delete-container'; readonly container: string }
+  | StoreCommand;
+
+/** What an operator asks of the whole store. It changes nothing that a client sees. */
+export type StoreCommand =
   | { readonly kind: 'purge' }
-  | { readonly kind: 'rebuild' };
+  | { readonly kind: 'rebuild' }
+  | { readonly kind: 'backup'; readonly keptSeconds: number };
 
 /** What came of a command: `ok` with the etag it made, or the code of the refusal. */
 export interface Outcome {
@@ -86,6 +98,7 @@ export interface Outcome {
   readonly atMs?: number;
   /** Of a TTL change: the container's newest policy after it. */
   readonly policyVersion?: number;
+  readonly backup?: TakenBackup;
 }
 
 /** An item's name in the model, `partition/id`, taken apart. */
@@ -97,6 +110,11 @@ export function nameOf(item: string): {
   const slash = item.indexOf('/');
   const partition = item.slice(0, slash);
   return { id: item.slice(slash + 1), partition, partitionKey: JSON.stringify([partition]) };
+}
+
+/** True for what concerns no container by its name. */
+export function isStoreCommand(command: Command): command is StoreCommand {
+  return command.kind === 'purge' || command.kind === 'rebuild' || command.kind === 'backup';
 }
 
 /** True for what concerns keeping and erasing; a fault in the midst of it is answered by asking again. */

@@ -150,6 +150,7 @@ export async function openEmbedded(options: EmbeddedOptions): Promise<Embedded> 
       sealer: storage.sealer,
       naming: storage.naming,
       readModels: storage.readModels,
+      backup: { source: storage.backupSource, into: 'anywhere' },
       clock,
       closePorts: () => storage.close(),
       policyGraceSeconds: options.policyGraceSeconds ?? 3600,

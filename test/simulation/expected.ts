@@ -1,6 +1,7 @@
 import {
   type Command,
   isRetentionCommand,
+  isStoreCommand,
   type ItemCommand,
   nameOf,
   type Outcome,
@@ -73,7 +74,7 @@ export function expectRefusal(model: Model, command: RetentionCommand, nowMs: nu
 }
 
 function codeOf(model: Model, command: Command, nowMs: number): string {
-  if (command.kind === 'purge' || command.kind === 'rebuild') return 'ok';
+  if (isStoreCommand(command)) return 'ok';
   const container = containerFor(model, command);
   if (command.kind === 'create-container') return container === undefined ? 'ok' : 'already-exists';
   if (container === undefined) return 'container-not-found';
@@ -300,7 +301,7 @@ export function documentAfter(
 function apply(model: Model, command: Command, nowMs: number, outcome: Outcome): void {
   const { etag = '', rid, etags, atMs = nowMs, recovered } = outcome;
   if (command.kind === 'purge') return applyPurge(model, nowMs);
-  if (command.kind === 'rebuild') return;
+  if (isStoreCommand(command)) return;
   if (command.kind === 'create-container') {
     model.containers.push(
       newContainer({
@@ -309,6 +310,7 @@ function apply(model: Model, command: Command, nowMs: number, outcome: Outcome):
         createdAtMs: nowMs,
         policy: command.policy,
         hasUniqueKey: command.container === WITH_UNIQUE_KEY,
+        hasClearPaths: command.clear === true,
         graceSeconds: 3600,
       }),
     );
@@ -422,8 +424,8 @@ export function alternatives(
 ): Model[] {
   const purges = commands.some((command) => command.kind === 'purge');
   const found: Model[] = [];
-  for (const order of orders(commands.filter((command) => command.kind !== 'purge' && command.kind !== 'rebuild'))) {
-    const changes = (command: Command) => command.kind !== 'purge' && command.kind !== 'rebuild';
+  const changes = (command: Command) => !isStoreCommand(command);
+  for (const order of orders(commands.filter(changes))) {
     if (!acknowledged.filter(changes).every((command) => order.includes(command))) continue;
     // A change of a container is put off by a millisecond when somebody was answered for this one.
     const instants = order.some(({ kind }) => POSTPONED.has(kind)) ? [nowMs, nowMs + 1] : [nowMs];

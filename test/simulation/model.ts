@@ -67,6 +67,8 @@ export interface ModelContainer {
   windowSeconds: number;
   /** No two visible items of a partition have the same `u`. */
   readonly hasUniqueKey: boolean;
+  /** The store keeps what its items have at the clear paths in clear, for queries. */
+  readonly hasClearPaths: boolean;
   graceSeconds: number;
   deletedAtMs: number | null;
   /** By `partition key / id`; each with its lives, oldest first. */
@@ -85,7 +87,7 @@ export interface Ending {
 }
 
 export function newContainer(
-  created: Pick<ModelContainer, 'name' | 'rid' | 'createdAtMs' | 'hasUniqueKey' | 'graceSeconds'> & {
+  created: Pick<ModelContainer, 'name' | 'rid' | 'createdAtMs' | 'hasUniqueKey' | 'hasClearPaths' | 'graceSeconds'> & {
     readonly policy: Policy;
   },
 ): ModelContainer {
@@ -247,4 +249,25 @@ export function erasable(model: Model, nowMs: number): ModelLife[] {
 /** What a purge that got through has erased. */
 export function applyPurge(model: Model, nowMs: number): void {
   for (const life of erasable(model, nowMs)) life.erased = 'yes';
+}
+
+/** A life by what no other life has, in whatever course of things. */
+export function lifeName({ rid }: ModelContainer, item: string, number: number, life: ModelLife): string {
+  const { atMs, document } = life.writes[0]!;
+  return `${rid} ${item} ${number} ${atMs} ${String(document['v'])}`;
+}
+
+/** What a store shows that goes on from a backup: as it was then, but for what was erased since, which stays gone. */
+export function applyRestore(model: Model, erasedSince: ReadonlySet<string>, nowMs: number): void {
+  for (const container of model.containers) {
+    for (const [item, lives] of container.items) {
+      for (const [number, life] of lives.entries()) {
+        if (!erasedSince.has(lifeName(container, item, number, life))) continue;
+        // Its end was lost with what came after the backup; what is known is that it has ended.
+        if (endingAt(container, life, nowMs) === undefined) life.deletedAtMs = nowMs;
+        life.erased = 'yes';
+      }
+    }
+  }
+  applyPurge(model, nowMs);
 }

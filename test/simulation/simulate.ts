@@ -12,13 +12,14 @@ const { values } = parseArgs({
 const first = Number(values.seed);
 const count = Number(values.count);
 const startedMs = performance.now();
-let [commands, crashes, faults] = [0, 0, 0];
+let [commands, crashes, faults, restores] = [0, 0, 0, 0];
 for (let seed = first; seed < first + count; seed++) {
   try {
     const report = await simulate(seed, Number(values.length));
     commands += report.commands;
     crashes += report.crashes;
     faults += report.faults;
+    restores += report.restores;
   } catch (error) {
     process.stderr.write(`${error instanceof FailedRun ? error.message : String((error as Error).stack)}\n`);
     process.exit(1);
@@ -27,6 +28,6 @@ for (let seed = first; seed < first + count; seed++) {
 }
 const seconds = (performance.now() - startedMs) / 1000;
 process.stdout.write(
-  `${count} runs from seed ${first}: ${commands} commands, ${crashes} crashes, ${faults} faults, no divergence, ${seconds.toFixed(1)} s\n`,
+  `${count} runs from seed ${first}: ${commands} commands, ${crashes} crashes, ${faults} faults, ${restores} restores, no divergence, ${seconds.toFixed(1)} s\n`,
 );
 process.exit(0);

@@ -1,4 +1,5 @@
 import { type Command, type ItemCommand, nameOf, type RetentionCommand, type WantedScope } from './commands.ts';
+import { anyValue, fieldsOf, markOf } from './documents.ts';
 import { liveContainer, WITH_UNIQUE_KEY } from './expected.ts';
 import { deadline, endingAt, type ModelContainer, type ModelLife, visibleLife } from './model.ts';
 import { Random } from './random.ts';
@@ -18,6 +19,7 @@ export interface RunReport {
   readonly commands: number;
   readonly crashes: number;
   readonly faults: number;
+  readonly restores: number;
 }
 
 /** A run that went wrong: its seed, and what had been done. */
@@ -40,7 +42,7 @@ export async function simulate(seed: number, length = 60): Promise<RunReport> {
     await run.begin();
     for (let index = 0; index < length; index++) await run.step();
     await run.end();
-    return { seed, commands: length, crashes: run.crashes, faults: run.faults };
+    return { seed, commands: length, crashes: run.crashes, faults: run.faults, restores: run.restores };
   } catch (error) {
     const cause = error as Error;
     const what = cause instanceof Divergence ? cause.message : (cause.stack ?? cause.message);
@@ -60,6 +62,7 @@ class Run {
   #value = 0;
   crashes = 0;
   faults = 0;
+  restores = 0;
 
   constructor(random: Random, world: World, trail: string[]) {
     this.#random = random;
@@ -69,7 +72,7 @@ class Run {
 
   async begin(): Promise<void> {
     for (const container of CONTAINERS) {
-      await this.#do({ kind: 'create-container', container, policy: this.#policy() });
+      await this.#do(this.#createContainer(container));
     }
   }
 
@@ -99,6 +102,8 @@ class Run {
       restart: 2,
       rebuild: 1.5,
       clock: 3,
+      backup: 2,
+      restore: 2,
     });
     switch (what) {
       case 'command':
@@ -156,7 +161,41 @@ class Run {
         return this.#restart();
       case 'clock':
         return this.#clock();
+      case 'backup':
+        return this.#do(this.#backup(), ...this.#besideBackup());
+      case 'restore':
+        return this.#restore();
     }
+  }
+
+  #backup(): Command {
+    return { kind: 'backup', keptSeconds: this.#random.pick([60, 3_600, 30 * 86_400, 4_000 * 86_400]) };
+  }
+
+  /** What clients and operators do meanwhile. */
+  #besideBackup(): Command[] {
+    const what = this.#random.weighted({ nothing: 5, item: 4, two: 2, purge: 3, retention: 3, others: 2 });
+    if (what === 'nothing') return [];
+    if (what === 'purge') return [{ kind: 'purge' }];
+    if (what === 'item') return [this.#itemCommand()];
+    if (what === 'two') return [this.#itemCommand(), this.#itemCommand()];
+    // How many lives a hold came too late for is asked only where nothing else goes on.
+    const command = what === 'retention' ? this.#retention() : this.#besideItem();
+    return command.kind === 'place-hold' ? [] : [command];
+  }
+
+  async #restore(): Promise<void> {
+    const random = this.#random;
+    const count = this.#world.restorable;
+    if (count === 0) return;
+    const index = random.chance(0.6) ? count - 1 : random.int(0, count - 1);
+    const crashAtStep = random.chance(0.3) ? random.int(1, 40) : undefined;
+    this.#note(`restore backup ${index}${crashAtStep === undefined ? '' : `, with a crash at step ${crashAtStep}`}`);
+    this.restores += 1;
+    await this.#world.restore(index, crashAtStep);
+    this.#note('restored');
+    await this.#world.check();
+    await this.#world.checkPurged();
   }
 
   #note(what: string): void {
@@ -180,9 +219,11 @@ class Run {
       partition: 1,
       retention: 4,
       keeping: 2,
+      backup: 1,
     });
     if (what === 'retention') return [this.#retention()];
     if (what === 'keeping') return [this.#retention(), { kind: 'purge' }];
+    if (what === 'backup') return [this.#backup(), ...this.#besideBackup()];
     if (what === 'batch') return [this.#batch()];
     if (what === 'partition') return [this.#deletePartition()];
     if (what === 'purge' || what === 'rebuild') return [{ kind: what }];
@@ -297,6 +338,10 @@ class Run {
     if (random.chance(0.5)) await this.#world.check();
   }
 
+  #createContainer(container: string): Command {
+    return { kind: 'create-container', container, policy: this.#policy(), clear: this.#random.chance(0.5) };
+  }
+
   #policy(): number | null {
     return this.#random.pick([null, null, -1, 1, 2, 5, 10, 60, 600, 86_400, 2_147_483_647]);
   }
@@ -305,7 +350,7 @@ class Run {
     const random = this.#random;
     const container = random.pick(CONTAINERS);
     const live = liveContainer(this.#world.model, container);
-    if (live === undefined) return { kind: 'create-container', container, policy: this.#policy() };
+    if (live === undefined) return this.#createContainer(container);
     if (random.chance(0.07)) return { kind: 'delete-container', container };
     if (random.chance(0.25)) return { kind: 'grace', container, seconds: random.pick([0, 1, 60, 3_600, 86_400]) };
     if (random.chance(0.12)) {
@@ -436,18 +481,20 @@ class Run {
       };
     }
     if (what === 'patch') {
-      const remove = random.chance(0.25) ? { remove: 'ttl' } : {};
-      const ttl = 'remove' in remove || random.chance(0.6) ? {} : { ttl: this.#ttl() };
-      return {
-        kind: 'patch',
-        container,
-        item,
-        set: { v: ++this.#value, ...ttl, ...this.#unique(container, 0.4) },
-        ...remove,
+      const remove = random.chance(0.35) ? { remove: random.pick(['ttl', 's', 'o']) } : {};
+      const set = {
+        ...markOf(++this.#value),
+        ...(random.chance(0.4) ? { ttl: this.#ttl() } : {}),
+        ...(random.chance(0.4) ? { s: anyValue(random) } : {}),
+        ...(random.chance(0.2) ? { o: { n: anyValue(random) } } : {}),
+        ...this.#unique(container, 0.4),
       };
+      const changed = Object.fromEntries(Object.entries(set).filter(([name]) => name !== remove.remove));
+      return { kind: 'patch', container, item, set: changed, ...remove };
     }
     const document = {
-      ...documentOf(item, ++this.#value, random.chance(0.5) ? this.#ttl() : undefined),
+      ...documentOf(item, random.chance(0.5) ? this.#ttl() : undefined),
+      ...fieldsOf(random, ++this.#value),
       ...this.#unique(container, 0.9),
     };
     return {
@@ -480,9 +527,9 @@ class Run {
   }
 }
 
-function documentOf(item: string, v: number, ttl: unknown): Readonly<Record<string, unknown>> {
+function documentOf(item: string, ttl: unknown): Readonly<Record<string, unknown>> {
   const [pk, id] = item.split('/');
-  return { id, pk, v, ...(ttl === undefined ? {} : { ttl }) };
+  return { id, pk, ...(ttl === undefined ? {} : { ttl }) };
 }
 
 /** A write's document names its item, so a write that is moved to another item needs another one. */

@@ -1,31 +1,41 @@
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { type ClockSources, GuardedClock } from '@epitaph/core/clock.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { turn } from '@epitaph/core/turn.ts';
+import { restoreStore } from '@epitaph/api/cli/restore-store.ts';
 import type {
   BatchOperation,
   Disappearance,
   HistoryEntry,
   HoldRequest,
   ShownItem,
+  TakenBackup,
 } from '@epitaph/api/store/store-api.ts';
+import { UnusableFile } from '@epitaph/storage/sqlite/database.ts';
 import { DEFINITION } from '../support/definition.ts';
 import {
   type Command,
   isRetentionCommand,
+  isStoreCommand,
   type ItemCommand,
   nameOf,
   type Outcome,
   type RetentionCommand,
   type WantedScope,
 } from './commands.ts';
+import { anyCondition, CLEAR_PATHS, clearValues, type Document, marksIn, matches, toSql } from './documents.ts';
 import { copyAsKilled, type Embedded, InjectedFault, newFolder, openEmbedded, removeFolder } from './embedded.ts';
 import { alternatives, expectOutcome, expectRefusal, liveContainer, tooLateFor, WITH_UNIQUE_KEY } from './expected.ts';
 import {
   applyPurge,
+  applyRestore,
   endingAt,
   isInGrace,
   lifeAt,
+  lifeName,
   type Model,
   type ModelContainer,
   type ModelLife,
@@ -36,12 +46,14 @@ import type { Random } from './random.ts';
 
 export const DATABASE = 'db';
 const REASON = 'simulated';
-const definitionOf = (container: string) => ({
+const definitionOf = (container: string, isClear: boolean) => ({
   ...DEFINITION,
-  // Pseudonymous ids as well: the other container has neither.
-  ...(container === WITH_UNIQUE_KEY
-    ? { uniqueKeyPolicy: { uniqueKeys: [{ paths: ['/u'] }] }, epitaph: { pseudonymousIds: true } }
-    : {}),
+  ...(container === WITH_UNIQUE_KEY ? { uniqueKeyPolicy: { uniqueKeys: [{ paths: ['/u'] }] } } : {}),
+  epitaph: {
+    // The other container has neither.
+    ...(container === WITH_UNIQUE_KEY ? { pseudonymousIds: true as const } : {}),
+    ...(isClear ? { clearPaths: CLEAR_PATHS } : {}),
+  },
 });
 
 /** The store did something that the model does not allow. */
@@ -65,6 +77,16 @@ export function fakeMachine(startMs: number): FakeMachine {
   return machine;
 }
 
+/** A backup, and what was known of the store when it was begun. */
+interface ShelvedBackup {
+  readonly taken: TakenBackup;
+  readonly before: Model;
+  /** What went off together with it: of that it may have any part. */
+  readonly underWay: readonly Command[];
+  readonly nowMs: number;
+  readonly tooLate: ReadonlyMap<string, number>;
+}
+
 /** A store and the model of what it must hold, kept together: every command goes to both, and both must agree. */
 export class World {
   model: Model = { containers: [] };
@@ -76,7 +98,17 @@ export class World {
   #lastNowMs = 0;
   /** A purge was cut short: a life may be erased and not on record as that. */
   #unfinished = false;
-  readonly #tooLate = new Map<string, number>();
+  #tooLate = new Map<string, number>();
+  /** Backups lie apart from the folder, which a crash or a restore replaces by another. */
+  readonly #shelf = newFolder('shelf');
+  #begun = 0;
+  readonly #backups: ShelvedBackup[] = [];
+  /** The lives that were erased in courses of things which a restore has given up. */
+  readonly #erasedElsewhere = new Set<string>();
+  /** Those whose keys were destroyed when a purge was cut short: the ledger has them or not, and nobody was told. */
+  readonly #begunElsewhere = new Set<string>();
+  /** When the last of the lives ended that were erased before a restore: none goes back to before that. */
+  #lastErasureMs = 0;
   /** Lives that a reader has seen gone. No policy, restart or crash may bring one back. */
   readonly #seenGone = new Set<string>();
 
@@ -161,14 +193,25 @@ export class World {
       await this.#embedded.store.close();
     } finally {
       removeFolder(this.#folder);
+      removeFolder(this.#shelf);
     }
+  }
+
+  /** How many backups there are to go back to; none on a machine's clock, which the command for that reads itself. */
+  get restorable(): number {
+    return typeof this.#time === 'number' ? this.#backups.length : 0;
   }
 
   /** Commands that go off together; they must come to what some order of them comes to. */
   async run(...commands: Command[]): Promise<Outcome[]> {
     const nowMs = this.now();
+    const before = this.model;
+    const tooLate = new Map(this.#tooLate);
     const outcomes = await Promise.all(commands.map((command) => this.#perform(command)));
     await this.#account(commands, outcomes, nowMs);
+    for (const { backup: taken } of outcomes) {
+      if (taken !== undefined) this.#backups.push({ taken, before, underWay: commands, nowMs, tooLate });
+    }
     return outcomes;
   }
 
@@ -336,11 +379,11 @@ export class World {
   #accountHeld(commands: readonly Command[], outcomes: readonly Outcome[], nowMs: number): void {
     for (const [index, command] of commands.entries()) {
       const { code } = outcomes[index]!;
-      const erases = command.kind === 'purge' || command.kind === 'rebuild';
+      const isOfStore = isStoreCommand(command);
       const missing =
-        !erases && command.kind !== 'create-container' && liveContainer(this.model, command.container) === undefined;
-      const allowed = erases
-        ? ['ok']
+        !isOfStore && command.kind !== 'create-container' && liveContainer(this.model, command.container) === undefined;
+      const allowed = isOfStore
+        ? [command.kind === 'backup' ? 'clock-held' : 'ok']
         : isRetentionCommand(command)
           ? ['clock-held', ...expectRefusal(this.model, command, nowMs)]
           : [missing ? 'container-not-found' : 'clock-held'];
@@ -352,15 +395,25 @@ export class World {
 
   /** Looks which lives are erased of those of which that is not known. */
   async #settleUnknown(): Promise<void> {
-    const { log, naming, vault } = this.#embedded.storage;
-    for (const [{ rid }, item, number, life] of livesOf(this.model)) {
-      if (life.erased !== 'maybe') continue;
-      const { id, partitionKey } = nameOf(item);
-      const stream = `${await naming.itemStreamPrefix(rid, partitionKey, id)}.${number}`;
-      const [first] = await log.readStream(stream);
-      const isThere = first?.body !== undefined && vault.findKey(Number(first.data['key']), stream).status === 'there';
-      life.erased = isThere ? 'no' : 'yes';
+    for (const [container, item, number, life] of livesOf(this.model)) {
+      if (life.erased === 'maybe') life.erased = (await this.#isErased(container, item, number)) ? 'yes' : 'no';
     }
+  }
+
+  async #isErased({ rid }: ModelContainer, item: string, number: number): Promise<boolean> {
+    const { log, naming, vault } = this.#embedded.storage;
+    const { id, partitionKey } = nameOf(item);
+    const stream = `${await naming.itemStreamPrefix(rid, partitionKey, id)}.${number}`;
+    const [first] = await log.readStream(stream);
+    return first?.body === undefined || vault.findKey(Number(first.data['key']), stream).status !== 'there';
+  }
+
+  /** Whether anybody was told that a life is erased. */
+  async #isOnRecord({ rid }: ModelContainer, item: string, number: number): Promise<boolean> {
+    const { store } = this.#embedded;
+    const { id, partitionKey } = nameOf(item);
+    const recorded = await store.history(store.containerByRid(rid)!, id, partitionKey);
+    return recorded.some(({ life, type }) => life === number && type === 'ItemPurged');
   }
 
   /** Does one command and says what came of it. A fault of the log passes through. */
@@ -374,28 +427,26 @@ export class World {
           return { code: 'ok' };
         case 'rebuild':
           return await this.#rebuild();
+        case 'backup': {
+          const folder = join(this.#shelf, String(++this.#begun));
+          const backup = await store.backup(caller, { folder, vaultKeptSeconds: command.keptSeconds });
+          return { code: 'ok', backup };
+        }
         case 'create-container': {
           const { resource } = await store.createContainer(
             caller,
             DATABASE,
             command.container,
-            definitionOf(command.container),
+            definitionOf(command.container, command.clear === true),
             command.policy,
           );
           return { code: 'ok', rid: resource.rid };
         }
-        case 'policy':
-          return ofPolicy(
-            (
-              await store.replaceContainer(
-                caller,
-                DATABASE,
-                command.container,
-                definitionOf(command.container),
-                command.policy,
-              )
-            ).resource,
-          );
+        case 'policy': {
+          const { container, policy } = command;
+          const definition = definitionOf(container, liveContainer(this.model, container)?.hasClearPaths === true);
+          return ofPolicy((await store.replaceContainer(caller, DATABASE, container, definition, policy)).resource);
+        }
         case 'policy-from': {
           const { policy: defaultTtl, fromMs: effectiveFromMs, confirmed } = command;
           const change = { defaultTtl, effectiveFromMs, confirmed, reason: REASON };
@@ -573,6 +624,11 @@ export class World {
       nowMs,
       this.now(),
     );
+    await this.#choose(possible, commands);
+  }
+
+  /** Takes the first of some models that fits what is on record. */
+  async #choose(possible: readonly Model[], commands: readonly Command[]): Promise<void> {
     const reasons: string[] = [];
     for (const model of possible) {
       const reason = await this.#differsFrom(model, commands);
@@ -594,7 +650,7 @@ export class World {
   ): Promise<string | undefined> {
     const { store } = this.#embedded;
     for (const command of commands) {
-      if (command.kind === 'purge' || command.kind === 'rebuild') continue;
+      if (isStoreCommand(command)) continue;
       const expected = liveContainer(model, command.container);
       const actual = store.listContainers(DATABASE).find((container) => container.name === command.container);
       if ((expected === undefined) !== (actual === undefined)) return `container ${command.container} is there or not`;
@@ -648,7 +704,7 @@ export class World {
       for (const [revision, write] of writes.entries()) {
         if (write.etag !== '') continue;
         const entry = recorded.find((one) => one.life === life && one.revision === revision)!;
-        writes[revision] = { ...write, etag: `"${entry.eventId ?? ''}"` };
+        writes[revision] = { ...write, etag: recordedEtag(entry) };
       }
     }
     return undefined;
@@ -807,6 +863,17 @@ export class World {
       await rowsOf('SELECT VALUE c.v FROM c ORDER BY c.v DESC'),
       values.toSorted(byNumber).reverse(),
     );
+    const documents = expected.map((item) => visibleLife(container, item, nowMs)!.writes.at(-1)!.document);
+    for (let asked = container.hasClearPaths ? 3 : 1; asked > 0; asked--) {
+      const condition = anyCondition(this.#random, documents);
+      const parameters: { name: string; value: unknown }[] = [];
+      const sql = `SELECT VALUE c.v FROM c WHERE ${toSql(condition, parameters)}`;
+      expectSame(
+        `what ${sql} with ${JSON.stringify(parameters.map(({ value }) => value))} finds in ${where}`,
+        (await rowsOf(sql, parameters)).toSorted(byNumber),
+        documents.flatMap((document) => (matches(condition, document) ? [document['v']] : [])).toSorted(byNumber),
+      );
+    }
   }
 
   async #checkHistories(container: ModelContainer, state: ContainerState, nowMs: number): Promise<void> {
@@ -870,6 +937,133 @@ export class World {
     }
   }
 
+  /** What is in clear after a purge that got through: of items that are there, and nothing of what was erased in any file. */
+  async #checkClear(nowMs: number): Promise<void> {
+    const { store, storage } = this.#embedded;
+    const visible = new Map<number, number>();
+    // What left with its container keeps its row until it is erased, and that has no birth which anybody is told.
+    const taken: number[] = [];
+    const mayBeThere = new Set<unknown>();
+    for (const container of this.model.containers.filter(({ hasClearPaths }) => hasClearPaths)) {
+      if (container.deletedAtMs === null) {
+        const { items } = await store.listItems(store.containerByRid(container.rid)!, { maxItemCount: 1_000 });
+        for (const { birth, json } of items) visible.set(birth, clearValues(JSON.parse(json) as Document));
+      }
+      for (const life of [...container.items.values()].flat()) {
+        if (life.erased === 'yes') continue;
+        for (const { document } of life.writes) mayBeThere.add(document['v']);
+        const isTaken = endingAt(container, life, nowMs)?.kind === 'container-deleted';
+        if (isTaken) taken.push(clearValues(life.writes.at(-1)!.document));
+      }
+    }
+    const database = new DatabaseSync(join(this.#folder, `items.v${storage.readModels.current.version}.db`));
+    const sql = 'SELECT birth, count(*) AS count FROM item_clear GROUP BY birth';
+    const rows = database.prepare(sql).all() as { birth: number; count: number }[];
+    database.close();
+    const found = new Map(rows.map(({ birth, count }) => [birth, count]));
+    for (const [birth, count] of visible) {
+      expectSame(`how many values the item of birth ${birth} has in clear`, found.get(birth) ?? 0, count);
+      found.delete(birth);
+    }
+    expectSame('what is in clear of others', [...found.values()].toSorted(byNumber), taken.toSorted(byNumber));
+    for (const name of readdirSync(this.#folder)) {
+      for (const mark of marksIn(readFileSync(join(this.#folder, name)))) {
+        if (name.startsWith('items.') && mayBeThere.has(mark)) continue;
+        throw new Divergence(`at ${nowMs} ${name} has what write ${mark} has written, in clear`);
+      }
+    }
+  }
+
+  /**
+   * Goes back to a backup in a new folder, and on from there.
+   *
+   * @param crashAtStep where a process is killed that does this; the same is then asked of another
+   */
+  async restore(index: number, crashAtStep?: number): Promise<void> {
+    const backup = this.#backups[index]!;
+    const { taken, before, underWay } = backup;
+    const endedAtMs = this.now();
+    for (const [container, item, number, life] of livesOf(this.model)) {
+      if (life.erased !== 'yes') continue;
+      const isOnRecord = !this.#unfinished || (await this.#isOnRecord(container, item, number));
+      (isOnRecord ? this.#erasedElsewhere : this.#begunElsewhere).add(lifeName(container, item, number, life));
+      if (isOnRecord) this.#lastErasureMs = Math.max(this.#lastErasureMs, endingAt(container, life, endedAtMs)!.atMs);
+    }
+    const ledgerHead = await this.#embedded.store.purgeLedgerHead();
+    await this.#embedded.store.close();
+    const restored = (to: string, more: { allowLapsed: boolean; onStep?: (step: string) => void }) =>
+      restoreStore({
+        log: join(taken.folder, 'log'),
+        vault: join(taken.folder, 'vault'),
+        ledger: join(this.#folder, 'purge-ledger.ndjson'),
+        ledgerHead,
+        to,
+        masterKey: readFileSync(join(this.#folder, 'master.key'), 'utf8').trim(),
+        keepMasterKey: true,
+        nowMs: endedAtMs,
+        writers: 'inline',
+        ...more,
+      });
+    const target = newFolder('world');
+    if (taken.vaultLapsesAtMs <= endedAtMs) {
+      const refusal: unknown = await restored(target, { allowLapsed: false }).catch((error: unknown) => error);
+      if (!(refusal instanceof UnusableFile))
+        throw new Divergence(`keys that have lapsed are restored: ${String(refusal)}`);
+    }
+    const wreck = newFolder('world');
+    let steps = 0;
+    let isWrecked = false;
+    const onStep = () => {
+      steps += 1;
+      if (steps !== crashAtStep) return;
+      isWrecked = true;
+      for (const suffix of ['', '.restoring']) {
+        if (existsSync(target + suffix)) copyAsKilled(target + suffix, wreck + suffix);
+      }
+    };
+    const { report } = await restored(target, { allowLapsed: true, onStep });
+    if (!report.ok) throw new Divergence(`fsck of what was restored: ${JSON.stringify(report.problems)}`);
+    let folder = target;
+    if (isWrecked) {
+      folder = wreck;
+      removeFolder(target);
+      const again: unknown = await restored(wreck, { allowLapsed: true }).catch((error: unknown) => error);
+      // After its very last step it was done.
+      const wasDone = again instanceof UnusableFile && again.message.includes('is not empty');
+      if (again instanceof Error && !wasDone) throw again;
+    } else removeFolder(wreck);
+    removeFolder(this.#folder);
+    this.#folder = folder;
+    await this.#open();
+    const atMs = this.#embedded.store.nowMs();
+    if (atMs < Math.max(backup.nowMs, this.#lastErasureMs) || atMs > endedAtMs) {
+      throw new Divergence(`a restore at ${endedAtMs} of a backup of ${backup.nowMs} went to ${atMs}`);
+    }
+    this.#lastNowMs = atMs;
+    const known = new Set(this.#embedded.store.backups().map(({ id }) => id));
+    const forgotten = this.#backups.filter(({ taken: { id } }) => !known.has(id));
+    if (forgotten.length > 0) throw new Divergence(`${forgotten.length} copies of the keys are forgotten`);
+    this.#seenGone.clear();
+    this.#tooLate = new Map(backup.tooLate);
+    for (const container of before.containers) {
+      for (const { id } of container.holds) {
+        const name = `${container.rid} ${id}`;
+        if (!this.#tooLate.has(name)) this.#tooLate.set(name, tooLateFor(container, id));
+      }
+    }
+    this.#unfinished = false;
+    const erased = new Set(this.#erasedElsewhere);
+    const possible = alternatives(before, underWay, [], backup.nowMs, atMs);
+    for (const model of possible) {
+      for (const [container, item, number, life] of livesOf(model)) {
+        const name = lifeName(container, item, number, life);
+        if (this.#begunElsewhere.has(name) && (await this.#isErased(container, item, number))) erased.add(name);
+      }
+      applyRestore(model, erased, atMs);
+    }
+    await this.#choose(possible, underWay);
+  }
+
   /** What must be true after a purge that got through, at the same instant. */
   async checkPurged(): Promise<void> {
     const { store, storage } = this.#embedded;
@@ -924,6 +1118,7 @@ export class World {
         `after a purge, with ${inGrace} in grace and ${heldBack} held, the status is ${JSON.stringify(status)}`,
       );
     }
+    await this.#checkClear(nowMs);
     const report = await store.fsck();
     if (!report.ok)
       throw new Divergence(`fsck: ${report.problems.map((one) => `${one.code} ${one.message}`).join('; ')}`);
@@ -1076,8 +1271,8 @@ function historyDiffers(
     for (const [index, write] of life.writes.entries()) {
       const entry = writes[index]!;
       if (entry.occurredAtMs !== write.atMs) return `write ${index} of life ${number} was at ${entry.occurredAtMs}`;
-      const etag = entry.eventId === undefined ? entry.data['etag'] : `"${entry.eventId}"`;
-      if (write.etag !== '' && etag !== write.etag) return `write ${index} of life ${number} has etag ${String(etag)}`;
+      const etag = recordedEtag(entry);
+      if (write.etag !== '' && etag !== write.etag) return `write ${index} of life ${number} has etag ${etag}`;
     }
     const types = entries.map((entry) => entry.type);
     if (types.lastIndexOf('ItemRecovered') !== (life.recoveredFrom === null ? -1 : 0)) {
@@ -1099,6 +1294,11 @@ function historyDiffers(
       return `${types.at(-1)} follows the purge of life ${number}`;
   }
   return undefined;
+}
+
+/** The etag of a write, which the record of a purge has where the write itself is gone. */
+function recordedEtag({ eventId, data }: HistoryEntry): string {
+  return eventId === undefined ? String(data['etag']) : `"${eventId}"`;
 }
 
 function permutations<Value>(values: readonly Value[]): Value[][] {
