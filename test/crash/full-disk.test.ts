@@ -1,6 +1,7 @@
 import { execFileSync } from 'node:child_process';
-import { rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, rmdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { setTimeout } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { openEmbeddedStore } from '@epitaph/api/compose.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
@@ -26,8 +27,8 @@ afterEach(async () => {
 const data = () => join(disk.path, 'data');
 const open = () => openEmbeddedStore({ folder: data(), clock: 'manual', automaticPurge: false, policyGraceSeconds: 0 });
 
-async function write(id: string): Promise<void> {
-  const document = { id, pk: 'p', text: 'x'.repeat(20_000) };
+async function write(id: string, ttl?: number): Promise<void> {
+  const document = { id, pk: 'p', ...(ttl === undefined ? {} : { ttl }), text: 'x'.repeat(20_000) };
   const item = { id, partitionKey: '["p"]', document, json: JSON.stringify(document) };
   await store.writeItem(CALLER, store.container('db', 'c'), 'upsert', item);
 }
@@ -48,6 +49,19 @@ async function fill(from: number): Promise<{ readonly written: string[]; readonl
 async function readAll(ids: readonly string[]): Promise<void> {
   for (const id of ids) expect((await store.readItem(store.container('db', 'c'), id, '["p"]')).id).toBe(id);
 }
+
+/** Takes as much as there is, to the last page. */
+function fillUp(): void {
+  for (let size = 4 * 1024 * 1024, file = 0; size >= 4096; file++) {
+    try {
+      writeFileSync(join(disk.path, `ballast-${file}`), Buffer.alloc(size));
+    } catch {
+      size /= 2;
+    }
+  }
+}
+
+const makeRoom = () => execFileSync('find', [disk.path, '-name', 'ballast-*', '-delete']);
 
 async function isSound(): Promise<void> {
   expect((await store.fsck()).problems).toEqual([]);
@@ -93,29 +107,38 @@ describe('a disk that is full', () => {
   }, 60_000);
 
   it('in the midst of a purge leaves nothing half told: the purge is done when there is room', async () => {
-    const ballast = join(disk.path, 'ballast');
     store = await open();
     await store.createDatabase(CALLER, 'db');
     const { resource } = await store.createContainer(CALLER, 'db', 'c', DEFINITION, -1);
     for (let index = 0; index < 60; index++) await write(`item-${index}`);
     await store.changeTtl(CALLER, 'db', 'c', { defaultTtl: 1, confirmed: false });
     await store.advanceClock(CALLER, 10_000);
-    // As much as there is, to the last page.
-    for (let size = 4 * 1024 * 1024, file = 0; size >= 4096; file++) {
-      try {
-        writeFileSync(`${ballast}-${file}`, Buffer.alloc(size));
-      } catch {
-        size /= 2;
-      }
-    }
+    fillUp();
     await expect(store.runPurge(CALLER)).rejects.toBeInstanceOf(StorageUnavailable);
-    execFileSync('find', [disk.path, '-name', 'ballast-*', '-delete']);
+    makeRoom();
     await store.runPurge(CALLER);
     for (let index = 0; index < 60; index++) {
       expect((await store.explain(resource, `item-${index}`, '["p"]')).state).toBe('purged');
     }
     await isSound();
   }, 60_000);
+
+  it('does not stop time, nor readers: what expires meanwhile is gone', async () => {
+    store = await openEmbeddedStore({ folder: data(), clock: 'system', automaticPurge: false, policyGraceSeconds: 0 });
+    await store.createDatabase(CALLER, 'db');
+    const { resource } = await store.createContainer(CALLER, 'db', 'c', DEFINITION, 2);
+    await write('short', 1);
+    await write('long', 600);
+    fillUp();
+    // Longer than times are put down in advance.
+    await setTimeout(2_500);
+    await readAll(['long']);
+    await expect(store.readItem(resource, 'short', '["p"]')).rejects.toMatchObject({ code: 'item-not-found' });
+    await expect(fill(0)).resolves.toMatchObject({ error: expect.any(StorageUnavailable) as unknown });
+    makeRoom();
+    await write('after', 600);
+    await readAll(['long', 'after']);
+  });
 
   it('is told to whoever starts a store on it', async () => {
     writeFileSync(join(disk.path, 'ballast'), Buffer.alloc(12 * 1024 * 1024 - 8192));
@@ -124,6 +147,23 @@ describe('a disk that is full', () => {
 });
 
 describe('a data folder that can not be written to', () => {
+  it('in which time can not be put down has readers told to try again, not that something is wrong with the store', async () => {
+    store = await openEmbeddedStore({ folder: data(), clock: 'system', automaticPurge: false });
+    await store.createDatabase(CALLER, 'db');
+    await store.createContainer(CALLER, 'db', 'c', DEFINITION, -1);
+    await write('item');
+    rmSync(join(data(), 'clock'));
+    mkdirSync(join(data(), 'clock'));
+    await setTimeout(2_500);
+    await expect(readAll(['item'])).rejects.toMatchObject({
+      name: 'StorageFault',
+      isForOperator: true,
+      message: expect.stringMatching(/clock.* permissions/) as unknown,
+    });
+    rmdirSync(join(data(), 'clock'));
+    await readAll(['item']);
+  });
+
   it('is refused at the start with the reason', async () => {
     store = await open();
     await store.close();

@@ -3,6 +3,7 @@ import type { Server as TlsServer } from 'node:tls';
 import type { FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
 import { isoTime, systemClocks } from '@epitaph/core/clock.ts';
+import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { openEmbeddedStore, type SharedStorageOptions } from '../compose.ts';
 import { nodeRoles } from '../store/parts.ts';
 import { BadConfiguration } from '../config/configuration.ts';
@@ -142,7 +143,8 @@ async function openStore(
     const { name, message } = error as Error;
     if (name === 'BadConnectionString')
       throw new BadConfiguration(`The connection string of --event-store ${message}.`);
-    if (name === 'UnusableFile' || name === 'FolderInUse' || name === 'UnusableServer')
+    const isForOperator = error instanceof StorageUnavailable && error.isForOperator;
+    if (name === 'UnusableFile' || name === 'FolderInUse' || name === 'UnusableServer' || isForOperator)
       throw new BadConfiguration(message);
     throw error;
   }

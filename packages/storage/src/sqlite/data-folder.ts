@@ -1,6 +1,7 @@
 import { createSecretKey, type KeyObject, randomBytes, randomUUID } from 'node:crypto';
 import {
   existsSync,
+  fdatasyncSync,
   fsyncSync,
   openSync,
   closeSync,
@@ -9,7 +10,9 @@ import {
   readdirSync,
   renameSync,
   rmSync,
+  statSync,
   writeFileSync,
+  writeSync,
 } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
@@ -17,6 +20,7 @@ import type { HighWaterMark } from '@epitaph/core/clock.ts';
 import { ProofSigner } from '../crypto/proof-signer.ts';
 import { UnusableFile } from './database.ts';
 import { sqliteCodeOf, sqliteCodes } from './failures.ts';
+import { StorageFault } from './writer.ts';
 
 /** Another process has the data folder open. */
 export class FolderInUse extends Error {
@@ -255,7 +259,7 @@ export class DataFolder {
     return signer;
   }
 
-  /** The clock's high-water mark: an append to a small file, synced. */
+  /** The clock's high-water mark: a small file, written over where it stands and synced. */
   highWaterMark(): HighWaterMark {
     const file = this.file(CLOCK_FILE);
     const text = existsSync(file) ? readFileSync(file, 'utf8') : '0';
@@ -265,7 +269,7 @@ export class DataFolder {
         `${file} should hold a time in milliseconds; it is damaged. Put back the number, or the latest time you trust.`,
       );
     }
-    return { initialMs, save: (markMs) => writeDurably(file, String(markMs), 0o600) };
+    return { initialMs, save: (markMs) => saveMark(file, String(markMs)) };
   }
 
   close(): void {
@@ -302,6 +306,33 @@ export function writeDurably(file: string, text: string, mode: number): void {
     throw new UnusableFile(
       `${file} can't be written: ${(error as Error).message}. Make room on its disk, or check its permissions.`,
       { cause: error },
+    );
+  }
+}
+
+/**
+ * Writes a mark over one of the same length, which takes no space: on a full disk time goes on, and reading with it. So
+ * few bytes are in one sector, which is written whole or not at all.
+ *
+ * @throws {StorageFault} when it can't be written
+ */
+function saveMark(file: string, text: string): void {
+  try {
+    if (statSync(file, { throwIfNoEntry: false })?.size !== text.length) {
+      writeDurably(file, text, 0o600);
+      return;
+    }
+    const mark = openSync(file, 'r+');
+    try {
+      writeSync(mark, text);
+      fdatasyncSync(mark);
+    } finally {
+      closeSync(mark);
+    }
+  } catch (error) {
+    throw new StorageFault(
+      `time can't go on, for it can't be put down in ${file}: ${(error as Error).message}. Check its disk and its permissions.`,
+      undefined,
     );
   }
 }
