@@ -57,7 +57,7 @@ const CLASSES: Readonly<Record<string, CharacterTest>> = {
 };
 const CONTROLS: Readonly<Record<string, number>> = { t: 9, n: 10, v: 11, f: 12, r: 13, 0: 0 };
 
-function invalid(pattern: string, why: string): never {
+function refused(pattern: string, why: string): never {
   throw queryError('invalidValue', `The regular expression '${pattern.slice(0, 100)}' can't be used: ${why}.`);
 }
 
@@ -70,6 +70,9 @@ function foldCase(test: CharacterTest): CharacterTest {
     return (lower.length === 1 && test(lower.charCodeAt(0))) || (upper.length === 1 && test(upper.charCodeAt(0)));
   };
 }
+
+/** Thrown where a text is no regular expression, and not one that is merely too much for this engine. */
+class NoPattern extends Error {}
 
 class RegexParser {
   readonly #pattern: string;
@@ -84,12 +87,16 @@ class RegexParser {
 
   parse(): Tree {
     const tree = this.#choice();
-    if (this.#index < this.#pattern.length) this.#fail('a parenthesis is closed that was not opened');
+    if (this.#index < this.#pattern.length) this.#fail();
     return tree;
   }
 
-  #fail(why: string): never {
-    return invalid(this.#pattern, why);
+  #fail(): never {
+    throw new NoPattern();
+  }
+
+  #refuse(why: string): never {
+    return refused(this.#pattern, why);
   }
 
   #peek(): string | undefined {
@@ -130,7 +137,7 @@ class RegexParser {
     if (range === undefined) return inner;
     // Whether a quantifier is lazy decides which match is found, not whether there is one.
     this.#accept('?');
-    if (this.#quantifier() !== undefined) this.#fail('a quantifier follows a quantifier');
+    if (this.#quantifier() !== undefined) this.#refuse('a quantifier follows a quantifier');
     return { kind: 'repeat', inner, min: range[0], max: range[1] };
   }
 
@@ -146,7 +153,7 @@ class RegexParser {
     this.#index += match[0].length;
     const min = Number(match[1]);
     const max = match[2] === undefined ? min : match[3] === '' ? Number.POSITIVE_INFINITY : Number(match[3]);
-    if (max < min) this.#fail('the numbers of a quantifier are out of order');
+    if (max < min) this.#fail();
     return [min, max];
   }
 
@@ -169,7 +176,7 @@ class RegexParser {
       case '*':
       case '+':
       case '?':
-        return this.#fail('a quantifier has nothing to repeat');
+        return this.#fail();
       default:
         return this.#character(this.#exactly(character.charCodeAt(0)));
     }
@@ -189,20 +196,20 @@ class RegexParser {
       named.lastIndex = this.#index;
       const name = named.exec(this.#pattern)?.[0];
       if (name !== undefined) this.#index += name.length;
-      else if (!this.#accept(':')) this.#fail('lookaround and inline modifiers are not supported here');
+      else if (!this.#accept(':')) this.#refuse('lookaround and inline modifiers are not supported here');
     }
     this.#depth += 1;
-    if (this.#depth > MAX_DEPTH) this.#fail('its groups are nested too deep');
+    if (this.#depth > MAX_DEPTH) this.#refuse('its groups are nested too deep');
     const inner = this.#choice();
     this.#depth -= 1;
-    if (!this.#accept(')')) this.#fail('a parenthesis is not closed');
+    if (!this.#accept(')')) this.#fail();
     return inner;
   }
 
   #escape(): Tree {
     const character = this.#pattern[this.#index];
     if (character !== undefined && /[1-9k]/.test(character)) {
-      this.#fail('backreferences are not supported here');
+      this.#refuse('backreferences are not supported here');
     }
     const assertions: Readonly<Record<string, Assertion>> = {
       b: 'boundary',
@@ -223,7 +230,7 @@ class RegexParser {
   /** What a backslash stands for: a class, or the code of one character. */
   #escapedTest(): CharacterTest | number {
     const character = this.#pattern[this.#index];
-    if (character === undefined) return this.#fail('it ends with a backslash');
+    if (character === undefined) return this.#fail();
     this.#index += 1;
     const group = CLASSES[character];
     if (group !== undefined) return group;
@@ -231,11 +238,11 @@ class RegexParser {
     if (control !== undefined) return control;
     if (character === 'x' || character === 'u') {
       const hex = this.#pattern.slice(this.#index, this.#index + (character === 'x' ? 2 : 4));
-      if (!/^([0-9a-fA-F]{2}){1,2}$/.test(hex)) this.#fail(`\\${character} needs hexadecimal digits`);
+      if (!/^([0-9a-fA-F]{2}){1,2}$/.test(hex)) this.#refuse(`\\${character} needs hexadecimal digits`);
       this.#index += hex.length;
       return Number.parseInt(hex, 16);
     }
-    if (/[a-zA-Z]/.test(character)) this.#fail(`\\${character} is not supported here`);
+    if (/[a-zA-Z]/.test(character)) this.#refuse(`\\${character} is not supported here`);
     return character.charCodeAt(0);
   }
 
@@ -245,7 +252,7 @@ class RegexParser {
     let isFirst = true;
     for (;;) {
       const character = this.#pattern[this.#index];
-      if (character === undefined) this.#fail('a bracket is not closed');
+      if (character === undefined) this.#fail();
       if (character === ']' && !isFirst) break;
       isFirst = false;
       const from = this.#setMember();
@@ -253,7 +260,7 @@ class RegexParser {
       if (typeof from === 'number' && this.#pattern[this.#index] === '-' && rangeTo !== ']' && rangeTo !== undefined) {
         this.#index += 1;
         const to = this.#setMember();
-        if (typeof to !== 'number' || to < from) this.#fail('a range of characters is out of order');
+        if (typeof to !== 'number' || to < from) this.#fail();
         tests.push((code) => code >= from && code <= to);
       } else {
         tests.push(typeof from === 'number' ? this.#exactly(from) : from);
@@ -284,7 +291,7 @@ class Assembler {
   }
 
   add(instruction: Instruction): number {
-    if (this.instructions.length >= MAX_INSTRUCTIONS) invalid(this.#pattern, 'it is too large');
+    if (this.instructions.length >= MAX_INSTRUCTIONS) refused(this.#pattern, 'it is too large');
     this.instructions.push(instruction);
     return this.instructions.length - 1;
   }
@@ -421,7 +428,7 @@ function run(program: readonly Instruction[], text: string, pattern: string): bo
     if (reach(current, 0, index)) return true;
     if (index >= text.length) return false;
     steps += current.count;
-    if (steps > MAX_STEPS) invalid(pattern, 'it takes too many steps on a text this long');
+    if (steps > MAX_STEPS) refused(pattern, 'it takes too many steps on a text this long');
     const code = text.charCodeAt(index);
     following.clear();
     for (let thread = 0; thread < current.count; thread += 1) {
@@ -437,12 +444,12 @@ function run(program: readonly Instruction[], text: string, pattern: string): bo
 
 /**
  * Compiles a regular expression with Cosmos DB's modifiers (`i`, `m`, `s`, `x`) into a test of whether it matches
- * anywhere in a text. Undefined when there is no such modifier; throws a QueryError for a pattern that isn't one,
- * is too large, or needs lookaround or backreferences.
+ * anywhere in a text. Undefined when there is no such modifier, or when the pattern isn't one; throws a QueryError for
+ * a pattern that is too large, or needs lookaround or backreferences.
  */
 export function compileRegex(pattern: string, modifiers: string): ((text: string) => boolean) | undefined {
   if (!/^[imsx]*$/.test(modifiers)) return undefined;
-  if (pattern.length > MAX_PATTERN_LENGTH) invalid(pattern, `it is longer than ${MAX_PATTERN_LENGTH} characters`);
+  if (pattern.length > MAX_PATTERN_LENGTH) refused(pattern, `it is longer than ${MAX_PATTERN_LENGTH} characters`);
   const flags: Flags = {
     ignoreCase: modifiers.includes('i'),
     multiline: modifiers.includes('m'),
@@ -451,7 +458,12 @@ export function compileRegex(pattern: string, modifiers: string): ((text: string
   };
   if (modifiers === '' && /^[\w \-:@/,;'"=<>!&%#~]*$/.test(pattern)) return (text) => text.includes(pattern);
   const assembler = new Assembler(pattern);
-  assembler.emit(new RegexParser(pattern, flags).parse());
+  try {
+    assembler.emit(new RegexParser(pattern, flags).parse());
+  } catch (error) {
+    if (error instanceof NoPattern) return undefined;
+    throw error;
+  }
   assembler.add({ kind: 'match' });
   return (text) => run(assembler.instructions, text, pattern);
 }

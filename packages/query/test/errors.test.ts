@@ -69,7 +69,7 @@ describe('errors', () => {
     ['SELECT @p', 'SC2107'],
     ['SELECT TOP @p * FROM c', 'SC2107'],
     ['SELECT TOP 1.5 * FROM c', 'SC2110'],
-    ["SELECT REGEXMATCH('a', '(')", 'SC2110'],
+    ["SELECT REGEXMATCH('a', '(?=a)')", 'SC2110'],
     ['SELECT udf.tax(c.a) FROM c', 'SC2201'],
     ["SELECT FullTextScore(c.a, 'x') FROM c", 'SC2110'],
     ["SELECT * FROM c ORDER BY FullTextScore(c.a, 'x')", 'SC2110'],

@@ -135,7 +135,7 @@ function greatEllipse(first: Point, second: Point): number {
 /** Where a place is once the ellipsoid is stretched to a sphere. */
 const stretched = ([x, y, z]: Point): Point => unit([x, y, z * (1 - FLATTENING)]);
 
-/** The same place on the sphere of the same area, where equal areas are equal. */
+/** The same place on the sphere of the same area, on which each part has its area, too. */
 function ofEqualArea([x, y, z]: Point): Point {
   const sine = areaBelow(z) / areaBelow(1);
   const aside = Math.hypot(x, y);
