@@ -334,6 +334,60 @@ describe('what was erased after the backup, of a container that keeps what has l
   });
 });
 
+describe('a backup of what an earlier restore has given up', () => {
+  it('is restored with all that was not erased in either course, and can change its master key', async () => {
+    const other = new Place();
+    let data = other.file('data');
+    let store = await other.open();
+    await store.createDatabase(CALLER, 'db');
+    await store.createContainer(CALLER, 'db', 'c', DEFINITION, -1);
+    const erase = async (id: string) => {
+      await store.deleteItem(CALLER, store.container('db', 'c'), id, '["p"]');
+      await store.runPurge(CALLER);
+    };
+    const take = (name: string) => store.backup(CALLER, { folder: other.file(name), vaultKeptSeconds: 60 });
+    const restore = async (name: string, to: string) => {
+      const last = formatLedgerHead(await store.purgeLedgerHead());
+      await other.close();
+      const { code } = await epitaph(
+        restoreArguments({
+          log: other.file(name, 'log'),
+          vault: other.file(name, 'vault'),
+          ledger: join(data, 'purge-ledger.ndjson'),
+          'ledger-head': last,
+          'master-key-file': join(data, 'master.key'),
+          to: other.file(to),
+        }).concat('--allow-lapsed'),
+      );
+      expect(code).toBe(0);
+      data = other.file(to);
+      store = await other.open({ folder: data });
+    };
+    for (const id of ['first', 'erased']) await write(store, 'c', id);
+    await take('older');
+    await write(store, 'c', 'again', { v: 1 });
+    await take('younger');
+    await restore('older', 'one');
+    // The same life by its name, with other content.
+    await write(store, 'c', 'again', { v: 2 });
+    await erase('again');
+    await erase('erased');
+    await restore('younger', 'two');
+    for (const rotated of [false, true]) {
+      const { json } = await store.readItem(store.container('db', 'c'), 'again', '["p"]');
+      expect(JSON.parse(json)).toMatchObject({ v: 1 });
+      expect(await readable(store, 'c', 'first')).toBe(true);
+      expect(await readable(store, 'c', 'erased')).toBe(false);
+      await write(store, 'c', `more ${rotated}`);
+      expect((await store.fsck()).problems).toEqual([]);
+      await other.close();
+      if (!rotated) expect((await epitaph(['keys', 'rotate-master', '--data', data])).code).toBe(0);
+      store = await other.open({ folder: data });
+    }
+    await other.dispose();
+  });
+});
+
 describe('what a purge says of the copies of its key', () => {
   it('is when the last backup of the keys lapses, until it has', async () => {
     const other = new Place();

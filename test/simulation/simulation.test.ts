@@ -103,6 +103,25 @@ describe('the store agrees with the model', () => {
     }
   });
 
+  it('on a backup of what an earlier restore has given up, whatever was erased since under the same name', async () => {
+    const world = await World.open(new Random(1), 1_700_000_000_500);
+    await world.run({ kind: 'create-container', container: 'c1', policy: null });
+    const create = (id: string, v: number) =>
+      ({ kind: 'write', operation: 'create', container: 'c1', item: `x/${id}`, document: { id, pk: 'x', v } }) as const;
+    await world.run(create('a', 1));
+    await world.run({ kind: 'backup', keptSeconds: 60 });
+    await world.run(create('b', 2));
+    await world.run({ kind: 'backup', keptSeconds: 60 });
+    await world.restore(0);
+    await world.run(create('b', 3));
+    await world.run({ kind: 'delete', container: 'c1', item: 'x/b' });
+    await world.run({ kind: 'purge' });
+    await world.restore(1);
+    await world.check();
+    await world.checkPurged();
+    await world.close();
+  });
+
   it('repeats itself: the same seed does the same', async () => {
     const [one, two] = [await simulate(7), await simulate(7)];
     expect(two).toEqual(one);

@@ -138,17 +138,17 @@ export function rotateMasterKey(
  * life of is a key that was made for a write which then failed: it opens nothing, and is overwritten.
  */
 function rewrapAll(vault: DatabaseSync, logFile: string, { old, fresh, onProgress, onStep }: Rewrap): number {
-  const { last } = vault.prepare('SELECT coalesce(max(id), 0) AS last FROM keys').get() as { last: number };
-  const seen = new Uint8Array(last + 1);
+  const ids = keyNumbers(vault);
+  const seen = new Uint8Array(ids.length);
   const find = vault.prepare('SELECT wrapped FROM keys WHERE id = ?');
   const put = vault.prepare('UPDATE keys SET wrapped = ? WHERE id = ?');
   const rewrapped = new Batches(vault, onStep);
   for (const { keyId, stream, position, head } of livesOf(logFile)) {
-    if (keyId > last || seen[keyId] === 1) continue;
-    seen[keyId] = 1;
-    const row = find.get(keyId) as { wrapped: Uint8Array } | undefined;
-    if (row === undefined) continue;
-    const key = unwrapKey(old, keyId, stream, row.wrapped);
+    const index = indexIn(ids, keyId);
+    if (index === undefined || seen[index] === 1) continue;
+    seen[index] = 1;
+    const { wrapped } = find.get(keyId) as { wrapped: Uint8Array };
+    const key = unwrapKey(old, keyId, stream, wrapped);
     // Destroyed, or wrapped anew before this was cut short.
     if (key === undefined) continue;
     rewrapped.write(() => put.run(wrapKey(fresh, keyId, stream, key), keyId));
@@ -156,7 +156,7 @@ function rewrapAll(vault: DatabaseSync, logFile: string, { old, fresh, onProgres
     onProgress?.(position, head);
   }
   const destroy = vault.prepare('UPDATE keys SET wrapped = zeroblob(length(wrapped)) WHERE id = ?');
-  for (let id = 1; id <= last; id++) if (seen[id] !== 1) rewrapped.write(() => destroy.run(id));
+  for (const [index, id] of ids.entries()) if (seen[index] !== 1) rewrapped.write(() => destroy.run(id));
   const secrets = vault.prepare('SELECT name, wrapped FROM secrets').all() as { name: string; wrapped: Uint8Array }[];
   const putSecret = vault.prepare('UPDATE secrets SET wrapped = ? WHERE name = ?');
   // The value by which a master key is known goes last: until then the old one is the one in force.
@@ -201,6 +201,30 @@ class Batches {
     this.#vault.exec('COMMIT');
     this.#onStep('batch: after commit');
   }
+}
+
+/** The numbers of all keys, ascending. A restored store has gone on with others at a place of its own. */
+function keyNumbers(vault: DatabaseSync): Float64Array {
+  const { count } = vault.prepare('SELECT count(*) AS count FROM keys').get() as { count: number };
+  const ids = new Float64Array(count);
+  let index = 0;
+  for (const { id } of vault.prepare('SELECT id FROM keys ORDER BY id').iterate() as Iterable<{ id: number }>) {
+    ids[index++] = id;
+  }
+  return ids;
+}
+
+/** Where a number stands among ascending ones. */
+function indexIn(ascending: Float64Array, wanted: number): number | undefined {
+  let [low, high] = [0, ascending.length - 1];
+  while (low <= high) {
+    const middle = (low + high) >>> 1;
+    const found = ascending[middle]!;
+    if (found === wanted) return middle;
+    if (found < wanted) low = middle + 1;
+    else high = middle - 1;
+  }
+  return undefined;
 }
 
 /** Every life that the log still has a body of, with its key; once for each body. */

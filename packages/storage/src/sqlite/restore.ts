@@ -1,5 +1,7 @@
+import { randomInt } from 'node:crypto';
 import { existsSync, readdirSync, readFileSync, renameSync, rmSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
+import type { DatabaseSync } from 'node:sqlite';
 import { isoTime } from '@epitaph/core/clock.ts';
 import type { LogManifest, VaultManifest } from '@epitaph/core/backup/manifest.ts';
 import {
@@ -296,6 +298,7 @@ async function destroyLater(
       pending = 0;
       onProgress(head.lines);
     }
+    numberApart(vault);
     onStep('restore keys: before commit');
     vault.exec('COMMIT');
     onStep('restore keys: after commit');
@@ -304,6 +307,18 @@ async function destroyLater(
   } finally {
     vault.close();
   }
+}
+
+/**
+ * Has the keys to come numbered from another place on. The ledger names keys by their numbers, and what is given up by
+ * this restore may yet be restored: so no number of it may be given out again.
+ */
+function numberApart(vault: DatabaseSync): void {
+  const { last } = vault.prepare('SELECT coalesce(max(id), 0) AS last FROM keys').get() as { last: number };
+  // A key of nobody, destroyed from the beginning: keys are numbered from the last one on.
+  vault
+    .prepare('INSERT INTO keys (id, owner, wrapped) VALUES (?, zeroblob(1), zeroblob(1))')
+    .run(last + randomInt(2 ** 40, 2 ** 44));
 }
 
 async function* entriesOf(ledger: string): AsyncGenerator<LedgerEntry> {
