@@ -44,6 +44,7 @@ const cases: Record<string, readonly (readonly [string, unknown])[]> = {
     ["UPPER('straße ŉǆ')", 'STRAßE ŉǄ'],
     ["LOWER('ΟΔΟΣ İ 𐐀')", 'οδοσ İ 𐐨'],
     ["LTRIM('  a ')", 'a '],
+    [String.raw`TRIM('\u0085\u3000\ufeff\u00a0')`, '\ufeff'],
     ["LTRIM('AdventureWorks', 'Adventure')", 'Works'],
     ["LTRIM('AdventureWorks', '')", 'AdventureWorks'],
     ["RTRIM(' a  ')", ' a'],

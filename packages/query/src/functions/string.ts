@@ -65,7 +65,8 @@ function trim(fromStart: boolean, fromEnd: boolean): BuiltIn {
     if (typeof text !== 'string') return undefined;
     if (characters !== undefined && typeof characters !== 'string') return undefined;
     const dropped = (character: string | undefined): boolean =>
-      character !== undefined && (characters === undefined ? /\s/.test(character) : characters.includes(character));
+      character !== undefined &&
+      (characters === undefined ? /\p{White_Space}/u.test(character) : characters.includes(character));
     let start = 0;
     let end = text.length;
     if (fromStart) while (start < end && dropped(text[start])) start += 1;
