@@ -1,5 +1,5 @@
 import { queryError } from './errors.ts';
-import { compareValues, finite, stableKey } from './values.ts';
+import { compareValues, finite, numberOf, stableKey } from './values.ts';
 import type { Json, Value } from './values.ts';
 
 /** The state of one aggregate over the rows of one group. */
@@ -59,11 +59,12 @@ class Sum implements Accumulator {
 
   add(value: Value): void {
     if (value === undefined) return;
-    if (typeof value !== 'number') {
+    const number = numberOf(value);
+    if (number === undefined) {
       this.#spoilt = true;
       return;
     }
-    this.#sum += value;
+    this.#sum += number;
     this.#count += 1;
   }
 

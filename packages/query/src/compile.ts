@@ -14,7 +14,7 @@ import { parseQuery } from './parser.ts';
 import { printExpression } from './print.ts';
 import type { AggregateStep, Grouping, Program, Source } from './program.ts';
 import type { RankComponent, RankStep } from './ranking.ts';
-import { equality, equalValues, finite, isObject, rangeOrder, setProperty } from './values.ts';
+import { equality, equalValues, finite, isObject, numberOf, rangeOrder, setProperty } from './values.ts';
 import type { Json, JsonObject, Value } from './values.ts';
 
 /** What clients can hold: a plan with more makes the .NET client fail. */
@@ -146,13 +146,15 @@ const MIRRORED: Readonly<Record<string, BinaryOperator>> = {
   '>=': '<=',
 };
 
-function isPrimitive(value: Value): value is null | boolean | number | string {
-  return value === null || (typeof value !== 'object' && value !== undefined);
+/** Scalars that `===` tells apart: a large integer may be equal to a bigint. */
+function isPlainScalar(value: Value): value is null | boolean | number | string {
+  if (typeof value === 'number') return !Number.isInteger(value) || Number.isSafeInteger(value);
+  return value === null || typeof value === 'boolean' || typeof value === 'string';
 }
 
 /** A comparison with a constant on its right, by far the most frequent operation, without a general comparison. */
 function compareWithConstant(operator: string, run: Compiled, other: Value): Compiled | undefined {
-  if (!isPrimitive(other)) return undefined;
+  if (!isPlainScalar(other)) return undefined;
   if (operator === '=' || operator === '!=') {
     const whenEqual = operator === '=';
     return (frame) => {
@@ -162,26 +164,27 @@ function compareWithConstant(operator: string, run: Compiled, other: Value): Com
   }
   if (typeof other !== 'number' && typeof other !== 'string') return undefined;
   const type = typeof other;
+  const long = type === 'number' ? 'bigint' : type;
   switch (operator) {
     case '<':
       return (frame) => {
         const value = run(frame);
-        return typeof value === type ? (value as typeof other) < other : undefined;
+        return typeof value === type || typeof value === long ? (value as typeof other) < other : undefined;
       };
     case '<=':
       return (frame) => {
         const value = run(frame);
-        return typeof value === type ? (value as typeof other) <= other : undefined;
+        return typeof value === type || typeof value === long ? (value as typeof other) <= other : undefined;
       };
     case '>':
       return (frame) => {
         const value = run(frame);
-        return typeof value === type ? (value as typeof other) > other : undefined;
+        return typeof value === type || typeof value === long ? (value as typeof other) > other : undefined;
       };
     case '>=':
       return (frame) => {
         const value = run(frame);
-        return typeof value === type ? (value as typeof other) >= other : undefined;
+        return typeof value === type || typeof value === long ? (value as typeof other) >= other : undefined;
       };
     default:
       return undefined;
@@ -225,9 +228,9 @@ function compileBinary(operator: BinaryOperator, left: Node, right: Node): Compi
   }
   const compute = ARITHMETIC[operator] as (x: number, y: number) => number;
   return (frame) => {
-    const x = a(frame);
-    const y = b(frame);
-    return typeof x === 'number' && typeof y === 'number' ? finite(compute(x, y)) : undefined;
+    const x = numberOf(a(frame));
+    const y = numberOf(b(frame));
+    return x === undefined || y === undefined ? undefined : finite(compute(x, y));
   };
 }
 
@@ -631,8 +634,8 @@ export class Compiler {
     }
     const compute = (value: number): number => (operator === '-' ? -value : operator === '~' ? ~value : value);
     return node((frame) => {
-      const value = run(frame);
-      return typeof value === 'number' ? compute(value) : undefined;
+      const value = numberOf(run(frame));
+      return value === undefined ? undefined : compute(value);
     }, operand);
   }
 
@@ -641,7 +644,7 @@ export class Compiler {
     const items = expression.items.map((item) => this.expression(item, scope));
     const { run } = operand;
     const allConstant = items.every((item) => item.constant !== undefined);
-    if (allConstant && items.every((item) => isPrimitive(item.constant?.value))) {
+    if (allConstant && items.every((item) => isPlainScalar(item.constant?.value))) {
       const values = new Set(items.map((item) => item.constant?.value));
       const lookUp: Compiled = (frame) => {
         const value = run(frame);

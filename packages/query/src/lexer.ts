@@ -1,5 +1,6 @@
 import { queryError } from './errors.ts';
 import type { SourceLocation } from './errors.ts';
+import { integerValue } from './json-text.ts';
 
 export type TokenKind = 'word' | 'string' | 'number' | 'parameter' | 'symbol' | 'end';
 
@@ -10,7 +11,7 @@ export interface Token extends SourceLocation {
   /** The text in upper case when the token is a word, to compare with keywords; otherwise the text. */
   readonly upper: string;
   /** What a string or number literal stands for. */
-  readonly value: string | number;
+  readonly value: string | number | bigint;
 }
 
 // Longest first, so that `>>>` isn't read as `>>` and `>`.
@@ -77,7 +78,7 @@ function readString(text: string, start: number): { value: string; end: number }
 export function tokenize(text: string): Token[] {
   const tokens: Token[] = [];
   let index = 0;
-  const push = (kind: TokenKind, end: number, value: string | number): void => {
+  const push = (kind: TokenKind, end: number, value: string | number | bigint): void => {
     const source = text.slice(index, end);
     const upper = kind === 'word' ? source.toUpperCase() : source;
     tokens.push({ kind, text: source, upper, value, start: index, end });
@@ -114,7 +115,7 @@ export function tokenize(text: string): Token[] {
       if (matchAt(WORD, text, end) !== undefined || !Number.isFinite(value)) {
         incorrectSyntax(text, index, end + 1);
       }
-      push('number', end, value);
+      push('number', end, /^\d+$/.test(number) ? integerValue(number) : value);
       continue;
     }
     const parameter = matchAt(PARAMETER, text, index);

@@ -13,6 +13,7 @@ import type {
 } from './ast.ts';
 import { queryError } from './errors.ts';
 import type { SourceLocation } from './errors.ts';
+import { integerValue } from './json-text.ts';
 import { tokenize } from './lexer.ts';
 import type { Token } from './lexer.ts';
 
@@ -67,6 +68,10 @@ const NO_CLAUSES: Omit<Query, 'selection'> = {
   offset: undefined,
   limit: undefined,
 };
+
+/** The least integer of 64 bits is one more below zero than the greatest is above: its digits alone are a double's. */
+const negated = (value: number | bigint): number | bigint =>
+  typeof value === 'bigint' || value === 2 ** 63 ? integerValue(-BigInt(value)) : -value;
 
 class Parser {
   readonly #tokens: readonly Token[];
@@ -325,7 +330,7 @@ class Parser {
       } else if (this.#acceptSymbol('[')) {
         const token = this.#take();
         if (token.kind !== 'string' && token.kind !== 'number') this.#unexpected(token);
-        keys.push(token.value);
+        keys.push(typeof token.value === 'bigint' ? Number(token.value) : token.value);
         this.#expectSymbol(']');
       } else {
         return { kind: 'path', root, keys, at: this.#since(start) };
@@ -457,8 +462,8 @@ class Parser {
     if (!isOperator) return this.#postfix();
     this.#next += 1;
     const operand = this.#nest(() => this.#prefix());
-    if (token.text === '-' && operand.kind === 'literal' && typeof operand.value === 'number') {
-      return { kind: 'literal', value: -operand.value, at: this.#since(token.start) };
+    if (token.text === '-' && operand.kind === 'literal' && ['number', 'bigint'].includes(typeof operand.value)) {
+      return { kind: 'literal', value: negated(operand.value as number | bigint), at: this.#since(token.start) };
     }
     return this.#unary(token.upper as UnaryOperator, operand, token.start);
   }

@@ -1,3 +1,4 @@
+import { jsonText } from './json-text.ts';
 import type { OrderStep } from './program.ts';
 import { compareKeys, isLastFirst } from './sorter.ts';
 import { stableKey, type Value } from './values.ts';
@@ -98,7 +99,7 @@ export function startAfter(
   next: readonly OrderedPlace[],
 ): OrderedStart {
   const { keys, document, inside } = given.at(-1)!;
-  if (hasAtMost(JSON.stringify(keys), MAX_KEY_BYTES)) return { keys, document, inside, exclude: true };
+  if (hasAtMost(jsonText(keys), MAX_KEY_BYTES)) return { keys, document, inside, exclude: true };
   const near = {
     before: given.slice(-MAX_NEIGHBOURS).map(neighbour).toReversed(),
     after: next.slice(0, MAX_NEIGHBOURS).map(neighbour),
@@ -109,7 +110,7 @@ export function startAfter(
 /** Where the rows begin that a few leading values, and the beginning of the next, don't tell apart. */
 function beginningOf(keys: readonly Value[], steps: readonly OrderStep[]): Pick<OrderedStart, 'keys' | 'exclude'> {
   let length = 0;
-  while (hasAtMost(JSON.stringify(keys.slice(0, length + 1)), MAX_LEADING_BYTES)) length += 1;
+  while (hasAtMost(jsonText(keys.slice(0, length + 1)), MAX_LEADING_BYTES)) length += 1;
   const leading = keys.slice(0, length);
   const next = keys[length];
   if (typeof next !== 'string') return { keys: leading, exclude: false };

@@ -1,4 +1,5 @@
 import type { Expression, Query } from './ast.ts';
+import { jsonText } from './json-text.ts';
 
 const PLAIN_NAME = /^[A-Za-z_]\w*$/;
 
@@ -6,7 +7,7 @@ const PLAIN_NAME = /^[A-Za-z_]\w*$/;
 export function printExpression(expression: Expression): string {
   switch (expression.kind) {
     case 'literal':
-      return expression.value === undefined ? 'undefined' : JSON.stringify(expression.value);
+      return expression.value === undefined ? 'undefined' : jsonText(expression.value);
     case 'parameter':
     case 'identifier':
       return expression.name;

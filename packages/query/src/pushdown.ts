@@ -50,7 +50,7 @@ const MIRRORED: Readonly<Record<string, ComparisonOperator>> = {
 };
 
 function isPrimitive(value: Value): value is null | boolean | number | string {
-  return value === null || (typeof value !== 'object' && value !== undefined);
+  return value === null || typeof value === 'boolean' || typeof value === 'number' || typeof value === 'string';
 }
 
 function comparison(

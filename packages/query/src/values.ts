@@ -1,4 +1,5 @@
-export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
+/** Integers that no double holds are bigints; all other numbers are numbers. */
+export type Json = null | boolean | number | bigint | string | Json[] | { [key: string]: Json };
 
 /** A JSON value, or Cosmos DB's "undefined": the result of reading what isn't there. */
 export type Value = Json | undefined;
@@ -27,6 +28,20 @@ export function setProperty(target: JsonObject, name: string, value: Json): void
   }
 }
 
+const isNumeric = (value: Value): value is number | bigint => typeof value === 'number' || typeof value === 'bigint';
+
+/** The value to compute with, which is done in doubles; undefined for what is no number. */
+export function numberOf(value: Value): number | undefined {
+  if (typeof value === 'number') return value;
+  return typeof value === 'bigint' ? Number(value) : undefined;
+}
+
+/** Exact, also between a double and a bigint. */
+function numericOrder(a: number | bigint, b: number | bigint): number {
+  if (a < b) return -1;
+  return a > b ? 1 : 0;
+}
+
 function typeRank(value: Value): number {
   switch (typeof value) {
     case 'undefined':
@@ -34,6 +49,7 @@ function typeRank(value: Value): number {
     case 'boolean':
       return value ? 3 : 2;
     case 'number':
+    case 'bigint':
       return 4;
     case 'string':
       return 5;
@@ -54,6 +70,7 @@ export function compareValues(a: Value, b: Value): number {
   const rank = typeRank(a);
   const rankDifference = rank - typeRank(b);
   if (rankDifference !== 0) return rankDifference;
+  if (rank === 4) return numericOrder(a as number | bigint, b as number | bigint);
   if (rank === 5) return (a as string) < (b as string) ? -1 : 1;
   if (Array.isArray(a) && Array.isArray(b)) {
     const shared = Math.min(a.length, b.length);
@@ -84,7 +101,9 @@ function compareObjects(a: JsonObject, b: JsonObject): number {
 /** Deep equality of JSON values; the order of an object's properties doesn't matter. */
 export function equalValues(a: Value, b: Value): boolean {
   if (a === b) return true;
-  if (typeof a !== 'object' || typeof b !== 'object' || a === null || b === null) return false;
+  if (typeof a !== 'object' || typeof b !== 'object' || a === null || b === null) {
+    return isNumeric(a) && isNumeric(b) && numericOrder(a, b) === 0;
+  }
   if (Array.isArray(a)) {
     if (!Array.isArray(b) || a.length !== b.length) return false;
     for (let index = 0; index < a.length; index += 1) {
@@ -115,7 +134,8 @@ export function equality(a: Value, b: Value): boolean | undefined {
  * objects.
  */
 export function rangeOrder(a: Value, b: Value): number | undefined {
-  if (typeof a === 'number' || typeof a === 'string' || typeof a === 'boolean') {
+  if (isNumeric(a)) return isNumeric(b) ? numericOrder(a, b) : undefined;
+  if (typeof a === 'string' || typeof a === 'boolean') {
     if (typeof a !== typeof b) return undefined;
     const other = b as typeof a;
     if (a === other) return 0;
@@ -124,9 +144,15 @@ export function rangeOrder(a: Value, b: Value): number | undefined {
   return a === null && b === null ? 0 : undefined;
 }
 
+/** The same for a bigint and the double that equals it. */
+const numericKey = (value: number | bigint): string =>
+  Number.isInteger(value) ? String(BigInt(value)) : String(value);
+
 /** A text that is equal for equal values and different for different ones: the key of DISTINCT and GROUP BY. */
 export function stableKey(value: Value): string {
   if (value === undefined) return 'u';
+  if (typeof value === 'bigint' || (typeof value === 'number' && !Number.isSafeInteger(value)))
+    return numericKey(value);
   if (value === null || typeof value !== 'object') return JSON.stringify(value);
   if (Array.isArray(value)) return `[${value.map(stableKey).join(',')}]`;
   const parts = Object.keys(value)

@@ -118,6 +118,7 @@ const cases: Record<string, readonly (readonly [string, unknown])[]> = {
     ['NumberBin(37.752, -100)', 100],
     ['NumberBin(1, 0)', undefined],
     ['IntAdd(20, 10)', 30],
+    ['IntAdd(9007199254740991, 10)', 9_007_199_254_741_001n],
     ['IntAdd(1.5, 1)', undefined],
     ['IntSub(3, 5)', -2],
     ['IntMul(-3, 5)', -15],
@@ -251,7 +252,7 @@ const cases: Record<string, readonly (readonly [string, unknown])[]> = {
     ["DateTimePart('n', '2020-01-02T03:04:05.6789123Z')", 4],
     ["Year('2000-12-31T10:00:00') * 10000 + Month('2000-12-31') * 100 + Day('2000-12-31 10:00')", 20_001_231],
     ["Month('soon')", undefined],
-    ["DateTimeToTicks('2020-01-02T03:04:05.6789123Z')", 15_779_342_456_789_124],
+    ["DateTimeToTicks('2020-01-02T03:04:05.6789123Z')", 15_779_342_456_789_123n],
     ["DateTimeToTimestamp('2020-07-09T23:20:13.4575530Z')", 1_594_336_813_457],
     ["DateTimeToTimestamp('1969-12-31T23:59:59.9999999Z')", -1],
     ['TicksToDateTime(15943368134575530)', '2020-07-09T23:20:13.4575530Z'],
@@ -320,7 +321,7 @@ const square = {
 };
 
 describe.each(Object.entries(cases))('%s functions', (_group, table) => {
-  it.each(table)('%s is %j', (expression, expected) => {
+  it.each(table)('%s is %o', (expression, expected) => {
     const [value] = rows(`SELECT VALUE ${expression}`, [], [{ name: '@square', value: square }]);
     if (typeof expected === 'number') expect(value).toBeCloseTo(expected, 12);
     else expect(value).toEqual(expected);

@@ -282,6 +282,18 @@ internal static class CosmosChecks
             Expect.Equal(12, found.Count, "found");
             Expect.Equal(66.0, found.Sum(order => order.Total), "sum");
         });
+        await report.CheckAsync("items", "keep integers of 64 bits, and are found by them", async () =>
+        {
+            foreach (var n in new[] { long.MaxValue, long.MaxValue - 1, long.MinValue })
+            {
+                var sent = new JObject { ["id"] = $"long{n}", ["customer"] = "long", ["n"] = n };
+                await container.CreateItemAsync(sent, Of("long"));
+                Expect.Equal(n, (long)(await container.ReadItemAsync<JObject>($"long{n}", Of("long"))).Resource["n"]!, "read");
+                var query = new QueryDefinition("SELECT VALUE c.n FROM c WHERE c.n = @n").WithParameter("@n", n);
+                using var found = container.GetItemQueryIterator<long>(query);
+                Expect.Same(new[] { n }, (await found.ReadNextAsync()).ToArray(), "found");
+            }
+        });
         await report.CheckAsync("items", "too large are refused with 413", async () =>
         {
             var large = new Order(new string('x', 10), "ann", 1, [new string('y', 3_000_000)]);

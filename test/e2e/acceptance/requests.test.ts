@@ -44,6 +44,79 @@ describe('a request that names', () => {
   });
 });
 
+describe('an integer of 64 bits', () => {
+  const long = '1234567890123456789';
+  const near = '1234567890123456788';
+  let items: Container;
+  let docs: string;
+  beforeAll(async () => {
+    items = await world.container();
+    docs = `/dbs/shop/colls/${items.id}/docs`;
+    for (const [id, n] of Object.entries({ a: long, b: near, c: '-9223372036854775808' })) {
+      await raw(world.endpoint, 'POST', docs, {
+        headers: keyHeader('ann'),
+        body: `{"id":"${id}","customer":"ann","n":${n},"list":[{"n":${n}}]}`,
+      });
+    }
+  });
+
+  async function found(query: string, parameters = '[]', headers: Record<string, string> = {}) {
+    return raw(world.endpoint, 'POST', docs, {
+      headers: { ...keyHeader('ann'), 'x-ms-documentdb-isquery': 'true', ...headers },
+      body: `{"query":${JSON.stringify(query)},"parameters":${parameters}}`,
+    });
+  }
+
+  test('is given back with all of its digits, by a read and by a query', async () => {
+    const { text } = await raw(world.endpoint, 'GET', `${docs}/a`, { headers: keyHeader('ann') });
+    expect(text).toContain(`"n":${long},"list":[{"n":${long}}]`);
+    expect((await found("SELECT * FROM c WHERE c.id = 'c'")).text).toContain('"n":-9223372036854775808,');
+    expect((await found('SELECT VALUE c.n FROM c ORDER BY c.n DESC')).text).toContain(
+      `"Documents":[${long},${near},-9223372036854775808]`,
+    );
+  });
+
+  test('is told from its neighbours, by a literal and by a parameter', async () => {
+    const query = 'SELECT VALUE c.id FROM c WHERE c.n = ';
+    expect((await found(query + near)).json!['Documents']).toEqual(['b']);
+    expect((await found(`${query}@n`, `[{"name":"@n","value":${long}}]`)).json!['Documents']).toEqual(['a']);
+  });
+
+  test('ends a page after which the next begins', async () => {
+    const query = 'SELECT VALUE c.id FROM c ORDER BY c.n';
+    const ids: unknown[] = [];
+    let token: string | undefined;
+    do {
+      const page = await found(query, '[]', {
+        'x-ms-max-item-count': '1',
+        ...(token === undefined ? {} : { 'x-ms-continuation': token }),
+      });
+      ids.push(...(page.json!['Documents'] as readonly unknown[]));
+      token = page.headers['x-ms-continuation'] as string | undefined;
+    } while (token !== undefined && ids.length < 9);
+    expect(ids).toEqual(['c', 'b', 'a']);
+  });
+
+  test('is kept by an operation of a batch, too', async () => {
+    const body = `[{"operationType":"Create","resourceBody":{"id":"d","customer":"bob","n":${long}}}]`;
+    const { status } = await raw(world.endpoint, 'POST', docs, {
+      headers: { ...keyHeader('bob'), 'x-ms-cosmos-is-batch-request': 'true', 'x-ms-cosmos-batch-atomic': 'true' },
+      body,
+    });
+    expect(status).toBe(200);
+    const { text } = await raw(world.endpoint, 'GET', `${docs}/d`, { headers: keyHeader('bob') });
+    expect(text).toContain(`"n":${long},`);
+  });
+
+  test('that is asked for of a list of databases is answered, too', async () => {
+    const { text } = await raw(world.endpoint, 'POST', '/dbs', {
+      headers: { 'x-ms-documentdb-isquery': 'true' },
+      body: `{"query":"SELECT VALUE ${long} FROM root r WHERE r.id = 'shop'"}`,
+    });
+    expect(text).toContain(`[${long}]`);
+  });
+});
+
 describe('a resume filter, with which the .NET client goes on with an ordered query,', () => {
   const rewritten = (order: string, from = 'FROM c') =>
     `SELECT c._rid, [{"item": c.n}] AS orderByItems, c.id AS payload ${from} WHERE (true) ORDER BY c.n ${order}`;

@@ -15,7 +15,7 @@ import {
 } from './errors.ts';
 import { decodeOperations, encodeResults, isHybridRow } from './hybrid-row.ts';
 import { checkItemId, itemOf, readItemBody, type ItemBody } from './item-body.ts';
-import { isJsonObject, parseJson } from './json.ts';
+import { isJsonObject, parseExactJson, parseJson, withDoubles } from './json.ts';
 import { readPartitionKeyHeader, wholeKeyOf } from './partition-key.ts';
 import { readPatch } from './patch.ts';
 import { renameItem, stepsOf, type Rename } from './rename.ts';
@@ -110,7 +110,7 @@ function readOperations({ body, headers, limits }: CosmosRequest): readonly Sent
   const operations = isHybridRow(body)
     ? decodeOperations(body).map((row) => operationOfRow(row, minimal))
     : // The documents may nest as deep as alone; the batch is two levels around them.
-      operationsOfJson(parseJson(body, limits.jsonDepth + 2), minimal);
+      operationsOfJson(parseExactJson(body, limits.jsonDepth + 2), minimal);
   if (operations.length === 0) throw badRequest('Batch request has no operations.');
   if (operations.length > MAX_OPERATIONS) {
     throw badRequest(`Batch request has more operations than what is supported. There may be ${MAX_OPERATIONS}.`);
@@ -218,7 +218,7 @@ function documentOf(
 
 function valueOf({ body }: SentOperation, limits: CosmosRequest['limits']): unknown {
   if (body === undefined) return undefined;
-  return 'text' in body ? parseJson(body.text, limits.jsonDepth) : body.value;
+  return 'text' in body ? parseJson(body.text, limits.jsonDepth) : withDoubles(body.value);
 }
 
 interface Ran {

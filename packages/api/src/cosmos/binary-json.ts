@@ -1,3 +1,4 @@
+import { integerValue } from '@epitaph/query';
 import { badRequest, tooLarge } from './errors.ts';
 
 /**
@@ -123,11 +124,11 @@ class Reader {
     return Array.from({ length: arrays }, numbers);
   }
 
-  #number(marker: number): number {
+  #number(marker: number): number | bigint {
     const bytes = this.#bytes;
     switch (marker) {
       case 0xc7:
-        return Number(bytes.readBigUInt64LE(this.#pass(8)));
+        return integerValue(bytes.readBigUInt64LE(this.#pass(8)));
       case 0xc8:
       case 0xd7:
         return bytes.readUInt8(this.#pass(1));
@@ -143,7 +144,7 @@ class Reader {
         return bytes.readUInt32LE(this.#pass(4));
       case 0xcb:
       case 0xdb:
-        return Number(bytes.readBigInt64LE(this.#pass(8)));
+        return integerValue(bytes.readBigInt64LE(this.#pass(8)));
       case 0xcd:
         return bytes.readFloatLE(this.#pass(4));
       case 0xcc:

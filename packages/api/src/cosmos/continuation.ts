@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { MAX_NEIGHBOURS } from '@epitaph/query';
+import { jsonText, MAX_NEIGHBOURS, parseJson } from '@epitaph/query';
 import type { Continuation } from '../store/store-api.ts';
 import { badRequest } from './errors.ts';
 import { isRangeEnd } from './scope.ts';
@@ -39,7 +39,7 @@ export function encodeContinuation(continuation: Continuation): string {
   return encoded({ ...counted, kind: 'skip' });
 }
 
-const encoded = (continuation: Continuation): string => Buffer.from(JSON.stringify(continuation)).toString('base64url');
+const encoded = (continuation: Continuation): string => Buffer.from(jsonText(continuation)).toString('base64url');
 
 /** @throws WireError for what this server has not given out */
 export function decodeContinuation(token: string | undefined): Continuation | undefined {
@@ -52,7 +52,7 @@ export function decodeContinuation(token: string | undefined): Continuation | un
 
 function parseToken(token: string): unknown {
   try {
-    return JSON.parse(Buffer.from(token, 'base64url').toString());
+    return parseJson(Buffer.from(token, 'base64url').toString());
   } catch {
     return undefined;
   }

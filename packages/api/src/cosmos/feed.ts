@@ -5,18 +5,19 @@ import {
   WHOLE_RANGE,
 } from '@epitaph/core/partition-key/effective-partition-key.ts';
 import {
+  type ClientPlan,
   evaluate,
+  type Json,
+  jsonText,
   missingFeatures,
   parseQuery,
   PLAIN_PIPELINE,
   planForClients,
+  type PlanOptions,
   planQuery,
-  type ClientPlan,
   QueryError,
-  type Json,
   type QueryParameter,
   type QueryPlan,
-  type PlanOptions,
 } from '@epitaph/query';
 import type { Limits } from '../http/limits.ts';
 import type { Continuation } from '../store/store-api.ts';
@@ -24,7 +25,7 @@ import { planOptionsOf } from '../store/plan-options.ts';
 import { charge } from './charge.ts';
 import { decodeContinuation, encodeContinuation } from './continuation.ts';
 import { badRequest } from './errors.ts';
-import { isJsonObject, type JsonObject } from './json.ts';
+import { isJsonObject, parseExactJson, type JsonObject } from './json.ts';
 import { partitionKeysIn } from './partition-key.ts';
 import { rangesOf } from './ranges.ts';
 import {
@@ -47,7 +48,7 @@ export interface QueryBody {
 
 /** @throws WireError 400 for what is no query at all; the language's own errors come later */
 export function readQueryBody(request: CosmosRequest): QueryBody {
-  const { query, parameters, resumeFilter } = jsonObjectOf(request);
+  const { query, parameters, resumeFilter } = jsonObjectOf(request, parseExactJson);
   if (typeof query !== 'string' || query.trim() === '') throw badRequest('The request body has no query.');
   if (query.length > request.limits.queryCharacters) throw badRequest('The query is too long.');
   const resume = resumeFilter === undefined || resumeFilter === null ? {} : { resume: readResumeFilter(resumeFilter) };
@@ -102,7 +103,7 @@ export function answerFeed(request: CosmosRequest, rid: string, key: string, res
   const start = continuation?.rows ?? 0;
   const page = rows.slice(start, start + pageSizeOf(request));
   const next = start + page.length;
-  const body = `{"_rid":${JSON.stringify(rid)},"${key}":${JSON.stringify(page)},"_count":${page.length}}`;
+  const body = `{"_rid":${JSON.stringify(rid)},"${key}":${jsonText(page)},"_count":${page.length}}`;
   return {
     status: 200,
     body,
@@ -120,7 +121,7 @@ function runQuery({ sql, parameters }: QueryBody, resources: readonly Json[]): r
 
 /** A plan for clients, with what their pipelines are to do and which keys the query is about. */
 const planText = (plan: ClientPlan, queryRanges: readonly QueryRange[]): string =>
-  JSON.stringify({ partitionedQueryExecutionInfoVersion: 2, ...plan, queryRanges });
+  jsonText({ partitionedQueryExecutionInfoVersion: 2, ...plan, queryRanges });
 
 interface QueryRange {
   readonly min: string;

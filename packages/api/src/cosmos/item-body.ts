@@ -1,15 +1,16 @@
+import { jsonText, mayHaveLongIntegers } from '@epitaph/query';
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
 import type { Limits } from '../http/limits.ts';
 import type { Document } from '../store/store-api.ts';
 import { badRequest, missingId, tooLarge } from './errors.ts';
-import { isJsonObject, parseJson, type JsonObject } from './json.ts';
+import { isJsonObject, parseExactJson, type JsonObject } from './json.ts';
 import { partitionKeyOf } from './partition-key.ts';
 import { itemSystemProperties } from './system-properties.ts';
 
 /** Source: Cosmos DB, "Service quotas". */
 const MAX_ID_BYTES = 1023;
 
-/** A document as it is stored: without system properties. */
+/** A document as it is stored: without system properties. The text is exact; what is parsed has doubles for all numbers. */
 export interface ItemBody {
   readonly id: string;
   readonly partitionKey: string;
@@ -26,7 +27,7 @@ export function readItemBody(definition: ContainerDefinition, body: Buffer | und
   if (body === undefined || body.length === 0)
     throw badRequest('The request body is empty: a JSON object was expected.');
   if (body.length > limits.itemBytes) throw tooLarge();
-  const value = parseJson(body, limits.jsonDepth);
+  const value = parseExactJson(body, limits.jsonDepth);
   if (!isJsonObject(value)) throw badRequest('The request body is not a JSON object.');
   const item = itemOf(definition, value);
   // Numbers can take more room than they were sent in (1e20).
@@ -36,9 +37,11 @@ export function readItemBody(definition: ContainerDefinition, body: Buffer | und
 
 /** The same for a document that is already parsed: an operation of a batch, or the outcome of a patch. */
 export function itemOf(definition: ContainerDefinition, value: JsonObject): ItemBody {
-  const document = withoutSystemProperties(value);
-  const id = checkItemId(document['id']);
-  return { id, partitionKey: partitionKeyOf(definition, document), document, json: JSON.stringify(document) };
+  const own = withoutSystemProperties(value);
+  const id = checkItemId(own['id']);
+  const json = jsonText(own);
+  const document = mayHaveLongIntegers(json) ? (JSON.parse(json) as Document) : own;
+  return { id, partitionKey: partitionKeyOf(definition, document), document, json };
 }
 
 /** @throws WireError 400 for a missing id or one that no item can have */

@@ -1,3 +1,4 @@
+import { jsonText, parseJson as parseExactly } from '@epitaph/query';
 import { decodeBinaryJson, isBinaryJson } from './binary-json.ts';
 import { badRequest } from './errors.ts';
 
@@ -10,17 +11,26 @@ export type JsonObject = Readonly<Record<string, unknown>>;
  *   which would be stored as another value than was sent
  */
 export function parseJson(body: Buffer, maxDepth: number): unknown {
-  const value = isBinaryJson(body) ? decodeBinaryJson(body, maxDepth) : parseText(body);
+  if (isBinaryJson(body)) return withDoubles(parseExactJson(body, maxDepth));
+  const value = parseText(body, JSON.parse);
   checkJson(value, maxDepth);
   return value;
 }
 
-function parseText(body: Buffer): unknown {
+/** The same, but integers of 64 bits that no double holds are bigints, and not rounded. */
+export function parseExactJson(body: Buffer, maxDepth: number): unknown {
+  const value = isBinaryJson(body) ? decodeBinaryJson(body, maxDepth) : parseText(body, parseExactly);
+  checkJson(value, maxDepth);
+  return value;
+}
+
+/** A copy of what was parsed, with bigints rounded to doubles. */
+export const withDoubles = (value: unknown): unknown => JSON.parse(jsonText(value));
+
+function parseText(body: Buffer, parse: (text: string) => unknown): unknown {
   try {
     // A byte order mark is dropped, as it would be by a client's own parser.
-    return JSON.parse(
-      body[0] === 0xef && body[1] === 0xbb && body[2] === 0xbf ? body.toString('utf8', 3) : body.toString(),
-    );
+    return parse(body[0] === 0xef && body[1] === 0xbb && body[2] === 0xbf ? body.toString('utf8', 3) : body.toString());
   } catch {
     throw badRequest('The request body is not valid JSON.');
   }

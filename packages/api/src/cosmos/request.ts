@@ -96,15 +96,15 @@ export function checkContinuationLimit({ headers }: CosmosRequest): void {
   );
 }
 
-export function jsonObjectOf({ body, limits }: CosmosRequest): JsonObject {
-  const value = jsonOf(body, limits);
+export function jsonObjectOf({ body, limits }: CosmosRequest, parse = parseJson): JsonObject {
+  const value = jsonOf(body, limits, parse);
   if (!isJsonObject(value)) throw badRequest('The request body is not a JSON object.');
   return value;
 }
 
-export function jsonOf(body: Buffer | undefined, limits: Limits): unknown {
+export function jsonOf(body: Buffer | undefined, limits: Limits, parse = parseJson): unknown {
   if (body === undefined || body.length === 0) throw badRequest('The request body is empty.');
-  return parseJson(body, limits.jsonDepth);
+  return parse(body, limits.jsonDepth);
 }
 
 export function isQuery(headers: IncomingHttpHeaders): boolean {

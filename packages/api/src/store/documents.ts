@@ -6,7 +6,7 @@ import { isPseudonym, type ItemName } from '@epitaph/core/item/pseudonym.ts';
 import { LifeUnreadable } from '@epitaph/core/item/handle.ts';
 import type { RecordedBody, RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import type { ContainerNumber, ItemRow, SealedWrite } from '@epitaph/projections/read-model-store.ts';
-import type { Json } from '@epitaph/query';
+import { parseJson, type Json } from '@epitaph/query';
 import { partitionKeyOf } from '../cosmos/partition-key.ts';
 import { systemPropertiesOf } from '../cosmos/system-properties.ts';
 import type { Measurements } from '../metrics/measurements.ts';
@@ -88,7 +88,7 @@ export class Documents {
     const decoded = this.#cached(row) ?? (await this.#decode(row));
     if (decoded === undefined) return undefined;
     if (decoded.document === undefined) {
-      const document = JSON.parse(decoded.json) as { [name: string]: Json };
+      const document = parseJson(decoded.json) as { [name: string]: Json };
       decoded.document = Object.assign(
         document,
         systemPropertiesOf(container, { birth: row.birth, ts: row.ts, etag: decoded.etag }),

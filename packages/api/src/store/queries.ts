@@ -13,6 +13,7 @@ import {
   isOrdered,
   isRanked,
   type Json,
+  jsonText,
   MAX_NEIGHBOURS,
   NO_BOUNDS,
   OrderedPage,
@@ -506,7 +507,7 @@ class Page {
   /** Takes a row unless it would be one too many, or more text than a page holds; the first is taken whatever its size. */
   takeIfItFits(row: Json): boolean {
     if (this.isFull) return false;
-    const text = JSON.stringify(row);
+    const text = jsonText(row);
     if (this.#rows.length > 0 && this.#characters + text.length + 1 > MAX_PAGE_CHARACTERS) return false;
     this.#rows.push(row);
     this.#texts.push(text);

@@ -1,4 +1,4 @@
-import { compareValues, equalValues, finite, isObject, setProperty, stableKey } from '../values.ts';
+import { compareValues, equalValues, finite, isObject, numberOf, setProperty, stableKey } from '../values.ts';
 import type { Json, JsonObject, Value } from '../values.ts';
 import { boundedArray } from './bounds.ts';
 import { pure } from './builtin.ts';
@@ -83,7 +83,7 @@ function ofSets(combine: (a: ValueSet, b: ValueSet) => Value): BuiltIn {
 function ofNumbers(compute: (numbers: number[]) => number): BuiltIn {
   return pure(1, 1, (array) => {
     if (!Array.isArray(array) || array.length === 0) return undefined;
-    const numbers = array.filter((item) => typeof item === 'number');
+    const numbers = array.map(numberOf).filter((item) => item !== undefined);
     return numbers.length === array.length ? finite(compute(numbers)) : undefined;
   });
 }

@@ -1,4 +1,4 @@
-import { finite } from '../values.ts';
+import { integerValue } from '../json-text.ts';
 import type { Value } from '../values.ts';
 import { pure } from './builtin.ts';
 import type { BuiltIn, BuiltIns } from './builtin.ts';
@@ -157,17 +157,17 @@ function fromParts(...args: Value[]): Value {
   return result === undefined ? undefined : formatDateTime(result);
 }
 
-function convert(compute: (ticks: bigint) => number): BuiltIn {
+function convert(compute: (ticks: bigint) => bigint): BuiltIn {
   return pure(1, 1, (dateTime) => {
     const ticks = ticksOf(dateTime);
-    return ticks === undefined ? undefined : finite(compute(ticks));
+    return ticks === undefined ? undefined : integerValue(compute(ticks));
   });
 }
 
 function fromNumber(ticksPerUnit: bigint): BuiltIn {
   return pure(1, 1, (value) => {
-    if (typeof value !== 'number' || !Number.isInteger(value)) return undefined;
-    return formatDateTime(BigInt(value) * ticksPerUnit);
+    const isWhole = typeof value === 'bigint' || (typeof value === 'number' && Number.isInteger(value));
+    return isWhole ? formatDateTime(BigInt(value) * ticksPerUnit) : undefined;
   });
 }
 
@@ -178,8 +178,8 @@ export const dateTimeFunctions: BuiltIns = {
   DATETIMEFORMAT: pure(2, 2, format),
   DATETIMEFROMPARTS: pure(3, 7, fromParts),
   DATETIMEPART: pure(2, 2, partOf),
-  DATETIMETOTICKS: convert(Number),
-  DATETIMETOTIMESTAMP: convert((ticks) => Number(floorDivide(ticks, TICKS_PER_MS))),
+  DATETIMETOTICKS: convert((ticks) => ticks),
+  DATETIMETOTIMESTAMP: convert((ticks) => floorDivide(ticks, TICKS_PER_MS)),
   DAY: partNamed('day'),
   MONTH: partNamed('month'),
   TICKSTODATETIME: fromNumber(1n),

@@ -1,14 +1,22 @@
-import { finite } from '../values.ts';
+import { integerValue } from '../json-text.ts';
+import { finite, numberOf } from '../values.ts';
 import type { Value } from '../values.ts';
 import { pure } from './builtin.ts';
 import type { BuiltIn, BuiltIns } from './builtin.ts';
 
 function ofNumber(compute: (x: number) => number): BuiltIn {
-  return pure(1, 1, (x) => (typeof x === 'number' ? finite(compute(x)) : undefined));
+  return pure(1, 1, (value) => {
+    const x = numberOf(value);
+    return x === undefined ? undefined : finite(compute(x));
+  });
 }
 
 function ofNumbers(compute: (x: number, y: number) => number): BuiltIn {
-  return pure(2, 2, (x, y) => (typeof x === 'number' && typeof y === 'number' ? finite(compute(x, y)) : undefined));
+  return pure(2, 2, (first, second) => {
+    const x = numberOf(first);
+    const y = numberOf(second);
+    return x === undefined || y === undefined ? undefined : finite(compute(x, y));
+  });
 }
 
 /** Half away from zero, unlike Math.round: ROUND(-2.5) is -3. */
@@ -17,6 +25,7 @@ function round(x: number): number {
 }
 
 function asInteger(value: Value): bigint | undefined {
+  if (typeof value === 'bigint') return value;
   return typeof value === 'number' && Number.isInteger(value) ? BigInt(value) : undefined;
 }
 
@@ -27,7 +36,7 @@ function ofIntegers(compute: (x: bigint, y: bigint) => bigint | undefined): Buil
     const y = asInteger(second);
     if (x === undefined || y === undefined) return undefined;
     const result = compute(BigInt.asIntN(64, x), BigInt.asIntN(64, y));
-    return result === undefined ? undefined : Number(BigInt.asIntN(64, result));
+    return result === undefined ? undefined : integerValue(BigInt.asIntN(64, result));
   });
 }
 
@@ -36,14 +45,18 @@ function shift(compute: (x: bigint, y: bigint) => bigint): BuiltIn {
   return ofIntegers((x, y) => (y < 0n || y > 63n ? undefined : compute(x, y)));
 }
 
-function logarithm(x: Value, base: Value): Value {
-  if (typeof x !== 'number') return undefined;
-  if (base === undefined) return finite(Math.log(x));
-  return typeof base === 'number' ? finite(Math.log(x) / Math.log(base)) : undefined;
+function logarithm(value: Value, given: Value): Value {
+  const x = numberOf(value);
+  if (x === undefined) return undefined;
+  if (given === undefined) return finite(Math.log(x));
+  const base = numberOf(given);
+  return base === undefined ? undefined : finite(Math.log(x) / Math.log(base));
 }
 
-function numberBin(x: Value, size: Value = 1): Value {
-  if (typeof x !== 'number' || typeof size !== 'number') return undefined;
+function numberBin(value: Value, given: Value = 1): Value {
+  const x = numberOf(value);
+  const size = numberOf(given);
+  if (x === undefined || size === undefined) return undefined;
   return finite(Math.floor(x / size) * size);
 }
 
@@ -64,7 +77,7 @@ export const mathFunctions: BuiltIns = {
   INTBITLEFTSHIFT: shift((x, y) => x << y),
   INTBITNOT: pure(1, 1, (value) => {
     const x = asInteger(value);
-    return x === undefined ? undefined : Number(BigInt.asIntN(64, ~x));
+    return x === undefined ? undefined : integerValue(BigInt.asIntN(64, ~x));
   }),
   INTBITOR: ofIntegers((x, y) => x | y),
   INTBITRIGHTSHIFT: shift((x, y) => x >> y),

@@ -1,5 +1,6 @@
+import { jsonText, parseJson } from '../json-text.ts';
 import { compileRegex } from '../regex.ts';
-import { isObject } from '../values.ts';
+import { isObject, numberOf } from '../values.ts';
 import type { Value } from '../values.ts';
 import { assertTextLength, boundedText } from './bounds.ts';
 import { pure } from './builtin.ts';
@@ -79,7 +80,7 @@ function trim(fromStart: boolean, fromEnd: boolean): BuiltIn {
 function parser(isWanted: (value: Value) => boolean): BuiltIn {
   return map((text) => {
     try {
-      const value = JSON.parse(text) as Value;
+      const value = parseJson(text);
       return isWanted(value) ? value : undefined;
     } catch {
       return undefined;
@@ -143,7 +144,7 @@ function lastIndexOf(text: Value, other: Value, end: Value): Value {
 
 function toText(value: Value): Value {
   if (value === undefined || typeof value === 'string') return value;
-  return boundedText(typeof value === 'number' ? String(value) : JSON.stringify(value));
+  return boundedText(typeof value === 'number' ? String(value) : jsonText(value));
 }
 
 function join(array: Value, separator: Value): Value {
@@ -210,7 +211,7 @@ export const stringFunctions: BuiltIns = {
   STRINGTOARRAY: parser(Array.isArray),
   STRINGTOBOOLEAN: parser((value) => typeof value === 'boolean'),
   STRINGTONULL: parser((value) => value === null),
-  STRINGTONUMBER: parser((value) => typeof value === 'number' && Number.isFinite(value)),
+  STRINGTONUMBER: parser((value) => Number.isFinite(numberOf(value))),
   STRINGTOOBJECT: parser(isObject),
   SUBSTRING: pure(3, 3, substring),
   SUBSTRINGAFTER: around(false, false),

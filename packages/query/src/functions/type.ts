@@ -1,4 +1,4 @@
-import { isObject } from '../values.ts';
+import { isObject, numberOf } from '../values.ts';
 import type { Value } from '../values.ts';
 import { pure } from './builtin.ts';
 import type { BuiltIns } from './builtin.ts';
@@ -17,11 +17,13 @@ export const typeFunctions: BuiltIns = {
   IS_BOOL: check((value) => typeof value === 'boolean'),
   IS_DATETIME: check((value) => typeof value === 'string' && parseDateTime(value) !== undefined),
   IS_DEFINED: check((value) => value !== undefined),
-  IS_FINITE_NUMBER: check((value) => Number.isFinite(value)),
-  IS_INTEGER: check((value) => Number.isInteger(value) && Math.abs(value as number) <= INTEGER_BOUND),
+  IS_FINITE_NUMBER: check((value) => Number.isFinite(numberOf(value))),
+  IS_INTEGER: check(
+    (value) => typeof value === 'bigint' || (Number.isInteger(value) && Math.abs(value as number) <= INTEGER_BOUND),
+  ),
   IS_NULL: check((value) => value === null),
-  IS_NUMBER: check((value) => typeof value === 'number'),
+  IS_NUMBER: check((value) => numberOf(value) !== undefined),
   IS_OBJECT: check(isObject),
-  IS_PRIMITIVE: check((value) => value === null || ['boolean', 'number', 'string'].includes(typeof value)),
+  IS_PRIMITIVE: check((value) => value === null || ['boolean', 'number', 'bigint', 'string'].includes(typeof value)),
   IS_STRING: check((value) => typeof value === 'string'),
 };

@@ -1,0 +1,82 @@
+import { describe, expect, it } from 'vitest';
+import { jsonText, parseJson } from '../src/index.ts';
+import type { Json } from '../src/index.ts';
+import { rows, valueOf } from './run.ts';
+
+const GREATEST = '9223372036854775807';
+const LEAST = '-9223372036854775808';
+
+describe('JSON', () => {
+  it.each([
+    GREATEST,
+    LEAST,
+    '9007199254740993',
+    '-9007199254740993',
+    '[1,9007199254740993]',
+    '{"a":{"__proto__":1234567890123456789,"b":[\n1234567890123456788 ]},"c":0.5}',
+    '{"a":"x 1234567890123456789, y","b":1e+21}',
+  ])('keeps the digits of %s', (text) => {
+    const read = parseJson(`[${text}]`) as readonly Json[];
+    expect(jsonText(read[0])).toBe(text.replaceAll(/\n| (?=\])/g, ''));
+  });
+
+  it.each([
+    ['9223372036854775808', 2 ** 63],
+    ['-9223372036854775809', -(2 ** 63)],
+    ['9007199254740991', 9_007_199_254_740_991],
+    ['1234567890123456789.0', 1_234_567_890_123_456_800],
+    ['1234567890123456e3', 1_234_567_890_123_456_000],
+    ['0.1234567890123456789', 0.123_456_789_012_345_68],
+  ])('has a double for %s', (text, value) => {
+    expect(parseJson(`[${text}]`)).toEqual([value]);
+  });
+});
+
+describe('integers that no double holds', () => {
+  it.each([
+    ['9007199254740993', 9_007_199_254_740_993n],
+    [LEAST, -(2n ** 63n)],
+    ['9007199254740993 = 9007199254740992', false],
+    ['9007199254740993 = 9007199254740993', true],
+    ['1152921504606846976 = 1.152921504606846976e18', true],
+    ['9007199254740993 > 9007199254740992.0', true],
+    ['9007199254740993 > 5 AND 5 < 9007199254740993', true],
+    ['9007199254740993 BETWEEN 9007199254740993 AND 9007199254740994', true],
+    ['9007199254740993 IN (9007199254740992, 9007199254740994)', false],
+    ['ARRAY_CONTAINS([9007199254740993, 1], 9007199254740993)', true],
+    ['9007199254740993 + 1', 9_007_199_254_740_992],
+    ['9007199254740993 = "9007199254740993"', false],
+    ['IS_NUMBER(9007199254740993) AND IS_INTEGER(9007199254740993) AND IS_PRIMITIVE(9007199254740993)', true],
+    ['ToString([9007199254740993])', '[9007199254740993]'],
+    ['StringToNumber("[9007199254740993]") ?? StringToArray("[9007199254740993]")[0]', 9_007_199_254_740_993n],
+    ['IntBitXor(9007199254740993, 1)', 9_007_199_254_740_992n],
+    ['TicksToDateTime(15779342456789123)', '2020-01-02T03:04:05.6789123Z'],
+    ['ABS(-9007199254740993)', 9_007_199_254_740_992],
+    ['{"n": 9007199254740993}.n', 9_007_199_254_740_993n],
+  ])('%s is %o', (expression, expected) => {
+    expect(valueOf(expression)).toEqual(expected);
+  });
+
+  const documents = ['9007199254740994', '9007199254740993', '7', '9007199254740992.0', '9007199254740993'].map(
+    (n, id) => parseJson(`{"id":"${id}","n":${n}}`),
+  );
+
+  it('are ordered, told apart and grouped by all of their digits', () => {
+    expect(rows('SELECT VALUE c.id FROM c ORDER BY c.n', documents)).toEqual(['2', '3', '1', '4', '0']);
+    expect(rows('SELECT DISTINCT VALUE c.n FROM c', documents)).toHaveLength(4);
+    expect(rows('SELECT COUNT(1) AS count, c.n FROM c GROUP BY c.n', documents)).toContainEqual({
+      count: 2,
+      n: 9_007_199_254_740_993n,
+    });
+    expect(rows('SELECT VALUE MAX(c.n) FROM c', documents)).toEqual([9_007_199_254_740_994n]);
+    expect(rows('SELECT VALUE SUM(c.n) FROM c WHERE c.n < 8', documents)).toEqual([7]);
+  });
+
+  it('are found by a literal and by a parameter', () => {
+    const value = 9_007_199_254_740_993n;
+    const found = ['1', '4'];
+    expect(rows('SELECT VALUE c.id FROM c WHERE c.n = 9007199254740993', documents)).toEqual(found);
+    expect(rows('SELECT VALUE c.id FROM c WHERE c.n = @n', documents, [{ name: '@n', value }])).toEqual(found);
+    expect(rows('SELECT VALUE c.id FROM c WHERE c.n > 100', documents)).toHaveLength(4);
+  });
+});
