@@ -14,6 +14,7 @@ import { readTls } from '../config/tls.ts';
 import { wait } from '../config/wait.ts';
 import { EMULATOR_KEY, KeyRing } from '../http/keys.ts';
 import { Draining } from '../http/draining.ts';
+import { connectionsBeside } from '../http/limits.ts';
 import { buildServer } from '../http/server.ts';
 import { registerManagement } from '../management/plugin.ts';
 import { sendProblem } from '../management/send-problem.ts';
@@ -56,6 +57,7 @@ export async function serve(configuration: Configuration, print: (line: string) 
         maxStalenessPrefix: configuration['max-staleness-prefix'],
         maxStalenessSeconds: configuration['max-staleness-seconds'],
       },
+      limits: { connections: connectionsBeside(openFileLimit()) },
       logger: log,
       tls,
       sendUnroutable: sendProblem,
@@ -158,6 +160,17 @@ function sharedStorage({ postgres, roles, ...rest }: Configuration): SharedStora
     roles: new Set(nodeRoles.filter((role) => roles.split(',').includes(role))),
     policyDelayMs: rest['policy-delay'] * 1000,
   };
+}
+
+/** How many files and connections the system lets this process have open. */
+function openFileLimit(): number {
+  // Names of hosts could take their time; the types don't know of this yet.
+  (process.report as { excludeNetwork?: boolean }).excludeNetwork = true;
+  const { userLimits } = process.report.getReport() as {
+    readonly userLimits?: { readonly open_files: { readonly soft: number | 'unlimited' } };
+  };
+  const limit = userLimits?.open_files.soft;
+  return typeof limit === 'number' ? limit : Number.POSITIVE_INFINITY;
 }
 
 /** `--now` is where a new folder starts; one that was used before is turned forward to it. */

@@ -42,5 +42,13 @@ export const defaultLimits: Limits = {
   keepAliveTimeoutMs: 72_000,
 };
 
+/** Files that the store has open itself, and some that it may open. */
+const OWN_FILES = 100;
+
+/** How many connections there may be where so many files may be open: with none left, nobody could be answered. */
+export function connectionsBeside(openFiles: number, { connections }: Limits = defaultLimits): number {
+  return Math.max(1, Math.min(connections, openFiles - OWN_FILES));
+}
+
 /** Seconds after which a client that was turned away for overload should come again. */
 export const RETRY_AFTER_SECONDS = 1;

@@ -41,12 +41,13 @@ export interface Running {
   finished(): Promise<Finished>;
 }
 
-/** Starts `epitaph serve` on a free port and waits until it says that it listens. */
+/** Starts `epitaph serve` on a free port, with a limit on open files if told so, and waits until it says that it listens. */
 export async function serve(
   args: readonly string[],
   environment: Readonly<Record<string, string>> = {},
+  openFiles?: number,
 ): Promise<Running> {
-  const started = start(['serve', '--port', '0', ...args], environment);
+  const started = start(['serve', '--port', '0', ...args], environment, openFiles);
   const { child, texts } = started;
   const ended = finished(started);
   for (;;) {
@@ -62,11 +63,12 @@ interface Started {
   readonly texts: { stdout: string; stderr: string };
 }
 
-function start(args: readonly string[], environment: Readonly<Record<string, string>>): Started {
+function start(args: readonly string[], environment: Readonly<Record<string, string>>, openFiles?: number): Started {
   const inherited = Object.entries(process.env).filter(
     ([name]) => !name.startsWith('EPITAPH_') && name !== 'NODE_OPTIONS',
   );
-  const child = spawn(process.execPath, [MAIN, ...args], {
+  const limit = openFiles === undefined ? '' : `ulimit -n ${openFiles}; `;
+  const child = spawn('sh', ['-c', `${limit}exec "$@"`, 'sh', process.execPath, MAIN, ...args], {
     env: { ...Object.fromEntries(inherited), ...environment },
     stdio: ['ignore', 'pipe', 'pipe'],
   });

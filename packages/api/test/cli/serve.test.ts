@@ -1,8 +1,10 @@
 import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
 import { chmodSync, readFileSync } from 'node:fs';
+import { Agent, get, type IncomingMessage } from 'node:http';
 import { connect, createServer } from 'node:net';
 import path from 'node:path';
+import { setTimeout as wait } from 'node:timers/promises';
 import { afterEach, describe, expect, test } from 'vitest';
 import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
 import { cleanUp, epitaph, serve, temporaryFolder } from './process.ts';
@@ -86,6 +88,28 @@ describe('epitaph serve', () => {
     await expect(fetch(`${endpoint}/_epitaph/health/live`)).rejects.toThrow();
   });
 
+  test('takes no more connections than leave it files to work with', async () => {
+    const { endpoint, child, finished } = await serve(['--data', temporaryFolder()], {}, 200);
+    const agent = new Agent({ keepAlive: true });
+    const ready = async (): Promise<number | undefined> => {
+      const request = get(`${endpoint}/_epitaph/purge`, { agent, headers: BEARER });
+      const [response] = (await once(request, 'response')) as [IncomingMessage];
+      response.resume();
+      await once(response, 'end');
+      return response.statusCode;
+    };
+    expect(await ready()).toBe(200);
+    const idle = Array.from({ length: 300 }, () => connect(Number(new URL(endpoint).port), '127.0.0.1'));
+    await Promise.all(idle.map((socket) => once(socket, 'connect')));
+    // Longer than times are put down in advance, for which a file is opened.
+    await wait(2_500);
+    expect(await ready()).toBe(200);
+    for (const socket of idle) socket.destroy();
+    agent.destroy();
+    child.kill('SIGTERM');
+    expect(await finished()).toMatchObject({ code: 0, stderr: '' });
+  });
+
   test('with --drain it answers for a while after the signal, says that it is not ready, and ends connections', async () => {
     const { endpoint, child, finished } = await serve(['--data', temporaryFolder(), '--drain', '2']);
     const ready = () => fetch(`${endpoint}/_epitaph/health/ready`);
@@ -111,7 +135,7 @@ describe('epitaph serve', () => {
     await fetch(`${endpoint}/_epitaph/health/live`, { headers: { connection: 'close' } });
     child.kill('SIGINT');
     await once(child.stdout!, 'data');
-    await new Promise((resolve) => setTimeout(resolve, 700));
+    await wait(700);
     child.kill('SIGINT');
     expect(await finished()).toMatchObject({ code: 130 });
   });
