@@ -90,6 +90,7 @@ describe('comparisons', () => {
     ['2 BETWEEN 1 AND 2', true],
     ['2 NOT BETWEEN 1 AND 2', false],
     ["'b' BETWEEN 'a' AND 'c'", true],
+    ['false OR 2 BETWEEN 1 AND 2 AND true', true],
     ["2 BETWEEN 'a' AND 3", undefined],
     ["5 BETWEEN 'a' AND 3", false],
     ["1 IN ('1', 1)", true],
