@@ -4,7 +4,7 @@ import type { FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
 import { isoTime, systemClocks } from '@epitaph/core/clock.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
-import { openEmbeddedStore, type SharedStorageOptions } from '../compose.ts';
+import { type EmbeddedStoreOptions, openEmbeddedStore, type SharedStorageOptions } from '../compose.ts';
 import { nodeRoles } from '../store/parts.ts';
 import { BadConfiguration } from '../config/configuration.ts';
 import { keysInForce, refuseEmulatorKey, type KeysInForce } from '../config/keys-file.ts';
@@ -41,9 +41,11 @@ export async function serve(configuration: Configuration, print: (line: string) 
   if (configuration.key === EMULATOR_KEY && !loopback) refuseEmulatorKey();
   const signal = firstSignal();
   const endTraces = await startTraces(configuration.traces);
-  const store = await openStore(configuration, (error) =>
-    log.error({ err: error }, 'the purge met a fault and will try again'),
-  );
+  const { promise: lost, resolve: lose } = Promise.withResolvers<Error>();
+  const store = await openStore(configuration, {
+    onFault: (error) => log.error({ err: error }, 'the purge met a fault and will try again'),
+    onWriterLost: lose,
+  });
   const draining = new Draining();
   let app: FastifyInstance | undefined;
   try {
@@ -74,9 +76,14 @@ export async function serve(configuration: Configuration, print: (line: string) 
     const endpoint = endpointOf(app, configuration);
     for (const line of welcome(endpoint, keys, configuration, store)) print(line);
     log.info({ endpoint, data: path.resolve(configuration.data), clock: configuration.clock }, 'started');
-    const name = await signal;
-    print(`epitaph: stopping (${name})`);
-    log.info({ signal: name }, 'stopping');
+    const reason = await Promise.race([signal, lost]);
+    if (reason instanceof Error) {
+      // Whoever watches over the process starts it again, which is all that helps.
+      log.fatal(reason.message);
+      return exitCodes.problem;
+    }
+    print(`epitaph: stopping (${reason})`);
+    log.info({ signal: reason }, 'stopping');
     draining.begin();
     await wait(configuration.drain * 1000);
   } finally {
@@ -120,7 +127,7 @@ async function startTraces(url: Configuration['traces']): Promise<() => Promise<
 
 async function openStore(
   configuration: Configuration,
-  onFault: (error: unknown) => void,
+  told: Pick<EmbeddedStoreOptions, 'onFault' | 'onWriterLost'>,
 ): ReturnType<typeof openEmbeddedStore> {
   const backupFolder = configuration['backup-folder'];
   try {
@@ -138,7 +145,7 @@ async function openStore(
       scavengeEverySeconds: configuration['scavenge-every'],
       defaultThroughput: configuration.throughput,
       serverless: configuration.throughput?.kind === 'none',
-      onFault,
+      ...told,
     });
   } catch (error) {
     // By name, because this file knows of no storage adapter.

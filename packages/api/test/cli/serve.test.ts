@@ -110,6 +110,28 @@ describe('epitaph serve', () => {
     expect(await finished()).toMatchObject({ code: 0, stderr: '' });
   });
 
+  test('ends when a thread that writes is lost: it could not write again, and keeps what was acknowledged', async () => {
+    const data = temporaryFolder();
+    // Has the log's writer handed what it can't read, upon a signal.
+    const sabotage = `import { Worker } from 'node:worker_threads';
+      const post = Worker.prototype.postMessage;
+      let writer;
+      Worker.prototype.postMessage = function (...message) { writer ??= this; return post.apply(this, message); };
+      process.on('SIGUSR2', () => post.call(writer, {}));`;
+    const { endpoint, child, finished } = await serve(['--data', data], {
+      NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(sabotage)}`,
+    });
+    const url = `${endpoint}/_epitaph/purge/pause`;
+    expect((await fetch(url, { method: 'POST', headers: BEARER })).status).toBe(200);
+    child.kill('SIGUSR2');
+    const { code, stderr } = await finished();
+    expect(code).toBe(1);
+    expect(stderr).toContain('nothing can be written until the store is started again');
+    const again = await serve(['--data', data]);
+    const status = await fetch(`${again.endpoint}/_epitaph/purge`, { headers: BEARER });
+    expect(await status.json()).toMatchObject({ state: 'paused' });
+  });
+
   test('with --drain it answers for a while after the signal, says that it is not ready, and ends connections', async () => {
     const { endpoint, child, finished } = await serve(['--data', temporaryFolder(), '--drain', '2']);
     const ready = () => fetch(`${endpoint}/_epitaph/health/ready`);

@@ -35,6 +35,8 @@ export interface SqliteStorageOptions {
   /** False only for simulations: a crash of the machine may then lose what was acknowledged. */
   readonly durable?: boolean;
   readonly onStep?: StepHook;
+  /** Told when a thread that writes has ended by itself: only a new start makes that good. */
+  readonly onWriterLost?: ((error: Error) => void) | undefined;
   /** True for the restore that makes the folder: nobody else opens it before that is done. */
   readonly restoring?: boolean;
   /** The event log where it is not in the folder; closed with the rest. */
@@ -122,11 +124,11 @@ export async function openSqliteStorage(options: SqliteStorageOptions): Promise<
 
 async function startLogWriter(
   data: LogWriterOptions,
-  { writers, onStep }: Pick<SqliteStorageOptions, 'writers' | 'onStep'>,
+  { writers, onStep, onWriterLost }: Pick<SqliteStorageOptions, 'writers' | 'onStep' | 'onWriterLost'>,
 ): Promise<Writer> {
   return writers === 'inline'
     ? new InlineWriter(new LogWriterCore(data, onStep))
-    : ThreadWriter.start(new URL('./log-writer-thread.ts', import.meta.url), data);
+    : ThreadWriter.start(new URL('./log-writer-thread.ts', import.meta.url), data, onWriterLost);
 }
 
 class SqliteReadModels implements ReadModelVersions {
@@ -227,7 +229,7 @@ function unfinishedIn(folder: DataFolder): ReadModelVersions['unfinished'] {
 
 async function openVersion(
   folder: DataFolder,
-  { writers, onStep, durable }: SqliteStorageOptions,
+  { writers, onStep, onWriterLost, durable }: SqliteStorageOptions,
   version: number,
 ): Promise<ReadModelStore> {
   const file = folder.itemsFile(version);
@@ -235,6 +237,6 @@ async function openVersion(
   const writer =
     writers === 'inline'
       ? new InlineWriter(new ReadModelWriterCore(data, onStep))
-      : await ThreadWriter.start(new URL('./read-model-writer-thread.ts', import.meta.url), data);
+      : await ThreadWriter.start(new URL('./read-model-writer-thread.ts', import.meta.url), data, onWriterLost);
   return new SqliteReadModelStore(writer, openForReading(file));
 }

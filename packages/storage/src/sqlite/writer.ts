@@ -192,27 +192,35 @@ export class InlineWriter extends Writer {
 /** Runs the core in a thread of its own, so that neither fsync nor a checkpoint holds the event loop. */
 export class ThreadWriter extends Writer {
   readonly #worker: Worker;
+  readonly #onLost: (error: StorageFault) => void;
+  #isEnding = false;
   #waiting: { resolve: (outcomes: JobOutcome[]) => void; reject: (error: unknown) => void } | undefined;
-  #dead: Error | undefined;
+  #dead: StorageFault | undefined;
 
-  private constructor(worker: Worker) {
+  private constructor(worker: Worker, onLost: (error: StorageFault) => void) {
     super();
     this.#worker = worker;
+    this.#onLost = onLost;
     worker.on('message', (outcomes: JobOutcome[]) => {
       const waiting = this.#waiting;
       this.#waiting = undefined;
       waiting?.resolve(outcomes);
     });
-    worker.on('error', (error: Error) => this.#die(error));
-    worker.on('exit', () => this.#die(new StorageFault('the writer thread ended', undefined)));
+    worker.on('error', (error: Error) => this.#die(error.message));
+    worker.on('exit', () => this.#die('it ended'));
   }
 
   /**
    * Starts the thread and waits until it has its files open.
    *
+   * @param onLost told when the thread has ended by itself: what it was at may be written or not, and nothing will be any more
    * @throws {UnusableFile} as the core's constructor does
    */
-  static start(thread: URL, workerData: unknown): Promise<ThreadWriter> {
+  static start(
+    thread: URL,
+    workerData: unknown,
+    onLost: (error: StorageFault) => void = () => {},
+  ): Promise<ThreadWriter> {
     return new Promise((resolve, reject) => {
       const worker = new Worker(thread, {
         workerData,
@@ -221,7 +229,7 @@ export class ThreadWriter extends Writer {
       worker.once('error', reject);
       worker.once('message', (answer: StartAnswer) => {
         worker.off('error', reject);
-        if (answer === 'ready') resolve(new ThreadWriter(worker));
+        if (answer === 'ready') resolve(new ThreadWriter(worker, onLost));
         else worker.once('exit', () => reject(new UnusableFile(answer.unusable)));
       });
     });
@@ -238,16 +246,22 @@ export class ThreadWriter extends Writer {
 
   protected override async closeCore(): Promise<void> {
     if (this.#dead !== undefined) return;
+    this.#isEnding = true;
     await new Promise<void>((resolve) => {
       this.#worker.once('exit', () => resolve());
       this.#worker.postMessage('close');
     });
   }
 
-  #die(error: Error): void {
-    this.#dead ??= error;
+  #die(reason: string): void {
+    if (this.#dead !== undefined) return;
+    this.#dead = new StorageFault(
+      `a thread that writes to the data folder is lost (${reason}); nothing can be written until the store is started again`,
+      undefined,
+    );
     this.#waiting?.reject(this.#dead);
     this.#waiting = undefined;
+    if (!this.#isEnding) this.#onLost(this.#dead);
   }
 }
 
