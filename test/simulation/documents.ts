@@ -60,19 +60,16 @@ export function clearValues(document: Document): number {
   return values.filter(isScalar).length;
 }
 
-/** The numbers of the writes whose marks stand in some bytes, however texts are kept there. */
+/** The numbers of the writes whose marks stand in some bytes, as UTF-8 or, whichever end is first, as UTF-16. */
 export function marksIn(bytes: Buffer): Set<number> {
   const found = new Set<number>();
-  const utf16 = Buffer.from(MARK, 'utf16le');
-  for (const [wanted, width, first] of [
-    [Buffer.from(MARK), 1, 0],
-    [utf16, 2, 0],
-    [Buffer.from(utf16).swap16(), 2, 1],
+  for (const [wanted, width] of [
+    [Buffer.from(MARK), 1],
+    [Buffer.from(MARK, 'utf16le').subarray(0, -1), 2],
   ] as const) {
     for (let at = bytes.indexOf(wanted); at >= 0; at = bytes.indexOf(wanted, at + 1)) {
-      const from = at + wanted.length;
-      const digits = bytes.subarray(from, from + DIGITS * width).filter((_, index) => index % width === first);
-      found.add(Number(Buffer.from(digits).toString('latin1')));
+      const digits = Array.from({ length: DIGITS }, (_, index) => bytes[at + (MARK.length + index) * width] ?? 0);
+      found.add(Number(String.fromCharCode(...digits)));
     }
   }
   return found;

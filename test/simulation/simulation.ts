@@ -189,10 +189,13 @@ class Run {
     const count = this.#world.restorable;
     if (count === 0) return;
     const index = random.chance(0.6) ? count - 1 : random.int(0, count - 1);
-    const crashAtStep = random.chance(0.3) ? random.int(1, 40) : undefined;
-    this.#note(`restore backup ${index}${crashAtStep === undefined ? '' : `, with a crash at step ${crashAtStep}`}`);
+    const options = {
+      withLaterKeys: random.chance(0.2),
+      ...(random.chance(0.3) ? { crashAtStep: random.int(1, 40) } : {}),
+    };
+    this.#note(`restore backup ${index} ${JSON.stringify(options)}`);
     this.restores += 1;
-    await this.#world.restore(index, crashAtStep);
+    await this.#world.restore(index, options);
     this.#note('restored');
     await this.#world.check();
     await this.#world.checkPurged();

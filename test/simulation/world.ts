@@ -85,6 +85,8 @@ interface ShelvedBackup {
   readonly underWay: readonly Command[];
   readonly nowMs: number;
   readonly tooLate: ReadonlyMap<string, number>;
+  /** How many restores there had been. */
+  readonly course: number;
 }
 
 /** A store and the model of what it must hold, kept together: every command goes to both, and both must agree. */
@@ -103,6 +105,7 @@ export class World {
   readonly #shelf = newFolder('shelf');
   #begun = 0;
   readonly #backups: ShelvedBackup[] = [];
+  #course = 0;
   /** The lives that were erased in courses of things which a restore has given up. */
   readonly #erasedElsewhere = new Set<string>();
   /** Those whose keys were destroyed when a purge was cut short: the ledger has them or not, and nobody was told. */
@@ -210,7 +213,8 @@ export class World {
     const outcomes = await Promise.all(commands.map((command) => this.#perform(command)));
     await this.#account(commands, outcomes, nowMs);
     for (const { backup: taken } of outcomes) {
-      if (taken !== undefined) this.#backups.push({ taken, before, underWay: commands, nowMs, tooLate });
+      if (taken !== undefined)
+        this.#backups.push({ taken, before, underWay: commands, nowMs, tooLate, course: this.#course });
     }
     return outcomes;
   }
@@ -977,11 +981,16 @@ export class World {
   /**
    * Goes back to a backup in a new folder, and on from there.
    *
-   * @param crashAtStep where a process is killed that does this; the same is then asked of another
+   * @param options.crashAtStep where a process is killed that does this; the same is then asked of another
+   * @param options.withLaterKeys takes the copy of the keys from the last backup that followed in the same course of things
    */
-  async restore(index: number, crashAtStep?: number): Promise<void> {
+  async restore(
+    index: number,
+    { crashAtStep, withLaterKeys = false }: { readonly crashAtStep?: number; readonly withLaterKeys?: boolean } = {},
+  ): Promise<void> {
     const backup = this.#backups[index]!;
-    const { taken, before, underWay } = backup;
+    const { taken, before, underWay, course } = backup;
+    const keys = withLaterKeys ? this.#backups.findLast((other) => other.course === course)!.taken : taken;
     const endedAtMs = this.now();
     for (const [container, item, number, life] of livesOf(this.model)) {
       if (life.erased !== 'yes') continue;
@@ -994,7 +1003,7 @@ export class World {
     const restored = (to: string, more: { allowLapsed: boolean; onStep?: (step: string) => void }) =>
       restoreStore({
         log: join(taken.folder, 'log'),
-        vault: join(taken.folder, 'vault'),
+        vault: join(keys.folder, 'vault'),
         ledger: join(this.#folder, 'purge-ledger.ndjson'),
         ledgerHead,
         to,
@@ -1005,7 +1014,7 @@ export class World {
         ...more,
       });
     const target = newFolder('world');
-    if (taken.vaultLapsesAtMs <= endedAtMs) {
+    if (keys.vaultLapsesAtMs <= endedAtMs) {
       const refusal: unknown = await restored(target, { allowLapsed: false }).catch((error: unknown) => error);
       if (!(refusal instanceof UnusableFile))
         throw new Divergence(`keys that have lapsed are restored: ${String(refusal)}`);
@@ -1043,6 +1052,7 @@ export class World {
     const known = new Set(this.#embedded.store.backups().map(({ id }) => id));
     const forgotten = this.#backups.filter(({ taken: { id } }) => !known.has(id));
     if (forgotten.length > 0) throw new Divergence(`${forgotten.length} copies of the keys are forgotten`);
+    this.#course += 1;
     this.#seenGone.clear();
     this.#tooLate = new Map(backup.tooLate);
     for (const container of before.containers) {
