@@ -355,6 +355,20 @@ describe('a rebuild', () => {
     await again.close();
   });
 
+  it('starts over when of what was built before it can not be told whether it has values in clear', async () => {
+    const storage = await openStorage(folder);
+    const { version, store } = await storage.readModels.createNext();
+    await store.apply([], 1_000);
+    await storage.close();
+    const file = new DatabaseSync(join(folder, `items.v${version}.db`));
+    file.exec('DROP TABLE item_clear');
+    file.close();
+    const again = await openStorage(folder);
+    expect(again.readModels.unfinished).toBe(undefined);
+    expect((await run(again)).differences).toEqual({ count: 0, named: [] });
+    await again.close();
+  });
+
   it('does not compare with a version that stands behind what was built before', async () => {
     const storage = await openStorage(folder);
     const abort = new AbortController();

@@ -107,11 +107,13 @@ export function checkpointIn(file: string, schemaVersion: number): number | unde
   }
 }
 
-/** True for a read model that has values in clear. */
+/** True for a read model that has values in clear, and for one that is damaged where they would be. */
 export function hasClearValues(file: string): boolean {
   const database = new DatabaseSync(file, { timeout: BUSY_MS });
   try {
     return database.prepare('SELECT 1 FROM item_clear LIMIT 1').get() !== undefined;
+  } catch {
+    return true;
   } finally {
     database.close();
   }
