@@ -212,6 +212,8 @@ export class World {
     const tooLate = new Map(this.#tooLate);
     const outcomes = await Promise.all(commands.map((command) => this.#perform(command)));
     await this.#account(commands, outcomes, nowMs);
+    const isErased = commands.length === 1 && commands[0]!.kind === 'erase' && outcomes[0]!.code === 'ok';
+    if (isErased && !this.#unfinished) this.#checkFiles();
     for (const { backup: taken } of outcomes) {
       if (taken !== undefined)
         this.#backups.push({ taken, before, underWay: commands, nowMs, tooLate, course: this.#course });
@@ -941,13 +943,12 @@ export class World {
     }
   }
 
-  /** What is in clear after a purge that got through: of items that are there, and nothing of what was erased in any file. */
+  /** What is in clear after a purge that got through: of items that are there alone. */
   async #checkClear(nowMs: number): Promise<void> {
     const { store, storage } = this.#embedded;
     const visible = new Map<number, number>();
     // What left with its container keeps its row until it is erased, and that has no birth which anybody is told.
     const taken: number[] = [];
-    const mayBeThere = new Set<unknown>();
     for (const container of this.model.containers.filter(({ hasClearPaths }) => hasClearPaths)) {
       if (container.deletedAtMs === null) {
         const { items } = await store.listItems(store.containerByRid(container.rid)!, { maxItemCount: 1_000 });
@@ -955,7 +956,6 @@ export class World {
       }
       for (const life of [...container.items.values()].flat()) {
         if (life.erased === 'yes') continue;
-        for (const { document } of life.writes) mayBeThere.add(document['v']);
         const isTaken = endingAt(container, life, nowMs)?.kind === 'container-deleted';
         if (isTaken) taken.push(clearValues(life.writes.at(-1)!.document));
       }
@@ -970,10 +970,18 @@ export class World {
       found.delete(birth);
     }
     expectSame('what is in clear of others', [...found.values()].toSorted(byNumber), taken.toSorted(byNumber));
+  }
+
+  /** Of what is erased no file has anything in clear, and of the rest only those with values in clear. */
+  #checkFiles(): void {
+    const mayBeThere = new Set<unknown>();
+    for (const [{ hasClearPaths }, , , { erased, writes }] of livesOf(this.model)) {
+      if (hasClearPaths && erased !== 'yes') for (const { document } of writes) mayBeThere.add(document['v']);
+    }
     for (const name of readdirSync(this.#folder)) {
       for (const mark of marksIn(readFileSync(join(this.#folder, name)))) {
         if (name.startsWith('items.') && mayBeThere.has(mark)) continue;
-        throw new Divergence(`at ${nowMs} ${name} has what write ${mark} has written, in clear`);
+        throw new Divergence(`at ${this.now()} ${name} has what write ${mark} has written, in clear`);
       }
     }
   }
@@ -1129,6 +1137,7 @@ export class World {
       );
     }
     await this.#checkClear(nowMs);
+    this.#checkFiles();
     const report = await store.fsck();
     if (!report.ok)
       throw new Divergence(`fsck: ${report.problems.map((one) => `${one.code} ${one.message}`).join('; ')}`);
