@@ -70,9 +70,6 @@ const EMPTY_FRAME: Frame = {
   stepsLeft: 0,
 };
 
-/** Functions that are part of ORDER BY RANK and mean nothing elsewhere. */
-const ONLY_IN_RANK: ReadonlySet<string> = new Set(['FULLTEXTSCORE', 'RRF']);
-
 function constant(value: Value): Node {
   return { run: () => value, constant: { value } };
 }
@@ -685,8 +682,8 @@ export class Compiler {
         at,
       );
     }
-    if (ONLY_IN_RANK.has(name)) {
-      throw queryError('invalidValue', `The function '${name}' can only be used in ORDER BY RANK.`, at);
+    if (name === 'FULLTEXTSCORE') {
+      throw queryError('invalidValue', 'The FullTextScore function is only allowed in the ORDER BY RANK clause.', at);
     }
     if (isAggregate(name)) return this.#aggregate(expression, scope);
     const clock = clockFunctions.get(name);

@@ -73,6 +73,7 @@ describe('errors', () => {
     ['SELECT udf.tax(c.a) FROM c', 'SC2201'],
     ["SELECT FullTextScore(c.a, 'x') FROM c", 'SC2110'],
     ["SELECT * FROM c ORDER BY FullTextScore(c.a, 'x')", 'SC2110'],
+    ["SELECT RRF(FullTextScore(c.a, 'x'), FullTextScore(c.b, 'x')) FROM c", 'SC2005'],
     ["SELECT * FROM c ORDER BY RANK FullTextScore(c.a, 'x') DESC", 'SC1001'],
     ["SELECT * FROM c ORDER BY RANK FullTextScore(c.a, 'x'), c.b", 'SC1001'],
     ['SELECT * FROM c ORDER BY RANK FullTextScore(c.a, c.b)', 'SC2110'],
@@ -86,6 +87,11 @@ describe('errors', () => {
     const error = errorOf(sql);
     expect(error.errors[0]?.code).toBe(code);
     expect(error.message).toBe(`Message: ${JSON.stringify({ errors: error.errors })}`);
+  });
+
+  it('says in the service’s words where a score of texts may stand', () => {
+    const words = 'The FullTextScore function is only allowed in the ORDER BY RANK clause.';
+    expect(errorOf("SELECT FullTextScore(c.a, 'x') FROM c").message).toContain(words);
   });
 
   it('needs a time for the functions of the current one, which is a fault of the caller and not of the query', () => {
