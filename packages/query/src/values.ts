@@ -36,6 +36,12 @@ export function numberOf(value: Value): number | undefined {
   return typeof value === 'bigint' ? Number(value) : undefined;
 }
 
+/** A position or a count: the nearest double of a whole number, undefined for anything else. */
+export function wholeNumberOf(value: Value): number | undefined {
+  const number = numberOf(value);
+  return Number.isInteger(number) ? number : undefined;
+}
+
 /** Exact, also between a double and a bigint. */
 function numericOrder(a: number | bigint, b: number | bigint): number {
   if (a < b) return -1;

@@ -1,4 +1,13 @@
-import { compareValues, equalValues, finite, isObject, numberOf, setProperty, stableKey } from '../values.ts';
+import {
+  compareValues,
+  equalValues,
+  finite,
+  isObject,
+  numberOf,
+  setProperty,
+  stableKey,
+  wholeNumberOf,
+} from '../values.ts';
 import type { Json, JsonObject, Value } from '../values.ts';
 import { boundedArray } from './bounds.ts';
 import { pure } from './builtin.ts';
@@ -39,12 +48,12 @@ function containsMany(test: 'some' | 'every'): BuiltIn {
   });
 }
 
-function slice(array: Value, start: Value, count: Value): Value {
-  if (!Array.isArray(array) || !Number.isInteger(start)) return undefined;
-  if (count !== undefined && !Number.isInteger(count)) return undefined;
-  const given = start as number;
-  const from = given < 0 ? Math.max(0, array.length + given) : given;
-  return array.slice(from, count === undefined ? undefined : from + Math.max(0, count as number));
+function slice(array: Value, givenStart: Value, givenCount: Value = Number.MAX_SAFE_INTEGER): Value {
+  const start = wholeNumberOf(givenStart);
+  const count = wholeNumberOf(givenCount);
+  if (!Array.isArray(array) || start === undefined || count === undefined) return undefined;
+  const from = start < 0 ? Math.max(0, array.length + start) : start;
+  return array.slice(from, from + Math.max(0, count));
 }
 
 /** CHOOSE counts from 1. */

@@ -1,6 +1,6 @@
 import { jsonText, parseJson } from '../json-text.ts';
 import { compileRegex } from '../regex.ts';
-import { isObject, numberOf } from '../values.ts';
+import { isObject, numberOf, wholeNumberOf } from '../values.ts';
 import type { Value } from '../values.ts';
 import { assertTextLength, boundedText } from './bounds.ts';
 import { pure } from './builtin.ts';
@@ -39,13 +39,10 @@ function map(convert: (text: string) => Value): BuiltIn {
 
 /** LEFT and RIGHT: a string and a whole number of characters. */
 function part(take: (text: string, count: number) => string): BuiltIn {
-  return pure(2, 2, (text, count) =>
-    typeof text === 'string' && isWhole(count) ? take(text, Math.max(0, count)) : undefined,
-  );
-}
-
-function isWhole(value: Value): value is number {
-  return Number.isInteger(value);
+  return pure(2, 2, (text, value) => {
+    const count = wholeNumberOf(value);
+    return typeof text === 'string' && count !== undefined ? take(text, Math.max(0, count)) : undefined;
+  });
 }
 
 /** LOWER and UPPER go character by character: one that has more than one in the other case, like "ß", stays. */
@@ -117,29 +114,34 @@ function replace(text: Value, found: Value, replacement: Value): Value {
   return parts.join(replacement);
 }
 
-function replicate(text: Value, count: Value): Value {
-  if (typeof text !== 'string' || typeof count !== 'number' || !Number.isFinite(count)) return undefined;
+function replicate(text: Value, given: Value): Value {
+  const count = numberOf(given);
+  if (typeof text !== 'string' || count === undefined || !Number.isFinite(count)) return undefined;
   const times = Math.trunc(count);
   return times < 0 || text.length * times > MAX_REPLICATED_LENGTH ? undefined : text.repeat(times);
 }
 
-function substring(text: Value, start: Value, length: Value): Value {
-  if (typeof text !== 'string' || !isWhole(start) || !isWhole(length)) return undefined;
+function substring(text: Value, givenStart: Value, givenLength: Value): Value {
+  const start = wholeNumberOf(givenStart);
+  const length = wholeNumberOf(givenLength);
+  if (typeof text !== 'string' || start === undefined || length === undefined) return undefined;
   return start < 0 ? '' : text.slice(start, start + Math.max(0, length));
 }
 
-function indexOf(text: Value, other: Value, start: Value): Value {
+function indexOf(text: Value, other: Value, given: Value): Value {
   if (typeof text !== 'string' || typeof other !== 'string') return undefined;
-  if (start === undefined) return text.indexOf(other);
-  if (typeof start !== 'number') return undefined;
+  if (given === undefined) return text.indexOf(other);
+  const start = numberOf(given);
+  if (start === undefined) return undefined;
   return start < 0 || start > text.length ? -1 : text.indexOf(other, Math.trunc(start));
 }
 
 /** The third argument is the last position that may belong to what is found. */
-function lastIndexOf(text: Value, other: Value, end: Value): Value {
+function lastIndexOf(text: Value, other: Value, given: Value): Value {
   if (typeof text !== 'string' || typeof other !== 'string') return undefined;
-  if (end === undefined) return text.lastIndexOf(other);
-  return typeof end === 'number' ? text.slice(0, Math.max(0, end + 1)).lastIndexOf(other) : undefined;
+  if (given === undefined) return text.lastIndexOf(other);
+  const end = numberOf(given);
+  return end !== undefined ? text.slice(0, Math.max(0, end + 1)).lastIndexOf(other) : undefined;
 }
 
 function toText(value: Value): Value {
