@@ -53,6 +53,8 @@ describe('integers that no double holds', () => {
     ['TicksToDateTime(15779342456789123)', '2020-01-02T03:04:05.6789123Z'],
     ['ABS(-9007199254740993)', 9_007_199_254_740_992],
     ['{"n": 9007199254740993}.n', 9_007_199_254_740_993n],
+    ['StringToNumber("9007199254740993")', 9_007_199_254_740_993n],
+    ['StringToNumber("-9007199254740993 ")', -9_007_199_254_740_993n],
     [`SUBSTRING("abc", 1, ${GREATEST})`, 'bc'],
     [`LEFT("abc", ${GREATEST}) || RIGHT("abc", ${LEAST})`, 'abc'],
     [`ARRAY_SLICE([1, 2], ${LEAST}, ${GREATEST})`, [1, 2]],

@@ -77,7 +77,8 @@ function trim(fromStart: boolean, fromEnd: boolean): BuiltIn {
 function parser(isWanted: (value: Value) => boolean): BuiltIn {
   return map((text) => {
     try {
-      const value = parseJson(text);
+      // Long integers are found between other characters.
+      const value = parseJson(` ${text} `);
       return isWanted(value) ? value : undefined;
     } catch {
       return undefined;
