@@ -191,7 +191,7 @@ class Run {
     const index = random.chance(0.6) ? count - 1 : random.int(0, count - 1);
     const options = {
       withLaterKeys: random.chance(0.2),
-      ...(random.chance(0.3) ? { crashAtStep: random.int(1, 40) } : {}),
+      ...(random.chance(0.3) ? { crashAtStep: random.int(1, random.pick([30, 90])) } : {}),
     };
     this.#note(`restore backup ${index} ${JSON.stringify(options)}`);
     this.restores += 1;
