@@ -43,13 +43,14 @@ export async function answerItems(request: CosmosRequest): Promise<Answer> {
   const { method, headers } = request;
   const container = intendedContainer(request);
   if (method === 'GET') {
-    if (isChangeFeed(request)) return answerChangeFeed(request, container);
-    return listItems(request, container);
+    return request.pages.make(() =>
+      isChangeFeed(request) ? answerChangeFeed(request, container) : listItems(request, container),
+    );
   }
   if (method !== 'POST') throw methodNotAllowed();
   if (headerFlag(headers, 'x-ms-cosmos-is-batch-request')) return answerBatch(request, container);
   if (isQueryPlan(headers)) return answerQueryPlan(request, container);
-  if (isQuery(headers)) return queryItems(request, container);
+  if (isQuery(headers)) return request.pages.make(() => queryItems(request, container));
   const operation = headerFlag(headers, 'x-ms-documentdb-is-upsert') ? 'upsert' : 'create';
   const item = readItem(request, container);
   const written = await request.store.writeItem(request.caller, container, operation, item, preconditionOf(headers));

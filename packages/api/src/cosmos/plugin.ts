@@ -5,6 +5,7 @@ import { Refusal } from '@epitaph/core/errors.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { resourceTokenIn, type KeyRing, type SignatureVerdict } from '../http/keys.ts';
 import { defaultLimits, type Limits } from '../http/limits.ts';
+import { Pages } from '../http/pages.ts';
 import type { Measurements } from '../metrics/measurements.ts';
 import type { StoreApi } from '../store/store-api.ts';
 import { tracedRequest } from '../telemetry/tracing.ts';
@@ -64,6 +65,7 @@ declare module 'fastify' {
 /** Puts the data plane on a server whose `rewriteUrl` is {@link rewriteToCosmos}. */
 export function registerCosmos(app: FastifyInstance, options: CosmosOptions): void {
   const limits = options.limits ?? defaultLimits;
+  const pages = new Pages(limits);
   void app.register((scope, _options, done) => {
     scope.decorateRequest('cosmos', null);
     // Bodies are JSON by route, whatever their content type says: PATCH often comes without one.
@@ -89,20 +91,20 @@ export function registerCosmos(app: FastifyInstance, options: CosmosOptions): vo
       }
     });
     const { measurements } = options.store;
-    scope.setErrorHandler((error, request, reply) => sendError(request, reply, error, measurements));
+    scope.setErrorHandler((error, request, reply) => sendError(request, reply, error, measurements, pages));
     scope.all(INTERNAL_ROUTE, async (request, reply) => {
       const admitted = request.cosmos!;
       // `dbs/<name>/colls/<name>/…`
       const { segments } = admitted.target;
       const settling = options.store.settleNames(segments[1], segments[3]);
       if (settling !== undefined) await settling;
-      const cosmos = cosmosRequest(request, reply, admitted, options, limits);
+      const cosmos = cosmosRequest(request, reply, admitted, { options, limits, pages });
       const operation = operationOf(cosmos);
       const answer = await tracedRequest(operation, cosmos.headers, { 'epitaph.plane': 'data' }, () =>
         answerCharged(cosmos),
       );
       measurements.countRequest('data', operation, answer.status);
-      return send(reply, answer, admitted.activityId);
+      return send(reply, answer, admitted.activityId, pages);
     });
     done();
   });
@@ -222,12 +224,12 @@ function cosmosRequest(
   request: FastifyRequest,
   reply: FastifyReply,
   { activityId, target, actor, consistency, store }: Admitted,
-  options: CosmosOptions,
-  limits: Limits,
+  { options, limits, pages }: { readonly options: CosmosOptions; readonly limits: Limits; readonly pages: Pages },
 ): CosmosRequest {
   return {
     store,
     limits,
+    pages,
     method: request.method,
     segments: target.segments,
     headers: request.raw.headers,
@@ -250,7 +252,7 @@ function cosmosRequest(
  * Answers past the framework, whose own way of sending looks at everything that an answer could be; these are text
  * and a few headers, and sent thousands of times a second.
  */
-function send(reply: FastifyReply, answer: Answer, activityId: string): FastifyReply {
+function send(reply: FastifyReply, answer: Answer, activityId: string, pages: Pages): FastifyReply {
   reply.hijack();
   const { raw } = reply;
   const { body } = answer;
@@ -270,7 +272,10 @@ function send(reply: FastifyReply, answer: Answer, activityId: string): FastifyR
   raw.writeHead(answer.status, headers);
   // Text of ASCII alone, as most is, goes out faster when it is said to be that.
   const encoding = bytes === body.length ? 'latin1' : 'utf8';
-  sendTogether(() => raw.end(body, encoding));
+  sendTogether(() => {
+    raw.end(body, encoding);
+    pages.handedOver(raw, bytes);
+  });
   return reply;
 }
 
@@ -293,6 +298,7 @@ function sendError(
   reply: FastifyReply,
   error: unknown,
   measurements: Measurements,
+  pages: Pages,
 ): FastifyReply {
   const activityId = request.cosmos?.activityId ?? randomUUID();
   const described = describeError(notWaitedFor(request, error) ?? error);
@@ -327,6 +333,7 @@ function sendError(
       headers: { ...errorHeaders(shape), ...(cosmos === null ? {} : refusedSession(cosmos, raw.headers, shape)) },
     },
     activityId,
+    pages,
   );
 }
 

@@ -3,6 +3,7 @@ import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { DatabaseState } from '@epitaph/core/database/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import type { Limits } from '../http/limits.ts';
+import type { Pages } from '../http/pages.ts';
 import type { AtLeast, Caller, Precondition, StoreApi } from '../store/store-api.ts';
 import type { ConsistencyLevel, ConsistencyPolicy } from './consistency.ts';
 import { badRequest, WireError } from './errors.ts';
@@ -14,6 +15,7 @@ import { requestedPosition } from './session-token.ts';
 export interface CosmosRequest {
   readonly store: StoreApi;
   readonly limits: Limits;
+  readonly pages: Pages;
   readonly method: string;
   /** Decoded segments of the target. */
   readonly segments: readonly string[];

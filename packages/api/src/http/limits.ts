@@ -11,6 +11,12 @@ export interface Limits {
   /** Requests that may be worked on at once. */
   readonly requestsInFlight: number;
   readonly connections: number;
+  /** Pages of feeds and queries that may be worked on at once. */
+  readonly pagesInFlight: number;
+  /** Of answers that clients have not taken yet, all together. */
+  readonly unsentBytes: number;
+  /** How long a client may take nothing of an answer. */
+  readonly unsentTimeoutMs: number;
   /** All headers of a request and its target together. */
   readonly headerBytes: number;
   readonly targetCharacters: number;
@@ -32,6 +38,9 @@ export const defaultLimits: Limits = {
   largeBodiesInFlight: 64,
   requestsInFlight: 1000,
   connections: 10_000,
+  pagesInFlight: 64,
+  unsentBytes: 256 * 1024 * 1024,
+  unsentTimeoutMs: 30_000,
   headerBytes: 32 * 1024,
   targetCharacters: 16 * 1024,
   jsonDepth: 128,

@@ -1,8 +1,9 @@
 import { once } from 'node:events';
-import { connect } from 'node:net';
+import { connect, type Socket } from 'node:net';
 import type { FastifyBaseLogger, FastifyInstance } from 'fastify';
 import { afterEach, describe, expect, test, vi } from 'vitest';
 import { Refusal, errorCodes, type ErrorCode } from '@epitaph/core/errors.ts';
+import type { ServerOptions } from '@epitaph/api/http/server.ts';
 import { fakeStore } from './support/fake-store.ts';
 import { call, DOCS, httpDate, keyHeader, NOW_MS, shop, sign, testServer } from './support/client.ts';
 
@@ -188,6 +189,40 @@ describe('the server', () => {
     expect(await exchange(port, head)).toMatch(/^HTTP\/1\.1 401 /);
   });
 
+  test('makes no more pages while clients do not take those it has made, and hangs up on them for who waits', async () => {
+    const { port, ask, hungUp } = await manyLargeItems({ unsentBytes: 40 * 1024 * 1024, unsentTimeoutMs: 60_000 });
+    const idle = Array.from({ length: 12 }, () => {
+      const socket = connect(port, '127.0.0.1', () => socket.write(ask));
+      return socket;
+    });
+    const startedMs = performance.now();
+    expect(await taken(port, ask)).toBeGreaterThan(8_000_000);
+    expect(performance.now() - startedMs).toBeGreaterThan(500);
+    // Not on everybody: those whose pages there is room for may take their time.
+    expect(hungUp.length).toBeGreaterThan(0);
+    expect(hungUp.length).toBeLessThan(12);
+    for (const socket of idle) socket.destroy();
+  });
+
+  test('hangs up on a client that takes nothing of its answer, and not on one that is slow', async () => {
+    const { port, ask, hungUp } = await manyLargeItems({ unsentTimeoutMs: 500 });
+    const idle = connect(port, '127.0.0.1', () => idle.write(ask));
+    const slow = connect(port, '127.0.0.1', () => slow.write(ask));
+    let bytes = 0;
+    await new Promise<void>((resolve, reject) => {
+      slow.on('close', () => reject(new Error(`hung up on after ${bytes} bytes`)));
+      slow.on('data', (chunk) => {
+        bytes += chunk.length;
+        if (bytes > 8_000_000) resolve();
+        slow.pause();
+        setTimeout(() => slow.resume(), 15);
+      });
+    });
+    await vi.waitFor(() => expect(hungUp).toContain(idle.localPort));
+    idle.destroy();
+    slow.destroy();
+  }, 30_000);
+
   test('bounds the large bodies that are under way', async () => {
     const app = await shop({ limits: { largeBodiesInFlight: 1 } });
     const port = await listening(app);
@@ -204,6 +239,35 @@ describe('the server', () => {
     await vi.waitFor(async () => expect((await large()).status).not.toBe(503));
   });
 });
+
+/** A server with more to list than a connection takes that is not read, the request for it, and whom it has hung up on. */
+async function manyLargeItems(limits: NonNullable<ServerOptions['limits']>) {
+  const app = await shop({ limits });
+  for (let n = 0; n < 8; n += 1) {
+    const body = { id: String(n), customer: 'ann', text: 'x'.repeat(1_100_000) };
+    expect((await call(app, 'POST', DOCS, { body })).status).toBe(201);
+  }
+  const date = httpDate(NOW_MS);
+  const authorization = sign('GET', 'docs', 'dbs/shop/colls/orders', date);
+  const ask = `GET ${DOCS} HTTP/1.1\r\nhost: x\r\nx-ms-date: ${date}\r\nauthorization: ${authorization}\r\n\r\n`;
+  const hungUp: (number | undefined)[] = [];
+  app.server.on('connection', (socket: Socket) => {
+    const { remotePort } = socket;
+    socket.on('close', () => hungUp.push(remotePort));
+  });
+  return { port: await listening(app), ask, hungUp };
+}
+
+/** Bytes of an answer that is read. */
+async function taken(port: number, ask: string): Promise<number> {
+  const socket = connect(port, '127.0.0.1', () => socket.write(ask));
+  let bytes = 0;
+  for await (const chunk of socket) {
+    bytes += (chunk as Buffer).length;
+    if (bytes > 8_000_000) break;
+  }
+  return bytes;
+}
 
 /** A logger that says nothing, but for what is given. */
 function silent(own: object): FastifyBaseLogger {

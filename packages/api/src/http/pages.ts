@@ -1,0 +1,98 @@
+import type { ServerResponse } from 'node:http';
+import { Socket } from 'node:net';
+import { systemClocks } from '@epitaph/core/clock.ts';
+import type { Limits } from './limits.ts';
+
+/** What is smaller is taken by the system's own buffers. */
+const WATCHED_FROM = 64 * 1024;
+/** So long anybody may take, in milliseconds, even while others wait for the room that his answer has. */
+const PATIENCE_MS = 1_000;
+
+/**
+ * Pages of feeds and queries, the largest answers: each takes its time to make, and stays in memory until its client has
+ * taken it. They are begun one by one, other requests in between, and none while too much is not taken. Who takes nothing
+ * is hung up on: after a while, or where others wait for that, soon.
+ */
+export class Pages {
+  readonly #limits: Pick<Limits, 'pagesInFlight' | 'unsentBytes' | 'unsentTimeoutMs'>;
+  readonly #waiting: (() => void)[] = [];
+  /** One was begun in this turn of the event loop. */
+  #begun = false;
+  #underWay = 0;
+  /** Answers that are not taken yet, the oldest first. */
+  readonly #unsent = new Map<ServerResponse, { readonly bytes: number; readonly sinceMs: number }>();
+  #unsentBytes = 0;
+  #isRelieving = false;
+
+  constructor(limits: Pick<Limits, 'pagesInFlight' | 'unsentBytes' | 'unsentTimeoutMs'>) {
+    this.#limits = limits;
+  }
+
+  /** Makes a page when it is its turn. */
+  async make<Page>(page: () => Promise<Page>): Promise<Page> {
+    if (this.#waiting.length > 0 || !this.#mayBegin) await new Promise<void>((resolve) => this.#waiting.push(resolve));
+    else this.#begin();
+    this.#underWay += 1;
+    try {
+      return await page();
+    } finally {
+      this.#underWay -= 1;
+      this.#next();
+    }
+  }
+
+  /** An answer of so many bytes was handed to its connection. */
+  handedOver(answer: ServerResponse, bytes: number): void {
+    const { socket } = answer;
+    // A test that injects its requests has no connection.
+    if (bytes < WATCHED_FROM || answer.writableLength === 0 || !(socket instanceof Socket)) return;
+    // Whatever is taken begins this time anew, and the server sets its own when the answer is out.
+    socket.setTimeout(this.#limits.unsentTimeoutMs);
+    this.#unsent.set(answer, { bytes, sinceMs: systemClocks.monotonicMs() });
+    this.#unsentBytes += bytes;
+    answer.once('close', () => this.#forget(answer));
+    this.#relieve();
+  }
+
+  get #mayBegin(): boolean {
+    const { pagesInFlight, unsentBytes } = this.#limits;
+    return !this.#begun && this.#underWay < pagesInFlight && this.#unsentBytes < unsentBytes;
+  }
+
+  #begin(): void {
+    this.#begun = true;
+    setImmediate(() => {
+      this.#begun = false;
+      this.#next();
+    });
+  }
+
+  #next(): void {
+    if (this.#waiting.length === 0 || !this.#mayBegin) return;
+    this.#begin();
+    this.#waiting.shift()!();
+  }
+
+  #relieve(): void {
+    for (const [answer, { sinceMs }] of this.#unsent) {
+      if (this.#unsentBytes < this.#limits.unsentBytes) return;
+      if (systemClocks.monotonicMs() - sinceMs < PATIENCE_MS) break;
+      this.#forget(answer);
+      answer.destroy();
+    }
+    if (this.#isRelieving || this.#unsentBytes < this.#limits.unsentBytes) return;
+    this.#isRelieving = true;
+    setTimeout(() => {
+      this.#isRelieving = false;
+      this.#relieve();
+    }, PATIENCE_MS / 4).unref();
+  }
+
+  #forget(answer: ServerResponse): void {
+    const unsent = this.#unsent.get(answer);
+    if (unsent === undefined) return;
+    this.#unsent.delete(answer);
+    this.#unsentBytes -= unsent.bytes;
+    this.#next();
+  }
+}

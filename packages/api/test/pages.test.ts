@@ -1,0 +1,37 @@
+import { describe, expect, test } from 'vitest';
+import { defaultLimits } from '@epitaph/api/http/limits.ts';
+import { Pages } from '@epitaph/api/http/pages.ts';
+
+describe('pages that many ask for at once', () => {
+  test('are begun in order, in a turn of the event loop each, so that other requests come in between', async () => {
+    let turn = 0;
+    const begun: (readonly [page: number, turn: number])[] = [];
+    const count = () => {
+      turn += 1;
+      if (begun.length < 5) setImmediate(count);
+    };
+    setImmediate(count);
+    const pages = new Pages(defaultLimits);
+    await Promise.all([0, 1, 2, 3, 4].map((page) => pages.make(async () => begun.push([page, turn]))));
+    expect(begun.map(([page]) => page)).toEqual([0, 1, 2, 3, 4]);
+    expect(new Set(begun.map(([, at]) => at)).size).toBe(5);
+  });
+
+  test('wait while as many are being made as there may be, one that fails not counted any more', async () => {
+    const pages = new Pages({ ...defaultLimits, pagesInFlight: 2 });
+    const { promise: held, resolve: release } = Promise.withResolvers<void>();
+    const first = pages.make(() => held);
+    const failing = pages.make(() => Promise.reject(new Error('failed')));
+    await expect(failing).rejects.toThrow('failed');
+    const second = pages.make(() => held);
+    let isThirdBegun = false;
+    const third = pages.make(async () => {
+      isThirdBegun = true;
+    });
+    for (let turns = 0; turns < 10; turns++) await new Promise((resolve) => setImmediate(resolve));
+    expect(isThirdBegun).toBe(false);
+    release();
+    await Promise.all([first, second, third]);
+    expect(isThirdBegun).toBe(true);
+  });
+});
