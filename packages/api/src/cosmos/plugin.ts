@@ -272,12 +272,17 @@ function send(reply: FastifyReply, answer: Answer, activityId: string, pages: Pa
   raw.writeHead(answer.status, headers);
   // Text of ASCII alone, as most is, goes out faster when it is said to be that.
   const encoding = bytes === body.length ? 'latin1' : 'utf8';
-  sendTogether(() => {
+  if (bytes < SENT_ALONE_FROM) sendTogether(() => raw.end(body, encoding));
+  else {
+    // What is on its way is not in the heap any more.
     raw.end(body, encoding);
     pages.handedOver(raw, bytes);
-  });
+  }
   return reply;
 }
+
+/** Bytes of an answer that takes longer to send than to wake its client for. */
+const SENT_ALONE_FROM = 64 * 1024;
 
 const toSend: (() => void)[] = [];
 

@@ -3,8 +3,6 @@ import { Socket } from 'node:net';
 import { systemClocks } from '@epitaph/core/clock.ts';
 import type { Limits } from './limits.ts';
 
-/** What is smaller is taken by the system's own buffers. */
-const WATCHED_FROM = 64 * 1024;
 /** So long anybody may take, in milliseconds, even while others wait for the room that his answer has. */
 const PATIENCE_MS = 1_000;
 
@@ -41,11 +39,11 @@ export class Pages {
     }
   }
 
-  /** An answer of so many bytes was handed to its connection. */
+  /** An answer of so many bytes was handed to its connection; small ones, which the system's buffers take, need not be told. */
   handedOver(answer: ServerResponse, bytes: number): void {
     const { socket } = answer;
     // A test that injects its requests has no connection.
-    if (bytes < WATCHED_FROM || answer.writableLength === 0 || !(socket instanceof Socket)) return;
+    if (answer.writableLength === 0 || !(socket instanceof Socket)) return;
     // Whatever is taken begins this time anew, and the server sets its own when the answer is out.
     socket.setTimeout(this.#limits.unsentTimeoutMs);
     this.#unsent.set(answer, { bytes, sinceMs: systemClocks.monotonicMs() });
