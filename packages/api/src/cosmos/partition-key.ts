@@ -138,6 +138,7 @@ function collected(parts: readonly (readonly NamedItem[] | undefined)[]): readon
 
 function componentAt(document: Readonly<Record<string, unknown>>, path: DocumentPath): Component {
   const value = valueAt(document, path);
+  if (typeof value === 'bigint') return Number(value);
   if (typeof value === 'string' || typeof value === 'number' || typeof value === 'boolean' || value === null) {
     return value;
   }
