@@ -29,6 +29,7 @@ import {
   type CosmosRequest,
 } from './request.ts';
 import { rangeIdOf } from './ranges.ts';
+import { positionIn } from './session-token.ts';
 import { renameItem } from './rename.ts';
 import { birthOfItemRid } from './rids.ts';
 import { answeringRangeId, rangeOfRequest, scopeOf } from './scope.ts';
@@ -128,6 +129,8 @@ function intendedContainer(request: CosmosRequest): ContainerState {
   if (intended !== undefined && intended !== '' && intended !== container.rid) {
     throw new WireError('otherContainer', 'The container is not the one that the request is intended for.');
   }
+  // A write needs nothing of its session, but is refused for junk like a read.
+  positionIn(headerText(request.headers, 'x-ms-session-token'));
   return container;
 }
 

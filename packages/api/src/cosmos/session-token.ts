@@ -15,6 +15,19 @@ export const sessionToken = (rangeId: string, position: number): string => `${ra
  * @throws WireError 400 for junk, 404/1002 for a position that this server has not reached
  */
 export function requestedPosition(token: string | undefined, headPosition: number): number | undefined {
+  const highest = positionIn(token);
+  if (highest !== undefined && highest > headPosition) {
+    throw new WireError('sessionNotAvailable', 'The read session is not available for the input session token.');
+  }
+  return highest;
+}
+
+/**
+ * The same, whether it is reached or not.
+ *
+ * @throws WireError 400 for junk
+ */
+export function positionIn(token: string | undefined): number | undefined {
   if (token === undefined || token === '') return undefined;
   let highest = 0;
   for (const part of token.split(',')) {
@@ -26,9 +39,6 @@ export function requestedPosition(token: string | undefined, headPosition: numbe
       throw badRequest(`The session token provided '${token.slice(0, 200)}' is invalid.`);
     }
     highest = Math.max(highest, value);
-  }
-  if (highest > headPosition) {
-    throw new WireError('sessionNotAvailable', 'The read session is not available for the input session token.');
   }
   return highest;
 }

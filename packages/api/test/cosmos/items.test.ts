@@ -476,4 +476,17 @@ describe('a session', () => {
       expect((await readAt(junk)).status, junk).toBe(400);
     }
   });
+
+  test('is not junk, for a write either, which may be ahead of this server', async () => {
+    const app = await shop();
+    const at = (session: string) => ({ headers: { ...ann, 'x-ms-session-token': session } });
+    const body = { id: 'o1', customer: 'ann' };
+    const refused = await create(app, body, at('junk'));
+    expect(refused.status).toBe(400);
+    expect(refused.json['message']).toContain("The session token provided 'junk' is invalid.");
+    expect((await create(app, body, at('0:-1#999'))).status).toBe(201);
+    expect((await call(app, 'PUT', `${DOCS}/o1`, { body, ...at('junk') })).status).toBe(400);
+    expect((await call(app, 'DELETE', `${DOCS}/o1`, at('junk'))).status).toBe(400);
+    expect((await call(app, 'DELETE', `${DOCS}/o1`, at('0:-1#999'))).status).toBe(204);
+  });
 });
