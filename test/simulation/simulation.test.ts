@@ -103,6 +103,22 @@ describe('the store agrees with the model', () => {
     }
   });
 
+  it('that a purge leaves no writes whose removal has failed while somebody else had an item erased', async () => {
+    for (const write of [0, 1, 2, 3, 4, 5, 6]) {
+      const world = await World.open(new Random(1), 1_700_000_000_500);
+      await world.run({ kind: 'create-container', container: 'c1', policy: null });
+      for (const id of ['a', 'b']) {
+        const document = { id, pk: 'x', v: 1 };
+        await world.run({ kind: 'write', operation: 'create', container: 'c1', item: `x/${id}`, document });
+      }
+      await world.run({ kind: 'delete-container', container: 'c1' });
+      await world.runWithFault(write, 'before', { kind: 'erase', container: 'c1', item: 'x/a' }, { kind: 'purge' });
+      await world.run({ kind: 'purge' });
+      await world.checkPurged();
+      await world.close();
+    }
+  });
+
   it('on a backup of what an earlier restore has given up, whatever was erased since under the same name', async () => {
     const world = await World.open(new Random(1), 1_700_000_000_500);
     await world.run({ kind: 'create-container', container: 'c1', policy: null });

@@ -243,7 +243,6 @@ export class PurgeExecutor {
   async eraseOnDemand({ streams, cause, context }: DemandedErasure): Promise<ErasedBatch> {
     const candidates = streams.map((stream) => ({ stream, cause }));
     const erased = await this.#erase(candidates, () => context.nowMs, context);
-    await this.truncated();
     for (const stream of streams) {
       const events = await this.#eventsOf(stream, { withBodies: false });
       if (events.at(-1)?.read.type === 'ItemPurged') await this.#truncate(stream, events, context.nowMs);
@@ -391,8 +390,9 @@ export class PurgeExecutor {
         events.at(-1)!.recorded,
       );
       position = Math.max(position, handled.position ?? 0);
-      // Nobody waits for the truncation but the end of the run: what it removes can't be read any more.
-      this.#truncateLater(candidate.stream, events, nowMs());
+      // Nobody waits for the truncation but the end of the run: what it removes can't be read any more. Who demands an
+      // erasure does that of it: a fault of either is told to no other, who would not see to what is left.
+      if (demandedBy === undefined) this.#truncateLater(candidate.stream, events, nowMs());
     });
     if (position > 0) await this.#ports.projected(position);
     return { purged: erased.length, refused };
