@@ -37,6 +37,12 @@ const { rawJSON } = JSON as unknown as { readonly rawJSON: (text: string) => unk
 
 const asDigits = (_: string, value: unknown): unknown => (typeof value === 'bigint' ? rawJSON(String(value)) : value);
 
+/** The same for what is only made text again, by whatever makes it: these integers are written as they were. */
+export const parseJsonToShow = (json: string): unknown =>
+  mayHaveLongIntegers(json)
+    ? parseWith(json, (name, value, context) => asDigits(name, exactly(name, value, context)))
+    : JSON.parse(json);
+
 /** JSON of a value that may hold bigints, which are numbers like others there. */
 export function jsonText(value: unknown): string {
   try {

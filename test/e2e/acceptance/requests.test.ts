@@ -108,6 +108,20 @@ describe('an integer of 64 bits', () => {
     expect(text).toContain(`"n":${long},`);
   });
 
+  test('is kept by a patch, which may set one or add to it, and by what its condition asks', async () => {
+    const create = `{"id":"e","customer":"cy","n":${long},"m":1}`;
+    expect((await raw(world.endpoint, 'POST', docs, { headers: keyHeader('cy'), body: create })).status).toBe(201);
+    const patch = (condition: string) =>
+      raw(world.endpoint, 'PATCH', `${docs}/e`, {
+        headers: keyHeader('cy'),
+        body: `{"condition":"FROM c WHERE c.n = ${condition}","operations":[{"op":"incr","path":"/n","value":-1},{"op":"set","path":"/m","value":${long}}]}`,
+      });
+    expect((await patch(near)).status).toBe(412);
+    expect((await patch(long)).text).toContain(`"n":${BigInt(long) - 1n},"m":${long}`);
+    const { text } = await raw(world.endpoint, 'GET', `${docs}/e`, { headers: keyHeader('cy') });
+    expect(text).toContain(`"n":${BigInt(long) - 1n},"m":${long}`);
+  });
+
   test('that is asked for of a list of databases is answered, too', async () => {
     const { text } = await raw(world.endpoint, 'POST', '/dbs', {
       headers: { 'x-ms-documentdb-isquery': 'true' },

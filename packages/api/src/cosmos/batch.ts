@@ -15,7 +15,7 @@ import {
 } from './errors.ts';
 import { decodeOperations, encodeResults, isHybridRow } from './hybrid-row.ts';
 import { checkItemId, itemOf, readItemBody, type ItemBody } from './item-body.ts';
-import { isJsonObject, parseExactJson, parseJson, withDoubles } from './json.ts';
+import { isJsonObject, parseExactJson } from './json.ts';
 import { readPartitionKeyHeader, wholeKeyOf } from './partition-key.ts';
 import { readPatch } from './patch.ts';
 import { renameItem, stepsOf, type Rename } from './rename.ts';
@@ -218,7 +218,7 @@ function documentOf(
 
 function valueOf({ body }: SentOperation, limits: CosmosRequest['limits']): unknown {
   if (body === undefined) return undefined;
-  return 'text' in body ? parseJson(body.text, limits.jsonDepth) : withDoubles(body.value);
+  return 'text' in body ? parseExactJson(body.text, limits.jsonDepth) : body.value;
 }
 
 interface Ran {

@@ -10,6 +10,7 @@ import { badRequest, WireError } from './errors.ts';
 import { answerQueryPlan, continuationHeader, planToRunBy, readQueryBody, type QueryBody } from './feed.ts';
 import { checkItemId, readItemBody, type ItemBody } from './item-body.ts';
 import { readPartitionKeyHeader, wholeKeyOf } from './partition-key.ts';
+import { parseExactJson } from './json.ts';
 import { readPatch } from './patch.ts';
 import {
   atLeastOf,
@@ -89,7 +90,7 @@ export async function answerItem(request: CosmosRequest): Promise<Answer> {
       return answerWritten(request, container, written, 200, item);
     }
     case 'PATCH': {
-      const patch = readPatch(jsonOf(request.body, request.limits), container);
+      const patch = readPatch(jsonOf(request.body, request.limits, parseExactJson), container);
       const written = await store.patchItem(caller, container, id, partitionKey, patch, preconditionOf(headers));
       return answerWritten(request, container, written, 200);
     }

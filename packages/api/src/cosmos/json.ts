@@ -11,7 +11,8 @@ export type JsonObject = Readonly<Record<string, unknown>>;
  *   which would be stored as another value than was sent
  */
 export function parseJson(body: Buffer, maxDepth: number): unknown {
-  if (isBinaryJson(body)) return withDoubles(parseExactJson(body, maxDepth));
+  // As JSON has them, integers that no double holds are rounded.
+  if (isBinaryJson(body)) return JSON.parse(jsonText(parseExactJson(body, maxDepth)));
   const value = parseText(body, JSON.parse);
   checkJson(value, maxDepth);
   return value;
@@ -23,9 +24,6 @@ export function parseExactJson(body: Buffer, maxDepth: number): unknown {
   checkJson(value, maxDepth);
   return value;
 }
-
-/** A copy of what was parsed, with bigints rounded to doubles. */
-export const withDoubles = (value: unknown): unknown => JSON.parse(jsonText(value));
 
 function parseText(body: Buffer, parse: (text: string) => unknown): unknown {
   try {

@@ -297,6 +297,9 @@ function sendTogether(send: () => void): void {
   });
 }
 
+/** Of a body that is too large, at most. */
+const DISCARDED_BYTES = 64 * 1024 * 1024;
+
 /** Answers an error in Cosmos DB's shape. Clients die of an error without a body. */
 function sendError(
   request: FastifyRequest,
@@ -317,6 +320,9 @@ function sendError(
   const message =
     described?.message ?? 'An internal error occurred; the activity id finds it in the log of the server.';
   const { method, cosmos, raw } = request;
+  // Who is still sending what is too large reads the answer only if his connection stays; the server discards the rest.
+  if (shape.status === 413 && Number(raw.headers['content-length']) <= DISCARDED_BYTES)
+    reply.removeHeader('connection');
   // Of who isn't let in nothing is taken down but that.
   const operation =
     cosmos === null ? 'none' : operationOf({ method, segments: cosmos.target.segments, headers: raw.headers });

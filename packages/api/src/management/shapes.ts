@@ -6,6 +6,7 @@ import type { Explanation } from '@epitaph/core/history/explain.ts';
 import { isPseudonym } from '@epitaph/core/item/pseudonym.ts';
 import type { RecordedHold } from '@epitaph/core/retention/state.ts';
 import type { RecordedBackup } from '@epitaph/projections/purge/vault-copies.ts';
+import { parseJsonToShow } from '@epitaph/query';
 import type { RequestUnitStatus } from '../request-units/request-units.ts';
 import type {
   Disappearance,
@@ -242,7 +243,7 @@ export function itemAsOfShape({ partitionKey, writtenAtMs, ...item }: ItemAsOf):
 }
 
 export function contentShape({ json, writtenAtMs, ...facts }: PastContent): Shape {
-  return { ...facts, ...times('writtenAt', writtenAtMs), document: JSON.parse(json) as unknown };
+  return { ...facts, ...times('writtenAt', writtenAtMs), document: parseJsonToShow(json) };
 }
 
 export function takenBackupShape({ takenAtMs, vaultLapsesAtMs, ledgerHead, ...rest }: TakenBackup): Shape {

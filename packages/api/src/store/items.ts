@@ -17,7 +17,7 @@ import { isExpired, type ItemTimes, watermarks } from '@epitaph/core/ttl/waterma
 import { readOwnTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import type { CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
 import type { ContainerNumber } from '@epitaph/projections/read-model-store.ts';
-import { matches, parseCondition, planQuery, type Json } from '@epitaph/query';
+import { jsonText, matches, parseCondition, parseJson, planQuery, type Json } from '@epitaph/query';
 import { applyPatch } from '../cosmos/patch.ts';
 import { hasUniqueKeys, uniqueValuesOf } from '../cosmos/unique-keys.ts';
 import { systemPropertiesOf } from '../cosmos/system-properties.ts';
@@ -524,7 +524,7 @@ export class Items {
         let json = '{}';
         // On a life that can't be patched the decider says no whatever the body is.
         if (state.status === 'live' && !isGone(state.lastWrite, facts)) {
-          const current = JSON.parse(body ?? (await this.#documents.openAt(last!))) as Document;
+          const current = parseJson(body ?? (await this.#documents.openAt(last!))) as Document;
           if (condition !== undefined) {
             const row = await this.#parts.rows.find(within.number, partitionKey, id);
             const stamp = { birth: row?.birth ?? last?.position ?? 0, ts: state.lastWrite.ts, etag: state.etag };
@@ -533,7 +533,7 @@ export class Items {
               throw new Refusal('precondition-failed', 'The condition of the patch does not hold.');
             }
           }
-          json = JSON.stringify(applyPatch(current, patch.operations));
+          json = jsonText(applyPatch(current, patch.operations));
         }
         const bytes = Buffer.byteLength(json);
         if (bytes > MAX_DOCUMENT_BYTES) throw new Refusal('too-large');

@@ -240,7 +240,7 @@ export interface PatchRequest {
 }
 export type PatchOperation =
   | { readonly op: 'add' | 'set' | 'replace'; readonly path: string; readonly value: unknown }
-  | { readonly op: 'incr'; readonly path: string; readonly value: number }
+  | { readonly op: 'incr'; readonly path: string; readonly value: number | bigint }
   | { readonly op: 'remove'; readonly path: string }
   | { readonly op: 'move'; readonly path: string; readonly from: string };
 

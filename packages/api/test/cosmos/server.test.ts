@@ -223,6 +223,27 @@ describe('the server', () => {
     slow.destroy();
   }, 30_000);
 
+  test('answers a body that is far too large, which the client sends to its end, and goes on with the connection', async () => {
+    const port = await listening(await shop());
+    const date = httpDate(NOW_MS);
+    const authorization = sign('POST', 'docs', 'dbs/shop/colls/orders', date);
+    const head = (length: number) =>
+      `POST ${DOCS} HTTP/1.1\r\nhost: x\r\nx-ms-date: ${date}\r\nauthorization: ${authorization}\r\ncontent-length: ${length}\r\n\r\n`;
+    const socket = connect(port, '127.0.0.1');
+    const answers: string[] = [];
+    socket.on('data', (chunk) => answers.push(...(String(chunk).match(/HTTP\/1\.1 \d+/g) ?? [])));
+    const failed = once(socket, 'error').then(([error]) => Promise.reject(error as Error));
+    const sent = new Promise<void>((resolve) => {
+      socket.write(head(50_000_000));
+      socket.write(Buffer.alloc(50_000_000, 'x'), () => resolve());
+    });
+    await Promise.race([sent, failed]);
+    const body = '{"id":"1","customer":"ann"}';
+    socket.write(`${head(body.length)}${body}`);
+    await Promise.race([vi.waitFor(() => expect(answers).toEqual(['HTTP/1.1 413', 'HTTP/1.1 201'])), failed]);
+    socket.destroy();
+  });
+
   test('bounds the large bodies that are under way', async () => {
     const app = await shop({ limits: { largeBodiesInFlight: 1 } });
     const port = await listening(app);

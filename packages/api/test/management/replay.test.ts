@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import type { Document } from '@epitaph/api/store/store-api.ts';
 import { AUDITOR_KEY, eventsIn, item, openWorld, ORDERS, READ_ONLY_KEY, WRITER, type World } from './world.ts';
 
 let world: World;
@@ -126,5 +127,13 @@ describe('the content of an item in its past', () => {
     // An earlier life has ended: what it held is out of reach.
     expect((await content('renewed', { at: '2026-11-21T10:00:10Z' })).json()).toMatchObject({ code: 'item-not-found' });
     expect((await content('short', {})).json()).toMatchObject({ status: 404, code: 'item-not-found' });
+  });
+
+  test('keeps the digits of integers that no double holds', async () => {
+    const json = '{"id":"long","customer":"ann","n":9007199254740993}';
+    const document = JSON.parse(json) as Document;
+    const container = world.store.container('shop', 'orders');
+    await world.store.writeItem(WRITER, container, 'create', { id: 'long', partitionKey: '["ann"]', document, json });
+    expect((await content('long', {})).payload).toContain('"n":9007199254740993');
   });
 });
