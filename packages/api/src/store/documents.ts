@@ -10,11 +10,12 @@ import { parseJson, type Json } from '@epitaph/query';
 import { partitionKeyOf } from '../cosmos/partition-key.ts';
 import { systemPropertiesOf } from '../cosmos/system-properties.ts';
 import type { Measurements } from '../metrics/measurements.ts';
+import { inThisHeap } from './heap.ts';
 import type { StorePorts } from './parts.ts';
 import type { ShownItem } from './store-api.ts';
 
 /** Bytes of document text kept decoded. Parsed forms come on top, and leave together with their text. */
-const CACHE_BYTES = 64 * 1024 * 1024;
+const CACHE_BYTES = inThisHeap(64 * 1024 * 1024);
 
 /** What leads to one version of an item. */
 export type VersionRow = Pick<ItemRow, 'birth' | 'partitionKey' | 'id' | 'position' | 'ts' | 'key'> &

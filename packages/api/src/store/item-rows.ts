@@ -7,13 +7,14 @@ import type {
   ReadModelStore,
 } from '@epitaph/projections/read-model-store.ts';
 import type { Json } from '@epitaph/query';
+import { inThisHeap } from './heap.ts';
 
 /** Rows kept for look-ups by name: some 300 bytes each. */
-const CACHED_ROWS = 100_000;
+const CACHED_ROWS = inThisHeap(100_000);
 /** Rows kept of whole containers, all together. */
-const SCANNED_ROWS = 100_000;
+const SCANNED_ROWS = inThisHeap(100_000);
 /** Characters of JSON that the documents kept with them have, all together. */
-export const MAX_KEPT_CHARACTERS = 32 * 1024 * 1024;
+export const MAX_KEPT_CHARACTERS = inThisHeap(32 * 1024 * 1024);
 
 /** A row that is being changed, with what it was before. */
 interface Changing {

@@ -9,6 +9,7 @@ import { isExpired } from '@epitaph/core/ttl/watermarks.ts';
 import type { ContainerNumber, ItemRow } from '@epitaph/projections/read-model-store.ts';
 import {
   type Evaluation,
+  type EvaluationContext,
   isOfMany,
   isOrdered,
   isRanked,
@@ -29,6 +30,7 @@ import {
 import { clearConditionsOf } from '../cosmos/clear-paths.ts';
 import { itemsIn, partitionKeysIn } from '../cosmos/partition-key.ts';
 import type { Documents } from './documents.ts';
+import { MAX_BUFFERED_ROWS } from './heap.ts';
 import { type KeptScan, MAX_KEPT_CHARACTERS } from './item-rows.ts';
 import type { Moment, StoreParts } from './parts.ts';
 import { firstAfter, hasExpired, KEPT_BATCH, scanScope, scanScopes } from './scans.ts';
@@ -43,6 +45,8 @@ const MAX_LOOKED_UP = 100;
 const MAX_DECODED = 256;
 /** Characters of JSON that the rows of a page have at most, unless its first row alone has more. */
 export const MAX_PAGE_CHARACTERS = 4 * 1024 * 1024;
+
+const evaluationAt = ({ nowMs }: Moment): EvaluationContext => ({ nowMs, maxBufferedRows: MAX_BUFFERED_ROWS });
 
 /** Visible items, each with its document at the same index. */
 interface Candidates {
@@ -106,7 +110,7 @@ export class Queries {
     await this.#parts.seen('head');
     const moment = await this.#parts.moment(container);
     const run = new Run({ ...request, maxItemCount: most }, plan, moment, monotonicMs);
-    const evaluation = startEvaluation(plan, { nowMs: moment.nowMs });
+    const evaluation = startEvaluation(plan, evaluationAt(moment));
     const found: ItemRow[] = [];
     for await (const { rows, documents } of this.#candidates(run, 0)) {
       for (let next = 0; next < documents.length;) {
@@ -149,7 +153,7 @@ export class Queries {
     const isAnew = plan.query.distinct;
     const mostExamined = isAnew ? Number.POSITIVE_INFINITY : MAX_EXAMINED;
     let passed = last?.rows ?? 0;
-    const evaluation = startEvaluation(plan, { nowMs: moment.nowMs });
+    const evaluation = startEvaluation(plan, evaluationAt(moment));
     const page = new Page(request.maxItemCount);
     const after = (birth: number, given = 0) =>
       page.answer({
@@ -194,7 +198,7 @@ export class Queries {
     const page = new Page(size);
     if (size === 0) return page.answer();
     // A row more than fits says that there is another page, and some more may tell where it begins.
-    const ordered = new OrderedPage(plan, { nowMs: moment.nowMs }, start, offset + size + MAX_NEIGHBOURS);
+    const ordered = new OrderedPage(plan, evaluationAt(moment), start, offset + size + MAX_NEIGHBOURS);
     await this.#offerAll(run, ordered);
     const { rows: all, before } = ordered.rows();
     const found = all.slice(offset);
@@ -226,7 +230,7 @@ export class Queries {
     const size = Math.min(request.maxItemCount, left);
     const page = new Page(size);
     if (size === 0) return page.answer();
-    const ordered = new OrderedPage(plan, { nowMs: moment.nowMs }, undefined, Number.POSITIVE_INFINITY);
+    const ordered = new OrderedPage(plan, evaluationAt(moment), undefined, Number.POSITIVE_INFINITY);
     await this.#offerAll(run, ordered);
     const passed = new Set(birthsOf(last?.births ?? []));
     const offset = last === undefined ? (plan.offset ?? 0) : 0;
@@ -270,7 +274,7 @@ export class Queries {
         hasMore = !page.takeIfItFits(row);
       }
     };
-    const evaluation = startEvaluation(plan, { nowMs: moment.nowMs });
+    const evaluation = startEvaluation(plan, evaluationAt(moment));
     if (plan.readsDocuments) {
       // One row more than fits says that there is another page.
       const wantsMore = () => evaluation.wantsDocuments && !hasMore;
