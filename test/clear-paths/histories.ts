@@ -4,7 +4,7 @@ import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import type { Continuation } from '@epitaph/api/store/store-api.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
-import { evaluate, type Json, parseQuery, planQuery } from '@epitaph/query';
+import { evaluate, type Json, parseJson, parseQuery, planQuery } from '@epitaph/query';
 import { DEFINITION } from '../support/definition.ts';
 
 export const CALLER = { actor: 'key:primary', correlationId: '00000000-0000-4000-8000-000000000000' };
@@ -253,7 +253,7 @@ async function answered(store: Store, container: ContainerState, asked: Question
 /** The documents that clients see, in order of birth. */
 async function documentsOf(store: Store, container: ContainerState): Promise<Fields[]> {
   const { items } = await store.listItems(container, { maxItemCount: 1_000 });
-  return items.map(({ json }) => JSON.parse(json) as Fields);
+  return items.map(({ json }) => parseJson(json) as Fields);
 }
 
 /**

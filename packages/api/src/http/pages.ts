@@ -1,6 +1,7 @@
 import type { ServerResponse } from 'node:http';
 import { Socket } from 'node:net';
 import { systemClocks } from '@epitaph/core/clock.ts';
+import { wait } from '../config/wait.ts';
 import type { Limits } from './limits.ts';
 
 /** So long anybody may take, in milliseconds, even while others wait for the room that his answer has. */
@@ -80,10 +81,10 @@ export class Pages {
     }
     if (this.#isRelieving || this.#unsentBytes < this.#limits.unsentBytes) return;
     this.#isRelieving = true;
-    setTimeout(() => {
+    void wait(PATIENCE_MS / 4).then(() => {
       this.#isRelieving = false;
       this.#relieve();
-    }, PATIENCE_MS / 4).unref();
+    });
   }
 
   #forget(answer: ServerResponse): void {
