@@ -3,7 +3,11 @@ import { defaultLimits } from '@epitaph/api/http/limits.ts';
 import { Pages } from '@epitaph/api/http/pages.ts';
 
 describe('pages that many ask for at once', () => {
-  test('are begun in order, in a turn of the event loop each, so that other requests come in between', async () => {
+  test('are begun in order, and where each takes long in a turn of the event loop each, other requests in between', async () => {
+    const busy = () => {
+      const untilMs = performance.now() + 6;
+      while (performance.now() < untilMs);
+    };
     let turn = 0;
     const begun: (readonly [page: number, turn: number])[] = [];
     const count = () => {
@@ -12,7 +16,7 @@ describe('pages that many ask for at once', () => {
     };
     setImmediate(count);
     const pages = new Pages(defaultLimits);
-    await Promise.all([0, 1, 2, 3, 4].map((page) => pages.make(async () => begun.push([page, turn]))));
+    await Promise.all([0, 1, 2, 3, 4].map((page) => pages.make(async () => (busy(), begun.push([page, turn])))));
     expect(begun.map(([page]) => page)).toEqual([0, 1, 2, 3, 4]);
     expect(new Set(begun.map(([, at]) => at)).size).toBe(5);
   });

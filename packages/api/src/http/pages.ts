@@ -4,19 +4,21 @@ import { systemClocks } from '@epitaph/core/clock.ts';
 import { wait } from '../config/wait.ts';
 import type { Limits } from './limits.ts';
 
+/** So long pages are begun one after the other in a turn of the event loop, in milliseconds. */
+const TURN_MS = 5;
 /** So long anybody may take, in milliseconds, even while others wait for the room that his answer has. */
 const PATIENCE_MS = 1_000;
 
 /**
  * Pages of feeds and queries, the largest answers: each takes its time to make, and stays in memory until its client has
- * taken it. They are begun one by one, other requests in between, and none while too much is not taken. Who takes nothing
- * is hung up on: after a while, or where others wait for that, soon.
+ * taken it. A few milliseconds' worth of them is begun at a time, so that other requests come in between, and none while
+ * too much is not taken. Who takes nothing is hung up on: after a while, or where others wait for that, soon.
  */
 export class Pages {
   readonly #limits: Pick<Limits, 'pagesInFlight' | 'unsentBytes' | 'unsentTimeoutMs'>;
   readonly #waiting: (() => void)[] = [];
-  /** One was begun in this turn of the event loop. */
-  #begun = false;
+  /** When the first one was begun in this turn of the event loop, if one was. */
+  #turnStartedMs: number | undefined;
   #underWay = 0;
   /** Answers that are not taken yet, the oldest first. */
   readonly #unsent = new Map<ServerResponse, { readonly bytes: number; readonly sinceMs: number }>();
@@ -55,13 +57,15 @@ export class Pages {
 
   get #mayBegin(): boolean {
     const { pagesInFlight, unsentBytes } = this.#limits;
-    return !this.#begun && this.#underWay < pagesInFlight && this.#unsentBytes < unsentBytes;
+    if (this.#underWay >= pagesInFlight || this.#unsentBytes >= unsentBytes) return false;
+    return this.#turnStartedMs === undefined || systemClocks.monotonicMs() - this.#turnStartedMs < TURN_MS;
   }
 
   #begin(): void {
-    this.#begun = true;
+    if (this.#turnStartedMs !== undefined) return;
+    this.#turnStartedMs = systemClocks.monotonicMs();
     setImmediate(() => {
-      this.#begun = false;
+      this.#turnStartedMs = undefined;
       this.#next();
     });
   }
