@@ -17,5 +17,5 @@ export type { Neighbours, OrderedStart } from './place.ts';
 export { planQuery } from './plan.ts';
 export type { PlanOptions, QueryParameter, QueryPlan } from './plan.ts';
 export type { PathComparison, PathEquality, Pushdown } from './pushdown.ts';
-export { compareValues } from './values.ts';
+export { compareValues, isNumeric } from './values.ts';
 export type { Json, Value } from './values.ts';

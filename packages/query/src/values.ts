@@ -28,7 +28,8 @@ export function setProperty(target: JsonObject, name: string, value: Json): void
   }
 }
 
-const isNumeric = (value: Value): value is number | bigint => typeof value === 'number' || typeof value === 'bigint';
+export const isNumeric = (value: unknown): value is number | bigint =>
+  typeof value === 'number' || typeof value === 'bigint';
 
 /** The value to compute with, which is done in doubles; undefined for what is no number. */
 export function numberOf(value: Value): number | undefined {
@@ -40,6 +41,11 @@ export function numberOf(value: Value): number | undefined {
 export function wholeNumberOf(value: Value): number | undefined {
   const number = numberOf(value);
   return Number.isInteger(number) ? number : undefined;
+}
+
+/** The exact value of a whole number, undefined for anything else. */
+export function exactIntegerOf(value: Value): bigint | undefined {
+  return typeof value === 'bigint' || Number.isInteger(value) ? BigInt(value as number | bigint) : undefined;
 }
 
 /** Exact, also between a double and a bigint. */

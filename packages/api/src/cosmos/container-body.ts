@@ -4,7 +4,7 @@ import { parseDocumentPath } from '@epitaph/core/document-path.ts';
 import { sameJson } from '@epitaph/core/same-json.ts';
 import { MAX_TTL_SECONDS, readDefaultTtl, type DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import { checkComputedProperties, type ComputedProperty, QueryError } from '@epitaph/query';
-import { badRequest, missingId, wrappedErrors } from './errors.ts';
+import { badRequest, requiredId, wrappedErrors } from './errors.ts';
 import type { JsonObject } from './json.ts';
 import { checkClearPaths } from './clear-paths.ts';
 import { checkUniqueKeys } from './unique-keys.ts';
@@ -232,11 +232,8 @@ function checkFeedRetention(minutes: unknown): void {
  *
  * @throws WireError 400
  */
-export function checkName(id: unknown): string {
-  if (id === undefined) throw missingId();
-  if (typeof id !== 'string' || id === '') {
-    throw badRequest("One of the specified inputs is invalid: the property 'id' is empty or not a string.");
-  }
+export function checkName(given: unknown): string {
+  const id = requiredId(given);
   if (id.length > MAX_NAME_CHARACTERS) throw badRequest(`The id is longer than ${MAX_NAME_CHARACTERS} characters.`);
   if (/[/\\?#]/.test(id)) throw badRequest("The id contains characters that are not allowed: '/', '\\', '?' or '#'.");
   if (id.endsWith(' ')) throw badRequest("The id can't end with a blank.");

@@ -120,9 +120,20 @@ export const badRequest = (message: string): WireError => new WireError('badRequ
 
 export const tooLarge = (): WireError => new WireError('tooLarge', wrappedErrors('Request size is too large'));
 
-/** In the words of the service, which people look up. */
-export const missingId = (): WireError =>
-  badRequest(wrappedErrors("The input content is invalid because the required properties - 'id; ' - are missing"));
+/**
+ * The id of a document, container or database, as far as the same is asked of all.
+ *
+ * @throws WireError 400 for none; in the words of the service, which people look up, where it is missing
+ */
+export function requiredId(id: unknown): string {
+  if (id === undefined) {
+    throw badRequest(
+      wrappedErrors("The input content is invalid because the required properties - 'id; ' - are missing"),
+    );
+  }
+  if (typeof id === 'string' && id !== '') return id;
+  throw badRequest("One of the specified inputs is invalid: the property 'id' is empty or not a string.");
+}
 
 /** A message as the service wraps those of its inner parts; some clients parse it. */
 export const wrappedErrors = (message: string): string => `Message: ${JSON.stringify({ Errors: [message] })}`;

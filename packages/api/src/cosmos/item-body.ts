@@ -2,7 +2,7 @@ import { jsonText, mayHaveLongIntegers } from '@epitaph/query';
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
 import type { Limits } from '../http/limits.ts';
 import type { Document } from '../store/store-api.ts';
-import { badRequest, missingId, tooLarge } from './errors.ts';
+import { badRequest, requiredId, tooLarge } from './errors.ts';
 import { isJsonObject, parseExactJson, type JsonObject } from './json.ts';
 import { partitionKeyOf } from './partition-key.ts';
 import { itemSystemProperties } from './system-properties.ts';
@@ -45,11 +45,8 @@ export function itemOf(definition: ContainerDefinition, value: JsonObject): Item
 }
 
 /** @throws WireError 400 for a missing id or one that no item can have */
-export function checkItemId(id: unknown): string {
-  if (id === undefined) throw missingId();
-  if (typeof id !== 'string' || id === '') {
-    throw badRequest("One of the specified inputs is invalid: the property 'id' is empty or not a string.");
-  }
+export function checkItemId(given: unknown): string {
+  const id = requiredId(given);
   if (id.length > MAX_ID_BYTES / 3 && Buffer.byteLength(id) > MAX_ID_BYTES) {
     throw badRequest(`The id is longer than ${MAX_ID_BYTES} bytes.`);
   }

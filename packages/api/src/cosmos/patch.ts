@@ -1,6 +1,6 @@
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
-import { integerValue } from '@epitaph/query';
+import { integerValue, isNumeric } from '@epitaph/query';
 import { defaultLimits } from '../http/limits.ts';
 import type { Document, PatchOperation, PatchRequest } from '../store/store-api.ts';
 import { isJsonObject, type JsonObject } from './json.ts';
@@ -55,7 +55,7 @@ function readOperation(value: unknown, definition: ContainerDefinition): PatchOp
       return { op, path: where, value: value['value'] };
     case 'incr':
     case 'increment':
-      if (!isNumber(value['value']) || !Number.isFinite(Number(value['value']))) {
+      if (!isNumeric(value['value']) || !Number.isFinite(Number(value['value']))) {
         throw refuse(`The patch operation 'incr' on '${where}' needs a number as its value.`);
       }
       return { op: 'incr', path: where, value: value['value'] };
@@ -133,7 +133,7 @@ function applyOperation(document: JsonObject, operation: PatchOperation): JsonOb
     case 'incr': {
       const found = valueAt(document, path);
       if (found === undefined) return place(document, path, 'set', operation.value, operation.path);
-      if (!isNumber(found.value)) throw cannot(operation.path, 'it is not a number');
+      if (!isNumeric(found.value)) throw cannot(operation.path, 'it is not a number');
       const sum = sumOf(found.value, operation.value);
       if (!Number.isFinite(Number(sum))) throw cannot(operation.path, 'the sum is out of range');
       return place(document, path, 'replace', sum, operation.path);
@@ -149,8 +149,6 @@ function applyOperation(document: JsonObject, operation: PatchOperation): JsonOb
       return operation satisfies never;
   }
 }
-
-const isNumber = (value: unknown): value is number | bigint => typeof value === 'number' || typeof value === 'bigint';
 
 /** Exact for integers of which all digits are known. */
 function sumOf(left: number | bigint, right: number | bigint): number | bigint {

@@ -1,4 +1,5 @@
 import { integerValue } from '../json-text.ts';
+import { exactIntegerOf } from '../values.ts';
 import type { Value } from '../values.ts';
 import { pure } from './builtin.ts';
 import type { BuiltIn, BuiltIns } from './builtin.ts';
@@ -166,8 +167,8 @@ function convert(compute: (ticks: bigint) => bigint): BuiltIn {
 
 function fromNumber(ticksPerUnit: bigint): BuiltIn {
   return pure(1, 1, (value) => {
-    const isWhole = typeof value === 'bigint' || (typeof value === 'number' && Number.isInteger(value));
-    return isWhole ? formatDateTime(BigInt(value) * ticksPerUnit) : undefined;
+    const count = exactIntegerOf(value);
+    return count === undefined ? undefined : formatDateTime(count * ticksPerUnit);
   });
 }
 

@@ -23,7 +23,7 @@ export function occurrences(words: readonly string[], term: readonly string[], d
 /** Whether letters put in, left out or changed, so many at most, make one word of another. */
 function isWithin(distance: number, a: string, b: string): boolean {
   if (a === b) return true;
-  if (Math.abs(a.length - b.length) > distance) return false;
+  if (distance === 0 || Math.abs(a.length - b.length) > distance) return false;
   // Levenshtein's table, of which only the places near the diagonal can hold as little as that.
   let above: number[] = Array.from({ length: 2 * distance + 1 }, (_, place) => Math.abs(place - distance));
   for (let row = 1; row <= a.length; row += 1) {

@@ -1,5 +1,5 @@
 import { integerValue } from '../json-text.ts';
-import { finite, numberOf } from '../values.ts';
+import { finite, exactIntegerOf, numberOf } from '../values.ts';
 import type { Value } from '../values.ts';
 import { pure } from './builtin.ts';
 import type { BuiltIn, BuiltIns } from './builtin.ts';
@@ -24,16 +24,11 @@ function round(x: number): number {
   return Math.sign(x) * Math.round(Math.abs(x));
 }
 
-function asInteger(value: Value): bigint | undefined {
-  if (typeof value === 'bigint') return value;
-  return typeof value === 'number' && Number.isInteger(value) ? BigInt(value) : undefined;
-}
-
 /** Integer functions compute in 64 bits and wrap around; a number that isn't whole makes them undefined. */
 function ofIntegers(compute: (x: bigint, y: bigint) => bigint | undefined): BuiltIn {
   return pure(2, 2, (first, second) => {
-    const x = asInteger(first);
-    const y = asInteger(second);
+    const x = exactIntegerOf(first);
+    const y = exactIntegerOf(second);
     if (x === undefined || y === undefined) return undefined;
     const result = compute(BigInt.asIntN(64, x), BigInt.asIntN(64, y));
     return result === undefined ? undefined : integerValue(BigInt.asIntN(64, result));
@@ -76,7 +71,7 @@ export const mathFunctions: BuiltIns = {
   INTBITAND: ofIntegers((x, y) => x & y),
   INTBITLEFTSHIFT: shift((x, y) => x << y),
   INTBITNOT: pure(1, 1, (value) => {
-    const x = asInteger(value);
+    const x = exactIntegerOf(value);
     return x === undefined ? undefined : integerValue(BigInt.asIntN(64, ~x));
   }),
   INTBITOR: ofIntegers((x, y) => x | y),

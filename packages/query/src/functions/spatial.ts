@@ -27,20 +27,25 @@ function readAll<T>(value: Value, read: (item: Json) => T | undefined): T[] | un
   return result;
 }
 
+/** The numbers that a position begins with. */
+function numbersOf(position: Value): readonly [x: number, y: number] | undefined {
+  const [x, y] = Array.isArray(position) ? position : [];
+  return typeof x === 'number' && typeof y === 'number' ? [x, y] : undefined;
+}
+
 const POLYGON_FAULT =
   'The rings of a Polygon need at least four valid positions each, and the last has to be the first again.';
 
 /** The spatial functions over GeoJSON on a surface. */
 function spatialFunctionsOn<Point>(surface: Surface<Point>): BuiltIns {
   function readPosition(value: Value): Point | undefined {
-    if (!Array.isArray(value) || value.length < 2) return undefined;
-    const [x, y] = value;
-    return typeof x === 'number' && typeof y === 'number' ? surface.pointAt(x, y) : undefined;
+    const numbers = numbersOf(value);
+    return numbers && surface.pointAt(...numbers);
   }
 
   function faultOf(position: Value): string {
-    const [x, y] = Array.isArray(position) ? position : [];
-    return typeof x === 'number' && typeof y === 'number' ? surface.faultOf(x, y) : 'A position needs two numbers.';
+    const numbers = numbersOf(position);
+    return numbers === undefined ? 'A position needs two numbers.' : surface.faultOf(...numbers);
   }
 
   function readLine(value: Value, atLeast: number): Point[] | undefined {

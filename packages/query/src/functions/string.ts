@@ -77,8 +77,7 @@ function trim(fromStart: boolean, fromEnd: boolean): BuiltIn {
 function parser(isWanted: (value: Value) => boolean): BuiltIn {
   return map((text) => {
     try {
-      // Long integers are found between other characters.
-      const value = parseJson(` ${text} `);
+      const value = parseJson(text);
       return isWanted(value) ? value : undefined;
     } catch {
       return undefined;
