@@ -134,6 +134,20 @@ describe('rows kept in memory', () => {
     expect(rows.scanned(CONTAINER)?.rows).toEqual([row(11)]);
   });
 
+  it('of a whole container are collected by one scan at a time, and of a few containers', () => {
+    const { rows } = world(row(10));
+    expect([CONTAINER, CONTAINER, 3, 4, 5, 6].map((container) => rows.beginCollecting(container))).toEqual([
+      true,
+      false,
+      true,
+      true,
+      true,
+      false,
+    ]);
+    rows.endCollecting(CONTAINER);
+    expect([6, CONTAINER].map((container) => rows.beginCollecting(container))).toEqual([true, false]);
+  });
+
   it('of a whole container have their documents with them until any change, any erasure, or too many others', () => {
     const { rows } = world(row(10));
     const keep = (container: number, characters: number) => {

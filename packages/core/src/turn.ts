@@ -1,2 +1,19 @@
 /** Lets everything else that waits go first: between the steps of long work, so that it holds no request. */
 export const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
+
+/** The same for several long works side by side: one of them goes on at a time, in order, and everything else before the next. */
+export class Turns {
+  readonly #waiting: (() => void)[] = [];
+
+  next(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#waiting.push(resolve);
+      if (this.#waiting.length === 1) setImmediate(this.#goOn);
+    });
+  }
+
+  readonly #goOn = (): void => {
+    this.#waiting.shift()!();
+    if (this.#waiting.length > 0) setImmediate(this.#goOn);
+  };
+}

@@ -1,4 +1,4 @@
-import { queryError } from './errors.ts';
+import { bytesOf, type Memory, textBytes } from './memory.ts';
 import { compareValues, finite, numberOf, stableKey } from './values.ts';
 import type { Json, Value } from './values.ts';
 
@@ -77,11 +77,14 @@ class Sum implements Accumulator {
 /** MIN and MAX by the order of ORDER BY; an array or an object makes the result undefined. */
 class Extreme implements Accumulator {
   readonly #sign: 1 | -1;
+  readonly #memory: Memory;
   #best: Value = undefined;
+  #bestBytes = 0;
   #spoilt = false;
 
-  constructor(sign: 1 | -1) {
+  constructor(sign: 1 | -1, memory: Memory) {
     this.#sign = sign;
+    this.#memory = memory;
   }
 
   add(value: Value): void {
@@ -89,6 +92,8 @@ class Extreme implements Accumulator {
     if (typeof value === 'object' && value !== null) {
       this.#spoilt = true;
     } else if (this.#best === undefined || compareValues(value, this.#best) * this.#sign < 0) {
+      this.#memory.release(this.#bestBytes);
+      this.#bestBytes = typeof value === 'string' ? this.#memory.hold(textBytes(value)) : 0;
       this.#best = value;
     }
   }
@@ -101,11 +106,11 @@ class Extreme implements Accumulator {
 class List implements Accumulator {
   readonly #values: Json[] = [];
   readonly #seen: Set<string> | undefined;
-  readonly #maxRows: number;
+  readonly #memory: Memory;
 
-  constructor(distinct: boolean, maxRows: number) {
+  constructor(distinct: boolean, memory: Memory) {
     this.#seen = distinct ? new Set() : undefined;
-    this.#maxRows = maxRows;
+    this.#memory = memory;
   }
 
   add(value: Value): void {
@@ -113,9 +118,10 @@ class List implements Accumulator {
     if (this.#seen !== undefined) {
       const key = stableKey(value);
       if (this.#seen.has(key)) return;
+      this.#memory.hold(textBytes(key));
       this.#seen.add(key);
     }
-    if (this.#values.length >= this.#maxRows) throw tooManyRows(this.#maxRows);
+    this.#memory.hold(bytesOf(value));
     this.#values.push(value);
   }
 
@@ -124,16 +130,8 @@ class List implements Accumulator {
   }
 }
 
-/** The error of a query that would hold more in memory than it may. */
-export function tooManyRows(maxRows: number): Error {
-  return queryError(
-    'tooManyRows',
-    `The query has to hold more than ${maxRows} rows at once. Narrow it with a filter, or use TOP or OFFSET LIMIT.`,
-  );
-}
-
-/** A fresh accumulator. `maxRows` bounds what MAKELIST and MAKESET collect. */
-export function createAccumulator(name: AggregateName, maxRows: number): Accumulator {
+/** A fresh accumulator, which holds what it keeps of values in the memory. */
+export function createAccumulator(name: AggregateName, memory: Memory): Accumulator {
   switch (name) {
     case 'COUNT':
       return new Count((value) => value !== undefined);
@@ -144,12 +142,12 @@ export function createAccumulator(name: AggregateName, maxRows: number): Accumul
     case 'AVG':
       return new Sum(true);
     case 'MIN':
-      return new Extreme(1);
+      return new Extreme(1, memory);
     case 'MAX':
-      return new Extreme(-1);
+      return new Extreme(-1, memory);
     case 'MAKELIST':
-      return new List(false, maxRows);
+      return new List(false, memory);
     case 'MAKESET':
-      return new List(true, maxRows);
+      return new List(true, memory);
   }
 }

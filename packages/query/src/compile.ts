@@ -10,6 +10,7 @@ import { termsOf } from './functions/full-text.ts';
 import { builtIns, planarBuiltIns } from './functions/index.ts';
 import { boundedText } from './functions/bounds.ts';
 import { compileLike } from './like.ts';
+import { bytesOf, Memory } from './memory.ts';
 import { parseQuery } from './parser.ts';
 import { printExpression } from './print.ts';
 import type { AggregateStep, Grouping, Program, Source } from './program.ts';
@@ -59,15 +60,20 @@ interface GroupingScope {
 /** The slot of the documents that the caller hands in. */
 export const DOCUMENT_SLOT = 0;
 
+/** What a constant may take while it is computed. */
+const MAX_CONSTANT_BYTES = 16 * 1024 * 1024;
+
 /** The frame that constants are computed in: it has nothing to read. */
 const EMPTY_FRAME: Frame = {
   slots: [],
   aggregates: [],
   groupKeys: [],
   nowMs: undefined,
-  maxBufferedRows: 10_000,
+  memory: new Memory(MAX_CONSTANT_BYTES),
   maxStepsPerDocument: 0,
   stepsLeft: 0,
+  monotonicMs: undefined,
+  startedMs: undefined,
 };
 
 function constant(value: Value): Node {
@@ -933,6 +939,7 @@ function subqueryRunner(program: Program, form: SubqueryForm, at: SourceLocation
       return (frame) => {
         const rows: Json[] = [];
         runProgram(program, frame, (row) => {
+          frame.memory.hold(bytesOf(row));
           rows.push(row);
           return true;
         });

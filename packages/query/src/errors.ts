@@ -30,7 +30,7 @@ export const queryErrorCodes = {
   invalidValue: 'SC2110',
   notSupported: 'SC2201',
   tooComplex: 'SC3001',
-  tooManyRows: 'SC3002',
+  tooMuchHeld: 'SC3002',
 } as const;
 
 /** The query is at fault: its text, its parameters, or what it asks for. Never a fault of the store. */

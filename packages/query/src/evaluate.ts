@@ -1,8 +1,8 @@
-import { tooManyRows } from './aggregates.ts';
 import { DOCUMENT_SLOT } from './compile.ts';
 import { asQueryError, guardStack } from './errors.ts';
 import { bindSources, RowCollector } from './execute.ts';
-import type { Frame } from './frame.ts';
+import { beginDocument, type Frame } from './frame.ts';
+import { bytesOf, Memory } from './memory.ts';
 import type { QueryPlan } from './plan.ts';
 import type { Program } from './program.ts';
 import type { Json } from './values.ts';
@@ -13,16 +13,20 @@ export interface EvaluationContext {
   readonly nowMs?: number;
   /** There are none. */
   readonly userDefinedFunctions?: never;
-  /** Rows held at once by ORDER BY without a limit, GROUP BY or DISTINCT. Past it a QueryError is thrown. */
-  readonly maxBufferedRows?: number;
+  /** Where it tells what it holds until the last document. Past what that may be a QueryError is thrown. */
+  readonly memory?: Memory;
   /**
    * Array elements that JOINs and subqueries may iterate over for one document, so that one document's cross product
    * can't hold up everything else. Past it a QueryError is thrown.
    */
   readonly maxStepsPerDocument?: number;
+  /** Milliseconds since any time. With it, a document over which they iterate for seconds is given up with a QueryError. */
+  readonly monotonicMs?: () => number;
 }
 
-const DEFAULT_MAX_BUFFERED_ROWS = 1_000_000;
+const DEFAULT_MOST_BYTES = 1024 * 1024 * 1024;
+/** Of a row that something else holds as well. */
+const REFERENCE_BYTES = 8;
 const DEFAULT_MAX_STEPS_PER_DOCUMENT = 5_000_000;
 
 /** A frame for evaluating one document after the other. */
@@ -33,9 +37,11 @@ export function newFrame(context: EvaluationContext): Frame {
     aggregates: [],
     groupKeys: [],
     nowMs: context.nowMs,
-    maxBufferedRows: context.maxBufferedRows ?? DEFAULT_MAX_BUFFERED_ROWS,
+    memory: context.memory ?? new Memory(DEFAULT_MOST_BYTES),
     maxStepsPerDocument,
     stepsLeft: maxStepsPerDocument,
+    monotonicMs: context.monotonicMs,
+    startedMs: undefined,
   };
 }
 
@@ -69,7 +75,7 @@ function* filterAndProject(
 ): Generator<Json, void, undefined> {
   for (const document of documents) {
     frame.slots[DOCUMENT_SLOT] = document;
-    frame.stepsLeft = frame.maxStepsPerDocument;
+    beginDocument(frame);
     if (where !== undefined && !where(frame)) continue;
     const row = project(frame);
     if (row !== undefined) yield row;
@@ -97,12 +103,16 @@ class ProgramRun {
   readonly #collector: RowCollector;
   readonly #accept = (): boolean => this.#collector.accept();
   #rows: Json[] = [];
+  /** Bytes that they are held as: most documents give one row, which is taken at once and does not count. */
+  #heldBytes = 0;
+  #isFinishing = false;
 
   constructor({ program }: QueryPlan, frame: Frame) {
     this.#program = program;
     this.#frame = frame;
     this.#collector = new RowCollector(program, frame, (row) => {
-      if (this.#rows.length >= frame.maxBufferedRows) throw tooManyRows(frame.maxBufferedRows);
+      if (this.#rows.length > 0)
+        this.#heldBytes += frame.memory.hold(this.#isFinishing ? REFERENCE_BYTES : bytesOf(row));
       this.#rows.push(row);
       return true;
     });
@@ -119,7 +129,7 @@ class ProgramRun {
   offer(document: Json): boolean {
     if (!this.wantsDocuments) return false;
     this.#frame.slots[DOCUMENT_SLOT] = document;
-    this.#frame.stepsLeft = this.#frame.maxStepsPerDocument;
+    beginDocument(this.#frame);
     return bindSources(this.#program.sources, 0, this.#frame, this.#accept) && this.wantsDocuments;
   }
 
@@ -134,11 +144,14 @@ class ProgramRun {
   }
 
   finish(): void {
+    this.#isFinishing = true;
     this.#collector.finish();
   }
 
   takeRows(): Json[] {
     const rows = this.#rows;
+    this.#frame.memory.release(this.#heldBytes);
+    this.#heldBytes = 0;
     this.#rows = [];
     return rows;
   }

@@ -1,7 +1,8 @@
-import { createAccumulator, tooManyRows } from './aggregates.ts';
+import { createAccumulator } from './aggregates.ts';
 import type { Accumulator } from './aggregates.ts';
 import { queryError } from './errors.ts';
 import type { Frame } from './frame.ts';
+import { bytesOf, type Memory, textBytes } from './memory.ts';
 import type { Grouping, Program, Source } from './program.ts';
 import { placeAmongOthers } from './place.ts';
 import { Ranking } from './ranking.ts';
@@ -12,6 +13,9 @@ import type { Json, Value } from './values.ts';
 /** Takes a row; answers false when it wants no more. */
 export type Emit = (row: Json) => boolean;
 
+/** Bytes of the state of an aggregate that keeps no values. */
+const ACCUMULATOR_BYTES = 64;
+
 interface Group {
   readonly keys: readonly Value[];
   readonly accumulators: readonly Accumulator[];
@@ -20,14 +24,14 @@ interface Group {
 /** The groups of GROUP BY, or the one of aggregates without it. */
 export class Groups {
   readonly #grouping: Grouping;
-  readonly #maxRows: number;
+  readonly #memory: Memory;
   readonly #groups = new Map<string, Group>();
   /** The one group of aggregates without GROUP BY, which exists even when there are no rows. */
   readonly #only: Group | undefined;
 
-  constructor(grouping: Grouping, maxRows: number) {
+  constructor(grouping: Grouping, memory: Memory) {
     this.#grouping = grouping;
-    this.#maxRows = maxRows;
+    this.#memory = memory;
     if (grouping.keys.length === 0) this.#only = this.#added('', []);
   }
 
@@ -64,22 +68,36 @@ export class Groups {
   }
 
   #added(text: string, keys: readonly Value[]): Group {
-    if (this.#groups.size >= this.#maxRows) throw tooManyRows(this.#maxRows);
-    const accumulators = this.#grouping.aggregates.map(({ name }) => createAccumulator(name, this.#maxRows));
+    const { aggregates } = this.#grouping;
+    this.#memory.hold(textBytes(text) + bytesOf(keys as Json[]) + ACCUMULATOR_BYTES * aggregates.length);
+    const accumulators = aggregates.map(({ name }) => createAccumulator(name, this.#memory));
     const group = { keys, accumulators };
     this.#groups.set(text, group);
     return group;
   }
 }
 
+/** Milliseconds that iterating over one document may take. */
+const MAX_DOCUMENT_MS = 2_000;
+/** The clock is asked for every so many elements, a power of two. */
+const STEPS_PER_LOOK = 64;
+
 function takeStep(frame: Frame): void {
   frame.stepsLeft -= 1;
-  if (frame.stepsLeft < 0) {
+  const isOver = frame.stepsLeft < 0 || ((frame.stepsLeft & (STEPS_PER_LOOK - 1)) === 0 && takesTooLong(frame));
+  if (isOver) {
     throw queryError(
       'tooComplex',
       'The query iterates over too many array elements of one document. Filter inside the JOIN, or join fewer arrays.',
     );
   }
+}
+
+function takesTooLong(frame: Frame): boolean {
+  const nowMs = frame.monotonicMs?.();
+  if (nowMs === undefined) return false;
+  frame.startedMs ??= nowMs;
+  return nowMs - frame.startedMs > MAX_DOCUMENT_MS;
 }
 
 /**
@@ -109,13 +127,19 @@ export function bindSources(
 
 /** Runs a subquery in the frame of the query around it. Answers false when `emit` wanted no more. */
 export function runProgram(program: Program, frame: Frame, emit: Emit): boolean {
+  const { memory } = frame;
+  const { heldBytes } = memory;
   let wanted = true;
   const collector = new RowCollector(program, frame, (row) => {
     wanted = emit(row);
     return wanted;
   });
-  if (collector.wantsRows) bindSources(program.sources, 0, frame, () => collector.accept());
-  collector.finish();
+  try {
+    if (collector.wantsRows) bindSources(program.sources, 0, frame, () => collector.accept());
+    collector.finish();
+  } finally {
+    memory.releaseTo(heldBytes);
+  }
   return wanted;
 }
 
@@ -138,13 +162,13 @@ export class RowCollector {
     this.#toSkip = program.offset;
     this.#toEmit = program.limit ?? Number.POSITIVE_INFINITY;
     this.#seen = program.distinct ? new Set() : undefined;
-    if (program.rank !== undefined) this.#ranking = new Ranking(program.rank, frame.maxBufferedRows);
+    if (program.rank !== undefined) this.#ranking = new Ranking(program.rank, frame.memory);
     if (program.orderBy.length > 0 || (program.distinct && program.grouping !== undefined)) {
       // Rows that DISTINCT drops later must not push others out of the heap.
       const capacity = program.distinct ? Number.POSITIVE_INFINITY : this.#toSkip + this.#toEmit;
-      this.#sorter = new Sorter(program.orderBy, capacity, frame.maxBufferedRows, isLastFirst(program));
+      this.#sorter = new Sorter(program.orderBy, capacity, frame.memory, isLastFirst(program));
     }
-    if (program.grouping !== undefined) this.#groups = new Groups(program.grouping, frame.maxBufferedRows);
+    if (program.grouping !== undefined) this.#groups = new Groups(program.grouping, frame.memory);
   }
 
   /** False once no further row can change the answer. */
@@ -176,7 +200,7 @@ export class RowCollector {
     const facts = ranking.observe(frame);
     if (where !== undefined && !where(frame)) return true;
     const row = project(frame);
-    if (row !== undefined) ranking.add(facts, row);
+    if (row !== undefined) ranking.add(facts, row, bytesOf(row));
     return true;
   }
 
@@ -188,13 +212,13 @@ export class RowCollector {
     const keys = orderBy.map(({ run }) => run(frame));
     if (distinct) {
       const row = project(frame);
-      if (row !== undefined) this.#sorter.add([...keys, ...placeAmongOthers([row])], row);
+      if (row !== undefined) this.#sorter.add([...keys, ...placeAmongOthers([row])], row, bytesOf(row));
       return true;
     }
     keys.push(...group);
     if (this.#sorter.keeps(keys)) {
       const row = project(frame);
-      if (row !== undefined) this.#sorter.add(keys, row);
+      if (row !== undefined) this.#sorter.add(keys, row, bytesOf(row));
     }
     return true;
   }
@@ -205,9 +229,7 @@ export class RowCollector {
     if (this.#seen !== undefined) {
       const key = stableKey(row);
       if (this.#seen.has(key)) return true;
-      if (this.#seen.size >= this.#frame.maxBufferedRows) {
-        throw tooManyRows(this.#frame.maxBufferedRows);
-      }
+      this.#frame.memory.hold(textBytes(key));
       this.#seen.add(key);
     }
     if (this.#toSkip > 0) {

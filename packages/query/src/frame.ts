@@ -1,3 +1,4 @@
+import type { Memory } from './memory.ts';
 import type { Value } from './values.ts';
 
 /**
@@ -13,12 +14,22 @@ export interface Frame {
   readonly groupKeys: Value[];
   /** Milliseconds since the epoch, or undefined when the caller gave no time. */
   readonly nowMs: number | undefined;
-  /** Rows that may still be held in memory at once by each part of the query. */
-  readonly maxBufferedRows: number;
+  /** What all parts of the query hold until the last document. */
+  readonly memory: Memory;
   /** Elements that JOINs and subqueries may iterate over for one document. */
   readonly maxStepsPerDocument: number;
   /** How many of them are left. */
   stepsLeft: number;
+  /** Tells how long a document takes, in milliseconds since any time; undefined when nobody asks. */
+  readonly monotonicMs: (() => number) | undefined;
+  /** When it was first asked for the document at hand. */
+  startedMs: number | undefined;
+}
+
+/** The frame is about the document in its slots from now on. */
+export function beginDocument(frame: Frame): void {
+  frame.stepsLeft = frame.maxStepsPerDocument;
+  frame.startedMs = undefined;
 }
 
 export type Compiled = (frame: Frame) => Value;

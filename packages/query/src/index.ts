@@ -8,6 +8,7 @@ export type { QueryErrorDetail } from './errors.ts';
 export { evaluate, matches, startEvaluation } from './evaluate.ts';
 export type { Evaluation, EvaluationContext } from './evaluate.ts';
 export { integerValue, jsonText, mayHaveLongIntegers, parseJson, parseJsonToShow } from './json-text.ts';
+export { Memory } from './memory.ts';
 export { isOfMany, isOrdered, isRanked, OrderedPage } from './ordered-page.ts';
 export { parseCondition, parseQuery } from './parser.ts';
 export type { ParseLimits } from './parser.ts';

@@ -2,7 +2,8 @@ import { DOCUMENT_SLOT } from './compile.ts';
 import { guardStack } from './errors.ts';
 import { type Evaluation, type EvaluationContext, newFrame, startEvaluation } from './evaluate.ts';
 import { bindSources, Groups } from './execute.ts';
-import type { Frame } from './frame.ts';
+import { beginDocument, type Frame } from './frame.ts';
+import { bytesOf, textBytes, type Memory } from './memory.ts';
 import {
   isFromStart,
   MAX_NEIGHBOURS,
@@ -13,7 +14,7 @@ import {
 } from './place.ts';
 import type { QueryPlan } from './plan.ts';
 import { Ranking } from './ranking.ts';
-import { isLastFirst, Sorter } from './sorter.ts';
+import { isLastFirst, type Room, Sorter } from './sorter.ts';
 import { type Json, stableKey, type Value } from './values.ts';
 
 export interface OrderedRow extends OrderedPlace {
@@ -65,20 +66,30 @@ export class OrderedPage {
   /**
    * @param plan one that {@link isOrdered}, or one that {@link isRanked} without a start
    * @param capacity rows to give at most
+   * @param room for those of a page, which need not be filled
    */
-  constructor(plan: QueryPlan, context: EvaluationContext, start: OrderedStart | undefined, capacity: number) {
+  constructor(
+    plan: QueryPlan,
+    context: EvaluationContext,
+    start: OrderedStart | undefined,
+    capacity: number,
+    room?: Room,
+  ) {
     const { program, derivedFrom } = plan;
     this.#plan = plan;
     this.#frame = newFrame(context);
-    const { maxBufferedRows } = this.#frame;
+    const { memory } = this.#frame;
     this.#start = start;
     this.#capacity = capacity;
     // Which rows are given is known when all are there, where equal ones are dropped or the place is told by its neighbours.
-    const kept = program.distinct || start?.near !== undefined ? Number.POSITIVE_INFINITY : capacity;
-    this.#sorter = new Sorter(program.orderBy, kept, maxBufferedRows, isLastFirst(program));
-    this.#groups = program.grouping === undefined ? undefined : new Groups(program.grouping, maxBufferedRows);
-    this.#ranking = program.rank === undefined ? undefined : new Ranking(program.rank, maxBufferedRows);
-    this.#inner = derivedFrom === undefined ? undefined : startEvaluation(derivedFrom, context);
+    const needsAll = program.distinct || start?.near !== undefined;
+    const lastFirst = isLastFirst(program);
+    this.#sorter = needsAll
+      ? new Sorter(program.orderBy, Number.POSITIVE_INFINITY, memory, lastFirst)
+      : new Sorter(program.orderBy, capacity, memory, lastFirst, room);
+    this.#groups = program.grouping === undefined ? undefined : new Groups(program.grouping, memory);
+    this.#ranking = program.rank === undefined ? undefined : new Ranking(program.rank, memory);
+    this.#inner = derivedFrom === undefined ? undefined : startEvaluation(derivedFrom, { ...context, memory });
   }
 
   /** Takes the next documents; their numbers, which go up, are asked for by index, of those alone that matter. */
@@ -88,7 +99,7 @@ export class OrderedPage {
       for (let index = 0; index < documents.length; index += 1) {
         this.#index = index;
         this.#inside = 0;
-        this.#frame.stepsLeft = this.#frame.maxStepsPerDocument;
+        beginDocument(this.#frame);
         if (this.#inner === undefined) this.#takeDocument(documents[index]!);
         else {
           this.#inner.offer(documents.slice(index, index + 1), 0);
@@ -98,20 +109,26 @@ export class OrderedPage {
     });
   }
 
-  /** The rows in order, and what is known of those just before them. To be called once. */
-  rows(): { readonly rows: OrderedRow[]; readonly before: readonly OrderedRow[] } {
+  /**
+   * The rows in order, what is known of those just before them, and whether there are more than the room took. To be
+   * called once.
+   */
+  rows(): { readonly rows: OrderedRow[]; readonly before: readonly OrderedRow[]; readonly isCut: boolean } {
     guardStack(() =>
       this.#groups?.bindEach(this.#frame, (place) => {
         this.#order(place);
         return true;
       }),
     );
-    if (this.#ranking !== undefined) return { rows: this.#ranking.sorted().slice(0, this.#capacity), before: [] };
-    const sorted = this.#plan.program.distinct ? distinct(this.#sorter.sorted()) : [...this.#sorter.sorted()];
+    if (this.#ranking !== undefined)
+      return { rows: this.#ranking.sorted().slice(0, this.#capacity), before: [], isCut: false };
+    const inOrder = this.#sorter.sorted();
+    const sorted = this.#plan.program.distinct ? distinct(inOrder, this.#frame.memory) : [...inOrder];
     const first = this.#start === undefined ? 0 : startAmong(this.#plan.program, this.#start, sorted);
     return {
       rows: sorted.slice(first, first + this.#capacity),
       before: sorted.slice(Math.max(0, first - MAX_NEIGHBOURS), first),
+      isCut: this.#sorter.isCut,
     };
   }
 
@@ -129,7 +146,8 @@ export class OrderedPage {
     if (where !== undefined && !where(this.#frame)) return;
     if (facts !== undefined) {
       const row = project(this.#frame);
-      if (row !== undefined) this.#ranking!.add(facts, { row, keys: [], document: this.#numberOf(this.#index) });
+      if (row === undefined) return;
+      this.#ranking!.add(facts, { row, keys: [], document: this.#numberOf(this.#index) }, bytesOf(row));
     } else if (this.#groups === undefined) this.#order();
     else this.#groups.accumulate(this.#frame);
   }
@@ -158,15 +176,17 @@ export class OrderedPage {
     row ??= project(frame);
     if (row === undefined) return;
     const kept = [...keys];
-    this.#sorter.add(kept, { row, keys: kept, document, inside });
+    this.#sorter.add(kept, { row, keys: kept, document, inside }, bytesOf(row));
   }
 }
 
-function distinct(rows: Iterable<OrderedRow>): OrderedRow[] {
+function distinct(rows: Iterable<OrderedRow>, memory: Memory): OrderedRow[] {
   const first = new Map<string, OrderedRow>();
   for (const row of rows) {
     const key = stableKey(row.row);
-    if (!first.has(key)) first.set(key, row);
+    if (first.has(key)) continue;
+    memory.hold(textBytes(key));
+    first.set(key, row);
   }
   return [...first.values()];
 }

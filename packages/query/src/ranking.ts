@@ -1,6 +1,6 @@
-import { tooManyRows } from './aggregates.ts';
 import type { Compiled, Frame } from './frame.ts';
 import { bm25, occurrences, wordsOf } from './functions/full-text.ts';
+import type { Memory } from './memory.ts';
 import { compareValues } from './values.ts';
 import type { Value } from './values.ts';
 
@@ -18,6 +18,9 @@ export interface RankStep {
 
 /** The constant that reciprocal rank fusion is mostly used with. */
 const RRF_CONSTANT = 60;
+
+/** Bytes that the facts of a row take for each component, with scores for all of them. */
+const FACTS_BYTES = 128;
 
 /** What BM25 has to know of a text: its length, and how often each term occurs. */
 interface TextFacts {
@@ -69,13 +72,13 @@ class TextObserver {
  */
 export class Ranking<Row> {
   readonly #step: RankStep;
-  readonly #maxRows: number;
+  readonly #memory: Memory;
   readonly #statistics: readonly (TextObserver | undefined)[];
   readonly #rows: Ranked<Row>[] = [];
 
-  constructor(step: RankStep, maxRows: number) {
+  constructor(step: RankStep, memory: Memory) {
     this.#step = step;
-    this.#maxRows = maxRows;
+    this.#memory = memory;
     this.#statistics = step.components.map((one) => (one.kind === 'text' ? new TextObserver(one.terms) : undefined));
   }
 
@@ -86,8 +89,9 @@ export class Ranking<Row> {
     );
   }
 
-  add(facts: Facts, row: Row): void {
-    if (this.#rows.length >= this.#maxRows) throw tooManyRows(this.#maxRows);
+  /** @param rowBytes that the row takes */
+  add(facts: Facts, row: Row, rowBytes: number): void {
+    this.#memory.hold(rowBytes + FACTS_BYTES * facts.length);
     this.#rows.push({ facts, row });
   }
 

@@ -1,13 +1,21 @@
-import { tooManyRows } from './aggregates.ts';
+import { bytesOf, type Memory } from './memory.ts';
 import type { OrderStep } from './program.ts';
 import { compareValues } from './values.ts';
-import type { Value } from './values.ts';
+import type { Json, Value } from './values.ts';
 
 interface Entry<Row> {
   readonly keys: readonly Value[];
   /** Tells rows of equal keys apart: when they came in. */
   readonly sequence: number;
   readonly row: Row;
+  readonly bytes: number;
+}
+
+/** How much is kept of rows of which the first are wanted as far as they fit into a page. */
+export interface Room {
+  readonly bytes: number;
+  /** So many are kept however large they are. */
+  readonly leastRows: number;
 }
 
 /**
@@ -28,23 +36,35 @@ export function compareKeys(a: readonly Value[], b: readonly Value[], steps: rea
 }
 
 /**
- * Collects rows for ORDER BY. With a capacity (TOP or OFFSET LIMIT) it is a heap with the last of the kept rows on
+ * Collects rows for ORDER BY. With a capacity (TOP, OFFSET LIMIT or a page) it is a heap with the last of the kept rows on
  * top, so that memory is bounded by the answer and not by the container.
  */
 export class Sorter<Row> {
   readonly #steps: readonly OrderStep[];
-  readonly #capacity: number;
-  readonly #maxRows: number;
+  readonly #memory: Memory;
   readonly #lastFirst: boolean;
+  readonly #room: Room | undefined;
   readonly #entries: Entry<Row>[] = [];
+  #capacity: number;
+  #bytes = 0;
   #sequence = 0;
+  #isCut = false;
 
-  /** @param lastFirst rows of equal keys come in the reverse of the order they came in */
-  constructor(steps: readonly OrderStep[], capacity: number, maxRows: number, lastFirst = false) {
+  /**
+   * @param lastFirst rows of equal keys come in the reverse of the order they came in
+   * @param room for a finite capacity: the last of the rows that go beyond it are given up
+   */
+  constructor(steps: readonly OrderStep[], capacity: number, memory: Memory, lastFirst = false, room?: Room) {
     this.#lastFirst = lastFirst;
     this.#steps = steps;
     this.#capacity = capacity;
-    this.#maxRows = maxRows;
+    this.#memory = memory;
+    this.#room = room;
+  }
+
+  /** Rows were given up that the capacity would have taken. */
+  get isCut(): boolean {
+    return this.#isCut;
   }
 
   /** Whether a row of these keys would be among the rows kept so far; asked before the row is made. */
@@ -56,24 +76,45 @@ export class Sorter<Row> {
     return difference < 0 || (difference === 0 && this.#lastFirst);
   }
 
-  add(keys: readonly Value[], row: Row): void {
+  /** @param rowBytes that the row takes */
+  add(keys: readonly Value[], row: Row, rowBytes: number): void {
     const entries = this.#entries;
-    const entry = { keys, sequence: this.#sequence, row };
+    const bytes = this.#memory.hold(bytesOf(keys as Json[]) + rowBytes);
+    const entry = { keys, sequence: this.#sequence, row, bytes };
     this.#sequence += 1;
+    this.#bytes += bytes;
     if (entries.length >= this.#capacity) {
+      this.#forget(entries[0]!);
       entries[0] = entry;
       this.#siftDown();
-      return;
+    } else {
+      entries.push(entry);
+      if (this.#capacity !== Number.POSITIVE_INFINITY) this.#siftUp();
     }
-    if (entries.length >= this.#maxRows) throw tooManyRows(this.#maxRows);
-    entries.push(entry);
-    if (this.#capacity !== Number.POSITIVE_INFINITY) this.#siftUp();
+    if (this.#room !== undefined) this.#makeRoom(this.#room);
   }
 
   /** The kept rows in order. The sorter is used up. */
   *sorted(): Generator<Row> {
     this.#entries.sort((a, b) => this.#compare(a, b));
     for (const { row } of this.#entries) yield row;
+  }
+
+  #makeRoom({ bytes, leastRows }: Room): void {
+    const entries = this.#entries;
+    while (this.#bytes > bytes && entries.length > leastRows) {
+      this.#forget(entries[0]!);
+      entries[0] = entries.at(-1)!;
+      entries.pop();
+      this.#siftDown();
+      this.#capacity = entries.length;
+      this.#isCut = true;
+    }
+  }
+
+  #forget({ bytes }: Entry<Row>): void {
+    this.#bytes -= bytes;
+    this.#memory.release(bytes);
   }
 
   #compare(a: Entry<Row>, b: Entry<Row>): number {

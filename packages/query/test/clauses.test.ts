@@ -1,5 +1,14 @@
 import { describe, expect, it } from 'vitest';
-import { evaluate, matches, parseCondition, parseQuery, planQuery, startEvaluation } from '../src/index.ts';
+import {
+  evaluate,
+  matches,
+  Memory,
+  OrderedPage,
+  parseCondition,
+  parseQuery,
+  planQuery,
+  startEvaluation,
+} from '../src/index.ts';
 import type { Json } from '../src/index.ts';
 import { rows } from './run.ts';
 
@@ -413,14 +422,72 @@ describe('evaluation', () => {
 
   it.each([
     'SELECT * FROM c ORDER BY c.n',
-    'SELECT c.n FROM c GROUP BY c.n',
-    'SELECT DISTINCT c.n FROM c',
-    'SELECT VALUE MAKELIST(c.n) FROM c',
-    'SELECT TOP 20 * FROM c ORDER BY c.n',
-  ])('%s has a limit on the rows it holds', (sql) => {
-    const documents = Array.from({ length: 11 }, (_, n) => ({ n }));
-    expect(() => rows(sql, documents, [], { maxBufferedRows: 10 })).toThrow('SC3002');
-    expect(rows(sql, documents.slice(0, 10), [], { maxBufferedRows: 10 }).length).toBeGreaterThan(0);
+    'SELECT TOP 90 * FROM c ORDER BY c.n',
+    "SELECT * FROM c ORDER BY RANK FullTextScore(c.text, 'x')",
+    'SELECT c.text FROM c GROUP BY c.text',
+    'SELECT MAX(c.text) AS most FROM c GROUP BY c.n',
+    'SELECT DISTINCT c.text FROM c',
+    'SELECT DISTINCT c.text FROM c ORDER BY c.n',
+    'SELECT VALUE MAKELIST(c.text) FROM c',
+    'SELECT VALUE MAKESET(c.text) FROM c',
+    'SELECT c.n, ARRAY(SELECT VALUE CONCAT(c.text, ToString(x)) FROM x IN c.list) AS all FROM c',
+    'SELECT c.text, x FROM c JOIN x IN c.list WHERE IS_DEFINED(c.list)',
+  ])('%s has a limit on what it holds', (sql) => {
+    const documents = Array.from({ length: 100 }, (_, n) => ({ n, text: `${n} x`.padEnd(1000, '.') }));
+    const list = documents.map(({ n }) => n);
+    const first = { ...documents[0]!, list };
+    const memory = new Memory(100_000);
+    expect(() => rows(sql, [first, ...documents.slice(1)], [], { memory })).toThrow('SC3002');
+    const few = documents.slice(0, 20);
+    expect(
+      rows(sql, [{ ...few[0]!, list: list.slice(0, 20) }, ...few], [], { memory: new Memory(100_000) }),
+    ).not.toEqual([]);
+  });
+
+  it('counts what subqueries hold of a document with that document alone', () => {
+    const sql = 'SELECT VALUE ARRAY(SELECT DISTINCT VALUE x FROM x IN c.list ORDER BY x) FROM c';
+    const list = Array.from({ length: 100 }, (_, n) => n);
+    const memory = new Memory(100_000);
+    expect(
+      rows(
+        sql,
+        Array.from({ length: 100 }, () => ({ list })),
+        [],
+        { memory },
+      ).length,
+    ).toBe(100);
+    expect(memory.heldBytes).toBe(0);
+  });
+
+  it('keeps of a TOP what it may give, and no more', () => {
+    const memory = new Memory(100_000);
+    const documents = Array.from({ length: 1_000 }, (_, n) => ({ n: (n * 7919) % 1_000, text: `${n}`.padEnd(1000) }));
+    expect(rows('SELECT TOP 5 VALUE c.n FROM c ORDER BY c.n', documents, [], { memory })).toEqual([0, 1, 2, 3, 4]);
+    expect(rows('SELECT TOP 5 * FROM c ORDER BY c.n DESC', documents, [], { memory }).length).toBe(5);
+  });
+
+  it('keeps of a page as many rows as have room, the first ones, and says that there are more', () => {
+    const memory = new Memory(100_000);
+    const page = new OrderedPage(plan('SELECT * FROM c ORDER BY c.n'), { memory }, undefined, 1_000, {
+      bytes: 50_000,
+      leastRows: 6,
+    });
+    const documents = Array.from({ length: 200 }, (_, n) => ({ n: (n * 79) % 200, text: `${n}`.padEnd(2000) }));
+    page.offer(documents, (index) => index);
+    const { rows: found, isCut } = page.rows();
+    expect(isCut).toBe(true);
+    expect(found.length).toBeGreaterThan(6);
+    expect(found.map(({ row }) => (row as { n: number }).n)).toEqual(found.map((_, place) => place));
+  });
+
+  it('gives a document up that takes seconds to iterate over', () => {
+    const list = Array.from({ length: 100 }, (_, n) => n);
+    const sql = 'SELECT VALUE COUNT(1) FROM c JOIN x IN c.list JOIN y IN c.list';
+    let nowMs = 0;
+    const slow = { monotonicMs: () => (nowMs += 30) };
+    expect(() => rows(sql, [{ list }], [], slow)).toThrow('SC3001');
+    // Each document has its own time.
+    expect(rows(sql, [{ list: list.slice(0, 50) }, { list: list.slice(0, 50) }], [], slow)).toEqual([5_000]);
   });
 
   it('has a limit on what joins iterate over', () => {

@@ -10,5 +10,8 @@ const AMPLE_BYTES = 1.25 * 1024 * 1024 * 1024;
 export const inThisHeap = (most: number): number =>
   Math.max(1, Math.floor(Math.min(1, heapBytes / AMPLE_BYTES) * most));
 
-/** Rows that one query may hold, if they are no larger than documents of a few kilobytes when parsed. */
-export const MAX_BUFFERED_ROWS = Math.min(1_000_000, Math.floor(heapBytes / 6144));
+/** What of it is set aside for what is young; the rest is for what stays. */
+const YOUNG_BYTES = 192 * 1024 * 1024;
+
+/** Bytes that one query may hold, of which two may do so at once. */
+export const MOST_QUERY_BYTES = Math.min(1024 * 1024 * 1024, Math.max(heapBytes - YOUNG_BYTES, heapBytes / 4) / 5);

@@ -13,6 +13,10 @@ import { inThisHeap } from './heap.ts';
 const CACHED_ROWS = inThisHeap(100_000);
 /** Rows kept of whole containers, all together. */
 const SCANNED_ROWS = inThisHeap(100_000);
+/** Rows of one container that are kept; collecting them takes as long as there are rows. */
+export const MAX_SCANNED_ROWS = inThisHeap(50_000);
+/** Scans at once that collect their rows to be kept: others of the same container would collect the same. */
+const COLLECTING_SCANS = 4;
 /** Characters of JSON that the documents kept with them have, all together. */
 export const MAX_KEPT_CHARACTERS = inThisHeap(32 * 1024 * 1024);
 
@@ -55,6 +59,7 @@ export class ItemRows {
   readonly #underWay = new Map<ContainerNumber, number>();
   #unnamed = 0;
   #scannedRows = 0;
+  readonly #collecting = new Set<ContainerNumber>();
   readonly #documents = new Map<ContainerNumber, KeptDocuments>();
   #characters = 0;
   #of: ReadModelStore | undefined;
@@ -80,6 +85,20 @@ export class ItemRows {
   scanned(container: ContainerNumber): KeptScan | undefined {
     this.#current();
     return this.#scans.get(container);
+  }
+
+  /**
+   * Whether a scan of a container is to collect its rows so that they can be kept, which nobody else does meanwhile; to be
+   * ended with {@link endCollecting}.
+   */
+  beginCollecting(container: ContainerNumber): boolean {
+    if (!this.#keeps || this.#collecting.has(container) || this.#collecting.size >= COLLECTING_SCANS) return false;
+    this.#collecting.add(container);
+    return true;
+  }
+
+  endCollecting(container: ContainerNumber): void {
+    this.#collecting.delete(container);
   }
 
   /** What a scan that is to be kept must be told again at its end. */

@@ -4,7 +4,7 @@ import { Refusal } from '@epitaph/core/errors.ts';
 import { hasPseudonymousIds } from '@epitaph/core/item/pseudonym.ts';
 import { isInRange, type KeyRange, WHOLE_RANGE } from '@epitaph/core/partition-key/effective-partition-key.ts';
 import { isInScope, type Scope, startOf } from '@epitaph/core/partition-key/scope.ts';
-import { turn } from '@epitaph/core/turn.ts';
+import { Turns } from '@epitaph/core/turn.ts';
 import { isExpired } from '@epitaph/core/ttl/watermarks.ts';
 import type { ContainerNumber, ItemRow } from '@epitaph/projections/read-model-store.ts';
 import {
@@ -16,6 +16,7 @@ import {
   type Json,
   jsonText,
   MAX_NEIGHBOURS,
+  Memory,
   NO_BOUNDS,
   OrderedPage,
   type OrderedStart,
@@ -30,10 +31,11 @@ import {
 import { clearConditionsOf } from '../cosmos/clear-paths.ts';
 import { itemsIn, partitionKeysIn } from '../cosmos/partition-key.ts';
 import type { Documents } from './documents.ts';
-import { MAX_BUFFERED_ROWS } from './heap.ts';
+import { inThisHeap, MOST_QUERY_BYTES } from './heap.ts';
 import { type KeptScan, MAX_KEPT_CHARACTERS } from './item-rows.ts';
 import type { Moment, StoreParts } from './parts.ts';
-import { firstAfter, hasExpired, KEPT_BATCH, scanScope, scanScopes } from './scans.ts';
+import { Places } from './places.ts';
+import { BATCH, firstAfter, hasExpired, KEPT_BATCH, scanScope, scanScopes } from './scans.ts';
 import type { Continuation, QueryPage, QueryRequest } from './store-api.ts';
 import { planOptionsOf } from './plan-options.ts';
 
@@ -41,12 +43,20 @@ import { planOptionsOf } from './plan-options.ts';
 const MAX_EXAMINED = 20_000;
 /** Partition keys at most that a query names and that are looked up one by one. */
 const MAX_LOOKED_UP = 100;
-/** Documents of those that a query names that are decoded at a time. */
-const MAX_DECODED = 256;
 /** Characters of JSON that the rows of a page have at most, unless its first row alone has more. */
 export const MAX_PAGE_CHARACTERS = 4 * 1024 * 1024;
 
-const evaluationAt = ({ nowMs }: Moment): EvaluationContext => ({ nowMs, maxBufferedRows: MAX_BUFFERED_ROWS });
+/** Bytes of rows that a page keeps to choose from: twice those of its text, which count as two a character. */
+const PAGE_BYTES = 4 * MAX_PAGE_CHARACTERS;
+/** Milliseconds of work after which whatever else waits gets its turn. */
+const TURN_MS = 5;
+/** Documents that are worked on before it is known how long they take. */
+const FIRST_DOCUMENTS = 1;
+/** Bytes from which on a query holds much. */
+const MUCH_BYTES = inThisHeap(1024 * 1024);
+/** Queries that hold much and run at once, and those that wait meanwhile. Pages of others find room beside them. */
+const HOLDING_AT_ONCE = 2;
+const MOST_WAITING = 30;
 
 /** Visible items, each with its document at the same index. */
 interface Candidates {
@@ -57,6 +67,8 @@ interface Candidates {
 interface Batch extends Candidates {
   /** No batch follows. */
   readonly isLast: boolean;
+  /** No batch follows but such as were looked up together with it. */
+  readonly isNearEnd: boolean;
   /** The birth up to which everything has been looked at. */
   readonly through: number;
 }
@@ -65,6 +77,8 @@ interface Batch extends Candidates {
 export class Queries {
   readonly #parts: StoreParts;
   readonly #documents: Documents;
+  readonly #holding = new Places(HOLDING_AT_ONCE, MOST_WAITING);
+  readonly #turns = new Turns();
 
   constructor(parts: StoreParts, documents: Documents) {
     this.#parts = parts;
@@ -78,7 +92,7 @@ export class Queries {
     const compiledMs = monotonicMs();
     await this.#parts.seen(request.atLeast);
     const run = new Run(request, plan, await this.#parts.moment(container), monotonicMs, bounds);
-    const answer = await this.#answer(run);
+    const answer = await this.#toItsEnd(run, () => this.#answer(run));
     const metrics = {
       totalMs: monotonicMs() - startedMs,
       compileMs: compiledMs - startedMs,
@@ -110,17 +124,27 @@ export class Queries {
     await this.#parts.seen('head');
     const moment = await this.#parts.moment(container);
     const run = new Run({ ...request, maxItemCount: most }, plan, moment, monotonicMs);
-    const evaluation = startEvaluation(plan, evaluationAt(moment));
-    const found: ItemRow[] = [];
-    for await (const { rows, documents } of this.#candidates(run, 0)) {
-      for (let next = 0; next < documents.length;) {
-        next = evaluation.offer(documents, next);
-        if (evaluation.takeRows().length === 0) continue;
-        if (found.length === most) return undefined;
-        found.push(rows[next - 1]!);
+    const evaluation = startEvaluation(plan, run.context);
+    return this.#toItsEnd(run, async () => {
+      const found: ItemRow[] = [];
+      for await (const { rows, documents } of this.#candidates(run, 0)) {
+        for (let next = 0; next < documents.length;) {
+          next = evaluation.offer(documents, next);
+          if (evaluation.takeRows().length === 0) continue;
+          if (found.length === most) return undefined;
+          found.push(rows[next - 1]!);
+        }
       }
+      return found;
+    });
+  }
+
+  async #toItsEnd<Result>(run: Run, work: () => Promise<Result>): Promise<Result> {
+    try {
+      return await work();
+    } finally {
+      if (run.holdsMuch) this.#holding.giveBack();
     }
-    return found;
   }
 
   async #answer(run: Run): Promise<Answer> {
@@ -145,7 +169,7 @@ export class Queries {
 
   /** A query whose rows come in document order: each page goes on after the last row of the one before. */
   async #stream(run: Run): Promise<Answer> {
-    const { request, plan, moment, bounds } = run;
+    const { request, plan, bounds } = run;
     const last = continuationOf(request, 'after');
     const inside = last?.inside ?? 0;
     const start = last === undefined ? 0 : inside > 0 ? last.birth - 1 : last.birth;
@@ -153,7 +177,7 @@ export class Queries {
     const isAnew = plan.query.distinct;
     const mostExamined = isAnew ? Number.POSITIVE_INFINITY : MAX_EXAMINED;
     let passed = last?.rows ?? 0;
-    const evaluation = startEvaluation(plan, evaluationAt(moment));
+    const evaluation = startEvaluation(plan, run.context);
     const page = new Page(request.maxItemCount);
     const after = (birth: number, given = 0) =>
       page.answer({
@@ -163,7 +187,13 @@ export class Queries {
         ...(bounds === undefined ? {} : { rows: passed }),
       });
     if (bounds !== undefined && passed >= bounds.to) return page.answer();
-    for await (const { rows, documents, isLast, through } of this.#candidates(run, isAnew ? 0 : start)) {
+    // Clients take a page without a continuation for the last one, and some count on it.
+    let fullAt: number | undefined;
+    for await (const { rows, documents, isLast, isNearEnd, through } of this.#candidates(run, isAnew ? 0 : start)) {
+      if (fullAt !== undefined) {
+        if (givesRows(evaluation, documents, 0)) return after(fullAt);
+        continue;
+      }
       for (let next = 0; next < documents.length;) {
         next = run.offer(evaluation, documents, next);
         const found = evaluation.hasRows ? evaluation.takeRows() : [];
@@ -177,18 +207,19 @@ export class Queries {
           if (bounds !== undefined && passed >= bounds.to) return page.answer();
         }
         if (!page.isFull && run.examined < mostExamined) continue;
-        // Clients take a page without a continuation for the last one, and some count on it.
-        return isLast && !givesRows(evaluation, documents, next) ? page.answer() : after(birth);
+        if (!isNearEnd || givesRows(evaluation, documents, next)) return after(birth);
+        fullAt = birth;
+        break;
       }
       // Rows that a narrower scope left out count too: they took their time.
-      if (run.scanned >= mostExamined && !isLast) return after(through);
+      if (run.scanned >= mostExamined && !isLast && fullAt === undefined) return after(through);
     }
     return page.answer();
   }
 
   /** ORDER BY and GROUP BY: each page goes on after the place of the last row of the one before. */
   async #sorted(run: Run): Promise<Answer> {
-    const { request, plan, moment } = run;
+    const { request, plan } = run;
     const last = continuationOf(request, 'sorted');
     const start = last === undefined ? resumeOf(run) : startOfToken(plan, last);
     const given = last?.rows ?? 0;
@@ -198,13 +229,17 @@ export class Queries {
     const page = new Page(size);
     if (size === 0) return page.answer();
     // A row more than fits says that there is another page, and some more may tell where it begins.
-    const ordered = new OrderedPage(plan, evaluationAt(moment), start, offset + size + MAX_NEIGHBOURS);
+    const leastRows = offset + 1 + MAX_NEIGHBOURS;
+    const ordered = new OrderedPage(plan, run.context, start, offset + size + MAX_NEIGHBOURS, {
+      bytes: PAGE_BYTES,
+      leastRows,
+    });
     await this.#offerAll(run, ordered);
-    const { rows: all, before } = ordered.rows();
+    const { rows: all, before, isCut } = ordered.rows();
     const found = all.slice(offset);
     for (const { row } of found.slice(0, size)) if (!page.takeIfItFits(row)) break;
     const rows = page.length;
-    if (rows === 0 || found.length <= rows || rows === left) return page.answer();
+    if (rows === 0 || (found.length <= rows && !isCut) || rows === left) return page.answer();
     const { keys, document, inside, exclude, near } = startAfter(
       plan.program,
       [...before, ...found.slice(0, rows)],
@@ -223,14 +258,14 @@ export class Queries {
 
   /** ORDER BY RANK: what comes and goes moves the scores of all, so each page is the best of what was not given before. */
   async #ranked(run: Run): Promise<Answer> {
-    const { request, plan, moment } = run;
+    const { request, plan } = run;
     const last = continuationOf(request, 'ranked');
     const given = last?.rows ?? 0;
     const left = rowsLeft(plan, given);
     const size = Math.min(request.maxItemCount, left);
     const page = new Page(size);
     if (size === 0) return page.answer();
-    const ordered = new OrderedPage(plan, evaluationAt(moment), undefined, Number.POSITIVE_INFINITY);
+    const ordered = new OrderedPage(plan, run.context, undefined, Number.POSITIVE_INFINITY);
     await this.#offerAll(run, ordered);
     const passed = new Set(birthsOf(last?.births ?? []));
     const offset = last === undefined ? (plan.offset ?? 0) : 0;
@@ -274,7 +309,7 @@ export class Queries {
         hasMore = !page.takeIfItFits(row);
       }
     };
-    const evaluation = startEvaluation(plan, evaluationAt(moment));
+    const evaluation = startEvaluation(plan, run.context);
     if (plan.readsDocuments) {
       // One row more than fits says that there is another page.
       const wantsMore = () => evaluation.wantsDocuments && !hasMore;
@@ -293,8 +328,29 @@ export class Queries {
     return page.answer(hasMore ? { kind: 'skip', rows: skip + page.length, range: countedIn(run.scope) } : undefined);
   }
 
-  /** Visible documents that the clear columns don't rule out, in order of birth, in batches. */
+  /**
+   * Visible documents that the clear columns don't rule out, in order of birth, in batches that take some milliseconds to
+   * work on: in between others get their turn.
+   */
   async *#candidates(run: Run, afterBirth: number): AsyncGenerator<Batch> {
+    let size = FIRST_DOCUMENTS;
+    for await (const batch of this.#found(run, afterBirth)) {
+      const { length } = batch.rows;
+      let from = 0;
+      do {
+        const to = Math.min(from + size, length);
+        const took = run.clock();
+        yield to - from === length ? batch : partOf(batch, from, to);
+        from = to;
+        const tookMs = took();
+        if (tookMs > TURN_MS) size = Math.max(1, Math.floor((size * TURN_MS) / tookMs));
+        else if (tookMs < TURN_MS / 4) size *= 4;
+        await this.#giveWay(run);
+      } while (from < length);
+    }
+  }
+
+  async *#found(run: Run, afterBirth: number): AsyncGenerator<Batch> {
     const { pushdown } = run.plan;
     const { within, marks } = run.moment;
     const { scope } = run;
@@ -315,12 +371,7 @@ export class Queries {
       }
       run.lookupMs += finding();
       rows.sort((left, right) => left.birth - right.birth);
-      for (let from = 0; from === 0 || from < rows.length; from += MAX_DECODED) {
-        signal?.throwIfAborted();
-        const some = rows.slice(from, from + MAX_DECODED);
-        const isLast = from + MAX_DECODED >= rows.length;
-        yield { ...(await this.#decode(run, some)), isLast, through: some.at(-1)?.birth ?? afterBirth };
-      }
+      yield* this.#decoded(run, { rows, isLast: true, through: rows.at(-1)?.birth ?? afterBirth });
       return;
     }
     const { rows: kept } = this.#parts;
@@ -332,21 +383,23 @@ export class Queries {
     }
     const clear = clearConditionsOf(pushdown, definition);
     const keys = scan === undefined ? await this.#scopesOf(run) : undefined;
+    const giveWay = () => this.#giveWay(run);
     const scanning =
       keys === undefined
-        ? scanScope(this.#parts, run.moment, { ...recorded, clear }, afterBirth, signal)
+        ? scanScope(this.#parts, run.moment, { ...recorded, clear }, afterBirth, signal, BATCH, giveWay)
         : scanScopes(
             this.#parts,
             run.moment,
             keys.map((key) => ({ ...key, clear })),
             afterBirth,
             signal,
+            giveWay,
           );
     let lookup = run.clock();
-    for await (const { rows, scanned, through, isLast } of scanning) {
+    for await (const batch of scanning) {
       run.lookupMs += lookup();
-      run.scanned += scanned;
-      yield { ...(await this.#decode(run, rows)), isLast, through };
+      run.scanned += batch.scanned;
+      yield* this.#decoded(run, batch);
       lookup = run.clock();
     }
     if (isWhole(recorded)) this.#keepDocuments(within.number);
@@ -375,25 +428,55 @@ export class Queries {
     if (documents !== undefined) rows.keepDocuments(container, scan!, documents);
   }
 
-  async #decode(run: Run, candidates: readonly ItemRow[]): Promise<Candidates> {
+  /** Some rows with their documents, in batches that take some milliseconds to open: documents may be large. */
+  async *#decoded(
+    run: Run,
+    { rows: candidates, isLast, through }: Pick<Batch, 'rows' | 'isLast' | 'through'>,
+  ): AsyncGenerator<Batch> {
     const { state } = run.moment.within;
     const needsBody = run.plan.needsBody || hasPseudonymousIds(state.definition);
     const load = run.clock();
     const { mayMatch } = run;
     const wanted = mayMatch === undefined ? candidates : candidates.filter(mayMatch);
-    const rows: ItemRow[] = [];
-    const documents: Json[] = [];
+    let rows: ItemRow[] = [];
+    let documents: Json[] = [];
     if (needsBody) await this.#documents.prefetch(wanted);
+    let opening = run.clock();
+    // Of the time to load, what others took.
+    let givenMs = 0;
     for (const row of wanted) {
-      const document = needsBody
-        ? (this.#documents.parsed(row) ?? (await this.#documents.parse(state, row)))
-        : { id: row.id, _ts: row.ts };
+      let document = needsBody ? this.#documents.parsed(row) : { id: row.id, _ts: row.ts };
+      if (document === undefined) {
+        const openedMs = opening();
+        if (openedMs >= TURN_MS) {
+          const given = run.clock();
+          yield { rows, documents, isLast: false, isNearEnd: isLast, through: rows.at(-1)?.birth ?? row.birth - 1 };
+          [rows, documents] = [[], []];
+          await this.#giveWay(run);
+          givenMs += given();
+          opening = run.clock();
+        }
+        document = await this.#documents.parse(state, row);
+      }
       if (document === undefined) continue;
       rows.push(row);
       documents.push(document);
     }
-    run.loadMs += load();
-    return { rows, documents };
+    run.loadMs += load() - givenMs;
+    yield { rows, documents, isLast, isNearEnd: isLast, through };
+  }
+
+  /** Lets others have their turn, if a query had its own for long, and has it wait for a place where it holds much. */
+  async #giveWay(run: Run): Promise<void> {
+    const { signal } = run.request;
+    if (run.turnMs() >= TURN_MS) {
+      await this.#turns.next();
+      signal?.throwIfAborted();
+      run.turnMs = run.clock();
+    }
+    if (run.holdsMuch || run.memory.heldBytes < MUCH_BYTES) return;
+    await this.#holding.take(signal);
+    run.holdsMuch = true;
   }
 }
 
@@ -452,6 +535,12 @@ class Run {
   scope: Scope;
   /** The partition keys that its filter names, where they are several or none: no other can match. */
   readonly keys: readonly NamedKey[] | undefined;
+  readonly memory = new Memory(MOST_QUERY_BYTES);
+  readonly context: EvaluationContext;
+  /** Milliseconds since its turn began. */
+  turnMs: () => number;
+  /** It has one of the places of queries that hold much. */
+  holdsMuch = false;
   /** Documents that the query was evaluated on. */
   examined = 0;
   /** Rows of the read model that were looked at. */
@@ -473,6 +562,8 @@ class Run {
     this.keys = keys;
     this.mayMatch = clearFilter(plan, keys, definition);
     this.#monotonicMs = monotonicMs;
+    this.turnMs = this.clock();
+    this.context = { nowMs: moment.nowMs, memory: this.memory, monotonicMs };
   }
 
   /** Hands documents over as {@link Evaluation.offer} takes them, and counts them. */
@@ -608,6 +699,18 @@ function givesRows(evaluation: Evaluation, documents: readonly Json[], start: nu
   return evaluation.hasRows;
 }
 
+/** Some of a batch. */
+function partOf({ rows, documents, isLast, isNearEnd, through }: Batch, from: number, to: number): Batch {
+  const isEnd = to === rows.length;
+  return {
+    rows: rows.slice(from, to),
+    documents: documents.slice(from, to),
+    isLast: isLast && isEnd,
+    isNearEnd,
+    through: isEnd ? through : rows[to - 1]!.birth,
+  };
+}
+
 /** What of a kept scan is visible and not ruled out, in batches. */
 async function* ofKept(run: Run, scan: KeptScan, all: readonly Json[], afterBirth: number): AsyncGenerator<Batch> {
   const { marks } = run.moment;
@@ -626,10 +729,8 @@ async function* ofKept(run: Run, scan: KeptScan, all: readonly Json[], afterBirt
       rows = whole.filter(isIn);
       documents = documents.filter((_, index) => isIn(whole[index]!));
     }
-    yield { rows, documents, isLast: end === length, through };
+    yield { rows, documents, isLast: end === length, isNearEnd: end === length, through };
     if (end === length) return;
-    await turn();
-    run.request.signal?.throwIfAborted();
   }
 }
 

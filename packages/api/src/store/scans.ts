@@ -2,18 +2,15 @@ import { isInScope, type Scope } from '@epitaph/core/partition-key/scope.ts';
 import { isExpired, type Watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import { turn } from '@epitaph/core/turn.ts';
 import type { ItemRow, ItemScan } from '@epitaph/projections/read-model-store.ts';
-import type { KeptScan } from './item-rows.ts';
+import { type KeptScan, MAX_SCANNED_ROWS } from './item-rows.ts';
 import type { Moment, StoreParts } from './parts.ts';
 
 /** Rows handed on at a time; between two such batches others get their turn. */
-const BATCH = 256;
+export const BATCH = 256;
 /** The same where nothing need be fetched. */
 export const KEPT_BATCH = 1024;
 /** Rows fetched at a time at most, where fetching costs the same for few and many. */
 const LARGEST_FETCH = 4096;
-
-/** Rows of a container at most that are kept; collecting them takes as long as there are rows. */
-const LARGEST_KEPT = 50_000;
 
 /** A piece of a scan. */
 export interface Scanned {
@@ -35,49 +32,57 @@ export async function* scanScope(
   signal?: AbortSignal,
   /** How many rows are wanted, when that is known. */
   wanted: number = BATCH,
+  giveWay: () => Promise<void> = turn,
 ): AsyncGenerator<Scanned> {
   const { partitionKey, prefix, range, clear } = scope;
   const byIndex = partitionKey !== undefined || prefix !== undefined || clear !== undefined;
   if (!byIndex) {
     const scan = kept.scanned(within.number);
     if (scan !== undefined) {
-      yield* ofKept(scan, { within, marks }, scope, afterBirth, signal);
+      yield* ofKept(scan, { within, marks }, scope, afterBirth, signal, giveWay);
       return;
     }
   }
   const changesBefore = kept.changesOf(within.number);
   // What is found of a whole container is kept for the next who scans it, as long as nothing changes.
-  let whole: ItemRow[] | undefined = byIndex || afterBirth > 0 ? undefined : [];
-  // One row more says whether another follows.
-  let size = range === undefined ? Math.min(wanted + 1, LARGEST_FETCH) : BATCH;
-  for (let after = afterBirth; ;) {
-    signal?.throwIfAborted();
-    const fetched = await readModel.scanItems(within.number, {
-      partitionKey,
-      prefix,
-      clear,
-      afterBirth: after,
-      limit: size,
-      marks,
-    });
-    whole = whole === undefined || whole.length + fetched.length > LARGEST_KEPT ? undefined : [...whole, ...fetched];
-    if (whole !== undefined && fetched.length < size) kept.keep(within.number, whole, changesBefore);
-    for (let start = 0; start < fetched.length; start += BATCH) {
-      const batch = fetched.slice(start, start + BATCH);
-      const rows =
-        range === undefined
-          ? batch
-          : batch.filter((row) => isInScope(within.state.definition, { range }, row.partitionKey));
-      const isLast = start + BATCH >= fetched.length && fetched.length < size;
-      yield { rows, scanned: batch.length, through: batch.at(-1)!.birth, isLast };
-      if (isLast) return;
-      // Long scans give way, so that they hold no other request.
-      await turn();
+  const collects = !byIndex && afterBirth === 0 && kept.beginCollecting(within.number);
+  let whole: ItemRow[] | undefined = collects ? [] : undefined;
+  try {
+    // One row more says whether another follows.
+    let size = range === undefined ? Math.min(wanted + 1, LARGEST_FETCH) : BATCH;
+    for (let after = afterBirth; ;) {
       signal?.throwIfAborted();
+      const fetched = await readModel.scanItems(within.number, {
+        partitionKey,
+        prefix,
+        clear,
+        afterBirth: after,
+        limit: size,
+        marks,
+      });
+      if (whole !== undefined) {
+        whole = whole.length + fetched.length > MAX_SCANNED_ROWS ? undefined : [...whole, ...fetched];
+        if (whole !== undefined && fetched.length < size) kept.keep(within.number, whole, changesBefore);
+      }
+      for (let start = 0; start < fetched.length; start += BATCH) {
+        const batch = fetched.slice(start, start + BATCH);
+        const rows =
+          range === undefined
+            ? batch
+            : batch.filter((row) => isInScope(within.state.definition, { range }, row.partitionKey));
+        const isLast = start + BATCH >= fetched.length && fetched.length < size;
+        yield { rows, scanned: batch.length, through: batch.at(-1)!.birth, isLast };
+        if (isLast) return;
+        // Long scans give way, so that they hold no other request.
+        await giveWay();
+        signal?.throwIfAborted();
+      }
+      if (fetched.length < size) return;
+      after = fetched.at(-1)!.birth;
+      size = byIndex ? Math.min(Math.max(size, BATCH) * 4, LARGEST_FETCH) : BATCH;
     }
-    if (fetched.length < size) return;
-    after = fetched.at(-1)!.birth;
-    size = byIndex ? Math.min(Math.max(size, BATCH) * 4, LARGEST_FETCH) : BATCH;
+  } finally {
+    if (collects) kept.endCollecting(within.number);
   }
 }
 
@@ -87,10 +92,11 @@ export async function* scanScopes(
   moment: Moment,
   scopes: readonly (Scope & Pick<ItemScan, 'clear'>)[],
   afterBirth: number,
-  signal?: AbortSignal,
+  signal: AbortSignal | undefined,
+  giveWay: () => Promise<void>,
 ): AsyncGenerator<Scanned> {
   const heads = scopes.map((scope) => ({
-    scan: scanScope(parts, moment, scope, afterBirth, signal),
+    scan: scanScope(parts, moment, scope, afterBirth, signal, BATCH, giveWay),
     rows: [] as readonly ItemRow[],
     at: 0,
   }));
@@ -133,6 +139,7 @@ async function* ofKept(
   { range }: Scope,
   afterBirth: number,
   signal: AbortSignal | undefined,
+  giveWay: () => Promise<void>,
 ): AsyncGenerator<Scanned> {
   const all = scan.rows;
   const isAllVisible = !hasExpired(scan, marks);
@@ -150,7 +157,7 @@ async function* ofKept(
           );
     yield { rows, scanned: batch.length, through: batch.at(-1)!.birth, isLast: start >= all.length };
     if (start >= all.length) return;
-    await turn();
+    await giveWay();
     signal?.throwIfAborted();
   }
 }

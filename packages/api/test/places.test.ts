@@ -1,0 +1,47 @@
+import { describe, expect, test } from 'vitest';
+import { Places } from '@epitaph/api/store/places.ts';
+
+const settled = async (promise: Promise<void>): Promise<boolean> => {
+  const later = new Promise<false>((resolve) => setImmediate(() => resolve(false)));
+  return Promise.race([promise.then(() => true), later]);
+};
+
+describe('places', () => {
+  test('are given to those who wait in the order in which they came', async () => {
+    const places = new Places(2, 3);
+    await Promise.all([places.take(), places.take()]);
+    const third = places.take();
+    const fourth = places.take();
+    expect(await settled(third)).toBe(false);
+    places.giveBack();
+    expect([await settled(third), await settled(fourth)]).toEqual([true, false]);
+    places.giveBack();
+    expect(await settled(fourth)).toBe(true);
+    places.giveBack();
+    places.giveBack();
+    await Promise.all([places.take(), places.take()]);
+    expect(await settled(places.take())).toBe(false);
+  });
+
+  test('are not waited for by more than may', async () => {
+    const places = new Places(1, 1);
+    await places.take();
+    void places.take();
+    await expect(places.take()).rejects.toMatchObject({ code: 'busy' });
+  });
+
+  test('go to the next when somebody gives up waiting, or was given up before', async () => {
+    const places = new Places(1, 5);
+    await places.take();
+    const controller = new AbortController();
+    const givenUp = places.take(controller.signal);
+    const next = places.take();
+    controller.abort(new Error('no more'));
+    await expect(givenUp).rejects.toThrow('no more');
+    await expect(places.take(controller.signal)).rejects.toThrow('no more');
+    places.giveBack();
+    expect(await settled(next)).toBe(true);
+    places.giveBack();
+    expect(await settled(places.take())).toBe(true);
+  });
+});

@@ -1,0 +1,25 @@
+import { expect, test } from 'vitest';
+import { Turns } from '@epitaph/core/turn.ts';
+
+test('long works side by side go on one at a time, in order, with everything else in between', async () => {
+  const turns = new Turns();
+  const steps: string[] = [];
+  const work = async (name: string) => {
+    for (let step = 0; step < 3; step += 1) {
+      await turns.next();
+      steps.push(name);
+    }
+  };
+  let isRunning = true;
+  const other = (): void => {
+    steps.push('-');
+    if (isRunning) setImmediate(other);
+  };
+  setImmediate(other);
+  await Promise.all([work('a'), work('b'), work('c')]);
+  isRunning = false;
+  const order = steps.filter((step) => step !== '-');
+  expect(order.join('')).toBe('abcabcabc');
+  // Between two of them there was always a turn of the event loop.
+  expect(steps.join('')).not.toMatch(/[abc]{2}/);
+});
