@@ -47,6 +47,17 @@ describe('the throughput of a container', () => {
     expect(after!.offerResourceId).toBe((resource as unknown as { _rid: string })._rid);
   });
 
+  test('is not changed by the offer of another', async () => {
+    const offer = await offerOf(await world.container({ throughput: 400 }));
+    const other = await offerOf(await world.container());
+    for (const names of [{ _rid: other._rid }, { _rid: 'InvalidRid' }, { id: null, _rid: null }]) {
+      const named = { ...withThroughput(offer, 500), ...names };
+      const answer = world.client.offer(offer.id).replace(named as unknown as Offer);
+      expect((await refusalOf(answer)).code, JSON.stringify(names)).toBe(400);
+    }
+    expect((await world.client.offer(offer.id).read()).resource).toEqual(offer);
+  });
+
   test('keeps an auto-upgrade policy, as it was given or replaced', async () => {
     const policy = (incrementPercent: number) => ({ throughputPolicy: { incrementPercent } });
     const container = await world.container({ id: 'growing', maxThroughput: 5_000, autoUpgradePolicy: policy(0) });

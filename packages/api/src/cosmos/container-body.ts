@@ -295,8 +295,12 @@ function checkVectorIndexes(indexes: Paths, embeddings: Paths): void {
 }
 
 const ETAG_PATH = '/"_etag"/?';
+const SPATIAL_TYPES: readonly string[] = ['Point', 'LineString', 'Polygon', 'MultiPolygon'];
 
-function readIndexingPolicy(given: z.infer<typeof indexingPolicySchema>): ContainerDefinition['indexingPolicy'] {
+function readIndexingPolicy(sent: z.infer<typeof indexingPolicySchema>): ContainerDefinition['indexingPolicy'] {
+  // Cosmos DB indexes a path for all spatial types, whichever were named.
+  const spatialIndexes = sent.spatialIndexes?.map((index) => ({ ...index, types: SPATIAL_TYPES }));
+  const given = spatialIndexes === undefined ? sent : { ...sent, spatialIndexes };
   const mode = (given.indexingMode ?? 'consistent').toLowerCase();
   if (mode !== 'consistent' && mode !== 'lazy' && mode !== 'none') {
     throw badRequest(`The indexing mode '${mode.slice(0, 100)}' is not one of consistent, lazy, none.`);

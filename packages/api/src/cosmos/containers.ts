@@ -71,10 +71,11 @@ export async function answerContainer(request: CosmosRequest): Promise<Answer> {
   const database = databaseOf(request).name;
   switch (method) {
     case 'GET': {
-      const answer = answerContainerState(request, 200, database, container, store.headPosition());
-      if (headers['if-none-match'] === container.etag) return { ...answer, status: 304, body: null };
-      if (!headerFlag(headers, 'x-ms-documentdb-populatequotainfo')) return answer;
-      return { ...answer, headers: { ...answer.headers, ...quotaHeaders(await store.countItems(container)) } };
+      const state = answerContainerState(request, 200, database, container, store.headPosition());
+      if (headers['if-none-match'] === container.etag) return { ...state, status: 304, body: null };
+      const shown = { ...state.headers, ...indexHeaders(container) };
+      if (!headerFlag(headers, 'x-ms-documentdb-populatequotainfo')) return { ...state, headers: shown };
+      return { ...state, headers: { ...shown, ...quotaHeaders(await store.countItems(container)) } };
     }
     case 'PUT': {
       const { name, definition, defaultTtl } = readContainerBody(jsonObjectOf(request), {
@@ -169,5 +170,12 @@ const quotaHeaders = (documentsCount: number) => ({
   'x-ms-resource-quota':
     'functions=25;storedProcedures=100;triggers=25;documentSize=10240;documentsSize=10485760;documentsCount=-1;collectionSize=10485760;',
   'x-ms-resource-usage': `functions=0;storedProcedures=0;triggers=0;documentsCount=${documentsCount};`,
+});
+
+/** There is no index that could be behind. Who asks for the mode `lazy` waits for a progress of its own. */
+const indexHeaders = ({ definition }: ContainerState): Readonly<Record<string, string>> => ({
   'x-ms-documentdb-collection-index-transformation-progress': '100',
+  ...(definition.indexingPolicy.indexingMode === 'lazy'
+    ? { 'x-ms-documentdb-collection-lazy-indexing-progress': '100' }
+    : {}),
 });

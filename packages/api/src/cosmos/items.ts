@@ -161,7 +161,12 @@ async function itemAddress(
     const found = await findByRid(request, container, name);
     if (found !== undefined) return found;
   }
-  return { id: checkItemId(name), partitionKey: wholeKey(request, container) };
+  const id = checkItemId(name);
+  const { definition } = container;
+  const header = headerText(request.headers, PARTITION_KEY);
+  // Clients from before partition keys were required send none.
+  const given = definition.partitionKey['systemKey'] === true ? (header ?? '[]') : header;
+  return { id, partitionKey: wholeKeyOf(readPartitionKeyHeader(definition, given)) };
 }
 
 /** The partition key that the header names, with all of its components. */

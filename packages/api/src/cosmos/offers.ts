@@ -196,6 +196,7 @@ function answerWith(owner: Owner, status: 200 | 304): Answer {
 
 const offerSchema = z.looseObject({
   id: z.string().optional(),
+  _rid: z.string().optional(),
   offerResourceId: z.string().optional(),
   content: z
     .looseObject({
@@ -215,8 +216,8 @@ function readChange(request: CosmosRequest, owner: Owner): ChangeThroughput['cha
     const [issue] = parsed.error.issues;
     throw badRequest(`The offer's '${issue?.path.join('.') ?? ''}' is invalid: ${issue?.message ?? ''}.`);
   }
-  const { id, offerResourceId, content } = parsed.data;
-  if (id !== undefined && id !== offerId(owner)) {
+  const { id, _rid: rid, offerResourceId, content } = parsed.data;
+  if ([id, rid].some((given) => given !== undefined && given !== offerId(owner))) {
     throw badRequest('The id in the body is not the one in the request target.');
   }
   if (offerResourceId !== undefined && offerResourceId !== owner.state.rid) {

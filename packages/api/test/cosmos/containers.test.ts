@@ -165,13 +165,17 @@ describe('a container', () => {
     expect(other.json['message']).toContain("/w not matching in Embedding's path");
   });
 
-  test('takes a spatial index with a type only', async () => {
+  test('takes a spatial index with a type only, and has it for all types', async () => {
     const app = await shopOnly();
     const create = (id: string, index: object) =>
       call(app, 'POST', '/dbs/shop/colls', {
         body: { id, partitionKey, indexingPolicy: { spatialIndexes: [{ path: '/at/*', ...index }] } },
       });
-    expect((await create('a', { types: ['Point'] })).status).toBe(201);
+    const { status, json } = await create('a', { types: ['Polygon'] });
+    expect(status).toBe(201);
+    expect(json['indexingPolicy']).toMatchObject({
+      spatialIndexes: [{ path: '/at/*', types: ['Point', 'LineString', 'Polygon', 'MultiPolygon'] }],
+    });
     for (const index of [{}, { types: null }, { types: [] }]) {
       const reply = await create('b', index);
       expect(reply.status).toBe(400);
@@ -274,6 +278,27 @@ describe('a container', () => {
     expect((await call(app, 'GET', '/dbs/shop/colls/c/docs/1', { headers: none })).status).toBe(200);
   });
 
+  test('of a client that knows no partition keys has its items read and written without any', async () => {
+    const app = await shopOnly();
+    const headers = { 'x-ms-version': '2017-11-15' };
+    await call(app, 'POST', '/dbs/shop/colls', { body: { id: 'c' }, headers });
+    const docs = '/dbs/shop/colls/c/docs';
+    const created = await call(app, 'POST', docs, { body: { id: '1' }, headers });
+    expect(created.status).toBe(201);
+    expect((await call(app, 'GET', `${docs}/1`, { headers })).json['id']).toBe('1');
+    expect((await call(app, 'PUT', `${docs}/1`, { body: { id: '1', n: 2 }, headers })).json['n']).toBe(2);
+    expect((await call(app, 'DELETE', `${docs}/1`, { headers })).status).toBe(204);
+    for (const name of ['1', String(created.json['_rid'])]) {
+      expect((await call(app, 'GET', `${docs}/${name}`, { headers })).status).toBe(404);
+    }
+    // What has keys of its own there, from clients that know them, is not what is meant.
+    await call(app, 'POST', docs, { body: { id: '2', _partitionKey: 'a' } });
+    expect((await call(app, 'GET', `${docs}/2`, { headers })).status).toBe(404);
+    const signed = { type: 'colls', link: 'dbs/shop/colls/c' };
+    const target = `/${signed.link}/operations/partitionkeydelete`;
+    expect((await call(app, 'POST', target, { headers, signed })).status).toBe(400);
+  });
+
   test('may have a hierarchical partition key, all of which a point read needs', async () => {
     const app = await shopOnly();
     await call(app, 'POST', '/dbs/shop/colls', {
@@ -289,12 +314,21 @@ describe('a container', () => {
     expect(partial.headers['x-ms-substatus']).toBe('1001');
   });
 
-  test('tells its quota when asked, and has one range of partition keys', async () => {
+  test('tells its quota when asked, how far its index is, and has one range of partition keys', async () => {
     const app = await shopOnly();
     await call(app, 'POST', '/dbs/shop/colls', { body: { id: 'c', partitionKey } });
     const headers = { 'x-ms-documentdb-populatequotainfo': 'true' };
     const quota = await call(app, 'GET', '/dbs/shop/colls/c', { headers });
     expect(quota.headers['x-ms-resource-quota']).toContain('collectionSize=10485760');
+    const plain = await call(app, 'GET', '/dbs/shop/colls/c');
+    expect(plain.headers).not.toHaveProperty('x-ms-resource-quota');
+    expect(plain.headers['x-ms-documentdb-collection-index-transformation-progress']).toBe('100');
+    const lazily = 'x-ms-documentdb-collection-lazy-indexing-progress';
+    expect(plain.headers).not.toHaveProperty(lazily);
+    await call(app, 'PUT', '/dbs/shop/colls/c', {
+      body: { id: 'c', partitionKey, indexingPolicy: { indexingMode: 'lazy' } },
+    });
+    expect((await call(app, 'GET', '/dbs/shop/colls/c')).headers[lazily]).toBe('100');
     const ranges = await call(app, 'GET', '/dbs/shop/colls/c/pkranges');
     expect(ranges.json['PartitionKeyRanges']).toMatchObject([{ id: '0', minInclusive: '', maxExclusive: 'FF' }]);
   });
