@@ -309,6 +309,25 @@ describe('a bulk request', () => {
     expect(read).toMatchObject({ statusCode: 200, resourceBody: { id: 'a' } });
     expect(keyless).toMatchObject({ statusCode: 400 });
   });
+
+  test('leaves out the documents of the operations that ask for little each by itself, as the Java client has them do', async () => {
+    const container = await world.container();
+    const reply = await raw(world.endpoint, 'POST', `/dbs/shop/colls/${container.id}/docs`, {
+      headers: {
+        'x-ms-cosmos-is-batch-request': 'true',
+        'x-ms-cosmos-batch-atomic': 'false',
+        'x-ms-cosmos-batch-continue-on-error': 'true',
+      },
+      body: JSON.stringify([
+        { operationType: 'Create', partitionKey: '["ann"]', resourceBody: doc('a'), minimalReturnPreference: true },
+        { operationType: 'Create', partitionKey: '["ann"]', resourceBody: doc('b'), minimalReturnPreference: false },
+        { operationType: 'Create', partitionKey: '["ann"]', resourceBody: doc('c') },
+      ]),
+    });
+    const results = reply.json as unknown as readonly OperationResponse[];
+    expect(codes(results)).toEqual([201, 201, 201]);
+    expect(results.map(({ resourceBody }) => resourceBody?.['id'])).toEqual([undefined, 'b', 'c']);
+  });
 });
 
 test('a batch of the read-only key is refused', async () => {

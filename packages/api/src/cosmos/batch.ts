@@ -135,7 +135,8 @@ function operationsOfJson(body: unknown, minimal: boolean): readonly SentOperati
       partitionKey: textOf(value, 'partitionKey'),
       ifMatch: textOf(value, 'ifMatch'),
       ifNoneMatch: textOf(value, 'ifNoneMatch'),
-      minimal,
+      // The Java client says it of each operation, and nothing of the whole.
+      minimal: minimal || value['minimalReturnPreference'] === true,
     };
   });
 }

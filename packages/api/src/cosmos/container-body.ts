@@ -32,10 +32,20 @@ const MAX_FEED_RETENTION_MINUTES = 30 * 24 * 60;
 
 const pathsSchema = z.array(z.looseObject({ path: z.string() }));
 
+/** A number, or its name ("V2"), which the Java client sends. */
+const partitionKeyVersionSchema = z.union([
+  z.literal(1),
+  z.literal(2),
+  z
+    .string()
+    .regex(/^v?[12]$/i)
+    .transform((name) => (name.endsWith('2') ? 2 : 1)),
+]);
+
 const partitionKeySchema = z.looseObject({
   paths: z.array(z.string()).min(1).max(3, 'Too many partition key paths'),
   kind: z.string().optional(),
-  version: z.union([z.literal(1), z.literal(2)]).optional(),
+  version: partitionKeyVersionSchema.optional(),
 });
 
 const indexingPolicySchema = z.looseObject({

@@ -229,6 +229,19 @@ describe('a container', () => {
   });
 
   test.each([
+    ['V1', 1],
+    ['V2', 2],
+    ['2', 2],
+  ])('takes the version of its partition key by name, as the Java client sends it: %s', async (name, version) => {
+    const app = await shopOnly();
+    const body = { id: 'c', partitionKey: { ...partitionKey, version: name } };
+    expect((await call(app, 'POST', '/dbs/shop/colls', { body })).status).toBe(201);
+    const { json } = await call(app, 'GET', '/dbs/shop/colls/c');
+    expect(json['partitionKey']).toMatchObject({ version });
+    expect((await call(app, 'PUT', '/dbs/shop/colls/c', { body })).status).toBe(200);
+  });
+
+  test.each([
     [undefined],
     [null],
     [{}],
@@ -249,6 +262,8 @@ describe('a container', () => {
     [{ paths: ['/a', '/b', '/c', '/d'] }],
     [{ paths: ['/a'], kind: 'Range' }],
     [{ paths: ['/a'], version: 3 }],
+    [{ paths: ['/a'], version: 'V3' }],
+    [{ paths: ['/a'], version: '' }],
     [{ paths: ['/a', '/b'], kind: 'MultiHash', version: 1 }],
     ['/a'],
   ])('takes no partition key like %j', async (bad) => {
