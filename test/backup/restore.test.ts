@@ -11,6 +11,7 @@ import {
 import { dirname, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { TakenBackup } from '@epitaph/api/store/store-api.ts';
+import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { formatLedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
 import { foundIn } from '../secrecy/search.ts';
 import { DEFINITION } from '../support/definition.ts';
@@ -330,6 +331,59 @@ describe('what was erased after the backup, of a container that keeps what has l
     expect(await types('erased')).toEqual(['ItemUpserted', 'ItemDeleted', 'ItemPurged']);
     expect(await types('kept')).toEqual(['ItemUpserted', 'ItemDeleted']);
     expect((await store.purgeStatus()).inGrace).toBe(1);
+    await other.dispose();
+  });
+});
+
+describe('a backup that was taken while the purge was paused', () => {
+  it('is restored paused, with every end as it was, and with what was erased since on record as that', async () => {
+    const other = new Place();
+    let store = await other.open();
+    await store.createDatabase(CALLER, 'db');
+    for (const name of ['kept', 'partition', 'dropped']) {
+      await store.createContainer(CALLER, 'db', name, DEFINITION, -1);
+      await write(store, name, 'one');
+      await write(store, name, 'expires', { ttl: 1 });
+    }
+    const containers = ['kept', 'partition', 'dropped'].map((name) => store.container('db', name));
+    const [kept, partition] = containers as [ContainerState, ContainerState];
+    const ends = () =>
+      Promise.all(
+        containers.flatMap((container) =>
+          ['one', 'expires'].map(async (id) => {
+            const { state, sentence } = await store.explain(container, id, '["p"]');
+            return [state, sentence.replace(/erased at .*/, 'erased')];
+          }),
+        ),
+      );
+    await store.pausePurge(CALLER);
+    await store.deleteItem(CALLER, kept, 'one', '["p"]');
+    await store.deletePartitionKey(CALLER, partition, '["p"]');
+    await store.advanceClock(CALLER, 2_000);
+    await store.deleteContainer(CALLER, 'db', 'dropped');
+    await write(store, 'kept', 'stays');
+    await store.backup(CALLER, { folder: other.file('backup'), vaultKeptSeconds: 60 });
+    await store.resumePurge(CALLER);
+    expect(await store.runPurge(CALLER)).toMatchObject({ purged: 6 });
+    const before = await ends();
+    expect(before.map(([state]) => state)).toEqual(Array(6).fill('purged'));
+    const last = formatLedgerHead(await store.purgeLedgerHead());
+    await other.close();
+    const { code, err } = await epitaph(
+      restoreArguments({
+        log: other.file('backup', 'log'),
+        vault: other.file('backup', 'vault'),
+        ledger: other.file('data', 'purge-ledger.ndjson'),
+        'ledger-head': last,
+        'master-key-file': other.file('data', 'master.key'),
+        to: other.file('restored'),
+      }).concat('--allow-lapsed'),
+    );
+    expect(code, err).toBe(0);
+    store = await other.open({ folder: other.file('restored') });
+    expect(await store.purgeStatus()).toMatchObject({ state: 'paused', awaitingErasure: 0 });
+    expect(await ends()).toEqual(before);
+    expect(await readable(store, 'kept', 'stays')).toBe(true);
     await other.dispose();
   });
 });

@@ -8,6 +8,7 @@ import { handleLife } from '@epitaph/core/item/handle.ts';
 import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import type { RecordedBackup, VaultCopies } from '@epitaph/projections/purge/vault-copies.ts';
+import { endWhatIsOver } from './item-lives.ts';
 import type { StoreParts } from './parts.ts';
 import type { BackupRequest, Caller, TakenBackup } from './store-api.ts';
 
@@ -126,16 +127,19 @@ export class Backups {
   }
 
   /**
-   * Ends every life whose key is gone although the log, which is older, has it as live: nobody is shown it again. The
-   * purge then puts its erasure on record as ever.
+   * Ends every life whose key is gone although the log, which is older, has it as live: nobody is shown it again. What
+   * had an end already, which a pause kept from being recorded, has that one.
    *
-   * @returns how many there were
+   * @returns how many there were, and the streams of those that had left with their containers
    */
-  async settleRestored(from: RestoredFrom): Promise<number> {
+  async settleRestored(
+    from: RestoredFrom,
+  ): Promise<{ readonly livesEnded: number; readonly abandoned: readonly string[] }> {
     const { log, vault, newId } = this.#parts.ports;
     const known = new Set(this.#copies.all().map(({ id }) => id));
     const context = () => ({ ...RESTORE, nowMs: this.#parts.ports.clock.now(), newId });
     let livesEnded = 0;
+    const abandoned: string[] = [];
     let position = 0;
     for await (const entry of from.ledger) {
       if ('backup' in entry) {
@@ -151,21 +155,28 @@ export class Backups {
         const { containerRid, life } = parseItemStream(stream)!;
         const { catalog } = this.#parts;
         const container = catalog.containerByRid(containerRid)?.state;
-        if (container === undefined || catalog.goneAtMs(container) !== null) continue;
+        if (container === undefined) continue;
         const { timeline } = container;
         const at = context();
+        const over = await endWhatIsOver(this.#parts, at, container, { stream, life, write: last! });
+        position = Math.max(position, over ?? 0);
+        if (catalog.goneAtMs(container) !== null) {
+          abandoned.push(stream);
+          continue;
+        }
+        livesEnded += 1;
+        if (over !== undefined) continue;
         const handled = await handleLife(this.#parts.ports, at, stream, life, () => ({
           kind: 'command',
           command: { type: 'DeleteItem', nowMs: at.nowMs, timeline },
         }));
         position = Math.max(position, handled.position ?? 0);
-        livesEnded += 1;
       }
     }
     const { ledger: _, ...facts } = from;
     await this.#copies.restored(context(), { ...facts, livesEnded });
     if (position > 0) await this.#parts.projected(position);
-    return livesEnded;
+    return { livesEnded, abandoned };
   }
 
   #found(): BackupSource {

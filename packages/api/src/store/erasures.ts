@@ -1,18 +1,16 @@
 import type { CommandContext } from '@epitaph/core/command-context.ts';
 import { isoTime } from '@epitaph/core/clock.ts';
-import { partitionKeyDeleteAfter } from '@epitaph/core/container/partition-key-deletes.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
-import { foldItem, handleLife } from '@epitaph/core/item/handle.ts';
-import { readItemEvent } from '@epitaph/core/item/upcast.ts';
+import { foldItem } from '@epitaph/core/item/handle.ts';
 import { holdIdOf, withoutContainer } from '@epitaph/core/retention/hold-names.ts';
 import type { PendingErasure } from '@epitaph/core/retention/state.ts';
 import { covers } from '@epitaph/core/vault/key-vault.ts';
 import type { ErasedBatch } from '@epitaph/projections/purge/executor.ts';
 import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
 import { wait } from '../config/wait.ts';
-import { isErased, type ItemLife, livesOfItem, retentionUntil } from './item-lives.ts';
+import { endWhatIsOver, isErased, type ItemLife, livesOfItem, retentionUntil } from './item-lives.ts';
 import type { StoreParts } from './parts.ts';
 import { recordRetention } from './retention-record.ts';
 import type { Caller, ErasureOutcome } from './store-api.ts';
@@ -211,24 +209,8 @@ export class Erasures {
     const { state } = this.#parts.catalog.containerByRid(rid)!;
     const last = (await livesOfItem(log, prefix, { withBodies: false })).at(-1);
     if (last === undefined || foldItem(last.events.slice(-1)).status !== 'live') return;
-    const { timeline } = state;
-    const write = last.events.at(-1)!;
-    const { position } = write;
-    const { partitionKey } = readItemEvent(write).data;
-    const left = partitionKeyDeleteAfter(state, partitionKey, position);
-    const goneAtMs = this.#parts.catalog.goneAtMs(state);
-    const handled = await handleLife(this.#parts.ports, context, last.stream, last.life, () => ({
-      kind: 'command',
-      command:
-        left === undefined
-          ? { type: 'RecordExpiry', timeline, nowMs: goneAtMs === null ? context.nowMs : goneAtMs - 1 }
-          : {
-              type: 'RecordPartitionKeyDelete',
-              timeline,
-              leftWithPartitionKey: { atMs: left.atMs, by: left.by, position },
-            },
-    }));
-    if (handled.position !== undefined) await this.#parts.projected(handled.position);
+    const position = await endWhatIsOver(this.#parts, context, state, { ...last, write: last.events.at(-1)! });
+    if (position !== undefined) await this.#parts.projected(position);
   }
 
   /** What stands against it now, asked before anything is destroyed: so that it is all lives or none. */

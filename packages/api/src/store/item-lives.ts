@@ -1,10 +1,15 @@
+import type { CommandContext } from '@epitaph/core/command-context.ts';
+import { partitionKeyDeleteAfter } from '@epitaph/core/container/partition-key-deletes.ts';
+import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
 import { isItemWrite } from '@epitaph/core/item/events.ts';
+import { handleLife } from '@epitaph/core/item/handle.ts';
 import { itemStream } from '@epitaph/core/item/stream-name.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { type ContainerFloors, floorUntil, type KeyVault } from '@epitaph/core/vault/key-vault.ts';
+import type { StoreParts } from './parts.ts';
 
 /** One life with the events that are left of it, oldest first. */
 export interface ItemLife {
@@ -26,6 +31,35 @@ export async function livesOfItem(
     if (events.length === 0) return lives;
     lives.push({ life, stream, events });
   }
+}
+
+/**
+ * Puts on record how a life ended that is live by its own stream, if it had: by its deadline, with its partition key.
+ *
+ * @returns the position of the record; undefined when there is no such end
+ */
+export async function endWhatIsOver(
+  { catalog, ports }: Pick<StoreParts, 'catalog' | 'ports'>,
+  context: CommandContext,
+  container: ContainerState,
+  { stream, life, write }: Pick<ItemLife, 'stream' | 'life'> & { readonly write: RecordedEvent },
+): Promise<number | undefined> {
+  const { timeline } = container;
+  const { position } = write;
+  const left = partitionKeyDeleteAfter(container, readItemEvent(write).data.partitionKey, position);
+  const goneAtMs = catalog.goneAtMs(container);
+  const handled = await handleLife(ports, context, stream, life, () => ({
+    kind: 'command',
+    command:
+      left === undefined
+        ? { type: 'RecordExpiry', timeline, nowMs: goneAtMs === null ? context.nowMs : goneAtMs - 1 }
+        : {
+            type: 'RecordPartitionKeyDelete',
+            timeline,
+            leftWithPartitionKey: { atMs: left.atMs, by: left.by, position },
+          },
+  }));
+  return handled.position;
 }
 
 /** True when a life's content is gone, whether or not that is on record yet. */

@@ -361,8 +361,8 @@ export class Store implements StoreApi {
   async settleRestored(from: RestoredFrom): Promise<number> {
     // Most of it left by a deadline, or with something larger, and the log itself says so.
     await this.#purge.passFromNow();
-    const livesEnded = await this.#finished(this.#backups.settleRestored(from));
-    await this.#purge.recordErasures();
+    const { livesEnded, abandoned } = await this.#finished(this.#backups.settleRestored(from));
+    await this.#purge.recordErasures(abandoned);
     await this.#purge.passFromNow();
     return livesEnded;
   }

@@ -197,13 +197,25 @@ export class PurgeRunner {
   }
 
   /**
-   * Records the erasure of lives whose keys are gone and which a grace or a window keeps, so that no pass would come to
-   * them: of a restored store the ledger may say so of any.
+   * Records the erasure of ended lives whose keys are gone, also of those that no pass comes to, for a grace or a window
+   * keeps them, or the purge is paused, or time is held. Of a restored store the ledger may say so of any.
+   *
+   * @param abandoned lives that left with their container, whose keys are gone, too
    */
-  async recordErasures(): Promise<void> {
-    const run = { effectiveNowMs: this.#options.clock.now() };
-    for (const container of this.#options.catalog().allContainers()) {
-      if (!this.#isGone(container)) await this.#finishErasures(container, run);
+  async recordErasures(abandoned: readonly string[]): Promise<void> {
+    const { catalog, clock, store } = this.#options;
+    const nowMs = () => clock.now();
+    for (let done = 0; done < abandoned.length; done += BATCH_SIZE) {
+      const streams = abandoned.slice(done, done + BATCH_SIZE);
+      await this.#executor.eraseOnDemand({ streams, cause: 'container-deleted', context: this.#context() });
+    }
+    for (const container of catalog().allContainers()) {
+      for (const byPolicyStart of [false, true]) {
+        const scan = { byPolicyStart, limit: BATCH_SIZE };
+        for await (const rows of endedPages(store, container.number, scan)) {
+          await this.#executor.finishErasures(rows, nowMs);
+        }
+      }
     }
     await this.#executor.truncated();
   }
