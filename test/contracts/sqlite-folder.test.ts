@@ -5,6 +5,7 @@ import {
   existsSync,
   readdirSync,
   readFileSync,
+  renameSync,
   rmSync,
   statSync,
   truncateSync,
@@ -515,5 +516,47 @@ describe('the plans of the statements that run on every tick and preview', () =>
       expect(plan.join('\n'), sql).not.toMatch(/SCAN|TEMP B-TREE/);
     }
     database.close();
+  });
+});
+
+describe('under a store that runs', () => {
+  it('a folder that was moved is written to no more by its name, for another may have that by now', async () => {
+    const { highWaterMark, readModels } = await folder.open({ clock: 'system' });
+    highWaterMark.save(1_700_000_000_000);
+    const { version } = await readModels.createNext();
+    const moved = `${folder.path}-moved`;
+    renameSync(folder.path, moved);
+    const another = await folder.open({ clock: 'system' });
+    another.highWaterMark.save(1_600_000_000_000);
+    const files = () => readdirSync(folder.path).toSorted();
+    const before = [files(), readFileSync(folder.file('epitaph.json'), 'utf8')];
+
+    expect(() => highWaterMark.save(1_700_000_001_000)).toThrow(StorageFault);
+    expect(() => highWaterMark.save(1_700_000_001_000)).toThrow(/moved, removed or replaced/);
+    await expect(readModels.swapTo(version)).rejects.toThrow(StorageFault);
+    await expect(readModels.createNext()).rejects.toThrow(StorageFault);
+    await expect(readModels.discard(version)).rejects.toThrow(StorageFault);
+    expect(readFileSync(folder.file('clock'), 'utf8')).toBe('1600000000000');
+    expect([files(), readFileSync(folder.file('epitaph.json'), 'utf8')]).toEqual(before);
+
+    await folder.close();
+    rmSync(folder.path, { recursive: true });
+    renameSync(moved, folder.path);
+    highWaterMark.save(1_700_000_002_000);
+    expect(readFileSync(folder.file('clock'), 'utf8')).toBe('1700000002000');
+  });
+
+  it('a purge ledger that was taken away has no key on record as destroyed that the next one would not list', async () => {
+    const { keyId } = await filledAndClosed();
+    const stream = 'item-rid.life.0';
+    const open = await folder.open();
+    copyFileSync(folder.file('purge-ledger.ndjson'), folder.file('copy'));
+    rmSync(folder.file('purge-ledger.ndjson'));
+    const request = { keyId, stream, lastWriteTs: 0, lastEventAtMs: 0, nowMs: 1_700_000_000_000 };
+    await expect(open.vault.destroyKeys([request])).rejects.toThrow(/purge-ledger.ndjson.*moved, removed or replaced/);
+    copyFileSync(folder.file('copy'), folder.file('purge-ledger.ndjson'));
+    await folder.close();
+    expect(await (await folder.open()).vault.destroyKeys([request])).toEqual([{ kind: 'already-destroyed' }]);
+    expect(readFileSync(folder.file('purge-ledger.ndjson'), 'utf8')).toContain(stream);
   });
 });

@@ -67,11 +67,14 @@ export const PROOF_KEY_FILE = 'proof.key';
 export class DataFolder {
   readonly path: string;
   readonly #lock: DatabaseSync;
+  /** Which file it is that is locked. */
+  readonly #locked: string | undefined;
   #facts: IdentifiedFacts;
 
   private constructor(path: string, lock: DatabaseSync, facts: IdentifiedFacts) {
     this.path = path;
     this.#lock = lock;
+    this.#locked = identityOf(this.file(LOCK_FILE));
     this.#facts = facts;
   }
 
@@ -123,6 +126,19 @@ export class DataFolder {
 
   file(name: string): string {
     return join(this.path, name);
+  }
+
+  /**
+   * Before anything is written by its name: who has the folder of that name by now may be another process.
+   *
+   * @throws {StorageFault} when it was moved, removed or replaced since it was opened
+   */
+  assertInPlace(): void {
+    if (identityOf(this.file(LOCK_FILE)) === this.#locked) return;
+    throw new StorageFault(
+      `the data folder ${this.path} was moved, removed or replaced under the running store. Put it back as it was, or end this process and start another.`,
+      undefined,
+    );
   }
 
   itemsFile(version: number): string {
@@ -210,6 +226,7 @@ export class DataFolder {
   }
 
   removeItems(version: number): void {
+    this.assertInPlace();
     // The file itself goes last: a journal that is left behind would be taken for that of the next file of the name.
     for (const suffix of ['-wal', '-shm', '']) rmSync(this.itemsFile(version) + suffix, { force: true });
   }
@@ -269,7 +286,13 @@ export class DataFolder {
         `${file} should hold a time in milliseconds; it is damaged. Put back the number, or the latest time you trust.`,
       );
     }
-    return { initialMs, save: (markMs) => saveMark(file, String(markMs)) };
+    return {
+      initialMs,
+      save: (markMs) => {
+        this.assertInPlace();
+        saveMark(file, String(markMs));
+      },
+    };
   }
 
   close(): void {
@@ -277,6 +300,7 @@ export class DataFolder {
   }
 
   #change(change: Partial<FolderFacts>): void {
+    this.assertInPlace();
     const facts = { ...this.#facts, ...change };
     writeFacts(this.path, facts);
     this.#facts = facts;
@@ -335,6 +359,12 @@ function saveMark(file: string, text: string): void {
       undefined,
     );
   }
+}
+
+/** Says of a file which one it is, under whatever name; undefined where there is none. */
+export function identityOf(file: string): string | undefined {
+  const found = statSync(file, { throwIfNoEntry: false, bigint: true });
+  return found === undefined ? undefined : `${found.dev} ${found.ino}`;
 }
 
 /** Makes names that were made or changed in a folder durable. */

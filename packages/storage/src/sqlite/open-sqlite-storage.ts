@@ -181,6 +181,7 @@ class SqliteReadModels implements ReadModelVersions {
   }
 
   async createNext(): Promise<{ readonly version: number; readonly store: ReadModelStore }> {
+    this.#folder.assertInPlace();
     const version = Math.max(this.#current.version, ...this.#folder.itemsVersions()) + 1;
     this.#options.onStep?.('read model build: before');
     const store = await openVersion(this.#folder, this.#options, version);

@@ -19,7 +19,7 @@ import {
   type LedgerHead,
   ledgerLineSchema,
 } from '@epitaph/core/backup/purge-ledger.ts';
-import { syncFolder } from './data-folder.ts';
+import { identityOf, syncFolder } from './data-folder.ts';
 import { UnusableFile } from './database.ts';
 
 /** Read from the end of the file at a time, looking for the last line. */
@@ -32,6 +32,8 @@ const TAIL_BYTES = 256 * 1024;
 export class PurgeLedger {
   readonly #file: string;
   readonly #descriptor: number;
+  /** Which file it is that the descriptor is of. */
+  readonly #identity: string | undefined;
   readonly #durable: boolean;
   #size: number;
   #head: LedgerHead;
@@ -39,6 +41,7 @@ export class PurgeLedger {
   private constructor(file: string, descriptor: number, durable: boolean, size: number, head: LedgerHead) {
     this.#file = file;
     this.#descriptor = descriptor;
+    this.#identity = identityOf(file);
     this.#durable = durable;
     this.#size = size;
     this.#head = head;
@@ -99,6 +102,9 @@ export class PurgeLedger {
     }
     const bytes = Buffer.from(text);
     try {
+      // Written to a file that nobody finds any more, it would be lost.
+      if (identityOf(this.#file) !== this.#identity)
+        throw new Error('it was moved, removed or replaced. Put it back, and start the store again');
       for (let written = 0; written < bytes.length;) written += writeSync(this.#descriptor, bytes, written);
       if (this.#durable) fdatasyncSync(this.#descriptor);
     } catch (error) {
