@@ -53,7 +53,11 @@ export async function serve(configuration: Configuration, print: (line: string) 
     const keys = keysInForce({ folder: configuration.data, given: configuration.key, loopback });
     app = buildServer({
       store,
-      keys: new KeyRing(keys.texts),
+      keys: new KeyRing(
+        keys.texts,
+        systemClocks.wallMs,
+        configuration.clock === 'system' ? () => store.nowMs() : undefined,
+      ),
       consistency: {
         level: configuration.consistency,
         maxStalenessPrefix: configuration['max-staleness-prefix'],

@@ -1,3 +1,4 @@
+import { isoTime } from '@epitaph/core/clock.ts';
 import type { CommandContext } from '@epitaph/core/command-context.ts';
 import { graceSeconds } from '@epitaph/core/retention/grace.ts';
 import { watermarks } from '@epitaph/core/ttl/watermarks.ts';
@@ -359,7 +360,7 @@ export class Operations {
     const jump = ports.clockJump();
     if (jump !== undefined) {
       reasons.push(
-        `the clock is held: the system clock says ${jump.wallMs}, expected was ${Math.floor(jump.expectedMs)} (${jump.reason})`,
+        `the clock is held: the system clock says ${isoTime(jump.wallMs)}, expected was ${isoTime(jump.expectedMs)} (${jump.reason})`,
       );
     }
     return { ready: reasons.length === 0, reasons };

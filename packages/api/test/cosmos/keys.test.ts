@@ -102,6 +102,23 @@ describe('a signed request', () => {
     expect((await call(app, 'GET', '/dbs', { headers: { 'x-ms-date': 'yesterday' } })).status).toBe(401);
   });
 
+  test('is taken by the date of the store, too, which goes on where the system clock has jumped', () => {
+    const texts = { primary: EMULATOR_KEY };
+    const jumped = () => NOW_MS + 365 * 86_400_000;
+    const verdictOf = (keys: KeyRing) =>
+      keys.verifyMasterSignature({
+        authorization: sign('GET', 'dbs', '', httpDate(NOW_MS), EMULATOR_KEY),
+        verb: 'GET',
+        resourceType: 'dbs',
+        resourceLink: '',
+        msDate: httpDate(NOW_MS),
+        date: undefined,
+      });
+    expect(verdictOf(new KeyRing(texts, jumped))).toMatchObject({ reason: 'date-outside-window' });
+    expect(verdictOf(new KeyRing(texts, jumped, () => NOW_MS))).toMatchObject({ ok: true });
+    expect(verdictOf(new KeyRing(texts, jumped, jumped))).toMatchObject({ reason: 'date-outside-window' });
+  });
+
   test('may carry its date in the header of that name', async () => {
     const keys = testKeys();
     const date = httpDate(NOW_MS);

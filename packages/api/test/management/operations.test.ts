@@ -38,6 +38,15 @@ describe('health', () => {
     expect(readiness(5_100, 5, { positionsPerEvent: 1_000 }).ready).toBe(true);
     expect(readiness(5_101, 5, { positionsPerEvent: 1_000 }).ready).toBe(false);
   });
+
+  test('says of a clock that is held what it shows, and what it should', () => {
+    const jump = { reason: 'wall-clock-jumped', wallMs: START_MS + 3_600_000, expectedMs: START_MS + 0.5 };
+    const parts = { headPosition: () => 0, projector: { position: 0 }, ports: { clockJump: () => jump, log: {} } };
+    const { reasons } = new Operations(parts as unknown as StoreParts, {} as PurgeRunner, {}).health();
+    expect(reasons).toEqual([
+      'the clock is held: the system clock says 2026-11-21T11:00:00.000Z, expected was 2026-11-21T10:00:00.000Z (wall-clock-jumped)',
+    ]);
+  });
 });
 
 describe('the clock', () => {
