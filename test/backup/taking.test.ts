@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync, readdirSync, rmSync, symlinkSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { Store } from '@epitaph/api/store/store.ts';
@@ -94,6 +94,18 @@ describe('a backup', () => {
     await take('new');
     expect(readdirSync(join(below, 'old'))).toEqual(['log']);
     expect(readdirSync(join(below, 'new')).toSorted()).toEqual(['log', 'vault']);
+  });
+
+  it('removes the keys of one that a crash has cut short, which say of no date, and those of no other store', async () => {
+    for (const name of ['cut', 'foreign']) {
+      await take(name);
+      rmSync(join(below, name, 'vault', 'backup.json'));
+    }
+    const manifest = join(below, 'foreign', 'log', 'backup.json');
+    writeFileSync(manifest, readFileSync(manifest, 'utf8').replace(/"store": "[^"]+"/, '"store": "another"'));
+    await take('new');
+    const parts = ['cut', 'foreign', 'new'].map((name) => readdirSync(join(below, name)).toSorted());
+    expect(parts).toEqual([['log'], ['log', 'vault'], ['log', 'vault']]);
   });
 
   it('of a stopped store is taken by the command line, and is in its ledger', async () => {

@@ -62,6 +62,9 @@ export interface BackupSource {
   ): Promise<{ readonly bytes: number }>;
   /** Removes what was written into the folders of a backup that came to nothing. */
   discard(folder: string): Promise<void>;
-  /** Removes copies of keys below a folder whose time has passed, as far as they still lie there. @returns how many */
+  /**
+   * Removes copies of keys below a folder whose time has passed, or that a crash has cut short, as far as they still lie
+   * there. @returns how many
+   */
   removeLapsed(root: string, nowMs: number): Promise<number>;
 }

@@ -156,19 +156,21 @@ export class SqliteBackup implements BackupSource {
     let removed = 0;
     for (const name of existsSync(root) ? readdirSync(root) : []) {
       const path = join(root, name, 'vault');
-      const manifest = existsSync(join(path, MANIFEST))
-        ? vaultManifestSchema.safeParse(readJson(join(path, MANIFEST)))
-        : undefined;
-      if (
-        manifest?.success !== true ||
-        manifest.data.store !== this.#folder.storeId ||
-        manifest.data.lapsesAtMs > nowMs
-      )
-        continue;
+      const copied = existsSync(join(path, MANIFEST))
+        ? vaultManifestSchema.safeParse(readJson(join(path, MANIFEST))).data
+        : this.#cutShort(join(root, name));
+      if (copied?.store !== this.#folder.storeId || copied.lapsesAtMs > nowMs) continue;
       await rm(path, { recursive: true, force: true });
       removed += 1;
     }
     return removed;
+  }
+
+  /** Whose keys lie in a backup that a crash has cut short while it copied them: nothing says of them until when. */
+  #cutShort(folder: string): Pick<VaultManifest, 'store' | 'lapsesAtMs'> | undefined {
+    if (!existsSync(join(folder, 'vault', 'vault.db'))) return undefined;
+    const log = logManifestSchema.safeParse(readJson(join(folder, 'log', MANIFEST))).data;
+    return log === undefined ? undefined : { store: log.store, lapsesAtMs: 0 };
   }
 }
 
