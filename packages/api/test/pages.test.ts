@@ -38,4 +38,27 @@ describe('pages that many ask for at once', () => {
     await Promise.all([first, second, third]);
     expect(isThirdBegun).toBe(true);
   });
+
+  test('let others be made while they stand aside for something, and go on in their turn', async () => {
+    const pages = new Pages({ ...defaultLimits, pagesInFlight: 1 });
+    const { promise: awaited, resolve: come } = Promise.withResolvers<void>();
+    const steps: string[] = [];
+    const first = pages.make(async (standAside) => {
+      await standAside(() => awaited);
+      steps.push('first');
+    });
+    await pages.make(async () => steps.push('second'));
+    const { promise: held, resolve: release } = Promise.withResolvers<void>();
+    const third = pages.make(() => held);
+    come();
+    for (let turns = 0; turns < 10; turns++) await new Promise((resolve) => setImmediate(resolve));
+    expect(steps).toEqual(['second']);
+    release();
+    await Promise.all([first, third]);
+    expect(steps).toEqual(['second', 'first']);
+    await expect(pages.make((standAside) => standAside(() => Promise.reject(new Error('gone'))))).rejects.toThrow(
+      'gone',
+    );
+    await pages.make(async () => steps.push('last'));
+  });
 });

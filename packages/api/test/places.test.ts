@@ -8,7 +8,7 @@ const settled = async (promise: Promise<void>): Promise<boolean> => {
 
 describe('places', () => {
   test('are given to those who wait in the order in which they came', async () => {
-    const places = new Places(2, 3);
+    const places = new Places(2);
     await Promise.all([places.take(), places.take()]);
     const third = places.take();
     const fourth = places.take();
@@ -23,15 +23,15 @@ describe('places', () => {
     expect(await settled(places.take())).toBe(false);
   });
 
-  test('are not waited for by more than may', async () => {
-    const places = new Places(1, 1);
-    await places.take();
-    void places.take();
-    await expect(places.take()).rejects.toMatchObject({ code: 'busy' });
+  test('are taken without waiting only if one is free', async () => {
+    const places = new Places(1);
+    expect([places.takeIfFree(), places.takeIfFree()]).toEqual([true, false]);
+    places.giveBack();
+    expect(places.takeIfFree()).toBe(true);
   });
 
   test('go to the next when somebody gives up waiting, or was given up before', async () => {
-    const places = new Places(1, 5);
+    const places = new Places(1);
     await places.take();
     const controller = new AbortController();
     const givenUp = places.take(controller.signal);

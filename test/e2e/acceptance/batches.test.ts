@@ -230,6 +230,57 @@ describe('what is too much for one answer', () => {
   });
 });
 
+describe('patches of large documents', () => {
+  const text = 'x'.repeat(1_900_000);
+  const names = Array.from({ length: 40 }, (_, index) => `d${index}`);
+  const add = { op: 'incr', path: '/total', value: 1 } as const;
+  let container: Container;
+  beforeAll(async () => {
+    container = await world.container();
+    for (const id of names) await container.items.create(doc(id, 0, { text }));
+  });
+  const totals = async () =>
+    (await container.items.query<number>('SELECT VALUE c.total FROM c ORDER BY c._ts').fetchAll()).resources;
+
+  test('are each done, or refused and not done, where a bulk has more of them than an answer holds', async () => {
+    const patches = () =>
+      names.map((id) => ({
+        operationType: Patch,
+        id,
+        partitionKey: 'ann',
+        resourceBody: { operations: [add] },
+      }));
+    const results = await container.items.bulk(patches());
+    const done = codes(results).filter((code) => code === 200).length;
+    expect(done).toBe(17);
+    expect(results.filter(({ statusCode }) => statusCode !== 200)).toEqual(
+      Array.from({ length: names.length - done }, () =>
+        expect.objectContaining({ statusCode: 413, subStatusCode: 3402 }),
+      ),
+    );
+    expect((await totals()).reduce((sum, total) => sum + total, 0)).toBe(done);
+    // Whoever does not want the documents back gets all done.
+    const reply = await raw(world.endpoint, 'POST', `/dbs/shop/colls/${container.id}/docs`, {
+      headers: {
+        'x-ms-cosmos-is-batch-request': 'true',
+        'x-ms-cosmos-batch-continue-on-error': 'true',
+        prefer: 'return=minimal',
+      },
+      body: JSON.stringify(patches().map((patch) => ({ ...patch, partitionKey: '["ann"]' }))),
+    });
+    expect(codes(reply.json as unknown as readonly OperationResponse[])).toEqual(names.map(() => 200));
+  });
+
+  test('are too much for a batch when they come to more than 16 MB', async () => {
+    const before = await totals();
+    const patches = names.map((id) => ({ operationType: Patch, id, resourceBody: [add] }));
+    const results = await batch(container, patches.slice(0, 12));
+    expect(codes(results)).toEqual([...Array.from({ length: 8 }, () => 424), 413, 424, 424, 424]);
+    expect(await totals()).toEqual(before);
+    expect(codes(await batch(container, patches.slice(0, 8)))).toEqual(Array.from({ length: 8 }, () => 200));
+  });
+});
+
 describe('a bulk request', () => {
   const operations = (count: number): OperationInput[] =>
     Array.from({ length: count }, (_, index) => ({

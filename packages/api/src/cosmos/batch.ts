@@ -75,6 +75,11 @@ const FAILED_DEPENDENCY: OperationResult = { statusCode: 424, requestCharge: 0 }
 /** Characters of documents in an answer. Source: Cosmos DB, "Service quotas" (maximum response size, 4 MB). */
 const MAX_ANSWER_CHARACTERS = 4 * 1024 * 1024;
 
+/** Bytes of large documents that were patched, likewise: it is more, for a client that repeats a patch has it done late. */
+const MAX_PATCHED_BYTES = 32 * 1024 * 1024;
+
+const ANSWER_TOO_LARGE = 'Response size is too large.';
+
 const charactersOf = ({ resourceBody }: OperationResult): number => resourceBody?.length ?? 0;
 
 /** What was read and no longer fits into the answer: it is paid for, and clients read it once more. */
@@ -82,7 +87,7 @@ const answerTooLarge = (requestCharge: number): OperationResult => ({
   statusCode: wireShapes.answerTooLarge.status,
   subStatusCode: wireShapes.answerTooLarge.substatus,
   requestCharge,
-  message: 'Response size is too large.',
+  message: ANSWER_TOO_LARGE,
 });
 
 const failed = ({ statusCode }: OperationResult): boolean => statusCode >= 400;
@@ -301,6 +306,7 @@ async function runBulk(
   const goesOn = headerFlag(headers, 'x-ms-cosmos-batch-continue-on-error');
   const results: OperationResult[] = [];
   let characters = 0;
+  let patchedBytes = 0;
   const fitting = (result: OperationResult, kind: Asked['kind']): OperationResult => {
     const more = charactersOf(result);
     if (kind === 'read' && more > 0 && characters > 0 && characters + more > MAX_ANSWER_CHARACTERS) {
@@ -322,9 +328,18 @@ async function runBulk(
     const { partitionKey } = 'item' in asked ? asked.item : asked;
     const ids = [...('item' in asked ? [asked.item.id] : []), ...('id' in asked ? [asked.id] : [])];
     const names = goesOn ? ids.map((id) => `${partitionKey}\n${id}`) : [''];
+    // What is refused here is done when it is asked for again; afterwards it can't be refused.
+    const beforeLarge = (bytes: number): void => {
+      if (operation.minimal) return;
+      if (patchedBytes > 0 && patchedBytes + bytes > MAX_PATCHED_BYTES) {
+        throw new WireError('answerTooLarge', ANSWER_TOO_LARGE);
+      }
+      patchedBytes += bytes;
+    };
+    const doing = asked.kind === 'patch' ? { ...asked, patch: { ...asked.patch, beforeLarge } } : asked;
     const run = async () => {
       try {
-        results[index] = fitting(await runCharged(request, container, operation, asked), asked.kind);
+        results[index] = fitting(await runCharged(request, container, operation, doing), asked.kind);
       } catch (error) {
         results[index] = failure(operation, error);
       }

@@ -1,6 +1,6 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { Scope } from '@epitaph/core/partition-key/scope.ts';
-import type { QueryPage, ShownItem, Written } from '../store/store-api.ts';
+import type { QueryPage, QueryRequest, ShownItem, Written } from '../store/store-api.ts';
 import { answerBatch } from './batch.ts';
 import { answerChangeFeed, isChangeFeed } from './change-feed.ts';
 import { charge, chargeOfWrite } from './charge.ts';
@@ -52,7 +52,7 @@ export async function answerItems(request: CosmosRequest): Promise<Answer> {
   if (method !== 'POST') throw methodNotAllowed();
   if (headerFlag(headers, 'x-ms-cosmos-is-batch-request')) return answerBatch(request, container);
   if (isQueryPlan(headers)) return answerQueryPlan(request, container);
-  if (isQuery(headers)) return request.pages.make(() => queryItems(request, container));
+  if (isQuery(headers)) return request.pages.make((standAside) => queryItems(request, container, standAside));
   const operation = headerFlag(headers, 'x-ms-documentdb-is-upsert') ? 'upsert' : 'create';
   const item = readItem(request, container);
   const written = await request.store.writeItem(request.caller, container, operation, item, preconditionOf(headers));
@@ -253,7 +253,11 @@ function refuseUnplanned(query: QueryBody, { limits, headers }: CosmosRequest, c
   );
 }
 
-async function queryItems(request: CosmosRequest, container: ContainerState): Promise<Answer> {
+async function queryItems(
+  request: CosmosRequest,
+  container: ContainerState,
+  standAside: QueryRequest['standAside'],
+): Promise<Answer> {
   const { store, headers } = request;
   checkContinuationLimit(request);
   const { sql, parameters, resume } = readQueryBody(request);
@@ -275,6 +279,7 @@ async function queryItems(request: CosmosRequest, container: ContainerState): Pr
     continuation: decodeContinuation(headerText(headers, 'x-ms-continuation')),
     atLeast: atLeastOf(request),
     signal: request.signal(),
+    standAside,
   });
   const rows = page.texts.join(',');
   const body = `{"_rid":"${container.rid}","Documents":[${rows}],"_count":${page.rows.length}}`;

@@ -1,3 +1,5 @@
+import { inThisHeap } from '../store/heap.ts';
+
 /** Bounds that keep one request from hurting the others. Sizes in bytes, times in milliseconds. */
 export interface Limits {
   /** A document as JSON text; Cosmos DB's own limit is 2 MB. */
@@ -11,7 +13,7 @@ export interface Limits {
   /** Requests that may be worked on at once. */
   readonly requestsInFlight: number;
   readonly connections: number;
-  /** Pages of feeds and queries that may be worked on at once. */
+  /** Pages of feeds and queries that may be worked on at once; each may have some of the largest documents at hand. */
   readonly pagesInFlight: number;
   /** Of answers that clients have not taken yet, all together. */
   readonly unsentBytes: number;
@@ -38,7 +40,7 @@ export const defaultLimits: Limits = {
   largeBodiesInFlight: 64,
   requestsInFlight: 1000,
   connections: 10_000,
-  pagesInFlight: 64,
+  pagesInFlight: inThisHeap(64),
   unsentBytes: 256 * 1024 * 1024,
   unsentTimeoutMs: 30_000,
   headerBytes: 32 * 1024,

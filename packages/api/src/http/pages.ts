@@ -29,17 +29,43 @@ export class Pages {
     this.#limits = limits;
   }
 
-  /** Makes a page when it is its turn. */
-  async make<Page>(page: () => Promise<Page>): Promise<Page> {
-    if (this.#waiting.length > 0 || !this.#mayBegin) await new Promise<void>((resolve) => this.#waiting.push(resolve));
-    else this.#begin();
-    this.#underWay += 1;
+  /**
+   * Makes a page when it is its turn.
+   *
+   * @param page is given a way to wait that lets other pages be made meanwhile
+   */
+  async make<Page>(page: (standAside: (wait: () => Promise<void>) => Promise<void>) => Promise<Page>): Promise<Page> {
+    const turn = this.#enter();
+    if (turn !== undefined) await turn;
     try {
-      return await page();
+      return await page(async (wait) => {
+        this.#leave();
+        try {
+          await wait();
+        } finally {
+          await this.#enter();
+        }
+      });
     } finally {
-      this.#underWay -= 1;
-      this.#next();
+      this.#leave();
     }
+  }
+
+  #enter(): Promise<void> | undefined {
+    if (this.#waiting.length > 0 || !this.#mayBegin) return this.#inTurn();
+    this.#begin();
+    this.#underWay += 1;
+    return undefined;
+  }
+
+  async #inTurn(): Promise<void> {
+    await new Promise<void>((resolve) => this.#waiting.push(resolve));
+    this.#underWay += 1;
+  }
+
+  #leave(): void {
+    this.#underWay -= 1;
+    this.#next();
   }
 
   /** An answer of so many bytes was handed to its connection; small ones, which the system's buffers take, need not be told. */

@@ -24,6 +24,8 @@ import { systemPropertiesOf } from '../cosmos/system-properties.ts';
 import type { Documents } from './documents.ts';
 import type { StoreParts } from './parts.ts';
 import { planOptionsOf } from './plan-options.ts';
+import { inThisHeap } from './heap.ts';
+import { Places } from './places.ts';
 import { MAX_PAGE_CHARACTERS } from './queries.ts';
 import { scanScope } from './scans.ts';
 import type {
@@ -44,6 +46,13 @@ import type {
 
 /** Bytes of a document at most; source: Cosmos DB, "Service quotas" (2 MB an item). */
 export const MAX_DOCUMENT_BYTES = 2 * 1024 * 1024;
+/** Of the documents that one batch leaves patched; all others it brings along. */
+const MAX_PATCHED_BYTES = 16 * 1024 * 1024;
+/** From this size on few documents are patched at once: a patch has several forms of them in memory. */
+const LARGE_BYTES = 64 * 1024;
+const LARGE_PATCHES = inThisHeap(32);
+/** Batches with patches that are carried out at once. */
+const PATCHING_BATCHES = inThisHeap(32);
 
 /** Rows looked at for one page of a feed before it answers with what it has. */
 const MAX_SCANNED = 20_000;
@@ -56,6 +65,9 @@ export class Items {
   readonly #births = new GenerationCache<string, number>(40_000);
 
   readonly #counts = new GenerationCache<ContainerNumber, { readonly count: number; readonly untilMs: number }>(1_000);
+
+  readonly #largePatches = new Places(LARGE_PATCHES);
+  readonly #patchingBatches = new Places(PATCHING_BATCHES);
 
   constructor(parts: StoreParts, documents: Documents) {
     this.#parts = parts;
@@ -89,8 +101,19 @@ export class Items {
       return this.#alone(caller, container, { kind: 'patch', id, partitionKey, patch, precondition });
     }
     const name = await this.#parts.recordedName(container, { id, partitionKey });
-    const written = await this.#change(caller, container, name, this.#patching(name, patch, precondition));
-    return shownAs({ id, partitionKey }, written);
+    let hasPlace = false;
+    const beforeLarge = async (bytes: number) => {
+      if (hasPlace) return;
+      await this.#largePatches.take();
+      hasPlace = true;
+      patch.beforeLarge?.(bytes);
+    };
+    try {
+      const intent = this.#patching(name, patch, precondition, beforeLarge);
+      return shownAs({ id, partitionKey }, await this.#change(caller, container, name, intent));
+    } finally {
+      if (hasPlace) this.#largePatches.giveBack();
+    }
   }
 
   async delete(
@@ -144,6 +167,22 @@ export class Items {
   }
 
   async #carryOut(
+    caller: Caller,
+    container: ContainerState,
+    asked: readonly ItemOperation[],
+    options: { readonly dryRun?: boolean },
+  ): Promise<BatchOutcome> {
+    // Its documents may be large, which is seen when it holds up others who want them: it waits before.
+    if (!asked.some(({ kind }) => kind === 'patch')) return this.#record(caller, container, asked, options);
+    await this.#patchingBatches.take();
+    try {
+      return await this.#record(caller, container, asked, options);
+    } finally {
+      this.#patchingBatches.giveBack();
+    }
+  }
+
+  async #record(
     caller: Caller,
     container: ContainerState,
     asked: readonly ItemOperation[],
@@ -218,6 +257,15 @@ export class Items {
   }> {
     const context = this.#parts.command(caller);
     let reached = 0;
+    let patchedBytes = 0;
+    const bounded = (patching: ItemRequest['command']): ItemRequest['command'] => {
+      return async (state, life) => {
+        const intent = await patching(state, life);
+        if (intent.kind === 'command' && isWriteCommand(intent.command)) patchedBytes += intent.command.bytes;
+        if (patchedBytes > MAX_PATCHED_BYTES) throw new Refusal('too-large');
+        return intent;
+      };
+    };
     const steps = operations.map((operation, index): ItemRequest => {
       const { id, partitionKey } = nameOf(operation);
       const show = (item: Shown) => {
@@ -226,7 +274,8 @@ export class Items {
       const onDeleted = (bytes: number) => {
         batch.deletedBytes[index] = bytes;
       };
-      const plain = this.#intentOf(operation, show, onDeleted)(within, context.nowMs);
+      const intended = this.#intentOf(operation, show, onDeleted)(within, context.nowMs);
+      const plain = operation.kind === 'patch' ? bounded(intended) : intended;
       const intent = hasUniqueKeys(within.state.definition) ? this.#namingUniqueKeys(within, plain) : plain;
       return {
         prefix: batch.prefixes[index]!,
@@ -515,7 +564,12 @@ export class Items {
       };
   }
 
-  #patching({ id, partitionKey }: ItemName, patch: PatchRequest, precondition: Precondition | undefined): IntentOf {
+  #patching(
+    { id, partitionKey }: ItemName,
+    patch: PatchRequest,
+    precondition: Precondition | undefined,
+    beforeLarge?: (bytes: number) => Promise<void>,
+  ): IntentOf {
     const parsed = patch.condition === undefined ? undefined : parseCondition(patch.condition);
     return (within, nowMs) => {
       const condition = parsed && planQuery(parsed, [], planOptionsOf(within.state.definition));
@@ -524,6 +578,8 @@ export class Items {
         let json = '{}';
         // On a life that can't be patched the decider says no whatever the body is.
         if (state.status === 'live' && !isGone(state.lastWrite, facts)) {
+          const { bytes: bytesNow } = state.lastWrite;
+          if (bytesNow >= LARGE_BYTES) await beforeLarge?.(bytesNow);
           const current = parseJson(body ?? (await this.#documents.openAt(last!))) as Document;
           if (condition !== undefined) {
             const row = await this.#parts.rows.find(within.number, partitionKey, id);

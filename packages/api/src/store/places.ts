@@ -1,31 +1,28 @@
-import { Refusal } from '@epitaph/core/errors.ts';
-
-/** Lets a few in at a time, in order of arrival, and some more wait for that. */
+/** Lets a few in at a time, in order of arrival. */
 export class Places {
   readonly #atOnce: number;
-  readonly #mostWaiting: number;
   readonly #waiting = new Set<() => void>();
   #taken = 0;
 
-  constructor(atOnce: number, mostWaiting: number) {
+  constructor(atOnce: number) {
     this.#atOnce = atOnce;
-    this.#mostWaiting = mostWaiting;
+  }
+
+  /** Takes a place, to be given back with {@link giveBack}, if one is free. */
+  takeIfFree(): boolean {
+    if (this.#taken >= this.#atOnce) return false;
+    this.#taken += 1;
+    return true;
   }
 
   /**
    * Waits for a place, to be given back with {@link giveBack}.
    *
-   * @throws Refusal busy when too many wait already; what the signal is aborted with, once it is
+   * @throws what the signal is aborted with, once it is
    */
   async take(signal?: AbortSignal): Promise<void> {
     signal?.throwIfAborted();
-    if (this.#taken < this.#atOnce) {
-      this.#taken += 1;
-      return;
-    }
-    if (this.#waiting.size >= this.#mostWaiting) {
-      throw new Refusal('busy', 'Too many queries that hold much in memory are under way; try again.');
-    }
+    if (this.takeIfFree()) return;
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     const giveUp = (): void => {
       this.#waiting.delete(resolve);

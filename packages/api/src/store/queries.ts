@@ -54,9 +54,13 @@ const TURN_MS = 5;
 const FIRST_DOCUMENTS = 1;
 /** Bytes from which on a query holds much. */
 const MUCH_BYTES = inThisHeap(1024 * 1024);
-/** Queries that hold much and run at once, and those that wait meanwhile. Pages of others find room beside them. */
+/** Queries that hold much and run at once. */
 const HOLDING_AT_ONCE = 2;
-const MOST_WAITING = 30;
+
+/** A query comes to hold much, and no place is free for it. It has changed nothing, and can be run anew when one is. */
+class NeedsPlace extends Error {
+  override readonly name = 'NeedsPlace';
+}
 
 /** Visible items, each with its document at the same index. */
 interface Candidates {
@@ -77,7 +81,7 @@ interface Batch extends Candidates {
 export class Queries {
   readonly #parts: StoreParts;
   readonly #documents: Documents;
-  readonly #holding = new Places(HOLDING_AT_ONCE, MOST_WAITING);
+  readonly #holding = new Places(HOLDING_AT_ONCE);
   readonly #turns = new Turns();
 
   constructor(parts: StoreParts, documents: Documents) {
@@ -91,8 +95,8 @@ export class Queries {
     const { plan, bounds } = planToPage(request, container);
     const compiledMs = monotonicMs();
     await this.#parts.seen(request.atLeast);
-    const run = new Run(request, plan, await this.#parts.moment(container), monotonicMs, bounds);
-    const answer = await this.#toItsEnd(run, () => this.#answer(run));
+    const begin = async () => new Run(request, plan, await this.#parts.moment(container), monotonicMs, bounds);
+    const { run, result: answer } = await this.#toItsEnd(request, begin, (running) => this.#answer(running));
     const metrics = {
       totalMs: monotonicMs() - startedMs,
       compileMs: compiledMs - startedMs,
@@ -122,10 +126,10 @@ export class Queries {
     }
     const { monotonicMs } = this.#parts.ports;
     await this.#parts.seen('head');
-    const moment = await this.#parts.moment(container);
-    const run = new Run({ ...request, maxItemCount: most }, plan, moment, monotonicMs);
-    const evaluation = startEvaluation(plan, run.context);
-    return this.#toItsEnd(run, async () => {
+    const whole = { ...request, maxItemCount: most };
+    const begin = async () => new Run(whole, plan, await this.#parts.moment(container), monotonicMs);
+    const { result } = await this.#toItsEnd(whole, begin, async (run) => {
+      const evaluation = startEvaluation(plan, run.context);
       const found: ItemRow[] = [];
       for await (const { rows, documents } of this.#candidates(run, 0)) {
         for (let next = 0; next < documents.length;) {
@@ -137,13 +141,31 @@ export class Queries {
       }
       return found;
     });
+    return result;
   }
 
-  async #toItsEnd<Result>(run: Run, work: () => Promise<Result>): Promise<Result> {
+  /** Runs a query; one that comes to hold much where no place is free for that is run anew in one. */
+  async #toItsEnd<Result>(
+    { signal, standAside }: QueryRequest,
+    begin: () => Promise<Run>,
+    work: (run: Run) => Promise<Result>,
+  ): Promise<{ readonly run: Run; readonly result: Result }> {
+    let run = await begin();
     try {
-      return await work();
+      return { run, result: await work(run) };
+    } catch (error) {
+      if (!(error instanceof NeedsPlace)) throw error;
     } finally {
-      if (run.holdsMuch) this.#holding.giveBack();
+      if (run.hasPlace) this.#holding.giveBack();
+    }
+    const place = () => this.#holding.take(signal);
+    await (standAside === undefined ? place() : standAside(place));
+    try {
+      run = await begin();
+      run.hasPlace = true;
+      return { run, result: await work(run) };
+    } finally {
+      this.#holding.giveBack();
     }
   }
 
@@ -466,7 +488,11 @@ export class Queries {
     yield { rows, documents, isLast, isNearEnd: isLast, through };
   }
 
-  /** Lets others have their turn, if a query had its own for long, and has it wait for a place where it holds much. */
+  /**
+   * Lets others have their turn, if a query had its own for long.
+   *
+   * @throws NeedsPlace for one that holds much and has no place for that
+   */
   async #giveWay(run: Run): Promise<void> {
     const { signal } = run.request;
     if (run.turnMs() >= TURN_MS) {
@@ -474,9 +500,9 @@ export class Queries {
       signal?.throwIfAborted();
       run.turnMs = run.clock();
     }
-    if (run.holdsMuch || run.memory.heldBytes < MUCH_BYTES) return;
-    await this.#holding.take(signal);
-    run.holdsMuch = true;
+    if (run.hasPlace || run.memory.heldBytes < MUCH_BYTES) return;
+    run.hasPlace = this.#holding.takeIfFree();
+    if (!run.hasPlace) throw new NeedsPlace();
   }
 }
 
@@ -540,7 +566,7 @@ class Run {
   /** Milliseconds since its turn began. */
   turnMs: () => number;
   /** It has one of the places of queries that hold much. */
-  holdsMuch = false;
+  hasPlace = false;
   /** Documents that the query was evaluated on. */
   examined = 0;
   /** Rows of the read model that were looked at. */

@@ -153,6 +153,8 @@ export interface QueryRequest extends Scope {
   /** Wait for this first (session token, consistency level). */
   readonly atLeast?: AtLeast | undefined;
   readonly signal?: AbortSignal | undefined;
+  /** Waits for something in the caller's way, who may let others go before meanwhile; without it there is no such way. */
+  readonly standAside?: ((wait: () => Promise<void>) => Promise<void>) | undefined;
 }
 
 export interface QueryPage {
@@ -237,6 +239,11 @@ export interface PatchRequest {
   readonly operations: readonly PatchOperation[];
   /** `FROM c WHERE …`; the patch is refused with `precondition-failed` when it does not hold. */
   readonly condition?: string | undefined;
+  /**
+   * Called before a large document is patched, of so many bytes, when it is its turn; what it throws ends the patch, and
+   * nothing is done.
+   */
+  readonly beforeLarge?: ((bytes: number) => void) | undefined;
 }
 export type PatchOperation =
   | { readonly op: 'add' | 'set' | 'replace'; readonly path: string; readonly value: unknown }
