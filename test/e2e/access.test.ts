@@ -130,6 +130,20 @@ describe('users', () => {
 });
 
 describe('permissions', () => {
+  test('are for the same container once by its name and once by its rid', async () => {
+    const { user, container } = await shop();
+    const { _self: self } = (await container.read()).resource!;
+    for (const [id, resource] of [
+      ['by name', container.url],
+      ['by rid', self],
+    ] as const) {
+      const created = await user.permissions.create({ id, permissionMode: PermissionMode.Read, resource });
+      expect(created.statusCode).toBe(201);
+    }
+    const again = { id: 'again', permissionMode: PermissionMode.All, resource: self };
+    expect(await statusOf(user.permissions.create(again))).toBe(409);
+  });
+
   test('are created, listed, queried, replaced under another id, and deleted', async () => {
     const { user, container } = await shop();
     const definition = { id: 'p', permissionMode: PermissionMode.Read, resource: container.url };
@@ -143,6 +157,9 @@ describe('permissions', () => {
     ).toHaveLength(1);
     expect(await statusOf(user.permissions.create(definition))).toBe(409);
     expect(await statusOf(user.permissions.create({ ...definition, id: 'q' }))).toBe(409);
+    expect(await statusOf(user.permissions.create({ ...definition, id: 'q', resource: `/${container.url}/` }))).toBe(
+      409,
+    );
     const upserted = await user.permissions.upsert({ ...definition, permissionMode: PermissionMode.All });
     expect(upserted.statusCode).toBe(200);
     expect(upserted.resource?.permissionMode).toBe('all');

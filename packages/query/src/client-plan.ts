@@ -5,33 +5,43 @@ import type { QueryPlan } from './plan.ts';
 /** How a client answers a query by asking several ranges. */
 export type ClientPlan = { readonly queryInfo: PipelineInfo } | { readonly hybridSearchQueryInfo: HybridSearchInfo };
 
-/**
- * @param supported names of what the client can do, as it sends them
- * @throws QueryError for a query whose parts can't be merged into its answer
- */
-export function planForClients(plan: QueryPlan, supported: ReadonlySet<string> = new Set()): ClientPlan {
-  const hybridSearchQueryInfo = describeHybridSearch(plan);
-  return hybridSearchQueryInfo === undefined
-    ? { queryInfo: describeForPipeline(plan, isDotNet(supported)) }
-    : { hybridSearchQueryInfo };
+/** Who merges. */
+export interface MergingClient {
+  /** Names of what it can do, as it sends them. */
+  readonly supported: ReadonlySet<string>;
+  /** For the Java client, which does some things in ways of its own and says nothing of them. */
+  readonly isJava: boolean;
 }
 
-/** The .NET client alone says "DCount". */
-const isDotNet = (supported: ReadonlySet<string>): boolean => supported.has('DCount');
+const UNKNOWN: MergingClient = { supported: new Set(), isJava: false };
+
+/** @throws QueryError for a query whose parts can't be merged into its answer */
+export function planForClients(plan: QueryPlan, client = UNKNOWN): ClientPlan {
+  const hybridSearchQueryInfo = describeHybridSearch(plan);
+  // The .NET client says "DCount", and the Java client, which reads the same plans, since it can.
+  const readsDotNetPlans = client.isJava || client.supported.has('DCount');
+  return hybridSearchQueryInfo === undefined
+    ? { queryInfo: describeForPipeline(plan, readsDotNetPlans) }
+    : { hybridSearchQueryInfo };
+}
 
 /**
  * What a client would have to be able to do to answer a query by its plan, and does not say that it is. It would merge
  * wrongly, and not notice.
  *
- * @param supported names of what it can do, as clients send them
  * @source `QueryFeatures` and the checks of Microsoft.Azure.Cosmos
  */
-export function missingFeatures(plan: ClientPlan, supported: ReadonlySet<string>): readonly string[] {
+export function missingFeatures(plan: ClientPlan, { supported, isJava }: MergingClient): readonly string[] {
   const needed = 'queryInfo' in plan ? ofPipeline(plan.queryInfo) : ofHybridSearch(plan.hybridSearchQueryInfo);
   // The .NET client merges lists and sets without saying so, and refuses aggregates that it doesn't know.
-  const unsaid = isDotNet(supported) ? 'ListAndSetAggregate' : undefined;
-  return needed.filter((name) => !supported.has(name) && name !== unsaid);
+  const unsaid = supported.has('DCount') && !isJava ? 'ListAndSetAggregate' : undefined;
+  const missing = needed.filter((name) => !supported.has(name) && name !== unsaid);
+  // The Java client gives groups in the order of a hash table.
+  return isJava && hasOrderedGroups(plan) ? [...missing, 'OrderedGroupBy'] : missing;
 }
+
+const hasOrderedGroups = (plan: ClientPlan): boolean =>
+  'queryInfo' in plan && plan.queryInfo.groupByExpressions.length > 0 && plan.queryInfo.orderBy.length > 0;
 
 function ofPipeline(info: PipelineInfo): string[] {
   const inRows = Object.values(info.groupByAliasToAggregateType).filter((type) => type !== null);

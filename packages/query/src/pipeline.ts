@@ -55,9 +55,9 @@ const DOCUMENT = '_document';
  * `[{item}]` for an aggregate, `{groupByItems, payload}` for groups.
  *
  * @param plan not of a query with ORDER BY RANK, of which `describeHybridSearch` tells
- * @param isDotNet for the .NET client, which alone counts what is distinct, and which needs of a range with something else
- *   than numbers the count of its average all the same to tell that the whole has none; the JavaScript client would pass
- *   over it
+ * @param isDotNet for the .NET client, which counts what is distinct, and which needs of a range with something else than
+ *   numbers the count of its average all the same to tell that the whole has none; the JavaScript client would pass over
+ *   it. The Java client is given the same: it fails over an average that isn't there
  * @throws QueryError for a query whose parts can't be merged into its answer
  */
 export function describeForPipeline(plan: QueryPlan, isDotNet = false): PipelineInfo {

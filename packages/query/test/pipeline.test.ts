@@ -195,7 +195,7 @@ describe('the description of a ranked search', () => {
 
 describe('what a client has to be able to do', () => {
   const missing = (sql: string, ...supported: string[]) =>
-    missingFeatures(planForClients(planQuery(parseQuery(sql))), new Set(supported));
+    missingFeatures(planForClients(planQuery(parseQuery(sql))), { supported: new Set(supported), isJava: false });
 
   it.each([
     ['SELECT * FROM c WHERE c.n > 1', []],
@@ -224,16 +224,25 @@ describe('what a client has to be able to do', () => {
     for (const name of needed) expect(missing(sql, ...needed.filter((one) => one !== name))).toEqual([name]);
   });
 
-  it('is told by the .NET client, whose averages always have their count', () => {
+  it('is told by the .NET client, whose averages always have their count, as those of the Java client have', () => {
     const average = (...supported: string[]) =>
-      JSON.stringify(planForClients(planQuery(parseQuery('SELECT VALUE AVG(c.n) FROM c')), new Set(supported)));
-    expect(average('Aggregate', 'DCount')).toContain('[{\\"item\\": {\\"sum\\": SUM(c.n), \\"count\\": COUNT(c.n)}}]');
+      JSON.stringify(
+        planForClients(planQuery(parseQuery('SELECT VALUE AVG(c.n) FROM c')), {
+          supported: new Set(supported),
+          isJava: supported.length === 0,
+        }),
+      );
+    const parts = '[{\\"item\\": {\\"sum\\": SUM(c.n), \\"count\\": COUNT(c.n)}}]';
+    expect(average('Aggregate', 'DCount')).toContain(parts);
+    expect(average()).toContain(parts);
     expect(average('Aggregate')).toContain('IS_DEFINED(SUM(c.n))');
   });
 
-  it('is to count what is distinct, which the .NET client alone does', () => {
+  it('is to count what is distinct, which the .NET and the Java client do', () => {
     const plan = (sql: string, ...supported: string[]) =>
-      planForClients(planQuery(parseQuery(sql)), new Set(supported)) as { queryInfo: object };
+      planForClients(planQuery(parseQuery(sql)), { supported: new Set(supported), isJava: false }) as {
+        queryInfo: object;
+      };
     const sql = 'SELECT VALUE COUNT(1) FROM (SELECT DISTINCT VALUE c.n FROM c WHERE c.n > 1)';
     expect(plan(sql, 'DCount').queryInfo).toEqual({
       ...plain,
@@ -260,5 +269,22 @@ describe('what a client has to be able to do', () => {
 
   it('is to merge lists, which the .NET client does without saying so', () => {
     expect(missing('SELECT VALUE MAKELIST(c.n) FROM c', 'Aggregate', 'DCount')).toEqual([]);
+  });
+
+  const missingOfJava = (sql: string, ...supported: string[]) => {
+    const client = { supported: new Set(supported), isJava: true };
+    return missingFeatures(planForClients(planQuery(parseQuery(sql)), client), client);
+  };
+
+  it('is to merge lists, which the Java client does not', () => {
+    expect(missingOfJava('SELECT VALUE MAKELIST(c.n) FROM c', 'Aggregate', 'DCount')).toEqual(['ListAndSetAggregate']);
+  });
+
+  it('is to keep the order of groups, which the Java client does not', () => {
+    const can = ['GroupBy', 'OrderBy'];
+    expect(missingOfJava('SELECT c.n FROM c GROUP BY c.n ORDER BY c.n', ...can)).toEqual(['OrderedGroupBy']);
+    expect(missing('SELECT c.n FROM c GROUP BY c.n ORDER BY c.n', ...can)).toEqual([]);
+    expect(missingOfJava('SELECT c.n FROM c GROUP BY c.n', ...can)).toEqual([]);
+    expect(missingOfJava('SELECT c.n FROM c ORDER BY c.n', ...can)).toEqual([]);
   });
 });

@@ -244,10 +244,11 @@ describe('over five ranges as over one', () => {
   });
 
   test('what a client does not say that it can merge is refused when it asks for a plan', async () => {
-    const plan = (query: string, features?: string) =>
+    const plan = (query: string, features?: string, agent = 'any') =>
       raw(world.endpoint, 'POST', `/dbs/shop/colls/${five.id}/docs`, {
         headers: {
           'content-type': 'application/query+json',
+          'user-agent': agent,
           'x-ms-cosmos-is-query-plan-request': 'True',
           ...(features === undefined ? {} : { 'x-ms-cosmos-supported-query-features': features }),
         },
@@ -265,6 +266,13 @@ describe('over five ranges as over one', () => {
     });
     expect((await plan('SELECT * FROM c ORDER BY c.n')).status).toBe(400);
     expect((await plan('SELECT * FROM c WHERE c.n > 3')).status).toBe(200);
+    // What the Java client says, which gives groups in an order of its own, and merges no lists.
+    const says = 'Aggregate, OrderBy, GroupBy, DCount, NonValueAggregate';
+    const java = (query: string) => plan(query, says, 'azsdk-java-cosmos/4.80.0 Linux/6.1 JRE/17');
+    expect((await java(groups)).status).toBe(200);
+    expect((await java(`${groups} ORDER BY c.team`)).json?.['message']).toContain('OrderedGroupBy');
+    expect((await plan(`${groups} ORDER BY c.team`, says)).status).toBe(200);
+    expect((await java('SELECT VALUE MAKELIST(c.n) FROM c')).json?.['message']).toContain('ListAndSetAggregate');
   });
 
   test('what clients could not merge is refused when they ask for a plan, and answered when they do not', async () => {

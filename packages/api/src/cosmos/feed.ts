@@ -212,9 +212,12 @@ export function answerQueryPlan(request: CosmosRequest, container?: ContainerSta
 
 function planAnswer({ headers }: CosmosRequest, query: QueryPlan, queryRanges: readonly QueryRange[]): Answer {
   const features = headerText(headers, 'x-ms-cosmos-supported-query-features') ?? '';
-  const supported = new Set(features.split(',').map((name) => name.trim()));
-  const plan = planForClients(query, supported);
-  const missing = missingFeatures(plan, supported);
+  const client = {
+    supported: new Set(features.split(',').map((name) => name.trim())),
+    isJava: headers['user-agent']?.startsWith('azsdk-java-cosmos') === true,
+  };
+  const plan = planForClients(query, client);
+  const missing = missingFeatures(plan, client);
   if (missing.length > 0) {
     throw badRequest(
       `Query contains the following features, which the calling client does not support: ${missing.join(' ')}`,

@@ -100,17 +100,23 @@ function free(state: UserState | TakenUserName | undefined, name: string): UserD
 const named = (state: UserState, name: string): PermissionState | undefined =>
   state.permissions.find((permission) => permission.name === name);
 
-/** One permission for each resource and partition key. Source: Cosmos DB, "Permissions" (REST). */
+/**
+ * One permission for each resource and partition key. Source: Cosmos DB, "Permissions" (REST). A link of names and one of
+ * rids count as two resources: the Java client looks for a token by either.
+ */
 function covered(state: UserState, wanted: Permission, except?: PermissionState): boolean {
   return state.permissions.some(
-    ({ birth, target }) =>
+    ({ birth, resource, target }) =>
       birth !== except?.birth &&
+      withoutSlashes(resource) === withoutSlashes(wanted.resource) &&
       target.containerRid === wanted.target.containerRid &&
       target.partitionKey === wanted.target.partitionKey &&
       target.item?.id === wanted.target.item?.id &&
       target.item?.partitionKey === wanted.target.item?.partitionKey,
   );
 }
+
+const withoutSlashes = (link: string): string => link.replaceAll(/^\/+|\/+$/g, '');
 
 const differs = (etag: string, ifMatch: string | undefined): boolean =>
   ifMatch !== undefined && ifMatch !== '*' && ifMatch !== etag;
