@@ -32,6 +32,9 @@ const QUERY_ENGINE = JSON.stringify({
   queryEnableFullText: true,
 });
 
+/** The Java clients read the account's numbers of media as numbers, and fail over an account without them. There is no media. */
+const MEDIA_HEADERS = { 'x-ms-max-media-storage-usage-mb': '2048', 'x-ms-media-storage-usage-mb': '0' };
+
 /** `GET /`: the first thing every client reads. Clients go on at the endpoint it names, so it is the one they came by. */
 export function answerAccount({ method, endpoint, consistencyPolicy }: CosmosRequest): Answer {
   if (method !== 'GET') throw methodNotAllowed();
@@ -53,5 +56,5 @@ export function answerAccount({ method, endpoint, consistencyPolicy }: CosmosReq
     readPolicy: { primaryReadCoefficient: 1, secondaryReadCoefficient: 1 },
     queryEngineConfiguration: QUERY_ENGINE,
   };
-  return { status: 200, body: JSON.stringify(body), charge: charge.metadata };
+  return { status: 200, body: JSON.stringify(body), charge: charge.metadata, headers: MEDIA_HEADERS };
 }

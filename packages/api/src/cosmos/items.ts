@@ -146,7 +146,11 @@ const readDocument = ({ body, limits }: CosmosRequest, { definition }: Container
   readItemBody(definition, body, limits);
 
 /** True as well for a header that says nothing. */
-function isOfKeyInHeader({ headers }: CosmosRequest, { definition }: ContainerState, item: ItemBody): boolean {
+function isOfKeyInHeader(
+  { headers }: CosmosRequest,
+  { definition }: ContainerState,
+  item: { readonly partitionKey: string },
+): boolean {
   const given = readPartitionKeyHeader(definition, headerText(headers, PARTITION_KEY));
   return given === undefined || given.key === item.partitionKey;
 }
@@ -159,7 +163,7 @@ async function itemAddress(
   const name = request.segments[5]!;
   if (byRid(request, container)) {
     const found = await findByRid(request, container, name);
-    if (found !== undefined) return found;
+    if (found !== undefined && isOfKeyInHeader(request, container, found)) return found;
   }
   const id = checkItemId(name);
   const { definition } = container;

@@ -241,6 +241,9 @@ describe('an item', () => {
     const signed = { type: 'docs', link: String(json['_rid']).toLowerCase() };
     const read = await call(app, 'GET', `/${String(json['_self'])}`, { signed });
     expect(read.json).toEqual(json);
+    expect((await call(app, 'GET', `/${String(json['_self'])}`, { signed, headers: ann })).json).toEqual(json);
+    const other = await call(app, 'GET', `/${String(json['_self'])}`, { signed, headers: keyHeader('bob') });
+    expect(other.status).toBe(404);
   });
 
   test('with a ttl that is none is refused in the words of Cosmos DB', async () => {

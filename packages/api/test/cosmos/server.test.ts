@@ -32,8 +32,10 @@ function exchange(port: number, bytes: string): Promise<string> {
 
 describe('the account', () => {
   test('is at the address that the client came by, and not called localhost', async () => {
-    const { status, json } = await call(testServer(), 'GET', '/', { headers: { host: 'db.example:9' } });
+    const { status, json, headers } = await call(testServer(), 'GET', '/', { headers: { host: 'db.example:9' } });
     expect(status).toBe(200);
+    // Which the Java clients read as numbers.
+    expect(headers).toMatchObject({ 'x-ms-max-media-storage-usage-mb': '2048', 'x-ms-media-storage-usage-mb': '0' });
     expect(json['id']).not.toBe('localhost');
     const locations = [{ name: expect.any(String), databaseAccountEndpoint: 'http://db.example:9' }];
     expect(json).toMatchObject({ writableLocations: locations, readableLocations: locations });
