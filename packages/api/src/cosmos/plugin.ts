@@ -13,7 +13,7 @@ import { consistencyOf, defaultConsistency, type ConsistencyLevel, type Consiste
 import { charge } from './charge.ts';
 import { answerCharged, chargeOfError, operationOf } from './charged.ts';
 import { containerHeaders, sessionHeaders } from './containers.ts';
-import { describeError, errorBody, WireError, wireShapes, type WireShape } from './errors.ts';
+import { badRequest, describeError, errorBody, WireError, wireShapes, type WireShape } from './errors.ts';
 import { checkTargetGranted, grantedStore } from './granted.ts';
 import { readPartitionKeyHeader } from './partition-key.ts';
 import { rangeIdOf } from './ranges.ts';
@@ -132,6 +132,7 @@ function admit(request: FastifyRequest, options: CosmosOptions, limits: Limits):
     headers['content-type'] = type.startsWith('application/query+json') ? 'application/query+json' : 'application/json';
   }
   const target = parseTarget(request.originalUrl, limits.targetCharacters);
+  if (target.segments[0] === 'addresses') throw inDirectMode();
   const policy = options.consistency ?? defaultConsistency;
   const consistency = consistencyOf(headerText(headers, 'x-ms-consistency-level'), policy);
   const token = resourceTokenIn(headers.authorization);
@@ -159,6 +160,12 @@ function admit(request: FastifyRequest, options: CosmosOptions, limits: Limits):
   }
   return { activityId: randomUUID(), target, actor: holder.actor, consistency, store: options.store };
 }
+
+/** Of replicas, which there are none of. Clients sign this in a way of its own; the answer is for anyone. */
+const inDirectMode = (): WireError =>
+  badRequest(
+    'The client is in direct mode, the default of the .NET and the Java client, and this server speaks gateway mode only: set ConnectionMode.Gateway in the CosmosClientOptions (.NET), or call gatewayMode() of the CosmosClientBuilder (Java).',
+  );
 
 async function admitToken(
   request: FastifyRequest,

@@ -55,6 +55,13 @@ describe('the account', () => {
 });
 
 describe('the server', () => {
+  test('says which mode it speaks to a client in direct mode, which looks for the addresses of replicas', async () => {
+    const target = '//addresses/?$resolveFor=dbs%2fAQ%3d%3d%2fcolls%2fAQ%3d%3d%2fdocs&$filter=protocol eq rntbd';
+    const { status, json } = await call(testServer(), 'GET', target.replaceAll(' ', '%20'));
+    expect(status).toBe(400);
+    expect(json['message']).toContain('gateway mode only');
+  });
+
   test('answers unknown routes and methods in Cosmos DB’s shape', async () => {
     const app = await shop();
     for (const [method, path, status] of [
