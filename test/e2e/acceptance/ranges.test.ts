@@ -119,6 +119,21 @@ describe('the ranges of a container', () => {
     expect(new Set(seen).size).toBe(60);
   });
 
+  test('are named one at a time, with the container or without', async () => {
+    const container = await stocked(12_000);
+    const all = (await rangesOf(container)).map(({ id }) => id);
+    const { resource } = await container.read();
+    const rid = (resource as unknown as { readonly _rid: string })._rid;
+    for (const id of all) {
+      expect(await feed(container, ofRange(`${rid},${id}`), 50)).toEqual(await feed(container, ofRange(id), 50));
+    }
+    const several = ofRange(`${rid},${all.join(',')}`);
+    for (const reply of [await get(container, 'docs', several), await ask(container, 'SELECT * FROM c', several)]) {
+      expect(reply.status).toBe(400);
+      expect(reply.json?.['message']).toContain('x-ms-documentdb-partitionkeyrangeid header contains invalid value');
+    }
+  });
+
   test('are read in parts of any size, which together are the whole', async () => {
     const container = await stocked(12_000);
     const ranges = await rangesOf(container);

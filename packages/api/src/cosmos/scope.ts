@@ -37,13 +37,18 @@ export function scopeOf(request: CosmosRequest, container: ContainerState): Scop
  * anybody asks for it: the answer is right, and a query that began before the split goes on. With the 410 that the
  * service gives, `@azure/cosmos` 4.10.1 asks again for ever, and a plan made for one range would be run on several.
  *
- * @throws WireError 410 with substatus 1002 when the container never had such a range
+ * @throws WireError 400 for several ids, 410 with substatus 1002 when the container never had such a range
  */
 export function rangeOfRequest({ headers }: CosmosRequest, container: ContainerState): PartitionKeyRange | undefined {
   const text = headerText(headers, 'x-ms-documentdb-partitionkeyrangeid');
   if (text === undefined || text === '') return undefined;
-  // Some clients put the container's rid before it.
-  const range = rangeById(container, text.slice(text.lastIndexOf(',') + 1).trim());
+  // Some clients put the container's rid before it. Those that name all ranges at once go on to ask for one after the
+  // other when they are refused in these words.
+  const comma = text.indexOf(',');
+  if (comma !== text.lastIndexOf(',')) {
+    throw badRequest(`x-ms-documentdb-partitionkeyrangeid header contains invalid value '${text.slice(0, 100)}'.`);
+  }
+  const range = rangeById(container, text.slice(comma + 1).trim());
   if (range === undefined) {
     throw new WireError('rangeGone', `The requested partition key range '${text.slice(0, 100)}' is gone.`);
   }
