@@ -24,6 +24,19 @@ import { showContainer } from './system-properties.ts';
 /** The first version of the protocol in which a container must name its partition key. */
 const PARTITION_KEYS_REQUIRED = '2018-12-31';
 
+function knowsPartitionKeys({ headers }: CosmosRequest): boolean {
+  const version = headerText(headers, 'x-ms-version');
+  return version === undefined || version >= PARTITION_KEYS_REQUIRED;
+}
+
+/** The container as its client knows containers: the system's partition key is not shown to who knows of none. */
+function shown(request: CosmosRequest, container: ContainerState): Readonly<Record<string, unknown>> {
+  const all = showContainer(container, request.store.nowMs());
+  if (container.definition.partitionKey['systemKey'] !== true || knowsPartitionKeys(request)) return all;
+  const { partitionKey: _, ...others } = all;
+  return others;
+}
+
 /** `/dbs/{db}/colls` */
 export async function answerContainers(request: CosmosRequest): Promise<Answer> {
   const { store, method, headers, caller } = request;
@@ -33,14 +46,13 @@ export async function answerContainers(request: CosmosRequest): Promise<Answer> 
       request,
       database.rid,
       'DocumentCollections',
-      store.listContainers(database.name).map((container) => showContainer(container, store.nowMs())),
+      store.listContainers(database.name).map((container) => shown(request, container)),
     );
   }
   if (method !== 'POST') throw methodNotAllowed();
-  const version = headerText(headers, 'x-ms-version');
   const { name, definition, defaultTtl, encryptedWith } = readContainerBody(jsonObjectOf(request), {
     queryCharacters: request.limits.queryCharacters,
-    legacy: version !== undefined && version < PARTITION_KEYS_REQUIRED,
+    legacy: !knowsPartitionKeys(request),
   });
   checkKeysOf(request, database.rid, encryptedWith);
   const written = await store.createContainer(
@@ -73,9 +85,9 @@ export async function answerContainer(request: CosmosRequest): Promise<Answer> {
     case 'GET': {
       const state = answerContainerState(request, 200, database, container, store.headPosition());
       if (headers['if-none-match'] === container.etag) return { ...state, status: 304, body: null };
-      const shown = { ...state.headers, ...indexHeaders(container) };
-      if (!headerFlag(headers, 'x-ms-documentdb-populatequotainfo')) return { ...state, headers: shown };
-      return { ...state, headers: { ...shown, ...quotaHeaders(await store.countItems(container)) } };
+      const told = { ...state.headers, ...indexHeaders(container) };
+      if (!headerFlag(headers, 'x-ms-documentdb-populatequotainfo')) return { ...state, headers: told };
+      return { ...state, headers: { ...told, ...quotaHeaders(await store.countItems(container)) } };
     }
     case 'PUT': {
       const { name, definition, defaultTtl } = readContainerBody(jsonObjectOf(request), {
@@ -112,7 +124,7 @@ function answerContainerState(
 ): Answer {
   return {
     status,
-    body: JSON.stringify(showContainer(container, request.store.nowMs())),
+    body: JSON.stringify(shown(request, container)),
     charge: charge.metadata,
     headers: {
       etag: container.etag,

@@ -287,7 +287,15 @@ describe('a container', () => {
     const app = await shopOnly();
     const headers = { 'x-ms-version': '2018-06-18' };
     const { json } = await call(app, 'POST', '/dbs/shop/colls', { body: { id: 'c' }, headers });
-    expect(json['partitionKey']).toEqual({ paths: ['/_partitionKey'], kind: 'Hash', systemKey: true });
+    // It takes a container with a partition key for one to which it has to send keys.
+    expect(json).not.toHaveProperty('partitionKey');
+    const replaced = await call(app, 'PUT', '/dbs/shop/colls/c', { body: { ...json, defaultTtl: 60 }, headers });
+    expect(replaced).toMatchObject({ status: 200, json: { defaultTtl: 60 } });
+    for (const path of ['/dbs/shop/colls/c', '/dbs/shop/colls']) {
+      expect((await call(app, 'GET', path, { headers })).text).not.toContain('partitionKey');
+    }
+    const known = (await call(app, 'GET', '/dbs/shop/colls/c')).json;
+    expect(known['partitionKey']).toEqual({ paths: ['/_partitionKey'], kind: 'Hash', systemKey: true });
     const none = { 'x-ms-documentdb-partitionkey': '[]' };
     expect((await call(app, 'POST', '/dbs/shop/colls/c/docs', { body: { id: '1' }, headers: none })).status).toBe(201);
     expect((await call(app, 'GET', '/dbs/shop/colls/c/docs/1', { headers: none })).status).toBe(200);

@@ -192,7 +192,7 @@ describe('an item', () => {
     expect(renamed.headers['x-ms-request-charge']).toBe(again.headers['x-ms-request-charge']);
     const minimal = { ...ann, prefer: 'return=minimal' };
     const back = await call(app, 'PUT', `${DOCS}/o2`, { body: { ...body, id: 'o1' }, headers: minimal });
-    expect(back).toMatchObject({ status: 200, text: '' });
+    expect(back).toMatchObject({ status: 200, text: '', headers: { 'content-type': 'application/json' } });
     expect(back.headers['etag']).not.toBe(created['_etag']);
   });
 
@@ -212,7 +212,8 @@ describe('an item', () => {
     expect((await put({ 'if-match': etag })).status).toBe(200);
     expect((await call(app, 'GET', `${DOCS}/o1`, { headers: { ...ann, 'if-none-match': etag } })).status).toBe(200);
     expect((await call(app, 'DELETE', `${DOCS}/o1`, { headers: { ...ann, 'if-match': etag } })).status).toBe(412);
-    expect((await call(app, 'DELETE', `${DOCS}/o1`, { headers: { ...ann, 'if-match': '*' } })).status).toBe(204);
+    const deleted = await call(app, 'DELETE', `${DOCS}/o1`, { headers: { ...ann, 'if-match': '*' } });
+    expect(deleted).toMatchObject({ status: 204, text: '', headers: { 'content-type': 'application/json' } });
     expect((await call(app, 'GET', `${DOCS}/o1`, { headers: ann })).status).toBe(404);
   });
 
