@@ -7,6 +7,13 @@ import { checkComputedProperties, type ComputedProperty, QueryError } from '@epi
 import { badRequest, requiredId, wrappedErrors } from './errors.ts';
 import type { JsonObject } from './json.ts';
 import { checkClearPaths } from './clear-paths.ts';
+import {
+  checkSearchPolicies,
+  fullTextIndexesSchema,
+  fullTextPolicySchema,
+  vectorEmbeddingPolicySchema,
+  vectorIndexesSchema,
+} from './search-policies.ts';
 import { checkUniqueKeys } from './unique-keys.ts';
 
 const MAX_NAME_CHARACTERS = 255;
@@ -53,11 +60,10 @@ const indexingPolicySchema = z.looseObject({
   automatic: z.boolean().optional(),
   includedPaths: pathsSchema.optional(),
   excludedPaths: pathsSchema.optional(),
-  vectorIndexes: pathsSchema.optional(),
+  vectorIndexes: vectorIndexesSchema.optional(),
+  fullTextIndexes: fullTextIndexesSchema.nullish(),
   spatialIndexes: z.array(z.looseObject({ path: z.string(), types: z.array(z.string()).nullish() })).optional(),
 });
-
-const vectorEmbeddingPolicySchema = z.looseObject({ vectorEmbeddings: pathsSchema.optional() });
 
 const computedPropertySchema = z.looseObject({ name: z.string(), query: z.string() });
 
@@ -76,6 +82,7 @@ const bodySchema = z.looseObject({
   partitionKey: partitionKeySchema.nullish(),
   indexingPolicy: indexingPolicySchema.nullish(),
   vectorEmbeddingPolicy: vectorEmbeddingPolicySchema.nullish(),
+  fullTextPolicy: fullTextPolicySchema.nullish(),
   changeFeedPolicy: z.looseObject({ retentionDuration: z.unknown() }).nullish(),
   computedProperties: z.array(computedPropertySchema).nullish(),
   clientEncryptionPolicy: clientEncryptionPolicySchema.nullish(),
@@ -154,10 +161,7 @@ export function readContainerBody(
     );
   }
   checkUniqueKeys(parsed.data.uniqueKeyPolicy ?? {});
-  checkVectorIndexes(
-    parsed.data.indexingPolicy?.vectorIndexes ?? [],
-    parsed.data.vectorEmbeddingPolicy?.vectorEmbeddings ?? [],
-  );
+  checkSearchPolicies(parsed.data, options.current);
   checkComputed(parsed.data.computedProperties ?? [], options.queryCharacters);
   checkFeedRetention(parsed.data.changeFeedPolicy?.retentionDuration);
   // Clients that don't know of it leave it out when they replace a container.
@@ -291,17 +295,6 @@ function readKind(kind: string): 'Hash' | 'MultiHash' {
   if (kind.toLowerCase() === 'hash') return 'Hash';
   if (kind.toLowerCase() === 'multihash') return 'MultiHash';
   throw badRequest(`The partition key kind '${kind.slice(0, 100)}' is not one of Hash, MultiHash.`);
-}
-
-type Paths = readonly { readonly path: string }[];
-
-/** A vector index is of a path that the embedding policy describes. */
-function checkVectorIndexes(indexes: Paths, embeddings: Paths): void {
-  for (const { path } of indexes) {
-    if (embeddings.some((embedding) => embedding.path === path)) continue;
-    const shown = path.slice(0, 200);
-    throw badRequest(`The Vector Indexing Policy's path::${shown} not matching in Embedding's path.`);
-  }
 }
 
 const ETAG_PATH = '/"_etag"/?';

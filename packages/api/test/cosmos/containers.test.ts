@@ -165,6 +165,118 @@ describe('a container', () => {
     expect(other.json['message']).toContain("/w not matching in Embedding's path");
   });
 
+  describe('with vectors', () => {
+    const embedding = { path: '/v', dataType: 'float32', dimensions: 300, distanceFunction: 'cosine' };
+    const vectors = (change: object, index: object = {}) => ({
+      id: 'c',
+      partitionKey,
+      vectorEmbeddingPolicy: { vectorEmbeddings: [{ ...embedding, ...change }] },
+      indexingPolicy: { vectorIndexes: [{ path: '/v', type: 'quantizedFlat', ...index }] },
+    });
+
+    test.each([
+      [{ dataType: 'float33' }, {}, 'Vector Embedding Policy has an invalid DataType'],
+      [{ dimensions: 8000 }, {}, 'has Dimensions:8000 which is more than the maximum supported value'],
+      [{ dimensions: -1 }, {}, 'The Vector Embedding Policy has Dimensions:-1'],
+      [{ distanceFunction: 'measured' }, {}, 'The Vector Embedding Policy has an invalid DistanceFunction:measured'],
+      [{}, { type: 'notFlat' }, 'Index Type::notFlat is invalid'],
+      [
+        {},
+        { quantizationByteSize: 0 },
+        'QuantizationByteSize value :: 0 is out of range. The allowed range is between 1 and 300.',
+      ],
+      [{ dimensions: 600 }, { quantizationByteSize: 513 }, 'The allowed range is between 1 and 512.'],
+      [
+        {},
+        { type: 'diskANN', indexingSearchListSize: 5 },
+        'IndexingSearchListSize value :: 5 is out of range. The allowed range is between 25 and 500.',
+      ],
+      [
+        {},
+        { type: 'diskANN', vectorIndexShardKey: ['country'] },
+        'The Vector Indexing Policy has an invalid Shard Path: country.',
+      ],
+      [
+        {},
+        { type: 'diskANN', vectorIndexShardKey: ['/a', '/b'] },
+        'in the Vector Indexing Policy: 2 exceeds the maximum: 1.',
+      ],
+      [{}, { type: 'diskANN', vectorIndexShardKey: '/a' }, 'invalid'],
+    ])('is refused for %j and %j', async (change, index, message) => {
+      const reply = await call(await shopOnly(), 'POST', '/dbs/shop/colls', { body: vectors(change, index) });
+      expect(reply.status).toBe(400);
+      expect(reply.json['message']).toContain(message);
+    });
+
+    test('keeps what they are and how they are indexed', async () => {
+      const app = await shopOnly();
+      const body = vectors({}, { quantizationByteSize: 8, indexingSearchListSize: 100, vectorIndexShardKey: ['/a/b'] });
+      expect((await call(app, 'POST', '/dbs/shop/colls', { body })).json).toMatchObject(body);
+      const replace = (other: object) => call(app, 'PUT', '/dbs/shop/colls/c', { body: { ...body, ...other } });
+      expect((await replace({ defaultTtl: 60 })).status).toBe(200);
+      const otherVectors = await replace(vectors({ dimensions: 301 }));
+      expect(otherVectors.status).toBe(400);
+      expect(otherVectors.json['message']).toContain('Paths in existing embedding policy cannot be modified');
+      const otherIndex = await replace(vectors({}, { type: 'flat' }));
+      expect(otherIndex.status).toBe(400);
+      expect(otherIndex.json['message']).toContain('Paths in existing vector indexing policy cannot be modified');
+      expect((await replace({ indexingPolicy: {} })).status).toBe(200);
+    });
+  });
+
+  describe('with full-text search', () => {
+    const texts = (policy: object, ...fullTextIndexes: readonly object[]) => ({
+      id: 'c',
+      partitionKey,
+      fullTextPolicy: policy,
+      indexingPolicy: { fullTextIndexes },
+    });
+    const path = '/abstract';
+
+    test.each([
+      [{ defaultLanguage: 'en-US' }],
+      [{ defaultLanguage: 'de-DE', fullTextPaths: [{ path }] }, { path }],
+      [{ defaultLanguage: 'en-US', fullTextPaths: [{ path, language: '1033' }] }, { path }],
+    ])('has %j and %j', async (policy, ...indexes) => {
+      const body = texts(policy, ...indexes);
+      const reply = await call(await shopOnly(), 'POST', '/dbs/shop/colls', { body });
+      expect(reply).toMatchObject({ status: 201, json: body });
+    });
+
+    test.each<[string, object, object[]]>([
+      ['The Full Text Policy contains an invalid Path: abstract', { fullTextPaths: [{ path: 'abstract' }] }, []],
+      ['contains an unsupported language xx-YY. Supported languages are:', { defaultLanguage: 'xx-YY' }, []],
+      ['contains an unsupported language xx-YY.', { fullTextPaths: [{ path, language: 'xx-YY' }] }, []],
+      ['The path of the Full Text Index /other does not match', { fullTextPaths: [{ path }] }, [{ path: '/other' }]],
+      ['at index (1) contains invalid path', { fullTextPaths: [{ path }] }, [{ path }, { path: 'abstract' }]],
+      ['Missing path in full-text index specification at index (0)', { fullTextPaths: [{ path }] }, [{ not: path }]],
+    ])('is refused: %s', async (message, policy, indexes) => {
+      const reply = await call(await shopOnly(), 'POST', '/dbs/shop/colls', { body: texts(policy, ...indexes) });
+      expect(reply.status).toBe(400);
+      expect(reply.json['message']).toContain(message);
+    });
+  });
+
+  test('may repeat what it has of searches from before that was refused', async () => {
+    const store = fakeStore();
+    const app = testServer({ store });
+    await call(app, 'POST', '/dbs', { body: { id: 'shop' } });
+    const searches = {
+      vectorEmbeddingPolicy: { vectorEmbeddings: [{ path: '/v', dataType: 'float33' }] },
+      fullTextPolicy: { defaultLanguage: 'xx-YY' },
+    };
+    const caller = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
+    const definition = {
+      partitionKey: { paths: ['/customer'], kind: 'Hash' as const },
+      indexingPolicy: { indexingMode: 'consistent' as const },
+    };
+    await store.createContainer(caller, 'shop', 'old', { ...definition, ...searches }, null);
+    const { json } = await call(app, 'GET', '/dbs/shop/colls/old');
+    const replace = (other: object) => call(app, 'PUT', '/dbs/shop/colls/old', { body: { ...json, ...other } });
+    expect((await replace({ defaultTtl: 60 })).status).toBe(200);
+    expect((await replace({ fullTextPolicy: { defaultLanguage: 'yy-XX' } })).status).toBe(400);
+  });
+
   test('takes a spatial index with a type only, and has it for all types', async () => {
     const app = await shopOnly();
     const create = (id: string, index: object) =>
