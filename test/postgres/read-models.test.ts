@@ -97,6 +97,26 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
       }));
   });
 
+  it('gives large bodies a few at a time, the first ones, and always one', () =>
+    inDatabase(async (database) => {
+      const { store } = (await PostgresReadModels.open(database)).current;
+      const body = Buffer.alloc(1024 * 1024, 7);
+      const sealed = { stream: 'item-rid.a.0', eventId: crypto.randomUUID(), body };
+      const births = Array.from({ length: 10 }, (_, index) => index + 5);
+      await store.apply(
+        [
+          ...births.map((birth) => written(birth, { sealed })),
+          written(20, { sealed: { ...sealed, body: Buffer.alloc(5 * 1024 * 1024) } }),
+        ],
+        20,
+      );
+      const found = async (wanted: readonly number[]) =>
+        (await store.sealedBodies(2, wanted)).map(({ position }) => position).toSorted((left, right) => left - right);
+      expect(await found(births)).toEqual([5, 6, 7, 8]);
+      expect(await found(births.slice(8))).toEqual([13, 14]);
+      expect(await found([20])).toEqual([20]);
+    }));
+
   it('names that PostgreSQL could not keep as they are come back as they were', () =>
     inDatabase(async (database) => {
       const { store } = (await PostgresReadModels.open(database)).current;

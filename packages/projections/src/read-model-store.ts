@@ -187,8 +187,8 @@ export interface ItemScan {
  */
 export interface ReadModelStore {
   /**
-   * The sealed bodies of the current writes of some items of a container, by their birth, as far as this store has them. Absent for a
-   * store that keeps none, because the log is as near as it is itself.
+   * The sealed bodies of the current writes of some items of a container, by their birth, as far as this store has them; of large ones
+   * the first few. Absent for a store that keeps none, because the log is as near as it is itself.
    */
   readonly sealedBodies?: (container: ContainerNumber, births: readonly number[]) => Promise<SealedWrite[]>;
 

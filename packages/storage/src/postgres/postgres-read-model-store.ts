@@ -116,7 +116,8 @@ export class PostgresReadModelStore implements ReadModelStore {
   }
 
   async sealedBodies(container: number, births: readonly number[]): Promise<SealedWrite[]> {
-    return this.#database.query(this.#sql.bodies, [container, births]) as unknown as Promise<SealedWrite[]>;
+    const values = [container, births, MAX_FETCHED_BYTES];
+    return this.#database.query(this.#sql.bodies, values) as unknown as Promise<SealedWrite[]>;
   }
 
   async scanItems(container: number, scan: ItemScan): Promise<ItemRow[]> {
@@ -542,6 +543,9 @@ const WRITTEN_ITEMS = `unnest($1::bigint[], $2::text[], $3::text[], $4::bigint[]
   $16::bytea[], $17::bigint[]) AS w (container, partition_key, id, life, position, ts, ttl, due, key, unreadable_ttl,
   partition_digest, name_digest, stream, revision, event_id, body, birth)`;
 
+/** Bytes of bodies that are fetched at a time, besides one. */
+const MAX_FETCHED_BYTES = 4 * 1024 * 1024;
+
 /** Everything but the bodies, which one build may have and another leave to the log; and what orders the rows. */
 const DIGESTED = [
   ['databases', 'number, state', 'number'],
@@ -647,8 +651,9 @@ function statements(schema: string) {
     containers: `SELECT number, state FROM ${schema}.containers ORDER BY number`,
     entries: `SELECT number, kind, state FROM ${schema}.catalog_entries ORDER BY number`,
     item: `SELECT ${ITEM} FROM ${items} WHERE container = $1 AND name_digest = $2`,
-    bodies: `SELECT position, stream, revision, event_id AS "eventId", body FROM ${items}
-      WHERE container = $1 AND birth = ANY ($2::bigint[]) AND body IS NOT NULL`,
+    bodies: `SELECT position, stream, revision, event_id AS "eventId", body FROM
+      (SELECT *, sum(octet_length(body)) OVER (ORDER BY birth) - octet_length(body) AS before FROM ${items}
+      WHERE container = $1 AND birth = ANY ($2::bigint[]) AND body IS NOT NULL) AS wanted WHERE before < $3`,
     ...scans(items),
     among: scans(items, 'AND birth = ANY ($6::bigint[])'),
     countInPartition: `SELECT count(*) AS count FROM
