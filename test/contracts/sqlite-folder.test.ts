@@ -8,6 +8,7 @@ import {
   renameSync,
   rmSync,
   statSync,
+  symlinkSync,
   truncateSync,
   writeFileSync,
 } from 'node:fs';
@@ -526,6 +527,9 @@ describe('under a store that runs', () => {
     const { version } = await readModels.createNext();
     const moved = `${folder.path}-moved`;
     renameSync(folder.path, moved);
+    symlinkSync(folder.path, folder.path);
+    expect(() => highWaterMark.save(1_700_000_001_000)).toThrow(/can't be looked into/);
+    rmSync(folder.path);
     const another = await folder.open({ clock: 'system' });
     another.highWaterMark.save(1_600_000_000_000);
     const files = () => readdirSync(folder.path).toSorted();

@@ -12,6 +12,7 @@ import { rebuild, type RebuildOptions } from '@epitaph/projections/rebuild.ts';
 import type { ReadModelStore } from '@epitaph/projections/read-model-store.ts';
 import { openSqliteStorage, type SqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
 import { copyAsKilled, newFolder, removeFolder } from '../simulation/embedded.ts';
+import { zeroTable } from '../support/damage.ts';
 import { DEFINITION } from '../support/definition.ts';
 
 const CALLER = { actor: 'key:primary', correlationId: '00000000-0000-4000-8000-000000000001' };
@@ -367,6 +368,13 @@ describe('a rebuild', () => {
     expect(again.readModels.unfinished).toBe(undefined);
     expect((await run(again)).differences).toEqual({ count: 0, named: [] });
     await again.close();
+  });
+
+  it('does not compare with a version that is damaged, and takes its place', async () => {
+    zeroTable(join(folder, 'items.v1.db'), 'items');
+    const storage = await openStorage(folder);
+    expect(await run(storage)).toEqual({ version: 2, differences: undefined });
+    await storage.close();
   });
 
   it('does not compare with a version that stands behind what was built before', async () => {

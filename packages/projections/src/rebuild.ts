@@ -1,4 +1,5 @@
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
+import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { turn } from '@epitaph/core/turn.ts';
 import { Catalog } from './catalog/catalog.ts';
 import { changesOf } from './changes.ts';
@@ -247,16 +248,23 @@ async function compare(options: RebuildOptions, building: Building): Promise<Reb
     const [before, rebuilt] = snapshots;
     if (before === undefined || rebuilt === undefined) return undefined;
     await building.tell('comparing');
-    return differencesOf(await before.digests(signal), await rebuilt.digests(signal));
+    const digests = await rebuilt.digests(signal);
+    return differencesOf(await before.digests(signal).catch(unlessDamaged), digests);
   } finally {
     for (const snapshot of snapshots) await snapshot.close();
   }
 }
 
+/** A version in use that can't be read is what a rebuild is for: it is not compared. */
+function unlessDamaged(error: unknown): undefined {
+  if (!(error instanceof StorageUnavailable && error.isForOperator)) throw error;
+}
+
 function differencesOf(
-  before: Awaited<ReturnType<ReadModelSnapshot['digests']>>,
+  before: Awaited<ReturnType<ReadModelSnapshot['digests']>> | undefined,
   rebuilt: Awaited<ReturnType<ReadModelSnapshot['digests']>>,
 ): RebuildResult['differences'] {
+  if (before === undefined) return undefined;
   let count = 0;
   const named: RebuildDifference[] = [];
   for (const part of new Set([...before.keys(), ...rebuilt.keys()])) {

@@ -54,7 +54,7 @@ export const rebuild: Command = {
 };
 
 function foundText(differences: number | undefined): string {
-  if (differences === undefined) return 'the one before stood behind, and was not compared';
+  if (differences === undefined) return 'the one before stood behind or is damaged, and was not compared';
   if (differences === 0) return 'equal to the one before';
   return differences === 1 ? 'one part differs from the one before' : `${differences} parts differ from the one before`;
 }

@@ -184,14 +184,24 @@ export class Documents {
       if (fetched !== undefined) return fetched;
     }
     const sealed = await this.#ports.log.readBody(row.position);
-    // Purged since the row was read: for the reader it is gone.
-    if (sealed === undefined) return undefined;
+    if (sealed === undefined) {
+      await this.#assertLeft(row);
+      return undefined;
+    }
     const keep = this.#unlessEvicted(row.position);
     const json = await this.#open(row.key, sealed);
     if (json === undefined) return undefined;
     const decoded = { json, etag: etagOf(sealed.id), document: undefined };
     keep(decoded);
     return decoded;
+  }
+
+  /** What was purged since its row was read is gone for the reader, and its row is gone by then. */
+  async #assertLeft({ container, partitionKey, id, position }: VersionRow): Promise<void> {
+    if (container === undefined) return;
+    const row = await this.#ports.readModels.current.store.findItem(container, partitionKey, id);
+    if (row?.position !== position) return;
+    throw new Error(`the event log is damaged: the last write of an item that is there is missing, at ${position}`);
   }
 
   /**

@@ -573,7 +573,7 @@ export interface RebuildStatus {
   readonly millisecondsLeft: number | null;
   /** Null when that was in an earlier run of the server. */
   readonly startedAtMs: number | null;
-  /** Parts that differ; absent while it runs, and when the version before stood behind and could not be compared. */
+  /** Parts that differ; absent while it runs, and when the version before could not be compared. */
   readonly differences?: number;
   /** Those parts, the first hundred of them. */
   readonly differing?: readonly DifferingPart[];

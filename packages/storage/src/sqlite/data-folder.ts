@@ -131,12 +131,17 @@ export class DataFolder {
   /**
    * Before anything is written by its name: who has the folder of that name by now may be another process.
    *
-   * @throws {StorageFault} when it was moved, removed or replaced since it was opened
+   * @throws {StorageFault} when it was moved, removed or replaced since it was opened, or can't be looked into
    */
   assertInPlace(): void {
-    if (identityOf(this.file(LOCK_FILE)) === this.#locked) return;
+    let fault = 'was moved, removed or replaced under the running store';
+    try {
+      if (identityOf(this.file(LOCK_FILE)) === this.#locked) return;
+    } catch (error) {
+      fault = `can't be looked into: ${(error as Error).message}`;
+    }
     throw new StorageFault(
-      `the data folder ${this.path} was moved, removed or replaced under the running store. Put it back as it was, or end this process and start another.`,
+      `the data folder ${this.path} ${fault}. Put it back as it was, or end this process and start another.`,
       undefined,
     );
   }

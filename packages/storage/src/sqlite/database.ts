@@ -1,5 +1,6 @@
 import { existsSync } from 'node:fs';
-import { DatabaseSync } from 'node:sqlite';
+import { DatabaseSync, type StatementSync } from 'node:sqlite';
+import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { sqliteCodeOf, sqliteCodes } from './failures.ts';
 
 /** The files of a store were made by a newer version, by another program, or are damaged. */
@@ -72,9 +73,50 @@ export function openForReading(
   file: string,
   { cacheKiB = CACHE_KIB }: { readonly cacheKiB?: number } = {},
 ): DatabaseSync {
-  const database = new DatabaseSync(file, { readOnly: true, timeout: BUSY_MS });
+  const database = new ReadingConnection(file);
   database.exec(`PRAGMA cache_size = -${cacheKiB}; PRAGMA temp_store = MEMORY`);
   return database;
+}
+
+/** A read failed in a file of the store itself: it is damaged, or its disk is. */
+export class UnreadableFile extends StorageUnavailable {
+  override readonly name = 'UnreadableFile';
+  override readonly isForOperator = true;
+}
+
+/** Says of a read that failed which file it is, for what is to be done depends on that. */
+class ReadingConnection extends DatabaseSync {
+  readonly #file: string;
+
+  constructor(file: string) {
+    super(file, { readOnly: true, timeout: BUSY_MS });
+    this.#file = file;
+  }
+
+  override prepare(sql: string): StatementSync {
+    const statement = super.prepare(sql);
+    const told =
+      <Args extends unknown[], Result>(read: (...args: Args) => Result) =>
+      (...args: Args): Result => {
+        try {
+          return read(...args);
+        } catch (error) {
+          throw unreadable(error, this.#file);
+        }
+      };
+    const get = told(statement.get.bind(statement));
+    const all = told(statement.all.bind(statement));
+    return Object.assign(statement, { get, all });
+  }
+}
+
+function unreadable(error: unknown, file: string): unknown {
+  const code = sqliteCodeOf(error);
+  if (code !== sqliteCodes.corrupt && code !== sqliteCodes.notADatabase && code !== sqliteCodes.ioError) return error;
+  const remedy = /items\.v\d+\.db$/.test(file)
+    ? 'rebuild the read models, or stop the store and delete the file with its -wal and -shm: it is built again from the log'
+    : 'check its disk; if that is sound, the file is damaged: stop the store, and restore it from a backup';
+  return new UnreadableFile(`${file} can't be read (${(error as Error).message}): ${remedy}.`, { cause: error });
 }
 
 /** True for a file of ours whose schema is older than the one that this code writes. */

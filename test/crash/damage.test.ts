@@ -1,0 +1,73 @@
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { openEmbeddedStore } from '@epitaph/api/compose.ts';
+import type { Store } from '@epitaph/api/store/store.ts';
+import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
+import { newFolder, removeFolder } from '../simulation/embedded.ts';
+import { zeroTable } from '../support/damage.ts';
+import { DEFINITION } from '../support/definition.ts';
+
+const CALLER = { actor: 'key:primary', correlationId: '00000000-0000-4000-8000-000000000000' };
+const IDS = ['a', 'b'];
+
+let folder: string;
+let store: Store;
+const open = () => openEmbeddedStore({ folder, clock: 'manual', automaticPurge: false, durable: false });
+const read = (id: string) => store.readItem(store.container('db', 'c'), id, '["p"]');
+
+beforeEach(async () => {
+  folder = newFolder('damage');
+  store = await open();
+  await store.createDatabase(CALLER, 'db');
+  await store.createContainer(CALLER, 'db', 'c', DEFINITION, -1);
+  for (const id of IDS) {
+    const document = { id, pk: 'p' };
+    await store.writeItem(CALLER, store.container('db', 'c'), 'create', {
+      id,
+      partitionKey: '["p"]',
+      document,
+      json: JSON.stringify(document),
+    });
+  }
+});
+afterEach(async () => {
+  await store.close();
+  removeFolder(folder);
+});
+
+/** Does something to the files while the store is closed. */
+async function whileClosed(work: () => void): Promise<void> {
+  await store.close();
+  work();
+  store = await open();
+}
+
+describe('a file that is damaged', () => {
+  const named = (told: RegExp) => ({
+    name: 'UnreadableFile',
+    isForOperator: true,
+    message: expect.stringMatching(told) as unknown,
+  });
+
+  it('is named to the operator by whoever reads it', async () => {
+    await whileClosed(() => zeroTable(join(folder, 'items.v1.db'), 'items'));
+    await expect(read('a')).rejects.toMatchObject(named(/items\.v1\.db can't be read.*rebuild the read models/));
+    expect(await read('a').catch((error: unknown) => error)).toBeInstanceOf(StorageUnavailable);
+  });
+
+  it('is named to whoever starts the store, where that reads it', async () => {
+    const starting = whileClosed(() => zeroTable(join(folder, 'vault.db'), 'keys'));
+    await expect(starting).rejects.toMatchObject(named(/vault\.db can't be read.*restore it from a backup/));
+  });
+
+  it('does not have an item pass for one that has left, whose write the log has lost', async () => {
+    await whileClosed(() => {
+      const log = new DatabaseSync(join(folder, 'log.db'));
+      log.exec('UPDATE events SET body = NULL WHERE position = (SELECT max(position) FROM events)');
+      log.close();
+    });
+    await expect(read('b')).rejects.toThrow('the event log is damaged');
+    expect((await read('a')).id).toBe('a');
+  });
+});
