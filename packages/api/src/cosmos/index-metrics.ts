@@ -64,7 +64,9 @@ function utilized(pushdown: Pushdown, definition: ContainerDefinition, inOnePart
   const components = Math.min(...partitionKeysIn(pushdown, definition).map(({ length }) => length));
   const leading = keyPaths.slice(0, components).map(pathText);
   const isNarrow = inOnePartition || leading.length === keyPaths.length;
-  return pushdown.paths.flatMap((comparison): SingleIndex[] => {
+  // The key that comes with the request is no part of the filter.
+  const given = inOnePartition ? keyPaths.map((path) => byKey(`${pathText(path)}/?`)) : [];
+  const filtered = pushdown.paths.flatMap((comparison): SingleIndex[] => {
     const path = pathText(comparison.path);
     const found = (byLookup: boolean, decides: boolean): SingleIndex => ({
       FilterExpression: filterText(comparison),
@@ -83,7 +85,16 @@ function utilized(pushdown: Pushdown, definition: ContainerDefinition, inOnePart
     const isNamed = (comparison.op === '=' || comparison.op === 'in') && leading.includes(path);
     return isNamed && !inOnePartition ? [found(true, false)] : [];
   });
+  return [...given, ...filtered];
 }
+
+const byKey = (IndexSpec: string): SingleIndex => ({
+  FilterExpression: '',
+  IndexSpec,
+  FilterPreciseSet: true,
+  IndexPreciseSet: true,
+  IndexImpactScore: 'High',
+});
 
 const pathText = (path: readonly string[]): string => path.map((name) => `/${name}`).join('');
 

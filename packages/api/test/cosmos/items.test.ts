@@ -380,7 +380,9 @@ describe('a feed of items', () => {
     };
     const everywhere = { 'x-ms-documentdb-query-enablecrosspartition': 'True' };
     const byId = { FilterExpression: '(ROOT.id = "o3")', IndexSpec: '/id/?', FilterPreciseSet: true };
+    const byKey = { FilterExpression: '', IndexSpec: '/customer/?', FilterPreciseSet: true };
     expect(await utilized("c.id = 'o3'", { 'x-ms-documentdb-partitionkey': '["ann"]' })).toEqual([
+      { ...byKey, IndexPreciseSet: true, IndexImpactScore: 'High' },
       { ...byId, IndexPreciseSet: true, IndexImpactScore: 'High' },
     ]);
     expect(await utilized("c.id = 'o3'", everywhere)).toEqual([
