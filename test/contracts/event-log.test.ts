@@ -1,4 +1,4 @@
-import { afterAll, describe, expect, it } from 'vitest';
+import { afterAll, describe, expect, it, onTestFinished } from 'vitest';
 import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
 import { describeEventLog } from '@epitaph/core/testing/event-log-contract.ts';
 import { SharedStorage, TestFolder } from './sqlite-folder.ts';
@@ -43,3 +43,65 @@ describeEventLog(
   }),
   framework,
 );
+
+describe('a stream of thousands of events in SQLite', () => {
+  const COUNT = 5_000;
+  const newEvent = (body?: Uint8Array) => ({
+    id: crypto.randomUUID(),
+    type: 'LongStreamTested',
+    version: 1,
+    data: {},
+    occurredAtMs: 1_763_722_800_000,
+    actor: 'system:test',
+    correlationId: crypto.randomUUID(),
+    causationId: crypto.randomUUID(),
+    ...(body === undefined ? {} : { body }),
+  });
+
+  async function filled() {
+    const folder = new TestFolder();
+    onTestFinished(() => folder.dispose());
+    const { log } = await folder.open({ writers: 'inline' });
+    for (let from = 0; from < COUNT; from += 500) {
+      const events = Array.from({ length: 500 }, () => newEvent(new Uint8Array(10)));
+      await log.append([{ stream: 'long', expectedRevision: from === 0 ? 'no-stream' : from - 1, events }]);
+    }
+    return log;
+  }
+
+  it('is read whole, with turns for others in between, and one such stream at a time', async () => {
+    const log = await filled();
+    let turns = 0;
+    let isReading = true;
+    const count = (): void => {
+      turns += 1;
+      if (isReading) setImmediate(count);
+    };
+    setImmediate(count);
+    const reads = await Promise.all([1, 2, 3].map(async () => log.readStream('long', { withBodies: false })));
+    isReading = false;
+    for (const events of reads) {
+      expect(events.map(({ revision }) => revision)).toEqual(Array.from({ length: COUNT }, (_, revision) => revision));
+    }
+    expect(turns).toBeGreaterThanOrEqual(10);
+    const late = await log.readStream('long', { fromRevision: COUNT - 2 });
+    expect(late.map(({ revision, body }) => [revision, body?.length])).toEqual([
+      [COUNT - 2, 10],
+      [COUNT - 1, 10],
+    ]);
+  });
+
+  it.each([1, 2, 3, 4, 5])(
+    'that is truncated %i turns after it was begun to be read is all there, or has its end',
+    async (after) => {
+      const log = await filled();
+      const reading = log.readStream('long', { withBodies: false });
+      for (let turns = 0; turns < after; turns += 1) await new Promise((resolve) => setImmediate(resolve));
+      await log.append([{ stream: 'long', expectedRevision: COUNT - 1, events: [newEvent()] }]);
+      await log.truncateStream('long', COUNT);
+      const revisions = (await reading).map(({ revision }) => revision);
+      const whole = Array.from({ length: COUNT }, (_, revision) => revision);
+      expect([JSON.stringify(whole), JSON.stringify([COUNT])]).toContain(JSON.stringify(revisions));
+    },
+  );
+});

@@ -82,6 +82,10 @@ export class FaultyLog implements EventLog {
     return this.#log.scan(...args);
   }
 
+  readBefore(event: Parameters<EventLog['readBefore']>[0]): ReturnType<EventLog['readBefore']> {
+    return this.#log.readBefore(event);
+  }
+
   readLast(stream: string): ReturnType<EventLog['readLast']> {
     return this.#log.readLast(stream);
   }

@@ -195,12 +195,12 @@ export class ChangeFeeds {
         // Erased at somebody's demand, which no feed stands against: there is nothing left to show.
         if (item === undefined) return undefined;
         if (revision === 0) return { kind: 'written', item, position, created: true };
-        const previous = await this.#before(recorded);
+        const previous = await this.#parts.ports.log.readBefore(recorded);
         return { kind: 'written', item, position, created: false, ...at(previous) };
       }
       case 'ItemDeleted':
       case 'ItemExpired': {
-        const last = await this.#before(recorded);
+        const last = await this.#parts.ports.log.readBefore(recorded);
         const written = last === undefined ? undefined : readItemEvent(last);
         let previous: ShownItem | undefined;
         if (last !== undefined && written !== undefined && isItemWrite(written)) {
@@ -224,7 +224,7 @@ export class ChangeFeeds {
       }
       case 'ItemPurged': {
         // For a life that was there till its erasure this is the delete; any other has told its end before.
-        const end = await this.#before(recorded);
+        const end = await this.#parts.ports.log.readBefore(recorded);
         if (end !== undefined && !isItemWrite(end)) return undefined;
         const { id, partitionKey } = event.data;
         return { kind: 'deleted', id, partitionKey, position, atMs: occurredAtMs, expired: false };
@@ -239,12 +239,6 @@ export class ChangeFeeds {
     birth: number,
   ): Promise<ShownItem | undefined> {
     return this.#documents.show(within.state, { birth, id, partitionKey, ts, key, position });
-  }
-
-  /** The event before one in its stream, without its body; undefined when it was truncated. */
-  async #before({ stream, revision }: RecordedEvent): Promise<RecordedEvent | undefined> {
-    const [event] = await this.#parts.ports.log.readStream(stream, { fromRevision: revision - 1, withBodies: false });
-    return event?.revision === revision - 1 ? event : undefined;
   }
 
   /** Position of a life's first event: from the row while the life is the current one, else from its stream. */

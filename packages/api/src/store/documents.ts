@@ -164,8 +164,9 @@ export class Documents {
    * The document of a write whose life may have ended, as JSON text; undefined when its key is destroyed. It is not
    * kept decoded: what nobody may see any more has no place in a cache.
    */
-  openEnded(event: RecordedEvent): Promise<string | undefined> {
-    return this.#open(Number(event.data['key']), { ...event, body: event.body ?? new Uint8Array() });
+  async openEnded(event: RecordedEvent): Promise<string | undefined> {
+    const sealed = await this.#ports.log.readBody(event.position);
+    return this.#open(Number(event.data['key']), sealed ?? { ...event, body: new Uint8Array() });
   }
 
   /** The text of a sealed body, or undefined when its key is destroyed. */

@@ -187,7 +187,7 @@ export class Erasures {
     prefix: string,
   ): Promise<{ lives: readonly ItemLife[]; kept: Kept | undefined; batch: ErasedBatch }> {
     await this.#endWhatIsOver(context, rid, prefix);
-    const lives = await livesOfItem(this.#parts.ports.log, prefix, { withBodies: false });
+    const lives = await livesOfItem(this.#parts.ports.log, prefix);
     const left = lives.filter((life) => !isPurged(life));
     const standing = await this.#standing(context, rid, left);
     const nothing = { purged: 0, refused: [] };
@@ -207,7 +207,7 @@ export class Erasures {
   async #endWhatIsOver(context: CommandContext, rid: string, prefix: string): Promise<void> {
     const { log } = this.#parts.ports;
     const { state } = this.#parts.catalog.containerByRid(rid)!;
-    const last = (await livesOfItem(log, prefix, { withBodies: false })).at(-1);
+    const last = (await livesOfItem(log, prefix)).at(-1);
     if (last === undefined || foldItem(last.events.slice(-1)).status !== 'live') return;
     const position = await endWhatIsOver(this.#parts, context, state, { ...last, write: last.events.at(-1)! });
     if (position !== undefined) await this.#parts.projected(position);

@@ -6,10 +6,14 @@ import { isItemWrite } from '@epitaph/core/item/events.ts';
 import { handleLife } from '@epitaph/core/item/handle.ts';
 import { itemStream } from '@epitaph/core/item/stream-name.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
+import { turn } from '@epitaph/core/turn.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { type ContainerFloors, floorUntil, type KeyVault } from '@epitaph/core/vault/key-vault.ts';
 import type { StoreParts } from './parts.ts';
+
+/** Lives that are read at once; between as many others get their turn. */
+const LIVES_AT_ONCE = 100;
 
 /** One life with the events that are left of it, oldest first. */
 export interface ItemLife {
@@ -18,18 +22,15 @@ export interface ItemLife {
   readonly events: readonly RecordedEvent[];
 }
 
-/** All lives of an item, oldest first, from the log itself. */
-export async function livesOfItem(
-  log: EventLog,
-  prefix: string,
-  options: { readonly withBodies?: boolean } = {},
-): Promise<ItemLife[]> {
+/** All lives of an item, oldest first, from the log itself; without what was written, which may be much. */
+export async function livesOfItem(log: EventLog, prefix: string): Promise<ItemLife[]> {
   const lives: ItemLife[] = [];
   for (let life = 0; ; life++) {
     const stream = itemStream(prefix, life);
-    const events = await log.readStream(stream, options);
+    const events = await log.readStream(stream, { withBodies: false });
     if (events.length === 0) return lives;
     lives.push({ life, stream, events });
+    if (lives.length % LIVES_AT_ONCE === 0) await turn();
   }
 }
 

@@ -330,7 +330,7 @@ export class Items {
     const row = await this.#parts.rows.find(within.number, name.partitionKey, name.id);
     if (row === undefined || isExpired(row, marks)) throw new Refusal('item-not-found');
     const prefix = await this.#parts.ports.naming.itemStreamPrefix(container.rid, name.partitionKey, name.id);
-    const writes = await this.#parts.ports.log.readStream(itemStream(prefix, row.life));
+    const writes = await this.#parts.ports.log.readStream(itemStream(prefix, row.life), { withBodies: false });
     const write = writes.findLast(
       (event) =>
         isItemWrite(event) && event.occurredAtMs <= atMs && (revision === undefined || event.revision === revision),
@@ -541,7 +541,7 @@ export class Items {
         if (state.status !== 'none') return { kind: 'command', command: { ...command, ttl: readOwnTtl({}), bytes: 0 } };
         if (asLife !== undefined && asLife !== life) throw new Refusal('already-exists');
         const source = itemStream(parseItemStream(stream)!.prefix, fromLife);
-        const write = (await this.#parts.ports.log.readStream(source)).findLast(isItemWrite);
+        const write = (await this.#parts.ports.log.readStream(source, { withBodies: false })).findLast(isItemWrite);
         const json = write && (await this.#documents.openEnded(write));
         if (json === undefined) throw new Refusal('content-erased');
         const ttl = readOwnTtl(JSON.parse(json) as Document);

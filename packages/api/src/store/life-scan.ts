@@ -62,7 +62,7 @@ async function lifeThatEndsHere(
   if (last.position === event.position && event.revision === 0) {
     return { id, partitionKey, facts: lifeFacts(life, [event]) };
   }
-  const events = await log.readStream(event.stream);
+  const events = await log.readStream(event.stream, { withBodies: false });
   const known = events.filter(({ position }) => position <= headPosition);
   if (known.at(-1)?.position === event.position) return { id, partitionKey, facts: lifeFacts(life, known) };
   if (known.some(({ position }) => position > event.position)) return undefined;

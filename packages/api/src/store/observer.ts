@@ -48,6 +48,7 @@ export class Observer {
       append,
       readStream: (stream, options) => log.readStream(stream, options),
       readLast: (stream) => log.readLast(stream),
+      readBefore: (event) => log.readBefore(event),
       readAt: (position) => log.readAt(position),
       readBody: (position) => log.readBody(position),
       readAll: (afterPosition, maxCount, options) => log.readAll(afterPosition, maxCount, options),

@@ -103,7 +103,7 @@ export class Proofs {
     let events: RecordedEvent[] = [];
     // Without a number the last life that was erased is meant.
     for (let number = life ?? 0; ; number++) {
-      const found = await log.readStream(itemStream(prefix, number));
+      const found = await log.readStream(itemStream(prefix, number), { withBodies: false });
       if (found.at(-1)?.type === 'ItemPurged' || events.length === 0) events = found.length === 0 ? events : found;
       if (found.length === 0 || life !== undefined) break;
     }

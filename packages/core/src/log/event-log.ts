@@ -118,6 +118,9 @@ export interface EventLog {
   /** The last event of a stream without its body, or undefined if it has never been written. */
   readLast(stream: string): MaybePromise<RecordedEvent | undefined>;
 
+  /** The event before one in its stream, without its body; undefined for the first, or if it was truncated. */
+  readBefore(event: Pick<RecordedEvent, 'stream' | 'revision' | 'position'>): MaybePromise<RecordedEvent | undefined>;
+
   /** The event at a position, or undefined if there is none or it was truncated. */
   readAt(position: number): MaybePromise<RecordedEvent | undefined>;
 

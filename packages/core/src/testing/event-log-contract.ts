@@ -483,6 +483,25 @@ export function describeEventLog(
         expectLast(await log.readLast(stream), events[2]!, { stream, revision: 2 });
       });
 
+      test('readBefore gives the event before one in its stream, without its body', async (log) => {
+        const stream = newStream();
+        const other = newStream();
+        const events = Array.from({ length: 4 }, () => newEvent({ body: sampleBytes(20) }));
+        await append(log, stream, 'no-stream', events.slice(0, 2));
+        await append(log, other, 'no-stream', [newEvent()]);
+        await append(log, stream, 1, [events[2]!]);
+        await append(log, other, 0, [newEvent()]);
+        await append(log, stream, 2, [events[3]!]);
+        const [first, ...others] = await log.readStream(stream);
+        expect(await log.readBefore(first!)).toBe(undefined);
+        for (const [index, event] of others.entries()) {
+          expectLast(await log.readBefore(event), events[index]!, { stream, revision: index });
+        }
+        await log.truncateStream(stream, 2);
+        expect(await log.readBefore(others[1]!)).toBe(undefined);
+        expectLast(await log.readBefore(others[2]!), events[2]!, { stream, revision: 2 });
+      });
+
       test('readAll pages through every event in order of position, from anywhere', async (log) => {
         const start = await log.head();
         const streams = [newStream(), newStream(), newStream()];

@@ -135,6 +135,18 @@ export class EventStoreEventLog implements EventLog, PageReader {
     return last;
   }
 
+  async readBefore({
+    stream,
+    revision,
+  }: Pick<RecordedEvent, 'stream' | 'revision'>): Promise<RecordedEvent | undefined> {
+    if (revision === 0) return undefined;
+    const [before] = await this.#connection.read(
+      { from: { stream, revision: revision - 1 }, direction: 'forwards', maxCount: 1 },
+      (event) => decodeEvent(event, false),
+    );
+    return before?.revision === revision - 1 ? before : undefined;
+  }
+
   async readAt(position: number): Promise<RecordedEvent | undefined> {
     if (position === 0) return undefined;
     const [event] = await this.#connection.read(

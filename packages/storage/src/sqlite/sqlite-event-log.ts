@@ -12,6 +12,8 @@ import type {
 } from '@epitaph/core/log/event-log.ts';
 import type { NewEvent, RecordedBody, RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { TailSubscription } from '@epitaph/core/log/tail-subscription.ts';
+import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
+import { turn } from '@epitaph/core/turn.ts';
 import { assertWellFormed } from '@epitaph/core/log/well-formed.ts';
 import type { AddKeyJob, AppendJob, AppendOutcome, EventRow, TruncateJob } from './log-writer-core.ts';
 import { uuidOfHex } from './uuid-bytes.ts';
@@ -34,6 +36,19 @@ type EventColumns = readonly [
 ];
 
 type BodyColumns = readonly [id: string, stream: string, revision: number, body: Uint8Array | null];
+
+/** Events of a stream that are read at once. */
+const READ_AT_ONCE = 1_000;
+
+/** A stream that is being read from its end towards its start. */
+interface Backwards {
+  /** The last one first. */
+  readonly events: RecordedEvent[];
+  readonly fromRevision: number;
+  readonly statement: StatementSync;
+  /** Of the next to read; 0 for none. */
+  position: number;
+}
 
 /** Streams whose last event is kept in memory. */
 const LAST_EVENTS = 40_000;
@@ -69,6 +84,8 @@ export class SqliteEventLog implements EventLog {
   readonly #keys: PendingKeys;
   readonly #database: DatabaseSync;
   readonly #read: ReturnType<typeof prepare>;
+  /** Of long streams. */
+  #longRead: Promise<void> = Promise.resolve();
   readonly #subscriptions = new Set<TailSubscription>();
   readonly #words: Words;
   /** Of streams written or decided on lately. Nobody else writes this log. */
@@ -150,25 +167,55 @@ export class SqliteEventLog implements EventLog {
   readStream(
     stream: string,
     { fromRevision = 0, withBodies = true }: { readonly fromRevision?: number; readonly withBodies?: boolean } = {},
-  ): RecordedEvent[] {
-    const statement = withBodies ? this.#read.at : this.#read.facts;
+  ): MaybePromise<RecordedEvent[]> {
     const events: RecordedEvent[] = [];
     const last = this.#lastEvents.get(stream);
-    let position: number;
+    let end: number;
     if (last?.previous !== undefined && !(withBodies && last.hasBody)) {
       if (last.event.revision < fromRevision) return events;
       events.push(last.event);
-      position = last.previous;
-    } else position = this.#end(stream);
-    while (position !== 0) {
-      const row = statement.get(position) as unknown as EventColumns | undefined;
-      if (row === undefined) break;
-      const [, , revision, previous] = row;
-      if (revision < fromRevision) break;
-      events.push(fromRow(row, this.#words));
-      position = previous;
+      end = last.previous;
+    } else end = this.#end(stream);
+    const backwards = { events, position: end, fromRevision, statement: withBodies ? this.#read.at : this.#read.facts };
+    this.#readBackwards(backwards);
+    if (backwards.position === 0) return events.reverse();
+    // Of long streams one is read at a time, with turns for others in between.
+    const read = this.#longRead.then(() => this.#readToTheStart(stream, backwards));
+    this.#longRead = read.then(
+      () => {},
+      () => {},
+    );
+    return read;
+  }
+
+  /** The rest of a stream that was begun to be read, oldest first. */
+  async #readToTheStart(stream: string, backwards: Backwards): Promise<RecordedEvent[]> {
+    const { events } = backwards;
+    while (backwards.position !== 0) {
+      await turn();
+      this.#readBackwards(backwards);
+      const first = events.at(-1);
+      if (backwards.position === 0 && first !== undefined && first.revision > backwards.fromRevision) {
+        // Truncated meanwhile, which the event says that stands at its end now.
+        const now = this.readLast(stream);
+        if (now !== undefined && now.position > events[0]!.position) {
+          events.length = 0;
+          backwards.position = this.#end(stream);
+        }
+      }
     }
     return events.reverse();
+  }
+
+  /** Reads some events back from a position; it is 0 at the beginning of what there is to read. */
+  #readBackwards(backwards: Backwards): void {
+    const { events, fromRevision, statement } = backwards;
+    for (let count = 0; backwards.position !== 0 && count < READ_AT_ONCE; count += 1) {
+      const row = statement.get(backwards.position) as unknown as EventColumns | undefined;
+      const isThere = row !== undefined && row[2] >= fromRevision;
+      if (isThere) events.push(fromRow(row, this.#words));
+      backwards.position = isThere ? row[3] : 0;
+    }
   }
 
   readLast(stream: string): RecordedEvent | undefined {
@@ -181,6 +228,13 @@ export class SqliteEventLog implements EventLog {
     // Whether it has a body was not asked for.
     this.#lastEvents.set(stream, { event, hasBody: true, previous: row[3] });
     return event;
+  }
+
+  readBefore({ position }: Pick<RecordedEvent, 'position'>): RecordedEvent | undefined {
+    const row = this.#read.facts.get(position) as unknown as EventColumns | undefined;
+    if (row === undefined || row[3] === 0) return undefined;
+    const before = this.#read.facts.get(row[3]) as unknown as EventColumns | undefined;
+    return before === undefined ? undefined : fromRow(before, this.#words);
   }
 
   readAt(position: number): RecordedEvent | undefined {

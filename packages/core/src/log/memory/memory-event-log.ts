@@ -81,6 +81,11 @@ export class MemoryEventLog implements EventLog {
     return last === undefined ? undefined : withoutBody(last);
   }
 
+  readBefore({ stream, revision }: Pick<RecordedEvent, 'stream' | 'revision'>): RecordedEvent | undefined {
+    const before = this.#streams.get(stream)?.find((event) => event.revision === revision - 1);
+    return before === undefined ? undefined : withoutBody(before);
+  }
+
   readAt(position: number): RecordedEvent | undefined {
     return this.#all[position - 1];
   }
