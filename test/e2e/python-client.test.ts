@@ -16,7 +16,7 @@ async function reasonAgainst(): Promise<string | undefined> {
     const { stdout } = await runProgram(PYTHON, ['-c', imports]);
     return Number.parseInt(stdout) >= 4 ? undefined : `azure-cosmos is ${stdout.trim()} here, and the checks are for 4`;
   } catch {
-    return `${PYTHON} has no azure-cosmos here: pip install azure-cosmos aiohttp, or name another in EPITAPH_TEST_PYTHON`;
+    return `${PYTHON} has no azure-cosmos 4 here: pip install azure-cosmos aiohttp, or name another in EPITAPH_TEST_PYTHON`;
   }
 }
 
