@@ -128,6 +128,32 @@ describe('a transactional batch', () => {
     expect(codes(late)).toEqual([412]);
   });
 
+  test('answers a read of what the client has already with 304, whichever way its etag is named', async () => {
+    const container = await world.container();
+    const { etag } = await container.items.create(doc('old'));
+    for (const atomic of ['true', 'false']) {
+      const send = (read: object) =>
+        raw(world.endpoint, 'POST', `/dbs/shop/colls/${container.id}/docs`, {
+          headers: {
+            ...keyHeader('ann'),
+            'x-ms-cosmos-is-batch-request': 'true',
+            'x-ms-cosmos-batch-atomic': atomic,
+          },
+          body: JSON.stringify([
+            { operationType: 'Upsert', resourceBody: doc('new') },
+            { operationType: 'Read', id: 'old', ...read },
+          ]),
+        });
+      for (const read of [{ ifMatch: etag }, { ifNoneMatch: etag }]) {
+        const reply = await send(read);
+        expect(reply.status).toBe(207);
+        expect((reply.json as unknown as readonly OperationResponse[])[1]!.statusCode).toBe(304);
+      }
+      const other = (await send({ ifMatch: '"other"' })).json as unknown as readonly OperationResponse[];
+      expect(codes(other)).toEqual([200, 200]);
+    }
+  });
+
   test('ends an overdue life on record and begins the next', async () => {
     const container = await world.container({ defaultTtl: 10 });
     await container.items.create(doc('a'));

@@ -101,7 +101,7 @@ export async function answerBatch(request: CosmosRequest, container: ContainerSt
     : await runBulk(request, container, operations);
   const body = isHybridRow(request.body!) ? encodeResults(results) : `[${results.map(resultText).join(',')}]`;
   return {
-    status: results.some(failed) ? 207 : 200,
+    status: results.every(({ statusCode }) => statusCode < 300) ? 200 : 207,
     body,
     charge: Math.round(results.reduce((sum, { requestCharge }) => sum + requestCharge, 0) * 100) / 100,
     headers: containerHeaders(request.segments[1]!, container, position, rangeId),
@@ -190,7 +190,11 @@ function toStore(
 ): Asked {
   const { definition } = container;
   const { type, ifMatch, ifNoneMatch } = sent;
-  const precondition = ifMatch === undefined && ifNoneMatch === undefined ? undefined : { ifMatch, ifNoneMatch };
+  const precondition =
+    ifMatch === undefined && ifNoneMatch === undefined
+      ? undefined
+      : // A read that names the etag it has is answered that nothing is new, whichever way it names it.
+        { ifMatch, ifNoneMatch: ifNoneMatch ?? (type === 'Read' ? ifMatch : undefined) };
   const given = readPartitionKeyHeader(definition, sent.partitionKey ?? header);
   if (type === 'Create' || type === 'Upsert' || type === 'Replace') {
     const item = documentOf(sent, container, limits);
