@@ -170,6 +170,18 @@ describe('permissions', () => {
     expect(await statusOf(user.permission('r').read())).toBe(404);
   });
 
+  test('are created side by side', async () => {
+    const { database, user } = await shop();
+    const names = Array.from({ length: 60 }, (_, index) => `side ${index}`);
+    await Promise.all(names.map((id) => database.containers.create({ id, partitionKey: '/customer' })));
+    await Promise.all(
+      names.map((id) =>
+        user.permissions.create({ id, permissionMode: PermissionMode.Read, resource: database.container(id).url }),
+      ),
+    );
+    expect((await user.permissions.readAll().fetchAll()).resources).toHaveLength(60);
+  });
+
   test('are refused for what is no container or item, is not there, or is another database’s', async () => {
     const { user, container, database } = await shop();
     const other = await shop();

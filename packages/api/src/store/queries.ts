@@ -92,14 +92,17 @@ export class Queries {
   async query(container: ContainerState, request: QueryRequest): Promise<QueryPage> {
     const { monotonicMs } = this.#parts.ports;
     const startedMs = monotonicMs();
-    const { plan, bounds } = planToPage(request, container);
-    const compiledMs = monotonicMs();
+    const parsed = parseQuery(request.sql);
+    const parsedMs = monotonicMs();
+    const { plan, bounds } = planToPage(request, container, parsed);
+    const plannedMs = monotonicMs();
     await this.#parts.seen(request.atLeast);
     const begin = async () => new Run(request, plan, await this.#parts.moment(container), monotonicMs, bounds);
     const { run, result: answer } = await this.#toItsEnd(request, begin, (running) => this.#answer(running));
     const metrics = {
       totalMs: monotonicMs() - startedMs,
-      compileMs: compiledMs - startedMs,
+      compileMs: parsedMs - startedMs,
+      planMs: plannedMs - parsedMs,
       lookupMs: run.lookupMs,
       loadMs: run.loadMs,
     };
@@ -527,8 +530,9 @@ interface Bounds {
 function planToPage(
   request: QueryRequest,
   container: ContainerState,
+  parsed: Query,
 ): { readonly plan: QueryPlan; readonly bounds: Bounds | undefined } {
-  const plan = planOf(request, container);
+  const plan = planOf(request, container, parsed);
   const count = plan.top ?? plan.limit;
   if (count === undefined || plan.orderBy.length > 0 || plan.program.grouping !== undefined) {
     return { plan, bounds: undefined };

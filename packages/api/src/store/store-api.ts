@@ -164,10 +164,11 @@ export interface QueryPage {
   readonly continuation?: Continuation;
   /** Documents that were looked at. */
   readonly examined: number;
-  /** What it took, in milliseconds: all in all, parsing and planning, finding rows, reading documents. */
+  /** What it took, in milliseconds: all in all, parsing, planning, finding rows, reading documents. */
   readonly metrics: {
     readonly totalMs: number;
     readonly compileMs: number;
+    readonly planMs: number;
     readonly lookupMs: number;
     readonly loadMs: number;
   };

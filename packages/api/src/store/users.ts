@@ -10,6 +10,7 @@ import { evolveUser, foldUser } from '@epitaph/core/user/evolve.ts';
 import type { PermissionState, TakenUserName, UserState } from '@epitaph/core/user/state.ts';
 import { userStream } from '@epitaph/core/user/stream-name.ts';
 import { userEventVersions } from '@epitaph/core/user/upcast.ts';
+import { KeyedMutex } from './keyed-mutex.ts';
 import type { StoreParts } from './parts.ts';
 import { userRid } from './rids.ts';
 import type { Caller, Precondition, Written } from './store-api.ts';
@@ -27,6 +28,7 @@ interface Done {
 /** Commands on users and their permissions. */
 export class Users {
   readonly #parts: StoreParts;
+  readonly #order = new KeyedMutex();
 
   constructor(parts: StoreParts) {
     this.#parts = parts;
@@ -187,14 +189,17 @@ export class Users {
 
   async #on(context: CommandContext, rid: string, command: UserCommand): Promise<Done> {
     let before: UserState | TakenUserName | undefined;
-    const handled = await handleCommand(this.#parts.ports.log, {
-      stream: userStream(rid),
-      load: 'all',
-      fold: (events) => (before = foldUser(events)),
-      decide: (state) => decideUser(state, command),
-      record: (decision: UserDecision) =>
-        decision.kind === 'accepted' ? { events: toRecord(context, decision.events) } : undefined,
-    });
+    // One at a time: a loser would only decide again.
+    const decide = () =>
+      handleCommand(this.#parts.ports.log, {
+        stream: userStream(rid),
+        load: 'all',
+        fold: (events) => (before = foldUser(events)),
+        decide: (state) => decideUser(state, command),
+        record: (decision: UserDecision) =>
+          decision.kind === 'accepted' ? { events: toRecord(context, decision.events) } : undefined,
+      });
+    const handled = await this.#order.run(rid, decide);
     const { decision, recorded, firstRevision, firstPosition = 0, position } = handled;
     if (position !== undefined) await this.#parts.projected(position);
     return {

@@ -350,14 +350,16 @@ describe('a feed of items', () => {
     const inner = fakeStore();
     const queryItems: StoreApi['queryItems'] = async (...given) => ({
       ...(await inner.queryItems(...given)),
-      metrics: { totalMs: 10, compileMs: 1, lookupMs: 2, loadMs: 6 },
+      metrics: { totalMs: 10, compileMs: 1, planMs: 0.5, lookupMs: 2, loadMs: 6 },
     });
     const app = await shop({ store: { ...inner, queryItems } });
     const headers = { ...query, 'x-ms-documentdb-populatequerymetrics': 'True' };
     const reply = await call(app, 'POST', DOCS, { headers, body: { query: 'SELECT * FROM c' } });
     const metrics = String(reply.headers['x-ms-documentdb-query-metrics']).split(';');
     expect(metrics).toContain('totalExecutionTimeInMs=10.00');
-    expect(metrics).toContain('VMExecutionTimeInMs=9.00');
+    expect(metrics).toContain('queryCompileTimeInMs=1.00');
+    expect(metrics).toContain('queryLogicalPlanBuildTimeInMs=0.50');
+    expect(metrics).toContain('VMExecutionTimeInMs=8.50');
     expect(metrics).toContain('indexLookupTimeInMs=2.00');
     expect(metrics).toContain('documentLoadTimeInMs=6.00');
   });
