@@ -6,11 +6,13 @@ import type { RebuildRequest } from '@epitaph/api/store/store-api.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
 import type { EventLog, LogListener } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { TailSubscription } from '@epitaph/core/log/tail-subscription.ts';
 import { Projector } from '@epitaph/projections/projector.ts';
 import { rebuild, type RebuildOptions } from '@epitaph/projections/rebuild.ts';
 import type { ReadModelStore } from '@epitaph/projections/read-model-store.ts';
 import { openSqliteStorage, type SqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
+import { StorageFault } from '@epitaph/storage/sqlite/writer.ts';
 import { copyAsKilled, newFolder, removeFolder } from '../simulation/embedded.ts';
 import { zeroTable } from '../support/damage.ts';
 import { DEFINITION } from '../support/definition.ts';
@@ -395,5 +397,38 @@ describe('a rebuild', () => {
     const again = await openStorage(folder);
     expect(await run(again)).toEqual({ version: 2, differences: undefined });
     await again.close();
+  });
+});
+
+describe('a projector that starts', () => {
+  /** Read models of which so many batches fail to be applied, and whether the projector then starts. */
+  async function started(failures: number, error: Error): Promise<string> {
+    const storage = await openStorage(folder);
+    const { store } = await storage.readModels.createNext();
+    let left = failures;
+    const failing = new Proxy(store, {
+      get(target, name) {
+        if (name === 'apply' && left > 0) {
+          left -= 1;
+          return () => Promise.reject(error);
+        }
+        const value = Reflect.get(target, name, target) as unknown;
+        return typeof value === 'function' ? (value.bind(target) as unknown) : value;
+      },
+    });
+    const projector = new Projector({ ...storage, store: () => failing });
+    const outcome = await projector.start().then(
+      () => 'started',
+      (fault: Error) => fault.message,
+    );
+    await projector.close();
+    await storage.close();
+    return outcome;
+  }
+
+  it('does not wait for ever for what only an operator can put right, but for a server that is away', async () => {
+    expect(await started(Number.POSITIVE_INFINITY, new StorageFault('the disk is full', 13))).toBe('the disk is full');
+    expect(await started(Number.POSITIVE_INFINITY, new Error('a defect'))).toBe('a defect');
+    expect(await started(2, new StorageUnavailable('the server is away'))).toBe('started');
   });
 });

@@ -1,6 +1,7 @@
 import type { EventLog, LogListener } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
-import { concatMap, defer, interval, Observable, retry, Subscription } from 'rxjs';
+import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
+import { concatMap, defer, interval, Observable, retry, Subscription, timer } from 'rxjs';
 import { Catalog } from './catalog/catalog.ts';
 import { changesOf } from './changes.ts';
 import { ClearCopies, type ClearSources } from './items/clear-copies.ts';
@@ -60,6 +61,8 @@ export class Projector implements Projection {
   readonly #waiters: PositionWaiters;
   readonly #clearCopies: ClearCopies;
   #logMarks = new LogMarks();
+  /** Ends a start that waits for what only an operator can put right. */
+  #giveUp: ((error: Error) => void) | undefined;
 
   constructor(options: ProjectorOptions) {
     this.#recordsIdleProgress = options.recordsIdleProgress ?? false;
@@ -88,11 +91,25 @@ export class Projector implements Projection {
     return this.#error?.message;
   }
 
-  /** Loads what was projected before and resolves when everything in the log by now is projected too. */
+  /**
+   * Loads what was projected before and resolves when everything in the log by now is projected too.
+   *
+   * @throws what stands in the way, unless that passes by itself: a server that is away
+   */
   async start(): Promise<void> {
-    await this.resume();
-    const head = await this.#log.head();
-    if (head > this.#position) await this.#waiters.wait(head, 'endless');
+    const { promise: fault, reject } = Promise.withResolvers<never>();
+    fault.catch(() => {});
+    this.#giveUp = reject;
+    try {
+      await this.resume();
+      const head = await this.#log.head();
+      if (head > this.#position) await Promise.race([this.#waiters.wait(head, 'endless'), fault]);
+    } catch (error) {
+      await this.stop();
+      throw error;
+    } finally {
+      this.#giveUp = undefined;
+    }
   }
 
   /** Goes on from the checkpoint of the read models that are in use now. */
@@ -103,7 +120,7 @@ export class Projector implements Projection {
     const stream = defer(() => this.#afterFault()).pipe(
       concatMap(() => this.#batches()),
       concatMap((batch) => (this.#applying = this.#apply(batch))),
-      retry({ delay: RETRY_DELAY_MS, resetOnSuccess: true }),
+      retry({ delay: (error: Error, attempts) => this.#faulted(error, attempts), resetOnSuccess: true }),
     );
     this.#subscriptions = new Subscription();
     this.#subscriptions.add(interval(1_000).subscribe(() => this.#waiters.sweep(this.#error)));
@@ -129,6 +146,13 @@ export class Projector implements Projection {
   waitFor(position: number): Promise<void> | undefined {
     if (position <= this.#position) return undefined;
     return this.#waiters.wait(position);
+  }
+
+  /** The second attempt reads the log strictly, so that the first one's fault may pass. */
+  #faulted(error: Error, attempts: number): Observable<unknown> {
+    const mayPass = error instanceof StorageUnavailable && !error.isForOperator;
+    if (attempts > 1 && !mayPass) this.#giveUp?.(error);
+    return timer(RETRY_DELAY_MS);
   }
 
   /** What was begun to be applied may stand in the catalog, or in the read models: both are looked at anew. */

@@ -1,6 +1,7 @@
 import { readFileSync, realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { inspect, parseArgs, type ParseArgsOptionsConfig } from 'node:util';
+import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { BadConfiguration, readConfiguration } from '../config/configuration.ts';
 import { optionNames } from '../config/options.ts';
 import { EMULATOR_KEY } from '../http/keys.ts';
@@ -184,6 +185,7 @@ function complain(error: unknown, stderr: ProgressStream): number {
   if (error instanceof UsageError || error instanceof BadConfiguration) return say(error.message, exitCodes.usage);
   if (error instanceof ServerUnreachable) return say(error.message, exitCodes.unreachable);
   if (error instanceof ServerRefused) return say(`${error.message} (${error.code})`, exitCodes.problem);
+  if (error instanceof StorageUnavailable && error.isForOperator) return say(error.message, exitCodes.problem);
   return say(inspect(error), exitCodes.problem);
 }
 

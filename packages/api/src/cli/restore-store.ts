@@ -1,6 +1,8 @@
 import { formatLedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
 import type { SqliteStorageOptions } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
 import { type PreparedRestore, prepareRestore, type RestoreOptions } from '@epitaph/storage/sqlite/restore.ts';
+import { UnusableFile } from '@epitaph/storage/sqlite/database.ts';
+import { StorageFault } from '@epitaph/storage/sqlite/writer.ts';
 import { openEmbeddedStore } from '../compose.ts';
 import type { FsckReport } from '../store/store-api.ts';
 
@@ -49,7 +51,9 @@ export async function restoreStore(
     prepared.finish();
   } catch (error) {
     prepared.discard();
-    throw error;
+    if (!(error instanceof StorageFault)) throw error;
+    const [fault] = error.message.split(':');
+    throw new UnusableFile(`The restore met a fault: ${fault}. What was begun is removed.`, { cause: error });
   }
   return { log, keysDestroyed, livesEnded, report };
 }

@@ -7,6 +7,7 @@ import { type DataFolder, MASTER_KEY_FILE, syncFolder, writeDurably } from './da
 import { emptyJournal, openForReading, UnusableFile } from './database.ts';
 import { openVault } from './open-vault.ts';
 import { MASTER_KEY_CHECK } from './sqlite-key-vault.ts';
+import { isDiskFull } from './failures.ts';
 import type { StepHook } from './log-writer-core.ts';
 
 /** The new key of a change under way, where the folder keeps its own. */
@@ -128,6 +129,11 @@ export function rotateMasterKey(
     }
     folder.setRotatingTo(undefined);
     return rewrapped;
+  } catch (error) {
+    if (!isDiskFull(error)) throw error;
+    throw new UnusableFile(
+      `There is no space left on the disk of ${folder.path}. Make room, and give the same command again: until it is done, the store does not start.`,
+    );
   } finally {
     vault.close();
   }
