@@ -174,7 +174,8 @@ export class Items {
   ): Promise<BatchOutcome> {
     // Its documents may be large, which is seen when it holds up others who want them: it waits before.
     if (!asked.some(({ kind }) => kind === 'patch')) return this.#record(caller, container, asked, options);
-    await this.#patchingBatches.take();
+    // Without a wait where there is no need for one, so that those of one item go in the order in which they came.
+    if (!this.#patchingBatches.takeIfFree()) await this.#patchingBatches.take();
     try {
       return await this.#record(caller, container, asked, options);
     } finally {
