@@ -1,4 +1,4 @@
-import { ChangeFeedStartFrom, type Container } from '@azure/cosmos';
+import { BulkOperationType, ChangeFeedStartFrom, type Container } from '@azure/cosmos';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { openSqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
 import { anyContainer, refusalOf, World } from '../support/world.ts';
@@ -34,6 +34,23 @@ const floorOf = async (container: Container, target = world) => {
 };
 
 describe('all versions and deletes', () => {
+  test('of an item that is written again and again come as fast as those of many', async () => {
+    const container = await world.container(keeping(60));
+    await container.items.create({ id: 'a', customer: 'ann' });
+    const { continuationToken } = await readOn(container, now);
+    for (let round = 0; round < 40; round += 1) {
+      const writes = Array.from({ length: 100 }, () => ({
+        operationType: BulkOperationType.Upsert,
+        resourceBody: { id: 'a', customer: 'ann', n: round },
+      }));
+      await container.items.batch(writes, 'ann');
+    }
+    const { changes, pages } = await versions(container, continuationToken);
+    expect(changes).toHaveLength(4_000);
+    // A page ends when it has taken its time.
+    expect(pages).toBeLessThan(20);
+  });
+
   test('come one by one: every write with its content, every delete and expiry with what was lost', async () => {
     const container = await world.container({ defaultTtl: -1, ...keeping(60) });
     const { continuationToken } = await readOn(container, now);
