@@ -40,11 +40,12 @@ export async function livesOfItem(log: EventLog, prefix: string): Promise<ItemLi
  * @returns the position of the record; undefined when there is no such end
  */
 export async function endWhatIsOver(
-  { catalog, ports }: Pick<StoreParts, 'catalog' | 'ports'>,
+  parts: Pick<StoreParts, 'catalog' | 'ports' | 'expirySeen'>,
   context: CommandContext,
   container: ContainerState,
   { stream, life, write }: Pick<ItemLife, 'stream' | 'life'> & { readonly write: RecordedEvent },
 ): Promise<number | undefined> {
+  const { catalog, ports } = parts;
   const { timeline } = container;
   const { position } = write;
   const left = partitionKeyDeleteAfter(container, readItemEvent(write).data.partitionKey, position);
@@ -60,6 +61,8 @@ export async function endWhatIsOver(
             leftWithPartitionKey: { atMs: left.atMs, by: left.by, position },
           },
   }));
+  // A change of the container in the same millisecond must not give another reason for it.
+  if (handled.position !== undefined) parts.expirySeen(catalog.containerByRid(container.rid)!.number, context.nowMs);
   return handled.position;
 }
 

@@ -374,6 +374,20 @@ describe('an erasure on request', () => {
     expect(changes.some((change) => 'previous' in change)).toBe(false);
   });
 
+  test('of what has expired in this millisecond keeps that end, though its container goes in the same', async () => {
+    await world.write('a');
+    await advance(60);
+    expect(await erase('a')).toMatchObject({ status: 200 });
+    const container = orders();
+    await world.store.deleteContainer(WRITER, 'shop', 'orders');
+    const { rows } = await world.store.disappearances(container, { limit: 10 });
+    expect(rows).toMatchObject([{ id: 'a', cause: 'expired', atMs: START_MS + 60_000 }]);
+    expect(await world.store.explain(container, 'a', '["ann"]')).toMatchObject({
+      state: 'purged',
+      expiredAtMs: START_MS + 60_000,
+    });
+  });
+
   test('of what has expired and is not recorded yet records the expiry first', async () => {
     await world.write('a');
     await advance(61);
