@@ -116,6 +116,22 @@ async function refused(change: Readonly<Record<string, string | undefined>>): Pr
   return err;
 }
 
+/** Arguments to restore a backup with the ledger and the master key of the data folder that it was taken from. */
+const restoring = (from: {
+  readonly backup: string;
+  readonly data: string;
+  readonly last: string;
+  readonly to: string;
+}) =>
+  restoreArguments({
+    log: join(from.backup, 'log'),
+    vault: join(from.backup, 'vault'),
+    ledger: join(from.data, 'purge-ledger.ndjson'),
+    'ledger-head': from.last,
+    'master-key-file': join(from.data, 'master.key'),
+    to: from.to,
+  }).concat('--allow-lapsed');
+
 describe('a restore refuses, leaves nothing behind, and says what is missing', () => {
   it.each([
     ['log', '--log is needed'],
@@ -316,14 +332,7 @@ describe('what was erased after the backup, of a container that keeps what has l
     const last = formatLedgerHead(await store.purgeLedgerHead());
     await other.close();
     const { code } = await epitaph(
-      restoreArguments({
-        log: other.file('backup', 'log'),
-        vault: other.file('backup', 'vault'),
-        ledger: other.file('data', 'purge-ledger.ndjson'),
-        'ledger-head': last,
-        'master-key-file': other.file('data', 'master.key'),
-        to: other.file('restored'),
-      }).concat('--allow-lapsed'),
+      restoring({ backup: other.file('backup'), data: other.file('data'), last, to: other.file('restored') }),
     );
     expect(code).toBe(0);
     store = await other.open({ folder: other.file('restored') });
@@ -370,14 +379,7 @@ describe('a backup that was taken while the purge was paused', () => {
     const last = formatLedgerHead(await store.purgeLedgerHead());
     await other.close();
     const { code, err } = await epitaph(
-      restoreArguments({
-        log: other.file('backup', 'log'),
-        vault: other.file('backup', 'vault'),
-        ledger: other.file('data', 'purge-ledger.ndjson'),
-        'ledger-head': last,
-        'master-key-file': other.file('data', 'master.key'),
-        to: other.file('restored'),
-      }).concat('--allow-lapsed'),
+      restoring({ backup: other.file('backup'), data: other.file('data'), last, to: other.file('restored') }),
     );
     expect(code, err).toBe(0);
     store = await other.open({ folder: other.file('restored') });
@@ -403,16 +405,7 @@ describe('a backup of what an earlier restore has given up', () => {
     const restore = async (name: string, to: string) => {
       const last = formatLedgerHead(await store.purgeLedgerHead());
       await other.close();
-      const { code } = await epitaph(
-        restoreArguments({
-          log: other.file(name, 'log'),
-          vault: other.file(name, 'vault'),
-          ledger: join(data, 'purge-ledger.ndjson'),
-          'ledger-head': last,
-          'master-key-file': join(data, 'master.key'),
-          to: other.file(to),
-        }).concat('--allow-lapsed'),
-      );
+      const { code } = await epitaph(restoring({ backup: other.file(name), data, last, to: other.file(to) }));
       expect(code).toBe(0);
       data = other.file(to);
       store = await other.open({ folder: data });

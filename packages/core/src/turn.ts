@@ -1,3 +1,6 @@
+/** So long one turn of the event loop may be worked on before others get theirs, in milliseconds. */
+export const TURN_MS = 5;
+
 /** Lets everything else that waits go first: between the steps of long work, so that it holds no request. */
 export const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 

@@ -76,7 +76,7 @@ const FAILED_DEPENDENCY: OperationResult = { statusCode: 424, requestCharge: 0 }
 const MAX_ANSWER_CHARACTERS = 4 * 1024 * 1024;
 
 /** Bytes of large documents that were patched, likewise: it is more, for a client that repeats a patch has it done late. */
-const MAX_PATCHED_BYTES = 32 * 1024 * 1024;
+const MAX_BULK_PATCHED_BYTES = 32 * 1024 * 1024;
 
 const ANSWER_TOO_LARGE = 'Response size is too large.';
 
@@ -335,7 +335,7 @@ async function runBulk(
     // What is refused here is done when it is asked for again; afterwards it can't be refused.
     const beforeLarge = (bytes: number): void => {
       if (operation.minimal) return;
-      if (patchedBytes > 0 && patchedBytes + bytes > MAX_PATCHED_BYTES) {
+      if (patchedBytes > 0 && patchedBytes + bytes > MAX_BULK_PATCHED_BYTES) {
         throw new WireError('answerTooLarge', ANSWER_TOO_LARGE);
       }
       patchedBytes += bytes;

@@ -1,11 +1,10 @@
 import type { ServerResponse } from 'node:http';
 import { Socket } from 'node:net';
 import { systemClocks } from '@epitaph/core/clock.ts';
+import { TURN_MS } from '@epitaph/core/turn.ts';
 import { wait } from '../config/wait.ts';
 import type { Limits } from './limits.ts';
 
-/** So long pages are begun one after the other in a turn of the event loop, in milliseconds. */
-const TURN_MS = 5;
 /** So long anybody may take, in milliseconds, even while others wait for the room that his answer has. */
 const PATIENCE_MS = 1_000;
 

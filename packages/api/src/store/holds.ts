@@ -11,7 +11,7 @@ import { sameJson } from '@epitaph/core/same-json.ts';
 import type { VaultHold } from '@epitaph/core/vault/key-vault.ts';
 import { isoTime } from '@epitaph/core/clock.ts';
 import { turn } from '@epitaph/core/turn.ts';
-import { KeyedMutex } from './keyed-mutex.ts';
+import { KeyedMutex } from '@epitaph/core/keyed-mutex.ts';
 import { isErased, livesOfItem } from './item-lives.ts';
 import type { StoreParts } from './parts.ts';
 import type { Queries } from './queries.ts';

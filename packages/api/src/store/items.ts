@@ -47,7 +47,7 @@ import type {
 /** Bytes of a document at most; source: Cosmos DB, "Service quotas" (2 MB an item). */
 export const MAX_DOCUMENT_BYTES = 2 * 1024 * 1024;
 /** Of the documents that one batch leaves patched; all others it brings along. */
-const MAX_PATCHED_BYTES = 16 * 1024 * 1024;
+const MAX_BATCH_PATCHED_BYTES = 16 * 1024 * 1024;
 /** From this size on few documents are patched at once: a patch has several forms of them in memory. */
 const LARGE_BYTES = 64 * 1024;
 const LARGE_PATCHES = inThisHeap(32);
@@ -263,7 +263,7 @@ export class Items {
       return async (state, life) => {
         const intent = await patching(state, life);
         if (intent.kind === 'command' && isWriteCommand(intent.command)) patchedBytes += intent.command.bytes;
-        if (patchedBytes > MAX_PATCHED_BYTES) throw new Refusal('too-large');
+        if (patchedBytes > MAX_BATCH_PATCHED_BYTES) throw new Refusal('too-large');
         return intent;
       };
     };
@@ -387,7 +387,7 @@ export class Items {
     const items: ShownItem[] = [];
     let scannedRows = 0;
     let characters = 0;
-    for await (const piece of scanScope(this.#parts, moment, scope, start, undefined, page.maxItemCount)) {
+    for await (const piece of scanScope(this.#parts, moment, scope, start, { wanted: page.maxItemCount })) {
       await this.#documents.prefetch(piece.rows);
       for (const [index, row] of piece.rows.entries()) {
         const shown = await this.#documents.show(moment.within.state, row);

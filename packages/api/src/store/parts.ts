@@ -15,7 +15,7 @@ import { type Projection, ProjectionLag } from '@epitaph/projections/projection.
 import type { ContainerNumber, ReadModelStore, ReadModelVersions } from '@epitaph/projections/read-model-store.ts';
 import type { SharedReadModels } from '@epitaph/projections/shared-projector.ts';
 import type { ItemRows } from './item-rows.ts';
-import { KeyedMutex } from './keyed-mutex.ts';
+import { KeyedMutex } from '@epitaph/core/keyed-mutex.ts';
 import type { AtLeast, Caller } from './store-api.ts';
 
 export interface StorePorts {

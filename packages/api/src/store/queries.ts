@@ -4,7 +4,7 @@ import { Refusal } from '@epitaph/core/errors.ts';
 import { hasPseudonymousIds } from '@epitaph/core/item/pseudonym.ts';
 import { isInRange, type KeyRange, WHOLE_RANGE } from '@epitaph/core/partition-key/effective-partition-key.ts';
 import { isInScope, type Scope, startOf } from '@epitaph/core/partition-key/scope.ts';
-import { Turns } from '@epitaph/core/turn.ts';
+import { TURN_MS, Turns } from '@epitaph/core/turn.ts';
 import { isExpired } from '@epitaph/core/ttl/watermarks.ts';
 import type { ContainerNumber, ItemRow } from '@epitaph/projections/read-model-store.ts';
 import {
@@ -35,7 +35,7 @@ import { inThisHeap, MOST_QUERY_BYTES } from './heap.ts';
 import { type KeptScan, MAX_KEPT_CHARACTERS } from './item-rows.ts';
 import type { Moment, StoreParts } from './parts.ts';
 import { Places } from './places.ts';
-import { BATCH, firstAfter, hasExpired, KEPT_BATCH, scanScope, scanScopes } from './scans.ts';
+import { firstAfter, hasExpired, KEPT_BATCH, scanScope, scanScopes } from './scans.ts';
 import type { Continuation, QueryPage, QueryRequest } from './store-api.ts';
 import { planOptionsOf } from './plan-options.ts';
 
@@ -48,8 +48,6 @@ export const MAX_PAGE_CHARACTERS = 4 * 1024 * 1024;
 
 /** Bytes of rows that a page keeps to choose from: twice those of its text, which count as two a character. */
 const PAGE_BYTES = 4 * MAX_PAGE_CHARACTERS;
-/** Milliseconds of work after which whatever else waits gets its turn. */
-const TURN_MS = 5;
 /** Documents that are worked on before it is known how long they take. */
 const FIRST_DOCUMENTS = 1;
 /** Bytes from which on a query holds much. */
@@ -411,14 +409,13 @@ export class Queries {
     const giveWay = () => this.#giveWay(run);
     const scanning =
       keys === undefined
-        ? scanScope(this.#parts, run.moment, { ...recorded, clear }, afterBirth, signal, BATCH, giveWay)
+        ? scanScope(this.#parts, run.moment, { ...recorded, clear }, afterBirth, { signal, giveWay })
         : scanScopes(
             this.#parts,
             run.moment,
             keys.map((key) => ({ ...key, clear })),
             afterBirth,
-            signal,
-            giveWay,
+            { signal, giveWay },
           );
     let lookup = run.clock();
     for await (const batch of scanning) {

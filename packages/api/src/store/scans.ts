@@ -6,7 +6,7 @@ import { type KeptScan, MAX_SCANNED_ROWS } from './item-rows.ts';
 import type { Moment, StoreParts } from './parts.ts';
 
 /** Rows handed on at a time; between two such batches others get their turn. */
-export const BATCH = 256;
+const BATCH = 256;
 /** The same where nothing need be fetched. */
 export const KEPT_BATCH = 1024;
 /** Rows fetched at a time at most, where fetching costs the same for few and many. */
@@ -23,26 +23,31 @@ export interface Scanned {
   readonly isLast: boolean;
 }
 
-/** The visible items of a scope in order of birth, in batches that may be empty; ends after the last. */
+/** How a scan behaves towards others. */
+interface ScanManners {
+  readonly signal?: AbortSignal | undefined;
+  /** Called between batches; by default they get a turn there. */
+  readonly giveWay?: () => Promise<void>;
+}
+
+/** The visible items of a scope in order of birth, in batches that may be empty; ends after the last. `wanted`: how many, when that is known. */
 export async function* scanScope(
   { readModel, rows: kept }: Pick<StoreParts, 'readModel' | 'rows'>,
   { within, marks }: Moment,
   scope: Scope & Pick<ItemScan, 'clear'>,
   afterBirth: number,
-  signal?: AbortSignal,
-  /** How many rows are wanted, when that is known. */
-  wanted: number = BATCH,
-  giveWay: () => Promise<void> = turn,
+  { wanted = BATCH, ...manners }: ScanManners & { readonly wanted?: number } = {},
 ): AsyncGenerator<Scanned> {
   const { partitionKey, prefix, range, clear } = scope;
   const byIndex = partitionKey !== undefined || prefix !== undefined || clear !== undefined;
   if (!byIndex) {
     const scan = kept.scanned(within.number);
     if (scan !== undefined) {
-      yield* ofKept(scan, { within, marks }, scope, afterBirth, signal, giveWay);
+      yield* ofKept(scan, { within, marks }, scope, afterBirth, manners);
       return;
     }
   }
+  const { signal, giveWay = turn } = manners;
   const changesBefore = kept.changesOf(within.number);
   // What is found of a whole container is kept for the next who scans it, as long as nothing changes.
   const collects = !byIndex && afterBirth === 0 && kept.beginCollecting(within.number);
@@ -61,8 +66,9 @@ export async function* scanScope(
         marks,
       });
       if (whole !== undefined) {
-        whole = whole.length + fetched.length > MAX_SCANNED_ROWS ? undefined : [...whole, ...fetched];
-        if (whole !== undefined && fetched.length < size) kept.keep(within.number, whole, changesBefore);
+        whole.push(...fetched);
+        if (whole.length > MAX_SCANNED_ROWS) whole = undefined;
+        else if (fetched.length < size) kept.keep(within.number, whole, changesBefore);
       }
       for (let start = 0; start < fetched.length; start += BATCH) {
         const batch = fetched.slice(start, start + BATCH);
@@ -92,11 +98,10 @@ export async function* scanScopes(
   moment: Moment,
   scopes: readonly (Scope & Pick<ItemScan, 'clear'>)[],
   afterBirth: number,
-  signal: AbortSignal | undefined,
-  giveWay: () => Promise<void>,
+  manners: ScanManners,
 ): AsyncGenerator<Scanned> {
   const heads = scopes.map((scope) => ({
-    scan: scanScope(parts, moment, scope, afterBirth, signal, BATCH, giveWay),
+    scan: scanScope(parts, moment, scope, afterBirth, manners),
     rows: [] as readonly ItemRow[],
     at: 0,
   }));
@@ -138,8 +143,7 @@ async function* ofKept(
   { within, marks }: Pick<Moment, 'within' | 'marks'>,
   { range }: Scope,
   afterBirth: number,
-  signal: AbortSignal | undefined,
-  giveWay: () => Promise<void>,
+  { signal, giveWay = turn }: ScanManners,
 ): AsyncGenerator<Scanned> {
   const all = scan.rows;
   const isAllVisible = !hasExpired(scan, marks);

@@ -10,7 +10,7 @@ import { evolveUser, foldUser } from '@epitaph/core/user/evolve.ts';
 import type { PermissionState, TakenUserName, UserState } from '@epitaph/core/user/state.ts';
 import { userStream } from '@epitaph/core/user/stream-name.ts';
 import { userEventVersions } from '@epitaph/core/user/upcast.ts';
-import { KeyedMutex } from './keyed-mutex.ts';
+import { KeyedMutex } from '@epitaph/core/keyed-mutex.ts';
 import type { StoreParts } from './parts.ts';
 import { userRid } from './rids.ts';
 import type { Caller, Precondition, Written } from './store-api.ts';

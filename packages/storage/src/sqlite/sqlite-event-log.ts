@@ -1,6 +1,7 @@
 import type { DatabaseSync, StatementSync } from 'node:sqlite';
 import { GenerationCache } from '@epitaph/core/generation-cache.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
+import { KeyedMutex } from '@epitaph/core/keyed-mutex.ts';
 import type {
   AppendOptions,
   AppendResult,
@@ -84,8 +85,7 @@ export class SqliteEventLog implements EventLog {
   readonly #keys: PendingKeys;
   readonly #database: DatabaseSync;
   readonly #read: ReturnType<typeof prepare>;
-  /** Of long streams. */
-  #longRead: Promise<void> = Promise.resolve();
+  readonly #longReads = new KeyedMutex();
   readonly #subscriptions = new Set<TailSubscription>();
   readonly #words: Words;
   /** Of streams written or decided on lately. Nobody else writes this log. */
@@ -180,12 +180,7 @@ export class SqliteEventLog implements EventLog {
     this.#readBackwards(backwards);
     if (backwards.position === 0) return events.reverse();
     // Of long streams one is read at a time, with turns for others in between.
-    const read = this.#longRead.then(() => this.#readToTheStart(stream, backwards));
-    this.#longRead = read.then(
-      () => {},
-      () => {},
-    );
-    return read;
+    return this.#longReads.run('', () => this.#readToTheStart(stream, backwards));
   }
 
   /** The rest of a stream that was begun to be read, oldest first. */
