@@ -162,6 +162,19 @@ describe('a crash while a backup is restored', () => {
     await place.close();
   }
 
+  it('a fault of its storage is named whole, without what only a running store can wait for', async () => {
+    const path = place.file('faulty');
+    mkdirSync(path);
+    const failing = restored(path, backup, head, ledger, (step) => {
+      if (step === 'log: before commit') throw Object.assign(new Error('EIO: i/o error, write'), { errcode: 10 });
+    });
+    await expect(failing).rejects.toMatchObject({
+      name: 'UnusableFile',
+      message: 'The restore met a fault: EIO: i/o error, write. What was begun is removed.',
+    });
+    expect(readdirSync(path)).toEqual([]);
+  });
+
   it('was placed at every step: of the copies, the keys, the record of what was erased, and the swap', () => {
     expect(new Set(wrecks.map(({ step }) => step))).toEqual(
       new Set([

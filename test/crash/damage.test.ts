@@ -1,6 +1,7 @@
+import { rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { openEmbeddedStore } from '@epitaph/api/compose.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
@@ -54,6 +55,22 @@ describe('a file that is damaged', () => {
     await whileClosed(() => zeroTable(join(folder, 'items.v1.db'), 'items'));
     await expect(read('a')).rejects.toMatchObject(named(/items\.v1\.db can't be read.*rebuild the read models/));
     expect(await read('a').catch((error: unknown) => error)).toBeInstanceOf(StorageUnavailable);
+  });
+
+  it('is deleted and not restored, where whoever writes it finds the damage and the log can make it again', async () => {
+    await whileClosed(() => zeroTable(join(folder, 'items.v1.db'), 'disappearances'));
+    // It waits for the read model, which says what is the matter.
+    const deleting = store.deleteItem(CALLER, store.container('db', 'c'), 'a', '["p"]');
+    deleting.catch(() => {});
+    await vi.waitFor(async () => {
+      const [{ error } = {}] = await store.projections();
+      expect(error).toMatch(/damaged.*delete .*items\.v1\.db, with its -wal and -shm files: it is built again/);
+    });
+    await whileClosed(() =>
+      ['', '-wal', '-shm'].forEach((end) => rmSync(join(folder, `items.v1.db${end}`), { force: true })),
+    );
+    await expect(read('a')).rejects.toMatchObject({ code: 'item-not-found' });
+    expect((await read('b')).id).toBe('b');
   });
 
   it('is named to whoever starts the store, where that reads it', async () => {

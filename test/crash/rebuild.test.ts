@@ -427,7 +427,9 @@ describe('a projector that starts', () => {
   }
 
   it('does not wait for ever for what only an operator can put right, but for a server that is away', async () => {
-    expect(await started(Number.POSITIVE_INFINITY, new StorageFault('the disk is full', 13))).toBe('the disk is full');
+    expect(await started(Number.POSITIVE_INFINITY, new StorageFault({ fault: 'the disk is full' }))).toBe(
+      'the disk is full',
+    );
     expect(await started(Number.POSITIVE_INFINITY, new Error('a defect'))).toBe('a defect');
     expect(await started(2, new StorageUnavailable('the server is away'))).toBe('started');
   });

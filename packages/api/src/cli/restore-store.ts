@@ -52,7 +52,8 @@ export async function restoreStore(
   } catch (error) {
     prepared.discard();
     if (!(error instanceof StorageFault)) throw error;
-    const [fault] = error.message.split(':');
+    // Without the remedy, which is for a store that serves.
+    const fault = error.fault.replace(/\.$/, '');
     throw new UnusableFile(`The restore met a fault: ${fault}. What was begun is removed.`, { cause: error });
   }
   return { log, keysDestroyed, livesEnded, report };

@@ -140,10 +140,9 @@ export class DataFolder {
     } catch (error) {
       fault = `can't be looked into: ${(error as Error).message}`;
     }
-    throw new StorageFault(
-      `the data folder ${this.path} ${fault}. Put it back as it was, or end this process and start another.`,
-      undefined,
-    );
+    throw new StorageFault({
+      fault: `the data folder ${this.path} ${fault}. Put it back as it was, or end this process and start another.`,
+    });
   }
 
   itemsFile(version: number): string {
@@ -359,10 +358,9 @@ function saveMark(file: string, text: string): void {
       closeSync(mark);
     }
   } catch (error) {
-    throw new StorageFault(
-      `time can't go on, for it can't be put down in ${file}: ${(error as Error).message}. Check its disk and its permissions.`,
-      undefined,
-    );
+    throw new StorageFault({
+      fault: `time can't go on, for it can't be put down in ${file}: ${(error as Error).message}. Check its disk and its permissions.`,
+    });
   }
 }
 

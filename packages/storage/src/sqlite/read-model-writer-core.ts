@@ -70,6 +70,7 @@ export class ReadModelWriterCore implements WriterCore {
   readonly #database: DatabaseSync;
   readonly #statements: ReturnType<typeof prepare>;
   readonly #step: StepHook;
+  readonly #whenDamaged: string;
   /** There are, or were, values in clear in the file: then what goes is overwritten. */
   #keepsClear: boolean;
   /** Values went whose bytes may still be in the journal. */
@@ -79,6 +80,7 @@ export class ReadModelWriterCore implements WriterCore {
 
   constructor(options: ReadModelWriterOptions, step: StepHook = () => {}) {
     this.#step = step;
+    this.#whenDamaged = `delete ${options.file}, with its -wal and -shm files: it is built again from the log at the next start`;
     this.#database = openForWriting({
       file: options.file,
       what: 'read model',
@@ -111,7 +113,7 @@ export class ReadModelWriterCore implements WriterCore {
     } catch (error) {
       if (error instanceof PlacedCrash) throw error;
       if (this.#database.isTransaction) this.#database.exec('ROLLBACK');
-      return applies.map(() => failureOutcome(error));
+      return applies.map(() => failureOutcome(error, this.#whenDamaged));
     }
     this.#step('read model: after commit');
     if (this.#mustEmptyJournal) this.#emptyJournal();

@@ -70,7 +70,7 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
   }
 
   createKey(stream: string): NewLifeKey {
-    if (this.#closed) throw new StorageFault('the key vault is closed', undefined);
+    if (this.#closed) throw new StorageFault({ fault: 'the key vault is closed' });
     const keyId = this.#nextKeyId++;
     const bytes = this.#random.take(32);
     const key: SecretLifeKey = { keyId, secret: createSecretKey(bytes) };

@@ -39,7 +39,16 @@ export interface Job {
 
 export type JobOutcome =
   | { readonly ok: true; readonly value: unknown }
-  | { readonly ok: false; readonly message: string; readonly sqliteCode: number | undefined };
+  | { readonly ok: false; readonly failure: Failure };
+
+/** What failed, as plain data. */
+interface Failure {
+  readonly fault: string;
+  /** SQLite's primary result code, when there is one: 13 is a full disk, 8 a read-only file, 11 damage. */
+  readonly sqliteCode?: number | undefined;
+  /** What somebody who runs a store should do, where that is known. */
+  readonly remedy?: string | undefined;
+}
 
 /** The synchronous side: owns the connections that write, and executes what has gathered in one go. */
 export interface WriterCore {
@@ -52,11 +61,13 @@ export interface WriterCore {
 export class StorageFault extends StorageUnavailable {
   override readonly name: string = 'StorageFault';
   override readonly isForOperator = true;
-  /** SQLite's primary result code, when there is one: 13 is a full disk, 8 a read-only file, 11 damage. */
+  /** What failed, without what to do about it. */
+  readonly fault: string;
   readonly sqliteCode: number | undefined;
 
-  constructor(message: string, sqliteCode: number | undefined) {
-    super(message);
+  constructor({ fault, sqliteCode, remedy }: Failure) {
+    super(remedy === undefined ? fault : `${fault}: ${remedy}`);
+    this.fault = fault;
     this.sqliteCode = sqliteCode;
   }
 }
@@ -87,7 +98,7 @@ export abstract class Writer {
 
   /** Background jobs are taken when there is room in a group beside the others. */
   submit<Value>(job: Job, { background = false }: { readonly background?: boolean | undefined } = {}): Promise<Value> {
-    if (this.#closing) return Promise.reject(new StorageFault('the storage is closed', undefined));
+    if (this.#closing) return Promise.reject(new StorageFault({ fault: 'the storage is closed' }));
     return new Promise<Value>((resolve, reject) => {
       (background ? this.#background : this.#pending).push({ job, resolve, reject });
       this.#schedule();
@@ -167,7 +178,7 @@ async function tell(group: readonly Pending[], outcomes: readonly JobOutcome[]):
     const outcome = outcomes[index]!;
     if (index > 0 && index % TOLD_AT_ONCE === 0) await turn();
     if (outcome.ok) group[index]!.resolve(outcome.value as never);
-    else group[index]!.reject(new StorageFault(outcome.message, outcome.sqliteCode));
+    else group[index]!.reject(new StorageFault(outcome.failure));
   }
 }
 
@@ -255,10 +266,9 @@ export class ThreadWriter extends Writer {
 
   #die(reason: string): void {
     if (this.#dead !== undefined) return;
-    this.#dead = new StorageFault(
-      `a thread that writes to the data folder is lost (${reason}); nothing can be written until the store is started again`,
-      undefined,
-    );
+    this.#dead = new StorageFault({
+      fault: `a thread that writes to the data folder is lost (${reason}); nothing can be written until the store is started again`,
+    });
     this.#waiting?.reject(this.#dead);
     this.#waiting = undefined;
     if (!this.#isEnding) this.#onLost(this.#dead);
@@ -339,18 +349,18 @@ export function serveWriter(port: MessagePort, open: () => WriterCore): void {
   port.postMessage('ready' satisfies StartAnswer);
 }
 
-/** Turns what SQLite or the disk throws into an outcome that says what to do. */
-export function failureOutcome(error: unknown): JobOutcome {
+/**
+ * Turns what SQLite or the disk throws into an outcome that says what to do.
+ *
+ * @param whenDamaged what to do about files that are damaged, part of a sentence
+ */
+export function failureOutcome(error: unknown, whenDamaged = 'restore it from a backup'): JobOutcome {
   const { message = String(error), cause } = error as { message?: string; cause?: unknown };
-  const remedy = remedyFor(cause ?? error);
-  return {
-    ok: false,
-    message: remedy === undefined ? message : `${message}: ${remedy}`,
-    sqliteCode: sqliteCodeOf(error),
-  };
+  const remedy = remedyFor(cause ?? error, whenDamaged);
+  return { ok: false, failure: { fault: message, sqliteCode: sqliteCodeOf(error), remedy } };
 }
 
-function remedyFor(error: unknown): string | undefined {
+function remedyFor(error: unknown, whenDamaged: string): string | undefined {
   const sqliteCode = sqliteCodeOf(error);
   const { code } = error as { code?: string };
   if (isDiskFull(error)) {
@@ -363,7 +373,7 @@ function remedyFor(error: unknown): string | undefined {
     return 'the disk of the data folder fails or is full. Nothing was written; check the disk.';
   }
   if (sqliteCode === sqliteCodes.corrupt || sqliteCode === sqliteCodes.notADatabase) {
-    return 'a file of the data folder is damaged. Nothing was written; stop the store, and restore it from a backup.';
+    return `a file of the data folder is damaged. Nothing was written; stop the store, and ${whenDamaged}.`;
   }
   return undefined;
 }
