@@ -4,6 +4,7 @@ import { z } from 'zod';
 import type { FollowedScan, StoreApi } from '../store/store-api.ts';
 import { answerLongWork } from './long-work.ts';
 import * as answers from './answers.ts';
+import { Problem } from './problems.ts';
 import * as requests from './requests.ts';
 import { clientGone, containerOf, itemOf, OF_CONTAINER, route, wantsEvents } from './routing.ts';
 import * as shapes from './shapes.ts';
@@ -102,17 +103,26 @@ function answerScan<Row, Result>(
     return answerLongWork(request, reply, stopping, { work: scan, done: summary });
   }
   const signal = AbortSignal.any([stopping, clientGone(reply)]);
-  const lines = new Readable({ read: () => resume(), highWaterMark: 64 * 1024 });
   let resume = (): void => {};
-  const write = (value: unknown): Promise<void> | undefined =>
-    lines.push(`${JSON.stringify(value)}\n`) ? undefined : new Promise((resolve) => (resume = resolve));
-  scan({ signal, onRow: (found) => write(row(found)) }).then(
-    (result) => {
+  const lines = new Readable({
+    highWaterMark: 64 * 1024,
+    read: () => resume(),
+    // Who waits to write goes on, and finds that nobody reads any more.
+    destroy: (error, done) => {
+      done(error);
+      resume();
+    },
+  });
+  const write = (value: unknown): Promise<void> | undefined => {
+    signal.throwIfAborted();
+    return lines.push(`${JSON.stringify(value)}\n`) ? undefined : new Promise((resolve) => (resume = resolve));
+  };
+  scan({ signal, onRow: (found) => write(row(found)) })
+    .then((result) => {
       void write({ summary: summary(result) });
       lines.push(null);
-    },
-    (error: unknown) => lines.destroy(error as Error),
-  );
+    })
+    .catch((error: unknown) => lines.destroy(stopping.aborted ? new Problem('busy') : (error as Error)));
   void reply.header('connection', 'close');
   return reply.type('application/x-ndjson; charset=utf-8').send(lines);
 }

@@ -26,12 +26,19 @@ export function sendProblem(
 /** What an error is to a client. A defect is logged whole; the client learns only where to look. */
 export function detailsOrLogged(request: FastifyRequest, error: unknown, correlationId: string): ProblemDetails {
   const problem = problemOf(error);
-  if (problem === undefined) request.log.error({ err: error, correlationId }, 'a request failed unexpectedly');
-  else if (error instanceof StorageUnavailable && error.isForOperator) {
+  if (problem === undefined && !isOfLeaving(request, error))
+    request.log.error({ err: error, correlationId }, 'a request failed unexpectedly');
+  if (error instanceof StorageUnavailable && error.isForOperator) {
     request.log.error({ correlationId }, error.message);
   }
   return problemDetails(
     problem ?? new Problem('internal', 'An internal error occurred; the instance finds it in the log of the server.'),
     correlationId,
   );
+}
+
+/** A client that leaves in the middle ends what is done for it, which is no defect. */
+function isOfLeaving({ raw }: FastifyRequest, error: unknown): boolean {
+  const { name, code } = error as { readonly name?: string; readonly code?: string };
+  return raw.socket.destroyed && (name === 'AbortError' || code === 'ERR_STREAM_PREMATURE_CLOSE');
 }

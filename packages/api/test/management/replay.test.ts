@@ -1,4 +1,7 @@
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { connect } from 'node:net';
+import { setTimeout } from 'node:timers/promises';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
+import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
 import type { Document } from '@epitaph/api/store/store-api.ts';
 import { AUDITOR_KEY, eventsIn, item, openWorld, ORDERS, READ_ONLY_KEY, WRITER, type World } from './world.ts';
 
@@ -66,6 +69,46 @@ describe('a replay under other policies', () => {
     expect(events.map(({ event }) => event)).toEqual(['progress', 'done']);
     expect(events[0]!.data).toEqual({ position: expect.any(Number), headPosition: world.store.headPosition() });
     expect(events[1]!.data).toMatchObject({ lives: 4 });
+  });
+
+  test.each(['before the first line', 'in the middle of them'])('ends when its client leaves %s', async (when) => {
+    const errors = vi.spyOn(world.app.log, 'error');
+    const begun = Promise.withResolvers<void>();
+    const ended = Promise.withResolvers<unknown>();
+    vi.spyOn(world.store, 'replay').mockImplementation(async (_container, _policies, { signal, onRow } = {}) => {
+      begun.resolve();
+      const waiting = () =>
+        new Promise<never>((_, reject) => signal!.addEventListener('abort', () => reject(signal!.reason as Error)));
+      const writing = async (): Promise<never> => {
+        // More than the connection takes of it.
+        const row = { id: 'x'.repeat(100_000), partitionKey: '["ann"]', life: 0, verdict: 'same' } as const;
+        for (;;) await onRow!({ ...row, leftAtMs: null, wouldLeaveAtMs: null });
+      };
+      return (when === 'before the first line' ? waiting() : writing()).catch((error: unknown) => {
+        ended.resolve(error);
+        throw error;
+      });
+    });
+    const { port } = new URL(await world.app.listen({ port: 0, host: '127.0.0.1' }));
+    const client = connect(Number(port), '127.0.0.1').pause();
+    const body = JSON.stringify({ timeline: [{ from: START, defaultTtl: 5 }] });
+    client.write(
+      [
+        `POST /_epitaph${ORDERS}/ttl/replay HTTP/1.1`,
+        'host: 127.0.0.1',
+        `authorization: Bearer ${EMULATOR_KEY}`,
+        'accept: application/x-ndjson',
+        `content-length: ${body.length}`,
+        '',
+        body,
+      ].join('\r\n'),
+    );
+    await begun.promise;
+    await setTimeout(50);
+    client.destroy();
+    expect(await ended.promise).toMatchObject({ name: 'AbortError' });
+    await setTimeout(50);
+    expect(errors).not.toHaveBeenCalled();
   });
 
   test('refuses what is no timeline', async () => {
