@@ -5,6 +5,10 @@ import { exitCodes, UsageError } from './exit-codes.ts';
 import { containerPath, periodFlags, ridFlag } from './history-commands.ts';
 import { ServerUnreachable } from './management-client.ts';
 
+const FILE_ERRORS: ReadonlySet<string> = new Set(
+  'ENOENT ENOTDIR EISDIR EACCES EPERM EROFS ENOSPC EDQUOT EFBIG EIO'.split(' '),
+);
+
 export const bundle: Command = {
   summary: 'Everything on record of a container in a period, with proofs, as one archive for an auditor.',
   operands: '<database> <container>',
@@ -33,9 +37,10 @@ export const bundle: Command = {
     } catch (error) {
       rmSync(partial, { force: true });
       const { code, message } = error as NodeJS.ErrnoException;
-      if (code === 'ENOENT' || code === 'EACCES' || code === 'EISDIR') {
+      if (code !== undefined && FILE_ERRORS.has(code)) {
         throw new UsageError(`${output} can't be written: ${message}`);
       }
+      if (error instanceof ServerUnreachable) throw error;
       throw new ServerUnreachable(`The connection to the server broke: ${message}`);
     }
     renameSync(partial, output);

@@ -1,4 +1,4 @@
-import { request as httpRequest, type IncomingMessage } from 'node:http';
+import { type ClientRequest, request as httpRequest, type IncomingMessage, type RequestOptions } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import { createInterface } from 'node:readline';
 import { UsageError } from './exit-codes.ts';
@@ -24,6 +24,16 @@ export interface ServerEvent {
   readonly data: unknown;
 }
 
+/** How long a server may say nothing before it is asked whether it is alive, and may take to answer that, in milliseconds. */
+interface Patience {
+  readonly silenceMs: number;
+  readonly livenessMs: number;
+}
+
+const PATIENCE: Patience = { silenceMs: 15_000, livenessMs: 15_000 };
+/** From which silence on the system asks the other machine whether the connection is still there. */
+const KEEP_ALIVE_MS = 30_000;
+
 type Query = Readonly<Record<string, string | undefined>>;
 interface Sent {
   readonly query?: Query;
@@ -39,15 +49,17 @@ export class ManagementClient {
   readonly endpoint: string;
   readonly #key: string;
   readonly #ca: Buffer | undefined;
+  readonly #patience: Patience;
 
   /** @param ca certificates, PEM, of the authorities to trust instead of those that Node.js knows */
-  constructor(endpoint: string, key: string, ca?: Buffer) {
+  constructor(endpoint: string, key: string, ca?: Buffer, patience = PATIENCE) {
     if (!/^https?:$/.test(URL.parse(endpoint)?.protocol ?? '')) {
       throw new UsageError('--endpoint must be a URL like http://127.0.0.1:8081.');
     }
     this.endpoint = endpoint.replace(/\/+$/, '');
     this.#key = key;
     this.#ca = ca;
+    this.#patience = patience;
   }
 
   /** @throws ServerUnreachable, ServerRefused */
@@ -85,21 +97,30 @@ export class ManagementClient {
       if (value !== undefined) url.searchParams.set(name, value);
     }
     const payload = body === undefined ? undefined : JSON.stringify(body);
+    const request = this.#request(url, this.#patience.silenceMs, {
+      method,
+      headers: {
+        authorization: `Bearer ${this.#key}`,
+        accept,
+        ...(payload === undefined
+          ? {}
+          : { 'content-type': 'application/json', 'content-length': Buffer.byteLength(payload) }),
+      },
+    });
     const response = await new Promise<IncomingMessage>((resolve, reject) => {
-      const request = (url.protocol === 'https:' ? httpsRequest : httpRequest)(url, {
-        method,
-        agent: false,
-        ...(this.#ca === undefined ? {} : { ca: this.#ca }),
-        headers: {
-          authorization: `Bearer ${this.#key}`,
-          accept,
-          ...(payload === undefined
-            ? {}
-            : { 'content-type': 'application/json', 'content-length': Buffer.byteLength(payload) }),
-        },
+      let giveUp = (error: ServerUnreachable): void => void request.destroy(error);
+      request.once('response', (answer) => {
+        giveUp = (error) => void answer.destroy(error);
+        resolve(answer);
       });
-      request.once('response', resolve);
-      request.once('error', (error: NodeJS.ErrnoException) => {
+      request.on('timeout', () => {
+        void this.#isAtWork(request).then((isAtWork) => {
+          if (isAtWork) request.socket?.setTimeout(this.#patience.silenceMs);
+          else giveUp(new ServerUnreachable(`The server at ${this.endpoint} does not answer, and is asked no longer.`));
+        });
+      });
+      request.on('error', (error: NodeJS.ErrnoException) => {
+        if (error instanceof ServerUnreachable) return reject(error);
         const why = error.message === '' ? (error.code ?? 'no connection') : error.message;
         const isDistrust = /CERT|SIGNATURE|ISSUER/.test(error.code ?? '');
         reject(
@@ -114,6 +135,39 @@ export class ManagementClient {
     });
     if (response.statusCode !== undefined && response.statusCode < 300) return response;
     throw refusal(response.statusCode ?? 0, await textOf(response));
+  }
+
+  /** A request on a connection of its own, which tells when that was silent for as long, from before it is there. */
+  #request(url: URL, timeout: number, options: RequestOptions): ClientRequest {
+    const request = (url.protocol === 'https:' ? httpsRequest : httpRequest)(url, {
+      ...options,
+      agent: false,
+      timeout,
+      ...(this.#ca === undefined ? {} : { ca: this.#ca }),
+    });
+    request.setSocketKeepAlive(true, KEEP_ALIVE_MS);
+    return request;
+  }
+
+  /**
+   * Asks a server that says nothing to a request whether it is alive: then the work takes long. One that takes no
+   * connections any more is about to end, and ends the request's.
+   */
+  #isAtWork({ socket }: ClientRequest): Promise<boolean> {
+    const saidBefore = socket?.bytesRead;
+    return new Promise((resolve) => {
+      const asked = this.#request(new URL(`${this.endpoint}/_epitaph/health/live`), this.#patience.livenessMs, {});
+      asked.once('response', (answer) => {
+        answer.resume();
+        resolve(true);
+      });
+      asked.once('timeout', () => {
+        resolve(socket?.bytesRead !== saidBefore);
+        asked.destroy();
+      });
+      asked.on('error', () => resolve(true));
+      asked.end();
+    });
   }
 }
 
@@ -136,8 +190,9 @@ async function textOf(response: IncomingMessage): Promise<string> {
 async function* linesOf(response: IncomingMessage): AsyncGenerator<string> {
   try {
     yield* createInterface({ input: response.setEncoding('utf8'), crlfDelay: Infinity });
-    if (!response.complete) throw new Error('the answer was cut short');
+    if (!response.complete) throw response.errored ?? new Error('the answer was cut short');
   } catch (error) {
+    if (error instanceof ServerUnreachable) throw error;
     throw new ServerUnreachable(`The connection to the server broke: ${(error as Error).message}`);
   }
 }

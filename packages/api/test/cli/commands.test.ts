@@ -1,8 +1,10 @@
 import { createServer } from 'node:http';
+import { createServer as createNetServer } from 'node:net';
 import { once } from 'node:events';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
 import { run } from '@epitaph/api/cli/main.ts';
+import { ManagementClient } from '@epitaph/api/cli/management-client.ts';
 import { Progress } from '@epitaph/api/cli/progress.ts';
 import { openWorld, WRITER, type World } from '../management/world.ts';
 import { cleanUp, epitaph, type Finished } from './process.ts';
@@ -205,6 +207,67 @@ describe('the command line', () => {
       stderr: expect.stringContaining('broke'),
     });
     breaking.close();
+  });
+
+  describe('before a server that says nothing', () => {
+    const silent = createServer();
+    let isAlive = true;
+    let asked = '';
+    const patience = { silenceMs: 100, livenessMs: 200 };
+    beforeAll(async () => {
+      silent.listen(0, '127.0.0.1');
+      await once(silent, 'listening');
+      silent.on('request', ({ url }, response) => {
+        if (url!.endsWith('/health/live')) {
+          if (isAlive) response.end('{}');
+          return;
+        }
+        asked = url!;
+        if (url!.endsWith('/late')) setTimeout(() => response.end('{"done":true}'), 500);
+        if (url!.endsWith('/lines')) response.write('"the first"\n');
+      });
+    });
+    afterAll(() => {
+      silent.closeAllConnections();
+      silent.close();
+    });
+    const client = () =>
+      new ManagementClient(
+        `http://127.0.0.1:${(silent.address() as { port: number }).port}`,
+        EMULATOR_KEY,
+        undefined,
+        patience,
+      );
+
+    test('waits for long work while the server says that it is alive', async () => {
+      isAlive = true;
+      expect(await client().call('POST', '/late')).toEqual({ done: true });
+    });
+
+    test('gives up when it does not say that either, before its answer and in the midst of it', async () => {
+      isAlive = false;
+      const given = { name: 'ServerUnreachable', message: expect.stringContaining('does not answer') as unknown };
+      await expect(client().call('POST', '/never')).rejects.toMatchObject(given);
+      expect(asked).toBe('/_epitaph/never');
+      const lines: string[] = [];
+      const reading = (async () => {
+        for await (const line of client().lines('GET', '/lines', { accept: 'application/x-ndjson' })) lines.push(line);
+      })();
+      await expect(reading).rejects.toMatchObject(given);
+      expect(lines).toEqual(['"the first"']);
+    });
+
+    test('gives up on one that takes the connection and speaks no TLS', async () => {
+      isAlive = false;
+      const mute = createNetServer(() => {}).listen(0, '127.0.0.1');
+      await once(mute, 'listening');
+      const { port } = mute.address() as { port: number };
+      for (const scheme of ['http', 'https']) {
+        const asking = new ManagementClient(`${scheme}://127.0.0.1:${port}`, EMULATOR_KEY, undefined, patience);
+        await expect(asking.call('GET', '/purge')).rejects.toMatchObject({ name: 'ServerUnreachable' });
+      }
+      mute.close();
+    });
   });
 
   test('is a program with results, complaints and exit codes where scripts expect them', async () => {

@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process';
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { Readable } from 'node:stream';
@@ -76,6 +76,15 @@ const replacing = (name: string, replace: (text: string) => string) => (files: A
   files.map((one) => (one.name === name ? { name, content: Buffer.from(replace(one.content.toString())) } : one));
 
 describe("an auditor's bundle", () => {
+  test('that finds no room says so, and leaves nothing', async () => {
+    const file = path.join(folder, 'full.tar.gz');
+    symlinkSync('/dev/full', `${file}.part`);
+    const { code, stderr } = await epitaph('bundle', 'shop', 'orders', '--output', file);
+    expect(code).toBe(2);
+    expect(stderr).toMatch(/full\.tar\.gz can't be written: ENOSPC/);
+    expect(readdirSync(folder).filter((name) => name.startsWith('full'))).toEqual([]);
+  });
+
   test('holds what is on record of a container, for the auditor key, and no content', async () => {
     const file = await makeBundle();
     const files = await filesIn(file);
