@@ -1,4 +1,5 @@
 import type { CommandContext } from './command-context.ts';
+import { GenerationCache } from './generation-cache.ts';
 import type { EventLog, ExpectedRevision } from './log/event-log.ts';
 import type { NewEvent, RecordedEvent } from './log/recorded-event.ts';
 
@@ -11,19 +12,32 @@ export class TooMuchContention extends Error {
 }
 
 /** One command on one stream: how to see it, what to answer, what to append. */
-export interface CommandRun<State, Decision> {
-  readonly stream: string;
-  /** See {@link CommandContext.background}. */
-  readonly background?: true | undefined;
-  /** The state from what was loaded; `undefined` for a stream that was never written. */
+export type CommandRun<State, Decision> = CommandSteps<State, Decision> & (ByLastEvent<State> | ByWholeStream<State>);
+
+/** Where the last event is enough. */
+interface ByLastEvent<State> {
+  readonly load: 'last';
+  /** The state from the last event; from none for a stream that was never written. */
   readonly fold: (loaded: readonly RecordedEvent[]) => State;
-  /** `last` where the last event is enough, `all` where the whole stream is folded. */
-  readonly load: 'last' | 'all';
   /**
    * The last event as it was read a moment ago: it is decided on first, and on what is loaded where the stream has gone
    * on since. Only for a decision that is appended, for that is how it comes out.
    */
   readonly known?: RecordedEvent | undefined;
+}
+
+/** Where it takes the whole stream. What it comes to is remembered by this function, so it must not change a state. */
+interface ByWholeStream<State> {
+  readonly load: 'all';
+  /** Of a stream that was never written. */
+  readonly initial: State;
+  readonly evolve: (state: State, event: RecordedEvent) => State;
+}
+
+interface CommandSteps<State, Decision> {
+  readonly stream: string;
+  /** See {@link CommandContext.background}. */
+  readonly background?: true | undefined;
   /** May look things up (open a body to patch it) but must not write anything. */
   readonly decide: (state: State) => Decision | Promise<Decision>;
   /** What a decision appends, ready to be recorded; undefined or empty for nothing. */
@@ -56,15 +70,14 @@ export async function handleCommand<State, Decision>(
   run: CommandRun<State, Decision>,
 ): Promise<Handled<Decision>> {
   for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
-    const loaded = attempt === 0 && run.known !== undefined ? [run.known] : await load(log, run);
-    const last = loaded.at(-1);
-    const nextRevision = last === undefined ? 0 : last.revision + 1;
-    const decision = await run.decide(run.fold(loaded));
+    const { state, revision } = run.load === 'all' ? await foldWhole(log, run) : await foldLast(log, run, attempt);
+    const nextRevision = revision === undefined ? 0 : revision + 1;
+    const decision = await run.decide(state);
     const recording = await run.record(decision, nextRevision);
     if (recording === undefined || recording.events.length === 0) {
       return { decision, recorded: [], firstRevision: nextRevision };
     }
-    const expectedRevision: ExpectedRevision = last === undefined ? 'no-stream' : last.revision;
+    const expectedRevision: ExpectedRevision = revision ?? 'no-stream';
     const result = await log.append([{ stream: run.stream, expectedRevision, events: recording.events }], {
       after: recording.after,
       background: run.background,
@@ -82,13 +95,43 @@ export async function handleCommand<State, Decision>(
   throw new TooMuchContention(`${MAX_ATTEMPTS} attempts on ${run.stream} lost against other writers`);
 }
 
-async function load(
+/** What a stream comes to, up to a revision; undefined for one that was never written. */
+interface Folded<State> {
+  readonly state: State;
+  readonly revision: number | undefined;
+}
+
+async function foldLast<State>(
   log: EventLog,
-  run: Pick<CommandRun<unknown, unknown>, 'stream' | 'load'>,
-): Promise<readonly RecordedEvent[]> {
-  if (run.load === 'all') return log.readStream(run.stream);
-  const last = await log.readLast(run.stream);
-  return last === undefined ? [] : [last];
+  { stream, fold, known }: Pick<CommandRun<State, unknown>, 'stream'> & ByLastEvent<State>,
+  attempt: number,
+): Promise<Folded<State>> {
+  const last = attempt === 0 && known !== undefined ? known : await log.readLast(stream);
+  return { state: fold(last === undefined ? [] : [last]), revision: last?.revision };
+}
+
+/** Streams of a log that are remembered by what they come to. */
+const REMEMBERED = 200;
+
+/** A container's stream grows for years; what a log's streams have come to is never taken back. */
+const remembered = new WeakMap<EventLog, GenerationCache<string, Folded<unknown> & { readonly by: unknown }>>();
+
+async function foldWhole<State>(
+  log: EventLog,
+  { stream, initial, evolve }: Pick<CommandRun<State, unknown>, 'stream'> & ByWholeStream<State>,
+): Promise<Folded<State>> {
+  let streams = remembered.get(log);
+  if (streams === undefined) remembered.set(log, (streams = new GenerationCache(REMEMBERED)));
+  const known = streams.get(stream);
+  let { state, revision } =
+    known?.by === evolve ? (known as Folded<State>) : { state: initial, revision: undefined as number | undefined };
+  const events = await log.readStream(stream, { fromRevision: revision === undefined ? 0 : revision + 1 });
+  for (const event of events) {
+    state = evolve(state, event);
+    ({ revision } = event);
+  }
+  if (events.length > 0) streams.set(stream, { state, revision, by: evolve });
+  return { state, revision };
 }
 
 /**

@@ -27,9 +27,4 @@ export class KeyedMutex {
     }
     return run();
   }
-
-  /** Resolves when nobody is at work under a key, at once in the common case. */
-  idle(key: string): Promise<void> | undefined {
-    return this.#tails.get(key);
-  }
 }

@@ -14,13 +14,28 @@ const event = (number = 0): NewEvent => ({
   causationId: 'request',
 });
 
-/** Appends how many events it saw. */
-const counting = (over: Partial<CommandRun<number, number>> = {}): CommandRun<number, number> => ({
+const count = (seen: number): number => seen + 1;
+
+const steps: Pick<CommandRun<number, number>, 'stream' | 'decide' | 'record'> = {
   stream: 'counter',
-  load: 'all',
-  fold: (loaded) => loaded.length,
   decide: (state) => state,
   record: (decision) => ({ events: [event(decision)] }),
+};
+
+/** Appends how many events there are in the stream. */
+const counting = (over: Partial<typeof steps> = {}): CommandRun<number, number> => ({
+  ...steps,
+  load: 'all',
+  initial: 0,
+  evolve: count,
+  ...over,
+});
+
+/** Appends how many events it saw of those at the end. */
+const countingLast = (over: Partial<typeof steps> = {}): CommandRun<number, number> => ({
+  ...steps,
+  load: 'last',
+  fold: (loaded) => loaded.length,
   ...over,
 });
 
@@ -29,8 +44,29 @@ describe('handling a command', () => {
     const log = new MemoryEventLog();
     for (let count = 0; count < 3; count++) await handleCommand(log, counting());
     expect((await handleCommand(log, counting())).decision).toBe(3);
-    expect((await handleCommand(log, counting({ load: 'last' }))).decision).toBe(1);
-    expect((await handleCommand(log, counting({ stream: 'other', load: 'last' }))).decision).toBe(0);
+    expect((await handleCommand(log, countingLast())).decision).toBe(1);
+    expect((await handleCommand(log, countingLast({ stream: 'other' }))).decision).toBe(0);
+  });
+
+  it('reads of a stream that was folded before only what has come since', async () => {
+    const log = new MemoryEventLog();
+    const read: number[] = [];
+    const readStream = log.readStream.bind(log);
+    log.readStream = (stream, options) => {
+      const events = readStream(stream, options);
+      read.push(events.length);
+      return events;
+    };
+    for (let count = 0; count < 4; count++) await handleCommand(log, counting());
+    // Somebody else writes to it, too.
+    await handleCommand(log, countingLast());
+    await handleCommand(log, countingLast());
+    expect((await handleCommand(log, counting())).decision).toBe(6);
+    expect(read).toEqual([0, 1, 1, 1, 3]);
+    // What one function made of it is not taken for what another would.
+    const byTwos: CommandRun<number, number> = { ...steps, load: 'all', initial: 0, evolve: (seen) => seen + 2 };
+    expect((await handleCommand(log, byTwos)).decision).toBe(14);
+    expect((await handleCommand(new MemoryEventLog(), counting())).decision).toBe(0);
   });
 
   it('tells what it recorded and where', async () => {

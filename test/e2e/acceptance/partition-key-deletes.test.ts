@@ -44,6 +44,21 @@ describe('a delete by partition key', () => {
     expect(await world.fsck()).toEqual([]);
   });
 
+  test('holds readers and writers up for no longer than it takes, however many come after it', async () => {
+    const container = await filled();
+    let done = 0;
+    const deletes = Array.from({ length: 100 }, async (_, index) => {
+      expect(await deleteKey(container, `customer-${index}`)).toBe(200);
+      done += 1;
+    });
+    await vi.waitUntil(() => done > 0, { interval: 1 });
+    expect((await container.item('c', 'bob').read()).statusCode).toBe(200);
+    await container.items.upsert(item('d', 'bob'));
+    expect(done).toBeLessThan(100);
+    await Promise.all(deletes);
+    expect(await ids(container)).toEqual(['a', 'b', 'c', 'd']);
+  });
+
   test('lets a new life begin, before the purge or after it', async () => {
     const container = await filled();
     await container.deleteAllItemsForPartitionKey('ann');

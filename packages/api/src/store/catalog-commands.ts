@@ -8,7 +8,7 @@ import { handleContainer } from '@epitaph/core/container/handle.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { DatabaseCommand } from '@epitaph/core/database/commands.ts';
 import { decideDatabase, type DatabaseDecision, type DatabaseRefusal } from '@epitaph/core/database/decide.ts';
-import { foldDatabase } from '@epitaph/core/database/evolve.ts';
+import { evolveDatabase } from '@epitaph/core/database/evolve.ts';
 import type { DatabaseState } from '@epitaph/core/database/state.ts';
 import { databaseStream } from '@epitaph/core/database/stream-name.ts';
 import { databaseEventVersions } from '@epitaph/core/database/upcast.ts';
@@ -309,12 +309,13 @@ export class CatalogCommands {
     rid: string,
     command: DatabaseCommand,
   ): Promise<{ decision: DatabaseDecision; position: number }> {
-    const handled = await handleCommand(this.#parts.ports.log, {
+    const handled = await handleCommand<DatabaseState | undefined, DatabaseDecision>(this.#parts.ports.log, {
       stream: databaseStream(rid),
       load: 'all',
-      fold: foldDatabase,
+      initial: undefined,
+      evolve: evolveDatabase,
       decide: (state) => decideDatabase(state, command),
-      record: (decision: DatabaseDecision) =>
+      record: (decision) =>
         decision.kind === 'accepted'
           ? { events: decision.events.map((event) => newEvent(context, event, databaseEventVersions[event.type])) }
           : undefined,

@@ -1,4 +1,5 @@
 import { keptVersions, LOG_TIME_SLACK_SECONDS, type KeptVersions } from '@epitaph/core/container/change-feed.ts';
+import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { containerStream } from '@epitaph/core/container/stream-name.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
@@ -44,7 +45,8 @@ export class ChangeFeeds {
   readonly #documents: Documents;
   /** Positions at which lives began, of those that have no row any more. */
   readonly #births = new GenerationCache<string, number>(BIRTHS);
-  readonly #kept = new WeakMap<ContainerState, KeptVersions>();
+  /** By the definition, which alone they follow from: the other commands on a container leave it as it is. */
+  readonly #kept = new WeakMap<ContainerDefinition, KeptVersions>();
 
   constructor(parts: StoreParts, documents: Documents) {
     this.#parts = parts;
@@ -109,7 +111,7 @@ export class ChangeFeeds {
   }
 
   async #keptVersions(container: ContainerState): Promise<KeptVersions> {
-    let kept = this.#kept.get(container);
+    let kept = this.#kept.get(container.definition);
     if (kept === undefined) {
       kept = keptVersions(await this.#parts.ports.log.readStream(containerStream(container.rid)));
       if (kept === undefined) {
@@ -118,7 +120,7 @@ export class ChangeFeeds {
           'The container keeps no versions and deletes for its change feed: set its changeFeedPolicy with a retentionDuration (in minutes) first.',
         );
       }
-      this.#kept.set(container, kept);
+      this.#kept.set(container.definition, kept);
     }
     return kept;
   }

@@ -4,7 +4,7 @@ import {
   type ClientEncryptionKeyDecision,
 } from '@epitaph/core/client-encryption-key/decide.ts';
 import type { WrappedKey } from '@epitaph/core/client-encryption-key/events.ts';
-import { foldClientEncryptionKey } from '@epitaph/core/client-encryption-key/evolve.ts';
+import { evolveClientEncryptionKey } from '@epitaph/core/client-encryption-key/evolve.ts';
 import type { ClientEncryptionKeyState } from '@epitaph/core/client-encryption-key/state.ts';
 import { clientEncryptionKeyStream } from '@epitaph/core/client-encryption-key/stream-name.ts';
 import { clientEncryptionKeyEventVersions } from '@epitaph/core/client-encryption-key/upcast.ts';
@@ -77,7 +77,8 @@ export class ClientEncryptionKeys {
     const { decision, position } = await handleCommand(this.#parts.ports.log, {
       stream: clientEncryptionKeyStream(rid),
       load: 'all',
-      fold: foldClientEncryptionKey,
+      initial: undefined,
+      evolve: evolveClientEncryptionKey,
       decide: (state) => decideClientEncryptionKey(state, command),
       record: (decided: ClientEncryptionKeyDecision) =>
         decided.kind === 'accepted'

@@ -14,8 +14,9 @@ import type { Catalog, CatalogContainer } from '@epitaph/projections/catalog/cat
 import { type Projection, ProjectionLag } from '@epitaph/projections/projection.ts';
 import type { ContainerNumber, ReadModelStore, ReadModelVersions } from '@epitaph/projections/read-model-store.ts';
 import type { SharedReadModels } from '@epitaph/projections/shared-projector.ts';
-import type { ItemRows } from './item-rows.ts';
 import { KeyedMutex } from '@epitaph/core/keyed-mutex.ts';
+import { CommandOrder } from './command-order.ts';
+import type { ItemRows } from './item-rows.ts';
 import type { AtLeast, Caller } from './store-api.ts';
 
 export interface StorePorts {
@@ -68,7 +69,7 @@ export class StoreParts {
   /** One command at a time for each item: a loser would only decide again. */
   readonly itemOrder = new KeyedMutex();
   /** A container's own commands; items and readers wait for the one under way, so that no one sees it half done. */
-  readonly containerOrder = new KeyedMutex();
+  readonly containerOrder = new CommandOrder();
   /** What of a kind is to be put on record in a container about what is kept: a loser would only decide again. */
   readonly retentionOrder = new KeyedMutex();
   readonly projector: Projection;
@@ -216,7 +217,7 @@ export class StoreParts {
 
   /** Resolves when the command on a container that is under way is done; undefined when there is none. */
   busy(container: ContainerState): Promise<void> | undefined {
-    return this.containerOrder.idle(container.rid) ?? this.containerOrder.idle(container.databaseRid);
+    return this.containerOrder.underWay(container.rid) ?? this.containerOrder.underWay(container.databaseRid);
   }
 
   /**

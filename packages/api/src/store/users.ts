@@ -194,8 +194,9 @@ export class Users {
       handleCommand(this.#parts.ports.log, {
         stream: userStream(rid),
         load: 'all',
-        fold: (events) => (before = foldUser(events)),
-        decide: (state) => decideUser(state, command),
+        initial: undefined,
+        evolve: evolveUser,
+        decide: (state) => decideUser((before = state), command),
         record: (decision: UserDecision) =>
           decision.kind === 'accepted' ? { events: toRecord(context, decision.events) } : undefined,
       });

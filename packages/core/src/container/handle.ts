@@ -3,7 +3,8 @@ import { handleCommand, newEvent, type Handled } from '../handle-command.ts';
 import type { EventLog } from '../log/event-log.ts';
 import type { ContainerCommand } from './commands.ts';
 import { decideContainer, type ContainerDecision } from './decide.ts';
-import { foldContainer } from './evolve.ts';
+import { evolveContainer } from './evolve.ts';
+import type { ContainerState } from './state.ts';
 import { containerStream } from './stream-name.ts';
 import { containerEventVersions } from './upcast.ts';
 
@@ -14,10 +15,11 @@ export function handleContainer(
   rid: string,
   command: ContainerCommand,
 ): Promise<Handled<ContainerDecision>> {
-  return handleCommand<ReturnType<typeof foldContainer>, ContainerDecision>(log, {
+  return handleCommand<ContainerState | undefined, ContainerDecision>(log, {
     stream: containerStream(rid),
     load: 'all',
-    fold: foldContainer,
+    initial: undefined,
+    evolve: evolveContainer,
     decide: (state) => decideContainer(state, command),
     record: (decision) =>
       decision.kind === 'accepted'
