@@ -85,8 +85,11 @@ export async function answerContainer(request: CosmosRequest): Promise<Answer> {
     case 'GET': {
       const state = answerContainerState(request, 200, database, container, store.headPosition());
       if (headers['if-none-match'] === container.etag) return { ...state, status: 304, body: null };
-      const told = { ...state.headers, ...indexHeaders(container) };
-      if (!headerFlag(headers, 'x-ms-documentdb-populatequotainfo')) return { ...state, headers: told };
+      const isAsked = headerFlag(headers, 'x-ms-documentdb-populatequotainfo');
+      // Clients from before partition keys look for it without asking, in what they made without one.
+      const hasIndex = isAsked || container.definition.partitionKey['systemKey'] === true;
+      const told = { ...state.headers, ...(hasIndex ? indexHeaders(container) : {}) };
+      if (!isAsked) return { ...state, headers: told };
       return { ...state, headers: { ...told, ...quotaHeaders(await store.countItems(container)) } };
     }
     case 'PUT': {

@@ -413,6 +413,14 @@ describe('a container', () => {
     expect((await call(app, 'GET', '/dbs/shop/colls/c/docs/1', { headers: none })).status).toBe(200);
   });
 
+  test('of a client that knows no partition keys tells how far its index is without being asked', async () => {
+    const app = await shopOnly();
+    const headers = { 'x-ms-version': '2017-11-15' };
+    await call(app, 'POST', '/dbs/shop/colls', { body: { id: 'c' }, headers });
+    const read = await call(app, 'GET', '/dbs/shop/colls/c', { headers });
+    expect(read.headers['x-ms-documentdb-collection-index-transformation-progress']).toBe('100');
+  });
+
   test('of a client that knows no partition keys has its items read and written without any', async () => {
     const app = await shopOnly();
     const headers = { 'x-ms-version': '2017-11-15' };
@@ -455,15 +463,17 @@ describe('a container', () => {
     const headers = { 'x-ms-documentdb-populatequotainfo': 'true' };
     const quota = await call(app, 'GET', '/dbs/shop/colls/c', { headers });
     expect(quota.headers['x-ms-resource-quota']).toContain('collectionSize=10485760');
+    const progress = 'x-ms-documentdb-collection-index-transformation-progress';
+    expect(quota.headers[progress]).toBe('100');
     const plain = await call(app, 'GET', '/dbs/shop/colls/c');
     expect(plain.headers).not.toHaveProperty('x-ms-resource-quota');
-    expect(plain.headers['x-ms-documentdb-collection-index-transformation-progress']).toBe('100');
+    expect(plain.headers).not.toHaveProperty(progress);
     const lazily = 'x-ms-documentdb-collection-lazy-indexing-progress';
-    expect(plain.headers).not.toHaveProperty(lazily);
+    expect(quota.headers).not.toHaveProperty(lazily);
     await call(app, 'PUT', '/dbs/shop/colls/c', {
       body: { id: 'c', partitionKey, indexingPolicy: { indexingMode: 'lazy' } },
     });
-    expect((await call(app, 'GET', '/dbs/shop/colls/c')).headers[lazily]).toBe('100');
+    expect((await call(app, 'GET', '/dbs/shop/colls/c', { headers })).headers[lazily]).toBe('100');
     const ranges = await call(app, 'GET', '/dbs/shop/colls/c/pkranges');
     expect(ranges.json['PartitionKeyRanges']).toMatchObject([{ id: '0', minInclusive: '', maxExclusive: 'FF' }]);
   });
