@@ -6,6 +6,8 @@ export class Proxy {
   readonly #server: Server;
   readonly #target: { readonly host: string; readonly port: number };
   readonly #sockets = new Set<Socket>();
+  /** The server's end of each connection, with the client's. */
+  readonly #carried = new Map<Socket, Socket>();
   #blocked = false;
   #refusing = false;
 
@@ -43,6 +45,15 @@ export class Proxy {
     this.cut();
   }
 
+  /** The server loses every connection and the client is told nothing, as when a machine is gone and another takes its address. */
+  sever(): void {
+    for (const [upstream, client] of this.#carried) {
+      this.#carried.delete(upstream);
+      client.removeAllListeners('data').resume();
+      upstream.removeAllListeners('close').destroy();
+    }
+  }
+
   /** Nothing passes either way, and nobody is told, as when the server is stopped or the network swallows packets. */
   block(): void {
     this.#blocked = true;
@@ -67,6 +78,7 @@ export class Proxy {
       return;
     }
     const upstream = connect({ ...this.#target, noDelay: true });
+    this.#carried.set(upstream, client);
     for (const [from, to] of [
       [client, upstream],
       [upstream, client],
@@ -77,6 +89,7 @@ export class Proxy {
       from.on('error', () => to.destroy());
       from.on('close', () => {
         this.#sockets.delete(from);
+        this.#carried.delete(upstream);
         to.destroy();
       });
       if (this.#blocked) from.pause();

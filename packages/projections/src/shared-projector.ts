@@ -187,7 +187,6 @@ export class SharedProjector implements Projection {
       void this.#loseLead();
     });
     if (lead === undefined) return false;
-    await readModels.look();
     const projector = new Projector({
       log,
       vault,
@@ -198,7 +197,14 @@ export class SharedProjector implements Projection {
       recordsIdleProgress: true,
       waiters: this.#waiters,
     });
-    await projector.resume();
+    try {
+      await readModels.look();
+      await projector.resume();
+    } catch (error) {
+      // Kept, the right to write would keep every node from writing, this one too.
+      await lead.release();
+      throw error;
+    }
     if (lost) {
       await projector.stop();
       return false;

@@ -16,6 +16,11 @@ export interface Statements {
 const CONNECT_TIMEOUT_MS = 5_000;
 /** A statement that takes longer was lost with its server, or stands behind a lock that nobody lets go of. */
 const STATEMENT_TIMEOUT_MS = 30_000;
+/** How often a connection that is watched is asked whether it stands, and how long the answer may take. */
+const BEAT_MS = 5_000;
+const BEAT = { text: 'SELECT 1', query_timeout: 4_000 };
+/** A process that has not asked on such a connection for so long stands still, whatever the network says of it. */
+export const SILENT_SECONDS = 15;
 /** How often a transaction that lost against another one is tried again. */
 const ATTEMPTS = 5;
 
@@ -25,6 +30,51 @@ const LONGEST_PREPARED = 2_000;
 /** Positions and times are whole numbers that a JavaScript number holds; as texts they would only be a trap. */
 const types = new pg.TypeOverrides();
 types.setTypeParser(pg.types.builtins.INT8, Number);
+
+/** One connection outside the pool. */
+export class DedicatedConnection implements Statements {
+  readonly #client: pg.Client;
+  #beat: NodeJS.Timeout | undefined;
+
+  constructor(client: pg.Client) {
+    this.#client = client;
+    client.once('end', () => clearInterval(this.#beat));
+  }
+
+  async query<Result extends Row>(text: string, values: readonly unknown[] = []): Promise<Result[]> {
+    try {
+      return (await this.#client.query<Result>(text, [...values])).rows;
+    } catch (error) {
+      throw inOurWords(error);
+    }
+  }
+
+  onNotification(listener: (payload: string | undefined) => void): void {
+    this.#client.on('notification', ({ payload }) => listener(payload));
+  }
+
+  /** Called once, when the connection has ended, whoever has ended it. */
+  onEnd(listener: () => void): void {
+    this.#client.once('end', listener);
+  }
+
+  /**
+   * From now on a connection that is idle is asked whether it still stands. Whose other end is gone without a word, as with
+   * its machine or by a network that forgets, is told of it by nobody else: nothing is ever sent there.
+   */
+  watch(): void {
+    this.#beat = setInterval(() => {
+      // With its query unanswered, the client closes the socket at once.
+      this.#client.query(BEAT).catch(() => this.close());
+    }, BEAT_MS);
+    this.#beat.unref();
+  }
+
+  close(): Promise<void> {
+    clearInterval(this.#beat);
+    return this.#client.end();
+  }
+}
 
 /** Connections to one PostgreSQL database, and its errors in this project's words. */
 export class PostgresDatabase implements Statements {
@@ -62,15 +112,23 @@ export class PostgresDatabase implements Statements {
     }
   }
 
-  /** A connection of its own, for locks and notifications that live as long as it does. */
-  async dedicated(): Promise<pg.Client> {
+  /**
+   * A connection of its own, for locks and notifications that live as long as it does.
+   *
+   * @param prepare what it is good for only when done; should that fail, the connection and its locks are given back
+   */
+  async dedicated<Prepared>(
+    prepare: (connection: DedicatedConnection) => Promise<Prepared>,
+  ): Promise<{ readonly connection: DedicatedConnection; readonly prepared: Prepared }> {
     const client = new pg.Client(connectionOptions(this.#url));
     // Without a listener the loss of a connection would end the process.
     client.on('error', () => {});
+    const connection = new DedicatedConnection(client);
     try {
       await client.connect();
-      return client;
+      return { connection, prepared: await prepare(connection) };
     } catch (error) {
+      connection.close().catch(() => {});
       throw inOurWords(error);
     }
   }
@@ -139,7 +197,8 @@ const SESSION = {
   // What is answered as durable must be, whatever the server's default is.
   synchronous_commit: 'on',
   lock_timeout: '10s',
-  idle_in_transaction_session_timeout: '60s',
+  // Whoever stands still in the middle of a transaction keeps others from its rows for no longer than that.
+  idle_in_transaction_session_timeout: '20s',
   // The locks of a machine that is gone without a word are free within half a minute.
   tcp_keepalives_idle: '10',
   tcp_keepalives_interval: '5',

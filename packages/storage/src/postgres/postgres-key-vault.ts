@@ -1,5 +1,4 @@
 import { createSecretKey, type KeyObject } from 'node:crypto';
-import type pg from 'pg';
 import { GenerationCache } from '@epitaph/core/generation-cache.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
 import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
@@ -21,7 +20,7 @@ import { turn } from '@epitaph/core/turn.ts';
 import { gcmOpen, gcmSeal } from '../crypto/aes-gcm.ts';
 import type { SecretLifeKey } from '../crypto/gcm-body-sealer.ts';
 import { ownerOf, unwrapKey, wrapKey } from '../crypto/key-wrapping.ts';
-import { type PostgresDatabase, type Statements, UnusableServer } from './database.ts';
+import { type DedicatedConnection, type PostgresDatabase, type Statements, UnusableServer } from './database.ts';
 import { eraseFormerRoots, obstaclesToErasing } from './former-roots.ts';
 import {
   asKey,
@@ -127,7 +126,7 @@ export class PostgresKeyVault implements KeyVault {
   #storing: Promise<void> | undefined;
   #erasing: Promise<void> | undefined;
   /** Hears what other nodes destroy. While there is none, no key is kept in memory. */
-  #ear: pg.Client | undefined;
+  #ear: DedicatedConnection | undefined;
   #opening: Promise<void> | undefined;
   /** Counts what was heard: a look that was under way meanwhile may be out of date. */
   #heard = 0;
@@ -184,7 +183,9 @@ export class PostgresKeyVault implements KeyVault {
     leaf.content.put(slot, bytes, owner);
     leaf.unstored.set(slot, { key: bytes, owner });
     const stored = new Promise<void>((resolve, reject) => this.#waiting.push({ leaf, slot, resolve, reject })).then(
-      () => this.#cache.set(keyId, { owner, secret }),
+      () => {
+        if (this.#ear !== undefined) this.#cache.set(keyId, { owner, secret });
+      },
     );
     // Whoever needs the key waits for it and is told; a key that nobody waits for needs no one to handle its failure.
     stored.catch(() => {});
@@ -320,7 +321,7 @@ export class PostgresKeyVault implements KeyVault {
     this.#closed = true;
     await this.#block?.catch(() => {});
     await this.#storing;
-    await this.#ear?.end();
+    await this.#ear?.close();
     for (const leaf of this.#leaves) leaf.content.wipe();
     this.#leaves = [];
     this.#nextSlot = 0;
@@ -423,29 +424,30 @@ export class PostgresKeyVault implements KeyVault {
   // -- what other nodes destroy -------------------------------------------------------------------------------
 
   async #listen(): Promise<void> {
-    const client = await this.#database.dedicated();
-    client.on('notification', ({ payload }) => {
-      this.#heard += 1;
-      for (const keyId of JSON.parse(payload ?? '[]') as number[]) this.#cache.delete(keyId);
+    const { connection } = await this.#database.dedicated(async (ear) => {
+      ear.onNotification((payload) => {
+        this.#heard += 1;
+        for (const keyId of JSON.parse(payload ?? '[]') as number[]) this.#cache.delete(keyId);
+      });
+      // For as long as it listens: what must have the vault to itself finds out that there are nodes.
+      const [lock] = await ear.query<{ shared: boolean }>('SELECT pg_try_advisory_lock_shared($1, $2) AS shared', [
+        LOCK_SPACE,
+        locks.nodes,
+      ]);
+      if (!lock!.shared) {
+        throw new VaultTaken(
+          'The key vault in PostgreSQL is being restored, or its master key changed. Start when that is over.',
+        );
+      }
+      await ear.query(`LISTEN ${CHANNEL}`);
     });
-    client.once('end', () => {
+    connection.watch();
+    connection.onEnd(() => {
       this.#ear = undefined;
       this.#heard += 1;
       this.#cache.clear();
     });
-    // For as long as it listens: what must have the vault to itself finds out that there are nodes.
-    const { rows } = await client.query<{ shared: boolean }>('SELECT pg_try_advisory_lock_shared($1, $2) AS shared', [
-      LOCK_SPACE,
-      locks.nodes,
-    ]);
-    if (!rows[0]!.shared) {
-      await client.end();
-      throw new VaultTaken(
-        'The key vault in PostgreSQL is being restored, or its master key changed. Start when that is over.',
-      );
-    }
-    await client.query(`LISTEN ${CHANNEL}`);
-    this.#ear = client;
+    this.#ear = connection;
   }
 
   // -- keys to find ----------------------------------------------------------------------------------------------

@@ -23,10 +23,9 @@ import type {
   UnrecordedEnd,
 } from '@epitaph/projections/read-model-store.ts';
 import type { ClearCondition, ClearCopy } from '@epitaph/projections/items/clear-values.ts';
-import type pg from 'pg';
 import { BEFORE_CLEAR_COPIES, clearBytes, type ClearIndex, fromClearBytes, scanByClear } from '../clear-scan.ts';
 import { type Batch, fromStored, nameDigest, partitionDigest, segmentsOf, toStored } from './batch.ts';
-import type { PostgresDatabase, Statements } from './database.ts';
+import type { DedicatedConnection, PostgresDatabase, Row, Statements } from './database.ts';
 
 /** Beyond all times: the `due` of an item whose own ttl of -1 says "never". */
 const NEVER_DUE = 9_007_199_254_740_991;
@@ -319,18 +318,14 @@ export class PostgresReadModelStore implements ReadModelStore {
   }
 
   async snapshot(): Promise<ReadModelSnapshot> {
-    const client = await this.#database.dedicated();
-    try {
+    const { connection } = await this.#database.dedicated(async (sql) => {
       // Between the pieces of two digests it may stand idle for longer than other transactions may.
-      await client.query('SET idle_in_transaction_session_timeout = 0');
-      await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY');
+      await sql.query('SET idle_in_transaction_session_timeout = 0');
+      await sql.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY');
       // PostgreSQL takes the snapshot at the first statement.
-      await client.query(this.#sql.checkpoint);
-    } catch (error) {
-      await client.end();
-      throw error;
-    }
-    return new PostgresReadModelSnapshot(client, this.#schema);
+      await sql.query(this.#sql.checkpoint);
+    });
+    return new PostgresReadModelSnapshot(connection, this.#schema);
   }
 
   /** The connections are the database's, which others use. */
@@ -571,7 +566,7 @@ const DIGESTED = [
 /** Values of what orders the rows that one statement digests: none may take long, nor gather texts without a bound. */
 const DIGESTED_SPAN = 100_000;
 
-interface DigestedPiece {
+interface DigestedPiece extends Row {
   /** Null for the catalog. */
   readonly part: number | null;
   readonly count: number;
@@ -580,11 +575,11 @@ interface DigestedPiece {
 
 /** A transaction on a connection of its own, that sees what was there when it began. The server does the work. */
 class PostgresReadModelSnapshot implements ReadModelSnapshot {
-  readonly #client: pg.Client;
+  readonly #connection: DedicatedConnection;
   readonly #schema: string;
 
-  constructor(client: pg.Client, schema: string) {
-    this.#client = client;
+  constructor(connection: DedicatedConnection, schema: string) {
+    this.#connection = connection;
     this.#schema = schema;
   }
 
@@ -595,13 +590,13 @@ class PostgresReadModelSnapshot implements ReadModelSnapshot {
       const pieces = `SELECT ${part} AS part, count(*) AS count,
           sha256(convert_to(string_agg(row(${columns})::text, ',' ORDER BY ${order}, row(${columns})::text), 'UTF8')) AS digest
         FROM ${this.#schema}.${table} WHERE ${order} >= $1 AND ${order} < $2 GROUP BY 1 ORDER BY 1`;
-      const { rows } = await this.#client.query<{ last: number | null }>(
+      const [end] = await this.#connection.query<{ last: number | null }>(
         `SELECT max(${order}) AS last FROM ${this.#schema}.${table}`,
       );
-      for (let from = 0; from <= (rows[0]?.last ?? -1); from += DIGESTED_SPAN) {
+      for (let from = 0; from <= (end?.last ?? -1); from += DIGESTED_SPAN) {
         signal?.throwIfAborted();
-        const found = await this.#client.query<DigestedPiece>(pieces, [from, from + DIGESTED_SPAN]);
-        for (const { part: container, count, digest } of found.rows) {
+        const found = await this.#connection.query<DigestedPiece>(pieces, [from, from + DIGESTED_SPAN]);
+        for (const { part: container, count, digest } of found) {
           const key = container ?? 'catalog';
           const known = parts.get(key) ?? { items: 0, hash: createHash('sha256') };
           parts.set(key, known);
@@ -616,7 +611,7 @@ class PostgresReadModelSnapshot implements ReadModelSnapshot {
   }
 
   async close(): Promise<void> {
-    await this.#client.end();
+    await this.#connection.close();
   }
 }
 

@@ -1,8 +1,13 @@
 import { invariant } from '@epitaph/core/invariant.ts';
 import type { ReadModelChange } from '@epitaph/projections/read-model-store.ts';
 import type { ReadModelNews, SharedReadModels } from '@epitaph/projections/shared-projector.ts';
-import type pg from 'pg';
-import { type PostgresDatabase, type Statements, UnusableServer } from './database.ts';
+import {
+  type DedicatedConnection,
+  type PostgresDatabase,
+  SILENT_SECONDS,
+  type Statements,
+  UnusableServer,
+} from './database.ts';
 import { LOCK_SPACE, locks, migrate } from './migrations.ts';
 import { PostgresReadModelStore } from './postgres-read-model-store.ts';
 import {
@@ -23,7 +28,7 @@ export class PostgresReadModels implements SharedReadModels {
   readonly #database: PostgresDatabase;
   #current: Version;
   #unfinished: SharedReadModels['unfinished'];
-  #ear: { readonly client: pg.Client; readonly onNews: (news: ReadModelNews) => void } | undefined;
+  #ear: { readonly connection: DedicatedConnection; readonly onNews: (news: ReadModelNews) => void } | undefined;
   #deaf = false;
 
   private constructor(database: PostgresDatabase, version: number) {
@@ -111,23 +116,27 @@ export class PostgresReadModels implements SharedReadModels {
 
   async lead(onLost: () => void): Promise<{ release(): Promise<void> } | undefined> {
     // The lock lives as long as its connection: when this process dies, however it dies, another node gets it.
-    const client = await this.#database.dedicated();
-    const { rows } = await client.query<{ got: boolean }>('SELECT pg_try_advisory_lock($1, $2) AS got', [
-      LOCK_SPACE,
-      locks.projector,
-    ]);
-    if (rows[0]?.got !== true) {
-      await client.end();
+    const { connection, prepared: got } = await this.#database.dedicated(async (sql) => {
+      const [lock] = await sql.query<{ got: boolean }>('SELECT pg_try_advisory_lock($1, $2) AS got', [
+        LOCK_SPACE,
+        locks.projector,
+      ]);
+      if (!lock!.got) await sql.query(END_SILENT_HOLDER, [LOCK_SPACE, locks.projector, SILENT_SECONDS]);
+      return lock!.got;
+    });
+    if (!got) {
+      await connection.close();
       return undefined;
     }
+    connection.watch();
     let released = false;
-    client.once('end', () => {
+    connection.onEnd(() => {
       if (!released) onLost();
     });
     return {
       release: async () => {
         released = true;
-        await client.end();
+        await connection.close();
       },
     };
   }
@@ -147,17 +156,19 @@ export class PostgresReadModels implements SharedReadModels {
     const ear = this.#ear;
     this.#ear = undefined;
     this.#deaf = false;
-    await ear?.client.end();
+    await ear?.connection.close();
   }
 
   async #hear(onNews: (news: ReadModelNews) => void): Promise<void> {
-    const client = await this.#database.dedicated();
-    client.on('notification', ({ payload }) => onNews(newsOf(payload)));
-    client.once('end', () => {
-      this.#deaf = this.#ear?.client === client;
+    const { connection } = await this.#database.dedicated(async (ear) => {
+      ear.onNotification((payload) => onNews(newsOf(payload)));
+      await ear.query(`LISTEN ${CHANNEL}`);
     });
-    await client.query(`LISTEN ${CHANNEL}`);
-    this.#ear = { client, onNews };
+    connection.watch();
+    connection.onEnd(() => {
+      this.#deaf ||= this.#ear?.connection === connection;
+    });
+    this.#ear = { connection, onNews };
   }
 
   async #hearAgain(): Promise<void> {
@@ -175,6 +186,14 @@ export class PostgresReadModels implements SharedReadModels {
     return { version, store };
   }
 }
+
+/**
+ * A process that is stopped keeps its connections, and its right to write with them. Without that it follows when it goes
+ * on; what it was about to apply is refused by the checkpoint.
+ */
+const END_SILENT_HOLDER = `SELECT pg_terminate_backend(a.pid) FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+  WHERE l.locktype = 'advisory' AND l.classid = $1 AND l.objid = $2 AND l.granted AND a.datname = current_database()
+    AND a.usename = current_user AND a.state = 'idle' AND a.state_change < clock_timestamp() - make_interval(secs => $3)`;
 
 /** What is told on this channel concerns every node that reads the read models. */
 const CHANNEL = 'epitaph_read_models';

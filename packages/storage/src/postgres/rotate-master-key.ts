@@ -63,18 +63,19 @@ export async function withoutNodes<Result>(
   const database = await openDatabase(url);
   try {
     await assertVault(database, url);
-    const guard = await database.dedicated();
-    try {
-      const { rows } = await guard.query<{ alone: boolean }>('SELECT pg_try_advisory_lock($1, $2) AS alone', [
+    const { connection: guard } = await database.dedicated(async (sql) => {
+      const [lock] = await sql.query<{ alone: boolean }>('SELECT pg_try_advisory_lock($1, $2) AS alone', [
         LOCK_SPACE,
         locks.nodes,
       ]);
-      if (!rows[0]!.alone) {
+      if (!lock!.alone) {
         throw new UnusableServer(`Nodes are at work on the key vault at ${placeOf(url)}. Stop all of them first.`);
       }
+    });
+    try {
       return await work(database);
     } finally {
-      await guard.end();
+      await guard.close();
     }
   } finally {
     await database.close();

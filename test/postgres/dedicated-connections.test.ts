@@ -1,0 +1,136 @@
+import { createSecretKey } from 'node:crypto';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
+import type { ReadModelNews } from '@epitaph/projections/shared-projector.ts';
+import { openDatabase, type PostgresDatabase, type Statements } from '@epitaph/storage/postgres/database.ts';
+import { PostgresKeyVault } from '@epitaph/storage/postgres/postgres-key-vault.ts';
+import { PostgresReadModels } from '@epitaph/storage/postgres/postgres-read-models.ts';
+import { Proxy } from '../eventstoredb/proxy.ts';
+import { Cluster } from './nodes.ts';
+import { skipReason, TestServer, whyNoPostgres } from './server.ts';
+
+/** Within a beat and its timeout a dead connection is noticed, and after ten idle seconds the pool has none left. */
+const noticed = () => new Promise((resolve) => setTimeout(resolve, 11_000));
+const SOON = { timeout: 20_000, interval: 250 };
+
+let server: TestServer;
+beforeAll(async () => {
+  if (whyNoPostgres === undefined) server = await TestServer.start();
+});
+afterAll(() => server?.dispose());
+
+/** A database that one process reaches over a network which a test can break, and another directly. */
+async function overANetwork(
+  body: (far: PostgresDatabase, near: PostgresDatabase, proxy: Proxy) => Promise<void>,
+): Promise<void> {
+  const url = new URL(await server.newDatabase());
+  const proxy = await Proxy.to(Number(url.port), url.hostname);
+  const near = await openDatabase(url.href);
+  url.port = String(proxy.port);
+  url.hostname = '127.0.0.1';
+  const far = await openDatabase(url.href);
+  try {
+    await body(far, near, proxy);
+  } finally {
+    proxy.cut();
+    proxy.mend();
+    await far.close();
+    await near.close();
+    await proxy.close();
+  }
+}
+
+const lock = (sql: Statements) => sql.query<{ got: boolean }>('SELECT pg_try_advisory_lock(7) AS got');
+
+describe.skipIf(whyNoPostgres !== undefined)(`connections of their own${skipReason}`, { timeout: 90_000 }, () => {
+  it('fail as storage that is away does, and leave no lock behind when what they are for can’t be prepared', () =>
+    overANetwork(async (one, other) => {
+      const broken = one.dedicated((sql) => sql.query('SELECT pg_terminate_backend(pg_backend_pid())'));
+      await expect(broken).rejects.toThrow(StorageUnavailable);
+      const failed = one.dedicated(async (sql) => {
+        expect(await lock(sql)).toEqual([{ got: true }]);
+        throw new Error('something else is missing');
+      });
+      await expect(failed).rejects.toThrow('something else is missing');
+      const { connection } = await other.dedicated(async () => {});
+      await expect.poll(() => lock(connection)).toEqual([{ got: true }]);
+      await connection.close();
+    }));
+
+  it('are made anew when the server has lost them without a word: nobody follows who hears nothing', () =>
+    overANetwork(async (far, near, proxy) => {
+      const news: ReadModelNews[] = [];
+      const [follower, projecting] = [await PostgresReadModels.open(far), await PostgresReadModels.open(near)];
+      await follower.listen((heard) => news.push(heard));
+      proxy.sever();
+      await projecting.tellErased([5]);
+      await noticed();
+      // It may have missed anything.
+      await expect.poll(() => follower.look().then(() => news), SOON).toEqual([{ containers: undefined, erased: [] }]);
+      await projecting.tellErased([6]);
+      await expect.poll(() => news.at(-1)).toEqual({ containers: [], erased: [6] });
+      await follower.close();
+    }));
+
+  it('are missed by the vault, which then keeps no key that others destroy', () =>
+    overANetwork(async (far, near, proxy) => {
+      const master = createSecretKey(Buffer.alloc(32, 5));
+      const [one, other] = [
+        await PostgresKeyVault.open({ database: far, master }),
+        await PostgresKeyVault.open({ database: near, master }),
+      ];
+      const stream = 'item-rid.a.0';
+      const { key, stored } = await one.createKey(stream);
+      await stored;
+      const find = async () => (await one.findKey(key.keyId, stream)).status;
+      expect(await find()).toBe('there');
+      proxy.sever();
+      await other.destroyKeys([{ keyId: key.keyId, stream, lastWriteTs: 1, lastEventAtMs: 1, nowMs: 2 }]);
+      expect(await find()).toBe('there');
+      await noticed();
+      await expect.poll(() => find().catch(() => 'away'), SOON).toBe('destroyed');
+      await one.close();
+      await other.close();
+    }));
+
+  it('with the right to write are ended by another node while theirs stands still', () =>
+    overANetwork(async (far, near, proxy) => {
+      const [stopped, other] = [await PostgresReadModels.open(far), await PostgresReadModels.open(near)];
+      let lost = false;
+      const lead = await stopped.lead(() => (lost = true));
+      expect(await other.lead(() => {})).toBe(undefined);
+      proxy.block();
+      let next: Awaited<ReturnType<PostgresReadModels['lead']>>;
+      await expect.poll(async () => (next = await other.lead(() => {})) !== undefined, SOON).toBe(true);
+      proxy.mend();
+      await expect.poll(() => lost).toBe(true);
+      await lead!.release();
+      await next!.release();
+    }));
+
+  it('with the right to write are given back by a node that can’t begin, for itself or another to try again', async () => {
+    const cluster = new Cluster(await server.newDatabase());
+    try {
+      const [first, second] = [await cluster.start(), await cluster.start()];
+      const { readModels } = second.storage;
+      const [lead, look] = [readModels.lead.bind(readModels), readModels.look.bind(readModels)];
+      let failures = 0;
+      readModels.lead = async (onLost) => {
+        const got = await lead(onLost);
+        if (got !== undefined && failures === 0) {
+          readModels.look = () => {
+            failures += 1;
+            readModels.look = look;
+            return Promise.reject(new StorageUnavailable('PostgreSQL: sorry, too many clients already'));
+          };
+        }
+        return got;
+      };
+      await first.close();
+      await expect.poll(() => second.store.projects, { timeout: 10_000 }).toBe(true);
+      expect(failures).toBe(1);
+    } finally {
+      await cluster.dispose();
+    }
+  });
+});
