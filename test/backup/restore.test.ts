@@ -11,6 +11,7 @@ import {
 import { dirname, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { TakenBackup } from '@epitaph/api/store/store-api.ts';
+import { isoTime } from '@epitaph/core/clock.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { formatLedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
 import { foundIn } from '../secrecy/search.ts';
@@ -269,6 +270,25 @@ describe('a restored store', () => {
     ]);
     expect((await types('kept', 'expires')).slice(-2)).toEqual(['ItemExpired system:purge', 'ItemPurged system:purge']);
     expect((await types('policy', 'one')).slice(-2)).toEqual(['ItemDeleted system:restore', 'ItemPurged system:purge']);
+    await place.close();
+  });
+
+  it('says of each until when the backup that it is from has its key', async () => {
+    const store = await place.open({ folder: place.file('restored') });
+    const { vaultLapsesAtMs } = taken;
+    for (const [name, id] of [
+      ['kept', 'deleted'],
+      ['kept', 'expires'],
+      ['policy', 'one'],
+      ['partition', 'one'],
+    ] as const) {
+      const container = store.container('db', name);
+      const { statement } = await store.certificate(container, id, '["p"]');
+      expect(statement.recoverableUntilMs, `${name} ${id}`).toBe(vaultLapsesAtMs);
+      const explanation = await store.explain(container, id, '["p"]');
+      expect(explanation).toMatchObject({ state: 'purged', recoverableUntilMs: vaultLapsesAtMs });
+      expect(explanation.sentence).toContain(`may be kept in backups until ${isoTime(vaultLapsesAtMs)}`);
+    }
     await place.close();
   });
 

@@ -497,7 +497,12 @@ describe('the facts of a life', () => {
     const [after] = world.facts();
     expect(after!.writes.map(({ digest: _, ...write }) => write)).toEqual(before!.writes);
     expect(after!.end).toEqual(before!.end);
-    expect(after!.purge).toEqual({ atMs: world.nowMs, cause: 'deleted', recordedBy: 'system:purge' });
+    expect(after!.purge).toEqual({
+      atMs: world.nowMs,
+      cause: 'deleted',
+      recoverableUntilMs: null,
+      recordedBy: 'system:purge',
+    });
   });
 
   it('begin with a write', () => {

@@ -102,7 +102,8 @@ export const explain: Command = {
     }
     print(answer.sentence);
     print(`state: ${answer.state}`);
-    for (const name of ['expiredAt', 'expiresAt', 'deletedAt', 'rule', 'arithmetic', 'recordedAt', 'lag', 'purgedAt']) {
+    const ends = ['expiredAt', 'expiresAt', 'deletedAt', 'rule', 'arithmetic', 'recordedAt', 'lag'];
+    for (const name of [...ends, 'purgedAt', 'recoverableUntil']) {
       const fact = answer[name];
       if (typeof fact === 'string') print(`${name}: ${fact}`);
     }

@@ -89,7 +89,7 @@ export async function restoreServers(
         vaultBackupId: 'postgresql',
         logPosition,
         ledgerHead: formatLedgerHead(ledgerHead),
-        ledger: ledgerOf(restored),
+        ledger: () => ledgerOf(restored),
       });
       report = await store.fsck((done, total) => onProgress('fsck', done, total));
     } finally {

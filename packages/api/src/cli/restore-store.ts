@@ -42,7 +42,7 @@ export async function restoreStore(
         vaultBackupId: vault.id,
         logPosition: log.logPosition,
         ledgerHead: formatLedgerHead(ledgerHead),
-        ledger: prepared.ledger(),
+        ledger: prepared.ledger,
       });
       report = await store.fsck((done, total) => onProgress('fsck', done, total));
     } finally {

@@ -138,6 +138,7 @@ export const explanation = named(
     ...timeIfAny('recordedAt'),
     ...timeIfAny('purgedAt'),
     remains: remains.optional(),
+    ...timeIfAny('recoverableUntil'),
     lag: duration.optional(),
     lagMs: z.number().optional(),
     holds: z.array(z.string()),

@@ -72,6 +72,7 @@ export function explanationShape(explanation: Explanation, container: ContainerS
     ...times('recordedAt', explanation.recordedAtMs),
     ...times('purgedAt', explanation.purgedAtMs),
     ...(explanation.remains === undefined ? {} : { remains: explanation.remains }),
+    ...times('recoverableUntil', explanation.recoverableUntilMs),
     ...(lagMs === undefined ? {} : { lag: duration(lagMs), lagMs }),
     holds: explanation.holds,
     ...times('contentKeptUntil', explanation.keptUntilMs),

@@ -2,6 +2,7 @@ import { existsSync, realpathSync } from 'node:fs';
 import path from 'node:path';
 import { BackupFailed, type BackupSource, type FollowedCopy } from '@epitaph/core/backup/backup-source.ts';
 import type { LedgerEntry, LedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
+import type { CommandContext } from '@epitaph/core/command-context.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { isItemWrite } from '@epitaph/core/item/events.ts';
 import { handleLife } from '@epitaph/core/item/handle.ts';
@@ -28,7 +29,7 @@ export interface RestoredFrom {
   readonly logPosition: number;
   readonly ledgerHead: string;
   /** The whole ledger, oldest line first. */
-  readonly ledger: AsyncIterable<LedgerEntry>;
+  readonly ledger: () => AsyncIterable<LedgerEntry>;
 }
 
 /** Names below the backup folder: no way leads out of it. */
@@ -127,6 +128,19 @@ export class Backups {
   }
 
   /**
+   * Puts the backups on record that the ledger has and the log, which is older, does not: a purge says of them until when
+   * they may open what it erases.
+   */
+  async recordCopies(ledger: AsyncIterable<LedgerEntry>): Promise<void> {
+    const known = new Set(this.#copies.all().map(({ id }) => id));
+    for await (const entry of ledger) {
+      if (!('backup' in entry) || known.has(entry.backup.id)) continue;
+      const { id: backupId, vaultLapsesAtMs } = entry.backup;
+      await this.#copies.started(this.#restoring(), { backupId, vaultLapsesAtMs });
+    }
+  }
+
+  /**
    * Ends every life whose key is gone although the log, which is older, has it as live: nobody is shown it again. What
    * had an end already, which a pause kept from being recorded, has that one.
    *
@@ -135,18 +149,12 @@ export class Backups {
   async settleRestored(
     from: RestoredFrom,
   ): Promise<{ readonly livesEnded: number; readonly abandoned: readonly string[] }> {
-    const { log, vault, newId } = this.#parts.ports;
-    const known = new Set(this.#copies.all().map(({ id }) => id));
-    const context = () => ({ ...RESTORE, nowMs: this.#parts.ports.clock.now(), newId });
+    const { log, vault } = this.#parts.ports;
     let livesEnded = 0;
     const abandoned: string[] = [];
     let position = 0;
-    for await (const entry of from.ledger) {
-      if ('backup' in entry) {
-        const { id, vaultLapsesAtMs } = entry.backup;
-        if (!known.has(id)) await this.#copies.started(context(), { backupId: id, vaultLapsesAtMs });
-        continue;
-      }
+    for await (const entry of from.ledger()) {
+      if ('backup' in entry) continue;
       for (const [keyId, stream] of entry.keys) {
         const last = await log.readLast(stream);
         const event = last === undefined ? undefined : readItemEvent(last);
@@ -157,7 +165,7 @@ export class Backups {
         const container = catalog.containerByRid(containerRid)?.state;
         if (container === undefined) continue;
         const { timeline } = container;
-        const at = context();
+        const at = this.#restoring();
         const over = await endWhatIsOver(this.#parts, at, container, { stream, life, write: last! });
         position = Math.max(position, over ?? 0);
         if (catalog.goneAtMs(container) !== null) {
@@ -174,9 +182,14 @@ export class Backups {
       }
     }
     const { ledger: _, ...facts } = from;
-    await this.#copies.restored(context(), { ...facts, livesEnded });
+    await this.#copies.restored(this.#restoring(), { ...facts, livesEnded });
     if (position > 0) await this.#parts.projected(position);
     return { livesEnded, abandoned };
+  }
+
+  #restoring(): CommandContext {
+    const { clock, newId } = this.#parts.ports;
+    return { ...RESTORE, nowMs: clock.now(), newId };
   }
 
   #found(): BackupSource {

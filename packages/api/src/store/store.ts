@@ -50,6 +50,8 @@ export interface StoreOptions extends Omit<StorePorts, 'clock' | 'clockJump' | '
   readonly scavengeEverySeconds?: number | undefined;
   /** What backups need; without it the store takes none. */
   readonly backup?: BackupParts | undefined;
+  /** True for a restore, which erases only in {@link Store.settleRestored}. */
+  readonly restoring?: boolean | undefined;
   /** What proofs need; without it the store proves nothing. */
   readonly proof?: ProofParts | undefined;
   /** Throughput of containers that are made without any, in a database that shares none; none by default. */
@@ -221,7 +223,8 @@ export class Store implements StoreApi {
     const store = new Store(options, parts, { purge, documents, floors, requestUnits, measurements, observer, copies });
     // Before anything is erased the vault keeps what it is on record to keep.
     await store.#holds.settleAll();
-    await store.#erasures.resumeAll();
+    // A restore does so when it knows of all copies that the erasures have to name.
+    if (options.restoring !== true) await store.#erasures.resumeAll();
     const mayPurge = options.nodes?.roles.has('purge') ?? true;
     await purge.start({ automatic: mayPurge && (options.automaticPurge ?? true) });
     if (mayPurge && options.scavengeEverySeconds !== undefined) store.#scavenges.start();
@@ -359,6 +362,8 @@ export class Store implements StoreApi {
 
   /** For a store that was just restored: ends what the ledger says was erased, and erases whatever is due. */
   async settleRestored(from: RestoredFrom): Promise<number> {
+    await this.#finished(this.#backups.recordCopies(from.ledger()));
+    await this.#finished(this.#erasures.resumeAll());
     // Most of it left by a deadline, or with something larger, and the log itself says so.
     await this.#purge.passFromNow();
     const { livesEnded, abandoned } = await this.#finished(this.#backups.settleRestored(from));

@@ -37,6 +37,8 @@ export interface Explanation {
   readonly purgedAtMs?: number;
   /** What the erasure left in the log, unreadable, and what takes that away; older records do not say. */
   readonly remains?: ItemPurged['remains'];
+  /** Until when a copy of its key may exist that is older than the erasure; absent where there is none. */
+  readonly recoverableUntilMs?: number;
   readonly lagMs?: number;
   readonly holds: readonly string[];
   /**
@@ -89,11 +91,15 @@ export function explainItem(input: ExplainInput): Explanation {
   const purged =
     purge === undefined
       ? undefined
-      : { purgedAtMs: purge.atMs, ...(purge.remains === undefined ? {} : { remains: purge.remains }) };
+      : {
+          purgedAtMs: purge.atMs,
+          ...(purge.remains === undefined ? {} : { remains: purge.remains }),
+          ...(purge.recoverableUntilMs === null ? {} : { recoverableUntilMs: purge.recoverableUntilMs }),
+        };
   /** What became of the content of this life, which ended by itself, by a policy's start or with its container. */
   const contentOf = (end?: EndOfLife) => {
     if (purge !== undefined) {
-      return { facts: purged, words: ` Its content was erased at ${isoTime(purge.atMs)}${remainsInWords(purge)}.` };
+      return { facts: purged, words: ` Its content was erased at ${isoTime(purge.atMs)}${restInWords(purge)}.` };
     }
     const keeping: Keeping =
       facts === input.lives.at(-1)
@@ -133,7 +139,7 @@ export function explainItem(input: ExplainInput): Explanation {
       ...about,
       ...purged,
       state: 'purged',
-      sentence: `${quoted} was erased${purge.cause === 'erasure' ? ' on request' : ''} at ${isoTime(purge.atMs)} by ${purge.recordedBy}${remainsInWords(purge)}.`,
+      sentence: `${quoted} was erased${purge.cause === 'erasure' ? ' on request' : ''} at ${isoTime(purge.atMs)} by ${purge.recordedBy}${restInWords(purge)}.`,
     };
   }
   const expired = expiry !== undefined && expiry.expiredAtMs <= atMs;
@@ -260,7 +266,12 @@ function liveReason(ttl: number | null, policy: RecordedPolicy | undefined, expi
 }
 
 /** A truncation follows at once and needs no mention; a scavenge may be long in coming. */
-function remainsInWords({ remains }: LifePurge): string {
-  if (remains?.removedBy !== 'scavenge') return '';
-  return `; ${remains.sealedBytes} sealed bytes, which nothing opens any more, stayed with the event store until its next scavenge`;
+/** What is left of content that was erased. */
+function restInWords({ remains, recoverableUntilMs }: LifePurge): string {
+  const copies =
+    recoverableUntilMs === null
+      ? ''
+      : `; a copy of its key, made before, may be kept in backups until ${isoTime(recoverableUntilMs)}`;
+  if (remains?.removedBy !== 'scavenge') return copies;
+  return `${copies}; ${remains.sealedBytes} sealed bytes, which nothing opens any more, stayed with the event store until its next scavenge`;
 }

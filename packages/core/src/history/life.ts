@@ -20,7 +20,7 @@ export interface LifeEnd {
 }
 
 /** When and why the content of a life was erased. */
-export interface LifePurge extends Pick<ItemPurged, 'cause' | 'remains'> {
+export interface LifePurge extends Pick<ItemPurged, 'cause' | 'remains' | 'recoverableUntilMs'> {
   readonly atMs: number;
   readonly recordedBy: string;
 }
@@ -88,6 +88,7 @@ export function lifeFacts(life: number, events: readonly RecordedEvent[]): LifeF
           atMs: recorded.occurredAtMs,
           cause: event.data.cause,
           recordedBy: recorded.actor,
+          recoverableUntilMs: event.data.recoverableUntilMs,
           ...(event.data.remains === undefined ? {} : { remains: event.data.remains }),
         };
         break;
