@@ -126,6 +126,29 @@ describe('a transactional batch', () => {
     expect(await ids(container)).toEqual([]);
   });
 
+  test('that fails for want of an item tells how far the range is, but not which container it is of, like a read', async () => {
+    const container = await world.container();
+    await container.items.create(doc('old'));
+    const docs = `/dbs/shop/colls/${container.id}/docs`;
+    const read = (...names: readonly string[]) =>
+      raw(world.endpoint, 'POST', docs, {
+        headers: {
+          ...keyHeader('ann'),
+          'x-ms-cosmos-is-batch-request': 'true',
+          'x-ms-cosmos-batch-atomic': 'true',
+        },
+        body: JSON.stringify(names.map((id) => ({ operationType: Read, id }))),
+      });
+    const alone = await raw(world.endpoint, 'GET', `${docs}/none`, { headers: keyHeader('ann') });
+    const failing = await read('old', 'none');
+    expect([alone.status, failing.status]).toEqual([404, 207]);
+    for (const { headers } of [alone, failing]) {
+      expect(headers).not.toHaveProperty('x-ms-content-path');
+      expect(headers['x-ms-session-token']).toMatch(/^0:-1#\d+$/);
+    }
+    expect((await read('old')).headers).toHaveProperty('x-ms-content-path');
+  });
+
   test('honours etags and conditions of each operation', async () => {
     const container = await world.container();
     const { etag } = await container.items.create(doc('old'));

@@ -3,7 +3,7 @@ import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import type { BatchOperation, BatchResult } from '../store/store-api.ts';
 import { charge, chargeOfWrite } from './charge.ts';
-import { containerHeaders } from './containers.ts';
+import { containerHeaders, sessionHeaders } from './containers.ts';
 import {
   badRequest,
   describeError,
@@ -96,7 +96,8 @@ const failed = ({ statusCode }: OperationResult): boolean => statusCode >= 400;
 export async function answerBatch(request: CosmosRequest, container: ContainerState): Promise<Answer> {
   const operations = readOperations(request);
   const rangeId = answeringRangeId(request, container, scopeOf(request, container));
-  const { results, position } = headerFlag(request.headers, 'x-ms-cosmos-batch-atomic')
+  const isAtomic = headerFlag(request.headers, 'x-ms-cosmos-batch-atomic');
+  const { results, position } = isAtomic
     ? await runBatch(request, container, operations)
     : await runBulk(request, container, operations);
   const body = isHybridRow(request.body!) ? encodeResults(results) : `[${results.map(resultText).join(',')}]`;
@@ -104,7 +105,11 @@ export async function answerBatch(request: CosmosRequest, container: ContainerSt
     status: results.every(({ statusCode }) => statusCode < 300) ? 200 : 207,
     body,
     charge: Math.round(results.reduce((sum, { requestCharge }) => sum + requestCharge, 0) * 100) / 100,
-    headers: containerHeaders(request.segments[1]!, container, position, rangeId),
+    // A batch that failed for want of an item names no path, like the operation alone.
+    headers:
+      isAtomic && results.some(({ statusCode }) => statusCode === 404)
+        ? sessionHeaders(rangeId, position)
+        : containerHeaders(request.segments[1]!, container, position, rangeId),
   };
 }
 

@@ -357,9 +357,6 @@ function sendError(
   );
 }
 
-/** The key of what lacks all properties that make it up, which clients send when they are given none. */
-const NO_KEY = /^\[\{\}(,\{\})*\]$/;
-
 /** Who is refused for what is there, or is not, goes on from it: its session is of what was looked at. */
 function refusedSession(
   { store, target: { segments } }: Admitted,
@@ -371,12 +368,9 @@ function refusedSession(
     const container = containerOf({ store, segments });
     const given = readPartitionKeyHeader(container.definition, headerText(headers, 'x-ms-documentdb-partitionkey'));
     const rangeId = rangeIdOf(container, given?.key);
-    // As with Cosmos DB, whose tests for the JavaScript client count on it: a read without its key looks in another
-    // range, of which that client, finding no path, notes nothing in its session. Those for the .NET client want what
-    // is not under its key noted.
-    if (status === 404 && (given === undefined || NO_KEY.test(given.key))) {
-      return sessionHeaders(rangeId, store.headPosition());
-    }
+    // As with Cosmos DB, on which tests for the JavaScript and the Java client count: of what is not there, clients,
+    // finding no path, note nothing in their sessions; a read without its key looks in another range.
+    if (status === 404) return sessionHeaders(rangeId, store.headPosition());
     return containerHeaders(segments[1]!, container, store.headPosition(), rangeId);
   } catch {
     // No such container, none that the token is for, or a key that can't be read: that is what the error says.
