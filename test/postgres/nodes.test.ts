@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
+import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import { PURGE_CONTROL_STREAM } from '@epitaph/projections/purge/events.ts';
 import { describeError } from '@epitaph/api/cosmos/errors.ts';
@@ -301,6 +302,51 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       }
       expect(leader!.storage.readModels.current.version).toBe(2);
       expect(other.storage.readModels.current.version).toBe(2);
+    }));
+
+  it('keep the version in use when the node that rebuilds has lost the right to write meanwhile', () =>
+    inCluster(async (cluster) => {
+      const nodes = [await cluster.start(), await cluster.start()];
+      const [former, next] = [nodes[0]!, nodes[1]!];
+      expect(projecting(nodes)).toEqual([former]);
+      await makeContainer(former.store);
+      await containerOn(next);
+      for (let index = 0; index < 20; index++) await write(former, `item ${index}`);
+      // Ten events a second: it is at work for some seconds.
+      former.store.startRebuild(CALLER, 'items', { eventsPerSecond: 10 });
+      former.storage.readModels.lead = () => Promise.resolve(undefined);
+      await server.run(
+        "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND objid = 3 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
+        cluster.url,
+      );
+      await eventually('the other one projects', async () => next.store.projects);
+      await eventually('the rebuild ends', async () => former.store.rebuildStatus('items')?.state === 'failed');
+      for (const node of nodes) {
+        const { position } = await write(node, 'after');
+        for (const { store } of nodes) {
+          const page = { maxItemCount: 100, atLeast: position };
+          expect((await store.listItems(store.container('db', 'coll'), page)).items.length).toBe(21);
+        }
+      }
+      expect(nodes.map(({ storage }) => storage.readModels.current.version)).toEqual([1, 1]);
+    }));
+
+  it('go on projecting when PostgreSQL fails at the moment in which a rebuild lets them', () =>
+    inCluster(async (cluster) => {
+      const node = await cluster.start();
+      await makeContainer(node.store);
+      await write(node, 'before');
+      const { store: current } = node.storage.readModels.current;
+      const databases = current.databases.bind(current);
+      current.databases = () => {
+        current.databases = databases;
+        return Promise.reject(new StorageUnavailable('PostgreSQL: the database system is starting up'));
+      };
+      node.store.startRebuild(CALLER, 'items');
+      await eventually('the rebuild ends', async () => node.store.rebuildStatus('items')?.state === 'done');
+      await eventually('it projects', async () => node.store.projects);
+      await write(node, 'after');
+      expect((await node.store.fsck()).problems).toEqual([]);
     }));
 
   it.skipIf(process.env['EPITAPH_TEST_POSTGRES'] !== undefined)(

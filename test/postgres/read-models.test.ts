@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import type { ReadModelChange } from '@epitaph/projections/read-model-store.ts';
 import { openDatabase, type PostgresDatabase, UnusableServer } from '@epitaph/storage/postgres/database.ts';
 import { CheckpointMoved } from '@epitaph/storage/postgres/postgres-read-model-store.ts';
@@ -44,6 +45,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
     const url = await server.newDatabase();
     let database = await openDatabase(url);
     const readModels = await PostgresReadModels.open(database);
+    const lead = await readModels.lead(() => {});
     return {
       store: readModels.current.store,
       another: async () => (await readModels.createNext()).store,
@@ -52,7 +54,10 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
         database = await openDatabase(url);
         return (await PostgresReadModels.open(database)).current.store;
       },
-      dispose: () => database.close(),
+      dispose: async () => {
+        await lead!.release();
+        await database.close();
+      },
     };
   });
 
@@ -148,6 +153,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
       inDatabase(async (database) => {
         const [one, other] = [await PostgresReadModels.open(database), await PostgresReadModels.open(database)];
         await one.current.store.apply([written(5)], 5);
+        const lead = await one.lead(() => {});
         const next = await one.createNext();
         await next.store.apply([written(5), written(6)], 6);
         await one.swapTo(next.version);
@@ -155,8 +161,9 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
         expect(await other.current.store.countItems(2)).toBe(1);
         expect(await other.look()).toEqual({ version: next.version, position: 6, catalogChanges: 0 });
         expect(await other.current.store.countItems(2)).toBe(2);
-        const third = await other.createNext();
-        await other.discard(third.version);
+        const third = await one.createNext();
+        await one.discard(third.version);
+        await lead!.release();
         expect((await PostgresReadModels.open(database)).current.version).toBe(next.version);
       }));
 
@@ -164,20 +171,45 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
       inDatabase(async (database, url) => {
         const [one, other] = [await PostgresReadModels.open(database), await PostgresReadModels.open(database)];
         expect(await other.openUnfinished()).toBe(undefined);
+        const first = await one.lead(() => {});
         const { version, store } = await one.createNext();
         await store.apply([written(5)], 5);
         const found = await other.openUnfinished();
         expect([found?.version, await found?.store.checkpoint()]).toEqual([version, 5]);
+        await first!.release();
         const later = await PostgresReadModels.open(database);
+        const second = await later.lead(() => {});
         expect(later.unfinished).toEqual({ version, position: 5 });
         await later.discard(version);
         expect([later.unfinished, await other.openUnfinished()]).toEqual([undefined, undefined]);
+        await second!.release();
+        const third = await one.lead(() => {});
         // What a swap leaves behind is none of these, nor what a program with another schema began.
         await one.swapTo((await one.createNext()).version);
         expect(await other.openUnfinished()).toBe(undefined);
         const foreign = await one.createNext();
         await server.run(`COMMENT ON SCHEMA epitaph_items_v${foreign.version} IS 'another'`, url);
         expect(await other.openUnfinished()).toBe(undefined);
+        await third!.release();
+      }));
+
+    it('are begun, swapped and thrown away by whoever has the right to write, and nobody who had it before', () =>
+      inDatabase(async (database) => {
+        const [one, other] = [await PostgresReadModels.open(database), await PostgresReadModels.open(database)];
+        const lost = await one.lead(() => {});
+        const { version } = await one.createNext();
+        await lost!.release();
+        await expect(one.swapTo(version)).rejects.toThrow(StorageUnavailable);
+        await expect(one.createNext()).rejects.toThrow(StorageUnavailable);
+        const lead = await other.lead(() => {});
+        await expect(one.swapTo(version)).rejects.toThrow('another node keeps the read models up');
+        const taken = await other.openUnfinished();
+        await taken!.store.apply([written(5)], 5);
+        await other.swapTo(version);
+        // It has not looked since, and takes the version for one that it may throw away.
+        await one.discard(version);
+        expect(await one.look()).toMatchObject({ version, position: 5 });
+        await lead!.release();
       }));
 
     it('made by a later Epitaph are refused, made by an older one are projected again', () =>

@@ -51,6 +51,11 @@ export interface SharedProjectorOptions extends ClearSources {
   readonly around?: ProjectorOptions['around'];
 }
 
+interface Leading {
+  readonly projector: Projector;
+  readonly release: () => Promise<void>;
+}
+
 /**
  * The projection on one of several nodes. One of those that may projects; the others follow its checkpoint, and one
  * of them goes on when it dies.
@@ -58,7 +63,7 @@ export interface SharedProjectorOptions extends ClearSources {
 export class SharedProjector implements Projection {
   readonly #options: SharedProjectorOptions;
   readonly #waiters = new PositionWaiters();
-  #leading: { readonly projector: Projector; readonly release: () => Promise<void> } | undefined;
+  #leading: Leading | undefined;
   #position = 0;
   #catalog = new Catalog();
   #error: Error | undefined;
@@ -92,19 +97,28 @@ export class SharedProjector implements Projection {
 
   async start(): Promise<void> {
     await this.resume();
+    invariant(this.#error === undefined, `the read models can be read: ${this.#error?.message}`);
     const head = await this.#options.log.head();
     if (head > this.position) await this.#waiters.wait(head, 'endless');
   }
 
   async resume(): Promise<void> {
     this.#stopped = false;
-    if (this.#leading !== undefined) {
+    const leading = this.#leading;
+    if (leading !== undefined) {
       // After a rebuild, during which this node went on holding the right to write.
-      await this.#leading.projector.resume();
-      return;
+      try {
+        await leading.projector.resume();
+        return;
+      } catch {
+        // Whoever has the right to write next begins anew. Until then this node would keep everybody from it.
+        this.#follows(leading);
+        await leading.projector.stop();
+        await leading.release();
+      }
     }
     await this.#look();
-    invariant(this.#error === undefined, `the read models can be read: ${this.#error?.message}`);
+    this.#looks?.unsubscribe();
     this.#looks = interval(LOOK_MS).subscribe(() => {
       // While this node projects, its projector sweeps.
       if (this.#leading !== undefined) return;
@@ -115,11 +129,10 @@ export class SharedProjector implements Projection {
 
   /** Stands still. The right to write is kept, for {@link resume}; {@link close} gives it back. */
   async stop(): Promise<void> {
-    if (this.#leading !== undefined) {
-      await this.#leading.projector.stop();
-      return;
-    }
-    await this.#end();
+    if (this.#leading === undefined) return this.#end();
+    // Should the right be lost meanwhile, it is not tried for before it goes on.
+    this.#stopped = true;
+    await this.#leading.projector.stop();
   }
 
   /** Ends for good; another node goes on. */
@@ -219,11 +232,15 @@ export class SharedProjector implements Projection {
   async #loseLead(): Promise<void> {
     const leading = this.#leading;
     if (leading === undefined) return;
-    this.#position = leading.projector.position;
-    this.#catalog = leading.projector.catalog;
-    this.#catalogState = '';
-    this.#leading = undefined;
+    this.#follows(leading);
     await leading.projector.stop();
     await this.#look();
+  }
+
+  #follows({ projector }: Leading): void {
+    this.#position = projector.position;
+    this.#catalog = projector.catalog;
+    this.#catalogState = '';
+    this.#leading = undefined;
   }
 }

@@ -1,4 +1,5 @@
 import { invariant } from '@epitaph/core/invariant.ts';
+import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import type { ReadModelChange } from '@epitaph/projections/read-model-store.ts';
 import type { ReadModelNews, SharedReadModels } from '@epitaph/projections/shared-projector.ts';
 import {
@@ -30,6 +31,8 @@ export class PostgresReadModels implements SharedReadModels {
   #unfinished: SharedReadModels['unfinished'];
   #ear: { readonly connection: DedicatedConnection; readonly onNews: (news: ReadModelNews) => void } | undefined;
   #deaf = false;
+  /** The session on the server that has the right to write; undefined when this process has not. */
+  #leadSession: number | undefined;
 
   private constructor(database: PostgresDatabase, version: number) {
     this.#database = database;
@@ -90,6 +93,7 @@ export class PostgresReadModels implements SharedReadModels {
 
   async createNext(): Promise<Version> {
     const version = await alone(this.#database, async (sql) => {
+      await this.#assertLeads(sql);
       // Versions that a crash has cut short, or that were in use before; the last one may still have readers.
       const [used] = await sql.query<{ version: number }>('SELECT version FROM epitaph_read_models.in_use');
       for (const other of await versions(sql)) if (other !== used!.version) await drop(sql, other);
@@ -101,6 +105,8 @@ export class PostgresReadModels implements SharedReadModels {
   async swapTo(version: number): Promise<void> {
     await alone(this.#database, async (sql) => {
       invariant((await versions(sql)).includes(version), `a read model of version ${version} was built`);
+      // Whoever writes by now writes to the version in use, and would not hear of another.
+      await this.#assertLeads(sql);
       await use(sql, version);
       await tell(sql, { containers: null });
     });
@@ -111,26 +117,36 @@ export class PostgresReadModels implements SharedReadModels {
   async discard(version: number): Promise<void> {
     invariant(version !== this.#current.version, 'the version in use is not thrown away');
     if (this.#unfinished?.version === version) this.#unfinished = undefined;
-    await alone(this.#database, (sql) => drop(sql, version));
+    await alone(this.#database, async (sql) => {
+      // Who has the right to write by now may have gone on with it, or use it: it is that one's to throw away.
+      if (await this.#leads(sql)) await drop(sql, version);
+    });
   }
 
   async lead(onLost: () => void): Promise<{ release(): Promise<void> } | undefined> {
     // The lock lives as long as its connection: when this process dies, however it dies, another node gets it.
-    const { connection, prepared: got } = await this.#database.dedicated(async (sql) => {
-      const [lock] = await sql.query<{ got: boolean }>('SELECT pg_try_advisory_lock($1, $2) AS got', [
-        LOCK_SPACE,
-        locks.projector,
-      ]);
-      if (!lock!.got) await sql.query(END_SILENT_HOLDER, [LOCK_SPACE, locks.projector, SILENT_SECONDS]);
-      return lock!.got;
+    const { connection, prepared: session } = await this.#database.dedicated(async (sql) => {
+      const [lock] = await sql.query<{ got: boolean; session: number }>(
+        'SELECT pg_try_advisory_lock($1, $2) AS got, pg_backend_pid() AS session',
+        [LOCK_SPACE, locks.projector],
+      );
+      if (!lock!.got) {
+        await sql.query(END_SILENT_HOLDER, [LOCK_SPACE, locks.projector, SILENT_SECONDS]);
+        return undefined;
+      }
+      // A swap that was let through before this is seen from here on.
+      await alone(this.#database, () => Promise.resolve());
+      return lock!.session;
     });
-    if (!got) {
+    if (session === undefined) {
       await connection.close();
       return undefined;
     }
     connection.watch();
+    this.#leadSession = session;
     let released = false;
     connection.onEnd(() => {
+      if (this.#leadSession === session) this.#leadSession = undefined;
       if (!released) onLost();
     });
     return {
@@ -157,6 +173,18 @@ export class PostgresReadModels implements SharedReadModels {
     this.#ear = undefined;
     this.#deaf = false;
     await ear?.connection.close();
+  }
+
+  /** Whether this process still has the right to write: it may not have heard yet that it was lost. */
+  async #leads(sql: Statements): Promise<boolean> {
+    const session = this.#leadSession;
+    if (session === undefined) return false;
+    const [lead] = await sql.query<{ held: boolean }>(HOLDS, [LOCK_SPACE, locks.projector, session]);
+    return lead!.held;
+  }
+
+  async #assertLeads(sql: Statements): Promise<void> {
+    if (!(await this.#leads(sql))) throw new StorageUnavailable('another node keeps the read models up by now');
   }
 
   async #hear(onNews: (news: ReadModelNews) => void): Promise<void> {
@@ -186,6 +214,10 @@ export class PostgresReadModels implements SharedReadModels {
     return { version, store };
   }
 }
+
+const HOLDS = `SELECT count(*) > 0 AS held FROM pg_locks
+  WHERE locktype = 'advisory' AND classid = $1 AND objid = $2 AND pid = $3 AND granted
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`;
 
 /**
  * A process that is stopped keeps its connections, and its right to write with them. Without that it follows when it goes
