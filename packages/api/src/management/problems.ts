@@ -78,6 +78,10 @@ export function problemDetails(problem: Problem, correlationId: string): Problem
 /** What an error is to a client, or undefined for a defect, of which clients learn nothing. */
 export function problemOf(error: unknown): Problem | undefined {
   if (error instanceof Problem) return error;
+  // No management call has a session: it was recorded, or what there is to read was, and readers don't see it in time.
+  if (error instanceof Refusal && error.code === 'session-not-available') {
+    return new Problem('storage-unavailable', errorCodes['storage-unavailable']);
+  }
   if (error instanceof Refusal) return new Problem(error.code, error.message, undefined, error.details);
   if (error instanceof StorageUnavailable) {
     return new Problem('storage-unavailable', errorCodes['storage-unavailable']);
