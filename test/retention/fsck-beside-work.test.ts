@@ -2,6 +2,7 @@ import { afterEach, expect, it } from 'vitest';
 import { Store } from '@epitaph/api/store/store.ts';
 import { ManualClock } from '@epitaph/core/clock.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
+import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { openSqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
 import { newFolder, removeFolder } from '../simulation/embedded.ts';
 import { DEFINITION } from './definition.ts';
@@ -12,18 +13,16 @@ const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-0
 let close = async () => {};
 afterEach(() => close());
 
-it('finds nothing in what is written, leaves and is erased while it is at work', async () => {
+/** A store on whose log every page that is read goes through `onPage` first. */
+async function open(onPage: (page: readonly RecordedEvent[]) => Promise<void> | void): Promise<Store> {
   const folder = newFolder('fsck-beside-work');
   const storage = await openSqliteStorage({ folder, clock: 'manual', writers: 'inline', durable: false });
-  let meanwhile: (() => Promise<void>) | undefined;
   const log = new Proxy(storage.log, {
     get(target, name) {
       if (name === 'readAll') {
         return async (...args: Parameters<EventLog['readAll']>) => {
           const page = await target.readAll(...args);
-          const work = meanwhile;
-          meanwhile = undefined;
-          await work?.();
+          await onPage(page);
           return page;
         };
       }
@@ -43,6 +42,36 @@ it('finds nothing in what is written, leaves and is erased while it is at work',
     await store.close();
     removeFolder(folder);
   };
+  return store;
+}
+
+it('holds no bodies but a few, however many events it reads at a time', async () => {
+  const pages: (readonly RecordedEvent[])[] = [];
+  const store = await open((page) => void pages.push(page));
+  await store.createDatabase(CALLER, 'd');
+  const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, -1);
+  for (let index = 0; index < 40; index++) {
+    const document = { id: `${index}`, pk: 'p' };
+    await store.writeItem(CALLER, container, 'upsert', {
+      id: document.id,
+      partitionKey: '["p"]',
+      document,
+      json: JSON.stringify(document),
+    });
+  }
+  pages.length = 0;
+  expect(await store.fsck()).toMatchObject({ events: 42, items: 40, problems: [] });
+  expect(pages.flat().length).toBe(42);
+  expect(pages.flat().filter(({ body }) => body !== undefined)).toEqual([]);
+});
+
+it('finds nothing in what is written, leaves and is erased while it is at work', async () => {
+  let meanwhile: (() => Promise<void>) | undefined;
+  const store = await open(async () => {
+    const work = meanwhile;
+    meanwhile = undefined;
+    await work?.();
+  });
   await store.createDatabase(CALLER, 'd');
   const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, -1);
   const write = async (id: string, ttl = -1, pk = 'p') => {

@@ -1,3 +1,5 @@
+import { systemClocks } from './clock.ts';
+
 /** So long one turn of the event loop may be worked on before others get theirs, in milliseconds. */
 export const TURN_MS = 5;
 
@@ -19,4 +21,24 @@ export class Turns {
     this.#waiting.shift()!();
     if (this.#waiting.length > 0) setImmediate(this.#goOn);
   };
+}
+
+const longWorks = new Turns();
+
+/**
+ * Paces a work that goes through much, such as an examination of the whole log: it goes on for the length of a turn, and
+ * however many such works there are, one of them between two turns of everybody else.
+ */
+export class Pace {
+  #untilMs = systemClocks.monotonicMs() + TURN_MS;
+
+  /** To be awaited after each small step: undefined while the turn lasts. */
+  step(): Promise<void> | undefined {
+    return systemClocks.monotonicMs() < this.#untilMs ? undefined : this.#next();
+  }
+
+  async #next(): Promise<void> {
+    await longWorks.next();
+    this.#untilMs = systemClocks.monotonicMs() + TURN_MS;
+  }
 }

@@ -5,11 +5,11 @@ import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
-import { turn } from '@epitaph/core/turn.ts';
+import { Pace } from '@epitaph/core/turn.ts';
 import type { ScanProgress } from './store-api.ts';
 
 /** Events read at a time. */
-const PAGE_EVENTS = 2_000;
+const PAGE_EVENTS = 1_000;
 
 /** One life of an item with all that is recorded of it. */
 export interface ScannedLife {
@@ -31,6 +31,7 @@ export async function* livesOf(
 ): AsyncGenerator<ScannedLife> {
   const headPosition = await log.head();
   const prefix = `item-${container.rid}.`;
+  const pace = new Pace();
   let position = 0;
   while (position < headPosition) {
     signal?.throwIfAborted();
@@ -41,11 +42,11 @@ export async function* livesOf(
       if (!event.stream.startsWith(prefix)) continue;
       const life = await lifeThatEndsHere(log, event, headPosition);
       if (life !== undefined) yield life;
+      await pace.step();
     }
     position = events.at(-1)!.position;
     onProgress({ position: Math.min(position, headPosition), headPosition });
-    // A long scan gives way, so that it holds no request.
-    await turn();
+    await pace.step();
   }
 }
 

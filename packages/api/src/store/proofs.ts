@@ -19,7 +19,7 @@ import {
   verifierKeyText,
 } from '@epitaph/core/proof/checkpoint.ts';
 import { type FactLeaf, factLeaf, isPermanentFact } from '@epitaph/core/proof/leaf.ts';
-import { turn } from '@epitaph/core/turn.ts';
+import { Pace } from '@epitaph/core/turn.ts';
 import type { ProofStore } from '@epitaph/projections/proof/proof-store.ts';
 import { TILE_HASHES } from '@epitaph/projections/proof/proof-store.ts';
 import { factHash } from '@epitaph/projections/proof/proof-tree.ts';
@@ -34,7 +34,7 @@ import { purgeRunStream } from '@epitaph/projections/purge/events.ts';
 import type { StoreParts } from './parts.ts';
 import type { CertifiedPeriod, LogVerification, ScanProgress, TreeSnapshot } from './store-api.ts';
 
-const PAGE_EVENTS = 2_000;
+const PAGE_EVENTS = 1_000;
 const PAGE_ROWS = 1_000;
 /** Problems that a report names; there may be more. */
 const NAMED_PROBLEMS = 100;
@@ -126,6 +126,7 @@ export class Proofs {
     const within = tree ?? (await this.treeNow());
     // The read model says where to look, and the log what happened there: so it costs no more than there is to certify.
     await this.#parts.projected(within.position);
+    const pace = new Pace();
     for (let after: { readonly purgedAtMs: number; readonly position: number } | undefined; ;) {
       const period = { fromMs, toMs: Math.min(toMs, Number.MAX_SAFE_INTEGER), after, limit: PAGE_ROWS };
       const rows = await this.#parts.readModel.erasures(number, period);
@@ -136,11 +137,11 @@ export class Proofs {
         const last = events.at(-1);
         if (last?.type !== 'ItemPurged' || last.position > within.position) continue;
         yield [await this.#certificateOf(events, within.size)];
+        await pace.step();
       }
       const last = rows.at(-1);
       if (last === undefined || rows.length < PAGE_ROWS) return;
       after = { purgedAtMs: last.purgedAtMs!, position: last.position };
-      await turn();
     }
   }
 
@@ -204,6 +205,7 @@ export class Proofs {
       },
     ];
     const end = events[1]?.position ?? (await log.head());
+    const pace = new Pace();
     for (let position = events[0]!.position; position < end;) {
       signal?.throwIfAborted();
       const page = await log.readAll(position, PAGE_EVENTS, { withBodies: false });
@@ -215,6 +217,7 @@ export class Proofs {
       for (const { stream } of erasures) {
         signal?.throwIfAborted();
         yield [await this.#certificateOf(await log.readStream(stream, { withBodies: false }), size)];
+        await pace.step();
       }
     }
   }
@@ -259,8 +262,10 @@ export class Proofs {
       count += 1;
       if (problems.length < NAMED_PROBLEMS) problems.push({ code, subject, message });
     };
+    const pace = new Pace();
     for await (const events of this.#pages(onProgress, signal)) {
       for (const event of events) {
+        await pace.step();
         const place = parseItemStream(event.stream);
         if (place !== undefined) {
           const { id, partitionKey } = event.data as { readonly id: string; readonly partitionKey: string };
@@ -300,6 +305,7 @@ export class Proofs {
   ): AsyncGenerator<RecordedEvent[]> {
     const { log } = this.#parts.ports;
     const headPosition = await log.head();
+    const pace = new Pace();
     for (let position = 0; position < headPosition;) {
       signal?.throwIfAborted();
       const events = await log.readAll(position, PAGE_EVENTS, { withBodies: false });
@@ -307,7 +313,7 @@ export class Proofs {
       position = events.at(-1)!.position;
       yield events;
       onProgress({ position: Math.min(position, headPosition), headPosition });
-      await turn();
+      await pace.step();
     }
   }
 

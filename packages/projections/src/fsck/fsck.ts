@@ -20,10 +20,15 @@ import { foldUser } from '@epitaph/core/user/evolve.ts';
 import { parseUserStream, userStream } from '@epitaph/core/user/stream-name.ts';
 import type { BodySealer } from '@epitaph/core/vault/body-sealer.ts';
 import type { KeyVault } from '@epitaph/core/vault/key-vault.ts';
-import { turn } from '@epitaph/core/turn.ts';
+import { Pace } from '@epitaph/core/turn.ts';
 import type { CatalogContainer } from '../catalog/catalog.ts';
 import { type ClearCopy, type ClearEntry, clearValue } from '../items/clear-values.ts';
 import type { CatalogEntry, ReadModelStore } from '../read-model-store.ts';
+
+/** Events read at a time, without their bodies. */
+const PAGE_EVENTS = 1_000;
+/** Bodies that are held at a time. */
+const BODIES_AT_ONCE = 16;
 
 export interface FsckProblem {
   readonly code:
@@ -104,14 +109,16 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
   const entryEvents = new Map<string, RecordedEvent[]>();
   const partitionKeyDeletes = new Map<string, { readonly position: number; readonly atMs: number }[]>();
   const upTo = await store.checkpoint();
+  const pace = new Pace();
   let position = 0;
   let events = 0;
 
   reading: for (;;) {
     signal?.throwIfAborted();
-    const page = await log.readAll(position, 2_000);
+    const page = await log.readAll(position, PAGE_EVENTS, { withBodies: false });
     if (page.length === 0) break;
-    for (const event of page) {
+    for await (const event of withBodies(log, page)) {
+      await pace.step();
       if (event.position > upTo) break reading;
       position = event.position;
       events += 1;
@@ -147,7 +154,6 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
       }
     }
     options.onProgress?.(position, upTo);
-    await turn();
   }
 
   const numbers = new Map<string, number>();
@@ -238,15 +244,13 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
     if (found.length > 0 && !(await hasGoneOn(log, stream, life, upTo)))
       for (const problem of found) report(...problem);
     checked += 1;
-    if (checked % 500 === 0) {
-      signal?.throwIfAborted();
-      await turn();
-    }
+    if (checked % 500 === 0) signal?.throwIfAborted();
+    await pace.step();
   }
   // A purge truncates a moment after its record: what it has under way is not a fault.
   if (leftAfterPurge.length > 0) await options.settled?.();
   for (const stream of leftAfterPurge) {
-    const left = await log.readStream(stream);
+    const left = await log.readStream(stream, { withBodies: false });
     if (left.some(isItemWrite)) {
       report('writes-left-after-purge', stream, 'purged, but its sealed writes are still in the log');
     }
@@ -269,13 +273,29 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
           );
         }
       }
+      await pace.step();
     }
   }
   for (const { number, state } of await store.containers()) {
-    await checkClearCopies({ number, state }, expectedByContainer.get(number) ?? new Map(), upTo, options, report);
+    const live = expectedByContainer.get(number) ?? new Map<number, Life>();
+    await checkClearCopies({ number, state }, live, upTo, { ...options, pace }, report);
   }
   await checkEntries(entryEvents, upTo, log, await store.catalogEntries(), report);
   return { events, items, lives: lives.size, problems };
+}
+
+/** The events with their bodies, of which few are held at a time: a page of them may be gigabytes. */
+async function* withBodies(log: EventLog, page: readonly RecordedEvent[]): AsyncGenerator<RecordedEvent> {
+  for (let start = 0; start < page.length; start += BODIES_AT_ONCE) {
+    const events = page.slice(start, start + BODIES_AT_ONCE);
+    const bodies = await Promise.all(
+      events.map((event) => (isItemWrite(event) ? log.readBody(event.position) : undefined)),
+    );
+    for (const [index, event] of events.entries()) {
+      const body = bodies[index]?.body;
+      yield body === undefined ? event : { ...event, body };
+    }
+  }
 }
 
 /** True for a life that was written, has ended or was erased since the log was read up to a position. */
@@ -294,7 +314,7 @@ async function checkClearCopies(
   { number, state }: CatalogContainer,
   live: ReadonlyMap<number, Life>,
   upTo: number,
-  { store, signal }: FsckOptions,
+  { store, signal, pace }: FsckOptions & { readonly pace: Pace },
   report: Report,
 ): Promise<void> {
   const sums = new Map<number, number>();
@@ -310,7 +330,7 @@ async function checkClearCopies(
     after = copies.at(-1);
     if (after === undefined) break;
     signal?.throwIfAborted();
-    await turn();
+    await pace.step();
   }
   for (const birth of left) {
     report(
@@ -320,6 +340,7 @@ async function checkClearCopies(
     );
   }
   for (const [birth, { clearSum: expected, partitionKey, id, lastPosition }] of live) {
+    await pace.step();
     if (expected === undefined || (sums.get(birth) ?? 0) === expected) continue;
     // It may have been written, or have left, since the log was read.
     const row = await store.findItem(number, partitionKey, id);
