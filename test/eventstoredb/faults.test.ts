@@ -3,7 +3,9 @@ import type { NewEvent, RecordedEvent } from '@epitaph/core/log/recorded-event.t
 import { rejectionOf } from '@epitaph/core/testing/test-framework.ts';
 import type { EventStoreEventLog } from '@epitaph/storage/eventstoredb/event-store-event-log.ts';
 import { openEventStoreLog } from '@epitaph/storage/eventstoredb/open-event-store-log.ts';
+import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { EventStoreDouble, type DoubleOptions } from './double.ts';
+import { DoubleLog } from './double-log.ts';
 import { Proxy } from './proxy.ts';
 import { selfSigned } from './self-signed.ts';
 
@@ -39,6 +41,33 @@ async function open(
   opened.push(log);
   return log;
 }
+
+describe('a server that comes back with another log, or an older copy', () => {
+  test('is not read to its end and acknowledges nothing, until the right one is back', async () => {
+    const log = await open();
+    for (const stream of ['item-a.a.0', 'item-a.b.0']) {
+      await log.append([{ stream, expectedRevision: 'no-stream', events: [anEvent()] }]);
+    }
+    const { log: whole } = double;
+    double.stop();
+    double.log = new DoubleLog();
+    await double.start();
+    const append = () => log.append([{ stream: 'item-a.c.0', expectedRevision: 'no-stream', events: [anEvent()] }]);
+    for (const call of [append, () => log.head()]) {
+      const error = await rejectionOf(call());
+      expect(error).toBeInstanceOf(StorageUnavailable);
+      expect(error).toMatchObject({
+        message: expect.stringMatching(/another one, or an older copy/),
+        isForOperator: true,
+      });
+    }
+    double.stop();
+    double.log = whole;
+    await double.start();
+    expect((await append()).kind).toBe('appended');
+    expect(await log.head()).toBe(log.knownHead);
+  });
+});
 
 describe('an append whose connection is cut', () => {
   test.each(['before', 'after'] as const)('%s the server has written it is made once', async (moment) => {

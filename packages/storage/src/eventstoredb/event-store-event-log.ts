@@ -13,6 +13,7 @@ import type {
   Scavenging,
   StreamAppend,
 } from '@epitaph/core/log/event-log.ts';
+import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import type { RecordedBody, RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { assertWellFormed } from '@epitaph/core/log/well-formed.ts';
 import { BatchAppender } from './batch-appender.ts';
@@ -45,6 +46,17 @@ interface Truncation {
 
 const NOTHING_SAID: Truncation = { before: 0, metadata: {}, revision: undefined };
 
+/** The server was emptied, or was given an older copy, under a store that is at work: its read models are ahead of it. */
+class LogShrunk extends StorageUnavailable {
+  override readonly isForOperator = true;
+
+  constructor(nodes: string, head: number, before: number) {
+    super(
+      `The event log on ${nodes} ends at ${head}, and has had events up to ${before}: it is another one, or an older copy. Stop all nodes and put the right one back, or call epitaph restore.`,
+    );
+  }
+}
+
 /**
  * The event log on EventStoreDB or KurrentDB. A position is the commit position of an event; a stream is truncated by
  * `$tb` in its metadata, and a scavenge gives the space back. Reading everything, the server shows truncated events
@@ -69,8 +81,12 @@ export class EventStoreEventLog implements EventLog, PageReader {
   }
 
   async append(appends: readonly StreamAppend[], options: AppendOptions = {}): Promise<AppendResult> {
+    const before = this.#knownHead;
     const result = await this.#append(appends, options);
-    if (result.kind === 'appended') this.#knownHead = Math.max(this.#knownHead, result.position);
+    if (result.kind === 'conflict') return result;
+    // An append that was made before is answered with its old place; any other comes after all that was known.
+    if (result.position <= before) await this.head();
+    this.#knownHead = Math.max(this.#knownHead, result.position);
     return result;
   }
 
@@ -226,12 +242,16 @@ export class EventStoreEventLog implements EventLog, PageReader {
   }
 
   async head(): Promise<number> {
+    const before = this.#knownHead;
     const [last] = await this.#connection.read(
       { from: { position: 'end' }, direction: 'backwards', maxCount: 1 },
       (event) => placeOf(event).position,
     );
-    this.#knownHead = Math.max(this.#knownHead, last ?? 0);
-    return last ?? 0;
+    const head = last ?? 0;
+    // The last event of a stream is never truncated, so a log that ends before where it ended is not the one it was.
+    if (head < before) throw new LogShrunk(this.nodes, head, before);
+    this.#knownHead = Math.max(this.#knownHead, head);
+    return head;
   }
 
   /** What tells this log from all others: made up when it is asked for first, and kept in the metadata of a stream. */
