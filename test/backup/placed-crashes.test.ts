@@ -223,7 +223,7 @@ describe('a crash while a backup is restored', () => {
     mkdirSync(path);
     mkdirSync(join(path, 'restored.restoring'));
     const unlock = lockFolder(join(path, 'restored.restoring'));
-    await expect(restored(path, backup, head, ledger)).rejects.toThrow('in use by another process');
+    await expect(restored(path, backup, head, ledger)).rejects.toThrow('Another restore is making');
     unlock();
     rmSync(join(path, 'restored.restoring'), { recursive: true });
     cpSync(data, join(path, 'restored.restoring'), { recursive: true });

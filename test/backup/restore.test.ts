@@ -1,11 +1,14 @@
 import {
   appendFileSync,
   copyFileSync,
+  cpSync,
   existsSync,
+  lstatSync,
   mkdirSync,
   readFileSync,
   readdirSync,
   rmSync,
+  symlinkSync,
   writeFileSync,
 } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -16,6 +19,7 @@ import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { formatLedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
 import { foundIn } from '../secrecy/search.ts';
 import { DEFINITION } from '../support/definition.ts';
+import { Disk, NO_MOUNT } from '../support/disk.ts';
 import { CALLER, epitaph, isZero, itemOf, ledgerLines, Place, readable, wrappedKeys, write } from './setup.ts';
 
 const DAY_MS = 86_400_000;
@@ -209,6 +213,22 @@ describe('a restore refuses, leaves nothing behind, and says what is missing', (
     expect(await refused({ vault: missing })).toContain('is missing from the backup');
   });
 
+  it('when a manifest names a file that no backup has, or not those that each has', async () => {
+    const { files } = JSON.parse(readFileSync(join(backup, 'log', 'backup.json'), 'utf8')) as {
+      files: Record<string, unknown>;
+    };
+    const { 'log.db': log, ...others } = files;
+    for (const named of [{ ...files, '../../elsewhere': log }, { ...files, 'items.v1.db': log }, others]) {
+      const changed = spoilt('log', (folder) => {
+        changeManifest(folder, { files: named });
+        copyFileSync(join(folder, 'log.db'), join(folder, 'items.v1.db'));
+        copyFileSync(join(folder, 'log.db'), join(folder, '..', '..', 'elsewhere'));
+      });
+      expect(await refused({ log: changed })).toContain('backup.json is damaged');
+    }
+    rmSync(join(place.path, '..', 'elsewhere'));
+  });
+
   it('when the master key is another one', async () => {
     const wrong = place.file('wrong.key');
     writeFileSync(wrong, Buffer.alloc(32, 7).toString('base64'));
@@ -221,8 +241,56 @@ describe('a restore refuses, leaves nothing behind, and says what is missing', (
   });
 
   it('when the target can not be made', async () => {
-    const { code, err } = await epitaph(restoreArguments({ to: '/proc/epitaph/restored' }));
-    expect([code, err]).toEqual([2, expect.stringContaining("can't be made")]);
+    for (const [to, message] of [
+      ['/proc/epitaph/restored', "can't be made"],
+      ['/proc', 'is not empty'],
+      [masterKey, "can't be made"],
+      [join(masterKey, 'below'), "can't be made"],
+    ] as const) {
+      const { code, err } = await epitaph(restoreArguments({ to }));
+      expect([code, err], to).toEqual([2, expect.stringContaining(message)]);
+    }
+  });
+
+  it('when the target is the mount point of another disk', async (context) => {
+    const disk = new Disk(place.file('mounted'));
+    mkdirSync(disk.path);
+    if (!disk.mount(1)) context.skip(NO_MOUNT);
+    try {
+      expect(await refused({ to: disk.path })).toContain('is a mount point');
+    } finally {
+      disk.unmount();
+    }
+  });
+});
+
+describe('a restore', () => {
+  it('needs to write nothing beside the backup, which may be on a disk that is read-only', async (context) => {
+    const disk = new Disk(place.file('read-only'));
+    mkdirSync(disk.path);
+    if (!disk.mount(16)) context.skip(NO_MOUNT);
+    try {
+      // Without what other tests have left that looked into it.
+      const filter = (file: string) => !/-(?:wal|shm)$/.test(file);
+      for (const part of ['log', 'vault']) {
+        cpSync(join(backup, part), join(disk.path, part), { recursive: true, filter });
+      }
+      disk.remount('ro');
+      const [log, vault] = [join(disk.path, 'log'), join(disk.path, 'vault')];
+      const { code, err } = await epitaph(restoreArguments({ log, vault, to: place.file('from-read-only') }));
+      expect(code, err).toBe(0);
+      expect((await epitaph(['keys', 'verify-master', masterKey, '--data', vault])).code).toBe(0);
+    } finally {
+      disk.unmount();
+    }
+  });
+
+  it('goes where a link leads to, and leaves the link', async () => {
+    mkdirSync(place.file('led-to'));
+    symlinkSync(place.file('led-to'), place.file('link'));
+    expect((await epitaph(restoreArguments({ to: place.file('link') }))).code).toBe(0);
+    expect(lstatSync(place.file('link')).isSymbolicLink()).toBe(true);
+    expect(readdirSync(place.file('led-to'))).toContain('log.db');
   });
 });
 

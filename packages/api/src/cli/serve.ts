@@ -1,3 +1,4 @@
+import { constants } from 'node:os';
 import path from 'node:path';
 import type { Server as TlsServer } from 'node:tls';
 import type { FastifyInstance } from 'fastify';
@@ -39,7 +40,7 @@ export async function serve(configuration: Configuration, print: (line: string) 
   const tls = readTls(configuration);
   const loopback = await isLoopbackHost(configuration.host);
   if (configuration.key === EMULATOR_KEY && !loopback) refuseEmulatorKey();
-  const signal = firstSignal();
+  const signal = firstSignal(tls === undefined ? ['SIGINT', 'SIGTERM', 'SIGHUP'] : ['SIGINT', 'SIGTERM']);
   const endTraces = await startTraces(configuration.traces);
   const { promise: lost, resolve: lose } = Promise.withResolvers<Error>();
   const store = await openStore(configuration, {
@@ -100,16 +101,15 @@ export async function serve(configuration: Configuration, print: (line: string) 
 }
 
 /** Resolves with the name of the first signal to stop; a later one ends the process at once. */
-function firstSignal(): Promise<string> {
+function firstSignal(names: readonly NodeJS.Signals[]): Promise<string> {
   return new Promise((resolve) => {
     let firstMs: number | undefined;
-    for (const [name, number] of [
-      ['SIGINT', 2],
-      ['SIGTERM', 15],
-    ] as const) {
+    for (const name of names) {
       process.on(name, () => {
         const nowMs = systemClocks.monotonicMs();
-        if (firstMs !== undefined && nowMs - firstMs > SECOND_SIGNAL_AFTER_MS) process.exit(128 + number);
+        if (firstMs !== undefined && nowMs - firstMs > SECOND_SIGNAL_AFTER_MS) {
+          process.exit(128 + constants.signals[name]);
+        }
         firstMs ??= nowMs;
         resolve(name);
       });

@@ -50,7 +50,8 @@ function readFile(file: string): Readonly<Record<string, unknown>> {
   }
   let value: unknown;
   try {
-    value = JSON.parse(text);
+    // Editors of Windows begin a file with a mark of its encoding.
+    value = JSON.parse(text.replace(/^\uFEFF/, ''));
   } catch (error) {
     throw new BadConfiguration(`The configuration file ${file} is not JSON: ${(error as Error).message}`);
   }

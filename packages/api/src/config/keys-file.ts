@@ -70,7 +70,7 @@ function readKeys(file: string): KeysFile {
     );
   }
   try {
-    return keysSchema.parse(JSON.parse(readFileSync(file, 'utf8')));
+    return keysSchema.parse(JSON.parse(readFileSync(file, 'utf8').replace(/^\uFEFF/, '')));
   } catch {
     throw new BadConfiguration(
       `The keys file ${file} is damaged. Put it back, or remove it: the next start makes new keys, and clients need them.`,

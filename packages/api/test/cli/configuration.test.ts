@@ -75,6 +75,11 @@ describe('the configuration', () => {
     expect(() => readConfiguration({ flags: { config }, environment: {} })).toThrow(message);
   });
 
+  test('reads a file that begins with the mark of its encoding', () => {
+    const config = file('\uFEFF{"port": 1}');
+    expect(readConfiguration({ flags: { config }, environment: {} }).port).toBe(1);
+  });
+
   test('names a file that is not there, and repeats no key', () => {
     expect(() => readConfiguration({ flags: { config: '/nowhere/x.json' }, environment: {} })).toThrow(
       /\/nowhere\/x\.json can't be read/,

@@ -146,6 +146,12 @@ describe('epitaph serve', () => {
     expect(await finished()).toMatchObject({ code: 0 });
   });
 
+  test('ends in order when its terminal hangs up', async () => {
+    const { child, finished } = await serve(['--data', temporaryFolder()]);
+    child.kill('SIGHUP');
+    expect(await finished()).toMatchObject({ code: 0, stdout: expect.stringContaining('stopping (SIGHUP)') });
+  });
+
   test('ends at once on a second signal', async () => {
     const { endpoint, child, finished } = await serve(['--data', temporaryFolder()]);
     const socket = connect(Number(new URL(endpoint).port), '127.0.0.1');

@@ -26,9 +26,15 @@ import type { Writer } from './writer.ts';
 
 /** Pages copied at a time; requests are answered in between. */
 const PAGES_PER_STEP = 128;
-const MANIFEST = 'backup.json';
+export const MANIFEST = 'backup.json';
 /** Access keys of the store, as the api keeps them in the folder. */
 const ACCESS_KEYS_FILE = 'keys.json';
+
+/** What the parts hold: a restore makes no file of any other name, whatever a manifest says. */
+const FILES = {
+  log: { always: ['log.db', FACTS_FILE], maybe: [CLOCK_FILE] },
+  vault: { always: ['vault.db'], maybe: [PROOF_KEY_FILE, ACCESS_KEYS_FILE] },
+} as const satisfies Record<string, { readonly always: readonly string[]; readonly maybe: readonly string[] }>;
 
 /** Copies an embedded store's log and keys while it goes on. */
 export class SqliteBackup implements BackupSource {
@@ -288,8 +294,16 @@ export function readManifest(path: string, part: 'log' | 'vault'): LogManifest |
     );
   }
   const read = (part === 'log' ? logManifestSchema : vaultManifestSchema).safeParse(found);
-  if (!read.success) throw new UnusableFile(`${manifest} is damaged. Use another backup.`);
+  if (!read.success || !isWhole(part, Object.keys(read.data.files))) {
+    throw new UnusableFile(`${manifest} is damaged. Use another backup.`);
+  }
   return read.data;
+}
+
+function isWhole(part: keyof typeof FILES, names: readonly string[]): boolean {
+  const { always, maybe } = FILES[part];
+  const known: readonly string[] = [...always, ...maybe];
+  return always.every((name) => names.includes(name)) && names.every((name) => known.includes(name));
 }
 
 function readJson(path: string): unknown {

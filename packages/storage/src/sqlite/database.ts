@@ -1,5 +1,6 @@
 import { existsSync } from 'node:fs';
 import { DatabaseSync, type StatementSync } from 'node:sqlite';
+import { pathToFileURL } from 'node:url';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { sqliteCodeOf, sqliteCodes } from './failures.ts';
 
@@ -68,12 +69,16 @@ export function openForWriting(options: OpenOptions): DatabaseSync {
   }
 }
 
-/** Opens a file that {@link openForWriting} has made, for a connection that only reads. */
+/**
+ * Opens a file that {@link openForWriting} has made, for a connection that only reads.
+ *
+ * @param isCopy nobody writes to it: nothing is made beside it then, so that its folder may be read-only
+ */
 export function openForReading(
   file: string,
-  { cacheKiB = CACHE_KIB }: { readonly cacheKiB?: number } = {},
+  { cacheKiB = CACHE_KIB, isCopy = false }: { readonly cacheKiB?: number; readonly isCopy?: boolean } = {},
 ): DatabaseSync {
-  const database = new ReadingConnection(file);
+  const database = new ReadingConnection(file, isCopy);
   database.exec(`PRAGMA cache_size = -${cacheKiB}; PRAGMA temp_store = MEMORY`);
   return database;
 }
@@ -88,8 +93,8 @@ export class UnreadableFile extends StorageUnavailable {
 class ReadingConnection extends DatabaseSync {
   readonly #file: string;
 
-  constructor(file: string) {
-    super(file, { readOnly: true, timeout: BUSY_MS });
+  constructor(file: string, isCopy: boolean) {
+    super(isCopy ? new URL(`${pathToFileURL(file).href}?immutable=1`) : file, { readOnly: true, timeout: BUSY_MS });
     this.#file = file;
   }
 

@@ -1,8 +1,10 @@
 import { createSecretKey, hash, type KeyObject, randomBytes } from 'node:crypto';
 import { existsSync, readFileSync, renameSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 import type { DatabaseSync } from 'node:sqlite';
 import { gcmOpen, gcmSeal } from '../crypto/aes-gcm.ts';
 import { unwrapKey, wrapKey } from '../crypto/key-wrapping.ts';
+import { MANIFEST } from './backup.ts';
 import { type DataFolder, MASTER_KEY_FILE, syncFolder, writeDurably } from './data-folder.ts';
 import { emptyJournal, openForReading, UnusableFile } from './database.ts';
 import { openVault } from './open-vault.ts';
@@ -35,7 +37,7 @@ export function checkMasterKey(vaultFile: string, master: KeyObject): void {
   }
   let opens: boolean;
   try {
-    const vault = openForReading(vaultFile);
+    const vault = openForReading(vaultFile, { isCopy: existsSync(join(dirname(vaultFile), MANIFEST)) });
     try {
       opens = opensCheck(vault, master);
     } finally {

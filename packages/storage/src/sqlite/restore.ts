@@ -1,5 +1,5 @@
 import { randomInt } from 'node:crypto';
-import { existsSync, readdirSync, readFileSync, renameSync, rmSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, realpathSync, renameSync, rmSync, statSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import type { DatabaseSync } from 'node:sqlite';
 import { isoTime } from '@epitaph/core/clock.ts';
@@ -85,16 +85,15 @@ const BATCH = 10_000;
  */
 export async function prepareRestore(options: RestoreOptions): Promise<PreparedRestore> {
   const { onProgress = () => {}, onStep = () => {} } = options;
-  const to = resolve(options.to);
-  assertFree(to);
+  const to = whereTo(options.to);
   const log = readManifest(options.log, 'log');
   const vault = readManifest(options.vault, 'vault');
   assertTogether(log, vault, options);
-  const facts = readFacts(options.log)!;
   const { head, lastMs } = await assertWhole(options, log, vault);
   await assertIntact(options.log, log.files, onProgress);
   await assertIntact(options.vault, vault.files, onProgress);
   checkMasterKey(join(options.vault, 'vault.db'), readMasterKey(options.masterKey));
+  const facts = readFacts(options.log)!;
 
   const folder = `${to}.restoring`;
   const discard = () => rmSync(folder, { recursive: true, force: true });
@@ -145,11 +144,15 @@ export async function prepareRestore(options: RestoreOptions): Promise<PreparedR
       ledger: () => entriesOf(join(folder, LEDGER_FILE)),
       finish: () => {
         syncFolder(folder);
-        // Another restore may have been faster.
-        assertFree(to);
-        if (existsSync(to)) rmSync(to, { recursive: true });
-        onStep('restore place: cleared');
-        renameSync(folder, to);
+        try {
+          // Another restore may have been faster.
+          assertFree(to);
+          if (existsSync(to)) rmSync(to, { recursive: true });
+          onStep('restore place: cleared');
+          renameSync(folder, to);
+        } catch (error) {
+          throw explained(error, to);
+        }
         syncFolder(dirname(to));
         onStep('restore place: taken');
         writeFacts(to, { ...readFacts(to)!, restoring: undefined });
@@ -161,9 +164,31 @@ export async function prepareRestore(options: RestoreOptions): Promise<PreparedR
     unlock();
     // A folder that somebody else has is theirs.
     if (!(error instanceof FolderInUse || error instanceof ForeignFolder)) discard();
+    else if (error instanceof FolderInUse) {
+      throw new FolderInUse(`Another restore is making ${folder}. Wait for it, or restore into another folder.`);
+    }
     throw explained(error, to);
   }
 }
+
+/**
+ * The folder to make, by the name that it has itself: what a link leads to is replaced, not the link.
+ *
+ * @throws {UnusableFile} where none can be made
+ */
+function whereTo(path: string): string {
+  const to = existsSync(path) ? realpathSync(path) : resolve(path);
+  try {
+    assertFree(to);
+    if (existsSync(to) && statSync(to).dev !== statSync(dirname(to)).dev) throw mountPoint(to);
+    return to;
+  } catch (error) {
+    throw explained(error, to);
+  }
+}
+
+const mountPoint = (to: string): UnusableFile =>
+  new UnusableFile(`${to} is a mount point, in whose place no folder can be put. Restore into a folder below it.`);
 
 /** @throws {UnusableFile} for a folder that holds something which somebody may have been served. */
 function assertFree(to: string): void {
@@ -339,6 +364,7 @@ function explained(error: unknown, to: string): unknown {
       `There is no space left to restore into ${dirname(to)}: ${message}. What was begun is removed.`,
     );
   }
+  if (code === 'EBUSY' || code === 'EXDEV') return mountPoint(to);
   if (code !== undefined && ['EACCES', 'EROFS', 'EPERM', 'ENOTDIR', 'ENOENT'].includes(code)) {
     return new UnusableFile(`${to} can't be made: ${message}.`);
   }
