@@ -110,7 +110,7 @@ describe('changing the master key', () => {
       EPITAPH_MASTER_KEY: current,
       EPITAPH_NEW_MASTER_KEY: next,
     });
-    expect(done.code).toBe(0);
+    expect([done.code, done.out]).toEqual([0, expect.stringContaining('master.key is not the one in force any more')]);
     await opensWhole(next);
   });
 
@@ -122,6 +122,18 @@ describe('changing the master key', () => {
     });
     expect([code, err]).toEqual([2, expect.stringContaining('Nothing was changed')]);
     expect(readFileSync(join(data, 'vault.db')).equals(before)).toBe(true);
+    await opensWhole();
+  });
+
+  it('refuses the key that is in force, which would be no change', async () => {
+    const current = readFileSync(join(data, 'master.key'), 'utf8').trim();
+    for (const given of [{}, { EPITAPH_MASTER_KEY: current }]) {
+      const { code, err } = await epitaph(['keys', 'rotate-master', '--data', data], {
+        ...given,
+        EPITAPH_NEW_MASTER_KEY: current,
+      });
+      expect([code, err]).toEqual([2, expect.stringContaining('is the one in force')]);
+    }
     await opensWhole();
   });
 

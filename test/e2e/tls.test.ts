@@ -1,9 +1,10 @@
-import { copyFileSync } from 'node:fs';
+import { copyFileSync, readFileSync } from 'node:fs';
 import { Agent, request } from 'node:https';
 import path from 'node:path';
 import { CosmosClient } from '@azure/cosmos';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { run } from '@epitaph/api/cli/main.ts';
+import { outOfDate } from '@epitaph/api/config/tls.ts';
 import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
 import { selfSigned, type SelfSigned } from '../eventstoredb/self-signed.ts';
 import { newFolder, removeFolder } from '../simulation/embedded.ts';
@@ -104,6 +105,13 @@ test('a renewed certificate is taken without a restart, and a bad one is not', a
   server.signal('SIGHUP');
   await expect.poll(() => server.stderr()).toContain("can't be used together");
   expect(await statusWith(second)).toBe(200);
+});
+
+test('a certificate that is out of date is said to be that', () => {
+  const tls = { cert: readFileSync(first.file), key: readFileSync(first.keyFile) };
+  expect(outOfDate(tls, Date.now())).toBeUndefined();
+  expect(outOfDate(tls, Date.UTC(2525, 0))).toMatch(/^the certificate has expired at 20/);
+  expect(outOfDate(tls, 0)).toMatch(/^the certificate is valid from 20/);
 });
 
 test('a server is not started with half of what TLS takes, or with files that do not go together', async () => {

@@ -291,7 +291,8 @@ async function rotatePostgres({ environment, json, print }: Invocation, url: str
       'Give the master key in force in EPITAPH_MASTER_KEY and the new one in EPITAPH_NEW_MASTER_KEY.',
     );
   }
-  const { readMasterKey } = await import('@epitaph/storage/sqlite/master-key.ts');
+  const { readMasterKey, SAME_KEY } = await import('@epitaph/storage/sqlite/master-key.ts');
+  if (readMasterKey(current).equals(readMasterKey(next))) throw new UsageError(SAME_KEY);
   const { rotatePostgresMasterKey } = await import('@epitaph/storage/postgres/rotate-master-key.ts');
   const rewrapped = await rotatePostgresMasterKey({ url, current: readMasterKey(current), next: readMasterKey(next) });
   if (json) print(JSON.stringify({ rewrapped }));
@@ -324,6 +325,10 @@ async function rotate(invocation: Invocation): Promise<number> {
     else {
       print(`Wrapped anew: ${rewrapped} keys and secrets. The old master key opens nothing in ${folder} any more.`);
       print('Backups of the keys from before still need the old one. Export the new one for escrow now.');
+      const kept = path.join(folder, 'master.key');
+      if (environment['EPITAPH_MASTER_KEY'] !== undefined && existsSync(kept)) {
+        print(`${kept} is not the one in force any more: remove it, and go on giving the store its key.`);
+      }
     }
     return exitCodes.ok;
   } finally {

@@ -189,11 +189,23 @@ function complain(error: unknown, stderr: ProgressStream): number {
   return say(inspect(error), exitCodes.problem);
 }
 
+/** What could not be printed must not pass for printed. Who reads no further, as `head`, need not be told so. */
+function endWithOutput(): void {
+  process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+    if (error.code !== 'EPIPE') process.stderr.write(`epitaph: The output can't be written: ${error.message}\n`);
+    process.exit(exitCodes.problem);
+  });
+  process.stderr.on('error', () => {});
+}
+
 if (process.argv[1] !== undefined && realpathSync(process.argv[1]) === fileURLToPath(import.meta.url)) {
+  const isServer = process.argv[2] === 'serve';
+  if (!isServer) endWithOutput();
   process.exitCode = await run(process.argv.slice(2), process.env, {
-    print: (line) => console.log(line),
+    // The store goes on when nobody reads what it prints.
+    print: (line) => (isServer ? console.log(line) : process.stdout.write(`${line}\n`)),
     stderr: process.stderr,
   });
   // What a fault left behind, such as a writer's thread, must not keep the server's process; answers must be flushed.
-  if (process.argv[2] === 'serve') process.exit();
+  if (isServer) process.exit();
 }

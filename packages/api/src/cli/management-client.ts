@@ -123,10 +123,11 @@ export class ManagementClient {
         if (error instanceof ServerUnreachable) return reject(error);
         const why = error.message === '' ? (error.code ?? 'no connection') : error.message;
         const isDistrust = /CERT|SIGNATURE|ISSUER/.test(error.code ?? '');
+        const isOutOfDate = /EXPIRED|NOT_YET_VALID|ALTNAME/.test(error.code ?? '');
         reject(
           new ServerUnreachable(
             isDistrust
-              ? `The certificate of the server at ${this.endpoint} is not trusted (${why}). Name its authority with --tls-ca.`
+              ? `The certificate of the server at ${this.endpoint} is not trusted (${why}).${isOutOfDate ? '' : ' Name its authority with --tls-ca.'}`
               : `No server answers at ${this.endpoint} (${why}). Is it started, and is --endpoint right?`,
           ),
         );

@@ -11,7 +11,7 @@ import { BadConfiguration } from '../config/configuration.ts';
 import { keysInForce, refuseEmulatorKey, type KeysInForce } from '../config/keys-file.ts';
 import { isLoopbackHost } from '../config/loopback.ts';
 import type { Configuration } from '../config/options.ts';
-import { readTls } from '../config/tls.ts';
+import { outOfDate, readTls, type TlsFiles } from '../config/tls.ts';
 import { wait } from '../config/wait.ts';
 import { EMULATOR_KEY, KeyRing } from '../http/keys.ts';
 import { Draining } from '../http/draining.ts';
@@ -77,7 +77,10 @@ export async function serve(configuration: Configuration, print: (line: string) 
       ],
     });
     await listen(app, configuration);
-    if (tls !== undefined) renewCertificates(app, configuration, log);
+    if (tls !== undefined) {
+      warnIfOutOfDate(tls, log);
+      renewCertificates(app, configuration, log);
+    }
     const endpoint = endpointOf(app, configuration);
     for (const line of welcome(endpoint, keys, configuration, store)) print(line);
     log.info({ endpoint, data: path.resolve(configuration.data), clock: configuration.clock }, 'started');
@@ -220,12 +223,20 @@ async function listen(app: FastifyInstance, { host, port }: Configuration): Prom
 function renewCertificates(app: FastifyInstance, configuration: Configuration, log: Logger): void {
   process.on('SIGHUP', () => {
     try {
-      (app.server as unknown as TlsServer).setSecureContext(readTls(configuration)!);
+      const tls = readTls(configuration)!;
+      (app.server as unknown as TlsServer).setSecureContext(tls);
       log.info('the certificate was read anew');
+      warnIfOutOfDate(tls, log);
     } catch (error) {
       log.error({ err: error }, 'the certificate was not renewed');
     }
   });
+}
+
+/** No client trusts it then. */
+function warnIfOutOfDate(tls: TlsFiles, log: Logger): void {
+  const why = outOfDate(tls, systemClocks.wallMs());
+  if (why !== undefined) log.warn(why);
 }
 
 function endpointOf(app: FastifyInstance, { host, 'tls-cert': cert }: Configuration): string {

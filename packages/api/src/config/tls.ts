@@ -1,5 +1,7 @@
+import { X509Certificate } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { createSecureContext } from 'node:tls';
+import { isoTime } from '@epitaph/core/clock.ts';
 import { BadConfiguration } from './configuration.ts';
 import type { Configuration } from './options.ts';
 
@@ -25,6 +27,14 @@ export function readTls({ 'tls-cert': certFile, 'tls-key': keyFile }: Configurat
     );
   }
   return tls;
+}
+
+/** What a certificate's dates have against it at an instant; undefined when it is valid. */
+export function outOfDate({ cert }: TlsFiles, nowMs: number): string | undefined {
+  const { validFromDate, validToDate } = new X509Certificate(cert);
+  if (nowMs > validToDate.getTime()) return `the certificate has expired at ${isoTime(validToDate.getTime())}`;
+  if (nowMs < validFromDate.getTime()) return `the certificate is valid from ${isoTime(validFromDate.getTime())} on`;
+  return undefined;
 }
 
 function readPem(option: string, file: string): Buffer {

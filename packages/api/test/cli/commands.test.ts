@@ -1,5 +1,6 @@
 import { createServer } from 'node:http';
 import { createServer as createNetServer } from 'node:net';
+import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
@@ -7,7 +8,7 @@ import { run } from '@epitaph/api/cli/main.ts';
 import { ManagementClient } from '@epitaph/api/cli/management-client.ts';
 import { Progress } from '@epitaph/api/cli/progress.ts';
 import { openWorld, WRITER, type World } from '../management/world.ts';
-import { cleanUp, epitaph, type Finished } from './process.ts';
+import { cleanUp, epitaph, type Finished, MAIN } from './process.ts';
 
 let world: World;
 let endpoint: string;
@@ -279,6 +280,24 @@ describe('the command line', () => {
     expect(right).toMatchObject({ code: 0, stderr: '' });
     expect(JSON.parse(right.stdout)).toHaveProperty('overdueItems');
     expect(wrong).toMatchObject({ code: 1, stdout: '', stderr: expect.stringMatching(/^epitaph: /) });
+  });
+
+  test('does not pass for done when its output could not be written, and ends without a word when its reader leaves', async () => {
+    const shell = async (line: string) => {
+      const env = { ...process.env, EPITAPH_ENDPOINT: endpoint };
+      const child = spawn('bash', ['-c', line.replace('epitaph', '"$0" "$1"'), process.execPath, MAIN], { env });
+      const texts = { stdout: '', stderr: '' };
+      child.stdout.on('data', (chunk) => (texts.stdout += String(chunk)));
+      child.stderr.on('data', (chunk) => (texts.stderr += String(chunk)));
+      const [code] = (await once(child, 'close')) as [number];
+      return { code, ...texts };
+    };
+    expect(await shell('epitaph purge > /dev/full')).toMatchObject({
+      code: 1,
+      stderr: expect.stringMatching(/^epitaph: The output can't be written: ENOSPC.*\n$/),
+    });
+    expect(await shell('epitaph purge | true; exit ${PIPESTATUS[0]}')).toEqual({ code: 1, stdout: '', stderr: '' });
+    expect(await shell('epitaph fsck --json 2> /dev/full > /dev/null')).toMatchObject({ code: 0 });
   });
 
   test('changes a TTL policy, now or later, as its brake lets it, and shows what is in force', async () => {

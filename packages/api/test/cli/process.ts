@@ -4,7 +4,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 
-const MAIN = path.resolve(import.meta.dirname, '../../src/cli/main.ts');
+export const MAIN = path.resolve(import.meta.dirname, '../../src/cli/main.ts');
 
 const cleanups: (() => void)[] = [];
 

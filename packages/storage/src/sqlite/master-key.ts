@@ -17,6 +17,9 @@ const NEXT_KEY_FILE = 'master.key.next';
 /** Keys wrapped anew in one transaction. */
 const BATCH = 5_000;
 
+/** Why a change of the master key is none. */
+export const SAME_KEY = 'The new master key is the one in force. Nothing was changed; give another one.';
+
 /** @throws {UnusableFile} for a text that is no master key. */
 export function readMasterKey(text: string): KeyObject {
   const bytes = Buffer.from(text.trim(), 'base64');
@@ -108,6 +111,7 @@ export function rotateMasterKey(
       folder.setRotatingTo(undefined);
       return 0;
     }
+    if (rotatingTo === undefined && fingerprint(old) === fingerprint(fresh)) throw new UnusableFile(SAME_KEY);
     if (rotatingTo !== undefined && rotatingTo !== fingerprint(fresh)) {
       throw new UnusableFile(
         `A change to another master key was cut short, and some keys are wrapped under it already. Go on with that one${isOwn ? `: it was in ${nextFile}` : ' as the new one'}.`,
