@@ -106,6 +106,21 @@ describe.skipIf(whyNoPostgres !== undefined)(`epitaph serve --event-store --post
     },
   );
 
+  it(
+    'ends with 2 and one line on a log with events whose keys are in another database',
+    { timeout: 60_000 },
+    async () => {
+      const used = await serve(['--data', temporaryFolder()], environment(await server.newDatabase()));
+      await clientOf(used).databases.create({ id: 'shop' });
+      used.child.kill('SIGTERM');
+      await used.finished();
+      const given = environment(await server.newDatabase());
+      const ended = await epitaph(['serve', '--port', '0', '--data', temporaryFolder()], given);
+      expect(ended).toMatchObject({ code: 2, stderr: expect.stringMatching(/is new, and the event log/) as string });
+      expect(ended.stderr.trim().split('\n').length).toBe(1);
+    },
+  );
+
   it.each([
     [
       'nothing listens at the URL',

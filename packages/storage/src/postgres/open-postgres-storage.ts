@@ -15,8 +15,8 @@ export interface PostgresStorageOptions {
   readonly copiesKeptSeconds?: number | undefined;
   /** True for the node that ends a restore. */
   readonly restoring?: boolean | undefined;
-  /** The event log that goes with it: which one, and where, for messages. */
-  readonly log: { readonly id: string; readonly name: string };
+  /** The event log that goes with it: which one, and where, for messages; and whether it had events before. */
+  readonly log: { readonly id: string; readonly name: string; readonly isEmpty: boolean };
 }
 
 export interface PostgresStorage {
@@ -68,14 +68,25 @@ export async function openPostgresStorage(options: PostgresStorageOptions): Prom
 }
 
 /** Keys, read models and log go together: with another log's keys nothing opens, and its positions mean other events. */
-async function assertSameLog(database: PostgresDatabase, { log, url }: PostgresStorageOptions): Promise<void> {
-  await database.query(
-    'INSERT INTO epitaph_vault.log (one, id, name) VALUES (1, $1, $2) ON CONFLICT (one) DO NOTHING',
-    [log.id, log.name],
-  );
+async function assertSameLog(
+  database: PostgresDatabase,
+  { log, url, restoring }: PostgresStorageOptions,
+): Promise<void> {
+  // Whoever is first on a log claims it for the database before it writes an event.
+  if (log.isEmpty || restoring === true) {
+    await database.query(
+      'INSERT INTO epitaph_vault.log (one, id, name) VALUES (1, $1, $2) ON CONFLICT (one) DO NOTHING',
+      [log.id, log.name],
+    );
+  }
   const [known] = await database.query<{ id: string; name: string }>('SELECT id, name FROM epitaph_vault.log');
-  if (known!.id === log.id) return;
+  if (known === undefined) {
+    throw new UnusableServer(
+      `The PostgreSQL database at ${placeOf(url)} is new, and the event log on ${log.name} has events, whose keys are elsewhere. Start with the database that goes with that log, or with an empty log.`,
+    );
+  }
+  if (known.id === log.id) return;
   throw new UnusableServer(
-    `The PostgreSQL database at ${placeOf(url)} belongs to another event log, first used on ${known!.name}. Start with that one, or with another database.`,
+    `The PostgreSQL database at ${placeOf(url)} belongs to another event log, first used on ${known.name}. Start with that one, or with another database.`,
   );
 }
