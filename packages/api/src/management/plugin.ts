@@ -3,7 +3,7 @@ import { pipeline, Readable } from 'node:stream';
 import { createGzip } from 'node:zlib';
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
-import { Turns } from '@epitaph/core/turn.ts';
+import { Pace } from '@epitaph/core/turn.ts';
 import { wait } from '../config/wait.ts';
 import type { KeyRing, KeyRole } from '../http/keys.ts';
 import type { Disappearance, StoreApi } from '../store/store-api.ts';
@@ -61,8 +61,6 @@ const BODY_BYTES = 64 * 1024;
 /** Seconds that a purge waits for request units unless it is told otherwise. */
 const DEFAULT_PURGE_WAIT_SECONDS = 60;
 const EXPORT_PAGE_ROWS = 1000;
-/** Exports go on one at a time, in between other requests. */
-const exportTurns = new Turns();
 
 /**
  * Puts the management plane on a server, under `/_epitaph`.
@@ -597,11 +595,12 @@ async function* disappearancePages(
   query: requests.DisappearancesQuery,
   first: Page,
 ): AsyncGenerator<readonly Disappearance[]> {
+  const pace = new Pace();
   let page = first;
   for (;;) {
     yield page.rows;
     if (page.continuation === undefined) return;
-    await exportTurns.next();
+    await pace.step();
     page = await disappearancesPage(store, container, { ...query, continuation: page.continuation }, EXPORT_PAGE_ROWS);
   }
 }
