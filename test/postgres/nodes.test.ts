@@ -82,6 +82,43 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       }
     }));
 
+  it('know users, permissions and client encryption keys of each other, and let nobody in whom another has shut out', () =>
+    inCluster(async (cluster) => {
+      const [one, other] = [await cluster.start(), await cluster.start({ roles: [] })];
+      const { rid: containerRid, databaseRid } = await makeContainer(one.store);
+      await containerOn(other);
+      const wrappedKey = {
+        encryptionAlgorithm: 'AEAD_AES_256_CBC_HMAC_SHA256',
+        wrappedDataEncryptionKey: 'AAAA',
+        keyWrapMetadata: {},
+      };
+      for (const [writer, reader, name] of [
+        [one, other, 'ann'],
+        [other, one, 'bob'],
+      ] as const) {
+        await writer.store.createUser(CALLER, databaseRid, name, 'create');
+        await reader.store.settleNames('db', 'users');
+        expect(reader.store.user(databaseRid, name).name).toBe(name);
+        await writer.store.createClientEncryptionKey(CALLER, databaseRid, name, wrappedKey);
+        await reader.store.settleNames('db', 'clientencryptionkeys');
+        expect(reader.store.clientEncryptionKey(databaseRid, name)).toMatchObject({ name, wrappedKey });
+
+        const { resource: permission } = await writer.store.writePermission(
+          CALLER,
+          writer.store.user(databaseRid, name),
+          'create',
+          { name: 'all', permissionMode: 'All', resource: 'dbs/db/colls/coll', target: { containerRid } },
+        );
+        const signer = await writer.store.tokenSigner(databaseRid);
+        const token = signer(writer.store.user(databaseRid, name), permission, 60);
+        expect(await reader.store.verifyResourceToken(token)).toMatchObject({ ok: true });
+        await writer.store.deletePermission(CALLER, writer.store.user(databaseRid, name), 'all');
+        // As late as a policy that another node has changed may be decided by.
+        await new Promise((resolve) => setTimeout(resolve, 600));
+        expect(await reader.store.verifyResourceToken(token)).toEqual({ ok: false, reason: 'revoked' });
+      }
+    }));
+
   it('keep ids and partition keys as pseudonyms where a container asks for that, and serve each other’s items', () =>
     inCluster(async (cluster) => {
       const [one, other] = [await cluster.start(), await cluster.start({ roles: ['purge'] })];

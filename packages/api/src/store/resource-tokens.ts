@@ -40,6 +40,8 @@ export class ResourceTokens {
     const facts = payload === undefined ? undefined : readPayload(payload);
     if (signature === undefined || payload === undefined || facts === undefined) return refuse('malformed');
     const [userRid, birth, etag, expiresAt] = facts;
+    // What another node has taken back is no good here, either.
+    await this.#parts.confirmCatalog();
     const { catalog, ports } = this.#parts;
     const user = catalog.entry('user', userRid)?.state;
     const database = user === undefined ? undefined : catalog.databaseByRid(user.databaseRid);

@@ -60,7 +60,10 @@ export class PostgresReadModelStore implements ReadModelStore {
   async apply(changes: readonly ReadModelChange[], checkpoint: number): Promise<void> {
     const segments = segmentsOf(changes);
     const purges = segments.reduce((sum, { batch }) => sum + batch.purges, 0);
-    const catalogChanges = segments.reduce((sum, { batch }) => sum + batch.databases.size + batch.containers.size, 0);
+    const catalogChanges = segments.reduce(
+      (sum, { batch }) => sum + batch.databases.size + batch.containers.size + batch.entries.size,
+      0,
+    );
     this.#checkpoint ??= await this.checkpoint();
     const standing = [checkpoint, purges, catalogChanges, this.#checkpoint];
     await this.#database.transaction(async (sql) => {

@@ -36,7 +36,7 @@ export function readModelTables(schema: string): string {
       position bigint NOT NULL,
       -- how many lives were purged in all, counted here because counting rows takes as long as there are rows
       purged bigint NOT NULL,
-      -- how many changes of databases and containers there were: whoever keeps them in memory looks at this
+      -- how many changes of databases, containers and catalog entries there were: whoever keeps them in memory looks at this
       catalog_changes bigint NOT NULL
     );
     INSERT INTO ${schema}.checkpoint VALUES (1, 0, 0, 0);
