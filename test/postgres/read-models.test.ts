@@ -102,6 +102,33 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
       }));
   });
 
+  it('are compared in as much time as there are rows, however far apart these stand in a log whose positions are bytes', () =>
+    inDatabase(async (database) => {
+      const readModels = await PostgresReadModels.open(database);
+      const lead = await readModels.lead(() => {});
+      const [one, other] = [readModels.current.store, (await readModels.createNext()).store];
+      const [near, far] = [written(5), written(10 ** 13)];
+      // More than one piece, and in the one version a row fewer in a container before.
+      const many = Array.from({ length: 12_000 }, (_, index) => written(10 ** 12 + index * 1_000, { container: 3 }));
+      await one.apply([near, ...many, far], far.position);
+      await other.apply([...many, far], far.position);
+      const digests = await Promise.all(
+        [one, other].map(async (store) => {
+          const snapshot = await store.snapshot();
+          const found = await snapshot.digests();
+          await snapshot.close();
+          return found;
+        }),
+      );
+      expect(digests.map((of) => [of.get(2)?.items, of.get(3)?.items])).toEqual([
+        [2, 12_000],
+        [1, 12_000],
+      ]);
+      expect(digests[0]!.get(3)).toEqual(digests[1]!.get(3));
+      expect(digests[0]!.get(2)).not.toEqual(digests[1]!.get(2));
+      await lead!.release();
+    }));
+
   it('gives large bodies a few at a time, the first ones, and always one', () =>
     inDatabase(async (database) => {
       const { store } = (await PostgresReadModels.open(database)).current;

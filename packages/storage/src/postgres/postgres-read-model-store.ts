@@ -544,34 +544,38 @@ const WRITTEN_ITEMS = `unnest($1::bigint[], $2::text[], $3::text[], $4::bigint[]
 /** Bytes of bodies that are fetched at a time, besides one. */
 const MAX_FETCHED_BYTES = 4 * 1024 * 1024;
 
-/** Everything but the bodies, which one build may have and another leave to the log; and what orders the rows. */
+/**
+ * Everything but the bodies, which one build may have and another leave to the log; what orders the rows, within each
+ * container where there is one, by an index; and what comes before all of it.
+ */
 const DIGESTED = [
-  ['databases', 'number, state', 'number'],
-  ['containers', 'number, state', 'number'],
-  ['catalog_entries', 'number, kind, state', 'number'],
+  ['databases', 'number, state', 'number', [-1]],
+  ['containers', 'number, state', 'number', [-1]],
+  ['catalog_entries', 'number, kind, state', 'number', [-1]],
   [
     'items',
     'birth, container, partition_key, id, life, position, ts, ttl, due, key, unreadable_ttl, partition_digest, name_digest',
     'birth',
+    [-1],
   ],
-  ['item_clear', 'container, birth, path, value', 'birth'],
+  ['item_clear', 'container, birth, path, value', 'birth, path', [-1, -1]],
   [
     'ended',
     'container, partition_key, id, life, stream, position, cause, ended_at, by_policy_start, name_digest',
-    'position',
+    'name_digest, life',
+    [Buffer.alloc(0), -1],
   ],
   [
     'disappearances',
     'position, container, partition_key, id, life, cause, at, recorded_at, purged_at, rule, ttl, policy_version',
-    'position',
+    'at, position',
+    [Number.MIN_SAFE_INTEGER, -1],
   ],
 ] as const;
-/** Values of what orders the rows that one statement digests: none may take long, nor gather texts without a bound. */
-const DIGESTED_SPAN = 100_000;
+/** Rows that one statement digests: none may take long, nor gather texts without a bound. */
+const DIGESTED_ROWS = 5_000;
 
 interface DigestedPiece extends Row {
-  /** Null for the catalog. */
-  readonly part: number | null;
   readonly count: number;
   readonly digest: Buffer;
 }
@@ -588,29 +592,53 @@ class PostgresReadModelSnapshot implements ReadModelSnapshot {
 
   async digests(signal?: AbortSignal): Promise<ReadonlyMap<'catalog' | number, PartDigest>> {
     const parts = new Map<'catalog' | number, { items: number; readonly hash: Hash }>();
-    for (const [table, columns, order] of DIGESTED) {
-      const part = order === 'number' ? 'NULL::bigint' : 'container';
-      const pieces = `SELECT ${part} AS part, count(*) AS count,
-          sha256(convert_to(string_agg(row(${columns})::text, ',' ORDER BY ${order}, row(${columns})::text), 'UTF8')) AS digest
-        FROM ${this.#schema}.${table} WHERE ${order} >= $1 AND ${order} < $2 GROUP BY 1 ORDER BY 1`;
-      const [end] = await this.#connection.query<{ last: number | null }>(
-        `SELECT max(${order}) AS last FROM ${this.#schema}.${table}`,
-      );
-      for (let from = 0; from <= (end?.last ?? -1); from += DIGESTED_SPAN) {
-        signal?.throwIfAborted();
-        const found = await this.#connection.query<DigestedPiece>(pieces, [from, from + DIGESTED_SPAN]);
-        for (const { part: container, count, digest } of found) {
-          const key = container ?? 'catalog';
-          const known = parts.get(key) ?? { items: 0, hash: createHash('sha256') };
-          parts.set(key, known);
+    for (const digested of DIGESTED) {
+      const [table, columns] = digested;
+      for await (const container of columns.includes('container') ? this.#containersIn(table) : [undefined]) {
+        const key = container ?? 'catalog';
+        const known = parts.get(key) ?? { items: 0, hash: createHash('sha256') };
+        parts.set(key, known);
+        for await (const { count, digest } of this.#pieces(digested, container)) {
           if (table === 'items') known.items += count;
-          known.hash.update(`${table} ${from} `).update(digest);
+          known.hash.update(`${table} `).update(digest);
+          signal?.throwIfAborted();
         }
       }
     }
     return new Map(
       [...parts].map(([key, { items, hash }]) => [key, { items, digest: hash.digest('base64url') }] as const),
     );
+  }
+
+  /** A piece ends after so many rows of its own container: what another one lacks moves no piece's end. */
+  async *#pieces(
+    [table, columns, order, first]: (typeof DIGESTED)[number],
+    container: number | undefined,
+  ): AsyncGenerator<DigestedPiece> {
+    const within = container === undefined ? [] : [container];
+    const places = first.map((_, index) => `$${within.length + index + 1}`).join(', ');
+    const behind = `FROM ${this.#schema}.${table} WHERE ${container === undefined ? '' : 'container = $1 AND'}
+      (${order}) > (${places}) ORDER BY ${order} LIMIT`;
+    const piece = `SELECT count(*) AS count, sha256(convert_to(string_agg(text, ',' ORDER BY place), 'UTF8')) AS digest
+      FROM (SELECT row(${columns})::text AS text, row_number() OVER (ORDER BY ${order}) AS place ${behind} ${DIGESTED_ROWS}) AS piece`;
+    const end = `SELECT ${order} ${behind} 1 OFFSET ${DIGESTED_ROWS - 1}`;
+    let after: unknown[] | undefined = [...first];
+    while (after !== undefined) {
+      const values: unknown[] = [...within, ...after];
+      const [digested] = await this.#connection.query<DigestedPiece>(piece, values);
+      if (digested!.count > 0) yield digested!;
+      const [last]: Row[] = await this.#connection.query(end, values);
+      after = last === undefined ? undefined : order.split(', ').map((name) => last[name]);
+    }
+  }
+
+  async *#containersIn(table: string): AsyncGenerator<number> {
+    for (let after = -1; ;) {
+      const sql = `SELECT min(container) AS next FROM ${this.#schema}.${table} WHERE container > $1`;
+      const [row] = await this.#connection.query<{ next: number | null }>(sql, [after]);
+      if (row!.next === null) return;
+      yield (after = row!.next);
+    }
   }
 
   async close(): Promise<void> {
