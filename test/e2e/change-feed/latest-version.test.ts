@@ -1,7 +1,7 @@
 import { ChangeFeedStartFrom, PartitionKeyDefinitionVersion, PartitionKeyKind } from '@azure/cosmos';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { effectivePartitionKey } from '@epitaph/core/partition-key/effective-partition-key.ts';
-import { keyHeader } from '../support/raw.ts';
+import { keyHeader, raw } from '../support/raw.ts';
 import { statusOf, World } from '../support/world.ts';
 import { documentsOf, from, ids, page, readOn, type LatestItem } from './support.ts';
 
@@ -286,6 +286,16 @@ describe('over bare HTTP', () => {
     const reply = await page(world, container.id, headers);
     expect(reply.status).toBe(400);
     expect(reply.json).toMatchObject({ code: 'BadRequest', message: expect.stringContaining(message) });
+  });
+
+  test('a query of it is refused with 400, not answered from the items', async () => {
+    const container = await world.container();
+    const reply = await raw(world.endpoint, 'POST', `/dbs/shop/colls/${container.id}/docs`, {
+      headers: { 'a-im': 'Incremental Feed', 'content-type': 'application/query+json' },
+      body: JSON.stringify({ query: 'SELECT * FROM c' }),
+    });
+    expect(reply.status).toBe(400);
+    expect(reply.json).toMatchObject({ message: expect.stringContaining('change feed') });
   });
 
   test('modes are known however they are written, as the clients differ', async () => {

@@ -52,6 +52,8 @@ export async function answerItems(request: CosmosRequest): Promise<Answer> {
   if (method !== 'POST') throw methodNotAllowed();
   if (headerFlag(headers, 'x-ms-cosmos-is-batch-request')) return answerBatch(request, container);
   if (isQueryPlan(headers)) return answerQueryPlan(request, container);
+  // What the query finds among the items would be taken for changes.
+  if (isQuery(headers) && isChangeFeed(request)) throw badRequest('A change feed is not filtered by queries here.');
   if (isQuery(headers)) return request.pages.make((standAside) => queryItems(request, container, standAside));
   const operation = headerFlag(headers, 'x-ms-documentdb-is-upsert') ? 'upsert' : 'create';
   const item = readItem(request, container);
