@@ -26,6 +26,7 @@ import { refuseOtherHosts } from './loopback-guard.ts';
 
 /** How long requests under way may take to end when the server stops. */
 const STOP_WITHIN_MS = 10_000;
+const SWEEP_MS = 100;
 /** Ctrl-C under npm comes twice, from the terminal and from npm; only a later one means "at once". */
 const SECOND_SIGNAL_AFTER_MS = 500;
 
@@ -275,7 +276,12 @@ function printPrimary(file: string): string {
 /** Stops accepting, lets requests under way end, and cuts off those that don't in time. */
 async function closeWithin(app: FastifyInstance, milliseconds: number): Promise<void> {
   const closed = new AbortController();
-  const closing = app.close().finally(() => closed.abort());
+  // Those that were busy when it began to close are kept alive by whoever was answered on them.
+  const sweeping = setInterval(() => app.server.closeIdleConnections(), SWEEP_MS);
+  const closing = app.close().finally(() => {
+    clearInterval(sweeping);
+    closed.abort();
+  });
   await Promise.race([closing, wait(milliseconds, closed.signal)]);
   if (!closed.signal.aborted) app.server.closeAllConnections();
   await closing;

@@ -152,6 +152,25 @@ describe('epitaph serve', () => {
     expect(await finished()).toMatchObject({ code: 0, stdout: expect.stringContaining('stopping (SIGHUP)') });
   });
 
+  test('ends when what was under way is answered, though its connection is kept', async () => {
+    const { endpoint, child, finished } = await serve(['--data', temporaryFolder()]);
+    const socket = connect(Number(new URL(endpoint).port), '127.0.0.1');
+    socket.write(
+      'POST /_epitaph/purge/pause HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n' +
+        `Authorization: ${BEARER.authorization}\r\n\r\n{`,
+    );
+    await fetch(`${endpoint}/_epitaph/health/live`, { headers: { connection: 'close' } });
+    child.kill('SIGTERM');
+    await once(child.stdout!, 'data');
+    await wait(200);
+    const endedMs = performance.now();
+    socket.write('}');
+    const [answer] = (await once(socket, 'data')) as [Buffer];
+    expect(answer.toString()).toMatch(/^HTTP\/1\.1 /);
+    expect(await finished()).toMatchObject({ code: 0 });
+    expect(performance.now() - endedMs).toBeLessThan(5_000);
+  });
+
   test('ends at once on a second signal', async () => {
     const { endpoint, child, finished } = await serve(['--data', temporaryFolder()]);
     const socket = connect(Number(new URL(endpoint).port), '127.0.0.1');
