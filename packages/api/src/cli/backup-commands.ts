@@ -421,7 +421,9 @@ function dataOf({ flags, environment }: Pick<Invocation, 'flags' | 'environment'
 /** Opening a folder makes it; a mistyped name must not. */
 function existingData(folder: string): string {
   if (!existsSync(path.join(folder, 'vault.db'))) {
-    throw new UsageError(`There is no key vault in ${path.resolve(folder)}. Name the data folder with --data.`);
+    throw new UsageError(
+      `There is no key vault in ${path.resolve(folder)} that this user can see. Name the data folder with --data.`,
+    );
   }
   return folder;
 }

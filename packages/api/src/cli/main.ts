@@ -200,10 +200,11 @@ function endWithOutput(): void {
 
 if (process.argv[1] !== undefined && realpathSync(process.argv[1]) === fileURLToPath(import.meta.url)) {
   const isServer = process.argv[2] === 'serve';
-  if (!isServer) endWithOutput();
+  // The store goes on, and ends in order, when nobody reads what it prints.
+  if (isServer) process.stdout.on('error', () => {});
+  else endWithOutput();
   process.exitCode = await run(process.argv.slice(2), process.env, {
-    // The store goes on when nobody reads what it prints.
-    print: (line) => (isServer ? console.log(line) : process.stdout.write(`${line}\n`)),
+    print: (line) => process.stdout.write(`${line}\n`),
     stderr: process.stderr,
   });
   // What a fault left behind, such as a writer's thread, must not keep the server's process; answers must be flushed.

@@ -69,8 +69,16 @@ function readKeys(file: string): KeysFile {
       `The keys in ${file} can be read by others on this machine: chmod 600 it, and better make new ones.`,
     );
   }
+  let text: string;
   try {
-    return keysSchema.parse(JSON.parse(readFileSync(file, 'utf8').replace(/^\uFEFF/, '')));
+    text = readFileSync(file, 'utf8').replace(/^\uFEFF/, '');
+  } catch (error) {
+    throw new BadConfiguration(
+      `The keys file ${file} can't be read: ${(error as Error).message}. Check its permissions.`,
+    );
+  }
+  try {
+    return keysSchema.parse(JSON.parse(text));
   } catch {
     throw new BadConfiguration(
       `The keys file ${file} is damaged. Put it back, or remove it: the next start makes new keys, and clients need them.`,

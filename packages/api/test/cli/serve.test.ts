@@ -1,6 +1,6 @@
 import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
-import { chmodSync, readFileSync } from 'node:fs';
+import { chmodSync, readFileSync, mkdirSync } from 'node:fs';
 import { Agent, get, type IncomingMessage } from 'node:http';
 import { connect, createServer } from 'node:net';
 import path from 'node:path';
@@ -152,6 +152,14 @@ describe('epitaph serve', () => {
     expect(await finished()).toMatchObject({ code: 0, stdout: expect.stringContaining('stopping (SIGHUP)') });
   });
 
+  test('goes on, and ends in order, when nobody reads what it prints', async () => {
+    const { endpoint, child, finished } = await serve(['--data', temporaryFolder()]);
+    child.stdout!.destroy();
+    expect((await fetch(`${endpoint}/_epitaph/purge`, { headers: BEARER })).status).toBe(200);
+    child.kill('SIGTERM');
+    expect(await finished()).toMatchObject({ code: 0, stderr: '' });
+  });
+
   test('ends when what was under way is answered, though its connection is kept', async () => {
     const { endpoint, child, finished } = await serve(['--data', temporaryFolder()]);
     const socket = connect(Number(new URL(endpoint).port), '127.0.0.1');
@@ -259,6 +267,18 @@ describe('a start that can’t be', () => {
     chmodSync(data, 0o500);
     const { code, stderr } = await epitaph(['serve', '--port', '0', '--data', data]);
     expect([code, stderr.trimEnd().split('\n')]).toMatchObject([2, [expect.stringContaining("can't be used")]]);
+  });
+
+  test('tells files that can not be read from damaged ones', async () => {
+    for (const name of ['epitaph.json', 'keys.json']) {
+      const data = temporaryFolder();
+      mkdirSync(path.join(data, name), { mode: 0o700 });
+      const { code, stderr } = await epitaph(['serve', '--port', '0', '--data', data]);
+      expect([code, stderr]).toEqual([
+        2,
+        expect.stringMatching(/^epitaph: .*can't be read: EISDIR.*Check its permissions/),
+      ]);
+    }
   });
 
   test('leaves a port that another program has alone, and the folder free again', async () => {

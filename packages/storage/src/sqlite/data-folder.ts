@@ -390,8 +390,14 @@ export function readFacts(path: string): FolderFacts | undefined {
     }
     return undefined;
   }
+  let text: string;
   try {
-    return JSON.parse(readFileSync(file, 'utf8')) as FolderFacts;
+    text = readFileSync(file, 'utf8');
+  } catch (error) {
+    throw new UnusableFile(`${file} can't be read: ${(error as Error).message}. Check its permissions and the disk.`);
+  }
+  try {
+    return JSON.parse(text) as FolderFacts;
   } catch {
     throw new UnusableFile(`${file} is damaged. Restore it from a backup.`);
   }
