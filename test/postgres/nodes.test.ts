@@ -119,6 +119,33 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       }
     }));
 
+  it('pause the purge and go on with it for each other, and say so, whichever of them is asked', () =>
+    inCluster(async (cluster) => {
+      const nodes = [
+        await cluster.start(),
+        await cluster.start({ roles: [] }),
+        await cluster.start({ roles: ['purge'] }),
+      ];
+      const states = async () =>
+        (await Promise.all(nodes.map(({ store }) => store.purgeStatus()))).map((one) => one.state);
+      const all = (state: string) =>
+        eventually(`all say ${state}`, async () => (await states()).every((one) => one === state));
+      for (let round = 0; round < 3; round++) {
+        await nodes[round]!.store.pausePurge(CALLER);
+        await all('paused');
+        // Of a node that has nothing to do with the purge, too, and of one that has not looked since.
+        await nodes[(round + 1) % 3]!.store.resumePurge(CALLER);
+        await all('idle');
+        await nodes[round]!.store.pausePurge(CALLER);
+        await nodes[(round + 2) % 3]!.store.resumePurge(CALLER);
+        await all('idle');
+      }
+      const controls = await cluster.log.readStream(PURGE_CONTROL_STREAM);
+      expect(controls.map(({ type }) => type)).toEqual(
+        Array.from({ length: 6 }, () => ['PurgePaused', 'PurgeResumed']).flat(),
+      );
+    }));
+
   it('keep ids and partition keys as pseudonyms where a container asks for that, and serve each other’s items', () =>
     inCluster(async (cluster) => {
       const [one, other] = [await cluster.start(), await cluster.start({ roles: ['purge'] })];

@@ -70,7 +70,7 @@ export class Operations {
     const run = this.#purge.run;
     const purgedTotal = await readModel.countPurged();
     return {
-      state: this.#purge.paused
+      state: (await this.#purge.isPaused())
         ? 'paused'
         : ports.clockJump() !== undefined
           ? 'held-by-clock'

@@ -289,7 +289,7 @@ async function* withBodies(log: EventLog, page: readonly RecordedEvent[]): Async
   for (let start = 0; start < page.length; start += BODIES_AT_ONCE) {
     const events = page.slice(start, start + BODIES_AT_ONCE);
     const bodies = await Promise.all(
-      events.map((event) => (isItemWrite(event) ? log.readBody(event.position) : undefined)),
+      events.map(async (event) => (isItemWrite(event) ? log.readBody(event.position) : undefined)),
     );
     for (const [index, event] of events.entries()) {
       const body = bodies[index]?.body;

@@ -107,7 +107,9 @@ export class PurgeRunner {
     this.#around = options.around ?? ((_step, work) => work());
   }
 
-  get paused(): boolean {
+  /** Whether an operator has paused it: of several nodes on any of them, of which this one may hear some seconds late. */
+  async isPaused(): Promise<boolean> {
+    await this.#refreshControl(CONTROL_AGE_MS);
     return this.#paused;
   }
 
@@ -260,12 +262,14 @@ export class PurgeRunner {
   }
 
   async pause(context: CommandContext): Promise<void> {
+    await this.#refreshControl();
     if (!this.#paused) await this.#control(context, 'PurgePaused');
     this.#paused = true;
     await this.#pass?.catch(() => {});
   }
 
   async resume(context: CommandContext): Promise<void> {
+    await this.#refreshControl();
     if (this.#paused) await this.#control(context, 'PurgeResumed');
     this.#paused = false;
     this.lookAgain();
@@ -284,6 +288,12 @@ export class PurgeRunner {
     this.#timer.unref();
   }
 
+  /** Looks again, where other nodes may have paused it or gone on. */
+  async #refreshControl(maxAgeMs = 0): Promise<void> {
+    const { othersControl, monotonicMs } = this.#options;
+    if (othersControl === true && monotonicMs() - this.#controlReadMs >= maxAgeMs) await this.#readControl();
+  }
+
   async #readControl(): Promise<void> {
     const control = await this.#options.log.readLast(PURGE_CONTROL_STREAM);
     this.#paused = control?.type === 'PurgePaused';
@@ -291,11 +301,10 @@ export class PurgeRunner {
   }
 
   async #tick(): Promise<void> {
-    const { clock, monotonicMs, othersControl } = this.#options;
+    const { clock, monotonicMs } = this.#options;
     if (this.#stopping || monotonicMs() < this.#restUntilMs) return;
     try {
-      if (othersControl === true && monotonicMs() - this.#controlReadMs > CONTROL_AGE_MS) await this.#readControl();
-      if (this.#paused) return;
+      if (await this.isPaused()) return;
       const nowMs = clock.now();
       if (this.#run === undefined && (await this.#nextDueMs(nowMs)) > nowMs) return;
       await this.pass();
@@ -333,7 +342,7 @@ export class PurgeRunner {
       if (this.#paused || signal?.aborted === true) return 'paused';
       return this.#options.clockTrusted() ? 'yes' : 'clock-held';
     };
-    if (this.#options.othersControl === true) await this.#readControl();
+    await this.#refreshControl();
     const containers = catalog().allContainers();
     if (allowed() !== 'yes') return totals;
     this.#unpaid.clear();
