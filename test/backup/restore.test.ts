@@ -11,7 +11,7 @@ import {
   symlinkSync,
   writeFileSync,
 } from 'node:fs';
-import { dirname, join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { TakenBackup } from '@epitaph/api/store/store-api.ts';
 import { isoTime } from '@epitaph/core/clock.ts';
@@ -428,6 +428,43 @@ describe('what was erased after the backup, of a container that keeps what has l
     expect(await types('erased')).toEqual(['ItemUpserted', 'ItemDeleted', 'ItemPurged']);
     expect(await types('kept')).toEqual(['ItemUpserted', 'ItemDeleted']);
     expect((await store.purgeStatus()).inGrace).toBe(1);
+    await other.dispose();
+  });
+});
+
+describe('an erasure that the backup has begun and not carried out', () => {
+  it('is carried out by the restore, and says until when that backup has its key', async () => {
+    const other = new Place();
+    const cut = other.file('cut');
+    let isErasing = false;
+    let store = await other.open({
+      writers: 'inline',
+      onStep: (step) => {
+        if (!isErasing || step !== 'vault: before' || existsSync(cut)) return;
+        const filter = (file: string) => basename(file) !== 'lock' && !file.endsWith('-shm');
+        cpSync(other.file('data'), cut, { recursive: true, filter });
+      },
+    });
+    await store.createDatabase(CALLER, 'db');
+    await store.createContainer(CALLER, 'db', 'c', DEFINITION, -1);
+    await write(store, 'c', 'erased');
+    isErasing = true;
+    const wish = { reason: 'a test', requestedBy: 'somebody' };
+    await store.eraseItem(CALLER, store.container('db', 'c'), 'erased', '["p"]', wish);
+    await other.close();
+    // A start would carry it out.
+    store = await other.open({ folder: cut, restoring: true });
+    const { vaultLapsesAtMs } = await store.backup(CALLER, { folder: other.file('backup'), vaultKeptSeconds: 60 });
+    const last = formatLedgerHead(await store.purgeLedgerHead());
+    await other.close();
+    const { code, err } = await epitaph(
+      restoring({ backup: other.file('backup'), data: cut, last, to: other.file('restored') }),
+    );
+    expect(code, err).toBe(0);
+    store = await other.open({ folder: other.file('restored') });
+    const history = await store.history(store.container('db', 'c'), 'erased', '["p"]');
+    expect(history.map(({ type }) => type)).toEqual(['ItemUpserted', 'ItemPurged']);
+    expect(history.at(-1)!.data).toMatchObject({ cause: 'erasure', recoverableUntilMs: vaultLapsesAtMs });
     await other.dispose();
   });
 });
