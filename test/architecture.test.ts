@@ -30,8 +30,8 @@ const MAY_KEEP_TIME = new Set([
   'packages/api/src/config/wait.ts',
   // How late the event loop is, for whoever watches it.
   'packages/api/src/metrics/process-metrics.ts',
-  // Waiting for a server elsewhere: until it answers, and before it is asked again.
-  'packages/storage/src/eventstoredb/patience.ts',
+  // Waiting for a server elsewhere: until it answers, and before it is asked again or whether it is still there.
+  'packages/storage/src/patience.ts',
 ]);
 
 interface Source {

@@ -5,7 +5,7 @@ import type { ExpectedRevision } from '@epitaph/core/log/event-log.ts';
 import type { BatchCall, Connection } from './connection.ts';
 import { exactNumber, streamIdentifier, uuidOf } from './event-coding.ts';
 import { AppendFault } from './faults.ts';
-import { after } from './patience.ts';
+import { after } from '../patience.ts';
 
 export type AppendAnswer =
   | {

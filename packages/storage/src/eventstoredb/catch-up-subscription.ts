@@ -3,7 +3,7 @@ import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import type { Connection, ReadCall } from './connection.ts';
 import { decodeEvent, placeOf } from './event-coding.ts';
 import { AppendFault, faultOf } from './faults.ts';
-import { pause } from './patience.ts';
+import { pause } from '../patience.ts';
 
 const PAGE_SIZE = 500;
 /** Events taken from the server for a listener that is busy; past this the server has to wait too. */

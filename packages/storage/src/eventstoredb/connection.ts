@@ -10,7 +10,7 @@ import type { ConnectionTarget } from './connection-string.ts';
 import type { WireEvent } from './event-coding.ts';
 import { streamIdentifier } from './event-coding.ts';
 import { faultOf, storageFaultOf } from './faults.ts';
-import { pause } from './patience.ts';
+import { pause } from '../patience.ts';
 
 export type BatchCall = ClientDuplexStream<streams.BatchAppendReq, streams.BatchAppendResp>;
 export type ReadCall = ClientReadableStream<streams.ReadResp>;

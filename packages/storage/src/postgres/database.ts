@@ -1,6 +1,7 @@
 import type { Socket } from 'node:net';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import pg from 'pg';
+import { after, every } from '../patience.ts';
 
 /** A PostgreSQL server that this store can't work with as it is configured; the message says what to change. */
 export class UnusableServer extends Error {
@@ -36,11 +37,11 @@ types.setTypeParser(pg.types.builtins.INT8, Number);
 /** One connection outside the pool. */
 export class DedicatedConnection implements Statements {
   readonly #client: pg.Client;
-  #beat: NodeJS.Timeout | undefined;
+  #endWatch: () => void = () => {};
 
   constructor(client: pg.Client) {
     this.#client = client;
-    client.once('end', () => clearInterval(this.#beat));
+    client.once('end', () => this.#endWatch());
   }
 
   async query<Result extends Row>(text: string, values: readonly unknown[] = []): Promise<Result[]> {
@@ -65,21 +66,20 @@ export class DedicatedConnection implements Statements {
    * its machine or by a network that forgets, is told of it by nobody else: nothing is ever sent there.
    */
   watch(): void {
-    this.#beat = setInterval(() => {
+    this.#endWatch = every(BEAT_MS, () => {
       // With its query unanswered, the client closes the socket at once.
       this.#client.query(BEAT).catch(() => this.close());
-    }, BEAT_MS);
-    this.#beat.unref();
+    });
   }
 
   /** Gives the connection back, and does not wait for a server that says nothing any more. */
   async close(): Promise<void> {
-    clearInterval(this.#beat);
+    this.#endWatch();
     // Private in the client's types alone.
     const { stream } = (this.#client as unknown as { readonly connection: { readonly stream: Socket } }).connection;
-    const late = setTimeout(() => stream.destroy(), CLOSE_TIMEOUT_MS);
+    const stop = after(CLOSE_TIMEOUT_MS, () => stream.destroy());
     await this.#client.end();
-    clearTimeout(late);
+    stop();
   }
 }
 

@@ -11,3 +11,9 @@ export function after(milliseconds: number, callback: () => void): () => void {
   const timer = setTimeout(callback, milliseconds);
   return () => clearTimeout(timer);
 }
+
+/** Calls back again and again until stopped, and keeps no process from ending. */
+export function every(milliseconds: number, callback: () => void): () => void {
+  const timer = setInterval(callback, milliseconds).unref();
+  return () => clearInterval(timer);
+}
