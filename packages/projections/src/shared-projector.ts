@@ -71,6 +71,7 @@ export class SharedProjector implements Projection {
   #looks: Subscription | undefined;
   /** One look at a time, in order. */
   #looking: Promise<void> = Promise.resolve();
+  #nextLook: Promise<void> | undefined;
   /** Of which version of the read models, and after how many changes, the catalog was loaded. */
   #catalogState = '';
   #stopped = true;
@@ -156,7 +157,10 @@ export class SharedProjector implements Projection {
   }
 
   #look(): Promise<void> {
-    this.#looking = this.#looking.then(async () => {
+    // One that has not begun sees all that there is by now.
+    if (this.#nextLook !== undefined) return this.#nextLook;
+    this.#nextLook = this.#looking.then(async () => {
+      this.#nextLook = undefined;
       if (this.#stopped || this.#leading !== undefined) return;
       try {
         this.#news ??= await this.#options.readModels.listen((news) => this.#hear(news));
@@ -166,7 +170,8 @@ export class SharedProjector implements Projection {
         this.#error = error as Error;
       }
     });
-    return this.#looking;
+    this.#looking = this.#nextLook;
+    return this.#nextLook;
   }
 
   #hear(news: ReadModelNews): void {

@@ -273,15 +273,19 @@ function printPrimary(file: string): string {
   return String.raw`sed -n 's/.*"primary": "\(.*\)".*/\1/p' ${`'${file.replaceAll("'", String.raw`'\''`)}'`}`;
 }
 
+/** Connections that were busy when it began to close are kept alive by whoever was answered on them. */
+async function closeIdle(app: FastifyInstance, until: AbortSignal): Promise<void> {
+  while (!until.aborted) {
+    await wait(SWEEP_MS, until);
+    app.server.closeIdleConnections();
+  }
+}
+
 /** Stops accepting, lets requests under way end, and cuts off those that don't in time. */
 async function closeWithin(app: FastifyInstance, milliseconds: number): Promise<void> {
   const closed = new AbortController();
-  // Those that were busy when it began to close are kept alive by whoever was answered on them.
-  const sweeping = setInterval(() => app.server.closeIdleConnections(), SWEEP_MS);
-  const closing = app.close().finally(() => {
-    clearInterval(sweeping);
-    closed.abort();
-  });
+  const closing = app.close().finally(() => closed.abort());
+  void closeIdle(app, closed.signal);
   await Promise.race([closing, wait(milliseconds, closed.signal)]);
   if (!closed.signal.aborted) app.server.closeAllConnections();
   await closing;
