@@ -7,7 +7,11 @@ const START_MS = Date.UTC(2026, 10, 21, 10);
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
 
 const folder = newFolder('failing-pass');
-afterAll(() => removeFolder(folder));
+const other = newFolder('failing-pass');
+afterAll(() => {
+  removeFolder(folder);
+  removeFolder(other);
+});
 
 /** One step of a pass records or erases many items at once, in several turns of the event loop. */
 it('a pass of the purge that the log fails ends with that alone, and then nothing of it is under way', async () => {
@@ -31,6 +35,38 @@ it('a pass of the purge that the log fails ends with that alone, and then nothin
       await store.runPurge(CALLER);
       expect(await store.explain(container, 'i500', '["p"]')).toMatchObject({ state: 'purged' });
     }
+  } finally {
+    await store.close();
+  }
+});
+
+it('a run whose end is on record, though recording it failed, is not gone on with', async () => {
+  const { store, log, storage } = await openEmbedded({
+    folder: other,
+    time: START_MS,
+    newId: () => crypto.randomUUID(),
+  });
+  try {
+    await store.createDatabase(CALLER, 'd');
+    const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, 100);
+    for (const id of ['a', 'b']) {
+      const document = { id, pk: 'p' };
+      const item = { id, partitionKey: '["p"]', document, json: JSON.stringify(document) };
+      await store.writeItem(CALLER, container, 'create', item);
+      await store.advanceClock(CALLER, 200_000);
+      if (id === 'b') break;
+      // Started, expired, purged, truncated; then the end.
+      log.failAt(4, 'after');
+      await expect(store.runPurge(CALLER)).rejects.toThrow('the log failed after the write');
+      expect((await storage.log.readAll(0, 100)).at(-1)).toMatchObject({ type: 'PurgeRunCompleted' });
+    }
+    await store.runPurge(CALLER);
+    expect(await store.explain(container, 'b', '["p"]')).toMatchObject({ state: 'purged' });
+    const runs = (await storage.log.readAll(0, 100)).filter(({ type }) => type.startsWith('PurgeRun'));
+    expect(runs.map(({ type }) => type)).toEqual(
+      Array.from({ length: 2 }, () => ['PurgeRunStarted', 'PurgeRunCompleted']).flat(),
+    );
+    expect((await store.fsck()).problems).toEqual([]);
   } finally {
     await store.close();
   }

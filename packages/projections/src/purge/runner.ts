@@ -346,8 +346,8 @@ export class PurgeRunner {
     const containers = catalog().allContainers();
     if (allowed() !== 'yes') return totals;
     this.#unpaid.clear();
-    this.#run ??= await this.#leftOpen();
-    const left = this.#run;
+    const left = await this.#leftToDo();
+    this.#run = left;
     this.#heldUpTo.clear();
     if (left === undefined && !(await this.#anythingDue(containers))) {
       for (const { number } of containers) this.#settle(number);
@@ -410,6 +410,16 @@ export class PurgeRunner {
   async #leftOpen(): Promise<OpenRun | undefined> {
     const [open] = await this.#options.store().openPurgeRuns();
     return open === undefined ? undefined : { id: open.stream.slice(purgeRunStream('').length), ...open.state };
+  }
+
+  /**
+   * The run to go on with. One whose end is on record is none, though a fault may have come of recording it, or another
+   * node recorded it: what is erased under it is not looked for after a crash.
+   */
+  async #leftToDo(): Promise<OpenRun | undefined> {
+    const run = this.#run ?? (await this.#leftOpen());
+    const last = run && (await this.#options.log.readLast(purgeRunStream(run.id)));
+    return last?.type === 'PurgeRunCompleted' ? undefined : run;
   }
 
   async #anythingDue(containers: readonly CatalogContainer[]): Promise<boolean> {
