@@ -19,7 +19,7 @@ import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { formatLedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
 import { foundIn } from '../secrecy/search.ts';
 import { DEFINITION } from '../support/definition.ts';
-import { Disk, NO_MOUNT } from '../support/disk.ts';
+import { Disk } from '../support/disk.ts';
 import { CALLER, epitaph, isZero, itemOf, ledgerLines, Place, readable, wrappedKeys, write } from './setup.ts';
 
 const DAY_MS = 86_400_000;
@@ -255,7 +255,7 @@ describe('a restore refuses, leaves nothing behind, and says what is missing', (
   it('when the target is the mount point of another disk', async (context) => {
     const disk = new Disk(place.file('mounted'));
     mkdirSync(disk.path);
-    if (!disk.mount(1)) context.skip(NO_MOUNT);
+    disk.mountOrSkip(context, 1);
     try {
       expect(await refused({ to: disk.path })).toContain('is a mount point');
     } finally {
@@ -268,7 +268,7 @@ describe('a restore', () => {
   it('needs to write nothing beside the backup, which may be on a disk that is read-only', async (context) => {
     const disk = new Disk(place.file('read-only'));
     mkdirSync(disk.path);
-    if (!disk.mount(16)) context.skip(NO_MOUNT);
+    disk.mountOrSkip(context, 16);
     try {
       // Without what other tests have left that looked into it.
       const filter = (file: string) => !/-(?:wal|shm)$/.test(file);

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { Store } from '@epitaph/api/store/store.ts';
 import { DEFINITION } from '../support/definition.ts';
-import { Disk, NO_MOUNT } from '../support/disk.ts';
+import { Disk } from '../support/disk.ts';
 import { CALLER, epitaph, ledgerLines, Place, write } from './setup.ts';
 
 let place: Place;
@@ -66,7 +66,7 @@ describe('a backup', () => {
   it('on a full disk says so, removes what it began, and the store goes on', async (context) => {
     const disk = new Disk(join(below, 'disk'));
     mkdirSync(disk.path);
-    if (!disk.mount(1)) context.skip(NO_MOUNT);
+    disk.mountOrSkip(context, 1);
     try {
       await expect(take('disk/b')).rejects.toMatchObject({
         code: 'backup-failed',

@@ -8,7 +8,7 @@ import type { Store } from '@epitaph/api/store/store.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { newFolder, removeFolder } from '../simulation/embedded.ts';
 import { DEFINITION } from '../support/definition.ts';
-import { Disk, NO_MOUNT } from '../support/disk.ts';
+import { Disk } from '../support/disk.ts';
 
 const CALLER = { actor: 'key:primary', correlationId: crypto.randomUUID() };
 
@@ -16,7 +16,7 @@ let disk: Disk;
 let store: Store;
 beforeEach((context) => {
   disk = new Disk(newFolder('disk'));
-  if (!disk.mount(12)) context.skip(NO_MOUNT);
+  disk.mountOrSkip(context, 12);
 });
 afterEach(async () => {
   await store?.close().catch(() => {});

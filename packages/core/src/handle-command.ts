@@ -71,7 +71,7 @@ export async function handleCommand<State, Decision>(
 ): Promise<Handled<Decision>> {
   for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
     const { state, revision } = run.load === 'all' ? await foldWhole(log, run) : await foldLast(log, run, attempt);
-    const nextRevision = revision === undefined ? 0 : revision + 1;
+    const nextRevision = (revision ?? -1) + 1;
     const decision = await run.decide(state);
     const recording = await run.record(decision, nextRevision);
     if (recording === undefined || recording.events.length === 0) {
@@ -123,15 +123,11 @@ async function foldWhole<State>(
   let streams = remembered.get(log);
   if (streams === undefined) remembered.set(log, (streams = new GenerationCache(REMEMBERED)));
   const known = streams.get(stream);
-  let { state, revision } =
-    known?.by === evolve ? (known as Folded<State>) : { state: initial, revision: undefined as number | undefined };
-  const events = await log.readStream(stream, { fromRevision: revision === undefined ? 0 : revision + 1 });
-  for (const event of events) {
-    state = evolve(state, event);
-    ({ revision } = event);
-  }
-  if (events.length > 0) streams.set(stream, { state, revision, by: evolve });
-  return { state, revision };
+  let folded: Folded<State> = known?.by === evolve ? (known as Folded<State>) : { state: initial, revision: undefined };
+  const events = await log.readStream(stream, { fromRevision: (folded.revision ?? -1) + 1 });
+  for (const event of events) folded = { state: evolve(folded.state, event), revision: event.revision };
+  if (events.length > 0) streams.set(stream, { ...folded, by: evolve });
+  return folded;
 }
 
 /**

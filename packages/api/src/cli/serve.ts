@@ -26,6 +26,7 @@ import { refuseOtherHosts } from './loopback-guard.ts';
 
 /** How long requests under way may take to end when the server stops. */
 const STOP_WITHIN_MS = 10_000;
+/** How often connections that have become idle are closed meanwhile. */
 const SWEEP_MS = 100;
 /** Ctrl-C under npm comes twice, from the terminal and from npm; only a later one means "at once". */
 const SECOND_SIGNAL_AFTER_MS = 500;

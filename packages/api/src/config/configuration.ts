@@ -41,17 +41,24 @@ export function readConfiguration({ flags, environment }: ConfigurationSources):
 /** An empty variable is one that was not set: `EPITAPH_KEY= npm start`. */
 const nonEmpty = (text: string | undefined): string | undefined => (text === '' ? undefined : text);
 
-function readFile(file: string): Readonly<Record<string, unknown>> {
-  let text: string;
+/**
+ * A file of settings as text, without the mark of its encoding that editors of Windows begin one with.
+ *
+ * @throws BadConfiguration when it can't be read
+ */
+export function readSettings(what: string, file: string, remedy = ''): string {
   try {
-    text = readFileSync(file, 'utf8');
+    return readFileSync(file, 'utf8').replace(/^\uFEFF/, '');
   } catch (error) {
-    throw new BadConfiguration(`The configuration file ${file} can't be read: ${(error as Error).message}`);
+    throw new BadConfiguration(`The ${what} ${file} can't be read: ${(error as Error).message}${remedy}`);
   }
+}
+
+function readFile(file: string): Readonly<Record<string, unknown>> {
+  const text = readSettings('configuration file', file);
   let value: unknown;
   try {
-    // Editors of Windows begin a file with a mark of its encoding.
-    value = JSON.parse(text.replace(/^\uFEFF/, ''));
+    value = JSON.parse(text);
   } catch (error) {
     throw new BadConfiguration(`The configuration file ${file} is not JSON: ${(error as Error).message}`);
   }

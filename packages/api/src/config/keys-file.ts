@@ -1,9 +1,9 @@
 import { randomBytes } from 'node:crypto';
-import { closeSync, existsSync, fsyncSync, openSync, readFileSync, renameSync, statSync, writeFileSync } from 'node:fs';
+import { closeSync, existsSync, fsyncSync, openSync, renameSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { z } from 'zod';
 import { EMULATOR_KEY, type KeyTexts } from '../http/keys.ts';
-import { BadConfiguration } from './configuration.ts';
+import { BadConfiguration, readSettings } from './configuration.ts';
 import { keyText } from './options.ts';
 
 const keysSchema = z.strictObject({ primary: keyText, secondary: keyText, readOnly: keyText, auditor: keyText });
@@ -69,14 +69,7 @@ function readKeys(file: string): KeysFile {
       `The keys in ${file} can be read by others on this machine: chmod 600 it, and better make new ones.`,
     );
   }
-  let text: string;
-  try {
-    text = readFileSync(file, 'utf8').replace(/^\uFEFF/, '');
-  } catch (error) {
-    throw new BadConfiguration(
-      `The keys file ${file} can't be read: ${(error as Error).message}. Check its permissions.`,
-    );
-  }
+  const text = readSettings('keys file', file, '. Check its permissions.');
   try {
     return keysSchema.parse(JSON.parse(text));
   } catch {

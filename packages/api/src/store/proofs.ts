@@ -263,7 +263,7 @@ export class Proofs {
       if (problems.length < NAMED_PROBLEMS) problems.push({ code, subject, message });
     };
     const pace = new Pace();
-    for await (const events of this.#pages(onProgress, signal)) {
+    for await (const events of this.#pages(onProgress, signal, pace)) {
       for (const event of events) {
         await pace.step();
         const place = parseItemStream(event.stream);
@@ -302,10 +302,10 @@ export class Proofs {
   async *#pages(
     onProgress: (progress: ScanProgress) => void,
     signal: AbortSignal | undefined,
+    pace = new Pace(),
   ): AsyncGenerator<RecordedEvent[]> {
     const { log } = this.#parts.ports;
     const headPosition = await log.head();
-    const pace = new Pace();
     for (let position = 0; position < headPosition;) {
       signal?.throwIfAborted();
       const events = await log.readAll(position, PAGE_EVENTS, { withBodies: false });

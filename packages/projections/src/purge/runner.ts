@@ -262,15 +262,13 @@ export class PurgeRunner {
   }
 
   async pause(context: CommandContext): Promise<void> {
-    await this.#refreshControl();
-    if (!this.#paused) await this.#control(context, 'PurgePaused');
+    await this.#control(context, 'PurgePaused');
     this.#paused = true;
     await this.#pass?.catch(() => {});
   }
 
   async resume(context: CommandContext): Promise<void> {
-    await this.#refreshControl();
-    if (this.#paused) await this.#control(context, 'PurgeResumed');
+    await this.#control(context, 'PurgeResumed');
     this.#paused = false;
     this.lookAgain();
   }
@@ -642,10 +640,13 @@ export class PurgeRunner {
     this.#run = undefined;
   }
 
+  /** Nothing is recorded of what is so already: by the log, for another node may have been asked. One never paused goes on. */
   async #control(context: CommandContext, type: PurgeControlEvent['type']): Promise<void> {
     const { log, projected } = this.#options;
     const position = await appendNext(log, PURGE_CONTROL_STREAM, (last) =>
-      last?.type === type ? undefined : newEvent(context, { type, data: {} }, purgeEventVersions[type]),
+      (last?.type ?? 'PurgeResumed') === type
+        ? undefined
+        : newEvent(context, { type, data: {} }, purgeEventVersions[type]),
     );
     if (position !== undefined) await projected(position);
   }
