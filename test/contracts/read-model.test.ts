@@ -13,8 +13,12 @@ async function sqliteReadModel(options: StorageOptions): Promise<ReadModelUnderT
       return (await folder.open(options)).readModels.current.store;
     },
     dispose: () => folder.dispose(),
+    refusesLate: options.writers === 'threads' || options.readModelLag !== undefined,
   };
 }
 
 describeReadModel('the SQLite read model, written inline,', () => sqliteReadModel({ writers: 'inline' }));
 describeReadModel('the SQLite read model, written by its thread,', () => sqliteReadModel({ writers: 'threads' }));
+describeReadModel('the SQLite read model, written behind when somebody reads,', () =>
+  sqliteReadModel({ writers: 'inline', readModelLag: { changes: 1_000, forMs: undefined } }),
+);

@@ -4,7 +4,11 @@ import { join } from 'node:path';
 import { type ClockSources, GuardedClock, ManualClock } from '@epitaph/core/clock.ts';
 import type { AppendOptions, AppendResult, EventLog, LogListener, StreamAppend } from '@epitaph/core/log/event-log.ts';
 import { Store } from '@epitaph/api/store/store.ts';
-import { openSqliteStorage, type SqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
+import {
+  openSqliteStorage,
+  type SqliteStorage,
+  type SqliteStorageOptions,
+} from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
 
 /** Where tests put folders: in memory where the machine has such a place. */
 const scratch = existsSync('/dev/shm') ? '/dev/shm' : tmpdir();
@@ -122,6 +126,7 @@ export interface EmbeddedOptions {
   readonly newId: () => string;
   readonly onStep?: ((step: string) => void) | undefined;
   readonly policyGraceSeconds?: number;
+  readonly readModelLag?: SqliteStorageOptions['readModelLag'];
 }
 
 export interface Embedded {
@@ -139,6 +144,7 @@ export async function openEmbedded(options: EmbeddedOptions): Promise<Embedded> 
     clock: typeof time === 'number' ? 'manual' : 'system',
     writers: 'inline',
     durable: false,
+    readModelLag: options.readModelLag,
     ...(options.onStep === undefined ? {} : { onStep: options.onStep }),
   });
   const mark = storage.highWaterMark;

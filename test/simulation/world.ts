@@ -89,6 +89,9 @@ interface ShelvedBackup {
   readonly course: number;
 }
 
+/** Of the openings of a store, one after the other. Nothing is in time here: it is put there when somebody asks for it. */
+const READ_MODEL_LAGS = [{ changes: 256, forMs: undefined }, undefined, { changes: 3, forMs: undefined }];
+
 /** A store and the model of what it must hold, kept together: every command goes to both, and both must agree. */
 export class World {
   model: Model = { containers: [] };
@@ -96,6 +99,7 @@ export class World {
   readonly #time: number | FakeMachine;
   #folder = newFolder('world');
   #embedded!: Embedded;
+  #openings = 0;
   #onStep: ((step: string) => void) | undefined;
   #lastNowMs = 0;
   /** A purge was cut short: a life may be erased and not on record as that. */
@@ -330,6 +334,7 @@ export class World {
       time: this.#time,
       newId: () => this.#random.uuid(),
       onStep: (step) => this.#onStep?.(step),
+      readModelLag: READ_MODEL_LAGS[this.#openings++ % READ_MODEL_LAGS.length],
     });
   }
 

@@ -192,7 +192,10 @@ export interface ReadModelStore {
    */
   readonly sealedBodies?: (container: ContainerNumber, births: readonly number[]) => Promise<SealedWrite[]>;
 
-  /** Applies changes in order and moves the checkpoint, all or nothing. Readers see them when this resolves. */
+  /**
+   * Applies changes in order and moves the checkpoint, all or nothing. Readers see them when this resolves; a store that
+   * writes them to its files later fails them from then on, if it can't.
+   */
   apply(changes: readonly ReadModelChange[], checkpoint: number): Promise<void>;
   checkpoint(): MaybePromise<number>;
 

@@ -1,5 +1,6 @@
 import { GenerationCache } from '@epitaph/core/generation-cache.ts';
 import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
+import { rowAfter, rowName } from '@epitaph/projections/items/row.ts';
 import type {
   ContainerNumber,
   ItemRow,
@@ -72,7 +73,7 @@ export class ItemRows {
 
   find(container: ContainerNumber, partitionKey: string, id: string): MaybePromise<ItemRow | undefined> {
     const store = this.#current();
-    const name = nameOf(container, partitionKey, id);
+    const name = rowName(container, partitionKey, id);
     const known = this.#rows.get(name);
     if (known !== undefined) return known;
     const found = store.findItem(container, partitionKey, id);
@@ -184,7 +185,7 @@ export class ItemRows {
       const changing = this.#changing.get(item.name);
       if (changing === undefined) continue;
       const now =
-        change.kind === 'item-written' ? written(change, this.#rows.get(item.name) ?? changing.before) : undefined;
+        change.kind === 'item-written' ? rowAfter(change, this.#rows.get(item.name) ?? changing.before) : undefined;
       if (now === undefined) this.#rows.delete(item.name);
       else this.#rows.set(item.name, now);
       changing.times -= 1;
@@ -241,9 +242,6 @@ function firstToExpire(rows: readonly ItemRow[]): ItemRow[] {
   return [byDefault, byOwn].filter((row) => row !== undefined);
 }
 
-const nameOf = (container: ContainerNumber, partitionKey: string, id: string): string =>
-  `${container} ${partitionKey} ${id}`;
-
 /** The item, or without a name the items of a container, that a change changes the rows of. */
 function itemOf(
   change: ReadModelChange,
@@ -251,24 +249,14 @@ function itemOf(
   switch (change.kind) {
     case 'item-written':
     case 'item-purged':
-      return { container: change.container, name: nameOf(change.container, change.partitionKey, change.id) };
+      return { container: change.container, name: rowName(change.container, change.partitionKey, change.id) };
     case 'item-ended': {
       const { container, partitionKey, id } = change.row;
-      return { container, name: nameOf(container, partitionKey, id) };
+      return { container, name: rowName(container, partitionKey, id) };
     }
     case 'partition-key-deleted':
       return { container: change.container, name: undefined };
     default:
       return undefined;
   }
-}
-
-/** The row after a write; undefined when the row before is not known. */
-function written(
-  change: Extract<ReadModelChange, { kind: 'item-written' }>,
-  before: ItemRow | undefined,
-): ItemRow | undefined {
-  const { container, partitionKey, id, life, revision, position, ts, ttl, key } = change;
-  if (revision === 0) return { birth: position, container, partitionKey, id, life, position, ts, ttl, key };
-  return before?.life === life ? { ...before, position, ts, ttl, key } : undefined;
 }

@@ -216,5 +216,8 @@ function explained(error: unknown, { file, what, remedy = 'Restore it from a bac
     );
   }
   if (code === sqliteCodes.full) return new UnusableFile(`${file}: no space left on the disk for the ${what}.`);
+  if (code === sqliteCodes.ioError) {
+    return new UnusableFile(`${file}: the ${what} can't be opened (${message}). Its disk is full or fails; check it.`);
+  }
   return error;
 }

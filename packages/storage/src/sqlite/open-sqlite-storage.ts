@@ -18,6 +18,7 @@ import { READ_MODEL_SCHEMA_VERSION } from './schema.ts';
 import { SqliteEventLog } from './sqlite-event-log.ts';
 import { SqliteKeyVault } from './sqlite-key-vault.ts';
 import { SqliteReadModelStore } from './sqlite-read-model-store.ts';
+import { type Lag, WriteBehindReadModelStore } from './write-behind.ts';
 import { InlineWriter, ThreadWriter, type Writer } from './writer.ts';
 
 export interface SqliteStorageOptions {
@@ -32,6 +33,8 @@ export interface SqliteStorageOptions {
    * crash at each step.
    */
   readonly writers?: 'threads' | 'inline';
+  /** How far read models may be behind what was applied; by default not at all where they are written inline, or the log is elsewhere. */
+  readonly readModelLag?: Lag | undefined;
   /** False only for simulations: a crash of the machine may then lose what was acknowledged. */
   readonly durable?: boolean;
   readonly onStep?: StepHook;
@@ -60,6 +63,12 @@ export interface SqliteStorage {
   readonly backupSource: BackupSource | undefined;
   close(): Promise<void>;
 }
+
+/**
+ * A transaction of the read models costs as much as several dozen of their rows, so they are written in larger groups
+ * than the log. More than this at once would hold the event loop on its way to the thread.
+ */
+const READ_MODEL_LAG: Lag = { changes: 256, forMs: 20 };
 
 /** SQLite's name for a database in memory: what the writer has for a log that nobody writes to. */
 const NO_FILE = ':memory:';
@@ -230,7 +239,7 @@ function unfinishedIn(folder: DataFolder): ReadModelVersions['unfinished'] {
 
 async function openVersion(
   folder: DataFolder,
-  { writers, onStep, onWriterLost, durable }: SqliteStorageOptions,
+  { writers, onStep, onWriterLost, durable, logElsewhere, readModelLag }: SqliteStorageOptions,
   version: number,
 ): Promise<ReadModelStore> {
   const file = folder.itemsFile(version);
@@ -239,5 +248,8 @@ async function openVersion(
     writers === 'inline'
       ? new InlineWriter(new ReadModelWriterCore(data, onStep))
       : await ThreadWriter.start(new URL('./read-model-writer-thread.ts', import.meta.url), data, onWriterLost);
-  return new SqliteReadModelStore(writer, openForReading(file));
+  const store = new SqliteReadModelStore(writer, openForReading(file));
+  // What a scavenged log shows may turn out not to fit, and is asked for again: that must come out at once.
+  const lag = readModelLag ?? (writers === 'inline' || logElsewhere !== undefined ? undefined : READ_MODEL_LAG);
+  return lag === undefined ? store : new WriteBehindReadModelStore(store, lag);
 }

@@ -1,0 +1,179 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { ItemRow, ReadModelChange, ReadModelStore } from '@epitaph/projections/read-model-store.ts';
+import { SqliteReadModelStore } from '@epitaph/storage/sqlite/sqlite-read-model-store.ts';
+import { ReadModelWriterCore } from '@epitaph/storage/sqlite/read-model-writer-core.ts';
+import { openForReading } from '@epitaph/storage/sqlite/database.ts';
+import { type Lag, WriteBehindReadModelStore } from '@epitaph/storage/sqlite/write-behind.ts';
+import { InlineWriter } from '@epitaph/storage/sqlite/writer.ts';
+import { TestFolder } from './sqlite-folder.ts';
+
+const written = (id: string, position: number, revision = 0): Extract<ReadModelChange, { kind: 'item-written' }> => ({
+  kind: 'item-written',
+  container: 1,
+  partitionKey: '["p"]',
+  id,
+  life: 1,
+  revision,
+  position,
+  ts: position,
+  ttl: null,
+  key: 7,
+  unreadableTtl: false,
+});
+
+const ended = (id: string, position: number): ReadModelChange => {
+  const row = { container: 1, partitionKey: '["p"]', id, life: 1, position } as const;
+  return {
+    kind: 'item-ended',
+    row: { ...row, stream: `item-${id}`, cause: 'deleted', endedAtMs: 1_000, byPolicyStart: false },
+    disappearance: {
+      ...row,
+      cause: 'deleted',
+      atMs: 1_000,
+      recordedAtMs: 1_000,
+      purgedAtMs: null,
+      actor: 'key:primary',
+      rule: null,
+      ttl: null,
+      policyVersion: null,
+    },
+  };
+};
+
+/** The store behind, which can be made to fail, and what it was told in one go each time. */
+class Behind {
+  readonly told: string[][] = [];
+  readonly checkpoints: number[] = [];
+  fault: Error | undefined;
+
+  constructor(store: ReadModelStore) {
+    const apply = store.apply.bind(store);
+    store.apply = async (changes, checkpoint) => {
+      if (this.fault !== undefined) throw this.fault;
+      this.told.push(
+        changes.map((change) => (change.kind === 'item-written' ? `${change.id}@${change.position}` : change.kind)),
+      );
+      this.checkpoints.push(checkpoint);
+      await apply(changes, checkpoint);
+    };
+  }
+}
+
+describe('read models that are written behind', () => {
+  let folder: TestFolder;
+  let opened: WriteBehindReadModelStore[];
+
+  beforeEach(() => {
+    folder = new TestFolder();
+    opened = [];
+  });
+  afterEach(async () => {
+    for (const store of opened) await store.close();
+    await folder.dispose();
+  });
+
+  function open(lag: Lag): { store: WriteBehindReadModelStore; behind: Behind } {
+    const file = folder.file('items.db');
+    const writer = new InlineWriter(new ReadModelWriterCore({ file, synchronous: 'OFF' }));
+    const sqlite = new SqliteReadModelStore(writer, openForReading(file));
+    const behind = new Behind(sqlite);
+    const store = new WriteBehindReadModelStore(sqlite, lag);
+    opened.push(store);
+    return { store, behind };
+  }
+  const onDemand: Lag = { changes: 100, forMs: undefined };
+  const find = async (store: ReadModelStore, id: string): Promise<ItemRow | undefined> =>
+    store.findItem(1, '["p"]', id);
+  const all = async (store: ReadModelStore) =>
+    (await store.allItems(1, 0, 100)).map(({ id, position }) => [id, position]);
+
+  it('find an item that waits without putting it anywhere', async () => {
+    const { store, behind } = open(onDemand);
+    await store.apply([written('a', 1)], 1);
+    await store.apply([written('a', 2, 1), written('b', 3)], 3);
+    expect(await find(store, 'a')).toMatchObject({ birth: 1, position: 2, ts: 2 });
+    expect(await find(store, 'b')).toMatchObject({ birth: 3, position: 3 });
+    expect(await find(store, 'c')).toBeUndefined();
+    expect(behind.told).toEqual([]);
+  });
+
+  it('know the birth of an item that was there before from its row', async () => {
+    const { store, behind } = open(onDemand);
+    await store.apply([written('a', 1)], 1);
+    expect(await store.checkpoint()).toBe(1);
+    await store.apply([written('a', 5, 1)], 5);
+    await store.apply([written('a', 6, 2)], 6);
+    expect(await find(store, 'a')).toMatchObject({ birth: 1, position: 6 });
+    expect(behind.told).toEqual([['a@1']]);
+  });
+
+  it('answer everything else when what waits is there, in one go', async () => {
+    const { store, behind } = open(onDemand);
+    for (let position = 1; position <= 3; position++) await store.apply([written(`i${position}`, position)], position);
+    const [rows, count, checkpoint] = await Promise.all([all(store), store.countItems(1), store.checkpoint()]);
+    expect(rows).toEqual([
+      ['i1', 1],
+      ['i2', 2],
+      ['i3', 3],
+    ]);
+    expect([count, checkpoint]).toEqual([3, 3]);
+    expect(behind.told).toEqual([['i1@1', 'i2@2', 'i3@3']]);
+    expect(behind.checkpoints).toEqual([3]);
+  });
+
+  it('put an end behind the writes before it, at once', async () => {
+    const { store, behind } = open(onDemand);
+    await store.apply([written('a', 1), written('b', 2)], 2);
+    await store.apply([ended('a', 1)], 3);
+    expect(behind.told).toEqual([['a@1', 'b@2', 'item-ended']]);
+    expect(await find(store, 'a')).toBeUndefined();
+    await store.apply([{ ...written('a', 4), life: 2 }], 4);
+    expect(await find(store, 'a')).toMatchObject({ birth: 4, life: 2 });
+    expect(await all(store)).toEqual([
+      ['b', 2],
+      ['a', 4],
+    ]);
+  });
+
+  it('wait no longer than they may, and no more of them', async () => {
+    const { store, behind } = open({ changes: 3, forMs: 5 });
+    await store.apply([written('a', 1), written('b', 2)], 2);
+    expect(behind.told).toEqual([]);
+    await store.apply([written('c', 3), written('d', 4)], 4);
+    expect(behind.told).toEqual([['a@1', 'b@2', 'c@3', 'd@4']]);
+    await store.apply([written('e', 5)], 5);
+    while (behind.told.length < 2) await sleep(1);
+    expect(behind.told[1]).toEqual(['e@5']);
+  });
+
+  it('keep what could not be put there, say so to whoever needs it, and go on when it can', async () => {
+    const { store, behind } = open(onDemand);
+    await store.apply([written('a', 1)], 1);
+    behind.fault = new Error('the disk is full');
+    await expect(all(store)).rejects.toThrow('the disk is full');
+    expect(await find(store, 'a')).toMatchObject({ position: 1 });
+    // What is refused is not kept: it is applied again.
+    await expect(store.apply([written('b', 2)], 2)).rejects.toThrow('the disk is full');
+    expect(await find(store, 'b')).toBeUndefined();
+    behind.fault = undefined;
+    await store.apply([written('b', 2)], 2);
+    expect(behind.told).toEqual([['a@1', 'b@2']]);
+    await store.apply([written('b', 3, 1)], 3);
+    expect(behind.told).toHaveLength(1);
+  });
+
+  it('are complete when they are closed, and nothing stands in the way of that', async () => {
+    const { store } = open(onDemand);
+    await store.apply([written('a', 1)], 1);
+    await store.close();
+    opened.pop();
+    const { store: again, behind } = open(onDemand);
+    expect(await all(again)).toEqual([['a', 1]]);
+    await again.apply([written('b', 2)], 2);
+    behind.fault = new Error('the disk is full');
+    await again.close();
+    opened.pop();
+    expect(await open(onDemand).store.checkpoint()).toBe(1);
+  });
+});
