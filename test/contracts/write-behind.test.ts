@@ -122,6 +122,15 @@ describe('read models that are written behind', () => {
     expect(behind.checkpoints).toEqual([3]);
   });
 
+  it('let nobody wait for what is written in another container', async () => {
+    const { store, behind } = open(onDemand);
+    await store.apply([written('a', 1), { ...written('b', 2), container: 2 }], 2);
+    expect(await store.countItems(3)).toBe(0);
+    expect(behind.told).toEqual([]);
+    expect(await store.countItems(2)).toBe(1);
+    expect(behind.told).toEqual([['a@1', 'b@2']]);
+  });
+
   it('put an end behind the writes before it, at once', async () => {
     const { store, behind } = open(onDemand);
     await store.apply([written('a', 1), written('b', 2)], 2);

@@ -1,6 +1,7 @@
 import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
 import { type ItemWritten, rowAfter, rowName } from '@epitaph/projections/items/row.ts';
 import type {
+  ContainerNumber,
   ItemRow,
   ReadModelChange,
   ReadModelSnapshot,
@@ -20,10 +21,12 @@ interface Waiting {
   readonly changes: ReadModelChange[];
   /** The last write of each item, by its name, and its row where that follows from the writes that wait. */
   readonly items: Map<string, { readonly change: ItemWritten; readonly row: ItemRow | undefined }>;
+  /** Their containers. */
+  readonly containers: Set<ContainerNumber>;
   checkpoint: number | undefined;
 }
 
-const none = (): Waiting => ({ changes: [], items: new Map(), checkpoint: undefined });
+const none = (): Waiting => ({ changes: [], items: new Map(), containers: new Set(), checkpoint: undefined });
 
 /**
  * A store whose written items go into it some time after they were applied, many in one transaction. Nobody sees it: an
@@ -63,10 +66,11 @@ export class WriteBehindReadModelStore implements ReadModelStore {
   }
 
   #take(changes: readonly ReadModelChange[], checkpoint: number): void {
-    const { items } = this.#waiting;
+    const { items, containers } = this.#waiting;
     for (const change of changes) {
       this.#waiting.changes.push(change);
       if (change.kind !== 'item-written') continue;
+      containers.add(change.container);
       const name = rowName(change.container, change.partitionKey, change.id);
       items.set(name, { change, row: rowAfter(change, (items.get(name) ?? this.#moving.items.get(name))?.row) });
     }
@@ -98,6 +102,7 @@ export class WriteBehindReadModelStore implements ReadModelStore {
         this.#waiting = {
           changes: [...waiting.changes, ...since.changes],
           items: new Map([...waiting.items, ...since.items]),
+          containers: new Set([...waiting.containers, ...since.containers]),
           checkpoint: since.checkpoint ?? waiting.checkpoint,
         };
         throw error;
@@ -109,10 +114,14 @@ export class WriteBehindReadModelStore implements ReadModelStore {
     return moved;
   }
 
-  /** Reads when everything is in the store that was applied so far. */
-  #read<Result>(read: (store: ReadModelStore) => MaybePromise<Result>): MaybePromise<Result> {
-    const isBehind = this.#waiting.checkpoint !== undefined || this.#moving.checkpoint !== undefined;
-    return isBehind ? this.#move().then(() => read(this.#store)) : read(this.#store);
+  /** Reads when everything is in the store that was applied so far; what is read of one container waits only for its own. */
+  #read<Result>(
+    read: (store: ReadModelStore) => MaybePromise<Result>,
+    container?: ContainerNumber,
+  ): MaybePromise<Result> {
+    const waits = ({ containers, checkpoint }: Waiting) =>
+      container === undefined ? checkpoint !== undefined : containers.has(container);
+    return waits(this.#waiting) || waits(this.#moving) ? this.#move().then(() => read(this.#store)) : read(this.#store);
   }
 
   findItem(container: number, partitionKey: string, id: string): MaybePromise<ItemRow | undefined> {
@@ -122,7 +131,7 @@ export class WriteBehindReadModelStore implements ReadModelStore {
     if (waiting.row !== undefined) return waiting.row;
     const before = this.#store.findItem(container, partitionKey, id);
     const row = before instanceof Promise ? undefined : rowAfter(waiting.change, before);
-    return row ?? this.#read((store) => store.findItem(container, partitionKey, id));
+    return row ?? this.#read((store) => store.findItem(container, partitionKey, id), container);
   }
 
   checkpoint(): MaybePromise<number> {
@@ -142,69 +151,69 @@ export class WriteBehindReadModelStore implements ReadModelStore {
   }
 
   scanItems(...args: Parameters<ReadModelStore['scanItems']>): ReturnType<ReadModelStore['scanItems']> {
-    return this.#read((store) => store.scanItems(...args));
+    return this.#read((store) => store.scanItems(...args), args[0]);
   }
 
   countVisible(...args: Parameters<ReadModelStore['countVisible']>): ReturnType<ReadModelStore['countVisible']> {
-    return this.#read((store) => store.countVisible(...args));
+    return this.#read((store) => store.countVisible(...args), args[0]);
   }
 
   allItems(...args: Parameters<ReadModelStore['allItems']>): ReturnType<ReadModelStore['allItems']> {
-    return this.#read((store) => store.allItems(...args));
+    return this.#read((store) => store.allItems(...args), args[0]);
   }
 
   countItems(container: number): MaybePromise<number> {
-    return this.#read((store) => store.countItems(container));
+    return this.#read((store) => store.countItems(container), container);
   }
 
   clearCopies(...args: Parameters<ReadModelStore['clearCopies']>): ReturnType<ReadModelStore['clearCopies']> {
-    return this.#read((store) => store.clearCopies(...args));
+    return this.#read((store) => store.clearCopies(...args), args[0]);
   }
 
   overdueItems(...args: Parameters<ReadModelStore['overdueItems']>): ReturnType<ReadModelStore['overdueItems']> {
-    return this.#read((store) => store.overdueItems(...args));
+    return this.#read((store) => store.overdueItems(...args), args[0]);
   }
 
   overdueStatistics(
     ...args: Parameters<ReadModelStore['overdueStatistics']>
   ): ReturnType<ReadModelStore['overdueStatistics']> {
-    return this.#read((store) => store.overdueStatistics(...args));
+    return this.#read((store) => store.overdueStatistics(...args), args[0]);
   }
 
   nextDeadlines(...args: Parameters<ReadModelStore['nextDeadlines']>): ReturnType<ReadModelStore['nextDeadlines']> {
-    return this.#read((store) => store.nextDeadlines(...args));
+    return this.#read((store) => store.nextDeadlines(...args), args[0]);
   }
 
   countByTimes(...args: Parameters<ReadModelStore['countByTimes']>): ReturnType<ReadModelStore['countByTimes']> {
-    return this.#read((store) => store.countByTimes(...args));
+    return this.#read((store) => store.countByTimes(...args), args[0]);
   }
 
   itemsByTimes(...args: Parameters<ReadModelStore['itemsByTimes']>): ReturnType<ReadModelStore['itemsByTimes']> {
-    return this.#read((store) => store.itemsByTimes(...args));
+    return this.#read((store) => store.itemsByTimes(...args), args[0]);
   }
 
   countOddTtls(container: number): ReturnType<ReadModelStore['countOddTtls']> {
-    return this.#read((store) => store.countOddTtls(container));
+    return this.#read((store) => store.countOddTtls(container), container);
   }
 
   unrecordedEnds(...args: Parameters<ReadModelStore['unrecordedEnds']>): ReturnType<ReadModelStore['unrecordedEnds']> {
-    return this.#read((store) => store.unrecordedEnds(...args));
+    return this.#read((store) => store.unrecordedEnds(...args), args[0]);
   }
 
   endedLives(...args: Parameters<ReadModelStore['endedLives']>): ReturnType<ReadModelStore['endedLives']> {
-    return this.#read((store) => store.endedLives(...args));
+    return this.#read((store) => store.endedLives(...args), args[0]);
   }
 
   countEnded(...args: Parameters<ReadModelStore['countEnded']>): ReturnType<ReadModelStore['countEnded']> {
-    return this.#read((store) => store.countEnded(...args));
+    return this.#read((store) => store.countEnded(...args), args[0]);
   }
 
   disappearances(...args: Parameters<ReadModelStore['disappearances']>): ReturnType<ReadModelStore['disappearances']> {
-    return this.#read((store) => store.disappearances(...args));
+    return this.#read((store) => store.disappearances(...args), args[0]);
   }
 
   erasures(...args: Parameters<ReadModelStore['erasures']>): ReturnType<ReadModelStore['erasures']> {
-    return this.#read((store) => store.erasures(...args));
+    return this.#read((store) => store.erasures(...args), args[0]);
   }
 
   countPurged(): MaybePromise<number> {
