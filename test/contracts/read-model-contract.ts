@@ -1,8 +1,12 @@
 import { initialRetention } from '@epitaph/core/retention/state.ts';
 import { describe, expect, it } from 'vitest';
+import { foldContainer } from '@epitaph/core/container/evolve.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
+import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import type { PurgeCause } from '@epitaph/core/item/events.ts';
 import type { Watermarks } from '@epitaph/core/ttl/watermarks.ts';
+import { Catalog } from '@epitaph/projections/catalog/catalog.ts';
+import { changesOf } from '@epitaph/projections/changes.ts';
 import {
   type ClearCondition,
   clearCondition,
@@ -362,6 +366,55 @@ function randomHistory(random: Random, length: number): History {
   return { changes, model };
 }
 
+/** What may be on record of a container: holds placed and released, policies set, scheduled and withdrawn. */
+function containerEvents(random: Random, position: number, count: number): RecordedEvent[] {
+  const definition = {
+    partitionKey: { paths: ['/tenant'], kind: 'Hash', version: 2 },
+    indexingPolicy: { indexingMode: 'consistent' },
+  };
+  const created = { databaseRid: 'Db', name: 'carts', definition, defaultTtl: null, policyGraceSeconds: 0 };
+  const events: RecordedEvent[] = [];
+  const add = (type: string, data: RecordedEvent['data']) =>
+    events.push({
+      id: '11111111-1111-4111-8111-111111111111',
+      type,
+      version: type === 'ContainerCreated' ? 2 : 1,
+      data,
+      occurredAtMs: T0 * 1000 + events.length,
+      actor: 'key:primary',
+      correlationId: '22222222-2222-4222-8222-222222222222',
+      causationId: '22222222-2222-4222-8222-222222222222',
+      stream: 'container-Co',
+      revision: events.length,
+      position: position + events.length,
+    });
+  add('ContainerCreated', created);
+  let holds = 0;
+  let policyVersion = 1;
+  let effectiveFromMs = T0 * 1000;
+  let isScheduled = false;
+  while (events.length < count) {
+    const action = random.pick(['hold', 'hold', 'release', 'policy', 'withdraw', 'floor'] as const);
+    if (action === 'hold') {
+      const scope = random.pick([{ kind: 'container' }, { kind: 'items', items: ['a\u0000', '\ud800'] }]);
+      add('HoldPlaced', { holdId: `hold ${holds++}`, scope, reason: 'r', tooLateFor: 0 });
+    } else if (action === 'release' && holds > 0) {
+      add('HoldReleased', { holdId: `hold ${random.int(0, holds - 1)}`, reason: 'r' });
+    } else if (action === 'policy') {
+      policyVersion += 1;
+      isScheduled = true;
+      effectiveFromMs += random.int(0, 2);
+      add('ContainerTtlChanged', { from: null, to: policyVersion, policyVersion, effectiveFromMs, scheduled: true });
+    } else if (action === 'withdraw' && isScheduled) {
+      isScheduled = false;
+      add('ContainerTtlWithdrawn', { policyVersion, effectiveFromMs });
+    } else if (action === 'floor') {
+      add('RetentionFloorChanged', { fromSeconds: 0, toSeconds: events.length, reason: 'r' });
+    }
+  }
+  return events;
+}
+
 /** Applies changes in batches of random sizes; the checkpoint counts them. */
 async function applyInBatches(
   store: ReadModelStore,
@@ -449,6 +502,28 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
       expect(one).not.toEqual(empty);
       await store.apply([user(3, 'anne')], 12);
       expect(await digestsOf(store)).not.toEqual(one);
+    });
+
+    test('keeps holds and policies of a container as its events say, whatever of them it was told together', async ({
+      store,
+      another,
+    }) => {
+      const random = new Random(20_261_122);
+      const events = containerEvents(random, 2, 400);
+      const catalog = new Catalog();
+      for (let from = 0; from < events.length;) {
+        const some = events.slice(from, (from += random.int(1, 9)));
+        await store.apply(changesOf(some, catalog), some.at(-1)!.position);
+      }
+      const state = foldContainer(events)!;
+      expect(await store.containers()).toEqual([{ number: 2, state }]);
+      const other = await another();
+      const more = { ...state, timeline: [...state.timeline, ...state.timeline] };
+      // From what is not known, all is written; and nothing is left of what was longer.
+      await other.apply([{ kind: 'container', number: 2, state: more }], 1);
+      expect(await digestsOf(other)).not.toEqual(await digestsOf(store));
+      await other.apply([{ kind: 'container', number: 2, state }], 2);
+      expect(await digestsOf(other)).toEqual(await digestsOf(store));
     });
 
     testFilled('finds each current item by its name, and no other', async (store, model) => {

@@ -89,7 +89,13 @@ export const isGone = ({ state }: CatalogEntry): boolean => 'status' in state &&
 /** What one event changes in the read models. Computed from events alone. */
 export type ReadModelChange =
   | { readonly kind: 'database'; readonly number: number; readonly state: DatabaseState }
-  | { readonly kind: 'container'; readonly number: ContainerNumber; readonly state: ContainerState }
+  | {
+      readonly kind: 'container';
+      readonly number: ContainerNumber;
+      readonly state: ContainerState;
+      /** What the store has of it, when the changes before this are applied; absent when that is not known. */
+      readonly before?: ContainerState | undefined;
+    }
   | CatalogEntry
   | {
       readonly kind: 'item-written';
@@ -200,7 +206,7 @@ export interface ReadModelStore {
   checkpoint(): MaybePromise<number>;
 
   databases(): MaybePromise<{ readonly number: number; readonly state: DatabaseState }[]>;
-  containers(): MaybePromise<{ readonly number: ContainerNumber; readonly state: ContainerState }[]>;
+  containers(): MaybePromise<readonly { readonly number: ContainerNumber; readonly state: ContainerState }[]>;
   /** Entries as they were last applied, in order of their numbers, without those that are gone. */
   catalogEntries(): MaybePromise<CatalogEntry[]>;
 

@@ -23,7 +23,9 @@ export function catalogChange(event: RecordedEvent, catalog: Catalog): CatalogCh
   const container = parseContainerStream(event.stream);
   if (container !== undefined) {
     const known = catalog.containerByRid(container);
-    return { kind: 'container', number: known?.number ?? event.position, state: evolveContainer(known?.state, event) };
+    const state = evolveContainer(known?.state, event);
+    if (known === undefined) return { kind: 'container', number: event.position, state };
+    return { kind: 'container', number: known.number, state, before: known.state };
   }
   return entryChange(event, catalog);
 }

@@ -9,6 +9,7 @@ import {
 } from '@epitaph/projections/read-model-store.ts';
 
 type Written = Extract<ReadModelChange, { kind: 'item-written' }>;
+type ContainerChange = Extract<ReadModelChange, { kind: 'container' }>;
 type Purged = Extract<ReadModelChange, { kind: 'item-purged' }>;
 
 type PartitionKeyDeleted = Extract<ReadModelChange, { kind: 'partition-key-deleted' }>;
@@ -62,7 +63,8 @@ export class Batch {
   /** Purges of lives that did not end in this batch: how they ended is known to the tables alone. */
   readonly purged = new Map<string, Purged>();
   readonly databases = new Map<number, string>();
-  readonly containers = new Map<number, string>();
+  /** The last state of each, and what the tables have. */
+  readonly containers = new Map<number, Pick<ContainerChange, 'state' | 'before'>>();
   /** Null for one that is gone. */
   readonly entries = new Map<number, { readonly kind: string; readonly state: string } | null>();
   /** Started and completed, by their streams. */
@@ -92,7 +94,7 @@ export class Batch {
         this.databases.set(change.number, JSON.stringify(change.state));
         return;
       case 'container':
-        this.containers.set(change.number, JSON.stringify(change.state));
+        this.#putContainer(change);
         return;
       case 'user':
       case 'client-encryption-key': {
@@ -110,6 +112,11 @@ export class Batch {
         this.logMarks.push(change);
         return;
     }
+  }
+
+  #putContainer({ number, state, before }: ContainerChange): void {
+    const first = this.containers.get(number) ?? { before };
+    this.containers.set(number, { ...first, state });
   }
 
   #write(change: Written): void {

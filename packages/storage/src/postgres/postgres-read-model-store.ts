@@ -7,6 +7,12 @@ import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { secondBounds, type Watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import type { TimeSpan } from '@epitaph/core/history/preview.ts';
 import type { PurgeRunState } from '@epitaph/projections/purge/state.ts';
+import {
+  type ContainerEntry,
+  type ContainerRows,
+  containerRows,
+  containersOf,
+} from '@epitaph/projections/catalog/container-rows.ts';
 import type {
   CatalogEntry,
   DisappearanceRow,
@@ -36,6 +42,11 @@ const LAST_DUE = NEVER_DUE - 1;
 export class CheckpointMoved extends StorageUnavailable {}
 
 type Announce = (sql: Statements, changes: readonly ReadModelChange[]) => Promise<void>;
+
+type ContainerOrEntry = Row & { readonly number: number } & (
+    | ContainerEntry
+    | { readonly list: null; readonly state: string }
+  );
 
 /** One version of the read models: a schema in a PostgreSQL database, read by any number of nodes, written by one. */
 export class PostgresReadModelStore implements ReadModelStore {
@@ -103,8 +114,13 @@ export class PostgresReadModelStore implements ReadModelStore {
     return this.#states<DatabaseState>(this.#sql.databases);
   }
 
-  containers(): Promise<{ number: number; state: ContainerState }[]> {
-    return this.#states<ContainerState>(this.#sql.containers);
+  /** By one statement, so that both are of one instant. */
+  async containers(): Promise<readonly { readonly number: number; readonly state: ContainerState }[]> {
+    const rows = await this.#database.query<ContainerOrEntry>(this.#sql.containers);
+    return containersOf(
+      rows.filter(({ list }) => list === null),
+      rows.filter((row) => row.list !== null),
+    );
   }
 
   async catalogEntries(): Promise<CatalogEntry[]> {
@@ -413,11 +429,11 @@ export class PostgresReadModelStore implements ReadModelStore {
       sql,
       [...batch.disappeared].filter(([name]) => !recorded.has(name)).map(([, row]) => row),
     );
-    for (const [table, states] of [
-      [this.#sql.putDatabases, batch.databases],
-      [this.#sql.putContainers, batch.containers],
-    ] as const) {
-      if (states.size > 0) await sql.query(table, [[...states.keys()], [...states.values()]]);
+    if (batch.databases.size > 0) {
+      await sql.query(this.#sql.putDatabases, [[...batch.databases.keys()], [...batch.databases.values()]]);
+    }
+    for (const [number, { state, before }] of batch.containers) {
+      await this.#putContainer(sql, number, containerRows(state, before));
     }
     for (const [number, entry] of batch.entries) {
       await (entry === null
@@ -429,6 +445,18 @@ export class PostgresReadModelStore implements ReadModelStore {
     }
     if (batch.completedRuns.size > 0) await sql.query(this.#sql.completeRuns, [[...batch.completedRuns]]);
     for (const { atMs, position } of batch.logMarks) await sql.query(this.#sql.insertLogMark, [atMs, position]);
+  }
+
+  async #putContainer(sql: Statements, number: number, { state, entries, ends }: ContainerRows): Promise<void> {
+    await sql.query(this.#sql.putContainer, [number, state]);
+    for (const { list, length } of ends) await sql.query(this.#sql.endList, [number, list, length]);
+    if (entries.length === 0) return;
+    await sql.query(this.#sql.putListEntries, [
+      number,
+      entries.map(({ list }) => list),
+      entries.map(({ place }) => place),
+      entries.map((entry) => entry.state),
+    ]);
   }
 
   async #insertClear(sql: Statements, rows: readonly (Written & { readonly birth: number })[]): Promise<void> {
@@ -551,6 +579,7 @@ const MAX_FETCHED_BYTES = 4 * 1024 * 1024;
 const DIGESTED = [
   ['databases', 'number, state', 'number', [-1]],
   ['containers', 'number, state', 'number', [-1]],
+  ['container_entries', 'number, list, place, state', 'number, list, place', [-1, '', -1]],
   ['catalog_entries', 'number, kind, state', 'number', [-1]],
   [
     'items',
@@ -674,7 +703,8 @@ function statements(schema: string) {
     moveCheckpoint: `UPDATE ${schema}.checkpoint SET position = $1, purged = purged + $2,
       catalog_changes = catalog_changes + $3 WHERE position = $4 RETURNING one`,
     databases: `SELECT number, state FROM ${schema}.databases ORDER BY number`,
-    containers: `SELECT number, state FROM ${schema}.containers ORDER BY number`,
+    containers: `SELECT number, NULL AS list, NULL AS place, state FROM ${schema}.containers
+      UNION ALL SELECT number, list, place, state FROM ${schema}.container_entries ORDER BY number, list, place`,
     entries: `SELECT number, kind, state FROM ${schema}.catalog_entries ORDER BY number`,
     item: `SELECT ${ITEM} FROM ${items} WHERE container = $1 AND name_digest = $2`,
     bodies: `SELECT position, stream, revision, event_id AS "eventId", body FROM
@@ -788,8 +818,12 @@ function statements(schema: string) {
       $12::bigint[], $13::bigint[])`,
     putDatabases: `INSERT INTO ${schema}.databases (number, state) SELECT * FROM unnest($1::bigint[], $2::text[])
       ON CONFLICT (number) DO UPDATE SET state = excluded.state`,
-    putContainers: `INSERT INTO ${schema}.containers (number, state) SELECT * FROM unnest($1::bigint[], $2::text[])
+    putContainer: `INSERT INTO ${schema}.containers (number, state) VALUES ($1, $2)
       ON CONFLICT (number) DO UPDATE SET state = excluded.state`,
+    putListEntries: `INSERT INTO ${schema}.container_entries (number, list, place, state)
+      SELECT $1, * FROM unnest($2::text[], $3::bigint[], $4::text[])
+      ON CONFLICT (number, list, place) DO UPDATE SET state = excluded.state`,
+    endList: `DELETE FROM ${schema}.container_entries WHERE number = $1 AND list = $2 AND place >= $3`,
     putEntry: `INSERT INTO ${schema}.catalog_entries (number, kind, state) VALUES ($1, $2, $3)
       ON CONFLICT (number) DO UPDATE SET state = excluded.state`,
     removeEntry: `DELETE FROM ${schema}.catalog_entries WHERE number = $1`,

@@ -20,7 +20,7 @@ export const readModelsSchema: Schema = {
  * The read models' own schema. Rebuildable from the log at any time: what an older schema has is thrown away and
  * projected again at the next start, so whatever changes here, or in the states that are kept as JSON, raises the number.
  */
-export const POSTGRES_READ_MODEL_SCHEMA_VERSION = 10;
+export const POSTGRES_READ_MODEL_SCHEMA_VERSION = 11;
 
 /** The schema, in the database, of one version of the read models. */
 export function schemaNameOf(version: number): string {
@@ -42,6 +42,14 @@ export function readModelTables(schema: string): string {
     INSERT INTO ${schema}.checkpoint VALUES (1, 0, 0, 0);
     CREATE TABLE ${schema}.databases (number bigint PRIMARY KEY, state text NOT NULL);
     CREATE TABLE ${schema}.containers (number bigint PRIMARY KEY, state text NOT NULL);
+    -- What of a container's state grows for years: see container-rows.ts.
+    CREATE TABLE ${schema}.container_entries (
+      number bigint NOT NULL,
+      list text COLLATE "C" NOT NULL,
+      place bigint NOT NULL,
+      state text NOT NULL,
+      PRIMARY KEY (number, list, place)
+    );
     -- What databases have besides containers: users with their permissions, client encryption keys.
     CREATE TABLE ${schema}.catalog_entries (number bigint PRIMARY KEY, kind text NOT NULL, state text NOT NULL);
     CREATE TABLE ${schema}.items (

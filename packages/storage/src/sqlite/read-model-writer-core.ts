@@ -2,6 +2,7 @@ import type { DatabaseSync, StatementSync } from 'node:sqlite';
 import { invariant } from '@epitaph/core/invariant.ts';
 import { isGone, type DisappearanceRow, type ReadModelChange } from '@epitaph/projections/read-model-store.ts';
 import { secondBounds } from '@epitaph/core/ttl/watermarks.ts';
+import { type ContainerRows, containerRows } from '@epitaph/projections/catalog/container-rows.ts';
 import type { ClearEntry } from '@epitaph/projections/items/clear-values.ts';
 import { clearBytes } from '../clear-scan.ts';
 import { BUSY_MS, openForWriting } from './database.ts';
@@ -11,8 +12,17 @@ import { failureOutcome, type Job, type JobOutcome, type WriterCore } from './wr
 
 export interface ApplyJob extends Job {
   readonly kind: 'apply';
-  readonly changes: readonly (WrittenRow | Exclude<ReadModelChange, { kind: 'item-written' }>)[];
+  readonly changes: readonly (WrittenRow | WrittenContainer | OtherChange)[];
   readonly checkpoint: number;
+}
+
+type OtherChange = Exclude<ReadModelChange, { kind: 'item-written' | 'container' }>;
+
+/** A container as the rows that are to be written: its whole state would be copied to the writer's thread each time. */
+interface WrittenContainer extends ContainerRows {
+  readonly kind: 'container';
+  readonly number: number;
+  readonly rid: string;
 }
 
 /** The most frequent change as a flat row. */
@@ -48,10 +58,17 @@ export function toApplyJob(changes: readonly ReadModelChange[], checkpoint: numb
             change.unreadableTtl,
             change.clear,
           ]
-        : change,
+        : change.kind === 'container'
+          ? writtenContainer(change)
+          : change,
     ),
     checkpoint,
   };
+}
+
+function writtenContainer(change: Extract<ReadModelChange, { kind: 'container' }>): WrittenContainer {
+  const { kind, number, state, before } = change;
+  return { kind, number, rid: state.rid, ...containerRows(state, before) };
 }
 
 /** Beyond all times: the `due` of an item whose own ttl of -1 says "never". */
@@ -179,7 +196,7 @@ export class ReadModelWriterCore implements WriterCore {
     return gone !== undefined;
   }
 
-  #apply(change: Exclude<ReadModelChange, { kind: 'item-written' }>): void {
+  #apply(change: WrittenContainer | OtherChange): void {
     const sql = this.#statements;
     switch (change.kind) {
       case 'item-ended': {
@@ -227,7 +244,7 @@ export class ReadModelWriterCore implements WriterCore {
         sql.putDatabase.run(change.number, change.state.rid, JSON.stringify(change.state));
         return;
       case 'container':
-        sql.putContainer.run(change.number, change.state.rid, JSON.stringify(change.state));
+        this.#putContainer(change);
         return;
       case 'user':
       case 'client-encryption-key':
@@ -244,6 +261,13 @@ export class ReadModelWriterCore implements WriterCore {
         sql.insertLogMark.run(change.atMs, change.position);
         return;
     }
+  }
+
+  #putContainer({ number, rid, state, entries, ends }: WrittenContainer): void {
+    const sql = this.#statements;
+    sql.putContainer.run(number, rid, state);
+    for (const { list, length } of ends) sql.endList.run(number, list, length);
+    for (const { list, place, state: entry } of entries) sql.putListEntry.run(number, list, place, entry);
   }
 
   #disappear(row: DisappearanceRow): void {
@@ -326,6 +350,10 @@ function prepare(database: DatabaseSync) {
     markPurged: database.prepare('UPDATE disappearances SET purged_at = ? WHERE position = ?'),
     putDatabase: database.prepare('INSERT OR REPLACE INTO databases (number, rid, state) VALUES (?, ?, ?)'),
     putContainer: database.prepare('INSERT OR REPLACE INTO containers (number, rid, state) VALUES (?, ?, ?)'),
+    putListEntry: database.prepare(
+      'INSERT OR REPLACE INTO container_entries (number, list, place, state) VALUES (?, ?, ?, ?)',
+    ),
+    endList: database.prepare('DELETE FROM container_entries WHERE number = ? AND list = ? AND place >= ?'),
     putEntry: database.prepare('INSERT OR REPLACE INTO catalog_entries (number, kind, state) VALUES (?, ?, ?)'),
     removeEntry: database.prepare('DELETE FROM catalog_entries WHERE number = ?'),
     insertRun: database.prepare('INSERT INTO purge_runs (position, stream, state) VALUES (?, ?, ?)'),

@@ -70,7 +70,7 @@ export const VAULT_MIGRATIONS: readonly string[] = [
  * The read models. Rebuildable from the log at any time: a file of an older schema is thrown away and projected
  * again at the next start, so whatever changes here, or in the states that are kept as JSON, raises the number.
  */
-export const READ_MODEL_SCHEMA_VERSION = 11;
+export const READ_MODEL_SCHEMA_VERSION = 12;
 export const READ_MODEL_SCHEMA = `
   CREATE TABLE checkpoint (
     one INTEGER PRIMARY KEY CHECK (one = 1),
@@ -81,6 +81,14 @@ export const READ_MODEL_SCHEMA = `
   INSERT INTO checkpoint VALUES (1, 0, 0);
   CREATE TABLE databases (number INTEGER PRIMARY KEY, rid TEXT NOT NULL UNIQUE, state TEXT NOT NULL) STRICT;
   CREATE TABLE containers (number INTEGER PRIMARY KEY, rid TEXT NOT NULL UNIQUE, state TEXT NOT NULL) STRICT;
+  -- What of a container's state grows for years: see container-rows.ts.
+  CREATE TABLE container_entries (
+    number INTEGER NOT NULL,
+    list TEXT NOT NULL,
+    place INTEGER NOT NULL,
+    state TEXT NOT NULL,
+    PRIMARY KEY (number, list, place)
+  ) STRICT, WITHOUT ROWID;
   -- What databases have besides containers: users with their permissions, client encryption keys.
   CREATE TABLE catalog_entries (
     number INTEGER PRIMARY KEY,

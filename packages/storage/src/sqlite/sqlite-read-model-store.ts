@@ -9,6 +9,7 @@ import { keysBeginningWith } from '@epitaph/core/partition-key/scope.ts';
 import { isExpired, secondBounds, type Watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import { turn } from '@epitaph/core/turn.ts';
 import type { PurgeRunState } from '@epitaph/projections/purge/state.ts';
+import { type ContainerEntry, containersOf } from '@epitaph/projections/catalog/container-rows.ts';
 import type {
   CatalogEntry,
   DisappearanceRow,
@@ -74,8 +75,9 @@ export class SqliteReadModelStore implements ReadModelStore {
     return states<DatabaseState>(this.#read.databases);
   }
 
-  containers(): { number: number; state: ContainerState }[] {
-    return states<ContainerState>(this.#read.containers);
+  containers(): readonly { readonly number: number; readonly state: ContainerState }[] {
+    const entries = this.#read.containerEntries.all() as unknown as (ContainerEntry & { number: number })[];
+    return containersOf(this.#read.containers.all() as { number: number; state: string }[], entries);
   }
 
   catalogEntries(): CatalogEntry[] {
@@ -345,6 +347,7 @@ export class SqliteReadModelStore implements ReadModelStore {
 const DIGESTED_TABLES = [
   ['databases', 'number', [0]],
   ['containers', 'number', [0]],
+  ['container_entries', 'number, list, place', [0, '', 0]],
   ['catalog_entries', 'number', [0]],
   ['items', 'birth', [0]],
   ['item_clear', 'birth, path', [0, -1]],
@@ -439,6 +442,9 @@ function prepare(database: DatabaseSync) {
     checkpoint: database.prepare('SELECT position, purged FROM checkpoint'),
     databases: database.prepare('SELECT number, state FROM databases ORDER BY number'),
     containers: database.prepare('SELECT number, state FROM containers ORDER BY number'),
+    containerEntries: database.prepare(
+      'SELECT number, list, place, state FROM container_entries ORDER BY number, list, place',
+    ),
     entries: database.prepare('SELECT number, kind, state FROM catalog_entries ORDER BY number'),
     item: database.prepare(`SELECT ${ITEM} FROM items WHERE container = ? AND partition_key = ? AND id = ?`),
     // The unary plus keeps the planner on the primary key: rows come in order of birth without a sort.
