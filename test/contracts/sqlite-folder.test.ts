@@ -15,11 +15,16 @@ import {
 import { DatabaseSync, type SQLInputValue } from 'node:sqlite';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { NewEvent } from '@epitaph/core/log/recorded-event.ts';
+import type { HoldScope } from '@epitaph/core/vault/key-vault.ts';
 import { FolderInUse } from '@epitaph/storage/sqlite/data-folder.ts';
 import { UnusableFile } from '@epitaph/storage/sqlite/database.ts';
 import type { SqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
+import { HOLDS_ON_STREAM } from '@epitaph/storage/sqlite/schema.ts';
 import { StorageFault } from '@epitaph/storage/sqlite/writer.ts';
 import { TestFolder } from './sqlite-folder.ts';
+
+/** What makes a vault one of before it had them. */
+const WITHOUT_INDEXES = 'DROP TABLE held_prefixes; DROP INDEX held_lives_by_hold; DROP INDEX holds_by_container';
 
 let folder: TestFolder;
 beforeEach(() => {
@@ -232,10 +237,55 @@ describe('a data folder', () => {
 
   it('with a vault from before there were two kinds of floors opens, and keeps its floors', async () => {
     await filledAndClosed();
-    tamper('vault.db', `DROP TABLE feed_floors; INSERT INTO floors VALUES ('rid', 60); PRAGMA user_version = 1`);
+    tamper(
+      'vault.db',
+      `${WITHOUT_INDEXES}; DROP TABLE feed_floors; INSERT INTO floors VALUES ('rid', 60); PRAGMA user_version = 1`,
+    );
     const { vault } = await folder.open({ writers: 'threads' });
     await vault.setFloor('rid', 'change-feed', 30);
     expect(vault.floors().get('rid')).toEqual({ retention: 60, 'change-feed': 30 });
+  });
+
+  it('with a vault from before holds were found by what they cover opens, and its holds hold', async () => {
+    const scopes: HoldScope[] = [
+      { kind: 'container', containerRid: 'whole' },
+      { kind: 'stream-prefix', prefix: 'item-r.abc' },
+      { kind: 'stream-prefixes', prefixes: ['item-r.def1.', 'item-r.def2.'] },
+      { kind: 'lives', streams: ['item-r.ghi.0', 'item-r.ghi.1'] },
+    ];
+    const storage = await folder.open();
+    for (const [index, scope] of scopes.entries()) {
+      await storage.vault.placeHold({ holdId: `${index}`, containerRid: 'r', scope, placedAtMs: index });
+    }
+    await folder.close();
+    tamper('vault.db', `${WITHOUT_INDEXES}; PRAGMA user_version = 2`);
+    const { vault } = await folder.open();
+    expect(vault.holds().map(({ scope }) => scope)).toEqual(scopes);
+    const held = ['item-whole.x.0', 'item-r.abc1.0', 'item-r.def1.7', 'item-r.def2.0', 'item-r.ghi.1'];
+    expect(vault.holdsOn([...held, 'item-wholex.0', 'item-r.ab.0', 'item-r.def12.0', 'item-r.ghi.10'])).toEqual([
+      ...['0', '1', '2', '2', '3'].map((holdId) => [holdId]),
+      [],
+      [],
+      [],
+      [],
+    ]);
+  });
+
+  it('finds the holds on a life, and the lives of a hold, by indexes, however many there are', async () => {
+    await filledAndClosed();
+    const database = new DatabaseSync(folder.file('vault.db'));
+    for (const sql of [
+      HOLDS_ON_STREAM,
+      'SELECT stream FROM held_lives WHERE hold_id = ? ORDER BY stream',
+      'DELETE FROM held_lives WHERE hold_id = ?',
+      'DELETE FROM held_prefixes WHERE hold_id = ?',
+    ]) {
+      const plan = database.prepare(`EXPLAIN QUERY PLAN ${sql}`).all() as { detail: string }[];
+      const searched = plan.map(({ detail }) => detail).filter((detail) => detail.includes('held_'));
+      expect(searched).not.toEqual([]);
+      for (const detail of searched) expect(detail).toContain('SEARCH');
+    }
+    database.close();
   });
 
   for (const file of ['log.db', 'vault.db', 'items.v1.db', 'proof.db']) {

@@ -6,7 +6,6 @@ import { invariant } from '@epitaph/core/invariant.ts';
 import { foldItem } from '@epitaph/core/item/handle.ts';
 import { holdIdOf, withoutContainer } from '@epitaph/core/retention/hold-names.ts';
 import type { PendingErasure } from '@epitaph/core/retention/state.ts';
-import { covers } from '@epitaph/core/vault/key-vault.ts';
 import type { ErasedBatch } from '@epitaph/projections/purge/executor.ts';
 import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
 import { wait } from '../config/wait.ts';
@@ -216,13 +215,13 @@ export class Erasures {
   /** What stands against it now, asked before anything is destroyed: so that it is all lives or none. */
   async #standing(context: CommandContext, rid: string, lives: readonly ItemLife[]): Promise<Kept | undefined> {
     const { vault } = this.#parts.ports;
-    const holds = await vault.holds();
+    const holds = await vault.holdsOn(lives.map(({ stream }) => stream));
     const floors = (await vault.floors()).get(rid) ?? {};
     const { nowMs } = context;
     const kept: Kept[] = [];
-    for (const life of lives) {
+    for (const [index, life] of lives.entries()) {
       const over = {
-        holds: holds.filter(({ scope }) => covers(scope, life.stream)).map(({ holdId }) => holdId),
+        holds: holds[index]!,
         floorUntilMs: retentionUntil(floors, life, nowMs),
       };
       const isKept = over.holds.length > 0 || over.floorUntilMs !== null;

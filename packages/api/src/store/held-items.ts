@@ -1,7 +1,7 @@
 import { isWithin, type TimeSpan } from '@epitaph/core/history/preview.ts';
 import { itemStream, parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
-import { covers, type HoldScope } from '@epitaph/core/vault/key-vault.ts';
+import type { HoldScope } from '@epitaph/core/vault/key-vault.ts';
 import type { ContainerNumber, ItemRow } from '@epitaph/projections/read-model-store.ts';
 import type { Watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import type { StoreParts } from './parts.ts';
@@ -34,27 +34,21 @@ export async function countHeld(
   const exactly = (items: number): BoundedCount => ({ atLeast: items, atMost: items });
   if (scopes.length === 0 || among.items === 0) return exactly(0);
   if (scopes.some(({ kind }) => kind === 'container')) return exactly(among.items);
-  return among.items <= LOOKED_AT
-    ? exactly(await coveredAmong(parts, among, scopes))
-    : countByName(parts, among, scopes);
+  return among.items <= LOOKED_AT ? exactly(await coveredAmong(parts, among)) : countByName(parts, among, scopes);
 }
 
 async function coveredAmong(
   { readModel, ports }: StoreParts,
   { rid, container, spans }: ItemsByTimes,
-  scopes: readonly HoldScope[],
 ): Promise<number> {
-  // A query's hold may name thousands of lives, each of which would be compared with each item.
-  const lives = new Set(scopes.flatMap((scope) => (scope.kind === 'lives' ? scope.streams : [])));
-  const others = scopes.filter(({ kind }) => kind !== 'lives');
-  let count = 0;
+  const streams: string[] = [];
   for (const span of spans) {
     for (const { partitionKey, id, life } of await readModel.itemsByTimes(container, span, LOOKED_AT)) {
-      const stream = itemStream(await ports.naming.itemStreamPrefix(rid, partitionKey, id), life);
-      if (lives.has(stream) || others.some((scope) => covers(scope, stream))) count += 1;
+      streams.push(itemStream(await ports.naming.itemStreamPrefix(rid, partitionKey, id), life));
     }
   }
-  return count;
+  const holds = await ports.vault.holdsOn(streams);
+  return holds.filter(({ length }) => length > 0).length;
 }
 
 async function countByName(
@@ -83,6 +77,10 @@ async function countByName(
     left = Math.max(0, left - streams.length);
   };
   for (const scope of scopes) {
+    if (left === 0) {
+      all = false;
+      break;
+    }
     switch (scope.kind) {
       case 'lives':
         await look(scope.streams, async (stream) => {

@@ -13,7 +13,6 @@ import { holdIdOf } from '@epitaph/core/retention/hold-names.ts';
 import { expiryOf } from '@epitaph/core/ttl/expiry.ts';
 import type { PolicyTimeline } from '@epitaph/core/ttl/policy-timeline.ts';
 import { watermarks } from '@epitaph/core/ttl/watermarks.ts';
-import { covers, type VaultHold } from '@epitaph/core/vault/key-vault.ts';
 import type { CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
 import { leftWithContainer } from '@epitaph/projections/disappearances/disappearance.ts';
 import { actionsOnStore } from '@epitaph/projections/operator-actions.ts';
@@ -92,7 +91,7 @@ export class Histories {
     const holds =
       last === undefined
         ? []
-        : coveringHolds(await vault.holds(), last.stream).map((holdId) => holdIdOf(container.rid, holdId));
+        : (await vault.holdsOn([last.stream]))[0]!.map((holdId) => holdIdOf(container.rid, holdId));
     const floors = (await vault.floors()).get(container.rid) ?? {};
     for (let busy = this.#parts.busy(container); busy !== undefined; busy = this.#parts.busy(container)) await busy;
     // Policies and time together, as for any reader: what is told of this instant holds.
@@ -201,8 +200,4 @@ function entryOf(event: RecordedEvent, life: number): HistoryEntry {
     correlationId: event.correlationId,
     data,
   };
-}
-
-function coveringHolds(holds: readonly VaultHold[], stream: string): string[] {
-  return holds.filter(({ scope }) => covers(scope, stream)).map(({ holdId }) => holdId);
 }

@@ -52,7 +52,9 @@ export class Holds {
    */
   async settleAll(): Promise<void> {
     const { vault } = this.#parts.ports;
-    const inVault = new Map((await vault.holds()).map((hold) => [hold.holdId, hold]));
+    const holds = await vault.holds();
+    const inVault = new Map(holds.map((hold) => [hold.holdId, hold]));
+    const byContainer = Map.groupBy(holds, ({ containerRid }) => containerRid);
     const floors = await vault.floors();
     const isAlone = this.#parts.ports.nodes === undefined;
     const abandonedMs = this.#parts.ports.clock.now() - ABANDONED_MS;
@@ -68,9 +70,8 @@ export class Holds {
         const wanted = await this.#inVault(state.rid, hold);
         if (!sameJson(wanted.scope, inVault.get(holdId)?.scope)) await vault.placeHold(wanted);
       }
-      for (const { holdId, placedAtMs } of inVault.values()) {
-        const isUnknown = holdId.startsWith(vaultHoldId(state.rid, '')) && !known.has(holdId);
-        if (isUnknown && (isAlone || placedAtMs < abandonedMs)) await vault.releaseHold(holdId);
+      for (const { holdId, placedAtMs } of byContainer.get(state.rid) ?? []) {
+        if (!known.has(holdId) && (isAlone || placedAtMs < abandonedMs)) await vault.releaseHold(holdId);
       }
       const { floorSeconds } = state.retention;
       const inForce = floors.get(state.rid)?.retention ?? 0;

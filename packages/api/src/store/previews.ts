@@ -40,7 +40,7 @@ export class Previews {
     const spans = previewSpans(state.timeline, { defaultTtl, effectiveFromMs });
     const { vault } = this.#parts.ports;
     const floorSeconds = (await vault.floors()).get(state.rid)?.retention ?? 0;
-    const holds = (await vault.holds()).filter(({ containerRid }) => containerRid === state.rid);
+    const holds = await vault.holds(state.rid);
     const floored = spans.atOnce.map((span) => ({
       ...span,
       writtenAfter: Math.floor(effectiveFromMs / 1000) - floorSeconds,

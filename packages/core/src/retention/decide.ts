@@ -3,8 +3,8 @@ import type { RetentionCommand, SettleErasure } from './commands.ts';
 import type { RetentionEvent } from './events.ts';
 import type { RecordedHold, Retention } from './state.ts';
 
-/** Holds that may stand on a container at a time: the vault asks them all before it destroys a key. */
-export const MAX_STANDING_HOLDS = 1_000;
+/** Holds that may stand on a container at a time: every node has them in memory. */
+export const MAX_STANDING_HOLDS = 20_000;
 
 export type RetentionRefusal =
   /** That id was given to a hold before, standing or released: an id means one hold for ever. */

@@ -358,6 +358,35 @@ export function describeKeyVault(
         expect((await vault.holds()).find((placed) => placed.holdId === holdId)?.scope).toEqual(scope);
       });
 
+      test('is found by the lives that it covers, once, among those of other containers', async ({ vault }) => {
+        const rid = newRid();
+        const other = newRid();
+        const [one, two] = [itemPrefix(rid), itemPrefix(rid)];
+        await vault.placeHold(hold(rid, { kind: 'lives', streams: [`${one}.1`] }, `a ${rid}`));
+        await vault.placeHold(
+          hold(rid, { kind: 'stream-prefixes', prefixes: [`${one}.`, one, `${two}.`, one] }, `b ${rid}`),
+        );
+        await vault.placeHold(hold(rid, { kind: 'stream-prefix', prefix: two.slice(0, -2) }, `c ${rid}`));
+        await vault.placeHold(hold(other, { kind: 'container', containerRid: other }, `d ${rid}`));
+        const streams = [`${one}.1`, `${one}.10`, `${two}.0`, lifeStream(other), lifeStream(rid)];
+        const found = await vault.holdsOn(streams);
+        expect(found.map((holds) => holds.toSorted())).toEqual([
+          [`a ${rid}`, `b ${rid}`],
+          [`b ${rid}`],
+          [`b ${rid}`, `c ${rid}`],
+          [`d ${rid}`],
+          [],
+        ]);
+        expect((await vault.holds(rid)).map(({ holdId }) => holdId).toSorted()).toEqual(
+          ['a', 'b', 'c'].map((name) => `${name} ${rid}`),
+        );
+        // Placed anew it covers what it names now, and nothing else.
+        await vault.placeHold(hold(rid, { kind: 'stream-prefixes', prefixes: [`${two}.`] }, `b ${rid}`));
+        await vault.releaseHold(`c ${rid}`);
+        expect(await vault.holdsOn([`${one}.10`, `${two}.0`])).toEqual([[], [`b ${rid}`]]);
+        expect(await vault.holdsOn([])).toEqual([]);
+      });
+
       test('lets go when it is released; another that covers the same key still holds', async ({ vault }) => {
         const rid = newRid();
         const life = await makeLife(vault, lifeStream(rid));

@@ -68,7 +68,7 @@ export class MemoryKeyVault implements KeyVault {
     const kept = this.contents.keys.get(keyId);
     if (kept === undefined || kept.stream !== stream) return { kind: 'unknown' };
     if (kept.secret === null) return { kind: 'already-destroyed' };
-    const holds = [...this.contents.holds.values()].filter((hold) => covers(hold, stream)).map((hold) => hold.holdId);
+    const holds = this.#holdsOn(stream);
     const floors = this.contents.floors.get(parseItemStream(stream)?.containerRid ?? '') ?? {};
     const floorUntilMs = floorUntil(floors, request);
     if (holds.length > 0 || floorUntilMs !== null) return { kind: 'refused', holds, floorUntilMs };
@@ -84,8 +84,18 @@ export class MemoryKeyVault implements KeyVault {
     this.contents.holds.delete(holdId);
   }
 
-  holds(): VaultHold[] {
-    return [...this.contents.holds.values()];
+  holds(containerRid?: string): VaultHold[] {
+    return [...this.contents.holds.values()].filter(
+      (hold) => containerRid === undefined || hold.containerRid === containerRid,
+    );
+  }
+
+  holdsOn(streams: readonly string[]): string[][] {
+    return streams.map((stream) => this.#holdsOn(stream));
+  }
+
+  #holdsOn(stream: string): string[] {
+    return [...this.contents.holds.values()].filter((hold) => covers(hold, stream)).map((hold) => hold.holdId);
   }
 
   async setFloor(containerRid: string, kind: FloorKind, seconds: number): Promise<void> {

@@ -61,6 +61,20 @@ export function covers(scope: HoldScope, stream: string): boolean {
   }
 }
 
+/** What the names of the streams that a scope covers begin with; none for one that names lives. */
+export function prefixesOf(scope: HoldScope): readonly string[] {
+  switch (scope.kind) {
+    case 'container':
+      return [`item-${scope.containerRid}.`];
+    case 'stream-prefix':
+      return [scope.prefix];
+    case 'stream-prefixes':
+      return scope.prefixes;
+    case 'lives':
+      return [];
+  }
+}
+
 /**
  * Why keys of a container are kept for a time: `retention`, an operator's least time from the last write, and
  * `change-feed`, the time from the life's last event for which a feed shows all versions. Neither lifts the other.
@@ -117,7 +131,10 @@ export interface KeyVault {
   placeHold(hold: VaultHold): Promise<void>;
   /** Releasing a hold that is not there is no error. */
   releaseHold(holdId: string): Promise<void>;
-  holds(): MaybePromise<VaultHold[]>;
+  /** All of them, or those of a container. */
+  holds(containerRid?: string): MaybePromise<VaultHold[]>;
+  /** For each of some lives, in order, the ids of the holds that cover it. Asks no hold that covers none of them. */
+  holdsOn(streams: readonly string[]): MaybePromise<string[][]>;
   /** Seconds during which no key of the container may go, counted as the kind has it; 0 lifts this floor. */
   setFloor(containerRid: string, kind: FloorKind, seconds: number): Promise<void>;
   /** By container, those that have any. */

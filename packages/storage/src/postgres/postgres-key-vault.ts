@@ -5,7 +5,6 @@ import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import {
   type ContainerFloors,
-  covers,
   type DestroyOutcome,
   type DestroyRequest,
   type FloorKind,
@@ -14,6 +13,7 @@ import {
   type KeyLookup,
   type KeyVault,
   type NewLifeKey,
+  prefixesOf,
   type VaultHold,
 } from '@epitaph/core/vault/key-vault.ts';
 import { turn } from '@epitaph/core/turn.ts';
@@ -243,7 +243,7 @@ export class PostgresKeyVault implements KeyVault {
     });
   }
 
-  async holds(): Promise<VaultHold[]> {
+  async holds(containerRid?: string): Promise<VaultHold[]> {
     const rows = await this.#database.query<{
       hold_id: string;
       container: string;
@@ -253,7 +253,8 @@ export class PostgresKeyVault implements KeyVault {
     }>(
       `SELECT hold_id, container, scope, placed_at,
               ARRAY(SELECT stream FROM epitaph_vault.held_lives l WHERE l.hold_id = h.hold_id ORDER BY stream) AS streams
-       FROM epitaph_vault.holds h ORDER BY placed_at, hold_id`,
+       FROM epitaph_vault.holds h WHERE $1::text IS NULL OR container = $1 ORDER BY placed_at, hold_id`,
+      [containerRid ?? null],
     );
     return rows.map(({ hold_id, container, scope, placed_at, streams }) => {
       const kept = JSON.parse(scope) as HoldScope;
@@ -264,6 +265,11 @@ export class PostgresKeyVault implements KeyVault {
         placedAtMs: placed_at,
       };
     });
+  }
+
+  async holdsOn(streams: readonly string[]): Promise<string[][]> {
+    const holdsOn = await readHolds(this.#database, streams);
+    return streams.map(holdsOn);
   }
 
   async setFloor(containerRid: string, kind: FloorKind, seconds: number): Promise<void> {
@@ -788,26 +794,52 @@ async function readFloors(sql: Pick<Statements, 'query'>): Promise<ReadonlyMap<s
   return floors;
 }
 
+/** The holds on each of some lives. All that are on their containers are read, and asked once each. */
+async function readHolds(
+  sql: Pick<Statements, 'query'>,
+  streams: readonly string[],
+): Promise<(stream: string) => string[]> {
+  const containers = new Set(streams.map((stream) => stream.slice('item-'.length, stream.indexOf('.'))));
+  const byPrefix = new Map<string, Set<string>>();
+  const byLife = new Map<string, string[]>();
+  const lengths = new Set<number>();
+  for (const { hold_id, scope } of await sql.query<{ hold_id: string; scope: string }>(
+    'SELECT hold_id, scope FROM epitaph_vault.holds WHERE container = ANY ($1::text[])',
+    [[...containers]],
+  )) {
+    for (const prefix of prefixesOf(JSON.parse(scope) as HoldScope)) {
+      lengths.add(prefix.length);
+      byPrefix.set(prefix, (byPrefix.get(prefix) ?? new Set()).add(hold_id));
+    }
+  }
+  for (const { stream, hold_id } of await sql.query<{ stream: string; hold_id: string }>(
+    'SELECT stream, hold_id FROM epitaph_vault.held_lives WHERE stream = ANY ($1::text[])',
+    [streams],
+  )) {
+    byLife.set(stream, [...(byLife.get(stream) ?? []), hold_id]);
+  }
+  return (stream) => {
+    const found = new Set(byLife.get(stream));
+    for (const length of lengths) {
+      for (const holdId of byPrefix.get(stream.slice(0, length)) ?? []) found.add(holdId);
+    }
+    return [...found].toSorted();
+  };
+}
+
 /** Which of some lives a hold or a floor covers, as of this transaction. */
 async function readRefusals(
   sql: Statements,
   requests: readonly DestroyRequest[],
 ): Promise<(request: DestroyRequest) => (DestroyOutcome & { kind: 'refused' }) | undefined> {
-  const scopes = (
-    await sql.query<{ hold_id: string; scope: string }>('SELECT hold_id, scope FROM epitaph_vault.holds')
-  ).map(({ hold_id, scope }) => ({ holdId: hold_id, scope: JSON.parse(scope) as HoldScope }));
-  const lives = new Map<string, string[]>();
-  for (const { stream, hold_id } of await sql.query<{ stream: string; hold_id: string }>(
-    'SELECT stream, hold_id FROM epitaph_vault.held_lives WHERE stream = ANY ($1::text[])',
-    [requests.map(({ stream }) => stream)],
-  )) {
-    lives.set(stream, [...(lives.get(stream) ?? []), hold_id]);
-  }
+  const holdsOn = await readHolds(
+    sql,
+    requests.map(({ stream }) => stream),
+  );
   const floors = await readFloors(sql);
   return (request) => {
     const { stream } = request;
-    const holds = scopes.filter(({ scope }) => covers(scope, stream)).map(({ holdId }) => holdId);
-    holds.push(...(lives.get(stream) ?? []));
+    const holds = holdsOn(stream);
     const floorUntilMs = floorUntil(floors.get(parseItemStream(stream)?.containerRid ?? '') ?? {}, request);
     return holds.length > 0 || floorUntilMs !== null ? { kind: 'refused', holds, floorUntilMs } : undefined;
   };

@@ -3,19 +3,19 @@ import type { DatabaseSync, StatementSync } from 'node:sqlite';
 import type { LedgerBackup, LedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
 import type { AppendResult, ExpectedRevision } from '@epitaph/core/log/event-log.ts';
 import {
-  covers,
   type DestroyOutcome,
   type DestroyRequest,
   type FloorKind,
   floorUntil,
   type HoldScope,
+  prefixesOf,
   type VaultHold,
 } from '@epitaph/core/vault/key-vault.ts';
 import { ownerOf, wrapKey } from '../crypto/key-wrapping.ts';
 import { LOG_CACHE_KIB, openForWriting } from './database.ts';
 import { openVault } from './open-vault.ts';
 import { PurgeLedger } from './purge-ledger.ts';
-import { LOG_SCHEMA, LOG_SCHEMA_VERSION } from './schema.ts';
+import { HOLDS_ON_STREAM, LOG_SCHEMA, LOG_SCHEMA_VERSION } from './schema.ts';
 import { uuidBytes } from './uuid-bytes.ts';
 import { failureOutcome, type Job, type JobOutcome, type WriterCore } from './writer.ts';
 
@@ -447,7 +447,7 @@ export class LogWriterCore implements WriterCore {
     const row = this.#keys.findKey.get(request.keyId) as { owner: Uint8Array; wrapped: Uint8Array } | undefined;
     if (row === undefined || Buffer.compare(row.owner, ownerOf(request.stream)) !== 0) return { kind: 'unknown' };
     if (row.wrapped.every((byte) => byte === 0)) return { kind: 'already-destroyed' };
-    const holds = this.#holdsOn(request.stream);
+    const holds = (this.#keys.holdsOn.all(request.stream) as { hold_id: string }[]).map(({ hold_id }) => hold_id);
     const containerRid = request.stream.slice(5, request.stream.indexOf('.'));
     const found = this.#keys.findFloors.all(containerRid, containerRid) as { kind: FloorKind; seconds: number }[];
     const floors = Object.fromEntries(found.map(({ kind, seconds }) => [kind, seconds]));
@@ -457,28 +457,22 @@ export class LogWriterCore implements WriterCore {
     return { kind: 'destroyed' };
   }
 
-  #holdsOn(stream: string): string[] {
-    const found: string[] = [];
-    for (const { hold_id, scope } of this.#keys.allHolds.all() as { hold_id: string; scope: string }[]) {
-      if (covers(JSON.parse(scope) as HoldScope, stream)) found.push(hold_id);
-    }
-    for (const { hold_id } of this.#keys.heldLife.all(stream) as { hold_id: string }[]) found.push(hold_id);
-    return found;
-  }
-
   #writeVault({ write, blobs }: VaultWriteJob): unknown {
     switch (write.what) {
       case 'place-hold': {
         const { holdId, containerRid, scope, placedAtMs } = write.hold;
         this.#keys.removeHeldLives.run(holdId);
+        this.#keys.removeHeldPrefixes.run(holdId);
         // Lives are rows of their own, so that a hold on a million of them costs a look-up, not a scan.
         const kept: HoldScope = scope.kind === 'lives' ? { kind: 'lives', streams: [] } : scope;
         this.#keys.putHold.run(holdId, containerRid, JSON.stringify(kept), placedAtMs);
         if (scope.kind === 'lives') for (const stream of scope.streams) this.#keys.addHeldLife.run(stream, holdId);
+        for (const prefix of prefixesOf(scope)) this.#keys.addHeldPrefix.run(prefix, prefix, holdId);
         return undefined;
       }
       case 'release-hold':
         this.#keys.removeHeldLives.run(write.holdId);
+        this.#keys.removeHeldPrefixes.run(write.holdId);
         this.#keys.removeHold.run(write.holdId);
         return undefined;
       case 'set-floor':
@@ -544,10 +538,13 @@ function prepareVault(vault: DatabaseSync) {
     findKey: vault.prepare('SELECT owner, wrapped FROM keys WHERE id = ?'),
     // The same number of bytes, so the row stays where it is on its page.
     overwriteKey: vault.prepare('UPDATE keys SET wrapped = zeroblob(length(wrapped)) WHERE id = ?'),
-    allHolds: vault.prepare(`SELECT hold_id, scope FROM holds WHERE scope NOT LIKE '%"kind":"lives"%'`),
-    heldLife: vault.prepare('SELECT hold_id FROM held_lives WHERE stream = ?'),
+    holdsOn: vault.prepare(HOLDS_ON_STREAM),
     putHold: vault.prepare('INSERT OR REPLACE INTO holds (hold_id, container, scope, placed_at) VALUES (?, ?, ?, ?)'),
     addHeldLife: vault.prepare('INSERT OR IGNORE INTO held_lives (stream, hold_id) VALUES (?, ?)'),
+    addHeldPrefix: vault.prepare(
+      'INSERT OR IGNORE INTO held_prefixes (length, prefix, hold_id) VALUES (length(?), ?, ?)',
+    ),
+    removeHeldPrefixes: vault.prepare('DELETE FROM held_prefixes WHERE hold_id = ?'),
     removeHold: vault.prepare('DELETE FROM holds WHERE hold_id = ?'),
     removeHeldLives: vault.prepare('DELETE FROM held_lives WHERE hold_id = ?'),
     findFloors: vault.prepare(

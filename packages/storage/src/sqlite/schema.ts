@@ -34,8 +34,21 @@ export const LOG_SCHEMA = `
   INSERT INTO streams_as_of VALUES (1, 0);
 `;
 
+const HOLD_INDEXES = `
+  CREATE INDEX holds_by_container ON holds (container);
+  CREATE INDEX held_lives_by_hold ON held_lives (hold_id);
+  -- What the streams begin with that a hold covers, so that a stream finds its holds among many: it asks for what it
+  -- begins with in each length that there is.
+  CREATE TABLE held_prefixes (
+    length INTEGER NOT NULL,
+    prefix TEXT NOT NULL,
+    hold_id TEXT NOT NULL,
+    PRIMARY KEY (length, prefix, hold_id)
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX held_prefixes_by_hold ON held_prefixes (hold_id);
+`;
 /** The key vault: in a file of its own, so that a copy of the log holds nothing that can be read. */
-export const VAULT_SCHEMA_VERSION = 2;
+export const VAULT_SCHEMA_VERSION = 3;
 export const VAULT_SCHEMA = `
   -- Rows are only appended, and a destroyed key is overwritten in place by zeros: nothing moves on a page, so
   -- nothing is left behind in one.
@@ -60,10 +73,19 @@ export const VAULT_SCHEMA = `
   -- the change feed's, from the life's last event
   CREATE TABLE feed_floors (container TEXT PRIMARY KEY, seconds INTEGER NOT NULL) STRICT;
   CREATE TABLE secrets (name TEXT PRIMARY KEY, wrapped BLOB NOT NULL) STRICT;
+  ${HOLD_INDEXES}
 `;
 /** What leads from each older version to the next, from version 1 on. */
 export const VAULT_MIGRATIONS: readonly string[] = [
   'CREATE TABLE feed_floors (container TEXT PRIMARY KEY, seconds INTEGER NOT NULL) STRICT',
+  `${HOLD_INDEXES}
+  INSERT INTO held_prefixes
+    SELECT length(prefix), prefix, hold_id FROM (
+      SELECT hold_id, 'item-' || (scope ->> '$.containerRid') || '.' AS prefix FROM holds
+        WHERE scope ->> '$.kind' = 'container'
+      UNION SELECT hold_id, scope ->> '$.prefix' FROM holds WHERE scope ->> '$.kind' = 'stream-prefix'
+      UNION SELECT hold_id, value FROM holds, json_each(scope, '$.prefixes') WHERE scope ->> '$.kind' = 'stream-prefixes'
+    )`,
 ];
 
 /**
@@ -186,4 +208,14 @@ export const PROOF_SCHEMA = `
     PRIMARY KEY (level, number)
   ) STRICT;
   CREATE INDEX tiles_by_position ON tiles (level, first_position);
+`;
+
+/** The holds on a stream, each once. */
+export const HOLDS_ON_STREAM = `
+  WITH RECURSIVE lengths (of) AS (
+    SELECT min(length) FROM held_prefixes
+    UNION ALL SELECT (SELECT min(length) FROM held_prefixes WHERE length > of) FROM lengths WHERE of IS NOT NULL
+  )
+  SELECT hold_id FROM lengths CROSS JOIN held_prefixes WHERE length = of AND prefix = substr(?1, 1, of)
+  UNION SELECT hold_id FROM held_lives WHERE stream = ?1
 `;

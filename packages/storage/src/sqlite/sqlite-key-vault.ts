@@ -19,6 +19,7 @@ import { RandomPool } from '../crypto/random-pool.ts';
 import { UnusableFile } from './database.ts';
 import type { AddKeyJob, DestroyJob, VaultWriteJob } from './log-writer-core.ts';
 import type { PendingKey, PendingKeys } from './sqlite-event-log.ts';
+import { HOLDS_ON_STREAM } from './schema.ts';
 import { StorageFault, type Writer } from './writer.ts';
 
 /** Unwrapped keys kept in memory; a destroyed one leaves at once. */
@@ -176,9 +177,10 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
     return this.#write({ what: 'release-hold', holdId });
   }
 
-  holds(): VaultHold[] {
-    const rows = this.#read.holds.all() as { hold_id: string; container: string; scope: string; placed_at: number }[];
-    return rows.map((row) => {
+  holds(containerRid?: string): VaultHold[] {
+    const { holds, holdsOfContainer } = this.#read;
+    const rows = containerRid === undefined ? holds.all() : holdsOfContainer.all(containerRid);
+    return (rows as { hold_id: string; container: string; scope: string; placed_at: number }[]).map((row) => {
       let scope = JSON.parse(row.scope) as HoldScope;
       if (scope.kind === 'lives') {
         const lives = this.#read.heldLives.all(row.hold_id) as { stream: string }[];
@@ -186,6 +188,12 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
       }
       return { holdId: row.hold_id, containerRid: row.container, scope, placedAtMs: row.placed_at };
     });
+  }
+
+  holdsOn(streams: readonly string[]): string[][] {
+    return streams.map((stream) =>
+      (this.#read.holdsOn.all(stream) as { hold_id: string }[]).map(({ hold_id }) => hold_id),
+    );
   }
 
   setFloor(containerRid: string, kind: FloorKind, seconds: number): Promise<void> {
@@ -253,6 +261,10 @@ function prepare(database: DatabaseSync) {
     lastKey: database.prepare('SELECT coalesce(max(id), 0) AS last FROM keys'),
     key,
     holds: database.prepare('SELECT hold_id, container, scope, placed_at FROM holds ORDER BY placed_at, hold_id'),
+    holdsOfContainer: database.prepare(
+      'SELECT hold_id, container, scope, placed_at FROM holds WHERE container = ? ORDER BY placed_at, hold_id',
+    ),
+    holdsOn: database.prepare(HOLDS_ON_STREAM),
     heldLives: database.prepare('SELECT stream FROM held_lives WHERE hold_id = ? ORDER BY stream'),
     floors: database.prepare(
       `SELECT container, 'retention' AS kind, seconds FROM floors
