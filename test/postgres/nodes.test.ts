@@ -1,10 +1,11 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import { PURGE_CONTROL_STREAM } from '@epitaph/projections/purge/events.ts';
 import { describeError } from '@epitaph/api/cosmos/errors.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
+import { PostgresReadModelStore } from '@epitaph/storage/postgres/postgres-read-model-store.ts';
 import { formsOf, search } from '../secrecy/search.ts';
 import { DEFINITION } from '../support/definition.ts';
 import { Cluster, type Node } from './nodes.ts';
@@ -117,6 +118,63 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
         await new Promise((resolve) => setTimeout(resolve, 600));
         expect(await reader.store.verifyResourceToken(token)).toEqual({ ok: false, reason: 'revoked' });
       }
+    }));
+
+  it('read of the catalog what has changed alone, and all of it again when another version is in use', () =>
+    inCluster(async (cluster) => {
+      const [one, other] = [await cluster.start(), await cluster.start({ roles: [] })];
+      const { databaseRid } = await makeContainer(one.store);
+      await containerOn(other);
+      const asked = vi.spyOn(PostgresReadModelStore.prototype, 'catalogSince');
+      const whole = vi.spyOn(PostgresReadModelStore.prototype, 'containers');
+      const rows = async () =>
+        (await Promise.all(asked.mock.results.map(({ value }) => value as Promise<unknown[]>))).flat().length;
+      const seen = (what: string, holds: () => boolean) => eventually(what, () => Promise.resolve(holds()));
+      try {
+        const names = ['a', 'b', 'c', 'd', 'e', 'f', 'g', 'h'];
+        for (const name of names) {
+          await one.store.createContainer(CALLER, 'db', name, DEFINITION, null);
+          await one.store.createUser(CALLER, databaseRid, name, 'create');
+        }
+        await seen('the last user is there', () => other.store.listUsers(databaseRid).length === names.length);
+        const before = await rows();
+        expect(before).toBe(2 * names.length);
+        await one.store.deleteContainer(CALLER, 'db', 'a');
+        await one.store.deleteUser(CALLER, databaseRid, 'a');
+        await seen('the user is gone', () => other.store.listUsers(databaseRid).length === names.length - 1);
+        expect(other.store.listContainers('db').map(({ name }) => name)).toEqual(['coll', ...names.slice(1)]);
+        expect(await rows()).toBe(before + 2);
+        await one.store.changeTtl(CALLER, 'db', 'b', { defaultTtl: 100, confirmed: false });
+        await seen('the policy is there', () => other.store.container('db', 'b').timeline.length === 2);
+        expect(other.store.container('db', 'b')).toEqual(one.store.container('db', 'b'));
+        expect(await rows()).toBe(before + 3);
+        expect(whole).not.toHaveBeenCalled();
+        one.store.startRebuild(CALLER, 'items');
+        await eventually('the rebuild is done', async () => one.store.rebuildStatus('items')?.state === 'done');
+        await one.store.createUser(CALLER, databaseRid, 'z', 'create');
+        await seen('the user is there', () => other.store.listUsers(databaseRid).length === names.length);
+        expect(other.storage.readModels.current.version).toBe(2);
+        expect(whole.mock.contexts).toContain(other.storage.readModels.current.store);
+        expect(other.store.listContainers('db').length).toBe(names.length);
+      } finally {
+        vi.restoreAllMocks();
+      }
+    }));
+
+  it('look for themselves what has changed in the catalog, should nobody tell', () =>
+    inCluster(async (cluster) => {
+      const [one, other] = [await cluster.start(), await cluster.start({ roles: [] })];
+      const { databaseRid } = await makeContainer(one.store);
+      await containerOn(other);
+      await other.storage.readModels.close();
+      await one.store.createUser(CALLER, databaseRid, 'ann', 'create');
+      await one.store.deleteContainer(CALLER, 'db', 'coll');
+      await eventually(
+        'the container is gone',
+        () => Promise.resolve(other.store.listContainers('db').length === 0),
+        3,
+      );
+      expect(other.store.user(databaseRid, 'ann').name).toBe('ann');
     }));
 
   it('pause the purge and go on with it for each other, and say so, whichever of them is asked', () =>

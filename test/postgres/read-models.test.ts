@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import type { ReadModelChange } from '@epitaph/projections/read-model-store.ts';
+import type { ReadModelNews } from '@epitaph/projections/shared-projector.ts';
 import { openDatabase, type PostgresDatabase, UnusableServer } from '@epitaph/storage/postgres/database.ts';
 import { CheckpointMoved } from '@epitaph/storage/postgres/postgres-read-model-store.ts';
 import { PostgresReadModels } from '@epitaph/storage/postgres/postgres-read-models.ts';
@@ -75,6 +76,27 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
         expect(await one.current.store.countItems(2)).toBe(3);
       }));
   });
+
+  it('tell other nodes to look at all containers when a database goes with its own, and not when one comes', () =>
+    inDatabase(async (database) => {
+      const [one, other] = [await PostgresReadModels.open(database), await PostgresReadModels.open(database)];
+      const news: ReadModelNews[] = [];
+      const ear = await other.listen((heard) => news.push(heard));
+      const state = {
+        rid: 'Db',
+        name: 'db',
+        createdAtMs: 1,
+        changedAtMs: 1,
+        etag: '"e"',
+        throughput: { kind: 'none' },
+      };
+      const change = (more: object) =>
+        ({ kind: 'database', number: 5, state: { ...state, ...more } }) as unknown as ReadModelChange;
+      await one.current.store.apply([change({ status: 'live' })], 5);
+      await one.current.store.apply([change({ status: 'deleted' })], 6);
+      await expect.poll(() => news.map(({ containers }) => containers)).toEqual([[], undefined]);
+      await ear.close();
+    }));
 
   describe('the sealed bodies', () => {
     it('are those of the last write, gone with the item, absent where the log left them out', () =>

@@ -5,7 +5,7 @@ import { Catalog } from './catalog/catalog.ts';
 import type { ClearSources } from './items/clear-copies.ts';
 import { PositionWaiters, type Projection } from './projection.ts';
 import { Projector, type ProjectorOptions } from './projector.ts';
-import type { ContainerNumber, ReadModelChange, ReadModelVersions } from './read-model-store.ts';
+import type { CatalogChange, ContainerNumber, ReadModelChange, ReadModelVersions } from './read-model-store.ts';
 
 /** How often a node that does not project looks for itself whether it should, and how far the read models are. */
 const LOOK_MS = 1_000;
@@ -33,9 +33,11 @@ export interface SharedReadModels extends ReadModelVersions {
   look(): Promise<{
     readonly version: number;
     readonly position: number;
-    /** Counts the changes of databases and containers. */
+    /** Counts the changes of the catalog in this version. */
     readonly catalogChanges: number;
   }>;
+  /** What has changed in the catalog of the version in use after so many changes; what is gone as well. */
+  catalogSince(catalogChanges: number): Promise<readonly CatalogChange[]>;
 }
 
 export interface SharedProjectorOptions extends ClearSources {
@@ -72,8 +74,8 @@ export class SharedProjector implements Projection {
   /** One look at a time, in order. */
   #looking: Promise<void> = Promise.resolve();
   #nextLook: Promise<void> | undefined;
-  /** Of which version of the read models, and after how many changes, the catalog was loaded. */
-  #catalogState = '';
+  /** Of which version of the read models, and after how many changes, the catalog is; undefined when it is none's. */
+  #catalogState: { readonly version: number; readonly catalogChanges: number } | undefined;
   #stopped = true;
 
   constructor(options: SharedProjectorOptions) {
@@ -186,11 +188,12 @@ export class SharedProjector implements Projection {
   async #follow(): Promise<void> {
     const { readModels } = this.#options;
     const { version, position, catalogChanges } = await readModels.look();
-    const state = `${version} ${catalogChanges}`;
-    if (state !== this.#catalogState) {
-      this.#catalog = await Catalog.load(readModels.current.store);
-      this.#catalogState = state;
+    const known = this.#catalogState;
+    if (known?.version !== version) this.#catalog = await Catalog.load(readModels.current.store);
+    else if (known.catalogChanges !== catalogChanges) {
+      for (const change of await readModels.catalogSince(known.catalogChanges)) this.#catalog.put(change);
     }
+    this.#catalogState = { version, catalogChanges };
     if (position > this.#position) {
       this.#position = position;
       this.#waiters.reached(position);
@@ -245,7 +248,7 @@ export class SharedProjector implements Projection {
   #follows({ projector }: Leading): void {
     this.#position = projector.position;
     this.#catalog = projector.catalog;
-    this.#catalogState = '';
+    this.#catalogState = undefined;
     this.#leading = undefined;
   }
 }

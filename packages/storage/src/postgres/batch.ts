@@ -65,8 +65,7 @@ export class Batch {
   readonly databases = new Map<number, string>();
   /** The last state of each, and what the tables have. */
   readonly containers = new Map<number, Pick<ContainerChange, 'state' | 'before'>>();
-  /** Null for one that is gone. */
-  readonly entries = new Map<number, { readonly kind: string; readonly state: string } | null>();
+  readonly entries = new Map<number, { readonly kind: string; readonly state: string; readonly gone: boolean }>();
   /** Started and completed, by their streams. */
   readonly startedRuns = new Map<string, { readonly position: number; readonly state: string }>();
   readonly completedRuns = new Set<string>();
@@ -99,7 +98,7 @@ export class Batch {
       case 'user':
       case 'client-encryption-key': {
         const { kind, number, state } = change;
-        this.entries.set(number, isGone(change) ? null : { kind, state: JSON.stringify(state) });
+        this.entries.set(number, { kind, state: JSON.stringify(state), gone: isGone(change) });
         return;
       }
       case 'purge-run':

@@ -14,6 +14,7 @@ import {
   containersOf,
 } from '@epitaph/projections/catalog/container-rows.ts';
 import type {
+  CatalogChange,
   CatalogEntry,
   DisappearanceRow,
   EndedRow,
@@ -48,6 +49,17 @@ type ContainerOrEntry = Row & { readonly number: number } & (
     | { readonly list: null; readonly state: string }
   );
 
+const statesOf = (rows: readonly ContainerOrEntry[]) =>
+  containersOf(
+    rows.filter(({ list }) => list === null),
+    rows.filter((row) => row.list !== null),
+  );
+
+type CatalogRow = Row & { readonly number: number; readonly kind: string; readonly state: string };
+
+const changeOf = ({ number, kind, state }: CatalogRow) =>
+  ({ number, kind, state: JSON.parse(state) as unknown }) as Exclude<CatalogChange, { kind: 'container' }>;
+
 /** One version of the read models: a schema in a PostgreSQL database, read by any number of nodes, written by one. */
 export class PostgresReadModelStore implements ReadModelStore {
   readonly #database: PostgresDatabase;
@@ -78,10 +90,10 @@ export class PostgresReadModelStore implements ReadModelStore {
     this.#checkpoint ??= await this.checkpoint();
     const standing = [checkpoint, purges, catalogChanges, this.#checkpoint];
     await this.#database.transaction(async (sql) => {
-      const moved = await sql.query(this.#sql.moveCheckpoint, standing);
-      if (moved.length === 0) throw new CheckpointMoved('another projector has written to the read models');
+      const [moved] = await sql.query<{ catalogChanges: number }>(this.#sql.moveCheckpoint, standing);
+      if (moved === undefined) throw new CheckpointMoved('another projector has written to the read models');
       for (const { batch, then } of segments) {
-        await this.#write(sql, batch);
+        await this.#write(sql, batch, moved.catalogChanges);
         if (then === undefined) continue;
         const { container, partitionKey, atMs, actor, marks } = then;
         const key = [container, partitionDigest(partitionKey), toStored(partitionKey)];
@@ -117,15 +129,22 @@ export class PostgresReadModelStore implements ReadModelStore {
   /** By one statement, so that both are of one instant. */
   async containers(): Promise<readonly { readonly number: number; readonly state: ContainerState }[]> {
     const rows = await this.#database.query<ContainerOrEntry>(this.#sql.containers);
-    return containersOf(
-      rows.filter(({ list }) => list === null),
-      rows.filter((row) => row.list !== null),
-    );
+    return statesOf(rows);
   }
 
   async catalogEntries(): Promise<CatalogEntry[]> {
-    const rows = await this.#database.query<{ number: number; kind: string; state: string }>(this.#sql.entries);
-    return rows.map((row) => ({ ...row, state: JSON.parse(row.state) as unknown }) as CatalogEntry);
+    return (await this.#database.query<CatalogRow>(this.#sql.entries)).map(changeOf) as CatalogEntry[];
+  }
+
+  /** What has changed in the catalog after so many changes, as it is by now; what is gone as well. */
+  async catalogSince(catalogChanges: number): Promise<CatalogChange[]> {
+    const rows = await this.#database.query<CatalogRow & ContainerOrEntry>(this.#sql.catalogSince, [catalogChanges]);
+    const containers = statesOf(rows.filter(({ kind }) => kind === 'container'));
+    const changes: CatalogChange[] = [
+      ...rows.filter(({ kind }) => kind !== 'container').map(changeOf),
+      ...containers.map((container) => ({ kind: 'container' as const, ...container })),
+    ];
+    return changes.toSorted((left, right) => left.number - right.number);
   }
 
   async findItem(container: number, partitionKey: string, id: string): Promise<ItemRow | undefined> {
@@ -376,7 +395,7 @@ export class PostgresReadModelStore implements ReadModelStore {
   }
 
   /** What goes comes first: the next life of an item has its name. */
-  async #write(sql: Statements, batch: Batch): Promise<void> {
+  async #write(sql: Statements, batch: Batch, catalogChanges: number): Promise<void> {
     await this.#purge(sql, batch);
     if (batch.removed.size > 0) {
       const rows = [...batch.removed.values()];
@@ -430,15 +449,21 @@ export class PostgresReadModelStore implements ReadModelStore {
       [...batch.disappeared].filter(([name]) => !recorded.has(name)).map(([, row]) => row),
     );
     if (batch.databases.size > 0) {
-      await sql.query(this.#sql.putDatabases, [[...batch.databases.keys()], [...batch.databases.values()]]);
+      const states = [[...batch.databases.keys()], [...batch.databases.values()]];
+      await sql.query(this.#sql.putDatabases, [...states, catalogChanges]);
     }
     for (const [number, { state, before }] of batch.containers) {
-      await this.#putContainer(sql, number, containerRows(state, before));
+      await this.#putContainer(sql, number, containerRows(state, before), catalogChanges);
     }
-    for (const [number, entry] of batch.entries) {
-      await (entry === null
-        ? sql.query(this.#sql.removeEntry, [number])
-        : sql.query(this.#sql.putEntry, [number, entry.kind, entry.state]));
+    if (batch.entries.size > 0) {
+      const entries = [...batch.entries.values()];
+      await sql.query(this.#sql.putEntries, [
+        [...batch.entries.keys()],
+        entries.map(({ kind }) => kind),
+        entries.map(({ state }) => state),
+        entries.map(({ gone }) => gone),
+        catalogChanges,
+      ]);
     }
     for (const [stream, { position, state }] of batch.startedRuns) {
       await sql.query(this.#sql.insertRun, [position, stream, state]);
@@ -447,8 +472,13 @@ export class PostgresReadModelStore implements ReadModelStore {
     for (const { atMs, position } of batch.logMarks) await sql.query(this.#sql.insertLogMark, [atMs, position]);
   }
 
-  async #putContainer(sql: Statements, number: number, { state, entries, ends }: ContainerRows): Promise<void> {
-    await sql.query(this.#sql.putContainer, [number, state]);
+  async #putContainer(
+    sql: Statements,
+    number: number,
+    { state, entries, ends }: ContainerRows,
+    catalogChanges: number,
+  ): Promise<void> {
+    await sql.query(this.#sql.putContainer, [number, state, catalogChanges]);
     for (const { list, length } of ends) await sql.query(this.#sql.endList, [number, list, length]);
     if (entries.length === 0) return;
     await sql.query(this.#sql.putListEntries, [
@@ -580,7 +610,7 @@ const DIGESTED = [
   ['databases', 'number, state', 'number', [-1]],
   ['containers', 'number, state', 'number', [-1]],
   ['container_entries', 'number, list, place, state', 'number, list, place', [-1, '', -1]],
-  ['catalog_entries', 'number, kind, state', 'number', [-1]],
+  ['catalog_entries', 'number, kind, state, gone', 'number', [-1]],
   [
     'items',
     'birth, container, partition_key, id, life, position, ts, ttl, due, key, unreadable_ttl, partition_digest, name_digest',
@@ -701,11 +731,18 @@ function statements(schema: string) {
     checkpoint: `SELECT position, purged FROM ${schema}.checkpoint`,
     standing: `SELECT position, catalog_changes AS "catalogChanges" FROM ${schema}.checkpoint`,
     moveCheckpoint: `UPDATE ${schema}.checkpoint SET position = $1, purged = purged + $2,
-      catalog_changes = catalog_changes + $3 WHERE position = $4 RETURNING one`,
+      catalog_changes = catalog_changes + $3 WHERE position = $4 RETURNING catalog_changes AS "catalogChanges"`,
     databases: `SELECT number, state FROM ${schema}.databases ORDER BY number`,
     containers: `SELECT number, NULL AS list, NULL AS place, state FROM ${schema}.containers
       UNION ALL SELECT number, list, place, state FROM ${schema}.container_entries ORDER BY number, list, place`,
-    entries: `SELECT number, kind, state FROM ${schema}.catalog_entries ORDER BY number`,
+    entries: `SELECT number, kind, state FROM ${schema}.catalog_entries WHERE NOT gone ORDER BY number`,
+    catalogSince: `WITH changed AS (SELECT number, state FROM ${schema}.containers WHERE changed > $1)
+      SELECT number, 'database' AS kind, NULL::text AS list, NULL::bigint AS place, state FROM ${schema}.databases WHERE changed > $1
+      UNION ALL SELECT number, 'container', NULL, NULL, state FROM changed
+      UNION ALL SELECT number, 'container', list, place, e.state
+        FROM ${schema}.container_entries AS e JOIN changed USING (number)
+      UNION ALL SELECT number, kind, NULL, NULL, state FROM ${schema}.catalog_entries WHERE changed > $1
+      ORDER BY number, list, place`,
     item: `SELECT ${ITEM} FROM ${items} WHERE container = $1 AND name_digest = $2`,
     bodies: `SELECT position, stream, revision, event_id AS "eventId", body FROM
       (SELECT *, sum(octet_length(body)) OVER (ORDER BY birth) - octet_length(body) AS before FROM ${items}
@@ -816,17 +853,18 @@ function statements(schema: string) {
       recorded_at, purged_at, actor, rule, ttl, policy_version) SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[],
       $4::text[], $5::bigint[], $6::text[], $7::bigint[], $8::bigint[], $9::bigint[], $10::text[], $11::text[],
       $12::bigint[], $13::bigint[])`,
-    putDatabases: `INSERT INTO ${schema}.databases (number, state) SELECT * FROM unnest($1::bigint[], $2::text[])
-      ON CONFLICT (number) DO UPDATE SET state = excluded.state`,
-    putContainer: `INSERT INTO ${schema}.containers (number, state) VALUES ($1, $2)
-      ON CONFLICT (number) DO UPDATE SET state = excluded.state`,
+    putDatabases: `INSERT INTO ${schema}.databases (number, state, changed)
+      SELECT *, $3::bigint FROM unnest($1::bigint[], $2::text[])
+      ON CONFLICT (number) DO UPDATE SET state = excluded.state, changed = excluded.changed`,
+    putContainer: `INSERT INTO ${schema}.containers (number, state, changed) VALUES ($1, $2, $3)
+      ON CONFLICT (number) DO UPDATE SET state = excluded.state, changed = excluded.changed`,
     putListEntries: `INSERT INTO ${schema}.container_entries (number, list, place, state)
       SELECT $1, * FROM unnest($2::text[], $3::bigint[], $4::text[])
       ON CONFLICT (number, list, place) DO UPDATE SET state = excluded.state`,
     endList: `DELETE FROM ${schema}.container_entries WHERE number = $1 AND list = $2 AND place >= $3`,
-    putEntry: `INSERT INTO ${schema}.catalog_entries (number, kind, state) VALUES ($1, $2, $3)
-      ON CONFLICT (number) DO UPDATE SET state = excluded.state`,
-    removeEntry: `DELETE FROM ${schema}.catalog_entries WHERE number = $1`,
+    putEntries: `INSERT INTO ${schema}.catalog_entries (number, kind, state, gone, changed)
+      SELECT *, $5::bigint FROM unnest($1::bigint[], $2::text[], $3::text[], $4::boolean[])
+      ON CONFLICT (number) DO UPDATE SET state = excluded.state, gone = excluded.gone, changed = excluded.changed`,
     insertRun: `INSERT INTO ${schema}.purge_runs (position, stream, state) VALUES ($1, $2, $3)`,
     completeRuns: `UPDATE ${schema}.purge_runs SET state = NULL WHERE stream = ANY ($1::text[]) AND state IS NOT NULL`,
   } satisfies Record<string, string | Record<string, string>>;

@@ -1,6 +1,6 @@
 import { invariant } from '@epitaph/core/invariant.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
-import type { ReadModelChange } from '@epitaph/projections/read-model-store.ts';
+import type { CatalogChange, ReadModelChange } from '@epitaph/projections/read-model-store.ts';
 import type { ReadModelNews, SharedReadModels } from '@epitaph/projections/shared-projector.ts';
 import {
   type DedicatedConnection,
@@ -82,6 +82,10 @@ export class PostgresReadModels implements SharedReadModels {
     // Another node may have swapped it.
     if (version !== this.#current.version) this.#current = this.#versionOf(version);
     return { version, ...(await this.#current.store.standing()) };
+  }
+
+  catalogSince(catalogChanges: number): Promise<CatalogChange[]> {
+    return this.#current.store.catalogSince(catalogChanges);
   }
 
   async openUnfinished(): Promise<Version | undefined> {
@@ -250,7 +254,7 @@ function notesOf(changes: readonly ReadModelChange[]): Notes {
     else if ('container' in change) containers.add(change.container);
     else if (change.kind === 'container') containers.add(change.number);
     // All of its containers went with a database.
-    else if (change.kind === 'database') return { containers: null };
+    else if (change.kind === 'database' && change.state.status === 'deleted') return { containers: null };
   }
   return { containers: containers.size > MOST_CONTAINERS ? null : [...containers] };
 }

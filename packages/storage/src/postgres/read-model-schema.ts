@@ -20,7 +20,7 @@ export const readModelsSchema: Schema = {
  * The read models' own schema. Rebuildable from the log at any time: what an older schema has is thrown away and
  * projected again at the next start, so whatever changes here, or in the states that are kept as JSON, raises the number.
  */
-export const POSTGRES_READ_MODEL_SCHEMA_VERSION = 11;
+export const POSTGRES_READ_MODEL_SCHEMA_VERSION = 12;
 
 /** The schema, in the database, of one version of the read models. */
 export function schemaNameOf(version: number): string {
@@ -40,8 +40,11 @@ export function readModelTables(schema: string): string {
       catalog_changes bigint NOT NULL
     );
     INSERT INTO ${schema}.checkpoint VALUES (1, 0, 0, 0);
-    CREATE TABLE ${schema}.databases (number bigint PRIMARY KEY, state text NOT NULL);
-    CREATE TABLE ${schema}.containers (number bigint PRIMARY KEY, state text NOT NULL);
+    -- A row of the catalog says after how many changes it last changed, so that who knows the others reads it alone.
+    CREATE TABLE ${schema}.databases (number bigint PRIMARY KEY, state text NOT NULL, changed bigint NOT NULL);
+    CREATE INDEX databases_by_change ON ${schema}.databases (changed);
+    CREATE TABLE ${schema}.containers (number bigint PRIMARY KEY, state text NOT NULL, changed bigint NOT NULL);
+    CREATE INDEX containers_by_change ON ${schema}.containers (changed);
     -- What of a container's state grows for years: see container-rows.ts.
     CREATE TABLE ${schema}.container_entries (
       number bigint NOT NULL,
@@ -50,8 +53,15 @@ export function readModelTables(schema: string): string {
       state text NOT NULL,
       PRIMARY KEY (number, list, place)
     );
-    -- What databases have besides containers: users with their permissions, client encryption keys.
-    CREATE TABLE ${schema}.catalog_entries (number bigint PRIMARY KEY, kind text NOT NULL, state text NOT NULL);
+    -- What databases have besides containers: users with their permissions, client encryption keys; those that are gone, too.
+    CREATE TABLE ${schema}.catalog_entries (
+      number bigint PRIMARY KEY,
+      kind text NOT NULL,
+      state text NOT NULL,
+      gone boolean NOT NULL,
+      changed bigint NOT NULL
+    );
+    CREATE INDEX catalog_entries_by_change ON ${schema}.catalog_entries (changed);
     CREATE TABLE ${schema}.items (
       -- position of the life's first event in the log
       birth bigint NOT NULL,
