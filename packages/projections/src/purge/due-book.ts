@@ -2,6 +2,7 @@ import { feedFloorSeconds } from '@epitaph/core/container/change-feed.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { graceSeconds } from '@epitaph/core/retention/grace.ts';
 import { watermarks } from '@epitaph/core/ttl/watermarks.ts';
+import { Pace } from '@epitaph/core/turn.ts';
 import type { Catalog, CatalogContainer } from '../catalog/catalog.ts';
 import type { ContainerNumber, ReadModelChange, ReadModelStore } from '../read-model-store.ts';
 
@@ -47,7 +48,7 @@ export class DueBook {
           this.#changed(change.number);
           break;
         case 'database':
-          if (change.state.status === 'deleted') this.markAll(catalog);
+          if (change.state.status === 'deleted') this.#databaseGone(change.state.rid, catalog);
           break;
         case 'user':
         case 'client-encryption-key':
@@ -57,6 +58,11 @@ export class DueBook {
           break;
       }
     }
+  }
+
+  /** All of its containers went with it. */
+  #databaseGone(rid: string, catalog: Catalog): void {
+    for (const { number, state } of catalog.allContainers()) if (state.databaseRid === rid) this.#changed(number);
   }
 
   /** There may be something to erase that is not held back. */
@@ -77,33 +83,52 @@ export class DueBook {
    */
   async nextDueMs(
     store: ReadModelStore,
-    catalog: Catalog,
+    catalog: () => Catalog,
     nowMs: number,
     paidFor: (container: CatalogContainer) => boolean,
   ): Promise<number> {
+    const pace = new Pace();
     for (const number of this.#dirty) {
-      const container = catalog.containerByNumber(number);
+      const container = catalog().containerByNumber(number);
+      // Before it is looked at: a change that comes meanwhile has it looked at again.
+      this.#dirty.delete(number);
       if (container === undefined) continue;
-      const gone = catalog.goneAtMs(container.state) !== null;
-      this.#due.set(number, {
-        recordMs: (await anyUnrecorded(container, gone, store))
-          ? nowMs
-          : gone
-            ? Number.POSITIVE_INFINITY
-            : await nextExpiry(container, store, nowMs),
-        eraseMs: await nextErasure(container, gone, store),
-      });
+      try {
+        this.#due.set(number, await dueOf(container, catalog().goneAtMs(container.state) !== null, store, nowMs));
+      } catch (error) {
+        this.#dirty.add(number);
+        throw error;
+      }
+      await pace.step();
     }
-    this.#dirty.clear();
     let next = Number.POSITIVE_INFINITY;
     for (const [number, { recordMs, eraseMs }] of this.#due) {
       next = Math.min(next, Math.max(eraseMs, this.#heldUntil.get(number) ?? 0));
       // What is to come later is paid for later.
-      const container = recordMs < next ? catalog.containerByNumber(number) : undefined;
+      const container = recordMs < next ? catalog().containerByNumber(number) : undefined;
       if (container !== undefined && (recordMs > nowMs || paidFor(container))) next = recordMs;
     }
     return next;
   }
+
+  /** The containers in which something is due by now, paid for or not. They are looked at anew after this. */
+  takeDue(nowMs: number): ContainerNumber[] {
+    const due: ContainerNumber[] = [];
+    for (const [number, { recordMs, eraseMs }] of this.#due) {
+      if (recordMs > nowMs && Math.max(eraseMs, this.#heldUntil.get(number) ?? 0) > nowMs) continue;
+      due.push(number);
+      this.#dirty.add(number);
+    }
+    return due;
+  }
+}
+
+async function dueOf(container: CatalogContainer, gone: boolean, store: ReadModelStore, nowMs: number): Promise<Due> {
+  const recordMs = async () => {
+    if (await anyUnrecorded(container, gone, store)) return nowMs;
+    return gone ? Number.POSITIVE_INFINITY : nextExpiry(container, store, nowMs);
+  };
+  return { recordMs: await recordMs(), eraseMs: await nextErasure(container, gone, store) };
 }
 
 /**

@@ -1,5 +1,6 @@
 import { allDone } from '@epitaph/core/all-done.ts';
 import { appendNext, newEvent } from '@epitaph/core/handle-command.ts';
+import { Pace } from '@epitaph/core/turn.ts';
 import type { CommandContext } from '@epitaph/core/command-context.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
@@ -64,6 +65,9 @@ interface OpenRun {
   readonly upToPosition: number;
   readonly effectiveNowMs: number;
 }
+
+/** The containers that a pass looks at: all, or those in which something is due as far as is known. */
+type Scope = 'all' | 'due';
 
 interface Work {
   readonly container: CatalogContainer;
@@ -188,7 +192,7 @@ export class PurgeRunner {
     const totals = { expired: 0, purged: 0 };
     const untilMs = this.#options.monotonicMs() + waitMs;
     for (;;) {
-      const { expired, purged, heldBack } = await this.pass(signal);
+      const { expired, purged, heldBack } = await this.#passNow('all', signal);
       totals.expired += expired;
       totals.purged += purged;
       // What users leave nothing over for is still due: it is come back to as often as the clock is looked at.
@@ -222,15 +226,15 @@ export class PurgeRunner {
     await this.#executor.truncated();
   }
 
-  /** One pass now, or the one under way; resolves when nothing that is due is left. */
-  pass(signal?: AbortSignal): Promise<PassResult> {
-    this.#pass ??= this.#passed(signal);
+  /** One pass now, or the one under way; resolves when nothing that is due is left, of what was to be looked at. */
+  #passNow(scope: Scope, signal?: AbortSignal): Promise<PassResult> {
+    this.#pass ??= this.#passed(scope, signal);
     return this.#pass;
   }
 
-  async #passed(signal: AbortSignal | undefined): Promise<PassResult> {
+  async #passed(scope: Scope, signal: AbortSignal | undefined): Promise<PassResult> {
     try {
-      return await this.#work(signal);
+      return await this.#work(scope, signal);
     } finally {
       // After a fault, too, nothing of the pass is under way any more.
       await this.#executor.settled();
@@ -305,7 +309,7 @@ export class PurgeRunner {
       if (await this.isPaused()) return;
       const nowMs = clock.now();
       if (this.#run === undefined && (await this.#nextDueMs(nowMs)) > nowMs) return;
-      await this.pass();
+      await this.#passNow('due');
     } catch (error) {
       this.#restUntilMs = monotonicMs() + FAULT_REST_MS;
       this.#options.onFault(error);
@@ -314,14 +318,14 @@ export class PurgeRunner {
 
   #nextDueMs(nowMs: number): Promise<number> {
     const { store, catalog } = this.#options;
-    return this.#book.nextDueMs(store(), catalog(), nowMs, (container) => this.#executor.affordable(container) > 0);
+    return this.#book.nextDueMs(store(), catalog, nowMs, (container) => this.#executor.affordable(container) > 0);
   }
 
-  async #work(signal: AbortSignal | undefined): Promise<PassResult> {
+  async #work(scope: Scope, signal: AbortSignal | undefined): Promise<PassResult> {
     const totals = { expired: 0, purged: 0 };
     // A run that was left open froze its candidates long ago, so when it is done what is due now is still to do.
     for (let again = true; again;) {
-      const { expired, purged, resumed } = await this.#workOnce(signal);
+      const { expired, purged, resumed } = await this.#workOnce(scope, signal);
       totals.expired += expired;
       totals.purged += purged;
       again = resumed;
@@ -330,6 +334,7 @@ export class PurgeRunner {
   }
 
   async #workOnce(
+    scope: Scope,
     signal: AbortSignal | undefined,
   ): Promise<{ readonly expired: number; readonly purged: number; readonly resumed: boolean }> {
     const totals = { expired: 0, purged: 0, resumed: false };
@@ -341,10 +346,14 @@ export class PurgeRunner {
       return this.#options.clockTrusted() ? 'yes' : 'clock-held';
     };
     await this.#refreshControl();
-    const containers = catalog().allContainers();
     if (allowed() !== 'yes') return totals;
     this.#unpaid.clear();
     const left = await this.#leftToDo();
+    const due = this.#book.takeDue(clock.now());
+    const containers =
+      scope === 'all' || left !== undefined
+        ? catalog().allContainers()
+        : due.flatMap((number) => catalog().containerByNumber(number) ?? []);
     this.#run = left;
     this.#heldUpTo.clear();
     if (left === undefined && !(await this.#anythingDue(containers))) {
@@ -357,7 +366,9 @@ export class PurgeRunner {
       for (const container of containers) if (!this.#isGone(container)) await this.#finishErasures(container, left);
     }
     const run = left ?? (await this.#openRun());
+    const pace = new Pace();
     for (const { number } of containers) {
+      await pace.step();
       let hasRecorded = false;
       for (;;) {
         await this.#options.confirmCatalog?.();
@@ -422,7 +433,9 @@ export class PurgeRunner {
 
   async #anythingDue(containers: readonly CatalogContainer[]): Promise<boolean> {
     const probe = { effectiveNowMs: this.#options.clock.now(), upToPosition: Number.MAX_SAFE_INTEGER };
+    const pace = new Pace();
     for (const container of containers) {
+      await pace.step();
       const { overdue, unrecorded, ended, abandoned } = await this.#workIn(container, probe, 1);
       if (overdue.length + unrecorded.length + ended.length + abandoned.length > 0) return true;
       if (container.state.partitionKeyDeletes.length > 0 && !this.#isGone(container)) return true;

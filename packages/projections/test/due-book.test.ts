@@ -1,0 +1,141 @@
+import { describe, expect, it } from 'vitest';
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { initialRetention } from '@epitaph/core/retention/state.ts';
+import { Catalog } from '../src/catalog/catalog.ts';
+import { DueBook } from '../src/purge/due-book.ts';
+import type { EndedRow, ReadModelStore } from '../src/read-model-store.ts';
+
+const NOW_MS = 1_700_000_000_000;
+
+function stateOf(number: number, more: Partial<ContainerState> = {}): ContainerState {
+  return {
+    status: 'live',
+    rid: `rid ${number}`,
+    databaseRid: `database ${number % 2}`,
+    name: `${number}`,
+    definition: {},
+    timeline: [{ fromMs: 0, defaultTtl: 100, version: 1, setBy: 'key:primary', recordedAtMs: 0 }],
+    policyGraceSeconds: 0,
+    partitionKeyDeletes: [],
+    retention: initialRetention,
+    deletedAtMs: null,
+    ...more,
+  } as unknown as ContainerState;
+}
+
+/** Read models that know of ended lives alone, and whose looking at a container can be met in its midst. */
+class Rows {
+  readonly catalog = new Catalog();
+  readonly ended = new Set<number>();
+  readonly looks: number[] = [];
+  onLook: (container: number) => Promise<void> | void = () => {};
+
+  readonly store = {
+    overdueItems: () => [],
+    nextDeadlines: () => ({ ts: null, due: null }),
+    allItems: () => [],
+    endedLives: async (container: number, { byPolicyStart }: { byPolicyStart: boolean }) => {
+      if (byPolicyStart) return [];
+      this.looks.push(container);
+      const found = this.ended.has(container) ? [{ endedAtMs: NOW_MS - 1, position: 1 } as EndedRow] : [];
+      await this.onLook(container);
+      return found;
+    },
+  } as unknown as ReadModelStore;
+
+  constructor(containers: number) {
+    for (let number = 1; number <= containers; number++) {
+      this.catalog.put({ kind: 'container', number, state: stateOf(number) });
+    }
+  }
+
+  next(book: DueBook, nowMs = NOW_MS): Promise<number> {
+    return book.nextDueMs(
+      this.store,
+      () => this.catalog,
+      nowMs,
+      () => true,
+    );
+  }
+}
+
+describe('the book of what is due', () => {
+  it('looks again at a container that changed while it, or one after it, was looked at', async () => {
+    for (const during of [1, 2]) {
+      const rows = new Rows(2);
+      const book = new DueBook();
+      book.markAll(rows.catalog);
+      rows.onLook = (container) => {
+        if (container !== during || rows.ended.size > 0) return;
+        rows.ended.add(1);
+        book.mark([1]);
+      };
+      expect(await rows.next(book)).toBe(NOW_MS - 1);
+      expect(book.takeDue(NOW_MS)).toEqual([1]);
+    }
+  });
+
+  it('looks again at a container of which the look failed', async () => {
+    const rows = new Rows(1);
+    const book = new DueBook();
+    book.markAll(rows.catalog);
+    rows.ended.add(1);
+    rows.onLook = () => Promise.reject(new Error('away'));
+    await expect(rows.next(book)).rejects.toThrow('away');
+    rows.onLook = () => {};
+    expect(await rows.next(book)).toBe(NOW_MS - 1);
+  });
+
+  it('names the containers in which something is due, and looks at those alone again', async () => {
+    const rows = new Rows(50);
+    const book = new DueBook();
+    book.markAll(rows.catalog);
+    rows.ended.add(7);
+    await rows.next(book);
+    expect(rows.looks.length).toBe(50);
+    expect(book.takeDue(NOW_MS)).toEqual([7]);
+    rows.ended.clear();
+    expect(await rows.next(book)).toBe(Number.POSITIVE_INFINITY);
+    expect(rows.looks.slice(50)).toEqual([7]);
+    expect(book.takeDue(NOW_MS)).toEqual([]);
+  });
+
+  it('has nothing due any more once a policy has started that takes nothing', async () => {
+    const rows = new Rows(1);
+    const book = new DueBook();
+    const [first] = stateOf(1).timeline;
+    const timeline = [first!, { ...first!, fromMs: NOW_MS + 1_000, version: 2 }];
+    rows.catalog.put({ kind: 'container', number: 1, state: stateOf(1, { timeline }) });
+    book.markAll(rows.catalog);
+    expect(await rows.next(book)).toBe(NOW_MS + 1_000);
+    expect(book.takeDue(NOW_MS + 1_000)).toEqual([1]);
+    expect(await rows.next(book, NOW_MS + 1_000)).toBe(Number.POSITIVE_INFINITY);
+  });
+
+  it('looks at the containers that went with their database, and at no others', async () => {
+    const rows = new Rows(50);
+    const book = new DueBook();
+    book.markAll(rows.catalog);
+    await rows.next(book);
+    rows.looks.length = 0;
+    const state = { status: 'deleted', rid: 'database 1', name: 'd', deletedAtMs: NOW_MS } as never;
+    const change = { kind: 'database', number: 99, state } as const;
+    rows.catalog.put(change);
+    book.observe([change], rows.catalog);
+    await rows.next(book);
+    expect(rows.looks).toEqual(Array.from({ length: 25 }, (_, index) => 2 * index + 1));
+  });
+
+  it('lets others go on while it looks at many containers', async () => {
+    const rows = new Rows(40);
+    const book = new DueBook();
+    book.markAll(rows.catalog);
+    rows.onLook = () => {
+      for (const untilMs = performance.now() + 1; performance.now() < untilMs;);
+    };
+    let seen: number | undefined;
+    setImmediate(() => (seen = rows.looks.length));
+    await rows.next(book);
+    expect(seen).toBeLessThan(40);
+  });
+});
