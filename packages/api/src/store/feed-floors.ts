@@ -31,18 +31,24 @@ export class FeedFloors {
 
   /** Sees to it that a container's floor is at least what a definition asks for. */
   async raise(containerRid: string, definition: ContainerDefinition): Promise<void> {
+    await this.#raise(containerRid, definition, await this.#vault.floors());
+  }
+
+  async #raise(containerRid: string, definition: ContainerDefinition, floors: Floors): Promise<void> {
     const wanted = feedFloorSeconds(definition);
-    if (wanted > (await this.#current(containerRid))) {
-      await this.#vault.setFloor(containerRid, 'change-feed', wanted);
-    }
+    if (wanted > currentOf(containerRid, floors)) await this.#vault.setFloor(containerRid, 'change-feed', wanted);
   }
 
   /** Sets a container's floor to what its policy says by now. A container that is gone has no feed, and no floor. */
   async settle(containerRid: string): Promise<void> {
+    await this.#settle(containerRid, await this.#vault.floors());
+  }
+
+  async #settle(containerRid: string, floors: Floors): Promise<void> {
     const container = this.#catalog().containerByRid(containerRid);
     if (container === undefined) return;
     const there = this.#catalog().goneAtMs(container.state) === null;
-    await this.#set(containerRid, there ? feedFloorSeconds(container.state.definition) : 0);
+    await this.#set(containerRid, there ? feedFloorSeconds(container.state.definition) : 0, floors);
   }
 
   /**
@@ -51,24 +57,26 @@ export class FeedFloors {
    * changes or goes: it keeps more than it must, which does no harm.
    */
   async settleAll(): Promise<void> {
+    // Asked for once: there are as many as containers.
+    const floors = await this.#vault.floors();
     for (const { state } of this.#catalog().allContainers()) {
       const mayLower = !this.#othersRaise || this.#catalog().goneAtMs(state) !== null;
-      await (mayLower ? this.settle(state.rid) : this.raise(state.rid, state.definition));
+      await (mayLower ? this.#settle(state.rid, floors) : this.#raise(state.rid, state.definition, floors));
     }
     if (this.#othersRaise) return;
-    for (const rid of (await this.#vault.floors()).keys()) {
-      if (this.#catalog().containerByRid(rid) === undefined) await this.#set(rid, 0);
+    for (const rid of floors.keys()) {
+      if (this.#catalog().containerByRid(rid) === undefined) await this.#set(rid, 0, floors);
     }
   }
 
-  async #set(containerRid: string, seconds: number): Promise<void> {
-    const current = await this.#current(containerRid);
+  async #set(containerRid: string, seconds: number, floors: Floors): Promise<void> {
+    const current = currentOf(containerRid, floors);
     if (seconds === current) return;
     await this.#vault.setFloor(containerRid, 'change-feed', seconds);
     if (seconds < current) this.#onLowered();
   }
-
-  async #current(containerRid: string): Promise<number> {
-    return (await this.#vault.floors()).get(containerRid)?.['change-feed'] ?? 0;
-  }
 }
+
+type Floors = Awaited<ReturnType<KeyVault['floors']>>;
+
+const currentOf = (containerRid: string, floors: Floors): number => floors.get(containerRid)?.['change-feed'] ?? 0;

@@ -1,0 +1,43 @@
+import { expect, it } from 'vitest';
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import type { ContainerFloors, KeyVault } from '@epitaph/core/vault/key-vault.ts';
+import { Catalog } from '@epitaph/projections/catalog/catalog.ts';
+import { FeedFloors } from '../src/store/feed-floors.ts';
+
+/** A feed of a minute, and the slack that comes on top. */
+const FEED = { changeFeedPolicy: { retentionDuration: 1 } };
+const SECONDS = 120;
+
+it.each([true, false])(
+  'the floors of many containers are set right by asking the vault for them once (other nodes: %s)',
+  async (othersRaise) => {
+    const catalog = new Catalog();
+    const floors = new Map<string, ContainerFloors>([['never came to be', { 'change-feed': 5 }]]);
+    for (let number = 1; number <= 100; number++) {
+      const rid = `rid ${number}`;
+      const definition = number % 2 === 0 ? FEED : {};
+      const state = { rid, databaseRid: 'd', name: rid, status: 'live', deletedAtMs: null, definition };
+      catalog.put({ kind: 'container', number, state: state as unknown as ContainerState });
+      if (number % 3 === 0) floors.set(rid, { 'change-feed': 5 });
+    }
+    let asked = 0;
+    const vault = {
+      floors: () => {
+        asked += 1;
+        return new Map(floors);
+      },
+      setFloor: (rid: string, _kind: string, seconds: number) => {
+        floors.set(rid, { 'change-feed': seconds });
+        return Promise.resolve();
+      },
+    } as unknown as KeyVault;
+    await new FeedFloors({ vault, catalog: () => catalog, othersRaise, onLowered: () => {} }).settleAll();
+    expect(asked).toBe(1);
+    const left = othersRaise ? 5 : 0;
+    expect(floors.get('never came to be')).toEqual({ 'change-feed': left });
+    for (let number = 1; number <= 100; number++) {
+      const without = number % 3 === 0 ? { 'change-feed': left } : undefined;
+      expect(floors.get(`rid ${number}`)).toEqual(number % 2 === 0 ? { 'change-feed': SECONDS } : without);
+    }
+  },
+);
