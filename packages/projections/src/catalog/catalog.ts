@@ -26,7 +26,8 @@ export class Catalog {
   readonly #containers = new Map<string, CatalogContainer>();
   readonly #byNumber = new Map<ContainerNumber, CatalogContainer>();
   readonly #liveDatabases = new Map<string, DatabaseState>();
-  readonly #liveContainers = new Map<string, CatalogContainer>();
+  /** By their databases, and in these by name. */
+  readonly #liveContainers = new Map<string, Map<string, CatalogContainer>>();
   readonly #entries = new Map<string, CatalogEntry>();
   readonly #entriesByName = new Map<string, CatalogEntry>();
 
@@ -48,7 +49,13 @@ export class Catalog {
     const entry = { number: change.number, state: change.state };
     this.#containers.set(change.state.rid, entry);
     this.#byNumber.set(change.number, entry);
-    this.#keepLive(this.#liveContainers, `${change.state.databaseRid}/${change.state.name}`, change.state, entry);
+    this.#keepLive(this.#liveIn(change.state.databaseRid), change.state.name, change.state, entry);
+  }
+
+  #liveIn(databaseRid: string): Map<string, CatalogContainer> {
+    let live = this.#liveContainers.get(databaseRid);
+    if (live === undefined) this.#liveContainers.set(databaseRid, (live = new Map()));
+    return live;
   }
 
   #keepLive<Entry extends { rid: string } | CatalogContainer>(
@@ -119,7 +126,7 @@ export class Catalog {
   }
 
   containerByName(databaseRid: string, name: string): CatalogContainer | undefined {
-    return this.#liveContainers.get(`${databaseRid}/${name}`);
+    return this.#liveContainers.get(databaseRid)?.get(name);
   }
 
   containerByRid(rid: string): CatalogContainer | undefined {
@@ -132,8 +139,7 @@ export class Catalog {
 
   /** Containers of a database that are not deleted, in order of creation. */
   liveContainers(databaseRid: string): ContainerState[] {
-    return [...this.#containers.values()]
-      .filter(({ state }) => state.status === 'live' && state.databaseRid === databaseRid)
+    return [...(this.#liveContainers.get(databaseRid)?.values() ?? [])]
       .toSorted((left, right) => left.number - right.number)
       .map(({ state }) => state);
   }

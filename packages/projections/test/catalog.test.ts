@@ -1,0 +1,35 @@
+import { expect, it } from 'vitest';
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { Catalog } from '../src/catalog/catalog.ts';
+
+it('lists the containers of a database in order of creation, without looking at those of others', () => {
+  const catalog = new Catalog();
+  let looks = 0;
+  const put = (number: number, database: string, name: string, status: 'live' | 'deleted' = 'live') => {
+    const state = {
+      rid: `rid ${number}`,
+      databaseRid: database,
+      name,
+      get status() {
+        looks += 1;
+        return status;
+      },
+    };
+    catalog.put({ kind: 'container', number, state: state as unknown as ContainerState });
+  };
+  for (let number = 100; number < 1_100; number++) put(number, `database ${number % 100}`, `c${number}`);
+  put(1, 'here', 'a');
+  put(2, 'here', 'b');
+  put(3, 'here', 'c');
+  // The name is taken again before the deletion is told.
+  put(4, 'here', 'a');
+  put(1, 'here', 'a', 'deleted');
+  put(3, 'here', 'c', 'deleted');
+  looks = 0;
+  expect(catalog.liveContainers('here').map(({ rid }) => rid)).toEqual(['rid 2', 'rid 4']);
+  expect(catalog.liveContainers('database 7').length).toBe(10);
+  expect(catalog.liveContainers('nowhere')).toEqual([]);
+  expect(looks).toBe(0);
+  expect(catalog.containerByName('here', 'a')?.number).toBe(4);
+  expect(catalog.containerByName('here', 'c')).toBe(undefined);
+});
