@@ -34,8 +34,9 @@ export async function metricsText(store: StoreApi): Promise<string> {
   ]);
   text.gauge('epitaph_ready', '1 while the store says that it is ready.', store.health().ready ? 1 : 0);
   await writeProjections(text, store);
-  writePurge(text, await store.purgeStatus());
-  writeBacklogs(text, store, await store.purgeBacklogs());
+  const backlogs = await store.purgeBacklogs();
+  writePurge(text, await store.purgeStatus(backlogs));
+  writeBacklogs(text, store, backlogs);
   writeRequestUnits(text, store);
   writeDurations(text, store);
   text.counter(

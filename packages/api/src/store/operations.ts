@@ -8,7 +8,7 @@ import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
 import { Scavenges } from '@epitaph/projections/purge/scavenges.ts';
 import { rebuild, type RebuildDifference, type RebuildProgress } from '@epitaph/projections/rebuild.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
-import { turn } from '@epitaph/core/turn.ts';
+import { Pace, turn } from '@epitaph/core/turn.ts';
 import { DEFAULT_READY_LAG_EVENTS } from './ready-lag.ts';
 import { wait } from '../config/wait.ts';
 import type { StoreParts } from './parts.ts';
@@ -49,7 +49,7 @@ export class Operations {
     this.#scavengeEverySeconds = scavengeEverySeconds;
   }
 
-  async purgeStatus(): Promise<PurgeStatus> {
+  async purgeStatus(backlogs?: readonly ContainerBacklog[]): Promise<PurgeStatus> {
     const { readModel, ports } = this.#parts;
     let overdueItems = 0;
     let waitingForRequestUnits = 0;
@@ -57,7 +57,7 @@ export class Operations {
     let awaitingErasure = 0;
     let inGrace = 0;
     let heldBack = 0;
-    for (const backlog of await this.purgeBacklogs()) {
+    for (const backlog of backlogs ?? (await this.purgeBacklogs())) {
       overdueItems += backlog.overdueItems;
       waitingForRequestUnits += backlog.waitingForRequestUnits;
       awaitingErasure += backlog.awaitingErasure;
@@ -97,7 +97,9 @@ export class Operations {
     const { catalog, readModel, ports } = this.#parts;
     const nowMs = ports.clock.now();
     const backlogs: ContainerBacklog[] = [];
+    const pace = new Pace();
     for (const { number, state } of catalog.allContainers()) {
+      await pace.step();
       const byPolicy = await readModel.countEnded(number, true, Number.MAX_SAFE_INTEGER);
       const byThemselves = await readModel.countEnded(number, false, Number.MAX_SAFE_INTEGER);
       const { hold, floor } = this.#purge.heldBackIn(number);
@@ -116,7 +118,8 @@ export class Operations {
       }
       let graceOver = 0;
       let due = 0;
-      for (const byPolicyStart of [false, true]) {
+      // Most containers have none, and there may be thousands.
+      for (const byPolicyStart of [...(byThemselves > 0 ? [false] : []), ...(byPolicy > 0 ? [true] : [])]) {
         const graceMs = graceSeconds(state, byPolicyStart) * 1000;
         graceOver += await readModel.countEnded(number, byPolicyStart, nowMs - graceMs);
         due += await readModel.countEnded(number, byPolicyStart, nowMs - erasureDelayMs(state, byPolicyStart));

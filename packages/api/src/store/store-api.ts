@@ -995,7 +995,8 @@ export interface StoreApi {
   verifyLog(onProgress?: (progress: ScanProgress) => void, signal?: AbortSignal): Promise<LogVerification>;
 
   // Operations.
-  purgeStatus(): Promise<PurgeStatus>;
+  /** @param backlogs for whoever has asked for them already: that takes as long as there are containers */
+  purgeStatus(backlogs?: readonly ContainerBacklog[]): Promise<PurgeStatus>;
   /** The purge's work by container; of those that are gone the ones with any left. */
   purgeBacklogs(): Promise<readonly ContainerBacklog[]>;
   /**

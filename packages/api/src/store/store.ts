@@ -348,7 +348,7 @@ export class Store implements StoreApi {
   verifyLog: StoreApi['verifyLog'] = (onProgress = () => {}, signal) =>
     this.#finished(this.#proofs.verifyLog(onProgress, signal));
 
-  purgeStatus: StoreApi['purgeStatus'] = () => this.#operations.purgeStatus();
+  purgeStatus: StoreApi['purgeStatus'] = (...args) => this.#operations.purgeStatus(...args);
   purgeBacklogs: StoreApi['purgeBacklogs'] = () => this.#operations.purgeBacklogs();
   runPurge: StoreApi['runPurge'] = (_caller, options) => {
     this.#purge.lookAgain();

@@ -1,9 +1,11 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { metricsText } from '@epitaph/api/metrics/metrics.ts';
 import { Histogram } from '@epitaph/api/metrics/measurements.ts';
 import { MetricsText } from '@epitaph/api/metrics/text-format.ts';
+import { SqliteReadModelStore } from '@epitaph/storage/sqlite/sqlite-read-model-store.ts';
+import { DEFINITION } from '../../../../test/support/definition.ts';
 import { item, openWorld, ORDERS, WRITER, type World } from './world.ts';
 
 const DOCS = path.resolve(import.meta.dirname, '../../../../docs');
@@ -52,6 +54,29 @@ function parse(text: string): Scrape {
 const scrape = async (): Promise<Scrape> => parse((await world.ask('GET', '/metrics')).body);
 
 describe('metrics', () => {
+  test('ask little of each container, once, and let others go on meanwhile', async () => {
+    const containers = 30;
+    for (let number = 1; number < containers; number++) {
+      await world.store.createContainer(WRITER, 'shop', `many${number}`, DEFINITION, 3600);
+    }
+    const counted = vi.spyOn(SqliteReadModelStore.prototype, 'countEnded');
+    const looked = vi.spyOn(SqliteReadModelStore.prototype, 'overdueStatistics').mockImplementation(() => {
+      for (const untilMs = performance.now() + 1; performance.now() < untilMs;);
+      return { count: 0, oldestMs: null };
+    });
+    try {
+      let met: number | undefined;
+      setImmediate(() => (met = looked.mock.calls.length));
+      await metricsText(world.store);
+      expect(new Set(looked.mock.calls.map(([number]) => number)).size).toBe(looked.mock.calls.length);
+      expect(looked.mock.calls.length).toBeGreaterThanOrEqual(containers);
+      expect(counted.mock.calls.length).toBe(2 * looked.mock.calls.length);
+      expect(met).toBeLessThan(looked.mock.calls.length);
+    } finally {
+      vi.restoreAllMocks();
+    }
+  });
+
   test('are text as Prometheus reads it, for whoever has any key', async () => {
     const response = await world.ask('GET', '/metrics');
     expect(response.headers['content-type']).toBe('text/plain; version=0.0.4; charset=utf-8');

@@ -1,0 +1,28 @@
+import { expect, it } from 'vitest';
+import { openEmbeddedStore } from '@epitaph/api/compose.ts';
+import { DEFINITION } from '../../../../test/support/definition.ts';
+import { newFolder, removeFolder } from '../../../../test/simulation/embedded.ts';
+
+const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
+
+it('what went with its database is metered no more', async () => {
+  const folder = newFolder('gone');
+  const store = await openEmbeddedStore({ folder, clock: 'manual', automaticPurge: false });
+  try {
+    for (const database of ['stays', 'goes']) {
+      await store.createDatabase(CALLER, database);
+      for (const name of ['a', 'b']) {
+        const { resource: container } = await store.createContainer(CALLER, database, name, DEFINITION, null);
+        store.requestUnits.charge(container, 'read', 1);
+      }
+    }
+    expect(store.requestUnits.metered().length).toBe(4);
+    await store.deleteContainer(CALLER, 'stays', 'a');
+    await store.deleteDatabase(CALLER, 'goes');
+    const left = store.requestUnits.metered().map(({ rid }) => rid);
+    expect(left).toEqual([store.container('stays', 'b').rid]);
+  } finally {
+    await store.close();
+    removeFolder(folder);
+  }
+});
