@@ -161,6 +161,29 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       }
     }));
 
+  it('purge what went with its database, and meter it no more, though it could not be looked at when another node told of it', () =>
+    inCluster(async (cluster) => {
+      const [one, other] = [
+        await cluster.start({ roles: ['project'] }),
+        await cluster.start({ roles: ['purge'] }),
+      ];
+      await makeContainer(one.store);
+      other.store.requestUnits.charge(await containerOn(other), 'read', 1);
+      await write(other, 'item');
+      expect(other.store.requestUnits.metered().length).toBe(1);
+      const { readModels } = other.storage;
+      const look = readModels.look.bind(readModels);
+      let away = false;
+      readModels.look = () => (away ? Promise.reject(new StorageUnavailable('away')) : look());
+      away = true;
+      await one.store.deleteDatabase(CALLER, 'db');
+      // Longer than the purge takes to look at what it was told.
+      await new Promise((resolve) => setTimeout(resolve, 700));
+      away = false;
+      await eventually('the item is purged', async () => (await one.store.purgeStatus()).purgedTotal === 1);
+      expect(other.store.requestUnits.metered()).toEqual([]);
+    }));
+
   it('look for themselves what has changed in the catalog, should nobody tell', () =>
     inCluster(async (cluster) => {
       const [one, other] = [await cluster.start(), await cluster.start({ roles: [] })];

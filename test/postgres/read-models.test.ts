@@ -77,7 +77,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
       }));
   });
 
-  it('tell other nodes to look at all containers when a database goes with its own, and not when one comes', () =>
+  it('tell other nodes of a database that went with its containers, and have them look at no others', () =>
     inDatabase(async (database) => {
       const [one, other] = [await PostgresReadModels.open(database), await PostgresReadModels.open(database)];
       const news: ReadModelNews[] = [];
@@ -94,7 +94,10 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
         ({ kind: 'database', number: 5, state: { ...state, ...more } }) as unknown as ReadModelChange;
       await one.current.store.apply([change({ status: 'live' })], 5);
       await one.current.store.apply([change({ status: 'deleted' })], 6);
-      await expect.poll(() => news.map(({ containers }) => containers)).toEqual([[], undefined]);
+      await expect.poll(() => news).toEqual([
+        { containers: [], databases: [], erased: [] },
+        { containers: [], databases: ['Db'], erased: [] },
+      ]);
       await ear.close();
     }));
 

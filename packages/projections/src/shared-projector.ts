@@ -14,9 +14,14 @@ const LOOK_MS = 1_000;
 export interface ReadModelNews {
   /** Those in which items have changed; undefined when news may have been missed. */
   readonly containers: readonly ContainerNumber[] | undefined;
+  /** The rids of databases that went, and their containers with them. */
+  readonly databases: readonly string[];
   /** Positions of writes whose content was erased. */
   readonly erased: readonly number[];
 }
+
+/** Told where news may have been missed. */
+export const ANYTHING: ReadModelNews = { containers: undefined, databases: [], erased: [] };
 
 /** Read models that several nodes read and one at a time writes. */
 export interface SharedReadModels extends ReadModelVersions {
@@ -77,6 +82,8 @@ export class SharedProjector implements Projection {
   /** Of which version of the read models, and after how many changes, the catalog is; undefined when it is none's. */
   #catalogState: { readonly version: number; readonly catalogChanges: number } | undefined;
   #stopped = true;
+  /** True when news came of what could not be looked at. */
+  #unseen = false;
 
   constructor(options: SharedProjectorOptions) {
     this.#options = options;
@@ -168,6 +175,8 @@ export class SharedProjector implements Projection {
         this.#news ??= await this.#options.readModels.listen((news) => this.#hear(news));
         if (!this.#options.mayProject || !(await this.#tryToLead())) await this.#follow();
         this.#error = undefined;
+        if (this.#unseen) this.#options.onNews(ANYTHING);
+        this.#unseen = false;
       } catch (error) {
         this.#error = error as Error;
       }
@@ -179,10 +188,13 @@ export class SharedProjector implements Projection {
   #hear(news: ReadModelNews): void {
     // The projecting node hears its own voice.
     if (this.#leading !== undefined) {
-      if (news.erased.length > 0) this.#options.onNews({ containers: [], erased: news.erased });
+      if (news.erased.length > 0) this.#options.onNews({ containers: [], databases: [], erased: news.erased });
       return;
     }
-    void this.#look().then(() => this.#options.onNews(news));
+    void this.#look().then(() => {
+      this.#unseen ||= this.#error !== undefined;
+      this.#options.onNews(news);
+    });
   }
 
   async #follow(): Promise<void> {
@@ -233,7 +245,7 @@ export class SharedProjector implements Projection {
     this.#leading = { projector, release: () => lead.release() };
     this.#waiters.reached(projector.position);
     // What happened between the last news and now was nobody's to tell.
-    this.#options.onNews({ containers: undefined, erased: [] });
+    this.#options.onNews(ANYTHING);
     return true;
   }
 

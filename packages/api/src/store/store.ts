@@ -8,7 +8,7 @@ import type { Projection } from '@epitaph/projections/projection.ts';
 import { Projector, type ProjectorOptions } from '@epitaph/projections/projector.ts';
 import { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
 import { VaultCopies } from '@epitaph/projections/purge/vault-copies.ts';
-import { SharedProjector, type SharedProjectorOptions } from '@epitaph/projections/shared-projector.ts';
+import { type ReadModelNews, SharedProjector, type SharedProjectorOptions } from '@epitaph/projections/shared-projector.ts';
 import { Measurements, type OperationKind } from '../metrics/measurements.ts';
 import { RequestUnits } from '../request-units/request-units.ts';
 import { type BackupParts, Backups, type RestoredFrom } from './backups.ts';
@@ -173,15 +173,18 @@ export class Store implements StoreApi {
       onApplied: (changes) => {
         rows.applied(changes);
         purge.observe(changes);
-        for (const change of changes) {
-          const isCatalog = change.kind === 'container' || change.kind === 'database';
-          if (isCatalog && change.state.status === 'deleted') requestUnits.forget(change.state.rid);
-        }
+        const containers = changes.flatMap((change) => (change.kind === 'container' ? [change.number] : []));
+        const databases = changes.flatMap((change) =>
+          change.kind === 'database' && change.state.status === 'deleted' ? [change.state.rid] : [],
+        );
+        forgetGone({ containers, databases });
       },
-      onNews: ({ containers, erased }) => {
-        purge.touched(containers);
+      onNews: (news) => {
+        const { containers, erased } = news;
+        purge.touched(news);
         documents.evict(erased);
         if (containers === undefined) documents.clear();
+        forgetGone(news);
       },
     });
     const requestUnits = new RequestUnits({
@@ -189,6 +192,16 @@ export class Store implements StoreApi {
       database: (rid) => projector.catalog.databaseByRid(rid),
       serverless: options.serverless ?? false,
     });
+    const forgetGone = ({ containers, databases }: Pick<ReadModelNews, 'containers' | 'databases'>) => {
+      const { catalog } = projector;
+      for (const rid of databases) requestUnits.forget(rid);
+      // Nothing is said of the containers that went with a database.
+      const gone =
+        containers === undefined || databases.length > 0
+          ? catalog.allContainers()
+          : containers.flatMap((number) => catalog.containerByNumber(number) ?? []);
+      for (const { state } of gone) if (catalog.goneAtMs(state) !== null) requestUnits.forget(state.rid);
+    };
     const parts = new StoreParts(ports, projector, rows);
     const copies = await VaultCopies.open(ports.log);
     const purge = new PurgeRunner({

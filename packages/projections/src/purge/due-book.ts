@@ -48,7 +48,7 @@ export class DueBook {
           this.#changed(change.number);
           break;
         case 'database':
-          if (change.state.status === 'deleted') this.#databaseGone(change.state.rid, catalog);
+          if (change.state.status === 'deleted') this.databaseGone(change.state.rid, catalog);
           break;
         case 'user':
         case 'client-encryption-key':
@@ -61,7 +61,7 @@ export class DueBook {
   }
 
   /** All of its containers went with it. */
-  #databaseGone(rid: string, catalog: Catalog): void {
+  databaseGone(rid: string, catalog: Catalog): void {
     for (const { number, state } of catalog.allContainers()) if (state.databaseRid === rid) this.#changed(number);
   }
 

@@ -7,6 +7,7 @@ import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { Clock } from '@epitaph/core/clock.ts';
 import type { CatalogContainer } from '../catalog/catalog.ts';
 import type { ContainerNumber, EndedRow, ItemRow, ReadModelChange, UnrecordedEnd } from '../read-model-store.ts';
+import type { ReadModelNews } from '../shared-projector.ts';
 import { endedPages } from './ended-pages.ts';
 import { DueBook, erasureDelayMs } from './due-book.ts';
 import {
@@ -166,10 +167,11 @@ export class PurgeRunner {
     this.#book.observe(changes, this.#options.catalog());
   }
 
-  /** Told of what another node has projected; undefined when that is not known. */
-  touched(containers: readonly ContainerNumber[] | undefined): void {
-    if (containers === undefined) this.lookAgain();
-    else this.#book.mark(containers);
+  /** Told of what another node has projected. */
+  touched({ containers, databases }: Pick<ReadModelNews, 'containers' | 'databases'>): void {
+    if (containers === undefined) return this.lookAgain();
+    this.#book.mark(containers);
+    for (const rid of databases) this.#book.databaseGone(rid, this.#options.catalog());
   }
 
   /** A hold or floor was lifted, or a clock was turned: everything is worth another look. */

@@ -1,7 +1,7 @@
 import { invariant } from '@epitaph/core/invariant.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import type { CatalogChange, ReadModelChange } from '@epitaph/projections/read-model-store.ts';
-import type { ReadModelNews, SharedReadModels } from '@epitaph/projections/shared-projector.ts';
+import { ANYTHING, type ReadModelNews, type SharedReadModels } from '@epitaph/projections/shared-projector.ts';
 import {
   type DedicatedConnection,
   type PostgresDatabase,
@@ -239,8 +239,6 @@ const MADE_BY = `Epitaph read models, schema ${POSTGRES_READ_MODEL_SCHEMA_VERSIO
 const ERASED_A_NOTE = 400;
 const MOST_CONTAINERS = 400;
 
-const ANYTHING: ReadModelNews = { containers: undefined, erased: [] };
-
 type Notes = Partial<{ readonly [Name in keyof ReadModelNews]: ReadModelNews[Name] | null }>;
 
 async function tell(sql: Statements, notes: Notes): Promise<void> {
@@ -249,19 +247,20 @@ async function tell(sql: Statements, notes: Notes): Promise<void> {
 
 function notesOf(changes: readonly ReadModelChange[]): Notes {
   const containers = new Set<number>();
+  const databases = new Set<string>();
   for (const change of changes) {
     if (change.kind === 'item-ended') containers.add(change.row.container);
     else if ('container' in change) containers.add(change.container);
     else if (change.kind === 'container') containers.add(change.number);
-    // All of its containers went with a database.
-    else if (change.kind === 'database' && change.state.status === 'deleted') return { containers: null };
+    else if (change.kind === 'database' && change.state.status === 'deleted') databases.add(change.state.rid);
   }
-  return { containers: containers.size > MOST_CONTAINERS ? null : [...containers] };
+  if (containers.size + databases.size > MOST_CONTAINERS) return { containers: null };
+  return { containers: [...containers], ...(databases.size === 0 ? {} : { databases: [...databases] }) };
 }
 
 function newsOf(payload: string | undefined): ReadModelNews {
-  const { containers = [], erased } = JSON.parse(payload ?? '{}') as Notes;
-  return { containers: containers ?? undefined, erased: erased ?? [] };
+  const { containers = [], databases, erased } = JSON.parse(payload ?? '{}') as Notes;
+  return { containers: containers ?? undefined, databases: databases ?? [], erased: erased ?? [] };
 }
 
 function alone<Result>(database: PostgresDatabase, work: (sql: Statements) => Promise<Result>): Promise<Result> {
