@@ -163,10 +163,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
 
   it('purge what went with its database, and meter it no more, though it could not be looked at when another node told of it', () =>
     inCluster(async (cluster) => {
-      const [one, other] = [
-        await cluster.start({ roles: ['project'] }),
-        await cluster.start({ roles: ['purge'] }),
-      ];
+      const [one, other] = [await cluster.start({ roles: ['project'] }), await cluster.start({ roles: ['purge'] })];
       await makeContainer(one.store);
       other.store.requestUnits.charge(await containerOn(other), 'read', 1);
       await write(other, 'item');

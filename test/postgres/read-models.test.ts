@@ -94,10 +94,12 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
         ({ kind: 'database', number: 5, state: { ...state, ...more } }) as unknown as ReadModelChange;
       await one.current.store.apply([change({ status: 'live' })], 5);
       await one.current.store.apply([change({ status: 'deleted' })], 6);
-      await expect.poll(() => news).toEqual([
-        { containers: [], databases: [], erased: [] },
-        { containers: [], databases: ['Db'], erased: [] },
-      ]);
+      await expect
+        .poll(() => news)
+        .toEqual([
+          { containers: [], databases: [], erased: [] },
+          { containers: [], databases: ['Db'], erased: [] },
+        ]);
       await ear.close();
     }));
 

@@ -8,7 +8,11 @@ import type { Projection } from '@epitaph/projections/projection.ts';
 import { Projector, type ProjectorOptions } from '@epitaph/projections/projector.ts';
 import { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
 import { VaultCopies } from '@epitaph/projections/purge/vault-copies.ts';
-import { type ReadModelNews, SharedProjector, type SharedProjectorOptions } from '@epitaph/projections/shared-projector.ts';
+import {
+  type ReadModelNews,
+  SharedProjector,
+  type SharedProjectorOptions,
+} from '@epitaph/projections/shared-projector.ts';
 import { Measurements, type OperationKind } from '../metrics/measurements.ts';
 import { RequestUnits } from '../request-units/request-units.ts';
 import { type BackupParts, Backups, type RestoredFrom } from './backups.ts';

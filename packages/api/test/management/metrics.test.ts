@@ -5,7 +5,6 @@ import { metricsText } from '@epitaph/api/metrics/metrics.ts';
 import { Histogram } from '@epitaph/api/metrics/measurements.ts';
 import { MetricsText } from '@epitaph/api/metrics/text-format.ts';
 import { SqliteReadModelStore } from '@epitaph/storage/sqlite/sqlite-read-model-store.ts';
-import { DEFINITION } from '../../../../test/support/definition.ts';
 import { item, openWorld, ORDERS, WRITER, type World } from './world.ts';
 
 const DOCS = path.resolve(import.meta.dirname, '../../../../docs');
@@ -56,8 +55,9 @@ const scrape = async (): Promise<Scrape> => parse((await world.ask('GET', '/metr
 describe('metrics', () => {
   test('ask little of each container, once, and let others go on meanwhile', async () => {
     const containers = 30;
+    const { definition } = world.store.container('shop', 'orders');
     for (let number = 1; number < containers; number++) {
-      await world.store.createContainer(WRITER, 'shop', `many${number}`, DEFINITION, 3600);
+      await world.store.createContainer(WRITER, 'shop', `many${number}`, definition, 3600);
     }
     const counted = vi.spyOn(SqliteReadModelStore.prototype, 'countEnded');
     const looked = vi.spyOn(SqliteReadModelStore.prototype, 'overdueStatistics').mockImplementation(() => {

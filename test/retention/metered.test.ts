@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import { openEmbeddedStore } from '@epitaph/api/compose.ts';
-import { DEFINITION } from '../../../../test/support/definition.ts';
-import { newFolder, removeFolder } from '../../../../test/simulation/embedded.ts';
+import { DEFINITION } from '../support/definition.ts';
+import { newFolder, removeFolder } from '../simulation/embedded.ts';
 
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
 
