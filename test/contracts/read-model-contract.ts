@@ -898,6 +898,18 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
       }
     });
 
+    testFilled('counts what was erased, of a container and of each partition key', async (store, model) => {
+      for (const container of CONTAINERS) {
+        const erased = model.disappearances.filter((row) => row.container === container && row.purgedAtMs !== null);
+        expect(erased.length).toBeGreaterThan(0);
+        expect(await store.countErased(container)).toBe(erased.length);
+        for (const partitionKey of [...PARTITIONS, '["none"]']) {
+          const within = erased.filter((row) => row.partitionKey === partitionKey);
+          expect(await store.countErased(container, partitionKey)).toBe(within.length);
+        }
+      }
+    });
+
     testFilled('pages through disappearances by period and cause, each row once', async (store, model, random) => {
       for (const container of CONTAINERS) {
         for (const cause of CAUSES) {

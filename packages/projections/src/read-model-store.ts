@@ -276,6 +276,8 @@ export interface ReadModelStore {
       readonly limit: number;
     },
   ): MaybePromise<DisappearanceRow[]>;
+  /** Disappearances whose content was erased: all of a container, or those of a partition key. */
+  countErased(container: ContainerNumber, partitionKey?: string): MaybePromise<number>;
   countPurged(): MaybePromise<number>;
   openPurgeRuns(): MaybePromise<{ readonly stream: string; readonly state: PurgeRunState }[]>;
   /** Runs in the order of their starts in the log, completed or not, after a position. */

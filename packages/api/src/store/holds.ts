@@ -2,15 +2,16 @@ import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { readContainerEvent } from '@epitaph/core/container/upcast.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
+import { isPseudonym } from '@epitaph/core/item/pseudonym.ts';
 import { itemStream } from '@epitaph/core/item/stream-name.ts';
 import { MAX_STANDING_HOLDS, standingHolds } from '@epitaph/core/retention/decide.ts';
 import type { RecordedScope } from '@epitaph/core/retention/events.ts';
 import { vaultHoldId, vaultScope, withoutContainer } from '@epitaph/core/retention/hold-names.ts';
 import type { RecordedHold } from '@epitaph/core/retention/state.ts';
+import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
 import { sameJson } from '@epitaph/core/same-json.ts';
 import type { VaultHold } from '@epitaph/core/vault/key-vault.ts';
 import { isoTime } from '@epitaph/core/clock.ts';
-import { turn } from '@epitaph/core/turn.ts';
 import { KeyedMutex } from '@epitaph/core/keyed-mutex.ts';
 import { isErased, livesOfItem } from './item-lives.ts';
 import type { StoreParts } from './parts.ts';
@@ -22,8 +23,6 @@ import type { Caller, HoldRequest, PlacedHold, ShownHold } from './store-api.ts'
 export const MAX_LIVES_OF_A_HOLD = 10_000;
 /** After so long nobody is about to put on record what the vault was told. */
 const ABANDONED_MS = 3_600_000;
-/** Disappearances looked at a time. */
-const PAGE_ROWS = 1_000;
 
 /**
  * Legal holds and retention floors. What keeps content is in the vault before it is on record, and leaves the vault
@@ -33,14 +32,13 @@ const PAGE_ROWS = 1_000;
 export class Holds {
   readonly #parts: StoreParts;
   readonly #queries: Queries;
-  readonly #onLessKept: () => void;
+  readonly #purge: Pick<PurgeRunner, 'recorded' | 'lookAgain'>;
   readonly #order = new KeyedMutex();
 
-  /** @param onLessKept told when lives that something kept may go now */
-  constructor(parts: StoreParts, queries: Queries, onLessKept: () => void) {
+  constructor(parts: StoreParts, queries: Queries, purge: Pick<PurgeRunner, 'recorded' | 'lookAgain'>) {
     this.#parts = parts;
     this.#queries = queries;
-    this.#onLessKept = onLessKept;
+    this.#purge = purge;
   }
 
   /**
@@ -111,7 +109,7 @@ export class Holds {
       await vault.placeHold(hold);
       let tooLateFor: number;
       try {
-        tooLateFor = await this.#tooLateFor(container, scope);
+        tooLateFor = await this.#tooLateFor(container, scope, request);
       } catch (error) {
         // Nothing is on record yet, so nothing needs it.
         await vault.releaseHold(hold.holdId);
@@ -137,7 +135,7 @@ export class Holds {
     return this.#order.run(vaultHoldId(rid, holdId), async () => {
       await recordRetention(this.#parts, this.#parts.command(caller), rid, { type: 'ReleaseHold', holdId, reason });
       await this.#parts.ports.vault.releaseHold(vaultHoldId(rid, holdId));
-      this.#onLessKept();
+      this.#purge.lookAgain();
       return this.find(container, holdId);
     });
   }
@@ -154,7 +152,7 @@ export class Holds {
       await recordRetention(this.#parts, context, rid, { type: 'ChangeRetentionFloor', seconds, reason });
       if (seconds < before) {
         await vault.setFloor(rid, 'retention', seconds);
-        this.#onLessKept();
+        this.#purge.lookAgain();
       }
       return this.#state(container);
     });
@@ -238,7 +236,7 @@ export class Holds {
   }
 
   /** How many lives in a scope were erased before the vault had the hold. */
-  async #tooLateFor(container: ContainerState, scope: RecordedScope): Promise<number> {
+  async #tooLateFor(container: ContainerState, scope: RecordedScope, request: HoldRequest): Promise<number> {
     const { log, vault } = this.#parts.ports;
     const { rid } = container;
     const full = (name: string): string => `item-${rid}.${name}`;
@@ -259,46 +257,25 @@ export class Holds {
         }
         return count;
       case 'container':
+        return this.#erasedIn(container);
       case 'partition-key':
-        return this.#erasedIn(container, scope);
+        invariant(request.scope.kind === 'partition-key', 'a scope is of the kind that was asked for');
+        return this.#erasedIn(container, request.scope.partitionKey);
     }
   }
 
-  /** As far as erasures are on record: what is under way at this moment is not in it. */
-  async #erasedIn(
-    { rid }: ContainerState,
-    scope: Extract<RecordedScope, { kind: 'container' | 'partition-key' }>,
-  ): Promise<number> {
-    const { number } = this.#parts.catalog.containerByRid(rid)!;
-    const { naming } = this.#parts.ports;
-    const prefixes = new Map<string, string>();
-    let count = 0;
-    for (let after: { atMs: number; position: number } | undefined; ;) {
-      const rows = await this.#parts.readModel.disappearances(number, {
-        fromMs: 0,
-        toMs: Number.MAX_SAFE_INTEGER,
-        cause: undefined,
-        after,
-        limit: PAGE_ROWS,
-      });
-      for (const { partitionKey, purgedAtMs } of rows) {
-        if (purgedAtMs === null) continue;
-        if (scope.kind === 'partition-key') {
-          let prefix = prefixes.get(partitionKey);
-          if (prefix === undefined) {
-            prefix = withoutContainer(rid, await naming.partitionStreamPrefix(rid, partitionKey));
-            if (prefixes.size >= PAGE_ROWS) prefixes.clear();
-            prefixes.set(partitionKey, prefix);
-          }
-          if (prefix !== scope.prefix) continue;
-        }
-        count += 1;
-      }
-      const last = rows.at(-1);
-      if (last === undefined || rows.length < PAGE_ROWS) return count;
-      after = { atMs: last.atMs, position: last.position };
-      await turn();
-    }
+  /**
+   * By what is on record. What this node was erasing when the vault got the hold is waited for, and nothing that it covers
+   * was begun since; of other nodes' erasures some may be on record only after this.
+   */
+  async #erasedIn(container: ContainerState, partitionKey?: string): Promise<number> {
+    await this.#purge.recorded();
+    const { number } = this.#parts.catalog.containerByRid(container.rid)!;
+    if (partitionKey === undefined) return this.#parts.readModel.countErased(number);
+    const recorded = isPseudonym(partitionKey)
+      ? partitionKey
+      : await this.#parts.recordedPartitionKey(container, partitionKey);
+    return this.#parts.readModel.countErased(number, recorded);
   }
 
   async #inVault(rid: string, hold: RecordedHold): Promise<VaultHold> {

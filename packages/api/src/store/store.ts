@@ -132,7 +132,7 @@ export class Store implements StoreApi {
     this.#queries = new Queries(parts, documents);
     this.#changeFeeds = new ChangeFeeds(parts, documents);
     this.#histories = new Histories(parts);
-    this.#holds = new Holds(parts, this.#queries, () => purge.lookAgain());
+    this.#holds = new Holds(parts, this.#queries, purge);
     this.#erasures = new Erasures(parts, purge, options.onFault ?? (() => {}));
     this.#recoveries = new Recoveries(parts, purge, this.#items, documents);
     this.#replays = new Replays(parts);

@@ -104,6 +104,7 @@ export class PurgeExecutor {
   readonly #ports: PurgePorts;
   readonly #destructions: Destructions;
   readonly #truncations = new Set<Promise<void>>();
+  readonly #erasures = new Set<Promise<ErasedBatch>>();
   #truncationFault: { readonly error: unknown } | undefined;
 
   constructor(ports: PurgePorts) {
@@ -299,10 +300,21 @@ export class PurgeExecutor {
     }
   }
 
-  async #erase(
+  /** Resolves when every erasure begun so far is on record, or has failed. */
+  async recorded(): Promise<void> {
+    await Promise.allSettled(this.#erasures);
+  }
+
+  #erase(candidates: readonly Candidate[], nowMs: () => number, demandedBy?: CommandContext): Promise<ErasedBatch> {
+    const under = this.#eraseNow(candidates, nowMs, demandedBy).finally(() => this.#erasures.delete(under));
+    this.#erasures.add(under);
+    return under;
+  }
+
+  async #eraseNow(
     candidates: readonly Candidate[],
     nowMs: () => number,
-    demandedBy?: CommandContext,
+    demandedBy: CommandContext | undefined,
   ): Promise<ErasedBatch> {
     const { vault } = this.#ports;
     const lives: Dying[] = [];

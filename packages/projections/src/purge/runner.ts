@@ -262,6 +262,11 @@ export class PurgeRunner {
     return this.#executor.eraseOnDemand(erasure);
   }
 
+  /** Resolves when every erasure begun so far is on record, or has failed. */
+  recorded(): Promise<void> {
+    return this.#executor.recorded();
+  }
+
   /** Resolves when everything recorded as purged is truncated too. */
   settled(): Promise<void> {
     return this.#executor.settled();

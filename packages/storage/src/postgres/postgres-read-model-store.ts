@@ -333,6 +333,12 @@ export class PostgresReadModelStore implements ReadModelStore {
     ]);
   }
 
+  countErased(container: number, partitionKey?: string): Promise<number> {
+    return partitionKey === undefined
+      ? this.#count(this.#sql.countErased, [container])
+      : this.#count(this.#sql.countErasedInPartition, [container, toStored(partitionKey)]);
+  }
+
   async openPurgeRuns(): Promise<{ stream: string; state: PurgeRunState }[]> {
     const rows = await this.#database.query<{ stream: string; state: string }>(this.#sql.openRuns);
     return rows.map(({ stream, state }) => ({ stream, state: JSON.parse(state) as PurgeRunState }));
@@ -793,6 +799,9 @@ function statements(schema: string) {
       AND purged_at < $3 AND (purged_at, position) > ($4, $5) ORDER BY purged_at, position LIMIT $6`,
     disappearances: `SELECT ${DISAPPEARANCE} FROM ${schema}.disappearances WHERE container = $1 AND at >= $2 AND at < $3 AND (at, position) > ($4, $5)
       AND ($6::text IS NULL OR cause = $6) ORDER BY at, position LIMIT $7`,
+    countErased: `SELECT count(*) AS count FROM ${schema}.disappearances WHERE container = $1 AND purged_at IS NOT NULL`,
+    countErasedInPartition: `SELECT count(*) AS count FROM ${schema}.disappearances WHERE container = $1
+      AND md5(partition_key) = md5($2) AND partition_key = $2 AND purged_at IS NOT NULL`,
     openRuns: `SELECT stream, state FROM ${schema}.purge_runs WHERE state IS NOT NULL ORDER BY stream`,
     runs: `SELECT stream, position FROM ${schema}.purge_runs WHERE position > $1 ORDER BY position LIMIT $2`,
 

@@ -137,6 +137,8 @@ export function readModelTables(schema: string): string {
     );
     CREATE INDEX disappearances_by_time ON ${schema}.disappearances (container, at, position);
     CREATE INDEX erasures_by_time ON ${schema}.disappearances (container, purged_at, position) WHERE purged_at IS NOT NULL;
+    -- An index takes no text as long as partition keys may be.
+    CREATE INDEX erasures_by_partition ON ${schema}.disappearances (container, md5(partition_key)) WHERE purged_at IS NOT NULL;
     CREATE TABLE ${schema}.purge_runs (
       -- of the run's start in the log
       position bigint PRIMARY KEY,

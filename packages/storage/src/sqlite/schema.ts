@@ -92,7 +92,7 @@ export const VAULT_MIGRATIONS: readonly string[] = [
  * The read models. Rebuildable from the log at any time: a file of an older schema is thrown away and projected
  * again at the next start, so whatever changes here, or in the states that are kept as JSON, raises the number.
  */
-export const READ_MODEL_SCHEMA_VERSION = 12;
+export const READ_MODEL_SCHEMA_VERSION = 13;
 export const READ_MODEL_SCHEMA = `
   CREATE TABLE checkpoint (
     one INTEGER PRIMARY KEY CHECK (one = 1),
@@ -179,6 +179,7 @@ export const READ_MODEL_SCHEMA = `
   ) STRICT;
   CREATE INDEX disappearances_by_time ON disappearances (container, at, position);
   CREATE INDEX erasures_by_time ON disappearances (container, purged_at, position) WHERE purged_at IS NOT NULL;
+  CREATE INDEX erasures_by_partition ON disappearances (container, partition_key) WHERE purged_at IS NOT NULL;
   CREATE TABLE purge_runs (
     -- of the run's start in the log
     position INTEGER PRIMARY KEY,

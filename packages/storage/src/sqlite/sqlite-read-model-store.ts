@@ -321,6 +321,13 @@ export class SqliteReadModelStore implements ReadModelStore {
     ) as unknown as DisappearanceRow[];
   }
 
+  countErased(container: number, partitionKey?: string): number {
+    const { countErased, countErasedInPartition } = this.#read;
+    const row =
+      partitionKey === undefined ? countErased.get(container) : countErasedInPartition.get(container, partitionKey);
+    return (row as { count: number }).count;
+  }
+
   openPurgeRuns(): { stream: string; state: PurgeRunState }[] {
     return (this.#read.openRuns.all() as { stream: string; state: string }[]).map(({ stream, state }) => ({
       stream,
@@ -556,6 +563,13 @@ function prepare(database: DatabaseSync) {
     erasures: database.prepare(
       `SELECT ${DISAPPEARANCE} FROM disappearances WHERE container = ? AND purged_at >= ? AND purged_at < ?
          AND (purged_at, position) > (?, ?) ORDER BY purged_at, position LIMIT ?`,
+    ),
+    countErased: database.prepare(
+      'SELECT count(*) AS count FROM disappearances WHERE container = ? AND purged_at IS NOT NULL',
+    ),
+    countErasedInPartition: database.prepare(
+      `SELECT count(*) AS count FROM disappearances
+       WHERE container = ? AND partition_key = ? AND purged_at IS NOT NULL`,
     ),
     openRuns: database.prepare('SELECT stream, state FROM purge_runs WHERE state IS NOT NULL ORDER BY stream'),
     runs: database.prepare('SELECT stream, position FROM purge_runs WHERE position > ? ORDER BY position LIMIT ?'),

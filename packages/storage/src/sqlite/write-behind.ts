@@ -212,6 +212,10 @@ export class WriteBehindReadModelStore implements ReadModelStore {
     return this.#read((store) => store.disappearances(...args), args[0]);
   }
 
+  countErased(...args: Parameters<ReadModelStore['countErased']>): ReturnType<ReadModelStore['countErased']> {
+    return this.#read((store) => store.countErased(...args), args[0]);
+  }
+
   erasures(...args: Parameters<ReadModelStore['erasures']>): ReturnType<ReadModelStore['erasures']> {
     return this.#read((store) => store.erasures(...args), args[0]);
   }
