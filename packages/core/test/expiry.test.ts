@@ -259,6 +259,42 @@ describe('expiry', () => {
   });
 });
 
+describe('a timeline of thousands of policies', () => {
+  const policies = Array.from({ length: 4_000 }, (_, index) => [index * 1_000, 60 + (index % 7)] as const);
+  /** The timeline, and how many policies of it were looked at since that was asked last. */
+  function watched(): { readonly timeline: PolicyTimeline; readonly looks: () => number } {
+    let count = 0;
+    const timeline = new Proxy(timelineOf(policies), {
+      get(target, name): unknown {
+        if (typeof name === 'string' && /^\d+$/.test(name)) count += 1;
+        return Reflect.get(target, name);
+      },
+    });
+    return {
+      timeline,
+      looks: () => {
+        const looked = count;
+        count = 0;
+        return looked;
+      },
+    };
+  }
+
+  it('is not read again for the watermarks of each reader', () => {
+    const { timeline, looks } = watched();
+    watermarks(timeline, 5_000_000);
+    looks();
+    for (let nowMs = 5_000_000; nowMs < 5_000_100; nowMs++) watermarks(timeline, nowMs);
+    expect(looks()).toBeLessThanOrEqual(200);
+  });
+
+  it('is read from the time of the write on to say when an item expires', () => {
+    const { timeline, looks } = watched();
+    expect(expiryOf({ ts: 3_800, ttl: null }, timeline)?.expiredAtMs).toBe(3_864_000);
+    expect(looks()).toBeLessThan(300);
+  });
+});
+
 describe('a policy timeline', () => {
   const first: PolicyStart = { fromMs: 5, defaultTtl: 1, version: 1 };
   it('drops a policy that was replaced within its own millisecond', () => {

@@ -243,6 +243,7 @@ function keptBy(rid: string, lives: readonly Kept[]): Kept | undefined {
 
 function refusedBy({ holds, floorUntilMs }: Kept, { retention }: ContainerState, erasedLives: number): Refusal {
   const floor = floorUntilMs === null ? null : isoTime(floorUntilMs);
+  const inTheWay = new Set(holds);
   const possibleFrom = holds.length > 0 ? null : floor;
   const reasons = [
     ...(holds.length === 0 ? [] : [`held by ${holds.map((hold) => JSON.stringify(hold)).join(', ')}`]),
@@ -252,7 +253,7 @@ function refusedBy({ holds, floorUntilMs }: Kept, { retention }: ContainerState,
   const some = erasedLives === 0 ? '' : ` ${erasedLives} of its lives were erased before the hold came.`;
   return new Refusal('held', `The content is ${reasons.join(' and ')}. ${when}; the request is on record.${some}`, {
     holds: retention.holds
-      .filter(({ holdId }) => holds.includes(holdId))
+      .filter(({ holdId }) => inTheWay.has(holdId))
       .map(({ holdId, reason, placedBy, placedAtMs }) => ({
         id: holdId,
         reason,

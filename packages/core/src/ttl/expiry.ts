@@ -24,7 +24,8 @@ export interface Expiry {
  * This scan is what history answers with, and the oracle by which the {@link watermarks} are judged.
  */
 export function expiryOf(item: ItemTimes, timeline: PolicyTimeline): Expiry | undefined {
-  for (const interval of policyIntervals(timeline)) {
+  // One that had ended when the item was written can't have been there when a countdown ran out.
+  for (const interval of policyIntervals(timeline, item.ts * 1000)) {
     if (interval.defaultTtl === null) continue;
     const ttl = item.ttl ?? interval.defaultTtl;
     if (ttl <= 0) continue;

@@ -33,14 +33,18 @@ export function withPolicy<Policy extends PolicyStart>(timeline: readonly Policy
   return last.fromMs === policy.fromMs ? [...timeline.slice(0, -1), policy] : [...timeline, policy];
 }
 
-/** The intervals of a timeline; the last one ends at infinity. */
-export function policyIntervals(timeline: PolicyTimeline): PolicyInterval[] {
-  return timeline.map((policy, index) => ({
-    startMs: policy.fromMs,
-    endMs: timeline[index + 1]?.fromMs ?? Number.POSITIVE_INFINITY,
-    defaultTtl: policy.defaultTtl,
-    version: policy.version,
-  }));
+/** The intervals of a timeline that end after an instant, in order; the last one ends at infinity. */
+export function* policyIntervals(timeline: PolicyTimeline, afterMs: number): Generator<PolicyInterval> {
+  let index = 0;
+  for (let past = timeline.length - 1; index < past;) {
+    const middle = (index + past) >>> 1;
+    if (timeline[middle + 1]!.fromMs > afterMs) past = middle;
+    else index = middle + 1;
+  }
+  for (; index < timeline.length; index++) {
+    const { fromMs: startMs, defaultTtl, version } = timeline[index]!;
+    yield { startMs, endMs: timeline[index + 1]?.fromMs ?? Number.POSITIVE_INFINITY, defaultTtl, version };
+  }
 }
 
 /** The policy in force at an instant, or undefined before the container was there. */

@@ -11,11 +11,27 @@ export interface Watermarks {
   readonly itemMs: number;
 }
 
+/** What all policies but the last have come to, by the timeline: once that one has started it stays as it is. */
+const ended = new WeakMap<PolicyTimeline, Watermarks>();
+
 /**
  * The watermarks at an instant, over the policies that have started by then. O(number of policies), whatever
- * the container holds.
+ * the container holds; O(1) from the second time on that a timeline is asked after its last policy has started.
  */
 export function watermarks(timeline: PolicyTimeline, nowMs: number): Watermarks {
+  const last = timeline.at(-1);
+  if (last === undefined || last.fromMs > nowMs) return scanned(timeline, nowMs);
+  let before = ended.get(timeline);
+  if (before === undefined) ended.set(timeline, (before = scanned(timeline, last.fromMs - 1)));
+  const { defaultTtl } = last;
+  if (defaultTtl === null) return before;
+  return {
+    defaultMs: defaultTtl > 0 ? Math.max(before.defaultMs, nowMs - defaultTtl * 1000) : before.defaultMs,
+    itemMs: Math.max(before.itemMs, nowMs),
+  };
+}
+
+function scanned(timeline: PolicyTimeline, nowMs: number): Watermarks {
   let defaultMs = Number.NEGATIVE_INFINITY;
   let itemMs = Number.NEGATIVE_INFINITY;
   for (let index = 0; index < timeline.length; index++) {
