@@ -1,5 +1,6 @@
+import { partitionKeyDeleteAfter } from '@epitaph/core/container/partition-key-deletes.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
-import { type LifeFacts, lifeFacts } from '@epitaph/core/history/life.ts';
+import { type LifeFacts, lifeFacts, withPartitionKeyEnd } from '@epitaph/core/history/life.ts';
 import { isItemWrite } from '@epitaph/core/item/events.ts';
 import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
@@ -41,7 +42,10 @@ export async function* livesOf(
       if (event.position > headPosition) break;
       if (!event.stream.startsWith(prefix)) continue;
       const life = await lifeThatEndsHere(log, event, headPosition);
-      if (life !== undefined) yield life;
+      if (life !== undefined) {
+        const left = partitionKeyDeleteAfter(container, life.partitionKey, event.position);
+        yield { ...life, facts: withPartitionKeyEnd(life.facts, left, container.timeline) };
+      }
       await pace.step();
     }
     position = events.at(-1)!.position;

@@ -149,6 +149,30 @@ describe('a container as of an instant', () => {
   });
 });
 
+describe('what left with its partition key, while its lives do not say so yet', () => {
+  test('is not there any more as of the instants after, and left then under other policies, too', async () => {
+    await world.ask('POST', '/purge/pause');
+    await world.write('late');
+    await world.store.advanceClock(WRITER, 2_000);
+    await world.store.deletePartitionKey(WRITER, world.store.container('shop', 'orders'), '["ann"]');
+    await world.store.advanceClock(WRITER, 10_000);
+    for (const paused of [true, false]) {
+      if (!paused) {
+        await world.ask('POST', '/purge/resume');
+        await world.ask('POST', '/purge/run');
+      }
+      for (const [at, items] of [
+        ['2026-11-21T11:01:01.999Z', 2],
+        ['2026-11-21T11:01:02Z', 0],
+        ['2026-11-21T11:01:12Z', 0],
+      ] as const) {
+        expect((await world.ask('GET', `${ORDERS}/as-of?at=${at}`)).json()).toMatchObject({ items });
+      }
+      expect((await replay([{ from: START, defaultTtl: 5 }])).json()).toMatchObject({ counts: { same: 2, also: 0 } });
+    }
+  });
+});
+
 describe('the content of an item in its past', () => {
   const content = (id: string, more: Readonly<Record<string, string>>, key = READ_ONLY_KEY) =>
     world.ask('GET', `${ORDERS}/content${item(id, more)}`, { key });
