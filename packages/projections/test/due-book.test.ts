@@ -28,13 +28,19 @@ class Rows {
   readonly catalog = new Catalog();
   readonly ended = new Set<number>();
   readonly looks: number[] = [];
+  deadlines: { readonly ts: number | null; readonly due: number | null } = { ts: null, due: null };
+  /** How often anything was asked. */
+  asked = 0;
   onLook: (container: number) => Promise<void> | void = () => {};
 
   readonly store = {
-    overdueItems: () => [],
-    nextDeadlines: () => ({ ts: null, due: null }),
+    nextDeadlines: () => {
+      this.asked += 1;
+      return this.deadlines;
+    },
     allItems: () => [],
     endedLives: async (container: number, { byPolicyStart }: { byPolicyStart: boolean }) => {
+      this.asked += 1;
       if (byPolicyStart) return [];
       this.looks.push(container);
       const found = this.ended.has(container) ? [{ endedAtMs: NOW_MS - 1, position: 1 } as EndedRow] : [];
@@ -124,6 +130,27 @@ describe('the book of what is due', () => {
     book.observe([change], rows.catalog);
     await rows.next(book);
     expect(rows.looks).toEqual(Array.from({ length: 25 }, (_, index) => 2 * index + 1));
+  });
+
+  it.each([
+    // In seconds, by a policy of 100 of them, at the time of the test.
+    [{ ts: -100, due: null }, 0],
+    [{ ts: -99, due: null }, 1],
+    [{ ts: null, due: 0 }, 0],
+    [{ ts: null, due: 1 }, 1],
+    [{ ts: -90, due: 20 }, 10],
+    [{ ts: -90, due: 5 }, 5],
+    [{ ts: -90, due: -5 }, 0],
+    [{ ts: -200, due: 5 }, 0],
+    [{ ts: null, due: null }, Number.POSITIVE_INFINITY],
+  ])('tells when the next item expires by one look at the deadlines: %j', async (deadlines, afterSeconds) => {
+    const rows = new Rows(1);
+    const from = (seconds: number | null) => (seconds === null ? null : NOW_MS / 1000 + seconds);
+    rows.deadlines = { ts: from(deadlines.ts), due: from(deadlines.due) };
+    const book = new DueBook();
+    book.markAll(rows.catalog);
+    expect(await rows.next(book)).toBe(NOW_MS + afterSeconds * 1000);
+    expect(rows.asked).toBe(3);
   });
 
   it('lets others go on while it looks at many containers', async () => {

@@ -1,7 +1,7 @@
 import { feedFloorSeconds } from '@epitaph/core/container/change-feed.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { graceSeconds } from '@epitaph/core/retention/grace.ts';
-import { watermarks } from '@epitaph/core/ttl/watermarks.ts';
+import { secondBounds, type Watermarks, watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import { Pace } from '@epitaph/core/turn.ts';
 import type { Catalog, CatalogContainer } from '../catalog/catalog.ts';
 import type { ContainerNumber, ReadModelChange, ReadModelStore } from '../read-model-store.ts';
@@ -167,13 +167,16 @@ async function anyUnrecorded(
   return !gone || (await store.unrecordedEnds(number, 1)).length > 0;
 }
 
+const NOTHING_EXPIRED: Watermarks = { defaultMs: Number.NEGATIVE_INFINITY, itemMs: Number.NEGATIVE_INFINITY };
+
 async function nextExpiry({ number, state }: CatalogContainer, store: ReadModelStore, nowMs: number): Promise<number> {
-  const marks = watermarks(state.timeline, nowMs);
-  if ((await store.overdueItems(number, marks, 1)).length > 0) return nowMs;
+  // Of all there are, so that what is overdue is among them: read models on a server are asked once.
+  const { ts, due } = await store.nextDeadlines(number, NOTHING_EXPIRED);
+  const [lastTs, lastDue] = secondBounds(watermarks(state.timeline, nowMs));
+  if ((ts !== null && ts <= lastTs) || (due !== null && due <= lastDue)) return nowMs;
   let next = Number.POSITIVE_INFINITY;
   const policy = state.timeline.findLast((candidate) => candidate.fromMs <= nowMs);
   if (policy !== undefined && policy.defaultTtl !== null) {
-    const { ts, due } = await store.nextDeadlines(number, marks);
     if (due !== null) next = Math.min(next, due * 1000);
     if (ts !== null && policy.defaultTtl > 0) next = Math.min(next, (ts + policy.defaultTtl) * 1000);
   }
