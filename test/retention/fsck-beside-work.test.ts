@@ -119,3 +119,29 @@ it('finds nothing in what is written, leaves and is erased while it is at work',
     }),
   ).toEqual([]);
 });
+
+it('goes on with the read models that a rebuild puts in the place of those it had begun with', async () => {
+  let meanwhile: (() => Promise<void>) | undefined;
+  const store = await open(async () => {
+    const work = meanwhile;
+    meanwhile = undefined;
+    await work?.();
+  });
+  await store.createDatabase(CALLER, 'd');
+  const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, -1);
+  const document = { id: 'a', pk: 'p' };
+  await store.writeItem(CALLER, container, 'create', {
+    id: 'a',
+    partitionKey: '["p"]',
+    document,
+    json: JSON.stringify(document),
+  });
+  meanwhile = async () => {
+    store.startRebuild(CALLER, 'items');
+    while (['running', 'comparing'].includes(store.rebuildStatus('items')!.state)) {
+      await new Promise((resolve) => setTimeout(resolve, 1));
+    }
+  };
+  expect(await store.fsck()).toMatchObject({ ok: true, items: 1, problems: [] });
+  expect(store.rebuildStatus('items')).toMatchObject({ state: 'done' });
+});

@@ -2,10 +2,11 @@ import { isoTime } from '@epitaph/core/clock.ts';
 import type { CommandContext } from '@epitaph/core/command-context.ts';
 import { graceSeconds } from '@epitaph/core/retention/grace.ts';
 import { watermarks } from '@epitaph/core/ttl/watermarks.ts';
-import { fsck } from '@epitaph/projections/fsck/fsck.ts';
+import { fsck, type FsckReport as Examined } from '@epitaph/projections/fsck/fsck.ts';
 import { erasureDelayMs } from '@epitaph/projections/purge/due-book.ts';
 import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
 import { Scavenges } from '@epitaph/projections/purge/scavenges.ts';
+import type { ReadModelStore } from '@epitaph/projections/read-model-store.ts';
 import { rebuild, type RebuildDifference, type RebuildProgress } from '@epitaph/projections/rebuild.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { Pace, turn } from '@epitaph/core/turn.ts';
@@ -336,15 +337,17 @@ export class Operations {
   async fsck(onProgress?: (done: number, total: number) => void, signal?: AbortSignal): Promise<FsckReport> {
     const { log, vault, sealer, monotonicMs } = this.#parts.ports;
     const startedMs = monotonicMs();
-    const report = await fsck({
-      log,
-      vault,
-      sealer,
-      store: this.#parts.readModel,
-      onProgress,
-      signal,
-      settled: () => this.#purge.settled(),
-    });
+    const examine = async (store: ReadModelStore): Promise<Examined> => {
+      try {
+        return await fsck({ log, vault, sealer, store, onProgress, signal, settled: () => this.#purge.settled() });
+      } catch (error) {
+        const now = this.#parts.readModel;
+        if (now === store) throw error;
+        // A rebuild has closed it, and put another one in its place: that is the one to be examined.
+        return examine(now);
+      }
+    };
+    const report = await examine(this.#parts.readModel);
     return { ok: report.problems.length === 0, ...report, durationMs: Math.round(monotonicMs() - startedMs) };
   }
 
