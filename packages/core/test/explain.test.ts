@@ -401,6 +401,17 @@ describe('explaining an item that left with its container', () => {
     });
   });
 
+  it('does not say so of what was on record as expired at the very instant at which the container went', async () => {
+    const world = new ItemWorld(T0, timeline);
+    await world.write('create');
+    world.nowMs = T0 + 60_000;
+    await world.recordExpiry(0);
+    const recorded: Case = { container: container(timeline, T0 + 60_000), lives: world.facts() };
+    const told = explainAt(recorded, T0 + 60_000);
+    expect(told).toMatchObject({ state: 'expired', expiredAtMs: T0 + 60_000, recordedAtMs: T0 + 60_000 });
+    expect(told.containerDeletedAtMs).toBe(undefined);
+  });
+
   it('does not say so of what had expired or was deleted before', async () => {
     const expired = await makeGone(false, 'container');
     const later: Case = { ...expired, container: container(timeline, T0 + 60_001) };

@@ -143,7 +143,7 @@ export function explainItem(input: ExplainInput): Explanation {
     };
   }
   const expired = expiry !== undefined && expiry.expiredAtMs <= atMs;
-  if (expired && (gone === undefined || expiry.expiredAtMs < gone.atMs)) {
+  if (expired && (gone === undefined || expiry === onRecord || expiry.expiredAtMs < gone.atMs)) {
     const policy = container.timeline.find((candidate) => candidate.version === expiry.policyVersion);
     const setBy = policy === undefined ? '' : `, set by ${policy.setBy} at ${isoTime(policy.recordedAtMs)}`;
     const arithmetic = arithmeticOf(ts, expiry);
