@@ -15,6 +15,14 @@ interface HoldAnswer {
   readonly released?: { readonly by: string; readonly at: string; readonly reason: string };
 }
 
+interface HoldsAnswer {
+  readonly holds: readonly HoldAnswer[];
+  readonly continuation?: string;
+}
+
+/** A container may have thousands, each of which may name a hundred items. */
+const LISTED_AT_ONCE = '1000';
+
 export const hold: Command = {
   summary: 'Places, releases and lists legal holds: what one covers is not erased while it stands.',
   operands: 'place|release|list <database> <container> [<hold>]',
@@ -45,10 +53,18 @@ export const hold: Command = {
     const path = `${containerPath([database, container])}/holds`;
     const query = { rid: textFlag(flags, 'rid') };
     if (action === 'list' && id === undefined) {
-      const answer = await client.call<{ readonly holds: readonly HoldAnswer[] }>('GET', path, { query });
-      if (json) print(JSON.stringify(answer));
-      else if (answer.holds.length === 0) print('No hold was ever placed.');
-      else answer.holds.forEach((one) => print(lineOf(one)));
+      const page = (continuation?: string) =>
+        client.call<HoldsAnswer>('GET', path, { query: { ...query, limit: LISTED_AT_ONCE, continuation } });
+      const { continuation, ...answer } = await page();
+      const holds = [...answer.holds];
+      for (let next = continuation; next !== undefined;) {
+        const more = await page(next);
+        holds.push(...more.holds);
+        next = more.continuation;
+      }
+      if (json) print(JSON.stringify({ ...answer, holds }));
+      else if (holds.length === 0) print('No hold was ever placed.');
+      else holds.forEach((one) => print(lineOf(one)));
       return exitCodes.ok;
     }
     if ((action !== 'place' && action !== 'release') || id === undefined) {

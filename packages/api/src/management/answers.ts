@@ -257,7 +257,7 @@ export const hold = named(
     released: z.strictObject({ by: z.string(), reason: z.string(), ...time('at') }).optional(),
   }),
 );
-export const holds = z.strictObject({ container, holds: z.array(hold) });
+export const holds = z.strictObject({ container, holds: z.array(hold), continuation: z.string().optional() });
 export const retention = named(
   'Retention',
   z.strictObject({ container, floorSeconds: count, recoveryWindowSeconds: count, policyGraceSeconds: count }),

@@ -132,6 +132,11 @@ export const heldContentQuery = z.strictObject({
   rid,
 });
 export const periodQuery = z.strictObject({ from: instant.optional(), to: instant.optional(), rid });
+export const holdsQuery = z.strictObject({
+  limit: wholeNumber.pipe(z.int().min(1).max(1000)).optional(),
+  continuation: wholeNumber.optional(),
+  rid,
+});
 export const purgeRunsQuery = z.strictObject({
   after: wholeNumber.optional(),
   limit: wholeNumber.pipe(z.int().min(1).max(1000)).optional(),

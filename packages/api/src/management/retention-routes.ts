@@ -46,13 +46,20 @@ function holdRoutes(scope: FastifyInstance, store: StoreApi): void {
       method: 'GET',
       url: `${OF_CONTAINER}/holds`,
       access: 'audit',
-      summary: 'The legal holds of a container, released ones too, in the order in which they were placed.',
-      query: requests.ridQuery,
+      summary:
+        'The legal holds of a container, released ones too, in the order in which they were placed; without a limit all.',
+      query: requests.holdsQuery,
       answers: { json: answers.holds },
     },
-    ({ query: { rid }, request }) => {
+    ({ query: { rid, limit = Number.POSITIVE_INFINITY, continuation = 0 }, request }) => {
       const container = containerOf(store, request, rid);
-      return { container: shapes.containerName(container), holds: store.holds(container).map(shapes.holdShape) };
+      const left = store.holds(container).filter(({ position }) => position > continuation);
+      const page = left.slice(0, limit);
+      return {
+        container: shapes.containerName(container),
+        holds: page.map(shapes.holdShape),
+        ...(page.length < left.length ? { continuation: `${page.at(-1)!.position}` } : {}),
+      };
     },
   );
 

@@ -155,6 +155,24 @@ describe('a legal hold', () => {
     expect(await types()).toEqual(['ContainerCreated', 'HoldPlaced', 'HoldReleased']);
   });
 
+  test('is listed with others page by page where a limit is asked for', async () => {
+    for (const id of ['one', 'two', 'three', 'four', 'five']) await place(id, { container: true });
+    await release('two');
+    const idsOf = ({ holds }: Answer) => (holds as { id: string }[]).map(({ id }) => id);
+    const pages: string[][] = [];
+    for (let more = ''; pages.length < 9;) {
+      const page = (await world.get(`${ORDERS}/holds?limit=2${more}`)) as Answer;
+      pages.push(idsOf(page));
+      if (page['continuation'] === undefined) break;
+      more = `&continuation=${String(page['continuation'])}`;
+    }
+    expect(pages).toEqual([['one', 'two'], ['three', 'four'], ['five']]);
+    const all = (await world.get(`${ORDERS}/holds`)) as Answer;
+    expect(idsOf(all)).toEqual(pages.flat());
+    expect(all).not.toHaveProperty('continuation');
+    expect((await world.ask('GET', `${ORDERS}/holds?limit=0`)).statusCode).toBe(400);
+  });
+
   test('is listed for auditors, released ones too, with who, when and why', async () => {
     await place('one', { container: true });
     await advance(5);
