@@ -221,6 +221,19 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
         expect((await PostgresReadModels.open(database)).current.version).toBe(next.version);
       }));
 
+    it('that another node has thrown away while they were read are not available, which is no fault of theirs', () =>
+      inDatabase(async (database) => {
+        const [one, other] = [await PostgresReadModels.open(database), await PostgresReadModels.open(database)];
+        const lead = await one.lead(() => {});
+        await one.swapTo((await one.createNext()).version);
+        await one.createNext();
+        await expect(other.current.store.countItems(2)).rejects.toThrow(StorageUnavailable);
+        await expect(other.current.store.apply([written(5)], 5)).rejects.toThrow(StorageUnavailable);
+        await other.look();
+        expect(await other.current.store.countItems(2)).toBe(0);
+        await lead!.release();
+      }));
+
     it('that a rebuild left unfinished are gone on with by whichever node rebuilds next', () =>
       inDatabase(async (database, url) => {
         const [one, other] = [await PostgresReadModels.open(database), await PostgresReadModels.open(database)];

@@ -271,6 +271,8 @@ function lostARace(error: unknown): boolean {
 
 /** Errors of the connection, of a server that starts or stops, and of one that has no room, by class of SQLSTATE. */
 const PASSING = /^(?:08|53|57P|58|55P03|57014|25P03|25006)/;
+/** A table or schema that is not there: of read models that another node has put others in the place of, a moment ago or for a later version. */
+const REPLACED = /^(?:42P01|3F000).*epitaph_items_v/;
 const SYSTEM_CODES = new Set([
   'ECONNREFUSED',
   'ECONNRESET',
@@ -291,7 +293,7 @@ function inOurWords(error: unknown): unknown {
         /Connection terminated|timeout exceeded|Client has encountered a connection error|not queryable|Query read timeout|after calling end on the pool/.test(
           error.message,
         )
-      : SYSTEM_CODES.has(code) || PASSING.test(code);
+      : SYSTEM_CODES.has(code) || PASSING.test(code) || REPLACED.test(`${code} ${error.message}`);
   if (!passing && !lostARace(error)) return error;
   return Object.assign(new StorageUnavailable(`PostgreSQL: ${error.message}`, { cause: error }), { code });
 }
