@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import type { ReadModelChange } from '@epitaph/projections/read-model-store.ts';
 import type { ReadModelNews } from '@epitaph/projections/shared-projector.ts';
@@ -101,6 +101,40 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
           { containers: [], databases: ['Db'], erased: [] },
         ]);
       await ear.close();
+    }));
+
+  it('take many containers and users in as few statements as one', () =>
+    inDatabase(async (database) => {
+      const { store } = (await PostgresReadModels.open(database)).current;
+      const change = (number: number): ReadModelChange[] => {
+        const state = { rid: `rid ${number}`, timeline: [{ version: 1 }], retention: { holds: [{ holdId: 'h' }] } };
+        const user = { rid: `user ${number}`, status: 'live', name: `${number}` };
+        return [
+          { kind: 'container', number, state },
+          { kind: 'user', number: number + 1_000, state: user },
+        ] as unknown as ReadModelChange[];
+      };
+      let statements = 0;
+      const transaction = database.transaction.bind(database);
+      vi.spyOn(database, 'transaction').mockImplementation((work) =>
+        transaction((sql) =>
+          work({
+            query: (text, values) => {
+              statements += 1;
+              return sql.query(text, values);
+            },
+          }),
+        ),
+      );
+      await store.apply(change(1), 1);
+      const ofOne = statements;
+      const many = Array.from({ length: 200 }, (_, index) => change(index + 2)).flat();
+      await store.apply(many, 2);
+      expect(statements - ofOne).toBe(ofOne);
+      expect((await store.containers()).map(({ state }) => state)).toEqual(
+        [change(1), many].flat().flatMap((each) => (each.kind === 'container' ? [each.state] : [])),
+      );
+      expect((await store.catalogEntries()).length).toBe(201);
     }));
 
   describe('the sealed bodies', () => {

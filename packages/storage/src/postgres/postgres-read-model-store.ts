@@ -7,12 +7,7 @@ import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { secondBounds, type Watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import type { TimeSpan } from '@epitaph/core/history/preview.ts';
 import type { PurgeRunState } from '@epitaph/projections/purge/state.ts';
-import {
-  type ContainerEntry,
-  type ContainerRows,
-  containerRows,
-  containersOf,
-} from '@epitaph/projections/catalog/container-rows.ts';
+import { type ContainerEntry, containerRows, containersOf } from '@epitaph/projections/catalog/container-rows.ts';
 import type {
   CatalogChange,
   CatalogEntry,
@@ -458,9 +453,7 @@ export class PostgresReadModelStore implements ReadModelStore {
       const states = [[...batch.databases.keys()], [...batch.databases.values()]];
       await sql.query(this.#sql.putDatabases, [...states, catalogChanges]);
     }
-    for (const [number, { state, before }] of batch.containers) {
-      await this.#putContainer(sql, number, containerRows(state, before), catalogChanges);
-    }
+    if (batch.containers.size > 0) await this.#putContainers(sql, batch, catalogChanges);
     if (batch.entries.size > 0) {
       const entries = [...batch.entries.values()];
       await sql.query(this.#sql.putEntries, [
@@ -478,20 +471,28 @@ export class PostgresReadModelStore implements ReadModelStore {
     for (const { atMs, position } of batch.logMarks) await sql.query(this.#sql.insertLogMark, [atMs, position]);
   }
 
-  async #putContainer(
-    sql: Statements,
-    number: number,
-    { state, entries, ends }: ContainerRows,
-    catalogChanges: number,
-  ): Promise<void> {
-    await sql.query(this.#sql.putContainer, [number, state, catalogChanges]);
-    for (const { list, length } of ends) await sql.query(this.#sql.endList, [number, list, length]);
+  async #putContainers(sql: Statements, { containers }: Batch, catalogChanges: number): Promise<void> {
+    const written = Array.from(containers, ([number, { state, before }]) => ({
+      number,
+      ...containerRows(state, before),
+    }));
+    const numbers = written.map(({ number }) => number);
+    await sql.query(this.#sql.putContainers, [numbers, written.map(({ state }) => state), catalogChanges]);
+    const ends = written.flatMap((rows) => rows.ends.map((end) => ({ ...end, number: rows.number })));
+    if (ends.length > 0) {
+      await sql.query(this.#sql.endLists, [
+        ends.map(({ number }) => number),
+        ends.map(({ list }) => list),
+        ends.map(({ length }) => length),
+      ]);
+    }
+    const entries = written.flatMap((rows) => rows.entries.map((entry) => ({ ...entry, number: rows.number })));
     if (entries.length === 0) return;
     await sql.query(this.#sql.putListEntries, [
-      number,
+      entries.map(({ number }) => number),
       entries.map(({ list }) => list),
       entries.map(({ place }) => place),
-      entries.map((entry) => entry.state),
+      entries.map(({ state }) => state),
     ]);
   }
 
@@ -865,12 +866,15 @@ function statements(schema: string) {
     putDatabases: `INSERT INTO ${schema}.databases (number, state, changed)
       SELECT *, $3::bigint FROM unnest($1::bigint[], $2::text[])
       ON CONFLICT (number) DO UPDATE SET state = excluded.state, changed = excluded.changed`,
-    putContainer: `INSERT INTO ${schema}.containers (number, state, changed) VALUES ($1, $2, $3)
+    putContainers: `INSERT INTO ${schema}.containers (number, state, changed)
+      SELECT *, $3::bigint FROM unnest($1::bigint[], $2::text[])
       ON CONFLICT (number) DO UPDATE SET state = excluded.state, changed = excluded.changed`,
     putListEntries: `INSERT INTO ${schema}.container_entries (number, list, place, state)
-      SELECT $1, * FROM unnest($2::text[], $3::bigint[], $4::text[])
+      SELECT * FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::text[])
       ON CONFLICT (number, list, place) DO UPDATE SET state = excluded.state`,
-    endList: `DELETE FROM ${schema}.container_entries WHERE number = $1 AND list = $2 AND place >= $3`,
+    endLists: `DELETE FROM ${schema}.container_entries AS e
+      USING unnest($1::bigint[], $2::text[], $3::bigint[]) AS g (number, list, length)
+      WHERE e.number = g.number AND e.list = g.list AND e.place >= g.length`,
     putEntries: `INSERT INTO ${schema}.catalog_entries (number, kind, state, gone, changed)
       SELECT *, $5::bigint FROM unnest($1::bigint[], $2::text[], $3::text[], $4::boolean[])
       ON CONFLICT (number) DO UPDATE SET state = excluded.state, gone = excluded.gone, changed = excluded.changed`,
