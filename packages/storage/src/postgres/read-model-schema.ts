@@ -20,7 +20,7 @@ export const readModelsSchema: Schema = {
  * The read models' own schema. Rebuildable from the log at any time: what an older schema has is thrown away and
  * projected again at the next start, so whatever changes here, or in the states that are kept as JSON, raises the number.
  */
-export const POSTGRES_READ_MODEL_SCHEMA_VERSION = 12;
+export const POSTGRES_READ_MODEL_SCHEMA_VERSION = 13;
 
 /** The schema, in the database, of one version of the read models. */
 export function schemaNameOf(version: number): string {
