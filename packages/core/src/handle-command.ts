@@ -2,6 +2,7 @@ import type { CommandContext } from './command-context.ts';
 import { GenerationCache } from './generation-cache.ts';
 import type { EventLog, ExpectedRevision } from './log/event-log.ts';
 import type { NewEvent, RecordedEvent } from './log/recorded-event.ts';
+import { turn } from './turn.ts';
 
 /** How often a command that lost a race is decided again before it is given up. */
 export const MAX_ATTEMPTS = 20;
@@ -112,6 +113,8 @@ async function foldLast<State>(
 
 /** Streams of a log that are remembered by what they come to. */
 const REMEMBERED = 200;
+/** Events that are folded before others get their turn: of a container with thousands of holds it takes some milliseconds. */
+const FOLDED_AT_ONCE = 200;
 
 /** A container's stream grows for years; what a log's streams have come to is never taken back. */
 const remembered = new WeakMap<EventLog, GenerationCache<string, Folded<unknown> & { readonly by: unknown }>>();
@@ -125,7 +128,10 @@ async function foldWhole<State>(
   const known = streams.get(stream);
   let folded: Folded<State> = known?.by === evolve ? (known as Folded<State>) : { state: initial, revision: undefined };
   const events = await log.readStream(stream, { fromRevision: (folded.revision ?? -1) + 1 });
-  for (const event of events) folded = { state: evolve(folded.state, event), revision: event.revision };
+  for (const [index, event] of events.entries()) {
+    if (index > 0 && index % FOLDED_AT_ONCE === 0) await turn();
+    folded = { state: evolve(folded.state, event), revision: event.revision };
+  }
   if (events.length > 0) streams.set(stream, { ...folded, by: evolve });
   return folded;
 }

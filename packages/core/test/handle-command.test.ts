@@ -69,6 +69,23 @@ describe('handling a command', () => {
     expect((await handleCommand(new MemoryEventLog(), counting())).decision).toBe(0);
   });
 
+  it('gives way to others while it folds a long stream', async () => {
+    const log = new MemoryEventLog();
+    await log.append([
+      { stream: 'counter', expectedRevision: 'no-stream', events: Array.from({ length: 5_000 }, () => event()) },
+    ]);
+    let turns = 0;
+    const tick = () => {
+      turns += 1;
+      ticking = setImmediate(tick);
+    };
+    let ticking = setImmediate(tick);
+    const { decision } = await handleCommand(log, counting());
+    clearImmediate(ticking);
+    expect(decision).toBe(5_000);
+    expect(turns).toBeGreaterThan(10);
+  });
+
   it('tells what it recorded and where', async () => {
     const log = new MemoryEventLog();
     await handleCommand(log, counting());
