@@ -29,6 +29,7 @@ class Rows {
   readonly ended = new Set<number>();
   readonly looks: number[] = [];
   deadlines: { readonly ts: number | null; readonly due: number | null } = { ts: null, due: null };
+  isOver = false;
   /** How often anything was asked. */
   asked = 0;
   onLook: (container: number) => Promise<void> | void = () => {};
@@ -56,12 +57,7 @@ class Rows {
   }
 
   next(book: DueBook, nowMs = NOW_MS): Promise<number> {
-    return book.nextDueMs(
-      this.store,
-      () => this.catalog,
-      nowMs,
-      () => true,
-    );
+    return book.nextDueMs(this.store, () => this.catalog, nowMs, { paidFor: () => true, isOver: () => this.isOver });
   }
 }
 
@@ -151,6 +147,17 @@ describe('the book of what is due', () => {
     book.markAll(rows.catalog);
     expect(await rows.next(book)).toBe(NOW_MS + afterSeconds * 1000);
     expect(rows.asked).toBe(3);
+  });
+
+  it('looks at nothing more when nobody wants to know', async () => {
+    const rows = new Rows(40);
+    const book = new DueBook();
+    book.markAll(rows.catalog);
+    rows.onLook = (container) => {
+      rows.isOver = container === 5;
+    };
+    expect(await rows.next(book)).toBe(Number.POSITIVE_INFINITY);
+    expect(rows.looks).toEqual([1, 2, 3, 4, 5]);
   });
 
   it('lets others go on while it looks at many containers', async () => {

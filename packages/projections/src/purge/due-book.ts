@@ -79,16 +79,18 @@ export class DueBook {
   /**
    * When there is next something to do, in milliseconds; infinity for never as things stand.
    *
-   * @param paidFor whether expiries can be recorded in a container now; what can't be paid for is not due
+   * @param options.paidFor whether expiries can be recorded in a container now; what can't be paid for is not due
+   * @param options.isOver true when nobody wants to know any more: then nothing else is looked at
    */
   async nextDueMs(
     store: ReadModelStore,
     catalog: () => Catalog,
     nowMs: number,
-    paidFor: (container: CatalogContainer) => boolean,
+    { paidFor, isOver }: { readonly paidFor: (container: CatalogContainer) => boolean; readonly isOver: () => boolean },
   ): Promise<number> {
     const pace = new Pace();
     for (const number of this.#dirty) {
+      if (isOver()) return Number.POSITIVE_INFINITY;
       const container = catalog().containerByNumber(number);
       // Before it is looked at: a change that comes meanwhile has it looked at again.
       this.#dirty.delete(number);

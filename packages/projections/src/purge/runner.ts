@@ -96,6 +96,8 @@ export class PurgeRunner {
   readonly #heldUpTo = new Map<string, { readonly endedAtMs: number; readonly position: number }>();
   readonly #rate: RecentRate;
   #timer: ReturnType<typeof setTimeout> | undefined;
+  /** The look at the clock that is under way, or was last. It never fails. */
+  #ticking: Promise<void> = Promise.resolve();
   #paused = false;
   #stopping = false;
   #pass: Promise<PassResult> | undefined;
@@ -288,12 +290,15 @@ export class PurgeRunner {
   async stop(): Promise<void> {
     this.#stopping = true;
     clearTimeout(this.#timer);
+    await this.#ticking;
     await this.#pass?.catch(() => {});
   }
 
   #schedule(): void {
     if (this.#stopping) return;
-    this.#timer = setTimeout(() => void this.#tick().finally(() => this.#schedule()), TICK_MS);
+    this.#timer = setTimeout(() => {
+      this.#ticking = this.#tick().finally(() => this.#schedule());
+    }, TICK_MS);
     this.#timer.unref();
   }
 
@@ -325,7 +330,10 @@ export class PurgeRunner {
 
   #nextDueMs(nowMs: number): Promise<number> {
     const { store, catalog } = this.#options;
-    return this.#book.nextDueMs(store(), catalog, nowMs, (container) => this.#executor.affordable(container) > 0);
+    return this.#book.nextDueMs(store(), catalog, nowMs, {
+      paidFor: (container) => this.#executor.affordable(container) > 0,
+      isOver: () => this.#stopping,
+    });
   }
 
   async #work(scope: Scope, signal: AbortSignal | undefined): Promise<PassResult> {
