@@ -4,7 +4,8 @@ import {
   clientEncryptionKeyStream,
   parseClientEncryptionKeyStream,
 } from '@epitaph/core/client-encryption-key/stream-name.ts';
-import { foldContainer } from '@epitaph/core/container/evolve.ts';
+import { evolveContainer } from '@epitaph/core/container/evolve.ts';
+import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { containerStream, parseContainerStream } from '@epitaph/core/container/stream-name.ts';
 import { type DocumentPath, parseDocumentPath, valueAt } from '@epitaph/core/document-path.ts';
 import { isItemWrite } from '@epitaph/core/item/events.ts';
@@ -105,7 +106,7 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
   };
   const lives = new Map<string, Life>();
   const clearPaths = new Map<string, readonly DocumentPath[]>();
-  const containerEvents = new Map<string, RecordedEvent[]>();
+  const states = new Map<string, ContainerState>();
   const entryEvents = new Map<string, RecordedEvent[]>();
   const partitionKeyDeletes = new Map<string, { readonly position: number; readonly atMs: number }[]>();
   const upTo = await store.checkpoint();
@@ -125,15 +126,16 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
       try {
         const rid = parseContainerStream(event.stream);
         if (rid !== undefined) {
-          const list = containerEvents.get(rid);
-          if (list === undefined) {
-            containerEvents.set(rid, [event]);
-            const paths = foldContainer([event])?.definition.epitaph?.clearPaths ?? [];
+          const before = states.get(rid);
+          const state = evolveContainer(before, event);
+          states.set(rid, state);
+          if (before === undefined) {
+            const paths = state.definition.epitaph?.clearPaths ?? [];
             clearPaths.set(
               rid,
               paths.map((path) => parseDocumentPath(path) ?? []),
             );
-          } else list.push(event);
+          }
           if (event.type === 'PartitionKeyDeleted') {
             const key = partitionOf(rid, event.data['partitionKey'] as string);
             const entry = { position: event.position, atMs: event.occurredAtMs };
@@ -158,7 +160,6 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
 
   const numbers = new Map<string, number>();
   for (const { number, state } of await store.containers()) numbers.set(state.rid, number);
-  const states = new Map([...containerEvents].map(([rid, list]) => [rid, foldContainer(list)] as const));
   const expectedByContainer = new Map<number, Map<number, Life>>();
   const leftAfterPurge: string[] = [];
   const checkLife = async (stream: string, life: Life, report: Report): Promise<void> => {
