@@ -78,6 +78,25 @@ describe('a file that is damaged', () => {
     await expect(starting).rejects.toMatchObject(named(/vault\.db can't be read.*restore it from a backup/));
   });
 
+  it('is told by fsck, which goes on, where it is an event of a container', async () => {
+    await store.changeTtl(CALLER, 'db', 'c', { defaultTtl: 60, confirmed: false });
+    await whileClosed(() => {
+      const log = new DatabaseSync(join(folder, 'log.db'));
+      const { changes } = log
+        .prepare("UPDATE events SET data = '[]' WHERE stream LIKE 'container-%' AND revision = 1")
+        .run();
+      log.close();
+      expect(changes).toBe(1);
+    });
+    const { problems, lives } = await store.fsck();
+    expect(problems).toContainEqual({
+      code: 'unreadable-event',
+      subject: expect.stringMatching(/^container-/) as unknown,
+      message: expect.any(String) as unknown,
+    });
+    expect(lives).toBe(IDS.length);
+  });
+
   it('does not have an item pass for one that has left, whose write the log has lost', async () => {
     await whileClosed(() => {
       const log = new DatabaseSync(join(folder, 'log.db'));
