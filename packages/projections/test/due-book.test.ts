@@ -72,9 +72,22 @@ describe('the book of what is due', () => {
         rows.ended.add(1);
         book.mark([1]);
       };
+      await rows.next(book);
       expect(await rows.next(book)).toBe(NOW_MS - 1);
       expect(book.takeDue(NOW_MS)).toEqual([1]);
     }
+  });
+
+  it('looks once at a container that changes during each look, and sees to the others', async () => {
+    const rows = new Rows(3);
+    const book = new DueBook();
+    book.markAll(rows.catalog);
+    rows.ended.add(3);
+    rows.onLook = (container) => {
+      if (container === 1 && rows.looks.length < 100) book.mark([1]);
+    };
+    expect(await rows.next(book)).toBe(NOW_MS - 1);
+    expect(rows.looks).toEqual([1, 2, 3]);
   });
 
   it('looks again at a container of which the look failed', async () => {

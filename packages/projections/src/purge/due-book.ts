@@ -89,10 +89,11 @@ export class DueBook {
     { paidFor, isOver }: { readonly paidFor: (container: CatalogContainer) => boolean; readonly isOver: () => boolean },
   ): Promise<number> {
     const pace = new Pace();
-    for (const number of this.#dirty) {
+    // As they are now: a container that is being written to all the time changes while it is looked at, each time.
+    for (const number of [...this.#dirty]) {
       if (isOver()) return Number.POSITIVE_INFINITY;
       const container = catalog().containerByNumber(number);
-      // Before it is looked at: a change that comes meanwhile has it looked at again.
+      // Before it is looked at: a change that comes meanwhile has it looked at again, the next time.
       this.#dirty.delete(number);
       if (container === undefined) continue;
       try {
