@@ -90,7 +90,8 @@ export class DueBook {
   ): Promise<number> {
     const pace = new Pace();
     // As they are now: a container that is being written to all the time changes while it is looked at, each time.
-    for (const number of [...this.#dirty]) {
+    const dirty = [...this.#dirty];
+    for (const number of dirty) {
       if (isOver()) return Number.POSITIVE_INFINITY;
       const container = catalog().containerByNumber(number);
       // Before it is looked at: a change that comes meanwhile has it looked at again, the next time.
