@@ -16,6 +16,8 @@ import {
   isCovered,
   isKept,
   isValidTtl,
+  lifeName,
+  livesOf,
   type Model,
   type ModelContainer,
   type ModelLife,
@@ -421,6 +423,8 @@ export function alternatives(
   nowMs: number,
   /** When the store went on: an erasure that was cut short is carried out then. */
   resumedAtMs = nowMs,
+  /** Lives whose keys were gone when it went on, by their names: what is gone is kept by nothing. */
+  goneByThen: ReadonlySet<string> = new Set(),
 ): Model[] {
   const purges = commands.some((command) => command.kind === 'purge');
   const found: Model[] = [];
@@ -437,6 +441,7 @@ export function alternatives(
       for (const command of order) {
         // Of a floor that had not passed when it was requested it may be free when it is carried out.
         const decidedAtMs = command.kind === 'erase' ? atMs : nowMs;
+        if (command.kind === 'erase' && atMs === resumedAtMs) markGone(changed, goneByThen);
         if (codeOf(changed, command, decidedAtMs) === 'ok') {
           const kept = command.kind === 'erase' && !acknowledged.includes(command) ? keptLives(changed, command) : [];
           apply(changed, command, nowMs, { code: 'ok', atMs });
@@ -450,6 +455,13 @@ export function alternatives(
     }
   }
   return found;
+}
+
+function markGone(model: Model, names: ReadonlySet<string>): void {
+  if (names.size === 0) return;
+  for (const [container, item, number, life] of livesOf(model)) {
+    if (names.has(lifeName(container, item, number, life))) life.erased = 'yes';
+  }
 }
 
 /** The lives that an erasure is about whose content is there. */

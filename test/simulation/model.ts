@@ -252,6 +252,15 @@ export function applyPurge(model: Model, nowMs: number): void {
 }
 
 /** A life by what no other life has, in whatever course of things. */
+/** All lives, with the container, item and number of each. */
+export function* livesOf(model: Model): Generator<[ModelContainer, string, number, ModelLife]> {
+  for (const container of model.containers) {
+    for (const [item, lives] of container.items) {
+      for (const [number, life] of lives.entries()) yield [container, item, number, life];
+    }
+  }
+}
+
 export function lifeName({ rid }: ModelContainer, item: string, number: number, life: ModelLife): string {
   const { atMs, document } = life.writes[0]!;
   return `${rid} ${item} ${number} ${atMs} ${String(document['v'])}`;

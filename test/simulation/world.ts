@@ -36,6 +36,7 @@ import {
   isInGrace,
   lifeAt,
   lifeName,
+  livesOf,
   type Model,
   type ModelContainer,
   type ModelLife,
@@ -1076,12 +1077,16 @@ export class World {
     }
     this.#unfinished = false;
     const erased = new Set(this.#erasedElsewhere);
-    const possible = alternatives(before, underWay, [], backup.nowMs, atMs);
-    for (const model of possible) {
+    const seeToBegun = async (model: Model) => {
       for (const [container, item, number, life] of livesOf(model)) {
         const name = lifeName(container, item, number, life);
         if (this.#begunElsewhere.has(name) && (await this.#isErased(container, item, number))) erased.add(name);
       }
+    };
+    await seeToBegun(before);
+    const possible = alternatives(before, underWay, [], backup.nowMs, atMs, erased);
+    for (const model of possible) {
+      await seeToBegun(model);
       applyRestore(model, erased, atMs);
     }
     await this.#choose(possible, underWay);
@@ -1146,15 +1151,6 @@ export class World {
     const report = await store.fsck();
     if (!report.ok)
       throw new Divergence(`fsck: ${report.problems.map((one) => `${one.code} ${one.message}`).join('; ')}`);
-  }
-}
-
-/** All lives, with the container, item and number of each. */
-function* livesOf(model: Model): Generator<[ModelContainer, string, number, ModelLife]> {
-  for (const container of model.containers) {
-    for (const [item, lives] of container.items) {
-      for (const [number, life] of lives.entries()) yield [container, item, number, life];
-    }
   }
 }
 
