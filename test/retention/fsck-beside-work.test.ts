@@ -45,20 +45,42 @@ async function open(onPage: (page: readonly RecordedEvent[]) => Promise<void> | 
   return store;
 }
 
-it('holds no bodies but a few, however many events it reads at a time', async () => {
-  const pages: (readonly RecordedEvent[])[] = [];
-  const store = await open((page) => void pages.push(page));
+interface Written {
+  readonly id: string;
+  readonly pk: string;
+  readonly ttl?: number;
+}
+
+/** The same with a container, and how an item is written to it. */
+async function openWithContainer(onPage: Parameters<typeof open>[0]) {
+  const store = await open(onPage);
   await store.createDatabase(CALLER, 'd');
   const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, -1);
-  for (let index = 0; index < 40; index++) {
-    const document = { id: `${index}`, pk: 'p' };
-    await store.writeItem(CALLER, container, 'upsert', {
+  const put = (document: Written) =>
+    store.writeItem(CALLER, container, 'upsert', {
       id: document.id,
-      partitionKey: '["p"]',
-      document,
+      partitionKey: JSON.stringify([document.pk]),
+      document: { ...document },
       json: JSON.stringify(document),
     });
-  }
+  return { store, container, put };
+}
+
+/** What is to be done once, when the next page has been read. */
+class Meanwhile {
+  work: (() => Promise<void>) | undefined;
+
+  readonly onPage = async (): Promise<void> => {
+    const { work } = this;
+    this.work = undefined;
+    await work?.();
+  };
+}
+
+it('holds no bodies but a few, however many events it reads at a time', async () => {
+  const pages: (readonly RecordedEvent[])[] = [];
+  const { store, put } = await openWithContainer((page) => void pages.push(page));
+  for (let index = 0; index < 40; index++) await put({ id: `${index}`, pk: 'p' });
   pages.length = 0;
   expect(await store.fsck()).toMatchObject({ events: 42, items: 40, problems: [] });
   expect(pages.flat().length).toBe(42);
@@ -66,19 +88,9 @@ it('holds no bodies but a few, however many events it reads at a time', async ()
 });
 
 it('finds nothing in what is written, leaves and is erased while it is at work', async () => {
-  let meanwhile: (() => Promise<void>) | undefined;
-  const store = await open(async () => {
-    const work = meanwhile;
-    meanwhile = undefined;
-    await work?.();
-  });
-  await store.createDatabase(CALLER, 'd');
-  const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, -1);
-  const write = async (id: string, ttl = -1, pk = 'p') => {
-    const document = { id, pk, ttl };
-    const partitionKey = JSON.stringify([pk]);
-    await store.writeItem(CALLER, container, 'upsert', { id, partitionKey, document, json: JSON.stringify(document) });
-  };
+  const meanwhile = new Meanwhile();
+  const { store, container, put } = await openWithContainer(meanwhile.onPage);
+  const write = (id: string, ttl = -1, pk = 'p') => put({ id, pk, ttl });
   for (const id of ['stays', 'written', 'deleted', 'erased']) await write(id);
   await write('of its partition', -1, 'q');
   await write('expires', 10);
@@ -87,9 +99,9 @@ it('finds nothing in what is written, leaves and is erased while it is at work',
   await store.pausePurge(CALLER);
 
   const problems = async (work: () => Promise<void>) => {
-    meanwhile = work;
+    meanwhile.work = work;
     const found = (await store.fsck()).problems;
-    expect(meanwhile).toBeUndefined();
+    expect(meanwhile.work).toBeUndefined();
     return found;
   };
   const found = await problems(async () => {
@@ -121,22 +133,10 @@ it('finds nothing in what is written, leaves and is erased while it is at work',
 });
 
 it('goes on with the read models that a rebuild puts in the place of those it had begun with', async () => {
-  let meanwhile: (() => Promise<void>) | undefined;
-  const store = await open(async () => {
-    const work = meanwhile;
-    meanwhile = undefined;
-    await work?.();
-  });
-  await store.createDatabase(CALLER, 'd');
-  const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, -1);
-  const document = { id: 'a', pk: 'p' };
-  await store.writeItem(CALLER, container, 'create', {
-    id: 'a',
-    partitionKey: '["p"]',
-    document,
-    json: JSON.stringify(document),
-  });
-  meanwhile = async () => {
+  const meanwhile = new Meanwhile();
+  const { store, put } = await openWithContainer(meanwhile.onPage);
+  await put({ id: 'a', pk: 'p' });
+  meanwhile.work = async () => {
     store.startRebuild(CALLER, 'items');
     while (['running', 'comparing'].includes(store.rebuildStatus('items')!.state)) {
       await new Promise((resolve) => setTimeout(resolve, 1));

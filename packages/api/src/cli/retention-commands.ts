@@ -53,15 +53,13 @@ export const hold: Command = {
     const path = `${containerPath([database, container])}/holds`;
     const query = { rid: textFlag(flags, 'rid') };
     if (action === 'list' && id === undefined) {
-      const page = (continuation?: string) =>
-        client.call<HoldsAnswer>('GET', path, { query: { ...query, limit: LISTED_AT_ONCE, continuation } });
-      const { continuation, ...answer } = await page();
-      const holds = [...answer.holds];
-      for (let next = continuation; next !== undefined;) {
-        const more = await page(next);
-        holds.push(...more.holds);
-        next = more.continuation;
-      }
+      const holds: HoldAnswer[] = [];
+      let answer: HoldsAnswer | undefined;
+      do {
+        const page = { ...query, limit: LISTED_AT_ONCE, continuation: answer?.continuation };
+        answer = await client.call<HoldsAnswer>('GET', path, { query: page });
+        holds.push(...answer.holds);
+      } while (answer.continuation !== undefined);
       if (json) print(JSON.stringify({ ...answer, holds }));
       else if (holds.length === 0) print('No hold was ever placed.');
       else holds.forEach((one) => print(lineOf(one)));

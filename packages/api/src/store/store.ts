@@ -177,11 +177,12 @@ export class Store implements StoreApi {
       onApplied: (changes) => {
         rows.applied(changes);
         purge.observe(changes);
-        const containers = changes.flatMap((change) => (change.kind === 'container' ? [change.number] : []));
-        const databases = changes.flatMap((change) =>
-          change.kind === 'database' && change.state.status === 'deleted' ? [change.state.rid] : [],
-        );
-        forgetGone({ containers, databases });
+        for (const change of changes) {
+          if (change.kind === 'container') forgetGone({ containers: [change.number], databases: [] });
+          else if (change.kind === 'database' && change.state.status === 'deleted') {
+            forgetGone({ containers: [], databases: [change.state.rid] });
+          }
+        }
       },
       onNews: (news) => {
         const { containers, erased } = news;

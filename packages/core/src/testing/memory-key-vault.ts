@@ -3,6 +3,7 @@ import { parseItemStream } from '../item/stream-name.ts';
 import { SealBroken, type BodySealer } from '../vault/body-sealer.ts';
 import {
   type ContainerFloors,
+  covers,
   type DestroyOutcome,
   type DestroyRequest,
   type FloorKind,
@@ -95,7 +96,7 @@ export class MemoryKeyVault implements KeyVault {
   }
 
   #holdsOn(stream: string): string[] {
-    return [...this.contents.holds.values()].filter((hold) => covers(hold, stream)).map((hold) => hold.holdId);
+    return [...this.contents.holds.values()].filter(({ scope }) => covers(scope, stream)).map((hold) => hold.holdId);
   }
 
   async setFloor(containerRid: string, kind: FloorKind, seconds: number): Promise<void> {
@@ -120,19 +121,6 @@ export class MemoryKeyVault implements KeyVault {
 
   async close(): Promise<void> {
     this.#closed = true;
-  }
-}
-
-function covers({ scope }: VaultHold, stream: string): boolean {
-  switch (scope.kind) {
-    case 'container':
-      return parseItemStream(stream)?.containerRid === scope.containerRid;
-    case 'lives':
-      return scope.streams.includes(stream);
-    case 'stream-prefix':
-      return stream.startsWith(scope.prefix);
-    case 'stream-prefixes':
-      return scope.prefixes.some((prefix) => stream.startsWith(prefix));
   }
 }
 

@@ -49,16 +49,8 @@ export type HoldScope =
 
 /** True when a hold of that scope covers the life of that stream. */
 export function covers(scope: HoldScope, stream: string): boolean {
-  switch (scope.kind) {
-    case 'container':
-      return stream.startsWith(`item-${scope.containerRid}.`);
-    case 'stream-prefix':
-      return stream.startsWith(scope.prefix);
-    case 'stream-prefixes':
-      return scope.prefixes.some((prefix) => stream.startsWith(prefix));
-    case 'lives':
-      return scope.streams.includes(stream);
-  }
+  if (scope.kind === 'lives') return scope.streams.includes(stream);
+  return prefixesOf(scope).some((prefix) => stream.startsWith(prefix));
 }
 
 /** What the names of the streams that a scope covers begin with; none for one that names lives. */
