@@ -104,16 +104,22 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
         await reader.store.settleNames('db', 'clientencryptionkeys');
         expect(reader.store.clientEncryptionKey(databaseRid, name)).toMatchObject({ name, wrappedKey });
 
-        const { resource: permission } = await writer.store.writePermission(
-          CALLER,
-          writer.store.user(databaseRid, name),
-          'create',
-          { name: 'all', permissionMode: 'All', resource: 'dbs/db/colls/coll', target: { containerRid } },
-        );
+        const user = writer.store.user(databaseRid, name);
+        const target = {
+          name: 'all',
+          permissionMode: 'All',
+          resource: 'dbs/db/colls/coll',
+          target: { containerRid },
+        } as const;
         const signer = await writer.store.tokenSigner(databaseRid);
-        const token = signer(writer.store.user(databaseRid, name), permission, 60);
-        expect(await reader.store.verifyResourceToken(token)).toMatchObject({ ok: true });
-        await writer.store.deletePermission(CALLER, writer.store.user(databaseRid, name), 'all');
+        let token = '';
+        // A token is good for the other node as soon as it is given out, and not when that next looks.
+        for (const mode of ['create', 'upsert', 'upsert', 'upsert', 'upsert'] as const) {
+          const { resource: permission } = await writer.store.writePermission(CALLER, user, mode, target);
+          token = signer(user, permission, 60);
+          expect(await reader.store.verifyResourceToken(token)).toMatchObject({ ok: true });
+        }
+        await writer.store.deletePermission(CALLER, user, 'all');
         // As late as a policy that another node has changed may be decided by.
         await new Promise((resolve) => setTimeout(resolve, 600));
         expect(await reader.store.verifyResourceToken(token)).toEqual({ ok: false, reason: 'revoked' });

@@ -8,6 +8,12 @@ import type { TokenSigner, TokenVerdict } from './store-api.ts';
 /** What is signed: the user, the permission, the state of it, and when the token ends, in Unix seconds. */
 const payloadSchema = z.tuple([z.string(), z.int(), z.string(), z.int()]);
 
+interface SignedToken {
+  readonly signature: Buffer;
+  readonly payload: string;
+  readonly facts: z.infer<typeof payloadSchema>;
+}
+
 const TOKEN = /^type=resource&ver=1&sig=([A-Za-z0-9+/]{43}=);([A-Za-z0-9_-]{1,400});$/;
 
 /**
@@ -35,25 +41,32 @@ export class ResourceTokens {
 
   /** Checks a token. Signatures are compared in constant time. */
   async verify(token: string): Promise<TokenVerdict> {
-    const refuse = (reason: Extract<TokenVerdict, { ok: false }>['reason']): TokenVerdict => ({ ok: false, reason });
     const [, signature, payload] = TOKEN.exec(token) ?? [];
     const facts = payload === undefined ? undefined : readPayload(payload);
-    if (signature === undefined || payload === undefined || facts === undefined) return refuse('malformed');
-    const [userRid, birth, etag, expiresAt] = facts;
-    // What another node has taken back is no good here, either.
+    if (signature === undefined || payload === undefined || facts === undefined) return refused('malformed');
+    const signed = { signature: Buffer.from(signature, 'base64'), payload, facts };
+    // What another node has taken back is no good here, either; and what it gave out since is.
     await this.#parts.confirmCatalog();
+    const verdict = await this.#check(signed);
+    if (verdict.ok || verdict.reason !== 'revoked' || this.#parts.ports.nodes === undefined) return verdict;
+    await this.#parts.confirmCatalog(0);
+    return this.#check(signed);
+  }
+
+  async #check({ signature, payload, facts }: SignedToken): Promise<TokenVerdict> {
+    const [userRid, birth, etag, expiresAt] = facts;
     const { catalog, ports } = this.#parts;
     const user = catalog.entry('user', userRid)?.state;
     const database = user === undefined ? undefined : catalog.databaseByRid(user.databaseRid);
     // Whose secret to check with is not known any more, or never was.
-    if (user === undefined || database?.status !== 'live') return refuse('revoked');
+    if (user === undefined || database?.status !== 'live') return refused('revoked');
     const expected = signatureOf(await this.#secret(user.databaseRid), payload);
-    if (!timingSafeEqual(expected, Buffer.from(signature, 'base64'))) return refuse('wrong-signature');
-    if (ports.clock.now() >= expiresAt * 1000) return refuse('expired');
+    if (!timingSafeEqual(expected, signature)) return refused('wrong-signature');
+    if (ports.clock.now() >= expiresAt * 1000) return refused('expired');
     const permission = user.permissions.find((each) => each.birth === birth);
-    if (permission === undefined || permission.etag !== `"${etag}"`) return refuse('revoked');
+    if (permission === undefined || permission.etag !== `"${etag}"`) return refused('revoked');
     const container = catalog.containerByRid(permission.target.containerRid)?.state;
-    if (container === undefined || catalog.goneAtMs(container) !== null) return refuse('revoked');
+    if (container === undefined || catalog.goneAtMs(container) !== null) return refused('revoked');
     return {
       ok: true,
       grant: {
@@ -78,6 +91,8 @@ export class ResourceTokens {
     return secret;
   }
 }
+
+const refused = (reason: Extract<TokenVerdict, { ok: false }>['reason']): TokenVerdict => ({ ok: false, reason });
 
 const signatureOf = (secret: KeyObject, payload: string): Buffer =>
   createHmac('sha256', secret).update(`resource\n1\n${payload}`).digest();
