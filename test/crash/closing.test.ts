@@ -123,3 +123,44 @@ describe('the clock of a store that closes', () => {
     expect(order.at(-1)).toBe('ports closed');
   });
 });
+
+describe('a store that is started on a clock far ahead of when it was stopped', () => {
+  it('shows and erases nothing by that clock before somebody says that it is right', async () => {
+    const machine = fakeMachine(1_700_000_000_000);
+    const start = async () => {
+      const storage = await openSqliteStorage({ folder, clock: 'system', writers: 'inline', durable: false });
+      const clock = new GuardedClock({ sources: machine, mark: storage.highWaterMark, maxDowntimeMs: 86_400_000 });
+      const closePorts = () => storage.close();
+      return Store.open({
+        ...storage,
+        backup: undefined,
+        clock,
+        closePorts,
+        automaticPurge: false,
+        policyGraceSeconds: 0,
+      });
+    };
+    let store = await start();
+    const container = await filled(store, 1);
+    const shown = () =>
+      store.readItem(container, 'old 0', '["p"]').then(
+        () => true,
+        (error: unknown) => !(error instanceof Refusal),
+      );
+    const purge = () => store.runPurge(CALLER);
+    await store.close();
+
+    machine.wall += 73 * 365 * 86_400_000;
+    store = await start();
+    expect(await purge()).toMatchObject({ expired: 0, purged: 0 });
+    expect(store.health()).toEqual({ ready: false, reasons: [expect.stringContaining('--max-downtime')] });
+    expect(await shown()).toBe(true);
+    await expect(write(store, container, 'new')).rejects.toMatchObject({ code: 'clock-held' });
+
+    await store.confirmClock(CALLER);
+    expect(store.health().ready).toBe(true);
+    expect(await shown()).toBe(false);
+    expect(await purge()).toMatchObject({ expired: 1, purged: 1 });
+    await store.close();
+  });
+});

@@ -33,6 +33,8 @@ export interface EmbeddedStoreOptions
   readonly backupsInto?: BackupParts['into'];
   /** Where the manual clock of a new folder starts, in milliseconds; the system's time by default. */
   readonly startMs?: number | undefined;
+  /** How far the system clock may be from the time last used in the folder, in seconds; see {@link GuardedClock}. */
+  readonly maxDowntimeSeconds?: number | undefined;
   /** Connection string of the EventStoreDB or KurrentDB that has the event log; in the folder when not given. */
   readonly eventStore?: string | undefined;
   /** Keys and read models on a server, shared by several nodes; in the folder when not given. */
@@ -63,7 +65,11 @@ export async function openEmbeddedStore(options: EmbeddedStoreOptions): Promise<
     const clock =
       options.clock === 'manual'
         ? new ManualClock(mark.initialMs > 0 ? mark.initialMs : (options.startMs ?? systemClocks.wallMs()), mark)
-        : new GuardedClock({ sources: systemClocks, mark });
+        : new GuardedClock({
+            sources: systemClocks,
+            mark,
+            maxDowntimeMs: (options.maxDowntimeSeconds ?? Number.POSITIVE_INFINITY) * 1000,
+          });
     return await Store.open({
       ...options,
       log: storage.log,

@@ -28,7 +28,7 @@ export interface HighWaterMark {
 
 /** Why a guarded clock holds: what it saw, in milliseconds. */
 export interface ClockJump {
-  readonly reason: 'wall-clock-jumped' | 'recorded-time-ahead';
+  readonly reason: 'wall-clock-jumped' | 'recorded-time-ahead' | 'stopped-for-long';
   readonly wallMs: number;
   readonly expectedMs: number;
 }
@@ -40,6 +40,8 @@ export interface GuardedClockOptions {
   readonly toleranceMs?: number;
   /** How far ahead of the time used the mark is persisted; 1,000 ms by default. */
   readonly leaseMs?: number;
+  /** How far a start may be from the time last used, in milliseconds; any time by default. */
+  readonly maxDowntimeMs?: number;
 }
 
 /**
@@ -47,13 +49,15 @@ export interface GuardedClockOptions {
  *
  * `now()` answers max(system clock, highest time used before). When the wall clock leaves the monotonic one by
  * more than the tolerance, `now()` goes on along the monotonic clock and `jump()` tells it: the caller must
- * then neither stamp nor erase, until the clocks agree again or an operator confirms the new time.
+ * then neither stamp nor erase, until the clocks agree again or an operator confirms the new time. A start far from
+ * the time last used is held likewise, for a wall clock that runs ahead looks the same as a long stop.
  */
 export class GuardedClock implements Clock {
   readonly #sources: ClockSources;
   readonly #mark: HighWaterMark;
   readonly #toleranceMs: number;
   readonly #leaseMs: number;
+  readonly #maxDowntimeMs: number;
   #savedMs: number;
   #usedMs: number;
   #anchorWallMs: number;
@@ -65,6 +69,7 @@ export class GuardedClock implements Clock {
     this.#mark = options.mark;
     this.#toleranceMs = options.toleranceMs ?? 5_000;
     this.#leaseMs = options.leaseMs ?? 1_000;
+    this.#maxDowntimeMs = options.maxDowntimeMs ?? Number.POSITIVE_INFINITY;
     this.#savedMs = options.mark.initialMs;
     this.#usedMs = options.mark.initialMs;
     this.#anchorWallMs = this.#sources.wallMs();
@@ -72,20 +77,31 @@ export class GuardedClock implements Clock {
     // A mark beyond lease and tolerance means that the clock was set back while the store was down.
     if (this.#usedMs > this.#anchorWallMs + this.#leaseMs + this.#toleranceMs) {
       this.#jump = { reason: 'recorded-time-ahead', wallMs: this.#anchorWallMs, expectedMs: this.#usedMs };
+    } else if (this.#usedMs > 0 && this.#anchorWallMs - this.#usedMs > this.#maxDowntimeMs) {
+      this.#goOnFrom(this.#usedMs, this.#anchorWallMs);
     }
+  }
+
+  /** Time is held where it was used last, as the wall clock may be wrong. */
+  #goOnFrom(usedMs: number, wallMs: number): void {
+    this.#jump = { reason: 'stopped-for-long', wallMs, expectedMs: usedMs };
+    this.#anchorWallMs = usedMs;
+    this.#anchorMonotonicMs = this.#sources.monotonicMs();
   }
 
   now(): number {
     const wallMs = this.#sources.wallMs();
     const expectedMs = this.#anchorWallMs + (this.#sources.monotonicMs() - this.#anchorMonotonicMs);
-    if (Math.abs(wallMs - expectedMs) > this.#toleranceMs) {
+    const aheadMs = wallMs - expectedMs;
+    const mayBeAheadMs = this.#jump?.reason === 'stopped-for-long' ? this.#maxDowntimeMs : this.#toleranceMs;
+    if (aheadMs > mayBeAheadMs || -aheadMs > this.#toleranceMs) {
       this.#jump ??= { reason: 'wall-clock-jumped', wallMs, expectedMs: Math.floor(expectedMs) };
       this.#use(Math.floor(expectedMs));
       return this.#usedMs;
     }
     if (this.#jump !== undefined) {
       const agrees =
-        this.#jump.reason === 'wall-clock-jumped' || this.#usedMs <= wallMs + this.#leaseMs + this.#toleranceMs;
+        this.#jump.reason !== 'recorded-time-ahead' || this.#usedMs <= wallMs + this.#leaseMs + this.#toleranceMs;
       if (agrees) this.#jump = undefined;
     }
     // Slow drift (NTP slewing) is followed: the anchor moves with every reading that was within tolerance.
@@ -109,6 +125,9 @@ export class GuardedClock implements Clock {
     const wallMs = this.#sources.wallMs();
     if (atMs > wallMs + this.#leaseMs + this.#toleranceMs) {
       this.#jump ??= { reason: 'recorded-time-ahead', wallMs, expectedMs: atMs };
+    } else if (this.#jump?.reason === 'stopped-for-long' && atMs > this.#usedMs) {
+      // Other nodes were at work meanwhile.
+      this.#goOnFrom(atMs, wallMs);
     }
     this.#use(atMs);
   }

@@ -28,7 +28,8 @@ export const errorCodes = {
   'partition-key-mismatch': 'The partition key given is not the one in the document.',
   'too-large': 'The document is larger than the store takes.',
   'session-not-available': 'The session token is ahead of what this server has.',
-  'clock-held': 'The clock has jumped; nothing is stamped or erased until it agrees again or is confirmed.',
+  'clock-held':
+    'The clock is held; nothing is stamped or erased until it agrees again or is confirmed (/_epitaph/health/ready says why).',
   busy: 'The store is overloaded or closing; try again.',
   'storage-unavailable':
     "Where the store keeps its data can't be reached; whether a write was made is not known. Try again.",

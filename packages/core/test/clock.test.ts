@@ -2,6 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import {
   GuardedClock,
+  type GuardedClockOptions,
   isoTime,
   ManualClock,
   MAX_TIME_MS,
@@ -22,7 +23,7 @@ class Machine {
 
   readonly sources = { wallMs: () => this.wall, monotonicMs: () => this.monotonic };
 
-  start(options: { toleranceMs?: number; leaseMs?: number } = {}): GuardedClock {
+  start(options: Pick<GuardedClockOptions, 'toleranceMs' | 'leaseMs' | 'maxDowntimeMs'> = {}): GuardedClock {
     const mark: HighWaterMark = {
       initialMs: this.savedMs,
       save: (markMs) => {
@@ -153,6 +154,65 @@ describe('the guarded clock', () => {
     expect(waiting.now()).toBe(machine.wall);
   });
 
+  describe('started after a longer stop than is allowed', () => {
+    const DAY_MS = 86_400_000;
+    const started = (stoppedMs: number) => {
+      const machine = new Machine();
+      const before = machine.start();
+      before.now();
+      before.close();
+      machine.pass(1_000, stoppedMs);
+      return { machine, clock: machine.start({ maxDowntimeMs: 30 * DAY_MS }) };
+    };
+
+    it('holds where it was, and goes on along the monotonic clock', () => {
+      const { machine, clock } = started(31 * DAY_MS);
+      const usedMs = machine.savedMs;
+      expect(clock.jump()).toEqual({ reason: 'stopped-for-long', wallMs: machine.wall, expectedMs: usedMs });
+      machine.pass(60_000);
+      expect(clock.now()).toBe(usedMs + 60_000);
+      expect(clock.jump()?.reason).toBe('stopped-for-long');
+    });
+
+    it('holds at a year that a wrong clock says, and goes on when it is put right', () => {
+      const { machine, clock } = started(Date.UTC(2099, 0) - START_MS);
+      expect(clock.jump()?.reason).toBe('stopped-for-long');
+      machine.wall = START_MS + 2 * DAY_MS;
+      expect(clock.now()).toBe(machine.wall);
+      expect(clock.jump()).toBe(undefined);
+      machine.pass(1_000, 6_000);
+      expect(clock.jump()?.reason, 'from then on the tolerance is the usual one').toBe('wall-clock-jumped');
+    });
+
+    it('goes on when an operator confirms', () => {
+      const { machine, clock } = started(400 * DAY_MS);
+      clock.confirm();
+      expect(clock.jump()).toBe(undefined);
+      expect(clock.now()).toBe(machine.wall);
+    });
+
+    it('goes on when the log tells that other nodes were at work', () => {
+      const { machine, clock } = started(400 * DAY_MS);
+      clock.observeRecorded(machine.wall - 31 * DAY_MS);
+      expect(clock.jump()).toMatchObject({ expectedMs: machine.wall - 31 * DAY_MS });
+      clock.observeRecorded(machine.wall - 29 * DAY_MS);
+      expect(clock.jump()).toBe(undefined);
+      expect(clock.now()).toBe(machine.wall);
+    });
+
+    it('holds again at the next start, as long as nobody has confirmed', () => {
+      const { machine, clock } = started(31 * DAY_MS);
+      clock.now();
+      clock.close();
+      expect(machine.start({ maxDowntimeMs: 30 * DAY_MS }).jump()?.reason).toBe('stopped-for-long');
+    });
+
+    it('holds neither after a shorter stop, nor in a new folder', () => {
+      expect(started(29 * DAY_MS).clock.jump()).toBe(undefined);
+      expect(new Machine().start({ maxDowntimeMs: 0 }).jump()).toBe(undefined);
+    });
+  });
+
   it('holds when the log has an event from beyond the tolerance, and passes one from within', () => {
     const machine = new Machine();
     const clock = machine.start();
@@ -220,7 +280,7 @@ describe('the guarded clock', () => {
     fc.assert(
       fc.property(fc.array(step, { maxLength: 40 }), (steps) => {
         const machine = new Machine();
-        let clock = machine.start();
+        let clock = machine.start({ maxDowntimeMs: 50_000 });
         let highest = 0;
         for (const one of steps) {
           try {
@@ -230,7 +290,7 @@ describe('the guarded clock', () => {
             else if (one.kind === 'disk') machine.diskFull = !machine.diskFull;
             else {
               if (one.kind !== 'restart') clock.close();
-              if (one.kind !== 'stop') clock = machine.start();
+              if (one.kind !== 'stop') clock = machine.start({ maxDowntimeMs: 50_000 });
             }
             const now = clock.now();
             expect(now).toBeGreaterThanOrEqual(highest);

@@ -147,6 +147,7 @@ async function openStore(
       purgeLedger: configuration['purge-ledger'],
       backupsInto: backupFolder === undefined ? undefined : { below: backupFolder },
       startMs: configuration.now,
+      maxDowntimeSeconds: configuration['max-downtime'],
       eventStore: configuration['event-store'],
       shared: sharedStorage(configuration),
       policyGraceSeconds: configuration['policy-grace'],

@@ -14,6 +14,9 @@ export const keyText = z.string().refine(
   { message: 'must be base64 of at least 32 bytes' },
 );
 
+/** 90 days: no server is stopped for so long by mistake, and clocks that are wrong by less are rare. */
+const DEFAULT_MAX_DOWNTIME_SECONDS = 7_776_000;
+
 /**
  * Every option of the server, once: each is a flag (`--policy-grace`), a variable (`EPITAPH_POLICY_GRACE`) and a
  * property of the configuration file (`"policy-grace"`). Texts from flags and variables are read as the schema wants.
@@ -52,6 +55,11 @@ export const optionSchemas = {
     })
     .optional()
     .describe('With --clock manual: the time to start at, as ISO text. Time never goes back.'),
+  'max-downtime': wholeNumber(1, 2_147_483_647)
+    .default(DEFAULT_MAX_DOWNTIME_SECONDS)
+    .describe(
+      'Seconds out of use after which a start waits to be told that the clock is right, before it writes or erases.',
+    ),
   key: keyText.optional().describe('Primary key, base64. By default the published emulator key, on loopback only.'),
   'master-key': z
     .string()
@@ -150,6 +158,7 @@ export const placeholders: Readonly<Record<OptionName, string>> = {
   data: '<folder>',
   clock: 'system|manual',
   now: '<ISO time>',
+  'max-downtime': '<seconds>',
   key: '<base64>',
   'master-key': '<base64>',
   'purge-ledger': '<file>',

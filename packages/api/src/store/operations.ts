@@ -1,4 +1,4 @@
-import { isoTime } from '@epitaph/core/clock.ts';
+import { type ClockJump, isoTime } from '@epitaph/core/clock.ts';
 import type { CommandContext } from '@epitaph/core/command-context.ts';
 import { graceSeconds } from '@epitaph/core/retention/grace.ts';
 import { watermarks } from '@epitaph/core/ttl/watermarks.ts';
@@ -366,12 +366,18 @@ export class Operations {
     const jump = ports.clockJump();
     if (jump !== undefined) {
       reasons.push(
-        `the clock is held: the system clock says ${isoTime(jump.wallMs)}, expected was ${isoTime(jump.expectedMs)} (${jump.reason})`,
+        `the clock is held: the system clock says ${isoTime(jump.wallMs)}, ${expected[jump.reason]} ${isoTime(jump.expectedMs)} (${jump.reason}); if the system clock is right, confirm it: POST /_epitaph/clock/confirm`,
       );
     }
     return { ready: reasons.length === 0, reasons };
   }
 }
+
+const expected: Readonly<Record<ClockJump['reason'], string>> = {
+  'wall-clock-jumped': 'expected was',
+  'recorded-time-ahead': 'and the store has used times up to',
+  'stopped-for-long': 'and the store was last in use, longer ago than --max-downtime allows, at',
+};
 
 function assertKnown(name: string): void {
   if (name !== ITEMS_PROJECTION) {

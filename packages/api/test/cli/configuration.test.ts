@@ -26,6 +26,7 @@ describe('the configuration', () => {
       drain: 0,
       data: './data',
       clock: 'system',
+      'max-downtime': 7_776_000,
       'policy-grace': 86_400,
       'ready-lag': 10_000,
       consistency: 'Session',
