@@ -78,5 +78,5 @@ function complaint(
   }
   const name = issue.path.join('.');
   const message = issue.code === 'invalid_value' ? `must be one of ${issue.values.join(', ')}` : issue.message;
-  return `${origins[name] ?? name}: ${message}.`;
+  return `${origins[name] ?? name}: ${message.replace(/\.$/, '')}.`;
 }

@@ -60,6 +60,12 @@ describe('the configuration', () => {
     [{}, { EPITAPH_CLOCK: 'sundial' }, 'EPITAPH_CLOCK: must be one of system, manual.'],
     [{ now: 'today', clock: 'manual' }, {}, '--now: must be a time like 2026-11-21T10:00:00Z.'],
     [{ now: '2026-11-21' }, {}, '--now: is for --clock manual; the system clock has the time it has.'],
+    [{ traces: 'collector' }, {}, '--traces: must be the URL of a collector, or off.'],
+    [
+      { throughput: '450' },
+      {},
+      "--throughput: The offer should have valid throughput values between 400 and 1000000 inclusive in increments of 100: the throughput can't be 450.",
+    ],
     [{ key: 'c2VjcmV0' }, {}, '--key: must be base64 of at least 32 bytes.'],
   ] as const)('refuses %j with %j in one line', (flags, environment, message) => {
     expect(() => readConfiguration({ flags, environment })).toThrow(new BadConfiguration(message));
