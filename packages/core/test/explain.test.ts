@@ -55,7 +55,7 @@ function explainAt(
   atMs: number,
 ): Explanation {
   const gone = goneOf(within, { deletedAtMs: databaseDeletedAtMs });
-  return explainItem({ id: ID, container: within, gone, lives, atMs, holds });
+  return explainItem({ id: ID, partitionKey: '["ann"]', container: within, gone, lives, atMs, holds });
 }
 
 /** Every instant that anything in the case names, one millisecond before it and one after. */
@@ -97,7 +97,7 @@ describe('explaining an item that nobody wrote', () => {
     for (const atMs of [0, T0 - 1, T0, T0 + 10 ** 9]) {
       expect(explainAt(nothing, atMs)).toEqual({
         state: 'never-existed',
-        sentence: `Up to ${isoTime(atMs)} nothing was ever written as "cart 1" in container carts.`,
+        sentence: `Up to ${isoTime(atMs)} nothing was ever written as "cart 1" under partition key ["ann"] in container carts.`,
         atMs,
         holds: [],
       });

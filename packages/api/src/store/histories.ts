@@ -100,6 +100,7 @@ export class Histories {
     this.#parts.expirySeen(number, nowMs);
     return explainItem({
       id,
+      partitionKey: key,
       container: state,
       gone: this.#parts.catalog.gone(state),
       lives: lives.map(({ life, events }) =>

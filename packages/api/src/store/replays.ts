@@ -59,7 +59,7 @@ export class Replays {
     const gone = this.#parts.catalog.gone(state);
     let items = 0;
     for await (const { id, partitionKey, facts } of livesOf(this.#parts.ports.log, state, onProgress, signal)) {
-      const told = explainItem({ id, container: state, gone, lives: [facts], atMs, holds: [] });
+      const told = explainItem({ id, partitionKey, container: state, gone, lives: [facts], atMs, holds: [] });
       if (told.state !== 'live') continue;
       items += 1;
       const { atMs: writtenAtMs, ttl } = told.lastWrite!;

@@ -50,6 +50,8 @@ export interface Explanation {
 
 export interface ExplainInput {
   readonly id: string;
+  /** As text: the JSON array of its components, or its pseudonym. */
+  readonly partitionKey: string;
   readonly container: ContainerState;
   /** How the container went, if it did. */
   readonly gone: Gone | undefined;
@@ -67,13 +69,13 @@ export interface ExplainInput {
 
 /** Explains an item at an instant from recorded facts alone, so the answer is the same before and after the purge. */
 export function explainItem(input: ExplainInput): Explanation {
-  const { id, container, gone, atMs, holds } = input;
+  const { id, partitionKey, container, gone, atMs, holds } = input;
   const facts = input.lives.findLast((life) => life.writes[0]!.atMs <= atMs);
   const quoted = JSON.stringify(id);
   if (facts === undefined) {
     return {
       state: 'never-existed',
-      sentence: `Up to ${isoTime(atMs)} nothing was ever written as ${quoted} in container ${container.name}.`,
+      sentence: `Up to ${isoTime(atMs)} nothing was ever written as ${quoted} under partition key ${partitionKey} in container ${container.name}.`,
       atMs,
       holds,
     };
@@ -265,8 +267,7 @@ function liveReason(ttl: number | null, policy: RecordedPolicy | undefined, expi
   return 'its container has no default ttl and it has none of its own, so it never expires';
 }
 
-/** A truncation follows at once and needs no mention; a scavenge may be long in coming. */
-/** What is left of content that was erased. */
+/** What is left of content that was erased. A truncation follows at once and needs no mention; a scavenge may be long in coming. */
 function restInWords({ remains, recoverableUntilMs }: LifePurge): string {
   const copies =
     recoverableUntilMs === null
