@@ -9,11 +9,11 @@ const { version } = JSON.parse(readFileSync(new URL('../../package.json', import
   readonly version: string;
 };
 
-const accessInWords: Readonly<Record<Access, string>> = {
+export const accessInWords: Readonly<Record<Access, string>> = {
   anyone: 'Needs no key.',
   audit: 'Any key will do.',
-  read: 'The primary, the secondary or the read-only key.',
-  write: 'The primary or the secondary key.',
+  read: 'It takes the primary, the secondary or the read-only key.',
+  write: 'It takes the primary or the secondary key.',
 };
 
 /** What parameters of a path are; there is no more to say of a name. */
@@ -21,7 +21,7 @@ const pathParameters: Readonly<Record<string, string>> = {
   database: 'Name of the database.',
   container: 'Name of the container.',
   name: 'Name of the projection.',
-  id: 'Its id.',
+  hold: 'Id of the hold.',
   run: 'Id of the purge run.',
 };
 

@@ -11,7 +11,7 @@ import * as answers from './answers.ts';
 import { writeTar } from '../archive/tar.ts';
 import { bundleFiles, prepareBundle } from './bundle.ts';
 import { exportFormat, exportText } from './exports.ts';
-import { openApiDocument } from './openapi.ts';
+import { accessInWords, openApiDocument } from './openapi.ts';
 import { answerLongWork } from './long-work.ts';
 import { Problem } from './problems.ts';
 import * as requests from './requests.ts';
@@ -97,7 +97,10 @@ export function registerManagement(app: FastifyInstance, options: ManagementOpti
         sendProblem(
           request,
           reply,
-          new Problem('route-not-found', `There is no ${request.method} of this path.`),
+          new Problem(
+            'route-not-found',
+            `There is no ${request.method} of this path. GET /_epitaph/openapi.json has all that there is.`,
+          ),
           correlationOf(request),
         ),
       );
@@ -534,11 +537,14 @@ function admitByKey(scope: FastifyInstance, keys: KeyRing): void {
     const holder = keys.verifyBearer(request.headers.authorization);
     callers.set(request, { actor: holder?.actor ?? 'anonymous', correlationId: randomUUID() });
     if (access === 'anyone') next();
-    else if (holder === undefined) next(new Problem('unauthorized'));
+    else if (holder === undefined) next(new Problem('unauthorized', NO_KEY));
     else if (ALLOWED[holder.role].includes(access)) next();
-    else next(new Problem('forbidden', `${inWords[holder.role]} does not allow this.`));
+    else next(new Problem('forbidden', `${inWords[holder.role]} does not allow this. ${accessInWords[access]}`));
   });
 }
+
+const NO_KEY =
+  'The request carries no key of this store. One goes into the header "Authorization: Bearer <key>"; they are in the keys.json of the data folder.';
 
 const inWords: Readonly<Record<KeyRole, string>> = {
   audit: 'The auditor key, which is for history alone,',

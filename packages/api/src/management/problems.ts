@@ -1,5 +1,6 @@
 import { errorCodes, Refusal, type ErrorCode } from '@epitaph/core/errors.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
+import { QueryError } from '@epitaph/query';
 import { describeError, refusalShapes, type WireShape } from '../cosmos/errors.ts';
 import { RETRY_AFTER_SECONDS } from '../http/limits.ts';
 
@@ -86,8 +87,19 @@ export function problemOf(error: unknown): Problem | undefined {
   if (error instanceof StorageUnavailable) {
     return new Problem('storage-unavailable', errorCodes['storage-unavailable']);
   }
+  if (error instanceof QueryError) return new Problem('bad-request', queryAtFault(error));
   const described = describeError(error);
   return described === undefined ? undefined : new Problem(codeOfShape(described.shape), described.message);
+}
+
+/** What is wrong with a query, without the wrapping in which clients of Cosmos DB look for it. */
+function queryAtFault({ errors }: QueryError): string {
+  return errors
+    .map(({ code, message, location }) => {
+      const place = location === undefined ? '' : `, at ${location.start} of its text`;
+      return `The query can't be used: ${message} (${code}${place})`;
+    })
+    .join(' ');
 }
 
 /** Seconds after which to come again, for problems that pass. */

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { ttlValueSchema } from '@epitaph/core/ttl/ttl-value.ts';
+import { MAX_TTL_SECONDS } from '@epitaph/core/ttl/ttl-value.ts';
 import { parseInstant } from '../config/instant.ts';
 import { Problem } from './problems.ts';
 
@@ -15,6 +15,11 @@ const instant = z
     });
     return z.NEVER;
   });
+
+const isPeriod = ({ from, to }: { readonly from?: number | undefined; readonly to?: number | undefined }): boolean =>
+  from === undefined || to === undefined || from < to;
+/** Otherwise an answer without anything would pass for that nothing happened. */
+const NO_PERIOD = { path: ['to'], message: 'must be later than from' };
 
 /** Names an item: its id, and its partition key as the JSON array that Cosmos DB's clients send. */
 const item = {
@@ -35,19 +40,21 @@ export const explainQuery = z.strictObject({
 });
 export const historyQuery = z.strictObject({ id: item.id.optional(), partitionKey: item.partitionKey.optional(), rid });
 
-export const disappearancesQuery = z.strictObject({
-  from: instant.optional(),
-  to: instant.optional(),
-  cause: z.enum(['expired', 'deleted', 'container-deleted', 'erasure']).optional(),
-  continuation: z.string().max(64).optional(),
-  limit: z
-    .string()
-    .regex(/^\d{1,4}$/, 'must be a whole number from 1 to 1000')
-    .transform(Number)
-    .pipe(z.int().min(1).max(1000))
-    .optional(),
-  rid,
-});
+export const disappearancesQuery = z
+  .strictObject({
+    from: instant.optional(),
+    to: instant.optional(),
+    cause: z.enum(['expired', 'deleted', 'container-deleted', 'erasure']).optional(),
+    continuation: z.string().max(64).optional(),
+    limit: z
+      .string()
+      .regex(/^\d{1,4}$/, 'must be a whole number from 1 to 1000')
+      .transform(Number)
+      .pipe(z.int().min(1).max(1000))
+      .optional(),
+    rid,
+  })
+  .refine(isPeriod, NO_PERIOD);
 export type DisappearancesQuery = z.infer<typeof disappearancesQuery>;
 
 export const ridQuery = z.strictObject({ rid });
@@ -85,7 +92,10 @@ export const holdParams = containerParams.extend({
     .regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$/, 'must be letters, digits, dots, dashes and underscores, 100 at most'),
 });
 /** In a body: the array itself, or its pseudonym. */
-const partitionKeyValue = z.union([z.array(z.unknown()).max(3), z.string().max(64)]);
+const partitionKeyValue = z.union(
+  [z.array(z.unknown()).max(3), z.string().max(64)],
+  'must be an array with the values of the partition key, such as ["ann"]',
+);
 /** Exactly one of the four says what is held. */
 export const holdBody = z.strictObject({
   reason: requiredReason,
@@ -115,15 +125,18 @@ export const eraseBody = z.strictObject({
   requestedBy: z.string().min(1).max(200),
 });
 /** One item, or what the start of one policy took. */
-export const recoverBody = z.union([
-  z.strictObject({
-    id: item.id,
-    partitionKey: partitionKeyValue.optional(),
-    life: z.int().min(0).optional(),
-    reason: requiredReason,
-  }),
-  z.strictObject({ policyVersion: z.int().min(1), reason: requiredReason }),
-]);
+export const recoverBody = z.union(
+  [
+    z.strictObject({
+      id: item.id,
+      partitionKey: partitionKeyValue.optional(),
+      life: z.int().min(0).optional(),
+      reason: requiredReason,
+    }),
+    z.strictObject({ policyVersion: z.int().min(1), reason: requiredReason }),
+  ],
+  'must name an item, by id, partitionKey and reason, or a policy, by policyVersion and reason',
+);
 export const heldContentQuery = z.strictObject({
   id: item.id,
   partitionKey: item.partitionKey.optional(),
@@ -131,7 +144,9 @@ export const heldContentQuery = z.strictObject({
   reason: requiredReason,
   rid,
 });
-export const periodQuery = z.strictObject({ from: instant.optional(), to: instant.optional(), rid });
+export const periodQuery = z
+  .strictObject({ from: instant.optional(), to: instant.optional(), rid })
+  .refine(isPeriod, NO_PERIOD);
 export const holdsQuery = z.strictObject({
   limit: wholeNumber.pipe(z.int().min(1).max(1000)).optional(),
   continuation: wholeNumber.optional(),
@@ -151,8 +166,12 @@ export const policyGraceBody = z.strictObject({
   reason: z.string().min(1).max(1000).optional(),
 });
 const reason = z.string().min(1).max(1000);
-/** As in a container's own definition: null or absent is off. */
-const defaultTtl = z.union([ttlValueSchema, z.null()]);
+const TTL_TEXT = `must be null (off), -1 or a whole number of seconds from 1 to ${MAX_TTL_SECONDS}`;
+/** As in a container's own definition, but that null is off and absent is a mistake. */
+const defaultTtl = z.union(
+  [z.literal(-1), z.int(TTL_TEXT).min(1, TTL_TEXT).max(MAX_TTL_SECONDS, TTL_TEXT), z.null()],
+  TTL_TEXT,
+);
 /** How long a purge may wait for request units that users leave over. */
 export const purgeRunQuery = z.strictObject({ waitSeconds: wholeNumber.pipe(z.int().max(3600)).optional() });
 
@@ -209,8 +228,55 @@ export const noBody = z.union([z.undefined(), z.strictObject({})]);
 export function read<T extends z.ZodType>(schema: T, value: unknown, what: 'query' | 'body' | 'path'): z.infer<T> {
   const result = schema.safeParse(value);
   if (result.success) return result.data;
-  const errors = result.error.issues.map(({ path, message }) => ({ path: path.join('.'), message }));
+  const taken = schema instanceof z.ZodObject ? Object.keys(schema.shape) : undefined;
+  const errors = result.error.issues.map((issue) => ({
+    path: issue.path.join('.'),
+    message: inWords(issue, valueAt(value, issue.path), issue.path.length === 0 ? taken : undefined),
+  }));
   const first = errors[0]!;
   const where = first.path === '' ? `The ${what}` : `${first.path} in the ${what}`;
-  throw new Problem('bad-request', `${where}: ${first.message}.`, errors);
+  throw new Problem('bad-request', `${where} ${first.message}.`, errors);
+}
+
+function valueAt(value: unknown, path: readonly PropertyKey[]): unknown {
+  return path.reduce<unknown>((at, name) => (at as Readonly<Record<PropertyKey, unknown>> | undefined)?.[name], value);
+}
+
+const nouns: Readonly<Record<string, string>> = {
+  object: 'an object',
+  string: 'text',
+  number: 'a number',
+  int: 'a whole number',
+  boolean: 'true or false',
+  array: 'a list',
+};
+
+/** What is wrong with a value, in words that follow its name, as the messages do that schemas here are given. */
+function inWords(issue: z.core.$ZodIssue, value: unknown, taken: readonly string[] | undefined): string {
+  const isOfValue = ['invalid_type', 'invalid_value', 'invalid_union'].includes(issue.code);
+  if (isOfValue && value === undefined) return 'is missing';
+  if (!/^(?:Invalid|Too|Unrecognized)/.test(issue.message)) return issue.message;
+  switch (issue.code) {
+    case 'unrecognized_keys': {
+      const others =
+        taken === undefined
+          ? ''
+          : `: ${taken.length === 0 ? 'there is nothing to give' : `there are ${taken.join(', ')}`}`;
+      return `has ${issue.keys.map((key) => JSON.stringify(key)).join(', ')}, which is not known here${others}`;
+    }
+    case 'invalid_type':
+      return `must be ${nouns[issue.expected] ?? issue.expected}`;
+    case 'invalid_value':
+      return `must be ${issue.values.length === 1 ? '' : 'one of '}${issue.values.map(String).join(', ')}`;
+    case 'too_small':
+      if (issue.origin === 'string') return 'must not be empty';
+      return issue.origin === 'array' ? 'must not be empty' : `must be ${issue.minimum} or more`;
+    case 'too_big':
+      if (issue.origin === 'string') return `must have at most ${issue.maximum} characters`;
+      return issue.origin === 'array'
+        ? `must have at most ${issue.maximum} entries`
+        : `must be at most ${issue.maximum}`;
+    default:
+      return 'is not what this call takes';
+  }
 }

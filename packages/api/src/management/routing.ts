@@ -150,15 +150,24 @@ export function itemOf(
   if (partitionKey !== undefined && hasPseudonymousIds(container.definition)) {
     if (isItemPseudonym({ id, partitionKey })) return { key: partitionKey, shown: { id, partitionKey } };
   }
-  const read = readPartitionKeyHeader(container.definition, partitionKey);
+  const read = isArrayText(partitionKey) ? readPartitionKeyHeader(container.definition, partitionKey) : undefined;
   if (read === undefined || !read.complete) {
     const paths = container.definition.partitionKey.paths.join(', ');
     throw new Problem(
       'bad-request',
-      `An item is named by id and partitionKey, a JSON array with the values of ${paths}.`,
+      `An item is named by id and partitionKey, a JSON array with the values of ${paths}, such as ["ann"].`,
     );
   }
   return { key: read.key, shown: { id, partitionKey: JSON.parse(read.key) as unknown } };
+}
+
+/** Anything else gets to know what it should be. */
+function isArrayText(text: string | undefined): boolean {
+  try {
+    return text !== undefined && Array.isArray(JSON.parse(text));
+  } catch {
+    return false;
+  }
 }
 
 export function wantsEvents({ headers }: FastifyRequest): boolean {

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { Refusal, errorCodes, type ErrorCode } from '@epitaph/core/errors.ts';
 import { problemDetails, problemOf, retryAfterSeconds } from '@epitaph/api/management/problems.ts';
-import { item, openWorld, ORDERS, type World } from './world.ts';
+import { AUDITOR_KEY, item, openWorld, ORDERS, READ_ONLY_KEY, type World } from './world.ts';
 
 let world: World;
 beforeAll(async () => {
@@ -80,9 +80,73 @@ describe('a "no"', () => {
   test('names the part of the request that is wrong', async () => {
     const response = await world.ask('GET', `${ORDERS}/explain${item('a', { at: 'yesterday' })}`);
     expect(response.json()).toMatchObject({
-      detail: 'at in the query: must be a time like 2026-11-21T10:00:00Z, or milliseconds since 1970.',
+      detail: 'at in the query must be a time like 2026-11-21T10:00:00Z, or milliseconds since 1970.',
       errors: [{ path: 'at', message: expect.any(String) }],
     });
+  });
+
+  test.each([
+    ['GET', '/purge?fast=1', undefined, /^The query has "fast", which is not known here: there is nothing to give\.$/],
+    ['PUT', `${ORDERS}/ttl/brake`, { max: 1 }, /^The body has "max", .*: there are maxItems, maxShare, reason\.$/],
+    ['PUT', `${ORDERS}/ttl/brake`, { maxItems: 1.5 }, /^maxItems in the body must be a whole number\.$/],
+    ['PUT', `${ORDERS}/ttl/brake`, { maxShare: 10 }, /^maxShare in the body must be at most 1\.$/],
+    ['PUT', `${ORDERS}/ttl`, undefined, /^The body is missing\.$/],
+    ['PUT', `${ORDERS}/ttl`, [], /^The body must be an object\.$/],
+    ['PUT', `${ORDERS}/ttl`, {}, /^defaultTtl in the body is missing\.$/],
+    [
+      'PUT',
+      `${ORDERS}/ttl`,
+      { defaultTtl: 0 },
+      /^defaultTtl in the body must be null \(off\), -1 or .* to 2147483647\.$/,
+    ],
+    ['PUT', `${ORDERS}/ttl`, { defaultTtl: '60' }, /^defaultTtl in the body must be null \(off\), -1 or/],
+    ['PUT', `${ORDERS}/holds/h`, { reason: '', container: true }, /^reason in the body must not be empty\.$/],
+    ['PUT', `${ORDERS}/holds/h`, { reason: 'r', container: false }, /^container in the body must be true\.$/],
+    [
+      'PUT',
+      `${ORDERS}/holds/h`,
+      { reason: 'r', items: [{ id: 'a' }] },
+      /^items\.0\.partitionKey in the body is missing\.$/,
+    ],
+    ['PUT', `${ORDERS}/holds/h`, { reason: 'r', partitionKey: 'ann' }, /a JSON array with the values of \/customer/],
+    [
+      'PUT',
+      `${ORDERS}/holds/h`,
+      { reason: 'r', query: { query: 'SELEC' } },
+      /^The query can't be used: .*\(SC1001, at 0 of/,
+    ],
+    ['POST', `${ORDERS}/recover`, { id: 'a' }, /^The body must name an item, by id/],
+    ['GET', `${ORDERS}/explain`, undefined, /^id in the query is missing\.$/],
+    [
+      'GET',
+      `${ORDERS}/explain?id=a&partitionKey=ann`,
+      undefined,
+      /a JSON array with the values of \/customer, such as/,
+    ],
+    ['GET', `${ORDERS}/disappearances?cause=x`, undefined, /^cause in the query must be one of expired, deleted,/],
+    [
+      'GET',
+      `${ORDERS}/disappearances?from=2026-02-01&to=2026-01-01`,
+      undefined,
+      /^to in the query must be later than from\.$/,
+    ],
+    ['GET', `${ORDERS}/bundle?from=2026-01-01&to=2026-01-01`, undefined, /^to in the query must be later than from\.$/],
+    ['GET', '/nothing', undefined, /openapi\.json has all/],
+  ] as const)('says of %s %s with %j what should be there', async (method, url, body, detail) => {
+    const response = await world.ask(method, url, body === undefined ? {} : { body });
+    expect(response.json<{ detail: string }>().detail).toMatch(detail);
+  });
+
+  test('says which key is wanted, and where one goes', async () => {
+    const detail = async (key: string | null, method: 'GET' | 'POST', url: string) =>
+      (await world.ask(method, url, { key })).json<{ detail: string }>().detail;
+    expect(await detail(null, 'GET', '/purge')).toMatch(/header "Authorization: Bearer <key>".*keys\.json/);
+    expect(await detail(AUDITOR_KEY, 'GET', '/clock')).toMatch(
+      /It takes the primary, the secondary or the read-only key\.$/,
+    );
+    expect(await detail(READ_ONLY_KEY, 'POST', '/fsck')).toMatch(
+      /^The read-only key .* the primary or the secondary key\.$/,
+    );
   });
 
   test('exists for every code of the catalogue', () => {
