@@ -92,6 +92,8 @@ test('who does not trust the certificate is told so, and plain HTTP is not answe
   expect(refused).toMatchObject({ code: 3, stdout: '' });
   expect(refused.stderr).toMatch(/certificate .* is not trusted .*--tls-ca/);
   await expect(fetch(endpoint.replace('https', 'http'))).rejects.toThrow();
+  const plainly = await epitaph(['purge', '--endpoint', endpoint.replace('https', 'http')]);
+  expect(plainly).toMatchObject({ code: 3, stderr: expect.stringContaining('is it https:// there?') as string });
   expect((await epitaph(['purge', '--endpoint', endpoint, '--tls-ca', file('nothing')])).code).toBe(2);
 });
 

@@ -236,5 +236,15 @@ describe('the whole log', () => {
     expect((await check(lines.slice(1).join('\n'))).code).toBe(1);
     expect((await check(facts.replace('"ttl":60', '"ttl":61'))).code).toBe(1);
     expect((await check(lines.toReversed().join('\n'))).code).toBe(1);
+    const noFacts = {
+      code: 2,
+      stderr: expect.stringMatching(/holds no facts: GET \/_epitaph\/proof\/facts/) as string,
+    };
+    expect(await check('no facts')).toMatchObject(noFacts);
+    const missing = await ask('verify', 'log', `${key}.gone`, '--checkpoint', checkpoint, '--public-key', key);
+    expect(missing).toMatchObject({
+      code: 2,
+      stderr: expect.stringMatching(/^epitaph: .*gone can't be read: ENOENT.*\n$/) as string,
+    });
   });
 });

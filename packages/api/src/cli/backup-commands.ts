@@ -16,7 +16,7 @@ const dataFlag: Flags = {
   data: {
     type: 'string',
     placeholder: '<folder>',
-    description: 'The data folder; EPITAPH_DATA, or ./data by default. The store must be stopped.',
+    description: 'The data folder; EPITAPH_DATA, or ./data by default. For rotate-master the store must be stopped.',
   },
 };
 
@@ -167,6 +167,7 @@ export const restore: Command = {
       description: 'With --postgres: gives up what was written after the copy of the keys was made.',
     },
   },
+  isLocal: true,
   notes: 'Ends with 1 when the restored store does not agree with its log; nothing is served before all is applied.',
   run: async (invocation) => {
     const postgres = textFlag(invocation.flags, 'postgres');
@@ -259,6 +260,7 @@ export const keys: Command = {
   summary: 'The master key: change it, put it into escrow, check one against the keys.',
   operands: 'rotate-master | export-master <file> | verify-master <file>',
   operandCounts: [1, 2],
+  isLocal: true,
   flags: {
     ...dataFlag,
     postgres: {
@@ -405,7 +407,7 @@ function ledgerHeadOf(text: string): LedgerHead {
   const head = parseLedgerHead(existsSync(text) && statSync(text).isFile() ? readText(text) : text);
   if (head === undefined)
     throw new UsageError(
-      '--ledger-head is a number of lines and a hash, as epitaph ledger prints it, or a file with that.',
+      `--ledger-head ${text}: neither a file, nor a number of lines and a hash as epitaph ledger prints them.`,
     );
   return head;
 }

@@ -1,4 +1,4 @@
-import { createWriteStream, renameSync, rmSync } from 'node:fs';
+import { createWriteStream, renameSync, rmSync, statSync } from 'node:fs';
 import { pipeline } from 'node:stream/promises';
 import { textFlag, type Command } from './command.ts';
 import { exitCodes, UsageError } from './exit-codes.ts';
@@ -26,6 +26,9 @@ export const bundle: Command = {
   run: async ({ client, operands, flags, json, print }) => {
     const output = textFlag(flags, 'output');
     if (output === undefined) throw new UsageError('--output says where to write the bundle.');
+    if (statSync(output, { throwIfNoEntry: false })?.isDirectory() === true) {
+      throw new UsageError(`${output} is a folder: name the file to write.`);
+    }
     const response = await client.download(`${containerPath(operands)}/bundle`, {
       query: Object.fromEntries(['from', 'to', 'rid'].map((name) => [name, textFlag(flags, name)])),
     });

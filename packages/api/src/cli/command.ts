@@ -36,6 +36,8 @@ export interface Command {
   readonly flags: Flags;
   /** More for `--help`. */
   readonly notes?: string;
+  /** It never asks a server, and takes none. */
+  readonly isLocal?: boolean;
   /** @returns the exit code */
   readonly run: (invocation: Invocation) => Promise<number>;
 }

@@ -3,6 +3,10 @@ import type { Command, Flags } from './command.ts';
 import { exitCodes } from './exit-codes.ts';
 
 const WIDTH = 100;
+/** What is longer on the left has its description on the next line. */
+const MAX_LEFT = 36;
+const TIME_TEXT =
+  '<time> is like 2026-11-21T10:00:00Z, with an offset instead of the Z, a date alone (midnight UTC), or milliseconds since 1970.';
 
 export function generalHelp(commands: Readonly<Record<string, Pick<Command, 'summary' | 'operands'>>>): string {
   const rows = Object.entries(commands).map(
@@ -13,21 +17,25 @@ export function generalHelp(commands: Readonly<Record<string, Pick<Command, 'sum
     '',
     table(rows),
     '',
-    'epitaph <command> --help says more of each.',
-    exitCodesText(),
+    'epitaph <command> --help says more of each; epitaph --version says which Epitaph this is.',
+    ...wrap(exitCodesText(), WIDTH),
   ].join('\n');
 }
 
-export function commandHelp(name: string, command: Omit<Command, 'run'>, common: Flags): string {
+/** @param flags all that the command takes, its own first */
+export function commandHelp(name: string, command: Omit<Command, 'run'>, flags: Flags): string {
+  const rows = flagRows(flags);
+  const takesTimes = [command.operands, ...rows.map(([flag]) => flag)].some((text) => text.includes('<time>'));
   return [
     `epitaph ${`${name} ${command.operands}`.trimEnd()} [options]`,
     '',
-    command.summary,
-    ...(command.notes === undefined ? [] : [command.notes]),
+    ...wrap(command.summary, WIDTH),
+    ...(command.notes === undefined ? [] : wrap(command.notes, WIDTH)),
+    ...(takesTimes ? wrap(TIME_TEXT, WIDTH) : []),
     '',
-    table(flagRows({ ...command.flags, ...common })),
+    table(rows),
     '',
-    exitCodesText(),
+    ...wrap(exitCodesText(), WIDTH),
   ].join('\n');
 }
 
@@ -48,7 +56,7 @@ export function serveHelp(summary: string): string {
     `Each is also a variable, as ${variableOf('policy-grace')}; flags win over variables, and these over the file.`,
     'Keys are better not given as flags: other users of a machine can see those.',
     'SIGINT or SIGTERM ends it when requests under way are answered; a second one, at once.',
-    exitCodesText(),
+    ...wrap(exitCodesText(), WIDTH),
   ].join('\n');
 }
 
@@ -61,13 +69,17 @@ function flagRows(flags: Flags): (readonly [string, string])[] {
 
 function exitCodesText(): string {
   const { ok, problem, usage, unreachable } = exitCodes;
-  return `Ends with ${ok} when all is well, ${problem} for a problem found, ${usage} for a wrong command or configuration, ${unreachable} when no server answers.`;
+  return `Ends with ${ok} when all is well, ${problem} for a problem found or a refusal of the server, ${usage} for a wrong command or configuration, ${unreachable} when no server answers.`;
 }
 
 function table(rows: readonly (readonly [string, string])[]): string {
-  const left = Math.max(...rows.map(([first]) => first.length)) + 4;
+  const left = Math.min(MAX_LEFT, Math.max(...rows.map(([first]) => first.length))) + 4;
+  const indent = `\n${' '.repeat(left)}`;
   return rows
-    .map(([first, second]) => `  ${first}`.padEnd(left) + wrap(second, WIDTH - left).join(`\n${' '.repeat(left)}`))
+    .map(([first, second]) => {
+      const start = first.length > MAX_LEFT ? `  ${first}${indent}` : `  ${first}`.padEnd(left);
+      return start + wrap(second, WIDTH - left).join(indent);
+    })
     .join('\n');
 }
 

@@ -1,3 +1,4 @@
+import { isoTime } from '@epitaph/core/clock.ts';
 import { isPartitionPseudonym } from '@epitaph/core/item/pseudonym.ts';
 import { textFlag, type Command, type Flags, type FlagValues, type Invocation } from './command.ts';
 import { exitCodes, UsageError } from './exit-codes.ts';
@@ -61,19 +62,36 @@ export const history: Command = {
     }
     if (answer.events.length === 0) print('Nothing is on record.');
     for (const { occurredAt, life, type, actor, fromLedger, data } of answer.events) {
-      const facts = Object.entries(data)
-        .filter(
-          ([name, value]) => name !== 'id' && name !== 'partitionKey' && name !== 'key' && typeof value !== 'object',
-        )
-        .map(([name, value]) => `${name}=${String(value)}`);
       const who = fromLedger === true ? 'known from the ledger' : `by ${actor}`;
       print(
-        `${occurredAt}  ${id === undefined ? '' : `life ${life}  `}${type.padEnd(20)} ${who}  ${facts.join(' ')}`.trimEnd(),
+        `${occurredAt}  ${id === undefined ? '' : `life ${life}  `}${type.padEnd(20)} ${who}  ${factsOf(data).join(' ')}`.trimEnd(),
       );
     }
     return exitCodes.ok;
   },
 };
+
+/** Named by whoever asked, of no use without the store, too long, or printed as the writes that it is the ledger of. */
+const UNTOLD: ReadonlySet<string> = new Set(['id', 'partitionKey', 'key', 'definition', 'ledger']);
+/** Time to live that is turned off is `null` on record. */
+const OFF: ReadonlySet<string> = new Set(['from', 'to', 'defaultTtl']);
+/** Longer lists are in --json alone. */
+const LISTED = 5;
+
+/** An event's data in short, times in words. */
+function factsOf(data: Readonly<Record<string, unknown>>, prefix = ''): string[] {
+  return Object.entries(data).flatMap(([name, value]) => {
+    if (UNTOLD.has(name)) return [];
+    if (value === null) return OFF.has(name) ? [`${prefix}${name}=off`] : [];
+    if (Array.isArray(value)) {
+      const isShort = value.length <= LISTED && value.every((part) => typeof part === 'string');
+      return isShort && value.length > 0 ? [`${prefix}${name}=${value.join(',')}`] : [];
+    }
+    if (typeof value === 'object') return factsOf(value as Readonly<Record<string, unknown>>, `${prefix}${name}.`);
+    const isTime = typeof value === 'number' && name.endsWith('Ms');
+    return [isTime ? `${prefix}${name.slice(0, -2)}=${isoTime(value)}` : `${prefix}${name}=${String(value)}`];
+  });
+}
 
 interface ExplainAnswer {
   readonly state: string;
@@ -87,7 +105,7 @@ export const explain: Command = {
   operands: '<database> <container> <id>',
   operandCounts: [3, 3],
   flags: { ...itemFlags, ...at },
-  run: async ({ client, operands, flags, json, print }) => {
+  run: async ({ client, operands, flags, json, print, stderr }) => {
     const answer = await client.call<ExplainAnswer>('GET', `${containerPath(operands)}/explain`, {
       query: {
         id: operands[2],
@@ -107,7 +125,9 @@ export const explain: Command = {
       const fact = answer[name];
       if (typeof fact === 'string') print(`${name}: ${fact}`);
     }
-    if (answer.holds.length > 0) print(`holds: ${answer.holds.join(', ')}`);
+    const mayBeHeld = answer.state !== 'purged' && answer.state !== 'never-existed';
+    if (mayBeHeld && answer.holds.length > 0) print(`holds: ${answer.holds.join(', ')}`);
+    if (answer.state === 'never-existed') hintAtValues(flags, stderr);
     return exitCodes.ok;
   },
 };
@@ -140,7 +160,7 @@ export const disappearances: Command = {
       description: 'csv or ndjson: all rows, to be kept.',
     },
     limit: { type: 'string', placeholder: '<rows>', description: 'With --json: rows of a page, 100 by default.' },
-    continuation: { type: 'string', placeholder: '<text>', description: 'Goes on where a page ended.' },
+    continuation: { type: 'string', placeholder: '<text>', description: 'With --json: goes on where a page ended.' },
     ...ridFlag,
   },
   run: async (invocation) => {
@@ -150,6 +170,9 @@ export const disappearances: Command = {
     const query = Object.fromEntries(
       ['from', 'to', 'cause', 'continuation', 'rid'].map((name) => [name, textFlag(flags, name)]),
     );
+    if (!json && (flags['limit'] !== undefined || flags['continuation'] !== undefined)) {
+      throw new UsageError('--limit and --continuation are for pages, with --json; without it there are all rows.');
+    }
     if (format !== undefined) {
       const type = { csv: 'text/csv', ndjson: 'application/x-ndjson' }[format];
       if (type === undefined) throw new UsageError('--format is csv or ndjson.');
@@ -195,6 +218,17 @@ export function partitionKey(flags: FlagValues): string {
   if (texts.length === 0) throw new UsageError('An item is named by its id and --partition-key.');
   const [only] = texts;
   return texts.length === 1 && (isJsonArray(only!) || isPartitionPseudonym(only!)) ? only! : JSON.stringify(texts);
+}
+
+/** A key that is a number is given as a text by mistake, and then nothing is found. */
+function hintAtValues(flags: FlagValues, stderr: Invocation['stderr']): void {
+  const key = partitionKey(flags);
+  if (isPartitionPseudonym(key)) return;
+  const texts = JSON.parse(key) as readonly unknown[];
+  const scalars = texts.filter((text) => typeof text === 'string' && /^(-?\d+(\.\d+)?|true|false|null)$/.test(text));
+  if (scalars.length === 0) return;
+  const values = texts.map((text) => (scalars.includes(text) ? String(text) : JSON.stringify(text))).join(',');
+  stderr.write(`The partition key was taken as text. If it is no text: --partition-key '[${values}]'\n`);
 }
 
 function isJsonArray(text: string): boolean {

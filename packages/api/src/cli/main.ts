@@ -44,7 +44,7 @@ const commands: Readonly<Record<string, Command>> = {
   keys,
 };
 
-const commonFlags: Flags = {
+const serverFlags: Flags = {
   endpoint: {
     type: 'string',
     placeholder: '<URL>',
@@ -61,6 +61,8 @@ const commonFlags: Flags = {
     description:
       'Authorities, PEM, that may vouch for a server with https; EPITAPH_TLS_CA, or those of Node.js by default.',
   },
+};
+const commonFlags: Flags = {
   json: { type: 'boolean', description: 'Prints the answer as JSON.' },
   help: { type: 'boolean', description: 'Prints this.' },
 };
@@ -82,28 +84,41 @@ export async function run(args: readonly string[], environment: Environment, out
   const { print } = output;
   try {
     const [name, ...rest] = args;
-    if (name === undefined || name === '--help' || name === 'help') {
+    if (name === undefined || name === '--help' || name === '-h' || name === 'help') {
       const text = generalHelp({ serve: { summary: SERVE, operands: '' }, ...commands });
       if (name === undefined) throw new UsageError(`No command was given.\n\n${text}`);
       print(text);
+      return exitCodes.ok;
+    }
+    if (name === '--version') {
+      print(`epitaph ${version()}`);
       return exitCodes.ok;
     }
     if (name === 'serve') return await runServe(rest, environment, print);
     const command = Object.hasOwn(commands, name) ? commands[name] : undefined;
     if (command === undefined) {
       throw new UsageError(
-        `There is no command ${JSON.stringify(name)}; there are serve, ${Object.keys(commands).join(', ')}.`,
+        `There is no command ${JSON.stringify(name)}; there are serve, ${Object.keys(commands).join(', ')}. epitaph --help says what they do.`,
       );
     }
-    return await runCommand(name, command, rest, environment, output);
+    return await runCommand(name, command, rest, withoutEmpty(environment), output);
   } catch (error) {
     return complain(error, output.stderr);
   }
 }
 
+function version(): string {
+  const file = readFileSync(new URL('../../package.json', import.meta.url), 'utf8');
+  return (JSON.parse(file) as { readonly version: string }).version;
+}
+
+/** An empty variable is one that was not set, as it is for the server. */
+const withoutEmpty = (environment: Environment): Environment =>
+  Object.fromEntries(Object.entries(environment).filter(([, text]) => text !== ''));
+
 async function runServe(args: readonly string[], environment: Environment, print: Output['print']): Promise<number> {
   const names = [...optionNames, 'config'];
-  const { values, positionals } = parse(args, {
+  const { values, positionals } = parse('serve', args, {
     ...Object.fromEntries(names.map((name) => [name, { type: 'string' } as const])),
     help: { type: 'boolean' },
   });
@@ -125,15 +140,17 @@ async function runCommand(
   environment: Environment,
   { print, stderr }: Output,
 ): Promise<number> {
-  const { values, positionals } = parse(args, { ...command.flags, ...commonFlags });
+  const flags = { ...command.flags, ...(command.isLocal === true ? {} : serverFlags), ...commonFlags };
+  const { values, positionals } = parse(name, args, flags);
   if (values['help'] === true) {
-    print(commandHelp(name, command, commonFlags));
+    print(commandHelp(name, command, flags));
     return exitCodes.ok;
   }
   const [least, most] = command.operandCounts;
   if (positionals.length < least || positionals.length > most) {
     throw new UsageError(`Use it as: epitaph ${`${name} ${command.operands}`.trimEnd()} [options]`);
   }
+  if (positionals.includes('')) throw new UsageError(`An operand of ${name} is empty.`);
   const endpoint = textFlag(values, 'endpoint') ?? environment['EPITAPH_ENDPOINT'] ?? 'http://127.0.0.1:8081';
   const key = textFlag(values, 'key') ?? environment['EPITAPH_KEY'] ?? EMULATOR_KEY;
   return command.run({
@@ -161,17 +178,33 @@ function authorities(file: string | undefined): Buffer | undefined {
 
 /** @throws UsageError for flags that there are not */
 function parse(
+  command: string,
   args: readonly string[],
   flags: Readonly<Record<string, { readonly type: 'string' | 'boolean'; readonly multiple?: boolean }>>,
 ): { readonly values: FlagValues; readonly positionals: readonly string[] } {
   const options: ParseArgsOptionsConfig = Object.fromEntries(
-    Object.entries(flags).map(([name, { type, multiple = false }]) => [name, { type, multiple }]),
+    Object.entries(flags).map(([name, { type, multiple = false }]) => [
+      name,
+      { type, multiple, ...(name === 'help' ? { short: 'h' } : {}) },
+    ]),
   );
   try {
     return parseArgs({ args: [...args], options, allowPositionals: true, strict: true });
   } catch (error) {
-    throw new UsageError((error as Error).message);
+    throw new UsageError(flagComplaint(command, error as NodeJS.ErrnoException));
   }
+}
+
+/** Node.js's own words go on about positional arguments. */
+function flagComplaint(command: string, { code, message }: NodeJS.ErrnoException): string {
+  const [, option = ''] = /'(?:-\w, )?(-[^\s']*)/.exec(message) ?? [];
+  if (code === 'ERR_PARSE_ARGS_UNKNOWN_OPTION') {
+    return /^-\d/.test(option)
+      ? `A number below zero follows a lone --, as in: epitaph ${command} … -- ${option}`
+      : `${command} has no option ${option}; epitaph ${command} --help lists those there are.`;
+  }
+  if (message.includes('ambiguous')) return `${option} needs a value; one that begins with a dash as ${option}=-….`;
+  return message.includes('does not take an argument') ? `${option} takes no value.` : `${option} needs a value.`;
 }
 
 /** One line for what somebody can put right; all of it for a defect. */

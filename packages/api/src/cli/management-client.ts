@@ -34,6 +34,9 @@ const PATIENCE: Patience = { silenceMs: 15_000, livenessMs: 15_000 };
 /** From which silence on the system asks the other machine whether the connection is still there. */
 const KEEP_ALIVE_MS = 30_000;
 
+const NO_SUCH_KEY =
+  'The server has no such key. Give one of those in the keys.json of its data folder, by EPITAPH_KEY or --key.';
+
 type Query = Readonly<Record<string, string | undefined>>;
 interface Sent {
   readonly query?: Query;
@@ -122,20 +125,23 @@ export class ManagementClient {
       request.on('error', (error: NodeJS.ErrnoException) => {
         if (error instanceof ServerUnreachable) return reject(error);
         const why = error.message === '' ? (error.code ?? 'no connection') : error.message;
-        const isDistrust = /CERT|SIGNATURE|ISSUER/.test(error.code ?? '');
-        const isOutOfDate = /EXPIRED|NOT_YET_VALID|ALTNAME/.test(error.code ?? '');
-        reject(
-          new ServerUnreachable(
-            isDistrust
-              ? `The certificate of the server at ${this.endpoint} is not trusted (${why}).${isOutOfDate ? '' : ' Name its authority with --tls-ca.'}`
-              : `No server answers at ${this.endpoint} (${why}). Is it started, and is --endpoint right?`,
-          ),
-        );
+        reject(new ServerUnreachable(this.#whyNot(error.code ?? '', why)));
       });
       request.end(payload);
     });
     if (response.statusCode !== undefined && response.statusCode < 300) return response;
     throw refusal(response.statusCode ?? 0, await textOf(response));
+  }
+
+  #whyNot(code: string, why: string): string {
+    if (/CERT|SIGNATURE|ISSUER/.test(code)) {
+      const isOutOfDate = /EXPIRED|NOT_YET_VALID|ALTNAME/.test(code);
+      return `The certificate of the server at ${this.endpoint} is not trusted (${why}).${isOutOfDate ? '' : ' Name its authority with --tls-ca.'}`;
+    }
+    // OpenSSL's own account of it has lines of numbers.
+    if (code === 'EPROTO') return `What answers at ${this.endpoint} speaks no TLS. Is it http:// there?`;
+    const isHangUp = code === 'ECONNRESET' && this.endpoint.startsWith('http:');
+    return `No server answers at ${this.endpoint} (${why}). Is it started, and is --endpoint right${isHangUp ? ', or is it https:// there' : ''}?`;
   }
 
   /** A request on a connection of its own, which tells when that was silent for as long, from before it is there. */
@@ -175,6 +181,7 @@ export class ManagementClient {
 function refusal(status: number, text: string): ServerRefused {
   try {
     const { code, detail } = JSON.parse(text) as { code?: unknown; detail?: unknown };
+    if (code === 'unauthorized') return new ServerRefused(code, NO_SUCH_KEY);
     if (typeof code === 'string' && typeof detail === 'string') return new ServerRefused(code, detail);
   } catch {
     // No problem details: it isn't our server that answers.

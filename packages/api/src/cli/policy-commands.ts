@@ -1,3 +1,4 @@
+import { MAX_TTL_SECONDS } from '@epitaph/core/ttl/ttl-value.ts';
 import { reasonFlag, textFlag, type Command, type FlagValues, type Invocation } from './command.ts';
 import { exitCodes, UsageError } from './exit-codes.ts';
 import { follow } from './follow.ts';
@@ -48,8 +49,8 @@ export const preview: Command = {
     for (const { until, items } of later) if (items > 0) print(`${items} by ${until ?? 'some later time'}`);
     print(`${answer.never} never`);
     if (kept.byFloor > 0) print(`The retention floor would keep the content of ${kept.byFloor}.`);
-    if (kept.holds.length > 0) {
-      const { atLeast, atMost } = kept.byHolds;
+    const { atLeast, atMost } = kept.byHolds;
+    if (atMost > 0) {
       const items = atLeast === atMost ? atLeast : `${atLeast} at least, ${atMost} at most`;
       print(`Holds would keep the content of ${items}: ${kept.holds.map(({ holdId }) => holdId).join(', ')}.`);
     }
@@ -123,16 +124,14 @@ export const brake: Command = {
   notes: 'What is set is shown by epitaph ttl.',
   run: async (invocation) => {
     const { client, operands, flags } = invocation;
-    const [, number, percent] = /^(\d{1,15}(?:\.\d+)?)(%)?$/.exec(operands[2]!) ?? [];
-    if (number === undefined && operands[2] !== 'off') {
-      throw new UsageError('brake takes a number of items, a share of them such as 10%, or off.');
+    const [, items, share] = /^(?:(\d{1,15})|(\d{1,3}(?:\.\d+)?)%)$/.exec(operands[2]!) ?? [];
+    if ((items === undefined && share === undefined && operands[2] !== 'off') || Number(share ?? 0) > 100) {
+      throw new UsageError('brake takes a whole number of items, a share of them such as 10%, or off.');
     }
-    const limit =
-      number === undefined
-        ? {}
-        : percent === undefined
-          ? { maxItems: Number(number) }
-          : { maxShare: Number(number) / 100 };
+    const limit = {
+      ...(items === undefined ? {} : { maxItems: Number(items) }),
+      ...(share === undefined ? {} : { maxShare: Number(share) / 100 }),
+    };
     const body = { ...limit, reason: textFlag(flags, 'reason') };
     return showPolicies(
       invocation,
@@ -185,6 +184,8 @@ export const replay: Command = {
     differences: { type: 'boolean', description: 'Prints every difference, as a line of JSON.' },
     ...ridFlag,
   },
+  notes:
+    'Of each life of an item: same, earlier or later is when it would have left; never, it left and would not have; also, it did not leave and would have.',
   run: async (invocation) => {
     const { client, operands, flags, json, print } = invocation;
     const path = `${containerPath(operands)}/ttl/replay`;
@@ -247,6 +248,8 @@ function timeline(flags: FlagValues): { from: string; defaultTtl: number | null 
 
 function defaultTtl(text: string): number | null {
   if (text === 'off') return null;
-  if (/^(-1|[1-9]\d{0,9})$/.test(text)) return Number(text);
-  throw new UsageError(`${JSON.stringify(text)} is no default TTL: off, -1, or a number of seconds from 1 on.`);
+  if (/^(-1|[1-9]\d{0,9})$/.test(text) && Number(text) <= MAX_TTL_SECONDS) return Number(text);
+  throw new UsageError(
+    `${JSON.stringify(text)} is no default TTL: off, -1, or a whole number of seconds from 1 to ${MAX_TTL_SECONDS}.`,
+  );
 }

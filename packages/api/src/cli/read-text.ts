@@ -10,6 +10,11 @@ export function readText(file: string): string {
   try {
     return readFileSync(file, 'utf8');
   } catch (error) {
-    throw new UsageError(`${file} can't be read: ${(error as Error).message}`);
+    throw unreadable(file, error);
   }
+}
+
+/** Node.js's message names the file. */
+export function unreadable(file: string, error: unknown): UsageError {
+  return new UsageError(`${file} can't be read: ${(error as Error).message}`);
 }

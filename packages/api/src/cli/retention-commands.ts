@@ -46,7 +46,8 @@ export const hold: Command = {
     ...reasonFlag,
     ...ridFlag,
   },
-  notes: '--partition-key alone holds everything that has it, now and later; with --item it is the items’.',
+  notes:
+    'place needs a --reason and one of --container, --query, --partition-key and --item; --partition-key alone holds everything that has it, now and later, with --item it is the items’. release needs a --reason.',
   run: async (invocation) => {
     const { client, operands, flags, json, print } = invocation;
     const [action, database, container, id] = operands as [string, string, string, string | undefined];
@@ -87,11 +88,21 @@ function lineOf({ id, state, scope, count, reason, placedBy, placedAt, released 
   return `${id}  ${state}  ${covers}  placed ${placedAt} by ${placedBy}: ${reason}${end}`;
 }
 
+/** @throws UsageError for none, and for more than one: what was meant then could be more than what is held */
 function scopeOf(flags: FlagValues): object {
   const items = textsOf(flags, 'item');
+  const parameters = textsOf(flags, 'parameter');
   const sql = textFlag(flags, 'query');
+  const hasKey = textsOf(flags, 'partition-key').length > 0;
+  const given = [flags['container'] === true, sql !== undefined, hasKey || items.length > 0];
+  if (given.filter(Boolean).length !== 1) {
+    throw new UsageError(
+      'A hold is on one of --container, --query, --partition-key, or --item with its --partition-key.',
+    );
+  }
+  if (parameters.length > 0 && sql === undefined) throw new UsageError('--parameter goes with --query.');
   if (flags['container'] === true) return { container: true };
-  if (sql !== undefined) return { query: { query: sql, parameters: textsOf(flags, 'parameter').map(parameterOf) } };
+  if (sql !== undefined) return { query: { query: sql, parameters: parameters.map(parameterOf) } };
   const key = partitionKeyOf(flags);
   return items.length === 0 ? { partitionKey: key } : { items: items.map((id) => ({ id, partitionKey: key })) };
 }
@@ -254,7 +265,7 @@ function partitionKeyOf(flags: FlagValues): unknown {
 
 function reasonOf(flags: FlagValues): string {
   const reason = textFlag(flags, 'reason');
-  if (reason === undefined) throw new UsageError('A --reason is needed: it stays on record.');
+  if (reason === undefined || reason === '') throw new UsageError('A --reason is needed: it stays on record.');
   return reason;
 }
 

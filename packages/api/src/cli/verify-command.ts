@@ -1,4 +1,4 @@
-import { createReadStream, existsSync, readFileSync } from 'node:fs';
+import { createReadStream, existsSync } from 'node:fs';
 import { createInterface } from 'node:readline';
 import { pipeline } from 'node:stream';
 import { createGunzip } from 'node:zlib';
@@ -36,7 +36,7 @@ import { textFlag, type Command, type FlagValues, type Invocation } from './comm
 import { exitCodes, UsageError } from './exit-codes.ts';
 import { follow } from './follow.ts';
 import { ServerRefused } from './management-client.ts';
-import { readText } from './read-text.ts';
+import { readText, unreadable } from './read-text.ts';
 
 const { sha256 } = checkpointCryptography;
 /** Problems of a bundle that are named; there may be more. */
@@ -113,10 +113,17 @@ function verdictOf(certificate: unknown, key: VerifierKey): Verdict<DisposalStat
   }
 }
 
+const endings: Readonly<Record<DisposalStatement['cause'], string>> = {
+  expired: 'expired',
+  deleted: 'deleted',
+  'container-deleted': 'gone with its container',
+  erasure: 'ended by an erasure on request',
+};
+
 function inWords(statement: DisposalStatement | PurgeRunStatement): string {
   if ('stream' in statement) {
     const { stream, life, cause, endedAtMs, erasedAtMs, erasedBy } = statement;
-    return `life ${life} of ${stream}, ${cause} at ${isoTime(endedAtMs)}, erased at ${isoTime(erasedAtMs)} by ${erasedBy}.`;
+    return `life ${life} of ${stream}, ${endings[cause]} at ${isoTime(endedAtMs)}, erased at ${isoTime(erasedAtMs)} by ${erasedBy}.`;
   }
   const { id, startedAtMs, completedAtMs } = statement;
   return `purge run ${id}, ${isoTime(startedAtMs)} to ${completedAtMs === null ? 'now' : isoTime(completedAtMs)}.`;
@@ -171,7 +178,7 @@ async function checkBundle(
       }
     }
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') throw new UsageError(`${file} is not there.`);
+    if ((error as NodeJS.ErrnoException).syscall !== undefined) throw unreadable(file, error);
     report(`The archive can't be read: ${(error as Error).message}`);
     return found;
   }
@@ -220,9 +227,9 @@ async function verifyFacts({ flags, json, print }: Invocation, file: string): Pr
   if (given === undefined) throw new UsageError('Facts are checked against a --checkpoint.');
   const checkpoint = signedCheckpoint(given, publicKey(flags));
   const tree = new CompactTree(sha256);
-  for await (const line of createInterface({ input: createReadStream(file), crlfDelay: Infinity })) {
+  for await (const line of linesOf(file)) {
     if (tree.size === checkpoint.size) break;
-    if (line !== '') tree.append(leafHash(sha256, Buffer.from(canonicalJson(JSON.parse(line)))));
+    if (line !== '') tree.append(leafHash(sha256, Buffer.from(canonicalJson(factIn(line, file)))));
   }
   const ok = tree.size === checkpoint.size && sameBytes(tree.root(), checkpoint.root);
   if (json) print(JSON.stringify({ ok, facts: tree.size, checkpointSize: checkpoint.size }));
@@ -232,11 +239,31 @@ async function verifyFacts({ flags, json, print }: Invocation, file: string): Pr
   return ok ? exitCodes.ok : exitCodes.problem;
 }
 
+/** @throws UsageError when the file can't be read */
+async function* linesOf(file: string): AsyncGenerator<string> {
+  try {
+    yield* createInterface({ input: createReadStream(file), crlfDelay: Infinity });
+  } catch (error) {
+    throw unreadable(file, error);
+  }
+}
+
+function factIn(line: string, file: string): unknown {
+  try {
+    return JSON.parse(line) as unknown;
+  } catch {
+    throw new UsageError(`${file} holds no facts: GET /_epitaph/proof/facts has them, a line of JSON each.`);
+  }
+}
+
 async function verifyServer(invocation: Invocation): Promise<number> {
   const { client, flags, json, print } = invocation;
+  const file = textFlag(flags, 'checkpoint');
+  // Before the work, which may take long.
+  const key = file === undefined ? undefined : publicKey(flags);
+  const earlier = key === undefined ? undefined : { key, checkpoint: signedCheckpoint(file!, key) };
   const report = await follow<LogVerification>(invocation, { method: 'POST', path: '/proof/verify', label: 'verify' });
-  const earlier = textFlag(flags, 'checkpoint');
-  const since = earlier === undefined ? undefined : await grewFrom(earlier, publicKey(flags), report, { client });
+  const since = earlier === undefined ? undefined : await grewFrom(earlier, report, { client });
   const ok = report.ok && since !== false;
   if (json) print(JSON.stringify({ ...report, ok, ...(since === undefined ? {} : { grewFromCheckpoint: since }) }));
   else {
@@ -250,12 +277,10 @@ async function verifyServer(invocation: Invocation): Promise<number> {
 
 /** True when the server's tree of now begins with the tree that was signed earlier. */
 async function grewFrom(
-  file: string,
-  key: VerifierKey,
+  { key, checkpoint: before }: { readonly key: VerifierKey; readonly checkpoint: Checkpoint },
   report: LogVerification,
   { client }: Pick<Invocation, 'client'>,
 ): Promise<boolean> {
-  const before = signedCheckpoint(file, key);
   const now = openCheckpoint(report.checkpoint, key, checkpointCryptography);
   if (now === undefined || now.size < before.size) return false;
   if (before.size === 0) return true;
@@ -269,15 +294,23 @@ async function grewFrom(
 
 function publicKey(flags: FlagValues): VerifierKey {
   const given = textFlag(flags, 'public-key');
-  if (given === undefined) throw new UsageError('Signatures are checked with a --public-key.');
-  const text = existsSync(given) ? readFileSync(given, 'utf8') : given;
+  if (given === undefined) {
+    throw new UsageError(
+      'Signatures are checked with a --public-key: take what GET /_epitaph/proof/key answers once, and keep it apart from the server.',
+    );
+  }
+  const text = existsSync(given) ? readText(given) : given;
   // As it is, or as the server's answer has it.
   const key = readVerifierKey(/"publicKey"\s*:\s*"([^"]+)"/.exec(text)?.[1] ?? text, checkpointCryptography);
-  if (key === undefined) throw new UsageError('--public-key is no verifier key of the form name+hash+key.');
+  if (key === undefined) {
+    throw new UsageError(
+      `--public-key ${given}: neither a verifier key of the form name+hash+key, nor a file with one.`,
+    );
+  }
   return key;
 }
 
-function signedCheckpoint(file: string, key: VerifierKey): NonNullable<ReturnType<typeof openCheckpoint>> {
+function signedCheckpoint(file: string, key: VerifierKey): Checkpoint {
   const checkpoint = openCheckpoint(readText(file), key, checkpointCryptography);
   if (checkpoint === undefined)
     throw new ServerRefused('bad-signature', `${file}: the checkpoint is not signed by this key.`);

@@ -58,6 +58,15 @@ describe('the command line', () => {
     expect(JSON.parse(json.stdout)).toMatchObject({ state: 'live', expiresAt: '2026-11-21T10:01:00.000Z' });
   });
 
+  test('names the partition key under which nothing was found, and what its value could be', async () => {
+    const { stdout, stderr } = await ask('explain', 'shop', 'orders', 'a/1', '--partition-key', '5');
+    expect(stdout).toMatch(
+      /^Up to .* nothing was ever written as "a\/1" under partition key \["5"\] in container orders\.\n/,
+    );
+    expect(stderr).toBe("The partition key was taken as text. If it is no text: --partition-key '[5]'\n");
+    expect((await ask('explain', 'shop', 'orders', 'a/1', '--partition-key', 'x')).stderr).toBe('');
+  });
+
   test('previews a TTL policy, replays history under another and tells how it was', async () => {
     const previewed = await ask('preview', 'shop', 'orders', '3600');
     expect(previewed).toMatchObject({ code: 0, stderr: '' });
@@ -77,6 +86,7 @@ describe('the command line', () => {
     const { stdout } = await ask('history', 'shop', 'orders', 'b', '--partition-key', 'ann');
     expect(stdout).toMatch(/^2026-11-21T10:00:00\.000Z {2}life 0 {2}ItemUpserted .*\n.*ItemDeleted +by key:primary/);
     expect((await ask('history', 'shop', 'orders')).stdout).toMatch(/ContainerCreated .* defaultTtl=60/);
+    expect((await ask('history', 'shop', 'orders')).stdout).not.toContain('definition');
   });
 
   test('runs, pauses and shows the purge', async () => {
@@ -154,8 +164,13 @@ describe('the command line', () => {
     });
     expect(await ask('purge', '--key', Buffer.alloc(64, 7).toString('base64'))).toMatchObject({
       code: 1,
-      stderr: expect.stringContaining('(unauthorized)'),
+      stderr: expect.stringMatching(/EPITAPH_KEY or --key\. \(unauthorized\)$/m),
     });
+  });
+
+  test('takes an empty variable for one that is not set', async () => {
+    const empty = { EPITAPH_KEY: '', EPITAPH_TLS_CA: '' };
+    expect(await askWith(empty, 'purge')).toMatchObject({ code: 0, stderr: '' });
   });
 
   test.each([
@@ -166,17 +181,36 @@ describe('the command line', () => {
     [['ttl', 'shop', 'orders', 'soon'], /no default TTL/],
     [['ttl', 'shop', 'orders', '60', '--withdraw'], /not both/],
     [['ttl', 'shop', 'orders', '--confirm'], /goes with a <default-ttl>/],
-    [['brake', 'shop', 'orders', 'hard'], /a number of items, a share/],
+    [['brake', 'shop', 'orders', 'hard'], /a whole number of items, a share/],
     [['explain', 'shop', 'orders', 'a'], /--partition-key/],
     [['purge', 'faster'], /status, run, pause, resume or scavenge/],
     [['disappearances', 'shop', 'orders', '--format', 'pdf'], /csv or ndjson/],
     [['hold', 'place', 'shop', 'orders'], /place or release with the id of a hold/],
-    [['hold', 'place', 'shop', 'orders', 'h'], /--partition-key/],
+    [['hold', 'place', 'shop', 'orders', 'h', '--reason', 'r'], /on one of --container, --query, --partition-key/],
+    [['hold', 'place', 'shop', 'orders', 'h', '--container', '--item', 'a', '--partition-key', 'b'], /on one of/],
+    [['hold', 'place', 'shop', 'orders', 'h', '--query', 'SELECT * FROM c', '--partition-key', 'b'], /on one of/],
+    [['hold', 'place', 'shop', 'orders', 'h', '--partition-key', 'b', '--parameter', '@a=1'], /goes with --query/],
+    [['hold', 'place', 'shop', 'orders', 'h', '--item', 'a', '--reason', 'r'], /--partition-key/],
     [['hold', 'place', 'shop', 'orders', 'h', '--container'], /--reason is needed/],
+    [['hold', 'release', 'shop', 'orders', 'h', '--reason='], /--reason is needed/],
     [['floor', 'shop', 'orders', 'long', '--reason', 'x'], /no number of seconds/],
     [['recover', 'shop', 'orders', '--reason', 'x'], /the id of an item, or --policy/],
     [['erase', 'shop', 'orders', 'a', '--partition-key', 'b', '--reason', 'x'], /--requested-by/],
-    [['fsck', '--fast'], /Unknown option '--fast'/],
+    [['fsck', '--fast'], /fsck has no option --fast; epitaph fsck --help/],
+    [['fsck', '--key'], /--key needs a value/],
+    [['fsck', '--json=yes'], /--json takes no value/],
+    [['restore', '--endpoint', 'http://x'], /restore has no option --endpoint/],
+    [['ttl', 'shop', 'orders', '-1'], /follows a lone --, as in: epitaph ttl … -- -1\n/],
+    [['ttl', 'shop', 'orders', '2147483648'], /a whole number of seconds from 1 to 2147483647/],
+    [['brake', 'shop', 'orders', '1.5'], /a whole number of items/],
+    [['brake', 'shop', 'orders', '101%'], /a share of them/],
+    [['disappearances', 'shop', 'orders', '--limit', '5'], /with --json/],
+    [['explain', 'shop', 'orders', '', '--partition-key', 'a'], /operand of explain is empty/],
+    [['bundle', 'shop', 'orders', '--output', import.meta.dirname], /is a folder/],
+    [['verify', 'certificate', MAIN], /proof\/key/],
+    [['verify', 'certificate', MAIN, '--public-key', 'none'], /neither a verifier key .*, nor a file/],
+    [['verify', 'log', '--checkpoint', MAIN], /proof\/key/],
+    [['ledger', 'none'], /none can't be read/],
     [['fsck', '--endpoint', 'ftp://x'], /must be a URL/],
   ])('ends %j with exit code 2', async (args, message) => {
     expect(await ask(...args)).toMatchObject({ code: 2, stdout: '', stderr: expect.stringMatching(message) });
@@ -197,6 +231,8 @@ describe('the command line', () => {
       code: 3,
       stderr: expect.stringContaining('No server answers at http://127.0.0.1:1'),
     });
+    const tls = await ask('fsck', '--endpoint', endpoint.replace('http:', 'https:'));
+    expect(tls).toMatchObject({ code: 3, stderr: expect.stringMatching(/speaks no TLS\. Is it http:\/\/ there\?\n$/) });
     const breaking = createServer((_request, response) => {
       response.writeHead(200, { 'content-length': 100 });
       response.write('event: progress\ndata: {"done":1,"total":2}\n\n', () => response.destroy());
@@ -314,12 +350,40 @@ describe('the command line', () => {
     );
     expect((await ask('ttl', 'shop', 'orders', '--withdraw', '--reason', 'no rest')).stdout).not.toContain('scheduled');
     expect((await ask('brake', 'shop', 'orders', 'off')).code).toBe(0);
+    const { stdout } = await ask('history', 'shop', 'orders');
+    expect(stdout).toMatch(/TtlBrakeChanged +by key:primary {2}from=off to\.maxShare=0\.1 reason=section 4$/m);
+    expect(stdout).toMatch(
+      /ContainerTtlChanged .* to=5 .* expiringAtOnce\.items=1 expiringAtOnce\.of=1 confirmed=true$/m,
+    );
+    expect(stdout).toMatch(/HoldPlaced +by key:primary {2}holdId=h3 scope\.kind=query reason=case 7 tooLateFor=0$/m);
+    expect(stdout).toMatch(/ContainerTtlChanged .* to=off .*effectiveFrom=2026-12-24T00:00:00\.000Z/);
     const shown = await ask('ttl', 'shop', 'orders');
     expect(shown.stdout).toMatch(
       /^version 1: 60 s from .*\nversion 2: 5 s from .*, set by key:primary: the board, in force\nbrake: none\npolicy grace: 86400 s\n$/,
     );
     const { current } = JSON.parse((await ask('ttl', 'shop', 'orders', '--json')).stdout) as { current: object };
     expect(current).toMatchObject({ version: 2, defaultTtl: 5 });
+  });
+
+  test('says which version it is', async () => {
+    expect(await ask('--version')).toMatchObject({
+      code: 0,
+      stdout: expect.stringMatching(/^epitaph \d+\.\d+\.\d+\n$/),
+    });
+  });
+
+  test('helps in lines that fit a terminal, with all commands and with each', async () => {
+    const general = await ask('-h');
+    expect(general).toMatchObject({ code: 0, stderr: '' });
+    const names = Array.from(general.stdout.matchAll(/^ {2}([a-z-]+)/gm), ([, name]) => name!);
+    expect(names).toContain('recovery-window');
+    for (const name of names) {
+      const { stdout } = await ask(name, '-h');
+      expect(stdout).toMatch(new RegExp(`^epitaph ${name} `));
+      expect(stdout.split('\n').filter((line) => line.length > 100)).toEqual([]);
+    }
+    expect((await ask('explain', '--help')).stdout).toContain('<time> is like 2026-');
+    expect((await ask('keys', '--help')).stdout).not.toContain('--endpoint');
   });
 
   test.each(['serve', 'history', 'explain', 'disappearances', 'rebuild', 'purge', 'fsck'])(

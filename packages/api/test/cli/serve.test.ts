@@ -236,7 +236,7 @@ describe('a start that can’t be', () => {
       [['--data', temporaryFolder(), '--host', '0.0.0.0', '--key', EMULATOR_KEY], /loopback only/],
       [['--data', '/dev/null/x'], /can't be made/],
       [['--port', 'x'], /^epitaph: --port: must be a whole number/],
-      [['--prot', '1'], /Unknown option '--prot'/],
+      [['--prot', '1'], /serve has no option --prot/],
     ] as const;
     const ends = await Promise.all(attempts.map(([args]) => epitaph(['serve', '--port', '0', ...args])));
     for (const [n, [args, message]] of attempts.entries()) {
