@@ -187,6 +187,35 @@ export const disappearances: Command = {
   },
 };
 
+export const certificate: Command = {
+  summary: 'A certificate of disposal for an item whose content was erased, or one a line for all of a period.',
+  operands: '<database> <container> [<id>]',
+  operandCounts: [2, 3],
+  flags: {
+    ...itemFlags,
+    life: { type: 'string', placeholder: '<number>', description: 'Of the item; the last one erased by default.' },
+    ...periodFlags,
+  },
+  notes: 'It is JSON, to be kept in a file. Check it with epitaph verify certificate.',
+  run: async ({ client, operands, flags, print }) => {
+    const [, , id] = operands;
+    const rid = textFlag(flags, 'rid');
+    const [from, to, life] = ['from', 'to', 'life'].map((name) => textFlag(flags, name));
+    if (id !== undefined) {
+      if (from !== undefined || to !== undefined) throw new UsageError('--from and --to go without the id of an item.');
+      const query = { id, partitionKey: partitionKey(flags), life, rid };
+      print(JSON.stringify(await client.call('GET', `${containerPath(operands)}/certificate`, { query })));
+      return exitCodes.ok;
+    }
+    if (life !== undefined || flags['partition-key'] !== undefined) {
+      throw new UsageError('--partition-key and --life go with the id of an item.');
+    }
+    const sent = { query: { from, to, rid }, accept: 'application/x-ndjson' };
+    for await (const line of client.lines('GET', `${containerPath(operands)}/certificates`, sent)) print(line);
+    return exitCodes.ok;
+  },
+};
+
 async function printRows(
   { client, print }: Invocation,
   path: string,

@@ -10,11 +10,11 @@ import { textFlag, type Command, type Flags, type FlagValues } from './command.t
 import { bundle } from './bundle-command.ts';
 import { exitCodes, UsageError } from './exit-codes.ts';
 import { commandHelp, generalHelp, serveHelp } from './help.ts';
-import { disappearances, explain, history } from './history-commands.ts';
+import { certificate, disappearances, explain, history } from './history-commands.ts';
 import { ManagementClient, ServerRefused, ServerUnreachable } from './management-client.ts';
-import { fsck, purge, rebuild } from './operation-commands.ts';
+import { clock, fsck, purge, rebuild } from './operation-commands.ts';
 import { asOf, brake, preview, replay, ttl } from './policy-commands.ts';
-import { erase, floor, hold, recover, recoveryWindow } from './retention-commands.ts';
+import { erase, floor, hold, policyGrace, recover, recoveryWindow } from './retention-commands.ts';
 import { verify } from './verify-command.ts';
 import type { ProgressStream } from './progress.ts';
 
@@ -27,17 +27,20 @@ const commands: Readonly<Record<string, Command>> = {
   preview,
   ttl,
   brake,
+  'policy-grace': policyGrace,
   replay,
   hold,
   floor,
   'recovery-window': recoveryWindow,
   erase,
   recover,
-  verify,
+  certificate,
   bundle,
+  verify,
   rebuild,
   purge,
   fsck,
+  clock,
   backup,
   restore,
   ledger,

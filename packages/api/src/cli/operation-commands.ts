@@ -133,7 +133,9 @@ async function runPurge(invocation: Invocation): Promise<number> {
     if (waitingForRequestUnits > 0)
       print(`Left ${waitingForRequestUnits} expiries for when users leave request units over for them.`);
     if (answer.status.state === 'held-by-clock')
-      print('The clock is held: nothing was done. See /_epitaph/health/ready.');
+      print(
+        'The clock is held: nothing was done. /_epitaph/health/ready says why; if the time is right, epitaph clock confirm.',
+      );
   }
   return answer.status.state === 'paused' || answer.status.state === 'held-by-clock' ? exitCodes.problem : exitCodes.ok;
 }
@@ -159,6 +161,35 @@ function printPurge(status: PurgeStatus, print: (line: string) => void): void {
     );
   }
 }
+
+interface ClockAnswer {
+  readonly now: string;
+  readonly kind: 'system' | 'manual';
+}
+
+export const clock: Command = {
+  summary: 'The time that the store goes by; accepts it after a jump, or turns a manual clock on.',
+  operands: '[confirm | advance <milliseconds>]',
+  operandCounts: [0, 2],
+  flags: {},
+  notes: 'confirm says that the time of the machine is right: what is overdue by it is recorded, and erased.',
+  run: async ({ client, operands, json, print }) => {
+    const [action, text] = operands;
+    const milliseconds = action === 'advance' && /^\d{1,15}$/.test(text ?? '') ? Number(text) : undefined;
+    if (action !== undefined && milliseconds === undefined && (action !== 'confirm' || text !== undefined)) {
+      throw new UsageError('clock takes confirm, or advance with a whole number of milliseconds.');
+    }
+    const answer = await (action === undefined
+      ? client.call<ClockAnswer>('GET', '/clock')
+      : client.call<ClockAnswer>(
+          'POST',
+          `/clock/${action}`,
+          milliseconds === undefined ? {} : { body: { milliseconds } },
+        ));
+    print(json ? JSON.stringify(answer) : `${answer.now} (${answer.kind} clock)`);
+    return exitCodes.ok;
+  },
+};
 
 export const fsck: Command = {
   summary: 'Derives the read models from the log once more, by other code, and compares.',

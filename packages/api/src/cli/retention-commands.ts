@@ -1,4 +1,4 @@
-import { reasonFlag, textFlag, type Command, type FlagValues } from './command.ts';
+import { reasonFlag, textFlag, type Command, type Flags, type FlagValues } from './command.ts';
 import { exitCodes, UsageError } from './exit-codes.ts';
 import { follow } from './follow.ts';
 import { containerPath, partitionKey, partitionKeyFlag, ridFlag } from './history-commands.ts';
@@ -133,13 +133,28 @@ export const recoveryWindow: Command = setting({
   path: 'recovery-window',
 });
 
+export const policyGrace: Command = setting({
+  summary: 'For how long the content of what a policy change made expire is kept.',
+  path: 'policy-grace',
+  // Nothing changes the policy of a container that is gone.
+  flags: {},
+});
+
 /** A number of seconds of a container: shown, or set with a reason. */
-function setting({ summary, path }: { readonly summary: string; readonly path: string }): Command {
+function setting({
+  summary,
+  path,
+  flags: more = ridFlag,
+}: {
+  readonly summary: string;
+  readonly path: string;
+  readonly flags?: Flags;
+}): Command {
   return {
     summary,
     operands: '<database> <container> [<seconds>]',
     operandCounts: [2, 3],
-    flags: { ...reasonFlag, ...ridFlag },
+    flags: { ...reasonFlag, ...more },
     notes: 'Without <seconds> it is shown; 0 is none.',
     run: async ({ client, operands, flags, json, print }) => {
       const query = { rid: textFlag(flags, 'rid') };
@@ -148,12 +163,11 @@ function setting({ summary, path }: { readonly summary: string; readonly path: s
         throw new UsageError(`${JSON.stringify(seconds)} is no number of seconds.`);
       }
       const base = containerPath(operands);
-      const answer = await (seconds === undefined
-        ? client.call<RetentionAnswer>('GET', `${base}/retention`, { query })
-        : client.call<RetentionAnswer>('PUT', `${base}/${path}`, {
-            query,
-            body: { seconds: Number(seconds), reason: reasonOf(flags) },
-          }));
+      if (seconds !== undefined) {
+        const body = { seconds: Number(seconds), reason: reasonOf(flags) };
+        await client.call('PUT', `${base}/${path}`, { query, body });
+      }
+      const answer = await client.call<RetentionAnswer>('GET', `${base}/retention`, { query });
       if (json) print(JSON.stringify(answer));
       else {
         print(`retention floor: ${answer.floorSeconds} s`);

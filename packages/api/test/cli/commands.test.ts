@@ -168,6 +168,34 @@ describe('the command line', () => {
     });
   });
 
+  test('has certificates, which it can check, and the period that they are asked for', async () => {
+    const one = await ask('certificate', 'shop', 'orders', 'b', '--partition-key', 'ann');
+    expect(JSON.parse(one.stdout)).toMatchObject({ statement: { life: 0, cause: 'deleted' } });
+    const all = await ask('certificate', 'shop', 'orders', '--from', '2026-11-21', '--to', '2026-11-22');
+    expect(all.stdout).toContain(one.stdout.slice(0, 200));
+    expect(await ask('certificate', 'shop', 'orders', '--from', '2027-01-01')).toEqual({
+      code: 0,
+      stdout: '',
+      stderr: '',
+    });
+    expect(await ask('certificate', 'shop', 'orders', '--from', '2027-01-01', '--to', '2026-01-01')).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining('later than from'),
+    });
+  });
+
+  test('shows and sets the policy grace, shows the clock and turns it on', async () => {
+    expect((await ask('policy-grace', 'shop', 'orders', '60', '--reason', 'quick')).stdout).toContain(
+      'policy grace: 60 s',
+    );
+    await ask('policy-grace', 'shop', 'orders', '86400', '--reason', 'slow');
+    expect((await ask('policy-grace', 'shop', 'orders')).stdout).toContain('policy grace: 86400 s');
+    const { stdout } = await ask('clock');
+    expect(stdout).toMatch(/^2026-11-21T10:01:01\.\d{3}Z \(manual clock\)\n$/);
+    expect((await ask('clock', 'advance', '0')).stdout).toBe(stdout);
+    expect(await ask('clock', 'confirm')).toMatchObject({ code: 0, stdout });
+  });
+
   test('takes an empty variable for one that is not set', async () => {
     const empty = { EPITAPH_KEY: '', EPITAPH_TLS_CA: '' };
     expect(await askWith(empty, 'purge')).toMatchObject({ code: 0, stderr: '' });
@@ -196,6 +224,11 @@ describe('the command line', () => {
     [['floor', 'shop', 'orders', 'long', '--reason', 'x'], /no number of seconds/],
     [['recover', 'shop', 'orders', '--reason', 'x'], /the id of an item, or --policy/],
     [['erase', 'shop', 'orders', 'a', '--partition-key', 'b', '--reason', 'x'], /--requested-by/],
+    [['clock', 'advance'], /advance with a whole number of milliseconds/],
+    [['clock', 'confirm', '5'], /clock takes confirm/],
+    [['certificate', 'shop', 'orders', 'a'], /--partition-key/],
+    [['certificate', 'shop', 'orders', '--life', '1'], /go with the id of an item/],
+    [['certificate', 'shop', 'orders', 'a', '--partition-key', 'b', '--from', '2026-01-01'], /without the id/],
     [['fsck', '--fast'], /fsck has no option --fast; epitaph fsck --help/],
     [['fsck', '--key'], /--key needs a value/],
     [['fsck', '--json=yes'], /--json takes no value/],
