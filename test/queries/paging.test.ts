@@ -199,4 +199,34 @@ describe('the pages of a query', () => {
     const plan = planQuery(parseQuery(sql));
     expect(await paged(name, sql, 60, async () => {})).toEqual([...evaluate(plan, await documentsOf(name))]);
   });
+
+  const counted: Continuation = { kind: 'skip', rows: 2 };
+  const afterFirst: Continuation = { kind: 'sorted', keys: [[1]], birth: 1, rows: 1 };
+  it.each<[string, Continuation]>([
+    ['SELECT VALUE c.s FROM c GROUP BY c.s', counted],
+    ['SELECT VALUE [c.id, x] FROM c JOIN x IN c.list ORDER BY c.n', counted],
+    ['SELECT VALUE c.id FROM c ORDER BY c.n DESC', afterFirst],
+    ['SELECT VALUE c.id FROM c ORDER BY c.n DESC, c.s', { ...afterFirst, keys: [[1], ['a']] }],
+  ])('are refused by tokens of versions that gave its rows in another order: %s', async (sql, continuation) => {
+    const name = await stocked(
+      Array.from({ length: 4 }, (_, n) => ({ n: 1, s: 'ba'.charAt(n % 2), list: [n], ttl: -1 })),
+    );
+    const page = store.queryItems(store.container('db', name), { sql, parameters: [], maxItemCount: 2, continuation });
+    await expect(page).rejects.toThrow('Invalid Continuation Token');
+  });
+
+  it('go on by tokens of versions that gave its rows in the same order', async () => {
+    const name = await stocked(Array.from({ length: 4 }, () => ({ n: 1, s: 'a', list: [], ttl: -1 })));
+    const container = store.container('db', name);
+    const { items } = await store.listItems(container, { maxItemCount: 4 });
+    const ids = items.map(({ json }) => (JSON.parse(json) as { id: string }).id);
+    for (const [sql, continuation] of [
+      ['SELECT TOP 4 VALUE c.id FROM c', { kind: 'skip', rows: 2 }],
+      ['SELECT DISTINCT VALUE c.id FROM c', { kind: 'skip', rows: 2 }],
+      ['SELECT VALUE c.id FROM c ORDER BY c.n', { kind: 'sorted', keys: [[1]], birth: items[1]!.birth, rows: 2 }],
+    ] as const) {
+      const page = await store.queryItems(container, { sql, parameters: [], maxItemCount: 9, continuation });
+      expect(page.rows, sql).toEqual(ids.slice(2));
+    }
+  });
 });

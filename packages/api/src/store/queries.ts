@@ -177,9 +177,9 @@ export class Queries {
       const rows = request.continuation === undefined ? [await this.#countAll(run.moment)] : [];
       return { rows, texts: rows.map(String) };
     }
+    if (isOrdered(plan)) return this.#sorted(run);
     // Tokens of before say of more queries how many rows were given.
     if (request.continuation?.kind !== 'skip') {
-      if (isOrdered(plan)) return this.#sorted(run);
       if (isRanked(plan)) return this.#ranked(run);
       if (plan.asOffered) return this.#stream(run);
     }
@@ -704,6 +704,9 @@ function startOfToken(plan: QueryPlan, last: Extract<Continuation, { readonly ki
   const { keys, birth, inside, include, near } = last;
   const isWhole = isOfMany(plan) ? keys.length > plan.orderBy.length : keys.length === plan.orderBy.length;
   if (near === undefined && (!isWhole || isOfMany(plan) !== (birth === undefined))) throw invalidContinuation();
+  // Before places were told within documents, rows of equal values came downwards in other orders.
+  const hasOtherTies = birth !== undefined && inside === undefined && plan.orderBy.some(({ descending }) => descending);
+  if (hasOtherTies) throw invalidContinuation();
   const values = keys.map(([value]) => value as Json | undefined);
   return { keys: values, document: birth, inside, exclude: include !== true, near };
 }
