@@ -73,6 +73,14 @@ describe('docs/operations.md', () => {
     expect(shown).toEqual([...offered, 'help']);
   });
 
+  test('names every command, and none that there is not', () => {
+    const help = execFileSync(process.execPath, [MAIN, '--help'], { encoding: 'utf8' });
+    const offered = Array.from(help.matchAll(/^ {2}([a-z-]+)/gm), ([, name]) => name!);
+    const table = text.slice(text.indexOf('| command | for |'), text.indexOf('Commands take `--endpoint`'));
+    const shown = Array.from(table.matchAll(/^\| (`.*?) \|/gm), ([, names]) => names!.match(/[a-z-]+/g)!).flat();
+    expect(shown.toSorted()).toEqual(offered.toSorted());
+  });
+
   test('explains every problem code of fsck', () => {
     const source = readFileSync(path.join(ROOT, 'packages/projections/src/fsck/fsck.ts'), 'utf8');
     const union = /readonly code:((?:\s*\| '[a-z-]+')+)/.exec(source)![1]!;

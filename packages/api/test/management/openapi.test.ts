@@ -1,3 +1,4 @@
+import { readFileSync } from 'node:fs';
 import Fastify from 'fastify';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { EMULATOR_KEY, KeyRing } from '@epitaph/api/http/keys.ts';
@@ -35,6 +36,20 @@ const operations = () =>
   Object.entries(document.paths).flatMap(([path, byMethod]) =>
     Object.entries(byMethod).map(([method, operation]) => ({ method: method.toUpperCase(), path, operation })),
   );
+
+test('docs/operations.md has every call, with the key that it takes', () => {
+  const keys: Readonly<Record<Access, string>> = { anyone: 'none', audit: 'any', read: 'read-only', write: 'primary' };
+  const page = readFileSync(new URL('../../../../docs/operations.md', import.meta.url), 'utf8');
+  const rows = Array.from(page.matchAll(/^\| (`(?:GET|POST|PUT|DELETE) .*?) \| ([a-z-]+) \|/gm));
+  const shown = rows.flatMap(([, calls, key]) =>
+    Array.from(calls!.matchAll(/`((?:GET|POST|PUT|DELETE) [^`?]+)[^`]*`/g), ([, call]) => `${call} ${key}`),
+  );
+  const there = operations().map(({ method, path, operation }) => {
+    const short = path.replace('/_epitaph', '').replace('/dbs/{database}/colls/{container}', '{c}');
+    return `${method} ${short} ${keys[operation['x-epitaph-access']]}`;
+  });
+  expect(shown.toSorted()).toEqual(there.toSorted());
+});
 
 describe('the OpenAPI document', () => {
   test('has every route that there is, and no other', async () => {
