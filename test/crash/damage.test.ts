@@ -97,6 +97,35 @@ describe('a file that is damaged', () => {
     expect(lives).toBe(IDS.length);
   });
 
+  it('is told by fsck, which goes on, where it is an event of a unique key', async () => {
+    await store.createContainer(
+      CALLER,
+      'db',
+      'u',
+      { ...DEFINITION, uniqueKeyPolicy: { uniqueKeys: [{ paths: ['/email'] }] } },
+      -1,
+    );
+    const document = { id: 'a', pk: 'p', email: 'a@b' };
+    await store.writeItem(CALLER, store.container('db', 'u'), 'create', {
+      id: 'a',
+      partitionKey: '["p"]',
+      document,
+      json: JSON.stringify(document),
+    });
+    await whileClosed(() => {
+      const log = new DatabaseSync(join(folder, 'log.db'));
+      log.exec("UPDATE events SET version = 99 WHERE stream LIKE 'unique-%'");
+      log.close();
+    });
+    expect((await store.fsck()).problems).toEqual([
+      {
+        code: 'unreadable-event',
+        subject: expect.stringMatching(/^unique-/) as unknown,
+        message: expect.stringContaining('newer') as unknown,
+      },
+    ]);
+  });
+
   it('does not have an item pass for one that has left, whose write the log has lost', async () => {
     await whileClosed(() => {
       const log = new DatabaseSync(join(folder, 'log.db'));

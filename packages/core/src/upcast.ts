@@ -7,7 +7,7 @@ type Data = Readonly<Record<string, unknown>>;
 /** For each event type, step n (from 1) turns data of version n into data of version n + 1. */
 export type Upcasters = Readonly<Record<string, readonly ((data: Data) => Data)[]>>;
 
-/** An event that this version of the store can't read: of an unknown type, from the future, or damaged. */
+/** An event that this version of the store can't read: of an unknown type, from the future, or damaged. Says what to do. */
 export class UnreadableEvent extends Error {
   override readonly name = 'UnreadableEvent';
 }
@@ -28,11 +28,13 @@ export function parseEvent(
   const schema = Object.hasOwn(schemas, event.type) ? schemas[event.type] : undefined;
   const current = versions[event.type];
   if (schema === undefined || current === undefined) {
-    throw new UnreadableEvent(`${event.stream} has an event of unknown type ${event.type} at ${event.position}`);
+    throw new UnreadableEvent(
+      `${event.stream} has an event of unknown type ${event.type} at ${event.position}, written by a newer Epitaph. Start that version, or a later one.`,
+    );
   }
   if (event.version > current) {
     throw new UnreadableEvent(
-      `${event.type} at ${event.position} has version ${event.version}; this store reads up to ${current}`,
+      `${event.type} at ${event.position} has version ${event.version}, written by a newer Epitaph; this one reads up to ${current}. Start that version, or a later one.`,
     );
   }
   let data = event.data;

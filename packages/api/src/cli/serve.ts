@@ -30,6 +30,13 @@ const STOP_WITHIN_MS = 10_000;
 const SWEEP_MS = 100;
 /** Ctrl-C under npm comes twice, from the terminal and from npm; only a later one means "at once". */
 const SECOND_SIGNAL_AFTER_MS = 500;
+/** What opening the storage throws, with what to do about it. */
+const STARTS_REFUSED: ReadonlySet<string> = new Set([
+  'UnusableFile',
+  'FolderInUse',
+  'UnusableServer',
+  'UnreadableEvent',
+]);
 
 /**
  * Runs the store until a signal ends it.
@@ -163,8 +170,7 @@ async function openStore(
     if (name === 'BadConnectionString')
       throw new BadConfiguration(`The connection string of --event-store ${message}.`);
     const isForOperator = error instanceof StorageUnavailable && error.isForOperator;
-    if (name === 'UnusableFile' || name === 'FolderInUse' || name === 'UnusableServer' || isForOperator)
-      throw new BadConfiguration(message);
+    if (isForOperator || STARTS_REFUSED.has(name)) throw new BadConfiguration(message);
     throw error;
   }
 }

@@ -1,11 +1,13 @@
 import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
-import { chmodSync, readFileSync, mkdirSync } from 'node:fs';
+import { chmodSync, readFileSync, mkdirSync, rmSync } from 'node:fs';
 import { Agent, get, type IncomingMessage } from 'node:http';
 import { connect, createServer } from 'node:net';
 import path from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { setTimeout as wait } from 'node:timers/promises';
 import { afterEach, describe, expect, test } from 'vitest';
+import { openEmbeddedStore } from '@epitaph/api/compose.ts';
 import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
 import { cleanUp, epitaph, serve, temporaryFolder } from './process.ts';
 
@@ -279,6 +281,24 @@ describe('a start that can’t be', () => {
         expect.stringMatching(/^epitaph: .*can't be read: EISDIR.*Check its permissions/),
       ]);
     }
+  });
+
+  test('names the event that a newer version has written', async () => {
+    const data = temporaryFolder();
+    const store = await openEmbeddedStore({ folder: data, clock: 'system', durable: false });
+    await store.createDatabase({ actor: 'test', correlationId: '00000000-0000-4000-8000-000000000000' }, 'db');
+    await store.close();
+    const log = new DatabaseSync(path.join(data, 'log.db'));
+    log.exec("UPDATE events SET version = 2 WHERE stream LIKE 'database-%'");
+    log.close();
+    for (const name of ['items.v1.db', 'proof.db']) rmSync(path.join(data, name));
+    const { code, stderr } = await epitaph(['serve', '--port', '0', '--data', data]);
+    expect([code, stderr]).toEqual([
+      2,
+      expect.stringMatching(
+        /^epitaph: DatabaseCreated at \d+ has version 2, .*Start that version, or a later one\.\n$/,
+      ),
+    ]);
   });
 
   test('leaves a port that another program has alone, and the folder free again', async () => {

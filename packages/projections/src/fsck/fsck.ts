@@ -176,10 +176,14 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
     if (isItemWrite({ type: life.lastType })) {
       for (const name of life.uniqueKeys) {
         const last = await log.readLast(name);
-        const { holder } = foldUniqueKey(last === undefined ? [] : [last]);
-        // Whoever takes the value of an item that has met its end puts that end on record in the same append.
-        if (holder !== stream) {
-          report('unique-key-not-held', stream, `live, but ${name} is held by ${holder ?? 'nobody'}`);
+        try {
+          const { holder } = foldUniqueKey(last === undefined ? [] : [last]);
+          // Whoever takes the value of an item that has met its end puts that end on record in the same append.
+          if (holder !== stream) {
+            report('unique-key-not-held', stream, `live, but ${name} is held by ${holder ?? 'nobody'}`);
+          }
+        } catch (error) {
+          report('unreadable-event', name, (error as Error).message);
         }
       }
       if (life.uniqueKeys.length !== (definition.uniqueKeyPolicy?.uniqueKeys?.length ?? 0)) {

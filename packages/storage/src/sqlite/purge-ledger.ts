@@ -216,7 +216,9 @@ function parseFirst(file: string, line: string): { readonly store: string } {
   const read = ledgerFirstLineSchema.safeParse(parsed(line));
   if (!read.success) throw new UnusableFile(`${file} is no purge ledger.`);
   if (read.data.ledger !== LEDGER_FORMAT) {
-    throw new UnusableFile(`${file}: this purge ledger was written by a newer Epitaph (${read.data.ledger}).`);
+    throw new UnusableFile(
+      `${file}: this purge ledger was written by a newer Epitaph (${read.data.ledger}). Start that version, or a later one.`,
+    );
   }
   return read.data;
 }

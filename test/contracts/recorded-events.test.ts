@@ -1,0 +1,94 @@
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import { describe, expect, it } from 'vitest';
+import {
+  readClientEncryptionKeyEvent,
+  clientEncryptionKeyEventVersions,
+} from '@epitaph/core/client-encryption-key/upcast.ts';
+import { containerEventVersions, readContainerEvent } from '@epitaph/core/container/upcast.ts';
+import { databaseEventVersions, readDatabaseEvent } from '@epitaph/core/database/upcast.ts';
+import { itemEventVersions, readItemEvent } from '@epitaph/core/item/upcast.ts';
+import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import { readUniqueKeyEvent, uniqueKeyEventVersions } from '@epitaph/core/unique-key/upcast.ts';
+import { readUserEvent, userEventVersions } from '@epitaph/core/user/upcast.ts';
+import { purgeEventVersions, readPurgeRunEvent } from '@epitaph/projections/purge/events.ts';
+import { vaultSchema } from '@epitaph/storage/postgres/vault-schema.ts';
+import { VAULT_SCHEMA_VERSION } from '@epitaph/storage/sqlite/schema.ts';
+
+type Recorded = Pick<RecordedEvent, 'type' | 'version' | 'stream' | 'data'>;
+
+/** By what the names of streams begin with. */
+const kinds: Readonly<
+  Record<
+    string,
+    { readonly versions: Readonly<Record<string, number>>; readonly read: (event: RecordedEvent) => unknown }
+  >
+> = {
+  'client-encryption-key': { versions: clientEncryptionKeyEventVersions, read: readClientEncryptionKeyEvent },
+  container: { versions: containerEventVersions, read: readContainerEvent },
+  database: { versions: databaseEventVersions, read: readDatabaseEvent },
+  item: { versions: itemEventVersions, read: readItemEvent },
+  'purge-run': { versions: purgeEventVersions, read: readPurgeRunEvent },
+  unique: { versions: uniqueKeyEventVersions, read: readUniqueKeyEvent },
+  user: { versions: userEventVersions, read: readUserEvent },
+};
+const kindOf = (stream: string): string => Object.keys(kinds).find((kind) => stream.startsWith(`${kind}-`))!;
+
+/** One of each form in which the versions of this program have recorded events. Lines are only ever added. */
+const recorded = readFileSync(path.join(import.meta.dirname, '../data/recorded-events.ndjson'), 'utf8')
+  .trimEnd()
+  .split('\n')
+  .map((line) => JSON.parse(line) as Recorded);
+
+describe('an event that was recorded once', () => {
+  it.each(recorded.map((event, index) => [event.type, index] as const))('is read for ever: %s (%i)', (_, index) => {
+    const { stream, ...event } = recorded[index]!;
+    const id = crypto.randomUUID();
+    const about = { id, correlationId: id, causationId: id, occurredAtMs: 0, actor: 'test', revision: 0, position: 1 };
+    expect(kinds[kindOf(stream)]!.read({ ...event, stream, ...about })).toMatchObject({
+      type: event.type,
+      data: event.data,
+    });
+  });
+
+  it('is there to be read, of each type that is written today', () => {
+    const known = new Set(recorded.map(({ type, stream }) => `${kindOf(stream)} ${type}`));
+    const written = Object.entries(kinds).flatMap(([kind, { versions }]) =>
+      Object.keys(versions).map((type) => `${kind} ${type}`),
+    );
+    // Read by no more than their types.
+    const bare = ['purge-run PurgePaused', 'purge-run PurgeResumed'];
+    expect(written.filter((type) => !known.has(type))).toEqual(bare);
+  });
+});
+
+/** What is written today, for whoever changes it to see what goes with it. */
+const WRITTEN = {
+  // Whoever adds a type of events, or raises a version, raises these: an empty migration will do. Then versions that
+  // can't read the events refuse the store, of which all of them open the vault first.
+  vaultSchemas: { sqlite: 3, postgres: 4 },
+  events: {
+    'client-encryption-key': 'ClientEncryptionKeyCreated 1, ClientEncryptionKeyRewrapped 1',
+    container:
+      'ContainerCreated 2, ContainerDeleted 1, ContainerReplaced 1, ContainerTtlChanged 1, ContainerTtlWithdrawn 1, ErasureCompleted 1, ErasureRefused 1, ErasureRequested 1, HeldContentRead 1, HoldPlaced 1, HoldReleased 1, PartitionKeyDeleteCompleted 1, PartitionKeyDeleted 1, PolicyGraceChanged 1, RecoveryRequested 1, RecoveryWindowChanged 1, RetentionFloorChanged 1, ThroughputChanged 1, TtlBrakeChanged 1',
+    database: 'DatabaseCreated 1, DatabaseDeleted 1, ThroughputChanged 1',
+    item: 'ItemDeleted 1, ItemExpired 1, ItemPurged 1, ItemRecovered 1, ItemUpserted 1',
+    'purge-run': 'PurgePaused 1, PurgeResumed 1, PurgeRunCompleted 1, PurgeRunStarted 1',
+    unique: 'UniqueKeyReleased 1, UniqueKeyTaken 1',
+    user: 'PermissionCreated 1, PermissionDeleted 1, PermissionReplaced 1, UserCreated 1, UserDeleted 1, UserNameTaken 1, UserRenamed 1',
+  },
+};
+
+it('the vault’s schema tells versions apart that write different events, so that a store is not opened by an older one', () => {
+  const events = Object.entries(kinds).map(([kind, { versions }]) => [
+    kind,
+    Object.entries(versions)
+      .map(([type, version]) => `${type} ${version}`)
+      .toSorted()
+      .join(', '),
+  ]);
+  expect({
+    vaultSchemas: { sqlite: VAULT_SCHEMA_VERSION, postgres: vaultSchema.steps.length },
+    events: Object.fromEntries(events) as object,
+  }).toEqual(WRITTEN);
+});
