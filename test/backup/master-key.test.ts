@@ -5,6 +5,8 @@ import { DataFolder } from '@epitaph/storage/sqlite/data-folder.ts';
 import { PlacedCrash } from '@epitaph/storage/sqlite/log-writer-core.ts';
 import { rotateMasterKey } from '@epitaph/storage/sqlite/master-key.ts';
 import { foundIn } from '../secrecy/search.ts';
+import { DoubleLog } from '../eventstoredb/double-log.ts';
+import { EventStoreDouble } from '../eventstoredb/double.ts';
 import { DEFINITION } from '../support/definition.ts';
 import { CALLER, epitaph, isZero, Place, readable, wrappedKeys, write } from './setup.ts';
 
@@ -68,7 +70,7 @@ describe('changing the master key', () => {
           });
         let crashed = false;
         try {
-          rotation();
+          await rotation();
         } catch (error) {
           if (!(error instanceof PlacedCrash)) throw error;
           crashed = true;
@@ -98,7 +100,7 @@ describe('changing the master key', () => {
     const onStep = (step: string) => {
       if (step === 'batch: after commit') throw new PlacedCrash(step);
     };
-    expect(() => rotateMasterKey(folder, { current, next, onStep })).toThrow(PlacedCrash);
+    await expect(rotateMasterKey(folder, { current, next, onStep })).rejects.toThrow(PlacedCrash);
     folder.close();
     const other = Buffer.alloc(32, 8).toString('base64');
     const refused = await epitaph(['keys', 'rotate-master', '--data', data], {
@@ -161,5 +163,54 @@ describe('escrow', () => {
     const nowhere = await epitaph(['keys', 'export-master', place.file('x'), '--data', place.file('nowhere')]);
     expect([nowhere.code, nowhere.err]).toEqual([2, expect.stringContaining('no key vault')]);
     expect(existsSync(place.file('nowhere'))).toBe(false);
+  });
+});
+
+describe('changing the master key of a folder whose event log is on a server', () => {
+  it('asks the server for the lives, wraps their keys anew, and destroys none that it has', async () => {
+    const double = await EventStoreDouble.start();
+    try {
+      const other = new Place();
+      const folder = other.file('data');
+      const eventStore = `esdb://127.0.0.1:${double.port}?tls=false`;
+      const store = await other.open({ eventStore });
+      await store.createDatabase(CALLER, 'db');
+      await store.createContainer(CALLER, 'db', 'c', DEFINITION, -1);
+      for (let index = 0; index < 5; index++) await write(store, 'c', `item-${index}`);
+      const earlier = double.log.copy();
+      await write(store, 'c', 'item-1', { v: 2 });
+      await store.deleteItem(CALLER, store.container('db', 'c'), 'item-0', '["p"]');
+      await store.runPurge(CALLER);
+      await other.close();
+      const before = wrappedKeys(folder);
+
+      const without = await epitaph(['keys', 'rotate-master', '--data', folder]);
+      expect([without.code, without.err]).toEqual([2, expect.stringContaining('--event-store')]);
+      const command = ['keys', 'rotate-master', '--data', folder, '--event-store', eventStore];
+
+      const log = double.log;
+      for (const [wrong, told] of [
+        [new DoubleLog(), 'belongs to another event log'],
+        [earlier, 'put back to an earlier moment'],
+      ] as const) {
+        double.log = wrong;
+        const { code, err } = await epitaph(command);
+        expect([code, err]).toEqual([2, expect.stringContaining(told)]);
+      }
+      double.log = log;
+      expect(wrappedKeys(folder)).toEqual(before);
+
+      expect(await epitaph(command)).toMatchObject({ code: 0, out: expect.stringContaining('opens nothing') });
+      for (const [id, wrapped] of wrappedKeys(folder)) {
+        expect(isZero(wrapped)).toBe(isZero(before.get(id)!));
+        if (!isZero(wrapped)) expect(wrapped).not.toEqual(before.get(id));
+      }
+      const again = await other.open({ eventStore });
+      for (let index = 1; index < 5; index++) expect(await readable(again, 'c', `item-${index}`)).toBe(true);
+      expect((await again.fsck()).problems).toEqual([]);
+      await other.dispose();
+    } finally {
+      double.stop();
+    }
   });
 });

@@ -3,6 +3,8 @@ import path from 'node:path';
 import { isoTime, systemClocks } from '@epitaph/core/clock.ts';
 import type { LedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
 import { formatLedgerHead, parseLedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
+import type { EventLog } from '@epitaph/core/log/event-log.ts';
+import type { LogElsewhere } from '@epitaph/storage/sqlite/data-folder.ts';
 import { secondsFlag, textFlag, type Command, type Flags, type FlagValues, type Invocation } from './command.ts';
 import { exitCodes, UsageError } from './exit-codes.ts';
 import { follow } from './follow.ts';
@@ -268,6 +270,11 @@ export const keys: Command = {
       placeholder: '<postgresql://…>',
       description: 'For keys in PostgreSQL; EPITAPH_POSTGRES. All nodes must be stopped.',
     },
+    'event-store': {
+      type: 'string',
+      placeholder: '<esdb://…>',
+      description: 'With rotate-master, for a data folder whose event log is on a server; EPITAPH_EVENT_STORE.',
+    },
   },
   notes:
     'A master key that is given is EPITAPH_MASTER_KEY, and the one to come EPITAPH_NEW_MASTER_KEY. Life keys are never exported. verify-master takes the vault part of a backup for --data too.',
@@ -310,16 +317,31 @@ async function rotatePostgres({ environment, json, print }: Invocation, url: str
 async function rotate(invocation: Invocation): Promise<number> {
   const postgres = postgresOf(invocation);
   if (postgres !== undefined) return rotatePostgres(invocation, postgres);
-  const { flags, environment, json, print, stderr } = invocation;
-  const folder = dataOf({ flags, environment });
+  const folder = dataOf(invocation);
+  const logElsewhere = await logElsewhereOf(invocation, folder);
+  try {
+    return await rotateFolder(invocation, folder, logElsewhere);
+  } finally {
+    await logElsewhere?.log.close();
+  }
+}
+
+type OpenedLog = LogElsewhere & { readonly log: EventLog };
+
+async function rotateFolder(
+  { environment, json, print, stderr }: Invocation,
+  folder: string,
+  logElsewhere: OpenedLog | undefined,
+): Promise<number> {
   const { rotateMasterKey } = await import('@epitaph/storage/sqlite/master-key.ts');
   const { DataFolder } = await import('@epitaph/storage/sqlite/data-folder.ts');
-  const opened = DataFolder.open(folder, await clockOf(folder));
+  const opened = DataFolder.open(folder, await clockOf(folder), logElsewhere);
   const progress = new Progress(stderr, 'rotate');
   try {
-    const rewrapped = rotateMasterKey(opened, {
+    const rewrapped = await rotateMasterKey(opened, {
       current: environment['EPITAPH_MASTER_KEY'],
       next: environment['EPITAPH_NEW_MASTER_KEY'],
+      log: logElsewhere?.log,
       onProgress: (done, total) => progress.update(done, total),
     });
     progress.end();
@@ -335,6 +357,21 @@ async function rotate(invocation: Invocation): Promise<number> {
     return exitCodes.ok;
   } finally {
     opened.close();
+  }
+}
+
+/** The event log of a folder that has it on a server. */
+async function logElsewhereOf({ flags, environment }: Invocation, folder: string): Promise<OpenedLog | undefined> {
+  const { readFacts } = await import('@epitaph/storage/sqlite/data-folder.ts');
+  const connectionString = textFlag(flags, 'event-store') ?? environment['EPITAPH_EVENT_STORE'];
+  if (readFacts(folder)?.log === undefined || connectionString === undefined) return undefined;
+  const { openEventStoreLog } = await import('@epitaph/storage/eventstoredb/open-event-store-log.ts');
+  const log = await openEventStoreLog({ connectionString });
+  try {
+    return { log, id: await log.id(), name: log.nodes, isEmpty: (await log.head()) === 0 };
+  } catch (error) {
+    await log.close();
+    throw error;
   }
 }
 

@@ -2,11 +2,13 @@ import { createSecretKey, hash, type KeyObject, randomBytes } from 'node:crypto'
 import { existsSync, readFileSync, renameSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import type { DatabaseSync } from 'node:sqlite';
+import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import { gcmOpen, gcmSeal } from '../crypto/aes-gcm.ts';
 import { unwrapKey, wrapKey } from '../crypto/key-wrapping.ts';
 import { MANIFEST } from './backup.ts';
 import { type DataFolder, MASTER_KEY_FILE, syncFolder, writeDurably } from './data-folder.ts';
-import { emptyJournal, openForReading, UnusableFile } from './database.ts';
+import { checkpointIn, emptyJournal, openForReading, UnusableFile } from './database.ts';
+import { READ_MODEL_SCHEMA_VERSION } from './schema.ts';
 import { openVault } from './open-vault.ts';
 import { MASTER_KEY_CHECK } from './sqlite-key-vault.ts';
 import { isDiskFull } from './failures.ts';
@@ -60,6 +62,8 @@ export interface Rotation {
   readonly current?: string | undefined;
   /** The key to come, base64; a new one is made when the folder keeps its own and none is given. */
   readonly next?: string | undefined;
+  /** The event log of a folder that has it on a server. */
+  readonly log?: EventLog | undefined;
   readonly onProgress?: (done: number, total: number) => void;
   readonly onStep?: StepHook;
 }
@@ -73,10 +77,10 @@ export interface Rotation {
  * @returns how many keys and secrets were wrapped anew
  * @throws {UnusableFile} for a wrong key; then nothing has changed.
  */
-export function rotateMasterKey(
+export async function rotateMasterKey(
   folder: DataFolder,
-  { current, next, onProgress, onStep = () => {} }: Rotation,
-): number {
+  { current, next, log, onProgress, onStep = () => {} }: Rotation,
+): Promise<number> {
   const keyFile = folder.file(MASTER_KEY_FILE);
   const nextFile = folder.file(NEXT_KEY_FILE);
   const isOwn = current === undefined;
@@ -96,13 +100,8 @@ export function rotateMasterKey(
   }
   const fresh = readMasterKey(text);
   const file = folder.file('vault.db');
-  const logFile = folder.file('log.db');
-  if (folder.log !== undefined) {
-    throw new UnusableFile(
-      `The event log of ${folder.path} is on a server, and the keys can't be wrapped anew without it: changing the master key of such a store is not there yet.`,
-    );
-  }
   if (!existsSync(file)) throw new UnusableFile(`There is no key vault in ${folder.path}.`);
+  if (log !== undefined) await assertReachesReadModels(log, folder);
   const vault = openVault(file);
   try {
     const { rotatingTo } = folder;
@@ -125,7 +124,8 @@ export function rotateMasterKey(
     onStep('next key: after');
     folder.setRotatingTo(fingerprint(fresh));
     onStep('mark: after');
-    const rewrapped = rewrapAll(vault, logFile, { old, fresh, onProgress, onStep });
+    const lives = log === undefined ? livesIn(folder.file('log.db')) : livesOf(log);
+    const rewrapped = await rewrapAll(vault, lives, { old, fresh, onProgress, onStep });
     emptyJournal(vault);
     onStep('journal: after');
     if (isOwn) {
@@ -149,13 +149,17 @@ export function rotateMasterKey(
  * A wrapped key is bound to its life's stream, whose name the vault does not know; the log does. What the log knows no
  * life of is a key that was made for a write which then failed: it opens nothing, and is overwritten.
  */
-function rewrapAll(vault: DatabaseSync, logFile: string, { old, fresh, onProgress, onStep }: Rewrap): number {
+async function rewrapAll(
+  vault: DatabaseSync,
+  lives: Iterable<WrittenLife> | AsyncIterable<WrittenLife>,
+  { old, fresh, onProgress, onStep }: Rewrap,
+): Promise<number> {
   const ids = keyNumbers(vault);
   const seen = new Uint8Array(ids.length);
   const find = vault.prepare('SELECT wrapped FROM keys WHERE id = ?');
   const put = vault.prepare('UPDATE keys SET wrapped = ? WHERE id = ?');
   const rewrapped = new Batches(vault, onStep);
-  for (const { keyId, stream, position, head } of livesOf(logFile)) {
+  for await (const { keyId, stream, position, head } of lives) {
     const index = indexIn(ids, keyId);
     if (index === undefined || seen[index] === 1) continue;
     seen[index] = 1;
@@ -239,8 +243,46 @@ function indexIn(ascending: Float64Array, wanted: number): number | undefined {
   return undefined;
 }
 
-/** Every life that the log still has a body of, with its key; once for each body. */
-function* livesOf(logFile: string): Generator<{ keyId: number; stream: string; position: number; head: number }> {
+/** A life by one of its writes, and how far into the log that is. */
+interface WrittenLife {
+  readonly keyId: number;
+  readonly stream: string;
+  readonly position: number;
+  readonly head: number;
+}
+
+/** Every life that the log has on a server; once for each write. What is truncated may come as well. */
+async function* livesOf(log: EventLog): AsyncGenerator<WrittenLife> {
+  const head = await log.head();
+  for (let position = 0; ;) {
+    const events = await log.readAll(position, BATCH, { withBodies: false, mayBeTruncated: true });
+    for (const { type, stream, data, position } of events) {
+      if (type === 'ItemUpserted' && typeof data['key'] === 'number') {
+        yield { keyId: data['key'], stream, position, head };
+      }
+    }
+    if (events.length === 0) return;
+    position = events.at(-1)!.position;
+  }
+}
+
+/**
+ * Keys that the log knows no life of are destroyed: a log that was put back to an earlier moment must not say which.
+ *
+ * @throws {UnusableFile}
+ */
+async function assertReachesReadModels(log: EventLog, folder: DataFolder): Promise<void> {
+  const file = folder.itemsFile(folder.itemsVersion);
+  const projected = (existsSync(file) ? checkpointIn(file, READ_MODEL_SCHEMA_VERSION) : undefined) ?? 0;
+  const head = await log.head();
+  if (projected <= head) return;
+  throw new UnusableFile(
+    `The event log ends at position ${head}, and the read models in ${folder.path} have it up to ${projected}: it was put back to an earlier moment, or is not the one. Nothing was changed.`,
+  );
+}
+
+/** Every life that the log in a file still has a body of; once for each body. */
+function* livesIn(logFile: string): Generator<WrittenLife> {
   const log = openForReading(logFile);
   try {
     const { head } = log.prepare('SELECT coalesce(max(position), 0) AS head FROM events').get() as { head: number };
