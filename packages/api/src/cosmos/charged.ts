@@ -2,7 +2,7 @@ import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { UserKind } from '../request-units/request-units.ts';
 import { charge } from './charge.ts';
 import { tooManyRequests } from './errors.ts';
-import { containerOf, headerFlag, isQuery, isQueryPlan, type Answer, type CosmosRequest } from './request.ts';
+import { containerOf, headerFlag, isBatch, isQuery, isQueryPlan, type Answer, type CosmosRequest } from './request.ts';
 import { isRead, route } from './router.ts';
 
 /**
@@ -47,7 +47,7 @@ function kindOf({
   if (method !== 'POST') return 'write';
   if (isQueryPlan(headers)) return undefined;
   if (isQuery(headers)) return 'query';
-  if (!headerFlag(headers, 'x-ms-cosmos-is-batch-request')) return 'write';
+  if (!isBatch(headers)) return 'write';
   return headerFlag(headers, 'x-ms-cosmos-batch-atomic') ? 'batch' : undefined;
 }
 
@@ -56,7 +56,7 @@ export function operationOf(request: Pick<CosmosRequest, 'method' | 'segments' |
   const kind = kindOf(request);
   if (kind === 'changeFeed') return 'change-feed';
   if (kind !== undefined) return kind;
-  if (headerFlag(request.headers, 'x-ms-cosmos-is-batch-request')) return 'bulk';
+  if (isBatch(request.headers)) return 'bulk';
   return isQueryPlan(request.headers) ? 'query-plan' : 'metadata';
 }
 

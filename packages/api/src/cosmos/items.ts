@@ -19,6 +19,8 @@ import {
   containerOf,
   headerFlag,
   headerText,
+  isBatch,
+  isFeed,
   isQuery,
   isQueryPlan,
   jsonOf,
@@ -50,7 +52,7 @@ export async function answerItems(request: CosmosRequest): Promise<Answer> {
     );
   }
   if (method !== 'POST') throw methodNotAllowed();
-  if (headerFlag(headers, 'x-ms-cosmos-is-batch-request')) return answerBatch(request, container);
+  if (isBatch(headers)) return answerBatch(request, container);
   if (isQueryPlan(headers)) return answerQueryPlan(request, container);
   // What the query finds among the items would be taken for changes.
   if (isQuery(headers) && isChangeFeed(request)) throw badRequest('A change feed is not filtered by queries here.');
@@ -112,7 +114,8 @@ export async function answerItem(request: CosmosRequest): Promise<Answer> {
 
 /** `/dbs/{db}/colls/{coll}/operations/partitionkeydelete` */
 export async function answerPartitionKeyDelete(request: CosmosRequest): Promise<Answer> {
-  if (request.method !== 'POST') throw methodNotAllowed();
+  // Whoever may only read could otherwise call it a query.
+  if (request.method !== 'POST' || isFeed(request)) throw methodNotAllowed();
   const container = intendedContainer(request);
   const partitionKey = wholeKey(request, container);
   const { position } = await request.store.deletePartitionKey(request.caller, container, partitionKey);

@@ -17,6 +17,7 @@ import { badRequest, describeError, errorBody, WireError, wireShapes, type WireS
 import { checkTargetGranted, grantedStore } from './granted.ts';
 import { readPartitionKeyHeader } from './partition-key.ts';
 import { rangeIdOf } from './ranges.ts';
+import { notForWrites, readOnlyStore } from './read-only.ts';
 import { containerOf, headerText, type Answer, type CosmosRequest } from './request.ts';
 import { isRead } from './router.ts';
 import { otherSignedLinks, parseTarget, type Target } from './target.ts';
@@ -151,14 +152,13 @@ function admit(request: FastifyRequest, options: CosmosOptions, limits: Limits):
   if (holder.role === 'audit') {
     throw new WireError('forbidden', "The auditor key sees history only: it can't be used on the data plane.");
   }
-  if (holder.role === 'read' && !isRead(request.method, headers)) {
-    throw new WireError('forbidden', "The read-only key can't be used for writes.");
-  }
+  if (holder.role === 'read' && !isRead(request.method, headers)) throw notForWrites();
   // A permission is shown with its token, which may be one for changes.
   if (holder.role === 'read' && target.segments[4] === 'permissions') {
     throw new WireError('forbidden', "The read-only key can't be used for permissions.");
   }
-  return { activityId: randomUUID(), target, actor: holder.actor, consistency, store: options.store };
+  const store = holder.role === 'read' ? readOnlyStore(options.store) : options.store;
+  return { activityId: randomUUID(), target, actor: holder.actor, consistency, store };
 }
 
 /** Of replicas, which there are none of. Clients sign this in a way of its own; the answer is for anyone. */

@@ -109,16 +109,20 @@ export function jsonOf(body: Buffer | undefined, limits: Limits, parse = parseJs
   return parse(body, limits.jsonDepth);
 }
 
+export const isBatch = (headers: IncomingHttpHeaders): boolean => headerFlag(headers, 'x-ms-cosmos-is-batch-request');
+
+/** A batch is no query, whatever else is said of it: it may write. */
 export function isQuery(headers: IncomingHttpHeaders): boolean {
   return (
-    headerFlag(headers, 'x-ms-documentdb-isquery') ||
-    headerFlag(headers, 'x-ms-documentdb-query') ||
-    (headers['content-type']?.startsWith('application/query+json') ?? false)
+    !isBatch(headers) &&
+    (headerFlag(headers, 'x-ms-documentdb-isquery') ||
+      headerFlag(headers, 'x-ms-documentdb-query') ||
+      (headers['content-type']?.startsWith('application/query+json') ?? false))
   );
 }
 
 export const isQueryPlan = (headers: IncomingHttpHeaders): boolean =>
-  headerFlag(headers, 'x-ms-cosmos-is-query-plan-request');
+  !isBatch(headers) && headerFlag(headers, 'x-ms-cosmos-is-query-plan-request');
 
 /** True for a request of a list, of all that is in it or of what a query finds. */
 export const isFeed = ({ method, headers }: Pick<CosmosRequest, 'method' | 'headers'>): boolean =>

@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { EMULATOR_KEY, KeyRing } from '@epitaph/api/http/keys.ts';
 import { parseHttpDate } from '@epitaph/api/http/http-date.ts';
+import { readOnlyStore } from '@epitaph/api/cosmos/read-only.ts';
 import {
   AUDITOR_KEY,
   call,
@@ -14,6 +15,7 @@ import {
   testKeys,
   testServer,
 } from './support/client.ts';
+import { fakeStore } from './support/fake-store.ts';
 
 const MINUTE = 60_000;
 
@@ -40,6 +42,50 @@ describe('a signed request', () => {
     expect((await call(app, 'POST', DOCS, write)).status).toBe(403);
     expect((await call(app, 'DELETE', '/dbs/shop', { key: READ_ONLY_KEY })).status).toBe(403);
     expect((await call(app, 'GET', DOCS, { key: AUDITOR_KEY })).status).toBe(403);
+  });
+
+  test('does not write with the read-only key by calling it a query', async () => {
+    const ann = { 'x-ms-documentdb-partitionkey': '["ann"]' };
+    const asQuery: readonly Readonly<Record<string, string>>[] = [
+      { 'x-ms-documentdb-isquery': 'true' },
+      { 'x-ms-documentdb-query': 'true' },
+      { 'content-type': 'application/query+json' },
+      { 'x-ms-cosmos-is-query-plan-request': 'true' },
+    ];
+    const asBatch: readonly Readonly<Record<string, string>>[] = [
+      {},
+      { 'x-ms-cosmos-batch-atomic': 'true' },
+      { 'x-ms-documentdb-is-upsert': 'true' },
+    ];
+    const app = await shop();
+    expect((await call(app, 'POST', DOCS, { headers: ann, body: { id: '1', customer: 'ann' } })).status).toBe(201);
+    const body = [
+      { operationType: 'Create', resourceBody: { id: '2', customer: 'ann' } },
+      { operationType: 'Delete', id: '1' },
+    ];
+    for (const query of asQuery) {
+      for (const batch of asBatch) {
+        const headers = { ...ann, ...query, ...batch, 'x-ms-cosmos-is-batch-request': 'true' };
+        expect((await call(app, 'POST', DOCS, { headers, body, key: READ_ONLY_KEY })).status).toBe(403);
+      }
+      const path = '/dbs/shop/colls/orders/operations/partitionkeydelete';
+      const signed = { type: 'colls', link: 'dbs/shop/colls/orders' };
+      const headers = { ...ann, ...query };
+      expect((await call(app, 'POST', path, { headers, signed, key: READ_ONLY_KEY })).status).toBe(405);
+    }
+    const { json } = await call(app, 'GET', DOCS, { key: READ_ONLY_KEY });
+    expect(json['Documents']).toMatchObject([{ id: '1' }]);
+  });
+
+  test('sees a store without writes with the read-only key', async () => {
+    const store = fakeStore();
+    const readOnly = readOnlyStore(store);
+    await store.createDatabase({ actor: 'key:primary', correlationId: '' }, 'shop');
+    expect(readOnly.database('shop')).toBe(store.database('shop'));
+    for (const name of Object.keys(store) as (keyof typeof store)[]) {
+      if (!/^(?:create|replace|delete|write|patch|batch|change|rename|rewrap|set|token)/.test(name)) continue;
+      expect(() => (readOnly[name] as () => unknown)()).toThrow("can't be used for writes");
+    }
   });
 
   test('is good for 15 minutes either way', async () => {

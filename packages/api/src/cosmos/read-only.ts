@@ -1,0 +1,44 @@
+import type { StoreApi } from '../store/store-api.ts';
+import { WireError } from './errors.ts';
+
+export const notForWrites = (): WireError => new WireError('forbidden', "The read-only key can't be used for writes.");
+
+const reads: ReadonlySet<PropertyKey> = new Set<keyof StoreApi>([
+  'requestUnits',
+  'headPosition',
+  'nowMs',
+  'listDatabases',
+  'database',
+  'databaseByRid',
+  'listContainers',
+  'container',
+  'containerByRid',
+  'listUsers',
+  'user',
+  'listClientEncryptionKeys',
+  'clientEncryptionKey',
+  'readItem',
+  'itemByBirth',
+  'countItems',
+  'listItems',
+  'queryItems',
+  'readChangeFeed',
+]);
+
+/**
+ * The store as the read-only key's holder has it. What is not named here is refused, so that no combination of verb and
+ * headers, which tell reads from writes before, leads to a write that was not thought of.
+ */
+export function readOnlyStore(store: StoreApi): StoreApi {
+  return new Proxy(store, {
+    get: (all, name) => {
+      if (!reads.has(name)) {
+        return () => {
+          throw notForWrites();
+        };
+      }
+      const member: unknown = Reflect.get(all, name);
+      return typeof member === 'function' ? (member.bind(all) as unknown) : member;
+    },
+  });
+}
