@@ -90,6 +90,31 @@ describe('docs/operations.md', () => {
   });
 });
 
+describe('docs/architecture.md', () => {
+  const text = readPage('docs/architecture.md');
+
+  test('names every kind of event, and none that there is not', () => {
+    const sources = globSync('packages/{core,projections}/src/**/*.ts', { cwd: ROOT })
+      .map((file) => readFileSync(path.join(ROOT, file), 'utf8'))
+      .join('');
+    const types = Array.from(
+      sources.matchAll(/readonly type:((?:\s*\|?\s*'[A-Z]\w+')+);/g),
+      ([, union]) => union!.match(/\b(?!Record)[A-Z]\w+(?:ed|en|Read)\b/g) ?? [],
+    ).flat();
+    const section = text.slice(text.indexOf('## Events'), text.indexOf('Every event carries'));
+    const shown = Array.from(section.matchAll(/`([A-Z]\w+)`/g), ([, name]) => name!);
+    expect(types.length).toBeGreaterThan(40);
+    expect(types.filter((type) => !shown.includes(type))).toEqual([]);
+    expect(shown.filter((type) => !sources.includes(`'${type}'`))).toEqual([]);
+  });
+
+  test('sends nobody to a file that is not there', () => {
+    const files = Array.from(text.matchAll(/`((?:api|core|projections|storage|test)\/[^`\s]+)`/g), ([, file]) => file!);
+    expect(files.length).toBeGreaterThan(10);
+    expect(files.filter((file) => globSync(`{.,packages}/${file}`, { cwd: ROOT }).length === 0)).toEqual([]);
+  });
+});
+
 test('docs/request-units.md: operations cost what the page says', () => {
   const costs: Readonly<Record<string, (bytes: number) => number>> = {
     'point read': charge.pointRead,
