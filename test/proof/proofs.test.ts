@@ -180,6 +180,17 @@ describe('the whole log', () => {
     expect(await ask('verify', 'log', '--checkpoint', checkpoint, '--public-key', key)).toMatchObject(good);
   });
 
+  test('of a store that has lost its signing key is told from one that was changed', async () => {
+    const key = file('key', await fetched('/proof/key'));
+    const checkpoint = file('checkpoint', await fetched('/proof/checkpoint'));
+    await closeServer();
+    rmSync(join(folder, 'data', 'proof.key'));
+    await open();
+    const found = await ask('verify', 'log', '--checkpoint', checkpoint, '--public-key', key);
+    expect(found).toMatchObject({ code: 1, stdout: expect.stringMatching(/^other-key: .*\n1 problems: /) as string });
+    expect((await ask('verify', 'log')).code).toBe(0);
+  });
+
   test('with any permanent fact changed, renamed or taken away is found out', async () => {
     const key = file('key', await fetched('/proof/key'));
     const checkpoint = file('checkpoint', await fetched('/proof/checkpoint'));

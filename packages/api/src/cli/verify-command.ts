@@ -264,32 +264,40 @@ async function verifyServer(invocation: Invocation): Promise<number> {
   const earlier = key === undefined ? undefined : { key, checkpoint: signedCheckpoint(file!, key) };
   const report = await follow<LogVerification>(invocation, { method: 'POST', path: '/proof/verify', label: 'verify' });
   const since = earlier === undefined ? undefined : await grewFrom(earlier, report, { client });
-  const ok = report.ok && since !== false;
-  if (json) print(JSON.stringify({ ...report, ok, ...(since === undefined ? {} : { grewFromCheckpoint: since }) }));
+  const grew = since === undefined || since === 'grew';
+  const ok = report.ok && grew;
+  if (json) print(JSON.stringify({ ...report, ok, ...(since === undefined ? {} : { grewFromCheckpoint: grew }) }));
   else {
     for (const { code, subject, message } of report.problems) print(`${code}: ${subject}: ${message}`);
-    if (since === false) print('checkpoint-differs: the log is not a continuation of what was signed');
-    const found = ok ? 'All is as it was recorded' : `${report.count + (since === false ? 1 : 0)} problems`;
+    if (!grew) print(`${since}: ${notGrown[since]}`);
+    const found = ok ? 'All is as it was recorded' : `${report.count + (grew ? 0 : 1)} problems`;
     print(`${found}: ${report.facts} facts, root ${report.root}.`);
   }
   return ok ? exitCodes.ok : exitCodes.problem;
 }
 
-/** True when the server's tree of now begins with the tree that was signed earlier. */
+const notGrown = {
+  'checkpoint-differs': 'the log is not a continuation of what was signed',
+  'other-key': 'the server signs with another key by now, so nothing it says can be compared with what was signed',
+} as const;
+
+/** Whether the server's tree of now begins with the tree that was signed earlier. */
 async function grewFrom(
   { key, checkpoint: before }: { readonly key: VerifierKey; readonly checkpoint: Checkpoint },
   report: LogVerification,
   { client }: Pick<Invocation, 'client'>,
-): Promise<boolean> {
+): Promise<'grew' | keyof typeof notGrown> {
   const now = openCheckpoint(report.checkpoint, key, checkpointCryptography);
-  if (now === undefined || now.size < before.size) return false;
-  if (before.size === 0) return true;
+  if (now === undefined) return 'other-key';
+  if (now.size < before.size) return 'checkpoint-differs';
+  if (before.size === 0) return 'grew';
   const { hashes } = await client.call<{ readonly hashes: readonly string[] }>('GET', '/proof/consistency', {
     query: { from: String(before.size), to: String(now.size) },
   });
   const path = hashes.map((text) => fromBase64(text) ?? new Uint8Array());
   const roots = rootsOfConsistency(sha256, before.size, now.size, before.root, path);
-  return roots !== undefined && sameBytes(roots.from, before.root) && sameBytes(roots.to, now.root);
+  const isSame = roots !== undefined && sameBytes(roots.from, before.root) && sameBytes(roots.to, now.root);
+  return isSame ? 'grew' : 'checkpoint-differs';
 }
 
 function publicKey(flags: FlagValues): VerifierKey {
