@@ -94,6 +94,11 @@ test('items expire on time, are purged, truncated by $tb, scavenged, and stay ex
       'ItemPurged',
     ]);
     expect((await world.disappearances('c1')).disappearances).toMatchObject([{ id: 'a' }]);
+    const { status, body } = await world.manage(
+      'GET',
+      '/dbs/shop/colls/c1/certificate?id=a&partitionKey=["ann"]&life=0',
+    );
+    expect([status, body]).toMatchObject([200, { facts: [{ leaf: 6 }, { leaf: 7 }] }]);
     expect(await sightings(world.of('c1'), ['a', 'kept'])).toEqual(seen('kept'));
     expect(await world.fsck()).toEqual([]);
   };

@@ -126,8 +126,10 @@ export class Prover {
 
   /** The facts whose leaves are in a tile, in order. */
   async #factsOf({ firstLeaf, firstPosition }: { readonly firstLeaf: number; readonly firstPosition: number }) {
-    const facts: RecordedEvent[] = [];
-    for (let after = firstPosition - 1; facts.length < TILE_HASHES;) {
+    // Where there is no event, not every log can be read from.
+    const first = await this.#log.readAt(firstPosition);
+    const facts: RecordedEvent[] = first === undefined ? [] : [first];
+    for (let after = firstPosition; facts.length < TILE_HASHES;) {
       const events = await this.#log.readAll(after, PAGE_EVENTS, { withBodies: false });
       if (events.length === 0) break;
       facts.push(...events.filter((event) => isPermanentFact(event)).slice(0, TILE_HASHES - facts.length));
