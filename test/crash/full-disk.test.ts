@@ -1,11 +1,13 @@
 import { execFileSync } from 'node:child_process';
-import { mkdirSync, rmdirSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, rmdirSync, rmSync, statfsSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { openEmbeddedStore } from '@epitaph/api/compose.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
+import type { ReadModelChange } from '@epitaph/projections/read-model-store.ts';
+import { ReadModelWriterCore, toApplyJob } from '@epitaph/storage/sqlite/read-model-writer-core.ts';
 import { newFolder, removeFolder } from '../simulation/embedded.ts';
 import { DEFINITION } from '../support/definition.ts';
 import { Disk } from '../support/disk.ts';
@@ -122,6 +124,46 @@ describe('a disk that is full', () => {
     }
     await isSound();
   }, 60_000);
+
+  it('on which the journal of values in clear can not be emptied fails nothing: it is emptied when there is room', () => {
+    const file = join(disk.path, 'items.db');
+    const core = new ReadModelWriterCore({ file, synchronous: 'OFF' });
+    const item = (index: number) => ({ container: 1, partitionKey: '["p"]', id: `item-${index}`, life: 0 });
+    const written = (index: number, position: number): ReadModelChange => ({
+      ...item(index),
+      kind: 'item-written',
+      revision: 0,
+      position,
+      ts: 1,
+      ttl: null,
+      key: index + 1,
+      unreadableTtl: false,
+      clear: Array.from({ length: 20 }, (_, path) => ({ path, value: `5${index} `.padEnd(128, 'secret') })),
+    });
+    const purged = (index: number, position: number): ReadModelChange[] => {
+      const left = { ...item(index), position, cause: 'deleted' as const };
+      const times = { atMs: 1, recordedAtMs: 1, purgedAtMs: null, actor: null, rule: null, ttl: null };
+      const disappearance = { ...left, ...times, policyVersion: null };
+      const row = { ...left, stream: `item-${index}`, endedAtMs: 1, byPolicyStart: false };
+      return [
+        { kind: 'item-ended', row, disappearance },
+        { kind: 'item-purged', ...item(index), purgedAtMs: 2, disappearance },
+      ];
+    };
+    const apply = (changes: readonly ReadModelChange[], checkpoint: number) =>
+      core.execute([toApplyJob(changes, checkpoint)]);
+    const many = Array.from({ length: 400 }, (_, index) => written(index, index + 1));
+    expect(apply(many, 400)).toMatchObject([{ ok: true }]);
+    // Room for one more transaction, and not for all that the journal has.
+    const { bavail, bsize } = statfsSync(disk.path);
+    writeFileSync(join(disk.path, 'ballast'), Buffer.alloc(bavail * bsize - 1_000_000));
+    expect(apply(purged(7, 401), 402)).toMatchObject([{ ok: true }]);
+    expect(statSync(`${file}-wal`).size).toBeGreaterThan(0);
+    rmSync(join(disk.path, 'ballast'));
+    expect(apply([written(400, 403)], 403)).toMatchObject([{ ok: true }]);
+    expect(statSync(`${file}-wal`).size).toBe(0);
+    core.close();
+  });
 
   it('does not stop time, nor readers: what expires meanwhile is gone', async () => {
     store = await openEmbeddedStore({ folder: data(), clock: 'system', automaticPurge: false, policyGraceSeconds: 0 });

@@ -92,8 +92,8 @@ export class ReadModelWriterCore implements WriterCore {
   #keepsClear: boolean;
   /** Values went whose bytes may still be in the journal. */
   #hasRemnants = false;
-  /** Lives were purged whose values may be among them. */
-  #mustEmptyJournal = false;
+  /** Lives were purged whose values may be among them; whoever wrote the file before may have been killed over that. */
+  #mustEmptyJournal = true;
 
   constructor(options: ReadModelWriterOptions, step: StepHook = () => {}) {
     this.#step = step;
@@ -109,7 +109,6 @@ export class ReadModelWriterCore implements WriterCore {
     this.#statements = prepare(this.#database);
     this.#keepsClear = this.#statements.anyClear.get() !== undefined;
     if (this.#keepsClear) this.#keepClear();
-    // Whoever wrote this file may have been killed before it came to that.
     this.#emptyJournal();
   }
 
@@ -181,13 +180,21 @@ export class ReadModelWriterCore implements WriterCore {
 
   /** The file has what was deleted overwritten; its journal has pages as they were until it is emptied. */
   #emptyJournal(): void {
-    this.#database.exec(`PRAGMA busy_timeout = ${EMPTYING_MS}`);
-    const { busy } = this.#statements.emptyJournal.get() as { busy: number };
-    this.#database.exec(`PRAGMA busy_timeout = ${BUSY_MS}`);
-    // A reader may hold an older state, to compare it: then it is tried again after the next batch.
-    if (busy !== 0) return;
+    // A reader may hold an older state, to compare it, or the file find no room: then it is tried again after the next batch.
+    if (!this.#isEmptied()) return;
     this.#hasRemnants = false;
     this.#mustEmptyJournal = false;
+  }
+
+  #isEmptied(): boolean {
+    this.#database.exec(`PRAGMA busy_timeout = ${EMPTYING_MS}`);
+    try {
+      return (this.#statements.emptyJournal.get() as { busy: number }).busy === 0;
+    } catch {
+      return false;
+    } finally {
+      this.#database.exec(`PRAGMA busy_timeout = ${BUSY_MS}`);
+    }
   }
 
   #deleteItem(container: number, partitionKey: string, id: string, life: number): boolean {
