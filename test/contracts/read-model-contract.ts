@@ -310,30 +310,39 @@ function randomHistory(random: Random, length: number): History {
       }
       const { container, partitionKey } = name;
       changes.push({ kind: 'partition-key-deleted', container, partitionKey, atMs, actor: `key:${position}`, marks });
-    } else if (action === 'record-end' && model.unrecorded.size > 0) {
+    } else if (action === 'record-end' && model.unrecorded.size > 8) {
       const [key, { endedAtMs, ...end }] = random.pick([...model.unrecorded]);
       model.unrecorded.delete(key);
       const { container, partitionKey, id, life } = end;
       const stream = `item-rid${container}.${key}`;
-      const row: EndedRow = { ...end, endedAtMs, stream, cause: 'deleted', byPolicyStart: false };
-      model.ended.set(key, row);
+      // Of a life whose later writes were gone when it was projected, the record says something else than the rows.
+      const knowsBetter = random.chance(1 / 2);
+      const isExpiry = knowsBetter && random.chance(1 / 2);
+      const cause = isExpiry ? 'expired' : 'deleted';
+      const at = { position: knowsBetter ? position : end.position, endedAtMs: endedAtMs - (isExpiry ? 1_000 : 0) };
+      const row: EndedRow = { ...end, ...at, stream, cause, byPolicyStart: isExpiry };
       const disappearance: DisappearanceRow = {
         container,
         partitionKey,
         id,
         life,
-        position,
-        cause: 'deleted',
-        atMs: endedAtMs,
+        position: at.position,
+        cause,
+        atMs: at.endedAtMs,
         recordedAtMs: endedAtMs,
         purgedAtMs: null,
-        actor: 'nobody asks',
-        rule: null,
-        ttl: null,
-        policyVersion: null,
+        actor: knowsBetter ? null : 'nobody asks',
+        rule: isExpiry ? 'item-ttl' : null,
+        ttl: isExpiry ? 5 : null,
+        policyVersion: isExpiry ? 1 : null,
       };
-      // Said of the record's own position; that of the last write, which the rows have already, stays.
-      changes.push({ kind: 'item-ended', row: { ...row, position }, disappearance, withPartitionKey: true });
+      model.ended.set(key, row);
+      if (knowsBetter) {
+        const shown = model.disappearances.findIndex((other) => other.position === end.position);
+        model.disappearances.splice(shown, 1);
+        model.disappearances.push(disappearance);
+      }
+      changes.push({ kind: 'item-ended', row, disappearance });
     } else if ((action === 'purge' && endedRow !== undefined) || (action === 'take' && current !== undefined)) {
       const life = action === 'take' ? current!.life : endedRow!.life;
       const purgedAtMs = T0 * 1000 + 90_000 + position;

@@ -129,11 +129,13 @@ export type ReadModelChange =
       readonly actor: string;
       readonly marks: Watermarks;
     }
-  /** For a life with an unrecorded end this only makes the end a recorded one: when and how it left stays as it was. */
+  /**
+   * For a life with an unrecorded end at the position that this says, it only makes the end a recorded one: when and how
+   * it left stays as it was. Where they differ this holds, for it was recorded with all of the life in sight; who projects
+   * a log beside a purge may have seen the life's first writes, and not those that were truncated meanwhile.
+   */
   | {
       readonly kind: 'item-ended';
-      /** Set when it left with its partition key. */
-      readonly withPartitionKey?: true;
       readonly row: EndedRow;
       readonly disappearance: DisappearanceRow;
     }

@@ -47,7 +47,6 @@ export function itemChange(recorded: RecordedEvent, catalog: Catalog): ReadModel
           byPolicyStart: false,
         },
         disappearance: deletion(item, recorded, event.data),
-        ...(event.data.withPartitionKey === undefined ? {} : { withPartitionKey: true as const }),
       };
     case 'ItemExpired':
       return {

@@ -14,7 +14,7 @@ type Purged = Extract<ReadModelChange, { kind: 'item-purged' }>;
 
 type PartitionKeyDeleted = Extract<ReadModelChange, { kind: 'partition-key-deleted' }>;
 
-interface Life {
+export interface Life {
   readonly container: number;
   readonly partitionKey: string;
   readonly id: string;
@@ -27,27 +27,17 @@ export interface Segment {
   readonly then?: PartitionKeyDeleted;
 }
 
-/**
- * Cuts changes where order matters beyond a batch: a delete by partition key takes what the changes before it have left,
- * and a life whose unrecorded end is recorded here is purged after that.
- */
+/** Cuts changes where order matters beyond a batch: a delete by partition key takes what the changes before it have left. */
 export function segmentsOf(changes: readonly ReadModelChange[]): Segment[] {
   const segments: Segment[] = [];
   let current: Exclude<ReadModelChange, PartitionKeyDeleted>[] = [];
-  const recordedHere = new Set<string>();
   const cut = (then?: PartitionKeyDeleted) => {
     segments.push({ batch: new Batch(current), ...(then === undefined ? {} : { then }) });
     current = [];
-    recordedHere.clear();
   };
   for (const change of changes) {
-    if (change.kind === 'partition-key-deleted') {
-      cut(change);
-      continue;
-    }
-    if (change.kind === 'item-purged' && recordedHere.has(lifeName(change))) cut();
-    if (change.kind === 'item-ended' && change.withPartitionKey === true) recordedHere.add(lifeName(change.row));
-    current.push(change);
+    if (change.kind === 'partition-key-deleted') cut(change);
+    else current.push(change);
   }
   cut();
   return segments;
@@ -59,6 +49,8 @@ export class Batch {
   readonly updated = new Map<string, Written>();
   readonly removed = new Map<string, Life>();
   readonly ended = new Map<string, EndedRow>();
+  /** Those and what was purged after it ended. */
+  readonly left = new Map<string, Life>();
   readonly disappeared = new Map<string, DisappearanceRow>();
   /** Purges of lives that did not end in this batch: how they ended is known to the tables alone. */
   readonly purged = new Map<string, Purged>();
@@ -84,6 +76,7 @@ export class Batch {
         const name = lifeName(change.row);
         this.#remove(change.row);
         this.ended.set(name, change.row);
+        this.left.set(name, change.row);
         this.disappeared.set(name, change.disappearance);
         return;
       }

@@ -26,7 +26,7 @@ import type {
 } from '@epitaph/projections/read-model-store.ts';
 import type { ClearCondition, ClearCopy } from '@epitaph/projections/items/clear-values.ts';
 import { BEFORE_CLEAR_COPIES, clearBytes, type ClearIndex, fromClearBytes, scanByClear } from '../clear-scan.ts';
-import { type Batch, fromStored, nameDigest, partitionDigest, segmentsOf, toStored } from './batch.ts';
+import { type Batch, fromStored, type Life, nameDigest, partitionDigest, segmentsOf, toStored } from './batch.ts';
 import type { DedicatedConnection, PostgresDatabase, Row, Statements } from './database.ts';
 
 /** Beyond all times: the `due` of an item whose own ttl of -1 says "never". */
@@ -400,11 +400,7 @@ export class PostgresReadModelStore implements ReadModelStore {
     await this.#purge(sql, batch);
     if (batch.removed.size > 0) {
       const rows = [...batch.removed.values()];
-      await sql.query(this.#sql.deleteItems, [
-        rows.map((row) => row.container),
-        rows.map((row) => nameDigest(row.partitionKey, row.id)),
-        rows.map((row) => row.life),
-      ]);
+      await sql.query(this.#sql.deleteItems, lifeColumns(rows));
     }
     if (batch.updated.size > 0) {
       const rows = [...batch.updated.values()];
@@ -509,27 +505,32 @@ export class PostgresReadModelStore implements ReadModelStore {
     ]);
   }
 
-  /** Lives that left with their partition key and have it on record now, by their names in the batch. */
-  async #recordEnds(sql: Statements, batch: Batch): Promise<ReadonlySet<string>> {
-    if (batch.ended.size === 0) return new Set();
-    const entries = [...batch.ended];
-    const rows = entries.map(([, row]) => row);
-    const recorded = await sql.query<{ index: number }>(this.#sql.recordEnds, [
-      rows.map((row) => row.container),
-      rows.map((row) => nameDigest(row.partitionKey, row.id)),
-      rows.map((row) => row.life),
-      rows.map((row) => row.stream),
-    ]);
-    return new Set(recorded.map(({ index }) => entries[index - 1]![0]));
+  /**
+   * Lives that left with their partition key and whose rows say so, by their names in the batch: they have it on record
+   * now. Rows that say something else make room for what the record says.
+   */
+  async #recordEnds(sql: Statements, { ended, left }: Batch): Promise<ReadonlySet<string>> {
+    const entries = [...ended].filter(([, { cause }]) => cause === 'deleted');
+    const recorded = new Set<string>();
+    if (entries.length > 0) {
+      const rows = entries.map(([, row]) => row);
+      const found = await sql.query<{ index: number }>(this.#sql.recordEnds, [
+        ...lifeColumns(rows),
+        rows.map((row) => row.stream),
+        rows.map((row) => row.position),
+      ]);
+      for (const { index } of found) recorded.add(entries[index - 1]![0]);
+    }
+    if (left.size > recorded.size) {
+      const others = [...left].filter(([name]) => !recorded.has(name)).map(([, life]) => life);
+      await sql.query(this.#sql.deleteUnrecorded, lifeColumns(others));
+    }
+    return recorded;
   }
 
   /** A write that another node decided before its item left with its partition key changes nothing any more. */
   async #checkUnrecorded(sql: Statements, rows: readonly Written[], updated: number): Promise<void> {
-    const [late] = await sql.query<{ count: number }>(this.#sql.countUnrecorded, [
-      rows.map((row) => row.container),
-      rows.map((row) => nameDigest(row.partitionKey, row.id)),
-      rows.map((row) => row.life),
-    ]);
+    const [late] = await sql.query<{ count: number }>(this.#sql.countUnrecorded, lifeColumns(rows));
     invariant(updated + late!.count === rows.length, 'every later write finds its item');
   }
 
@@ -538,19 +539,13 @@ export class PostgresReadModelStore implements ReadModelStore {
     if (batch.purged.size === 0) return;
     const rows = [...batch.purged.values()];
     const marked = await sql.query<{ index: number }>(this.#sql.purgeEnded, [
-      rows.map((row) => row.container),
-      rows.map((row) => nameDigest(row.partitionKey, row.id)),
-      rows.map((row) => row.life),
+      ...lifeColumns(rows),
       rows.map((row) => row.purgedAtMs),
     ]);
     const known = new Set(marked.map(({ index }) => index));
     const others = rows.filter((_, index) => !known.has(index + 1));
     if (others.length === 0) return;
-    await sql.query(this.#sql.deleteItems, [
-      others.map((row) => row.container),
-      others.map((row) => nameDigest(row.partitionKey, row.id)),
-      others.map((row) => row.life),
-    ]);
+    await sql.query(this.#sql.deleteItems, lifeColumns(others));
     await this.#disappear(
       sql,
       others.map((row) => row.disappearance),
@@ -580,6 +575,14 @@ export class PostgresReadModelStore implements ReadModelStore {
 type Written = Extract<ReadModelChange, { kind: 'item-written' }>;
 
 /** The parameters $1 to $16 of {@link WRITTEN_ITEMS}; $17 is the birth. */
+function lifeColumns(lives: readonly Life[]): unknown[][] {
+  return [
+    lives.map(({ container }) => container),
+    lives.map(({ partitionKey, id }) => nameDigest(partitionKey, id)),
+    lives.map(({ life }) => life),
+  ];
+}
+
 function itemColumns(rows: readonly Written[]): unknown[][] {
   return [
     rows.map((row) => row.container),
@@ -831,10 +834,17 @@ function statements(schema: string) {
       by_policy_start, name_digest) SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::bigint[], $5::text[],
       $6::bigint[], $7::text[], $8::bigint[], $9::boolean[], $10::bytea[])`,
     recordEnds: `UPDATE ${ended} AS e SET stream = g.stream
-      FROM unnest($1::bigint[], $2::bytea[], $3::bigint[], $4::text[])
-        WITH ORDINALITY AS g (container, name_digest, life, stream, index)
+      FROM unnest($1::bigint[], $2::bytea[], $3::bigint[], $4::text[], $5::bigint[])
+        WITH ORDINALITY AS g (container, name_digest, life, stream, position, index)
       WHERE e.container = g.container AND e.name_digest = g.name_digest AND e.life = g.life AND e.stream IS NULL
+        AND e.position = g.position
       RETURNING g.index`,
+    deleteUnrecorded: `WITH gone AS (
+        DELETE FROM ${ended} AS e USING unnest($1::bigint[], $2::bytea[], $3::bigint[]) AS g (container, name_digest, life)
+        WHERE e.container = g.container AND e.name_digest = g.name_digest AND e.life = g.life AND e.stream IS NULL
+        RETURNING e.position
+      )
+      DELETE FROM ${schema}.disappearances AS d USING gone WHERE d.position = gone.position`,
     countUnrecorded: `SELECT count(*) AS count FROM ${ended} AS e
       JOIN unnest($1::bigint[], $2::bytea[], $3::bigint[]) AS g (container, name_digest, life)
       ON e.container = g.container AND e.name_digest = g.name_digest AND e.life = g.life WHERE e.stream IS NULL`,

@@ -1,6 +1,11 @@
 import type { DatabaseSync, StatementSync } from 'node:sqlite';
 import { invariant } from '@epitaph/core/invariant.ts';
-import { isGone, type DisappearanceRow, type ReadModelChange } from '@epitaph/projections/read-model-store.ts';
+import {
+  isGone,
+  type DisappearanceRow,
+  type EndedRow,
+  type ReadModelChange,
+} from '@epitaph/projections/read-model-store.ts';
 import { secondBounds } from '@epitaph/core/ttl/watermarks.ts';
 import { type ContainerRows, containerRows } from '@epitaph/projections/catalog/container-rows.ts';
 import type { ClearEntry } from '@epitaph/projections/items/clear-values.ts';
@@ -209,8 +214,7 @@ export class ReadModelWriterCore implements WriterCore {
       case 'item-ended': {
         const { container, partitionKey, id, life, stream, position, cause, endedAtMs, byPolicyStart } = change.row;
         const wasThere = this.#deleteItem(container, partitionKey, id, life);
-        // It left with its partition key, and only the record in its own stream comes now.
-        if (!wasThere && sql.recordEnd.run(stream, container, partitionKey, id, life).changes === 1) return;
+        if (!wasThere && this.#recordEnd(change.row)) return;
         sql.insertEnded.run(
           container,
           partitionKey,
@@ -268,6 +272,20 @@ export class ReadModelWriterCore implements WriterCore {
         sql.insertLogMark.run(change.atMs, change.position);
         return;
     }
+  }
+
+  /** True for a life that left with its partition key and whose rows say so: only the record in its own stream comes now. */
+  #recordEnd({ container, partitionKey, id, life, stream, position, cause }: EndedRow): boolean {
+    const sql = this.#statements;
+    const known = sql.unrecordedEnd.get(container, partitionKey, id, life) as { position: number } | undefined;
+    if (known === undefined) return false;
+    if (known.position === position && cause === 'deleted') {
+      sql.recordEnd.run(stream, container, partitionKey, id, life);
+      return true;
+    }
+    sql.deleteEnded.run(container, partitionKey, id, life);
+    sql.deleteDisappearance.run(known.position);
+    return false;
   }
 
   #putContainer({ number, rid, state, entries, ends }: WrittenContainer): void {
@@ -331,8 +349,7 @@ function prepare(database: DatabaseSync) {
        WHERE container = ? AND partition_key = ? AND id = ? AND life = ? AND stream IS NULL`,
     ),
     recordEnd: database.prepare(
-      `UPDATE ended SET stream = ?
-       WHERE container = ? AND partition_key = ? AND id = ? AND life = ? AND stream IS NULL`,
+      'UPDATE ended SET stream = ? WHERE container = ? AND partition_key = ? AND id = ? AND life = ?',
     ),
     disappearPartition: database.prepare(
       `INSERT INTO disappearances (position, container, partition_key, id, life, cause, at, recorded_at, actor)
@@ -354,6 +371,7 @@ function prepare(database: DatabaseSync) {
          (position, container, partition_key, id, life, cause, at, recorded_at, purged_at, actor, rule, ttl, policy_version)
        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
     ),
+    deleteDisappearance: database.prepare('DELETE FROM disappearances WHERE position = ?'),
     markPurged: database.prepare('UPDATE disappearances SET purged_at = ? WHERE position = ?'),
     putDatabase: database.prepare('INSERT OR REPLACE INTO databases (number, rid, state) VALUES (?, ?, ?)'),
     putContainer: database.prepare('INSERT OR REPLACE INTO containers (number, rid, state) VALUES (?, ?, ?)'),
