@@ -284,4 +284,4 @@ async function check(store: Store, known: Known) {
 }
 
 /** What a kill between two steps of a purge may leave, and the next run puts right. */
-const MAY_BE_LEFT = new Set(['writes-left-after-purge', 'key-missing']);
+const MAY_BE_LEFT = new Set(['writes-left-after-purge']);

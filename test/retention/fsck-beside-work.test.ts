@@ -3,6 +3,7 @@ import { Store } from '@epitaph/api/store/store.ts';
 import { ManualClock } from '@epitaph/core/clock.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import type { KeyVault } from '@epitaph/core/vault/key-vault.ts';
 import { openSqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
 import { newFolder, removeFolder } from '../simulation/embedded.ts';
 import { DEFINITION } from './definition.ts';
@@ -13,26 +14,45 @@ const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-0
 let close = async () => {};
 afterEach(() => close());
 
-/** A store on whose log every page that is read goes through `onPage` first. */
-async function open(onPage: (page: readonly RecordedEvent[]) => Promise<void> | void): Promise<Store> {
-  const folder = newFolder('fsck-beside-work');
-  const storage = await openSqliteStorage({ folder, clock: 'manual', writers: 'inline', durable: false });
-  const log = new Proxy(storage.log, {
+/** The object, with one of its methods done in another way. */
+function withMethod<Target extends object, Name extends keyof Target>(
+  object: Target,
+  method: Name,
+  other: Target[Name],
+): Target {
+  return new Proxy(object, {
     get(target, name) {
-      if (name === 'readAll') {
-        return async (...args: Parameters<EventLog['readAll']>) => {
-          const page = await target.readAll(...args);
-          await onPage(page);
-          return page;
-        };
-      }
+      if (name === method) return other;
       const value = Reflect.get(target, name, target) as unknown;
       return typeof value === 'function' ? (value.bind(target) as unknown) : value;
     },
   });
+}
+
+/**
+ * A store on whose log every page that is read goes through `onPage` first, and which goes on after it has destroyed
+ * keys when `onDestroyed` has.
+ */
+async function open(
+  onPage: (page: readonly RecordedEvent[]) => Promise<void> | void,
+  onDestroyed: () => Promise<void> | void = () => {},
+): Promise<Store> {
+  const folder = newFolder('fsck-beside-work');
+  const storage = await openSqliteStorage({ folder, clock: 'manual', writers: 'inline', durable: false });
+  const log = withMethod(storage.log, 'readAll', async (...args: Parameters<EventLog['readAll']>) => {
+    const page = await storage.log.readAll(...args);
+    await onPage(page);
+    return page;
+  });
+  const vault = withMethod(storage.vault, 'destroyKeys', async (...args: Parameters<KeyVault['destroyKeys']>) => {
+    const outcomes = await storage.vault.destroyKeys(...args);
+    await onDestroyed();
+    return outcomes;
+  });
   const store = await Store.open({
     ...storage,
     log,
+    vault,
     clock: new ManualClock(START_MS, storage.highWaterMark),
     closePorts: () => storage.close(),
     policyGraceSeconds: 0,
@@ -52,8 +72,8 @@ interface Written {
 }
 
 /** The same with a container, and how an item is written to it. */
-async function openWithContainer(onPage: Parameters<typeof open>[0]) {
-  const store = await open(onPage);
+async function openWithContainer(...on: Parameters<typeof open>) {
+  const store = await open(...on);
   await store.createDatabase(CALLER, 'd');
   const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, -1);
   const put = (document: Written) =>
@@ -144,4 +164,58 @@ it('goes on with the read models that a rebuild puts in the place of those it ha
   };
   expect(await store.fsck()).toMatchObject({ ok: true, items: 1, problems: [] });
   expect(store.rebuildStatus('items')).toMatchObject({ state: 'done' });
+});
+
+it('finds nothing in keys that are gone, and of which it is not on record yet', async () => {
+  const found: unknown[] = [];
+  const { store, container, put } = await openWithContainer(
+    () => {},
+    async () => {
+      found.push(...(await store.fsck()).problems);
+      looks += 1;
+    },
+  );
+  let looks = 0;
+  for (const id of ['erased', 'with its container']) await put({ id, pk: 'p' });
+  await store.eraseItem(CALLER, container, 'erased', '["p"]', { reason: 'a test', requestedBy: 'somebody' });
+  expect(looks).toBe(1);
+  await store.deleteContainer(CALLER, 'd', 'c');
+  await store.runPurge(CALLER);
+  expect(looks).toBe(2);
+  const { resource: other } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, -1);
+  const document = { id: 'with its database', pk: 'p' };
+  const item = { id: document.id, partitionKey: '["p"]', document, json: JSON.stringify(document) };
+  await store.writeItem(CALLER, other, 'create', item);
+  await store.deleteDatabase(CALLER, 'd');
+  await store.runPurge(CALLER);
+  expect(looks).toBe(3);
+  expect(found).toEqual([]);
+});
+
+it('finds nothing in keys that go while it is at work, with what was asked for after it began', async () => {
+  const meanwhile = new Meanwhile();
+  const atKeys = Promise.withResolvers<void>();
+  const examined = Promise.withResolvers<void>();
+  let waits = 2;
+  const { store, container, put } = await openWithContainer(meanwhile.onPage, async () => {
+    waits -= 1;
+    if (waits === 0) atKeys.resolve();
+    await examined.promise;
+  });
+  const { resource: going } = await store.createContainer(CALLER, 'd', 'going', DEFINITION, -1);
+  for (const id of ['stays', 'erased']) await put({ id, pk: 'p' });
+  const document = { id: 'with its container', pk: 'p' };
+  const item = { id: document.id, partitionKey: '["p"]', document, json: JSON.stringify(document) };
+  await store.writeItem(CALLER, going, 'create', item);
+  let done: Promise<unknown> = Promise.resolve();
+  meanwhile.work = async () => {
+    const why = { reason: 'a test', requestedBy: 'somebody' };
+    await store.deleteContainer(CALLER, 'd', 'going');
+    done = Promise.all([store.eraseItem(CALLER, container, 'erased', '["p"]', why), store.runPurge(CALLER)]);
+    await atKeys.promise;
+  };
+  const { problems } = await store.fsck();
+  examined.resolve();
+  await done;
+  expect(problems).toEqual([]);
 });

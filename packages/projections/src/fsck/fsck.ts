@@ -7,6 +7,7 @@ import {
 import { evolveContainer } from '@epitaph/core/container/evolve.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { containerStream, parseContainerStream } from '@epitaph/core/container/stream-name.ts';
+import { databaseStream } from '@epitaph/core/database/stream-name.ts';
 import { type DocumentPath, parseDocumentPath, valueAt } from '@epitaph/core/document-path.ts';
 import { isItemWrite } from '@epitaph/core/item/events.ts';
 import { decodeLedger } from '@epitaph/core/item/ledger.ts';
@@ -14,6 +15,7 @@ import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import { withoutContainer } from '@epitaph/core/retention/hold-names.ts';
 import { sameJson } from '@epitaph/core/same-json.ts';
 import { expiryOf } from '@epitaph/core/ttl/expiry.ts';
 import { foldUniqueKey } from '@epitaph/core/unique-key/evolve.ts';
@@ -209,7 +211,11 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
       if (key !== 'destroyed') report('key-not-destroyed', stream, `purged, but its key is ${key}`);
       if (life.writesLeft) leftAfterPurge.push(stream);
     } else if (key === 'unknown') report('key-missing', stream, 'its key is unknown to the vault');
-    else if (key === 'destroyed' && isItemWrite({ type: life.lastType })) {
+    else if (
+      key === 'destroyed' &&
+      isItemWrite({ type: life.lastType }) &&
+      !(await isBeingErased(log, stream, state))
+    ) {
       report('key-missing', stream, 'its key was destroyed, but nothing says why');
     }
     const container = numbers.get(containerRid);
@@ -306,12 +312,25 @@ async function* withBodies(log: EventLog, page: readonly RecordedEvent[]): Async
 /** True for a life that was written, has ended or was erased since the log was read up to a position. */
 async function hasGoneOn(log: EventLog, stream: string, life: Life, upTo: number): Promise<boolean> {
   if ((await log.readLast(stream))?.position !== life.lastPosition) return true;
-  // Its own stream says of a delete by partition key only when the purge comes to it.
-  const { containerRid } = parseItemStream(stream)!;
-  return (await log.readStream(containerStream(containerRid))).some(
-    ({ type, position, data }) =>
-      type === 'PartitionKeyDeleted' && position > upTo && data['partitionKey'] === life.partitionKey,
-  );
+  // Its own stream says of what befalls it from outside only when the purge comes to it.
+  const { containerRid, prefix } = parseItemStream(stream)!;
+  return (await log.readStream(containerStream(containerRid))).some(({ type, position, data }) => {
+    if (position <= upTo) return false;
+    if (type === 'PartitionKeyDeleted') return data['partitionKey'] === life.partitionKey;
+    if (type === 'ErasureRequested') return data['item'] === withoutContainer(containerRid, prefix);
+    return type === 'ContainerDeleted';
+  });
+}
+
+/** True for an item that is erased on request or goes with its container: of these nothing is on record before the key's end. */
+async function isBeingErased(
+  log: EventLog,
+  stream: string,
+  { rid, databaseRid, deletedAtMs, retention }: ContainerState,
+): Promise<boolean> {
+  const item = withoutContainer(rid, parseItemStream(stream)!.prefix);
+  if (deletedAtMs !== null || retention.erasures.some((pending) => pending.item === item)) return true;
+  return (await log.readLast(databaseStream(databaseRid)))?.type === 'DatabaseDeleted';
 }
 
 /** What is in clear of live items is what their documents give, and of others nothing is. */
