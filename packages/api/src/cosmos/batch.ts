@@ -19,7 +19,7 @@ import { isJsonObject, parseExactJson } from './json.ts';
 import { readPartitionKeyHeader, wholeKeyOf } from './partition-key.ts';
 import { readPatch } from './patch.ts';
 import { renameItem, stepsOf, type Rename } from './rename.ts';
-import { atLeastOf, headerFlag, headerText, type Answer, type CosmosRequest } from './request.ts';
+import { atLeastOf, headerFlag, headerText, ownerGone, type Answer, type CosmosRequest } from './request.ts';
 import { answeringRangeId, scopeOf } from './scope.ts';
 import { withSystemProperties } from './system-properties.ts';
 
@@ -450,7 +450,7 @@ function shown(
 
 /** @throws the error itself when it is no expected "no" */
 function failure(sent: SentOperation, error: unknown): OperationResult {
-  const described = describeError(error);
+  const described = describeError(ownerGone(error) ?? error);
   if (described === undefined) throw error;
   let shape: WireShape = described.shape;
   // A write that is on record but not yet seen by readers: who asked for it must learn that it may be there.

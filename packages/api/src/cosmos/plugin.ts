@@ -18,7 +18,7 @@ import { checkTargetGranted, grantedStore } from './granted.ts';
 import { readPartitionKeyHeader } from './partition-key.ts';
 import { rangeIdOf } from './ranges.ts';
 import { notForWrites, readOnlyStore } from './read-only.ts';
-import { containerOf, headerText, type Answer, type CosmosRequest } from './request.ts';
+import { containerOf, headerText, ownerGone, type Answer, type CosmosRequest } from './request.ts';
 import { isRead } from './router.ts';
 import { otherSignedLinks, parseTarget, type Target } from './target.ts';
 
@@ -318,7 +318,7 @@ function sendError(
   pages: Pages,
 ): FastifyReply {
   const activityId = request.cosmos?.activityId ?? randomUUID();
-  const described = describeError(notWaitedFor(request, error) ?? error);
+  const described = describeError(notWaitedFor(request, error) ?? wentMeanwhile(request, error) ?? error);
   if (described === undefined) {
     // A defect: the log has all of it, once; the client learns only where to look.
     request.log.error({ err: error, activityId }, 'a request failed unexpectedly');
@@ -387,6 +387,11 @@ function notWaitedFor(request: FastifyRequest, error: unknown): WireError | unde
   return isRead(request.method, request.raw.headers)
     ? undefined
     : new WireError('requestTimeout', 'The request took too long to finish; it may have been carried out.');
+}
+
+/** Of what the target names below a container, which has gone since. */
+function wentMeanwhile({ cosmos }: FastifyRequest, error: unknown): WireError | undefined {
+  return cosmos !== null && cosmos.target.segments.length > 4 ? ownerGone(error) : undefined;
 }
 
 export function errorHeaders({ substatus, retryAfterSeconds }: WireShape): Readonly<Record<string, string>> {

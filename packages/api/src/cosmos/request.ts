@@ -164,11 +164,16 @@ export function owner<T>(find: (request: CosmosRequest) => T, request: CosmosReq
     return find(request);
   } catch (error) {
     if (error instanceof WireError && error.shape.status === 404) {
-      throw new WireError('ownerNotFound', 'Owner resource does not exist');
+      throw ownerNotFound();
     }
     throw error;
   }
 }
+
+/** What whoever asks for something in a container is told when that went after it had been found. */
+export const ownerGone = (error: unknown): WireError | undefined => (isMissing(error) ? ownerNotFound() : undefined);
+
+const ownerNotFound = (): WireError => new WireError('ownerNotFound', 'Owner resource does not exist');
 
 function isMissing(error: unknown): boolean {
   return error instanceof Refusal && (error.code === 'database-not-found' || error.code === 'container-not-found');

@@ -118,6 +118,26 @@ describe('the server', () => {
     expect((await call(app, 'POST', DOCS, { body: { id: '1', customer: 'ann' } })).status).toBe(408);
   });
 
+  test('tells who asks for something in a container that it has gone, if it went after it was found', async () => {
+    const gone = () => Promise.reject(new Refusal('container-not-found'));
+    const store = fakeStore({ writeItem: gone, readItem: gone, deleteContainer: gone });
+    const app = await shop({ store });
+    const ann = keyHeader('ann');
+    const resourceBody = { id: '1', customer: 'ann' };
+    const missing = { status: 404, headers: { 'x-ms-substatus': '1003' } };
+    expect(await call(app, 'GET', `${DOCS}/1`, { headers: ann })).toMatchObject(missing);
+    expect(await call(app, 'POST', DOCS, { body: resourceBody })).toMatchObject(missing);
+    const bulk = { ...ann, 'x-ms-cosmos-is-batch-request': 'true' };
+    const { json } = await call(app, 'POST', DOCS, {
+      headers: bulk,
+      body: [{ operationType: 'Create', resourceBody }],
+    });
+    expect(json).toMatchObject([{ statusCode: 404, subStatusCode: 1003 }]);
+    const container = await call(app, 'DELETE', DOCS.slice(0, DOCS.lastIndexOf('/')));
+    expect(container.status).toBe(404);
+    expect(container.headers).not.toHaveProperty('x-ms-substatus');
+  });
+
   test('says nothing of a defect to clients, and all of it to the log, once', async () => {
     const error = vi.fn();
     const logger = silent({ error });
