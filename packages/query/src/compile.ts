@@ -3,12 +3,12 @@ import type { BinaryOperator, Expression, FromSource, Query, RowCount, SubqueryF
 import { queryError } from './errors.ts';
 import type { SourceLocation } from './errors.ts';
 import { runProgram } from './execute.ts';
-import type { Compiled, CompiledTest, Frame } from './frame.ts';
+import { askTime, assertTime, type Compiled, type CompiledTest, type Frame } from './frame.ts';
 import type { BuiltIn } from './functions/builtin.ts';
 import { clockFunctions } from './functions/clock.ts';
 import { termsOf } from './functions/full-text.ts';
 import { builtIns, planarBuiltIns } from './functions/index.ts';
-import { boundedText } from './functions/bounds.ts';
+import { boundedText, boundedValue, isShort } from './functions/bounds.ts';
 import { compileLike } from './like.ts';
 import { bytesOf, Memory } from './memory.ts';
 import { parseQuery } from './parser.ts';
@@ -86,6 +86,18 @@ function node(run: Compiled, ...inputs: readonly Node[]): Node {
     : { run, constant: undefined };
 }
 
+/** Steps of matching from which on it is asked how long that has taken. */
+const MANY_COMPARISONS = 16 * 1024;
+
+/** Characters of a constant up to which what is computed of it is computed before the query runs. */
+const FOLDED_CHARACTERS = 512;
+
+/** The same for what takes the longer, the larger its inputs are: of large constants it is left to the run, which is timed. */
+function timedNode(run: Compiled, ...inputs: readonly Node[]): Node {
+  const folds = inputs.every(({ constant: known }) => known !== undefined && isShort(known.value, FOLDED_CHARACTERS));
+  return folds ? constant(run(EMPTY_FRAME)) : { run, constant: undefined };
+}
+
 /**
  * Names that arrays or every object have without holding them as JSON. All others can be read without asking first
  * whether they are the object's own.
@@ -157,7 +169,7 @@ function isPlainScalar(value: Value): value is null | boolean | number | string 
 
 /** A comparison with a constant on its right, by far the most frequent operation, without a general comparison. */
 function compareWithConstant(operator: string, run: Compiled, other: Value): Compiled | undefined {
-  if (!isPlainScalar(other)) return undefined;
+  if (!isPlainScalar(other) || !isShort(other, FOLDED_CHARACTERS)) return undefined;
   if (operator === '=' || operator === '!=') {
     const whenEqual = operator === '=';
     return (frame) => {
@@ -207,6 +219,7 @@ function compileBinary(operator: BinaryOperator, left: Node, right: Node): Compi
     return (frame) => {
       const first = a(frame);
       const second = b(frame);
+      askTime(frame, first);
       return typeof first === 'string' && typeof second === 'string' ? boundedText(first + second) : undefined;
     };
   }
@@ -216,16 +229,23 @@ function compileBinary(operator: BinaryOperator, left: Node, right: Node): Compi
       (right.constant && compareWithConstant(operator, a, right.constant.value)) ??
       (left.constant && compareWithConstant(mirrored, b, left.constant.value));
     if (quick !== undefined) return quick;
-    if (operator === '=') return (frame) => equality(a(frame), b(frame));
+    const equals = (frame: Frame): boolean | undefined => {
+      const first = a(frame);
+      askTime(frame, first);
+      return equality(first, b(frame));
+    };
+    if (operator === '=') return equals;
     if (operator === '!=') {
       return (frame) => {
-        const equal = equality(a(frame), b(frame));
+        const equal = equals(frame);
         return equal === undefined ? undefined : !equal;
       };
     }
     const test = RANGE_TESTS[operator] as (order: number) => boolean;
     return (frame) => {
-      const order = rangeOrder(a(frame), b(frame));
+      const first = a(frame);
+      askTime(frame, first);
+      const order = rangeOrder(first, b(frame));
       return order === undefined ? undefined : test(order);
     };
   }
@@ -269,15 +289,22 @@ function compileCall(builtIn: BuiltIn, nodes: readonly Node[]): Compiled {
     const { minArguments } = builtIn;
     return (frame) => {
       const values = args.map((argument) => argument(frame));
+      for (const value of values) askTime(frame, value);
       return values.includes(undefined, minArguments) ? undefined : call(...values);
     };
   }
   const [a, b, c] = args;
   if (a === undefined) return () => call();
-  if (b === undefined) return (frame) => call(a(frame));
-  if (c === undefined) return (frame) => call(a(frame), b(frame));
-  if (args.length === 3) return (frame) => call(a(frame), b(frame), c(frame));
-  return (frame) => call(...args.map((argument) => argument(frame)));
+  const timed = (frame: Frame, value: Value): Value => {
+    askTime(frame, value);
+    return value;
+  };
+  if (b === undefined) return (frame) => call(timed(frame, a(frame)));
+  if (c === undefined) return (frame) => call(timed(frame, a(frame)), timed(frame, b(frame)));
+  if (args.length === 3) {
+    return (frame) => call(timed(frame, a(frame)), timed(frame, b(frame)), timed(frame, c(frame)));
+  }
+  return (frame) => call(...args.map((argument) => timed(frame, argument(frame))));
 }
 
 /** Turns the syntax tree of one query into closures, with parameters bound and every name resolved. */
@@ -331,7 +358,7 @@ export class Compiler {
       const { run } = this.expression(expression, scope);
       scope.grouping = groups;
       return {
-        run,
+        run: isPart(expression) ? run : (frame: Frame) => boundedValue(run(frame)),
         descending: direction === undefined ? this.#isSimilarity(expression, scope) : direction === 'DESC',
       };
     });
@@ -435,7 +462,10 @@ export class Compiler {
 
   #projection(query: Query, scope: Scope): Compiled {
     const run = this.#selected(query, scope);
-    return this.#hasNonFinite ? (frame) => withoutNonFinite(run(frame)) : run;
+    if (this.#hasNonFinite) return (frame) => withoutNonFinite(boundedValue(run(frame)));
+    const { selection } = query;
+    if (selection.kind === 'star' || (selection.kind === 'value' && isPart(selection.expression))) return run;
+    return (frame) => boundedValue(run(frame));
   }
 
   #selected(query: Query, scope: Scope): Compiled {
@@ -501,7 +531,7 @@ export class Compiler {
       case 'binary': {
         const left = this.expression(expression.left, scope);
         const right = this.expression(expression.right, scope);
-        return node(compileBinary(expression.operator, left, right), left, right);
+        return timedNode(compileBinary(expression.operator, left, right), left, right);
       }
       case 'logical': {
         const operands = expression.operands.map((operand) => this.expression(operand, scope));
@@ -518,7 +548,7 @@ export class Compiler {
         const low = this.expression(expression.low, scope);
         const high = this.expression(expression.high, scope);
         const run = compileLogical('AND', [compileBinary('>=', operand, low), compileBinary('<=', operand, high)]);
-        return node(run, operand, low, high);
+        return timedNode(run, operand, low, high);
       }
       case 'like':
         return this.#like(expression, scope);
@@ -658,20 +688,25 @@ export class Compiler {
     const search: Compiled = (frame) => {
       const value = run(frame);
       if (value === undefined) return undefined;
-      return items.some((item) => equalValues(value, item.run(frame)));
+      return items.some((item) => {
+        askTime(frame, value);
+        return equalValues(value, item.run(frame));
+      });
     };
-    return allConstant ? node(search, operand) : { run: search, constant: undefined };
+    return { run: search, constant: undefined };
   }
 
   #like(expression: Extract<Expression, { kind: 'like' }>, scope: Scope): Node {
     const operand = this.expression(expression.operand, scope);
     const pattern = this.expression(expression.pattern, scope);
     const prepare = remember((text: string) => compileLike(text, expression.escape));
-    return node(
+    return timedNode(
       (frame) => {
         const text = operand.run(frame);
         const like = pattern.run(frame);
-        return typeof text === 'string' && typeof like === 'string' ? prepare(like)(text) : undefined;
+        if (typeof text !== 'string' || typeof like !== 'string') return undefined;
+        if (text.length * like.length >= MANY_COMPARISONS) assertTime(frame);
+        return prepare(like)(text);
       },
       operand,
       pattern,
@@ -707,8 +742,16 @@ export class Compiler {
       };
       return { run, constant: undefined };
     }
-    const run = compileCall(builtIn as BuiltIn, nodes);
-    return builtIn?.pure === true ? node(run, ...nodes) : { run, constant: undefined };
+    const called = compileCall(builtIn as BuiltIn, nodes);
+    if (name === 'REGEXMATCH') {
+      // A short pattern and a short text can take long together.
+      const run: Compiled = (frame) => {
+        assertTime(frame);
+        return called(frame);
+      };
+      return { run, constant: undefined };
+    }
+    return builtIn?.pure === true ? timedNode(called, ...nodes) : { run: called, constant: undefined };
   }
 
   #aggregate(expression: Extract<Expression, { kind: 'call' }>, scope: Scope): Node {
@@ -813,6 +856,9 @@ function policyPath(expression: Expression): string | undefined {
   const outer = policyPath(object);
   return outer === undefined || key.kind !== 'literal' ? undefined : `${outer}/${String(key.value)}`;
 }
+
+/** Whether an expression reads a part of what an alias stands for, which is no larger than that. */
+const isPart = (expression: Expression): boolean => policyPath(expression) !== undefined;
 
 function checkArguments(name: string, count: number, minimum: number, maximum: number, at: SourceLocation): void {
   if (count >= minimum && count <= maximum) return;

@@ -145,7 +145,8 @@ class ProgramRun {
 
   finish(): void {
     this.#isFinishing = true;
-    this.#collector.finish();
+    // Each group has its time, as each document had.
+    this.#collector.finish(() => beginDocument(this.#frame));
   }
 
   takeRows(): Json[] {

@@ -1,7 +1,8 @@
 import { createAccumulator } from './aggregates.ts';
 import type { Accumulator } from './aggregates.ts';
 import { queryError } from './errors.ts';
-import type { Frame } from './frame.ts';
+import { type Frame, askTime, takesTooLong } from './frame.ts';
+import { boundedValue } from './functions/bounds.ts';
 import { bytesOf, type Memory, textBytes } from './memory.ts';
 import type { Grouping, Program, Source } from './program.ts';
 import { placeAmongOthers } from './place.ts';
@@ -40,7 +41,7 @@ export class Groups {
     const { keys, aggregates } = this.#grouping;
     const { accumulators } = this.#only ?? this.#groupOf(keys, frame);
     for (let place = 0; place < aggregates.length; place += 1) {
-      accumulators[place]!.add(aggregates[place]!.argument(frame));
+      accumulators[place]!.add(boundedValue(aggregates[place]!.argument(frame)));
     }
   }
 
@@ -62,7 +63,12 @@ export class Groups {
   }
 
   #groupOf(keys: Grouping['keys'], frame: Frame): Group {
-    const values = keys.map(({ run }) => run(frame));
+    const values = keys.map(({ run }) => {
+      const value = run(frame);
+      askTime(frame, value);
+      return value;
+    });
+    boundedValue(values as Json[]);
     const text = values.length === 1 ? stableKey(values[0]) : values.map(stableKey).join(',');
     return this.#groups.get(text) ?? this.#added(text, values);
   }
@@ -77,8 +83,6 @@ export class Groups {
   }
 }
 
-/** Milliseconds that iterating over one document may take. */
-const MAX_DOCUMENT_MS = 2_000;
 /** The clock is asked for every so many elements, a power of two. */
 const STEPS_PER_LOOK = 64;
 
@@ -91,13 +95,6 @@ function takeStep(frame: Frame): void {
       'The query iterates over too many array elements of one document. Filter inside the JOIN, or join fewer arrays.',
     );
   }
-}
-
-function takesTooLong(frame: Frame): boolean {
-  const nowMs = frame.monotonicMs?.();
-  if (nowMs === undefined) return false;
-  frame.startedMs ??= nowMs;
-  return nowMs - frame.startedMs > MAX_DOCUMENT_MS;
 }
 
 /**
@@ -186,9 +183,16 @@ export class RowCollector {
     return true;
   }
 
-  /** Emits what could not be emitted before the last row was seen. */
-  finish(): void {
-    this.#groups?.bindEach(this.#frame, (place) => this.#order(place));
+  /**
+   * Emits what could not be emitted before the last row was seen.
+   *
+   * @param beginGroup called before each group
+   */
+  finish(beginGroup?: () => void): void {
+    this.#groups?.bindEach(this.#frame, (place) => {
+      beginGroup?.();
+      return this.#order(place);
+    });
     for (const row of this.#sorter?.sorted() ?? this.#ranking?.sorted() ?? []) {
       if (!this.#deliver(row)) return;
     }

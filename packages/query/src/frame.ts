@@ -1,3 +1,4 @@
+import { queryError } from './errors.ts';
 import type { Memory } from './memory.ts';
 import type { Value } from './values.ts';
 
@@ -30,6 +31,37 @@ export interface Frame {
 export function beginDocument(frame: Frame): void {
   frame.stepsLeft = frame.maxStepsPerDocument;
   frame.startedMs = undefined;
+}
+
+/** Milliseconds that a document may take while others wait. */
+const MAX_DOCUMENT_MS = 2_000;
+
+export function takesTooLong(frame: Frame): boolean {
+  const nowMs = frame.monotonicMs?.();
+  if (nowMs === undefined) return false;
+  frame.startedMs ??= nowMs;
+  return nowMs - frame.startedMs > MAX_DOCUMENT_MS;
+}
+
+/** Characters from which on it is asked how long work on a text has taken. */
+const MANY_CHARACTERS = 4096;
+
+/**
+ * To be called before work that takes the longer the larger a value is: a query of a few thousand function calls can do
+ * it as often with a text of megabytes.
+ *
+ * @throws QueryError when the document at hand has taken too long
+ */
+export function askTime(frame: Frame, value: Value): void {
+  const takesTime =
+    typeof value === 'string' ? value.length >= MANY_CHARACTERS : typeof value === 'object' && value !== null;
+  if (takesTime) assertTime(frame);
+}
+
+export function assertTime(frame: Frame): void {
+  if (takesTooLong(frame)) {
+    throw queryError('tooComplex', 'The query works too long on the large values of one document. Ask less at once.');
+  }
 }
 
 export type Compiled = (frame: Frame) => Value;

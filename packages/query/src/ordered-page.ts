@@ -116,6 +116,7 @@ export class OrderedPage {
   rows(): { readonly rows: OrderedRow[]; readonly before: readonly OrderedRow[]; readonly isCut: boolean } {
     guardStack(() =>
       this.#groups?.bindEach(this.#frame, (place) => {
+        beginDocument(this.#frame);
         this.#order(place);
         return true;
       }),

@@ -497,6 +497,84 @@ describe('evaluation', () => {
     expect(rows(sql, [{ list }, { list }], [], { maxStepsPerDocument: 1_100_000 })).toEqual([2_000_000]);
   });
 
+  it.each([
+    ["CONTAINS(c.text, 'b', true)"],
+    ["c.text LIKE '%a%_b'"],
+    ["c.text LIKE '%b%'"],
+    ["c.text || 'b' = 'b'"],
+    ['c.text >= c.text'],
+    ["REPLACE(c.text, 'a', 'b')"],
+    ["CONTAINS_ANY_CI(c.text, 'b', 'c', 'd')"],
+    ['REVERSE(c.text)'],
+    ["RegexMatch('aaaa', '(a|a)*b')"],
+    ['c.list = c.other'],
+    ['c.list IN (c.other, c.other)'],
+    ['ARRAY_CONTAINS(c.list, 0)'],
+    ['TOSTRING(c.list)'],
+    ['CONTAINS(@text, "b", true)'],
+    ['@list = @other'],
+    ["@text LIKE '%a%_b'"],
+    ['@text < @text'],
+  ])('gives up %s asked thousands of times of one document', (expression) => {
+    const text = 'a'.repeat(20_000);
+    const list = Array.from({ length: 5_000 }, (_, n) => n);
+    const document = { text, list, other: list.with(4_999, -1) };
+    const parameters = Object.entries(document).map(([name, value]) => ({ name: `@${name}`, value }));
+    let nowMs = 0;
+    const slow = { monotonicMs: () => (nowMs += 5) };
+    const sql = (times: number): string => `SELECT VALUE [${Array<string>(times).fill(expression).join(',')}] FROM c`;
+    expect(() => rows(sql(500), [document], parameters, slow)).toThrow('SC3001');
+    // Each document has its own time.
+    expect(rows(sql(80), [document, document], parameters, slow)).toHaveLength(2);
+  });
+
+  it.each([
+    ['SELECT VALUE [{list}] FROM c'],
+    ['SELECT VALUE {"a": [{list}]} FROM c'],
+    ['SELECT DISTINCT VALUE [{list}] FROM c'],
+    ['SELECT {list} FROM c'],
+    ['SELECT VALUE COUNT(1) FROM c GROUP BY [{list}]'],
+    ['SELECT VALUE c.id FROM c ORDER BY [{list}]'],
+    ['SELECT VALUE MAKESET([{list}]) FROM c'],
+    ['SELECT VALUE MAKELIST([{list}]) FROM c'],
+    ['SELECT VALUE LENGTH(TOSTRING([{list}])) FROM c'],
+    ['SELECT VALUE SetUnion([[{list}]], []) FROM c'],
+    ['SELECT VALUE COUNT(1) FROM c JOIN a IN (SELECT VALUE [{list}])'],
+  ])('has a limit on the same text again and again in a value: %s', (sql) => {
+    const document = { text: 'a'.repeat(1_000_000) };
+    const list = Array.from({ length: 20 }, (_, index) =>
+      sql.includes('SELECT {') ? `c.text AS t${index}` : 'c.text',
+    );
+    expect(() => rows(sql.replace('{list}', list.join(',')), [document])).toThrow('SC3001');
+  });
+
+  it('has a limit on a value that doubles at each step', () => {
+    const joins = Array.from({ length: 60 }, (_, n) => `JOIN a${n + 1} IN (SELECT VALUE [a${n}, a${n}])`).join(' ');
+    expect(() => rows(`SELECT VALUE a60 FROM a0 ${joins}`, [{ text: 'a' }])).toThrow('SC3001');
+  });
+
+  it('has time for each group as for a document', () => {
+    const list = Array.from({ length: 300 }, (_, n) => n);
+    let nowMs = 0;
+    const slow = { monotonicMs: () => (nowMs += 30) };
+    const sql = 'SELECT VALUE ARRAY_LENGTH(MAKELIST(x)) FROM c JOIN x IN c.list GROUP BY x';
+    expect(rows(sql, [{ list }], [], slow)).toHaveLength(300);
+  });
+
+  it('has a limit on what one call looks for', () => {
+    const words = 'ab '.repeat(300_000);
+    const list = Array.from({ length: 100_000 }, (_, n) => n);
+    const many = Array.from({ length: 2_000 }, (_, n) => `'zz${n}'`).join(',');
+    for (const call of [
+      `CONTAINS_ANY_CI(c.words, ${many})`,
+      `ARRAY_CONTAINS_ANY(c.list, ${many})`,
+      `FullTextContainsAny(c.words, ${many})`,
+      `FullTextContainsAny(c.words, [${many}])`,
+    ]) {
+      expect(() => rows(`SELECT VALUE ${call} FROM c`, [{ words, list }])).toThrow('SC3001');
+    }
+  });
+
   it('gives up on documents nested deeper than the stack with a QueryError', () => {
     let deep: Json = 1;
     for (let level = 0; level < 100_000; level += 1) deep = [deep];

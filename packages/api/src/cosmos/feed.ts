@@ -1,3 +1,4 @@
+import { systemClocks } from '@epitaph/core/clock.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import {
   effectivePartitionKey,
@@ -116,7 +117,8 @@ export function answerFeed(request: CosmosRequest, rid: string, key: string, res
 }
 
 function runQuery({ sql, parameters }: QueryBody, resources: readonly Json[]): readonly unknown[] {
-  return [...evaluate(planQuery(parseQuery(sql), parameters), resources)];
+  const { monotonicMs } = systemClocks;
+  return [...evaluate(planQuery(parseQuery(sql), parameters), resources, { monotonicMs })];
 }
 
 /** A plan for clients, with what their pipelines are to do and which keys the query is about. */

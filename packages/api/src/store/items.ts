@@ -583,10 +583,11 @@ export class Items {
           if (bytesNow >= LARGE_BYTES) await beforeLarge?.(bytesNow);
           const current = parseJson(body ?? (await this.#documents.openAt(last!))) as Document;
           if (condition !== undefined) {
+            const { monotonicMs } = this.#parts.ports;
             const row = await this.#parts.rows.find(within.number, partitionKey, id);
             const stamp = { birth: row?.birth ?? last?.position ?? 0, ts: state.lastWrite.ts, etag: state.etag };
             const system = systemPropertiesOf(within.state, stamp);
-            if (!matches(condition, { ...(current as { [name: string]: Json }), ...system }, { nowMs })) {
+            if (!matches(condition, { ...(current as { [name: string]: Json }), ...system }, { nowMs, monotonicMs })) {
               throw new Refusal('precondition-failed', 'The condition of the patch does not hold.');
             }
           }

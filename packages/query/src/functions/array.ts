@@ -9,7 +9,7 @@ import {
   wholeNumberOf,
 } from '../values.ts';
 import type { Json, JsonObject, Value } from '../values.ts';
-import { boundedArray } from './bounds.ts';
+import { assertComparable, boundedArray, boundedValue } from './bounds.ts';
 import { pure } from './builtin.ts';
 import type { BuiltIn, BuiltIns } from './builtin.ts';
 
@@ -41,6 +41,7 @@ function contains(array: Value, needle: Value, partial: Value = false): Value {
 function containsMany(test: 'some' | 'every'): BuiltIn {
   return pure(2, Number.POSITIVE_INFINITY, (array, ...needles) => {
     if (!Array.isArray(array)) return undefined;
+    assertComparable(array.length, needles.length);
     const known = needles.filter((needle) => needle !== undefined);
     const found = known[test]((needle) => array.some((item) => equalValues(item, needle)));
     // What is undefined may be in the array or not, and matters where the others leave it open.
@@ -78,7 +79,7 @@ type ValueSet = ReadonlyMap<string, Json>;
 function asSet(array: readonly Json[]): ValueSet {
   const set = new Map<string, Json>();
   for (const item of array) {
-    const key = stableKey(item);
+    const key = stableKey(boundedValue(item));
     if (!set.has(key)) set.set(key, item);
   }
   return set;

@@ -1,5 +1,6 @@
 import { finite, isObject } from '../values.ts';
 import type { Value } from '../values.ts';
+import { assertComparable } from './bounds.ts';
 import { pure } from './builtin.ts';
 import type { BuiltIn, BuiltIns } from './builtin.ts';
 
@@ -58,6 +59,9 @@ interface FuzzyTerm {
 
 const MAX_DISTANCE = 2;
 
+/** What it takes to tell whether words are a few edits apart, in comparisons. */
+const FUZZY_COMPARISONS = 10;
+
 /** Terms as conditions take them: strings, or `{ term, distance }` for words that may be a few edits away. */
 function fuzzyTermsOf(args: readonly Value[]): readonly FuzzyTerm[] | undefined {
   const terms: FuzzyTerm[] = [];
@@ -77,6 +81,10 @@ function contains(maxTerms: number, decisive: boolean): BuiltIn {
     const terms = fuzzyTermsOf(args);
     if (typeof text !== 'string' || terms === undefined) return undefined;
     const words = wordsOf(text);
+    assertComparable(
+      words.length,
+      terms.reduce((sum, { distance }) => sum + (distance === 0 ? 1 : FUZZY_COMPARISONS), 0),
+    );
     for (const term of terms) if (occurrences(words, term.words, term.distance) > 0 === decisive) return decisive;
     return !decisive;
   });

@@ -2,7 +2,7 @@ import { jsonText, parseJson } from '../json-text.ts';
 import { compileRegex } from '../regex.ts';
 import { isObject, numberOf, wholeNumberOf } from '../values.ts';
 import type { Value } from '../values.ts';
-import { assertTextLength, boundedText } from './bounds.ts';
+import { assertComparable, assertTextLength, boundedText, boundedValue } from './bounds.ts';
 import { pure } from './builtin.ts';
 import type { BuiltIn, BuiltIns } from './builtin.ts';
 
@@ -23,6 +23,7 @@ function containsMany(ignoreCase: boolean, decisive: boolean): BuiltIn {
   return pure(2, Number.POSITIVE_INFINITY, (text, ...others) => {
     if (typeof text !== 'string') return undefined;
     const fold = (value: string): string => (ignoreCase ? value.toLowerCase() : value);
+    assertComparable(text.length, others.length);
     const folded = fold(text);
     let unknown = false;
     for (const other of others) {
@@ -146,7 +147,7 @@ function lastIndexOf(text: Value, other: Value, given: Value): Value {
 
 function toText(value: Value): Value {
   if (value === undefined || typeof value === 'string') return value;
-  return boundedText(typeof value === 'number' ? String(value) : jsonText(value));
+  return boundedText(typeof value === 'number' ? String(value) : jsonText(boundedValue(value)));
 }
 
 function join(array: Value, separator: Value): Value {
