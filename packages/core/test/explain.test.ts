@@ -4,7 +4,7 @@ import { isoTime } from '@epitaph/core/clock.ts';
 import { goneOf } from '@epitaph/core/container/gone.ts';
 import type { ContainerState, RecordedPolicy } from '@epitaph/core/container/state.ts';
 import { explainItem, type Explanation } from '@epitaph/core/history/explain.ts';
-import { lifeFacts, type LifeFacts } from '@epitaph/core/history/life.ts';
+import { lifeFacts, type LifeFacts, withErasureRequest } from '@epitaph/core/history/life.ts';
 import { InvariantViolation } from '@epitaph/core/invariant.ts';
 import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import { ID, ItemWorld } from './item-world.ts';
@@ -450,6 +450,19 @@ describe('explaining an item that was erased on request', () => {
         expect(told.containerDeletedAtMs).toBe(undefined);
       }
     }
+  });
+
+  it('says who had requested it, and why', async () => {
+    const request = { requestedAtMs: T0 + 30_000, requestedBy: 'request 41', reason: 'article 17' };
+    const gone = await erased();
+    const told = explainAt(
+      { ...gone, lives: gone.lives.map((life) => withErasureRequest(life, request)) },
+      T0 + 30_000,
+    );
+    expect(told.sentence).toBe(
+      `"cart 1" was erased on request at ${isoTime(T0 + 30_000)} by system:purge. It was requested by "request 41", for the reason "article 17".`,
+    );
+    expect(told.erasure).toEqual(request);
   });
 
   it('after it had expired, tells both', async () => {

@@ -138,6 +138,7 @@ export const explanation = named(
     ...timeIfAny('recordedAt'),
     ...timeIfAny('purgedAt'),
     remains: remains.optional(),
+    erasure: z.strictObject({ requestedBy: z.string(), reason: z.string(), ...time('requestedAt') }).optional(),
     ...timeIfAny('recoverableUntil'),
     lag: duration.optional(),
     lagMs: z.number().optional(),

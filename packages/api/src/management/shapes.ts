@@ -41,7 +41,7 @@ function times(name: string, atMs: number | undefined): Shape {
 const duration = (milliseconds: number): string => `PT${milliseconds / 1000}S`;
 
 export function explanationShape(explanation: Explanation, container: ContainerState, item: Shape): Shape {
-  const { policy, lastWrite, lagMs } = explanation;
+  const { policy, lastWrite, lagMs, erasure } = explanation;
   return {
     state: explanation.state,
     sentence: explanation.sentence,
@@ -72,6 +72,15 @@ export function explanationShape(explanation: Explanation, container: ContainerS
     ...times('recordedAt', explanation.recordedAtMs),
     ...times('purgedAt', explanation.purgedAtMs),
     ...(explanation.remains === undefined ? {} : { remains: explanation.remains }),
+    ...(erasure === undefined
+      ? {}
+      : {
+          erasure: {
+            requestedBy: erasure.requestedBy,
+            reason: erasure.reason,
+            ...times('requestedAt', erasure.requestedAtMs),
+          },
+        }),
     ...times('recoverableUntil', explanation.recoverableUntilMs),
     ...(lagMs === undefined ? {} : { lag: duration(lagMs), lagMs }),
     holds: explanation.holds,

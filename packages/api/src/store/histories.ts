@@ -1,15 +1,16 @@
 import { partitionKeyDeleteAfter } from '@epitaph/core/container/partition-key-deletes.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { containerStream } from '@epitaph/core/container/stream-name.ts';
+import { readContainerEvent } from '@epitaph/core/container/upcast.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { explainItem, type Explanation } from '@epitaph/core/history/explain.ts';
-import { lifeFacts, withPartitionKeyEnd } from '@epitaph/core/history/life.ts';
+import { type ErasureRequest, lifeFacts, withErasureRequest, withPartitionKeyEnd } from '@epitaph/core/history/life.ts';
 import { decodeLedger } from '@epitaph/core/item/ledger.ts';
 import { isItemWrite } from '@epitaph/core/item/events.ts';
 import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
-import { holdIdOf } from '@epitaph/core/retention/hold-names.ts';
+import { holdIdOf, withoutContainer } from '@epitaph/core/retention/hold-names.ts';
 import { expiryOf } from '@epitaph/core/ttl/expiry.ts';
 import type { PolicyTimeline } from '@epitaph/core/ttl/policy-timeline.ts';
 import { watermarks } from '@epitaph/core/ttl/watermarks.ts';
@@ -93,6 +94,9 @@ export class Histories {
         ? []
         : (await vault.holdsOn([last.stream]))[0]!.map((holdId) => holdIdOf(container.rid, holdId));
     const floors = (await vault.floors()).get(container.rid) ?? {};
+    const requests = lives.some(({ events }) => erasedOnRequest(events) !== undefined)
+      ? await this.#erasureRequests(container.rid, name)
+      : [];
     for (let busy = this.#parts.busy(container); busy !== undefined; busy = this.#parts.busy(container)) await busy;
     // Policies and time together, as for any reader: what is told of this instant holds.
     const { state, number } = this.#parts.catalog.containerByRid(container.rid)!;
@@ -103,18 +107,34 @@ export class Histories {
       partitionKey: key,
       container: state,
       gone: this.#parts.catalog.gone(state),
-      lives: lives.map(({ life, events }) =>
-        withPartitionKeyEnd(
-          lifeFacts(life, events),
-          partitionKeyDeleteAfter(state, name.partitionKey, events.at(-1)!.position),
-          state.timeline,
-        ),
-      ),
+      lives: lives.map(({ life, events }) => {
+        const erased = erasedOnRequest(events);
+        return withErasureRequest(
+          withPartitionKeyEnd(
+            lifeFacts(life, events),
+            partitionKeyDeleteAfter(state, name.partitionKey, events.at(-1)!.position),
+            state.timeline,
+          ),
+          erased && requests.findLast(({ position }) => position < erased.position)?.request,
+        );
+      }),
       atMs: atMs ?? nowMs,
       holds,
       floorUntilMs: last === undefined ? null : retentionUntil(floors, last, nowMs),
       feedFloorUntilMs: last === undefined ? null : feedFloorUntil(floors, last, nowMs),
       nowMs,
+    });
+  }
+
+  /** Every request to erase an item, oldest first. */
+  async #erasureRequests(rid: string, { id, partitionKey }: ItemName): Promise<PlacedRequest[]> {
+    const { log, naming } = this.#parts.ports;
+    const item = withoutContainer(rid, await naming.itemStreamPrefix(rid, partitionKey, id));
+    return (await log.readStream(containerStream(rid))).flatMap((recorded) => {
+      const event = readContainerEvent(recorded);
+      if (event.type !== 'ErasureRequested' || event.data.item !== item) return [];
+      const { requestedBy, reason } = event.data;
+      return [{ position: recorded.position, request: { requestedAtMs: recorded.occurredAtMs, requestedBy, reason } }];
     });
   }
 
@@ -170,6 +190,15 @@ export class Histories {
     return livesOfItem(log, prefix);
   }
 }
+
+/** A request and where in the log it is. */
+interface PlacedRequest {
+  readonly position: number;
+  readonly request: ErasureRequest;
+}
+
+const erasedOnRequest = (events: readonly RecordedEvent[]): RecordedEvent | undefined =>
+  events.findLast(({ type, data }) => type === 'ItemPurged' && data['cause'] === 'erasure');
 
 /** True for a life whose last event is a write that had not expired by an instant. */
 function lastsUntil(last: RecordedEvent, atMs: number, timeline: PolicyTimeline): boolean {

@@ -5,7 +5,7 @@ import { expiryOf, type Expiry } from '../ttl/expiry.ts';
 import { policyAt } from '../ttl/policy-timeline.ts';
 import type { ItemPurged } from '../item/events.ts';
 import { graceSeconds } from '../retention/grace.ts';
-import type { LifeFacts, LifePurge } from './life.ts';
+import type { ErasureRequest, LifeFacts, LifePurge } from './life.ts';
 
 export type ItemStateName = 'live' | 'expired' | 'purged' | 'deleted' | 'never-existed';
 
@@ -39,6 +39,8 @@ export interface Explanation {
   readonly remains?: ItemPurged['remains'];
   /** Until when a copy of its key may exist that is older than the erasure; absent where there is none. */
   readonly recoverableUntilMs?: number;
+  /** Who wanted it erased, and why, where that was asked for. */
+  readonly erasure?: ErasureRequest;
   readonly lagMs?: number;
   readonly holds: readonly string[];
   /**
@@ -137,11 +139,18 @@ export function explainItem(input: ExplainInput): Explanation {
     onRecord !== undefined && onRecord.expiredAtMs <= atMs ? onRecord : expiryOf({ ts, ttl: write.ttl }, known);
   const endedAtMs = earliest(expiry?.expiredAtMs ?? null, gone?.atMs ?? null);
   if (purge !== undefined && (endedAtMs === null || purge.atMs < endedAtMs)) {
+    const isRequested = purge.cause === 'erasure';
+    const erasure = purge.request;
+    const request =
+      erasure === undefined
+        ? ''
+        : ` It was requested by ${JSON.stringify(erasure.requestedBy)}, for the reason ${JSON.stringify(erasure.reason)}.`;
     return {
       ...about,
       ...purged,
+      ...(erasure === undefined ? {} : { erasure }),
       state: 'purged',
-      sentence: `${quoted} was erased${purge.cause === 'erasure' ? ' on request' : ''} at ${isoTime(purge.atMs)} by ${purge.recordedBy}${restInWords(purge)}.`,
+      sentence: `${quoted} was erased${isRequested ? ' on request' : ''} at ${isoTime(purge.atMs)} by ${purge.recordedBy}${restInWords(purge)}.${request}`,
     };
   }
   const expired = expiry !== undefined && expiry.expiredAtMs <= atMs;

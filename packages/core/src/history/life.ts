@@ -19,10 +19,20 @@ export interface LifeEnd {
   readonly expiry?: Expiry;
 }
 
+/** That somebody wanted all of an item erased. */
+export interface ErasureRequest {
+  /** In milliseconds. */
+  readonly requestedAtMs: number;
+  readonly requestedBy: string;
+  readonly reason: string;
+}
+
 /** When and why the content of a life was erased. */
 export interface LifePurge extends Pick<ItemPurged, 'cause' | 'remains' | 'recoverableUntilMs'> {
   readonly atMs: number;
   readonly recordedBy: string;
+  /** What asked for it; it is in the container's stream, not in the life's. */
+  readonly request?: ErasureRequest;
 }
 
 /** What is known of one life, from the events that are left and the ledger of those that are not. */
@@ -52,6 +62,11 @@ export function withPartitionKeyEnd(
   // It had expired before, which nobody has written down yet.
   if (expiry !== undefined && expiry.expiredAtMs <= left.atMs) return facts;
   return { ...facts, end: endOf(left)! };
+}
+
+/** The facts of a life that was erased on request, with that request. */
+export function withErasureRequest(facts: LifeFacts, request: ErasureRequest | undefined): LifeFacts {
+  return facts.purge === undefined || request === undefined ? facts : { ...facts, purge: { ...facts.purge, request } };
 }
 
 /** Reads the facts of one life from its stream, truncated or not. */
