@@ -187,7 +187,7 @@ describe('the whole log', () => {
     rmSync(join(folder, 'data', 'proof.key'));
     await open();
     const found = await ask('verify', 'log', '--checkpoint', checkpoint, '--public-key', key);
-    expect(found).toMatchObject({ code: 1, stdout: expect.stringMatching(/^other-key: .*\n1 problems: /) as string });
+    expect(found).toMatchObject({ code: 1, stdout: expect.stringMatching(/^other-key: .*\n1 problem: /) as string });
     expect((await ask('verify', 'log')).code).toBe(0);
   });
 

@@ -1,6 +1,7 @@
 import { isoTime } from '@epitaph/core/clock.ts';
 import type { DifferingPart, FsckReport, PurgeStatus, RebuildStatus } from '../store/store-api.ts';
 import type { Command, Invocation } from './command.ts';
+import { counted } from './counted.ts';
 import { exitCodes, UsageError } from './exit-codes.ts';
 import { follow } from './follow.ts';
 import { ServerRefused } from './management-client.ts';
@@ -126,12 +127,16 @@ async function runPurge(invocation: Invocation): Promise<number> {
   });
   if (json) print(JSON.stringify(answer));
   else {
-    print(`Recorded ${answer.expired} expiries, erased ${answer.purged} items, held back ${answer.heldBack}.`);
+    print(
+      `Recorded ${counted(answer.expired, 'expiry', 'expiries')}, erased ${counted(answer.purged, 'item')}, held back ${answer.heldBack}.`,
+    );
     if (answer.status.state === 'paused')
       print('The purge is paused: nothing was done. epitaph purge resume lets it go on.');
     const { waitingForRequestUnits } = answer.status;
     if (waitingForRequestUnits > 0)
-      print(`Left ${waitingForRequestUnits} expiries for when users leave request units over for them.`);
+      print(
+        `Left ${counted(waitingForRequestUnits, 'expiry', 'expiries')} for when users leave request units over for them.`,
+      );
     if (answer.status.state === 'held-by-clock')
       print(
         'The clock is held: nothing was done. /_epitaph/health/ready says why; if the time is right, epitaph clock confirm.',
@@ -208,7 +213,7 @@ export const fsck: Command = {
       if (problems.length > PRINTED_PROBLEMS)
         print(`… and ${problems.length - PRINTED_PROBLEMS} more; --json has them all`);
       print(
-        `${ok ? 'All is as the log says' : `${problems.length} problems`}: ${events} events, ${lives} lives, ${items} items, ${durationMs} ms.`,
+        `${ok ? 'All is as the log says' : counted(problems.length, 'problem')}: ${events} events, ${counted(lives, 'life', 'lives')}, ${counted(items, 'item')}, ${durationMs} ms.`,
       );
     }
     return report.ok ? exitCodes.ok : exitCodes.problem;

@@ -1,5 +1,6 @@
 import { MAX_TTL_SECONDS } from '@epitaph/core/ttl/ttl-value.ts';
 import { reasonFlag, textFlag, type Command, type FlagValues, type Invocation } from './command.ts';
+import { counted } from './counted.ts';
 import { exitCodes, UsageError } from './exit-codes.ts';
 import { follow } from './follow.ts';
 import { containerPath, ridFlag } from './history-commands.ts';
@@ -54,9 +55,10 @@ export const preview: Command = {
       const items = atLeast === atMost ? atLeast : `${atLeast} at least, ${atMost} at most`;
       print(`Holds would keep the content of ${items}: ${kept.holds.map(({ holdId }) => holdId).join(', ')}.`);
     }
-    if (answer.inertTtls > 0) print(`${answer.inertTtls} items have a ttl of their own that would have no effect.`);
+    if (answer.inertTtls > 0)
+      print(`${counted(answer.inertTtls, 'item has', 'items have')} a ttl, which would have no effect.`);
     if (answer.unreadableTtls > 0)
-      print(`${answer.unreadableTtls} items have a ttl that is none: it counts as absent.`);
+      print(`${counted(answer.unreadableTtls, 'item has', 'items have')} a ttl that is none: it counts as absent.`);
     return exitCodes.ok;
   },
 };
@@ -157,7 +159,7 @@ function showPolicies({ json, print }: Invocation, answer: PoliciesAnswer): numb
   if (scheduled !== null) line(scheduled, ', scheduled');
   const { maxItems, maxShare } = limits ?? {};
   const most = [
-    ...(maxItems === undefined ? [] : [`${maxItems} items`]),
+    ...(maxItems === undefined ? [] : [counted(maxItems, 'item')]),
     ...(maxShare === undefined ? [] : [`${Number((maxShare * 100).toFixed(6))} % of the items`]),
   ];
   print(`brake: ${most.length === 0 ? 'none' : most.join(' and ')}`);
@@ -203,7 +205,7 @@ export const replay: Command = {
     if (json) print(JSON.stringify({ lives, counts }));
     else
       print(
-        `${lives} lives: ${Object.entries(counts)
+        `${counted(lives, 'life', 'lives')}: ${Object.entries(counts)
           .map(([verdict, count]) => `${count} ${verdict}`)
           .join(', ')}.`,
       );
@@ -230,7 +232,7 @@ export const asOf: Command = {
       query,
       label: 'read',
     });
-    print(json ? JSON.stringify(answer) : `${answer.items} items at ${answer.at}.`);
+    print(json ? JSON.stringify(answer) : `${counted(answer.items, 'item')} at ${answer.at}.`);
     return exitCodes.ok;
   },
 };

@@ -1,4 +1,5 @@
 import { reasonFlag, textFlag, type Command, type Flags, type FlagValues } from './command.ts';
+import { counted } from './counted.ts';
 import { exitCodes, UsageError } from './exit-codes.ts';
 import { follow } from './follow.ts';
 import { containerPath, partitionKey, partitionKeyFlag, ridFlag } from './history-commands.ts';
@@ -76,7 +77,8 @@ export const hold: Command = {
         : await client.call<HoldAnswer>('DELETE', one, { query, body: { reason: reasonOf(flags) } });
     print(json ? JSON.stringify(answer) : lineOf(answer));
     if (!json && action === 'place' && answer.tooLateFor > 0) {
-      print(`It came too late for ${answer.tooLateFor} lives: their content was erased before.`);
+      const lives = counted(answer.tooLateFor, 'life', 'lives');
+      print(`It came too late for ${lives}, whose content was erased before.`);
     }
     return exitCodes.ok;
   },
@@ -208,8 +210,8 @@ export const erase: Command = {
       },
     });
     const { erasedLives, alreadyErasedLives } = answer;
-    const before = alreadyErasedLives === 0 ? '' : `; ${alreadyErasedLives} were erased before`;
-    print(json ? JSON.stringify(answer) : `Erased ${erasedLives} lives${before}.`);
+    const before = alreadyErasedLives === 0 ? '' : `; erased before: ${alreadyErasedLives}`;
+    print(json ? JSON.stringify(answer) : `Erased ${counted(erasedLives, 'life', 'lives')}${before}.`);
     return exitCodes.ok;
   },
 };
@@ -256,7 +258,7 @@ export const recover: Command = {
       print(
         json
           ? JSON.stringify(answer)
-          : `Brought back ${recovered} items; ${writtenSince} were written since, ${erased} are erased.`,
+          : `Brought back ${counted(recovered, 'item')}; written anew since: ${writtenSince}, erased: ${erased}.`,
       );
       return exitCodes.ok;
     }

@@ -33,6 +33,7 @@ import { readTar } from '../archive/tar.ts';
 import { BUNDLE_FORMAT, type BundleManifest } from '../archive/bundle-format.ts';
 import type { LogVerification } from '../store/store-api.ts';
 import { textFlag, type Command, type FlagValues, type Invocation } from './command.ts';
+import { counted } from './counted.ts';
 import { exitCodes, UsageError } from './exit-codes.ts';
 import { follow } from './follow.ts';
 import { ServerRefused } from './management-client.ts';
@@ -138,7 +139,9 @@ async function verifyBundle({ flags, json, print }: Invocation, file: string): P
   else {
     for (const problem of problems) print(`NOT good: ${problem}`);
     if (ok)
-      print(`good: ${certificates} certificates and ${facts} facts of the container, all in the tree that was signed.`);
+      print(
+        `good: ${counted(certificates, 'certificate')} and ${counted(facts, 'fact')} of the container, all in the tree that was signed.`,
+      );
   }
   return ok ? exitCodes.ok : exitCodes.problem;
 }
@@ -270,7 +273,7 @@ async function verifyServer(invocation: Invocation): Promise<number> {
   else {
     for (const { code, subject, message } of report.problems) print(`${code}: ${subject}: ${message}`);
     if (!grew) print(`${since}: ${notGrown[since]}`);
-    const found = ok ? 'All is as it was recorded' : `${report.count + (grew ? 0 : 1)} problems`;
+    const found = ok ? 'All is as it was recorded' : counted(report.count + (grew ? 0 : 1), 'problem');
     print(`${found}: ${report.facts} facts, root ${report.root}.`);
   }
   return ok ? exitCodes.ok : exitCodes.problem;

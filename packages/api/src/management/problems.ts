@@ -85,7 +85,7 @@ export function problemOf(error: unknown): Problem | undefined {
   }
   if (error instanceof Refusal) return new Problem(error.code, error.message, undefined, error.details);
   if (error instanceof StorageUnavailable) {
-    return new Problem('storage-unavailable', errorCodes['storage-unavailable']);
+    return new Problem('storage-unavailable', `${errorCodes['storage-unavailable']} The log of the server says why.`);
   }
   if (error instanceof QueryError) return new Problem('bad-request', queryAtFault(error));
   const described = describeError(error);

@@ -366,12 +366,12 @@ function containerRefusal(refused: ContainerRefusal): Refusal {
     case 'braked': {
       const { items, of, brake } = refused;
       const limits = [
-        ...(brake.maxItems === undefined ? [] : [`${brake.maxItems} items`]),
-        ...(brake.maxShare === undefined ? [] : [`${brake.maxShare * 100} % of them`]),
+        ...(brake.maxItems === undefined ? [] : [`${brake.maxItems}`]),
+        ...(brake.maxShare === undefined ? [] : [`${Number((brake.maxShare * 100).toFixed(6))} %`]),
       ];
       return new Refusal(
         'ttl-change-braked',
-        `The change would make ${items} of ${of} items expire at once; this container lets through at most ${limits.join(' and ')}. It can be confirmed, with a reason: PUT /_epitaph/dbs/…/colls/…/ttl.`,
+        `The change would make ${items} of ${of} items expire at once; this container lets through at most ${limits.join(' and ')} of them. It can be confirmed, with a reason: epitaph ttl … --confirm, or PUT /_epitaph/dbs/…/colls/…/ttl.`,
       );
     }
     case 'ttl-change-scheduled':

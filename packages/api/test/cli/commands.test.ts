@@ -76,7 +76,7 @@ describe('the command line', () => {
     const differences = await ask('replay', 'shop', 'orders', '--policy=2026-11-21T10:00:00Z=off', '--differences');
     expect(differences.stdout).toMatch(/^{"id":"a\/1",.*"verdict":"never",.*\n{"summary":/);
     expect((await ask('as-of', 'shop', 'orders', '2026-11-21T10:00:59Z')).stdout).toBe(
-      '1 items at 2026-11-21T10:00:59.000Z.\n',
+      '1 item at 2026-11-21T10:00:59.000Z.\n',
     );
     expect((await ask('replay', 'shop', 'orders')).code).toBe(2);
     expect((await ask('preview', 'shop', 'orders', 'soon')).stderr).toContain('is no default TTL');
@@ -96,7 +96,7 @@ describe('the command line', () => {
     expect((await ask('purge', 'resume')).code).toBe(0);
     expect(await ask('purge', 'run')).toMatchObject({
       code: 0,
-      stdout: 'Recorded 1 expiries, erased 2 items, held back 0.\n',
+      stdout: 'Recorded 1 expiry, erased 2 items, held back 0.\n',
     });
     expect(JSON.parse((await ask('purge', '--json')).stdout)).toMatchObject({ purgedTotal: 2 });
   });
@@ -106,7 +106,7 @@ describe('the command line', () => {
     expect(await place('h1', '--container')).toMatchObject({
       code: 0,
       stdout:
-        'h1  standing  container  placed 2026-11-21T10:01:01.000Z by key:primary: case 7\nIt came too late for 2 lives: their content was erased before.\n',
+        'h1  standing  container  placed 2026-11-21T10:01:01.000Z by key:primary: case 7\nIt came too late for 2 lives, whose content was erased before.\n',
     });
     expect((await place('h2', '--item', 'a/1', '--item', 'c', '--partition-key', 'ann')).stdout).toContain('items (2)');
     expect(
@@ -130,7 +130,7 @@ describe('the command line', () => {
       'Life 1 has the content of life 0; it expires 2026-11-21T10:02:01.000Z.\n',
     );
     expect((await ask('recover', 'shop', 'orders', '--policy', '1', '--reason', 'none')).stdout).toBe(
-      'Brought back 0 items; 0 were written since, 0 are erased.\n',
+      'Brought back 0 items; written anew since: 0, erased: 0.\n',
     );
     await ask('floor', 'shop', 'orders', '0', '--reason', 'repealed');
     expect(await erase()).toMatchObject({ code: 0, stdout: 'Erased 2 lives.\n' });

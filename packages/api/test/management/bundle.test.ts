@@ -127,7 +127,7 @@ describe("an auditor's bundle", () => {
     const verify = async (bundle: string) => epitaph('verify', 'bundle', bundle, '--public-key', key);
     expect(await verify(file)).toEqual({
       code: 0,
-      stdout: 'good: 2 certificates and 1 facts of the container, all in the tree that was signed.\n',
+      stdout: 'good: 2 certificates and 1 fact of the container, all in the tree that was signed.\n',
       stderr: '',
     });
     const certificates = 'certificates/000001.ndjson';

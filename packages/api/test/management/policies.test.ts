@@ -168,6 +168,10 @@ describe('the brake', () => {
   test('by share, too; a body without limits takes it away', async () => {
     expect((await setBrake({ maxShare: 0.2 })).statusCode).toBe(200);
     expect((await changeTtl({ defaultTtl: 55 })).statusCode).toBe(412);
+    await setBrake({ maxShare: 0.07, maxItems: 2 });
+    expect((await changeTtl({ defaultTtl: 55 })).json()).toMatchObject({
+      detail: expect.stringContaining('at most 2 and 7 % of them. It can be confirmed') as string,
+    });
     expect((await setBrake({})).json()).toMatchObject({ brake: null });
     expect((await changeTtl({ defaultTtl: 55 })).statusCode).toBe(200);
   });
