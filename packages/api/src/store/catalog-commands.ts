@@ -23,7 +23,7 @@ import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import type { CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
 import { hasUniqueKeys } from '../cosmos/unique-keys.ts';
 import type { FeedFloors } from './feed-floors.ts';
-import type { Previews } from './previews.ts';
+import { assertNotPast, type Previews } from './previews.ts';
 import type { StoreParts } from './parts.ts';
 import { containerRid, databaseRid } from './rids.ts';
 import type { Caller, Precondition, Written } from './store-api.ts';
@@ -191,9 +191,7 @@ export class CatalogCommands {
     }
     const { resource } = await this.#change(caller, database, name, async (container, nowMs) => {
       const { defaultTtl, effectiveFromMs = nowMs } = change;
-      if (effectiveFromMs < nowMs) {
-        throw new Refusal('bad-request', 'A TTL change takes effect now or later: what has happened stays as it was.');
-      }
+      assertNotPast(effectiveFromMs, nowMs);
       const proposal = { defaultTtl, effectiveFromMs };
       const expiring = await this.#previews.expiringAtOnce(container.number, container.state, proposal);
       return { type: 'ChangeTtl', ...change, expiring };

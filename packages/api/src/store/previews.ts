@@ -1,5 +1,6 @@
 import type { ExpiringAtOnce } from '@epitaph/core/container/commands.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { Refusal } from '@epitaph/core/errors.ts';
 import {
   HISTOGRAM_SECONDS,
   type PreviewSpans,
@@ -27,7 +28,7 @@ export class Previews {
     this.#parts = parts;
   }
 
-  /** @throws Refusal container-not-found */
+  /** @throws Refusal container-not-found; bad-request for a time that is past, from which no change takes effect */
   async preview(
     container: ContainerState,
     proposal: { readonly defaultTtl: DefaultTtl; readonly effectiveFromMs?: number | undefined },
@@ -35,8 +36,8 @@ export class Previews {
     const { within, nowMs } = await this.#parts.moment(container);
     const { state, number } = within;
     const { readModel } = this.#parts;
-    const effectiveFromMs = Math.max(nowMs, proposal.effectiveFromMs ?? nowMs);
-    const { defaultTtl } = proposal;
+    const { defaultTtl, effectiveFromMs = nowMs } = proposal;
+    assertNotPast(effectiveFromMs, nowMs);
     const spans = previewSpans(state.timeline, { defaultTtl, effectiveFromMs });
     const { vault } = this.#parts.ports;
     const floorSeconds = (await vault.floors()).get(state.rid)?.retention ?? 0;
@@ -114,4 +115,10 @@ export class Previews {
       .slice(0, SAMPLE_ITEMS)
       .map(({ id, partitionKey, ts, ttl }) => ({ id, partitionKey, ts, ttl }));
   }
+}
+
+/** @throws Refusal bad-request for a change of policy that would begin before it is made */
+export function assertNotPast(effectiveFromMs: number, nowMs: number): void {
+  if (effectiveFromMs >= nowMs) return;
+  throw new Refusal('bad-request', 'A TTL change takes effect now or later: what has happened stays as it was.');
 }

@@ -132,6 +132,10 @@ describe('the preview of a TTL policy', () => {
         code: 'bad-request',
       });
     }
+    const past = { defaultTtl: 55, effectiveFrom: '2026-11-21T09:00:00Z' };
+    expect((await world.ask('POST', `${ORDERS}/ttl/preview`, { body: past })).json()).toMatchObject({
+      detail: expect.stringContaining('now or later') as string,
+    });
     const audited = await world.ask('POST', `${ORDERS}/ttl/preview`, { body: { defaultTtl: 5 }, key: AUDITOR_KEY });
     expect(audited.statusCode).toBe(403);
   });
