@@ -206,12 +206,36 @@ describe('a data folder', () => {
     const ledger = readFileSync(folder.file('purge-ledger.ndjson'), 'utf8');
     writeFileSync(folder.file('purge-ledger.ndjson'), `${ledger}{"n":7,"previous":"x"}\n`);
     expect((await refusal()).message).toContain('purge-ledger.ndjson');
-    writeFileSync(folder.file('purge-ledger.ndjson'), ledger.replace(/"store":"[^"]+"/, '"store":"another"'));
+    writeFileSync(
+      folder.file('purge-ledger.ndjson'),
+      ledger.replace(/"store":"[^"]+"/, `"store":"${crypto.randomUUID()}"`),
+    );
     expect((await refusal()).message).toContain('of another store');
     // A last line that a crash has cut short was told to nobody.
     writeFileSync(folder.file('purge-ledger.ndjson'), `${ledger}{"n":1,"prev`);
     await folder.open();
     expect(readFileSync(folder.file('purge-ledger.ndjson'), 'utf8')).toBe(ledger);
+  });
+
+  it('whose purge ledger is a copy from before keys were destroyed is refused, and begins another when it is told to', async () => {
+    const { keyId } = await filledAndClosed();
+    const [ledger, facts] = [folder.file('purge-ledger.ndjson'), folder.file('epitaph.json')];
+    const older = readFileSync(ledger, 'utf8');
+    const request = { keyId, stream: 'item-rid.life.0', lastWriteTs: 0, lastEventAtMs: 0, nowMs: 1_700_000_000_000 };
+    await (await folder.open()).vault.destroyKeys([request]);
+    await folder.close();
+    const newest = readFileSync(ledger, 'utf8');
+    writeFileSync(ledger, older);
+    expect((await refusal()).message).toMatch(/is an older copy.*Put the newest in its place/);
+    writeFileSync(ledger, newest);
+    await folder.open();
+    await folder.close();
+    rmSync(ledger);
+    writeFileSync(facts, readFileSync(facts, 'utf8').replace('"ledger":true,', ''));
+    await folder.open();
+    await folder.close();
+    expect(readFileSync(ledger, 'utf8')).toBe(older);
+    await folder.open();
   });
 
   it('whose proof key is damaged is refused with what to do', async () => {

@@ -37,6 +37,8 @@ export interface FolderFacts {
   readonly id?: string;
   /** True once there was a purge ledger: from then on it must be there. */
   readonly ledger?: boolean;
+  /** How long the ledger was when the store was last stopped: it is only ever appended to. */
+  readonly ledgerBytes?: number;
   /** Set while all keys are being wrapped anew: a hash of the master key to come. */
   readonly rotatingTo?: string | undefined;
   /** Set while a backup is being restored into it: what was erased since may be readable until that is done. */
@@ -166,11 +168,20 @@ export class DataFolder {
   /**
    * Where the ledger of destroyed keys is: in the folder unless another place is given.
    *
-   * @throws {UnusableFile} when there was one before, and it is not there.
+   * @throws {UnusableFile} when there was one before, and it is not there, or a copy from before the store was last
+   *   stopped: what was destroyed since would be missing from it for good, and a restore would bring it back.
    */
   ledgerFile(given: string | undefined): string {
     const file = given ?? this.file(LEDGER_FILE);
-    if (this.#facts.ledger === true && !existsSync(file)) {
+    if (this.#facts.ledger !== true) return file;
+    const { ledgerBytes = 0 } = this.#facts;
+    const bytes = statSync(file, { throwIfNoEntry: false })?.size;
+    if (bytes !== undefined && bytes < ledgerBytes) {
+      throw new UnusableFile(
+        `The purge ledger ${file} is an older copy, or another store's: it has ${bytes} bytes, and had ${ledgerBytes} when the store was stopped. Put the newest in its place. If there is none, remove this one and take "ledger" out of ${this.file(FACTS_FILE)}: a new one is begun, and backups taken until now can't be restored.`,
+      );
+    }
+    if (bytes === undefined) {
       throw new UnusableFile(
         `The purge ledger ${file} is missing. Put it back, or copy it to there, before the store starts. If there is no copy of it any more, take "ledger" out of ${this.file(FACTS_FILE)}: a new one is begun, and backups taken until now can't be restored.`,
       );
@@ -200,7 +211,17 @@ export class DataFolder {
 
   /** From here on the ledger must be there at every start. */
   ledgerBegun(): void {
-    if (this.#facts.ledger !== true) this.#change({ ledger: true });
+    if (this.#facts.ledger !== true) this.#change({ ledger: true, ledgerBytes: 0 });
+  }
+
+  /** Puts down how long the ledger has become. What can't be put down says less at the next start, and no more than that. */
+  ledgerClosed(file: string): void {
+    try {
+      const ledgerBytes = statSync(file).size;
+      if (ledgerBytes !== this.#facts.ledgerBytes) this.#change({ ledgerBytes });
+    } catch {
+      // The disk is full, or the folder was taken away.
+    }
   }
 
   /** Set while all keys are being wrapped anew: a hash of the master key to come. */

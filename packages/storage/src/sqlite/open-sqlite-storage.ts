@@ -97,7 +97,10 @@ export async function openSqliteStorage(options: SqliteStorageOptions): Promise<
       },
       options,
     );
-    opened.push(() => writer.close());
+    opened.push(
+      () => folder.ledgerClosed(ledgerFile),
+      () => writer.close(),
+    );
     folder.ledgerBegun();
     const vault = await SqliteKeyVault.open(writer, openForReading(folder.file('vault.db')), master);
     const log =
