@@ -1,3 +1,4 @@
+import { mkdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
@@ -56,6 +57,17 @@ async function fill(folder: string, unpurged: string): Promise<void> {
   copyAsKilled(folder, unpurged);
   await store.runPurge(CALLER);
   await store.close();
+}
+
+/** The same, but for some members. */
+function otherwise<Target extends object>(target: Target, members: Partial<Target>): Target {
+  return new Proxy(target, {
+    get(_, name) {
+      if (name in members) return members[name as keyof Target];
+      const value = Reflect.get(target, name, target) as unknown;
+      return typeof value === 'function' ? (value.bind(target) as unknown) : value;
+    },
+  });
 }
 
 const run = (storage: SqliteStorage, options: Partial<RebuildOptions> = {}) =>
@@ -372,6 +384,44 @@ describe('a rebuild', () => {
     await again.close();
   });
 
+  it('stays in use though the version before it can not be removed', async () => {
+    const obstacle = join(folder, 'items.v1.db-shm');
+    const storage = await openStorage(folder, (step) => {
+      if (step !== 'read model swap: after') return;
+      rmSync(obstacle);
+      mkdirSync(obstacle);
+    });
+    await expect(run(storage)).rejects.toThrow('items.v1.db-shm');
+    const contents = await digestsOf(storage.readModels.current.store);
+    await storage.close();
+    rmSync(obstacle, { recursive: true });
+    const again = await openStorage(folder);
+    expect(again.readModels.current.version).toBe(2);
+    expect(await again.readModels.current.store.checkpoint()).toBe(await again.log.head());
+    expect(await digestsOf(again.readModels.current.store)).toEqual(contents);
+    await again.close();
+  });
+
+  it('lets go of the state that it was to be compared with, when its own can not be had', async () => {
+    const storage = await openStorage(folder);
+    const { readModels } = storage;
+    let closed = 0;
+    const held = async () => ({ digests: async () => new Map<never, never>(), close: async () => void (closed += 1) });
+    const failing = () => Promise.reject(new Error('too many files are open'));
+    const { version, store } = readModels.current;
+    const current = { version, store: otherwise(store, { snapshot: held }) };
+    const versions = otherwise(readModels, {
+      current,
+      createNext: async () => {
+        const next = await readModels.createNext();
+        return { ...next, store: otherwise(next.store, { snapshot: failing }) };
+      },
+    });
+    await expect(run(storage, { versions })).rejects.toThrow('too many files are open');
+    expect(closed).toBe(1);
+    await storage.close();
+  });
+
   it('does not compare with a version that is damaged, and takes its place', async () => {
     zeroTable(join(folder, 'items.v1.db'), 'items');
     const storage = await openStorage(folder);
@@ -406,16 +456,8 @@ describe('a projector that starts', () => {
     const storage = await openStorage(folder);
     const { store } = await storage.readModels.createNext();
     let left = failures;
-    const failing = new Proxy(store, {
-      get(target, name) {
-        if (name === 'apply' && left > 0) {
-          left -= 1;
-          return () => Promise.reject(error);
-        }
-        const value = Reflect.get(target, name, target) as unknown;
-        return typeof value === 'function' ? (value.bind(target) as unknown) : value;
-      },
-    });
+    const apply: ReadModelStore['apply'] = (...args) => (left-- > 0 ? Promise.reject(error) : store.apply(...args));
+    const failing = otherwise(store, { apply });
     const projector = new Projector({ ...storage, store: () => failing });
     const outcome = await projector.start().then(
       () => 'started',
@@ -432,5 +474,73 @@ describe('a projector that starts', () => {
     );
     expect(await started(Number.POSITIVE_INFINITY, new Error('a defect'))).toBe('a defect');
     expect(await started(2, new StorageUnavailable('the server is away'))).toBe('started');
+  });
+});
+
+describe('a projector that stands still', () => {
+  /** A log that gives an event right after it has said that it was read up to a position. */
+  const quick = (log: EventLog): EventLog =>
+    otherwise(log, {
+      subscribe: (afterPosition, listener) => {
+        listener.onCaughtUp?.(afterPosition + 1);
+        const running = (async () => listener.onEvents(await log.readAll(0, 1, { withBodies: false })))();
+        return { unsubscribe: () => running };
+      },
+    });
+
+  it('does so though what it was given waits behind what changes nothing', async () => {
+    const storage = await openStorage(folder);
+    const { store } = await storage.readModels.createNext();
+    const { promise: applied, resolve: letGo } = Promise.withResolvers<void>();
+    const slow = otherwise(store, { apply: () => applied });
+    const projector = new Projector({
+      ...storage,
+      log: quick(storage.log),
+      store: () => slow,
+      recordsIdleProgress: true,
+    });
+    await projector.resume();
+    await new Promise((resolve) => setImmediate(resolve));
+    const stopped = projector.stop();
+    letGo();
+    await stopped;
+    await storage.close();
+  });
+
+  it('goes on as soon as it can, where the read models can not be read just then', async () => {
+    const storage = await openStorage(folder);
+    const { store } = await storage.readModels.createNext();
+    let isReadable = true;
+    const databases = () =>
+      isReadable ? store.databases() : Promise.reject(new StorageFault({ fault: 'the disk is full' }));
+    const unreadable = otherwise(store, { databases });
+    const projector = new Projector({ ...storage, store: () => unreadable });
+    await projector.start();
+    await projector.stop();
+    isReadable = false;
+    await projector.resume();
+    expect(projector.error).toBe('the disk is full');
+    const head = await storage.log.head();
+    const event = {
+      id: crypto.randomUUID(),
+      type: 'PurgePaused',
+      version: 1,
+      data: {},
+      occurredAtMs: 0,
+      actor: 'test',
+    };
+    const { correlationId } = CALLER;
+    await storage.log.append([
+      {
+        stream: 'purge-control',
+        expectedRevision: 'no-stream',
+        events: [{ ...event, correlationId, causationId: correlationId }],
+      },
+    ]);
+    isReadable = true;
+    await projector.waitFor(head + 1);
+    expect(projector.error).toBe(undefined);
+    await projector.close();
+    await storage.close();
   });
 });

@@ -101,7 +101,7 @@ export class Projector implements Projection {
     fault.catch(() => {});
     this.#giveUp = reject;
     try {
-      await this.resume();
+      await this.begin();
       const head = await this.#log.head();
       if (head > this.#position) await Promise.race([this.#waiters.wait(head, 'endless'), fault]);
     } catch (error) {
@@ -112,11 +112,34 @@ export class Projector implements Projection {
     }
   }
 
-  /** Goes on from the checkpoint of the read models that are in use now. */
+  /** Goes on from the checkpoint of the read models that are in use now; where they can't be read, as soon as they can. */
   async resume(): Promise<void> {
+    try {
+      await this.begin();
+    } catch (error) {
+      this.#error = error as Error;
+      this.#subscribe();
+    }
+  }
+
+  /**
+   * The same, unless something stands in the way.
+   *
+   * @throws whatever that is
+   */
+  async begin(): Promise<void> {
+    this.#position = await this.#load();
+    this.#subscribe();
+  }
+
+  /** What the read models say, and where they stand. */
+  async #load(): Promise<number> {
     this.#catalog = await Catalog.load(this.#store());
-    this.#position = await this.#store().checkpoint();
     this.#logMarks = await LogMarks.load(this.#store());
+    return this.#store().checkpoint();
+  }
+
+  #subscribe(): void {
     const stream = defer(() => this.#afterFault()).pipe(
       concatMap(() => this.#batches()),
       concatMap((batch) => (this.#applying = this.#apply(batch))),
@@ -158,9 +181,8 @@ export class Projector implements Projection {
   /** What was begun to be applied may stand in the catalog, or in the read models: both are looked at anew. */
   async #afterFault(): Promise<void> {
     if (this.#error === undefined) return;
-    this.#catalog = await Catalog.load(this.#store());
     // It may have been applied all the same: a connection can break between the commit and its answer.
-    this.#reached(await this.#store().checkpoint());
+    this.#reached(await this.#load());
   }
 
   #batches(): Observable<Batch> {
@@ -168,9 +190,13 @@ export class Projector implements Projection {
       // What is done to a life comes to the same with its truncated events and without, but for a part of them: where a
       // scavenge has left a later write without the first, that write finds no item, and the next attempt is strict.
       const leniency = { mayBeTruncated: this.#error === undefined };
+      let taken = () => {};
       const listener: LogListener = {
         onEvents: (events) =>
-          new Promise<void>((done) => subscriber.next({ events, position: events.at(-1)!.position, done })),
+          new Promise<void>((done) => {
+            taken = done;
+            subscriber.next({ events, position: events.at(-1)!.position, done });
+          }),
         onCaughtUp: (position) => {
           // Whatever it was, everything is applied now.
           this.#error = undefined;
@@ -183,6 +209,8 @@ export class Projector implements Projection {
       const subscription = this.#log.subscribe(this.#position, listener, leniency);
       return () => {
         this.#ended = subscription.unsubscribe();
+        // What still waits behind another batch is not applied any more, and the log waits for it.
+        taken();
       };
     });
   }

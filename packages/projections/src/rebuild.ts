@@ -243,7 +243,8 @@ async function compare(options: RebuildOptions, building: Building): Promise<Reb
       await building.readTo(live);
       // The one in use may stand behind what was built before a crash: only the new one is complete then.
       if (building.position > live) return;
-      snapshots.push(await versions.current.store.snapshot(), await building.snapshot());
+      snapshots.push(await versions.current.store.snapshot());
+      snapshots.push(await building.snapshot());
     });
     const [before, rebuilt] = snapshots;
     if (before === undefined || rebuilt === undefined) return undefined;

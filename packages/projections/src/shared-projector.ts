@@ -118,7 +118,7 @@ export class SharedProjector implements Projection {
     if (leading !== undefined) {
       // After a rebuild, during which this node went on holding the right to write.
       try {
-        await leading.projector.resume();
+        await leading.projector.begin();
         return;
       } catch {
         // Whoever has the right to write next begins anew. Until then this node would keep everybody from it.
@@ -232,7 +232,7 @@ export class SharedProjector implements Projection {
     });
     try {
       await readModels.look();
-      await projector.resume();
+      await projector.begin();
     } catch (error) {
       // Kept, the right to write would keep every node from writing, this one too.
       await lead.release();

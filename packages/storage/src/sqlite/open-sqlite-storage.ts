@@ -216,6 +216,8 @@ class SqliteReadModels implements ReadModelVersions {
   }
 
   async discard(version: number): Promise<void> {
+    // A swap may have failed over the version before, which it could not remove.
+    if (version === this.#current.version) return;
     if (this.#unfinished?.version === version) this.#unfinished = undefined;
     await this.#building.get(version)?.close();
     this.#building.delete(version);
