@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { Store } from '@epitaph/api/store/store.ts';
@@ -106,6 +106,25 @@ describe('a backup', () => {
     await take('new');
     const parts = ['cut', 'foreign', 'new'].map((name) => readdirSync(join(below, name)).toSorted());
     expect(parts).toEqual([['log'], ['log', 'vault'], ['log', 'vault']]);
+  });
+
+  it('removes the keys of one that was given up, though a crash has cut that short', async () => {
+    const cut = new Place();
+    let wreck: string | undefined;
+    const onStep = (step: string) => {
+      if (step === 'backup vault: copied') throw new Error('given up');
+      if (!/^backup (?:log|vault): discarded$/.test(step) || wreck !== undefined) return;
+      wreck = join(below, 'wreck');
+      cpSync(join(below, 'given-up'), wreck, { recursive: true });
+    };
+    const given = await cut.open({ backupsInto: { below }, onStep });
+    await given.createDatabase(CALLER, 'db');
+    await expect(given.backup(CALLER, { folder: 'given-up', vaultKeptSeconds: 60 })).rejects.toThrow('given up');
+    await cut.close();
+    const again = await cut.open({ backupsInto: { below } });
+    await again.backup(CALLER, { folder: 'new', vaultKeptSeconds: 60 });
+    expect(existsSync(join(wreck!, 'vault'))).toBe(false);
+    await cut.dispose();
   });
 
   it('of a stopped store is taken by the command line, and is in its ledger', async () => {

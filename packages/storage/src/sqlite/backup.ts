@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { constants, createReadStream, existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
-import { copyFile, open, rm, writeFile } from 'node:fs/promises';
+import { copyFile, open, rename, rm, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { backup as copyPages, type DatabaseSync } from 'node:sqlite';
 import {
@@ -106,7 +106,7 @@ export class SqliteBackup implements BackupSource {
         ledgerHead: formatLedgerHead(ledgerHead),
         files,
       };
-      await writeManifest(target, manifest);
+      await writeManifest(target, manifest, this.#onStep);
       this.#onStep('backup log: whole');
       return { position, bytes: total(files) };
     });
@@ -139,7 +139,7 @@ export class SqliteBackup implements BackupSource {
         ledgerHead: formatLedgerHead(ledgerHead),
         files,
       };
-      await writeManifest(target, manifest);
+      await writeManifest(target, manifest, this.#onStep);
       this.#onStep('backup vault: whole');
       return { bytes: total(files) };
     });
@@ -154,7 +154,11 @@ export class SqliteBackup implements BackupSource {
   }
 
   async discard(folder: string): Promise<void> {
-    for (const part of ['log', 'vault']) await rm(join(folder, part), { recursive: true, force: true });
+    // The keys first: what a crash leaves of them is known by the log beside it.
+    for (const part of ['vault', 'log']) {
+      await rm(join(folder, part), { recursive: true, force: true });
+      this.#onStep(`backup ${part}: discarded`);
+    }
     if (existsSync(folder) && readdirSync(folder).length === 0) await rm(folder, { recursive: true, force: true });
   }
 
@@ -251,10 +255,13 @@ export async function digestOf(
   return digest.digest('hex');
 }
 
-/** Last of all: a folder without one is no backup. */
-async function writeManifest(path: string, manifest: LogManifest | VaultManifest): Promise<void> {
+/** Last of all, and whole at once: a folder without one is no backup, and of keys it says until when they may be there. */
+async function writeManifest(path: string, manifest: LogManifest | VaultManifest, onStep: StepHook): Promise<void> {
   for (const name of Object.keys(manifest.files)) await sync(join(path, name));
-  await writeFile(join(path, MANIFEST), `${JSON.stringify(manifest, undefined, 2)}\n`, { mode: 0o600, flush: true });
+  const temporary = join(path, `${MANIFEST}.new`);
+  await writeFile(temporary, `${JSON.stringify(manifest, undefined, 2)}\n`, { mode: 0o600, flush: true });
+  onStep(`backup ${manifest.part}: described`);
+  await rename(temporary, join(path, MANIFEST));
   await sync(path);
   await sync(dirname(path));
 }
