@@ -121,6 +121,8 @@ export class Holds {
         await recordRetention(this.#parts, context, rid, { type: 'PlaceHold', holdId, scope, reason, tooLateFor });
       } catch (error) {
         if (error instanceof Refusal && error.code === 'already-exists') await this.#restore(container, holdId);
+        // Others took the last places meanwhile: it is on no record, and nobody would know of what it keeps.
+        if (error instanceof Refusal && error.code === 'bad-request') await vault.releaseHold(hold.holdId);
         throw error;
       }
       // Acknowledged only when the vault has it: were the record made late, another node may have given it up.

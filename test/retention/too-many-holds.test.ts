@@ -1,0 +1,39 @@
+import { afterAll, expect, it } from 'vitest';
+import { MAX_STANDING_HOLDS } from '@epitaph/core/retention/decide.ts';
+import { newFolder, openEmbedded, removeFolder } from '../simulation/embedded.ts';
+import { DEFINITION } from './definition.ts';
+
+const START_MS = Date.UTC(2026, 10, 21, 10);
+const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
+
+const folder = newFolder('too-many-holds');
+afterAll(() => removeFolder(folder));
+
+it('of two holds of which one alone can be placed, the vault keeps the one that is on record', async () => {
+  const { store, log, storage } = await openEmbedded({ folder, time: START_MS, newId: () => crypto.randomUUID() });
+  try {
+    await store.createDatabase(CALLER, 'd');
+    const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, -1);
+    const reason = 'case 7';
+    const { correlationId, actor } = CALLER;
+    const facts = { version: 1, occurredAtMs: START_MS, actor, correlationId, causationId: correlationId };
+    const events = Array.from({ length: MAX_STANDING_HOLDS - 1 }, (_, index) => ({
+      ...facts,
+      id: crypto.randomUUID(),
+      type: 'HoldPlaced',
+      data: { holdId: `h${index}`, scope: { kind: 'items', items: [`i${index}`] }, reason, tooLateFor: 0 },
+    }));
+    const stream = `container-${container.rid}`;
+    await log.append([{ stream, expectedRevision: 0, events }]);
+    await store.setRecoveryWindow(CALLER, container, 60, reason);
+    const scope = { kind: 'container' } as const;
+    const placed = await Promise.allSettled(
+      ['one', 'other'].map((holdId) => store.placeHold(CALLER, container, holdId, { scope, reason })),
+    );
+    expect(placed.map(({ status }) => status).toSorted()).toEqual(['fulfilled', 'rejected']);
+    const standing = placed[0]!.status === 'fulfilled' ? 'one' : 'other';
+    expect(storage.vault.holds().map(({ holdId }) => holdId)).toEqual([expect.stringContaining(standing)]);
+  } finally {
+    await store.close();
+  }
+}, 60_000);
