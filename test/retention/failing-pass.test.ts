@@ -1,4 +1,5 @@
 import { afterAll, expect, it } from 'vitest';
+import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { BATCH_SIZE } from '@epitaph/projections/purge/executor.ts';
 import { newFolder, openEmbedded, removeFolder } from '../simulation/embedded.ts';
 import { DEFINITION } from './definition.ts';
@@ -8,9 +9,9 @@ const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-0
 
 const folder = newFolder('failing-pass');
 const other = newFolder('failing-pass');
+const unseen = newFolder('failing-pass');
 afterAll(() => {
-  removeFolder(folder);
-  removeFolder(other);
+  for (const each of [folder, other, unseen]) removeFolder(each);
 });
 
 /** One step of a pass records or erases many items at once, in several turns of the event loop. */
@@ -72,3 +73,24 @@ it('a run whose end is on record, though recording it failed, is not gone on wit
     await store.close();
   }
 });
+
+it('a purge that is paused on record erases no more, though readers do not see the record in time', async () => {
+  const newId = () => crypto.randomUUID();
+  const { store, storage } = await openEmbedded({ folder: unseen, time: START_MS, newId });
+  try {
+    await store.createDatabase(CALLER, 'd');
+    const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, 100);
+    const document = { id: 'i', pk: 'p' };
+    const item = { id: 'i', partitionKey: '["p"]', document, json: JSON.stringify(document) };
+    await store.writeItem(CALLER, container, 'create', item);
+    await store.advanceClock(CALLER, 200_000);
+    const readModel = storage.readModels.current.store;
+    readModel.apply = () => Promise.reject(new StorageUnavailable('away'));
+    await expect(store.pausePurge(CALLER)).rejects.toThrow('away');
+    Reflect.deleteProperty(readModel, 'apply');
+    expect(await store.purgeStatus()).toMatchObject({ state: 'paused' });
+    expect(await store.runPurge(CALLER)).toMatchObject({ expired: 0, purged: 0 });
+  } finally {
+    await store.close();
+  }
+}, 20_000);

@@ -25,7 +25,7 @@ import { foldUniqueKey } from '@epitaph/core/unique-key/evolve.ts';
 import { uniqueKeyEventVersions } from '@epitaph/core/unique-key/upcast.ts';
 import type { BodySealer, ItemNaming } from '@epitaph/core/vault/body-sealer.ts';
 import type { ContainerFloors, DestroyRequest, KeyVault } from '@epitaph/core/vault/key-vault.ts';
-import { turn } from '@epitaph/core/turn.ts';
+import { Pace, turn } from '@epitaph/core/turn.ts';
 import type { Catalog, CatalogContainer } from '../catalog/catalog.ts';
 import type { PurgeBudget } from './budget.ts';
 import { Destructions } from './destructions.ts';
@@ -54,6 +54,11 @@ export interface PurgePorts {
 export const BATCH_SIZE = 256;
 /** Lives after which the event loop is given free. */
 const STEP_SIZE = 8;
+/** Lives whose sealed bodies are looked at at once. */
+const READ_AT_ONCE = 32;
+/** A life of more writes, with more bytes of documents than that, has its bodies fetched one by one: they may not fit into memory. */
+const WRITES_READ_AT_ONCE = 8;
+const BYTES_READ_AT_ONCE = 1024 * 1024;
 
 interface Candidate {
   readonly stream: string;
@@ -62,10 +67,12 @@ interface Candidate {
   readonly byPolicyStart?: boolean;
 }
 
-/** An event as it is recorded, and read: reading one checks all of it, so that is done once. */
+/** An event as it is recorded, without its body, and read: reading one checks all of it, so that is done once. */
 interface LifeEvent {
   readonly recorded: RecordedEvent;
   readonly read: ItemEvent;
+  /** What the record of a purge says of the sealed body. */
+  readonly sealed?: { readonly digest: string; readonly bytes: number };
 }
 
 /** A life whose key is to be destroyed. */
@@ -245,7 +252,7 @@ export class PurgeExecutor {
     const candidates = streams.map((stream) => ({ stream, cause }));
     const erased = await this.#erase(candidates, () => context.nowMs, context);
     for (const stream of streams) {
-      const events = await this.#eventsOf(stream, { withBodies: false });
+      const events = await this.#factsOf(stream);
       if (events.at(-1)?.read.type === 'ItemPurged') await this.#truncate(stream, events, context.nowMs);
     }
     return erased;
@@ -288,14 +295,16 @@ export class PurgeExecutor {
   /** Truncates what a crash left between the record of a purge and the truncation, from a position on. */
   async finishTruncations(fromPosition: number, nowMs: number): Promise<void> {
     const { log } = this.#ports;
+    const pace = new Pace();
     let position = fromPosition;
     for (;;) {
+      await pace.step();
       const events = await log.readAll(position, 1_000, { withBodies: false });
       if (events.length === 0) return;
       position = events.at(-1)!.position;
       for (const event of events) {
         if (event.type !== 'ItemPurged') continue;
-        await this.#truncate(event.stream, await this.#eventsOf(event.stream), nowMs);
+        await this.#truncate(event.stream, await this.#factsOf(event.stream), nowMs);
       }
     }
   }
@@ -318,7 +327,7 @@ export class PurgeExecutor {
   ): Promise<ErasedBatch> {
     const { vault } = this.#ports;
     const lives: Dying[] = [];
-    await this.#stepwise(candidates, async (candidate) => {
+    const dying = async (candidate: Candidate) => {
       const events = await this.#eventsOf(candidate.stream);
       const last = events.at(-1);
       if (last === undefined) return;
@@ -341,12 +350,16 @@ export class PurgeExecutor {
           ...(demandedBy === undefined ? {} : { onDemand: true as const }),
         },
       });
-    });
+    };
+    for (let from = 0; from < candidates.length; from += READ_AT_ONCE) {
+      await this.#stepwise(candidates.slice(from, from + READ_AT_ONCE), dying);
+    }
     const floors = await vault.floors();
     const outcomes = await vault.destroyKeys(lives.map((life) => life.request));
     // Asked now that the keys are gone: a backup that begins after this has none of them.
     const copiesKeptUntilMs = this.#ports.copiesKeptUntilMs();
     const refused: RefusedLife[] = [];
+    let damage: VaultDamage | undefined;
     const erased: (Dying & {
       readonly recoverableUntilMs: number | null;
       readonly checks: ItemPurged['checks'];
@@ -360,7 +373,7 @@ export class PurgeExecutor {
         refused.push({ stream: life.candidate.stream, holds, floorUntilMs, untilMs });
       } else if (outcome.kind === 'unknown') {
         // Nothing may claim that this content was erased. It stays visible as a problem to fsck and operators.
-        throw new VaultDamage(`the vault does not know the key of ${life.candidate.stream}`);
+        damage ??= new VaultDamage(`the vault does not know the key of ${life.candidate.stream}`);
       } else {
         // Of a key that was destroyed before a crash it is not known any more what was looked at.
         const checks = outcome.kind === 'destroyed' ? this.#checksOf(life.candidate, floors) : undefined;
@@ -407,31 +420,59 @@ export class PurgeExecutor {
       if (demandedBy === undefined) this.#truncateLater(candidate.stream, events, nowMs());
     });
     if (position > 0) await this.#ports.projected(position);
+    // Told when that of the others is on record which has been erased.
+    if (damage !== undefined) throw damage;
     return { purged: erased.length, refused };
   }
 
-  async #eventsOf(stream: string, options?: { readonly withBodies: boolean }): Promise<LifeEvent[]> {
-    const events = await this.#ports.log.readStream(stream, options);
+  async #factsOf(stream: string): Promise<LifeEvent[]> {
+    const events = await this.#ports.log.readStream(stream, { withBodies: false });
     return events.map((recorded) => ({ recorded, read: readItemEvent(recorded) }));
+  }
+
+  /** A life's events, with what there is to say of their bodies: of these never many are in memory at a time. */
+  async #eventsOf(stream: string): Promise<LifeEvent[]> {
+    const { log } = this.#ports;
+    const last = await log.readLast(stream);
+    const facts = last === undefined || last.revision < WRITES_READ_AT_ONCE ? [] : await this.#factsOf(stream);
+    const bytes = facts.reduce((sum, { read }) => sum + (isItemWrite(read) ? read.data.bytes : 0), 0);
+    if (bytes > BYTES_READ_AT_ONCE) {
+      const events: LifeEvent[] = [];
+      for (const [index, event] of facts.entries()) {
+        if (index > 0 && index % STEP_SIZE === 0) await turn();
+        const found = isItemWrite(event.read) ? await log.readBody(event.recorded.position) : undefined;
+        events.push(found === undefined ? event : { ...event, sealed: this.#sealed(found.body) });
+      }
+      return events;
+    }
+    return (await log.readStream(stream)).map(({ body, ...recorded }) => ({
+      recorded,
+      read: readItemEvent(recorded),
+      ...(body === undefined ? {} : { sealed: this.#sealed(body) }),
+    }));
+  }
+
+  #sealed(body: Uint8Array): NonNullable<LifeEvent['sealed']> {
+    return { digest: this.#ports.sealer.digest(body), bytes: body.length };
   }
 
   /** The sealed bodies can't be opened any more; what is left is to have their bytes gone, too. */
   #remainsOf(events: readonly LifeEvent[]): NonNullable<ItemPurged['remains']> {
-    const sealedBytes = events.reduce((bytes, { recorded }) => bytes + (recorded.body?.length ?? 0), 0);
+    const sealedBytes = events.reduce((bytes, { sealed }) => bytes + (sealed?.bytes ?? 0), 0);
     return { sealedBytes, removedBy: this.#ports.log.scavenging === undefined ? 'truncation' : 'scavenge' };
   }
 
   #ledgerOf(events: readonly LifeEvent[]): Ledger {
     const { sealer } = this.#ports;
     const entries: LedgerEntry[] = [];
-    for (const { recorded, read } of events) {
+    for (const { recorded, read, sealed } of events) {
       if (!isItemWrite(read)) continue;
       entries.push({
         atMs: recorded.occurredAtMs,
         ttl: read.data.ttl,
         operation: read.type === 'ItemRecovered' ? 'recover' : read.data.operation,
         eventId: recorded.id,
-        digest: sealer.digest(recorded.body ?? new Uint8Array()),
+        digest: sealed?.digest ?? sealer.digest(new Uint8Array()),
       });
     }
     return encodeLedger(entries, (text) => sealer.digest(new TextEncoder().encode(text)));
@@ -517,7 +558,7 @@ export class PurgeExecutor {
   }
 }
 
-/** The vault does not have what the log refers to. An operator must look; nothing is erased meanwhile. */
+/** The vault does not have what the log refers to. An operator must look; of that life nothing is claimed meanwhile. */
 export class VaultDamage extends Error {
   override readonly name = 'VaultDamage';
 }

@@ -17,7 +17,14 @@ import {
   type PurgeRunEvent,
   purgeRunStream,
 } from './events.ts';
-import { BATCH_SIZE, type DemandedErasure, type ErasedBatch, PurgeExecutor, type PurgePorts } from './executor.ts';
+import {
+  BATCH_SIZE,
+  type DemandedErasure,
+  type ErasedBatch,
+  PurgeExecutor,
+  type PurgePorts,
+  VaultDamage,
+} from './executor.ts';
 import { nextAction, type PurgeSituation } from './next-action.ts';
 import { RecentRate } from './recent-rate.ts';
 
@@ -276,13 +283,11 @@ export class PurgeRunner {
 
   async pause(context: CommandContext): Promise<void> {
     await this.#control(context, 'PurgePaused');
-    this.#paused = true;
     await this.#pass?.catch(() => {});
   }
 
   async resume(context: CommandContext): Promise<void> {
     await this.#control(context, 'PurgeResumed');
-    this.#paused = false;
     this.lookAgain();
   }
 
@@ -381,6 +386,14 @@ export class PurgeRunner {
       for (const container of containers) if (!this.#isGone(container)) await this.#finishErasures(container, left);
     }
     const run = left ?? (await this.#openRun());
+    const none = { purged: 0, refused: 0 };
+    let damage: VaultDamage | undefined;
+    // One life that is damaged keeps no other from being erased; it is told when those are done.
+    const unlessDamaged = (error: unknown): typeof none => {
+      if (!(error instanceof VaultDamage)) throw error;
+      damage ??= error;
+      return none;
+    };
     const pace = new Pace();
     for (const { number } of containers) {
       await pace.step();
@@ -405,13 +418,12 @@ export class PurgeRunner {
           this.#heldUpTo.clear();
           continue;
         }
-        const none = { purged: 0, refused: 0 };
         const steps = [
           action.record
             ? this.#around('record', () => this.#executor.recordExpiries(work.container, work.overdue, nowMs))
             : Promise.resolve(0),
           this.#executor.recordPartitionKeyDeletes(work.container, action.record ? work.unrecorded : [], nowMs),
-          action.erase ? this.#around('erase', () => this.#erase(work)) : Promise.resolve(none),
+          action.erase ? this.#around('erase', () => this.#erase(work)).catch(unlessDamaged) : Promise.resolve(none),
         ] as const;
         // When one of them fails, nothing of the others goes on behind the back of who is told so.
         const [expired, ended, erased] = await allDone(steps);
@@ -426,6 +438,8 @@ export class PurgeRunner {
       this.#settle(number);
     }
     await this.#executor.truncated();
+    // The run stays open: what there is to do in it is not done.
+    if (damage !== undefined) throw damage;
     await this.#closeRun(run, totals);
     return { ...totals, resumed: left !== undefined };
   }
@@ -676,6 +690,8 @@ export class PurgeRunner {
         ? undefined
         : newEvent(context, { type, data: {} }, purgeEventVersions[type]),
     );
+    // It is so from its record on, whoever sees that.
+    this.#paused = type === 'PurgePaused';
     if (position !== undefined) await projected(position);
   }
 

@@ -1,0 +1,46 @@
+import { DatabaseSync } from 'node:sqlite';
+import { join } from 'node:path';
+import { afterAll, expect, it } from 'vitest';
+import { newFolder, openEmbedded, removeFolder } from '../simulation/embedded.ts';
+import { DEFINITION } from './definition.ts';
+
+const START_MS = Date.UTC(2026, 10, 21, 10);
+const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
+const PK = '["p"]';
+
+const folder = newFolder('damaged-vault');
+afterAll(() => removeFolder(folder));
+
+const open = () => openEmbedded({ folder, time: START_MS, newId: () => crypto.randomUUID() });
+
+it('a purge that meets a life whose key the vault has lost says so, and goes on with all others', async () => {
+  const ids = ['first', 'lost', 'last'];
+  const { store: before } = await open();
+  await before.createDatabase(CALLER, 'd');
+  for (const name of ['c', 'next']) {
+    const { resource: container } = await before.createContainer(CALLER, 'd', name, DEFINITION, 100);
+    for (const id of ids) {
+      const document = { id, pk: 'p' };
+      const item = { id, partitionKey: PK, document, json: JSON.stringify(document) };
+      await before.writeItem(CALLER, container, 'create', item);
+    }
+  }
+  await before.close();
+  const vault = new DatabaseSync(join(folder, 'vault.db'));
+  vault.exec('DELETE FROM keys WHERE id = 2');
+  vault.close();
+
+  const { store } = await open();
+  try {
+    await store.advanceClock(CALLER, 200_000);
+    await expect(store.runPurge(CALLER)).rejects.toThrow('the vault does not know the key');
+    const statesIn = (name: string) =>
+      Promise.all(ids.map(async (id) => (await store.explain(store.container('d', name), id, PK)).state));
+    expect(await statesIn('c')).toEqual(['purged', 'expired', 'purged']);
+    expect(await statesIn('next')).toEqual(['purged', 'purged', 'purged']);
+    const { problems } = await store.fsck();
+    expect(problems.map(({ code }) => code)).toEqual(['key-missing']);
+  } finally {
+    await store.close();
+  }
+});
