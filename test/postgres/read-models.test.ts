@@ -3,6 +3,7 @@ import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import type { ReadModelChange } from '@epitaph/projections/read-model-store.ts';
 import type { ReadModelNews } from '@epitaph/projections/shared-projector.ts';
 import { openDatabase, type PostgresDatabase, UnusableServer } from '@epitaph/storage/postgres/database.ts';
+import { LOCK_SPACE, locks, NODE_NAME } from '@epitaph/storage/postgres/migrations.ts';
 import { CheckpointMoved } from '@epitaph/storage/postgres/postgres-read-model-store.ts';
 import { PostgresReadModels } from '@epitaph/storage/postgres/postgres-read-models.ts';
 import { describeReadModel } from '../contracts/read-model-contract.ts';
@@ -327,6 +328,29 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
         const again = await PostgresReadModels.open(database);
         expect(await again.current.store.checkpoint()).toBe(0);
         expect(again.current.version).toBeGreaterThan(before.current.version);
+      }));
+
+    it('made by an older Epitaph are left alone while nodes of that are at work', () =>
+      inDatabase(async (database, url) => {
+        const before = await PostgresReadModels.open(database);
+        await before.current.store.apply([written(5)], 5);
+        await server.run('UPDATE epitaph_read_models.in_use SET schema_version = 0', url);
+        const nodeOf = async (version: string) => {
+          const { connection } = await database.dedicated(async (sql) => {
+            await sql.query(`SET application_name = '${version}'`);
+            await sql.query('SELECT pg_advisory_lock_shared($1, $2)', [LOCK_SPACE, locks.nodes]);
+          });
+          return connection;
+        };
+        const [older, same] = [await nodeOf('epitaph'), await nodeOf(NODE_NAME)];
+        const refused = PostgresReadModels.open(database);
+        await expect(refused).rejects.toThrow(UnusableServer);
+        await expect(refused).rejects.toThrow(/Nodes of an older version \(1\) are at work.*Stop all of them first/);
+        expect(await before.current.store.checkpoint()).toBe(5);
+        await older.close();
+        const again = await PostgresReadModels.open(database);
+        expect(await again.current.store.checkpoint()).toBe(0);
+        await same.close();
       }));
   });
 

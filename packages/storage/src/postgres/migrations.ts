@@ -1,26 +1,28 @@
 import { UnusableServer, type PostgresDatabase, type Statements } from './database.ts';
+import { POSTGRES_READ_MODEL_SCHEMA_VERSION } from './read-model-schema.ts';
+import type { Schema } from './schema.ts';
+import { vaultSchema } from './vault-schema.ts';
 
 /** Numbers of advisory locks: two integers, the first of which is ours ("EPIT"). */
 export const LOCK_SPACE = 0x45504954;
 export const locks = { migration: 1, vault: 2, projector: 3, readModels: 4, nodes: 5 } as const;
 
-export interface Schema {
-  /** The schema in the database that everything of it is in. */
-  readonly name: string;
-  /** What it is, for messages: "key vault", … */
-  readonly what: string;
-  /** Step n takes version n to n + 1; the first makes it all. Steps are only ever added. */
-  readonly steps: readonly string[];
-  /** Finishes what a first step can't do in SQL. */
-  readonly afterCreation?: (statements: Statements) => Promise<void>;
-}
+/** What nodes are called on the server: tells the versions apart that don't go together on one database. */
+export const NODE_NAME = `epitaph ${vaultSchema.steps.length}.${POSTGRES_READ_MODEL_SCHEMA_VERSION}`;
 
 /**
  * Brings a schema to the version of this program, in one transaction, one node at a time.
  *
- * @throws {UnusableServer} for one that a later version has made, or that is somebody else's
+ * @throws {UnusableServer} for one that a later version has made, one that nodes of an earlier version use, or that is
+ *   somebody else's
  */
-export async function migrate(database: PostgresDatabase, schema: Schema): Promise<void> {
+export async function migrate(
+  database: PostgresDatabase,
+  schema: Schema & {
+    /** Finishes what a first step can't do in SQL. */
+    readonly afterCreation?: (statements: Statements) => Promise<void>;
+  },
+): Promise<void> {
   await database.transaction(async (sql) => {
     await sql.query('SELECT pg_advisory_xact_lock($1, $2)', [LOCK_SPACE, locks.migration]);
     const [there] = await sql.query('SELECT 1 FROM pg_namespace WHERE nspname = $1', [schema.name]);
@@ -37,11 +39,36 @@ export async function migrate(database: PostgresDatabase, schema: Schema): Promi
       );
     }
     if (version === newest) return;
+    if (version > 0) await assertNoOlderNodes(sql);
     for (const step of schema.steps.slice(version)) await sql.query(step);
     if (version === 0) await schema.afterCreation?.(sql);
     await sql.query(`UPDATE ${schema.name}.schema_version SET version = ${newest}`);
   });
 }
+
+/**
+ * Before what they use is changed or thrown away: nodes of an earlier version would go on with it, and with what takes
+ * its place.
+ *
+ * @throws {UnusableServer} while they are at work
+ */
+export async function assertNoOlderNodes(sql: Pick<Statements, 'query'>): Promise<void> {
+  const [{ others } = { others: 0 }] = await sql.query<{ others: number }>(OTHER_NODES, [
+    LOCK_SPACE,
+    locks.nodes,
+    NODE_NAME,
+  ]);
+  if (others === 0) return;
+  throw new UnusableServer(
+    `Nodes of an older version (${others}) are at work on this PostgreSQL database. Stop all of them first: this version brings up to date what they use.`,
+  );
+}
+
+const OTHER_NODES = `
+  SELECT count(*)::int AS others FROM pg_locks JOIN pg_stat_activity USING (pid)
+  WHERE locktype = 'advisory' AND classid = $1 AND objid = $2 AND granted
+    AND pg_locks.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    AND application_name <> $3`;
 
 async function versionOf(sql: Statements, { name, what }: Schema): Promise<number> {
   const [known] = await sql.query('SELECT to_regclass($1) AS found', [`${name}.schema_version`]);

@@ -35,7 +35,7 @@ import {
   slotOf,
   TOP_LEVEL,
 } from './key-tree.ts';
-import { LOCK_SPACE, locks, migrate } from './migrations.ts';
+import { LOCK_SPACE, locks, migrate, NODE_NAME } from './migrations.ts';
 import { vaultSchema } from './vault-schema.ts';
 
 /** Keys in memory, those that came with the one asked for too; a key destroyed here leaves at once. */
@@ -435,7 +435,8 @@ export class PostgresKeyVault implements KeyVault {
         this.#heard += 1;
         for (const keyId of JSON.parse(payload ?? '[]') as number[]) this.#cache.delete(keyId);
       });
-      // For as long as it listens: what must have the vault to itself finds out that there are nodes.
+      // For as long as it listens: what must have the vault to itself finds out that there are nodes, and of which version.
+      await ear.query("SELECT set_config('application_name', $1, false)", [NODE_NAME]);
       const [lock] = await ear.query<{ shared: boolean }>('SELECT pg_try_advisory_lock_shared($1, $2) AS shared', [
         LOCK_SPACE,
         locks.nodes,

@@ -9,7 +9,7 @@ import {
   type Statements,
   UnusableServer,
 } from './database.ts';
-import { LOCK_SPACE, locks, migrate } from './migrations.ts';
+import { assertNoOlderNodes, LOCK_SPACE, locks, migrate } from './migrations.ts';
 import { PostgresReadModelStore } from './postgres-read-model-store.ts';
 import {
   POSTGRES_READ_MODEL_SCHEMA_VERSION,
@@ -43,7 +43,7 @@ export class PostgresReadModels implements SharedReadModels {
     return this.#unfinished;
   }
 
-  /** @throws {UnusableServer} for read models that a later version of this program has made */
+  /** @throws {UnusableServer} for read models that a later version of this program has made, or that nodes of an older one use */
   static async open(database: PostgresDatabase): Promise<PostgresReadModels> {
     await migrate(database, readModelsSchema);
     const version = await alone(database, async (sql) => {
@@ -56,6 +56,7 @@ export class PostgresReadModels implements SharedReadModels {
         );
       }
       if (used?.schema_version === POSTGRES_READ_MODEL_SCHEMA_VERSION) return used.version;
+      if (used !== undefined) await assertNoOlderNodes(sql);
       // What an older version of this program has projected is projected again, from the log.
       const fresh = await create(sql);
       await use(sql, fresh);

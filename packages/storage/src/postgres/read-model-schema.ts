@@ -1,4 +1,4 @@
-import type { Schema } from './migrations.ts';
+import type { Schema } from './schema.ts';
 
 /** Which version of the read models is in use, and by which schema it was made. */
 export const readModelsSchema: Schema = {

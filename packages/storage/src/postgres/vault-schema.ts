@@ -1,7 +1,7 @@
-import type { Schema } from './migrations.ts';
+import type { Schema } from './schema.ts';
 
 /** The key vault. Keys are in the tree that key-tree.ts describes; only the root's key is wrapped by the master key. */
-export const vaultSchema: Pick<Schema, 'name' | 'what' | 'steps'> = {
+export const vaultSchema: Schema = {
   name: 'epitaph_vault',
   what: 'key vault',
   steps: [
