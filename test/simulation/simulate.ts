@@ -1,21 +1,14 @@
-import { parseArgs } from 'node:util';
+import { numberFlags } from '../support/number-flags.ts';
 import { FailedRun, simulate } from './simulation.ts';
 
-/** `npm run simulate -- --seed N --count M [--length L]`: M runs from seed N on. Ends with 1 at the first that fails. */
-const { values } = parseArgs({
-  options: {
-    seed: { type: 'string', default: '1' },
-    count: { type: 'string', default: '200' },
-    length: { type: 'string', default: '60' },
-  },
-});
-const first = Number(values.seed);
-const count = Number(values.count);
+const USAGE =
+  'npm run simulate -- [--seed 1] [--count 200] [--length 60]\n\nThat many runs from the seed on, each of so many commands. Ends with 1 at the first that fails, and says how to replay it.';
+const { seed: first, count, length } = numberFlags(USAGE, { seed: 1, count: 200, length: 60 });
 const startedMs = performance.now();
 let [commands, crashes, faults, restores] = [0, 0, 0, 0];
 for (let seed = first; seed < first + count; seed++) {
   try {
-    const report = await simulate(seed, Number(values.length));
+    const report = await simulate(seed, length);
     commands += report.commands;
     crashes += report.crashes;
     faults += report.faults;
