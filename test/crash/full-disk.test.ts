@@ -165,6 +165,20 @@ describe('a disk that is full', () => {
     core.close();
   });
 
+  it('refuses proofs that there is no room for, and gives them when there is', async () => {
+    store = await open();
+    await store.createDatabase(CALLER, 'db');
+    const { resource } = await store.createContainer(CALLER, 'db', 'c', DEFINITION, -1);
+    await write('item');
+    await store.deleteItem(CALLER, resource, 'item', '["p"]');
+    await store.runPurge(CALLER);
+    fillUp();
+    const refused = { name: 'StorageFault', message: expect.stringContaining('make room') as unknown };
+    await expect(store.certificate(resource, 'item', '["p"]')).rejects.toMatchObject(refused);
+    makeRoom();
+    expect((await store.certificate(resource, 'item', '["p"]')).facts.length).toBeGreaterThan(0);
+  }, 60_000);
+
   it('does not stop time, nor readers: what expires meanwhile is gone', async () => {
     store = await openEmbeddedStore({ folder: data(), clock: 'system', automaticPurge: false, policyGraceSeconds: 0 });
     await store.createDatabase(CALLER, 'db');

@@ -2,6 +2,7 @@ import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { GenerationCache } from '@epitaph/core/generation-cache.ts';
 import { isPermanentFact } from '@epitaph/core/proof/leaf.ts';
+import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { defer, Observable, retry, type Subscription } from 'rxjs';
 import { factHash, type Leaf, ProofTree } from './proof-tree.ts';
 import { type ProofStore, TILE_HASHES } from './proof-store.ts';
@@ -36,7 +37,11 @@ export class Prover {
   #seen: number;
   #unmarked = 0;
   readonly #tiles = new GenerationCache<number, readonly RecordedEvent[]>(KEPT_TILES);
-  #waiters: { readonly position: number; readonly resolve: () => void }[] = [];
+  #waiters: {
+    readonly position: number;
+    readonly resolve: () => void;
+    readonly reject: (error: unknown) => void;
+  }[] = [];
 
   constructor(log: EventLog, store: ProofStore, onFault: (error: unknown) => void) {
     this.#log = log;
@@ -59,6 +64,7 @@ export class Prover {
   async stop(): Promise<void> {
     this.#subscription?.unsubscribe();
     await this.#ended;
+    this.#giveUp(new StorageUnavailable('the proofs are stopped'));
     try {
       this.#write();
     } catch (error) {
@@ -71,12 +77,16 @@ export class Prover {
     return new Observable<never>((subscriber) => {
       this.#seen = this.#tree.position;
       this.#gathered = [];
+      const fail = (error: unknown): void => {
+        this.#onFault(error);
+        this.#giveUp(error);
+        subscriber.error(error);
+      };
       const carefully = (work: () => void): void => {
         try {
           work();
         } catch (error) {
-          this.#onFault(error);
-          subscriber.error(error);
+          fail(error);
         }
       };
       const subscription = this.#log.subscribe(this.#seen, {
@@ -84,10 +94,7 @@ export class Prover {
           carefully(() => this.#take(events));
         },
         onCaughtUp: (position) => carefully(() => this.#reached(position)),
-        onError: (error) => {
-          this.#onFault(error);
-          subscriber.error(error);
-        },
+        onError: fail,
       });
       return () => {
         this.#ended = subscription.unsubscribe();
@@ -95,10 +102,19 @@ export class Prover {
     });
   }
 
-  /** Resolves when every fact up to a position is in the tree. */
+  /**
+   * Resolves when every fact up to a position is in the tree.
+   *
+   * @throws what keeps the tree from being written, or the log from being read
+   */
   async reached(position: number): Promise<void> {
-    if (position > this.#seen) await new Promise<void>((resolve) => this.#waiters.push({ position, resolve }));
-    else this.#write();
+    if (position <= this.#seen) this.#write();
+    else await new Promise<void>((resolve, reject) => this.#waiters.push({ position, resolve, reject }));
+  }
+
+  /** Nobody is kept waiting for what may not come: whoever still wants it asks again. */
+  #giveUp(error: unknown): void {
+    for (const { reject } of this.#waiters.splice(0)) reject(error);
   }
 
   /** Proves that the facts at these positions, in order, are in the tree of a size. */

@@ -3,16 +3,19 @@ import type { ProofStore, Tile } from '@epitaph/projections/proof/proof-store.ts
 import { rmSync } from 'node:fs';
 import { isOutdated, openForWriting } from './database.ts';
 import { PROOF_SCHEMA, PROOF_SCHEMA_VERSION } from './schema.ts';
+import { failureOutcome, StorageFault } from './writer.ts';
 
 /** The tree of permanent facts in a SQLite file. Written a batch at a time, on the thread that asks. */
 export class SqliteProofStore implements ProofStore {
   readonly #database: DatabaseSync;
+  readonly #file: string;
   readonly #sql: ReturnType<typeof prepare>;
 
   constructor(file: string) {
     if (isOutdated(file, PROOF_SCHEMA_VERSION)) {
       for (const suffix of ['', '-wal', '-shm']) rmSync(file + suffix, { force: true });
     }
+    this.#file = file;
     this.#database = openForWriting({
       file,
       what: 'proof tree',
@@ -38,7 +41,7 @@ export class SqliteProofStore implements ProofStore {
       this.#database.exec('COMMIT');
     } catch (error) {
       if (this.#database.isTransaction) this.#database.exec('ROLLBACK');
-      throw error;
+      throw failed(error, this.#file);
     }
   }
 
@@ -53,6 +56,12 @@ export class SqliteProofStore implements ProofStore {
   close(): void {
     if (this.#database.isOpen) this.#database.close();
   }
+}
+
+/** What the disk or SQLite has thrown, with what to do about it. */
+function failed(error: unknown, file: string): unknown {
+  const outcome = failureOutcome(error, `delete ${file}, with its -wal and -shm files: it is made again from the log`);
+  return outcome.ok ? error : new StorageFault(outcome.failure);
 }
 
 const TILE = 'level, number, first_position AS firstPosition, hashes';
