@@ -118,4 +118,22 @@ describe('the table of streams', () => {
     expect((await after.log.append([again])).kind).toBe('conflict');
     expect((await after.log.append([{ ...again, expectedRevision: 0 }])).kind).toBe('appended');
   });
+
+  it('may say more than the log was told so far: a stream has each event once all the same', async () => {
+    const one = folder();
+    const { log: first } = await one.open({ durable: false });
+    await first.append([{ stream: 'a', expectedRevision: 'no-stream', events: [event(0)] }]);
+    await one.close();
+    let onWritten = () => {};
+    const { log } = await one.open({ durable: false, onStep: (step) => step === 'log: after commit' && onWritten() });
+    onWritten = () => void log.readLast('a');
+    const others = Array.from({ length: 4_095 }, (_, number) => ({
+      stream: `b${number}`,
+      expectedRevision: 'no-stream' as const,
+      events: [event(number)],
+    }));
+    await log.append([{ stream: 'a', expectedRevision: 0, events: [event(1)] }, ...others]);
+    const revisions = (await log.readStream('a')).map(({ revision }) => revision);
+    expect(revisions).toEqual([0, 1]);
+  });
 });

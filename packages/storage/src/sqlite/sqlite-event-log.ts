@@ -152,7 +152,10 @@ export class SqliteEventLog implements EventLog {
       const { stream, expectedRevision, events } = appends[index]!;
       const position = firstPositions[index]! + events.length - 1;
       this.#recent.set(stream, position);
-      const before = expectedRevision === 'no-stream' ? 0 : this.#lastEvents.get(stream)?.event.position;
+      // Who looked since it was written has seen these events already, where the table of streams had them.
+      const known = this.#lastEvents.get(stream)?.event;
+      const before =
+        expectedRevision === 'no-stream' ? 0 : known?.revision === expectedRevision ? known.position : undefined;
       const previous = events.length > 1 ? position - 1 : before;
       const revision = (expectedRevision === 'no-stream' ? -1 : expectedRevision) + events.length;
       const { body, ...facts } = events.at(-1)!;
