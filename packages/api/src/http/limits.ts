@@ -13,6 +13,8 @@ export interface Limits {
   /** Requests that may be worked on at once. */
   readonly requestsInFlight: number;
   readonly connections: number;
+  /** Requests that a client may send on one connection without waiting for the answer to one before. */
+  readonly pipelinedRequests: number;
   /** Pages of feeds and queries that may be worked on at once; each may have some of the largest documents at hand. */
   readonly pagesInFlight: number;
   /** Of answers that clients have not taken yet, all together. */
@@ -40,6 +42,7 @@ export const defaultLimits: Limits = {
   largeBodiesInFlight: 64,
   requestsInFlight: 1000,
   connections: 10_000,
+  pipelinedRequests: 16,
   pagesInFlight: inThisHeap(64),
   unsentBytes: 256 * 1024 * 1024,
   unsentTimeoutMs: 30_000,

@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
-import { STATUS_CODES, type IncomingMessage } from 'node:http';
+import { createServer, STATUS_CODES, type IncomingMessage } from 'node:http';
+import { createServer as createTlsServer } from 'node:https';
 import type { Socket } from 'node:net';
 import Fastify, {
   LogController,
@@ -16,6 +17,7 @@ import type { StoreApi } from '../store/store-api.ts';
 import { limitInFlight } from './admission.ts';
 import type { KeyRing } from './keys.ts';
 import { defaultLimits, type Limits } from './limits.ts';
+import { withoutPipelines } from './pipelining.ts';
 
 export interface ServerOptions {
   readonly store: StoreApi;
@@ -34,11 +36,23 @@ export interface ServerOptions {
 /** The server, complete and not listening: tests inject requests, the command line listens. */
 export function buildServer(options: ServerOptions): FastifyInstance {
   const limits: Limits = { ...defaultLimits, ...options.limits };
-  const server = {
-    rewriteUrl: (request: IncomingMessage) => rewriteToCosmos(request.url ?? '/'),
-    bodyLimit: limits.bodyBytes,
+  const http = {
+    maxHeaderSize: limits.headerBytes,
+    headersTimeout: limits.requestTimeoutMs,
     requestTimeout: limits.requestTimeoutMs,
     keepAliveTimeout: limits.keepAliveTimeoutMs,
+    // Timeouts are looked at this often; Node's own 30 s would double ours.
+    connectionsCheckingInterval: Math.min(5000, limits.requestTimeoutMs),
+  };
+  const app = Fastify({
+    serverFactory: (handler) => {
+      const bounded = withoutPipelines(handler, limits.pipelinedRequests);
+      return options.tls === undefined
+        ? createServer(http, bounded)
+        : createTlsServer({ ...http, ...options.tls }, bounded);
+    },
+    rewriteUrl: (request: IncomingMessage) => rewriteToCosmos(request.url ?? '/'),
+    bodyLimit: limits.bodyBytes,
     // A line for each request would cost more than the request, and say what the history says better.
     logController: new LogController({ disableRequestLogging: true }),
     // While it closes, the store itself says so, in words that clients understand.
@@ -49,18 +63,7 @@ export function buildServer(options: ServerOptions): FastifyInstance {
     },
     routerOptions: { ignoreTrailingSlash: true, maxParamLength: 4096 },
     ...(options.logger === undefined ? { logger: false as const } : { loggerInstance: options.logger }),
-  };
-  const http = {
-    maxHeaderSize: limits.headerBytes,
-    headersTimeout: limits.requestTimeoutMs,
-    // Timeouts are looked at this often; Node's own 30 s would double ours.
-    connectionsCheckingInterval: Math.min(5000, limits.requestTimeoutMs),
-  };
-  // The framework's types tell plain and TLS servers apart; to routes they are the same.
-  const app =
-    options.tls === undefined
-      ? Fastify({ ...server, http })
-      : (Fastify({ ...server, https: { ...http, ...options.tls } }) as unknown as FastifyInstance);
+  });
   app.server.maxConnections = limits.connections;
   if (options.tls !== undefined) app.server.on('secureConnection', readByStream);
 

@@ -5,7 +5,7 @@ import { afterEach, describe, expect, test, vi } from 'vitest';
 import { Refusal, errorCodes, type ErrorCode } from '@epitaph/core/errors.ts';
 import type { ServerOptions } from '@epitaph/api/http/server.ts';
 import { fakeStore } from './support/fake-store.ts';
-import { call, DOCS, httpDate, keyHeader, NOW_MS, shop, sign, testServer } from './support/client.ts';
+import { call, DOCS, httpDate, keyHeader, NOW_MS, shop, sign, testKeys, testServer } from './support/client.ts';
 
 const open: FastifyInstance[] = [];
 afterEach(async () => {
@@ -271,6 +271,20 @@ describe('the server', () => {
     socket.write(`${head(body.length)}${body}`);
     await Promise.race([vi.waitFor(() => expect(answers).toEqual(['HTTP/1.1 413', 'HTTP/1.1 201'])), failed]);
     socket.destroy();
+  });
+
+  test('hangs up on a client that sends many requests without waiting for answers, and not on one that sends a few', async () => {
+    const keys = testKeys();
+    const begun = vi.spyOn(keys, 'verifyMasterSignature');
+    const port = await listening(testServer({ keys }));
+    const ask = 'GET /dbs HTTP/1.1\r\nhost: x\r\n\r\n';
+    const last = 'GET /dbs HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n';
+    const few = await exchange(port, ask.repeat(16) + last);
+    expect(few.match(/HTTP\/1\.1 401/g)).toHaveLength(17);
+    begun.mockClear();
+    const many = await exchange(port, ask.repeat(1_000) + last).catch(() => '');
+    expect(many.match(/HTTP/g) ?? []).not.toHaveLength(1_001);
+    expect(begun).toHaveBeenCalledTimes(17);
   });
 
   test('bounds the large bodies that are under way', async () => {
