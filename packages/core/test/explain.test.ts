@@ -428,6 +428,28 @@ describe('explaining an item that left with its container', () => {
   });
 });
 
+describe('explaining an instant to come', () => {
+  it('says that it will be so if nothing changes', async () => {
+    const world = new ItemWorld(T0, [policy(1, T0, 60)]);
+    await world.write('create');
+    const input = {
+      id: ID,
+      partitionKey: '["ann"]',
+      container: container([policy(1, T0, 60)]),
+      gone: undefined,
+      lives: world.facts(),
+      atMs: T0 + 60_000,
+      holds: [],
+    };
+    const told = explainItem({ ...input, nowMs: T0 + 30_000 });
+    expect(told.state).toBe('expired');
+    expect(told.sentence).toMatch(
+      new RegExp(`^If nothing changes from ${isoTime(T0 + 30_000)} to ${isoTime(T0 + 60_000)}, .*"cart 1" expired at`),
+    );
+    expect(explainItem({ ...input, nowMs: T0 + 60_000 }).sentence).toMatch(/^"cart 1" expired at/);
+  });
+});
+
 describe('explaining an item that was erased on request', () => {
   const timeline = [policy(1, T0, 60)];
   const erased = async (over: Partial<Case> = {}): Promise<Case> => {

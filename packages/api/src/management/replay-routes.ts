@@ -1,6 +1,7 @@
 import { Readable } from 'node:stream';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { z } from 'zod';
+import { isoTime } from '@epitaph/core/clock.ts';
 import type { FollowedScan, StoreApi } from '../store/store-api.ts';
 import { answerLongWork } from './long-work.ts';
 import * as answers from './answers.ts';
@@ -54,6 +55,13 @@ export function replayRoutes(scope: FastifyInstance, store: StoreApi, stopping: 
     },
     ({ query: { rid, at }, request, reply }) => {
       const container = containerOf(store, request, rid);
+      const nowMs = store.nowMs();
+      if (at > nowMs) {
+        throw new Problem(
+          'bad-request',
+          `at in the query is to come: it is ${isoTime(nowMs)} here. A preview says what will be.`,
+        );
+      }
       return answerScan(request, reply, stopping, {
         scan: (follow) => store.asOf(container, at, follow),
         row: shapes.itemAsOfShape,

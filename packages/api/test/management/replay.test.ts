@@ -149,6 +149,16 @@ describe('a container as of an instant', () => {
   });
 });
 
+test('an instant to come is not told as if it had been', async () => {
+  const at = '2027-01-01T00:00:00Z';
+  expect((await world.ask('GET', `${ORDERS}/as-of?at=${at}`)).json()).toMatchObject({
+    code: 'bad-request',
+    detail: expect.stringMatching(/^at in the query is to come: it is 2026-/) as string,
+  });
+  const told = await world.ask('GET', `${ORDERS}/explain${item('kept', { at })}`);
+  expect(told.json()).toMatchObject({ sentence: expect.stringMatching(/^If nothing changes from 2026-/) as string });
+});
+
 describe('what left with its partition key, while its lives do not say so yet', () => {
   test('is not there any more as of the instants after, and left then under other policies, too', async () => {
     await world.ask('POST', '/purge/pause');

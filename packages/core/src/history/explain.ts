@@ -69,8 +69,21 @@ export interface ExplainInput {
   readonly nowMs?: number;
 }
 
-/** Explains an item at an instant from recorded facts alone, so the answer is the same before and after the purge. */
+/**
+ * Explains an item at an instant from recorded facts alone, so the answer is the same before and after the purge. Of an
+ * instant to come it says what will be if nothing changes, and says so.
+ */
 export function explainItem(input: ExplainInput): Explanation {
+  const explanation = explainAsRecorded(input);
+  const { atMs, nowMs = atMs } = input;
+  if (atMs <= nowMs) return explanation;
+  return {
+    ...explanation,
+    sentence: `If nothing changes from ${isoTime(nowMs)} to ${isoTime(atMs)}, it will be as follows. ${explanation.sentence}`,
+  };
+}
+
+function explainAsRecorded(input: ExplainInput): Explanation {
   const { id, partitionKey, container, gone, atMs, holds } = input;
   const facts = input.lives.findLast((life) => life.writes[0]!.atMs <= atMs);
   const quoted = JSON.stringify(id);
