@@ -47,3 +47,11 @@ test('what is purged while its key is looked up does not come back into the cach
   void documents.show(container, row);
   expect(measured).toEqual({ documentHits: 0, documentMisses: 2 });
 });
+
+test('what is purged before the answer to its write is made does not come into the cache', async () => {
+  const { documents, measured } = withSlowVault();
+  documents.evict([row.position]);
+  documents.put(row.position, '{"id":"a"}', '0');
+  void documents.show(container, row);
+  expect(measured).toEqual({ documentHits: 0, documentMisses: 1 });
+});

@@ -17,6 +17,9 @@ import type { ShownItem } from './store-api.ts';
 /** Bytes of document text kept decoded. Parsed forms come on top, and leave together with their text. */
 const CACHE_BYTES = inThisHeap(64 * 1024 * 1024);
 
+/** Positions of purged writes that are remembered: a write is answered seconds after it is recorded at most. */
+const PURGED_POSITIONS = 40_000;
+
 /** What leads to one version of an item. */
 export type VersionRow = Pick<ItemRow, 'birth' | 'partitionKey' | 'id' | 'position' | 'ts' | 'key'> &
   Partial<Pick<ItemRow, 'container'>>;
@@ -38,6 +41,8 @@ export class Documents {
 
   /** How often something was taken out because it was purged. */
   #evictions = 0;
+  /** What was purged lately: the answer to its write may still be on its way. */
+  readonly #purged = new GenerationCache<number, true>(PURGED_POSITIONS);
 
   readonly #measured: Pick<Measurements, 'documentHits' | 'documentMisses'>;
 
@@ -100,6 +105,7 @@ export class Documents {
 
   /** Puts in what was just written, so that the read that often follows finds it. */
   put(position: number, json: string, etag: string): void {
+    if (this.#purged.get(position) === true) return;
     this.#byPosition.set(position, { json, etag, document: undefined });
   }
 
@@ -146,7 +152,10 @@ export class Documents {
   /** Takes out what was purged. */
   evict(positions: readonly number[]): void {
     this.#evictions += 1;
-    for (const position of positions) this.#byPosition.delete(position);
+    for (const position of positions) {
+      this.#byPosition.delete(position);
+      this.#purged.set(position, true);
+    }
   }
 
   /** The document of a write, as JSON text. */
