@@ -1,4 +1,4 @@
-import { rmSync } from 'node:fs';
+import { copyFileSync, readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
@@ -76,6 +76,26 @@ describe('a file that is damaged', () => {
   it('is named to whoever starts the store, where that reads it', async () => {
     const starting = whileClosed(() => zeroTable(join(folder, 'vault.db'), 'keys'));
     await expect(starting).rejects.toMatchObject(named(/vault\.db can't be read.*restore it from a backup/));
+  });
+
+  it('is refused where it is an older copy of the log: what came after it would be neither there nor seen to come', async () => {
+    const files = (of: string) => readdirSync(of).filter((name) => name.startsWith('log.db'));
+    const copy = newFolder('older-log');
+    await whileClosed(() => files(folder).forEach((name) => copyFileSync(join(folder, name), join(copy, name))));
+    await store.deleteItem(CALLER, store.container('db', 'c'), 'a', '["p"]');
+    const starting = whileClosed(() => {
+      for (const name of files(folder)) rmSync(join(folder, name));
+      for (const name of files(copy)) copyFileSync(join(copy, name), join(folder, name));
+    });
+    await expect(starting).rejects.toThrow(
+      /log\.db ends at 4, and the read models have events up to 5: it is an older copy/,
+    );
+    removeFolder(copy);
+    // As it says for when there is no newer one.
+    for (const end of ['', '-wal', '-shm']) rmSync(join(folder, `items.v1.db${end}`), { force: true });
+    store = await open();
+    for (const id of IDS) expect((await read(id)).id).toBe(id);
+    expect((await store.fsck()).problems).toEqual([]);
   });
 
   it('is told by fsck, which goes on, where it is an event of a container', async () => {

@@ -11,7 +11,7 @@ import { GcmBodySealer } from '../crypto/gcm-body-sealer.ts';
 import { HashedItemNaming } from '../crypto/item-naming.ts';
 import { SqliteBackup } from './backup.ts';
 import { DataFolder, type LogElsewhere } from './data-folder.ts';
-import { checkpointIn, hasClearValues, isOutdated, LOG_CACHE_KIB, openForReading } from './database.ts';
+import { checkpointIn, hasClearValues, isOutdated, LOG_CACHE_KIB, openForReading, UnusableFile } from './database.ts';
 import { LogWriterCore, type LogWriterOptions, type StepHook } from './log-writer-core.ts';
 import { ReadModelWriterCore, type ReadModelWriterOptions } from './read-model-writer-core.ts';
 import { READ_MODEL_SCHEMA_VERSION } from './schema.ts';
@@ -112,6 +112,7 @@ export async function openSqliteStorage(options: SqliteStorageOptions): Promise<
     );
     const readModels = await SqliteReadModels.open(folder, options);
     opened.push(() => readModels.close());
+    await assertNotBehind(log, readModels.current, folder, logElsewhere?.name);
     const signer = folder.proofSigner();
     const proofs = new SqliteProofStore(folder.file('proof.db'));
     opened.push(() => proofs.close());
@@ -132,6 +133,24 @@ export async function openSqliteStorage(options: SqliteStorageOptions): Promise<
     for (const close of opened.reverse()) await close();
     throw error;
   }
+}
+
+/**
+ * Whatever was projected is in the log, but for one that was put back from an older copy: positions that it gives out anew
+ * would count as projected.
+ */
+async function assertNotBehind(
+  log: EventLog,
+  { version, store }: ReadModelVersions['current'],
+  folder: DataFolder,
+  logName: string | undefined,
+): Promise<void> {
+  const [head, position] = [await log.head(), await store.checkpoint()];
+  if (position <= head) return;
+  const [name, files] = logName === undefined ? [folder.file('log.db'), ' with its -wal file'] : [`on ${logName}`, ''];
+  throw new UnusableFile(
+    `The event log ${name} ends at ${head}, and the read models have events up to ${position}: it is an older copy. Put the newest in its place${files}, or restore the store from a backup. If there is none, delete ${folder.itemsFile(version)} with its -wal and -shm files: what was written since that copy is lost.`,
+  );
 }
 
 async function startLogWriter(
