@@ -21,8 +21,10 @@ export interface Invocation {
   readonly flags: FlagValues;
   readonly environment: Readonly<Record<string, string | undefined>>;
   readonly json: boolean;
-  /** Results, a line at a time. */
+  /** Results, a line at a time, in which controls are shown and not obeyed. */
   readonly print: (line: string) => void;
+  /** Lines of a file, as they are. */
+  readonly printExactly: (line: string) => void;
   /** Where progress is shown, apart from results. */
   readonly stderr: ProgressStream;
 }

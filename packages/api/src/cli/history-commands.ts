@@ -164,7 +164,7 @@ export const disappearances: Command = {
     ...ridFlag,
   },
   run: async (invocation) => {
-    const { client, operands, flags, json, print } = invocation;
+    const { client, operands, flags, json, print, printExactly } = invocation;
     const path = `${containerPath(operands)}/disappearances`;
     const format = textFlag(flags, 'format');
     const query = Object.fromEntries(
@@ -176,7 +176,7 @@ export const disappearances: Command = {
     if (format !== undefined) {
       const type = { csv: 'text/csv', ndjson: 'application/x-ndjson' }[format];
       if (type === undefined) throw new UsageError('--format is csv or ndjson.');
-      for await (const line of client.lines('GET', path, { query, accept: type })) print(line);
+      for await (const line of client.lines('GET', path, { query, accept: type })) printExactly(line);
       return exitCodes.ok;
     }
     if (json) {

@@ -17,6 +17,7 @@ import { asOf, brake, preview, replay, ttl } from './policy-commands.ts';
 import { erase, floor, hold, policyGrace, recover, recoveryWindow } from './retention-commands.ts';
 import { verify } from './verify-command.ts';
 import type { ProgressStream } from './progress.ts';
+import { visible } from './visible.ts';
 
 const SERVE = 'Runs the store.';
 const commands: Readonly<Record<string, Command>> = {
@@ -166,7 +167,8 @@ async function runCommand(
     flags: values,
     environment,
     json: values['json'] === true,
-    print,
+    print: (line) => print(visible(line)),
+    printExactly: print,
     stderr,
   });
 }
@@ -220,7 +222,7 @@ function complain(error: unknown, stderr: ProgressStream): number {
   if (error instanceof Error && USAGE_ERRORS.has(error.name)) return say(error.message, exitCodes.usage);
   if (error instanceof UsageError || error instanceof BadConfiguration) return say(error.message, exitCodes.usage);
   if (error instanceof ServerUnreachable) return say(error.message, exitCodes.unreachable);
-  if (error instanceof ServerRefused) return say(`${error.message} (${error.code})`, exitCodes.problem);
+  if (error instanceof ServerRefused) return say(visible(`${error.message} (${error.code})`), exitCodes.problem);
   if (error instanceof StorageUnavailable && error.isForOperator) return say(error.message, exitCodes.problem);
   return say(inspect(error), exitCodes.problem);
 }

@@ -1,6 +1,5 @@
 import { type ClientRequest, request as httpRequest, type IncomingMessage, type RequestOptions } from 'node:http';
 import { request as httpsRequest } from 'node:https';
-import { createInterface } from 'node:readline';
 import { UsageError } from './exit-codes.ts';
 
 /** The server isn't there, or the connection broke. */
@@ -197,7 +196,17 @@ async function textOf(response: IncomingMessage): Promise<string> {
 
 async function* linesOf(response: IncomingMessage): AsyncGenerator<string> {
   try {
-    yield* createInterface({ input: response.setEncoding('utf8'), crlfDelay: Infinity });
+    // Lines end with a line feed and nowhere else: in JSON there may be other separators, which readline takes for ends.
+    let rest = '';
+    for await (const chunk of response.setEncoding('utf8') as AsyncIterable<string>) {
+      const [end, ...begun] = chunk.split('\n');
+      rest += end;
+      for (const next of begun) {
+        yield rest;
+        rest = next;
+      }
+    }
+    if (rest !== '') yield rest;
     if (!response.complete) throw response.errored ?? new Error('the answer was cut short');
   } catch (error) {
     if (error instanceof ServerUnreachable) throw error;

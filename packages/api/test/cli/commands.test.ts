@@ -457,3 +457,39 @@ describe('progress', () => {
     ).toHaveLength(11);
   });
 });
+
+describe('what clients have named', () => {
+  test('shows what moves a terminal’s cursor, or looks like another line, instead of printing it', async () => {
+    const id = 'x\u001b[2J\u009b31m\r\n2026-11-21T10:00:00.000Z  forged\u202e\u2028';
+    const reason = 'ok\n2026-11-21T10:00:00.000Z  forged\u001b]0;x\u0007';
+    const own = await openWorld();
+    const there = { EPITAPH_ENDPOINT: await own.app.listen({ port: 0, host: '127.0.0.1' }) };
+    const say = (...args: string[]) => askWith(there, ...args);
+    await own.write(id);
+    const named = ['shop', 'orders', id, '--partition-key', 'ann'];
+    await say('hold', 'place', 'shop', 'orders', 'unseen', '--item', id, '--partition-key', 'ann', '--reason', reason);
+    const lines = [
+      await say('explain', ...named),
+      await say('history', ...named),
+      await say('hold', 'list', 'shop', 'orders'),
+      await say('history', 'shop', 'orders'),
+      await say('explain', ...named, '--json'),
+      await say('erase', ...named, '--reason', 'x', '--requested-by', 'y'),
+    ];
+    for (const { stdout, stderr } of lines) {
+      // Of the lines that are printed nothing but their ends is a control.
+      expect((stdout + stderr).replaceAll('\n', '')).not.toMatch(/[\p{Cc}\u202e\u2028]/u);
+      expect(stdout).not.toMatch(/^2026-11-21T10:00:00\.000Z {2}forged/m);
+    }
+    expect(lines[0]!.stdout).toContain('\\u009b31m');
+    expect(lines[2]!.stdout).toContain('ok\\u000a2026');
+    expect(JSON.parse(lines[4]!.stdout)).toMatchObject({ id });
+    await say('hold', 'release', 'shop', 'orders', 'unseen', '--reason', 'over');
+    await own.store.deleteItem(WRITER, own.store.container('shop', 'orders'), id, '["ann"]');
+    // A file is kept as it is.
+    expect((await say('disappearances', 'shop', 'orders', '--format', 'csv')).stdout).toContain(id);
+    const kept = (await say('disappearances', 'shop', 'orders', '--format', 'ndjson')).stdout.trimEnd().split('\n');
+    expect(kept.map((line) => JSON.parse(line) as unknown)).toMatchObject([{ id }]);
+    await own.close();
+  });
+});
