@@ -27,7 +27,12 @@ export type WantedScope =
   | { readonly kind: 'partition-key'; readonly partition: string }
   | { readonly kind: 'items'; readonly items: readonly string[] }
   /** All visible items whose `v` is at least so much. */
-  | { readonly kind: 'query'; readonly least: number };
+  | {
+      readonly kind: 'query';
+      readonly least: number;
+      /** Where something else went on beside it: the lives that it had found before that. */
+      readonly found?: readonly string[];
+    };
 
 /** What is asked for those who answer for the data. Of a container that is gone as well, but for recoveries. */
 export type RetentionCommand =

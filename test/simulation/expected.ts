@@ -234,12 +234,21 @@ function endedLife(
 function resolved(container: ModelContainer, scope: WantedScope, nowMs: number): ModelScope {
   if (scope.kind === 'items') return { kind: 'items', items: [...new Set(scope.items)].toSorted() };
   if (scope.kind !== 'query') return scope;
+  if (scope.found !== undefined) return { kind: 'query', lives: scope.found };
   const lives: string[] = [];
   for (const [item, all] of container.items) {
     const document = visibleLife(container, item, nowMs)?.writes.at(-1)!.document;
     if (document !== undefined && Number(document['v']) >= scope.least) lives.push(`${item} ${all.length - 1}`);
   }
   return { kind: 'query', lives };
+}
+
+/** The same command, decided after something else by what it had found before: it comes too late for some of that. */
+export function withFound(model: Model, command: Command, nowMs: number): Command {
+  if (command.kind !== 'place-hold' || command.scope.kind !== 'query') return command;
+  const container = liveContainer(model, command.container);
+  const scope = container === undefined ? undefined : resolved(container, command.scope, nowMs);
+  return scope?.kind === 'query' ? { ...command, scope: { ...command.scope, found: scope.lives } } : command;
 }
 
 const sameScope = (left: ModelScope, right: ModelScope): boolean => JSON.stringify(left) === JSON.stringify(right);

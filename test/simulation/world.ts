@@ -28,7 +28,15 @@ import {
 } from './commands.ts';
 import { anyCondition, CLEAR_PATHS, clearValues, type Document, marksIn, matches, toSql } from './documents.ts';
 import { copyAsKilled, type Embedded, InjectedFault, newFolder, openEmbedded, removeFolder } from './embedded.ts';
-import { alternatives, expectOutcome, expectRefusal, liveContainer, tooLateFor, WITH_UNIQUE_KEY } from './expected.ts';
+import {
+  alternatives,
+  expectOutcome,
+  expectRefusal,
+  liveContainer,
+  tooLateFor,
+  withFound,
+  WITH_UNIQUE_KEY,
+} from './expected.ts';
 import {
   applyPurge,
   applyRestore,
@@ -348,10 +356,14 @@ export class World {
     const reasons: string[] = [];
     const fitting: Model[] = [];
     const besidePurge = commands.length > 1 && commands.some(({ kind }) => kind === 'purge');
-    for (const order of permutations(commands.map((_, index) => index))) {
+    // A hold by a query may have looked before what goes on beside it, and be placed after that.
+    const looked = commands.length === 1 ? commands : commands.map((command) => withFound(this.model, command, nowMs));
+    const readings = looked.some((command, index) => command !== commands[index]) ? [commands, looked] : [commands];
+    const orders = permutations(commands.map((_, index) => index));
+    for (const [asked, order] of readings.flatMap((reading) => orders.map((order) => [reading, order] as const))) {
       const changed = structuredClone(this.model);
       const wrong = order.flatMap((index) => {
-        const expected = expectOutcome(changed, commands[index]!, nowMs, outcomes[index]!);
+        const expected = expectOutcome(changed, asked[index]!, nowMs, outcomes[index]!);
         return expected === undefined
           ? []
           : [`${told(commands[index]!)} came to ${outcomes[index]!.code}, not ${expected}`];
