@@ -5,29 +5,37 @@ import type { Limits } from './limits.ts';
 /**
  * Bounds what a server has under way, so that overload ends in quick refusals instead of a growing heap.
  *
- * A request counts from when its body is there until its answer is out, so slow senders hold no place; large bodies,
- * which hold memory while they arrive, have places of their own.
+ * A request counts from when its body is there until its answer is out, so slow senders hold no place. Of large
+ * bodies, which hold memory while they arrive, the bytes count: who sends one slowly takes no room from others.
  *
  * @param exempt tells by the target what is let in always: health, which must answer under load most of all
  */
 export function limitInFlight(app: FastifyInstance, limits: Limits, exempt: (url: string) => boolean): void {
   let requests = 0;
-  let largeBodies = 0;
+  let largeBodyBytes = 0;
 
-  app.addHook('onRequest', (request, reply, next) => {
+  app.addHook('preParsing', (request, reply, payload, next) => {
     if (!isLargeBody(request, limits)) {
-      next();
+      next(null, payload);
       return;
     }
-    if (largeBodies >= limits.largeBodiesInFlight) {
+    if (largeBodyBytes >= limits.largeBodyBytesInFlight) {
       next(overloaded());
       return;
     }
-    largeBodies += 1;
+    let bytes = 0;
     reply.raw.once('close', () => {
-      largeBodies -= 1;
+      largeBodyBytes -= bytes;
     });
-    next();
+    payload.on('data', (chunk: Buffer) => {
+      // Of an answer that is out already nothing would take it off again.
+      if (reply.raw.closed) return;
+      bytes += chunk.length;
+      largeBodyBytes += chunk.length;
+      // Many that had begun when there was room.
+      if (largeBodyBytes > 2 * limits.largeBodyBytesInFlight) request.raw.destroy();
+    });
+    next(null, payload);
   });
 
   app.addHook('preHandler', (request, reply, next) => {

@@ -8,8 +8,8 @@ export interface Limits {
   readonly bodyBytes: number;
   /** From this size on, or when a request doesn't tell its size, a body counts as large. */
   readonly largeBodyBytes: number;
-  /** Large bodies that may be under way at once; the memory they can take is this times `bodyBytes`. */
-  readonly largeBodiesInFlight: number;
+  /** Bytes of large bodies that may be under way at once, as far as they have arrived. */
+  readonly largeBodyBytesInFlight: number;
   /** Requests that may be worked on at once. */
   readonly requestsInFlight: number;
   readonly connections: number;
@@ -39,7 +39,7 @@ export const defaultLimits: Limits = {
   itemBytes: 2 * 1024 * 1024,
   bodyBytes: 4 * 1024 * 1024,
   largeBodyBytes: 64 * 1024,
-  largeBodiesInFlight: 64,
+  largeBodyBytesInFlight: 256 * 1024 * 1024,
   requestsInFlight: 1000,
   connections: 10_000,
   pipelinedRequests: 16,

@@ -288,7 +288,7 @@ describe('the server', () => {
   });
 
   test('bounds the large bodies that are under way', async () => {
-    const app = await shop({ limits: { largeBodiesInFlight: 1 } });
+    const app = await shop({ limits: { largeBodyBytesInFlight: 100_000 } });
     const port = await listening(app);
     const date = httpDate(NOW_MS);
     const authorization = sign('POST', 'docs', 'dbs/shop/colls/orders', date);
@@ -297,9 +297,24 @@ describe('the server', () => {
     await once(app.server, 'request');
     const text = 'x'.repeat(100_000);
     const large = () => call(app, 'POST', DOCS, { body: { id: '1', customer: 'ann', text } });
-    expect((await large()).status).toBe(503);
+    // What has not arrived takes no room.
+    expect((await large()).status).toBe(201);
+    socket.write('x'.repeat(110_000));
+    await vi.waitFor(async () => expect((await large()).status).toBe(503));
     expect((await call(app, 'POST', DOCS, { body: { id: '2', customer: 'ann' } })).status).toBe(201);
     socket.destroy();
+    await vi.waitFor(async () => expect((await large()).status).not.toBe(503));
+    // Many that begin while there is room are not all taken.
+    const sockets: Socket[] = [];
+    for (let begun = 0; begun < 10; begun += 1) {
+      const one = connect(port, '127.0.0.1', () => one.write(head)).on('error', () => undefined);
+      sockets.push(one);
+      await once(app.server, 'request');
+    }
+    const ended = sockets.map((one) => once(one.resume(), 'close'));
+    for (const one of sockets) one.write('x'.repeat(50_000));
+    await Promise.race(ended);
+    for (const one of sockets) one.destroy();
     await vi.waitFor(async () => expect((await large()).status).not.toBe(503));
   });
 });
