@@ -361,6 +361,18 @@ describe('a data folder', () => {
     expect(storage.vault.findKey(keyId, 'item-rid.life.0').status).toBe('there');
   });
 
+  it('of an older version is refused with a wrong master key before that could not open it any more', async () => {
+    await filledAndClosed();
+    tamper('vault.db', `${WITHOUT_INDEXES}; PRAGMA user_version = 2`);
+    const error = await refusal({ masterKey: Buffer.alloc(32, 3).toString('base64') });
+    expect(error).toBeInstanceOf(UnusableFile);
+    expect(error.message).toContain('master key does not open');
+    const vault = new DatabaseSync(folder.file('vault.db'));
+    expect(vault.prepare('PRAGMA user_version').get()).toEqual({ user_version: 2 });
+    vault.close();
+    await folder.open();
+  });
+
   it('that was refused is let go: it opens as soon as the reason is gone', async () => {
     await filledAndClosed();
     const right = readFileSync(folder.file('master.key'), 'utf8').trim();

@@ -13,8 +13,9 @@ import { SqliteBackup } from './backup.ts';
 import { DataFolder, type LogElsewhere } from './data-folder.ts';
 import { checkpointIn, hasClearValues, isOutdated, LOG_CACHE_KIB, openForReading, UnusableFile } from './database.ts';
 import { LogWriterCore, type LogWriterOptions, type StepHook } from './log-writer-core.ts';
+import { checkMasterKey } from './master-key.ts';
 import { ReadModelWriterCore, type ReadModelWriterOptions } from './read-model-writer-core.ts';
-import { READ_MODEL_SCHEMA_VERSION } from './schema.ts';
+import { READ_MODEL_SCHEMA_VERSION, VAULT_SCHEMA_VERSION } from './schema.ts';
 import { SqliteEventLog } from './sqlite-event-log.ts';
 import { SqliteKeyVault } from './sqlite-key-vault.ts';
 import { SqliteReadModelStore } from './sqlite-read-model-store.ts';
@@ -86,6 +87,8 @@ export async function openSqliteStorage(options: SqliteStorageOptions): Promise<
     folder.assertWhole();
     const master = folder.masterKey(options.masterKey);
     const ledgerFile = folder.ledgerFile(options.purgeLedger);
+    // Once it is brought up to date, no older version opens it: a start with a wrong key must not get so far.
+    if (isOutdated(folder.file('vault.db'), VAULT_SCHEMA_VERSION)) checkMasterKey(folder.file('vault.db'), master);
     const writer = await startLogWriter(
       {
         logFile: logElsewhere === undefined ? folder.file('log.db') : NO_FILE,
