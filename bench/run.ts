@@ -1,13 +1,8 @@
 /**
- * Runs benches and prints their table:
- *
- *     npm run bench -- [P1 P2 …] [--rounds 5] [--seconds 2] [--full] [--fill] [--json file] [--profile [--top 25]]
+ * Runs benches and prints their table; `--help` says how it is called.
  *
  * Each side of a comparison is a process of its own, and the sides take turns in short slices, so that what disturbs
- * the machine disturbs all of them. Ratios are of medians over the rounds. `--full` takes the sizes that the targets
- * speak of (a million items: minutes, and gigabytes in bench/.peers); `--fill` only writes the data that the benches
- * begin with, which is kept for further runs. `--profile` runs our side alone under V8's CPU
- * profiler and prints where each thread's time goes.
+ * the machine disturbs all of them. Ratios are of medians over the rounds.
  */
 import { execFileSync } from 'node:child_process';
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
@@ -36,18 +31,54 @@ const FILES = [
   'p12-event-store-appends',
 ];
 
-const { values, positionals } = parseArgs({
-  allowPositionals: true,
-  options: {
-    rounds: { type: 'string', default: '5' },
-    seconds: { type: 'string', default: '2' },
-    json: { type: 'string' },
-    full: { type: 'boolean', default: false },
-    fill: { type: 'boolean', default: false },
-    profile: { type: 'boolean', default: false },
-    top: { type: 'string', default: '25' },
-  },
-});
+/** `P1` for `p01-durable-upserts`. */
+const idOf = (file: string): string => `P${Number(file.slice(1, 3))}`;
+
+const USAGE = `npm run bench -- [P1 P2 …] [options]
+
+  --rounds <number>    rounds of each comparison; 5
+  --seconds <number>   about how long a side takes in a round; 2
+  --full               the sizes that the targets speak of: a million items, minutes, gigabytes in bench/.peers
+  --fill               only writes the data that benches begin with, which is kept for further runs
+  --profile            our side alone, under V8's CPU profiler: where each thread's time goes
+  --top <number>       with --profile: how many functions of each; 25
+  --json <file>        where the results go; bench/results/<time>.json
+  --help               prints this`;
+
+const { values, positionals } = flags();
+
+function flags() {
+  try {
+    const { values, positionals } = parseArgs({
+      allowPositionals: true,
+      options: {
+        rounds: { type: 'string', default: '5' },
+        seconds: { type: 'string', default: '2' },
+        json: { type: 'string' },
+        full: { type: 'boolean', default: false },
+        fill: { type: 'boolean', default: false },
+        profile: { type: 'boolean', default: false },
+        top: { type: 'string', default: '25' },
+        help: { type: 'boolean', short: 'h', default: false },
+      },
+    });
+    if (values.help) {
+      console.log(USAGE);
+      process.exit(0);
+    }
+    for (const name of ['rounds', 'seconds', 'top'] as const) {
+      if (!(Number(values[name]) > 0)) throw new Error(`--${name} is a number above 0.`);
+    }
+    const unknown = positionals.filter((id) => !FILES.some((file) => idOf(file) === id.toUpperCase()));
+    if (unknown.length > 0) {
+      throw new Error(`There is no bench ${unknown.join(', ')}; there are ${FILES.map(idOf).join(', ')}.`);
+    }
+    return { values, positionals };
+  } catch (error) {
+    process.stderr.write(`${(error as Error).message}\n\n${USAGE}\n`);
+    process.exit(2);
+  }
+}
 
 const run = join(SCRATCH_FOLDER, String(process.pid));
 const profiled: { contender: RunningContender; folder: string }[] = [];
@@ -100,14 +131,13 @@ async function start(
 }
 
 async function chosenBenches(): Promise<Bench[]> {
-  const all: Bench[] = [];
-  for (const file of FILES) all.push(((await import(`./${file}.ts`)) as { bench: Bench }).bench);
-  const unknown = positionals.filter((id) => !all.some((bench) => bench.id === id.toUpperCase()));
-  if (unknown.length > 0) {
-    throw new Error(`There is no bench ${unknown.join(', ')}; there are ${all.map(({ id }) => id).join(', ')}.`);
-  }
   const wanted = new Set(positionals.map((id) => id.toUpperCase()));
-  return wanted.size === 0 ? all : all.filter(({ id }) => wanted.has(id));
+  const chosen: Bench[] = [];
+  for (const file of FILES) {
+    if (wanted.size > 0 && !wanted.has(idOf(file))) continue;
+    chosen.push(((await import(`./${file}.ts`)) as { bench: Bench }).bench);
+  }
+  return chosen;
 }
 
 function commit(): string {
