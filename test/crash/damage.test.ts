@@ -98,6 +98,34 @@ describe('a file that is damaged', () => {
     expect((await store.fsck()).problems).toEqual([]);
   });
 
+  describe('is refused where it is an older copy of the keys', () => {
+    const older = async (work: () => Promise<void>) => {
+      const files = (of: string) => readdirSync(of).filter((name) => name.startsWith('vault.db'));
+      const copy = newFolder('older-vault');
+      await whileClosed(() => files(folder).forEach((name) => copyFileSync(join(folder, name), join(copy, name))));
+      await work();
+      const starting = whileClosed(() => {
+        for (const name of files(folder)) rmSync(join(folder, name));
+        for (const name of files(copy)) copyFileSync(join(copy, name), join(folder, name));
+      });
+      await expect(starting).rejects.toThrow(/vault\.db is an older copy.*Put the newest in its place/);
+      removeFolder(copy);
+    };
+
+    it('from before a write: its content would be lost, and the number of its key given out again', () =>
+      older(async () => {
+        const document = { id: 'later', pk: 'p' };
+        const item = { id: 'later', partitionKey: '["p"]', document, json: JSON.stringify(document) };
+        await store.writeItem(CALLER, store.container('db', 'c'), 'create', item);
+      }));
+
+    it('from before a purge: what is on record as erased could be read again', () =>
+      older(async () => {
+        await store.deleteItem(CALLER, store.container('db', 'c'), 'a', '["p"]');
+        await store.runPurge(CALLER);
+      }));
+  });
+
   it('is told by fsck, which goes on, where it is an event of a container', async () => {
     await store.changeTtl(CALLER, 'db', 'c', { defaultTtl: 60, confirmed: false });
     await whileClosed(() => {

@@ -1,5 +1,6 @@
 import type { BackupSource } from '@epitaph/core/backup/backup-source.ts';
 import type { HighWaterMark } from '@epitaph/core/clock.ts';
+import { isItemWrite } from '@epitaph/core/item/events.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { BodySealer, ItemNaming } from '@epitaph/core/vault/body-sealer.ts';
 import type { ReadModelStore, ReadModelVersions } from '@epitaph/projections/read-model-store.ts';
@@ -113,6 +114,7 @@ export async function openSqliteStorage(options: SqliteStorageOptions): Promise<
       () => log.close(),
       () => vault.close(),
     );
+    if (logElsewhere === undefined) await assertKeysOf(log, vault, folder);
     const readModels = await SqliteReadModels.open(folder, options);
     opened.push(() => readModels.close());
     await assertNotBehind(log, readModels.current, folder, logElsewhere?.name);
@@ -153,6 +155,26 @@ async function assertNotBehind(
   const [name, files] = logName === undefined ? [folder.file('log.db'), ' with its -wal file'] : [`on ${logName}`, ''];
   throw new UnusableFile(
     `The event log ${name} ends at ${head}, and the read models have events up to ${position}: it is an older copy. Put the newest in its place${files}, or restore the store from a backup. If there is none, delete ${folder.itemsFile(version)} with its -wal and -shm files: what was written since that copy is lost.`,
+  );
+}
+
+/** Events at the end of the log by which a vault is judged. */
+const JUDGED_EVENTS = 1_000;
+
+/**
+ * A vault that was put back from a copy lacks the keys of what was written since, would give out their numbers anew, and
+ * has those that were destroyed.
+ */
+async function assertKeysOf(log: EventLog, vault: SqliteKeyVault, folder: DataFolder): Promise<void> {
+  const events = await log.readAll(Math.max(0, (await log.head()) - JUDGED_EVENTS), JUDGED_EVENTS, {
+    withBodies: false,
+  });
+  const missing = events.some((event) => isItemWrite(event) && Number(event.data['key']) > vault.lastKeyId);
+  const purge = events.findLast(({ type }) => type === 'ItemPurged');
+  const isBack = purge !== undefined && vault.findKey(Number(purge.data['key']), purge.stream).status === 'there';
+  if (!missing && !isBack) return;
+  throw new UnusableFile(
+    `The key vault ${folder.file('vault.db')} is an older copy than the event log: ${missing ? 'keys of what was written since are not in it' : 'keys that were destroyed since are in it'}. Put the newest in its place with its -wal file, or restore the store from a backup.`,
   );
 }
 

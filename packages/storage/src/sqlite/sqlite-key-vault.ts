@@ -70,6 +70,11 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
     return pending;
   }
 
+  /** Highest number of a key that there is, or was. */
+  get lastKeyId(): number {
+    return this.#nextKeyId - 1;
+  }
+
   createKey(stream: string): NewLifeKey {
     if (this.#closed) throw new StorageFault({ fault: 'the key vault is closed' });
     const keyId = this.#nextKeyId++;
