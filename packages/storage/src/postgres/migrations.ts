@@ -21,6 +21,8 @@ export async function migrate(
   schema: Schema & {
     /** Finishes what a first step can't do in SQL. */
     readonly afterCreation?: (statements: Statements) => Promise<void>;
+    /** Throws where nothing may be changed after all. */
+    readonly check?: (statements: Statements) => Promise<unknown>;
   },
 ): Promise<void> {
   await database.transaction(async (sql) => {
@@ -42,6 +44,7 @@ export async function migrate(
     if (version > 0) await assertNoOlderNodes(sql);
     for (const step of schema.steps.slice(version)) await sql.query(step);
     if (version === 0) await schema.afterCreation?.(sql);
+    await schema.check?.(sql);
     await sql.query(`UPDATE ${schema.name}.schema_version SET version = ${newest}`);
   });
 }

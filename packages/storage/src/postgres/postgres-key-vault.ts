@@ -152,8 +152,13 @@ export class PostgresKeyVault implements KeyVault {
         `A destroyed key could be read from this PostgreSQL server's files: ${obstacles.join('; ')}. Change that, or say for how many seconds such copies are kept (--vault-copies-kept): each purge then states until when its content could be recovered.`,
       );
     }
-    await migrate(database, { ...vaultSchema, afterCreation: (sql) => plantRoot(sql, master) });
     const vault = new PostgresKeyVault(options, obstacles.length === 0);
+    await migrate(database, {
+      ...vaultSchema,
+      afterCreation: (sql) => plantRoot(sql, master),
+      // With a wrong key the vault is left as it is, for the older version to open.
+      check: (sql) => vault.#readRoot(sql),
+    });
     await vault.#readRoot(database);
     if (options.restoring === 'alone') return vault;
     const [restoring] = await database.query('SELECT 1 FROM epitaph_vault.restoring');
