@@ -241,6 +241,8 @@ if (process.argv[1] !== undefined && realpathSync(process.argv[1]) === fileURLTo
   // The store goes on, and ends in order, when nobody reads what it prints.
   if (isServer) process.stdout.on('error', () => {});
   else endWithOutput();
+  // Whoever made the folder may have left it open to others.
+  if (isServer || process.argv[2] === 'restore') process.umask(0o077);
   process.exitCode = await run(process.argv.slice(2), process.env, {
     print: (line) => process.stdout.write(`${line}\n`),
     stderr: process.stderr,

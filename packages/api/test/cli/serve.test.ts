@@ -1,6 +1,6 @@
 import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
-import { chmodSync, readFileSync, mkdirSync, rmSync } from 'node:fs';
+import { chmodSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { Agent, get, type IncomingMessage } from 'node:http';
 import { connect, createServer } from 'node:net';
 import path from 'node:path';
@@ -50,6 +50,16 @@ describe('epitaph serve', () => {
     expect(code).toBe(0);
     for (const key of [...Object.values(keys), EMULATOR_KEY]) expect(printed + stderr).not.toContain(key);
     for (const logged of stderr.trimEnd().split('\n')) expect(JSON.parse(logged)).toHaveProperty('msg');
+  });
+
+  test('keeps what it writes from other users of the machine, in a folder that is open to them, too', async () => {
+    const data = temporaryFolder();
+    chmodSync(data, 0o755);
+    const { child, finished } = await serve(['--data', data]);
+    const open = readdirSync(data).filter((name) => (statSync(path.join(data, name)).mode & 0o077) !== 0);
+    expect(open).toEqual([]);
+    child.kill('SIGTERM');
+    expect((await finished()).code).toBe(0);
   });
 
   test('takes the published key from loopback names only, so that no web page can use it', async () => {
