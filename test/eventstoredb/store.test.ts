@@ -4,6 +4,8 @@ import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
 import { CLAIM_MS, Scavenges } from '@epitaph/projections/purge/scavenges.ts';
 import { openEventStoreLog } from '@epitaph/storage/eventstoredb/open-event-store-log.ts';
 import { START_MS, World, refusalOf, seen, sightings, statusOf } from '../e2e/support/world.ts';
+import { CALLER, Place, write } from '../backup/setup.ts';
+import { DEFINITION } from '../support/definition.ts';
 import { EventStoreDouble } from './double.ts';
 import { Proxy } from './proxy.ts';
 
@@ -268,4 +270,46 @@ test('a data folder opens with its own event log alone', async () => {
   }
   await world.start();
   expect((await world.of('c1').item('a', 'ann').read()).resource).toMatchObject({ id: 'a' });
+});
+
+test('a life whose purge is larger than the server takes keeps no other from being purged, and is when it takes more', async () => {
+  const narrow = await EventStoreDouble.start({ maxAppendBytes: 4_000 });
+  const place = new Place();
+  const at = ({ port }: EventStoreDouble) => `esdb://127.0.0.1:${port}?tls=false`;
+  let store = await place.open({ eventStore: at(narrow) });
+  await store.createDatabase(CALLER, 'db');
+  for (const name of ['busy', 'other']) await store.createContainer(CALLER, 'db', name, DEFINITION, -1);
+  for (let number = 0; number < 1_000; number++) await write(store, 'busy', 'a', { number });
+  for (const [name, id] of [
+    ['busy', 'b'],
+    ['other', 'c'],
+  ] as const) {
+    await write(store, name, id);
+  }
+  const items = [
+    ['busy', 'a'],
+    ['busy', 'b'],
+    ['other', 'c'],
+  ] as const;
+  for (const [name, id] of items) await store.deleteItem(CALLER, store.container('db', name), id, '["p"]');
+  const purged = async () => {
+    const last = items.map(async ([name, id]) => {
+      const history = await store.history(store.container('db', name), id, '["p"]');
+      return history.at(-1)?.type === 'ItemPurged' ? id : '';
+    });
+    return (await Promise.all(last)).join('');
+  };
+  await expect(store.runPurge(CALLER)).rejects.toThrow('MaxAppendSize');
+  expect(await purged()).toBe('bc');
+  await place.close();
+  narrow.stop();
+
+  const wide = await EventStoreDouble.start();
+  wide.log = narrow.log;
+  store = await place.open({ eventStore: at(wide) });
+  await store.runPurge(CALLER);
+  expect(await purged()).toBe('abc');
+  expect((await store.fsck()).problems).toEqual([]);
+  await place.dispose();
+  wide.stop();
 });

@@ -2,6 +2,7 @@ import { allDone } from '@epitaph/core/all-done.ts';
 import type { CommandContext } from '@epitaph/core/command-context.ts';
 import { handleContainer } from '@epitaph/core/container/handle.ts';
 import { handleCommand, newEvent } from '@epitaph/core/handle-command.ts';
+import { Refusal } from '@epitaph/core/errors.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
 import {
   isItemWrite,
@@ -359,7 +360,7 @@ export class PurgeExecutor {
     // Asked now that the keys are gone: a backup that begins after this has none of them.
     const copiesKeptUntilMs = this.#ports.copiesKeptUntilMs();
     const refused: RefusedLife[] = [];
-    let damage: VaultDamage | undefined;
+    let fault: PurgeFault | undefined;
     const erased: (Dying & {
       readonly recoverableUntilMs: number | null;
       readonly checks: ItemPurged['checks'];
@@ -373,7 +374,7 @@ export class PurgeExecutor {
         refused.push({ stream: life.candidate.stream, holds, floorUntilMs, untilMs });
       } else if (outcome.kind === 'unknown') {
         // Nothing may claim that this content was erased. It stays visible as a problem to fsck and operators.
-        damage ??= new VaultDamage(`the vault does not know the key of ${life.candidate.stream}`);
+        fault ??= new PurgeFault(`the vault does not know the key of ${life.candidate.stream}`);
       } else {
         // Of a key that was destroyed before a crash it is not known any more what was looked at.
         const checks = outcome.kind === 'destroyed' ? this.#checksOf(life.candidate, floors) : undefined;
@@ -387,7 +388,16 @@ export class PurgeExecutor {
     this.#ports.onErased(erased.flatMap((life) => life.events.map(({ recorded }) => recorded.position)));
     if (erased.length > 0) await this.#destructions.record(demandedBy ?? this.#context(nowMs()), vault);
     let position = 0;
-    await this.#stepwise(erased, async ({ candidate, events, request, recoverableUntilMs, checks }) => {
+    let purged = 0;
+    // A server may take no event of the size of a long life's ledger. Its key is gone; others don't wait for its record.
+    const unlessTooLarge = (error: unknown, { candidate, events }: Dying): undefined => {
+      if (!(error instanceof Refusal) || error.code !== 'too-large') throw error;
+      fault ??= new PurgeFault(
+        `the purge of ${candidate.stream}, of ${events.length} events, can't be recorded: its record is larger than the event store takes (MaxAppendSize)`,
+      );
+    };
+    await this.#stepwise(erased, async (life) => {
+      const { candidate, events, request, recoverableUntilMs, checks } = life;
       const { id, partitionKey } = events[0]!.read.data;
       const handled = await handleLife(
         this.#ports,
@@ -413,7 +423,9 @@ export class PurgeExecutor {
           },
         }),
         events.at(-1)!.recorded,
-      );
+      ).catch((error: unknown) => unlessTooLarge(error, life));
+      if (handled === undefined) return;
+      purged += 1;
       position = Math.max(position, handled.position ?? 0);
       // Nobody waits for the truncation but the end of the run: what it removes can't be read any more. Who demands an
       // erasure does that of it: a fault of either is told to no other, who would not see to what is left.
@@ -421,8 +433,8 @@ export class PurgeExecutor {
     });
     if (position > 0) await this.#ports.projected(position);
     // Told when that of the others is on record which has been erased.
-    if (damage !== undefined) throw damage;
-    return { purged: erased.length, refused };
+    if (fault !== undefined) throw fault;
+    return { purged, refused };
   }
 
   async #factsOf(stream: string): Promise<LifeEvent[]> {
@@ -558,9 +570,9 @@ export class PurgeExecutor {
   }
 }
 
-/** The vault does not have what the log refers to. An operator must look; of that life nothing is claimed meanwhile. */
-export class VaultDamage extends Error {
-  override readonly name = 'VaultDamage';
+/** A life that can't be erased, or whose erasure can't be recorded. An operator must look; nothing is claimed of it meanwhile. */
+export class PurgeFault extends Error {
+  override readonly name = 'PurgeFault';
 }
 
 function latest(one: number | null, other: number | null): number | null {

@@ -22,8 +22,8 @@ import {
   type DemandedErasure,
   type ErasedBatch,
   PurgeExecutor,
+  PurgeFault,
   type PurgePorts,
-  VaultDamage,
 } from './executor.ts';
 import { nextAction, type PurgeSituation } from './next-action.ts';
 import { RecentRate } from './recent-rate.ts';
@@ -387,11 +387,11 @@ export class PurgeRunner {
     }
     const run = left ?? (await this.#openRun());
     const none = { purged: 0, refused: 0 };
-    let damage: VaultDamage | undefined;
-    // One life that is damaged keeps no other from being erased; it is told when those are done.
-    const unlessDamaged = (error: unknown): typeof none => {
-      if (!(error instanceof VaultDamage)) throw error;
-      damage ??= error;
+    let fault: PurgeFault | undefined;
+    // One life that can't be purged keeps no other from being erased; it is told when those are done.
+    const unlessAtFault = (error: unknown): typeof none => {
+      if (!(error instanceof PurgeFault)) throw error;
+      fault ??= error;
       return none;
     };
     const pace = new Pace();
@@ -423,7 +423,7 @@ export class PurgeRunner {
             ? this.#around('record', () => this.#executor.recordExpiries(work.container, work.overdue, nowMs))
             : Promise.resolve(0),
           this.#executor.recordPartitionKeyDeletes(work.container, action.record ? work.unrecorded : [], nowMs),
-          action.erase ? this.#around('erase', () => this.#erase(work)).catch(unlessDamaged) : Promise.resolve(none),
+          action.erase ? this.#around('erase', () => this.#erase(work)).catch(unlessAtFault) : Promise.resolve(none),
         ] as const;
         // When one of them fails, nothing of the others goes on behind the back of who is told so.
         const [expired, ended, erased] = await allDone(steps);
@@ -439,7 +439,7 @@ export class PurgeRunner {
     }
     await this.#executor.truncated();
     // The run stays open: what there is to do in it is not done.
-    if (damage !== undefined) throw damage;
+    if (fault !== undefined) throw fault;
     await this.#closeRun(run, totals);
     return { ...totals, resumed: left !== undefined };
   }
