@@ -33,6 +33,7 @@ const ledgerFlag: Flags = {
 interface BackupAnswer {
   readonly id: string;
   readonly folder: string;
+  readonly parts: readonly ('log' | 'vault')[];
   readonly vaultLapsesAt: string;
   readonly bytes: number;
   readonly logPosition: number;
@@ -40,7 +41,8 @@ interface BackupAnswer {
 }
 
 export const backup: Command = {
-  summary: 'Copies the log and the keys of a running store, or of a stopped one (--data).',
+  summary:
+    'Copies the log and the keys of a running store, or of a stopped one (--data); the keys, where the log is on a server.',
   operands: '<folder>',
   operandCounts: [1, 1],
   flags: {
@@ -55,10 +57,15 @@ export const backup: Command = {
       description:
         'Backs this data folder up, of a store that is stopped; without it the running server backs its own up.',
     },
+    'event-store': {
+      type: 'string',
+      placeholder: '<esdb://…>',
+      description: 'With --data, for a folder whose event log is on a server; EPITAPH_EVENT_STORE.',
+    },
     ...ledgerFlag,
   },
   notes:
-    'A running server takes the folder below its --backup-folder. In it are log/ and vault/, which are to be stored apart. Ctrl-C cancels.',
+    'A running server takes the folder below its --backup-folder. In it are log/ and vault/, which are to be stored apart; vault/ alone where the event log is on a server, which is backed up by its own tools. Ctrl-C cancels.',
   run: async (invocation) => {
     const { flags, json, print, operands } = invocation;
     const vaultKeptSeconds = secondsFlag(flags, 'vault-kept') ?? VAULT_KEPT_SECONDS;
@@ -70,7 +77,10 @@ export const backup: Command = {
     if (json) print(JSON.stringify(taken));
     else {
       print(`Backup ${taken.id}: ${taken.bytes} bytes, up to position ${taken.logPosition} of the log.`);
-      print(`  log    ${path.join(taken.folder, 'log')}`);
+      const hasLog = taken.parts.includes('log');
+      print(
+        `  log    ${hasLog ? path.join(taken.folder, 'log') : 'none: back the event log up by the tools of its server'}`,
+      );
       print(`  vault  ${path.join(taken.folder, 'vault')}: store it apart, and destroy it by ${taken.vaultLapsesAt}`);
       print(`  ledger head ${taken.ledgerHead}`);
     }
@@ -88,9 +98,12 @@ async function offline(invocation: Invocation, request: Requested): Promise<Back
   const { flags, environment, stderr } = invocation;
   const folder = existingData(textFlag(flags, 'data')!);
   const { openEmbeddedStore } = await import('../compose.ts');
+  const eventStore = await eventStoreOf(invocation, folder);
   const store = await openEmbeddedStore({
     folder,
     clock: await clockOf(folder),
+    eventStore,
+    logMayBeOlder: eventStore !== undefined,
     masterKey: environment['EPITAPH_MASTER_KEY'],
     purgeLedger: ledgerOf(invocation),
     automaticPurge: false,
@@ -105,10 +118,11 @@ async function offline(invocation: Invocation, request: Requested): Promise<Back
       signal: cancel.signal,
       onProgress: ({ phase, done, total }) => progress.update(done, total, phase),
     });
-    const { id, folder: target, bytes, logPosition, ledgerHead, vaultLapsesAtMs } = taken;
+    const { id, folder: target, parts, bytes, logPosition, ledgerHead, vaultLapsesAtMs } = taken;
     return {
       id,
       folder: target,
+      parts,
       bytes,
       logPosition,
       ledgerHead: formatLedgerHead(ledgerHead),
@@ -126,7 +140,11 @@ export const restore: Command = {
   operands: '',
   operandCounts: [0, 0],
   flags: {
-    log: { type: 'string', placeholder: '<folder>', description: 'The log part of a backup.' },
+    log: {
+      type: 'string',
+      placeholder: '<folder>',
+      description: 'The log part of a backup; none where the event log is on a server (--event-store).',
+    },
     vault: {
       type: 'string',
       placeholder: '<folder>',
@@ -151,7 +169,7 @@ export const restore: Command = {
     'event-store': {
       type: 'string',
       placeholder: '<esdb://…>',
-      description: 'With --postgres: where the event log is; EPITAPH_EVENT_STORE.',
+      description: 'Where the event log is, in place of --log; EPITAPH_EVENT_STORE.',
     },
     postgres: {
       type: 'string',
@@ -166,7 +184,7 @@ export const restore: Command = {
     },
     'accept-lost': {
       type: 'boolean',
-      description: 'With --postgres: gives up what was written after the copy of the keys was made.',
+      description: 'With --event-store: gives up what was written after the copy of the keys was made.',
     },
   },
   isLocal: true,
@@ -189,7 +207,7 @@ export const restore: Command = {
     }
     const { flags, json, print, stderr } = invocation;
     const needed = (name: string, why: string): string => neededFlag(flags, name, why);
-    const log = needed('log', 'the folder of the log part of a backup.');
+    const log = logOf(invocation);
     const vault = needed('vault', 'the folder of the vault part; without keys nothing of the log can be read.');
     const ledger = needed('ledger', 'without the purge ledger, what was erased after the backup would come back.');
     const ledgerHead = ledgerHeadOf(
@@ -211,26 +229,43 @@ export const restore: Command = {
       ...master,
       nowMs: systemClocks.wallMs(),
       allowLapsed: flags['allow-lapsed'] === true,
+      acceptLost: flags['accept-lost'] === true,
       onProgress: (what, done, total) => progress.update(done, total, what),
     });
     progress.end();
     const { keysDestroyed, livesEnded, report } = restored;
+    const onServer = typeof log !== 'string';
+    const keysLost = restored.lost.length;
     const answer = {
       folder: path.resolve(to),
-      logPosition: restored.log.logPosition,
-      backedUpAt: isoTime(restored.log.takenAtMs),
+      logPosition: restored.logPosition,
+      backedUpAt: isoTime(restored.takenAtMs),
       keysDestroyed,
+      ...(onServer ? { keysLost, containersOfLostNames: restored.namesLost.length } : {}),
       livesEnded,
       items: report.items,
       problems: report.problems,
     };
     if (json) print(JSON.stringify(answer));
     else {
-      print(`Restored into ${answer.folder}: ${report.items} items, as of ${answer.backedUpAt}.`);
+      const asOf = onServer ? `with the keys of ${answer.backedUpAt}` : `as of ${answer.backedUpAt}`;
+      print(`Restored into ${answer.folder}: ${report.items} items, ${asOf}.`);
       print(`Erased again: ${keysDestroyed} lives whose keys were destroyed after the backup.`);
-      print(
-        'What was written after the backup is lost: change feeds begin anew, and session tokens from then are void.',
-      );
+      if (onServer) {
+        print(`Ended, because their keys are gone and the log did not say so: ${livesEnded} lives.`);
+        if (keysLost > 0) {
+          print(`Among them is what was written after the copy of the keys: ${keysLost} keys were lost.`);
+        }
+        if (restored.namesLost.length > 0) {
+          print(
+            `Containers whose names were lost with the keys: ${restored.namesLost.length}. What was written to them since can't be looked up by its id any more.`,
+          );
+        }
+      } else {
+        print(
+          'What was written after the backup is lost: change feeds begin anew, and session tokens from then are void.',
+        );
+      }
       if (!report.ok) print(`fsck found ${report.problems.length} problems; --json has them.`);
     }
     return report.ok ? exitCodes.ok : exitCodes.problem;
@@ -360,11 +395,34 @@ async function rotateFolder(
   }
 }
 
-/** The event log of a folder that has it on a server. */
-async function logElsewhereOf({ flags, environment }: Invocation, folder: string): Promise<OpenedLog | undefined> {
+/** Where the event log is of a folder that has it on a server, if that was said. */
+async function eventStoreOf(invocation: Invocation, folder: string): Promise<string | undefined> {
   const { readFacts } = await import('@epitaph/storage/sqlite/data-folder.ts');
-  const connectionString = textFlag(flags, 'event-store') ?? environment['EPITAPH_EVENT_STORE'];
-  if (readFacts(folder)?.log === undefined || connectionString === undefined) return undefined;
+  return readFacts(folder)?.log === undefined ? undefined : givenEventStore(invocation);
+}
+
+const givenEventStore = ({ flags, environment }: Invocation): string | undefined =>
+  textFlag(flags, 'event-store') ?? environment['EPITAPH_EVENT_STORE'];
+
+/** What a store is restored with: the log part of a backup, or else a log on a server. */
+function logOf(invocation: Invocation): string | { readonly eventStore: string } {
+  const { flags } = invocation;
+  const part = textFlag(flags, 'log');
+  if (part !== undefined && textFlag(flags, 'event-store') !== undefined) {
+    throw new UsageError(
+      '--log and --event-store exclude each other: a log that is on a server is no part of a backup.',
+    );
+  }
+  const eventStore = part === undefined ? givenEventStore(invocation) : undefined;
+  if (eventStore !== undefined) return { eventStore };
+  const why = 'the folder of the log part of a backup; --event-store instead, for a log that is on a server.';
+  return neededFlag(flags, 'log', why);
+}
+
+/** The event log of a folder that has it on a server. */
+async function logElsewhereOf(invocation: Invocation, folder: string): Promise<OpenedLog | undefined> {
+  const connectionString = await eventStoreOf(invocation, folder);
+  if (connectionString === undefined) return undefined;
   const { openEventStoreLog } = await import('@epitaph/storage/eventstoredb/open-event-store-log.ts');
   const log = await openEventStoreLog({ connectionString });
   try {

@@ -220,6 +220,9 @@ function complain(error: unknown, stderr: ProgressStream): number {
   };
   // By name, so that commands which need no storage don't load it.
   if (error instanceof Error && USAGE_ERRORS.has(error.name)) return say(error.message, exitCodes.usage);
+  if (error instanceof Error && error.name === 'BadConnectionString') {
+    return say(`The connection string of --event-store ${error.message}.`, exitCodes.usage);
+  }
   if (error instanceof UsageError || error instanceof BadConfiguration) return say(error.message, exitCodes.usage);
   if (error instanceof ServerUnreachable) return say(error.message, exitCodes.unreachable);
   if (error instanceof ServerRefused) return say(visible(`${error.message} (${error.code})`), exitCodes.problem);

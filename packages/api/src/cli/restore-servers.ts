@@ -90,6 +90,7 @@ export async function restoreServers(
         logPosition,
         ledgerHead: formatLedgerHead(ledgerHead),
         ledger: () => ledgerOf(restored),
+        unfinished: restored.unfinished,
       });
       report = await store.fsck((done, total) => onProgress('fsck', done, total));
     } finally {
@@ -101,7 +102,8 @@ export async function restoreServers(
   await finishRestoredVault(url);
   progress.end();
 
-  const { keysDestroyed, keysLost } = restored;
+  const { keysDestroyed } = restored;
+  const keysLost = restored.lost.length;
   if (json) {
     print(JSON.stringify({ keysDestroyed, keysLost, livesEnded, items: report.items, problems: report.problems }));
   } else {

@@ -1,4 +1,5 @@
 import { formatLedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
+import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import type { SqliteStorageOptions } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
 import { type PreparedRestore, prepareRestore, type RestoreOptions } from '@epitaph/storage/sqlite/restore.ts';
 import { UnusableFile } from '@epitaph/storage/sqlite/database.ts';
@@ -6,8 +7,16 @@ import { StorageFault } from '@epitaph/storage/sqlite/writer.ts';
 import { openEmbeddedStore } from '../compose.ts';
 import type { FsckReport } from '../store/store-api.ts';
 
-export interface RestoredStore extends Pick<PreparedRestore, 'log' | 'keysDestroyed'> {
-  /** Lives that the restored log had as live and whose key is gone. */
+export interface RestoreStoreOptions extends Omit<RestoreOptions, 'log'>, Pick<SqliteStorageOptions, 'writers'> {
+  /** The `log` part of a backup, or the connection string of the server that has the event log. */
+  readonly log: string | { readonly eventStore: string };
+}
+
+export interface RestoredStore extends Pick<
+  PreparedRestore,
+  'takenAtMs' | 'logPosition' | 'keysDestroyed' | 'lost' | 'namesLost'
+> {
+  /** Lives that the log had as live and whose key is gone. */
   readonly livesEnded: number;
   readonly report: FsckReport;
 }
@@ -18,19 +27,20 @@ export interface RestoredStore extends Pick<PreparedRestore, 'log' | 'keysDestro
  *
  * @throws {UnusableFile | FolderInUse} with a message for whoever restores; then nothing is left in `to`
  */
-export async function restoreStore(
-  options: RestoreOptions & Pick<SqliteStorageOptions, 'writers'>,
-): Promise<RestoredStore> {
-  const { onProgress = () => {}, onStep, writers } = options;
-  const prepared = await prepareRestore(options);
-  const { log, vault, ledgerHead, keysDestroyed } = prepared;
-  let livesEnded: number;
-  let report: FsckReport;
+export async function restoreStore(options: RestoreStoreOptions): Promise<RestoredStore> {
+  const { log, onProgress = () => {}, onStep, writers } = options;
+  const eventStore = typeof log === 'string' ? undefined : log.eventStore;
+  let prepared: PreparedRestore | undefined;
   try {
+    prepared = await prepare(options);
+    const { vaultBackupId, logBackupId, ledgerHead, takenAtMs, logPosition, keysDestroyed, lost, namesLost } = prepared;
+    let livesEnded: number;
+    let report: FsckReport;
     const store = await openEmbeddedStore({
       folder: prepared.folder,
       clock: prepared.clock,
       masterKey: options.masterKey,
+      eventStore,
       restoring: true,
       automaticPurge: false,
       ...(writers === undefined ? {} : { writers }),
@@ -38,23 +48,37 @@ export async function restoreStore(
     });
     try {
       livesEnded = await store.settleRestored({
-        logBackupId: log.id,
-        vaultBackupId: vault.id,
-        logPosition: log.logPosition,
+        logBackupId,
+        vaultBackupId,
+        logPosition,
         ledgerHead: formatLedgerHead(ledgerHead),
         ledger: prepared.ledger,
+        lost,
+        namesLost,
+        unfinished: prepared.unfinished,
       });
       report = await store.fsck((done, total) => onProgress('fsck', done, total));
     } finally {
       await store.close();
     }
     prepared.finish();
+    return { takenAtMs, logPosition, keysDestroyed, lost, namesLost, livesEnded, report };
   } catch (error) {
-    prepared.discard();
-    if (!(error instanceof StorageFault)) throw error;
+    prepared?.discard();
+    if (!(error instanceof StorageUnavailable)) throw error;
     // Without the remedy, which is for a store that serves.
-    const fault = error.fault.replace(/\.$/, '');
+    const fault = (error instanceof StorageFault ? error.fault : error.message).replace(/\.$/, '');
     throw new UnusableFile(`The restore met a fault: ${fault}. What was begun is removed.`, { cause: error });
   }
-  return { log, keysDestroyed, livesEnded, report };
+}
+
+async function prepare({ log, ...options }: RestoreStoreOptions): Promise<PreparedRestore> {
+  if (typeof log === 'string') return prepareRestore({ ...options, log });
+  const { openEventStoreLog } = await import('@epitaph/storage/eventstoredb/open-event-store-log.ts');
+  const opened = await openEventStoreLog({ connectionString: log.eventStore });
+  try {
+    return await prepareRestore({ ...options, log: { log: opened, id: await opened.id(), name: opened.nodes } });
+  } finally {
+    await opened.close();
+  }
 }

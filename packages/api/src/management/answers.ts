@@ -488,6 +488,9 @@ export const takenBackup = named(
   z.strictObject({
     id: z.string(),
     folder: z.string(),
+    parts: z
+      .array(z.enum(['log', 'vault']))
+      .meta({ description: 'Folders in it. There is no log where that is on a server, which backs it up itself.' }),
     ...time('takenAt'),
     logPosition: count,
     ...time('vaultLapsesAt'),

@@ -22,14 +22,30 @@ export interface BackupParts {
   readonly into?: { readonly below: string } | 'anywhere' | undefined;
 }
 
+/** Keys with the streams of their lives. */
+type KeysOfLives = readonly (readonly [keyId: number, stream: string])[];
+
+/** Lives that were ended because their keys are gone. */
+interface Ended {
+  readonly livesEnded: number;
+  /** Streams of those that had left with their containers. */
+  readonly abandoned: readonly string[];
+}
+
 /** What a restored store is told of where it comes from. */
 export interface RestoredFrom {
   readonly logBackupId: string;
   readonly vaultBackupId: string;
   readonly logPosition: number;
   readonly ledgerHead: string;
-  /** The whole ledger, oldest line first. */
+  /** Keys that are gone although the log may not say so, and the backups there were; oldest line first. */
   readonly ledger: () => AsyncIterable<LedgerEntry>;
+  /** Keys of the log that the copy never had: a log that is no copy may be newer. */
+  readonly lost?: KeysOfLives;
+  /** Containers of the log whose secret the copy never had. */
+  readonly namesLost?: readonly string[];
+  /** Streams of lives that are purged on record, and whose writes are still in the log. */
+  readonly unfinished?: readonly string[];
 }
 
 /** Names below the backup folder: no way leads out of it. */
@@ -101,7 +117,7 @@ export class Backups {
       throw asRefusal(error);
     }
     try {
-      const log = await source.copyLog(target, { id, takenAtMs }, follow);
+      const log = await source.copyLog?.(target, { id, takenAtMs }, follow);
       follow.signal?.throwIfAborted();
       const context = this.#parts.command(caller);
       const vaultLapsesAtMs = context.nowMs + vaultKeptSeconds * 1000;
@@ -111,9 +127,11 @@ export class Backups {
       const ledgerHead = await source.record(context.nowMs, { id, vaultLapsesAtMs });
       const logPosition = await this.#parts.ports.log.head();
       const vault = await source.copyVault(target, { id, takenAtMs, lapsesAtMs: vaultLapsesAtMs, logPosition }, follow);
-      const bytes = log.bytes + vault.bytes;
-      await this.#copies.completed(this.#parts.command(caller), { backupId: id, logPosition: log.position, bytes });
-      return { id, folder: target, takenAtMs, logPosition: log.position, vaultLapsesAtMs, bytes, ledgerHead };
+      const position = log?.position ?? logPosition;
+      const bytes = (log?.bytes ?? 0) + vault.bytes;
+      await this.#copies.completed(this.#parts.command(caller), { backupId: id, logPosition: position, bytes });
+      const parts = log === undefined ? (['vault'] as const) : (['log', 'vault'] as const);
+      return { id, folder: target, parts, takenAtMs, logPosition: position, vaultLapsesAtMs, bytes, ledgerHead };
     } catch (error) {
       await source.discard(target).catch(() => {});
       const cancelled = follow.signal?.aborted === true;
@@ -140,49 +158,58 @@ export class Backups {
     }
   }
 
-  /**
-   * Ends every life whose key is gone although the log, which is older, has it as live: nobody is shown it again. What
-   * had an end already, which a pause kept from being recorded, has that one.
-   *
-   * @returns how many there were, and the streams of those that had left with their containers
-   */
+  /** Puts on record that the store was restored, and ends what the ledger says was erased; see {@link endKeyless}. */
   async settleRestored(
-    from: RestoredFrom,
-  ): Promise<{ readonly livesEnded: number; readonly abandoned: readonly string[] }> {
+    { ledger, lost: _lost, unfinished: _unfinished, namesLost = [], ...facts }: RestoredFrom,
+    alreadyEnded: number,
+  ): Promise<Ended> {
+    let livesEnded = alreadyEnded;
+    const abandoned: string[] = [];
+    for await (const entry of ledger()) {
+      if ('backup' in entry) continue;
+      const ended = await this.endKeyless(entry.keys);
+      livesEnded += ended.livesEnded;
+      abandoned.push(...ended.abandoned);
+    }
+    const names = namesLost.length === 0 ? {} : { namesLost: [...namesLost] };
+    await this.#copies.restored(this.#restoring(), { ...facts, livesEnded, ...names });
+    return { livesEnded, abandoned };
+  }
+
+  /**
+   * Ends every life whose key is gone although the log, which may be older, has it as live: nobody is shown it again.
+   * What had an end already, which a pause kept from being recorded, has that one.
+   */
+  async endKeyless(keys: KeysOfLives): Promise<Ended> {
     const { log, vault } = this.#parts.ports;
     let livesEnded = 0;
     const abandoned: string[] = [];
     let position = 0;
-    for await (const entry of from.ledger()) {
-      if ('backup' in entry) continue;
-      for (const [keyId, stream] of entry.keys) {
-        const last = await log.readLast(stream);
-        const event = last === undefined ? undefined : readItemEvent(last);
-        if (event === undefined || !isItemWrite(event) || event.data.key !== keyId) continue;
-        if ((await vault.findKey(keyId, stream)).status !== 'destroyed') continue;
-        const { containerRid, life } = parseItemStream(stream)!;
-        const { catalog } = this.#parts;
-        const container = catalog.containerByRid(containerRid)?.state;
-        if (container === undefined) continue;
-        const { timeline } = container;
-        const at = this.#restoring();
-        const over = await endWhatIsOver(this.#parts, at, container, { stream, life, write: last! });
-        position = Math.max(position, over ?? 0);
-        if (catalog.goneAtMs(container) !== null) {
-          abandoned.push(stream);
-          continue;
-        }
-        livesEnded += 1;
-        if (over !== undefined) continue;
-        const handled = await handleLife(this.#parts.ports, at, stream, life, () => ({
-          kind: 'command',
-          command: { type: 'DeleteItem', nowMs: at.nowMs, timeline },
-        }));
-        position = Math.max(position, handled.position ?? 0);
+    for (const [keyId, stream] of keys) {
+      const last = await log.readLast(stream);
+      const event = last === undefined ? undefined : readItemEvent(last);
+      if (event === undefined || !isItemWrite(event) || event.data.key !== keyId) continue;
+      if ((await vault.findKey(keyId, stream)).status !== 'destroyed') continue;
+      const { containerRid, life } = parseItemStream(stream)!;
+      const { catalog } = this.#parts;
+      const container = catalog.containerByRid(containerRid)?.state;
+      if (container === undefined) continue;
+      const { timeline } = container;
+      const at = this.#restoring();
+      const over = await endWhatIsOver(this.#parts, at, container, { stream, life, write: last! });
+      position = Math.max(position, over ?? 0);
+      if (catalog.goneAtMs(container) !== null) {
+        abandoned.push(stream);
+        continue;
       }
+      livesEnded += 1;
+      if (over !== undefined) continue;
+      const handled = await handleLife(this.#parts.ports, at, stream, life, () => ({
+        kind: 'command',
+        command: { type: 'DeleteItem', nowMs: at.nowMs, timeline },
+      }));
+      position = Math.max(position, handled.position ?? 0);
     }
-    const { ledger: _, ...facts } = from;
-    await this.#copies.restored(this.#restoring(), { ...facts, livesEnded });
     if (position > 0) await this.#parts.projected(position);
     return { livesEnded, abandoned };
   }
@@ -196,7 +223,7 @@ export class Backups {
     if (this.#source !== undefined) return this.#source;
     throw new Refusal(
       'not-supported',
-      'The event log or the keys of this store are on a server: back them up with its own tools. docs/backup-and-restore.md says how.',
+      'The event log and the keys of this store are on servers: back them up with their own tools. docs/backup-and-restore.md says how.',
     );
   }
 

@@ -31,6 +31,7 @@ import {
   RUN_CERTIFICATE_FORMAT,
 } from '@epitaph/projections/proof/run-certificate.ts';
 import { purgeRunStream } from '@epitaph/projections/purge/events.ts';
+import { namesLost } from '@epitaph/projections/purge/vault-copies.ts';
 import type { StoreParts } from './parts.ts';
 import type { CertifiedPeriod, LogVerification, ScanProgress, TreeSnapshot } from './store-api.ts';
 
@@ -263,11 +264,12 @@ export class Proofs {
       if (problems.length < NAMED_PROBLEMS) problems.push({ code, subject, message });
     };
     const pace = new Pace();
+    const lost = await namesLost(this.#parts.ports.log);
     for await (const events of this.#pages(onProgress, signal, pace)) {
       for (const event of events) {
         await pace.step();
         const place = parseItemStream(event.stream);
-        if (place !== undefined) {
+        if (place !== undefined && event.position > (lost.get(place.containerRid) ?? 0)) {
           const { id, partitionKey } = event.data as { readonly id: string; readonly partitionKey: string };
           const prefix = await naming.itemStreamPrefix(place.containerRid, partitionKey, id);
           if (prefix !== place.prefix) {

@@ -604,6 +604,8 @@ export interface BackupRequest {
 export interface TakenBackup {
   readonly id: string;
   readonly folder: string;
+  /** The log is none of them where it is on a server. */
+  readonly parts: readonly ('log' | 'vault')[];
   readonly takenAtMs: number;
   readonly logPosition: number;
   readonly vaultLapsesAtMs: number;

@@ -381,10 +381,17 @@ export class Store implements StoreApi {
   /** For a store that was just restored: ends what the ledger says was erased, and erases whatever is due. */
   async settleRestored(from: RestoredFrom): Promise<number> {
     await this.#finished(this.#backups.recordCopies(from.ledger()));
+    const { lost = [], unfinished = [] } = from;
+    // By the streams that the log has them in, and over when the restore is put on record: the secret may be lost, too,
+    // that their names are made with.
+    const first = await this.#finished(this.#backups.endKeyless(lost));
     await this.#finished(this.#erasures.resumeAll());
+    if (lost.length > 0 || unfinished.length > 0) {
+      await this.#purge.recordErasures([...first.abandoned, ...unfinished]);
+    }
     // Most of it left by a deadline, or with something larger, and the log itself says so.
     await this.#purge.passFromNow();
-    const { livesEnded, abandoned } = await this.#finished(this.#backups.settleRestored(from));
+    const { livesEnded, abandoned } = await this.#finished(this.#backups.settleRestored(from, first.livesEnded));
     await this.#purge.recordErasures(abandoned);
     await this.#purge.passFromNow();
     return livesEnded;

@@ -24,7 +24,8 @@ export class BackupFailed extends Error {
 }
 
 /**
- * Copies a store's log and its keys while the store goes on.
+ * Copies a store's log and its keys while the store goes on; the keys alone where the log is on a server, which has
+ * tools of its own for that.
  *
  * An adapter MUST
  * - copy each as it stood at one instant, and have it on disk before it answers;
@@ -39,12 +40,13 @@ export interface BackupSource {
   /** Puts a backup of the keys into the ledger. */
   record(atMs: number, backup: LedgerBackup): Promise<LedgerHead>;
   /**
-   * Makes the folders for both parts, `log` and `vault`, which must not be there yet or be empty.
+   * Makes the folders for the parts, `log` and `vault`, which must not be there yet or be empty.
    *
    * @throws BackupFailed
    */
   prepare(folder: string): Promise<void>;
-  copyLog(
+  /** Absent where the log is not in the store's folder. */
+  copyLog?(
     folder: string,
     about: { readonly id: string; readonly takenAtMs: number },
     follow?: FollowedCopy,

@@ -19,6 +19,12 @@ const common = {
   files: z.record(z.string(), file),
 };
 export const logManifestSchema = z.strictObject({ part: z.literal('log'), ...common });
-export const vaultManifestSchema = z.strictObject({ part: z.literal('vault'), lapsesAtMs: z.int(), ...common });
+export const vaultManifestSchema = z.strictObject({
+  part: z.literal('vault'),
+  lapsesAtMs: z.int(),
+  /** Id of the event log on a server that the keys go with; absent where the log is the other part. */
+  log: z.string().optional(),
+  ...common,
+});
 export type LogManifest = z.infer<typeof logManifestSchema>;
 export type VaultManifest = z.infer<typeof vaultManifestSchema>;

@@ -29,6 +29,8 @@ const restored = z.object({
   ledgerHead: z.string(),
   /** Lives that the backup had as live, and whose content had been erased since. */
   livesEnded: z.int(),
+  /** Containers of which a secret is lost, so that nobody can tell what all of their items' streams until then are named for. */
+  namesLost: z.array(z.string()).optional(),
 });
 
 type BackupEvent =
@@ -39,6 +41,17 @@ type BackupEvent =
 
 const schemas = { BackupStarted: started, BackupCompleted: completed, BackupFailed: failed, StoreRestored: restored };
 const versions = { BackupStarted: 1, BackupCompleted: 1, BackupFailed: 1, StoreRestored: 1 } as const;
+
+/** Up to which position the names of items of some containers can't be made again. */
+export async function namesLost(log: EventLog): Promise<ReadonlyMap<string, number>> {
+  const lost = new Map<string, number>();
+  for (const recorded of await log.readStream(BACKUPS_STREAM)) {
+    const { type, data } = parseEvent(recorded, schemas, versions, {}) as BackupEvent;
+    if (type !== 'StoreRestored') continue;
+    for (const rid of data.namesLost ?? []) lost.set(rid, recorded.position);
+  }
+  return lost;
+}
 
 /** What is on record of one backup. */
 export interface RecordedBackup {

@@ -20,6 +20,7 @@ import { turn } from '@epitaph/core/turn.ts';
 import { gcmOpen, gcmSeal } from '../crypto/aes-gcm.ts';
 import type { SecretLifeKey } from '../crypto/gcm-body-sealer.ts';
 import { ownerOf, unwrapKey, wrapKey } from '../crypto/key-wrapping.ts';
+import type { RestoredKey, RestoredKeys } from '../restored-keys.ts';
 import { type DedicatedConnection, type PostgresDatabase, type Statements, UnusableServer } from './database.ts';
 import { eraseFormerRoots, obstaclesToErasing } from './former-roots.ts';
 import {
@@ -60,13 +61,6 @@ export interface PostgresKeyVaultOptions {
   readonly copiesKeptSeconds?: number | undefined;
   /** For a vault that is being restored: by whoever has it to himself, or by the node that then settles the log. */
   readonly restoring?: 'alone' | 'node' | undefined;
-}
-
-/** What the log says of a key. */
-export interface RestoredKey {
-  readonly keyId: number;
-  readonly stream: string;
-  readonly isDestroyed: boolean;
 }
 
 /** Somebody has the vault to himself for now. */
@@ -112,7 +106,7 @@ interface Waiting {
  * The key vault in PostgreSQL, shared by any number of processes. Each takes blocks of key ids of its own to make
  * keys in; destroying is one process's at a time.
  */
-export class PostgresKeyVault implements KeyVault {
+export class PostgresKeyVault implements KeyVault, RestoredKeys {
   readonly #database: PostgresDatabase;
   readonly #master: KeyObject;
   readonly #copiesKeptSeconds: number | undefined;
@@ -582,18 +576,11 @@ export class PostgresKeyVault implements KeyVault {
 
   // -- after a restore -------------------------------------------------------------------------------------------
 
-  /** Those of some keys that this vault never gave to their lives, as far as it knows. */
   async unknownOf(keys: readonly RestoredKey[]): Promise<RestoredKey[]> {
     const states = await this.#statesOf(keys);
     return keys.filter((_, index) => states[index] === 'unknown');
   }
 
-  /**
-   * Makes of each key what the log says: one that it has as destroyed is destroyed, whatever holds stood then, and one
-   * that is not in this vault counts as destroyed.
-   *
-   * @returns how many were there and are destroyed now, and which are gone after it
-   */
   async settleRestored(
     keys: readonly RestoredKey[],
   ): Promise<{ readonly destroyed: number; readonly gone: ReadonlySet<number> }> {

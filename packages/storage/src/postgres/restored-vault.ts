@@ -1,11 +1,9 @@
 import type { KeyObject } from 'node:crypto';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
+import { type KeysOfLives, lostKeys, type SettledKeys, settleKeys } from '../restored-keys.ts';
 import { openDatabase, type PostgresDatabase, UnusableServer } from './database.ts';
-import { PostgresKeyVault, type RestoredKey } from './postgres-key-vault.ts';
+import { PostgresKeyVault } from './postgres-key-vault.ts';
 import { withoutNodes } from './rotate-master-key.ts';
-
-/** Events of the log looked at, and keys changed, at a time. */
-const BATCH = 512;
 
 export interface RestoredVaultOptions {
   readonly url: string;
@@ -24,13 +22,9 @@ export interface RestoredVaultOptions {
   readonly onProgress?: (what: string, done: number, total: number) => void;
 }
 
-export interface RestoredVault {
-  /** Keys that the copy had, and that the log has on record as destroyed. */
-  readonly keysDestroyed: number;
+export interface RestoredVault extends Pick<SettledKeys, 'keysDestroyed' | 'unrecorded' | 'unfinished'> {
   /** Keys of lives in the log that the copy had not. */
-  readonly keysLost: number;
-  /** Keys that are gone, with their lives' streams, of which the log does not say so. */
-  readonly unrecorded: readonly (readonly [keyId: number, stream: string])[];
+  readonly lost: KeysOfLives;
 }
 
 /**
@@ -53,29 +47,19 @@ export async function prepareRestoredVault(options: RestoredVaultOptions): Promi
         );
       }
       const head = await log.head();
-      const keysLost = await countLost(vault, log, (position) => onProgress('looking', position, head));
-      if (keysLost > 0 && !options.acceptLost) {
+      const lost = await lostKeys(vault, log, (position) => onProgress('looking', position, head));
+      if (lost.length > 0 && !options.acceptLost) {
         throw new UnusableServer(
-          `The copy of the keys is older than the log: ${keysLost} keys of what was written since are not in it, and that content can't be read again. Restore PostgreSQL to a later moment, or give it up (--accept-lost). Nothing was changed.`,
+          `The copy of the keys is older than the log: ${lost.length} keys of what was written since are not in it, and that content can't be read again. Restore PostgreSQL to a later moment, or give it up (--accept-lost). Nothing was changed.`,
         );
       }
       await database.query('INSERT INTO epitaph_vault.restoring (one) VALUES (1) ON CONFLICT (one) DO NOTHING');
-      let keysDestroyed = 0;
-      let highest = 0;
-      const unrecorded = new Map<number, string>();
-      for await (const { keys, position } of keysOf(log)) {
-        const settled = await vault.settleRestored(keys);
-        keysDestroyed += settled.destroyed;
-        for (const { keyId, stream, isDestroyed } of keys) {
-          highest = Math.max(highest, keyId);
-          if (isDestroyed) unrecorded.delete(keyId);
-          else if (settled.gone.has(keyId)) unrecorded.set(keyId, stream);
-        }
-        onProgress('applying', position, head);
-      }
+      const { keysDestroyed, unrecorded, unfinished, highest } = await settleKeys(vault, log, (position) =>
+        onProgress('applying', position, head),
+      );
       await vault.goOnAfter({ keyId: highest, destructions: options.recordedDestructions });
       await dropReadModels(database);
-      return { keysDestroyed, keysLost, unrecorded: [...unrecorded] };
+      return { keysDestroyed, lost, unrecorded, unfinished };
     } finally {
       await vault.close();
     }
@@ -90,41 +74,6 @@ export async function finishRestoredVault(url: string): Promise<void> {
   } finally {
     await database.close();
   }
-}
-
-/** What the log says of keys, page by page. */
-async function* keysOf(log: EventLog): AsyncGenerator<{ keys: RestoredKey[]; position: number }> {
-  let position = 0;
-  for (;;) {
-    const events = await log.readAll(position, BATCH, { withBodies: false });
-    if (events.length === 0) return;
-    position = events.at(-1)!.position;
-    const keys = events.flatMap(({ type, stream, data }): RestoredKey[] => {
-      const keyId = data['key'];
-      const isDestroyed = type === 'ItemPurged';
-      if (typeof keyId !== 'number' || !(isDestroyed || type === 'ItemUpserted' || type === 'ItemRecovered')) return [];
-      return [{ keyId, stream, isDestroyed }];
-    });
-    yield { keys, position };
-  }
-}
-
-/** Keys of lives that were not purged, and that the vault does not know. */
-async function countLost(
-  vault: PostgresKeyVault,
-  log: EventLog,
-  onProgress: (position: number) => void,
-): Promise<number> {
-  const lost = new Set<number>();
-  for await (const { keys, position } of keysOf(log)) {
-    const unknown = new Set(await vault.unknownOf(keys));
-    for (const key of keys) {
-      if (key.isDestroyed) lost.delete(key.keyId);
-      else if (unknown.has(key)) lost.add(key.keyId);
-    }
-    onProgress(position);
-  }
-  return lost.size;
 }
 
 async function assertItsLog(database: PostgresDatabase, logId: string): Promise<void> {

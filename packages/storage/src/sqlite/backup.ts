@@ -17,7 +17,14 @@ import {
   vaultManifestSchema,
 } from '@epitaph/core/backup/manifest.ts';
 import { formatLedgerHead, type LedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
-import { CLOCK_FILE, type DataFolder, FACTS_FILE, makeFolder, PROOF_KEY_FILE } from './data-folder.ts';
+import {
+  CLOCK_FILE,
+  type DataFolder,
+  FACTS_FILE,
+  type FolderFacts,
+  makeFolder,
+  PROOF_KEY_FILE,
+} from './data-folder.ts';
 import { openForReading, UnusableFile } from './database.ts';
 import { isDiskFull, sqliteCodeOf, sqliteCodes } from './failures.ts';
 import type { LedgerJob, StepHook } from './log-writer-core.ts';
@@ -34,10 +41,15 @@ const ACCESS_KEYS_FILE = 'keys.json';
 const FILES = {
   log: { always: ['log.db', FACTS_FILE], maybe: [CLOCK_FILE] },
   vault: { always: ['vault.db'], maybe: [PROOF_KEY_FILE, ACCESS_KEYS_FILE] },
+  /** The only part, where the log is on a server. */
+  vaultAlone: { always: ['vault.db', FACTS_FILE], maybe: [CLOCK_FILE, PROOF_KEY_FILE, ACCESS_KEYS_FILE] },
 } as const satisfies Record<string, { readonly always: readonly string[]; readonly maybe: readonly string[] }>;
 
-/** Copies an embedded store's log and keys while it goes on. */
+type CopyLog = NonNullable<BackupSource['copyLog']>;
+
+/** Copies an embedded store's log and keys while it goes on; where the log is on a server, the keys. */
 export class SqliteBackup implements BackupSource {
+  readonly copyLog?: CopyLog;
   readonly #folder: DataFolder;
   readonly #writer: Writer;
   readonly #vault: SqliteKeyVault;
@@ -48,6 +60,11 @@ export class SqliteBackup implements BackupSource {
     this.#writer = writer;
     this.#vault = vault;
     this.#onStep = onStep;
+    if (folder.log === undefined) this.copyLog = (...args) => this.#copyLog(...args);
+  }
+
+  get #parts(): readonly ('log' | 'vault')[] {
+    return this.#folder.log === undefined ? ['log', 'vault'] : ['vault'];
   }
 
   ledgerHead(): Promise<LedgerHead> {
@@ -64,7 +81,7 @@ export class SqliteBackup implements BackupSource {
 
   async prepare(folder: string): Promise<void> {
     await explained(folder, async () => {
-      for (const part of ['log', 'vault']) {
+      for (const part of this.#parts) {
         const path = join(folder, part);
         if (existsSync(path) && readdirSync(path).length > 0) {
           throw new BackupFailed(`${path} is not empty. Name a folder that is new; a backup overwrites nothing.`);
@@ -75,11 +92,11 @@ export class SqliteBackup implements BackupSource {
     });
   }
 
-  async copyLog(
+  async #copyLog(
     folder: string,
-    about: Parameters<BackupSource['copyLog']>[1],
+    about: Parameters<CopyLog>[1],
     { onProgress, signal }: FollowedCopy = {},
-  ): ReturnType<BackupSource['copyLog']> {
+  ): ReturnType<CopyLog> {
     const target = join(folder, 'log');
     return explained(target, async () => {
       const ledgerHead = await this.ledgerHead();
@@ -120,6 +137,9 @@ export class SqliteBackup implements BackupSource {
     const target = join(folder, 'vault');
     return explained(target, async () => {
       const ledgerHead = await this.ledgerHead();
+      const { log } = this.#folder;
+      // Before the keys, because they say whose these are, should this be cut short.
+      if (log !== undefined) await this.#copyFiles([FACTS_FILE, CLOCK_FILE], target);
       // While a reader is at it, destroyed keys could not be made to leave the vault's journal.
       await this.#vault.withoutDestruction(() =>
         copySnapshot(this.#folder.file('vault.db'), join(target, 'vault.db'), 'vault', onProgress, signal, () => 0),
@@ -135,6 +155,7 @@ export class SqliteBackup implements BackupSource {
         store: this.#folder.storeId,
         takenAtMs,
         lapsesAtMs,
+        ...(log === undefined ? {} : { log }),
         logPosition,
         ledgerHead: formatLedgerHead(ledgerHead),
         files,
@@ -154,8 +175,9 @@ export class SqliteBackup implements BackupSource {
   }
 
   async discard(folder: string): Promise<void> {
-    // The keys first: what a crash leaves of them is known by the log beside it.
-    for (const part of ['vault', 'log']) {
+    // The keys first: what a crash leaves of them is known by what lies beside them.
+    for (const part of this.#parts.toReversed()) {
+      await rm(join(folder, part, 'vault.db'), { force: true });
       await rm(join(folder, part), { recursive: true, force: true });
       this.#onStep(`backup ${part}: discarded`);
     }
@@ -170,6 +192,7 @@ export class SqliteBackup implements BackupSource {
         ? vaultManifestSchema.safeParse(readJson(join(path, MANIFEST))).data
         : this.#cutShort(join(root, name));
       if (copied?.store !== this.#folder.storeId || copied.lapsesAtMs > nowMs) continue;
+      await rm(join(path, 'vault.db'), { force: true });
       await rm(path, { recursive: true, force: true });
       removed += 1;
     }
@@ -179,8 +202,10 @@ export class SqliteBackup implements BackupSource {
   /** Whose keys lie in a backup that a crash has cut short while it copied them: nothing says of them until when. */
   #cutShort(folder: string): Pick<VaultManifest, 'store' | 'lapsesAtMs'> | undefined {
     if (!existsSync(join(folder, 'vault', 'vault.db'))) return undefined;
-    const log = logManifestSchema.safeParse(readJson(join(folder, 'log', MANIFEST))).data;
-    return log === undefined ? undefined : { store: log.store, lapsesAtMs: 0 };
+    const store =
+      logManifestSchema.safeParse(readJson(join(folder, 'log', MANIFEST))).data?.store ??
+      (readJson(join(folder, 'vault', FACTS_FILE)) as Partial<FolderFacts> | undefined)?.id;
+    return store === undefined ? undefined : { store, lapsesAtMs: 0 };
   }
 }
 
@@ -301,10 +326,15 @@ export function readManifest(path: string, part: 'log' | 'vault'): LogManifest |
     );
   }
   const read = (part === 'log' ? logManifestSchema : vaultManifestSchema).safeParse(found);
-  if (!read.success || !isWhole(part, Object.keys(read.data.files))) {
+  if (!read.success || !isWhole(partOf(read.data), Object.keys(read.data.files))) {
     throw new UnusableFile(`${manifest} is damaged. Use another backup.`);
   }
   return read.data;
+}
+
+function partOf(manifest: LogManifest | VaultManifest): keyof typeof FILES {
+  if (manifest.part === 'log') return 'log';
+  return manifest.log === undefined ? 'vault' : 'vaultAlone';
 }
 
 function isWhole(part: keyof typeof FILES, names: readonly string[]): boolean {

@@ -44,6 +44,8 @@ export interface SqliteStorageOptions {
   readonly onWriterLost?: ((error: Error) => void) | undefined;
   /** True for the restore that makes the folder: nobody else opens it before that is done. */
   readonly restoring?: boolean;
+  /** True for taking the keys out of a folder whose event log, on a server, was put back from an older copy. */
+  readonly logMayBeOlder?: boolean;
   /** The event log where it is not in the folder; closed with the rest. */
   readonly logElsewhere?: (LogElsewhere & { readonly log: EventLog }) | undefined;
 }
@@ -61,8 +63,7 @@ export interface SqliteStorage {
     readonly signer: CheckpointSigner;
     readonly cryptography: CheckpointCryptography;
   };
-  /** Undefined where the log is not in the folder: then there is nothing to copy that would go together. */
-  readonly backupSource: BackupSource | undefined;
+  readonly backupSource: BackupSource;
   close(): Promise<void>;
 }
 
@@ -117,7 +118,9 @@ export async function openSqliteStorage(options: SqliteStorageOptions): Promise<
     if (logElsewhere === undefined) await assertKeysOf(log, vault, folder);
     const readModels = await SqliteReadModels.open(folder, options);
     opened.push(() => readModels.close());
-    await assertNotBehind(log, readModels.current, folder, logElsewhere?.name);
+    if (options.logMayBeOlder !== true) {
+      await assertNotBehind(log, readModels.current, folder, logElsewhere?.name);
+    }
     const signer = folder.proofSigner();
     const proofs = new SqliteProofStore(folder.file('proof.db'));
     opened.push(() => proofs.close());
@@ -129,7 +132,7 @@ export async function openSqliteStorage(options: SqliteStorageOptions): Promise<
       naming: new HashedItemNaming(vault),
       readModels,
       highWaterMark: folder.highWaterMark(),
-      backupSource: logElsewhere === undefined ? new SqliteBackup(folder, writer, vault, options.onStep) : undefined,
+      backupSource: new SqliteBackup(folder, writer, vault, options.onStep),
       close: async () => {
         for (const close of opened.splice(0).reverse()) await close();
       },

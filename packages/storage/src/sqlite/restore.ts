@@ -1,7 +1,7 @@
-import { randomInt } from 'node:crypto';
+import { type KeyObject, randomBytes, randomInt } from 'node:crypto';
 import { existsSync, readdirSync, readFileSync, realpathSync, renameSync, rmSync, statSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
-import type { DatabaseSync } from 'node:sqlite';
+import type { DatabaseSync, StatementSync } from 'node:sqlite';
 import { isoTime } from '@epitaph/core/clock.ts';
 import type { LogManifest, VaultManifest } from '@epitaph/core/backup/manifest.ts';
 import {
@@ -10,7 +10,21 @@ import {
   type LedgerHead,
   parseLedgerHead,
 } from '@epitaph/core/backup/purge-ledger.ts';
+import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
+import type { EventLog } from '@epitaph/core/log/event-log.ts';
+import type { KeyVault } from '@epitaph/core/vault/key-vault.ts';
+import { namesLost } from '@epitaph/projections/purge/vault-copies.ts';
+import { gcmOpen } from '../crypto/aes-gcm.ts';
+import { HashedItemNaming } from '../crypto/item-naming.ts';
 import { ownerOf } from '../crypto/key-wrapping.ts';
+import {
+  type KeysOfLives,
+  lostKeys,
+  type RestoredKey,
+  type RestoredKeys,
+  type SettledKeys,
+  settleKeys,
+} from '../restored-keys.ts';
 import { copySynced, digestOf, readManifest } from './backup.ts';
 import {
   CLOCK_FILE,
@@ -20,6 +34,7 @@ import {
   LEDGER_FILE,
   LOCK_FILE,
   lockFolder,
+  type LogElsewhere,
   makeFolder,
   MASTER_KEY_FILE,
   readFacts,
@@ -27,17 +42,18 @@ import {
   writeDurably,
   writeFacts,
 } from './data-folder.ts';
-import { emptyJournal, openForWriting, UnusableFile } from './database.ts';
+import { emptyJournal, openForReading, openForWriting, UnusableFile } from './database.ts';
 import { isDiskFull, sqliteCodeOf, sqliteCodes } from './failures.ts';
 import type { StepHook } from './log-writer-core.ts';
 import { openVault } from './open-vault.ts';
 import { checkMasterKey, readMasterKey } from './master-key.ts';
-import { readPurgeLedger } from './purge-ledger.ts';
+import { PurgeLedger, readPurgeLedger } from './purge-ledger.ts';
 import { LOG_SCHEMA, LOG_SCHEMA_VERSION } from './schema.ts';
+import { secretNameOf } from './sqlite-key-vault.ts';
 
 export interface RestoreOptions {
-  /** The `log` part of a backup. */
-  readonly log: string;
+  /** The `log` part of a backup, or the event log itself where it is on a server. */
+  readonly log: string | ServerLog;
   /** The `vault` part of the same backup, or of a later one of the same store. */
   readonly vault: string;
   readonly ledger: string;
@@ -52,9 +68,14 @@ export interface RestoreOptions {
   readonly nowMs: number;
   /** Restores from a copy of the keys that should be gone by now. */
   readonly allowLapsed: boolean;
+  /** Goes on although keys of what was written after their copy are lost for good. Only a log on a server has such. */
+  readonly acceptLost?: boolean;
   readonly onProgress?: (what: string, done: number, total: number) => void;
   readonly onStep?: StepHook;
 }
+
+/** An event log that no backup has, because it is on a server. */
+type ServerLog = Pick<LogElsewhere, 'id' | 'name'> & { readonly log: EventLog };
 
 export interface PreparedRestore {
   /**
@@ -63,12 +84,23 @@ export interface PreparedRestore {
    */
   readonly folder: string;
   readonly clock: 'system' | 'manual';
-  readonly log: LogManifest;
-  readonly vault: VaultManifest;
+  /** When the log was copied, or the keys where that was not. */
+  readonly takenAtMs: number;
+  readonly logBackupId: string;
+  readonly vaultBackupId: string;
+  /** Position of the last event that the store is restored with. */
+  readonly logPosition: number;
   readonly ledgerHead: LedgerHead;
   /** Keys that the backup had and that were destroyed after it. */
   readonly keysDestroyed: number;
-  readonly ledger: () => AsyncGenerator<LedgerEntry>;
+  /** Keys of what the log has and the copy of the keys has not. */
+  readonly lost: KeysOfLives;
+  /** Containers of items in the log that were named by a secret which the copy of the keys has not. */
+  readonly namesLost: readonly string[];
+  /** Streams of lives that are purged on record, and whose writes a crash has left in the log. */
+  readonly unfinished: readonly string[];
+  /** Keys that are gone although the log may not say so, and all backups that there were. */
+  readonly ledger: () => AsyncIterable<LedgerEntry>;
   /** Puts the folder in its place. */
   readonly finish: () => void;
   readonly discard: () => void;
@@ -76,6 +108,9 @@ export interface PreparedRestore {
 
 /** Keys destroyed in one transaction. */
 const BATCH = 10_000;
+/** In place and of the same length, as the vault itself does it. */
+const OVERWRITE =
+  'UPDATE keys SET wrapped = zeroblob(length(wrapped)) WHERE id = ? AND owner = ? AND wrapped <> zeroblob(length(wrapped))';
 
 /**
  * Makes a data folder from a backup, with every key destroyed that the ledger says was destroyed after it. What the
@@ -86,14 +121,19 @@ const BATCH = 10_000;
 export async function prepareRestore(options: RestoreOptions): Promise<PreparedRestore> {
   const { onProgress = () => {}, onStep = () => {} } = options;
   const to = whereTo(options.to);
-  const log = readManifest(options.log, 'log');
-  const vault = readManifest(options.vault, 'vault');
+  const log =
+    typeof options.log === 'string' ? { ...readManifest(options.log, 'log'), folder: options.log } : options.log;
+  const vault = { ...readManifest(options.vault, 'vault'), folder: options.vault };
   assertTogether(log, vault, options);
-  const { head, lastMs } = await assertWhole(options, log, vault);
-  await assertIntact(options.log, log.files, onProgress);
-  await assertIntact(options.vault, vault.files, onProgress);
+  const server = isOnServer(log) ? log : undefined;
+  const parts = isOnServer(log) ? [vault] : [log, vault];
+  const { head, lastMs, listed } = await assertWhole(options, parts);
+  for (const part of parts) await assertIntact(part, onProgress);
   checkMasterKey(join(options.vault, 'vault.db'), readMasterKey(options.masterKey));
-  const facts = readFacts(options.log)!;
+  const first = parts[0]!;
+  const facts = readFacts(first.folder)!;
+  const logPosition = server === undefined ? first.logPosition : await server.log.head();
+  const lost = server === undefined ? [] : await lostOf(server, logPosition, options);
 
   const folder = `${to}.restoring`;
   const discard = () => rmSync(folder, { recursive: true, force: true });
@@ -104,13 +144,10 @@ export async function prepareRestore(options: RestoreOptions): Promise<PreparedR
     unlock = lockFolder(folder);
     onStep('restore folder: made');
     const { rotatingTo: _, ...kept } = facts;
-    const restored: FolderFacts = { ...kept, id: log.store, items: 1, ledger: true };
+    const restored: FolderFacts = { ...kept, id: vault.store, items: 1, ledger: true };
     writeFacts(folder, { ...restored, restoring: true });
     onStep('restore folder: marked');
-    for (const [part, { files }] of [
-      [options.log, log],
-      [options.vault, vault],
-    ] as const) {
+    for (const { folder: part, files } of parts) {
       for (const name of Object.keys(files)) {
         if (name === FACTS_FILE) continue;
         await copySynced(join(part, name), join(folder, name));
@@ -124,24 +161,48 @@ export async function prepareRestore(options: RestoreOptions): Promise<PreparedR
     raiseClock(folder, lastMs);
     onStep('restore clock: after');
     // Both are brought to this version's schema before anything is read from them.
-    openForWriting({
-      file: join(folder, 'log.db'),
-      what: 'event log',
-      schema: LOG_SCHEMA,
-      schemaVersion: LOG_SCHEMA_VERSION,
-      synchronous: 'FULL',
-    }).close();
-    const keysDestroyed = await destroyLater(folder, vault, onStep, (done) => onProgress('purges', done, head.lines));
+    if (server === undefined) {
+      openForWriting({
+        file: join(folder, 'log.db'),
+        what: 'event log',
+        schema: LOG_SCHEMA,
+        schemaVersion: LOG_SCHEMA_VERSION,
+        synchronous: 'FULL',
+      }).close();
+    }
+    const keys = openVault(join(folder, 'vault.db'));
+    let keysDestroyed: number;
+    let settled: Awaited<ReturnType<typeof settleByLog>> | undefined;
+    try {
+      const onLine = (done: number) => onProgress('purges', done, head.lines);
+      keysDestroyed = await destroyLater(keys, folder, vault, onStep, onLine);
+      if (server !== undefined) {
+        const known = { store: vault.store, listed, lastMs, master: readMasterKey(options.masterKey) };
+        const onPosition = (done: number) => onProgress('applying', done, logPosition);
+        settled = await settleByLog(keys, folder, server, known, onStep, onPosition);
+        keysDestroyed += settled.keysDestroyed;
+        raiseClock(folder, settled.lastMs);
+      }
+      numberApart(keys);
+      emptyJournal(keys);
+    } finally {
+      keys.close();
+    }
     onStep('restore keys: after');
     unlock();
     return {
       folder,
       clock: facts.clock,
-      log,
-      vault,
+      takenAtMs: first.takenAtMs,
+      logBackupId: server === undefined ? first.id : 'event-store',
+      vaultBackupId: vault.id,
+      logPosition,
       ledgerHead: head,
       keysDestroyed,
-      ledger: () => entriesOf(join(folder, LEDGER_FILE)),
+      lost,
+      namesLost: settled?.namesLost ?? [],
+      unfinished: settled?.unfinished ?? [],
+      ledger: () => entriesOf(join(folder, LEDGER_FILE), settled?.unrecorded),
       finish: () => {
         syncFolder(folder);
         try {
@@ -220,7 +281,28 @@ function removeLeftOver(folder: string): void {
   rmSync(folder, { recursive: true });
 }
 
-function assertTogether(log: LogManifest, vault: VaultManifest, { nowMs, allowLapsed }: RestoreOptions): void {
+const isOnServer = (log: LogManifest | ServerLog): log is ServerLog => 'name' in log;
+
+function assertTogether(
+  log: LogManifest | ServerLog,
+  vault: VaultManifest,
+  { nowMs, allowLapsed }: RestoreOptions,
+): void {
+  if (isOnServer(log)) assertItsLog(log, vault);
+  else assertSameStore(log, vault);
+  if (vault.lapsesAtMs <= nowMs && !allowLapsed) {
+    throw new UnusableFile(
+      `The copy of the keys lapsed at ${isoTime(vault.lapsesAtMs)}: it was to be destroyed by then, and certificates say so. --allow-lapsed restores from it all the same.`,
+    );
+  }
+}
+
+function assertSameStore(log: LogManifest, vault: VaultManifest): void {
+  if (vault.log !== undefined) {
+    throw new UnusableFile(
+      'The log of these keys is on a server, and no part of a backup. Give --event-store, and no --log.',
+    );
+  }
   if (log.store !== vault.store) {
     throw new UnusableFile(
       `The two parts are of different stores (${log.store} and ${vault.store}): with the keys of one nothing of the other can be read.`,
@@ -231,37 +313,43 @@ function assertTogether(log: LogManifest, vault: VaultManifest, { nowMs, allowLa
       'The copy of the keys is older than that of the log: keys of what was written between the two are not in it. Take the vault part of the same backup, or of a later one.',
     );
   }
-  if (vault.lapsesAtMs <= nowMs && !allowLapsed) {
-    throw new UnusableFile(
-      `The copy of the keys lapsed at ${isoTime(vault.lapsesAtMs)}: it was to be destroyed by then, and certificates say so. --allow-lapsed restores from it all the same.`,
-    );
-  }
+}
+
+function assertItsLog({ id, name }: ServerLog, vault: VaultManifest): void {
+  if (vault.log === id) return;
+  throw new UnusableFile(
+    vault.log === undefined
+      ? 'The log of these keys is in the backup, too, and on no server. Give --log, and no --event-store.'
+      : `The keys are of another event log than the one on ${name}: with them nothing of it can be read.`,
+  );
 }
 
 /** Reads the ledger to its end: its chain must hold, and go over all the places that somebody remembers. */
 async function assertWhole(
   { ledger, ledgerHead }: RestoreOptions,
-  log: LogManifest,
-  vault: VaultManifest,
-): Promise<{ readonly head: LedgerHead; readonly lastMs: number }> {
+  parts: readonly (LogManifest | VaultManifest)[],
+): Promise<{ readonly head: LedgerHead; readonly lastMs: number; readonly listed: ReadonlySet<number> }> {
+  const { store } = parts[0]!;
   if (!existsSync(ledger)) {
     throw new UnusableFile(
       `There is no purge ledger at ${ledger}. Without it nobody can say what was erased after the backup, so nothing is restored.`,
     );
   }
   const expected = new Map(
-    [formatLedgerHead(ledgerHead), log.ledgerHead, vault.ledgerHead].map((text) => [text, false]),
+    [formatLedgerHead(ledgerHead), ...parts.map((part) => part.ledgerHead)].map((text) => [text, false]),
   );
+  const listed = new Set<number>();
   let head: LedgerHead | undefined;
   let lastMs = 0;
   for await (const line of readPurgeLedger(ledger)) {
-    if (line.store !== log.store) {
+    if (line.store !== store) {
       throw new UnusableFile(
-        `${ledger} is the purge ledger of another store (${line.store}; the backup is of ${log.store}).`,
+        `${ledger} is the purge ledger of another store (${line.store}; the backup is of ${store}).`,
       );
     }
     head = line.head;
     lastMs = Math.max(lastMs, line.entry?.atMs ?? 0);
+    if (line.entry !== undefined && 'keys' in line.entry) for (const [keyId] of line.entry.keys) listed.add(keyId);
     const text = formatLedgerHead(head);
     if (expected.has(text)) expected.set(text, true);
   }
@@ -279,16 +367,15 @@ async function assertWhole(
       );
     }
   }
-  return { head: head!, lastMs };
+  return { head: head!, lastMs, listed };
 }
 
 async function assertIntact(
-  part: string,
-  files: LogManifest['files'],
+  { folder, files }: Pick<LogManifest, 'files'> & { readonly folder: string },
   onProgress: NonNullable<RestoreOptions['onProgress']>,
 ): Promise<void> {
   for (const [name, { bytes, sha256 }] of Object.entries(files)) {
-    const path = join(part, name);
+    const path = join(folder, name);
     if (!existsSync(path)) throw new UnusableFile(`${path} is missing from the backup. Use another one.`);
     if ((await digestOf(path, (done) => onProgress(name, done, bytes))) !== sha256) {
       throw new UnusableFile(`${path} is not as it was written: the backup is damaged. Use another one.`);
@@ -298,39 +385,152 @@ async function assertIntact(
 
 /** Destroys what the ledger has after the copy of the keys was begun. Before that, the copy has them destroyed already. */
 async function destroyLater(
+  vault: DatabaseSync,
   folder: string,
   { ledgerHead }: VaultManifest,
   onStep: StepHook,
   onProgress: (lines: number) => void,
 ): Promise<number> {
-  const vault = openVault(join(folder, 'vault.db'));
+  const after = parseLedgerHead(ledgerHead)!.lines;
+  const overwrite = vault.prepare(OVERWRITE);
+  let destroyed = 0;
+  let pending = 0;
+  vault.exec('BEGIN IMMEDIATE');
+  for await (const { head, entry } of readPurgeLedger(join(folder, LEDGER_FILE))) {
+    if (head.lines <= after || entry === undefined || !('keys' in entry)) continue;
+    for (const [keyId, stream] of entry.keys) destroyed += Number(overwrite.run(keyId, ownerOf(stream)).changes);
+    pending += entry.keys.length;
+    if (pending < BATCH) continue;
+    vault.exec('COMMIT; BEGIN IMMEDIATE');
+    onStep('restore keys: batch');
+    pending = 0;
+    onProgress(head.lines);
+  }
+  onStep('restore keys: before commit');
+  vault.exec('COMMIT');
+  onStep('restore keys: after commit');
+  return destroyed;
+}
+
+/**
+ * What of the log's content no key in the copy opens.
+ *
+ * @throws {UnusableFile} when there is some, and that was not accepted
+ */
+async function lostOf(
+  { log }: ServerLog,
+  head: number,
+  { vault, acceptLost, onProgress = () => {} }: RestoreOptions,
+): Promise<KeysOfLives> {
+  const copy = openForReading(join(vault, 'vault.db'), { isCopy: true });
   try {
-    const after = parseLedgerHead(ledgerHead)!.lines;
-    // In place and of the same length, as the vault itself does it.
-    const overwrite = vault.prepare(
-      'UPDATE keys SET wrapped = zeroblob(length(wrapped)) WHERE id = ? AND owner = ? AND wrapped <> zeroblob(length(wrapped))',
+    const lost = await lostKeys(new CopiedKeys(copy), log, (position) => onProgress('looking', position, head));
+    if (lost.length === 0 || acceptLost === true) return lost;
+    throw new UnusableFile(
+      `The copy of the keys is older than the log: ${lost.length} keys of what was written since are not in it, and that content can't be read again. Take the vault part of a later backup, or give it up (--accept-lost).`,
     );
-    let destroyed = 0;
-    let pending = 0;
-    vault.exec('BEGIN IMMEDIATE');
-    for await (const { head, entry } of readPurgeLedger(join(folder, LEDGER_FILE))) {
-      if (head.lines <= after || entry === undefined || !('keys' in entry)) continue;
-      for (const [keyId, stream] of entry.keys) destroyed += Number(overwrite.run(keyId, ownerOf(stream)).changes);
-      pending += entry.keys.length;
-      if (pending < BATCH) continue;
-      vault.exec('COMMIT; BEGIN IMMEDIATE');
-      onStep('restore keys: batch');
-      pending = 0;
-      onProgress(head.lines);
-    }
-    numberApart(vault);
-    onStep('restore keys: before commit');
-    vault.exec('COMMIT');
-    onStep('restore keys: after commit');
-    emptyJournal(vault);
-    return destroyed;
   } finally {
-    vault.close();
+    copy.close();
+  }
+}
+
+/**
+ * Destroys what the log has on record as purged: a ledger that is not the newest lacks some, as it lacks what was purged
+ * by a restore that was cut short. The ledger gets them, so that it never has less than the log.
+ */
+async function settleByLog(
+  vault: DatabaseSync,
+  folder: string,
+  { log }: ServerLog,
+  known: {
+    readonly store: string;
+    readonly listed: ReadonlySet<number>;
+    readonly lastMs: number;
+    readonly master: KeyObject;
+  },
+  onStep: StepHook,
+  onProgress: (position: number) => void,
+): Promise<SettledKeys & { readonly namesLost: readonly string[] }> {
+  const copied = new CopiedKeys(vault);
+  const naming = new HashedItemNaming(copiedSecrets(vault, known.master));
+  const lostBefore = await namesLost(log);
+  const lost = new Set<string>();
+  const ledger = PurgeLedger.open(join(folder, LEDGER_FILE), { store: known.store, durable: true });
+  try {
+    const restored: RestoredKeys = {
+      unknownOf: (keys) => copied.unknownOf(keys),
+      settleRestored: async (keys) => {
+        for (const { stream, position, item } of keys) {
+          const { containerRid, prefix } = parseItemStream(stream)!;
+          if (lost.has(containerRid) || position <= (lostBefore.get(containerRid) ?? 0)) continue;
+          const named = await naming.itemStreamPrefix(containerRid, item.partitionKey, item.id);
+          if (named !== prefix) lost.add(containerRid);
+        }
+        const settled = copied.settleRestored(keys);
+        onStep('restore keys: by the log');
+        const unlisted = keys.filter(({ keyId, isDestroyed }) => isDestroyed && !known.listed.has(keyId));
+        if (unlisted.length > 0) {
+          ledger.append([{ atMs: known.lastMs, keys: unlisted.map(({ keyId, stream }) => [keyId, stream] as const) }]);
+          onStep('restore ledger: after');
+        }
+        return settled;
+      },
+    };
+    const settled = await settleKeys(restored, log, onProgress);
+    return { ...settled, namesLost: [...lost] };
+  } finally {
+    ledger.close();
+  }
+}
+
+/** The containers' secrets in a copy; any, for one that is not there. */
+function copiedSecrets(vault: DatabaseSync, master: KeyObject): Pick<KeyVault, 'containerSecret'> {
+  const find = vault.prepare('SELECT wrapped FROM secrets WHERE name = ?');
+  return {
+    containerSecret: async (rid) => {
+      const name = secretNameOf(rid);
+      const row = find.get(name) as { readonly wrapped: Uint8Array } | undefined;
+      return (row && gcmOpen(master, Buffer.from(name), row.wrapped)) ?? randomBytes(32);
+    },
+  };
+}
+
+/** The keys in a file that was put back from a copy. */
+class CopiedKeys implements RestoredKeys {
+  readonly #vault: DatabaseSync;
+  readonly #find: StatementSync;
+
+  constructor(vault: DatabaseSync) {
+    this.#vault = vault;
+    this.#find = vault.prepare('SELECT owner, wrapped = zeroblob(length(wrapped)) AS gone FROM keys WHERE id = ?');
+  }
+
+  unknownOf(keys: readonly RestoredKey[]): RestoredKey[] {
+    return keys.filter((key) => this.#stateOf(key) === 'unknown');
+  }
+
+  settleRestored(keys: readonly RestoredKey[]): { readonly destroyed: number; readonly gone: ReadonlySet<number> } {
+    const overwrite = this.#vault.prepare(OVERWRITE);
+    // A number that another life has is that life's.
+    const putGone = this.#vault.prepare('INSERT OR IGNORE INTO keys (id, owner, wrapped) VALUES (?, ?, zeroblob(1))');
+    const gone = new Set<number>();
+    let destroyed = 0;
+    this.#vault.exec('BEGIN IMMEDIATE');
+    for (const key of keys) {
+      const { keyId, stream, isDestroyed } = key;
+      const state = this.#stateOf(key);
+      if (state === 'unknown') putGone.run(keyId, ownerOf(stream));
+      else if (isDestroyed) destroyed += Number(overwrite.run(keyId, ownerOf(stream)).changes);
+      if (state !== 'there' || isDestroyed) gone.add(keyId);
+    }
+    this.#vault.exec('COMMIT');
+    return { destroyed, gone };
+  }
+
+  #stateOf({ keyId, stream }: RestoredKey): 'there' | 'destroyed' | 'unknown' {
+    const row = this.#find.get(keyId) as { readonly owner: Uint8Array; readonly gone: number } | undefined;
+    if (row === undefined || !ownerOf(stream).equals(row.owner)) return 'unknown';
+    return row.gone === 1 ? 'destroyed' : 'there';
   }
 }
 
@@ -346,8 +546,15 @@ function numberApart(vault: DatabaseSync): void {
     .run(last + randomInt(2 ** 40, 2 ** 44));
 }
 
-async function* entriesOf(ledger: string): AsyncGenerator<LedgerEntry> {
-  for await (const { entry } of readPurgeLedger(ledger)) if (entry !== undefined) yield entry;
+/** What the ledger says; of keys, where somebody knows better which of them the log has not, those. */
+async function* entriesOf(ledger: string, unrecorded?: KeysOfLives): AsyncGenerator<LedgerEntry> {
+  let atMs = 0;
+  for await (const { entry } of readPurgeLedger(ledger)) {
+    if (entry === undefined) continue;
+    ({ atMs } = entry);
+    if (unrecorded === undefined || 'backup' in entry) yield entry;
+  }
+  if (unrecorded !== undefined) yield { atMs, keys: unrecorded };
 }
 
 /** Time never goes back: not to before the last purge either. */

@@ -30,6 +30,7 @@ const DESTROYED_AT_ONCE = 32;
 const KEYS_A_WRITE = 4;
 /** Name of the secret by which a master key is known to be the right one. */
 export const MASTER_KEY_CHECK = 'master-key-check';
+export const secretNameOf = (containerRid: string): string => `container ${containerRid}`;
 
 /** The key vault in one SQLite file, written by the same writer as the log. */
 export class SqliteKeyVault implements KeyVault, PendingKeys {
@@ -215,7 +216,7 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
   }
 
   containerSecret(containerRid: string): Promise<Uint8Array> {
-    return this.#secret(`container ${containerRid}`);
+    return this.#secret(secretNameOf(containerRid));
   }
 
   /** The writer goes on: the log shares it, and closes it. */

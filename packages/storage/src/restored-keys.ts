@@ -1,0 +1,113 @@
+import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
+import type { EventLog } from '@epitaph/core/log/event-log.ts';
+import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
+
+/** Events of the log looked at, and keys changed, at a time. */
+const BATCH = 512;
+
+/** What the log says of a key. */
+export interface RestoredKey {
+  readonly keyId: number;
+  readonly stream: string;
+  readonly isDestroyed: boolean;
+  /** Whose key it is, by the event of that position. */
+  readonly item: ItemName;
+  readonly position: number;
+}
+
+/** Keys that were put back from a copy, while nobody else has them. */
+export interface RestoredKeys {
+  /** Those of some keys that these never gave to their lives, as far as they know. */
+  unknownOf(keys: readonly RestoredKey[]): MaybePromise<RestoredKey[]>;
+  /**
+   * Makes of each key what the log says: one that it has as destroyed is destroyed, whatever holds stood then, and one
+   * that is not here counts as destroyed.
+   *
+   * @returns how many were there and are destroyed now, and which are gone after it
+   */
+  settleRestored(
+    keys: readonly RestoredKey[],
+  ): MaybePromise<{ readonly destroyed: number; readonly gone: ReadonlySet<number> }>;
+}
+
+/** Keys with the streams of their lives. */
+export type KeysOfLives = readonly (readonly [keyId: number, stream: string])[];
+
+export interface SettledKeys {
+  /** Keys that the copy had, and that the log has on record as destroyed. */
+  readonly keysDestroyed: number;
+  /** Keys that are gone, of which the log does not say so. */
+  readonly unrecorded: KeysOfLives;
+  /** Streams of lives that are purged on record, and whose writes a crash has left in the log. */
+  readonly unfinished: readonly string[];
+  /** The highest number that the log has of a key. */
+  readonly highest: number;
+  /** The time of the latest event in the log, in milliseconds. */
+  readonly lastMs: number;
+}
+
+/** Keys of lives that the log has as not purged, and that a copy of the keys has not: their content is lost. */
+export async function lostKeys(
+  copy: Pick<RestoredKeys, 'unknownOf'>,
+  log: EventLog,
+  onProgress: (position: number) => void,
+): Promise<KeysOfLives> {
+  const lost = new Map<number, string>();
+  for await (const { keys, position } of keysOf(log)) {
+    const unknown = new Set(await copy.unknownOf(keys));
+    for (const key of keys) {
+      if (key.isDestroyed) lost.delete(key.keyId);
+      else if (unknown.has(key)) lost.set(key.keyId, key.stream);
+    }
+    onProgress(position);
+  }
+  return [...lost];
+}
+
+/** Brings keys that were put back from a copy to what the log says of them. */
+export async function settleKeys(
+  restored: RestoredKeys,
+  log: EventLog,
+  onProgress: (position: number) => void,
+): Promise<SettledKeys> {
+  let keysDestroyed = 0;
+  let highest = 0;
+  let lastMs = 0;
+  const unrecorded = new Map<number, string>();
+  const written = new Set<number>();
+  const unfinished: string[] = [];
+  for await (const { keys, position, atMs } of keysOf(log)) {
+    lastMs = Math.max(lastMs, atMs);
+    const settled = await restored.settleRestored(keys);
+    keysDestroyed += settled.destroyed;
+    for (const { keyId, stream, isDestroyed } of keys) {
+      highest = Math.max(highest, keyId);
+      if (isDestroyed) {
+        unrecorded.delete(keyId);
+        if (written.delete(keyId)) unfinished.push(stream);
+      } else {
+        written.add(keyId);
+        if (settled.gone.has(keyId)) unrecorded.set(keyId, stream);
+      }
+    }
+    onProgress(position);
+  }
+  return { keysDestroyed, unrecorded: [...unrecorded], unfinished, highest, lastMs };
+}
+
+/** What the log says of keys, page by page. */
+async function* keysOf(log: EventLog): AsyncGenerator<{ keys: RestoredKey[]; position: number; atMs: number }> {
+  let position = 0;
+  for (;;) {
+    const events = await log.readAll(position, BATCH, { withBodies: false });
+    if (events.length === 0) return;
+    position = events.at(-1)!.position;
+    const keys = events.flatMap(({ type, stream, data, position }): RestoredKey[] => {
+      const { key: keyId, id, partitionKey } = data as Partial<ItemName> & { readonly key?: unknown };
+      const isDestroyed = type === 'ItemPurged';
+      if (typeof keyId !== 'number' || !(isDestroyed || type === 'ItemUpserted' || type === 'ItemRecovered')) return [];
+      return [{ keyId, stream, isDestroyed, item: { id: id!, partitionKey: partitionKey! }, position }];
+    });
+    yield { keys, position, atMs: events.reduce((last, { occurredAtMs }) => Math.max(last, occurredAtMs), 0) };
+  }
+}
