@@ -13,6 +13,7 @@ import type {
   HoldRequest,
   ShownItem,
   TakenBackup,
+  DifferingPart,
 } from '@epitaph/api/store/store-api.ts';
 import { UnusableFile } from '@epitaph/storage/sqlite/database.ts';
 import { DEFINITION } from '../support/definition.ts';
@@ -607,13 +608,20 @@ export class World {
     return found;
   }
 
+  /** What is in clear of an item goes when its erasure is on record; of a rebuild it is gone when its key is. */
+  #mayHaveRemnants(part: DifferingPart): boolean {
+    if (!this.#unfinished || part.part !== 'container') return false;
+    return this.model.containers.some(({ rid, hasClearPaths }) => rid === part.rid && hasClearPaths);
+  }
+
   async #rebuild(): Promise<Outcome> {
     const { store } = this.#embedded;
     store.startRebuild(this.#caller(), 'items');
     for (;;) {
       const status = store.rebuildStatus('items')!;
       if (status.state === 'done') {
-        if (status.differences !== 0) throw new Divergence(`a rebuild found ${status.differences} differences`);
+        const unexpected = status.differing?.filter((part) => !this.#mayHaveRemnants(part)) ?? [];
+        if (unexpected.length > 0) throw new Divergence(`a rebuild found ${JSON.stringify(unexpected)} to differ`);
         return { code: 'ok' };
       }
       if (status.state === 'failed' || status.state === 'cancelled') {
