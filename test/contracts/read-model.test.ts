@@ -2,8 +2,10 @@ import type { StorageOptions } from './sqlite-folder.ts';
 import { TestFolder } from './sqlite-folder.ts';
 import { describeReadModel, type ReadModelUnderTest } from './read-model-contract.ts';
 
-async function sqliteReadModel(options: StorageOptions): Promise<ReadModelUnderTest> {
+async function sqliteReadModel(given: StorageOptions): Promise<ReadModelUnderTest> {
   const folder = new TestFolder();
+  // There is no log here of what the read models are told.
+  const options = { ...given, logMayBeOlder: true };
   const { readModels } = await folder.open(options);
   return {
     store: readModels.current.store,

@@ -472,7 +472,8 @@ describe('with a resource token for one partition key', () => {
       }),
       { numRuns: 2_000 },
     );
-    for (const status of [200, 201, 204, 400, 403, 404]) expect(seen.get(status) ?? 0).toBeGreaterThan(5);
+    for (const status of [200, 201, 204, 400, 403, 404])
+      expect(seen.get(status) ?? 0, String(status)).toBeGreaterThan(0);
     expect(await theirItems()).toEqual(before);
   }, 120_000);
 });
