@@ -366,7 +366,7 @@ export class Operations {
     const jump = ports.clockJump();
     if (jump !== undefined) {
       reasons.push(
-        `the clock is held: the system clock says ${isoTime(jump.wallMs)}, ${expected[jump.reason]} ${isoTime(jump.expectedMs)} (${jump.reason}); if the system clock is right, confirm it: POST /_epitaph/clock/confirm`,
+        `the clock is held: the system clock says ${isoTime(jump.wallMs)}, ${expected[jump.reason]} ${isoTime(jump.expectedMs)} (${jump.reason}); if the system clock is right, confirm it: epitaph clock confirm, or POST /_epitaph/clock/confirm`,
       );
     }
     return { ready: reasons.length === 0, reasons };

@@ -44,7 +44,7 @@ describe('health', () => {
     const parts = { headPosition: () => 0, projector: { position: 0 }, ports: { clockJump: () => jump, log: {} } };
     const { reasons } = new Operations(parts as unknown as StoreParts, {} as PurgeRunner, {}).health();
     expect(reasons).toEqual([
-      'the clock is held: the system clock says 2026-11-21T11:00:00.000Z, expected was 2026-11-21T10:00:00.000Z (wall-clock-jumped); if the system clock is right, confirm it: POST /_epitaph/clock/confirm',
+      'the clock is held: the system clock says 2026-11-21T11:00:00.000Z, expected was 2026-11-21T10:00:00.000Z (wall-clock-jumped); if the system clock is right, confirm it: epitaph clock confirm, or POST /_epitaph/clock/confirm',
     ]);
   });
 });
