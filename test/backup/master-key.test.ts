@@ -178,6 +178,10 @@ describe('changing the master key of a folder whose event log is on a server', (
       await store.createContainer(CALLER, 'db', 'c', DEFINITION, -1);
       for (let index = 0; index < 5; index++) await write(store, 'c', `item-${index}`);
       const earlier = double.log.copy();
+      // Brought back, it has a life and a key that no write of a client has made.
+      await store.setRecoveryWindow(CALLER, store.container('db', 'c'), 60, 'in case');
+      await store.deleteItem(CALLER, store.container('db', 'c'), 'item-2', '["p"]');
+      await store.recoverItem(CALLER, store.container('db', 'c'), 'item-2', '["p"]', { reason: 'needed' });
       await write(store, 'c', 'item-1', { v: 2 });
       await store.deleteItem(CALLER, store.container('db', 'c'), 'item-0', '["p"]');
       await store.runPurge(CALLER);

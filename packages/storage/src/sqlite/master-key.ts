@@ -2,6 +2,7 @@ import { createSecretKey, hash, type KeyObject, randomBytes } from 'node:crypto'
 import { existsSync, readFileSync, renameSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import type { DatabaseSync } from 'node:sqlite';
+import { isItemWrite } from '@epitaph/core/item/events.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import { gcmOpen, gcmSeal } from '../crypto/aes-gcm.ts';
 import { unwrapKey, wrapKey } from '../crypto/key-wrapping.ts';
@@ -256,10 +257,9 @@ async function* livesOf(log: EventLog): AsyncGenerator<WrittenLife> {
   const head = await log.head();
   for (let position = 0; ;) {
     const events = await log.readAll(position, BATCH, { withBodies: false, mayBeTruncated: true });
-    for (const { type, stream, data, position } of events) {
-      if (type === 'ItemUpserted' && typeof data['key'] === 'number') {
-        yield { keyId: data['key'], stream, position, head };
-      }
+    for (const event of events) {
+      const { stream, position } = event;
+      if (isItemWrite(event)) yield { keyId: Number(event.data['key']), stream, position, head };
     }
     if (events.length === 0) return;
     position = events.at(-1)!.position;
