@@ -1,7 +1,7 @@
 import { GuardedClock, ManualClock, systemClocks } from '@epitaph/core/clock.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import { checkpointCryptography, ProofSigner } from '@epitaph/storage/crypto/proof-signer.ts';
-import { DataFolder, type LogElsewhere } from '@epitaph/storage/sqlite/data-folder.ts';
+import { DataFolder, type OpenLogElsewhere } from '@epitaph/storage/sqlite/data-folder.ts';
 import {
   openSqliteStorage,
   type SqliteStorage,
@@ -92,15 +92,14 @@ export async function openEmbeddedStore(options: EmbeddedStoreOptions): Promise<
 async function openStorage(options: EmbeddedStoreOptions): Promise<Storage> {
   if (options.eventStore === undefined) return openSqliteStorage(options);
   // Loaded only where it is used: the client and its gRPC take a while.
-  const { openEventStoreLog } = await import('@epitaph/storage/eventstoredb/open-event-store-log.ts');
-  const log = await openEventStoreLog({ connectionString: options.eventStore });
+  const { openLogElsewhere } = await import('@epitaph/storage/eventstoredb/open-event-store-log.ts');
+  const logElsewhere = await openLogElsewhere(options.eventStore);
   try {
-    const logElsewhere = { log, id: await log.id(), name: log.nodes, isEmpty: (await log.head()) === 0 };
     return options.shared === undefined
       ? await openSqliteStorage({ ...options, logElsewhere })
       : await openSharedStorage(options, options.shared, logElsewhere);
   } catch (error) {
-    await log.close();
+    await logElsewhere.log.close();
     throw error;
   }
 }
@@ -109,7 +108,7 @@ async function openStorage(options: EmbeddedStoreOptions): Promise<Storage> {
 async function openSharedStorage(
   options: EmbeddedStoreOptions,
   { url, copiesKeptSeconds, restoring, roles, policyDelayMs }: SharedStorageOptions,
-  log: LogElsewhere & { readonly log: EventLog },
+  log: OpenLogElsewhere,
 ): Promise<Storage> {
   const { openPostgresStorage } = await import('@epitaph/storage/postgres/open-postgres-storage.ts');
   // A new node of an old log: what it has to know of that is in PostgreSQL.

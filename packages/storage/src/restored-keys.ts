@@ -1,5 +1,6 @@
+import type { KeysOfLives } from '@epitaph/core/backup/purge-ledger.ts';
 import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
-import type { EventLog } from '@epitaph/core/log/event-log.ts';
+import type { EventLog, Leniency } from '@epitaph/core/log/event-log.ts';
 import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
 
 /** Events of the log looked at, and keys changed, at a time. */
@@ -29,9 +30,6 @@ export interface RestoredKeys {
     keys: readonly RestoredKey[],
   ): MaybePromise<{ readonly destroyed: number; readonly gone: ReadonlySet<number> }>;
 }
-
-/** Keys with the streams of their lives. */
-export type KeysOfLives = readonly (readonly [keyId: number, stream: string])[];
 
 export interface SettledKeys {
   /** Keys that the copy had, and that the log has on record as destroyed. */
@@ -96,10 +94,13 @@ export async function settleKeys(
 }
 
 /** What the log says of keys, page by page. */
-async function* keysOf(log: EventLog): AsyncGenerator<{ keys: RestoredKey[]; position: number; atMs: number }> {
+export async function* keysOf(
+  log: EventLog,
+  leniency: Leniency = {},
+): AsyncGenerator<{ keys: RestoredKey[]; position: number; atMs: number }> {
   let position = 0;
   for (;;) {
-    const events = await log.readAll(position, BATCH, { withBodies: false });
+    const events = await log.readAll(position, BATCH, { withBodies: false, ...leniency });
     if (events.length === 0) return;
     position = events.at(-1)!.position;
     const keys = events.flatMap(({ type, stream, data, position }): RestoredKey[] => {

@@ -3,8 +3,7 @@ import path from 'node:path';
 import { isoTime, systemClocks } from '@epitaph/core/clock.ts';
 import type { LedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
 import { formatLedgerHead, parseLedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
-import type { EventLog } from '@epitaph/core/log/event-log.ts';
-import type { LogElsewhere } from '@epitaph/storage/sqlite/data-folder.ts';
+import type { OpenLogElsewhere } from '@epitaph/storage/sqlite/data-folder.ts';
 import { secondsFlag, textFlag, type Command, type Flags, type FlagValues, type Invocation } from './command.ts';
 import { exitCodes, UsageError } from './exit-codes.ts';
 import { follow } from './follow.ts';
@@ -361,12 +360,10 @@ async function rotate(invocation: Invocation): Promise<number> {
   }
 }
 
-type OpenedLog = LogElsewhere & { readonly log: EventLog };
-
 async function rotateFolder(
   { environment, json, print, stderr }: Invocation,
   folder: string,
-  logElsewhere: OpenedLog | undefined,
+  logElsewhere: OpenLogElsewhere | undefined,
 ): Promise<number> {
   const { rotateMasterKey } = await import('@epitaph/storage/sqlite/master-key.ts');
   const { DataFolder } = await import('@epitaph/storage/sqlite/data-folder.ts');
@@ -420,17 +417,11 @@ function logOf(invocation: Invocation): string | { readonly eventStore: string }
 }
 
 /** The event log of a folder that has it on a server. */
-async function logElsewhereOf(invocation: Invocation, folder: string): Promise<OpenedLog | undefined> {
+async function logElsewhereOf(invocation: Invocation, folder: string): Promise<OpenLogElsewhere | undefined> {
   const connectionString = await eventStoreOf(invocation, folder);
   if (connectionString === undefined) return undefined;
-  const { openEventStoreLog } = await import('@epitaph/storage/eventstoredb/open-event-store-log.ts');
-  const log = await openEventStoreLog({ connectionString });
-  try {
-    return { log, id: await log.id(), name: log.nodes, isEmpty: (await log.head()) === 0 };
-  } catch (error) {
-    await log.close();
-    throw error;
-  }
+  const { openLogElsewhere } = await import('@epitaph/storage/eventstoredb/open-event-store-log.ts');
+  return openLogElsewhere(connectionString);
 }
 
 async function exportMaster(invocation: Invocation, file: string): Promise<number> {

@@ -1,5 +1,6 @@
 import { isoTime } from '@epitaph/core/clock.ts';
 import { isPartitionPseudonym } from '@epitaph/core/item/pseudonym.ts';
+import { isKeyText } from '@epitaph/core/partition-key/key-text.ts';
 import { textFlag, type Command, type Flags, type FlagValues, type Invocation } from './command.ts';
 import { exitCodes, UsageError } from './exit-codes.ts';
 
@@ -246,7 +247,7 @@ export function partitionKey(flags: FlagValues): string {
   const texts = Array.isArray(given) ? given.map(String) : [];
   if (texts.length === 0) throw new UsageError('An item is named by its id and --partition-key.');
   const [only] = texts;
-  return texts.length === 1 && (isJsonArray(only!) || isPartitionPseudonym(only!)) ? only! : JSON.stringify(texts);
+  return texts.length === 1 && (isKeyText(only!) || isPartitionPseudonym(only!)) ? only! : JSON.stringify(texts);
 }
 
 /** A key that is a number is given as a text by mistake, and then nothing is found. */
@@ -258,12 +259,4 @@ function hintAtValues(flags: FlagValues, stderr: Invocation['stderr']): void {
   if (scalars.length === 0) return;
   const values = texts.map((text) => (scalars.includes(text) ? String(text) : JSON.stringify(text))).join(',');
   stderr.write(`The partition key was taken as text. If it is no text: --partition-key '[${values}]'\n`);
-}
-
-function isJsonArray(text: string): boolean {
-  try {
-    return Array.isArray(JSON.parse(text));
-  } catch {
-    return false;
-  }
 }

@@ -74,11 +74,11 @@ export async function restoreStore(options: RestoreStoreOptions): Promise<Restor
 
 async function prepare({ log, ...options }: RestoreStoreOptions): Promise<PreparedRestore> {
   if (typeof log === 'string') return prepareRestore({ ...options, log });
-  const { openEventStoreLog } = await import('@epitaph/storage/eventstoredb/open-event-store-log.ts');
-  const opened = await openEventStoreLog({ connectionString: log.eventStore });
+  const { openLogElsewhere } = await import('@epitaph/storage/eventstoredb/open-event-store-log.ts');
+  const opened = await openLogElsewhere(log.eventStore);
   try {
-    return await prepareRestore({ ...options, log: { log: opened, id: await opened.id(), name: opened.nodes } });
+    return await prepareRestore({ ...options, log: opened });
   } finally {
-    await opened.close();
+    await opened.log.close();
   }
 }

@@ -5,6 +5,7 @@ import type { FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
 import { isoTime, systemClocks } from '@epitaph/core/clock.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
+import { UnreadableEvent } from '@epitaph/core/upcast.ts';
 import { type EmbeddedStoreOptions, openEmbeddedStore, type SharedStorageOptions } from '../compose.ts';
 import { nodeRoles } from '../store/parts.ts';
 import { BadConfiguration } from '../config/configuration.ts';
@@ -30,19 +31,12 @@ const STOP_WITHIN_MS = 10_000;
 const SWEEP_MS = 100;
 /** Ctrl-C under npm comes twice, from the terminal and from npm; only a later one means "at once". */
 const SECOND_SIGNAL_AFTER_MS = 500;
-/** What opening the storage throws, with what to do about it. */
-const STARTS_REFUSED: ReadonlySet<string> = new Set([
-  'UnusableFile',
-  'FolderInUse',
-  'UnusableServer',
-  'UnreadableEvent',
-]);
 
 /**
  * Runs the store until a signal ends it.
  *
  * @returns the exit code
- * @throws BadConfiguration for whatever whoever starts the store can put right
+ * @throws BadConfiguration, or what a storage adapter throws, for whatever whoever starts the store can put right
  */
 export async function serve(configuration: Configuration, print: (line: string) => void): Promise<number> {
   const log = openLog(configuration['log-level']);
@@ -165,12 +159,9 @@ async function openStore(
       ...told,
     });
   } catch (error) {
-    // By name, because this file knows of no storage adapter.
-    const { name, message } = error as Error;
-    if (name === 'BadConnectionString')
-      throw new BadConfiguration(`The connection string of --event-store ${message}.`);
+    // What else an adapter throws at a start is told as for any command.
     const isForOperator = error instanceof StorageUnavailable && error.isForOperator;
-    if (isForOperator || STARTS_REFUSED.has(name)) throw new BadConfiguration(message);
+    if (isForOperator || error instanceof UnreadableEvent) throw new BadConfiguration(error.message);
     throw error;
   }
 }

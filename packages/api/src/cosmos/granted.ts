@@ -136,15 +136,15 @@ export function grantedStore(store: StoreApi, grant: Grant): StoreApi {
       return store.deleteItem(caller, container, id, partitionKey, precondition);
     },
   };
-  return new Proxy(store, {
-    get: (_store, name) => {
-      const method: unknown = Reflect.get(granted, name);
-      if (method !== undefined) return method;
-      return () => {
-        throw notGranted();
-      };
-    },
-  });
+  return storeOf(store, (name) => Reflect.get(granted, name), notGranted);
+}
+
+/** A store of which nothing is to be had but what there is an answer for; whatever else is called throws. */
+export function storeOf(store: StoreApi, find: (name: PropertyKey) => unknown, refusal: () => WireError): StoreApi {
+  const refuse = () => {
+    throw refusal();
+  };
+  return new Proxy(store, { get: (_store, name) => find(name) ?? refuse });
 }
 
 /** Whether nothing but one partition key lies in a range. */

@@ -67,6 +67,7 @@ declare module 'fastify' {
 export function registerCosmos(app: FastifyInstance, options: CosmosOptions): void {
   const limits = options.limits ?? defaultLimits;
   const pages = new Pages(limits);
+  const readOnly = readOnlyStore(options.store);
   void app.register((scope, _options, done) => {
     scope.decorateRequest('cosmos', null);
     // Bodies are JSON by route, whatever their content type says: PATCH often comes without one.
@@ -79,7 +80,7 @@ export function registerCosmos(app: FastifyInstance, options: CosmosOptions): vo
     // Who isn't let in doesn't get to send a body.
     scope.addHook('onRequest', (request, _reply, next) => {
       try {
-        const admitted = admit(request, options, limits);
+        const admitted = admit(request, options, limits, readOnly);
         // Signatures are checked at once; only resource tokens take a moment.
         if (admitted instanceof Promise) {
           void letIn(request, admitted, next);
@@ -125,7 +126,12 @@ async function letIn(
   next();
 }
 
-function admit(request: FastifyRequest, options: CosmosOptions, limits: Limits): Admitted | Promise<Admitted> {
+function admit(
+  request: FastifyRequest,
+  options: CosmosOptions,
+  limits: Limits,
+  readOnly: StoreApi,
+): Admitted | Promise<Admitted> {
   const { headers } = request.raw;
   const type = headers['content-type'];
   if (type !== undefined && type !== 'application/json' && type !== 'application/query+json') {
@@ -157,7 +163,7 @@ function admit(request: FastifyRequest, options: CosmosOptions, limits: Limits):
   if (holder.role === 'read' && target.segments[4] === 'permissions') {
     throw new WireError('forbidden', "The read-only key can't be used for permissions.");
   }
-  const store = holder.role === 'read' ? readOnlyStore(options.store) : options.store;
+  const store = holder.role === 'read' ? readOnly : options.store;
   return { activityId: randomUUID(), target, actor: holder.actor, consistency, store };
 }
 

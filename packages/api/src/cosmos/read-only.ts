@@ -1,5 +1,6 @@
 import type { StoreApi } from '../store/store-api.ts';
 import { WireError } from './errors.ts';
+import { storeOf } from './granted.ts';
 
 export const notForWrites = (): WireError => new WireError('forbidden', "The read-only key can't be used for writes.");
 
@@ -30,15 +31,10 @@ const reads: ReadonlySet<PropertyKey> = new Set<keyof StoreApi>([
  * headers, which tell reads from writes before, leads to a write that was not thought of.
  */
 export function readOnlyStore(store: StoreApi): StoreApi {
-  return new Proxy(store, {
-    get: (all, name) => {
-      if (!reads.has(name)) {
-        return () => {
-          throw notForWrites();
-        };
-      }
-      const member: unknown = Reflect.get(all, name);
-      return typeof member === 'function' ? (member.bind(all) as unknown) : member;
-    },
-  });
+  const find = (name: PropertyKey): unknown => {
+    if (!reads.has(name)) return undefined;
+    const member: unknown = Reflect.get(store, name);
+    return typeof member === 'function' ? (member.bind(store) as unknown) : member;
+  };
+  return storeOf(store, find, notForWrites);
 }

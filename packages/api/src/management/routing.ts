@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { z } from 'zod';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { isKeyText } from '@epitaph/core/partition-key/key-text.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { hasPseudonymousIds, isItemPseudonym } from '@epitaph/core/item/pseudonym.ts';
 import { readPartitionKeyHeader } from '../cosmos/partition-key.ts';
@@ -150,7 +151,9 @@ export function itemOf(
   if (partitionKey !== undefined && hasPseudonymousIds(container.definition)) {
     if (isItemPseudonym({ id, partitionKey })) return { key: partitionKey, shown: { id, partitionKey } };
   }
-  const read = isArrayText(partitionKey) ? readPartitionKeyHeader(container.definition, partitionKey) : undefined;
+  // Anything else gets to know what it should be.
+  const isKey = partitionKey !== undefined && isKeyText(partitionKey);
+  const read = isKey ? readPartitionKeyHeader(container.definition, partitionKey) : undefined;
   if (read === undefined || !read.complete) {
     const paths = container.definition.partitionKey.paths.join(', ');
     throw new Problem(
@@ -159,15 +162,6 @@ export function itemOf(
     );
   }
   return { key: read.key, shown: { id, partitionKey: JSON.parse(read.key) as unknown } };
-}
-
-/** Anything else gets to know what it should be. */
-function isArrayText(text: string | undefined): boolean {
-  try {
-    return text !== undefined && Array.isArray(JSON.parse(text));
-  } catch {
-    return false;
-  }
 }
 
 export function wantsEvents({ headers }: FastifyRequest): boolean {

@@ -1,7 +1,7 @@
 import { existsSync, realpathSync } from 'node:fs';
 import path from 'node:path';
 import { BackupFailed, type BackupSource, type FollowedCopy } from '@epitaph/core/backup/backup-source.ts';
-import type { LedgerEntry, LedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
+import type { KeysOfLives, LedgerEntry, LedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
 import type { CommandContext } from '@epitaph/core/command-context.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { isItemWrite } from '@epitaph/core/item/events.ts';
@@ -21,9 +21,6 @@ export interface BackupParts {
   /** Where backups may be written: below one folder, or wherever whoever asks wants them. Nowhere when not given. */
   readonly into?: { readonly below: string } | 'anywhere' | undefined;
 }
-
-/** Keys with the streams of their lives. */
-type KeysOfLives = readonly (readonly [keyId: number, stream: string])[];
 
 /** Lives that were ended because their keys are gone. */
 interface Ended {
@@ -160,7 +157,7 @@ export class Backups {
 
   /** Puts on record that the store was restored, and ends what the ledger says was erased; see {@link endKeyless}. */
   async settleRestored(
-    { ledger, lost: _lost, unfinished: _unfinished, namesLost = [], ...facts }: RestoredFrom,
+    { ledger, namesLost = [], logBackupId, vaultBackupId, logPosition, ledgerHead }: RestoredFrom,
     alreadyEnded: number,
   ): Promise<Ended> {
     let livesEnded = alreadyEnded;
@@ -171,8 +168,9 @@ export class Backups {
       livesEnded += ended.livesEnded;
       abandoned.push(...ended.abandoned);
     }
+    const facts = { logBackupId, vaultBackupId, logPosition, ledgerHead, livesEnded };
     const names = namesLost.length === 0 ? {} : { namesLost: [...namesLost] };
-    await this.#copies.restored(this.#restoring(), { ...facts, livesEnded, ...names });
+    await this.#copies.restored(this.#restoring(), { ...facts, ...names });
     return { livesEnded, abandoned };
   }
 

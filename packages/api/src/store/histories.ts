@@ -8,6 +8,7 @@ import { type ErasureRequest, lifeFacts, withErasureRequest, withPartitionKeyEnd
 import { decodeLedger } from '@epitaph/core/item/ledger.ts';
 import { isItemWrite } from '@epitaph/core/item/events.ts';
 import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
+import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { holdIdOf, withoutContainer } from '@epitaph/core/retention/hold-names.ts';
@@ -94,9 +95,8 @@ export class Histories {
         ? []
         : (await vault.holdsOn([last.stream]))[0]!.map((holdId) => holdIdOf(container.rid, holdId));
     const floors = (await vault.floors()).get(container.rid) ?? {};
-    const requests = lives.some(({ events }) => erasedOnRequest(events) !== undefined)
-      ? await this.#erasureRequests(container.rid, name)
-      : [];
+    const erasedLife = lives.find(({ events }) => erasedOnRequest(events) !== undefined);
+    const requests = erasedLife === undefined ? [] : await this.#erasureRequests(container.rid, erasedLife.stream);
     for (let busy = this.#parts.busy(container); busy !== undefined; busy = this.#parts.busy(container)) await busy;
     // Policies and time together, as for any reader: what is told of this instant holds.
     const { state, number } = this.#parts.catalog.containerByRid(container.rid)!;
@@ -126,11 +126,12 @@ export class Histories {
     });
   }
 
-  /** Every request to erase an item, oldest first. */
-  async #erasureRequests(rid: string, { id, partitionKey }: ItemName): Promise<PlacedRequest[]> {
-    const { log, naming } = this.#parts.ports;
-    const item = withoutContainer(rid, await naming.itemStreamPrefix(rid, partitionKey, id));
-    return (await log.readStream(containerStream(rid))).flatMap((recorded) => {
+  /** Every request to erase the item of a life, oldest first. */
+  async #erasureRequests(rid: string, stream: string): Promise<PlacedRequest[]> {
+    const item = withoutContainer(rid, parseItemStream(stream)!.prefix);
+    return (await this.#parts.ports.log.readStream(containerStream(rid))).flatMap((recorded) => {
+      // There may be thousands of others.
+      if (recorded.type !== 'ErasureRequested') return [];
       const event = readContainerEvent(recorded);
       if (event.type !== 'ErasureRequested' || event.data.item !== item) return [];
       const { requestedBy, reason } = event.data;

@@ -14,11 +14,13 @@ export interface LedgerBackup {
   readonly vaultLapsesAtMs: number;
 }
 
+/** Keys, each with the stream of its life. */
+export type KeysOfLives = readonly (readonly [keyId: number, stream: string])[];
+
 /** What one line of a purge ledger says. */
 export type LedgerEntry =
-  /** Keys that were destroyed: each with its life's stream. A key may be listed more than once. */
-  | { readonly atMs: number; readonly keys: readonly (readonly [keyId: number, stream: string])[] }
-  | { readonly atMs: number; readonly backup: LedgerBackup };
+  /** Keys that were destroyed. A key may be listed more than once. */
+  { readonly atMs: number; readonly keys: KeysOfLives } | { readonly atMs: number; readonly backup: LedgerBackup };
 
 /** A head as people hand it on: `12:<hash>`. */
 export function formatLedgerHead({ lines, hash }: LedgerHead): string {

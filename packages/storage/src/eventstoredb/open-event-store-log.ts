@@ -1,3 +1,4 @@
+import type { OpenLogElsewhere } from '../sqlite/data-folder.ts';
 import { Connection } from './connection.ts';
 import { BadConnectionString, parseConnectionString } from './connection-string.ts';
 import { EventStoreEventLog } from './event-store-event-log.ts';
@@ -10,6 +11,21 @@ export interface EventStoreLogOptions {
 }
 
 const PATIENCE_MS = 5_000;
+
+/**
+ * Opens the event log of a store that has it on a server, with what the store's folder has to know of it.
+ *
+ * @throws {BadConnectionString} as {@link openEventStoreLog}
+ */
+export async function openLogElsewhere(connectionString: string): Promise<OpenLogElsewhere> {
+  const log = await openEventStoreLog({ connectionString });
+  try {
+    return { log, id: await log.id(), name: log.nodes, isEmpty: (await log.head()) === 0 };
+  } catch (error) {
+    await log.close();
+    throw error;
+  }
+}
 
 /**
  * Opens the event log on an EventStoreDB or KurrentDB server, which must answer.

@@ -1,6 +1,7 @@
 import type { KeyObject } from 'node:crypto';
+import type { KeysOfLives } from '@epitaph/core/backup/purge-ledger.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
-import { type KeysOfLives, lostKeys, type SettledKeys, settleKeys } from '../restored-keys.ts';
+import { lostKeys, type SettledKeys, settleKeys } from '../restored-keys.ts';
 import { openDatabase, type PostgresDatabase, UnusableServer } from './database.ts';
 import { PostgresKeyVault } from './postgres-key-vault.ts';
 import { withoutNodes } from './rotate-master-key.ts';

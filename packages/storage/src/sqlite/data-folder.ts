@@ -16,6 +16,7 @@ import {
 } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
+import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { HighWaterMark } from '@epitaph/core/clock.ts';
 import { ProofSigner } from '../crypto/proof-signer.ts';
 import { UnusableFile } from './database.ts';
@@ -55,6 +56,10 @@ export interface LogElsewhere {
   /** Where it is, for messages. */
   readonly name: string;
   readonly isEmpty: boolean;
+}
+
+export interface OpenLogElsewhere extends LogElsewhere {
+  readonly log: EventLog;
 }
 
 export const FOLDER_FORMAT = 1;

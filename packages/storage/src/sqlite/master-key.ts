@@ -2,10 +2,10 @@ import { createSecretKey, hash, type KeyObject, randomBytes } from 'node:crypto'
 import { existsSync, readFileSync, renameSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import type { DatabaseSync } from 'node:sqlite';
-import { isItemWrite } from '@epitaph/core/item/events.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import { gcmOpen, gcmSeal } from '../crypto/aes-gcm.ts';
 import { unwrapKey, wrapKey } from '../crypto/key-wrapping.ts';
+import { keysOf } from '../restored-keys.ts';
 import { MANIFEST } from './backup.ts';
 import { type DataFolder, MASTER_KEY_FILE, syncFolder, writeDurably } from './data-folder.ts';
 import { checkpointIn, emptyJournal, openForReading, UnusableFile } from './database.ts';
@@ -255,14 +255,10 @@ interface WrittenLife {
 /** Every life that the log has on a server; once for each write. What is truncated may come as well. */
 async function* livesOf(log: EventLog): AsyncGenerator<WrittenLife> {
   const head = await log.head();
-  for (let position = 0; ;) {
-    const events = await log.readAll(position, BATCH, { withBodies: false, mayBeTruncated: true });
-    for (const event of events) {
-      const { stream, position } = event;
-      if (isItemWrite(event)) yield { keyId: Number(event.data['key']), stream, position, head };
+  for await (const { keys } of keysOf(log, { mayBeTruncated: true })) {
+    for (const { keyId, stream, position, isDestroyed } of keys) {
+      if (!isDestroyed) yield { keyId, stream, position, head };
     }
-    if (events.length === 0) return;
-    position = events.at(-1)!.position;
   }
 }
 

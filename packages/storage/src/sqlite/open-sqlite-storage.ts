@@ -11,7 +11,7 @@ import { SqliteProofStore } from './sqlite-proof-store.ts';
 import { GcmBodySealer } from '../crypto/gcm-body-sealer.ts';
 import { HashedItemNaming } from '../crypto/item-naming.ts';
 import { SqliteBackup } from './backup.ts';
-import { DataFolder, type LogElsewhere } from './data-folder.ts';
+import { DataFolder, type OpenLogElsewhere } from './data-folder.ts';
 import { checkpointIn, hasClearValues, isOutdated, LOG_CACHE_KIB, openForReading, UnusableFile } from './database.ts';
 import { LogWriterCore, type LogWriterOptions, type StepHook } from './log-writer-core.ts';
 import { checkMasterKey } from './master-key.ts';
@@ -47,7 +47,7 @@ export interface SqliteStorageOptions {
   /** True for taking the keys out of a folder whose event log, on a server, was put back from an older copy. */
   readonly logMayBeOlder?: boolean;
   /** The event log where it is not in the folder; closed with the rest. */
-  readonly logElsewhere?: (LogElsewhere & { readonly log: EventLog }) | undefined;
+  readonly logElsewhere?: OpenLogElsewhere | undefined;
 }
 
 export interface SqliteStorage {

@@ -6,25 +6,18 @@ import { isoTime } from '@epitaph/core/clock.ts';
 import type { LogManifest, VaultManifest } from '@epitaph/core/backup/manifest.ts';
 import {
   formatLedgerHead,
+  type KeysOfLives,
   type LedgerEntry,
   type LedgerHead,
   parseLedgerHead,
 } from '@epitaph/core/backup/purge-ledger.ts';
 import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
-import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { KeyVault } from '@epitaph/core/vault/key-vault.ts';
 import { namesLost } from '@epitaph/projections/purge/vault-copies.ts';
 import { gcmOpen } from '../crypto/aes-gcm.ts';
 import { HashedItemNaming } from '../crypto/item-naming.ts';
 import { ownerOf } from '../crypto/key-wrapping.ts';
-import {
-  type KeysOfLives,
-  lostKeys,
-  type RestoredKey,
-  type RestoredKeys,
-  type SettledKeys,
-  settleKeys,
-} from '../restored-keys.ts';
+import { lostKeys, type RestoredKey, type RestoredKeys, type SettledKeys, settleKeys } from '../restored-keys.ts';
 import { copySynced, digestOf, readManifest } from './backup.ts';
 import {
   CLOCK_FILE,
@@ -34,7 +27,7 @@ import {
   LEDGER_FILE,
   LOCK_FILE,
   lockFolder,
-  type LogElsewhere,
+  type OpenLogElsewhere,
   makeFolder,
   MASTER_KEY_FILE,
   readFacts,
@@ -75,7 +68,7 @@ export interface RestoreOptions {
 }
 
 /** An event log that no backup has, because it is on a server. */
-type ServerLog = Pick<LogElsewhere, 'id' | 'name'> & { readonly log: EventLog };
+type ServerLog = Pick<OpenLogElsewhere, 'id' | 'name' | 'log'>;
 
 export interface PreparedRestore {
   /**
