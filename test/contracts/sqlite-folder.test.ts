@@ -244,6 +244,18 @@ describe('a data folder', () => {
     expect((await refusal()).message).toContain('Restore it from a backup, or move it away');
   });
 
+  it('whose proof key is gone opens with a new one, and says so; a new folder has lost none', async () => {
+    const told: string[] = [];
+    const onLoss = (what: string) => told.push(what);
+    await folder.open({ onLoss });
+    await folder.close();
+    await filledAndClosed();
+    expect(told).toEqual([]);
+    rmSync(folder.file('proof.key'));
+    await folder.open({ onLoss });
+    expect(told).toEqual([expect.stringContaining(`${folder.file('proof.key')} was missing`)]);
+  });
+
   it('whose clock file is damaged is refused: time must not begin anew', async () => {
     await filledAndClosed();
     writeFileSync(folder.file('clock'), 'yesterday');

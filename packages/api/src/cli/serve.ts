@@ -47,8 +47,9 @@ export async function serve(configuration: Configuration, print: (line: string) 
   const endTraces = await startTraces(configuration.traces);
   const { promise: lost, resolve: lose } = Promise.withResolvers<Error>();
   const store = await openStore(configuration, {
-    onFault: (error) => log.error({ err: error }, 'the purge met a fault and will try again'),
+    onFault: (error) => log.error({ err: error }, 'work in the background met a fault and will be tried again'),
     onWriterLost: lose,
+    onLoss: (what) => log.warn(what),
   });
   const draining = new Draining();
   let app: FastifyInstance | undefined;
@@ -137,7 +138,7 @@ async function startTraces(url: Configuration['traces']): Promise<() => Promise<
 
 async function openStore(
   configuration: Configuration,
-  told: Pick<EmbeddedStoreOptions, 'onFault' | 'onWriterLost'>,
+  told: Pick<EmbeddedStoreOptions, 'onFault' | 'onWriterLost' | 'onLoss'>,
 ): ReturnType<typeof openEmbeddedStore> {
   const backupFolder = configuration['backup-folder'];
   try {

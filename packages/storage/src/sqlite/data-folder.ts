@@ -289,12 +289,19 @@ export class DataFolder {
     return createSecretKey(bytes);
   }
 
-  /** Signs checkpoints with the folder's own key, made readable for its owner alone when there is none. */
-  proofSigner(): ProofSigner {
+  /**
+   * Signs checkpoints with the folder's own key, made readable for its owner alone when there is none.
+   *
+   * @param onLoss told that there was none, where there should have been
+   */
+  proofSigner(onLoss?: (what: string) => void): ProofSigner {
     const file = this.file(PROOF_KEY_FILE);
     if (!existsSync(file)) {
       const { signer, text } = ProofSigner.make();
       writeDurably(file, text, 0o600);
+      onLoss?.(
+        `${file} was missing: proofs are signed with a new key, "${signer.key.name}", from now on. Give auditors its public key (GET /_epitaph/proof/key), or put the old file back and start again.`,
+      );
       return signer;
     }
     const signer = ProofSigner.read(readFileSync(file, 'utf8'));

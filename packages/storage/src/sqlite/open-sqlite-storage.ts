@@ -42,6 +42,8 @@ export interface SqliteStorageOptions {
   readonly onStep?: StepHook;
   /** Told when a thread that writes has ended by itself: only a new start makes that good. */
   readonly onWriterLost?: ((error: Error) => void) | undefined;
+  /** Told what was missing in a folder that was used before, where that keeps nobody from opening it. */
+  readonly onLoss?: ((what: string) => void) | undefined;
   /** True for the restore that makes the folder: nobody else opens it before that is done. */
   readonly restoring?: boolean;
   /** True for taking the keys out of a folder whose event log, on a server, was put back from an older copy. */
@@ -121,7 +123,8 @@ export async function openSqliteStorage(options: SqliteStorageOptions): Promise<
     if (options.logMayBeOlder !== true) {
       await assertNotBehind(log, readModels.current, folder, logElsewhere?.name);
     }
-    const signer = folder.proofSigner();
+    const hasEvents = (await log.head()) > 0;
+    const signer = folder.proofSigner(hasEvents ? options.onLoss : undefined);
     const proofs = new SqliteProofStore(folder.file('proof.db'));
     opened.push(() => proofs.close());
     return {
