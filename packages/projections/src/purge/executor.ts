@@ -397,31 +397,36 @@ export class PurgeExecutor {
       );
     };
     await this.#stepwise(erased, async (life) => {
-      const { candidate, events, request, recoverableUntilMs, checks } = life;
+      const { candidate, request, recoverableUntilMs, checks } = life;
+      let { events } = life;
       const { id, partitionKey } = events[0]!.read.data;
       const handled = await handleLife(
         this.#ports,
         demandedBy ?? this.#context(nowMs()),
         candidate.stream,
         parseItemStream(candidate.stream)!.life,
-        async (_state, { last }) => ({
-          kind: 'command',
-          command: {
-            type: 'RecordPurge',
-            id,
-            partitionKey,
-            cause: candidate.cause,
-            key: request.keyId,
-            recoverableUntilMs,
-            // On a log that nodes share another one may have written to a live item meanwhile: that is gone, too.
-            ledger: this.#ledgerOf(
-              last?.revision === events.at(-1)!.recorded.revision ? events : await this.#eventsOf(candidate.stream),
-            ),
-            ...(candidate.cause === 'container-deleted' ? { firstPosition: events[0]!.recorded.position } : {}),
-            ...(checks === undefined ? {} : { checks }),
-            remains: this.#remainsOf(events),
-          },
-        }),
+        async (_state, { last }) => {
+          // A write to a live item may have been under way, or be another node's: that is gone, too.
+          if (last?.revision !== events.at(-1)!.recorded.revision) {
+            events = await this.#eventsOf(candidate.stream);
+            this.#ports.onErased(events.map(({ recorded }) => recorded.position));
+          }
+          return {
+            kind: 'command',
+            command: {
+              type: 'RecordPurge',
+              id,
+              partitionKey,
+              cause: candidate.cause,
+              key: request.keyId,
+              recoverableUntilMs,
+              ledger: this.#ledgerOf(events),
+              ...(candidate.cause === 'container-deleted' ? { firstPosition: events[0]!.recorded.position } : {}),
+              ...(checks === undefined ? {} : { checks }),
+              remains: this.#remainsOf(events),
+            },
+          };
+        },
         events.at(-1)!.recorded,
       ).catch((error: unknown) => unlessTooLarge(error, life));
       if (handled === undefined) return;
