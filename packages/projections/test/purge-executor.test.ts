@@ -72,7 +72,7 @@ it('removes a write, too, that another node records of a live item while its key
   const row = { partitionKey: '["p"]', id: 'i', life: 0 } as ItemRow;
   expect(await executor.eraseItems(container, [row], () => 2_000)).toMatchObject({ purged: 1 });
   await executor.truncated();
-  const left = await log.readStream(stream);
+  const left = log.readStream(stream);
   expect(left.map(({ type, revision }) => [type, revision])).toEqual([['ItemPurged', 2]]);
   const bytes = 2 * sealer.seal(key, stream, 0, '{}').length;
   expect(left[0]!.data).toMatchObject({ remains: { sealedBytes: bytes, removedBy: 'truncation' } });
