@@ -24,6 +24,8 @@ const BEAT_MS = 5_000;
 const BEAT = { text: 'SELECT 1', query_timeout: 4_000 };
 /** A process that has not asked on such a connection for so long stands still, whatever the network says of it. */
 export const SILENT_SECONDS = 15;
+/** A connection of the pool in use for so long without a pause is a reason to ask the server whether it is there at all. */
+const DOUBT_MS = 4_000;
 /** How often a transaction that lost against another one is tried again. */
 const ATTEMPTS = 5;
 
@@ -75,12 +77,15 @@ export class DedicatedConnection implements Statements {
   /** Gives the connection back, and does not wait for a server that says nothing any more. */
   async close(): Promise<void> {
     this.#endWatch();
-    // Private in the client's types alone.
-    const { stream } = (this.#client as unknown as { readonly connection: { readonly stream: Socket } }).connection;
-    const stop = after(CLOSE_TIMEOUT_MS, () => stream.destroy());
+    const stop = after(CLOSE_TIMEOUT_MS, () => socketOf(this.#client).destroy());
     await this.#client.end();
     stop();
   }
+}
+
+/** Private in the client's types alone. */
+function socketOf(client: pg.Client): Socket {
+  return (client as unknown as { readonly connection: { readonly stream: Socket } }).connection.stream;
 }
 
 /** Connections to one PostgreSQL database, and its errors in this project's words. */
@@ -88,6 +93,11 @@ export class PostgresDatabase implements Statements {
   readonly #pool: pg.Pool;
   readonly #url: string;
   readonly #names = new Map<string, string>();
+  readonly #inUse = new Set<pg.Client>();
+  /** Those of them that were in use at the last look, too, and all the time since. */
+  #long = new Set<pg.Client>();
+  #asking = false;
+  readonly #endWatch: () => void;
   #closed = false;
 
   constructor(url: string, connections = 10) {
@@ -98,6 +108,15 @@ export class PostgresDatabase implements Statements {
     // One that breaks in the middle of a transaction, between two statements, would end the process: the pool listens to
     // idle ones alone. The next statement tells whoever uses it.
     this.#pool.on('connect', (client) => client.on('error', () => {}));
+    this.#pool.on('acquire', (client) => this.#inUse.add(client));
+    for (const end of ['release', 'remove'] as const) {
+      this.#pool.on(end, (...told: unknown[]) => this.#notInUse(told.at(-1) as pg.Client));
+    }
+    this.#endWatch = every(DOUBT_MS, () => {
+      const long = this.#long;
+      this.#long = new Set(this.#inUse);
+      if (long.size > 0) void this.#askAfter(long);
+    });
   }
 
   async query<Result extends Row>(text: string, values: readonly unknown[] = []): Promise<Result[]> {
@@ -143,7 +162,32 @@ export class PostgresDatabase implements Statements {
   async close(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;
+    this.#endWatch();
     await this.#pool.end();
+  }
+
+  #notInUse(client: pg.Client): void {
+    this.#inUse.delete(client);
+    this.#long.delete(client);
+  }
+
+  /**
+   * Closes connections whose answer is long in coming if the server can't be reached anew either: a machine that is
+   * gone, or a network, says so to nobody. One that can be is at work on what it was asked.
+   */
+  async #askAfter(clients: ReadonlySet<pg.Client>): Promise<void> {
+    if (this.#asking) return;
+    this.#asking = true;
+    try {
+      await (await this.dedicated(async () => {})).connection.close();
+    } catch (error) {
+      const { cause = error } = error as Error;
+      // Whatever the server itself answers, it is there.
+      if (cause instanceof pg.DatabaseError) return;
+      for (const client of clients) if (this.#inUse.has(client)) socketOf(client).destroy();
+    } finally {
+      this.#asking = false;
+    }
   }
 
   async #once<Result>(work: (statements: Statements) => Promise<Result>): Promise<Result> {

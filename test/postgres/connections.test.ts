@@ -42,6 +42,23 @@ async function overANetwork(
 
 const lock = (sql: Statements) => sql.query<{ got: boolean }>('SELECT pg_try_advisory_lock(7) AS got');
 
+describe.skipIf(whyNoPostgres !== undefined)(`connections of the pool${skipReason}`, { timeout: 60_000 }, () => {
+  it('fail soon when the server is gone without a word, and not when it takes long to answer', () =>
+    overANetwork(async (far, near, proxy) => {
+      const slow = near.query<{ done: boolean }>('SELECT pg_sleep(18) IS NOT NULL AS done');
+      await far.query('SELECT 1');
+      proxy.block();
+      const startedMs = performance.now();
+      const asked = await Promise.allSettled([far.query('SELECT 2'), far.transaction((sql) => sql.query('SELECT 3'))]);
+      expect(asked).toMatchObject([1, 2].map(() => ({ reason: expect.any(StorageUnavailable) as unknown })));
+      expect(performance.now() - startedMs).toBeLessThan(25_000);
+      proxy.cut();
+      proxy.mend();
+      expect(await far.query('SELECT 4 AS four')).toEqual([{ four: 4 }]);
+      expect(await slow).toEqual([{ done: true }]);
+    }));
+});
+
 describe.skipIf(whyNoPostgres !== undefined)(`connections of their own${skipReason}`, { timeout: 90_000 }, () => {
   it('fail as storage that is away does, and leave no lock behind when what they are for can’t be prepared', () =>
     overANetwork(async (one, other) => {
