@@ -5,6 +5,7 @@ import { restoreStore } from '@epitaph/api/cli/restore-store.ts';
 import type { EmbeddedStoreOptions } from '@epitaph/api/compose.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
 import { formatLedgerHead, parseLedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
+import { UnusableFile } from '@epitaph/storage/sqlite/database.ts';
 import { DoubleLog } from '../eventstoredb/double-log.ts';
 import { EventStoreDouble } from '../eventstoredb/double.ts';
 import { foundIn } from '../secrecy/search.ts';
@@ -346,6 +347,73 @@ describe('a log that is put back to an earlier moment, and the keys too', () => 
     expect(answer).toMatchObject({ keysDestroyed: 0, keysLost: 0, livesEnded: 1, items: 1 });
     expect(await ids('stays', 'erased', 'after')).toEqual(['stays']);
     expect(JSON.parse((await store.readItem(container(), 'stays', '["p"]')).json)).not.toHaveProperty('v');
+  });
+});
+
+describe('the folders that could take a log for theirs', () => {
+  const refusal = async (folder: string): Promise<string> => {
+    const error: unknown = await open({ folder }).catch((reason: unknown) => reason);
+    expect(error).toBeInstanceOf(UnusableFile);
+    return (error as Error).message;
+  };
+
+  it('are one: where two are begun on an empty log, the second is refused', async () => {
+    await place.close();
+    double.log = new DoubleLog();
+    const [first, second] = [place.file('first'), place.file('second')];
+    for (const folder of [first, first]) {
+      store = await open({ folder });
+      await place.close();
+    }
+    for (const _ of [1, 2]) expect(await refusal(second)).toContain(`belongs to the keys of ${first} at `);
+    store = await open({ folder: first });
+  });
+
+  it('are not those any more that keys were restored from, until they are restored themselves', async () => {
+    await write(store, 'c', 'one');
+    await take('backup');
+    const last = await lastWords('last');
+    const left = data;
+    await restored({ backup: 'backup', ...last, to: 'restored' });
+    await place.close();
+    expect(await refusal(left)).toMatch(/belongs to the keys of \S+restored at .*epitaph restore/);
+    const rotate = ['keys', 'rotate-master', '--data', left, '--event-store', double.connectionString];
+    expect(await epitaph(rotate)).toMatchObject({ code: 2, err: expect.stringContaining('restored at ') });
+    store = await open();
+    await write(store, 'c', 'two');
+    await place.close();
+
+    const offline = ['backup', place.file('of-left'), '--data', left, '--event-store', double.connectionString];
+    const taken = await epitaph(offline);
+    expect(taken.code, taken.err).toBe(0);
+    const [, head] = /ledger head (\S+)/.exec(taken.out)!;
+    const ledger = join(left, 'purge-ledger.ndjson');
+    const given = data;
+    await restored({ backup: 'of-left', ledger, head: head!, to: 'left-restored' }, '--accept-lost');
+    expect(await ids('one', 'two')).toEqual(['one']);
+    await place.close();
+    expect(await refusal(given)).toMatch(/belongs to the keys of \S+left-restored at /);
+  });
+
+  it('are, of a log that an older version has made, the one that is started first', async () => {
+    await place.close();
+    const unmarked = (folder: string) => {
+      const file = join(folder, 'epitaph.json');
+      const { owner: _, ...facts } = JSON.parse(readFileSync(file, 'utf8')) as { readonly owner?: string };
+      writeFileSync(file, JSON.stringify(facts));
+    };
+    const [identity] = double.log.readStream('$$epitaph')!.slice(-1);
+    const { owner, ...metadata } = JSON.parse(Buffer.from(identity!.data).toString()) as Record<string, unknown>;
+    expect(owner).toMatchObject({ name: expect.stringContaining(data) });
+    const plain = Buffer.from(JSON.stringify(metadata));
+    double.log.append('$$epitaph', identity!.revision, [{ ...identity!, id: crypto.randomUUID(), data: plain }]);
+    unmarked(data);
+    const copy = place.file('copy');
+    cpSync(data, copy, { recursive: true });
+    store = await open();
+    await place.close();
+    expect(await refusal(copy)).toContain(`belongs to the keys of ${data} at `);
+    store = await open();
   });
 });
 

@@ -319,6 +319,17 @@ describe('the log on the server', () => {
     expect(await log.readStream('orders-1')).toEqual([]);
   });
 
+  test('belongs to one of many who claim it at once, until it is taken over', async () => {
+    const log = await open();
+    const owners = Array.from({ length: 8 }, (_, number) => ({ id: `owner ${number}`, name: `place ${number}` }));
+    const found = await Promise.all(owners.map((owner) => log.claim(owner, false)));
+    expect(new Set(found.map(({ id }) => id)).size).toBe(1);
+    const other = owners.find(({ id }) => id !== found[0]!.id)!;
+    expect(await log.claim(other, true)).toEqual(other);
+    expect(await log.claim(found[0]!, false)).toEqual(other);
+    expect(await log.id()).toBe(await (await open()).id());
+  });
+
   test('is scavenged on demand; what was truncated is gone from the server then', async () => {
     const log = await open();
     await appendSome(log, 'item-a.b.0', 3);

@@ -6,6 +6,7 @@ import { openEventStoreLog } from '@epitaph/storage/eventstoredb/open-event-stor
 import { START_MS, World, refusalOf, seen, sightings, statusOf } from '../e2e/support/world.ts';
 import { CALLER, Place, write } from '../backup/setup.ts';
 import { DEFINITION } from '../support/definition.ts';
+import { DoubleLog } from './double-log.ts';
 import { EventStoreDouble } from './double.ts';
 import { Proxy } from './proxy.ts';
 
@@ -113,6 +114,7 @@ test('items expire on time, are purged, truncated by $tb, scavenged, and stay ex
 
 test('a schedule scavenges what was purged, when so long ago the last one began and there is something to take', async () => {
   await world.end();
+  double.log = new DoubleLog();
   world = await World.open({ eventStore: proxy.connectionString, policyGraceSeconds: 0, scavengeEverySeconds: 3_600 });
   const container = await world.container({ defaultTtl: 60 });
   const scavenge = async () => ((await world.manage('GET', '/purge')).body as { scavenge: unknown }).scavenge;
@@ -152,6 +154,7 @@ test('a schedule scavenges what was purged, when so long ago the last one began 
 
 test('a schedule begins with the first purge, by the system clock, too', async () => {
   await world.end();
+  double.log = new DoubleLog();
   world = await World.open({ eventStore: proxy.connectionString, clock: 'system', scavengeEverySeconds: 3_600 });
   const container = await world.container();
   await container.items.create({ id: 'a', customer: 'ann' });

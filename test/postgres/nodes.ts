@@ -44,7 +44,12 @@ export class Cluster {
     const storage = await openPostgresStorage({
       url: this.url,
       masterKey: this.#masterKey,
-      log: { id: 'the log in memory', name: 'this process', isEmpty: (await this.log.head()) === 0 },
+      log: {
+        id: 'the log in memory',
+        name: 'this process',
+        isEmpty: (await this.log.head()) === 0,
+        claim: (owner) => Promise.resolve(owner),
+      },
     });
     const sources: ClockSources = { monotonicMs: () => clocks.monotonicMs(), wallMs: () => clocks.wallMs() + skewMs };
     const store = await Store.open({

@@ -9,6 +9,7 @@ import {
   serve,
   temporaryFolder,
 } from '../../packages/api/test/cli/process.ts';
+import { placeOf } from '@epitaph/storage/postgres/database.ts';
 import { EventStoreDouble } from '../eventstoredb/double.ts';
 import { environmentOf, fsckOf, manage } from './processes.ts';
 import { skipReason, TestServer, whyNoPostgres } from './server.ts';
@@ -134,6 +135,38 @@ describe.skipIf(whyNoPostgres !== undefined)(`servers that are put back from cop
         code: 0,
         stdout: expect.stringMatching(/^Log and keys go together again: 4 items/),
       });
+    },
+  );
+
+  it(
+    'have the log to themselves: it is refused to another database, and to the one that they were copied from',
+    { timeout: 180_000 },
+    async () => {
+      const belongsTo = (to: string) => [
+        2,
+        expect.stringContaining(`belongs to the keys of the PostgreSQL database at ${placeOf(to)},`),
+      ];
+      const first = url;
+      await start();
+      await stop();
+      environment = environmentOf(await server.newDatabase(), double);
+      expect(refusal(await refusedStart())).toEqual(belongsTo(first));
+
+      environment = environmentOf(first, double);
+      await start();
+      await write('kept');
+      const head = await headNow();
+      await stop();
+      const keys = copyOfKeys();
+      url = await server.newDatabase();
+      putBack(keys);
+      environment = environmentOf(url, double);
+      expect(refusal(await restore(head))).toEqual([0, expect.anything()]);
+      environment = environmentOf(first, double);
+      expect(refusal(await refusedStart())).toEqual(belongsTo(url));
+      environment = environmentOf(url, double);
+      await start();
+      expect(await textOf('kept')).toBe('text of kept');
     },
   );
 

@@ -155,7 +155,7 @@ export class TestServer {
         input,
         stdio: ['pipe', 'ignore', 'pipe'],
       });
-    psql(`DROP SCHEMA ${schema} CASCADE;`);
+    psql(`DROP SCHEMA IF EXISTS ${schema} CASCADE;`);
     psql(dump);
   }
 

@@ -370,6 +370,7 @@ async function rotateFolder(
   const opened = DataFolder.open(folder, await clockOf(folder), logElsewhere);
   const progress = new Progress(stderr, 'rotate');
   try {
+    if (logElsewhere !== undefined) await opened.claim(logElsewhere, false);
     const rewrapped = await rotateMasterKey(opened, {
       current: environment['EPITAPH_MASTER_KEY'],
       next: environment['EPITAPH_NEW_MASTER_KEY'],

@@ -16,6 +16,7 @@ import type {
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import type { RecordedBody, RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { assertWellFormed } from '@epitaph/core/log/well-formed.ts';
+import type { LogOwner } from '../log-owner.ts';
 import { BatchAppender } from './batch-appender.ts';
 import { CatchUpSubscription, type Page, type PageOptions, type PageReader } from './catch-up-subscription.ts';
 import type { Connection } from './connection.ts';
@@ -260,6 +261,17 @@ export class EventStoreEventLog implements EventLog, PageReader {
       const { metadata, revision } = await this.#truncation(IDENTITY_STREAM);
       if (typeof metadata['logId'] === 'string') return metadata['logId'];
       const event = encodeSystemEvent('$metadata', { ...metadata, logId: crypto.randomUUID() });
+      await this.#appender.append(metadataStream(IDENTITY_STREAM), revision ?? 'no-stream', [event]);
+    }
+  }
+
+  /** See `OwnedLog`. It is kept beside what tells the log from others. */
+  async claim(owner: LogOwner, takeOver: boolean): Promise<LogOwner> {
+    for (;;) {
+      const { metadata, revision } = await this.#truncation(IDENTITY_STREAM);
+      const found = metadata['owner'] as LogOwner | undefined;
+      if (found !== undefined && (found.id === owner.id || !takeOver)) return found;
+      const event = encodeSystemEvent('$metadata', { ...metadata, owner });
       await this.#appender.append(metadataStream(IDENTITY_STREAM), revision ?? 'no-stream', [event]);
     }
   }

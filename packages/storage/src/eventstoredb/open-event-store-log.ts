@@ -20,7 +20,13 @@ const PATIENCE_MS = 5_000;
 export async function openLogElsewhere(connectionString: string): Promise<OpenLogElsewhere> {
   const log = await openEventStoreLog({ connectionString });
   try {
-    return { log, id: await log.id(), name: log.nodes, isEmpty: (await log.head()) === 0 };
+    return {
+      log,
+      id: await log.id(),
+      name: log.nodes,
+      isEmpty: (await log.head()) === 0,
+      claim: (owner, takeOver) => log.claim(owner, takeOver),
+    };
   } catch (error) {
     await log.close();
     throw error;

@@ -2,6 +2,7 @@ import { createSecretKey } from 'node:crypto';
 import type { BodySealer, ItemNaming } from '@epitaph/core/vault/body-sealer.ts';
 import { GcmBodySealer } from '../crypto/gcm-body-sealer.ts';
 import { HashedItemNaming } from '../crypto/item-naming.ts';
+import { type OwnedLog, refusalOfLog } from '../log-owner.ts';
 import { openDatabase, placeOf, type PostgresDatabase, UnusableServer } from './database.ts';
 import { PostgresKeyVault } from './postgres-key-vault.ts';
 import { PostgresReadModels } from './postgres-read-models.ts';
@@ -16,7 +17,7 @@ export interface PostgresStorageOptions {
   /** True for the node that ends a restore. */
   readonly restoring?: boolean | undefined;
   /** The event log that goes with it: which one, and where, for messages; and whether it had events before. */
-  readonly log: { readonly id: string; readonly name: string; readonly isEmpty: boolean };
+  readonly log: OwnedLog & { readonly id: string; readonly isEmpty: boolean };
 }
 
 export interface PostgresStorage {
@@ -79,14 +80,20 @@ async function assertSameLog(
       [log.id, log.name],
     );
   }
-  const [known] = await database.query<{ id: string; name: string }>('SELECT id, name FROM epitaph_vault.log');
+  const [known] = await database.query<{ id: string; name: string; owner: string }>(
+    'SELECT id, name, owner FROM epitaph_vault.log',
+  );
   if (known === undefined) {
     throw new UnusableServer(
       `The PostgreSQL database at ${placeOf(url)} is new, and the event log on ${log.name} has events, whose keys are elsewhere. Start with the database that goes with that log, or with an empty log.`,
     );
   }
-  if (known.id === log.id) return;
-  throw new UnusableServer(
-    `The PostgreSQL database at ${placeOf(url)} belongs to another event log, first used on ${known.name}. Start with that one, or with another database.`,
-  );
+  if (known.id !== log.id) {
+    throw new UnusableServer(
+      `The PostgreSQL database at ${placeOf(url)} belongs to another event log, first used on ${known.name}. Start with that one, or with another database.`,
+    );
+  }
+  const owner = { id: known.owner, name: `the PostgreSQL database at ${placeOf(url)}` };
+  const refusal = await refusalOfLog(log, owner, restoring === true);
+  if (refusal !== undefined) throw new UnusableServer(refusal);
 }

@@ -55,6 +55,8 @@ export async function prepareRestoredVault(options: RestoredVaultOptions): Promi
         );
       }
       await database.query('INSERT INTO epitaph_vault.restoring (one) VALUES (1) ON CONFLICT (one) DO NOTHING');
+      // What the copy was made of may still be there, and is not to have the log any more.
+      await database.query('UPDATE epitaph_vault.log SET owner = gen_random_uuid()');
       const { keysDestroyed, unrecorded, unfinished, highest } = await settleKeys(vault, log, (position) =>
         onProgress('applying', position, head),
       );

@@ -52,5 +52,9 @@ export const vaultSchema: Schema = {
     -- Has a row while a vault that was put back from a copy does not go with the log yet.
     CREATE TABLE epitaph_vault.restoring (one integer PRIMARY KEY CHECK (one = 1));
     `,
+    `
+    -- By what that log knows that it is this vault's.
+    ALTER TABLE epitaph_vault.log ADD COLUMN owner text NOT NULL DEFAULT gen_random_uuid();
+    `,
   ],
 };

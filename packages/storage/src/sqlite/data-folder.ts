@@ -14,11 +14,13 @@ import {
   writeFileSync,
   writeSync,
 } from 'node:fs';
-import { dirname, join, resolve } from 'node:path';
+import { hostname } from 'node:os';
+import { basename, dirname, join, resolve } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { HighWaterMark } from '@epitaph/core/clock.ts';
 import { ProofSigner } from '../crypto/proof-signer.ts';
+import { type OwnedLog, refusalOfLog } from '../log-owner.ts';
 import { UnusableFile } from './database.ts';
 import { sqliteCodeOf, sqliteCodes } from './failures.ts';
 import { StorageFault } from './writer.ts';
@@ -46,6 +48,8 @@ export interface FolderFacts {
   readonly restoring?: true | undefined;
   /** Id of the event log on a server that the folder goes with; absent where the log is in the folder. */
   readonly log?: string;
+  /** By what that log knows that it is this folder's; see `LogOwner`. */
+  readonly owner?: string;
 }
 
 type IdentifiedFacts = FolderFacts & { readonly id: string };
@@ -58,7 +62,7 @@ export interface LogElsewhere {
   readonly isEmpty: boolean;
 }
 
-export interface OpenLogElsewhere extends LogElsewhere {
+export interface OpenLogElsewhere extends LogElsewhere, OwnedLog {
   readonly log: EventLog;
 }
 
@@ -69,6 +73,8 @@ export const LEDGER_FILE = 'purge-ledger.ndjson';
 export const LOCK_FILE = 'lock';
 export const MASTER_KEY_FILE = 'master.key';
 export const PROOF_KEY_FILE = 'proof.key';
+/** How the name of a folder ends that a restore is making. */
+export const RESTORING_SUFFIX = '.restoring';
 
 /** The folder of an embedded store: its files, its lock, and the few facts that concern the folder as a whole. */
 export class DataFolder {
@@ -168,6 +174,21 @@ export class DataFolder {
   /** Id of the event log on a server that the folder goes with; undefined where the log is in the folder. */
   get log(): string | undefined {
     return this.#facts.log;
+  }
+
+  /**
+   * Has a log on a server put down that it is this folder's.
+   *
+   * @param takeOver true for the restore that makes the folder
+   * @throws {UnusableFile} when it is another's
+   */
+  async claim(log: OwnedLog, takeOver: boolean): Promise<void> {
+    const owner = this.#facts.owner ?? randomUUID();
+    if (this.#facts.owner === undefined) this.#change({ owner });
+    const path = resolve(this.path);
+    const name = `${join(dirname(path), basename(path, RESTORING_SUFFIX))} at ${hostname()}`;
+    const refusal = await refusalOfLog(log, { id: owner, name }, takeOver);
+    if (refusal !== undefined) throw new UnusableFile(refusal);
   }
 
   /**

@@ -122,6 +122,7 @@ export async function openSqliteStorage(options: SqliteStorageOptions): Promise<
     opened.push(() => readModels.close());
     if (options.logMayBeOlder !== true) {
       await assertNotBehind(log, readModels.current, folder, logElsewhere?.name);
+      if (logElsewhere !== undefined) await folder.claim(logElsewhere, options.restoring === true);
     }
     const hasEvents = (await log.head()) > 0;
     const signer = folder.proofSigner(hasEvents ? options.onLoss : undefined);

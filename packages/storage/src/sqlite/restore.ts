@@ -31,6 +31,7 @@ import {
   makeFolder,
   MASTER_KEY_FILE,
   readFacts,
+  RESTORING_SUFFIX,
   syncFolder,
   writeDurably,
   writeFacts,
@@ -128,7 +129,7 @@ export async function prepareRestore(options: RestoreOptions): Promise<PreparedR
   const logPosition = server === undefined ? first.logPosition : await server.log.head();
   const lost = server === undefined ? [] : await lostOf(server, logPosition, options);
 
-  const folder = `${to}.restoring`;
+  const folder = `${to}${RESTORING_SUFFIX}`;
   const discard = () => rmSync(folder, { recursive: true, force: true });
   let unlock = () => {};
   try {
@@ -136,7 +137,8 @@ export async function prepareRestore(options: RestoreOptions): Promise<PreparedR
     makeFolder(folder);
     unlock = lockFolder(folder);
     onStep('restore folder: made');
-    const { rotatingTo: _, ...kept } = facts;
+    // The log is to be this folder's, and not any more the one's that the backup was taken of.
+    const { rotatingTo: _, owner: _former, ...kept } = facts;
     const restored: FolderFacts = { ...kept, id: vault.store, items: 1, ledger: true };
     writeFacts(folder, { ...restored, restoring: true });
     onStep('restore folder: marked');
