@@ -153,6 +153,30 @@ describe('replacing a container', () => {
       .when(replace({ definition: { ...pseudonymous, other: 1 } }))
       .then({ type: 'ContainerReplaced', data: { definition: { ...pseudonymous, other: 1 } } });
   });
+  it('can change neither its unique keys nor its client encryption, nor begin or cease to have any', () => {
+    const uniqueKeyPolicy = (path: string) => ({ uniqueKeyPolicy: { uniqueKeys: [{ paths: [path] }] } });
+    const clientEncryptionPolicy = (path: string) => ({
+      clientEncryptionPolicy: { policyFormatVersion: 1, includedPaths: [{ path }] },
+    });
+    for (const [policy, reason] of [
+      [uniqueKeyPolicy, 'unique-keys-fixed'],
+      [clientEncryptionPolicy, 'client-encryption-fixed'],
+    ] as const) {
+      const [one, other] = ['/a', '/b'].map((path) => ({ ...definition, ...policy(path) }));
+      const given = (with_: typeof definition) =>
+        givenContainer({ event: { type: 'ContainerCreated', data: { ...facts, definition: with_ } }, atMs: 1 });
+      given(one!)
+        .when(replace({ definition: one! }))
+        .then();
+      given(one!)
+        .when(replace({ definition: other! }))
+        .thenRefused(reason);
+      given(one!).when(replace()).thenRefused(reason);
+      given(definition)
+        .when(replace({ definition: one! }))
+        .thenRefused(reason);
+    }
+  });
   it('can not change its clear paths, nor begin or cease to have any', () => {
     const begun = (clearPaths?: string[]) => {
       const data = {
@@ -171,6 +195,12 @@ describe('replacing a container', () => {
       .then({ type: 'ContainerReplaced', data: { definition: { ...definition, epitaph: { clearPaths: [] } } } });
   });
   it('can not have a TTL without an index, from either side', () => {
+    givenContainer({
+      event: { type: 'ContainerCreated', data: { ...facts, definition: unindexed, defaultTtl: null } },
+      atMs: 1,
+    })
+      .when({ type: 'ChangeTtl', nowMs: NOW_MS, defaultTtl: 60, expiring: { items: 0, of: 0 }, confirmed: false })
+      .thenRefused('ttl-needs-indexing');
     givenContainer(created())
       .when(replace({ definition: unindexed }))
       .thenRefused('ttl-needs-indexing');
@@ -385,7 +415,18 @@ describe('changing the TTL under a brake', () => {
       .when(replace({ defaultTtl: 30 }))
       .then(ttlChanged(60, 30, 2));
   });
-  it('sets and changes the brake on record, and not twice the same', () => {
+  it('sets, changes and takes away the brake on record, and not twice the same', () => {
+    const changeBrake = (to: { maxItems: number } | null): ContainerCommand => ({
+      type: 'ChangeTtlBrake',
+      nowMs: NOW_MS,
+      brake: to,
+    });
+    for (const to of [{ maxItems: 6 }, null]) {
+      givenContainer(created(), brake({ maxItems: 5 }))
+        .when(changeBrake(to))
+        .then({ type: 'TtlBrakeChanged', data: { from: { maxItems: 5 }, to } });
+    }
+    givenContainer(created()).when(changeBrake(null)).then();
     givenContainer(created())
       .when({ type: 'ChangeTtlBrake', nowMs: NOW_MS, brake: { maxItems: 5 }, reason: 'after the incident' })
       .then({
@@ -450,6 +491,36 @@ describe('a TTL change that is to take effect later', () => {
     givenContainer(created(), scheduled).when(withdraw(LATER_MS)).thenRefused('nothing-scheduled');
     givenContainer(created()).when(withdraw(NOW_MS)).thenRefused('nothing-scheduled');
   });
+  it('is in force from its time on, and can then be followed by another', () => {
+    for (const nowMs of [LATER_MS, LATER_MS + 1]) {
+      givenContainer(created(), scheduled)
+        .when({ ...replace({ defaultTtl: 5 }), nowMs })
+        .then(ttlChanged(30, 5, 3, nowMs));
+      givenContainer(created(), scheduled)
+        .when({ ...replace({ defaultTtl: 30 }), nowMs })
+        .then();
+    }
+  });
+  it('for a time that has come is one that takes effect now', () => {
+    for (const effectiveFromMs of [NOW_MS, NOW_MS - 1]) {
+      givenContainer({ event: created(), atMs: 5 })
+        .when(schedule({ effectiveFromMs, expiring: undefined }))
+        .then(ttlChanged(60, 30, 2));
+    }
+  });
+  it('that was withdrawn has changed the container’s etag', () => {
+    const withdrawn = [
+      created(),
+      scheduled,
+      { type: 'ContainerTtlWithdrawn', data: { policyVersion: 2, effectiveFromMs: LATER_MS } },
+    ] as const;
+    givenContainer(...withdrawn)
+      .when(replace({ ifMatch: etagOfGiven(2) }))
+      .then();
+    givenContainer(...withdrawn)
+      .when(replace({ ifMatch: etagOfGiven(1) }))
+      .thenRefused('precondition-failed');
+  });
   it('that was withdrawn leaves its version number used', () => {
     givenContainer(created(), scheduled, {
       type: 'ContainerTtlWithdrawn',
@@ -457,5 +528,27 @@ describe('a TTL change that is to take effect later', () => {
     })
       .when(replace({ defaultTtl: 5 }))
       .then(ttlChanged(60, 5, 3));
+  });
+});
+
+describe('changing the TTL where other nodes hear of it with a delay', () => {
+  const delayed = { policyDelayMs: 500 } as const;
+  it('takes effect when all have heard', () => {
+    givenContainer({ event: created(), atMs: 5 })
+      .when({ ...replace({ defaultTtl: 30 }), ...delayed })
+      .then(ttlChanged(60, 30, 2, NOW_MS + 500));
+  });
+  it('is withdrawn only while there is time for all to hear of it', () => {
+    const begins = NOW_MS + 3_600_000;
+    const scheduled: ContainerEvent = {
+      type: 'ContainerTtlChanged',
+      data: { from: 60, to: 30, policyVersion: 2, effectiveFromMs: begins, scheduled: true },
+    };
+    givenContainer(created(), scheduled)
+      .when({ type: 'WithdrawTtl', nowMs: begins - 501, ...delayed })
+      .then({ type: 'ContainerTtlWithdrawn', data: { policyVersion: 2, effectiveFromMs: begins } });
+    givenContainer(created(), scheduled)
+      .when({ type: 'WithdrawTtl', nowMs: begins - 500, ...delayed })
+      .thenRefused('nothing-scheduled');
   });
 });

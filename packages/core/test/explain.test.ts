@@ -4,10 +4,12 @@ import { isoTime } from '@epitaph/core/clock.ts';
 import { goneOf } from '@epitaph/core/container/gone.ts';
 import type { ContainerState, RecordedPolicy } from '@epitaph/core/container/state.ts';
 import { explainItem, type Explanation } from '@epitaph/core/history/explain.ts';
-import { lifeFacts, type LifeFacts, withErasureRequest } from '@epitaph/core/history/life.ts';
+import { lifeFacts, type LifeFacts, withErasureRequest, withPartitionKeyEnd } from '@epitaph/core/history/life.ts';
 import { InvariantViolation } from '@epitaph/core/invariant.ts';
 import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
-import { ID, ItemWorld } from './item-world.ts';
+import { itemStream } from '@epitaph/core/item/stream-name.ts';
+import { ID, ItemWorld, PREFIX } from './item-world.ts';
+import { recordedEvent } from './recorded.ts';
 
 const S = 1_763_722_800;
 const T0 = S * 1000;
@@ -40,6 +42,7 @@ function container(timeline: readonly RecordedPolicy[], deletedAtMs: number | nu
     createdAtMs: timeline[0]!.fromMs,
     changedAtMs: timeline[0]!.fromMs,
     deletedAtMs,
+    ...(deletedAtMs === null ? {} : { deletedBy: 'key:of-container' }),
   };
 }
 
@@ -54,7 +57,7 @@ function explainAt(
   { container: within, lives, databaseDeletedAtMs = null, holds = [] }: Case,
   atMs: number,
 ): Explanation {
-  const gone = goneOf(within, { deletedAtMs: databaseDeletedAtMs });
+  const gone = goneOf(within, { deletedAtMs: databaseDeletedAtMs, deletedBy: 'key:of-database' });
   return explainItem({ id: ID, partitionKey: '["ann"]', container: within, gone, lives, atMs, holds });
 }
 
@@ -183,8 +186,10 @@ describe('explaining a life that expired', () => {
               ? 'Its content has not been erased yet.'
               : `Its content was erased at ${isoTime(T0 + 95_000)}.`,
           );
-          expect(told.arithmetic).toContain(String(S + 4));
-          expect(told.arithmetic).toContain(String(ttl ?? 60));
+          const counted = ttl ?? 60;
+          expect(told.arithmetic).toBe(
+            `_ts ${S + 4} (${isoTime(T0 + 4_000)}) + ttl ${counted} s = ${S + 4 + counted} (${isoTime(deadlineMs)})`,
+          );
         }
       }
       expect(course(expired, edgesOf(expired))).toEqual(['never-existed', 'live 0', 'expired 0', 'purged 0']);
@@ -236,7 +241,10 @@ describe('explaining a life that expired', () => {
       policy: { version: 2, setBy: 'key:setter-2' },
     });
     expect(told.sentence).toContain('policy version 2, set by key:setter-2');
-    expect(told.arithmetic).toContain(isoTime(T0 + 60_000).slice(0, 19));
+    expect(told.arithmetic).toBe(
+      `_ts ${S} (${isoTime(T0)}) + ttl 60 s = ${S + 60} (${isoTime(T0 + 60_000)}), ` +
+        `which was already past when the policy took effect at ${isoTime(T0 + 100_123)}`,
+    );
   });
 
   it('is not undone by any later policy, and is explained by the one that was in force', async () => {
@@ -280,8 +288,33 @@ describe('explaining a life that expired', () => {
   });
 
   it('names the holds that are in the way', async () => {
-    const expired = { ...(await makeExpired(20, false)), holds: ['hold-1', 'hold-2'] };
-    expect(explainAt(expired, T0 + 95_000).holds).toEqual(['hold-1', 'hold-2']);
+    const expired = await makeExpired(20, false);
+    const two = explainAt({ ...expired, holds: ['hold-1', 'hold-2'] }, T0 + 95_000);
+    expect(two.holds).toEqual(['hold-1', 'hold-2']);
+    expect(two.sentence).toMatch(/ not been erased yet\. It is kept by the legal holds "hold-1", "hold-2"\.$/);
+    const one = explainAt({ ...expired, holds: ['hold-1'] }, T0 + 95_000);
+    expect(one.sentence).toMatch(/ not been erased yet\. It is kept by the legal hold "hold-1"\.$/);
+    expect(explainAt(expired, T0 + 95_000).sentence).toMatch(/ not been erased yet\.$/);
+  });
+
+  it('names a recovery window only while it lasts, and its container is there', async () => {
+    const { lives, container: within } = await makeExpired(20, false);
+    const windowed = { ...within, retention: { ...initialRetention, recoveryWindowSeconds: 600 } };
+    const untilMs = T0 + 24_000 + 600_000;
+    const about = { id: ID, partitionKey: '["ann"]', container: windowed, lives, atMs: T0 + 30_000, holds: [] };
+    const kept = explainItem({ ...about, gone: undefined, nowMs: untilMs - 1 });
+    expect(kept.keptUntilMs).toBe(untilMs);
+    expect(kept.sentence).toContain(`It is kept by the recovery window until ${isoTime(untilMs)}.`);
+    const gone = { atMs: T0 + 100_000, by: null };
+    for (const over of [
+      { gone: undefined, nowMs: untilMs },
+      { gone, nowMs: untilMs - 1 },
+    ]) {
+      const told = explainItem({ ...about, ...over });
+      expect(told.state).toBe('expired');
+      expect(told.keptUntilMs).toBe(undefined);
+      expect(told.sentence).not.toContain('It is kept');
+    }
   });
 });
 
@@ -387,10 +420,23 @@ describe('explaining an item that left with its container', () => {
       const told = explainAt(gone, atMs);
       expect(told).toMatchObject({ containerDeletedAtMs: T0 + 30_000, deletedAtMs: T0 + 30_000 });
       expect(told.expiredAtMs).toBe(undefined);
-      expect(told.sentence).toContain(`left with its container carts, which was deleted at ${isoTime(T0 + 30_000)}`);
+      expect(told.sentence).toContain(
+        `left with its container carts, which was deleted at ${isoTime(T0 + 30_000)} by key:of-${by}.`,
+      );
+      expect(told.purgedAtMs).toBe(told.atMs < T0 + 45_000 ? undefined : T0 + 45_000);
     }
     const before = await makeGone(false, by);
     for (const atMs of edgesOf(gone)) expect(reasons(explainAt(gone, atMs))).toEqual(reasons(explainAt(before, atMs)));
+  });
+
+  it('does not say by whom where that is not on record', async () => {
+    const { lives } = await makeGone(false, 'container');
+    const { deletedBy: _, ...deleted } = container(timeline, T0 + 30_000);
+    expect(explainAt({ container: deleted, lives }, T0 + 30_000).sentence).toContain(
+      `which was deleted at ${isoTime(T0 + 30_000)}. Its content`,
+    );
+    expect(goneOf(container(timeline), undefined)).toBe(undefined);
+    expect(goneOf(container(timeline), { deletedAtMs: T0 })).toEqual({ atMs: T0, by: null });
   });
 
   it('goes by the earlier of the two when the database went as well', async () => {
@@ -461,7 +507,14 @@ describe('explaining an item that was erased on request', () => {
   };
 
   it('tells so for ever: it did not expire, nor leave with its container, after it was gone', async () => {
-    for (const over of [{}, { container: container(timeline, T0 + 40_000) }, { databaseDeletedAtMs: T0 + 90_000 }]) {
+    const off = [policy(1, T0, null)];
+    for (const over of [
+      {},
+      { container: container(timeline, T0 + 40_000) },
+      { databaseDeletedAtMs: T0 + 90_000 },
+      { container: container(off) },
+      { container: container(off, T0 + 40_000) },
+    ]) {
       const gone = await erased(over);
       expect(course(gone, edgesOf(gone))).toEqual(['never-existed', 'live 0', 'purged 0']);
       for (const atMs of edgesOf(gone).filter((edge) => edge >= T0 + 30_000)) {
@@ -485,6 +538,8 @@ describe('explaining an item that was erased on request', () => {
       `"cart 1" was erased on request at ${isoTime(T0 + 30_000)} by system:purge. It was requested by "request 41", for the reason "article 17".`,
     );
     expect(told.erasure).toEqual(request);
+    const { purge: _, ...live } = gone.lives[0]!;
+    expect(withErasureRequest(live, request)).toBe(live);
   });
 
   it('after it had expired, tells both', async () => {
@@ -527,6 +582,19 @@ describe('explaining several lives', () => {
     expect(explainAt(story, T0 + 20_000 - 1).lastWrite).toEqual({ atMs: T0, ts: S, ttl: 10 });
     expect(wholeStory(explainAt(story, T0 + 25_000))).not.toContain('expired');
   });
+
+  it('names what keeps the last one for no other', async () => {
+    const timeline = [policy(1, T0, 60)];
+    const world = new ItemWorld(T0, timeline);
+    await world.write('create', { ttl: 10 });
+    world.nowMs = T0 + 20_000;
+    await world.write('create', { ttl: 10 });
+    const story: Case = { container: container(timeline), lives: world.facts(), holds: ['hold-1'] };
+    expect(explainAt(story, T0 + 40_000)).toMatchObject({ state: 'expired', life: 1 });
+    expect(explainAt(story, T0 + 40_000).sentence).toContain('It is kept by');
+    expect(explainAt(story, T0 + 15_000)).toMatchObject({ state: 'expired', life: 0 });
+    expect(explainAt(story, T0 + 15_000).sentence).not.toContain('It is kept by');
+  });
 });
 
 describe('the facts of a life', () => {
@@ -549,6 +617,79 @@ describe('the facts of a life', () => {
       recoverableUntilMs: null,
       recordedBy: 'system:purge',
     });
+  });
+
+  it('begin with a recovery where the life does, and end with what the purge has left', () => {
+    const stream = itemStream(PREFIX, 1);
+    const about = { id: ID, partitionKey: '["ann"]', ts: S, ttl: null };
+    const recovered = recordedEvent(
+      stream,
+      { type: 'ItemRecovered', data: { ...about, policyVersion: 1, key: 2, bytes: 2, fromLife: 0 } },
+      { occurredAtMs: T0 },
+    );
+    const writes = lifeFacts(1, [recovered]).writes;
+    expect(writes).toMatchObject([{ atMs: T0, ttl: null, operation: 'recover' }]);
+    const left = { remains: { sealedBytes: 30, removedBy: 'scavenge' }, recoverableUntilMs: T0 + 86_400_000 } as const;
+    const purged = recordedEvent(
+      stream,
+      {
+        type: 'ItemPurged',
+        data: {
+          ...about,
+          cause: 'erasure',
+          erased: 'key-destroyed',
+          key: 2,
+          ledger: { writes: 1, times: `${T0}` },
+          ...left,
+        },
+      },
+      { occurredAtMs: T0 + 5_000, revision: 1, actor: 'system:purge' },
+    );
+    const facts = lifeFacts(1, [recovered, purged]);
+    expect(facts.purge).toEqual({ atMs: T0 + 5_000, cause: 'erasure', recordedBy: 'system:purge', ...left });
+    const told = explainAt({ container: container([policy(1, T0, null)]), lives: [facts] }, T0 + 5_000);
+    expect(told).toMatchObject({ state: 'purged', ...left });
+    expect(told.sentence).toBe(
+      `"cart 1" was erased on request at ${isoTime(T0 + 5_000)} by system:purge; a copy of its key, made before, ` +
+        `may be kept in backups until ${isoTime(T0 + 86_400_000)}; 30 sealed bytes, which nothing opens any more, ` +
+        'stayed with the event store until its next scavenge.',
+    );
+  });
+
+  it('end with the partition key from the instant on at which that was deleted, on record in the life or not yet', async () => {
+    const timeline = [policy(1, T0, 60)];
+    const left = { atMs: T0 + 30_250, by: 'key:primary' };
+    const world = new ItemWorld(T0 + 7, timeline);
+    await world.write('create');
+    const [before] = world.facts();
+    expect(withPartitionKeyEnd(before!, undefined, timeline)).toBe(before);
+    const end = withPartitionKeyEnd(before!, left, timeline);
+    expect(end).toEqual({
+      ...before,
+      end: { kind: 'deleted', atMs: left.atMs, recordedAtMs: left.atMs, recordedBy: left.by, withPartitionKey: true },
+    });
+    world.nowMs = T0 + 50_000;
+    await world.onLife(0, {
+      kind: 'command',
+      command: { type: 'RecordPartitionKeyDelete', timeline, leftWithPartitionKey: left },
+    });
+    expect(world.facts()).toEqual([end]);
+    expect(withPartitionKeyEnd(end, { ...left, atMs: T0 + 40_000 }, timeline)).toBe(end);
+    expect(explainAt({ container: container(timeline), lives: [end] }, T0 + 60_000).sentence).toContain(
+      `was deleted at ${isoTime(left.atMs)} with all of its partition key by key:primary.`,
+    );
+  });
+
+  it('do not end with the partition key when the life had ended before', async () => {
+    const timeline = [policy(1, T0, 60)];
+    const world = new ItemWorld(T0 + 999, timeline);
+    await world.write('create', { ttl: 10 });
+    const [live] = world.facts();
+    const endAt = (atMs: number) => withPartitionKeyEnd(live!, { atMs, by: 'key:primary' }, timeline).end?.atMs;
+    expect([endAt(T0 + 9_999), endAt(T0 + 10_000), endAt(T0 + 10_001)]).toEqual([T0 + 9_999, undefined, undefined]);
+    await world.purge(0, 'erasure');
+    const [erased] = world.facts();
+    expect(withPartitionKeyEnd(erased!, { atMs: T0 + 5_000, by: 'key:primary' }, timeline)).toBe(erased);
   });
 
   it('begin with a write', () => {

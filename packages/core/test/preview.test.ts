@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { HISTOGRAM_SECONDS, previewSpans, type TimeSpan } from '@epitaph/core/history/preview.ts';
+import { HISTOGRAM_SECONDS, isWithin, previewSpans, type TimeSpan } from '@epitaph/core/history/preview.ts';
 import { expiryOf } from '@epitaph/core/ttl/expiry.ts';
 import { withPolicy, type PolicyStart } from '@epitaph/core/ttl/policy-timeline.ts';
 import type { ItemTimes } from '@epitaph/core/ttl/watermarks.ts';
@@ -54,5 +54,42 @@ describe('the preview of a TTL policy', () => {
       }),
       { seed, numRuns: 5_000 },
     );
+  });
+
+  it('has in each bar what expires up to its last second', () => {
+    const second = 1_000_000;
+    const barOf = (defaultTtl: number, times: ItemTimes, effectiveFromMs: number) =>
+      previewSpans([{ fromMs: 0, defaultTtl: null, version: 1 }], { defaultTtl, effectiveFromMs }).later.findIndex(
+        (spans) => spans.some((span) => within(times, span)),
+      );
+    for (const effectiveFromMs of [second * 1000, second * 1000 + 500]) {
+      expect(barOf(1, { ts: second, ttl: null }, effectiveFromMs)).toBe(0);
+      HISTOGRAM_SECONDS.slice(0, -1).forEach((end, bar) => {
+        for (const [defaultTtl, own] of [
+          [end, null],
+          [-1, end],
+        ] as const) {
+          expect(barOf(defaultTtl, { ts: second, ttl: own }, effectiveFromMs)).toBe(bar);
+        }
+        expect(barOf(end + 1, { ts: second, ttl: null }, effectiveFromMs)).toBe(bar + 1);
+        expect(barOf(-1, { ts: second, ttl: end + 1 }, effectiveFromMs)).toBe(bar + 1);
+      });
+    }
+  });
+
+  it('tells the same of one item as of all that are counted, and leaves those out that were written too early', () => {
+    const spans = (['default', 'own'] as const).flatMap((by) =>
+      [-1, 0, 1, 2, 3].flatMap((after) => [0, 1, 2, 3, Infinity].map((upTo) => ({ by, after, upTo }))),
+    );
+    for (const own of [null, -1, 1, 2]) {
+      for (const ts of [0, 1, 2]) {
+        for (const span of spans) {
+          const judged = { ts, ttl: own };
+          expect(isWithin(judged, span)).toBe(within(judged, span));
+          expect(isWithin(judged, { ...span, writtenAfter: ts - 1 })).toBe(within(judged, span));
+          expect(isWithin(judged, { ...span, writtenAfter: ts })).toBe(false);
+        }
+      }
+    }
   });
 });

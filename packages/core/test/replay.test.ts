@@ -56,6 +56,25 @@ describe('a life replayed under other policies', () => {
     });
   });
 
+  it('ends with an erasure on request, unless it had left before that', () => {
+    const purge = (atMs: number) => ({
+      atMs,
+      cause: 'erasure' as const,
+      recordedBy: 'system:purge',
+      recoverableUntilMs: null,
+    });
+    const erased = { ...life([0, null]), purge: purge(20_000) };
+    for (const goneAtMs of [null, 25_000]) {
+      const at = { leftAtMs: 20_000, wouldLeaveAtMs: 20_000 };
+      expect(replay(erased, never, timelineOf([[0, 30]]), goneAtMs)).toEqual({ verdict: 'same', ...at });
+    }
+    const expired = { kind: 'expired' as const, atMs: 7_000, recordedAtMs: 7_000, recordedBy: 'system:purge' };
+    expect(replay({ ...erased, end: expired }, timelineOf([[0, 7]]), never)).toMatchObject({
+      verdict: 'never',
+      wouldLeaveAtMs: null,
+    });
+  });
+
   it('takes what is on record for what happened, whatever the timeline says of it', () => {
     const facts: LifeFacts = {
       ...life([0, null]),

@@ -99,6 +99,16 @@ describe('a floor and a recovery window', () => {
   });
 });
 
+describe('a recovery', () => {
+  it('is recorded with what was to be brought back: one item, or all that one policy took', () => {
+    for (const what of [{ item: 'hash' }, { policyVersion: 2 }]) {
+      givenContainer(created)
+        .when({ type: 'RequestRecovery', ...what, reason: 'a mistake', nowMs: NOW_MS })
+        .then({ type: 'RecoveryRequested', data: { ...what, reason: 'a mistake' } });
+    }
+  });
+});
+
 describe('an erasure', () => {
   const requested: ContainerEvent = {
     type: 'ErasureRequested',

@@ -1,3 +1,4 @@
+import { createHmac } from 'node:crypto';
 import { describe, expect, test } from 'vitest';
 import { EMULATOR_KEY, KeyRing } from '@epitaph/api/http/keys.ts';
 import { parseHttpDate } from '@epitaph/api/http/http-date.ts';
@@ -134,6 +135,8 @@ describe('a signed request', () => {
       'type=master&ver=1.0&sig=%00',
       'type%3dmaster%26ver%3d1.0%26sig%3dAAAA',
       'type=master&ver=2.0&sig=AAAA',
+      // As long as a signature, but of one byte more.
+      `type=master&ver=1.0&sig=${'A'.repeat(44)}`,
       'type%3Daad%26ver%3D1.0%26sig%3Dxxx',
       `${good}AAAA`,
       good.slice(0, -8),
@@ -165,16 +168,42 @@ describe('a signed request', () => {
     expect(verdictOf(new KeyRing(texts, jumped, jumped))).toMatchObject({ reason: 'date-outside-window' });
   });
 
+  test('is checked each time, also where the same was signed rightly before, and is whose key signed it', () => {
+    const keys = testKeys();
+    const date = httpDate(NOW_MS);
+    const verdictOf = (key: string) =>
+      keys.verifyMasterSignature({
+        authorization: sign('GET', 'dbs', '', date, key),
+        verb: 'GET',
+        resourceType: 'dbs',
+        resourceLink: '',
+        msDate: date,
+        date: undefined,
+      });
+    const actors = [
+      [EMULATOR_KEY, 'key:primary'],
+      [READ_ONLY_KEY, 'key:read-only'],
+      [SECONDARY_KEY, 'key:secondary'],
+      [EMULATOR_KEY, 'key:primary'],
+    ] as const;
+    for (const [key, actor] of actors) {
+      expect(verdictOf(key)).toMatchObject({ ok: true, holder: { actor } });
+      expect(verdictOf(Buffer.alloc(64).toString('base64'))).toMatchObject({ ok: false, reason: 'wrong-signature' });
+    }
+  });
+
   test('may carry its date in the header of that name', async () => {
     const keys = testKeys();
     const date = httpDate(NOW_MS);
+    const signed = { verb: 'GET', resourceType: 'dbs', resourceLink: '', msDate: undefined, date };
+    const signature = createHmac('sha256', Buffer.from(EMULATOR_KEY, 'base64'))
+      .update(`get\ndbs\n\n\n${date.toLowerCase()}\n`)
+      .digest('base64');
+    const authorization = encodeURIComponent(`type=master&ver=1.0&sig=${signature}`);
+    expect(keys.verifyMasterSignature({ ...signed, authorization })).toMatchObject({ ok: true });
     const verdict = keys.verifyMasterSignature({
+      ...signed,
       authorization: sign('GET', 'dbs', '', '', EMULATOR_KEY),
-      verb: 'GET',
-      resourceType: 'dbs',
-      resourceLink: '',
-      msDate: undefined,
-      date,
     });
     expect(verdict).toMatchObject({
       ok: false,
@@ -206,6 +235,7 @@ describe('a key ring', () => {
     for (const primary of ['', 'short', 'not base64!'.repeat(10), Buffer.alloc(31).toString('base64')]) {
       expect(() => new KeyRing({ primary })).toThrow(RangeError);
     }
+    expect(() => new KeyRing({ primary: Buffer.alloc(32).toString('base64') })).not.toThrow();
   });
 
   test('shows no key when it is printed', () => {

@@ -31,6 +31,7 @@ export function watermarks(timeline: PolicyTimeline, nowMs: number): Watermarks 
   };
 }
 
+/** For an instant before the last policy starts: each that has started by then is followed by another. */
 function scanned(timeline: PolicyTimeline, nowMs: number): Watermarks {
   let defaultMs = Number.NEGATIVE_INFINITY;
   let itemMs = Number.NEGATIVE_INFINITY;
@@ -39,8 +40,7 @@ function scanned(timeline: PolicyTimeline, nowMs: number): Watermarks {
     if (policy.fromMs > nowMs) break;
     if (policy.defaultTtl === null) continue;
     // An interval's end is exclusive: at millisecond resolution its last instant is one millisecond before it.
-    const next = timeline[index + 1];
-    const lastMs = next === undefined ? nowMs : Math.min(nowMs, next.fromMs - 1);
+    const lastMs = Math.min(nowMs, timeline[index + 1]!.fromMs - 1);
     itemMs = Math.max(itemMs, lastMs);
     if (policy.defaultTtl > 0) defaultMs = Math.max(defaultMs, lastMs - policy.defaultTtl * 1000);
   }
