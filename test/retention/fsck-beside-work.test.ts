@@ -36,6 +36,7 @@ function withMethod<Target extends object, Name extends keyof Target>(
 async function open(
   onPage: (page: readonly RecordedEvent[]) => Promise<void> | void,
   onDestroyed: () => Promise<void> | void = () => {},
+  onKeyAsked: (stream: string) => void = () => {},
 ): Promise<Store> {
   const folder = newFolder('fsck-beside-work');
   const storage = await openSqliteStorage({ folder, clock: 'manual', writers: 'inline', durable: false });
@@ -44,7 +45,11 @@ async function open(
     await onPage(page);
     return page;
   });
-  const vault = withMethod(storage.vault, 'destroyKeys', async (...args: Parameters<KeyVault['destroyKeys']>) => {
+  const asked = withMethod(storage.vault, 'findKey', (keyId: number, stream: string) => {
+    onKeyAsked(stream);
+    return storage.vault.findKey(keyId, stream);
+  });
+  const vault = withMethod(asked, 'destroyKeys', async (...args: Parameters<KeyVault['destroyKeys']>) => {
     const outcomes = await storage.vault.destroyKeys(...args);
     await onDestroyed();
     return outcomes;
@@ -105,6 +110,23 @@ it('holds no bodies but a few, however many events it reads at a time', async ()
   expect(await store.fsck()).toMatchObject({ events: 42, items: 40, problems: [] });
   expect(pages.flat().length).toBe(42);
   expect(pages.flat().filter(({ body }) => body !== undefined)).toEqual([]);
+});
+
+it('is done with the lives of a page before it reads the next, so that none are held, however many there are', async () => {
+  const lives = 1_100;
+  const asked = new Map<string, number>();
+  const askedAtPages: number[] = [];
+  const { store, put } = await openWithContainer(
+    () => void askedAtPages.push([...asked.values()].filter((times) => times > 1).length),
+    undefined,
+    (stream) => asked.set(stream, (asked.get(stream) ?? 0) + 1),
+  );
+  await Promise.all(Array.from({ length: lives }, (_, index) => put({ id: `${index}`, pk: 'p' })));
+  askedAtPages.length = 0;
+  asked.clear();
+  expect(await store.fsck()).toMatchObject({ lives, problems: [] });
+  // For its write and for itself the key of each life is asked for.
+  expect(askedAtPages).toEqual([0, 1_000 - 2, lives]);
 });
 
 it('finds nothing in what is written, leaves and is erased while it is at work', async () => {
