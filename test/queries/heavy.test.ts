@@ -42,6 +42,60 @@ describe('a query that takes long', () => {
     expect(turns).toBeGreaterThanOrEqual(10);
   });
 
+  it('leaves others half of the time where it works long on a document or a group, however many do', async () => {
+    await stocked('slow', 3, () => ({ list: Array.from({ length: 120 }, (_, n) => n) }));
+    const joined = 'SELECT VALUE COUNT(1) FROM c JOIN x IN c.list JOIN y IN c.list JOIN z IN c.list';
+    const values = JSON.stringify(Array.from({ length: 100 }, (_, n) => n));
+    const joins = ['x', 'y', 'z'].map((name) => `${name} IN (SELECT VALUE ${values})`).join(' JOIN ');
+    const grouped = `SELECT c.id, (SELECT VALUE COUNT(1) FROM ${joins}) AS n FROM c GROUP BY c.id`;
+    let turns = 0;
+    let isRunning = true;
+    const { promise: last, resolve: end } = Promise.withResolvers<void>();
+    const count = (): void => {
+      turns += 1;
+      if (isRunning) setImmediate(count);
+      else end();
+    };
+    setImmediate(count);
+    const groups = ['i0', 'i1', 'i2'].map((id) => ({ id, n: 1_000_000 }));
+    const asked = [joined, grouped, joined, grouped, joined, joined].map((sql) => ask('slow', sql));
+    const pages = await Promise.all(asked);
+    isRunning = false;
+    await last;
+    expect(pages.map(({ rows }) => rows)).toEqual(
+      [joined, grouped, joined, grouped, joined, joined].map((sql) => (sql === joined ? [3 * 120 ** 3] : groups)),
+    );
+    expect(turns).toBeGreaterThanOrEqual(500);
+    // What was begun in vain is not counted.
+    expect(pages[2]?.extraWork).toBe(pages[0]?.extraWork);
+    expect(pages[0]?.extraWork).toBeGreaterThan(3 * 120 ** 3);
+  });
+
+  it('leaves others their time where the conditions of many patches take long', async () => {
+    await stocked('patched', 20, (n) => ({ n }));
+    const values = JSON.stringify(Array.from({ length: 60 }, (_, n) => n));
+    const joins = ['x', 'y', 'z'].map((name) => `${name} IN (SELECT VALUE ${values})`).join(' JOIN ');
+    const patch = {
+      operations: [{ op: 'set' as const, path: '/n', value: -1 }],
+      condition: `FROM c WHERE (SELECT VALUE COUNT(1) FROM ${joins}) = 216000`,
+    };
+    let turns = 0;
+    let isRunning = true;
+    const count = (): void => {
+      turns += 1;
+      if (isRunning) setImmediate(count);
+    };
+    setImmediate(count);
+    const outcome = await store.batchItems(
+      CALLER,
+      store.container('db', 'patched'),
+      Array.from({ length: 20 }, (_, n) => ({ kind: 'patch' as const, id: `i${n}`, partitionKey: '["p"]', patch })),
+    );
+    isRunning = false;
+    expect(outcome).toMatchObject({ kind: 'done' });
+    expect(turns).toBeGreaterThanOrEqual(100);
+  });
+
   it('waits for those that hold much already, and makes room when it ends, fails, or is given up', async () => {
     await stocked('texts', 300, (n) => ({ text: `${n} `.padEnd(4_000, 'text '), list: n === 299 ? [1, 2] : [] }));
     const groups = 'SELECT c.text, COUNT(1) AS n FROM c GROUP BY c.text ORDER BY c.text';

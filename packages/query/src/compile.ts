@@ -3,7 +3,7 @@ import type { BinaryOperator, Expression, FromSource, Query, RowCount, SubqueryF
 import { queryError } from './errors.ts';
 import type { SourceLocation } from './errors.ts';
 import { runProgram } from './execute.ts';
-import { askTime, assertTime, type Compiled, type CompiledTest, type Frame } from './frame.ts';
+import { askTime, assertTime, type Compiled, type CompiledTest, countWork, type Frame, Work } from './frame.ts';
 import type { BuiltIn } from './functions/builtin.ts';
 import { clockFunctions } from './functions/clock.ts';
 import { termsOf } from './functions/full-text.ts';
@@ -70,10 +70,7 @@ const EMPTY_FRAME: Frame = {
   groupKeys: [],
   nowMs: undefined,
   memory: new Memory(MAX_CONSTANT_BYTES),
-  maxStepsPerDocument: 0,
-  stepsLeft: 0,
-  monotonicMs: undefined,
-  startedMs: undefined,
+  work: new Work({ maxSteps: 0, maxMs: 0, monotonicMs: undefined, tooLong: undefined }),
 };
 
 function constant(value: Value): Node {
@@ -281,24 +278,36 @@ function isLeftOpen(builtIn: BuiltIn, { constant: known }: Node, index: number):
   return index >= minArguments && Number.isFinite(maxArguments) && known?.value === undefined;
 }
 
-/** Evaluates calls without an array of arguments where there are few of them. */
+/** A call whose result counts as work too: it may be larger than the arguments. */
 function compileCall(builtIn: BuiltIn, nodes: readonly Node[]): Compiled {
+  const run = compilePlainCall(builtIn, nodes);
+  return (frame) => {
+    const result = run(frame);
+    askTime(frame, result);
+    return result;
+  };
+}
+
+/** Evaluates calls without an array of arguments where there are few of them. */
+function compilePlainCall(builtIn: BuiltIn, nodes: readonly Node[]): Compiled {
   const call = builtIn.create();
+  const { unitsPerCharacter } = builtIn;
   const args = nodes.map((argument) => argument.run);
+  const timed = (frame: Frame, value: Value): Value => {
+    askTime(frame, value);
+    if (unitsPerCharacter !== undefined) countWork(frame, value, unitsPerCharacter);
+    return value;
+  };
   if (nodes.some((argument, index) => isLeftOpen(builtIn, argument, index))) {
     const { minArguments } = builtIn;
     return (frame) => {
       const values = args.map((argument) => argument(frame));
-      for (const value of values) askTime(frame, value);
+      for (const value of values) timed(frame, value);
       return values.includes(undefined, minArguments) ? undefined : call(...values);
     };
   }
   const [a, b, c] = args;
   if (a === undefined) return () => call();
-  const timed = (frame: Frame, value: Value): Value => {
-    askTime(frame, value);
-    return value;
-  };
   if (b === undefined) return (frame) => call(timed(frame, a(frame)));
   if (c === undefined) return (frame) => call(timed(frame, a(frame)), timed(frame, b(frame)));
   if (args.length === 3) {
@@ -325,6 +334,8 @@ export class Compiler {
   #slotCount = DOCUMENT_SLOT + 1;
   #aggregateCount = 0;
   #groupKeyCount = 0;
+  /** Expressions compiled for the query or subquery at hand, but for those that cost nothing however many they are. */
+  #weight = 0;
 
   constructor(
     parameters: ReadonlyMap<string, Value>,
@@ -346,6 +357,14 @@ export class Compiler {
 
   /** The clauses after FROM; `sources` are what FROM came to, and `scope` has their aliases. */
   program(query: Query, scope: Scope, sources: readonly Source[]): Program {
+    const outerWeight = this.#weight;
+    this.#weight = 0;
+    const program = this.#program(query, scope, sources);
+    this.#weight = outerWeight;
+    return program;
+  }
+
+  #program(query: Query, scope: Scope, sources: readonly Source[]): Program {
     const where = query.where === undefined ? undefined : this.#test(query.where, scope);
     const grouping = this.#grouping(query, scope);
     const project = this.#projection(query, scope);
@@ -377,6 +396,7 @@ export class Compiler {
       distinct: query.distinct,
       offset: query.offset === undefined ? 0 : this.rowCount(query.offset, 'OFFSET'),
       limit: limit === undefined ? undefined : this.rowCount(limit, query.top === undefined ? 'LIMIT' : 'TOP'),
+      weight: this.#weight,
     };
   }
 
@@ -497,6 +517,7 @@ export class Compiler {
   // --- expressions
 
   expression(expression: Expression, scope: Scope): Node {
+    this.#weight += 1;
     const groupKey = groupKeyOf(expression, scope);
     if (groupKey !== undefined) {
       return { run: (frame) => frame.groupKeys[groupKey], constant: undefined };
@@ -679,6 +700,8 @@ export class Compiler {
     const allConstant = items.every((item) => item.constant !== undefined);
     if (allConstant && items.every((item) => isPlainScalar(item.constant?.value))) {
       const values = new Set(items.map((item) => item.constant?.value));
+      // However many they are, it is one look-up.
+      this.#weight -= items.length;
       const lookUp: Compiled = (frame) => {
         const value = run(frame);
         return value === undefined ? undefined : values.has(value);
@@ -705,6 +728,7 @@ export class Compiler {
         const text = operand.run(frame);
         const like = pattern.run(frame);
         if (typeof text !== 'string' || typeof like !== 'string') return undefined;
+        frame.work.add(text.length);
         if (text.length * like.length >= MANY_COMPARISONS) assertTime(frame);
         return prepare(like)(text);
       },

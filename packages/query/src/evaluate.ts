@@ -1,7 +1,7 @@
 import { DOCUMENT_SLOT } from './compile.ts';
 import { asQueryError, guardStack } from './errors.ts';
-import { bindSources, RowCollector } from './execute.ts';
-import { beginDocument, type Frame } from './frame.ts';
+import { bindSources, drain, RowCollector } from './execute.ts';
+import { type Frame, Work } from './frame.ts';
 import { bytesOf, Memory } from './memory.ts';
 import type { QueryPlan } from './plan.ts';
 import type { Program } from './program.ts';
@@ -20,28 +20,40 @@ export interface EvaluationContext {
    * can't hold up everything else. Past it a QueryError is thrown.
    */
   readonly maxStepsPerDocument?: number;
-  /** Milliseconds since any time. With it, a document over which they iterate for seconds is given up with a QueryError. */
+  /** Milliseconds since any time. With it, a document that is worked on for too long is given up with a QueryError. */
   readonly monotonicMs?: () => number;
+  /** Milliseconds that a document may be worked on, and a group when all documents are seen; 1,000 unless told. */
+  readonly maxDocumentMs?: number;
+  /** Makes what is thrown then in place of a QueryError. */
+  readonly tooLong?: () => Error;
+}
+
+/** The same, where several plans share what they work. */
+export interface SharedContext extends EvaluationContext {
+  readonly work?: Work;
 }
 
 const DEFAULT_MOST_BYTES = 1024 * 1024 * 1024;
 /** Of a row that something else holds as well. */
 const REFERENCE_BYTES = 8;
 const DEFAULT_MAX_STEPS_PER_DOCUMENT = 5_000_000;
+const DEFAULT_MAX_DOCUMENT_MS = 1_000;
 
 /** A frame for evaluating one document after the other. */
-export function newFrame(context: EvaluationContext): Frame {
-  const maxStepsPerDocument = context.maxStepsPerDocument ?? DEFAULT_MAX_STEPS_PER_DOCUMENT;
+export function newFrame(context: SharedContext): Frame {
+  const limits = {
+    maxSteps: context.maxStepsPerDocument ?? DEFAULT_MAX_STEPS_PER_DOCUMENT,
+    maxMs: context.maxDocumentMs ?? DEFAULT_MAX_DOCUMENT_MS,
+    monotonicMs: context.monotonicMs,
+    tooLong: context.tooLong,
+  };
   return {
     slots: [],
     aggregates: [],
     groupKeys: [],
     nowMs: context.nowMs,
     memory: context.memory ?? new Memory(DEFAULT_MOST_BYTES),
-    maxStepsPerDocument,
-    stepsLeft: maxStepsPerDocument,
-    monotonicMs: context.monotonicMs,
-    startedMs: undefined,
+    work: context.work ?? new Work(limits),
   };
 }
 
@@ -75,7 +87,7 @@ function* filterAndProject(
 ): Generator<Json, void, undefined> {
   for (const document of documents) {
     frame.slots[DOCUMENT_SLOT] = document;
-    beginDocument(frame);
+    frame.work.beginDocument();
     if (where !== undefined && !where(frame)) continue;
     const row = project(frame);
     if (row !== undefined) yield row;
@@ -92,7 +104,7 @@ function* collect(plan: QueryPlan, documents: Iterable<Json>, frame: Frame): Gen
       if (!wantsMore) break;
     }
   }
-  run.finish();
+  drain(run.finishing());
   yield* run.takeRows();
 }
 
@@ -127,9 +139,14 @@ class ProgramRun {
   }
 
   offer(document: Json): boolean {
+    this.#frame.work.beginDocument();
+    return this.offerRow(document);
+  }
+
+  /** Takes a row of the document at hand, which another plan has made of it. */
+  offerRow(row: Json): boolean {
     if (!this.wantsDocuments) return false;
-    this.#frame.slots[DOCUMENT_SLOT] = document;
-    beginDocument(this.#frame);
+    this.#frame.slots[DOCUMENT_SLOT] = row;
     return bindSources(this.#program.sources, 0, this.#frame, this.#accept) && this.wantsDocuments;
   }
 
@@ -143,10 +160,13 @@ class ProgramRun {
     return index;
   }
 
-  finish(): void {
+  *finishing(): Generator<void, void, undefined> {
     this.#isFinishing = true;
-    // Each group has its time, as each document had.
-    this.#collector.finish(() => beginDocument(this.#frame));
+    for (const _ of this.#collector.finishing()) {
+      yield;
+      // Each group has its time, as each document had.
+      this.#frame.work.beginDocument();
+    }
   }
 
   takeRows(): Json[] {
@@ -163,7 +183,7 @@ class ProgramRun {
  * have to let others run in between.
  */
 export interface Evaluation {
-  /** False: no further document can change the answer, go on with `finish`. */
+  /** False: no further document can change the answer, go on with `finishing`. */
   readonly wantsDocuments: boolean;
   /** Rows have come out that were not taken yet. */
   readonly hasRows: boolean;
@@ -172,15 +192,24 @@ export interface Evaluation {
    * wanted. Answers the index behind it.
    */
   offer(documents: readonly Json[], start: number): number;
-  /** The rows that have come out since the last call; those that need all documents come after `finish`. */
+  /** The rows that have come out since the last call; those that need all documents come after `finishing`. */
   takeRows(): Json[];
-  /** Says that there are no more documents. To be called once. */
-  finish(): void;
+  /** Says that there are no more documents; pauses where as much may follow as for a document. To be called once. */
+  finishing(): Generator<void, void, undefined>;
+  /** Units of work done beyond those that every document takes. */
+  readonly extraWork: number;
+}
+
+/** Each step to the next pause with the stack guarded. */
+function* guarded(steps: Iterator<void>): Generator<void, void, undefined> {
+  while (guardStack(() => steps.next()).done !== true) yield;
 }
 
 /** Begins an evaluation; its methods throw what `evaluate` throws. */
-export function startEvaluation(plan: QueryPlan, context: EvaluationContext = {}): Evaluation {
-  const run = new ProgramRun(plan, newFrame(context));
+export function startEvaluation(plan: QueryPlan, context: SharedContext = {}): Evaluation {
+  const frame = newFrame(context);
+  const { work } = frame;
+  const run = new ProgramRun(plan, frame);
   if (plan.derivedFrom === undefined) {
     if (!plan.readsDocuments) guardStack(() => run.offer(null));
     return {
@@ -192,12 +221,15 @@ export function startEvaluation(plan: QueryPlan, context: EvaluationContext = {}
       },
       offer: (documents, start) => (plan.readsDocuments ? guardStack(() => run.offerSome(documents, start)) : start),
       takeRows: () => run.takeRows(),
-      finish: () => guardStack(() => run.finish()),
+      finishing: () => guarded(run.finishing()),
+      get extraWork() {
+        return work.extra;
+      },
     };
   }
-  const inner = startEvaluation(plan.derivedFrom, context);
+  const inner = startEvaluation(plan.derivedFrom, { ...context, work });
   const pass = (): void => {
-    if (inner.hasRows) guardStack(() => inner.takeRows().every((row) => run.offer(row)));
+    if (inner.hasRows) guardStack(() => inner.takeRows().every((row) => run.offerRow(row)));
   };
   const wantsDocuments = (): boolean => inner.wantsDocuments && run.wantsDocuments;
   return {
@@ -216,10 +248,16 @@ export function startEvaluation(plan: QueryPlan, context: EvaluationContext = {}
       return index;
     },
     takeRows: () => run.takeRows(),
-    finish: () => {
-      inner.finish();
-      pass();
-      guardStack(() => run.finish());
+    *finishing() {
+      yield* inner.finishing();
+      for (const row of inner.takeRows()) {
+        if (!guardStack(() => run.offer(row))) break;
+        yield;
+      }
+      yield* guarded(run.finishing());
+    },
+    get extraWork() {
+      return work.extra;
     },
   };
 }

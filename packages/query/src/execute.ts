@@ -1,7 +1,6 @@
 import { createAccumulator } from './aggregates.ts';
 import type { Accumulator } from './aggregates.ts';
-import { queryError } from './errors.ts';
-import { type Frame, askTime, takesTooLong } from './frame.ts';
+import { type Frame, askTime } from './frame.ts';
 import { boundedValue } from './functions/bounds.ts';
 import { bytesOf, type Memory, textBytes } from './memory.ts';
 import type { Grouping, Program, Source } from './program.ts';
@@ -46,10 +45,10 @@ export class Groups {
   }
 
   /**
-   * Binds the frame to one group after the other, until `onGroup` wants no more. They come in an order that none of the
+   * Binds the frame to one group after the other, and tells the place of each. They come in an order that none of the
    * rows of a group has a part in, so that whoever goes on after a group finds the next, whatever left meanwhile.
    */
-  bindEach(frame: Frame, onGroup: (place: readonly Value[]) => boolean): void {
+  *bound(frame: Frame): Generator<readonly Value[], void, undefined> {
     const groups = Array.from(this.#groups.values(), (group) => ({ ...group, place: placeAmongOthers(group.keys) }));
     for (const { keys, accumulators, place } of groups.toSorted((a, b) => compareKeys(a.place, b.place, []))) {
       this.#grouping.keys.forEach(({ index }, at) => {
@@ -58,7 +57,7 @@ export class Groups {
       this.#grouping.aggregates.forEach(({ index }, at) => {
         frame.aggregates[index] = accumulators[at]?.result();
       });
-      if (!onGroup(place)) return;
+      yield place;
     }
   }
 
@@ -83,20 +82,6 @@ export class Groups {
   }
 }
 
-/** The clock is asked for every so many elements, a power of two. */
-const STEPS_PER_LOOK = 64;
-
-function takeStep(frame: Frame): void {
-  frame.stepsLeft -= 1;
-  const isOver = frame.stepsLeft < 0 || ((frame.stepsLeft & (STEPS_PER_LOOK - 1)) === 0 && takesTooLong(frame));
-  if (isOver) {
-    throw queryError(
-      'tooComplex',
-      'The query iterates over too many array elements of one document. Filter inside the JOIN, or join fewer arrays.',
-    );
-  }
-}
-
 /**
  * Calls `onBinding` for every combination of the sources' values, the last source fastest. Answers false when
  * `onBinding` wanted no more.
@@ -110,7 +95,7 @@ export function bindSources(
   const source = sources[index];
   if (source === undefined) return onBinding();
   const bind = (value: Json): boolean => {
-    takeStep(frame);
+    frame.work.step();
     frame.slots[source.slot] = value;
     return bindSources(sources, index + 1, frame, onBinding);
   };
@@ -120,6 +105,11 @@ export function bindSources(
     return !Array.isArray(value) || value.every(bind);
   };
   return source.kind === 'path' ? bindAll(source.run(frame)) : runProgram(source.program, frame, bindAll);
+}
+
+/** Goes through all steps of something without a pause. */
+export function drain(steps: Iterator<void>): void {
+  while (steps.next().done !== true);
 }
 
 /** Runs a subquery in the frame of the query around it. Answers false when `emit` wanted no more. */
@@ -133,7 +123,7 @@ export function runProgram(program: Program, frame: Frame, emit: Emit): boolean 
   });
   try {
     if (collector.wantsRows) bindSources(program.sources, 0, frame, () => collector.accept());
-    collector.finish();
+    drain(collector.finishing());
   } finally {
     memory.releaseTo(heldBytes);
   }
@@ -175,7 +165,8 @@ export class RowCollector {
 
   /** Takes the row that the frame is bound to. Answers false when no more rows are wanted. */
   accept(): boolean {
-    const { where } = this.#program;
+    const { where, weight } = this.#program;
+    this.#frame.work.add(weight);
     if (this.#ranking !== undefined) return this.#rank(this.#ranking);
     if (where !== undefined && !where(this.#frame)) return true;
     if (this.#groups === undefined) return this.#order();
@@ -183,16 +174,13 @@ export class RowCollector {
     return true;
   }
 
-  /**
-   * Emits what could not be emitted before the last row was seen.
-   *
-   * @param beginGroup called before each group
-   */
-  finish(beginGroup?: () => void): void {
-    this.#groups?.bindEach(this.#frame, (place) => {
-      beginGroup?.();
-      return this.#order(place);
-    });
+  /** Emits what could not be emitted before the last row was seen, and pauses before each group. */
+  *finishing(): Generator<void, void, undefined> {
+    for (const place of this.#groups?.bound(this.#frame) ?? []) {
+      yield;
+      this.#frame.work.add(this.#program.weight);
+      if (!this.#order(place)) break;
+    }
     for (const row of this.#sorter?.sorted() ?? this.#ranking?.sorted() ?? []) {
       if (!this.#deliver(row)) return;
     }

@@ -1,4 +1,5 @@
 import { queryError } from './errors.ts';
+import { charactersOf } from './functions/bounds.ts';
 import type { Memory } from './memory.ts';
 import type { Value } from './values.ts';
 
@@ -17,30 +18,84 @@ export interface Frame {
   readonly nowMs: number | undefined;
   /** What all parts of the query hold until the last document. */
   readonly memory: Memory;
-  /** Elements that JOINs and subqueries may iterate over for one document. */
-  readonly maxStepsPerDocument: number;
-  /** How many of them are left. */
-  stepsLeft: number;
-  /** Tells how long a document takes, in milliseconds since any time; undefined when nobody asks. */
+  /** What is done on the document at hand. */
+  readonly work: Work;
+}
+
+/** A node of an expression is a unit of work, which takes some nanoseconds. */
+const UNITS_PER_STEP = 8;
+/** Binary logarithm of the characters that are looked through in a unit. */
+const CHARACTERS_PER_UNIT = 3;
+const UNITS_PER_ELEMENT = 4;
+/** Units for each document that count as nothing: most queries stay below them. */
+const FREE_UNITS = 1_000;
+/** The clock is asked for every so many steps, a power of two. */
+const STEPS_PER_LOOK = 64;
+
+/** Limits on the work on one document. */
+export interface WorkLimits {
+  /** Elements that JOINs and subqueries may iterate over. */
+  readonly maxSteps: number;
+  readonly maxMs: number;
+  /** In milliseconds since any time; undefined when nobody asks. */
   readonly monotonicMs: (() => number) | undefined;
-  /** When it was first asked for the document at hand. */
-  startedMs: number | undefined;
+  /** What is thrown past `maxMs`, in place of a QueryError. */
+  readonly tooLong: (() => Error) | undefined;
 }
 
-/** The frame is about the document in its slots from now on. */
-export function beginDocument(frame: Frame): void {
-  frame.stepsLeft = frame.maxStepsPerDocument;
-  frame.startedMs = undefined;
-}
+/** What a run works, of which queries in FROM have one with the query around them. */
+export class Work {
+  readonly #limits: WorkLimits;
+  #stepsLeft: number;
+  /** When the time was first asked for the document at hand. */
+  #startedMs: number | undefined;
+  #units = 0;
+  /** Of the documents before. */
+  #extra = 0;
 
-/** Milliseconds that a document may take while others wait. */
-const MAX_DOCUMENT_MS = 2_000;
+  constructor(limits: WorkLimits) {
+    this.#limits = limits;
+    this.#stepsLeft = limits.maxSteps;
+  }
 
-export function takesTooLong(frame: Frame): boolean {
-  const nowMs = frame.monotonicMs?.();
-  if (nowMs === undefined) return false;
-  frame.startedMs ??= nowMs;
-  return nowMs - frame.startedMs > MAX_DOCUMENT_MS;
+  /** Units beyond those that each document has for nothing: the same for each run over the same documents. */
+  get extra(): number {
+    return this.#extra + Math.max(0, this.#units - FREE_UNITS);
+  }
+
+  beginDocument(): void {
+    this.#extra = this.extra;
+    this.#units = 0;
+    this.#stepsLeft = this.#limits.maxSteps;
+    this.#startedMs = undefined;
+  }
+
+  add(units: number): void {
+    this.#units += units;
+  }
+
+  /** An element is bound. */
+  step(): void {
+    this.#units += UNITS_PER_STEP;
+    this.#stepsLeft -= 1;
+    const isOver = this.#stepsLeft < 0 || ((this.#stepsLeft & (STEPS_PER_LOOK - 1)) === 0 && this.takesTooLong());
+    if (isOver) {
+      throw queryError(
+        'tooComplex',
+        'The query iterates over too many array elements of one document. Filter inside the JOIN, or join fewer arrays.',
+      );
+    }
+  }
+
+  takesTooLong(): boolean {
+    const { monotonicMs, maxMs, tooLong } = this.#limits;
+    const nowMs = monotonicMs?.();
+    if (nowMs === undefined) return false;
+    this.#startedMs ??= nowMs;
+    const isLate = nowMs - this.#startedMs > maxMs;
+    if (isLate && tooLong !== undefined) throw tooLong();
+    return isLate;
+  }
 }
 
 /** Characters from which on it is asked how long work on a text has taken. */
@@ -53,13 +108,22 @@ const MANY_CHARACTERS = 4096;
  * @throws QueryError when the document at hand has taken too long
  */
 export function askTime(frame: Frame, value: Value): void {
-  const takesTime =
-    typeof value === 'string' ? value.length >= MANY_CHARACTERS : typeof value === 'object' && value !== null;
-  if (takesTime) assertTime(frame);
+  if (typeof value === 'string') {
+    frame.work.add(value.length >> CHARACTERS_PER_UNIT);
+    if (value.length >= MANY_CHARACTERS) assertTime(frame);
+  } else if (typeof value === 'object' && value !== null) {
+    if (Array.isArray(value)) frame.work.add(UNITS_PER_ELEMENT * value.length);
+    assertTime(frame);
+  }
+}
+
+/** Of work that takes so many units for each character of a value as JSON. */
+export function countWork(frame: Frame, value: Value, unitsPerCharacter: number): void {
+  frame.work.add(unitsPerCharacter * charactersOf(value));
 }
 
 export function assertTime(frame: Frame): void {
-  if (takesTooLong(frame)) {
+  if (frame.work.takesTooLong()) {
     throw queryError('tooComplex', 'The query works too long on the large values of one document. Ask less at once.');
   }
 }

@@ -2,7 +2,7 @@ import { DOCUMENT_SLOT } from './compile.ts';
 import { guardStack } from './errors.ts';
 import { type Evaluation, type EvaluationContext, newFrame, startEvaluation } from './evaluate.ts';
 import { bindSources, Groups } from './execute.ts';
-import { beginDocument, type Frame } from './frame.ts';
+import type { Frame } from './frame.ts';
 import { bytesOf, textBytes, type Memory } from './memory.ts';
 import {
   isFromStart,
@@ -78,7 +78,7 @@ export class OrderedPage {
     const { program, derivedFrom } = plan;
     this.#plan = plan;
     this.#frame = newFrame(context);
-    const { memory } = this.#frame;
+    const { memory, work } = this.#frame;
     this.#start = start;
     this.#capacity = capacity;
     // Which rows are given is known when all are there, where equal ones are dropped or the place is told by its neighbours.
@@ -89,7 +89,7 @@ export class OrderedPage {
       : new Sorter(program.orderBy, capacity, memory, lastFirst, room);
     this.#groups = program.grouping === undefined ? undefined : new Groups(program.grouping, memory);
     this.#ranking = program.rank === undefined ? undefined : new Ranking(program.rank, memory);
-    this.#inner = derivedFrom === undefined ? undefined : startEvaluation(derivedFrom, { ...context, memory });
+    this.#inner = derivedFrom === undefined ? undefined : startEvaluation(derivedFrom, { ...context, memory, work });
   }
 
   /** Takes the next documents; their numbers, which go up, are asked for by index, of those alone that matter. */
@@ -99,7 +99,7 @@ export class OrderedPage {
       for (let index = 0; index < documents.length; index += 1) {
         this.#index = index;
         this.#inside = 0;
-        beginDocument(this.#frame);
+        this.#frame.work.beginDocument();
         if (this.#inner === undefined) this.#takeDocument(documents[index]!);
         else {
           this.#inner.offer(documents.slice(index, index + 1), 0);
@@ -109,18 +109,26 @@ export class OrderedPage {
     });
   }
 
+  /** Units of work done beyond those that every document takes. */
+  get extraWork(): number {
+    return this.#frame.work.extra;
+  }
+
+  /** Says that there are no more documents; pauses where as much may follow as for a document. To be called once. */
+  *finishing(): Generator<void, void, undefined> {
+    for (const place of this.#groups?.bound(this.#frame) ?? []) {
+      yield;
+      this.#frame.work.beginDocument();
+      this.#frame.work.add(this.#plan.program.weight);
+      guardStack(() => this.#order(place));
+    }
+  }
+
   /**
    * The rows in order, what is known of those just before them, and whether there are more than the room took. To be
-   * called once.
+   * called once, when it has finished.
    */
   rows(): { readonly rows: OrderedRow[]; readonly before: readonly OrderedRow[]; readonly isCut: boolean } {
-    guardStack(() =>
-      this.#groups?.bindEach(this.#frame, (place) => {
-        beginDocument(this.#frame);
-        this.#order(place);
-        return true;
-      }),
-    );
     if (this.#ranking !== undefined)
       return { rows: this.#ranking.sorted().slice(0, this.#capacity), before: [], isCut: false };
     const inOrder = this.#sorter.sorted();
@@ -142,7 +150,8 @@ export class OrderedPage {
 
   #takeRow(): void {
     this.#inside += 1;
-    const { where, project } = this.#plan.program;
+    const { where, project, weight } = this.#plan.program;
+    this.#frame.work.add(weight);
     const facts = this.#ranking?.observe(this.#frame);
     if (where !== undefined && !where(this.#frame)) return;
     if (facts !== undefined) {

@@ -38,4 +38,6 @@ export interface Program {
   readonly offset: number;
   /** TOP or LIMIT. */
   readonly limit: number | undefined;
+  /** Units of work that a row takes, without subqueries and without what depends on the size of values. */
+  readonly weight: number;
 }

@@ -61,14 +61,24 @@ function refused(pattern: string, why: string): never {
   throw queryError('invalidValue', `The regular expression '${pattern.slice(0, 100)}' can't be used: ${why}.`);
 }
 
-function foldCase(test: CharacterTest): CharacterTest {
+/** A test that is asked once for each of the most frequent characters. */
+function remembered(test: CharacterTest): CharacterTest {
+  const known = new Uint8Array(128);
   return (code) => {
+    if (code >= known.length) return test(code);
+    if (known[code] === 0) known[code] = test(code) ? 1 : 2;
+    return known[code] === 1;
+  };
+}
+
+function foldCase(test: CharacterTest): CharacterTest {
+  return remembered((code) => {
     if (test(code)) return true;
     const text = String.fromCharCode(code);
     const lower = text.toLowerCase();
     const upper = text.toUpperCase();
     return (lower.length === 1 && test(lower.charCodeAt(0))) || (upper.length === 1 && test(upper.charCodeAt(0)));
-  };
+  });
 }
 
 /** Thrown where a text is no regular expression, and not one that is merely too much for this engine. */
@@ -267,7 +277,7 @@ class RegexParser {
       }
     }
     this.#index += 1;
-    const any: CharacterTest = (code) => tests.some((test) => test(code));
+    const any = remembered((code) => tests.some((test) => test(code)));
     // Folding must come before negation: [^a] in a match that ignores case excludes A too.
     const folded = this.#flags.ignoreCase ? foldCase(any) : any;
     return negated ? not(folded) : folded;

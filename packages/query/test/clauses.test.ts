@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import {
   evaluate,
+  isOrdered,
   matches,
   Memory,
   OrderedPage,
@@ -11,6 +12,8 @@ import {
 } from '../src/index.ts';
 import type { Json } from '../src/index.ts';
 import { rows } from './run.ts';
+
+const many = (count: number): number[] => Array.from({ length: count }, (_, n) => n);
 
 const families = [
   {
@@ -388,7 +391,7 @@ describe('evaluation', () => {
       if (!evaluation.wantsDocuments) break;
     }
     expect(seen).toEqual(during);
-    evaluation.finish();
+    Array.from(evaluation.finishing());
     expect(evaluation.takeRows()).toEqual(after);
   });
 
@@ -487,7 +490,58 @@ describe('evaluation', () => {
     const slow = { monotonicMs: () => (nowMs += 30) };
     expect(() => rows(sql, [{ list }], [], slow)).toThrow('SC3001');
     // Each document has its own time.
-    expect(rows(sql, [{ list: list.slice(0, 50) }, { list: list.slice(0, 50) }], [], slow)).toEqual([5_000]);
+    expect(rows(sql, [{ list: list.slice(0, 40) }, { list: list.slice(0, 40) }], [], slow)).toEqual([3_200]);
+  });
+
+  it('gives a document up whose rows in a query in FROM take seconds together', () => {
+    const list = Array.from({ length: 100 }, (_, n) => n);
+    const sql = 'SELECT VALUE COUNT(1) FROM (SELECT VALUE c.list FROM c JOIN x IN c.list) AS y JOIN z IN y';
+    let nowMs = 0;
+    const slow = { monotonicMs: () => (nowMs += 15) };
+    const work = (documents: readonly Json[]): Json[] => {
+      const evaluation = startEvaluation(plan(sql), slow);
+      for (const document of documents) evaluation.offer([document], 0);
+      Array.from(evaluation.finishing());
+      return evaluation.takeRows();
+    };
+    expect(() => work([{ list }])).toThrow('SC3001');
+    expect(work([{ list: list.slice(0, 60) }, { list: list.slice(0, 60) }])).toEqual([7_200]);
+  });
+
+  it('throws what it is told to where a document takes longer than it may', () => {
+    const list = Array.from({ length: 100 }, (_, n) => n);
+    let nowMs = 0;
+    const tooLong = (): Error => new Error('Go elsewhere.');
+    const slow = { monotonicMs: () => (nowMs += 1), maxDocumentMs: 10, tooLong };
+    const sql = (aliases: string): string => `SELECT VALUE COUNT(1) FROM c ${aliases}`;
+    expect(rows(sql('JOIN x IN c.list'), [{ list }], [], slow)).toEqual([100]);
+    expect(() => rows(sql('JOIN x IN c.list JOIN y IN c.list'), [{ list }], [], slow)).toThrow('Go elsewhere.');
+  });
+
+  it.each<[sql: string, document: Json, least: number, most: number]>([
+    ['SELECT c.id FROM c WHERE c.n > 2 AND c.id IN ("a", "b", "c") ORDER BY c.n', { id: 'a', n: 3 }, 0, 0],
+    ['SELECT VALUE COUNT(1) FROM c JOIN x IN c.list', { list: many(50) }, 0, 0],
+    ['SELECT VALUE COUNT(1) FROM c JOIN x IN c.list', { list: many(1_000) }, 8_000, 15_000],
+    ['SELECT VALUE COUNT(1) FROM c JOIN x IN c.list JOIN y IN c.list', { list: many(100) }, 80_000, 150_000],
+    ['SELECT VALUE EXISTS(SELECT VALUE x FROM x IN c.list WHERE x > 998) FROM c', { list: many(1_000) }, 8_000, 20_000],
+    ['SELECT x, COUNT(1) AS n FROM c JOIN x IN c.list GROUP BY x', { list: many(1_000) }, 8_000, 25_000],
+    ['SELECT VALUE x FROM c JOIN x IN c.list ORDER BY x', { list: many(1_000) }, 8_000, 15_000],
+    ["SELECT VALUE CONTAINS(c.text, 'b', true) FROM c", { text: 'a'.repeat(80_000) }, 8_000, 15_000],
+    ["SELECT VALUE REGEXMATCH(c.text, '[^a]') FROM c", { text: 'a'.repeat(8_000) }, 50_000, 100_000],
+    ['SELECT VALUE LENGTH(TOSTRING(c.list)) FROM c', { list: many(50_000) }, 30_000, 300_000],
+    ['SELECT VALUE SetUnion(c.list, c.list) FROM c', { list: many(1_000) }, 40_000, 100_000],
+  ])('counts what %s works on a document, the same each time', (sql, document, least, most) => {
+    const works = [1, 2].map(() => {
+      const query = plan(sql);
+      const run = isOrdered(query) ? new OrderedPage(query, {}, undefined, 10) : startEvaluation(query);
+      if (run instanceof OrderedPage) run.offer([document], () => 1);
+      else run.offer([document], 0);
+      Array.from(run.finishing());
+      return run.extraWork;
+    });
+    expect(works[0]).toBeGreaterThanOrEqual(least);
+    expect(works[0]).toBeLessThanOrEqual(most);
+    expect(works[1]).toBe(works[0]);
   });
 
   it('has a limit on what joins iterate over', () => {
@@ -564,12 +618,12 @@ describe('evaluation', () => {
   it('has a limit on what one call looks for', () => {
     const words = 'ab '.repeat(300_000);
     const list = Array.from({ length: 100_000 }, (_, n) => n);
-    const many = Array.from({ length: 2_000 }, (_, n) => `'zz${n}'`).join(',');
+    const sought = Array.from({ length: 2_000 }, (_, n) => `'zz${n}'`).join(',');
     for (const call of [
-      `CONTAINS_ANY_CI(c.words, ${many})`,
-      `ARRAY_CONTAINS_ANY(c.list, ${many})`,
-      `FullTextContainsAny(c.words, ${many})`,
-      `FullTextContainsAny(c.words, [${many}])`,
+      `CONTAINS_ANY_CI(c.words, ${sought})`,
+      `ARRAY_CONTAINS_ANY(c.list, ${sought})`,
+      `FullTextContainsAny(c.words, ${sought})`,
+      `FullTextContainsAny(c.words, [${sought}])`,
     ]) {
       expect(() => rows(`SELECT VALUE ${call} FROM c`, [{ words, list }])).toThrow('SC3001');
     }

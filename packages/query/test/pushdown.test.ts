@@ -241,7 +241,7 @@ describe('documents left out by the pushdown', () => {
             given.push(...pushed.takeRows());
           }
           expect(pushed.wantsDocuments).toBe(true);
-          pushed.finish();
+          Array.from(pushed.finishing());
           expect([...given, ...pushed.takeRows()]).toEqual(rows);
           if (plan.streaming) {
             expect(documents.flatMap((document) => [...evaluate(plan, [document])])).toEqual(rows);

@@ -534,6 +534,22 @@ describe('a document', () => {
   });
 });
 
+test('a query of databases that would take long is refused soon', async () => {
+  const values = JSON.stringify(Array.from({ length: 120 }, (_, n) => n));
+  const joins = ['x', 'y', 'z', 'u'].map((name) => `JOIN ${name} IN (SELECT VALUE ${values})`).join(' ');
+  const startedMs = performance.now();
+  await refused(
+    'POST',
+    '/dbs',
+    {
+      body: JSON.stringify({ query: `SELECT VALUE COUNT(1) FROM c ${joins}` }),
+      headers: { 'x-ms-documentdb-isquery': 'true' },
+    },
+    400,
+  );
+  expect(performance.now() - startedMs).toBeLessThan(5_000);
+});
+
 describe('after all of this', () => {
   let before: number;
   beforeEach(async () => {

@@ -196,6 +196,27 @@ describe('a container without throughput', () => {
     expect(Number((await read(container, 'missing')).headers['x-ms-request-charge'])).toBe(1);
   });
 
+  test('charges a query for what it works on a document, the same each time, also where it is refused for that', async () => {
+    const container = await world.container({});
+    await container.items.create({ id: 'a', customer: 'ann', list: Array.from({ length: 100 }, (_, n) => n) });
+    const chargeOf = async (joined: string): Promise<readonly [status: number, charge: number]> => {
+      const { status, headers } = await raw(world.endpoint, 'POST', `/dbs/shop/colls/${container.id}/docs`, {
+        headers: { 'x-ms-documentdb-isquery': 'true' },
+        body: JSON.stringify({ query: `SELECT VALUE COUNT(1) FROM c ${joined}` }),
+      });
+      return [status, Number(headers['x-ms-request-charge'])];
+    };
+    const one = 'JOIN x IN c.list';
+    expect(await chargeOf(one)).toEqual([200, 2.3]);
+    const joined = await chargeOf(`${one} JOIN y IN c.list JOIN z IN c.list`);
+    expect(joined).toEqual([200, expect.closeTo(230, -2)]);
+    expect(await chargeOf(`${one} JOIN y IN c.list JOIN z IN c.list`)).toEqual(joined);
+    const refused = await chargeOf(`${one} JOIN y IN c.list JOIN z IN c.list JOIN u IN c.list`);
+    expect(refused).toEqual([400, expect.closeTo(1_000, -3)]);
+    const { consumed } = await unitsOf(container.id);
+    expect(consumed.query.requestUnits).toBeGreaterThan(2 * joined[1] + refused[1]);
+  });
+
   test('that keeps no index pays for none', async () => {
     const indexingPolicy = { indexingMode: 'none' as const, automatic: false };
     const container = await world.container({ indexingPolicy });

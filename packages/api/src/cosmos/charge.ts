@@ -10,6 +10,10 @@ const kilobytes = (bytes: number): number => Math.max(1, Math.ceil(bytes / 1024)
 
 const rounded = (units: number): number => Math.round(units * 100) / 100;
 
+/** Units of work on documents, of which a million take some milliseconds. */
+const WORK_PER_UNIT = 50_000;
+const ofWork = (extraWork: number): number => extraWork / WORK_PER_UNIT;
+
 export const charge = {
   /** A read that found what it looked for: 1 for the first kilobyte, and a unit for each 11 more. */
   pointRead: (bytes: number): number => rounded(1 + (kilobytes(bytes) - 1) / 11),
@@ -18,14 +22,20 @@ export const charge = {
     rounded(5.09 + (kilobytes(bytes) - 1) * 0.45 + indexedPaths * 0.1),
   /** A delete, by a client or by TTL: by the size of what goes. */
   delete: (bytes: number): number => rounded(5.29 + (kilobytes(bytes) - 1) * 0.45),
-  /** A page of a query: for starting it, for the documents looked at, for the bytes given back. */
-  query: (examined: number, bytes: number): number => rounded(2.25 + examined * 0.05 + (kilobytes(bytes) - 1) * 0.35),
+  /**
+   * A page of a query: for starting it, for the documents looked at, for the bytes given back, and for what it has worked
+   * on documents beyond what every document takes.
+   */
+  query: (examined: number, bytes: number, extraWork = 0): number =>
+    rounded(2.25 + examined * 0.05 + (kilobytes(bytes) - 1) * 0.35 + ofWork(extraWork)),
   /** A page of the change feed: like reading what is in it. */
   changeFeed: (items: number, bytes: number): number => rounded(1 + items * 0.05 + (kilobytes(bytes) - 1) / 11),
   /** Databases, containers and everything else that is not in a container; taken from no budget. */
   metadata: 1,
   /** A read that ended in an error or found nothing new. */
   refusedRead: 1,
+  /** A query that ended in an error after it had worked so much. */
+  refusedQuery: (extraWork: number): number => rounded(1 + ofWork(extraWork)),
   /** A write that was refused: what it would have changed was looked at. */
   refusedWrite: 1.24,
   /** Turned away before anything was done; taken from no budget. */

@@ -1,4 +1,5 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { workUntil } from '../store/queries.ts';
 import type { UserKind } from '../request-units/request-units.ts';
 import { charge } from './charge.ts';
 import { tooManyRequests } from './errors.ts';
@@ -18,18 +19,23 @@ export async function answerCharged(request: CosmosRequest): Promise<Answer> {
   const units = request.store.requestUnits;
   const waitMs = units.admit(container, kind);
   if (waitMs > 0) throw tooManyRequests(waitMs);
-  let spent = chargeOfError(request);
+  let spent = 0;
   try {
     const answer = await route(request);
     spent = answer.charge;
     return answer;
+  } catch (error) {
+    spent = chargeOfError(request, error);
+    throw error;
   } finally {
     units.charge(container, kind, spent);
   }
 }
 
 /** What a request costs that ends in an error. */
-export function chargeOfError({ method, headers }: Pick<CosmosRequest, 'method' | 'headers'>): number {
+export function chargeOfError({ method, headers }: Pick<CosmosRequest, 'method' | 'headers'>, error: unknown): number {
+  const worked = error instanceof Error ? workUntil.get(error) : undefined;
+  if (worked !== undefined) return charge.refusedQuery(worked);
   return isRead(method, headers) ? charge.refusedRead : charge.refusedWrite;
 }
 

@@ -7,7 +7,6 @@ import {
 } from '@epitaph/core/partition-key/effective-partition-key.ts';
 import {
   type ClientPlan,
-  evaluate,
   type Json,
   jsonText,
   missingFeatures,
@@ -19,6 +18,7 @@ import {
   QueryError,
   type QueryParameter,
   type QueryPlan,
+  startEvaluation,
 } from '@epitaph/query';
 import type { Limits } from '../http/limits.ts';
 import type { Continuation } from '../store/store-api.ts';
@@ -116,9 +116,26 @@ export function answerFeed(request: CosmosRequest, rid: string, key: string, res
   };
 }
 
+/** Milliseconds that a query may work on a resource, and on all of them: nobody else has a turn meanwhile. */
+const MAX_RESOURCE_MS = 50;
+const MAX_RESOURCES_MS = 250;
+
 function runQuery({ sql, parameters }: QueryBody, resources: readonly Json[]): readonly unknown[] {
   const { monotonicMs } = systemClocks;
-  return [...evaluate(planQuery(parseQuery(sql), parameters), resources, { monotonicMs })];
+  const plan = planQuery(parseQuery(sql), parameters);
+  const evaluation = startEvaluation(plan, { monotonicMs, maxDocumentMs: MAX_RESOURCE_MS });
+  const untilMs = monotonicMs() + MAX_RESOURCES_MS;
+  const rows: Json[] = [];
+  const take = (): void => {
+    for (const row of evaluation.takeRows()) rows.push(row);
+    if (monotonicMs() > untilMs) throw badRequest('The query works too long. Ask less at once.');
+  };
+  for (let next = 0; next < resources.length && evaluation.wantsDocuments; take()) {
+    next = evaluation.offer(resources, next);
+  }
+  for (const _ of evaluation.finishing()) take();
+  take();
+  return rows;
 }
 
 /** A plan for clients, with what their pipelines are to do and which keys the query is about. */

@@ -292,7 +292,7 @@ async function queryItems(
   });
   const rows = page.texts.join(',');
   const body = `{"_rid":"${container.rid}","Documents":[${rows}],"_count":${page.rows.length}}`;
-  const units = charge.query(page.examined, body.length);
+  const units = charge.query(page.examined, body.length, page.extraWork);
   return {
     status: 200,
     body,

@@ -355,7 +355,7 @@ function sendError(
       charge:
         shape.status === 429
           ? charge.throttled
-          : chargeOfError({ method: request.method, headers: request.raw.headers }),
+          : chargeOfError({ method: request.method, headers: request.raw.headers }, error),
       headers: { ...errorHeaders(shape), ...(cosmos === null ? {} : refusedSession(cosmos, raw.headers, shape)) },
     },
     activityId,

@@ -14,10 +14,11 @@ import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
 import { itemStream, parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { isExpired, type ItemTimes, watermarks } from '@epitaph/core/ttl/watermarks.ts';
+import { Pace } from '@epitaph/core/turn.ts';
 import { readOwnTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import type { CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
 import type { ContainerNumber } from '@epitaph/projections/read-model-store.ts';
-import { jsonText, matches, parseCondition, parseJson, planQuery, type Json } from '@epitaph/query';
+import { jsonText, matches, parseCondition, parseJson, planQuery, type Json, type QueryPlan } from '@epitaph/query';
 import { applyPatch } from '../cosmos/patch.ts';
 import { hasUniqueKeys, uniqueValuesOf } from '../cosmos/unique-keys.ts';
 import { systemPropertiesOf } from '../cosmos/system-properties.ts';
@@ -26,6 +27,7 @@ import type { StoreParts } from './parts.ts';
 import { planOptionsOf } from './plan-options.ts';
 import { inThisHeap } from './heap.ts';
 import { Places } from './places.ts';
+import { IsSlow, SWIFT_MS } from './slow-lane.ts';
 import { MAX_PAGE_CHARACTERS } from './queries.ts';
 import { scanScope } from './scans.ts';
 import type {
@@ -56,6 +58,8 @@ const PATCHING_BATCHES = inThisHeap(32);
 
 /** Rows looked at for one page of a feed before it answers with what it has. */
 const MAX_SCANNED = 20_000;
+/** Milliseconds that the condition of a patch may take: a batch may have a hundred. */
+const MAX_CONDITION_MS = 250;
 
 /** Reads and writes of single items, and the feed of them. */
 export class Items {
@@ -68,6 +72,8 @@ export class Items {
 
   readonly #largePatches = new Places(LARGE_PATCHES);
   readonly #patchingBatches = new Places(PATCHING_BATCHES);
+  /** Of the conditions of all patches. */
+  readonly #pace = new Pace();
 
   constructor(parts: StoreParts, documents: Documents) {
     this.#parts = parts;
@@ -565,6 +571,26 @@ export class Items {
       };
   }
 
+  /** Whether a patch's condition holds of a document; those of many patches give way to others as queries do. */
+  async #holds(condition: QueryPlan, document: Json, nowMs: number): Promise<boolean> {
+    const { slowLane, ports } = this.#parts;
+    const { monotonicMs } = ports;
+    await this.#pace.step();
+    try {
+      const tooLong = (): Error => new IsSlow();
+      return matches(condition, document, { nowMs, monotonicMs, maxDocumentMs: SWIFT_MS, tooLong });
+    } catch (error) {
+      if (!(error instanceof IsSlow)) throw error;
+    }
+    await slowLane.begin();
+    const startedMs = monotonicMs();
+    try {
+      return matches(condition, document, { nowMs, monotonicMs, maxDocumentMs: MAX_CONDITION_MS });
+    } finally {
+      slowLane.ended(monotonicMs() - startedMs);
+    }
+  }
+
   #patching(
     { id, partitionKey }: ItemName,
     patch: PatchRequest,
@@ -583,11 +609,11 @@ export class Items {
           if (bytesNow >= LARGE_BYTES) await beforeLarge?.(bytesNow);
           const current = parseJson(body ?? (await this.#documents.openAt(last!))) as Document;
           if (condition !== undefined) {
-            const { monotonicMs } = this.#parts.ports;
             const row = await this.#parts.rows.find(within.number, partitionKey, id);
             const stamp = { birth: row?.birth ?? last?.position ?? 0, ts: state.lastWrite.ts, etag: state.etag };
             const system = systemPropertiesOf(within.state, stamp);
-            if (!matches(condition, { ...(current as { [name: string]: Json }), ...system }, { nowMs, monotonicMs })) {
+            const document = { ...(current as { [name: string]: Json }), ...system };
+            if (!(await this.#holds(condition, document, nowMs))) {
               throw new Refusal('precondition-failed', 'The condition of the patch does not hold.');
             }
           }

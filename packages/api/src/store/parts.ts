@@ -17,6 +17,7 @@ import type { SharedReadModels } from '@epitaph/projections/shared-projector.ts'
 import { KeyedMutex } from '@epitaph/core/keyed-mutex.ts';
 import { CommandOrder } from './command-order.ts';
 import type { ItemRows } from './item-rows.ts';
+import { SlowLane } from './slow-lane.ts';
 import type { AtLeast, Caller } from './store-api.ts';
 
 export interface StorePorts {
@@ -72,6 +73,8 @@ export class StoreParts {
   readonly containerOrder = new CommandOrder();
   /** What of a kind is to be put on record in a container about what is kept: a loser would only decide again. */
   readonly retentionOrder = new KeyedMutex();
+  /** For queries and conditions that work long on one document. */
+  readonly slowLane = new SlowLane();
   readonly projector: Projection;
   /** Where rows are looked up and scans go: the read model, with what is kept of it in memory. */
   readonly rows: ItemRows;

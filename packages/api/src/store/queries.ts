@@ -35,6 +35,7 @@ import { inThisHeap, MOST_QUERY_BYTES } from './heap.ts';
 import { type KeptScan, MAX_KEPT_CHARACTERS } from './item-rows.ts';
 import type { Moment, StoreParts } from './parts.ts';
 import { Places } from './places.ts';
+import { IsSlow, SWIFT_MS } from './slow-lane.ts';
 import { firstAfter, hasExpired, KEPT_BATCH, scanScope, scanScopes } from './scans.ts';
 import type { Continuation, QueryPage, QueryRequest } from './store-api.ts';
 import { planOptionsOf } from './plan-options.ts';
@@ -54,6 +55,12 @@ const FIRST_DOCUMENTS = 1;
 const MUCH_BYTES = inThisHeap(1024 * 1024);
 /** Queries that hold much and run at once. */
 const HOLDING_AT_ONCE = 2;
+
+/** Queries at once that work longer on a document. */
+const SLOW_AT_ONCE = 4;
+
+/** What queries have worked, in the units of {@link QueryPage.extraWork}, that ended in an error: by that. */
+export const workUntil = new WeakMap<Error, number>();
 
 /** A query comes to hold much, and no place is free for it. It has changed nothing, and can be run anew when one is. */
 class NeedsPlace extends Error {
@@ -80,6 +87,7 @@ export class Queries {
   readonly #parts: StoreParts;
   readonly #documents: Documents;
   readonly #holding = new Places(HOLDING_AT_ONCE);
+  readonly #slow = new Places(SLOW_AT_ONCE);
   readonly #turns = new Turns();
 
   constructor(parts: StoreParts, documents: Documents) {
@@ -95,7 +103,8 @@ export class Queries {
     const { plan, bounds } = planToPage(request, container, parsed);
     const plannedMs = monotonicMs();
     await this.#parts.seen(request.atLeast);
-    const begin = async () => new Run(request, plan, await this.#parts.moment(container), monotonicMs, bounds);
+    const begin = async (isSlow: boolean) =>
+      new Run(request, plan, await this.#parts.moment(container), monotonicMs, isSlow, bounds);
     const { run, result: answer } = await this.#toItsEnd(request, begin, (running) => this.#answer(running));
     const metrics = {
       totalMs: monotonicMs() - startedMs,
@@ -104,7 +113,7 @@ export class Queries {
       lookupMs: run.lookupMs,
       loadMs: run.loadMs,
     };
-    return { ...answer, examined: run.examined, metrics, pushdown: plan.pushdown };
+    return { ...answer, examined: run.examined, extraWork: run.extraWork, metrics, pushdown: plan.pushdown };
   }
 
   /**
@@ -128,7 +137,8 @@ export class Queries {
     const { monotonicMs } = this.#parts.ports;
     await this.#parts.seen('head');
     const whole = { ...request, maxItemCount: most };
-    const begin = async () => new Run(whole, plan, await this.#parts.moment(container), monotonicMs);
+    const begin = async (isSlow: boolean) =>
+      new Run(whole, plan, await this.#parts.moment(container), monotonicMs, isSlow);
     const { result } = await this.#toItsEnd(whole, begin, async (run) => {
       const evaluation = startEvaluation(plan, run.context);
       const found: ItemRow[] = [];
@@ -145,28 +155,46 @@ export class Queries {
     return result;
   }
 
-  /** Runs a query; one that comes to hold much where no place is free for that is run anew in one. */
+  /** Runs a query; one that turns out slow, or comes to hold much where no place is free for that, is run anew in a place. */
   async #toItsEnd<Result>(
     { signal, standAside }: QueryRequest,
-    begin: () => Promise<Run>,
+    begin: (isSlow: boolean) => Promise<Run>,
     work: (run: Run) => Promise<Result>,
   ): Promise<{ readonly run: Run; readonly result: Result }> {
-    let run = await begin();
+    const enter = async (places: Places): Promise<void> => {
+      const place = () => places.take(signal);
+      await (standAside === undefined ? place() : standAside(place));
+    };
+    let isSlow = false;
+    let hasPlace = false;
     try {
-      return { run, result: await work(run) };
-    } catch (error) {
-      if (!(error instanceof NeedsPlace)) throw error;
+      for (;;) {
+        const run = await begin(isSlow);
+        run.hasPlace = hasPlace;
+        try {
+          return { run, result: await work(run) };
+        } catch (error) {
+          if (!(error instanceof IsSlow) && !(error instanceof NeedsPlace)) {
+            if (error instanceof Error) workUntil.set(error, run.extraWork);
+            throw error;
+          }
+          if (error instanceof IsSlow) {
+            // Who waits holds no place that another, who has this one, may wait for.
+            if (run.hasPlace) this.#holding.giveBack();
+            run.hasPlace = false;
+            await enter(this.#slow);
+            isSlow = true;
+          } else {
+            await enter(this.#holding);
+            run.hasPlace = true;
+          }
+        } finally {
+          hasPlace = run.hasPlace;
+        }
+      }
     } finally {
-      if (run.hasPlace) this.#holding.giveBack();
-    }
-    const place = () => this.#holding.take(signal);
-    await (standAside === undefined ? place() : standAside(place));
-    try {
-      run = await begin();
-      run.hasPlace = true;
-      return { run, result: await work(run) };
-    } finally {
-      this.#holding.giveBack();
+      if (hasPlace) this.#holding.giveBack();
+      if (isSlow) this.#slow.giveBack();
     }
   }
 
@@ -304,7 +332,29 @@ export class Queries {
   async #offerAll(run: Run, ordered: OrderedPage): Promise<void> {
     for await (const { rows, documents } of this.#candidates(run, 0)) {
       run.examined += documents.length;
-      ordered.offer(documents, (index) => rows[index]!.birth);
+      run.counted(ordered, () => ordered.offer(documents, (index) => rows[index]!.birth));
+    }
+    await this.#finish(run, ordered);
+  }
+
+  /** What is left when there are no more documents: groups are worked on in pieces, as documents are. */
+  async #finish(run: Run, evaluation: Pick<Evaluation, 'finishing' | 'extraWork'>): Promise<void> {
+    const steps = evaluation.finishing();
+    const piece = new PieceSize();
+    const work = () => {
+      for (let left = piece.size; left > 0; left -= 1) if (steps.next().done === true) return true;
+      return false;
+    };
+    for (let isDone = false; !isDone;) {
+      if (run.isSlow) await this.#parts.slowLane.begin(run.request.signal);
+      const took = run.clock();
+      try {
+        isDone = run.counted(evaluation, work);
+      } finally {
+        if (run.isSlow) this.#parts.slowLane.ended(took());
+      }
+      piece.took(took());
+      await this.#giveWay(run);
     }
   }
 
@@ -345,7 +395,7 @@ export class Queries {
       }
     }
     if (!hasMore) {
-      evaluation.finish();
+      await this.#finish(run, evaluation);
       take(evaluation.takeRows());
     }
     return page.answer(hasMore ? { kind: 'skip', rows: skip + page.length, range: countedIn(run.scope) } : undefined);
@@ -356,18 +406,21 @@ export class Queries {
    * work on: in between others get their turn.
    */
   async *#candidates(run: Run, afterBirth: number): AsyncGenerator<Batch> {
-    let size = FIRST_DOCUMENTS;
+    const piece = new PieceSize();
     for await (const batch of this.#found(run, afterBirth)) {
       const { length } = batch.rows;
       let from = 0;
       do {
-        const to = Math.min(from + size, length);
+        const to = Math.min(from + piece.size, length);
+        if (run.isSlow) await this.#parts.slowLane.begin(run.request.signal);
         const took = run.clock();
-        yield to - from === length ? batch : partOf(batch, from, to);
+        try {
+          yield to - from === length ? batch : partOf(batch, from, to);
+        } finally {
+          if (run.isSlow) this.#parts.slowLane.ended(took());
+        }
         from = to;
-        const tookMs = took();
-        if (tookMs > TURN_MS) size = Math.max(1, Math.floor((size * TURN_MS) / tookMs));
-        else if (tookMs < TURN_MS / 4) size *= 4;
+        piece.took(took());
         await this.#giveWay(run);
       } while (from < length);
     }
@@ -552,6 +605,17 @@ const isPartOf = (range: KeyRange | undefined, whole: KeyRange): range is KeyRan
 
 type Answer = Pick<QueryPage, 'rows' | 'texts' | 'continuation'>;
 
+/** How many documents, or groups, are worked on in one turn. */
+class PieceSize {
+  size = FIRST_DOCUMENTS;
+
+  /** The last piece took so long. */
+  took(ms: number): void {
+    if (ms > TURN_MS) this.size = Math.max(1, Math.floor((this.size * TURN_MS) / ms));
+    else if (ms < TURN_MS / 4) this.size *= 4;
+  }
+}
+
 /** One page's run of a query, with what it took. */
 class Run {
   readonly request: QueryRequest;
@@ -568,8 +632,12 @@ class Run {
   turnMs: () => number;
   /** It has one of the places of queries that hold much. */
   hasPlace = false;
+  /** It is one of those that work long on a document, and goes on in the lane for that. */
+  readonly isSlow: boolean;
   /** Documents that the query was evaluated on. */
   examined = 0;
+  /** Units of work on them beyond those that every document takes. */
+  extraWork = 0;
   /** Rows of the read model that were looked at. */
   scanned = 0;
   lookupMs = 0;
@@ -578,7 +646,14 @@ class Run {
   readonly mayMatch: ((row: ItemRow) => boolean) | undefined;
   readonly #monotonicMs: () => number;
 
-  constructor(request: QueryRequest, plan: QueryPlan, moment: Moment, monotonicMs: () => number, bounds?: Bounds) {
+  constructor(
+    request: QueryRequest,
+    plan: QueryPlan,
+    moment: Moment,
+    monotonicMs: () => number,
+    isSlow: boolean,
+    bounds?: Bounds,
+  ) {
     this.request = request;
     this.bounds = bounds;
     this.plan = plan;
@@ -590,14 +665,26 @@ class Run {
     this.mayMatch = clearFilter(plan, keys, definition);
     this.#monotonicMs = monotonicMs;
     this.turnMs = this.clock();
-    this.context = { nowMs: moment.nowMs, memory: this.memory, monotonicMs };
+    this.isSlow = isSlow;
+    const limits = isSlow ? {} : { maxDocumentMs: SWIFT_MS, tooLong: () => new IsSlow() };
+    this.context = { nowMs: moment.nowMs, memory: this.memory, monotonicMs, ...limits };
   }
 
   /** Hands documents over as {@link Evaluation.offer} takes them, and counts them. */
   offer(evaluation: Evaluation, documents: readonly Json[], start: number): number {
-    const next = evaluation.offer(documents, start);
+    const next = this.counted(evaluation, () => evaluation.offer(documents, start));
     this.examined += next - start;
     return next;
+  }
+
+  /** Counts what an evaluation works meanwhile. */
+  counted<Result>(evaluation: Pick<Evaluation, 'extraWork'>, work: () => Result): Result {
+    const before = evaluation.extraWork;
+    try {
+      return work();
+    } finally {
+      this.extraWork += evaluation.extraWork - before;
+    }
   }
 
   /** Starts a watch; what it answers is the milliseconds since. */

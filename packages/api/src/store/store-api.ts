@@ -164,6 +164,8 @@ export interface QueryPage {
   readonly continuation?: Continuation;
   /** Documents that were looked at. */
   readonly examined: number;
+  /** What was worked on them beyond what every document takes, in units of some nanoseconds. */
+  readonly extraWork: number;
   /** What it took, in milliseconds: all in all, parsing, planning, finding rows, reading documents. */
   readonly metrics: {
     readonly totalMs: number;

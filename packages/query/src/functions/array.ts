@@ -86,7 +86,9 @@ function asSet(array: readonly Json[]): ValueSet {
 }
 
 function ofSets(combine: (a: ValueSet, b: ValueSet) => Value): BuiltIn {
-  return pure(2, 2, (a, b) => (Array.isArray(a) && Array.isArray(b) ? combine(asSet(a), asSet(b)) : undefined));
+  const call = (a: Value, b: Value): Value =>
+    Array.isArray(a) && Array.isArray(b) ? combine(asSet(a), asSet(b)) : undefined;
+  return { ...pure(2, 2, call), unitsPerCharacter: 8 };
 }
 
 /** A figure of an array of numbers; undefined when it is empty or holds anything else. */

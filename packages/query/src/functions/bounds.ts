@@ -41,6 +41,10 @@ export function boundedValue<T extends Value>(value: T): T {
 /** Whether a value has no more characters as JSON, about. */
 export const isShort = (value: Value, characters: number): boolean => charactersLeft(value, characters) >= 0;
 
+/** Characters of a value as JSON, about, as far as it may have them. */
+export const charactersOf = (value: Value): number =>
+  MAX_VALUE_CHARACTERS - Math.max(0, charactersLeft(value, MAX_VALUE_CHARACTERS));
+
 /** Numbers count as four, whatever they are. Looks at no more of a value than fits. */
 function charactersLeft(value: Value, most: number): number {
   let left = most - 4;

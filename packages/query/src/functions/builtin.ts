@@ -10,6 +10,8 @@ export interface BuiltIn {
   readonly create: () => BuiltInCall;
   /** False when two calls with the same arguments may differ, so that it is never folded into a constant. */
   readonly pure: boolean;
+  /** Units of work for each character of its arguments as JSON, of what takes much longer than to look at them. */
+  readonly unitsPerCharacter?: number;
   /** True where an optional argument that is undefined counts as not given; elsewhere it makes the result undefined. */
   readonly undefinedIsLeftOut?: true;
 }

@@ -22,28 +22,22 @@ export function occurrences(words: readonly string[], term: readonly string[], d
 }
 
 /** Whether letters put in, left out or changed, so many at most, make one word of another. */
-function isWithin(distance: number, a: string, b: string): boolean {
-  if (a === b) return true;
-  if (distance === 0 || Math.abs(a.length - b.length) > distance) return false;
-  // Levenshtein's table, of which only the places near the diagonal can hold as little as that.
-  let above: number[] = Array.from({ length: 2 * distance + 1 }, (_, place) => Math.abs(place - distance));
-  for (let row = 1; row <= a.length; row += 1) {
-    const current: number[] = [];
-    for (let place = 0; place <= 2 * distance; place += 1) {
-      const column = row + place - distance;
-      if (column < 0 || column > b.length) {
-        current.push(distance + 1);
-        continue;
-      }
-      const changed = column === 0 ? row : (above[place] as number) + (a[row - 1] === b[column - 1] ? 0 : 1);
-      const leftOut = (above[place + 1] ?? distance) + 1;
-      const putIn = (current[place - 1] ?? distance) + 1;
-      current.push(Math.min(changed, leftOut, putIn));
-    }
-    if (Math.min(...current) > distance) return false;
-    above = current;
+function isWithin(distance: number, a: string, b: string, fromA = 0, fromB = 0): boolean {
+  let [inA, inB] = [fromA, fromB];
+  while (inA < a.length && inA - fromA < b.length - fromB && a[inA] === b[inB]) {
+    inA += 1;
+    inB += 1;
   }
-  return (above[b.length - a.length + distance] as number) <= distance;
+  const [leftA, leftB] = [a.length - inA, b.length - inB];
+  if (Math.abs(leftA - leftB) > distance) return false;
+  if (leftA === 0 || leftB === 0) return true;
+  // At the first letter that differs there is an edit.
+  return (
+    distance > 0 &&
+    (isWithin(distance - 1, a, b, inA + 1, inB + 1) ||
+      isWithin(distance - 1, a, b, inA + 1, inB) ||
+      isWithin(distance - 1, a, b, inA, inB + 1))
+  );
 }
 
 /** Search terms are strings; the first version of the language took an array of them. Undefined for anything else. */
@@ -77,7 +71,7 @@ function fuzzyTermsOf(args: readonly Value[]): readonly FuzzyTerm[] | undefined 
 
 /** A test of one text for any or all of some terms. */
 function contains(maxTerms: number, decisive: boolean): BuiltIn {
-  return pure(2, 1 + maxTerms, (text, ...args) => {
+  const call = (text: Value, ...args: Value[]): Value => {
     const terms = fuzzyTermsOf(args);
     if (typeof text !== 'string' || terms === undefined) return undefined;
     const words = wordsOf(text);
@@ -87,7 +81,8 @@ function contains(maxTerms: number, decisive: boolean): BuiltIn {
     );
     for (const term of terms) if (occurrences(words, term.words, term.distance) > 0 === decisive) return decisive;
     return !decisive;
-  });
+  };
+  return { ...pure(2, 1 + maxTerms, call), unitsPerCharacter: 4 };
 }
 
 /** What BM25 weighs the terms of one text by: of all documents, how many there are, their words, and who has which term. */

@@ -194,7 +194,7 @@ function spatialFunctionsOn<Point>(surface: Surface<Point>): BuiltIns {
         return compute(a, b);
       };
     };
-    return { minArguments: count, maxArguments: count, create, pure: true };
+    return { minArguments: count, maxArguments: count, create, pure: true, unitsPerCharacter: 2 };
   }
 
   return {

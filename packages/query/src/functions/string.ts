@@ -166,6 +166,7 @@ const regexMatch: BuiltIn = {
   minArguments: 2,
   maxArguments: 3,
   pure: true,
+  unitsPerCharacter: 8,
   create: () => {
     let lastPattern: string | undefined;
     let lastModifiers: string | undefined;

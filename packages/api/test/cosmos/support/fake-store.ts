@@ -264,6 +264,7 @@ export function fakeStore(overrides: Partial<EdgeStore> = {}): StoreApi {
         rows: page,
         texts: page.map((row) => JSON.stringify(row)),
         examined: documents.length,
+        extraWork: 0,
         pushdown: plan.pushdown,
         metrics: { totalMs: 0, compileMs: 0, planMs: 0, lookupMs: 0, loadMs: 0 },
         ...(next < rows.length ? { continuation: { kind: 'skip' as const, rows: next } } : {}),

@@ -1,0 +1,18 @@
+import { expect, it } from 'vitest';
+import { SlowLane } from '@epitaph/api/store/slow-lane.ts';
+
+it('has one piece of work at a time, and none for as long after it as it has taken', async () => {
+  const lane = new SlowLane();
+  await lane.begin();
+  const order: string[] = [];
+  const given = new AbortController();
+  const third = lane.begin(given.signal).catch(() => order.push('given up'));
+  const second = lane.begin().then(() => order.push('second'));
+  given.abort();
+  await third;
+  const startedMs = performance.now();
+  lane.ended(50);
+  await second;
+  expect(performance.now() - startedMs).toBeGreaterThanOrEqual(49);
+  expect(order).toEqual(['given up', 'second']);
+});
