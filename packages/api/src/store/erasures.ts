@@ -189,7 +189,7 @@ export class Erasures {
     const lives = await livesOfItem(this.#parts.ports.log, prefix);
     const left = lives.filter((life) => !isPurged(life));
     const standing = await this.#standing(context, rid, left);
-    const nothing = { purged: 0, refused: [] };
+    const nothing = { purged: 0, refused: [], left: [] };
     if (standing !== undefined) return { lives, kept: standing, batch: nothing };
     const { state } = this.#parts.catalog.containerByRid(rid)!;
     const withContainer = this.#parts.catalog.goneAtMs(state) !== null;

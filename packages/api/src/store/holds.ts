@@ -137,7 +137,7 @@ export class Holds {
     return this.#order.run(vaultHoldId(rid, holdId), async () => {
       await recordRetention(this.#parts, this.#parts.command(caller), rid, { type: 'ReleaseHold', holdId, reason });
       await this.#parts.ports.vault.releaseHold(vaultHoldId(rid, holdId));
-      this.#purge.lookAgain();
+      this.#purge.lookAgain(this.#parts.catalog.containerByRid(rid)?.number);
       return this.find(container, holdId);
     });
   }
@@ -154,7 +154,7 @@ export class Holds {
       await recordRetention(this.#parts, context, rid, { type: 'ChangeRetentionFloor', seconds, reason });
       if (seconds < before) {
         await vault.setFloor(rid, 'retention', seconds);
-        this.#purge.lookAgain();
+        this.#purge.lookAgain(this.#parts.catalog.containerByRid(rid)?.number);
       }
       return this.#state(container);
     });

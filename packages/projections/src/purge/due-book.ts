@@ -29,6 +29,11 @@ export class DueBook {
     this.#heldUntil.clear();
   }
 
+  /** What is held back in a container may be so no longer. */
+  lookAgain(container: ContainerNumber): void {
+    this.#changed(container);
+  }
+
   mark(containers: readonly ContainerNumber[]): void {
     for (const number of containers) this.#dirty.add(number);
   }

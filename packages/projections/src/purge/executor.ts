@@ -92,6 +92,8 @@ export interface DemandedErasure {
 }
 
 export interface RefusedLife {
+  /** Which of those that were to be erased. */
+  readonly index: number;
   readonly stream: string;
   /** Holds that cover it, as the vault names them. */
   readonly holds: readonly string[];
@@ -105,6 +107,8 @@ export interface ErasedBatch {
   readonly purged: number;
   /** Lives whose key a hold or a floor keeps. */
   readonly refused: readonly RefusedLife[];
+  /** Which of them are neither erased nor refused: the log does not agree with what was said of them. */
+  readonly left: readonly number[];
 }
 
 /** The saga's hands: each step is one batch, idempotent, and leaves a state from which the next run goes on. */
@@ -360,6 +364,7 @@ export class PurgeExecutor {
     // Asked now that the keys are gone: a backup that begins after this has none of them.
     const copiesKeptUntilMs = this.#ports.copiesKeptUntilMs();
     const refused: RefusedLife[] = [];
+    const left = new Map(candidates.map((candidate, index) => [candidate, index]));
     let fault: PurgeFault | undefined;
     const erased: (Dying & {
       readonly recoverableUntilMs: number | null;
@@ -371,7 +376,9 @@ export class PurgeExecutor {
       if (outcome.kind === 'refused') {
         const untilMs = outcome.holds.length > 0 ? null : outcome.floorUntilMs;
         const { holds, floorUntilMs } = outcome;
-        refused.push({ stream: life.candidate.stream, holds, floorUntilMs, untilMs });
+        const index = left.get(life.candidate)!;
+        left.delete(life.candidate);
+        refused.push({ index, stream: life.candidate.stream, holds, floorUntilMs, untilMs });
       } else if (outcome.kind === 'unknown') {
         // Nothing may claim that this content was erased. It stays visible as a problem to fsck and operators.
         fault ??= new PurgeFault(`the vault does not know the key of ${life.candidate.stream}`);
@@ -430,6 +437,7 @@ export class PurgeExecutor {
         events.at(-1)!.recorded,
       ).catch((error: unknown) => unlessTooLarge(error, life));
       if (handled === undefined) return;
+      left.delete(candidate);
       purged += 1;
       position = Math.max(position, handled.position ?? 0);
       // Nobody waits for the truncation but the end of the run: what it removes can't be read any more. Who demands an
@@ -439,7 +447,7 @@ export class PurgeExecutor {
     if (position > 0) await this.#ports.projected(position);
     // Told when that of the others is on record which has been erased.
     if (fault !== undefined) throw fault;
-    return { purged, refused };
+    return { purged, refused, left: [...left.values()] };
   }
 
   async #factsOf(stream: string): Promise<LifeEvent[]> {

@@ -3,6 +3,7 @@ import { appendNext, newEvent } from '@epitaph/core/handle-command.ts';
 import { Pace } from '@epitaph/core/turn.ts';
 import type { CommandContext } from '@epitaph/core/command-context.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
+import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { Clock } from '@epitaph/core/clock.ts';
 import type { CatalogContainer } from '../catalog/catalog.ts';
@@ -10,6 +11,7 @@ import type { ContainerNumber, EndedRow, ItemRow, ReadModelChange, UnrecordedEnd
 import type { ReadModelNews } from '../shared-projector.ts';
 import { endedPages } from './ended-pages.ts';
 import { DueBook, erasureDelayMs } from './due-book.ts';
+import { type AskedLife, BEGINNING, type HeldKind, HeldLives, isBehind, type Look, type Place } from './held-lives.ts';
 import {
   PURGE_CONTROL_STREAM,
   type PurgeControlEvent,
@@ -35,6 +37,8 @@ const TICK_MS = 200;
  * nothing but such lives is left to erase is not looked through.
  */
 const HELD_RETRY_MS = 60_000;
+/** For so long at least, for each of them: to ask takes a tenth of that, and something else is to be done, too. */
+const HELD_RETRY_MS_EACH = 1;
 /** How long the runner rests after a fault. */
 const FAULT_REST_MS = 2_000;
 /** For how long what the log said of a pause is believed, where other nodes may have changed it. */
@@ -61,10 +65,12 @@ export interface PassResult {
   readonly heldBack: number;
 }
 
-interface HeldLife {
-  readonly by: 'hold' | 'floor';
-  /** When to ask the vault again, in milliseconds. */
-  readonly untilMs: number;
+/** A life to erase, and the one before it in the order in which they are looked through. */
+interface Found<Row> {
+  readonly row: Row;
+  readonly kind: HeldKind;
+  readonly place: Place;
+  readonly after: Place;
 }
 
 interface OpenRun {
@@ -82,9 +88,11 @@ interface Work {
   readonly overdue: readonly ItemRow[];
   /** Lives that left with their partition key. */
   readonly unrecorded: readonly UnrecordedEnd[];
-  readonly ended: readonly EndedRow[];
+  readonly ended: readonly Found<EndedRow>[];
   /** Items that their container took with it. */
-  readonly abandoned: readonly ItemRow[];
+  readonly abandoned: readonly Found<ItemRow>[];
+  /** Of the time before they were looked up. */
+  readonly look: Look;
 }
 
 /**
@@ -97,10 +105,7 @@ export class PurgeRunner {
   readonly #executor: PurgeExecutor;
   readonly #around: NonNullable<PurgeRunnerOptions['around']>;
   readonly #book = new DueBook();
-  /** Of each container the lives that the vault keeps, and when to ask it again. */
-  readonly #held = new Map<ContainerNumber, Map<string, HeldLife>>();
-  /** Ended lives up to here are all held, as this pass has found; so that no batch goes through them again. */
-  readonly #heldUpTo = new Map<string, { readonly endedAtMs: number; readonly position: number }>();
+  readonly #held = new HeldLives();
   readonly #rate: RecentRate;
   #timer: ReturnType<typeof setTimeout> | undefined;
   /** The look at the clock that is under way, or was last. It never fails. */
@@ -137,16 +142,12 @@ export class PurgeRunner {
 
   /** Lives that a hold or floor keeps, as far as it was met lately. */
   get heldBack(): number {
-    let count = 0;
-    for (const lives of this.#held.values()) count += lives.size;
-    return count;
+    return this.#held.count;
   }
 
   /** The same for one container, by what keeps them. */
   heldBackIn(container: ContainerNumber): { readonly hold: number; readonly floor: number } {
-    const count = { hold: 0, floor: 0 };
-    for (const { by } of this.#held.get(container)?.values() ?? []) count[by] += 1;
-    return count;
+    return this.#held.countIn(container);
   }
 
   /** Lives recorded or erased a second over the last minute. */
@@ -174,20 +175,26 @@ export class PurgeRunner {
   /** Told of every change that was projected. */
   observe(changes: readonly ReadModelChange[]): void {
     this.#book.observe(changes, this.#options.catalog());
+    for (const change of changes) {
+      if (change.kind !== 'item-ended') continue;
+      const { container, byPolicyStart, ...place } = change.row;
+      this.#held.changed(container, kindOf(byPolicyStart), place);
+    }
   }
 
   /** Told of what another node has projected. */
   touched({ containers, databases }: Pick<ReadModelNews, 'containers' | 'databases'>): void {
     if (containers === undefined) return this.lookAgain();
     this.#book.mark(containers);
+    for (const number of containers) this.#held.changed(number);
     for (const rid of databases) this.#book.databaseGone(rid, this.#options.catalog());
   }
 
-  /** A hold or floor was lifted, or a clock was turned: everything is worth another look. */
-  lookAgain(): void {
-    this.#held.clear();
-    this.#heldUpTo.clear();
-    this.#book.markAll(this.#options.catalog());
+  /** A hold or floor was lifted, or a clock was turned: everything is worth another look, or a container is. */
+  lookAgain(container?: ContainerNumber): void {
+    this.#held.forget(container);
+    if (container === undefined) this.#book.markAll(this.#options.catalog());
+    else this.#book.lookAgain(container);
   }
 
   /**
@@ -375,7 +382,6 @@ export class PurgeRunner {
         ? catalog().allContainers()
         : due.flatMap((number) => catalog().containerByNumber(number) ?? []);
     this.#run = left;
-    this.#heldUpTo.clear();
     if (left === undefined && !(await this.#anythingDue(containers))) {
       for (const { number } of containers) this.#settle(number);
       return totals;
@@ -397,7 +403,6 @@ export class PurgeRunner {
     const pace = new Pace();
     for (const { number } of containers) {
       await pace.step();
-      let hasRecorded = false;
       for (;;) {
         await this.#options.confirmCatalog?.();
         // Read anew each time: its policy or its being there may have changed since the last batch.
@@ -411,13 +416,7 @@ export class PurgeRunner {
           await this.#executor.truncated();
           return totals;
         }
-        if (action.do === 'complete') {
-          if (!hasRecorded) break;
-          // What was recorded meanwhile may have ended before what is held back, and not have been looked at.
-          hasRecorded = false;
-          this.#heldUpTo.clear();
-          continue;
-        }
+        if (action.do === 'complete') break;
         const steps = [
           action.record
             ? this.#around('record', () => this.#executor.recordExpiries(work.container, work.overdue, nowMs))
@@ -429,7 +428,6 @@ export class PurgeRunner {
         const [expired, ended, erased] = await allDone(steps);
         totals.expired += expired;
         totals.purged += erased.purged;
-        hasRecorded ||= expired + ended > 0;
         this.#rate.add(expired + ended + erased.purged);
         // The log did not agree with any of these rows: leave them to the next pass rather than turn in circles.
         if (expired + ended + erased.purged + erased.refused === 0) break;
@@ -478,6 +476,7 @@ export class PurgeRunner {
     run: Pick<OpenRun, 'effectiveNowMs' | 'upToPosition'>,
     limit: number,
   ): Promise<Work> {
+    const { look } = this.#held;
     const gone = this.#isGone(container);
     // A container that is gone changes no more, and all that is in it goes: nothing of it is kept for a later run.
     const upToPosition = gone ? Number.MAX_SAFE_INTEGER : run.upToPosition;
@@ -496,6 +495,7 @@ export class PurgeRunner {
       unrecorded,
       ended,
       abandoned: last ? await this.#abandonedItems(container, limit) : [],
+      look,
     };
   }
 
@@ -526,18 +526,34 @@ export class PurgeRunner {
   }
 
   async #erase(work: Work): Promise<{ readonly purged: number; readonly refused: number }> {
+    const { container, ended, abandoned } = work;
     const nowMs = () => this.#options.clock.now();
+    const rowsOf = <Row>(found: readonly Found<Row>[]): Row[] => found.map(({ row }) => row);
     const batch =
-      work.ended.length > 0
-        ? await this.#executor.eraseEnded(work.ended, nowMs)
-        : await this.#executor.eraseItems(work.container, work.abandoned, nowMs);
-    const retryAtMs = nowMs() + HELD_RETRY_MS;
-    for (const { stream, untilMs } of batch.refused) {
-      const lives = this.#held.get(work.container.number) ?? new Map<string, HeldLife>();
-      const held: HeldLife = untilMs === null ? { by: 'hold', untilMs: retryAtMs } : { by: 'floor', untilMs };
-      this.#held.set(work.container.number, lives.set(stream, held));
+      ended.length > 0
+        ? await this.#executor.eraseEnded(rowsOf(ended), nowMs)
+        : await this.#executor.eraseItems(container, rowsOf(abandoned), nowMs);
+    const found = ended.length > 0 ? ended : abandoned;
+    const retryAtMs = nowMs() + this.#retryMs(container.number);
+    const outcomes = new Map<number, AskedLife['outcome']>(batch.left.map((index) => [index, 'left']));
+    for (const { index, untilMs } of batch.refused) {
+      outcomes.set(index, untilMs === null ? { by: 'hold', untilMs: retryAtMs } : { by: 'floor', untilMs });
     }
+    const asked = Map.groupBy(
+      found.map(({ kind, place, after }, index) => ({
+        kind,
+        ...place,
+        after,
+        outcome: outcomes.get(index) ?? ('erased' as const),
+      })),
+      ({ kind }) => kind,
+    );
+    for (const [kind, lives] of asked) this.#held.asked(container.number, kind, lives, work.look);
     return { purged: batch.purged, refused: batch.refused.length };
+  }
+
+  #retryMs(container: ContainerNumber): number {
+    return Math.max(HELD_RETRY_MS, this.#held.countIn(container).hold * HELD_RETRY_MS_EACH);
   }
 
   /** Ended lives whose grace is over and that nothing is known to hold back. */
@@ -546,28 +562,51 @@ export class PurgeRunner {
     gone: boolean,
     run: Pick<OpenRun, 'effectiveNowMs'>,
     limit: number,
-  ): Promise<EndedRow[]> {
+  ): Promise<Found<EndedRow>[]> {
     const nowMs = this.#options.clock.now();
-    const found: EndedRow[] = [];
-    const pageSize = this.#pageSize(container.number, limit);
+    const found: Found<EndedRow>[] = [];
     for (const byPolicyStart of [false, true]) {
       const delayMs = gone ? 0 : erasureDelayMs(container.state, byPolicyStart);
       const endedAtOrBeforeMs = Math.max(run.effectiveNowMs, nowMs) - delayMs;
-      const kind = `${container.number} ${byPolicyStart}`;
-      let after = this.#heldUpTo.get(kind);
-      while (found.length < limit) {
-        const rows = await this.#options
-          .store()
-          .endedLives(container.number, { byPolicyStart, endedAtOrBeforeMs, after, limit: pageSize });
-        for (const row of rows) {
-          if (found.length === limit) break;
-          if (!this.#isHeld(container.number, row.stream, nowMs)) found.push(row);
-          else if (found.length === 0) this.#heldUpTo.set(kind, row);
-        }
-        const last = rows.at(-1);
-        if (last === undefined || rows.length < pageSize) break;
-        after = { endedAtMs: last.endedAtMs, position: last.position };
+      const rowsAfter = (after: Place, count: number) =>
+        this.#options.store().endedLives(container.number, { byPolicyStart, endedAtOrBeforeMs, after, limit: count });
+      const kind = kindOf(byPolicyStart);
+      found.push(...(await this.#notHeld(container.number, kind, placeOfEnded, rowsAfter, limit - found.length)));
+    }
+    return found;
+  }
+
+  /** The first lives of a kind, of those that nothing is known to hold back. */
+  async #notHeld<Row>(
+    container: ContainerNumber,
+    kind: HeldKind,
+    placeOf: (row: Row) => Place,
+    rowsAfter: (place: Place, count: number) => MaybePromise<readonly Row[]>,
+    limit: number,
+  ): Promise<Found<Row>[]> {
+    const found: Found<Row>[] = [];
+    const pace = new Pace();
+    let at = BEGINNING;
+    while (found.length < limit) {
+      await pace.step();
+      const { after, upTo, stretch } = this.#held.next(container, kind, at, this.#options.clock.now());
+      const wanted = stretch === undefined ? limit - found.length : stretch.hold + stretch.floor + 1;
+      const rows = await rowsAfter(after, wanted);
+      const within = upTo === undefined ? rows : rows.filter((row) => !isBehind(placeOf(row), upTo));
+      if (stretch !== undefined) {
+        const isHeld = this.#held.isAsBefore(container, kind, stretch, within.map(placeOf));
+        at = isHeld ? stretch.upTo : after;
+        continue;
       }
+      at = after;
+      for (const row of within) {
+        const place = placeOf(row);
+        found.push({ row, kind, place, after: at });
+        at = place;
+      }
+      if (within.length === wanted) continue;
+      if (upTo === undefined) break;
+      at = upTo;
     }
     return found;
   }
@@ -590,50 +629,16 @@ export class PurgeRunner {
   }
 
   /** Items that are left in a container which is gone. */
-  async #abandonedItems(container: CatalogContainer, limit: number): Promise<ItemRow[]> {
-    const { store, naming, clock } = this.#options;
-    const found: ItemRow[] = [];
-    const pageSize = this.#pageSize(container.number, limit);
-    let afterBirth = 0;
-    while (found.length < limit) {
-      const rows = await store().allItems(container.number, afterBirth, pageSize);
-      for (const row of rows) {
-        if (found.length === limit) break;
-        if (this.#held.has(container.number)) {
-          const prefix = await naming.itemStreamPrefix(container.state.rid, row.partitionKey, row.id);
-          if (this.#isHeld(container.number, `${prefix}.${row.life}`, clock.now())) continue;
-        }
-        found.push(row);
-      }
-      const last = rows.at(-1);
-      if (last === undefined || rows.length < pageSize) break;
-      afterBirth = last.birth;
-    }
-    return found;
-  }
-
-  /** Rows to fetch for so many wanted: more only while some of them may be held back. */
-  #pageSize(container: ContainerNumber, wanted: number): number {
-    return this.#held.has(container) ? BATCH_SIZE : wanted;
-  }
-
-  #isHeld(container: ContainerNumber, stream: string, nowMs: number): boolean {
-    const lives = this.#held.get(container);
-    const held = lives?.get(stream);
-    if (lives === undefined || held === undefined) return false;
-    if (held.untilMs > nowMs) return true;
-    lives.delete(stream);
-    if (lives.size === 0) this.#held.delete(container);
-    return false;
+  #abandonedItems({ number }: CatalogContainer, limit: number): Promise<Found<ItemRow>[]> {
+    const rowsAfter = ({ position }: Place, count: number) => this.#options.store().allItems(number, position, count);
+    return this.#notHeld(number, 'items', ({ birth }) => ({ endedAtMs: 0, position: birth }), rowsAfter, limit);
   }
 
   /** What there was to erase is erased, or kept by the vault: then it is asked again when the first may go. */
   #settle(container: ContainerNumber): void {
-    const lives = this.#held.get(container);
-    if (lives === undefined) return;
-    let untilMs = this.#options.clock.now() + HELD_RETRY_MS;
-    for (const life of lives.values()) untilMs = Math.min(untilMs, life.untilMs);
-    this.#book.holdBack(container, untilMs);
+    const untilMs = this.#held.untilMs(container);
+    if (untilMs === undefined) return;
+    this.#book.holdBack(container, Math.min(untilMs, this.#options.clock.now() + this.#retryMs(container)));
   }
 
   async #openRun(): Promise<OpenRun> {
@@ -700,3 +705,7 @@ export class PurgeRunner {
     return { nowMs: clock.now(), actor: 'system:purge', correlationId: newId(), newId };
   }
 }
+
+const kindOf = (byPolicyStart: boolean): HeldKind => (byPolicyStart ? 'ended-by-policy-start' : 'ended');
+
+const placeOfEnded = ({ endedAtMs, position }: EndedRow): Place => ({ endedAtMs, position });

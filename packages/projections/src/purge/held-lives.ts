@@ -1,0 +1,249 @@
+import type { ContainerNumber } from '../read-model-store.ts';
+
+/** Lives of a stretch at most: so many are asked of again when one of them may go. */
+const STRETCH_LIVES = 100;
+/** Lives that come up to be asked of at a time. */
+const DUE_LIVES = 1_000;
+
+/** A place in the order in which a container's lives are erased. */
+export interface Place {
+  readonly endedAtMs: number;
+  readonly position: number;
+}
+
+/** The place before all. */
+export const BEGINNING: Place = { endedAtMs: 0, position: 0 };
+
+/** Each has an order of its own: ended lives by what ended them, and the items of a container that is gone. */
+export type HeldKind = 'ended' | 'ended-by-policy-start' | 'items';
+
+/** A life that the vault was asked of. */
+export interface AskedLife extends Place {
+  /** The life before it, or where the look began: there is none in between. */
+  readonly after: Place;
+  /**
+   * `erased`, or what keeps it and when the vault is to be asked again, in milliseconds; `left` if it was not asked, for
+   * the log did not agree, say.
+   */
+  readonly outcome: 'erased' | 'left' | { readonly by: 'hold' | 'floor'; readonly untilMs: number };
+}
+
+/** The state of things when somebody began to look for lives to ask of. */
+export interface Look {
+  readonly changes: number;
+  readonly forgotten: number;
+}
+
+/** All lives between two places, as they were when the vault was asked of them: it keeps each. */
+export interface Stretch {
+  readonly after: Place;
+  readonly upTo: Place;
+  readonly hold: number;
+  readonly floor: number;
+  /** When the first of them may go. */
+  readonly untilMs: number;
+  /** Of their positions: by it and their number they are known again. */
+  readonly sum: number;
+  /** False when others may have come in between since. */
+  readonly isSure: boolean;
+}
+
+/** Where to look next, and how far. */
+export interface Part {
+  readonly after: Place;
+  /** The end of what is to be looked at before asking again; undefined for as far as there is anything. */
+  readonly upTo: Place | undefined;
+  /** What it was the last time; undefined where that is not known. */
+  readonly stretch: Stretch | undefined;
+}
+
+/**
+ * The lives that the vault keeps, so that a purge doesn't ask of each again and again. Of a million not every one is
+ * remembered, but stretches of the order in which they are looked through.
+ */
+export class HeldLives {
+  readonly #stretches = new Map<ContainerNumber, Map<HeldKind, Stretch[]>>();
+  #changes = 0;
+  #forgotten = 0;
+
+  get look(): Look {
+    return { changes: this.#changes, forgotten: this.#forgotten };
+  }
+
+  get count(): number {
+    let count = 0;
+    for (const container of this.#stretches.keys()) {
+      const { hold, floor } = this.countIn(container);
+      count += hold + floor;
+    }
+    return count;
+  }
+
+  countIn(container: ContainerNumber): { readonly hold: number; readonly floor: number } {
+    const count = { hold: 0, floor: 0 };
+    for (const { hold, floor } of this.#of(container)) {
+      count.hold += hold;
+      count.floor += floor;
+    }
+    return count;
+  }
+
+  /** When the first of a container may go, in milliseconds; undefined where none is kept. */
+  untilMs(container: ContainerNumber): number | undefined {
+    let first: number | undefined;
+    for (const { untilMs } of this.#of(container)) first = Math.min(first ?? untilMs, untilMs);
+    return first;
+  }
+
+  forget(container?: ContainerNumber): void {
+    this.#forgotten += 1;
+    if (container === undefined) this.#stretches.clear();
+    else this.#stretches.delete(container);
+  }
+
+  /** Another life has come to be there, at a place; without one nobody knows where. */
+  changed(container: ContainerNumber, kind?: HeldKind, place?: Place): void {
+    this.#changes += 1;
+    for (const [of, stretches] of this.#stretches.get(container) ?? []) {
+      if (kind !== undefined && of !== kind) continue;
+      const from = place === undefined ? 0 : indexAt(stretches, place);
+      const to = place === undefined ? stretches.length : from + 1;
+      for (let index = from; index < to && index < stretches.length; index += 1) {
+        stretches[index] = { ...stretches[index]!, isSure: false };
+      }
+    }
+  }
+
+  /** The first part behind a place that is to be looked at: of the stretches before it the vault need not be asked. */
+  next(container: ContainerNumber, kind: HeldKind, place: Place, nowMs: number): Part {
+    const stretches = this.#stretches.get(container)?.get(kind) ?? [];
+    let after = place;
+    for (let index = indexAfter(stretches, place); index < stretches.length; index += 1) {
+      const stretch = stretches[index]!;
+      if (isBefore(after, stretch.after)) return { after, upTo: stretch.after, stretch: undefined };
+      if (stretch.untilMs <= nowMs) return { after, upTo: takeDue(stretches, index, nowMs), stretch: undefined };
+      if (!stretch.isSure) return { after: stretch.after, upTo: stretch.upTo, stretch };
+      after = stretch.upTo;
+    }
+    return { after, upTo: undefined, stretch: undefined };
+  }
+
+  /** True if the lives of a stretch are those that the vault keeps; otherwise it is to be asked of them. */
+  isAsBefore(container: ContainerNumber, kind: HeldKind, stretch: Stretch, lives: readonly Place[]): boolean {
+    const isSame = lives.length === livesOf(stretch) && sumOf(lives) === stretch.sum;
+    const stretches = this.#stretches.get(container)?.get(kind) ?? [];
+    const index = stretches.indexOf(stretch);
+    // Something may have come while they were looked up: then they are looked up once more, the next time.
+    if (index >= 0 && isSame) stretches[index] = { ...stretch, isSure: true };
+    else if (index >= 0) stretches.splice(index, 1);
+    return isSame;
+  }
+
+  /**
+   * What the vault has said of some lives, in order.
+   *
+   * @param look of the time before they were looked up
+   */
+  asked(container: ContainerNumber, kind: HeldKind, lives: readonly AskedLife[], look: Look): void {
+    // What kept them may be there no more.
+    if (look.forgotten !== this.#forgotten) return;
+    const isSure = look.changes === this.#changes;
+    let stretch: Stretch | undefined;
+    const keep = (): void => {
+      if (stretch !== undefined && livesOf(stretch) > 0) this.#keep(container, kind, stretch);
+      stretch = undefined;
+    };
+    for (const { after, outcome, endedAtMs, position } of lives) {
+      if (outcome === 'left') {
+        keep();
+        continue;
+      }
+      const { by, untilMs } = outcome === 'erased' ? { by: undefined, untilMs: Number.POSITIVE_INFINITY } : outcome;
+      const life: Stretch = {
+        after,
+        upTo: { endedAtMs, position },
+        hold: by === 'hold' ? 1 : 0,
+        floor: by === 'floor' ? 1 : 0,
+        untilMs,
+        sum: by === undefined ? 0 : position,
+        isSure,
+      };
+      const both: Stretch | undefined = stretch === undefined ? life : joined(stretch, life);
+      if (both === undefined) keep();
+      stretch = both ?? life;
+    }
+    keep();
+  }
+
+  #keep(container: ContainerNumber, kind: HeldKind, stretch: Stretch): void {
+    let kinds = this.#stretches.get(container);
+    if (kinds === undefined) this.#stretches.set(container, (kinds = new Map()));
+    let stretches = kinds.get(kind);
+    if (stretches === undefined) kinds.set(kind, (stretches = []));
+    const index = indexAfter(stretches, stretch.after);
+    const before = stretches[index - 1];
+    const both = before === undefined ? undefined : joined(before, stretch);
+    if (both === undefined) stretches.splice(index, 0, stretch);
+    else stretches[index - 1] = both;
+  }
+
+  *#of(container: ContainerNumber): Generator<Stretch> {
+    for (const stretches of this.#stretches.get(container)?.values() ?? []) yield* stretches;
+  }
+}
+
+const isBefore = (left: Place, right: Place): boolean =>
+  left.endedAtMs < right.endedAtMs || (left.endedAtMs === right.endedAtMs && left.position < right.position);
+
+export const isBehind = (left: Place, right: Place): boolean => isBefore(right, left);
+
+const livesOf = ({ hold, floor }: Stretch): number => hold + floor;
+
+const sumOf = (lives: readonly Place[]): number => lives.reduce((sum, { position }) => plus(sum, position), 0);
+
+const plus = (left: number, right: number): number => (left + right) % Number.MAX_SAFE_INTEGER;
+
+/** Takes a stretch away of which the vault is to be asked again, and more that follow it: up to where, it says. */
+function takeDue(stretches: Stretch[], index: number, nowMs: number): Place {
+  let { upTo } = stretches[index]!;
+  let end = index + 1;
+  for (let lives = livesOf(stretches[index]!); lives < DUE_LIVES && end < stretches.length; end += 1) {
+    const next = stretches[end]!;
+    if (next.untilMs > nowMs || isBefore(upTo, next.after)) break;
+    lives += livesOf(next);
+    upTo = next.upTo;
+  }
+  stretches.splice(index, end - index);
+  return upTo;
+}
+
+/** Two as one, if they follow each other and are not too many. */
+function joined(left: Stretch, right: Stretch): Stretch | undefined {
+  if (isBefore(left.upTo, right.after) || livesOf(left) + livesOf(right) > STRETCH_LIVES) return undefined;
+  return {
+    after: left.after,
+    upTo: right.upTo,
+    hold: left.hold + right.hold,
+    floor: left.floor + right.floor,
+    untilMs: Math.min(left.untilMs, right.untilMs),
+    sum: plus(left.sum, right.sum),
+    isSure: left.isSure && right.isSure,
+  };
+}
+
+/** The index of the first stretch that ends behind a place. */
+function indexAfter(stretches: readonly Stretch[], place: Place): number {
+  let from = 0;
+  let to = stretches.length;
+  while (from < to) {
+    const middle = Math.floor((from + to) / 2);
+    if (isBefore(place, stretches[middle]!.upTo)) to = middle;
+    else from = middle + 1;
+  }
+  return from;
+}
+
+/** The index of the first stretch that ends at a place or behind it. */
+function indexAt(stretches: readonly Stretch[], place: Place): number {
+  return indexAfter(stretches, { endedAtMs: place.endedAtMs, position: place.position - 1 });
+}
