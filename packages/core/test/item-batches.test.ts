@@ -189,6 +189,38 @@ describe('commands on several items', () => {
     expect(world.typesOf('a')).toEqual([]);
   });
 
+  it('are not recorded before the keys of all lives that begin are stored', async () => {
+    const world = new BatchWorld();
+    done(await world.run([world.write('a', 'create')]));
+    const createKey = world.vault.createKey.bind(world.vault);
+    const stores: (() => void)[] = [];
+    world.vault.createKey = (stream) => ({
+      ...createKey(stream),
+      stored: new Promise<void>((resolve) => stores.push(resolve)),
+    });
+    const under = world.run([world.write('a', 'upsert'), world.write('b', 'create'), world.write('c', 'create')]);
+    for (const stored of [0, 1]) {
+      await new Promise((resolve) => setTimeout(resolve, 1));
+      expect(stores.length).toBe(2);
+      expect(world.log.head()).toBe(1);
+      stores[stored]!();
+    }
+    expect(await under).toMatchObject({ kind: 'done', position: 4 });
+  });
+
+  it('tell where each life’s first event of the append stands, and where a life that begins does', async () => {
+    const world = new BatchWorld();
+    done(await world.run([world.write('a', 'create')]));
+    const steps = [world.write('a', 'upsert'), world.write('a', 'upsert'), world.write('b', 'create')];
+    const placesOf = (handled: ItemsHandled) =>
+      done(handled).steps.map(({ revision, position, birth }) => ({ revision, position, birth }));
+    expect(placesOf(await world.run(steps))).toEqual([
+      { revision: 1, position: 2, birth: undefined },
+      { revision: 2, position: undefined, birth: undefined },
+      { revision: 0, position: 4, birth: 4 },
+    ]);
+  });
+
   it('whose append and keys both fail tell it once, and leave no failure that nobody handles', async () => {
     const world = new BatchWorld();
     const unhandled: unknown[] = [];

@@ -353,6 +353,12 @@ describe('a life that left with its partition key', () => {
       givenItem(upserted()).when(command).thenEndsFirst(gone);
     }
   });
+  it('says where its last write stands, where that is known', () => {
+    const placed = { ...left, position: 41 };
+    givenItem(upserted())
+      .when(write({ nowMs, leftWithPartitionKey: placed }))
+      .thenEndsFirst({ type: 'ItemDeleted', data: { ...identity, ts: TS, withPartitionKey: placed } });
+  });
   it('and had expired before ends by its deadline', () => {
     const late = { ...left, atMs: (TS + 60) * 1000 };
     givenItem(upserted())

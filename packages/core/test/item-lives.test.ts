@@ -24,6 +24,27 @@ describe('a life', () => {
     const keys = items.log.readStream(itemStream(PREFIX, 0)).map((event) => event.data['key']);
     expect(new Set(keys).size).toBe(1);
     expect(keys[0]).toBeGreaterThan(0);
+    expect(items.vault.contents.keys.size).toBe(1);
+  });
+
+  it('is not recorded before its key is stored, nor when that fails', async () => {
+    const items = world();
+    const createKey = items.vault.createKey.bind(items.vault);
+    let store = () => {};
+    const under = new Promise<void>((resolve) => {
+      store = resolve;
+    });
+    items.vault.createKey = (stream) => ({ ...createKey(stream), stored: under });
+    const write = items.write('create');
+    await new Promise((resolve) => setTimeout(resolve, 1));
+    expect(items.log.head()).toBe(0);
+    store();
+    expect(await write).toMatchObject({ life: 0, position: 1 });
+
+    items.nowMs += 100_000;
+    items.vault.createKey = (stream) => ({ ...createKey(stream), stored: Promise.reject(new Error('disk full')) });
+    await expect(items.write('create')).rejects.toThrow('disk full');
+    expect(items.types(1)).toEqual([]);
   });
 
   it('takes nothing for a refused command, and makes no key', async () => {

@@ -34,6 +34,13 @@ describe('bringing an item back', () => {
     givenItem().when(recover()).then(recovered);
   });
 
+  it('takes the unique keys’ values that its content has', () => {
+    const uniqueKeys = ['unique-Co1.hash'];
+    givenItem()
+      .when(recover({ uniqueKeys }))
+      .then({ type: 'ItemRecovered', data: { ...recovered.data, uniqueKeys } } as ItemEvent);
+  });
+
   it('goes past a life that has ended', () => {
     givenItem(written(TS), { type: 'ItemDeleted', data: { ...identity, ts: TS } })
       .when(recover())

@@ -1,0 +1,190 @@
+import { beforeAll, describe, expect, test } from 'vitest';
+import { grantedStore } from '@epitaph/api/cosmos/granted.ts';
+import type { BatchOperation, Grant, ShownItem, StoreApi } from '@epitaph/api/store/store-api.ts';
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { effectivePartitionKey, rangeOfKey } from '@epitaph/core/partition-key/effective-partition-key.ts';
+import type { Scope } from '@epitaph/core/partition-key/scope.ts';
+import { fakeStore } from './support/fake-store.ts';
+
+const ANN = '["ann"]';
+const BOB = '["bob"]';
+const caller = { actor: 'token:p', correlationId: '' };
+const definition = {
+  partitionKey: { paths: ['/customer'], kind: 'Hash' as const, version: 2 as const },
+  indexingPolicy: { indexingMode: 'consistent' as const },
+};
+const patch = { operations: [] };
+const shown = (id: string, partitionKey: string): ShownItem => ({
+  id,
+  partitionKey,
+  json: '{}',
+  birth: 1,
+  ts: 1,
+  etag: '"e"',
+});
+const byBirth = [shown('o1', ANN), shown('o2', ANN), shown('o1', BOB)];
+
+/** What was asked of the store behind the token's; its answers are empty. */
+const reached: unknown[][] = [];
+const store: StoreApi = Object.assign(fakeStore(), {
+  itemByBirth: async (_container: ContainerState, birth: number) => byBirth[birth],
+  ...Object.fromEntries(
+    [
+      ...['readItem', 'countItems', 'listItems', 'queryItems', 'readChangeFeed'],
+      ...['writeItem', 'patchItem', 'deleteItem', 'batchItems'],
+    ].map((name) => [name, async (...asked: unknown[]) => void reached.push(asked)]),
+  ),
+});
+
+let orders: ContainerState;
+let others: ContainerState;
+let databaseRid: string;
+beforeAll(async () => {
+  databaseRid = (await store.createDatabase(caller, 'shop')).resource.rid;
+  await store.createDatabase(caller, 'elsewhere');
+  orders = (await store.createContainer(caller, 'shop', 'orders', definition, null)).resource;
+  others = (await store.createContainer(caller, 'shop', 'others', definition, null)).resource;
+});
+
+/** One call, and what it is about. */
+interface Asked {
+  readonly what: string;
+  readonly call: (granted: StoreApi) => unknown;
+  readonly inOrders: boolean;
+  /** One item; all else is about several. */
+  readonly id?: string;
+  /** Undefined for all of them. */
+  readonly partitionKey?: string;
+  readonly writes: boolean;
+}
+
+function everything(): Asked[] {
+  const asked: Asked[] = [];
+  for (const container of [orders, others]) {
+    const inOrders = container === orders;
+    for (const id of ['o1', 'o2']) {
+      for (const partitionKey of [ANN, BOB]) {
+        const item = { id, partitionKey, document: { id }, json: '{}' };
+        const one = (what: string, writes: boolean, call: Asked['call']) =>
+          asked.push({ what, call, inOrders, id, partitionKey, writes });
+        one('readItem', false, (granted) => granted.readItem(container, id, partitionKey));
+        one('replace', true, (granted) => granted.writeItem(caller, container, 'replace', item));
+        one('patchItem', true, (granted) => granted.patchItem(caller, container, id, partitionKey, patch));
+        one('deleteItem', true, (granted) => granted.deleteItem(caller, container, id, partitionKey));
+        for (const operation of ['create', 'upsert'] as const) {
+          const call: Asked['call'] = (granted) => granted.writeItem(caller, container, operation, item);
+          asked.push({ what: operation, call, inOrders, partitionKey, writes: true });
+        }
+        const operations: readonly BatchOperation[] = [
+          { kind: 'read', id, partitionKey },
+          { kind: 'delete', id, partitionKey },
+          { kind: 'patch', id, partitionKey, patch },
+          { kind: 'write', operation: 'replace', item },
+        ];
+        for (const operation of operations) {
+          const call: Asked['call'] = (granted) =>
+            granted.batchItems(caller, container, [{ kind: 'read', id: 'o1', partitionKey: ANN }, operation]);
+          const of = partitionKey === ANN ? { partitionKey } : {};
+          asked.push({ what: `batch ${operation.kind}`, call, inOrders, ...of, writes: operation.kind !== 'read' });
+        }
+      }
+    }
+    byBirth.forEach(({ id, partitionKey }, birth) => {
+      const call: Asked['call'] = (granted) => granted.itemByBirth(container, birth);
+      asked.push({ what: 'itemByBirth', call, inOrders, id, partitionKey, writes: false });
+    });
+    for (const partitionKey of [undefined, ANN, BOB]) {
+      const scope: Scope = partitionKey === undefined ? {} : { partitionKey };
+      const feed = { ...scope, sql: '', parameters: [], maxItemCount: 1 };
+      const changes = { mode: 'latest', start: { kind: 'beginning' }, scope, maxItemCount: 1 } as never;
+      const several = (what: string, call: Asked['call']) =>
+        asked.push({ what, call, inOrders, ...scope, writes: false } as Asked);
+      several('listItems', (granted) => granted.listItems(container, feed));
+      several('queryItems', (granted) => granted.queryItems(container, feed));
+      several('readChangeFeed', (granted) => granted.readChangeFeed(container, changes));
+    }
+    const call: Asked['call'] = (granted) => granted.countItems(container);
+    asked.push({ what: 'countItems', call, inOrders, writes: false });
+  }
+  return asked;
+}
+
+const refusal = 'Insufficient permissions';
+const isLet = async (call: () => unknown): Promise<boolean> => {
+  try {
+    await call();
+    return true;
+  } catch (error) {
+    expect(String(error)).toContain(refusal);
+    return false;
+  }
+};
+const grantOf = (target: object, writes: boolean): Grant => ({
+  actor: 'token:p',
+  databaseRid,
+  target: { containerRid: orders.rid, ...target },
+  writes,
+});
+
+describe('the store of a token’s holder', () => {
+  test.each([
+    ['a container', {}, () => true],
+    ['a partition key', { partitionKey: ANN }, ({ partitionKey }: Asked) => partitionKey === ANN],
+    [
+      'an item',
+      { item: { id: 'o1', partitionKey: ANN } },
+      ({ id, partitionKey }: Asked) => id === 'o1' && partitionKey === ANN,
+    ],
+    ['an item by its name alone', { item: { id: 'o1' } }, ({ id }: Asked) => id === 'o1'],
+  ] as const)('for %s does what is of that, and nothing of any other', async (_, target, covers) => {
+    for (const writes of [false, true]) {
+      const granted = grantedStore(store, grantOf(target, writes));
+      for (const asked of everything()) {
+        reached.length = 0;
+        const expected = asked.inOrders && covers(asked) && (writes || !asked.writes);
+        const about = JSON.stringify([writes, asked]);
+        expect(await isLet(() => asked.call(granted)), about).toBe(expected);
+        if (!expected) expect(reached, about).toEqual([]);
+      }
+    }
+  });
+
+  test('for a partition key takes a range of that key alone for it', async () => {
+    const granted = grantedStore(store, grantOf({ partitionKey: ANN }, false));
+    const range = rangeOfKey(effectivePartitionKey(definition.partitionKey, ANN));
+    reached.length = 0;
+    const page = { maxItemCount: 1 };
+    expect(await isLet(() => granted.listItems(orders, { ...page, range }))).toBe(true);
+    expect(reached).toEqual([[orders, { ...page, range, partitionKey: ANN }]]);
+    for (const wider of [
+      { ...range, min: '' },
+      { ...range, max: 'FF' },
+    ]) {
+      expect(await isLet(() => granted.listItems(orders, { ...page, range: wider }))).toBe(false);
+    }
+    expect(await isLet(() => granted.listItems(orders, { ...page, range, partitionKey: BOB }))).toBe(false);
+  });
+
+  test('finds its own database and container, and no other', async () => {
+    const granted = grantedStore(store, grantOf({}, true));
+    expect(granted.listDatabases().map(({ name }) => name)).toEqual(['shop']);
+    expect(granted.database('shop').rid).toBe(databaseRid);
+    expect(granted.container('shop', 'orders')).toBe(orders);
+    expect(granted.containerByRid(orders.rid)).toBe(orders);
+    expect(await granted.itemByBirth(orders, 9)).toBe(undefined);
+    for (const call of [
+      () => granted.database('elsewhere'),
+      () => granted.container('shop', 'others'),
+      () => granted.containerByRid(others.rid),
+    ]) {
+      expect(call).toThrow(refusal);
+    }
+  });
+
+  test('has nothing else of the store', () => {
+    const granted = grantedStore(store, grantOf({}, true)) as unknown as Record<string, () => unknown>;
+    for (const name of ['createDatabase', 'replaceContainer', 'deletePartitionKey', 'history', 'tokens']) {
+      expect(() => granted[name]!(), name).toThrow(refusal);
+    }
+  });
+});
