@@ -38,7 +38,7 @@ describe('bringing an item back', () => {
     const uniqueKeys = ['unique-Co1.hash'];
     givenItem()
       .when(recover({ uniqueKeys }))
-      .then({ type: 'ItemRecovered', data: { ...recovered.data, uniqueKeys } } as ItemEvent);
+      .then({ type: 'ItemRecovered', data: { ...recovered.data, uniqueKeys } });
   });
 
   it('goes past a life that has ended', () => {

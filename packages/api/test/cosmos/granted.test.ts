@@ -30,8 +30,15 @@ const store: StoreApi = Object.assign(fakeStore(), {
   itemByBirth: async (_container: ContainerState, birth: number) => byBirth[birth],
   ...Object.fromEntries(
     [
-      ...['readItem', 'countItems', 'listItems', 'queryItems', 'readChangeFeed'],
-      ...['writeItem', 'patchItem', 'deleteItem', 'batchItems'],
+      'readItem',
+      'countItems',
+      'listItems',
+      'queryItems',
+      'readChangeFeed',
+      'writeItem',
+      'patchItem',
+      'deleteItem',
+      'batchItems',
     ].map((name) => [name, async (...asked: unknown[]) => void reached.push(asked)]),
   ),
 });
