@@ -147,14 +147,14 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
     it('of an older version is brought up to date, but with another master key left as it is', () =>
       inWorld(async (world) => {
         await world.open();
-        await server.run('UPDATE epitaph_vault.schema_version SET version = 3', world.url);
-        await server.run('DROP TABLE epitaph_vault.restoring', world.url);
+        await server.run('UPDATE epitaph_vault.schema_version SET version = 4', world.url);
+        await server.run('ALTER TABLE epitaph_vault.log DROP COLUMN owner', world.url);
         const version = () => server.run('SELECT version FROM epitaph_vault.schema_version', world.url);
         const wrong = world.open({ master: createSecretKey(randomBytes(32)) });
         await expect(wrong).rejects.toThrow('master key is not the one');
-        expect(await version()).toEqual([{ version: 3 }]);
-        await world.open();
         expect(await version()).toEqual([{ version: 4 }]);
+        await world.open();
+        expect(await version()).toEqual([{ version: 5 }]);
       }));
 
     it('of a later version is refused, and so is a schema that is something else', () =>
