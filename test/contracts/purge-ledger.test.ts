@@ -1,0 +1,186 @@
+import { createHash } from 'node:crypto';
+import { appendFileSync, copyFileSync, existsSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { LedgerEntry, LedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
+import { UnusableFile } from '@epitaph/storage/sqlite/database.ts';
+import { type LedgerLine, PurgeLedger, readPurgeLedger } from '@epitaph/storage/sqlite/purge-ledger.ts';
+import { TestFolder } from './sqlite-folder.ts';
+
+const STORE = 'b5d5a8f0-0000-4000-8000-000000000001';
+const FIRST = `{"ledger":"epitaph-purge-ledger/1","store":"${STORE}"}`;
+const hashOf = (line: string): string => createHash('sha256').update(line).digest('base64url');
+const destroyed = (keyId: number): LedgerEntry => ({ atMs: 1_000 + keyId, keys: [[keyId, `item-Co1.hash${keyId}.0`]] });
+const backup: LedgerEntry = { atMs: 2_000, backup: { id: 'b1', vaultLapsesAtMs: 3_000 } };
+
+let folder: TestFolder;
+let file: string;
+let ledger: PurgeLedger | undefined;
+beforeEach(() => {
+  folder = new TestFolder();
+  file = folder.file('purge-ledger.ndjson');
+});
+afterEach(async () => {
+  close();
+  await folder.dispose();
+});
+const open = (store = STORE): PurgeLedger => (ledger = PurgeLedger.open(file, { store, durable: true }));
+const close = () => {
+  ledger?.close();
+  ledger = undefined;
+};
+const text = (): string => readFileSync(file, 'utf8');
+/** What whoever reads the ledger again from its first line on finds in it. */
+const read = async (): Promise<{ entries: LedgerEntry[]; head: LedgerHead; store: string }> => {
+  const lines: LedgerLine[] = [];
+  for await (const line of readPurgeLedger(file)) lines.push(line);
+  const { head, store } = lines.at(-1)!;
+  return { entries: lines.flatMap(({ entry }) => entry ?? []), head, store };
+};
+
+describe('a purge ledger', () => {
+  it('begins with its store, and each line after names the hash of the one before', async () => {
+    const begun = open();
+    expect(text()).toBe(`${FIRST}\n`);
+    expect(begun.head).toEqual({ lines: 0, hash: hashOf(FIRST) });
+    begun.append([destroyed(1), backup]);
+    begun.append([destroyed(2)]);
+    const lines = text().trimEnd().split('\n');
+    expect(lines.slice(1).map((line) => JSON.parse(line) as unknown)).toEqual(
+      [destroyed(1), backup, destroyed(2)].map((entry, index) => ({
+        n: index + 1,
+        previous: hashOf(lines[index]!),
+        ...entry,
+      })),
+    );
+    expect(begun.head).toEqual({ lines: 3, hash: hashOf(lines[3]!) });
+    expect(await read()).toEqual({ entries: [destroyed(1), backup, destroyed(2)], head: begun.head, store: STORE });
+  });
+
+  it('is gone on with where it ended', async () => {
+    for (let keyId = 1; keyId <= 3; keyId++) {
+      const { head } = open();
+      expect(head.lines).toBe(keyId - 1);
+      expect(head).toEqual((await read()).head);
+      ledger!.append([destroyed(keyId)]);
+      close();
+    }
+    expect((await read()).entries).toEqual([1, 2, 3].map(destroyed));
+  });
+
+  it('is gone on with however long it is, and however long its last line', async () => {
+    const long: LedgerEntry = { atMs: 5, keys: Array.from({ length: 20_000 }, (_, key) => [key, `item-Co1.${key}.0`]) };
+    for (const entries of [Array.from({ length: 4_000 }, (_, keyId) => destroyed(keyId)), [long], [destroyed(1)]]) {
+      open().append(entries);
+      const { head } = ledger!;
+      close();
+      expect(open().head).toEqual(head);
+      close();
+    }
+    expect((await read()).head.lines).toBe(4_002);
+  });
+
+  it('goes on before a line that a crash has cut short, wherever', async () => {
+    open().append([destroyed(1)]);
+    close();
+    const whole = text();
+    open().append([destroyed(2)]);
+    close();
+    const longer = text();
+    for (let size = whole.length; size < longer.length; size++) {
+      writeFileSync(file, longer.slice(0, size));
+      expect((await read()).entries).toEqual([destroyed(1)]);
+      expect(open().head.lines).toBe(1);
+      expect(text()).toBe(whole);
+      close();
+    }
+    open().append([destroyed(3)]);
+    expect((await read()).entries).toEqual([destroyed(1), destroyed(3)]);
+  });
+
+  it('begins anew where a crash left no whole line of it', () => {
+    for (let size = 0; size <= FIRST.length; size++) {
+      writeFileSync(file, FIRST.slice(0, size));
+      expect(open().head).toEqual({ lines: 0, hash: hashOf(FIRST) });
+      expect(text()).toBe(`${FIRST}\n`);
+      close();
+    }
+  });
+
+  it('takes nothing when its file was moved, removed or replaced while it was open', () => {
+    const aside = folder.file('aside');
+    const ways: readonly (() => void)[] = [
+      () => renameSync(file, aside),
+      () => rmSync(file),
+      () => {
+        copyFileSync(file, aside);
+        rmSync(file);
+        copyFileSync(aside, file);
+      },
+    ];
+    for (const way of ways) {
+      open().append([destroyed(1)]);
+      const { head } = ledger!;
+      const whole = text();
+      way();
+      expect(() => ledger!.append([destroyed(2)])).toThrow(/can't be written: it was moved, removed or replaced/);
+      expect(ledger!.head).toEqual(head);
+      for (const left of [file, aside]) if (existsSync(left)) expect(readFileSync(left, 'utf8')).toBe(whole);
+      close();
+      for (const left of [file, aside]) rmSync(left, { force: true });
+    }
+  });
+});
+
+describe('a purge ledger is refused', () => {
+  const refusal = async (of: () => unknown): Promise<string> => {
+    try {
+      await of();
+    } catch (error) {
+      expect(error).toBeInstanceOf(UnusableFile);
+      return (error as Error).message;
+    }
+    throw new Error('it was taken');
+  };
+  beforeEach(() => {
+    open().append([destroyed(1), destroyed(2), destroyed(3)]);
+    close();
+  });
+
+  it('that is of another store, of a newer format, or none at all', async () => {
+    expect(await refusal(() => open('b5d5a8f0-0000-4000-8000-000000000002'))).toContain('of another store');
+    const lines = text();
+    writeFileSync(file, lines.replace('epitaph-purge-ledger/1', 'epitaph-purge-ledger/2'));
+    for (const of of [open, read])
+      expect(await refusal(of)).toContain('written by a newer Epitaph (epitaph-purge-ledger/2)');
+    writeFileSync(file, 'hello\n');
+    for (const of of [open, read]) expect(await refusal(of)).toContain('is no purge ledger');
+    expect(text()).toBe('hello\n');
+    rmSync(file);
+    expect(await refusal(read)).toContain("can't be read");
+    writeFileSync(file, '');
+    expect(await refusal(read)).toContain('is empty');
+  });
+
+  it('whose last line is damaged', async () => {
+    for (const last of ['}', '{"n":4}']) {
+      appendFileSync(file, `${last}\n`);
+      expect(await refusal(open)).toContain('last line is damaged');
+      expect(await refusal(read)).toContain('line 5 does not follow');
+      writeFileSync(file, `${text().split('\n').slice(0, 4).join('\n')}\n`);
+    }
+  });
+
+  it('from the first line on that does not follow from the one before', async () => {
+    const lines = text().trimEnd().split('\n');
+    const broken: readonly (readonly string[])[] = [
+      lines.with(1, lines[1]!.replace('hash1', 'hash9')),
+      lines.with(2, lines[2]!.replace('"n":2', '"n":3')),
+      lines.toSpliced(2, 1),
+      [lines[0]!, lines[2]!, lines[1]!, lines[3]!],
+    ];
+    for (const [index, changed] of broken.entries()) {
+      writeFileSync(file, `${changed.join('\n')}\n`);
+      expect(await refusal(read)).toContain(`line ${index === 3 ? 2 : 3} does not follow`);
+    }
+  });
+});
