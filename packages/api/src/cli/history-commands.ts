@@ -3,6 +3,8 @@ import { isPartitionPseudonym } from '@epitaph/core/item/pseudonym.ts';
 import { isKeyText } from '@epitaph/core/partition-key/key-text.ts';
 import { textFlag, type Command, type Flags, type FlagValues, type Invocation } from './command.ts';
 import { exitCodes, UsageError } from './exit-codes.ts';
+import type { ManagementClient } from './management-client.ts';
+import { pagesOf } from './paged.ts';
 
 export const ridFlag: Flags = {
   rid: { type: 'string', placeholder: '<rid>', description: 'The container of that resource id, deleted ones too.' },
@@ -30,6 +32,7 @@ const at: Flags = {
 };
 
 interface HistoryAnswer {
+  readonly continuation?: string;
   readonly events: readonly {
     readonly occurredAt: string;
     readonly life: number;
@@ -50,13 +53,7 @@ export const history: Command = {
     const [database, container, id] = operands;
     if (database !== undefined && container === undefined)
       throw new UsageError('history takes a database and a container, or nothing.');
-    const answer = await client.call<HistoryAnswer>(
-      'GET',
-      database === undefined ? '/history' : `${containerPath(operands)}/history`,
-      {
-        query: { rid: textFlag(flags, 'rid'), ...(id === undefined ? {} : { id, partitionKey: partitionKey(flags) }) },
-      },
-    );
+    const answer = await historyOf(client, operands, flags);
     if (json) {
       print(JSON.stringify(answer));
       return exitCodes.ok;
@@ -71,6 +68,24 @@ export const history: Command = {
     return exitCodes.ok;
   },
 };
+
+async function historyOf(
+  client: ManagementClient,
+  operands: readonly string[],
+  flags: FlagValues,
+): Promise<HistoryAnswer> {
+  const [database, , id] = operands;
+  const rid = textFlag(flags, 'rid');
+  if (database === undefined) return client.call<HistoryAnswer>('GET', '/history', { query: { rid } });
+  const path = `${containerPath(operands)}/history`;
+  if (id !== undefined) {
+    return client.call<HistoryAnswer>('GET', path, { query: { rid, id, partitionKey: partitionKey(flags) } });
+  }
+  const events: HistoryAnswer['events'][number][] = [];
+  let answer: HistoryAnswer | undefined;
+  for await (answer of pagesOf<HistoryAnswer>(client, path, { rid })) events.push(...answer.events);
+  return { ...answer, events };
+}
 
 /** Named by whoever asked, of no use without the store, too long, or printed as the writes that it is the ledger of. */
 const UNTOLD: ReadonlySet<string> = new Set(['id', 'partitionKey', 'key', 'definition', 'ledger']);

@@ -4,6 +4,7 @@ import { counted } from './counted.ts';
 import { exitCodes, UsageError } from './exit-codes.ts';
 import { follow } from './follow.ts';
 import { containerPath, ridFlag } from './history-commands.ts';
+import { pagesOf } from './paged.ts';
 
 interface PreviewAnswer {
   readonly items: number;
@@ -20,6 +21,7 @@ interface PreviewAnswer {
     readonly byFloor: number;
     readonly byHolds: { readonly atLeast: number; readonly atMost: number };
     readonly holds: readonly { readonly holdId: string }[];
+    readonly moreHolds?: number;
   };
   readonly inertTtls: number;
   readonly unreadableTtls: number;
@@ -53,7 +55,8 @@ export const preview: Command = {
     const { atLeast, atMost } = kept.byHolds;
     if (atMost > 0) {
       const items = atLeast === atMost ? atLeast : `${atLeast} at least, ${atMost} at most`;
-      print(`Holds would keep the content of ${items}: ${kept.holds.map(({ holdId }) => holdId).join(', ')}.`);
+      const more = kept.moreHolds === undefined ? '' : ` and ${kept.moreHolds} more`;
+      print(`Holds would keep the content of ${items}: ${kept.holds.map(({ holdId }) => holdId).join(', ')}${more}.`);
     }
     if (answer.inertTtls > 0)
       print(`${counted(answer.inertTtls, 'item has', 'items have')} a ttl, which would have no effect.`);
@@ -74,6 +77,7 @@ interface PoliciesAnswer {
   readonly current: PolicyAnswer;
   readonly scheduled: PolicyAnswer | null;
   readonly past: readonly PolicyAnswer[];
+  readonly continuation?: string;
   readonly brake: { readonly maxItems?: number; readonly maxShare?: number } | null;
   readonly policyGraceSeconds: number;
 }
@@ -109,12 +113,14 @@ export const ttl: Command = {
       };
       return showPolicies(invocation, await client.call<PoliciesAnswer>('PUT', path, { body }));
     }
-    return showPolicies(
-      invocation,
-      withdraw
-        ? await client.call<PoliciesAnswer>('DELETE', `${path}/scheduled`, { body: { reason } })
-        : await client.call<PoliciesAnswer>('GET', path),
-    );
+    if (withdraw) {
+      const answer = await client.call<PoliciesAnswer>('DELETE', `${path}/scheduled`, { body: { reason } });
+      return showPolicies(invocation, answer);
+    }
+    const past: PolicyAnswer[] = [];
+    let answer: PoliciesAnswer | undefined;
+    for await (answer of pagesOf<PoliciesAnswer>(client, path, {})) past.push(...answer.past);
+    return showPolicies(invocation, { ...answer!, past });
   },
 };
 

@@ -3,6 +3,7 @@ import { counted } from './counted.ts';
 import { exitCodes, UsageError } from './exit-codes.ts';
 import { follow } from './follow.ts';
 import { containerPath, partitionKey, partitionKeyFlag, ridFlag } from './history-commands.ts';
+import { pagesOf } from './paged.ts';
 
 interface HoldAnswer {
   readonly id: string;
@@ -20,9 +21,6 @@ interface HoldsAnswer {
   readonly holds: readonly HoldAnswer[];
   readonly continuation?: string;
 }
-
-/** A container may have thousands, each of which may name a hundred items. */
-const LISTED_AT_ONCE = '1000';
 
 export const hold: Command = {
   summary: 'Places, releases and lists legal holds: what one covers is not erased while it stands.',
@@ -57,11 +55,7 @@ export const hold: Command = {
     if (action === 'list' && id === undefined) {
       const holds: HoldAnswer[] = [];
       let answer: HoldsAnswer | undefined;
-      do {
-        const page = { ...query, limit: LISTED_AT_ONCE, continuation: answer?.continuation };
-        answer = await client.call<HoldsAnswer>('GET', path, { query: page });
-        holds.push(...answer.holds);
-      } while (answer.continuation !== undefined);
+      for await (answer of pagesOf<HoldsAnswer>(client, path, query)) holds.push(...answer.holds);
       if (json) print(JSON.stringify({ ...answer, holds }));
       else if (holds.length === 0) print('No hold was ever placed.');
       else holds.forEach((one) => print(lineOf(one)));

@@ -84,6 +84,7 @@ export const history = named(
         fromLedger: z.boolean().optional(),
       }),
     ),
+    continuation: z.string().optional(),
   }),
 );
 
@@ -203,6 +204,7 @@ export const policies = named(
     current: policy,
     scheduled: policy.nullable(),
     past: z.array(policy),
+    continuation: z.string().optional(),
     brake: brake.nullable(),
     policyGraceSeconds: count,
   }),
@@ -233,6 +235,9 @@ export const preview = named(
         .strictObject({ atLeast: count, atMost: count })
         .meta({ description: 'Equal unless both the items and the names in the holds are too many to look at.' }),
       holds: z.array(z.strictObject({ holdId: z.string(), scope: z.string() })),
+      moreHolds: count
+        .optional()
+        .meta({ description: 'How many there are besides; absent for none. The list of holds has them.' }),
     }),
     inertTtls: count,
     unreadableTtls: count,

@@ -23,6 +23,7 @@ import {
   correlationOf,
   itemOf,
   OF_CONTAINER,
+  pageOf,
   route,
   wantsEvents,
   type Access,
@@ -176,15 +177,21 @@ function historyRoutes(scope: FastifyInstance, store: StoreApi, stopping: AbortS
       method: 'GET',
       url: `${of}/history`,
       access: 'audit',
-      summary: 'Every recorded fact of an item, oldest first; without an id those of the container.',
+      summary:
+        'Every recorded fact of an item, oldest first; without an id those of the container: with a limit a page of them.',
       query: requests.historyQuery,
       answers: { json: answers.history },
     },
-    async ({ query: { id, partitionKey, rid }, request }) => {
+    async ({ query: { id, partitionKey, limit, continuation, rid }, request }) => {
       const container = containerOf(store, request, rid);
       if (id === undefined) {
         if (partitionKey !== undefined) throw new Problem('bad-request', 'A partitionKey without an id names no item.');
-        return shapes.historyShape(await store.containerHistory(container), container, {});
+        const entries = await store.containerHistory(container, continuation);
+        const { page, next } = pageOf(entries, limit, ({ revision }) => revision);
+        return { ...shapes.historyShape(page, container, {}), ...next };
+      }
+      if (limit !== undefined || continuation !== undefined) {
+        throw new Problem('bad-request', 'The history of an item is whole: it takes no limit and no continuation.');
       }
       const item = itemOf(container, id, partitionKey);
       return shapes.historyShape(await store.history(container, id, item.key), container, item.shown);

@@ -2,7 +2,7 @@ import type { FastifyInstance } from 'fastify';
 import type { StoreApi } from '../store/store-api.ts';
 import * as answers from './answers.ts';
 import * as requests from './requests.ts';
-import { containerOf, OF_CONTAINER, route } from './routing.ts';
+import { containerOf, OF_CONTAINER, pageOf, route } from './routing.ts';
 import * as shapes from './shapes.ts';
 
 /** A container's TTL policies: what is on record, what a change would do, and the changes. */
@@ -13,11 +13,16 @@ export function policyRoutes(scope: FastifyInstance, store: StoreApi): void {
       method: 'GET',
       url: `${OF_CONTAINER}/ttl`,
       access: 'audit',
-      summary: 'The TTL policies of a container: in force, scheduled, past.',
-      query: requests.ridQuery,
+      summary: 'The TTL policies of a container: in force, scheduled, past; with a limit a page of the past ones.',
+      query: requests.policiesQuery,
       answers: { json: answers.policies },
     },
-    ({ query, request }) => shapes.policiesShape(containerOf(store, request, query.rid), store.nowMs()),
+    ({ query: { rid, limit, continuation = 0 }, request }) => {
+      const { past, ...policies } = shapes.policiesShape(containerOf(store, request, rid), store.nowMs());
+      const left = past.filter(({ version }) => version > continuation);
+      const { page, next } = pageOf(left, limit, ({ version }) => version);
+      return { ...policies, past: page, ...next };
+    },
   );
 
   route(

@@ -38,8 +38,6 @@ export const explainQuery = z.strictObject({
   at: instant.optional(),
   rid,
 });
-export const historyQuery = z.strictObject({ id: item.id.optional(), partitionKey: item.partitionKey.optional(), rid });
-
 export const disappearancesQuery = z
   .strictObject({
     from: instant.optional(),
@@ -75,6 +73,15 @@ const wholeNumber = z
   .string()
   .regex(/^\d{1,15}$/, 'must be a whole number')
   .transform(Number);
+/** For lists that are whole unless a page of them is asked for. */
+const pageQuery = z.strictObject({
+  limit: wholeNumber.pipe(z.int().min(1).max(1000)).optional(),
+  continuation: wholeNumber.optional(),
+  rid,
+});
+export const historyQuery = pageQuery.extend({ id: item.id.optional(), partitionKey: item.partitionKey.optional() });
+export const policiesQuery = pageQuery;
+export const holdsQuery = pageQuery;
 export const checkpointQuery = z.strictObject({ size: wholeNumber.optional() });
 export const consistencyQuery = z.strictObject({ from: wholeNumber, to: wholeNumber });
 export const certificateQuery = z.strictObject({
@@ -147,11 +154,6 @@ export const heldContentQuery = z.strictObject({
 export const periodQuery = z
   .strictObject({ from: instant.optional(), to: instant.optional(), rid })
   .refine(isPeriod, NO_PERIOD);
-export const holdsQuery = z.strictObject({
-  limit: wholeNumber.pipe(z.int().min(1).max(1000)).optional(),
-  continuation: wholeNumber.optional(),
-  rid,
-});
 export const purgeRunsQuery = z.strictObject({
   after: wholeNumber.optional(),
   limit: wholeNumber.pipe(z.int().min(1).max(1000)).optional(),

@@ -7,7 +7,7 @@ import * as answers from './answers.ts';
 import { answerLongWork } from './long-work.ts';
 import { Problem } from './problems.ts';
 import * as requests from './requests.ts';
-import { containerOf, itemOf, OF_CONTAINER, route } from './routing.ts';
+import { containerOf, itemOf, OF_CONTAINER, pageOf, route } from './routing.ts';
 import * as shapes from './shapes.ts';
 
 /** What keeps content against its erasure, what erases it on request, and what brings it back. */
@@ -51,15 +51,11 @@ function holdRoutes(scope: FastifyInstance, store: StoreApi): void {
       query: requests.holdsQuery,
       answers: { json: answers.holds },
     },
-    ({ query: { rid, limit = Number.POSITIVE_INFINITY, continuation = 0 }, request }) => {
+    ({ query: { rid, limit, continuation = 0 }, request }) => {
       const container = containerOf(store, request, rid);
       const left = store.holds(container).filter(({ position }) => position > continuation);
-      const page = left.slice(0, limit);
-      return {
-        container: shapes.containerName(container),
-        holds: page.map(shapes.holdShape),
-        ...(page.length < left.length ? { continuation: `${page.at(-1)!.position}` } : {}),
-      };
+      const { page, next } = pageOf(left, limit, ({ position }) => position);
+      return { container: shapes.containerName(container), holds: page.map(shapes.holdShape), ...next };
     },
   );
 

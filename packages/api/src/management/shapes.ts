@@ -140,12 +140,17 @@ export function disappearanceShape(row: Disappearance): Shape {
   };
 }
 
+type PolicyShape = Shape & Pick<RecordedPolicy, 'version'>;
+
 /** A container's policies: which holds, which are over, and which waits for its time. */
-export function policiesShape(container: ContainerState, nowMs: number): Shape {
+export function policiesShape(
+  container: ContainerState,
+  nowMs: number,
+): Shape & { readonly past: readonly PolicyShape[] } {
   const { timeline, brake, policyGraceSeconds } = container;
   const scheduled = scheduledPolicy(container, nowMs);
   const current = currentPolicy(container, nowMs);
-  const shape = ({ version, defaultTtl, fromMs, setBy, recordedAtMs, reason }: RecordedPolicy): Shape => ({
+  const shape = ({ version, defaultTtl, fromMs, setBy, recordedAtMs, reason }: RecordedPolicy): PolicyShape => ({
     version,
     defaultTtl,
     ...times('from', fromMs),

@@ -74,8 +74,9 @@ export class Histories {
     return entries;
   }
 
-  async containerHistory(container: ContainerState): Promise<HistoryEntry[]> {
-    const events = await this.#parts.ports.log.readStream(containerStream(container.rid));
+  async containerHistory(container: ContainerState, afterRevision = -1): Promise<HistoryEntry[]> {
+    const fromRevision = afterRevision + 1;
+    const events = await this.#parts.ports.log.readStream(containerStream(container.rid), { fromRevision });
     return events.map((event) => entryOf(event, 0));
   }
 

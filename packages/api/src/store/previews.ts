@@ -19,6 +19,8 @@ import type { TtlPreview } from './store-api.ts';
 
 /** Items shown of what would expire at once. */
 const SAMPLE_ITEMS = 10;
+/** Holds named in a preview; of more it says how many. */
+const NAMED_HOLDS = 100;
 
 /** What a TTL policy would do before it is applied: counts over ranges of an index, and no look at any document. */
 export class Previews {
@@ -73,7 +75,10 @@ export class Previews {
           { rid: state.rid, container: number, spans: spans.atOnce, marks: spans.before, items: expiring },
           holds.map(({ scope }) => scope),
         ),
-        holds: holds.map(({ holdId, scope }) => ({ holdId: holdIdOf(state.rid, holdId), scope: scope.kind })),
+        holds: holds
+          .slice(0, NAMED_HOLDS)
+          .map(({ holdId, scope }) => ({ holdId: holdIdOf(state.rid, holdId), scope: scope.kind })),
+        ...(holds.length > NAMED_HOLDS ? { moreHolds: holds.length - NAMED_HOLDS } : {}),
       },
       inertTtls: defaultTtl === null ? (await this.#count(number, own)).expiring + odd.never : 0,
       unreadableTtls: odd.unreadable,

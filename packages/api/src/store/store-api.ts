@@ -346,6 +346,8 @@ export interface TtlPreview {
     /** Items that a hold covers, which may be the same that the floor keeps. */
     readonly byHolds: BoundedCount;
     readonly holds: readonly { readonly holdId: string; readonly scope: string }[];
+    /** How many there are besides; absent for none. */
+    readonly moreHolds?: number;
   };
   /** Items whose own ttl would have no effect. */
   readonly inertTtls: number;
@@ -855,7 +857,8 @@ export interface StoreApi {
   // History.
   history(container: ContainerState, id: string, partitionKey: string): Promise<readonly HistoryEntry[]>;
   /** The container's own facts: creation, policies, deletion. */
-  containerHistory(container: ContainerState): Promise<readonly HistoryEntry[]>;
+  /** @param afterRevision only what came after that */
+  containerHistory(container: ContainerState, afterRevision?: number): Promise<readonly HistoryEntry[]>;
   explain(container: ContainerState, id: string, partitionKey: string, atMs?: number): Promise<Explanation>;
   /**
    * The content of a visible item as it was at an instant, or at a revision of its life.

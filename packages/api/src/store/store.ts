@@ -1,5 +1,4 @@
 import { type Clock, type ClockJump, GuardedClock, ManualClock, systemClocks } from '@epitaph/core/clock.ts';
-import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { DEFAULT_POLICY_GRACE_SECONDS } from '@epitaph/core/container/upcast.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import type { Throughput } from '@epitaph/core/throughput/throughput.ts';
@@ -332,8 +331,7 @@ export class Store implements StoreApi {
     this.#measured('change-feed', () => this.#changeFeeds.read(...args));
 
   history: StoreApi['history'] = (...args) => this.#histories.history(...args);
-  containerHistory: StoreApi['containerHistory'] = (container: ContainerState) =>
-    this.#histories.containerHistory(container);
+  containerHistory: StoreApi['containerHistory'] = (...args) => this.#histories.containerHistory(...args);
   explain: StoreApi['explain'] = (...args) =>
     this.#observer.operation('explain', () => this.#histories.explain(...args));
   contentAt: StoreApi['contentAt'] = (...args) => this.#items.contentAt(...args);

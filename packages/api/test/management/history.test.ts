@@ -130,6 +130,30 @@ describe('history', () => {
     ]);
   });
 
+  test('of a container comes page by page where a limit is asked for, and that of an item whole', async () => {
+    for (const defaultTtl of [10, 20, 30]) await world.ask('PUT', `${ORDERS}/ttl`, { body: { defaultTtl } });
+    interface History {
+      readonly events: readonly { readonly revision: number }[];
+      readonly continuation?: string;
+    }
+    const revisions = ({ events }: History): number[] => events.map(({ revision }) => revision);
+    const first = (await world.get(`${ORDERS}/history?limit=3`)) as unknown as History;
+    expect(revisions(first)).toEqual([0, 1, 2]);
+    const last = (await world.get(
+      `${ORDERS}/history?limit=3&continuation=${first.continuation}`,
+    )) as unknown as History;
+    expect(revisions(last)).toEqual([3]);
+    expect(last).not.toHaveProperty('continuation');
+    const all = (await world.get(`${ORDERS}/history`)) as unknown as History;
+    expect(all.events).toEqual([...first.events, ...last.events]);
+    expect(all).not.toHaveProperty('continuation');
+    expect((await world.ask('GET', `${ORDERS}/history?limit=0`)).statusCode).toBe(400);
+    expect((await world.ask('GET', `${ORDERS}/history${item('a')}&limit=3`)).json()).toMatchObject({
+      status: 400,
+      detail: expect.stringContaining('takes no limit'),
+    });
+  });
+
   test('shows no content, to nobody', async () => {
     await world.write('a', { secret: 'zauberwort' });
     for (const url of [`${ORDERS}/history${item('a')}`, `${ORDERS}/explain${item('a')}`]) {

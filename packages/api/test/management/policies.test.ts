@@ -126,6 +126,17 @@ describe('the preview of a TTL policy', () => {
     expect(await preview({ defaultTtl: 5 })).toMatchObject({ kept: { byHolds: { atLeast: 1_110, atMost: 1_110 } } });
   });
 
+  test('names some of the holds where there are many, and says how many more there are', async () => {
+    await Promise.all(Array.from({ length: 100 }, (_, number) => hold(`h-${number}`, { container: true })));
+    const keptBy = async () => ((await preview({ defaultTtl: 5 })) as { kept: { holds: unknown[] } }).kept;
+    const all = await keptBy();
+    expect(all.holds).toHaveLength(100);
+    expect(all).not.toHaveProperty('moreHolds');
+    await hold('h-100', { container: true });
+    await hold('h-101', { container: true });
+    expect(await keptBy()).toMatchObject({ holds: { length: 100 }, moreHolds: 2 });
+  });
+
   test('refuses what is no policy and a key that sees history alone', async () => {
     for (const body of [{}, { defaultTtl: 0 }, { defaultTtl: '55' }, { defaultTtl: 55, effectiveFrom: 'soon' }]) {
       expect((await world.ask('POST', `${ORDERS}/ttl/preview`, { body })).json()).toMatchObject({
@@ -138,6 +149,33 @@ describe('the preview of a TTL policy', () => {
     });
     const audited = await world.ask('POST', `${ORDERS}/ttl/preview`, { body: { defaultTtl: 5 }, key: AUDITOR_KEY });
     expect(audited.statusCode).toBe(403);
+  });
+});
+
+describe('the policies of a container', () => {
+  test('are shown page by page where a limit is asked for', async () => {
+    for (const seconds of [10, 20, 30, 40, 50]) {
+      await changeTtl({ defaultTtl: seconds });
+      await world.store.advanceClock(WRITER, 1_000);
+    }
+    interface Policies {
+      readonly current: { readonly defaultTtl: number };
+      readonly past: readonly { readonly version: number }[];
+      readonly continuation?: string;
+    }
+    const versions = ({ past }: Policies): number[] => past.map(({ version }) => version);
+    const pages: number[][] = [];
+    for (let more = ''; pages.length < 9;) {
+      const page = (await world.get(`${ORDERS}/ttl?limit=2${more}`)) as unknown as Policies;
+      expect(page.current.defaultTtl).toBe(50);
+      pages.push(versions(page));
+      if (page.continuation === undefined) break;
+      more = `&continuation=${page.continuation}`;
+    }
+    expect(pages).toEqual([[1, 2], [3, 4], [5]]);
+    const all = (await world.get(`${ORDERS}/ttl`)) as unknown as Policies;
+    expect(versions(all)).toEqual([1, 2, 3, 4, 5]);
+    expect(all).not.toHaveProperty('continuation');
   });
 });
 
