@@ -102,6 +102,8 @@ const cases: Record<string, readonly (readonly [string, unknown])[]> = {
     ['RADIANS(180)', Math.PI],
     ['EXP(0)', 1],
     ['LOG(8, 2)', 3],
+    ['LOG(2, 10)', 0.301_029_995_663_981_2],
+    ['LOG(1000, 10)', 3],
     ['LOG(0)', undefined],
     ['LOG10(1000)', 3],
     ['POWER(2, 10)', 1024],

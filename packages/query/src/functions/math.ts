@@ -45,6 +45,7 @@ function logarithm(value: Value, given: Value): Value {
   if (x === undefined) return undefined;
   if (given === undefined) return finite(Math.log(x));
   const base = numberOf(given);
+  if (base === 10) return finite(Math.log10(x));
   return base === undefined ? undefined : finite(Math.log(x) / Math.log(base));
 }
 
