@@ -1,0 +1,87 @@
+import fc from 'fast-check';
+import { expect, it } from 'vitest';
+import { parseQuery, QueryError, type Json } from '../src/index.ts';
+import { printQuery } from '../src/print.ts';
+import { documents, expressions, plain, queries, unfolded } from './grammar.ts';
+import { rows } from './run.ts';
+
+type Documents = readonly Json[];
+
+/** Rows, or the code of the error instead. */
+function answer(sql: string, of: Documents): readonly (Json | undefined)[] | string {
+  try {
+    return rows(sql, of, [], { nowMs: 0 });
+  } catch (error) {
+    if (error instanceof QueryError) return error.errors[0]!.code;
+    throw error;
+  }
+}
+
+/** The value of each document; a list of none where it is undefined. */
+const each = (expression: string, of: Documents) => answer(`SELECT VALUE [${expression}] FROM c`, of);
+
+const { any, truth } = expressions;
+const RUNS = { numRuns: 300 };
+
+it('a query means the same as printed, and with constants that are known only when it runs', () => {
+  fc.assert(
+    fc.property(queries, documents, (query, of) => {
+      const sql = plain(query);
+      const found = answer(sql, of);
+      expect(answer(printQuery(parseQuery(sql)), of)).toEqual(found);
+      expect(answer(unfolded(query), of)).toEqual(found);
+    }),
+    RUNS,
+  );
+});
+
+it('every document satisfies a condition, or its opposite, or has no answer to it', () => {
+  fc.assert(
+    fc.property(truth.map(plain), documents, (condition, of) => {
+      const parts = [condition, `NOT ${condition}`, `NOT IS_BOOL(${condition})`].map((filter) =>
+        answer(`SELECT VALUE c.id FROM c WHERE ${filter}`, of),
+      );
+      if (parts.some((part) => typeof part === 'string')) return;
+      expect(parts.flat().toSorted()).toEqual(of.map((document) => (document as { id: string }).id));
+    }),
+    RUNS,
+  );
+});
+
+it('an expression has one value, wherever it stands', () => {
+  fc.assert(
+    fc.property(any.map(plain), documents, (expression, of) => {
+      const values = answer(`SELECT VALUE ${expression} FROM c`, of);
+      expect(answer(`SELECT VALUE (SELECT VALUE ${expression}) FROM c`, of)).toEqual(values);
+      expect(answer(`SELECT VALUE x FROM c JOIN x IN (SELECT VALUE [${expression}])`, of)).toEqual(values);
+      expect(answer(`SELECT VALUE x.v FROM (SELECT ${expression} AS v FROM c) AS x`, of)).toEqual(values);
+      if (typeof values === 'string') return;
+      const distinct = answer(`SELECT DISTINCT ${expression} AS v FROM c`, of);
+      const grouped = answer(`SELECT ${expression} AS v, COUNT(1) AS n FROM c GROUP BY ${expression}`, of);
+      if (!/^[-'\d]|^(null|true|false)$/.test(expression)) expect(grouped).toHaveLength(distinct.length);
+      const up = answer(`SELECT VALUE c.id FROM c ORDER BY ${expression}, c.id`, of);
+      const down = answer(`SELECT VALUE c.id FROM c ORDER BY ${expression} DESC, c.id DESC`, of);
+      expect([...down].toReversed()).toEqual(up);
+    }),
+    RUNS,
+  );
+});
+
+it('comparisons mean the same the other way round, and in other words', () => {
+  fc.assert(
+    fc.property(any.map(plain), any.map(plain), documents, (a, b, of) => {
+      const [left, right] = [`(${a})`, `(${b})`];
+      for (const [one, other] of [
+        [`${left} = ${right}, ${left} != ${right}`, `${right} = ${left}, ${right} != ${left}`],
+        [`${left} < ${right}, ${left} >= ${right}`, `${right} > ${left}, ${right} <= ${left}`],
+        [`${left} BETWEEN ${right} AND 3`, `${left} >= ${right} AND ${left} <= 3`],
+        [`NOT (${left} = 1 AND ${right} = 2)`, `NOT (${left} = 1) OR NOT (${right} = 2)`],
+        [`${left} IN (1, 'a', true)`, `${left} = 1 OR ${left} = 'a' OR ${left} = true`],
+        [`${left} ?? ${right}`, `IIF(IS_DEFINED(${left}), ${left}, ${right})`],
+      ] as const) {
+        expect(each(one, of)).toEqual(each(other, of));
+      }
+    }),
+    RUNS,
+  );
+});
