@@ -310,6 +310,13 @@ describe('the log on the server', () => {
     });
   });
 
+  test('is sent nothing that no server takes, over which it would end the call with all that is in it', async () => {
+    const log = await open();
+    const event = { ...anEvent(), body: new Uint8Array(18 * 1024 * 1024) };
+    const large = log.append([{ stream: 'item-a.b.0', expectedRevision: 'no-stream', events: [event] }]);
+    expect(await rejectionOf(large)).toMatchObject({ name: 'Refusal', code: 'too-large' });
+  });
+
   test("leaves other programs' events in the same server out", async () => {
     const log = await open();
     double.log.append('orders-1', -1, [wireEvent(), wireEvent()]);

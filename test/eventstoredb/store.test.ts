@@ -1,6 +1,7 @@
 import { ChangeFeedStartFrom, type ErrorResponse } from '@azure/cosmos';
-import { afterEach, beforeEach, expect, test } from 'vitest';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
+import type { Store } from '@epitaph/api/store/store.ts';
 import { CLAIM_MS, Scavenges } from '@epitaph/projections/purge/scavenges.ts';
 import { openEventStoreLog } from '@epitaph/storage/eventstoredb/open-event-store-log.ts';
 import { START_MS, World, refusalOf, seen, sightings, statusOf } from '../e2e/support/world.ts';
@@ -275,44 +276,82 @@ test('a data folder opens with its own event log alone', async () => {
   expect((await world.of('c1').item('a', 'ann').read()).resource).toMatchObject({ id: 'a' });
 });
 
-test('a life whose purge is larger than the server takes keeps no other from being purged, and is when it takes more', async () => {
-  const narrow = await EventStoreDouble.start({ maxAppendBytes: 4_000 });
-  const place = new Place();
+describe('a life whose purge is larger than the server takes', () => {
+  let place: Place;
+  let store: Store;
+  beforeEach(() => {
+    place = new Place();
+  });
+  afterEach(() => place.dispose());
   const at = ({ port }: EventStoreDouble) => `esdb://127.0.0.1:${port}?tls=false`;
-  let store = await place.open({ eventStore: at(narrow) });
-  await store.createDatabase(CALLER, 'db');
-  for (const name of ['busy', 'other']) await store.createContainer(CALLER, 'db', name, DEFINITION, -1);
-  for (let number = 0; number < 1_000; number++) await write(store, 'busy', 'a', { number });
-  for (const [name, id] of [
-    ['busy', 'b'],
-    ['other', 'c'],
-  ] as const) {
-    await write(store, name, id);
-  }
-  const items = [
-    ['busy', 'a'],
-    ['busy', 'b'],
-    ['other', 'c'],
-  ] as const;
-  for (const [name, id] of items) await store.deleteItem(CALLER, store.container('db', name), id, '["p"]');
-  const purged = async () => {
-    const last = items.map(async ([name, id]) => {
+  const purged = async (items: Readonly<Record<string, string>>) => {
+    const last = Object.entries(items).map(async ([id, name]) => {
       const history = await store.history(store.container('db', name), id, '["p"]');
-      return history.at(-1)?.type === 'ItemPurged' ? id : '';
+      return history.at(-1)?.type === 'ItemPurged';
     });
-    return (await Promise.all(last)).join('');
+    return Promise.all(last);
   };
-  await expect(store.runPurge(CALLER)).rejects.toThrow('MaxAppendSize');
-  expect(await purged()).toBe('bc');
-  await place.close();
-  narrow.stop();
 
-  const wide = await EventStoreDouble.start();
-  wide.log = narrow.log;
-  store = await place.open({ eventStore: at(wide) });
-  await store.runPurge(CALLER);
-  expect(await purged()).toBe('abc');
-  expect((await store.fsck()).problems).toEqual([]);
-  await place.dispose();
-  wide.stop();
+  test('is on record with as many of its writes as there is room for', async () => {
+    const narrow = await EventStoreDouble.start({ maxAppendBytes: 4_000 });
+    store = await place.open({ eventStore: at(narrow) });
+    await store.createDatabase(CALLER, 'db');
+    const { resource: container } = await store.createContainer(CALLER, 'db', 'c', DEFINITION, 10);
+    const startMs = store.nowMs();
+    for (let number = 0; number < 1_000; number++) {
+      await write(store, 'c', 'a', { number });
+      await store.advanceClock(CALLER, 100);
+    }
+    await write(store, 'c', 'b');
+    await store.advanceClock(CALLER, 20_000);
+    await store.runPurge(CALLER);
+    expect(await purged({ a: 'c', b: 'c' })).toEqual([true, true]);
+
+    const history = await store.history(container, 'a', '["p"]');
+    const writes = history.filter(({ type }) => type === 'ItemUpserted');
+    const omitted = 1_000 - writes.length;
+    expect(omitted).toBeGreaterThan(0);
+    expect(writes[0]).toMatchObject({ revision: 0, occurredAtMs: startMs, data: { omittedAfter: omitted } });
+    expect(writes.slice(1).map(({ revision, occurredAtMs }) => [revision, occurredAtMs])).toEqual(
+      Array.from({ length: writes.length - 1 }, (_, index) => index + omitted + 1).map((revision) => [
+        revision,
+        startMs + revision * 100,
+      ]),
+    );
+    expect(history.map(({ revision }) => revision).slice(-3)).toEqual([999, 1_000, 1_001]);
+    const explained = await store.explain(container, 'a', '["p"]', startMs + 30_000);
+    expect(explained).toMatchObject({ state: 'live', sentence: expect.stringContaining(`written ${omitted} times`) });
+    const { statement } = await store.certificate(container, 'a', '["p"]');
+    expect(statement).toMatchObject({ writes: 1_000, firstWriteAtMs: startMs, lastWriteAtMs: startMs + 99_900 });
+    for (const report of [await store.fsck(), await store.verifyLog()]) expect(report.problems).toEqual([]);
+    narrow.stop();
+  });
+
+  test('where there is room for none, keeps no other from being purged, and is when the server takes more', async () => {
+    const wide = await EventStoreDouble.start();
+    store = await place.open({ eventStore: at(wide) });
+    await store.createDatabase(CALLER, 'db');
+    const long = 'x'.repeat(250);
+    const items = { [long]: 'busy', b: 'busy', c: 'other' };
+    for (const name of ['busy', 'other']) await store.createContainer(CALLER, 'db', name, DEFINITION, -1);
+    for (const [id, name] of Object.entries(items)) {
+      await write(store, name, id);
+      await store.deleteItem(CALLER, store.container('db', name), id, '["p"]');
+    }
+    await place.close();
+    const narrow = await EventStoreDouble.start({ maxAppendBytes: 700 });
+    narrow.log = wide.log;
+    store = await place.open({ eventStore: at(narrow) });
+    await expect(store.runPurge(CALLER)).rejects.toThrow('MaxAppendSize');
+    expect(await purged(items)).toEqual([false, true, true]);
+    await place.close();
+    narrow.stop();
+
+    store = await place.open({ eventStore: at(wide) });
+    await store.runPurge(CALLER);
+    expect(await purged(items)).toEqual([true, true, true]);
+    expect((await store.fsck()).problems).toEqual([]);
+    await place.close();
+    wide.stop();
+  });
 });

@@ -4,6 +4,7 @@ import { isoTime } from '@epitaph/core/clock.ts';
 import { goneOf } from '@epitaph/core/container/gone.ts';
 import type { ContainerState, RecordedPolicy } from '@epitaph/core/container/state.ts';
 import { explainItem, type Explanation } from '@epitaph/core/history/explain.ts';
+import type { LedgerWrite } from '@epitaph/core/item/ledger.ts';
 import { lifeFacts, type LifeFacts, withErasureRequest, withPartitionKeyEnd } from '@epitaph/core/history/life.ts';
 import { InvariantViolation } from '@epitaph/core/invariant.ts';
 import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
@@ -690,6 +691,27 @@ describe('the facts of a life', () => {
     await world.purge(0, 'erasure');
     const [erased] = world.facts();
     expect(withPartitionKeyEnd(erased!, { atMs: T0 + 5_000, by: 'key:primary' }, timeline)).toBe(erased);
+  });
+
+  it('tell that it was there, and no more, for the time of writes that its record has no room for', () => {
+    const timeline = [policy(1, T0, 10)];
+    const write = (atMs: number, more: Partial<LedgerWrite> = {}): LedgerWrite => ({ atMs, ttl: null, ...more });
+    const facts: LifeFacts = {
+      life: 0,
+      writes: [write(T0, { omittedAfter: 98 }), write(T0 + 60_000)],
+      purge: { atMs: T0 + 80_000, cause: 'expired', recordedBy: 'system:purge', recoverableUntilMs: null },
+    };
+    const of = { container: container(timeline), lives: [facts] };
+    for (const atMs of [T0, T0 + 30_000, T0 + 59_999]) {
+      const told = explainAt(of, atMs);
+      expect(told).toMatchObject({ state: 'live', life: 0, policy: { version: 1 } });
+      expect(told.sentence).toBe(
+        `"cart 1" is visible: between ${isoTime(T0)} and ${isoTime(T0 + 60_000)} it was written 98 times, of which the record of its erasure tells no more than that.`,
+      );
+      expect([told.lastWrite, told.expiresAtMs]).toEqual([undefined, undefined]);
+    }
+    expect(explainAt(of, T0 + 60_000)).toMatchObject({ state: 'live', expiresAtMs: T0 + 70_000 });
+    expect(explainAt(of, T0 + 70_000)).toMatchObject({ state: 'expired', expiredAtMs: T0 + 70_000 });
   });
 
   it('begin with a write', () => {

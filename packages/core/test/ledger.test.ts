@@ -45,6 +45,22 @@ describe('the ledger of a life', () => {
     },
   );
 
+  it.each([2, 3, 400])(
+    'that may list %i writes alone tells of the first one and the last ones, and how many there were',
+    (most) => {
+      const entries = Array.from({ length: 900 }, (_, index) => entry(index));
+      const ledger = encodeLedger(entries, sha256Base64url, most);
+      expect(ledgerSchema.parse(structuredClone(ledger))).toEqual(ledger);
+      expect(ledger).toMatchObject({ writes: 900, omitted: 900 - most });
+      const [first, ...last] = decodeLedger(ledger);
+      expect(first).toEqual({ ...timesOnly(entries[0]!), omittedAfter: 900 - most });
+      expect(last).toEqual(entries.slice(-(most - 1)).map(timesOnly));
+      const changed = entries.map((one, index) => (index === 450 ? { ...one, digest: sha256Base64url('other') } : one));
+      expect(encodeLedger(changed, sha256Base64url, most).digest).not.toBe(ledger.digest);
+      expect(encodeLedger(entries, sha256Base64url, 900)).toEqual(encodeLedger(entries, sha256Base64url));
+    },
+  );
+
   it('of one write reads as its comment says', () => {
     expect(encodeLedger([{ ...entry(0), atMs: 1_763_722_800_123, ttl: 60 }], sha256Base64url).times).toBe(
       '1763722800123t60',

@@ -45,6 +45,12 @@ describe('a life replayed under other policies', () => {
     expect(replay(often, never, timelineOf([[0, 17]]))).toMatchObject({ wouldLeaveAtMs: 37_000 });
   });
 
+  it('counts as there while writes came of which nothing else is known', () => {
+    const often = life([0, null], [30_000, null]);
+    const omitting = { ...often, writes: [{ ...often.writes[0]!, omittedAfter: 7 }, often.writes[1]!] };
+    expect(replay(omitting, never, timelineOf([[0, 5]]))).toMatchObject({ wouldLeaveAtMs: 35_000 });
+  });
+
   it('keeps what other than a policy ended it, unless a policy would have been first', () => {
     const gone = { ...life([0, null]), end: deleted(30_000) };
     expect(replay(gone, never, timelineOf([[0, 40]]))).toMatchObject({ verdict: 'same', wouldLeaveAtMs: 30_000 });

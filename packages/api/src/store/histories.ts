@@ -44,7 +44,8 @@ export class Histories {
         const known = new Set(events.map((event) => event.revision));
         const event = readItemEvent(purge);
         if (event.type === 'ItemPurged') {
-          decodeLedger(event.data.ledger).forEach((write, revision) => {
+          decodeLedger(event.data.ledger).forEach((write, index) => {
+            const revision = index === 0 ? 0 : index + (event.data.ledger.omitted ?? 0);
             if (known.has(revision)) return;
             const { atMs, ...facts } = write;
             entries.push({

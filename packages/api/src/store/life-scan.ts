@@ -73,8 +73,12 @@ async function lifeThatEndsHere(
   if (known.some(({ position }) => position > event.position)) return undefined;
   // Purged and truncated since the scan began: the ledger has the writes, and this event was the last that counts.
   const facts = lifeFacts(life, events);
-  const writes = facts.writes.slice(0, event.revision + 1);
-  const goesOn = facts.writes[event.revision + 1];
+  const { omittedAfter: omitted = 0 } = facts.writes[0]!;
+  const isOmitted = event.revision > 0 && event.revision <= omitted;
+  const count = event.revision === 0 || isOmitted ? 1 : event.revision + 1 - omitted;
+  const writes = facts.writes.slice(0, count);
+  if (isOmitted) writes.push(...lifeFacts(life, [event]).writes);
+  const goesOn = facts.writes[count];
   return goesOn !== undefined && isItemWrite(event) && goesOn.atMs <= event.occurredAtMs
     ? undefined
     : { id, partitionKey, facts: { life, writes: writes.length === 0 ? facts.writes : writes } };

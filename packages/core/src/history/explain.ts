@@ -96,6 +96,7 @@ function explainAsRecorded(input: ExplainInput): Explanation {
     };
   }
   const write = facts.writes.findLast((candidate) => candidate.atMs <= atMs)!;
+  if (write.omittedAfter !== undefined) return liveBetweenOmitted(input, facts, write.omittedAfter);
   const ts = Math.floor(write.atMs / 1000);
   const about = {
     atMs,
@@ -206,6 +207,25 @@ function explainAsRecorded(input: ExplainInput): Explanation {
     ...(expiry === undefined
       ? {}
       : { expiresAtMs: expiry.expiredAtMs, rule: expiry.rule, arithmetic: arithmeticOf(ts, expiry) }),
+    ...(current === undefined ? {} : { policy: policyFacts(current) }),
+  };
+}
+
+/** It was written again later in the same life, so it was there; by which write, the record of its erasure has no room for. */
+function liveBetweenOmitted(
+  { id, container, atMs, holds, floorUntilMs }: ExplainInput,
+  { life, writes }: LifeFacts,
+  omitted: number,
+): Explanation {
+  const [first, next] = writes;
+  const current = policyAt(container.timeline, atMs);
+  return {
+    atMs,
+    life,
+    holds,
+    ...keptUntil(floorUntilMs),
+    state: 'live',
+    sentence: `${JSON.stringify(id)} is visible: between ${isoTime(first!.atMs)} and ${isoTime(next!.atMs)} it was written ${omitted} times, of which the record of its erasure tells no more than that.`,
     ...(current === undefined ? {} : { policy: policyFacts(current) }),
   };
 }

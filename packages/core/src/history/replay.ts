@@ -62,7 +62,9 @@ function firstExpiry(
   nowMs: number,
 ): number | null {
   for (let index = 0; index < writes.length; index++) {
-    const { atMs, ttl } = writes[index]!;
+    const { atMs, ttl, omittedAfter } = writes[index]!;
+    // When it was written next is not on record any more. It was, so it counts as there until what is.
+    if (omittedAfter !== undefined) continue;
     const nextMs = writes[index + 1]?.atMs ?? otherEndMs ?? nowMs;
     const expiry = expiryOf({ ts: Math.floor(atMs / 1000), ttl }, timeline);
     if (expiry !== undefined && expiry.expiredAtMs <= nextMs) return expiry.expiredAtMs;

@@ -80,8 +80,10 @@ export type PurgeCause = (typeof purgeCauses)[number];
 export const ledgerSchema = z.object({
   /** How many writes the life had. */
   writes: z.int(),
-  /** When each was and which ttl it had; see ledger.ts for the code. */
+  /** When each was and which ttl it had, but for those left out; see ledger.ts for the code. */
   times: z.string(),
+  /** How many writes after the first one are left out, because the event store takes no event with all of them. */
+  omitted: z.int().optional(),
   /** A letter a write: c(reate), u(psert), r(eplace), p(atch), b(rought back). At most a thousand. */
   operations: z.string().optional(),
   /** The etags' UUIDs, 32 hexadecimal digits each. At most a thousand. */

@@ -23,6 +23,8 @@ export interface LedgerWrite {
   readonly etag?: string;
   /** SHA-256 of the sealed body, base64url. */
   readonly digest?: string;
+  /** How many writes came after it, and before the next one here, of which nothing else is known. */
+  readonly omittedAfter?: number;
 }
 
 /** What a ledger is made of: the writes with everything known of them. */
@@ -45,18 +47,29 @@ const DIGEST_LENGTH = 43;
  * Times are coded as text: each write is its distance to the one before in milliseconds (the first one from the
  * epoch), followed by `t` and its ttl when that differs from the write before (`t-` for none; it starts at none).
  * Writes are separated by blanks. A life of one write with ttl 60: `1763722800123t60`.
+ *
+ * @param most how many times are listed at most, two or more: the first one, and as many of the last as there is room for
  */
-export function encodeLedger(entries: readonly LedgerEntry[], sha256: (text: string) => string): Ledger {
+export function encodeLedger(
+  entries: readonly LedgerEntry[],
+  sha256: (text: string) => string,
+  most = Number.POSITIVE_INFINITY,
+): Ledger {
   let previousMs = 0;
   let previousTtl: number | null = null;
+  const omitted = Math.max(0, entries.length - most);
   const times: string[] = [];
-  for (const { atMs, ttl } of entries) {
+  for (const { atMs, ttl } of omitted === 0 ? entries : [entries[0]!, ...entries.slice(omitted + 1)]) {
     times.push(`${atMs - previousMs}${ttl === previousTtl ? '' : `t${ttl ?? '-'}`}`);
     previousMs = atMs;
     previousTtl = ttl;
   }
-  const facts = { writes: entries.length, times: times.join(' ') };
-  if (entries.length > LEDGER_DETAIL_LIMIT) {
+  const facts = {
+    writes: entries.length,
+    times: times.join(' '),
+    ...(omitted === 0 ? {} : { omitted }),
+  };
+  if (entries.length > LEDGER_DETAIL_LIMIT || omitted > 0) {
     return {
       ...facts,
       digest: sha256(entries.map((entry) => `${entry.operation} ${entry.eventId} ${entry.digest}`).join('\n')),
@@ -70,13 +83,13 @@ export function encodeLedger(entries: readonly LedgerEntry[], sha256: (text: str
   };
 }
 
-/** The writes that a ledger tells of, oldest first. */
+/** The writes that a ledger tells of, oldest first: all, unless one says how many are left out after it. */
 export function decodeLedger(ledger: Ledger): LedgerWrite[] {
-  const { etags, digests } = ledger;
+  const { etags, digests, omitted = 0 } = ledger;
   let atMs = 0;
   let ttl: number | null = null;
   const times = ledger.times === '' ? [] : ledger.times.split(' ');
-  invariant(times.length === ledger.writes, 'a ledger has a time for each write');
+  invariant(times.length === ledger.writes - omitted, 'a ledger has a time for each write that is not left out');
   return times.map((code, index) => {
     const [delta, newTtl] = code.split('t');
     atMs += Number(delta);
@@ -88,6 +101,7 @@ export function decodeLedger(ledger: Ledger): LedgerWrite[] {
       ...(operation === undefined ? {} : { operation }),
       ...(etags === undefined ? {} : { etag: etagOf(dashed(piece(etags, index, ETAG_LENGTH))) }),
       ...(digests === undefined ? {} : { digest: piece(digests, index, DIGEST_LENGTH) }),
+      ...(index === 0 && omitted > 0 ? { omittedAfter: omitted } : {}),
     };
   });
 }

@@ -396,9 +396,9 @@ export class PurgeExecutor {
     if (erased.length > 0) await this.#destructions.record(demandedBy ?? this.#context(nowMs()), vault);
     let position = 0;
     let purged = 0;
-    // A server may take no event of the size of a long life's ledger. Its key is gone; others don't wait for its record.
+    // A server may take too small an event for any record. The life's key is gone; others don't wait for it.
     const unlessTooLarge = (error: unknown, { candidate, events }: Dying): undefined => {
-      if (!(error instanceof Refusal) || error.code !== 'too-large') throw error;
+      if (!isTooLarge(error)) throw error;
       fault ??= new PurgeFault(
         `the purge of ${candidate.stream}, of ${events.length} events, can't be recorded: its record is larger than the event store takes (MaxAppendSize)`,
       );
@@ -407,35 +407,39 @@ export class PurgeExecutor {
       const { candidate, request, recoverableUntilMs, checks } = life;
       let { events } = life;
       const { id, partitionKey } = events[0]!.read.data;
-      const handled = await handleLife(
-        this.#ports,
-        demandedBy ?? this.#context(nowMs()),
-        candidate.stream,
-        parseItemStream(candidate.stream)!.life,
-        async (_state, { last }) => {
-          // A write to a live item may have been under way, or be another node's: that is gone, too.
-          if (last?.revision !== events.at(-1)!.recorded.revision) {
-            events = await this.#eventsOf(candidate.stream);
-            this.#ports.onErased(events.map(({ recorded }) => recorded.position));
-          }
-          return {
-            kind: 'command',
-            command: {
-              type: 'RecordPurge',
-              id,
-              partitionKey,
-              cause: candidate.cause,
-              key: request.keyId,
-              recoverableUntilMs,
-              ledger: this.#ledgerOf(events),
-              ...(candidate.cause === 'container-deleted' ? { firstPosition: events[0]!.recorded.position } : {}),
-              ...(checks === undefined ? {} : { checks }),
-              remains: this.#remainsOf(events),
-            },
-          };
-        },
-        events.at(-1)!.recorded,
-      ).catch((error: unknown) => unlessTooLarge(error, life));
+      const record = (most: number) =>
+        handleLife(
+          this.#ports,
+          demandedBy ?? this.#context(nowMs()),
+          candidate.stream,
+          parseItemStream(candidate.stream)!.life,
+          async (_state, { last }) => {
+            // A write to a live item may have been under way, or be another node's: that is gone, too.
+            if (last?.revision !== events.at(-1)!.recorded.revision) {
+              events = await this.#eventsOf(candidate.stream);
+              this.#ports.onErased(events.map(({ recorded }) => recorded.position));
+            }
+            return {
+              kind: 'command',
+              command: {
+                type: 'RecordPurge',
+                id,
+                partitionKey,
+                cause: candidate.cause,
+                key: request.keyId,
+                recoverableUntilMs,
+                ledger: this.#ledgerOf(events, most),
+                ...(candidate.cause === 'container-deleted' ? { firstPosition: events[0]!.recorded.position } : {}),
+                ...(checks === undefined ? {} : { checks }),
+                remains: this.#remainsOf(events),
+              },
+            };
+          },
+          events.at(-1)!.recorded,
+        );
+      const handled = await withFewerWrites(events.length, record).catch((error: unknown) =>
+        unlessTooLarge(error, life),
+      );
       if (handled === undefined) return;
       left.delete(candidate);
       purged += 1;
@@ -487,7 +491,7 @@ export class PurgeExecutor {
     return { sealedBytes, removedBy: this.#ports.log.scavenging === undefined ? 'truncation' : 'scavenge' };
   }
 
-  #ledgerOf(events: readonly LifeEvent[]): Ledger {
+  #ledgerOf(events: readonly LifeEvent[], most: number): Ledger {
     const { sealer } = this.#ports;
     const entries: LedgerEntry[] = [];
     for (const { recorded, read, sealed } of events) {
@@ -500,7 +504,7 @@ export class PurgeExecutor {
         digest: sealed?.digest ?? sealer.digest(new Uint8Array()),
       });
     }
-    return encodeLedger(entries, (text) => sealer.digest(new TextEncoder().encode(text)));
+    return encodeLedger(entries, (text) => sealer.digest(new TextEncoder().encode(text)), most);
   }
 
   /** What a key of that life had to wait for. That no hold was over it the vault has seen to. */
@@ -586,6 +590,19 @@ export class PurgeExecutor {
 /** A life that can't be erased, or whose erasure can't be recorded. An operator must look; nothing is claimed of it meanwhile. */
 export class PurgeFault extends Error {
   override readonly name = 'PurgeFault';
+}
+
+const isTooLarge = (error: unknown): boolean => error instanceof Refusal && error.code === 'too-large';
+
+/** Records a purge with all writes in its ledger, or with half as many again and again until the log takes the record. */
+async function withFewerWrites<Result>(writes: number, record: (most: number) => Promise<Result>): Promise<Result> {
+  for (let most = Number.POSITIVE_INFINITY; ; most = Math.floor(Math.min(most, writes) / 2)) {
+    try {
+      return await record(most);
+    } catch (error) {
+      if (!isTooLarge(error) || Math.min(most, writes) < 4) throw error;
+    }
+  }
 }
 
 function latest(one: number | null, other: number | null): number | null {

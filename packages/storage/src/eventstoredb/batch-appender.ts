@@ -29,6 +29,8 @@ interface Pending {
 /** Appends under way at once; more wait their turn. */
 const MAX_IN_FLIGHT = 256;
 const MAX_IN_FLIGHT_BYTES = 32 * 1024 * 1024;
+/** No server can be set to take more. It answers a larger message by ending the call, with every other append in it. */
+const MAX_APPEND_BYTES = 15 * 1024 * 1024;
 /** Past the server's own deadline for a write there is no answer to come. */
 const GRACE_MS = 1_000;
 const ENDED = { kind: 'transient', reason: 'the event store has ended the call' } as const;
@@ -62,6 +64,7 @@ export class BatchAppender {
     events: readonly streams.BatchAppendReq.ProposedMessage[],
   ): Promise<AppendAnswer> {
     const bytes = events.reduce((sum, event) => sum + event.getData_asU8().length, 0);
+    if (bytes > MAX_APPEND_BYTES) throw tooLarge(`no server takes more than ${MAX_APPEND_BYTES} bytes`);
     await this.#enter(bytes);
     try {
       return await this.#connection.patiently(() => this.#appendOnce(stream, expectedRevision, events));
@@ -185,10 +188,7 @@ function answerOf(response: streams.BatchAppendResp): AppendAnswer {
     }
     case 'event_store.client.MaximumAppendSizeExceeded': {
       const { maxappendsize } = shared.MaximumAppendSizeExceeded.deserializeBinary(details.getValue_asU8()).toObject();
-      throw new Refusal(
-        'too-large',
-        `The document is larger than the event store takes: its MaxAppendSize is ${maxappendsize} bytes.`,
-      );
+      throw tooLarge(`its MaxAppendSize is ${maxappendsize} bytes`);
     }
     case 'event_store.client.AccessDenied':
       throw new AppendFault({ kind: 'access-denied', reason: 'Access Denied' });
@@ -201,3 +201,6 @@ function answerOf(response: streams.BatchAppendResp): AppendAnswer {
       throw new AppendFault({ kind: 'other', reason: `the event store refused an append: ${reason}` });
   }
 }
+
+const tooLarge = (most: string): Refusal =>
+  new Refusal('too-large', `The document is larger than the event store takes: ${most}.`);

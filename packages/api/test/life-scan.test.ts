@@ -1,0 +1,59 @@
+import { describe, expect, it } from 'vitest';
+import { livesOf, type ScannedLife } from '@epitaph/api/store/life-scan.ts';
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { encodeLedger, type LedgerEntry } from '@epitaph/core/item/ledger.ts';
+import type { EventLog } from '@epitaph/core/log/event-log.ts';
+import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import { sha256Base64url } from '@epitaph/core/testing/sha256.ts';
+import { recordedEvent } from '../../core/test/recorded.ts';
+
+const STREAM = 'item-Co1.hash.0';
+const CONTAINER = { rid: 'Co1', timeline: [], partitionKeyDeletes: [] } as unknown as ContainerState;
+const WRITES = 6;
+const atMs = (revision: number) => 1_000 * (revision + 1);
+const about = { id: 'i', partitionKey: '["p"]' };
+
+const writes = Array.from({ length: WRITES }, (_, revision) => {
+  const data = { ...about, operation: 'upsert', ts: revision + 1, ttl: null, policyVersion: 1, key: 1, bytes: 2 };
+  const place = { revision, position: revision + 1, occurredAtMs: atMs(revision) };
+  return recordedEvent(STREAM, { type: 'ItemUpserted', data }, place);
+});
+
+/** What is told of a life that is purged as soon as its events up to a head have been read. */
+async function toldUpTo(headPosition: number, listed?: number): Promise<readonly ScannedLife[]> {
+  const entries = writes.map(({ id, occurredAtMs }): LedgerEntry => ({
+    atMs: occurredAtMs,
+    ttl: null,
+    operation: 'upsert',
+    eventId: id,
+    digest: '',
+  }));
+  const ledger = encodeLedger(entries, sha256Base64url, listed);
+  const facts = { ...about, cause: 'deleted', erased: 'key-destroyed', key: 1, recoverableUntilMs: null, ledger };
+  const purged = recordedEvent(
+    STREAM,
+    { type: 'ItemPurged', data: facts },
+    { revision: WRITES, position: WRITES + 1, occurredAtMs: 60_000 },
+  );
+  const log: Pick<EventLog, 'head' | 'readAll' | 'readLast' | 'readStream'> = {
+    head: () => Promise.resolve(headPosition),
+    readAll: (after) => Promise.resolve(writes.filter(({ position }) => position > after)),
+    readLast: () => Promise.resolve<RecordedEvent>(purged),
+    readStream: () => Promise.resolve([purged]),
+  };
+  const told: ScannedLife[] = [];
+  for await (const life of livesOf(log as EventLog, CONTAINER)) told.push(life);
+  return told;
+}
+
+describe('a life that is purged while lives are looked through', () => {
+  it.each([undefined, 2, 3])(
+    'is told as it was up to the head, where its record lists %s of its writes',
+    async (listed) => {
+      for (let head = 1; head <= WRITES; head++) {
+        const times = (await toldUpTo(head, listed)).at(-1)!.facts.writes.map((write) => write.atMs);
+        expect([times[0], times.at(-1)], `up to ${head}`).toEqual([atMs(0), atMs(head - 1)]);
+      }
+    },
+  );
+});
