@@ -1279,7 +1279,7 @@ function retentionDiffers(expected: ModelContainer, { retention }: ContainerStat
   const { name, holds, floorSeconds, windowSeconds } = expected;
   const lives = (scope: { readonly kind: string; readonly lives?: readonly string[]; readonly count?: number }) =>
     scope.kind === 'query' ? (scope.count ?? scope.lives?.length) : undefined;
-  const recorded = retention.holds.map(({ holdId, scope, released }) => [
+  const recorded = [...retention.holds].map(({ holdId, scope, released }) => [
     holdId,
     scope.kind,
     lives(scope),

@@ -6,6 +6,7 @@ import { foldContainer } from '@epitaph/core/container/evolve.ts';
 import { partitionKeyDeleteAfter } from '@epitaph/core/container/partition-key-deletes.ts';
 import { containerStream, parseContainerStream } from '@epitaph/core/container/stream-name.ts';
 import { InvariantViolation } from '@epitaph/core/invariant.ts';
+import { initialRetention } from '@epitaph/core/retention/state.ts';
 import { etagOfGiven, givenContainer } from '@epitaph/core/testing/given-when-then.ts';
 import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import { recordedEvent } from './recorded.ts';
@@ -345,7 +346,7 @@ describe("a container's state", () => {
       ],
       policyGraceSeconds: 0,
       partitionKeyDeletes: [],
-      retention: { holds: [], floorSeconds: 0, recoveryWindowSeconds: 0, erasures: [] },
+      retention: initialRetention,
       throughput: { kind: 'none' },
       highestThroughput: 0,
       throughputEtag: '"id-0"',

@@ -4,7 +4,7 @@ import type { ContainerState, RecordedPolicy } from '@epitaph/core/container/sta
 import { formatLedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
 import type { Explanation } from '@epitaph/core/history/explain.ts';
 import { isPseudonym } from '@epitaph/core/item/pseudonym.ts';
-import type { RecordedHold } from '@epitaph/core/retention/state.ts';
+import type { RecordedHold } from '@epitaph/core/retention/hold-register.ts';
 import type { RecordedBackup } from '@epitaph/projections/purge/vault-copies.ts';
 import { parseJsonToShow } from '@epitaph/query';
 import type { RequestUnitStatus } from '../request-units/request-units.ts';

@@ -243,7 +243,6 @@ function keptBy(rid: string, lives: readonly Kept[]): Kept | undefined {
 
 function refusedBy({ holds, floorUntilMs }: Kept, { retention }: ContainerState, erasedLives: number): Refusal {
   const floor = floorUntilMs === null ? null : isoTime(floorUntilMs);
-  const inTheWay = new Set(holds);
   const possibleFrom = holds.length > 0 ? null : floor;
   const reasons = [
     ...(holds.length === 0 ? [] : [`held by ${holds.map((hold) => JSON.stringify(hold)).join(', ')}`]),
@@ -252,8 +251,9 @@ function refusedBy({ holds, floorUntilMs }: Kept, { retention }: ContainerState,
   const when = possibleFrom === null ? 'It can run when the holds are released' : `It can run from ${possibleFrom} on`;
   const some = erasedLives === 0 ? '' : ` ${erasedLives} of its lives were erased before the hold came.`;
   return new Refusal('held', `The content is ${reasons.join(' and ')}. ${when}; the request is on record.${some}`, {
-    holds: retention.holds
-      .filter(({ holdId }) => inTheWay.has(holdId))
+    holds: holds
+      .flatMap((id) => retention.holds.find(id) ?? [])
+      .toSorted((left, right) => left.position - right.position)
       .map(({ holdId, reason, placedBy, placedAtMs }) => ({
         id: holdId,
         reason,

@@ -4,10 +4,10 @@ import { Refusal } from '@epitaph/core/errors.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
 import { isPseudonym } from '@epitaph/core/item/pseudonym.ts';
 import { itemStream } from '@epitaph/core/item/stream-name.ts';
-import { MAX_STANDING_HOLDS, standingHolds } from '@epitaph/core/retention/decide.ts';
+import { MAX_STANDING_HOLDS } from '@epitaph/core/retention/decide.ts';
 import type { RecordedScope } from '@epitaph/core/retention/events.ts';
 import { vaultHoldId, vaultScope, withoutContainer } from '@epitaph/core/retention/hold-names.ts';
-import type { RecordedHold } from '@epitaph/core/retention/state.ts';
+import type { RecordedHold } from '@epitaph/core/retention/hold-register.ts';
 import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
 import { sameJson } from '@epitaph/core/same-json.ts';
 import type { VaultHold } from '@epitaph/core/vault/key-vault.ts';
@@ -80,7 +80,7 @@ export class Holds {
   }
 
   list(container: ContainerState): readonly RecordedHold[] {
-    return this.#state(container).retention.holds;
+    return [...this.#state(container).retention.holds];
   }
 
   /** @throws Refusal hold-not-found */
@@ -96,7 +96,7 @@ export class Holds {
       await this.#parts.confirmCatalog(0);
       const known = this.#known(container, holdId);
       if (known !== undefined) return { hold: await this.#again(container, known, request), placed: false };
-      if (standingHolds(this.#state(container).retention).length >= MAX_STANDING_HOLDS) throw tooManyHolds();
+      if (this.#state(container).retention.holds.standing >= MAX_STANDING_HOLDS) throw tooManyHolds();
       const scope = await this.#resolve(container, request);
       const context = this.#parts.command(caller);
       const { vault } = this.#parts.ports;
@@ -296,7 +296,7 @@ export class Holds {
   }
 
   #known(container: ContainerState, holdId: string): RecordedHold | undefined {
-    return this.#state(container).retention.holds.find((hold) => hold.holdId === holdId);
+    return this.#state(container).retention.holds.find(holdId);
   }
 
   #state({ rid }: ContainerState): ContainerState {

@@ -18,7 +18,7 @@ import type { Scope } from '@epitaph/core/partition-key/scope.ts';
 import type { CertifiedFact, DisposalCertificate } from '@epitaph/core/proof/certificate.ts';
 import type { FactLeaf } from '@epitaph/core/proof/leaf.ts';
 import type { RecordedScope } from '@epitaph/core/retention/events.ts';
-import type { RecordedHold } from '@epitaph/core/retention/state.ts';
+import type { RecordedHold } from '@epitaph/core/retention/hold-register.ts';
 import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import type { Permission, PermissionTarget } from '@epitaph/core/user/events.ts';
 import type { PermissionState, UserState } from '@epitaph/core/user/state.ts';

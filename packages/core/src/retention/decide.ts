@@ -1,7 +1,7 @@
 import { unreachable } from '../invariant.ts';
 import type { RetentionCommand, SettleErasure } from './commands.ts';
 import type { RetentionEvent } from './events.ts';
-import type { RecordedHold, Retention } from './state.ts';
+import type { Retention } from './state.ts';
 
 /** Holds that may stand on a container at a time: every node has them in memory. */
 export const MAX_STANDING_HOLDS = 20_000;
@@ -22,13 +22,13 @@ export function decideRetention(state: Retention, command: RetentionCommand): Re
   switch (command.type) {
     case 'PlaceHold': {
       const { holdId, scope, reason, tooLateFor } = command;
-      if (state.holds.some((hold) => hold.holdId === holdId)) return refuse({ reason: 'hold-exists' });
-      if (standingHolds(state).length >= MAX_STANDING_HOLDS) return refuse({ reason: 'too-many-holds' });
+      if (state.holds.find(holdId) !== undefined) return refuse({ reason: 'hold-exists' });
+      if (state.holds.standing >= MAX_STANDING_HOLDS) return refuse({ reason: 'too-many-holds' });
       return accept({ type: 'HoldPlaced', data: { holdId, scope, reason, tooLateFor } });
     }
     case 'ReleaseHold': {
       const { holdId, reason } = command;
-      const hold = state.holds.find((candidate) => candidate.holdId === holdId);
+      const hold = state.holds.find(holdId);
       if (hold === undefined) return refuse({ reason: 'hold-not-found' });
       return hold.released === undefined ? accept({ type: 'HoldReleased', data: { holdId, reason } }) : accept();
     }
@@ -82,8 +82,4 @@ function settleErasure(
     type: 'ErasureRefused',
     data: { position, item, holds: [...kept.holds], floorUntilMs, erasedLives },
   });
-}
-
-export function standingHolds({ holds }: Retention): RecordedHold[] {
-  return holds.filter(({ released }) => released === undefined);
 }

@@ -11,12 +11,11 @@ export function evolveRetention(state: Retention, event: RetentionEvent, recorde
       const { scope, ...facts } = event.data;
       const kept = scope.kind === 'query' ? { kind: scope.kind, count: scope.lives.length } : scope;
       const hold = { ...facts, scope: kept, placedBy: by, placedAtMs: atMs, position };
-      return { ...state, holds: [...state.holds, hold] };
+      return { ...state, holds: state.holds.withPlaced(hold) };
     }
     case 'HoldReleased': {
       const { holdId, reason } = event.data;
-      const released = { by, atMs, reason };
-      return { ...state, holds: state.holds.map((hold) => (hold.holdId === holdId ? { ...hold, released } : hold)) };
+      return { ...state, holds: state.holds.withReleased(holdId, { by, atMs, reason }) };
     }
     case 'RetentionFloorChanged':
       return { ...state, floorSeconds: event.data.toSeconds };

@@ -1,18 +1,4 @@
-import type { RecordedScope } from './events.ts';
-
-/** A hold as the container's stream has it; one that was released stays. */
-export interface RecordedHold {
-  readonly holdId: string;
-  /** Of a query's result only how many lives it named: the event at `position` has their names. */
-  readonly scope: Exclude<RecordedScope, { kind: 'query' }> | { readonly kind: 'query'; readonly count: number };
-  readonly reason: string;
-  readonly tooLateFor: number;
-  readonly placedBy: string;
-  readonly placedAtMs: number;
-  /** Of the `HoldPlaced` in the log. */
-  readonly position: number;
-  readonly released?: { readonly by: string; readonly atMs: number; readonly reason: string };
-}
+import { HoldRegister } from './hold-register.ts';
 
 /** A request of which it is not on record what became of it. */
 export interface PendingErasure {
@@ -24,7 +10,7 @@ export interface PendingErasure {
 
 /** What a container's stream says of keeping content. */
 export interface Retention {
-  readonly holds: readonly RecordedHold[];
+  readonly holds: HoldRegister;
   /** 0 for none. */
   readonly floorSeconds: number;
   /** 0 for none. */
@@ -32,4 +18,9 @@ export interface Retention {
   readonly erasures: readonly PendingErasure[];
 }
 
-export const initialRetention: Retention = { holds: [], floorSeconds: 0, recoveryWindowSeconds: 0, erasures: [] };
+export const initialRetention: Retention = {
+  holds: HoldRegister.empty,
+  floorSeconds: 0,
+  recoveryWindowSeconds: 0,
+  erasures: [],
+};

@@ -1,12 +1,10 @@
-import type { ContainerState, RecordedPolicy } from '@epitaph/core/container/state.ts';
-import type { RecordedHold } from '@epitaph/core/retention/state.ts';
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { HoldRegister, type RecordedHold } from '@epitaph/core/retention/hold-register.ts';
 import type { ContainerNumber } from '../read-model-store.ts';
 
 /** The lists of a container's state that grow for years, released holds and policies of long ago included. */
-interface Lists {
-  readonly policies: readonly RecordedPolicy[];
-  readonly holds: readonly RecordedHold[];
-}
+const POLICIES = 'policies';
+const HOLDS = 'holds';
 
 /** One entry of a list, at its place in it, as JSON. */
 export interface ContainerEntry {
@@ -30,18 +28,21 @@ export interface ContainerRows {
 
 /** @param before what is written already; undefined when that is not known, and then all is written */
 export function containerRows(state: ContainerState, before: ContainerState | undefined): ContainerRows {
-  const known = before === undefined ? undefined : listsOf(before);
+  const { timeline, retention } = state;
   const entries: ContainerEntry[] = [];
-  const ends: { list: string; length: number }[] = [];
-  for (const [list, now] of Object.entries(listsOf(state)) as [keyof Lists, readonly object[]][]) {
-    const then: readonly object[] | undefined = known?.[list];
-    for (const [place, entry] of now.entries()) {
-      // Folding leaves what an event does not concern as it is.
-      if (entry !== then?.[place]) entries.push({ list, place, state: JSON.stringify(entry) });
-    }
-    if (then === undefined || then.length > now.length) ends.push({ list, length: now.length });
+  for (const [place, policy] of timeline.entries()) {
+    // Folding leaves what an event does not concern as it is.
+    if (policy !== before?.timeline[place]) entries.push({ list: POLICIES, place, state: JSON.stringify(policy) });
   }
-  return { state: JSON.stringify(withLists(state, { policies: [], holds: [] })), entries, ends };
+  for (const [place, hold] of retention.holds.since(before?.retention.holds)) {
+    entries.push({ list: HOLDS, place, state: JSON.stringify(hold) });
+  }
+  const ends: { list: string; length: number }[] = [];
+  if (before === undefined || before.timeline.length > timeline.length) {
+    ends.push({ list: POLICIES, length: timeline.length });
+  }
+  if (before === undefined) ends.push({ list: HOLDS, length: retention.holds.length });
+  return { state: JSON.stringify({ ...state, timeline: [], retention: { ...retention, holds: [] } }), entries, ends };
 }
 
 /** The states that rows were made of; the entries of each container in order of their places. */
@@ -49,22 +50,14 @@ export function containersOf(
   containers: readonly { readonly number: ContainerNumber; readonly state: string }[],
   entries: readonly (ContainerEntry & { readonly number: ContainerNumber })[],
 ): { readonly number: ContainerNumber; readonly state: ContainerState }[] {
-  const lists = new Map<ContainerNumber, { policies: RecordedPolicy[]; holds: RecordedHold[] }>();
-  for (const { number, list, state } of entries) {
-    let own = lists.get(number);
-    if (own === undefined) lists.set(number, (own = { policies: [], holds: [] }));
-    own[list as keyof Lists].push(JSON.parse(state) as never);
-  }
-  return containers.map(({ number, state }) => ({
-    number,
-    state: withLists(JSON.parse(state) as ContainerState, lists.get(number) ?? { policies: [], holds: [] }),
-  }));
-}
-
-function listsOf({ timeline, retention }: ContainerState): Lists {
-  return { policies: timeline, holds: retention.holds };
-}
-
-function withLists(state: ContainerState, { policies, holds }: Lists): ContainerState {
-  return { ...state, timeline: policies, retention: { ...state.retention, holds } };
+  const entriesOf = Map.groupBy(entries, ({ number }) => number);
+  return containers.map(({ number, state }) => {
+    const read = <Entry>(wanted: string): Entry[] =>
+      (entriesOf.get(number) ?? []).flatMap((entry) =>
+        entry.list === wanted ? [JSON.parse(entry.state) as Entry] : [],
+      );
+    const written = JSON.parse(state) as ContainerState;
+    const holds = HoldRegister.of(read<RecordedHold>(HOLDS));
+    return { number, state: { ...written, timeline: read(POLICIES), retention: { ...written.retention, holds } } };
+  });
 }
