@@ -12,6 +12,8 @@ const rounded = (units: number): number => Math.round(units * 100) / 100;
 
 /** Units of work on documents, of which a million take some milliseconds. */
 const WORK_PER_UNIT = 50_000;
+/** What it takes to read a query's text beyond the length that most have. */
+export const workOfText = (sql: string): number => 20 * Math.max(0, sql.length - 4096);
 const ofWork = (extraWork: number): number => extraWork / WORK_PER_UNIT;
 
 export const charge = {

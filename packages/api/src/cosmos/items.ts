@@ -3,7 +3,7 @@ import type { Scope } from '@epitaph/core/partition-key/scope.ts';
 import type { QueryPage, QueryRequest, ShownItem, Written } from '../store/store-api.ts';
 import { answerBatch } from './batch.ts';
 import { answerChangeFeed, isChangeFeed } from './change-feed.ts';
-import { charge, chargeOfWrite } from './charge.ts';
+import { charge, chargeOfWrite, workOfText } from './charge.ts';
 import { containerHeaders } from './containers.ts';
 import { decodeContinuation } from './continuation.ts';
 import { badRequest, WireError } from './errors.ts';
@@ -11,6 +11,7 @@ import { answerQueryPlan, continuationHeader, planToRunBy, readQueryBody, type Q
 import { checkItemId, readItemBody, type ItemBody } from './item-body.ts';
 import { readPartitionKeyHeader, wholeKeyOf } from './partition-key.ts';
 import { parseExactJson } from './json.ts';
+import { afterReading } from './long-texts.ts';
 import { readPatch } from './patch.ts';
 import {
   atLeastOf,
@@ -53,10 +54,14 @@ export async function answerItems(request: CosmosRequest): Promise<Answer> {
   }
   if (method !== 'POST') throw methodNotAllowed();
   if (isBatch(headers)) return answerBatch(request, container);
-  if (isQueryPlan(headers)) return answerQueryPlan(request, container);
+  if (isQueryPlan(headers)) return afterReading(request, () => answerQueryPlan(request, container));
   // What the query finds among the items would be taken for changes.
   if (isQuery(headers) && isChangeFeed(request)) throw badRequest('A change feed is not filtered by queries here.');
-  if (isQuery(headers)) return request.pages.make((standAside) => queryItems(request, container, standAside));
+  if (isQuery(headers)) {
+    return request.pages.make(async (standAside) =>
+      afterReading(request, () => queryItems(request, container, standAside), standAside),
+    );
+  }
   const operation = headerFlag(headers, 'x-ms-documentdb-is-upsert') ? 'upsert' : 'create';
   const item = readItem(request, container);
   const written = await request.store.writeItem(request.caller, container, operation, item, preconditionOf(headers));
@@ -292,7 +297,7 @@ async function queryItems(
   });
   const rows = page.texts.join(',');
   const body = `{"_rid":"${container.rid}","Documents":[${rows}],"_count":${page.rows.length}}`;
-  const units = charge.query(page.examined, body.length, page.extraWork);
+  const units = charge.query(page.examined, body.length, page.extraWork + workOfText(sql));
   return {
     status: 200,
     body,

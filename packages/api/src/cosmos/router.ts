@@ -4,6 +4,7 @@ import { answerContainer, answerContainers } from './containers.ts';
 import { answerDatabase, answerDatabases } from './databases.ts';
 import { WireError } from './errors.ts';
 import { answerItem, answerItems, answerPartitionKeyDelete } from './items.ts';
+import { afterReading } from './long-texts.ts';
 import { answerOffer, answerOffers } from './offers.ts';
 import { answerPartitionKeyRanges } from './ranges.ts';
 import { answerPermission, answerPermissions } from './permissions.ts';
@@ -22,6 +23,11 @@ export function isRead(method: string, headers: CosmosRequest['headers']): boole
  * @throws WireError, Refusal or QueryError for everything that is not done
  */
 export function route(request: CosmosRequest): Answer | Promise<Answer> {
+  // Queries of items are read when it is the turn of their pages.
+  return request.segments[4] === 'docs' ? routeTarget(request) : afterReading(request, () => routeTarget(request));
+}
+
+function routeTarget(request: CosmosRequest): Answer | Promise<Answer> {
   const { segments } = request;
   switch (segments[0]) {
     case undefined:
