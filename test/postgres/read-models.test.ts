@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
+import { HoldRegister, type RecordedHold } from '@epitaph/core/retention/hold-register.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import type { ReadModelChange } from '@epitaph/projections/read-model-store.ts';
 import type { ReadModelNews } from '@epitaph/projections/shared-projector.ts';
@@ -108,7 +109,8 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
     inDatabase(async (database) => {
       const { store } = (await PostgresReadModels.open(database)).current;
       const change = (number: number): ReadModelChange[] => {
-        const state = { rid: `rid ${number}`, timeline: [{ version: 1 }], retention: { holds: [{ holdId: 'h' }] } };
+        const holds = HoldRegister.of([{ holdId: 'h' } as RecordedHold]);
+        const state = { rid: `rid ${number}`, timeline: [{ version: 1 }], retention: { holds } };
         const user = { rid: `user ${number}`, status: 'live', name: `${number}` };
         return [
           { kind: 'container', number, state },
