@@ -23,6 +23,34 @@ it('looks through a long log for what a crash has left with turns for others in 
   expect(turns).toBeGreaterThan(1);
 });
 
+it('reads no part of the log twice for what a crash has left, unless it is to begin before that or it failed', async () => {
+  const read: number[] = [];
+  let head = 2_500;
+  let fails = true;
+  const log = {
+    readAll: (after: number) => {
+      read.push(after);
+      if (after === 2_000 && fails) throw new Error('away');
+      const length = Math.min(1_000, head - after);
+      return Array.from({ length }, (_, index) => ({ type: 'ItemUpserted', position: after + index + 1 }));
+    },
+  };
+  const executor = new PurgeExecutor({ log } as unknown as PurgePorts);
+  const readFrom = async (position: number) => {
+    await executor.finishTruncations(position, 0);
+    return read.splice(0);
+  };
+  await expect(readFrom(1_000)).rejects.toThrow('away');
+  fails = false;
+  expect(read.splice(0)).toEqual([1_000, 2_000]);
+  expect(await readFrom(1_000)).toEqual([2_000, 2_500]);
+  expect(await readFrom(1_500)).toEqual([2_500]);
+  head = 2_600;
+  expect(await readFrom(1_000)).toEqual([2_500, 2_600]);
+  expect(await readFrom(900)).toEqual([900, 1_900, 2_600]);
+  expect(await readFrom(2_700)).toEqual([2_700]);
+});
+
 it('removes a write, too, that another node records of a live item while its key is destroyed', async () => {
   const log = new MemoryEventLog();
   const vault = new MemoryKeyVault();

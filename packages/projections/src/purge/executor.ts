@@ -118,6 +118,8 @@ export class PurgeExecutor {
   readonly #truncations = new Set<Promise<void>>();
   readonly #erasures = new Set<Promise<ErasedBatch>>();
   #truncationFault: { readonly error: unknown } | undefined;
+  /** Between which positions every life that is on record as purged is truncated. */
+  #truncated = { from: 0, upTo: 0 };
 
   constructor(ports: PurgePorts) {
     this.#ports = ports;
@@ -297,20 +299,24 @@ export class PurgeExecutor {
     this.#truncations.add(under);
   }
 
-  /** Truncates what a crash left between the record of a purge and the truncation, from a position on. */
+  /**
+   * Truncates what a crash or a fault left between the record of a purge and the truncation, from a position on. What an
+   * earlier call has read is not read again: a run that lasting damage keeps open is gone on with in every pass.
+   */
   async finishTruncations(fromPosition: number, nowMs: number): Promise<void> {
     const { log } = this.#ports;
     const pace = new Pace();
-    let position = fromPosition;
+    const { from, upTo } = this.#truncated;
+    if (fromPosition < from || fromPosition > upTo) this.#truncated = { from: fromPosition, upTo: fromPosition };
     for (;;) {
       await pace.step();
-      const events = await log.readAll(position, 1_000, { withBodies: false });
+      const events = await log.readAll(this.#truncated.upTo, 1_000, { withBodies: false, mayBeTruncated: true });
       if (events.length === 0) return;
-      position = events.at(-1)!.position;
       for (const event of events) {
         if (event.type !== 'ItemPurged') continue;
         await this.#truncate(event.stream, await this.#factsOf(event.stream), nowMs);
       }
+      this.#truncated.upTo = events.at(-1)!.position;
     }
   }
 
