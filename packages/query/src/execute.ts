@@ -6,7 +6,7 @@ import { bytesOf, type Memory, textBytes } from './memory.ts';
 import type { Grouping, Program, Source } from './program.ts';
 import { placeAmongOthers } from './place.ts';
 import { Ranking } from './ranking.ts';
-import { compareKeys, isLastFirst, Sorter } from './sorter.ts';
+import { BETWEEN_PAUSES, compareKeys, isLastFirst, Sorter, sorting } from './sorter.ts';
 import { stableKey } from './values.ts';
 import type { Json, Value } from './values.ts';
 
@@ -44,21 +44,40 @@ export class Groups {
     }
   }
 
-  /**
-   * Binds the frame to one group after the other, and tells the place of each. They come in an order that none of the
-   * rows of a group has a part in, so that whoever goes on after a group finds the next, whatever left meanwhile.
-   */
+  /** Binds the frame to one group after the other, in no order, and tells the place that each has among the others. */
   *bound(frame: Frame): Generator<readonly Value[], void, undefined> {
-    const groups = Array.from(this.#groups.values(), (group) => ({ ...group, place: placeAmongOthers(group.keys) }));
-    for (const { keys, accumulators, place } of groups.toSorted((a, b) => compareKeys(a.place, b.place, []))) {
-      this.#grouping.keys.forEach(({ index }, at) => {
-        frame.groupKeys[index] = keys[at];
-      });
-      this.#grouping.aggregates.forEach(({ index }, at) => {
-        frame.aggregates[index] = accumulators[at]?.result();
-      });
+    for (const group of this.#groups.values()) {
+      this.#bind(frame, group);
+      yield placeAmongOthers(group.keys);
+    }
+  }
+
+  /**
+   * The same in the order of the places, and undefined for a pause. None of the rows of a group has a part in them, so
+   * whoever goes on after a group finds the next, whatever left meanwhile.
+   */
+  *boundInOrder(frame: Frame): Generator<readonly Value[] | undefined, void, undefined> {
+    const placed: { readonly group: Group; readonly place: readonly Value[] }[] = [];
+    for (const group of this.#groups.values()) {
+      placed.push({ group, place: placeAmongOthers(group.keys) });
+      if ((placed.length & (BETWEEN_PAUSES - 1)) === 0) yield;
+    }
+    const steps = sorting(placed, (a, b) => compareKeys(a.place, b.place, []));
+    let step = steps.next();
+    for (; step.done !== true; step = steps.next()) yield;
+    for (const { group, place } of step.value) {
+      this.#bind(frame, group);
       yield place;
     }
+  }
+
+  #bind(frame: Frame, { keys, accumulators }: Group): void {
+    this.#grouping.keys.forEach(({ index }, at) => {
+      frame.groupKeys[index] = keys[at];
+    });
+    this.#grouping.aggregates.forEach(({ index }, at) => {
+      frame.aggregates[index] = accumulators[at]?.result();
+    });
   }
 
   #groupOf(keys: Grouping['keys'], frame: Frame): Group {
@@ -174,15 +193,23 @@ export class RowCollector {
     return true;
   }
 
-  /** Emits what could not be emitted before the last row was seen, and pauses before each group. */
+  /** Emits what could not be emitted before the last row was seen, and pauses before each group and now and then. */
   *finishing(): Generator<void, void, undefined> {
-    for (const place of this.#groups?.bound(this.#frame) ?? []) {
+    const groups =
+      this.#sorter === undefined ? this.#groups?.boundInOrder(this.#frame) : this.#groups?.bound(this.#frame);
+    for (const place of groups ?? []) {
       yield;
+      if (place === undefined) continue;
       this.#frame.work.add(this.#program.weight);
       if (!this.#order(place)) break;
     }
-    for (const row of this.#sorter?.sorted() ?? this.#ranking?.sorted() ?? []) {
+    const sorted = this.#sorter?.sorted() ?? this.#ranking?.sorted();
+    if (sorted === undefined) return;
+    let delivered = 0;
+    for (const row of yield* sorted) {
       if (!this.#deliver(row)) return;
+      delivered += 1;
+      if ((delivered & (BETWEEN_PAUSES - 1)) === 0) yield;
     }
   }
 

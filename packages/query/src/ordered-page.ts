@@ -14,7 +14,7 @@ import {
 } from './place.ts';
 import type { QueryPlan } from './plan.ts';
 import { Ranking } from './ranking.ts';
-import { isLastFirst, type Room, Sorter } from './sorter.ts';
+import { BETWEEN_PAUSES, isLastFirst, type Room, Sorter } from './sorter.ts';
 import { type Json, stableKey, type Value } from './values.ts';
 
 export interface OrderedRow extends OrderedPlace {
@@ -52,6 +52,8 @@ export class OrderedPage {
   readonly #ranking: Ranking<OrderedRow> | undefined;
   /** Of the query in FROM whose rows are this one's documents. */
   readonly #inner: Evaluation | undefined;
+  /** All rows, when there are no more documents. */
+  #inOrder: readonly OrderedRow[] = [];
   /** The ORDER BY values of the row at hand: most rows are not kept. */
   readonly #keys: Value[] = [];
   /** Where the document at hand, and its row at hand, stand among what is offered. */
@@ -122,6 +124,8 @@ export class OrderedPage {
       this.#frame.work.add(this.#plan.program.weight);
       guardStack(() => this.#order(place));
     }
+    const inOrder = yield* (this.#ranking ?? this.#sorter).sorted();
+    this.#inOrder = this.#plan.program.distinct ? yield* distinct(inOrder, this.#frame.memory) : inOrder;
   }
 
   /**
@@ -129,10 +133,8 @@ export class OrderedPage {
    * called once, when it has finished.
    */
   rows(): { readonly rows: OrderedRow[]; readonly before: readonly OrderedRow[]; readonly isCut: boolean } {
-    if (this.#ranking !== undefined)
-      return { rows: this.#ranking.sorted().slice(0, this.#capacity), before: [], isCut: false };
-    const inOrder = this.#sorter.sorted();
-    const sorted = this.#plan.program.distinct ? distinct(inOrder, this.#frame.memory) : [...inOrder];
+    const sorted = this.#inOrder;
+    if (this.#ranking !== undefined) return { rows: sorted.slice(0, this.#capacity), before: [], isCut: false };
     const first = this.#start === undefined ? 0 : startAmong(this.#plan.program, this.#start, sorted);
     return {
       rows: sorted.slice(first, first + this.#capacity),
@@ -190,9 +192,10 @@ export class OrderedPage {
   }
 }
 
-function distinct(rows: Iterable<OrderedRow>, memory: Memory): OrderedRow[] {
+function* distinct(rows: readonly OrderedRow[], memory: Memory): Generator<void, readonly OrderedRow[], undefined> {
   const first = new Map<string, OrderedRow>();
-  for (const row of rows) {
+  for (const [index, row] of rows.entries()) {
+    if ((index & (BETWEEN_PAUSES - 1)) === BETWEEN_PAUSES - 1) yield;
     const key = stableKey(row.row);
     if (first.has(key)) continue;
     memory.hold(textBytes(key));

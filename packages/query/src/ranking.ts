@@ -1,6 +1,7 @@
 import type { Compiled, Frame } from './frame.ts';
 import { bm25, occurrences, wordsOf } from './functions/full-text.ts';
 import type { Memory } from './memory.ts';
+import { sorting } from './sorter.ts';
 import { compareValues } from './values.ts';
 import type { Value } from './values.ts';
 
@@ -95,16 +96,16 @@ export class Ranking<Row> {
     this.#rows.push({ facts, row });
   }
 
-  /** The rows, the best first; among equals in the order they came in. */
-  sorted(): Row[] {
+  /** The rows, the best first; among equals in the order they came in. Pauses now and then. */
+  *sorted(): Generator<void, readonly Row[], undefined> {
     const fused = this.#rows.map(() => 0);
-    this.#step.components.forEach((component, index) => {
+    for (const [index, component] of this.#step.components.entries()) {
       const statistics = this.#statistics[index];
       const scores = this.#rows.map(({ facts }) =>
         statistics === undefined ? (facts[index] as Value) : statistics.score(facts[index] as TextFacts),
       );
       const sign = component.kind === 'text' || component.descending ? -1 : 1;
-      const order = [...scores.keys()].toSorted((a, b) => compareScores(scores[a], scores[b], sign));
+      const order = yield* sorting([...scores.keys()], (a, b) => compareScores(scores[a], scores[b], sign));
       const weight = this.#step.weights[index] ?? 1;
       let rank = 1;
       order.forEach((row, place) => {
@@ -112,10 +113,9 @@ export class Ranking<Row> {
         if (before !== undefined && compareScores(scores[before], scores[row], sign) !== 0) rank += 1;
         fused[row] = (fused[row] ?? 0) + weight / (RRF_CONSTANT + rank);
       });
-    });
-    return [...fused.keys()]
-      .toSorted((a, b) => (fused[b] ?? 0) - (fused[a] ?? 0))
-      .map((index) => this.#rows[index]!.row);
+    }
+    const order = yield* sorting([...fused.keys()], (a, b) => (fused[b] ?? 0) - (fused[a] ?? 0));
+    return order.map((index) => this.#rows[index]!.row);
   }
 }
 

@@ -35,6 +35,50 @@ export function compareKeys(a: readonly Value[], b: readonly Value[], steps: rea
   return 0;
 }
 
+/** Entries that are worked on between two pauses, a power of two. */
+export const BETWEEN_PAUSES = 1024;
+
+/** Puts entries in order, equal ones as they came, and pauses now and then: of very many it takes long. */
+export function* sorting<T>(
+  entries: readonly T[],
+  compare: (a: T, b: T) => number,
+): Generator<void, readonly T[], undefined> {
+  let runs: T[][] = [];
+  for (let start = 0; start < entries.length; start += BETWEEN_PAUSES) {
+    if (start > 0) yield;
+    runs.push(entries.slice(start, start + BETWEEN_PAUSES).sort(compare));
+  }
+  while (runs.length > 1) {
+    const merged: T[][] = [];
+    for (let pair = 0; pair < runs.length; pair += 2) {
+      merged.push(yield* merging(runs[pair]!, runs[pair + 1] ?? [], compare));
+    }
+    runs = merged;
+  }
+  return runs[0] ?? [];
+}
+
+function* merging<T>(
+  a: readonly T[],
+  b: readonly T[],
+  compare: (a: T, b: T) => number,
+): Generator<void, T[], undefined> {
+  const merged: T[] = [];
+  let inA = 0;
+  let inB = 0;
+  while (inA < a.length || inB < b.length) {
+    if (inA === a.length || (inB < b.length && compare(b[inB]!, a[inA]!) < 0)) {
+      merged.push(b[inB]!);
+      inB += 1;
+    } else {
+      merged.push(a[inA]!);
+      inA += 1;
+    }
+    if ((merged.length & (BETWEEN_PAUSES - 1)) === 0) yield;
+  }
+  return merged;
+}
+
 /**
  * Collects rows for ORDER BY. With a capacity (TOP, OFFSET LIMIT or a page) it is a heap with the last of the kept rows on
  * top, so that memory is bounded by the answer and not by the container.
@@ -94,10 +138,10 @@ export class Sorter<Row> {
     if (this.#room !== undefined) this.#makeRoom(this.#room);
   }
 
-  /** The kept rows in order. The sorter is used up. */
-  *sorted(): Generator<Row> {
-    this.#entries.sort((a, b) => this.#compare(a, b));
-    for (const { row } of this.#entries) yield row;
+  /** The kept rows in order, with pauses on the way there. */
+  *sorted(): Generator<void, readonly Row[], undefined> {
+    const entries = yield* sorting(this.#entries, (a, b) => this.#compare(a, b));
+    return entries.map(({ row }) => row);
   }
 
   #makeRoom({ bytes, leastRows }: Room): void {

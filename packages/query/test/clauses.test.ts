@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest';
 import {
   evaluate,
   isOrdered,
+  isRanked,
   matches,
   Memory,
   OrderedPage,
@@ -477,6 +478,7 @@ describe('evaluation', () => {
     });
     const documents = Array.from({ length: 200 }, (_, n) => ({ n: (n * 79) % 200, text: `${n}`.padEnd(2000) }));
     page.offer(documents, (index) => index);
+    Array.from(page.finishing());
     const { rows: found, isCut } = page.rows();
     expect(isCut).toBe(true);
     expect(found.length).toBeGreaterThan(6);
@@ -605,6 +607,30 @@ describe('evaluation', () => {
   it('has a limit on a value that doubles at each step', () => {
     const joins = Array.from({ length: 60 }, (_, n) => `JOIN a${n + 1} IN (SELECT VALUE [a${n}, a${n}])`).join(' ');
     expect(() => rows(`SELECT VALUE a60 FROM a0 ${joins}`, [{ text: 'a' }])).toThrow('SC3001');
+  });
+
+  it.each([
+    ['SELECT VALUE c.n FROM c GROUP BY c.n', 10_000],
+    ['SELECT VALUE c.n FROM c GROUP BY c.n ORDER BY c.n', 10_000],
+    ['SELECT DISTINCT VALUE c.n FROM c ORDER BY c.n', 20],
+    ['SELECT VALUE c.n FROM c ORDER BY RANK FullTextScore(c.text, "a")', 20],
+    ['SELECT VALUE COUNT(1) FROM (SELECT VALUE c.n FROM c GROUP BY c.n)', 20_000],
+    ['SELECT VALUE d FROM (SELECT VALUE c.n FROM c ORDER BY c.n) d ORDER BY d', 10_000],
+  ])('pauses often after the last document: %s', (sql, pauses) => {
+    const documents = many(10_000).map((n) => ({ n: (n * 7919) % 10_000, text: 'a b' }));
+    const query = plan(sql);
+    if (isOrdered(query) || isRanked(query)) {
+      const page = new OrderedPage(query, {}, undefined, 10_000);
+      page.offer(documents, (index) => index);
+      expect(Array.from(page.finishing()).length).toBeGreaterThanOrEqual(pauses);
+      const found = page.rows().rows.map(({ row }) => row);
+      expect(found).toEqual(isRanked(query) ? documents.map(({ n }) => n) : many(10_000));
+    } else {
+      const evaluation = startEvaluation(query);
+      for (let next = 0; next < documents.length;) next = evaluation.offer(documents, next);
+      expect(Array.from(evaluation.finishing()).length).toBeGreaterThanOrEqual(pauses);
+      expect(evaluation.takeRows()).toEqual(sql.includes('COUNT') ? [10_000] : many(10_000));
+    }
   });
 
   it('has time for each group as for a document', () => {
