@@ -1,4 +1,5 @@
 import { hash } from 'node:crypto';
+import { GenerationCache } from '@epitaph/core/generation-cache.ts';
 import { isPseudonym, type ItemName } from '@epitaph/core/item/pseudonym.ts';
 import { uniqueKeyStream } from '@epitaph/core/unique-key/stream-name.ts';
 import type { ItemNaming } from '@epitaph/core/vault/body-sealer.ts';
@@ -10,6 +11,8 @@ const PARTITION_CHARACTERS = 8;
 /** Two values of one hash could not both be had: so long that this doesn't happen. */
 const UNIQUE_KEY_HASH_BYTES = 21;
 const PARTITION_CACHE_SIZE = 10_000;
+/** Containers whose secrets are in memory: they come and go, and all that ever were are too many. */
+const SECRETS = 10_000;
 
 /**
  * Names an item's streams by a keyed hash under the container's secret: 6 bytes of its partition key, so that a
@@ -19,7 +22,7 @@ const PARTITION_CACHE_SIZE = 10_000;
  */
 export class HashedItemNaming implements ItemNaming {
   readonly #vault: Pick<KeyVault, 'containerSecret'>;
-  readonly #secrets = new Map<string, Buffer>();
+  readonly #secrets = new GenerationCache<string, Buffer>(SECRETS);
   /** Whole hashes, of which stream names have the beginning. */
   readonly #partitions = new Map<string, string>();
 
@@ -60,7 +63,9 @@ export class HashedItemNaming implements ItemNaming {
     const secret = this.#secrets.get(containerRid);
     if (secret !== undefined) return use(secret);
     return this.#vault.containerSecret(containerRid).then((bytes) => {
-      const loaded = Buffer.from(bytes);
+      // Not from the pool of small buffers, of which it would keep eight kilobytes.
+      const loaded = Buffer.alloc(bytes.length);
+      loaded.set(bytes);
       this.#secrets.set(containerRid, loaded);
       return use(loaded);
     });
