@@ -1,7 +1,6 @@
 import { partitionKeyDeleteAfter } from '@epitaph/core/container/partition-key-deletes.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { type LifeFacts, lifeFacts, withPartitionKeyEnd } from '@epitaph/core/history/life.ts';
-import { isItemWrite } from '@epitaph/core/item/events.ts';
 import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
@@ -38,9 +37,12 @@ export async function* livesOf(
     signal?.throwIfAborted();
     const events = await log.readAll(position, PAGE_EVENTS, { withBodies: false });
     if (events.length === 0) break;
+    const lastHere = new Map<string, number>();
+    for (const { stream, position } of events) if (position <= headPosition) lastHere.set(stream, position);
     for (const event of events) {
       if (event.position > headPosition) break;
-      if (!event.stream.startsWith(prefix)) continue;
+      // What is truncated meanwhile can't be asked whether it went on; of a later page it is gone.
+      if (!event.stream.startsWith(prefix) || lastHere.get(event.stream) !== event.position) continue;
       const life = await lifeThatEndsHere(log, event, headPosition);
       if (life !== undefined) {
         const left = partitionKeyDeleteAfter(container, life.partitionKey, event.position);
@@ -78,8 +80,5 @@ async function lifeThatEndsHere(
   const count = event.revision === 0 || isOmitted ? 1 : event.revision + 1 - omitted;
   const writes = facts.writes.slice(0, count);
   if (isOmitted) writes.push(...lifeFacts(life, [event]).writes);
-  const goesOn = facts.writes[count];
-  return goesOn !== undefined && isItemWrite(event) && goesOn.atMs <= event.occurredAtMs
-    ? undefined
-    : { id, partitionKey, facts: { life, writes: writes.length === 0 ? facts.writes : writes } };
+  return { id, partitionKey, facts: { life, writes } };
 }
