@@ -13,6 +13,8 @@ export interface MergingClient {
   readonly isJava: boolean;
 }
 
+/** Of those who don't ask for a plan first and get one all the same, the JavaScript client alone merges groups. */
+export const UNASKED: MergingClient = { supported: new Set(['GroupBy']), isJava: false };
 const UNKNOWN: MergingClient = { supported: new Set(), isJava: false };
 
 /** @throws QueryError for a query whose parts can't be merged into its answer */
@@ -20,8 +22,9 @@ export function planForClients(plan: QueryPlan, client = UNKNOWN): ClientPlan {
   const hybridSearchQueryInfo = describeHybridSearch(plan);
   // The .NET client says "DCount", and the Java client, which reads the same plans, since it can.
   const readsDotNetPlans = client.isJava || client.supported.has('DCount');
+  const reader = readsDotNetPlans ? 'dotNet' : client.supported.has('GroupBy') ? 'javaScript' : 'other';
   return hybridSearchQueryInfo === undefined
-    ? { queryInfo: describeForPipeline(plan, readsDotNetPlans) }
+    ? { queryInfo: describeForPipeline(plan, reader) }
     : { hybridSearchQueryInfo };
 }
 

@@ -1,5 +1,5 @@
 export type { Query } from './ast.ts';
-export { missingFeatures, planForClients } from './client-plan.ts';
+export { missingFeatures, planForClients, UNASKED } from './client-plan.ts';
 export type { ClientPlan } from './client-plan.ts';
 export type { ComputedProperty } from './compile.ts';
 export { checkComputedProperties } from './computed-properties.ts';

@@ -26,6 +26,9 @@ export interface PipelineInfo {
   readonly hasNonStreamingOrderBy: boolean;
 }
 
+/** Whose way of merging a plan is for. */
+export type PlanReader = 'dotNet' | 'javaScript' | 'other';
+
 /** Of a query whose rows are its answer as they come: a client has nothing to ask otherwise and nothing to merge. */
 export const PLAIN_PIPELINE: PipelineInfo = {
   distinctType: 'None',
@@ -55,12 +58,13 @@ const DOCUMENT = '_document';
  * `[{item}]` for an aggregate, `{groupByItems, payload}` for groups.
  *
  * @param plan not of a query with ORDER BY RANK, of which `describeHybridSearch` tells
- * @param isDotNet for the .NET client, which counts what is distinct, and which needs of a range with something else than
- *   numbers the count of its average all the same to tell that the whole has none; the JavaScript client would pass over
- *   it. The Java client is given the same: it fails over an average that isn't there
+ * @param reader the .NET client counts what is distinct, and needs of a range with something else than numbers the count
+ *   of its average all the same to tell that the whole has none; the JavaScript client would pass over it. The Java client
+ *   is given the same: it fails over an average that isn't there. The JavaScript client fails over a least or greatest
+ *   value that isn't there, unless the count is
  * @throws QueryError for a query whose parts can't be merged into its answer
  */
-export function describeForPipeline(plan: QueryPlan, isDotNet = false): PipelineInfo {
+export function describeForPipeline(plan: QueryPlan, reader: PlanReader = 'other'): PipelineInfo {
   const { query } = plan;
   const plain: PipelineInfo = {
     ...PLAIN_PIPELINE,
@@ -70,14 +74,14 @@ export function describeForPipeline(plan: QueryPlan, isDotNet = false): Pipeline
     hasSelectValue: query.selection.kind === 'value',
     hasNonStreamingOrderBy: plan.isVectorSearch,
   };
-  const counted = isDotNet ? distinctCount(plan) : undefined;
+  const counted = reader === 'dotNet' ? distinctCount(plan) : undefined;
   if (counted !== undefined) return { ...plain, ...counted };
   if (plan.derivedFrom !== undefined && !plan.derivedFrom.streaming) {
     throw notMerged('FROM over a query that orders, groups or limits its rows');
   }
   // Without FROM there is one row; every range has it.
   if (!plan.readsDocuments) return { ...plain, top: Math.min(plan.top ?? 1, 1) };
-  if (plan.program.grouping !== undefined) return { ...plain, ...groups(plan, isDotNet) };
+  if (plan.program.grouping !== undefined) return { ...plain, ...groups(plan, reader) };
   if (query.orderBy.length > 0) return { ...plain, ...ordered(plan) };
   if (query.distinct) {
     return { ...plain, distinctType: 'Unordered', rewrittenQuery: printQuery({ ...query, ...NO_BOUNDS }) };
@@ -220,7 +224,7 @@ function rowsFollowOrder({ selection, orderBy }: Query): boolean {
 }
 
 /** Aggregates, with and without GROUP BY. */
-function groups(plan: QueryPlan, isDotNet: boolean): Partial<PipelineInfo> {
+function groups(plan: QueryPlan, reader: PlanReader): Partial<PipelineInfo> {
   const { query } = plan;
   const { selection, groupBy } = query;
   const isGrouped = groupBy.length > 0;
@@ -256,7 +260,7 @@ function groups(plan: QueryPlan, isDotNet: boolean): Partial<PipelineInfo> {
   if (selection.kind === 'value') {
     const { expression } = selection;
     const aggregate = aggregateOf(expression);
-    const payload = aggregate === undefined ? expression : valueOf(aggregate, isDotNet);
+    const payload = aggregate === undefined ? expression : valueOf(aggregate, reader);
     return {
       groupByExpressions,
       aggregates: aggregate === undefined ? [] : [aggregateTypes[aggregate.name]],
@@ -271,7 +275,7 @@ function groups(plan: QueryPlan, isDotNet: boolean): Partial<PipelineInfo> {
     const type = aggregate === undefined ? null : aggregateTypes[aggregate.name];
     Object.defineProperty(types, name, { value: type, enumerable: true, configurable: true, writable: true });
     groupByAliases.push(name);
-    properties.push([name, aggregate === undefined ? expression : itemOf(aggregate, isDotNet)]);
+    properties.push([name, aggregate === undefined ? expression : itemOf(aggregate, reader)]);
   }
   return {
     groupByExpressions,
@@ -301,9 +305,9 @@ function aggregateOf(expression: Expression): Aggregate | undefined {
 }
 
 /** `[{"item": …}]`, which clients read the partial result of a VALUE query from; `[{}]` tells them that it is undefined. */
-const valueOf = (aggregate: Aggregate, isDotNet: boolean): Expression => ({
+const valueOf = (aggregate: Aggregate, reader: PlanReader): Expression => ({
   kind: 'array',
-  items: [itemOf(aggregate, isDotNet)],
+  items: [itemOf(aggregate, reader)],
   at: NOWHERE,
 });
 
@@ -311,7 +315,7 @@ const valueOf = (aggregate: Aggregate, isDotNet: boolean): Expression => ({
  * A partial result. Every range gives one, also where it has nothing to work on: of one that says nothing, clients
  * conclude that the whole is undefined, or wait for it for ever.
  */
-function itemOf({ name, argument, call: whole }: Aggregate, isDotNet: boolean): Expression {
+function itemOf({ name, argument, call: whole }: Aggregate, reader: PlanReader): Expression {
   const count = call('COUNT', argument);
   const isEmpty = isZero(count);
   switch (name) {
@@ -322,7 +326,7 @@ function itemOf({ name, argument, call: whole }: Aggregate, isDotNet: boolean): 
         ['count', count],
       ]);
       // Without a sum there is no average to merge.
-      return object([['item', isDotNet ? parts : choice(call('IS_DEFINED', sum), parts, UNDEFINED)]]);
+      return object([['item', reader === 'dotNet' ? parts : choice(call('IS_DEFINED', sum), parts, UNDEFINED)]]);
     }
     case 'MIN':
     case 'MAX': {
@@ -338,7 +342,7 @@ function itemOf({ name, argument, call: whole }: Aggregate, isDotNet: boolean): 
       };
       return object([
         ['item', whole],
-        ['item2', choice(isDecided, parts, UNDEFINED)],
+        ['item2', reader === 'javaScript' ? parts : choice(isDecided, parts, UNDEFINED)],
       ]);
     }
     default:

@@ -19,6 +19,7 @@ import {
   type QueryParameter,
   type QueryPlan,
   startEvaluation,
+  UNASKED,
 } from '@epitaph/query';
 import type { Limits } from '../http/limits.ts';
 import type { Continuation } from '../store/store-api.ts';
@@ -193,7 +194,7 @@ export function planToRunBy(
   // Clients merge no groups in order of keys of several types, and none that are null, which the server does.
   if (!plan.isVectorSearch && !(mayGroup && query.groupBy.length > 0 && query.orderBy.length === 0)) return undefined;
   try {
-    return planText(planForClients(plan), rangesOfQuery(plan, container));
+    return planText(planForClients(plan, UNASKED), rangesOfQuery(plan, container));
   } catch (error) {
     if (error instanceof QueryError && !plan.isVectorSearch) return undefined;
     throw error;
