@@ -203,6 +203,23 @@ describe('the latest version of each item', () => {
   });
 });
 
+describe('a page', () => {
+  test('looks at no more of the log than it takes, and at more each time where little is in its scope', async () => {
+    const { id, items } = await world.container();
+    for (let n = 0; n < 40; n += 1) await items.create({ id: `i${n}`, customer: n === 39 ? 'bob' : 'ann' });
+    const container = world.store.container('shop', id);
+    const start = { kind: 'beginning' } as const;
+    const read = (scope: object) =>
+      world.store.readChangeFeed(container, { mode: 'latest', start, scope, maxItemCount: 4 });
+    const first = await read({});
+    expect(first.changes).toHaveLength(4);
+    expect(first.examined).toBe(16);
+    const bobs = await read({ partitionKey: '["bob"]' });
+    expect(bobs).toMatchObject({ changes: { length: 1 }, reachedEnd: true });
+    expect(bobs.examined).toBeLessThan(200);
+  });
+});
+
 describe("the client's older iterators", () => {
   test('read a partition key to its end', async () => {
     const container = await world.container();

@@ -134,11 +134,14 @@ export class ChangeFeeds {
     let characters = 0;
     let examined = 0;
     let position = after;
+    // A page has as many at least, and where most are others' it looks further and further.
+    let scanned = Math.min(SCAN_SIZE, Math.max(AT_ONCE, maxItemCount));
     while (position < upTo && examined < MAX_EXAMINED && monotonicMs() < untilMs) {
       signal?.throwIfAborted();
       // A truncated write is of a life that was purged, so it is no item's latest.
-      const part = await log.scan(position, SCAN_SIZE, prefix, { mayBeTruncated: request.mode === 'latest' });
-      examined += SCAN_SIZE;
+      const part = await log.scan(position, scanned, prefix, { mayBeTruncated: request.mode === 'latest' });
+      examined += scanned;
+      scanned = Math.min(SCAN_SIZE, scanned * 2);
       const events = part.events.filter((event) => event.position <= upTo);
       for (let next = 0; next < events.length;) {
         const group = events.slice(next, next + Math.min(AT_ONCE, maxItemCount - changes.length));
