@@ -1,12 +1,18 @@
-import { expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import type { CommandContext } from '@epitaph/core/command-context.ts';
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { newEvent } from '@epitaph/core/handle-command.ts';
+import type { ItemPurged } from '@epitaph/core/item/events.ts';
 import { recorded } from '@epitaph/core/item/handle.ts';
+import { decodeLedger } from '@epitaph/core/item/ledger.ts';
 import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import { initialRetention } from '@epitaph/core/retention/state.ts';
 import { MemoryKeyVault, ToyBodySealer } from '@epitaph/core/testing/memory-key-vault.ts';
+import { uniqueKeyStream } from '@epitaph/core/unique-key/stream-name.ts';
 import type { CatalogContainer } from '../src/catalog/catalog.ts';
-import { PurgeExecutor, type PurgePorts } from '../src/purge/executor.ts';
-import type { ItemRow } from '../src/read-model-store.ts';
+import { type ErasedBatch, PurgeExecutor, type PurgePorts } from '../src/purge/executor.ts';
+import type { EndedRow, ItemRow } from '../src/read-model-store.ts';
 
 it('looks through a long log for what a crash has left with turns for others in between', async () => {
   const page = (after: number) =>
@@ -105,4 +111,251 @@ it('removes a write, too, that another node records of a live item while its key
   const bytes = 2 * sealer.seal(key, stream, 0, '{}').length;
   expect(left[0]!.data).toMatchObject({ remains: { sealedBytes: bytes, removedBy: 'truncation' } });
   expect(erasedPositions).toContain(2);
+});
+
+/** Lives of a container over the memory log, written by hand, and what erases them. */
+class Lives {
+  readonly log = new MemoryEventLog();
+  readonly vault = new MemoryKeyVault();
+  readonly sealer = new ToyBodySealer();
+  /** Until when backups made meanwhile keep the keys. */
+  copiesKeptUntilMs: number | null = null;
+  /** When the container went. */
+  goneAtMs: number | null = null;
+  readonly erasedPositions: number[] = [];
+  projectedUpTo = 0;
+  readonly #state = {
+    rid: 'Co1',
+    policyGraceSeconds: 30,
+    retention: { ...initialRetention, recoveryWindowSeconds: 20 },
+  } as ContainerState;
+  readonly executor = new PurgeExecutor({
+    log: this.log,
+    vault: this.vault,
+    sealer: this.sealer,
+    catalog: () => ({ goneAtMs: () => this.goneAtMs, containerByRid: () => ({ number: 1, state: this.#state }) }),
+    projected: async (position: number) => (this.projectedUpTo = position),
+    onErased: (positions: readonly number[]) => this.erasedPositions.push(...positions),
+    copiesKeptUntilMs: () => this.copiesKeptUntilMs,
+    newId: () => crypto.randomUUID(),
+  } as unknown as PurgePorts);
+
+  context(nowMs: number, actor = 'key:primary'): CommandContext {
+    return { nowMs, actor, correlationId: 'test', newId: () => crypto.randomUUID() };
+  }
+
+  stream(item: string): string {
+    return `item-Co1.${item}.0`;
+  }
+
+  /** A life of two writes, at 1 s and 2 s; then deleted at 3 s, or live. */
+  async life(item: string, end: 'deleted' | 'live' = 'deleted', uniqueKeys: readonly string[] = []): Promise<EndedRow> {
+    const stream = this.stream(item);
+    const { key } = this.vault.createKey(stream);
+    const identity = { id: item, partitionKey: '["p"]' };
+    const written = [1, 2].map((ts) => {
+      const facts = {
+        ...identity,
+        ts,
+        ttl: null,
+        policyVersion: 1,
+        bytes: 2,
+        key: key.keyId,
+        uniqueKeys: [...uniqueKeys],
+      };
+      const event = recorded(this.context(ts * 1000), {
+        type: 'ItemUpserted',
+        data: { ...facts, operation: ts === 1 ? 'create' : 'patch' },
+      });
+      return { ...event, body: this.sealer.seal(key, stream, ts - 1, '{}') };
+    });
+    const ends = recorded(this.context(3_000), { type: 'ItemDeleted', data: { ...identity, ts: 2 } });
+    const events = end === 'deleted' ? [...written, ends] : written;
+    await this.log.append([{ stream, expectedRevision: 'no-stream', events }]);
+    return { stream, ...identity, life: 0, cause: 'deleted', endedAtMs: 3_000, byPolicyStart: false } as EndedRow;
+  }
+
+  async erase(rows: readonly EndedRow[], nowMs = 10_000): Promise<ErasedBatch> {
+    const erased = await this.executor.eraseEnded(rows, () => nowMs);
+    await this.executor.truncated();
+    return erased;
+  }
+
+  types(item: string): string[] {
+    return this.log.readStream(this.stream(item)).map(({ type }) => type);
+  }
+
+  /** What the record of a life's purge says. */
+  record(item: string): { readonly data: ItemPurged; readonly actor: string } {
+    const { data, actor, type } = this.log.readLast(this.stream(item))!;
+    expect(type).toBe('ItemPurged');
+    return { data: data as unknown as ItemPurged, actor };
+  }
+}
+
+describe('an erasure', () => {
+  const UNTOUCHED = ['ItemUpserted', 'ItemUpserted', 'ItemDeleted'];
+
+  it('says on record what there was, what was waited for, and until when a copy of the key is kept', async () => {
+    const lives = new Lives();
+    const one = await lives.life('a');
+    const [two, three, four] = [await lives.life('b'), await lives.life('c'), await lives.life('d')];
+    const digests = lives.log.readStream(one.stream).flatMap(({ body }) => (body ? lives.sealer.digest(body) : []));
+    await lives.vault.setFloor('Co1', 'retention', 5);
+    expect(await lives.erase([one])).toMatchObject({ purged: 1, refused: [] });
+    expect(lives.types('a')).toEqual(['ItemDeleted', 'ItemPurged']);
+    const { data, actor } = lives.record('a');
+    expect(actor).toBe('system:purge');
+    expect(data).toMatchObject({
+      cause: 'deleted',
+      recoverableUntilMs: null,
+      checks: { holds: 0, floorSeconds: 5, graceSeconds: 20 },
+    });
+    expect(decodeLedger(data.ledger)).toMatchObject([
+      { atMs: 1_000, operation: 'create', digest: digests[0] },
+      { atMs: 2_000, operation: 'patch', digest: digests[1] },
+    ]);
+
+    lives.copiesKeptUntilMs = 50_000;
+    await lives.erase([{ ...two, byPolicyStart: true }]);
+    expect(lives.record('b').data).toMatchObject({ recoverableUntilMs: 50_000, checks: { graceSeconds: 30 } });
+
+    const destroyKeys = lives.vault.destroyKeys.bind(lives.vault);
+    lives.vault.destroyKeys = async (requests) =>
+      (await destroyKeys(requests)).map((outcome) => ({ ...outcome, recoverableUntilMs: 60_000 }));
+    await lives.erase([three]);
+    expect(lives.record('c').data.recoverableUntilMs).toBe(60_000);
+    lives.copiesKeptUntilMs = null;
+    await lives.erase([four]);
+    expect(lives.record('d').data.recoverableUntilMs).toBe(60_000);
+  });
+
+  it('is told to whoever keeps documents, and is over when readers see it', async () => {
+    const lives = new Lives();
+    const rows = [await lives.life('a'), await lives.life('b')];
+    await lives.erase(rows);
+    expect(lives.erasedPositions.toSorted()).toEqual([1, 2, 3, 4, 5, 6]);
+    expect(lives.projectedUpTo).toBe(lives.log.head());
+  });
+
+  it('has the count of a vault that counts its destructions on record before what rests on it', async () => {
+    const lives = new Lives();
+    const row = await lives.life('a');
+    Object.assign(lives.vault, { destructions: async () => 7 });
+    await lives.erase([row]);
+    expect(lives.log.readAll(3, 10).map(({ type }) => type)).toEqual(['KeysDestroyed', 'ItemPurged']);
+    expect(await lives.erase([row])).toMatchObject({ purged: 0 });
+    expect(lives.log.head()).toBe(5);
+  });
+
+  it('of what left with its container waits for no grace, and says where the life began', async () => {
+    const lives = new Lives();
+    await lives.life('a');
+    await lives.life('b', 'live');
+    lives.goneAtMs = 5_000;
+    const streams = [lives.stream('b')];
+    await lives.executor.eraseOnDemand({ streams, cause: 'container-deleted', context: lives.context(10_000) });
+    expect(lives.record('b').data).toMatchObject({
+      cause: 'container-deleted',
+      firstPosition: 4,
+      checks: { graceSeconds: 0 },
+    });
+  });
+
+  it('of a key that a hold or a floor keeps is none, and says which and until when', async () => {
+    const lives = new Lives();
+    const rows = [await lives.life('a'), await lives.life('b')];
+    await lives.vault.setFloor('Co1', 'retention', 100);
+    const scope = { kind: 'lives', streams: [lives.stream('b')] } as const;
+    await lives.vault.placeHold({ holdId: 'h', containerRid: 'Co1', scope, placedAtMs: 0 });
+    expect(await lives.erase(rows)).toMatchObject({
+      purged: 0,
+      refused: [
+        { stream: lives.stream('a'), holds: [], floorUntilMs: 102_000, untilMs: 102_000 },
+        // Nobody knows when a hold ends.
+        { stream: lives.stream('b'), holds: ['h'], floorUntilMs: 102_000, untilMs: null },
+      ],
+    });
+    for (const item of ['a', 'b']) expect(lives.types(item)).toEqual(UNTOUCHED);
+  });
+
+  it('of a key that the vault does not know claims nothing of it, and does the others', async () => {
+    const lives = new Lives();
+    const rows = [await lives.life('a'), await lives.life('b')];
+    lives.vault.contents.keys.delete(1);
+    await expect(lives.erase(rows)).rejects.toThrow(`the vault does not know the key of ${lives.stream('a')}`);
+    await lives.executor.truncated();
+    expect(lives.types('a')).toEqual(UNTOUCHED);
+    expect(lives.types('b')).toEqual(['ItemDeleted', 'ItemPurged']);
+  });
+
+  it('leaves a life that is live, and one that is purged, as it is', async () => {
+    const lives = new Lives();
+    const rows = [await lives.life('a', 'live'), await lives.life('b')];
+    await lives.erase(rows);
+    const head = lives.log.head();
+    expect(await lives.erase(rows)).toMatchObject({ purged: 0, refused: [] });
+    expect(lives.log.head()).toBe(head);
+    expect(lives.types('a')).toEqual(['ItemUpserted', 'ItemUpserted']);
+    expect(lives.vault.findKey(1, lives.stream('a')).status).toBe('there');
+  });
+
+  it('on demand ends what is live, in the name of who demands it, whatever the change feed would keep', async () => {
+    const lives = new Lives();
+    await lives.life('a', 'live');
+    await lives.life('b');
+    await lives.vault.setFloor('Co1', 'change-feed', 1_000);
+    const demanded = {
+      streams: ['a', 'b'].map((item) => lives.stream(item)),
+      cause: 'erasure',
+      context: lives.context(10_000),
+    } as const;
+    expect(await lives.executor.eraseOnDemand(demanded)).toMatchObject({ purged: 2, refused: [] });
+    expect([lives.types('a'), lives.types('b')]).toEqual([['ItemPurged'], ['ItemDeleted', 'ItemPurged']]);
+    for (const item of ['a', 'b']) {
+      const { data, actor } = lives.record(item);
+      expect(actor).toBe('key:primary');
+      expect(data).toMatchObject({ cause: 'erasure', checks: { graceSeconds: 0 } });
+    }
+  });
+
+  it('that a crash came after is gone on with: of destroyed keys alone, with nothing said of what was looked at', async () => {
+    const lives = new Lives();
+    const rows = [await lives.life('a'), await lives.life('b')];
+    const request = { stream: lives.stream('a'), lastWriteTs: 2, lastEventAtMs: 3_000, nowMs: 4_000 };
+    await lives.vault.destroyKeys([{ ...request, keyId: 1 }]);
+    await lives.executor.finishErasures(rows, () => 10_000);
+    await lives.executor.truncated();
+    expect(lives.record('a').data.checks).toBe(undefined);
+    expect(lives.types('b')).toEqual(UNTOUCHED);
+    expect(lives.vault.findKey(2, lives.stream('b')).status).toBe('there');
+  });
+
+  it('gives up the unique keys’ values that the life still has, and no other’s', async () => {
+    const lives = new Lives();
+    const [own, others] = ['own', 'others'].map((hash) => uniqueKeyStream('Co1', hash));
+    const row = await lives.life('a', 'deleted', [own!, others!]);
+    const take = (stream: string, holder: string) =>
+      lives.log.append([
+        {
+          stream,
+          expectedRevision: 'no-stream',
+          events: [newEvent(lives.context(1_000), { type: 'UniqueKeyTaken', data: { holder } }, 1)],
+        },
+      ]);
+    await take(own!, row.stream);
+    await take(others!, lives.stream('b'));
+    await lives.erase([row]);
+    expect(lives.log.readStream(own!).map(({ type }) => type)).toEqual(['UniqueKeyReleased']);
+    expect(lives.log.readStream(others!).map(({ type }) => type)).toEqual(['UniqueKeyTaken']);
+  });
+
+  it('whose truncation fails says so once, when that is waited for', async () => {
+    const lives = new Lives();
+    const row = await lives.life('a');
+    lives.log.truncateStream = () => Promise.reject(new Error('the disk is full'));
+    await expect(lives.erase([row])).rejects.toThrow('the disk is full');
+    await lives.executor.truncated();
+    expect(lives.record('a').data.cause).toBe('deleted');
+  });
 });

@@ -1,5 +1,5 @@
 import { beforeAll, describe, expect, test } from 'vitest';
-import { grantedStore } from '@epitaph/api/cosmos/granted.ts';
+import { checkTargetGranted, grantedStore } from '@epitaph/api/cosmos/granted.ts';
 import type { BatchOperation, Grant, ShownItem, StoreApi } from '@epitaph/api/store/store-api.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { effectivePartitionKey, rangeOfKey } from '@epitaph/core/partition-key/effective-partition-key.ts';
@@ -193,5 +193,59 @@ describe('the store of a token’s holder', () => {
     for (const name of ['createDatabase', 'replaceContainer', 'deletePartitionKey', 'history', 'tokens']) {
       expect(() => granted[name]!(), name).toThrow(refusal);
     }
+  });
+});
+
+describe('a target', () => {
+  const targets: readonly (readonly [path: string, method: string])[] = [
+    '',
+    'dbs',
+    'dbs/shop',
+    'dbs/shop/colls',
+    'dbs/shop/users/ann',
+    'offers',
+    'offers/x/colls/orders',
+    'dbs/shop/colls/orders',
+    'dbs/shop/colls/orders/pkranges',
+    'dbs/shop/colls/orders/pkranges/0',
+    'dbs/shop/colls/orders/docs',
+    'dbs/shop/colls/orders/docs/o1',
+    'dbs/shop/colls/orders/docs/o1/attachments',
+    'dbs/shop/colls/orders/sprocs',
+    'dbs/shop/colls/orders/sprocs/s1',
+    'dbs/shop/users/ann/docs',
+  ].flatMap((path) => ['GET', 'POST', 'PUT', 'PATCH', 'DELETE'].map((method) => [path, method] as const));
+  const reached = (target: object, writes: boolean) =>
+    targets
+      .filter(([path, method]) => {
+        const segments = path.split('/').filter((segment) => segment !== '');
+        try {
+          checkTargetGranted(grantOf(target, writes), { segments, method, isRead: method === 'GET' });
+          return true;
+        } catch (error) {
+          expect(String(error)).toContain(refusal);
+          return false;
+        }
+      })
+      .map(([path, method]) => `${method} /${path}`);
+  const read = [
+    'GET /',
+    'GET /dbs/shop/colls/orders',
+    'GET /dbs/shop/colls/orders/pkranges',
+    'GET /dbs/shop/colls/orders/docs',
+    'GET /dbs/shop/colls/orders/docs/o1',
+  ];
+  const changes = (path: string) => ['POST', 'PUT', 'PATCH', 'DELETE'].map((method) => `${method} ${path}`);
+
+  test('that a token reaches is the account, or a container’s definition, ranges and documents', () => {
+    expect(reached({}, false)).toEqual(read);
+    expect(reached({}, true).toSorted()).toEqual(
+      [...read, ...changes('/dbs/shop/colls/orders/docs'), ...changes('/dbs/shop/colls/orders/docs/o1')].toSorted(),
+    );
+  });
+
+  test('of several items none reaches that is for one', () => {
+    const item = { item: { id: 'o1', partitionKey: ANN } };
+    expect(reached(item, false)).toEqual(read.filter((target) => !target.endsWith('/docs')));
   });
 });
