@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { consistencyLevels, consistencyOf, defaultConsistency } from '@epitaph/api/cosmos/consistency.ts';
+import { positionIn } from '@epitaph/api/cosmos/session-token.ts';
 import type { AtLeast } from '@epitaph/api/store/store-api.ts';
 import { fakeStore } from './support/fake-store.ts';
 import { call, DOCS, keyHeader, shop } from './support/client.ts';
@@ -78,5 +79,36 @@ describe('the consistency level of a request', () => {
       maxStalenessPrefix: 100,
       maxIntervalInSeconds: 5,
     });
+  });
+});
+
+describe('a session token', () => {
+  test.each([
+    [undefined, undefined],
+    ['', undefined],
+    ['0:-1#12', 12],
+    ['0:12', 12],
+    ['17:-1#0', 0],
+    ['0:-1', 0],
+    ['0:-1#12,1:-1#15,2:-1#3', 15],
+  ])('%j asks for position %j', (token, position) => {
+    expect(positionIn(token)).toBe(position);
+  });
+
+  test.each([
+    '12',
+    ':',
+    '0:',
+    '0:-1#',
+    '0:-1#12 ',
+    '0: 12',
+    '0:-2',
+    '0:1.5',
+    '0:x',
+    'x',
+    '0:-1#12,',
+    '0:9007199254740992',
+  ])('is not %j', (junk) => {
+    expect(() => positionIn(junk)).toThrow(`The session token provided '${junk}' is invalid.`);
   });
 });

@@ -1,6 +1,6 @@
 import { createHmac } from 'node:crypto';
 import { describe, expect, test } from 'vitest';
-import { EMULATOR_KEY, KeyRing } from '@epitaph/api/http/keys.ts';
+import { EMULATOR_KEY, KeyRing, resourceTokenIn } from '@epitaph/api/http/keys.ts';
 import { parseHttpDate } from '@epitaph/api/http/http-date.ts';
 import { readOnlyStore } from '@epitaph/api/cosmos/read-only.ts';
 import {
@@ -138,6 +138,7 @@ describe('a signed request', () => {
       // As long as a signature, but of one byte more.
       `type=master&ver=1.0&sig=${'A'.repeat(44)}`,
       'type%3Daad%26ver%3D1.0%26sig%3Dxxx',
+      good.replace('1.0', '2.0'),
       `${good}AAAA`,
       good.slice(0, -8),
       'x'.repeat(10_000),
@@ -149,6 +150,27 @@ describe('a signed request', () => {
       expect(reply.headers['x-ms-activity-id']).toMatch(/^[0-9a-f-]{36}$/);
     }
     expect((await call(app, 'GET', '/dbs', { headers: { 'x-ms-date': 'yesterday' } })).status).toBe(401);
+  });
+
+  test('is told apart from what other authorizations there are', () => {
+    const reasonOf = (text: string) =>
+      testKeys().verifyMasterSignature({
+        authorization: encodeURIComponent(text),
+        verb: 'GET',
+        resourceType: 'dbs',
+        resourceLink: '',
+        msDate: httpDate(NOW_MS),
+        date: undefined,
+      });
+    for (const kind of ['aad', 'sas']) {
+      expect(reasonOf(`type=${kind}&ver=1.0&sig=x`)).toEqual({ ok: false, reason: 'unsupported' });
+    }
+    expect(reasonOf('type=other&ver=1.0&sig=x')).toEqual({ ok: false, reason: 'malformed' });
+    const token = `type=resource&ver=1&sig=${'x'.repeat(1_000)}`;
+    expect(resourceTokenIn(encodeURIComponent(token))).toBe(token);
+    for (const other of [undefined, 'type=master&ver=1.0&sig=x', token + 'x'.repeat(4_096)]) {
+      expect(resourceTokenIn(other)).toBe(undefined);
+    }
   });
 
   test('is taken by the date of the store, too, which goes on where the system clock has jumped', () => {
@@ -165,6 +187,7 @@ describe('a signed request', () => {
       });
     expect(verdictOf(new KeyRing(texts, jumped))).toMatchObject({ reason: 'date-outside-window' });
     expect(verdictOf(new KeyRing(texts, jumped, () => NOW_MS))).toMatchObject({ ok: true });
+    expect(verdictOf(new KeyRing(texts, () => NOW_MS, jumped))).toMatchObject({ ok: true });
     expect(verdictOf(new KeyRing(texts, jumped, jumped))).toMatchObject({ reason: 'date-outside-window' });
   });
 
