@@ -11,6 +11,8 @@ import { selfSigned } from './self-signed.ts';
 
 /** Short, where a test waits for it to run out. */
 const IMPATIENT_MS = 300;
+/** Long enough to find a server that is back. */
+const RECONNECTED_MS = 2_000;
 
 let double: EventStoreDouble;
 let proxy: Proxy;
@@ -66,6 +68,45 @@ describe('a server that comes back with another log, or an older copy', () => {
     await double.start();
     expect((await append()).kind).toBe('appended');
     expect(await log.head()).toBe(log.knownHead);
+  });
+});
+
+describe('a server that comes back with a log that is longer', () => {
+  const append = (log: EventStoreEventLog, stream: string) =>
+    log.append([{ stream, expectedRevision: 'no-stream', events: [anEvent()] }]);
+
+  test('and another one acknowledges nothing, until the right one is back', async () => {
+    const log = await open({ patienceMs: RECONNECTED_MS });
+    await log.id();
+    await append(log, 'item-a.a.0');
+    const { log: whole } = double;
+    double.stop();
+    double.log = new DoubleLog();
+    await double.start();
+    const other = await open();
+    for (let life = 0; life < 10; life += 1) await append(other, `item-b.a.${life}`);
+    const error = await rejectionOf(append(log, 'item-a.b.0'));
+    expect(error).toBeInstanceOf(StorageUnavailable);
+    expect(error).toMatchObject({ message: expect.stringMatching(/is another one/), isForOperator: true });
+    expect(await other.readLast('item-a.b.0')).toBe(undefined);
+    double.stop();
+    double.log = whole;
+    await double.start();
+    expect((await append(log, 'item-a.b.0')).kind).toBe('appended');
+  });
+
+  test('and was given to others by a restore acknowledges nothing', async () => {
+    const log = await open({ patienceMs: RECONNECTED_MS });
+    await log.id();
+    expect(await log.claim({ id: 'old', name: 'old' }, false)).toMatchObject({ id: 'old' });
+    await append(log, 'item-a.a.0');
+    const restored = await open();
+    expect(await restored.claim({ id: 'new', name: 'new' }, true)).toMatchObject({ id: 'new' });
+    proxy.cut();
+    expect(await rejectionOf(append(log, 'item-a.b.0'))).toMatchObject({
+      message: expect.stringMatching(/given to other keys/),
+    });
+    expect((await append(restored, 'item-a.b.0')).kind).toBe('appended');
   });
 });
 

@@ -41,6 +41,7 @@ const ENDED = { kind: 'transient', reason: 'the event store has ended the call' 
  */
 export class BatchAppender {
   readonly #connection: Connection;
+  readonly #beforeFirst: () => Promise<void>;
   /** In the order they came. */
   readonly #waiting: (() => void)[] = [];
   readonly #whenIdle: (() => void)[] = [];
@@ -48,8 +49,10 @@ export class BatchAppender {
   #inFlight = 0;
   #inFlightBytes = 0;
 
-  constructor(connection: Connection) {
+  /** @param beforeFirst done before anything goes over a new call, of which the server may be another one */
+  constructor(connection: Connection, beforeFirst: () => Promise<void>) {
     this.#connection = connection;
+    this.#beforeFirst = beforeFirst;
   }
 
   /**
@@ -144,14 +147,20 @@ export class BatchAppender {
       if (this.#batch === batch) this.#batch = undefined;
       for (const { reject } of pending.values()) reject(error);
     };
-    const batch: Batch = {
-      ended: false,
-      pending,
-      call: this.#connection.openBatch({
+    const open = async (): Promise<BatchCall> => {
+      const call = await this.#connection.openBatch({
         onData: (response) => pending.get(response.getCorrelationId()?.getString() ?? '')?.resolve(response),
         onEnd: (error) => end(error ?? new AppendFault(ENDED)),
-      }),
+      });
+      try {
+        await this.#beforeFirst();
+      } catch (error) {
+        call.cancel();
+        throw error;
+      }
+      return call;
     };
+    const batch: Batch = { ended: false, pending, call: open() };
     batch.call.catch(end);
     this.#batch = batch;
     return batch;

@@ -58,6 +58,17 @@ class LogShrunk extends StorageUnavailable {
   }
 }
 
+/** The server has another log by now, or a restore has given this one to others: what was appended would be lost to both. */
+class LogReplaced extends StorageUnavailable {
+  override readonly isForOperator = true;
+
+  constructor(nodes: string) {
+    super(
+      `The event log on ${nodes} is another one than when this store was started, or was given to other keys by a restore. Stop this store; start it on the log that it belongs to.`,
+    );
+  }
+}
+
 /**
  * The event log on EventStoreDB or KurrentDB. A position is the commit position of an event; a stream is truncated by
  * `$tb` in its metadata, and a scavenge gives the space back. Reading everything, the server shows truncated events
@@ -71,10 +82,12 @@ export class EventStoreEventLog implements EventLog, PageReader {
   /** That streams were appended to lately have at least. */
   readonly #revisions = new GenerationCache<string, number>(RECENT_STREAMS);
   #knownHead = 0;
+  /** What the log has said of itself. */
+  #identity: { readonly logId?: string; readonly owner?: string } = {};
 
   constructor(connection: Connection) {
     this.#connection = connection;
-    this.#appender = new BatchAppender(connection);
+    this.#appender = new BatchAppender(connection, () => this.#assertNotReplaced());
   }
 
   get knownHead(): number {
@@ -259,7 +272,11 @@ export class EventStoreEventLog implements EventLog, PageReader {
   async id(): Promise<string> {
     for (;;) {
       const { metadata, revision } = await this.#truncation(IDENTITY_STREAM);
-      if (typeof metadata['logId'] === 'string') return metadata['logId'];
+      const { logId } = metadata;
+      if (typeof logId === 'string') {
+        this.#identity = { ...this.#identity, logId };
+        return logId;
+      }
       const event = encodeSystemEvent('$metadata', { ...metadata, logId: crypto.randomUUID() });
       await this.#appender.append(metadataStream(IDENTITY_STREAM), revision ?? 'no-stream', [event]);
     }
@@ -270,10 +287,20 @@ export class EventStoreEventLog implements EventLog, PageReader {
     for (;;) {
       const { metadata, revision } = await this.#truncation(IDENTITY_STREAM);
       const found = metadata['owner'] as LogOwner | undefined;
+      if (found?.id === owner.id) this.#identity = { ...this.#identity, owner: found.id };
       if (found !== undefined && (found.id === owner.id || !takeOver)) return found;
       const event = encodeSystemEvent('$metadata', { ...metadata, owner });
       await this.#appender.append(metadataStream(IDENTITY_STREAM), revision ?? 'no-stream', [event]);
     }
+  }
+
+  async #assertNotReplaced(): Promise<void> {
+    const { logId, owner } = this.#identity;
+    if (logId === undefined && owner === undefined) return;
+    const { metadata } = await this.#truncation(IDENTITY_STREAM);
+    const isSame = logId === undefined || metadata['logId'] === logId;
+    const isOurs = owner === undefined || (metadata['owner'] as LogOwner | undefined)?.id === owner;
+    if (!isSame || !isOurs) throw new LogReplaced(this.nodes);
   }
 
   /** The server's nodes, for messages. */

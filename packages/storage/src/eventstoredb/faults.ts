@@ -62,6 +62,8 @@ export function faultOf(error: unknown): Fault {
 
 /** A fault as the store's callers know it. */
 export function storageFaultOf(fault: Fault, cause: unknown): Error {
+  // In these words already, by a call that another one stands on.
+  if (cause instanceof StorageUnavailable) return cause;
   switch (fault.kind) {
     case 'transient':
       return new StorageUnavailable(`EventStoreDB can't be reached: ${fault.reason}`, { cause });
