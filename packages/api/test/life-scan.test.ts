@@ -5,7 +5,7 @@ import { encodeLedger, type LedgerEntry } from '@epitaph/core/item/ledger.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { sha256Base64url } from '@epitaph/core/testing/sha256.ts';
-import { recordedEvent } from '../../core/test/recorded.ts';
+import { recordedEvent } from '@epitaph/core/testing/recorded-event.ts';
 
 const STREAM = 'item-Co1.hash.0';
 const CONTAINER = { rid: 'Co1', timeline: [], partitionKeyDeletes: [] } as unknown as ContainerState;

@@ -3,7 +3,7 @@ import { foldClientEncryptionKey } from '@epitaph/core/client-encryption-key/evo
 import { clientEncryptionKeyStream } from '@epitaph/core/client-encryption-key/stream-name.ts';
 import { InvariantViolation } from '@epitaph/core/invariant.ts';
 import { etagOfGiven, givenClientEncryptionKey } from '@epitaph/core/testing/given-when-then.ts';
-import { recordedEvent } from './recorded.ts';
+import { recordedEvent } from '@epitaph/core/testing/recorded-event.ts';
 
 const wrapped = (text: string) => ({
   encryptionAlgorithm: 'AEAD_AES_256_CBC_HMAC_SHA256',

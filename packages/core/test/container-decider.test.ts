@@ -9,7 +9,7 @@ import { InvariantViolation } from '@epitaph/core/invariant.ts';
 import { initialRetention } from '@epitaph/core/retention/state.ts';
 import { etagOfGiven, givenContainer } from '@epitaph/core/testing/given-when-then.ts';
 import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
-import { recordedEvent } from './recorded.ts';
+import { recordedEvent } from '@epitaph/core/testing/recorded-event.ts';
 
 const NOW_MS = 1_763_722_800_123;
 const definition = {

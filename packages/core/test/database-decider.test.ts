@@ -3,7 +3,7 @@ import { foldDatabase } from '@epitaph/core/database/evolve.ts';
 import { databaseStream, parseDatabaseStream } from '@epitaph/core/database/stream-name.ts';
 import { InvariantViolation } from '@epitaph/core/invariant.ts';
 import { etagOfGiven, givenDatabase } from '@epitaph/core/testing/given-when-then.ts';
-import { recordedEvent } from './recorded.ts';
+import { recordedEvent } from '@epitaph/core/testing/recorded-event.ts';
 
 const created = { type: 'DatabaseCreated', data: { name: 'shop' } } as const;
 const deleted = { type: 'DatabaseDeleted', data: {} } as const;

@@ -1,4 +1,4 @@
-import { initialRetention } from '../src/retention/state.ts';
+import { initialRetention } from '@epitaph/core/retention/state.ts';
 import { describe, expect, it } from 'vitest';
 import { isoTime } from '@epitaph/core/clock.ts';
 import { goneOf } from '@epitaph/core/container/gone.ts';
@@ -10,7 +10,7 @@ import { InvariantViolation } from '@epitaph/core/invariant.ts';
 import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import { itemStream } from '@epitaph/core/item/stream-name.ts';
 import { ID, ItemWorld, PREFIX } from './item-world.ts';
-import { recordedEvent } from './recorded.ts';
+import { recordedEvent } from '@epitaph/core/testing/recorded-event.ts';
 
 const S = 1_763_722_800;
 const T0 = S * 1000;

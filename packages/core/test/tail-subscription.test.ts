@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { TailSubscription } from '@epitaph/core/log/tail-subscription.ts';
 import { turns } from '@epitaph/core/testing/test-framework.ts';
-import { recordedEvent } from './recorded.ts';
+import { recordedEvent } from '@epitaph/core/testing/recorded-event.ts';
 
 const event = (position: number): RecordedEvent =>
   recordedEvent('counter', { type: 'Counted', data: {} }, { position, revision: position - 1 });

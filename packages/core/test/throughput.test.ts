@@ -6,7 +6,7 @@ import type { DatabaseEvent } from '@epitaph/core/database/events.ts';
 import { etagOfGiven, givenContainer, givenDatabase } from '@epitaph/core/testing/given-when-then.ts';
 import type { ThroughputChanged } from '@epitaph/core/throughput/provisioning.ts';
 import { lowestThroughput, type Throughput, throughputProblem } from '@epitaph/core/throughput/throughput.ts';
-import { recordedEvent } from './recorded.ts';
+import { recordedEvent } from '@epitaph/core/testing/recorded-event.ts';
 
 const nowMs = 1_763_722_800_123;
 const none: Throughput = { kind: 'none' };

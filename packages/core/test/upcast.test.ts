@@ -6,7 +6,7 @@ import { InvariantViolation } from '@epitaph/core/invariant.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { UnreadableEvent } from '@epitaph/core/upcast.ts';
-import { recordedEvent } from './recorded.ts';
+import { recordedEvent } from '@epitaph/core/testing/recorded-event.ts';
 
 /** As version 1 of the store recorded it. Never change this. */
 const createdV1: RecordedEvent = {

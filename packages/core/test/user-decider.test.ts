@@ -5,7 +5,7 @@ import { MAX_PERMISSIONS } from '@epitaph/core/user/decide.ts';
 import { allowsWrites, type Permission, type PermissionTarget } from '@epitaph/core/user/events.ts';
 import { foldUser } from '@epitaph/core/user/evolve.ts';
 import { parseUserStream, userStream } from '@epitaph/core/user/stream-name.ts';
-import { recordedEvent } from './recorded.ts';
+import { recordedEvent } from '@epitaph/core/testing/recorded-event.ts';
 
 const created = { type: 'UserCreated', data: { databaseRid: 'Db', name: 'ann' } } as const;
 const deleted = { type: 'UserDeleted', data: {} } as const;

@@ -6,7 +6,8 @@ import { bytesOf, type Memory, textBytes } from './memory.ts';
 import type { Grouping, Program, Source } from './program.ts';
 import { placeAmongOthers } from './place.ts';
 import { Ranking } from './ranking.ts';
-import { BETWEEN_PAUSES, compareKeys, isLastFirst, Sorter, sorting } from './sorter.ts';
+import { compareKeys, isLastFirst, Sorter } from './sorter.ts';
+import { BETWEEN_PAUSES, sorting } from './sorting.ts';
 import { stableKey } from './values.ts';
 import type { Json, Value } from './values.ts';
 

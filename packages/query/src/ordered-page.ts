@@ -14,7 +14,8 @@ import {
 } from './place.ts';
 import type { QueryPlan } from './plan.ts';
 import { Ranking } from './ranking.ts';
-import { BETWEEN_PAUSES, isLastFirst, type Room, Sorter } from './sorter.ts';
+import { isLastFirst, type Room, Sorter } from './sorter.ts';
+import { BETWEEN_PAUSES } from './sorting.ts';
 import { type Json, stableKey, type Value } from './values.ts';
 
 export interface OrderedRow extends OrderedPlace {

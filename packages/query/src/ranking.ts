@@ -1,7 +1,7 @@
 import type { Compiled, Frame } from './frame.ts';
 import { bm25, occurrences, wordsOf } from './functions/full-text.ts';
 import type { Memory } from './memory.ts';
-import { sorting } from './sorter.ts';
+import { sorting } from './sorting.ts';
 import { compareValues } from './values.ts';
 import type { Value } from './values.ts';
 

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
-import { sorting } from '../src/sorter.ts';
+import { sorting } from '../src/sorting.ts';
 
 it('very many entries come in order, equal ones as they came, with pauses on the way', () => {
   fc.assert(

@@ -1,4 +1,4 @@
-import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import type { RecordedEvent } from '../log/recorded-event.ts';
 
 /** An event as a log would give it back, for tests that need no log. */
 export function recordedEvent(
