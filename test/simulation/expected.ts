@@ -448,10 +448,11 @@ export function alternatives(
       // A purge beside them may have met what there was before any of them, too.
       const erased = purges ? erasable(changed, nowMs) : [];
       for (const command of order) {
-        // Of a floor that had not passed when it was requested it may be free when it is carried out.
-        const decidedAtMs = command.kind === 'erase' ? atMs : nowMs;
+        // Of a floor that had not passed when it was requested it may be free when it is carried out; and what is put off
+        // may find a policy in force that was scheduled before.
+        const decidedAtMs = command.kind === 'erase' ? [atMs] : POSTPONED.has(command.kind) ? [nowMs, atMs] : [nowMs];
         if (command.kind === 'erase' && atMs === resumedAtMs) markGone(changed, goneByThen);
-        if (codeOf(changed, command, decidedAtMs) === 'ok') {
+        if (decidedAtMs.some((ms) => codeOf(changed, command, ms) === 'ok')) {
           const kept = command.kind === 'erase' && !acknowledged.includes(command) ? keptLives(changed, command) : [];
           apply(changed, command, nowMs, { code: 'ok', atMs });
           // Of a life that had ended before, nothing but its content tells whether the request came to be.

@@ -1328,12 +1328,21 @@ function historyDiffers(
     // Of a delete by partition key the container's own record is shown until each life has one.
     const deletes = count('ItemDeleted') + count('PartitionKeyDeleted');
     if (deletes !== (life.deletedAtMs === null ? 0 : 1)) return `${deletes} deletes in life ${number}`;
+    const left = entries.find(({ type }) => type === 'ItemDeleted' || type === 'PartitionKeyDeleted');
+    if (left !== undefined && leftAtMs(left) !== life.deletedAtMs) {
+      return `life ${number} was deleted at ${leftAtMs(left)}, not ${life.deletedAtMs}`;
+    }
     if (count('ItemExpired') + count('ItemDeleted') > 1) return `life ${number} ended twice`;
     if (count('ItemPurged') > 1) return `life ${number} was purged twice`;
     if (count('ItemPurged') === 1 && types.at(-1) !== 'ItemPurged')
       return `${types.at(-1)} follows the purge of life ${number}`;
   }
   return undefined;
+}
+
+/** When a life left by a delete, of its own or of its partition key. */
+function leftAtMs({ occurredAtMs, data }: HistoryEntry): number {
+  return (data['withPartitionKey'] as { readonly atMs: number } | undefined)?.atMs ?? occurredAtMs;
 }
 
 /** The etag of a write, which the record of a purge has where the write itself is gone. */
