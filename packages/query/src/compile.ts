@@ -14,6 +14,7 @@ import { bytesOf, Memory } from './memory.ts';
 import { parseQuery } from './parser.ts';
 import { printExpression } from './print.ts';
 import type { AggregateStep, Grouping, Program, Source } from './program.ts';
+import { conjuncts } from './pushdown.ts';
 import type { RankComponent, RankStep } from './ranking.ts';
 import { equality, equalValues, finite, isObject, numberOf, rangeOrder, setProperty } from './values.ts';
 import type { Json, JsonObject, Value } from './values.ts';
@@ -327,6 +328,10 @@ export class Compiler {
   readonly #documentSlots = new Set([DOCUMENT_SLOT]);
   /** True while a computed property is compiled, which can't read another. */
   #insideComputed = false;
+  /** The highest slot that was read since this was last set. */
+  #highestSlot = 0;
+  /** Whether anything was compiled since this was last set that may come out differently for each row. */
+  #variesByRow = false;
   /** Whether a row may hold a number that JSON has not. */
   #hasNonFinite = false;
   /** Top-level properties of the documents that the query reads; undefined once it reads whole documents. */
@@ -364,8 +369,8 @@ export class Compiler {
     return program;
   }
 
-  #program(query: Query, scope: Scope, sources: readonly Source[]): Program {
-    const where = query.where === undefined ? undefined : this.#test(query.where, scope);
+  #program(query: Query, scope: Scope, from: readonly Source[]): Program {
+    const { where, sources } = this.#conditions(query, scope, from);
     const grouping = this.#grouping(query, scope);
     const project = this.#projection(query, scope);
     const isOneRow = grouping !== undefined && query.groupBy.length === 0;
@@ -397,6 +402,43 @@ export class Compiler {
       offset: query.offset === undefined ? 0 : this.rowCount(query.offset, 'OFFSET'),
       limit: limit === undefined ? undefined : this.rowCount(limit, query.top === undefined ? 'LIMIT' : 'TOP'),
       weight: this.#weight,
+    };
+  }
+
+  /**
+   * WHERE, without what of it can be told before the last source is bound: that is told as soon as it can be, so that a
+   * JOIN goes through no arrays of what is left out anyway.
+   */
+  #conditions(
+    { where, orderByRank }: Query,
+    scope: Scope,
+    sources: readonly Source[],
+  ): Pick<Program, 'where' | 'sources'> {
+    if (where === undefined) return { where, sources };
+    // A rank depends on what WHERE leaves out, too.
+    if (sources.length === 0 || orderByRank !== undefined) return { where: this.#test(where, scope), sources };
+    const early = sources.map((): CompiledTest[] => []);
+    const late: CompiledTest[] = [];
+    // Of a subquery all counts that the query around it reads.
+    let highestSlot = this.#highestSlot;
+    let variesByRow = this.#variesByRow;
+    for (const conjunct of conjuncts(where)) {
+      this.#highestSlot = 0;
+      this.#variesByRow = false;
+      const test = this.#test(conjunct, scope);
+      const next = this.#variesByRow ? -1 : sources.findIndex(({ slot }) => slot > this.#highestSlot);
+      (early[next] ?? late).push(test);
+      highestSlot = Math.max(highestSlot, this.#highestSlot);
+      variesByRow ||= this.#variesByRow;
+    }
+    this.#highestSlot = highestSlot;
+    this.#variesByRow = variesByRow;
+    return {
+      where: allOf(late),
+      sources: sources.map((source, index) => {
+        const onlyIf = allOf(early[index]!);
+        return onlyIf === undefined ? source : { ...source, onlyIf };
+      }),
     };
   }
 
@@ -591,13 +633,7 @@ export class Compiler {
   #test(expression: Expression, scope: Scope): CompiledTest {
     if (expression.kind === 'logical') {
       const tests = expression.operands.map((operand) => this.#test(operand, scope));
-      const decisive = expression.operator === 'OR';
-      return (frame) => {
-        for (let index = 0; index < tests.length; index += 1) {
-          if ((tests[index] as CompiledTest)(frame) === decisive) return decisive;
-        }
-        return !decisive;
-      };
+      return decided(tests, expression.operator === 'OR');
     }
     const { run } = this.expression(expression, scope);
     return (frame) => run(frame) === true;
@@ -621,6 +657,7 @@ export class Compiler {
           at,
         );
       }
+      this.#highestSlot = Math.max(this.#highestSlot, slot);
       return slot;
     }
     throw queryError('unresolvedIdentifier', `Identifier '${name}' could not be resolved.`, at);
@@ -775,7 +812,9 @@ export class Compiler {
       };
       return { run, constant: undefined };
     }
-    return builtIn?.pure === true ? timedNode(called, ...nodes) : { run: called, constant: undefined };
+    if (builtIn?.pure === true) return timedNode(called, ...nodes);
+    this.#variesByRow = true;
+    return { run: called, constant: undefined };
   }
 
   #aggregate(expression: Extract<Expression, { kind: 'call' }>, scope: Scope): Node {
@@ -1042,4 +1081,18 @@ function subqueryRunner(program: Program, form: SubqueryForm, at: SourceLocation
         return found;
       };
   }
+}
+
+/** Tests one after the other until one comes out as what decides, or all have not. */
+function decided(tests: readonly CompiledTest[], decisive: boolean): CompiledTest {
+  return (frame) => {
+    for (let index = 0; index < tests.length; index += 1) {
+      if ((tests[index] as CompiledTest)(frame) === decisive) return decisive;
+    }
+    return !decisive;
+  };
+}
+
+function allOf(tests: readonly CompiledTest[]): CompiledTest | undefined {
+  return tests.length > 1 ? decided(tests, false) : tests[0];
 }

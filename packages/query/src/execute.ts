@@ -114,6 +114,7 @@ export function bindSources(
 ): boolean {
   const source = sources[index];
   if (source === undefined) return onBinding();
+  if (source.onlyIf !== undefined && !source.onlyIf(frame)) return true;
   const bind = (value: Json): boolean => {
     frame.work.step();
     frame.slots[source.slot] = value;

@@ -3,9 +3,15 @@ import type { Compiled, CompiledTest } from './frame.ts';
 import type { RankStep } from './ranking.ts';
 
 /** One step of FROM after the documents themselves: it binds a slot to each value it finds. */
-export type Source =
-  | { readonly kind: 'path'; readonly slot: number; readonly run: Compiled; readonly iterates: boolean }
-  | { readonly kind: 'query'; readonly slot: number; readonly program: Program; readonly iterates: boolean };
+export type Source = (
+  | { readonly kind: 'path'; readonly run: Compiled }
+  | { readonly kind: 'query'; readonly program: Program }
+) & {
+  readonly slot: number;
+  readonly iterates: boolean;
+  /** What of WHERE can be told before it: otherwise it need not be bound. */
+  readonly onlyIf?: CompiledTest;
+};
 
 export interface AggregateStep {
   readonly name: AggregateName;
@@ -27,6 +33,7 @@ export interface OrderStep {
 /** A compiled query or subquery: the clauses in the order they run. */
 export interface Program {
   readonly sources: readonly Source[];
+  /** What of WHERE no source has. */
   readonly where: CompiledTest | undefined;
   /** Present when rows are groups: there is a GROUP BY or an aggregate. */
   readonly grouping: Grouping | undefined;

@@ -128,7 +128,8 @@ function alternatives(parts: readonly (readonly PathComparison[] | undefined)[])
   return path === undefined ? undefined : { path, op: 'in', values };
 }
 
-function conjuncts(condition: Expression): readonly Expression[] {
+/** What all has to be true for a condition to be. */
+export function conjuncts(condition: Expression): readonly Expression[] {
   return condition.kind === 'logical' && condition.operator === 'AND'
     ? condition.operands.flatMap(conjuncts)
     : [condition];

@@ -520,6 +520,30 @@ describe('evaluation', () => {
     expect(() => rows(sql('JOIN x IN c.list JOIN y IN c.list'), [{ list }], [], slow)).toThrow('Go elsewhere.');
   });
 
+  it.each([
+    ['c.n = 2 AND x = 1 AND y > x', [[1, 2]]],
+    ['c.n = 3 AND x = 1 AND y > x', []],
+    ['c.missing AND x = 1', []],
+    ['(c.n = 3 OR x = 2) AND y = 1', [[2, 1]]],
+    ['NOT (c.n = 3) AND EXISTS(SELECT VALUE z FROM z IN c.list WHERE z = x + 1) AND y = 2', [[1, 2]]],
+    [
+      'EXISTS(SELECT VALUE z FROM z IN c.list JOIN w IN c.list WHERE z = 1 AND w = y AND x = 2 AND c.n = 2) AND y = 2',
+      [[2, 2]],
+    ],
+    [
+      '1 = 1 AND x = y AND RAND() < 2',
+      [
+        [1, 1],
+        [2, 2],
+      ],
+    ],
+  ])('gives the rows of a JOIN for which WHERE %s, wherever what of it is told', (where, expected) => {
+    const documents = [{ n: 2, list: [1, 2] }, { n: 4 }, { list: 'none', n: 2 }];
+    const sql = `SELECT VALUE [x, y] FROM c JOIN x IN c.list JOIN y IN c.list WHERE ${where}`;
+    expect(rows(sql, documents)).toEqual(expected);
+    expect(rows(sql.replace('WHERE', 'WHERE true = (').concat(')'), documents)).toEqual(expected);
+  });
+
   it.each<[sql: string, document: Json, least: number, most: number]>([
     ['SELECT c.id FROM c WHERE c.n > 2 AND c.id IN ("a", "b", "c") ORDER BY c.n', { id: 'a', n: 3 }, 0, 0],
     ['SELECT VALUE COUNT(1) FROM c JOIN x IN c.list', { list: many(50) }, 0, 0],
@@ -532,6 +556,20 @@ describe('evaluation', () => {
     ["SELECT VALUE REGEXMATCH(c.text, '[^a]') FROM c", { text: 'a'.repeat(8_000) }, 50_000, 100_000],
     ['SELECT VALUE LENGTH(TOSTRING(c.list)) FROM c', { list: many(50_000) }, 30_000, 300_000],
     ['SELECT VALUE SetUnion(c.list, c.list) FROM c', { list: many(1_000) }, 40_000, 100_000],
+    // What WHERE says without the arrays is told before they are gone through.
+    [
+      'SELECT VALUE x FROM c JOIN x IN c.list JOIN y IN c.list WHERE c.n > 1 AND x = y',
+      { list: many(200), n: 1 },
+      0,
+      0,
+    ],
+    ['SELECT VALUE x FROM c JOIN x IN c.list JOIN y IN c.list WHERE x = 7', { list: many(1_000) }, 15_000, 40_000],
+    [
+      'SELECT VALUE x FROM c JOIN x IN c.list JOIN y IN c.list WHERE EXISTS(SELECT VALUE z FROM z IN c.list WHERE z > x)',
+      { list: many(20) },
+      5_000,
+      100_000,
+    ],
   ])('counts what %s works on a document, the same each time', (sql, document, least, most) => {
     const works = [1, 2].map(() => {
       const query = plan(sql);

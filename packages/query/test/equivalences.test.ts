@@ -48,6 +48,19 @@ it('every document satisfies a condition, or its opposite, or has no answer to i
   );
 });
 
+it('a condition chooses the same rows of a JOIN, wherever what of it is told', () => {
+  fc.assert(
+    fc.property(truth.map(plain), truth.map(plain), truth.map(plain), documents, (outer, inner, both, of) => {
+      const ofElement = inner.replaceAll(/\bc\./g, 'x.');
+      const condition = `${outer} AND ${ofElement} AND (${both} OR ${ofElement})`;
+      const from =
+        'SELECT VALUE [c.id, x] FROM c JOIN x IN (SELECT VALUE [c, c.id, {}]) JOIN y IN (SELECT VALUE [1, 2])';
+      expect(answer(`${from} WHERE ${condition}`, of)).toEqual(answer(`${from} WHERE true = (${condition})`, of));
+    }),
+    RUNS,
+  );
+});
+
 it('an expression has one value, wherever it stands', () => {
   fc.assert(
     fc.property(any.map(plain), documents, (expression, of) => {
