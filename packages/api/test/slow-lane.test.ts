@@ -2,7 +2,7 @@ import { expect, it } from 'vitest';
 import { SlowLane } from '@epitaph/api/store/slow-lane.ts';
 
 it('has one piece of work at a time, and none for as long after it as it has taken', async () => {
-  const lane = new SlowLane();
+  const lane = new SlowLane(() => 0);
   await lane.begin();
   const order: string[] = [];
   const given = new AbortController();

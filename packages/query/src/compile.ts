@@ -415,8 +415,6 @@ export class Compiler {
     sources: readonly Source[],
   ): Pick<Program, 'where' | 'sources'> {
     if (where === undefined) return { where, sources };
-    // A rank depends on what WHERE leaves out, too.
-    if (sources.length === 0 || orderByRank !== undefined) return { where: this.#test(where, scope), sources };
     const early = sources.map((): CompiledTest[] => []);
     const late: CompiledTest[] = [];
     // Of a subquery all counts that the query around it reads.
@@ -426,8 +424,10 @@ export class Compiler {
       this.#highestSlot = 0;
       this.#variesByRow = false;
       const test = this.#test(conjunct, scope);
-      const next = this.#variesByRow ? -1 : sources.findIndex(({ slot }) => slot > this.#highestSlot);
-      (early[next] ?? late).push(test);
+      const next = sources.findIndex(({ slot }) => slot > this.#highestSlot);
+      // A rank depends on what WHERE leaves out, too.
+      const isLate = next === -1 || this.#variesByRow || orderByRank !== undefined;
+      (isLate ? late : early[next]!).push(test);
       highestSlot = Math.max(highestSlot, this.#highestSlot);
       variesByRow ||= this.#variesByRow;
     }

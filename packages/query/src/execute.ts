@@ -63,10 +63,7 @@ export class Groups {
       placed.push({ group, place: placeAmongOthers(group.keys) });
       if ((placed.length & (BETWEEN_PAUSES - 1)) === 0) yield;
     }
-    const steps = sorting(placed, (a, b) => compareKeys(a.place, b.place, []));
-    let step = steps.next();
-    for (; step.done !== true; step = steps.next()) yield;
-    for (const { group, place } of step.value) {
+    for (const { group, place } of yield* sorting(placed, (a, b) => compareKeys(a.place, b.place, []))) {
       this.#bind(frame, group);
       yield place;
     }

@@ -5,7 +5,7 @@ export const BETWEEN_PAUSES = 1024;
 export function* sorting<T>(
   entries: readonly T[],
   compare: (a: T, b: T) => number,
-): Generator<void, readonly T[], undefined> {
+): Generator<undefined, readonly T[], undefined> {
   let runs: T[][] = [];
   for (let start = 0; start < entries.length; start += BETWEEN_PAUSES) {
     if (start > 0) yield;
@@ -25,7 +25,7 @@ function* merging<T>(
   a: readonly T[],
   b: readonly T[],
   compare: (a: T, b: T) => number,
-): Generator<void, T[], undefined> {
+): Generator<undefined, T[], undefined> {
   const merged: T[] = [];
   let inA = 0;
   let inB = 0;

@@ -6,7 +6,7 @@ import { isQuery, isQueryPlan, type Answer, type CosmosRequest } from './request
 /** Bytes of a query from which on it takes more than some milliseconds to read and plan. */
 const LONG_TEXT = 16 * 1024;
 
-const longTexts = new SlowLane();
+const longTexts = new SlowLane(systemClocks.monotonicMs);
 
 /**
  * Long texts of queries are read one at a time, with as much time for others in between.
@@ -29,13 +29,5 @@ async function inLane(
   standAside: QueryRequest['standAside'] = (wait) => wait(),
 ): Promise<Answer> {
   await standAside(() => longTexts.begin(request.signal()));
-  const { monotonicMs } = systemClocks;
-  const startedMs = monotonicMs();
-  let answer: Answer | Promise<Answer>;
-  try {
-    answer = begin();
-  } finally {
-    longTexts.ended(monotonicMs() - startedMs);
-  }
-  return answer;
+  return longTexts.work(begin);
 }

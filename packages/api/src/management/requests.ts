@@ -73,9 +73,10 @@ const wholeNumber = z
   .string()
   .regex(/^\d{1,15}$/, 'must be a whole number')
   .transform(Number);
+const limit = wholeNumber.pipe(z.int().min(1).max(1000)).optional();
 /** For lists that are whole unless a page of them is asked for. */
 const pageQuery = z.strictObject({
-  limit: wholeNumber.pipe(z.int().min(1).max(1000)).optional(),
+  limit,
   continuation: wholeNumber.optional(),
   rid,
 });
@@ -156,7 +157,7 @@ export const periodQuery = z
   .refine(isPeriod, NO_PERIOD);
 export const purgeRunsQuery = z.strictObject({
   after: wholeNumber.optional(),
-  limit: wholeNumber.pipe(z.int().min(1).max(1000)).optional(),
+  limit,
 });
 export const purgeRunParams = z.object({ run: z.string().max(64) });
 

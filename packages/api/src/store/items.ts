@@ -583,12 +583,7 @@ export class Items {
       if (!(error instanceof IsSlow)) throw error;
     }
     await slowLane.begin();
-    const startedMs = monotonicMs();
-    try {
-      return matches(condition, document, { nowMs, monotonicMs, maxDocumentMs: MAX_CONDITION_MS });
-    } finally {
-      slowLane.ended(monotonicMs() - startedMs);
-    }
+    return slowLane.work(() => matches(condition, document, { nowMs, monotonicMs, maxDocumentMs: MAX_CONDITION_MS }));
   }
 
   #patching(

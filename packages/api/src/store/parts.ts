@@ -74,7 +74,7 @@ export class StoreParts {
   /** What of a kind is to be put on record in a container about what is kept: a loser would only decide again. */
   readonly retentionOrder = new KeyedMutex();
   /** For queries and conditions that work long on one document. */
-  readonly slowLane = new SlowLane();
+  readonly slowLane: SlowLane;
   readonly projector: Projection;
   /** Where rows are looked up and scans go: the read model, with what is kept of it in memory. */
   readonly rows: ItemRows;
@@ -92,6 +92,7 @@ export class StoreParts {
     this.ports = ports;
     this.rows = rows;
     this.projector = projector;
+    this.slowLane = new SlowLane(ports.monotonicMs);
   }
 
   get catalog(): Catalog {

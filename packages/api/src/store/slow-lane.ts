@@ -19,6 +19,11 @@ export class IsSlow extends Error {
  */
 export class SlowLane {
   readonly #place = new Places(1);
+  readonly #monotonicMs: () => number;
+
+  constructor(monotonicMs: () => number) {
+    this.#monotonicMs = monotonicMs;
+  }
 
   /** Waits until a piece may begin, whose end is to be told in any case. */
   begin(signal?: AbortSignal): Promise<void> {
@@ -27,5 +32,15 @@ export class SlowLane {
 
   ended(tookMs: number): void {
     void wait(tookMs).then(() => this.#place.giveBack());
+  }
+
+  /** Does a piece that may begin, and ends it. */
+  work<Result>(piece: () => Result): Result {
+    const startedMs = this.#monotonicMs();
+    try {
+      return piece();
+    } finally {
+      this.ended(this.#monotonicMs() - startedMs);
+    }
   }
 }

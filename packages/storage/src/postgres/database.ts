@@ -93,9 +93,8 @@ export class PostgresDatabase implements Statements {
   readonly #pool: pg.Pool;
   readonly #url: string;
   readonly #names = new Map<string, string>();
-  readonly #inUse = new Set<pg.Client>();
-  /** Those of them that were in use at the last look, too, and all the time since. */
-  #long = new Set<pg.Client>();
+  /** And whether each was so at the last look already, and all the time since. */
+  readonly #inUse = new Map<pg.Client, boolean>();
   #asking = false;
   readonly #endWatch: () => void;
   #closed = false;
@@ -108,14 +107,11 @@ export class PostgresDatabase implements Statements {
     // One that breaks in the middle of a transaction, between two statements, would end the process: the pool listens to
     // idle ones alone. The next statement tells whoever uses it.
     this.#pool.on('connect', (client) => client.on('error', () => {}));
-    this.#pool.on('acquire', (client) => this.#inUse.add(client));
-    for (const end of ['release', 'remove'] as const) {
-      this.#pool.on(end, (...told: unknown[]) => this.#notInUse(told.at(-1) as pg.Client));
-    }
+    this.#pool.on('acquire', (client) => this.#inUse.set(client, false));
+    this.#pool.on('release', (_error, client) => this.#inUse.delete(client));
     this.#endWatch = every(DOUBT_MS, () => {
-      const long = this.#long;
-      this.#long = new Set(this.#inUse);
-      if (long.size > 0) void this.#askAfter(long);
+      if (this.#inUse.values().some((isLong) => isLong)) void this.#askAgain();
+      for (const client of this.#inUse.keys()) this.#inUse.set(client, true);
     });
   }
 
@@ -166,16 +162,11 @@ export class PostgresDatabase implements Statements {
     await this.#pool.end();
   }
 
-  #notInUse(client: pg.Client): void {
-    this.#inUse.delete(client);
-    this.#long.delete(client);
-  }
-
   /**
    * Closes connections whose answer is long in coming if the server can't be reached anew either: a machine that is
    * gone, or a network, says so to nobody. One that can be is at work on what it was asked.
    */
-  async #askAfter(clients: ReadonlySet<pg.Client>): Promise<void> {
+  async #askAgain(): Promise<void> {
     if (this.#asking) return;
     this.#asking = true;
     try {
@@ -184,7 +175,7 @@ export class PostgresDatabase implements Statements {
       const { cause = error } = error as Error;
       // Whatever the server itself answers, it is there.
       if (cause instanceof pg.DatabaseError) return;
-      for (const client of clients) if (this.#inUse.has(client)) socketOf(client).destroy();
+      for (const [client, isLong] of this.#inUse) if (isLong) socketOf(client).destroy();
     } finally {
       this.#asking = false;
     }
