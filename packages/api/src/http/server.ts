@@ -49,7 +49,7 @@ export function buildServer(options: ServerOptions): FastifyInstance {
       const bounded = withoutPipelines(handler, limits.pipelinedRequests);
       return options.tls === undefined
         ? createServer(http, bounded)
-        : createTlsServer({ ...http, ...options.tls }, bounded);
+        : createTlsServer({ ...http, ...options.tls, handshakeTimeout: limits.requestTimeoutMs }, bounded);
     },
     rewriteUrl: (request: IncomingMessage) => rewriteToCosmos(request.url ?? '/'),
     bodyLimit: limits.bodyBytes,
@@ -97,9 +97,14 @@ function sendPlain(request: FastifyRequest, reply: FastifyReply, error: unknown)
     .send(errorBody(shape.code, described?.message ?? 'An internal error occurred.', activityId));
 }
 
+/** Milliseconds that a client has to read why it is hung up on, and to close its own side. */
+const LINGER_MS = 1000;
+
 /** Answers what isn't HTTP, takes too long to arrive or has too large a head: there is no request to route then. */
 function answerUnreadable(error: Error & { readonly code?: string }, socket: Socket): void {
-  if (error.code === 'ECONNRESET' || socket.destroyed || !socket.writable) {
+  // Where TLS did not come about nothing can be said, and waiting for it to be taken would keep the connection for ever.
+  const isOfTls = /^ERR_(TLS|SSL)_/.test(error.code ?? '');
+  if (isOfTls || error.code === 'ECONNRESET' || socket.destroyed || !socket.writable) {
     socket.destroy();
     return;
   }
@@ -118,6 +123,8 @@ function answerUnreadable(error: Error & { readonly code?: string }, socket: Soc
       body,
     ].join('\r\n'),
   );
+  const linger = setTimeout(() => socket.destroy(), LINGER_MS).unref();
+  socket.once('close', () => clearTimeout(linger));
 }
 
 function unreadable(code: string | undefined): { readonly shape: WireShape; readonly message: string } {

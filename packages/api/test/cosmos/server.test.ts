@@ -1,5 +1,6 @@
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
+import { promisify } from 'node:util';
 import type { FastifyBaseLogger, FastifyInstance } from 'fastify';
 import { afterEach, describe, expect, test, vi } from 'vitest';
 import { Refusal, errorCodes, type ErrorCode } from '@epitaph/core/errors.ts';
@@ -210,6 +211,19 @@ describe('the server', () => {
     const head = `POST ${DOCS} HTTP/1.1\r\nhost: x\r\nx-ms-date: ${date}\r\nauthorization: ${sign('POST', 'docs', 'dbs/shop/colls/orders', date)}\r\ncontent-length: 100\r\n\r\n{`;
     const answer = await exchange(port, head);
     expect(answer).toMatch(/^HTTP\/1\.1 408 [^]*"code":"RequestTimeout"/);
+  });
+
+  test.each([
+    ['nothing', ''],
+    ['half of a head', 'GET / HTTP/1.1\r\nhost: x\r\n'],
+  ])('lets go of a connection on which %s comes, though the client keeps its side open', async (_what, bytes) => {
+    const app = testServer({ limits: { requestTimeoutMs: 300 } });
+    const port = await listening(app);
+    const socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true }, () => socket.write(bytes));
+    await once(socket.resume(), 'end');
+    const connections = promisify(app.server.getConnections.bind(app.server));
+    await vi.waitFor(async () => expect(await connections()).toBe(0), { timeout: 5_000 });
+    socket.destroy();
   });
 
   test('refuses a body before it is read when the request isn’t let in', async () => {
