@@ -1,132 +1,156 @@
 import { copyFileSync, readFileSync } from 'node:fs';
+import { once } from 'node:events';
 import { Agent, request } from 'node:https';
+import { connect, type AddressInfo } from 'node:net';
 import path from 'node:path';
 import { CosmosClient } from '@azure/cosmos';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { run } from '@epitaph/api/cli/main.ts';
+import { openEmbeddedStore } from '@epitaph/api/compose.ts';
 import { outOfDate } from '@epitaph/api/config/tls.ts';
-import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
-import { selfSigned, type SelfSigned } from '../eventstoredb/self-signed.ts';
+import { EMULATOR_KEY, KeyRing } from '@epitaph/api/http/keys.ts';
+import { buildServer } from '@epitaph/api/http/server.ts';
 import { newFolder, removeFolder } from '../simulation/embedded.ts';
+import { selfSigned, whyNoCertificates, type SelfSigned } from '../support/self-signed.ts';
 import { startServer, type ServerProcess } from './support/server-process.ts';
 
-let folder: string;
-let first: SelfSigned;
-let second: SelfSigned;
-let server: ServerProcess;
-let endpoint: string;
+describe.skipIf(whyNoCertificates !== undefined)(`TLS${whyNoCertificates ?? ''}`, () => {
+  let folder: string;
+  let first: SelfSigned;
+  let second: SelfSigned;
+  let server: ServerProcess;
+  let endpoint: string;
 
-const file = (name: string): string => path.join(folder, name);
-const install = ({ file: cert, keyFile }: SelfSigned): void => {
-  copyFileSync(cert, file('cert.pem'));
-  copyFileSync(keyFile, file('key.pem'));
-};
-
-beforeAll(async () => {
-  folder = newFolder('tls');
-  [first, second] = [selfSigned(), selfSigned()];
-  install(first);
-  server = await startServer(['--data', file('data'), '--tls-cert', file('cert.pem'), '--tls-key', file('key.pem')]);
-  endpoint = server.endpoint.replace('127.0.0.1', 'localhost');
-});
-afterAll(async () => {
-  await server.stop();
-  first.remove();
-  second.remove();
-  removeFolder(folder);
-});
-
-async function epitaph(args: readonly string[], environment: Readonly<Record<string, string>> = {}) {
-  const texts = { stdout: '', stderr: '' };
-  const code = await run(args, environment, {
-    print: (line) => (texts.stdout += `${line}\n`),
-    stderr: { write: (text: string) => (texts.stderr += text) },
-  });
-  return { code, ...texts };
-}
-
-/** The status of an answer, with one certificate trusted and no other. */
-function statusWith({ certificate }: SelfSigned): Promise<number | string> {
-  return new Promise((resolve) => {
-    request(`${endpoint}/_epitaph/health/live`, { ca: certificate, agent: false }, (response) => {
-      response.resume();
-      resolve(response.statusCode!);
-    })
-      .once('error', (error: NodeJS.ErrnoException) => resolve(error.code!))
-      .end();
-  });
-}
-
-test('a client of Cosmos DB and the command line work over TLS, with the certificate that they trust', async () => {
-  expect(endpoint).toMatch(/^https:/);
-  const client = new CosmosClient({ endpoint, key: EMULATOR_KEY, agent: new Agent({ ca: first.certificate }) });
-  const { database } = await client.databases.createIfNotExists({ id: 'shop' });
-  const { container } = await database.containers.createIfNotExists({ id: 'orders', partitionKey: '/customer' });
-  await container.items.create({ id: 'a', customer: 'ann' });
-  expect((await container.item('a', 'ann').read()).resource).toMatchObject({ id: 'a' });
-  client.dispose();
-  const asked = ['explain', 'shop', 'orders', 'a', '--partition-key', 'ann', '--endpoint', endpoint];
-  const byFlag = await epitaph([...asked, '--tls-ca', first.file]);
-  expect(byFlag).toMatchObject({ code: 0, stderr: '', stdout: expect.stringContaining('"a" is visible') as string });
-  expect(await epitaph(asked, { EPITAPH_TLS_CA: first.file })).toEqual(byFlag);
-});
-
-test('large requests one after the other on a connection, each with a large answer, arrive whole', async () => {
-  const agent = new Agent({ ca: first.certificate, keepAlive: true });
-  const client = new CosmosClient({ endpoint, key: EMULATOR_KEY, agent });
-  const { database } = await client.databases.createIfNotExists({ id: 'shop' });
-  const { container } = await database.containers.createIfNotExists({ id: 'large', partitionKey: '/customer' });
-  const create = (n: number) => ({
-    operationType: 'Create' as const,
-    partitionKey: 'ann',
-    resourceBody: { id: String(n), customer: 'ann', text: 'x'.repeat(110_000) },
-  });
-  const results = await container.items.executeBulkOperations(Array.from({ length: 100 }, (_, n) => create(n)));
-  expect(results.map(({ response, error }) => response?.statusCode ?? error?.message)).toEqual(Array(100).fill(201));
-  client.dispose();
-  agent.destroy();
-});
-
-test('who does not trust the certificate is told so, and plain HTTP is not answered', async () => {
-  const refused = await epitaph(['purge', '--endpoint', endpoint]);
-  expect(refused).toMatchObject({ code: 3, stdout: '' });
-  expect(refused.stderr).toMatch(/certificate .* is not trusted .*--tls-ca/);
-  await expect(fetch(endpoint.replace('https', 'http'))).rejects.toThrow();
-  const plainly = await epitaph(['purge', '--endpoint', endpoint.replace('https', 'http')]);
-  expect(plainly).toMatchObject({ code: 3, stderr: expect.stringContaining('is it https:// there?') as string });
-  expect((await epitaph(['purge', '--endpoint', endpoint, '--tls-ca', file('nothing')])).code).toBe(2);
-});
-
-test('a renewed certificate is taken without a restart, and a bad one is not', async () => {
-  expect(await statusWith(first)).toBe(200);
-  install(second);
-  server.signal('SIGHUP');
-  await expect.poll(() => statusWith(second)).toBe(200);
-  expect(await statusWith(first)).not.toBe(200);
-  copyFileSync(first.keyFile, file('key.pem'));
-  server.signal('SIGHUP');
-  await expect.poll(() => server.stderr()).toContain("can't be used together");
-  expect(await statusWith(second)).toBe(200);
-});
-
-test('a certificate that is out of date is said to be that', () => {
-  const tls = { cert: readFileSync(first.file), key: readFileSync(first.keyFile) };
-  expect(outOfDate(tls, Date.now())).toBeUndefined();
-  expect(outOfDate(tls, Date.UTC(2525, 0))).toMatch(/^the certificate has expired at 20/);
-  expect(outOfDate(tls, 0)).toMatch(/^the certificate is valid from 20/);
-});
-
-test('a server is not started with half of what TLS takes, or with files that do not go together', async () => {
-  const started = async (...args: string[]): Promise<string> => {
-    const { code, stderr } = await startServer(['--data', file('other'), ...args]).then(
-      (running) => running.stop(),
-      (error: { readonly code: number; readonly stderr: string }) => error,
-    );
-    expect([code, stderr.trimEnd().split('\n')]).toEqual([2, [expect.stringMatching(/^epitaph: /)]]);
-    return stderr;
+  const file = (name: string): string => path.join(folder, name);
+  const install = ({ file: cert, keyFile }: SelfSigned): void => {
+    copyFileSync(cert, file('cert.pem'));
+    copyFileSync(keyFile, file('key.pem'));
   };
-  expect(await started('--tls-cert', first.file)).toContain('--tls-cert: goes with --tls-key');
-  expect(await started('--tls-key', first.keyFile)).toContain('--tls-key: goes with --tls-cert');
-  expect(await started('--tls-cert', first.file, '--tls-key', second.keyFile)).toContain("can't be used together");
-  expect(await started('--tls-cert', file('none'), '--tls-key', second.keyFile)).toContain("can't be read");
+
+  beforeAll(async () => {
+    folder = newFolder('tls');
+    [first, second] = [selfSigned(), selfSigned()];
+    install(first);
+    server = await startServer(['--data', file('data'), '--tls-cert', file('cert.pem'), '--tls-key', file('key.pem')]);
+    endpoint = server.endpoint.replace('127.0.0.1', 'localhost');
+  });
+  afterAll(async () => {
+    await server.stop();
+    first.remove();
+    second.remove();
+    removeFolder(folder);
+  });
+
+  async function epitaph(args: readonly string[], environment: Readonly<Record<string, string>> = {}) {
+    const texts = { stdout: '', stderr: '' };
+    const code = await run(args, environment, {
+      print: (line) => (texts.stdout += `${line}\n`),
+      stderr: { write: (text: string) => (texts.stderr += text) },
+    });
+    return { code, ...texts };
+  }
+
+  /** The status of an answer, with one certificate trusted and no other. */
+  function statusWith({ certificate }: SelfSigned): Promise<number | string> {
+    return new Promise((resolve) => {
+      request(`${endpoint}/_epitaph/health/live`, { ca: certificate, agent: false }, (response) => {
+        response.resume();
+        resolve(response.statusCode!);
+      })
+        .once('error', (error: NodeJS.ErrnoException) => resolve(error.code!))
+        .end();
+    });
+  }
+
+  test('a client of Cosmos DB and the command line work over TLS, with the certificate that they trust', async () => {
+    expect(endpoint).toMatch(/^https:/);
+    const client = new CosmosClient({ endpoint, key: EMULATOR_KEY, agent: new Agent({ ca: first.certificate }) });
+    const { database } = await client.databases.createIfNotExists({ id: 'shop' });
+    const { container } = await database.containers.createIfNotExists({ id: 'orders', partitionKey: '/customer' });
+    await container.items.create({ id: 'a', customer: 'ann' });
+    expect((await container.item('a', 'ann').read()).resource).toMatchObject({ id: 'a' });
+    client.dispose();
+    const asked = ['explain', 'shop', 'orders', 'a', '--partition-key', 'ann', '--endpoint', endpoint];
+    const byFlag = await epitaph([...asked, '--tls-ca', first.file]);
+    expect(byFlag).toMatchObject({ code: 0, stderr: '', stdout: expect.stringContaining('"a" is visible') as string });
+    expect(await epitaph(asked, { EPITAPH_TLS_CA: first.file })).toEqual(byFlag);
+  });
+
+  test('large requests one after the other on a connection, each with a large answer, arrive whole', async () => {
+    const agent = new Agent({ ca: first.certificate, keepAlive: true });
+    const client = new CosmosClient({ endpoint, key: EMULATOR_KEY, agent });
+    const { database } = await client.databases.createIfNotExists({ id: 'shop' });
+    const { container } = await database.containers.createIfNotExists({ id: 'large', partitionKey: '/customer' });
+    const create = (n: number) => ({
+      operationType: 'Create' as const,
+      partitionKey: 'ann',
+      resourceBody: { id: String(n), customer: 'ann', text: 'x'.repeat(110_000) },
+    });
+    const results = await container.items.executeBulkOperations(Array.from({ length: 100 }, (_, n) => create(n)));
+    expect(results.map(({ response, error }) => response?.statusCode ?? error?.message)).toEqual(Array(100).fill(201));
+    client.dispose();
+    agent.destroy();
+  });
+
+  test('who does not trust the certificate is told so, and plain HTTP is not answered', async () => {
+    const refused = await epitaph(['purge', '--endpoint', endpoint]);
+    expect(refused).toMatchObject({ code: 3, stdout: '' });
+    expect(refused.stderr).toMatch(/certificate .* is not trusted .*--tls-ca/);
+    await expect(fetch(endpoint.replace('https', 'http'))).rejects.toThrow();
+    const plainly = await epitaph(['purge', '--endpoint', endpoint.replace('https', 'http')]);
+    expect(plainly).toMatchObject({ code: 3, stderr: expect.stringContaining('is it https:// there?') as string });
+    expect((await epitaph(['purge', '--endpoint', endpoint, '--tls-ca', file('nothing')])).code).toBe(2);
+  });
+
+  test('a renewed certificate is taken without a restart, and a bad one is not', async () => {
+    expect(await statusWith(first)).toBe(200);
+    install(second);
+    server.signal('SIGHUP');
+    await expect.poll(() => statusWith(second)).toBe(200);
+    expect(await statusWith(first)).not.toBe(200);
+    copyFileSync(first.keyFile, file('key.pem'));
+    server.signal('SIGHUP');
+    await expect.poll(() => server.stderr()).toContain("can't be used together");
+    expect(await statusWith(second)).toBe(200);
+  });
+
+  test('a certificate that is out of date is said to be that', () => {
+    const tls = { cert: readFileSync(first.file), key: readFileSync(first.keyFile) };
+    expect(outOfDate(tls, Date.now())).toBeUndefined();
+    expect(outOfDate(tls, Date.UTC(2525, 0))).toMatch(/^the certificate has expired at 20/);
+    expect(outOfDate(tls, 0)).toMatch(/^the certificate is valid from 20/);
+  });
+
+  test('a server is not started with half of what TLS takes, or with files that do not go together', async () => {
+    const started = async (...args: string[]): Promise<string> => {
+      const { code, stderr } = await startServer(['--data', file('other'), ...args]).then(
+        (running) => running.stop(),
+        (error: { readonly code: number; readonly stderr: string }) => error,
+      );
+      expect([code, stderr.trimEnd().split('\n')]).toEqual([2, [expect.stringMatching(/^epitaph: /)]]);
+      return stderr;
+    };
+    expect(await started('--tls-cert', first.file)).toContain('--tls-cert: goes with --tls-key');
+    expect(await started('--tls-key', first.keyFile)).toContain('--tls-key: goes with --tls-cert');
+    expect(await started('--tls-cert', first.file, '--tls-key', second.keyFile)).toContain("can't be used together");
+    expect(await started('--tls-cert', file('none'), '--tls-key', second.keyFile)).toContain("can't be read");
+  });
+
+  test('a connection on which no handshake comes is ended as soon as one on which no request comes', async () => {
+    const store = await openEmbeddedStore({ folder: file('idle'), clock: 'system' });
+    const app = buildServer({
+      store,
+      keys: new KeyRing({ primary: EMULATOR_KEY }),
+      limits: { requestTimeoutMs: 300 },
+      tls: { cert: first.certificate, key: first.key },
+    });
+    try {
+      await app.listen({ host: '127.0.0.1', port: 0 });
+      const socket = connect((app.server.address() as AddressInfo).port, '127.0.0.1');
+      await once(socket, 'close');
+    } finally {
+      await app.close();
+      await store.close();
+    }
+  });
 });

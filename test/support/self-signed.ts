@@ -1,7 +1,11 @@
-import { execFileSync } from 'node:child_process';
+import { execFileSync, spawnSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+
+/** For the names of tests that are skipped for want of the program that makes certificates; undefined where it is. */
+export const whyNoCertificates: string | undefined =
+  spawnSync('openssl', ['version']).error === undefined ? undefined : ' [skipped: no openssl: apt-get install openssl]';
 
 export interface SelfSigned {
   readonly key: Buffer;
