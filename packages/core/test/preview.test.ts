@@ -9,8 +9,14 @@ const seed = Number(process.env['EPITAPH_SEED'] ?? 20_261_121);
 
 const ttl = fc.oneof(fc.constant(null), fc.constant(-1), fc.integer({ min: 1, max: 20 }), fc.constant(100_000));
 const item: fc.Arbitrary<ItemTimes> = fc.record({ ts: fc.integer({ min: 0, max: 60 }), ttl });
+/** Often whole seconds, as deadlines are. */
+const spanMs = (max: number) =>
+  fc.oneof(
+    fc.integer({ min: 1, max }),
+    fc.integer({ min: 1, max: max / 1000 }).map((seconds) => seconds * 1000),
+  );
 const timeline = fc
-  .array(fc.record({ afterMs: fc.integer({ min: 1, max: 20_000 }), defaultTtl: ttl }), { minLength: 1, maxLength: 5 })
+  .array(fc.record({ afterMs: spanMs(20_000), defaultTtl: ttl }), { minLength: 1, maxLength: 5 })
   .map((policies) => {
     let fromMs = 0;
     return policies.reduce<readonly PolicyStart[]>((before, { afterMs, defaultTtl }, index) => {
@@ -28,14 +34,15 @@ const within = ({ ts, ttl: own }: ItemTimes, { by, after, upTo }: TimeSpan): boo
 describe('the preview of a TTL policy', () => {
   it('says of every item what the policy, once it is on record, does with it', () => {
     fc.assert(
-      fc.property(timeline, item, ttl, fc.integer({ min: 0, max: 40_000 }), (policies, times, defaultTtl, laterMs) => {
-        const effectiveFromMs = policies.at(-1)!.fromMs + 1 + laterMs;
+      fc.property(timeline, item, ttl, spanMs(40_000), fc.boolean(), (policies, times, defaultTtl, laterMs, isTold) => {
+        const effectiveFromMs = policies.at(-1)!.fromMs + laterMs;
         fc.pre(times.ts * 1000 <= effectiveFromMs);
-        const spans = previewSpans(policies, { defaultTtl, effectiveFromMs });
+        const toldMs = isTold ? effectiveFromMs : effectiveFromMs - 1;
+        const spans = previewSpans(policies, { defaultTtl, effectiveFromMs }, toldMs);
         const before = expiryOf(times, policies);
         const then = withPolicy(policies, { fromMs: effectiveFromMs, defaultTtl, version: 99 });
         const after = expiryOf(times, then);
-        const gone = before !== undefined && before.expiredAtMs <= effectiveFromMs;
+        const gone = before !== undefined && before.expiredAtMs <= toldMs;
         const atOnce = !gone && after !== undefined && after.expiredAtMs <= effectiveFromMs;
         expect(spans.atOnce.some((span) => within(times, span))).toBe(atOnce);
         const bar = spans.later.findIndex((parts) => parts.some((span) => within(times, span)));

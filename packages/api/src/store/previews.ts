@@ -40,7 +40,7 @@ export class Previews {
     const { readModel } = this.#parts;
     const { defaultTtl, effectiveFromMs = nowMs } = proposal;
     assertNotPast(effectiveFromMs, nowMs);
-    const spans = previewSpans(state.timeline, { defaultTtl, effectiveFromMs });
+    const spans = previewSpans(state.timeline, { defaultTtl, effectiveFromMs }, nowMs);
     const { vault } = this.#parts.ports;
     const floorSeconds = (await vault.floors()).get(state.rid)?.retention ?? 0;
     const holds = await vault.holds(state.rid);

@@ -72,11 +72,29 @@ describe('the preview of a TTL policy', () => {
 
   test('of a later time counts what would have gone by then anyway as gone', async () => {
     expect((await changeTtl({ defaultTtl: 100 })).statusCode).toBe(200);
-    // At 10:02:30 the default of 100 s has taken plain-0 to plain-4; 85 s would take plain-5 with them.
-    expect(await preview({ defaultTtl: 85, effectiveFrom: '2026-11-21T10:02:30Z' })).toMatchObject({
+    // At 10:02:31 the default of 100 s has taken plain-0 to plain-4; 85 s would take plain-5 with them.
+    expect(await preview({ defaultTtl: 85, effectiveFrom: '2026-11-21T10:02:31Z' })).toMatchObject({
       items: 7,
       atOnce: { items: 1 },
     });
+  });
+
+  test('of the second at which items would have gone anyway is what the change then does with them', async () => {
+    await changeTtl({ defaultTtl: 100 });
+    // By the default of 100 s plain-4 would go at this instant, at which that default is not in force any more.
+    const effectiveFrom = '2026-11-21T10:02:30Z';
+    const longer = await preview({ defaultTtl: 200, effectiveFrom });
+    expect(longer).toMatchObject({ items: 8, atOnce: { items: 0 } });
+    const shorter = await preview({ defaultTtl: 85, effectiveFrom });
+    expect(shorter).toMatchObject({ items: 8, atOnce: { items: 2, sample: [{ id: 'plain-4' }, { id: 'plain-5' }] } });
+    await world.ask('PUT', `${ORDERS}/ttl/brake`, { body: { maxItems: 1 } });
+    expect((await changeTtl({ defaultTtl: 85, effectiveFrom })).json()).toMatchObject({
+      code: 'ttl-change-braked',
+      detail: expect.stringContaining('2 of 8 items') as string,
+    });
+    expect((await changeTtl({ defaultTtl: 200, effectiveFrom })).statusCode).toBe(200);
+    await world.store.advanceClock(WRITER, Date.parse(effectiveFrom) - world.store.nowMs());
+    expect(await listed()).toHaveLength(8);
   });
 
   test('says how many own ttls would have no effect, and how many are none', async () => {

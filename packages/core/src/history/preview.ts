@@ -56,9 +56,18 @@ export interface PreviewSpans {
 /**
  * What a proposed policy would do with items by their times alone: the two watermarks move from where the policies
  * on record have them to where the proposed one puts them, and what lies between expires at once.
+ *
+ * The policies on record end one millisecond before the proposed one starts: whose countdown ends just when it does is
+ * its to keep or to take.
+ *
+ * @param toldMs up to when somebody was told what has expired, in milliseconds; no policy brings that back
  */
-export function previewSpans(timeline: PolicyTimeline, { defaultTtl, effectiveFromMs }: ProposedPolicy): PreviewSpans {
-  const before = watermarks(timeline, effectiveFromMs);
+export function previewSpans(
+  timeline: PolicyTimeline,
+  { defaultTtl, effectiveFromMs }: ProposedPolicy,
+  toldMs = Number.NEGATIVE_INFINITY,
+): PreviewSpans {
+  const before = watermarks(timeline, Math.max(effectiveFromMs - 1, toldMs));
   const kept = timeline.filter(({ fromMs }) => fromMs < effectiveFromMs);
   const version = (timeline.at(-1)?.version ?? 0) + 1;
   const proposed = watermarks([...kept, { fromMs: effectiveFromMs, defaultTtl, version }], effectiveFromMs);
