@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { constants, createReadStream, existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import { copyFile, open, rename, rm, writeFile } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
+import { join } from 'node:path';
 import { backup as copyPages, type DatabaseSync } from 'node:sqlite';
 import {
   BackupFailed,
@@ -282,13 +282,11 @@ export async function digestOf(
 
 /** Last of all, and whole at once: a folder without one is no backup, and of keys it says until when they may be there. */
 async function writeManifest(path: string, manifest: LogManifest | VaultManifest, onStep: StepHook): Promise<void> {
-  for (const name of Object.keys(manifest.files)) await sync(join(path, name));
   const temporary = join(path, `${MANIFEST}.new`);
   await writeFile(temporary, `${JSON.stringify(manifest, undefined, 2)}\n`, { mode: 0o600, flush: true });
   onStep(`backup ${manifest.part}: described`);
   await rename(temporary, join(path, MANIFEST));
   await sync(path);
-  await sync(dirname(path));
 }
 
 async function sync(path: string): Promise<void> {

@@ -365,12 +365,16 @@ export class DataFolder {
   }
 }
 
-/** Like a recursive mkdir; Node's own never comes back where a parent refuses with ENOENT, as /proc does. */
+/**
+ * Like a recursive mkdir, with the new names durable: what is put into the folder would be lost with its name. Node's own
+ * mkdir never comes back where a parent refuses with ENOENT, as /proc does.
+ */
 export function makeFolder(path: string): void {
   if (existsSync(path)) return;
   const parent = dirname(resolve(path));
   if (parent !== resolve(path)) makeFolder(parent);
   mkdirSync(path, { mode: 0o700 });
+  syncFolder(parent);
 }
 
 /**
