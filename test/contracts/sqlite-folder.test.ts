@@ -2,6 +2,7 @@ import { spawnSync } from 'node:child_process';
 import {
   chmodSync,
   copyFileSync,
+  cpSync,
   existsSync,
   readdirSync,
   readFileSync,
@@ -15,9 +16,10 @@ import {
 import { DatabaseSync, type SQLInputValue } from 'node:sqlite';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { NewEvent } from '@epitaph/core/log/recorded-event.ts';
-import type { HoldScope } from '@epitaph/core/vault/key-vault.ts';
+import type { DestroyRequest, HoldScope } from '@epitaph/core/vault/key-vault.ts';
 import { FolderInUse } from '@epitaph/storage/sqlite/data-folder.ts';
 import { UnusableFile } from '@epitaph/storage/sqlite/database.ts';
+import { PlacedCrash } from '@epitaph/storage/sqlite/log-writer-core.ts';
 import type { SqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
 import { HOLDS_ON_STREAM } from '@epitaph/storage/sqlite/schema.ts';
 import { StorageFault } from '@epitaph/storage/sqlite/writer.ts';
@@ -509,7 +511,12 @@ for (const writers of ['inline', 'threads'] as const) {
         .prepare('INSERT INTO keys (id, owner, wrapped) VALUES (?, ?, ?)')
         .run(taken.key.keyId + 1, new Uint8Array(8), new Uint8Array(60));
       const streams = ['item-rid.x.0', 'item-rid.y.0', 'item-rid.z.0'];
-      const outcomes = await Promise.allSettled(streams.map((stream) => writeLife(storage, stream)));
+      const keyless = { stream: 'keyless', expectedRevision: 'no-stream', events: [event()] } as const;
+      const [beside, ...outcomes] = await Promise.allSettled([
+        storage.log.append([keyless]),
+        ...streams.map((stream) => writeLife(storage, stream)),
+      ]);
+      expect(beside).toMatchObject({ status: 'rejected', reason: expect.any(StorageFault) as unknown });
       const sameGroup = outcomes.filter((outcome) => outcome.status === 'rejected');
       expect(sameGroup.length).toBeGreaterThanOrEqual(1);
       expect((sameGroup[0] as PromiseRejectedResult).reason).toBeInstanceOf(StorageFault);
@@ -548,6 +555,7 @@ for (const writers of ['inline', 'threads'] as const) {
     it('that fails in the log is rolled back whole, and the positions go on without a hole in order', async () => {
       const storage = await folder.open({ writers });
       await writeLife(storage, 'item-rid.a.0');
+      const rare = () => ({ ...event(), type: 'Rare' });
       const intruder = new DatabaseSync(folder.file('log.db'));
       const next = (await storage.log.head()) + 2;
       const row = intruder.prepare('SELECT * FROM events LIMIT 1').get() as Record<string, SQLInputValue>;
@@ -557,7 +565,7 @@ for (const writers of ['inline', 'threads'] as const) {
         .run(...columns.map((column) => (column === 'position' ? next : row[column]!)));
       const outcomes = await Promise.allSettled(
         ['p', 'q', 'r'].map((name) =>
-          storage.log.append([{ stream: name, expectedRevision: 'no-stream', events: [event()] }]),
+          storage.log.append([{ stream: name, expectedRevision: 'no-stream', events: [rare()] }]),
         ),
       );
       intruder.prepare('DELETE FROM events WHERE position = ?').run(next);
@@ -565,8 +573,14 @@ for (const writers of ['inline', 'threads'] as const) {
       for (const [index, name] of ['p', 'q', 'r'].entries()) {
         expect((await storage.log.readStream(name)).length).toBe(outcomes[index]!.status === 'fulfilled' ? 1 : 0);
       }
-      const result = await storage.log.append([{ stream: 's', expectedRevision: 'no-stream', events: [event()] }]);
-      expect(result.kind).toBe('appended');
+      expect(outcomes.map(({ status }) => status)).toContain('rejected');
+      for (const [index, stream] of ['p', 'q', 'r', 's'].entries()) {
+        if (outcomes[index]?.status === 'fulfilled') continue;
+        const result = await storage.log.append([{ stream, expectedRevision: 'no-stream', events: [rare()] }]);
+        expect(result.kind).toBe('appended');
+      }
+      const written = (await storage.log.readAll(1, 10)).map(({ type, stream }) => [type, stream]);
+      expect(written.toSorted()).toEqual(['p', 'q', 'r', 's'].map((stream) => ['Rare', stream]));
       expect((await storage.log.readLast('s'))?.position).toBe(await storage.log.head());
     });
   });
@@ -655,10 +669,66 @@ describe('under a store that runs', () => {
     copyFileSync(folder.file('purge-ledger.ndjson'), folder.file('copy'));
     rmSync(folder.file('purge-ledger.ndjson'));
     const request = { keyId, stream, lastWriteTs: 0, lastEventAtMs: 0, nowMs: 1_700_000_000_000 };
-    await expect(open.vault.destroyKeys([request])).rejects.toThrow(/purge-ledger.ndjson.*moved, removed or replaced/);
+    const taken = /purge-ledger.ndjson.*moved, removed or replaced/;
+    await expect(open.vault.destroyKeys([request])).rejects.toThrow(taken);
+    await expect(open.backupSource.record(0, { id: 'b1', vaultLapsesAtMs: 1 })).rejects.toThrow(taken);
     copyFileSync(folder.file('copy'), folder.file('purge-ledger.ndjson'));
     await folder.close();
     expect(await (await folder.open()).vault.destroyKeys([request])).toEqual([{ kind: 'already-destroyed' }]);
     expect(readFileSync(folder.file('purge-ledger.ndjson'), 'utf8')).toContain(stream);
+  });
+
+  it('keys that are destroyed are in the purge ledger with the time of the last, and no others', async () => {
+    const { vault } = await folder.open();
+    const requests = ['a', 'b', 'c'].map((life, index) => {
+      const stream = `item-rid.${life}.0`;
+      const { keyId } = vault.createKey(stream).key;
+      return { keyId, stream, lastWriteTs: 0, lastEventAtMs: 0, nowMs: 3_000 - index };
+    });
+    const lines = () => readFileSync(folder.file('purge-ledger.ndjson'), 'utf8').trimEnd().split('\n').slice(1);
+    const [a, b, c] = requests as [DestroyRequest, DestroyRequest, DestroyRequest];
+    const scope = { kind: 'lives', streams: [a.stream] } as const;
+    await vault.placeHold({ holdId: 'h', containerRid: 'rid', scope, placedAtMs: 0 });
+    await vault.destroyKeys([a]);
+    expect(lines()).toEqual([]);
+    await vault.destroyKeys(requests);
+    const destroyed = [b, c].map(({ keyId, stream }) => [keyId, stream]);
+    expect(lines().map((line) => JSON.parse(line) as unknown)).toMatchObject([{ atMs: 2_999, keys: destroyed }]);
+  });
+
+  it('has the bytes of a destroyed key in no file, nor after a crash before that once it is opened again', async () => {
+    let crash = false;
+    const onStep = (step: string): void => {
+      if (crash && step === 'vault checkpoint: before') throw new PlacedCrash(step);
+    };
+    const storage = await folder.open({ onStep });
+    const streams = ['item-rid.a.0', 'item-rid.b.0'];
+    const keyIds = await Promise.all(streams.map(async (stream) => (await writeLife(storage, stream)).keyId));
+    const reader = new DatabaseSync(folder.file('vault.db'), { readOnly: true });
+    const wrapped = keyIds.map(
+      (keyId) =>
+        (reader.prepare('SELECT wrapped FROM keys WHERE id = ?').get(keyId) as { wrapped: Uint8Array }).wrapped,
+    );
+    reader.close();
+    const filesWith = (bytes: Uint8Array, of = folder) =>
+      readdirSync(of.path).filter((name) => readFileSync(of.file(name)).includes(Buffer.from(bytes)));
+    const destroy = (index: number) => {
+      const request = { keyId: keyIds[index]!, stream: streams[index]!, lastWriteTs: 0, lastEventAtMs: 0, nowMs: 1 };
+      return storage.vault.destroyKeys([request]);
+    };
+    expect(wrapped.map((bytes) => filesWith(bytes))).toEqual([['vault.db-wal'], ['vault.db-wal']]);
+    await destroy(0);
+    expect(filesWith(wrapped[0]!)).toEqual([]);
+    await storage.vault.createKey('item-rid.c.0').stored;
+    crash = true;
+    await expect(destroy(1)).rejects.toThrow(PlacedCrash);
+    const crashed = new TestFolder();
+    try {
+      cpSync(folder.path, crashed.path, { recursive: true });
+      await crashed.open();
+      expect(filesWith(wrapped[1]!, crashed)).toEqual([]);
+    } finally {
+      await crashed.dispose();
+    }
   });
 });

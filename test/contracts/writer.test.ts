@@ -114,9 +114,41 @@ describe('the table of streams', () => {
         expect([last?.revision, last?.data]).toEqual([number === 1 || number === 4_000 ? 1 : 0, { at: number }]);
       }
     }
-    const again = { stream: name(2), expectedRevision: 'no-stream', events: [event(2)] } as const;
-    expect((await after.log.append([again])).kind).toBe('conflict');
-    expect((await after.log.append([{ ...again, expectedRevision: 0 }])).kind).toBe('appended');
+    for (const number of [1, 2, 4_000, 4_099]) {
+      const revision = number === 1 || number === 4_000 ? 1 : 0;
+      for (const found of [log, after.log]) {
+        const again = { stream: name(number), expectedRevision: revision - 1, events: [event(number)] };
+        const first = revision === 0 ? { ...again, expectedRevision: 'no-stream' as const } : again;
+        expect((await found.append([first])).kind).toBe('conflict');
+        expect((await found.append([{ ...again, expectedRevision: revision }])).kind).toBe('appended');
+      }
+    }
+  });
+
+  it('that takes nothing for a while, as on a full disk, has every stream afterwards', async () => {
+    const one = folder();
+    let { log } = await one.open({ durable: false });
+    const name = (number: number) => `stream-${number}`;
+    const write = (...numbers: readonly number[]) =>
+      log.append(
+        numbers.map((number) => ({ stream: name(number), expectedRevision: 'no-stream', events: [event(number)] })),
+      );
+    await write(...Array.from({ length: 4_000 }, (_, number) => number));
+    const intruder = new DatabaseSync(one.file('log.db'));
+    intruder.exec(`CREATE TRIGGER full BEFORE INSERT ON streams WHEN new.name < '${name(3)}'
+      BEGIN SELECT raise(ABORT, 'full'); END`);
+    await expect(write(...Array.from({ length: 97 }, (_, number) => 4_000 + number))).rejects.toThrow('full');
+    await expect(write(4_000)).resolves.toMatchObject({ kind: 'appended' });
+    intruder.exec('DROP TRIGGER full');
+    intruder.close();
+    for (let number = 4_001; number < 4_095; number++) await write(number);
+    await write(4_095, 4_096);
+    for (let number = 4_097; number < 4_200; number++) await write(number);
+    await one.close();
+    ({ log } = await one.open({ durable: false }));
+    for (let number = 0; number < 4_200; number++) {
+      expect(await write(number)).toMatchObject({ kind: 'conflict', actualRevision: 0 });
+    }
   });
 
   it('may say more than the log was told so far: a stream has each event once all the same', async () => {
