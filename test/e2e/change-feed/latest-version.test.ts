@@ -279,6 +279,16 @@ describe('over bare HTTP', () => {
     expect(place(second.headers['etag'])).toBeGreaterThan(place(first.headers['etag']));
   });
 
+  test('entries come in the form of all versions to who asks for it, without what was done', async () => {
+    const container = await world.container();
+    await container.items.create({ id: 'a', customer: 'ann' });
+    await container.items.upsert({ id: 'a', customer: 'ann', n: 2 });
+    const [plain] = documentsOf(await page(world, container.id));
+    const reply = await page(world, container.id, { 'x-ms-cosmos-changefeed-wire-format-version': '2021-09-15' });
+    expect(reply.json?.['Documents']).toEqual([{ current: plain, metadata: { lsn: plain!._lsn, crts: plain!._ts } }]);
+    expect(plain).toMatchObject({ id: 'a', n: 2 });
+  });
+
   test('a page ends where its documents get large, and goes on from there', async () => {
     const container = await world.container();
     const text = 'x'.repeat(1_500_000);

@@ -37,7 +37,7 @@ export async function answerChangeFeed(request: CosmosRequest, container: Contai
   if (page.changes.length === 0 && page.reachedEnd) {
     return { status: 304, body: null, charge: charge.refusedRead, headers };
   }
-  const show = mode === 'latest' ? showLatest : showVersion;
+  const show = mode === 'latest' ? (hasEnvelopes(request) ? showLatestInEnvelope : showLatest) : showVersion;
   const documents = page.changes.map((change) => show(container, change)).join(',');
   const body = `{"_rid":"${container.rid}","Documents":[${documents}],"_count":${page.changes.length}}`;
   return { status: 200, body, charge: charge.changeFeed(page.changes.length, body.length), headers };
@@ -85,6 +85,22 @@ function modifiedSinceOf({ headers }: CosmosRequest): number | undefined {
 
 function showLatest(container: ContainerState, change: FeedChange): string {
   return change.kind === 'written' ? showItem(container, change.item, change.position) : '{}';
+}
+
+/**
+ * Whether a client reads entries of both modes in one form.
+ *
+ * @source `PartitionProcessorHelper` and `ChangeFeedProcessorItem` of the Java client, whose processor would else find
+ *   entries without a `current`; `ChangeFeedItem` of the Rust client
+ */
+const hasEnvelopes = ({ headers }: CosmosRequest): boolean =>
+  headerText(headers, 'x-ms-cosmos-changefeed-wire-format-version') === '2021-09-15';
+
+/** The form of {@link showVersion} without what was done: the feed of latest versions doesn't tell creates from replaces. */
+function showLatestInEnvelope(container: ContainerState, change: FeedChange): string {
+  if (change.kind !== 'written') return '{}';
+  const metadata = JSON.stringify({ lsn: change.position, crts: change.item.ts });
+  return `{"current":${showLatest(container, change)},"metadata":${metadata}}`;
 }
 
 /** An entry of the feed of all versions: the item as it is, as it was, and what was done to it. */
