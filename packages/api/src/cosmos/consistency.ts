@@ -49,3 +49,35 @@ export function consistencyOf(asked: string | undefined, { level }: ConsistencyP
   }
   return wanted;
 }
+
+/** What a read is to see whatever the account's level is, in the terms of levels. */
+const strategies: ReadonlyMap<string, ConsistencyLevel> = new Map([
+  ['eventual', 'Eventual'],
+  ['session', 'Session'],
+  ['latestcommitted', 'BoundedStaleness'],
+  ['globalstrong', 'Strong'],
+]);
+
+/**
+ * The level of a request that may name a strategy of reading, which goes before the level that it asks for.
+ *
+ * @param strategy `x-ms-cosmos-read-consistency-strategy`
+ * @param asked `x-ms-consistency-level`
+ * @source `ReadConsistencyStrategy` of the .NET and the Java client; `apply_read_consistency_strategy` of the Rust
+ *   client, whose patches begin with a read of what was committed last
+ * @throws WireError 400 for no strategy at all, for reading the strongest where the account is weaker, and as {@link consistencyOf}
+ */
+export function consistencyByStrategy(
+  strategy: string | undefined,
+  asked: string | undefined,
+  policy: ConsistencyPolicy,
+): ConsistencyLevel {
+  if (strategy === undefined || strategy === '') return consistencyOf(asked, policy);
+  const level = strategies.get(strategy.toLowerCase());
+  if (level === undefined || (level === 'Strong' && policy.level !== 'Strong')) {
+    throw badRequest(
+      `The value '${strategy.slice(0, 100)}' specified for the header 'x-ms-cosmos-read-consistency-strategy' is invalid: it is Eventual, Session or LatestCommitted, and GlobalStrong where the account is at Strong.`,
+    );
+  }
+  return level;
+}

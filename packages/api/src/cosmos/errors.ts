@@ -168,6 +168,10 @@ function describeHttpError(
   if (typeof error.code === 'string' && error.code.startsWith('FST_ERR_CTP_')) {
     return { shape: wireShapes.badRequest, message: 'The request body could not be read.' };
   }
+  // Of the verb QUERY the framework wants a content type before it gives it to anyone; no resource has that verb.
+  if (error.code === 'FST_ERR_ROUTE_MISSING_CONTENT_TYPE') {
+    return { shape: wireShapes.methodNotAllowed, message: 'The requested verb is not supported.' };
+  }
   if (error.code === 'FST_ERR_BAD_URL' || error.code === 'FST_ERR_MAX_PARAM_LENGTH') {
     return {
       shape: wireShapes.badRequest,

@@ -9,7 +9,12 @@ import { Pages } from '../http/pages.ts';
 import type { Measurements } from '../metrics/measurements.ts';
 import type { StoreApi } from '../store/store-api.ts';
 import { tracedRequest } from '../telemetry/tracing.ts';
-import { consistencyOf, defaultConsistency, type ConsistencyLevel, type ConsistencyPolicy } from './consistency.ts';
+import {
+  consistencyByStrategy,
+  defaultConsistency,
+  type ConsistencyLevel,
+  type ConsistencyPolicy,
+} from './consistency.ts';
 import { charge } from './charge.ts';
 import { answerCharged, chargeOfError, operationOf } from './charged.ts';
 import { containerHeaders, sessionHeaders } from './containers.ts';
@@ -141,7 +146,11 @@ function admit(
   const target = parseTarget(request.originalUrl, limits.targetCharacters);
   if (target.segments[0] === 'addresses') throw inDirectMode();
   const policy = options.consistency ?? defaultConsistency;
-  const consistency = consistencyOf(headerText(headers, 'x-ms-consistency-level'), policy);
+  const consistency = consistencyByStrategy(
+    headerText(headers, 'x-ms-cosmos-read-consistency-strategy'),
+    headerText(headers, 'x-ms-consistency-level'),
+    policy,
+  );
   const token = resourceTokenIn(headers.authorization);
   if (token !== undefined) return admitToken(request, token, target, consistency, options.store);
   const verdict = options.keys.verifyMasterSignature({
@@ -164,7 +173,21 @@ function admit(
     throw new WireError('forbidden', "The read-only key can't be used for permissions.");
   }
   const store = holder.role === 'read' ? readOnly : options.store;
-  return { activityId: randomUUID(), target, actor: holder.actor, consistency, store };
+  return { activityId: activityIdOf(headers), target, actor: holder.actor, consistency, store };
+}
+
+const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
+const NIL_UUID = '00000000-0000-0000-0000-000000000000';
+
+/**
+ * What names a request in its answer, in the server's log and in what it records: the id that its client knows it by, or
+ * a new one. Only UUIDs are taken, which say nothing and have one length.
+ *
+ * @source Cosmos DB, "Common REST response headers": x-ms-activity-id echoes the request's
+ */
+function activityIdOf(headers: IncomingHttpHeaders): string {
+  const given = headerText(headers, 'x-ms-activity-id')?.toLowerCase();
+  return given !== undefined && UUID.test(given) && given !== NIL_UUID ? given : randomUUID();
 }
 
 /** Of replicas, which there are none of. Clients sign this in a way of its own; the answer is for anyone. */
@@ -188,7 +211,8 @@ async function admitToken(
   const { grant } = verdict;
   const { method } = request;
   checkTargetGranted(grant, { segments: target.segments, method, isRead: isRead(method, request.raw.headers) });
-  return { activityId: randomUUID(), target, actor: grant.actor, consistency, store: grantedStore(store, grant) };
+  const activityId = activityIdOf(request.raw.headers);
+  return { activityId, target, actor: grant.actor, consistency, store: grantedStore(store, grant) };
 }
 
 function notLetIn(verdict: Extract<SignatureVerdict, { readonly ok: false }>): WireError {
@@ -323,7 +347,7 @@ function sendError(
   measurements: Measurements,
   pages: Pages,
 ): FastifyReply {
-  const activityId = request.cosmos?.activityId ?? randomUUID();
+  const activityId = request.cosmos?.activityId ?? activityIdOf(request.raw.headers);
   const described = describeError(notWaitedFor(request, error) ?? wentMeanwhile(request, error) ?? error);
   if (described === undefined) {
     // A defect: the log has all of it, once; the client learns only where to look.

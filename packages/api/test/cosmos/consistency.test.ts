@@ -1,11 +1,17 @@
 import { describe, expect, test } from 'vitest';
-import { consistencyLevels, consistencyOf, defaultConsistency } from '@epitaph/api/cosmos/consistency.ts';
+import {
+  consistencyByStrategy,
+  consistencyLevels,
+  consistencyOf,
+  defaultConsistency,
+} from '@epitaph/api/cosmos/consistency.ts';
 import { positionIn } from '@epitaph/api/cosmos/session-token.ts';
 import type { AtLeast } from '@epitaph/api/store/store-api.ts';
 import { fakeStore } from './support/fake-store.ts';
 import { call, DOCS, keyHeader, shop } from './support/client.ts';
 
 const asked = (level: string) => ({ 'x-ms-consistency-level': level });
+const byStrategy = (strategy: string) => ({ 'x-ms-cosmos-read-consistency-strategy': strategy });
 
 describe('the consistency level of a request', () => {
   test('is the account’s when none is asked for, and may be weaker but not stronger', () => {
@@ -51,9 +57,14 @@ describe('the consistency level of a request', () => {
     });
     const app = await shop({ store, consistency: { ...defaultConsistency, level: 'Strong' } });
     await call(app, 'POST', DOCS, { body: { id: 'o1', customer: 'ann' }, headers: keyHeader('ann') });
-    const waits = async (level: string) => {
+    const waits = async (level: string, strategy?: string) => {
       waited.length = 0;
-      const headers = { ...keyHeader('ann'), 'x-ms-session-token': '0:-1#2', ...(level === '' ? {} : asked(level)) };
+      const headers = {
+        ...keyHeader('ann'),
+        'x-ms-session-token': '0:-1#2',
+        ...(level === '' ? {} : asked(level)),
+        ...(strategy === undefined ? {} : byStrategy(strategy)),
+      };
       expect((await call(app, 'GET', `${DOCS}/o1`, { headers })).status).toBe(200);
       await call(app, 'GET', DOCS, { headers });
       const query = { 'x-ms-documentdb-isquery': 'true' };
@@ -68,6 +79,26 @@ describe('the consistency level of a request', () => {
     expect(await waits('Session')).toBe(2);
     expect(await waits('ConsistentPrefix')).toBeUndefined();
     expect(await waits('Eventual')).toBeUndefined();
+    // The strategy goes before the level.
+    expect(await waits('Eventual', 'GlobalStrong')).toBe('head');
+    expect(await waits('Eventual', 'LatestCommitted')).toBe('head');
+    expect(await waits('Strong', 'Session')).toBe(2);
+    expect(await waits('Strong', 'Eventual')).toBeUndefined();
+  });
+
+  test('may be a strategy that the account’s own level does not bound, but for the strongest', async () => {
+    const weak = { ...defaultConsistency, level: 'Eventual' } as const;
+    expect(consistencyByStrategy('LatestCommitted', 'Eventual', weak)).toBe('BoundedStaleness');
+    expect(consistencyByStrategy('session', undefined, weak)).toBe('Session');
+    expect(consistencyByStrategy('', 'ConsistentPrefix', defaultConsistency)).toBe('ConsistentPrefix');
+    const app = await shop();
+    for (const strategy of ['GlobalStrong', 'Latest']) {
+      const reply = await call(app, 'GET', DOCS, { headers: byStrategy(strategy) });
+      expect(reply.status).toBe(400);
+      expect(reply.json['message']).toContain(`'${strategy}'`);
+    }
+    const headers = { ...keyHeader('ann'), ...byStrategy('LatestCommitted') };
+    expect((await call(app, 'POST', DOCS, { headers, body: { id: 'o1', customer: 'ann' } })).status).toBe(201);
   });
 
   test('is told with the account, bounds and all', async () => {

@@ -73,6 +73,7 @@ describe('the server', () => {
       ['PUT', '/dbs/shop', 405],
       ['POST', '/', 405],
       ['OPTIONS', '/dbs', 405],
+      ['QUERY', '/dbs', 405],
       ['PROPFIND', '/dbs', 404],
       ['GET', '/_epitaph/nothing', 404],
       ['GET', '/_epitaphs', 404],
@@ -91,6 +92,43 @@ describe('the server', () => {
     const ids = new Set<unknown>();
     for (let n = 0; n < 20; n += 1) ids.add((await call(app, 'GET', '/dbs')).headers['x-ms-activity-id']);
     expect(ids.size).toBe(20);
+  });
+
+  test('gives an answer the activity id that its client knows it by, and the record that it leaves as well', async () => {
+    const callers: string[] = [];
+    const inner = fakeStore();
+    const store = Object.assign(Object.create(inner) as typeof inner, {
+      writeItem: (...args: Parameters<typeof inner.writeItem>) => {
+        callers.push(args[0].correlationId);
+        return inner.writeItem(...args);
+      },
+    });
+    const app = await shop({ store });
+    const write = (id: string) =>
+      call(app, 'POST', DOCS, {
+        headers: { ...keyHeader('ann'), 'x-ms-activity-id': id },
+        body: { id: `o${callers.length}`, customer: 'ann' },
+      });
+    const id = '7f1c2a90-56b1-0d3e-1f00-aa5a1c0e7b42';
+    expect((await write(id)).headers['x-ms-activity-id']).toBe(id);
+    // As logs keep them: a UUID is the same in either case.
+    expect((await write(id.toUpperCase())).headers['x-ms-activity-id']).toBe(id);
+    expect(callers).toEqual([id, id]);
+    const refused = await call(app, 'GET', `${DOCS}/nobody`, {
+      headers: { ...keyHeader('ann'), 'x-ms-activity-id': id },
+    });
+    expect(refused.headers['x-ms-activity-id']).toBe(id);
+    expect(refused.json['message']).toContain(`ActivityId: ${id}`);
+    const stranger = await call(app, 'GET', DOCS, {
+      key: Buffer.alloc(64).toString('base64'),
+      headers: { 'x-ms-activity-id': id },
+    });
+    expect([stranger.status, stranger.headers['x-ms-activity-id']]).toEqual([401, id]);
+    for (const none of ['mine', id.slice(1), `${id}${id}`, '00000000-0000-0000-0000-000000000000']) {
+      const own = (await write(none)).headers['x-ms-activity-id'];
+      expect(own).toMatch(/^[0-9a-f-]{36}$/);
+      expect(own).not.toBe(none);
+    }
   });
 
   test.each(Object.keys(errorCodes) as ErrorCode[])(
