@@ -205,6 +205,13 @@ export function readContainerBody(
   };
 }
 
+/**
+ * What makes a container one that the service fills from another: a global secondary index, under both its names.
+ *
+ * @source `materializedViewDefinition` of Azure Resource Manager and the Java client; the Python client sends both
+ */
+const copiesOfOthers = ['materializedViewDefinition', 'globalSecondaryIndexDefinition'] as const;
+
 type SpatialIndexes = readonly { readonly path: string; readonly types?: readonly string[] | null | undefined }[];
 
 /**
@@ -221,6 +228,13 @@ function checkKept(body: JsonObject, spatial: SpatialIndexes, current: Container
         "The container's 'ttlPropertyPath' is not supported: expiry counts from the last write (_ts), not from a property of the item.",
       );
     }
+  }
+  for (const property of copiesOfOthers) {
+    const given = body[property];
+    if (given === undefined || given === null || sameJson(given, current?.[property])) continue;
+    throw badRequest(
+      `The container's '${property}' is not supported: nothing here fills a container from another, so it would stay empty.`,
+    );
   }
   const untyped = spatial.find(({ types }) => types === undefined || types === null || types.length === 0);
   if (untyped !== undefined && !sameJson(spatial, current?.indexingPolicy['spatialIndexes'])) {

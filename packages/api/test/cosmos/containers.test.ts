@@ -307,6 +307,19 @@ describe('a container', () => {
     expect((await create({ ttlPropertyPath: null, defaultTtl: 60 })).status).toBe(201);
   });
 
+  test.each(['materializedViewDefinition', 'globalSecondaryIndexDefinition'])(
+    'can’t be filled from another by a %s: it would stay empty, and nobody would be told',
+    async (property) => {
+      const app = await shopOnly();
+      const create = (settings: object) =>
+        call(app, 'POST', '/dbs/shop/colls', { body: { id: 'c', partitionKey, ...settings } });
+      const reply = await create({ [property]: { sourceCollectionId: 'orders', definition: 'SELECT c.id FROM c' } });
+      expect(reply.status).toBe(400);
+      expect(reply.json['message']).toContain(`'${property}' is not supported: nothing here fills a container`);
+      expect((await create({ [property]: null })).status).toBe(201);
+    },
+  );
+
   test('that was made with what is refused today can still be replaced', async () => {
     const store = fakeStore();
     const app = testServer({ store });
