@@ -196,4 +196,37 @@ describe('every answer', () => {
     for (let n = 0; n < 50; n += 1) await written(`more${n}`, 'x');
     expect(await charged('SELECT * FROM c')).toBeGreaterThan(one);
   });
+
+  test('says how long the server took, in milliseconds, whatever it is', async () => {
+    const docs = `/dbs/shop/colls/${container.id}/docs`;
+    for (const [target, headers, status] of [
+      ['/', {}, 200],
+      [docs, keyHeader('ann'), 200],
+      [`${docs}/nothing`, keyHeader('ann'), 404],
+      [docs, { authorization: 'none' }, 401],
+    ] as const) {
+      const reply = await raw(world.endpoint, 'GET', target, { headers });
+      expect(reply.status).toBe(status);
+      expect(reply.headers['x-ms-request-duration-ms']).toMatch(/^\d+\.\d{3}$/);
+      expect(Number(reply.headers['x-ms-request-duration-ms'])).toBeLessThan(10_000);
+    }
+  });
+
+  test('to a read says at what position the item was written last, whatever was written since', async () => {
+    const docs = `/dbs/shop/colls/${container.id}/docs`;
+    const write = async (id: string) => {
+      const body = JSON.stringify({ id, customer: 'ann' });
+      const headers = { ...keyHeader('ann'), 'x-ms-documentdb-is-upsert': 'true' };
+      return (await raw(world.endpoint, 'POST', docs, { headers, body })).headers['lsn'];
+    };
+    const read = async () =>
+      (await raw(world.endpoint, 'GET', `${docs}/placed`, { headers: keyHeader('ann') })).headers;
+    const first = await write('placed');
+    await write('another');
+    expect((await read())['x-ms-item-lsn']).toBe(first);
+    const second = await write('placed');
+    expect(second).not.toBe(first);
+    expect((await read())['x-ms-item-lsn']).toBe(second);
+    expect(Number((await read())['lsn'])).toBeGreaterThanOrEqual(Number(second));
+  });
 });

@@ -76,7 +76,11 @@ export async function answerItem(request: CosmosRequest): Promise<Answer> {
   switch (method) {
     case 'GET': {
       const item = await store.readItem(container, id, partitionKey, atLeastOf(request));
-      const shown = { etag: item.etag, ...answerHeaders(request, container, store.headPosition(), partitionKey) };
+      const shown = {
+        etag: item.etag,
+        'x-ms-item-lsn': String(item.position),
+        ...answerHeaders(request, container, store.headPosition(), partitionKey),
+      };
       const ifNoneMatch = headers['if-none-match'];
       if (ifNoneMatch !== undefined && (ifNoneMatch === item.etag || ifNoneMatch === '*')) {
         return { status: 304, body: null, charge: charge.refusedRead, headers: shown };

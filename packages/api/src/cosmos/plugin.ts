@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { systemClocks } from '@epitaph/core/clock.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { resourceTokenIn, type KeyRing, type SignatureVerdict } from '../http/keys.ts';
@@ -65,6 +66,8 @@ declare module 'fastify' {
   interface FastifyRequest {
     /** Set on requests of the data plane once they are let in. */
     cosmos: Admitted | null;
+    /** When a request of the data plane came, in milliseconds of the monotonic clock. */
+    arrivedMs: number;
   }
 }
 
@@ -75,6 +78,7 @@ export function registerCosmos(app: FastifyInstance, options: CosmosOptions): vo
   const readOnly = readOnlyStore(options.store);
   void app.register((scope, _options, done) => {
     scope.decorateRequest('cosmos', null);
+    scope.decorateRequest('arrivedMs', 0);
     // Bodies are JSON by route, whatever their content type says: PATCH often comes without one.
     scope.removeAllContentTypeParsers();
     for (const type of ['application/json', 'application/query+json', '*']) {
@@ -84,6 +88,7 @@ export function registerCosmos(app: FastifyInstance, options: CosmosOptions): vo
     }
     // Who isn't let in doesn't get to send a body.
     scope.addHook('onRequest', (request, _reply, next) => {
+      request.arrivedMs = systemClocks.monotonicMs();
       try {
         const admitted = admit(request, options, limits, readOnly);
         // Signatures are checked at once; only resource tokens take a moment.
@@ -293,7 +298,10 @@ function send(reply: FastifyReply, answer: Answer, activityId: string, pages: Pa
   reply.hijack();
   const { raw } = reply;
   const { body } = answer;
+  const tookMs = systemClocks.monotonicMs() - reply.request.arrivedMs;
   const headers: string[] = ['x-ms-activity-id', activityId, 'x-ms-request-charge', String(answer.charge)];
+  // Clients' diagnostics tell the server's part of the time from the network's by it.
+  headers.push('x-ms-request-duration-ms', tookMs.toFixed(3));
   for (const name in answer.headers) headers.push(name, answer.headers[name]!);
   // Of a connection that ends after this answer the framework keeps account in its own headers.
   if (reply.getHeader('connection') === 'close') headers.push('connection', 'close');

@@ -12,7 +12,7 @@ import { systemPropertiesOf } from '../cosmos/system-properties.ts';
 import type { Measurements } from '../metrics/measurements.ts';
 import { inThisHeap } from './heap.ts';
 import type { StorePorts } from './parts.ts';
-import type { ShownItem } from './store-api.ts';
+import type { FoundItem } from './store-api.ts';
 
 /** Bytes of document text kept decoded. Parsed forms come on top, and leave together with their text. */
 const CACHE_BYTES = inThisHeap(64 * 1024 * 1024);
@@ -55,13 +55,14 @@ export class Documents {
   }
 
   /** The item as a write left it, or undefined when its content went away since the write was looked up. */
-  async show({ definition }: ContainerState, row: VersionRow): Promise<ShownItem | undefined> {
+  async show({ definition }: ContainerState, row: VersionRow): Promise<FoundItem | undefined> {
     const decoded = this.#cached(row) ?? (await this.#decode(row));
     if (decoded === undefined) return undefined;
     return {
       ...nameIn(definition, row, decoded),
       json: decoded.json,
       birth: row.birth,
+      position: row.position,
       ts: row.ts,
       etag: decoded.etag,
     };

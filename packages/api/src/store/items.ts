@@ -38,6 +38,7 @@ import type {
   Caller,
   Continuation,
   Document,
+  FoundItem,
   ItemToWrite,
   PatchRequest,
   Precondition,
@@ -311,7 +312,7 @@ export class Items {
     }
   }
 
-  async read(container: ContainerState, id: string, partitionKey: string, atLeast?: AtLeast): Promise<ShownItem> {
+  async read(container: ContainerState, id: string, partitionKey: string, atLeast?: AtLeast): Promise<FoundItem> {
     await this.#parts.seen(atLeast);
     const name = await this.#parts.recordedName(container, { id, partitionKey });
     const { within, marks } = await this.#parts.moment(container);

@@ -54,6 +54,12 @@ export interface ShownItem {
   readonly etag: string;
 }
 
+/** An item as a read finds it. */
+export interface FoundItem extends ShownItem {
+  /** Log position of the write that left it so. */
+  readonly position: number;
+}
+
 export interface Written<T> {
   readonly resource: T;
   /** Log position to put into the session token. */
@@ -830,7 +836,7 @@ export interface StoreApi {
     partitionKey: string,
   ): Promise<{ readonly position: number }>;
   /** @throws Refusal item-not-found, session-not-available */
-  readItem(container: ContainerState, id: string, partitionKey: string, atLeast?: AtLeast): Promise<ShownItem>;
+  readItem(container: ContainerState, id: string, partitionKey: string, atLeast?: AtLeast): Promise<FoundItem>;
   /** The visible item whose life began at a position. */
   itemByBirth(container: ContainerState, birth: number): Promise<ShownItem | undefined>;
   /** How many visible items there are; in large containers as of a moment ago. */

@@ -1,6 +1,6 @@
 import { beforeAll, describe, expect, test } from 'vitest';
 import { checkTargetGranted, grantedStore } from '@epitaph/api/cosmos/granted.ts';
-import type { BatchOperation, Grant, ShownItem, StoreApi } from '@epitaph/api/store/store-api.ts';
+import type { BatchOperation, Grant, FoundItem, StoreApi } from '@epitaph/api/store/store-api.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { effectivePartitionKey, rangeOfKey } from '@epitaph/core/partition-key/effective-partition-key.ts';
 import type { Scope } from '@epitaph/core/partition-key/scope.ts';
@@ -14,11 +14,12 @@ const definition = {
   indexingPolicy: { indexingMode: 'consistent' as const },
 };
 const patch = { operations: [] };
-const shown = (id: string, partitionKey: string): ShownItem => ({
+const shown = (id: string, partitionKey: string): FoundItem => ({
   id,
   partitionKey,
   json: '{}',
   birth: 1,
+  position: 1,
   ts: 1,
   etag: '"e"',
 });

@@ -17,7 +17,7 @@ import { applyPatch } from '@epitaph/api/cosmos/patch.ts';
 import { systemPropertiesOf } from '@epitaph/api/cosmos/system-properties.ts';
 import { Measurements } from '@epitaph/api/metrics/measurements.ts';
 import { RequestUnits } from '@epitaph/api/request-units/request-units.ts';
-import type { BatchResult, Precondition, ShownItem, StoreApi } from '@epitaph/api/store/store-api.ts';
+import type { BatchResult, FoundItem, Precondition, ShownItem, StoreApi } from '@epitaph/api/store/store-api.ts';
 
 /** What the edge calls of the store. */
 export type EdgeStore = Pick<
@@ -53,7 +53,7 @@ export function fakeStore(overrides: Partial<EdgeStore> = {}): StoreApi {
   let position = 0;
   const databases = new Map<string, DatabaseState>();
   const containers = new Map<string, ContainerState>();
-  const items = new Map<string, Map<string, ShownItem>>();
+  const items = new Map<string, Map<string, FoundItem>>();
   const atMs = Date.UTC(2026, 10, 21);
 
   const rid = (bytes: number): string => {
@@ -72,7 +72,7 @@ export function fakeStore(overrides: Partial<EdgeStore> = {}): StoreApi {
       (ifMatch !== undefined && ifMatch !== '*' && ifMatch !== etag) || ifNoneMatch === '*' || ifNoneMatch === etag;
     if (failed) throw new Refusal('precondition-failed');
   };
-  const itemsOf = (container: ContainerState): Map<string, ShownItem> => items.get(container.rid) ?? new Map();
+  const itemsOf = (container: ContainerState): Map<string, FoundItem> => items.get(container.rid) ?? new Map();
   const provisioned = (throughput: Throughput = NO_THROUGHPUT, etag: string): Provisioning => ({
     throughput,
     highestThroughput: ceilingOf(throughput),
@@ -180,11 +180,12 @@ export function fakeStore(overrides: Partial<EdgeStore> = {}): StoreApi {
         }
       }
       const etag = nextEtag();
-      const resource: ShownItem = {
+      const resource: FoundItem = {
         id: item.id,
         partitionKey: item.partitionKey,
         json: item.json,
         birth: current?.birth ?? position,
+        position,
         ts: Math.floor(atMs / 1000),
         etag,
       };
