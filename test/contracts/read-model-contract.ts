@@ -735,6 +735,48 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
       expect(await store.countItems(99)).toBe(0);
     });
 
+    test('names the containers that there is content of, until all of it is erased', async ({ store }) => {
+      const named = async () => (await store.containersWithContent()).toSorted((left, right) => left - right);
+      expect(await named()).toEqual([]);
+      const nameOf = (container: number) => ({ container, partitionKey: '["a"]', id: 'i', life: 0 });
+      const at = { ts: T0, ttl: null, key: 1, unreadableTtl: false };
+      const marks = { defaultMs: Number.NEGATIVE_INFINITY, itemMs: Number.NEGATIVE_INFINITY };
+      const written = [7, 300, 2].map((container, index) => ({
+        kind: 'item-written' as const,
+        ...nameOf(container),
+        ...at,
+        revision: 0,
+        position: 1 + index,
+      }));
+      const gone = (container: number, position: number): DisappearanceRow => ({
+        ...nameOf(container),
+        position,
+        cause: 'deleted',
+        atMs: T0 * 1000,
+        recordedAtMs: T0 * 1000,
+        purgedAtMs: null,
+        actor: null,
+        rule: null,
+        ttl: null,
+        policyVersion: null,
+      });
+      const end = { stream: 's', position: 4, cause: 'deleted', endedAtMs: T0 * 1000, byPolicyStart: false } as const;
+      const leaving = { container: 300, partitionKey: '["a"]', atMs: T0 * 1000, actor: 'key:primary', marks };
+      await store.apply(written, 3);
+      expect(await named()).toEqual([2, 7, 300]);
+      const row = { ...nameOf(7), ...end };
+      await store.apply([{ kind: 'item-ended', row, disappearance: gone(7, 4) }], 4);
+      await store.apply([{ kind: 'partition-key-deleted', ...leaving }], 5);
+      expect(await store.unrecordedEnds(300, 2)).toHaveLength(1);
+      expect(await named()).toEqual([2, 7, 300]);
+      for (const [index, container] of [300, 7, 2].entries()) {
+        const purgedAtMs = T0 * 1000 + index;
+        const disappearance = { ...gone(container, 10 + index), purgedAtMs };
+        await store.apply([{ kind: 'item-purged', ...nameOf(container), purgedAtMs, disappearance }], 10 + index);
+        expect(await named()).toEqual([2, 7].slice(0, 2 - index));
+      }
+    });
+
     testFilled(
       'finds the overdue: those without a ttl first, oldest first, as many as asked for',
       async (store, model, random) => {

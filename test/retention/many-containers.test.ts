@@ -1,5 +1,6 @@
 import { expect, it, vi } from 'vitest';
 import { openEmbeddedStore } from '@epitaph/api/compose.ts';
+import { SqliteEventLog } from '@epitaph/storage/sqlite/sqlite-event-log.ts';
 import { SqliteReadModelStore } from '@epitaph/storage/sqlite/sqlite-read-model-store.ts';
 import { newFolder, removeFolder } from '../simulation/embedded.ts';
 import { DEFINITION } from './definition.ts';
@@ -60,6 +61,86 @@ it('the purge looks for what is overdue in the containers where something can be
     const explained = () => store.explain(container, 'i', '["p"]');
     await expect.poll(async () => (await explained()).state, { timeout: 10_000 }).toBe('purged');
     expect([containersOf(looked), containersOf(asked)]).toEqual([1, 1]);
+  } finally {
+    vi.restoreAllMocks();
+    await store.close();
+    removeFolder(folder);
+  }
+});
+
+it('containers that are gone with all that was in them cost neither a pass of the purge, nor a scrape, nor a start', async () => {
+  const folder = newFolder('many-containers');
+  let store = await openEmbeddedStore({ folder, clock: 'system', automaticPurge: false });
+  try {
+    await store.createDatabase(CALLER, 'd');
+    for (const [name, items] of Object.entries({ gone: 0, purged: 1, kept: 0 })) {
+      for (let number = 0; number < 5; number++) {
+        await store.createContainer(CALLER, 'd', `${name}${number}`, DEFINITION, 3600);
+        const document = { id: 'i', pk: 'p' };
+        const item = { id: 'i', partitionKey: '["p"]', document, json: JSON.stringify(document) };
+        const container = store.container('d', `${name}${number}`);
+        if (items > 0) await store.writeItem(CALLER, container, 'create', item);
+        if (name !== 'kept') await store.deleteContainer(CALLER, 'd', `${name}${number}`);
+      }
+    }
+    expect(await store.runPurge(CALLER)).toMatchObject({ purged: 5 });
+    const kept = store.listContainers('d').map(({ rid }) => rid);
+    const looked = new Set<unknown>();
+    const { prototype } = SqliteReadModelStore;
+    for (const method of ['endedLives', 'allItems', 'overdueItems', 'countEnded', 'countItems'] as const) {
+      const original = prototype[method] as (...args: unknown[]) => never;
+      vi.spyOn(prototype, method).mockImplementation(function (this: unknown, ...args: unknown[]) {
+        looked.add(args[0]);
+        return original.apply(this, args);
+      });
+    }
+    const lookedAt = async (work: () => Promise<unknown>): Promise<number> => {
+      looked.clear();
+      await work();
+      return looked.size;
+    };
+    expect(await lookedAt(() => store.runPurge(CALLER))).toBe(5);
+    expect(await lookedAt(() => store.purgeBacklogs())).toBe(5);
+    expect((await store.purgeBacklogs()).map(({ container }) => container.rid)).toEqual(kept);
+    await store.close();
+    looked.clear();
+    store = await openEmbeddedStore({ folder, clock: 'system' });
+    await expect.poll(() => looked.size).toBe(5);
+    await new Promise((resolve) => setTimeout(resolve, 500));
+    expect(looked.size).toBe(5);
+  } finally {
+    vi.restoreAllMocks();
+    await store.close();
+    removeFolder(folder);
+  }
+});
+
+it('a container of a name that was used and deleted before is made without reading what the log has of those', async () => {
+  const folder = newFolder('many-containers');
+  const store = await openEmbeddedStore({ folder, clock: 'system', automaticPurge: false });
+  try {
+    const rids = new Set<string>();
+    for (let number = 0; number < 10; number++) {
+      const { resource } = await store.createDatabase(CALLER, 'd');
+      rids.add(resource.rid);
+      for (let incarnation = 0; incarnation < 10; incarnation++) {
+        rids.add((await store.createContainer(CALLER, 'd', 'c', DEFINITION, 3600)).resource.rid);
+        await expect(store.createContainer(CALLER, 'd', 'c', DEFINITION, 3600)).rejects.toMatchObject({
+          code: 'already-exists',
+        });
+        await store.deleteContainer(CALLER, 'd', 'c');
+      }
+      await expect(store.createDatabase(CALLER, 'd')).rejects.toMatchObject({ code: 'already-exists' });
+      if (number < 9) await store.deleteDatabase(CALLER, 'd');
+    }
+    expect(rids.size).toBe(110);
+    const read = vi.spyOn(SqliteEventLog.prototype, 'readStream');
+    await store.createContainer(CALLER, 'd', 'c', DEFINITION, 3600);
+    expect(read).toHaveBeenCalledTimes(1);
+    await store.deleteDatabase(CALLER, 'd');
+    read.mockClear();
+    await store.createDatabase(CALLER, 'd');
+    expect(read).toHaveBeenCalledTimes(1);
   } finally {
     vi.restoreAllMocks();
     await store.close();

@@ -220,6 +220,8 @@ export interface ReadModelStore {
   /** Items of a container in order of birth, visible or not. */
   allItems(container: ContainerNumber, afterBirth: number, limit: number): MaybePromise<ItemRow[]>;
   countItems(container: ContainerNumber): MaybePromise<number>;
+  /** Containers that have items, visible or not, or ended lives, unrecorded ends included: what there is content of. */
+  containersWithContent(): MaybePromise<ContainerNumber[]>;
   /** What is in clear of a container's items: by path, value and birth, after a place in that order. */
   clearCopies(container: ContainerNumber, after: ClearCopy | undefined, limit: number): MaybePromise<ClearCopy[]>;
 

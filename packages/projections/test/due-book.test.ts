@@ -40,6 +40,7 @@ class Rows {
       return this.deadlines;
     },
     allItems: () => [],
+    containersWithContent: () => [...this.ended],
     endedLives: async (container: number, { byPolicyStart }: { byPolicyStart: boolean }) => {
       this.asked += 1;
       if (byPolicyStart) return [];
@@ -66,7 +67,7 @@ describe('the book of what is due', () => {
     for (const during of [1, 2]) {
       const rows = new Rows(2);
       const book = new DueBook();
-      book.markAll(rows.catalog);
+      book.markAll();
       rows.onLook = (container) => {
         if (container !== during || rows.ended.size > 0) return;
         rows.ended.add(1);
@@ -81,7 +82,7 @@ describe('the book of what is due', () => {
   it('looks once at a container that changes during each look, and sees to the others', async () => {
     const rows = new Rows(3);
     const book = new DueBook();
-    book.markAll(rows.catalog);
+    book.markAll();
     rows.ended.add(3);
     rows.onLook = (container) => {
       if (container === 1 && rows.looks.length < 100) book.mark([1]);
@@ -93,7 +94,7 @@ describe('the book of what is due', () => {
   it('looks again at a container of which the look failed', async () => {
     const rows = new Rows(1);
     const book = new DueBook();
-    book.markAll(rows.catalog);
+    book.markAll();
     rows.ended.add(1);
     rows.onLook = () => Promise.reject(new Error('away'));
     await expect(rows.next(book)).rejects.toThrow('away');
@@ -104,7 +105,7 @@ describe('the book of what is due', () => {
   it('names the containers in which something is due, and looks at those alone again', async () => {
     const rows = new Rows(50);
     const book = new DueBook();
-    book.markAll(rows.catalog);
+    book.markAll();
     rows.ended.add(7);
     await rows.next(book);
     expect(rows.looks.length).toBe(50);
@@ -121,16 +122,48 @@ describe('the book of what is due', () => {
     const [first] = stateOf(1).timeline;
     const timeline = [first!, { ...first!, fromMs: NOW_MS + 1_000, version: 2 }];
     rows.catalog.put({ kind: 'container', number: 1, state: stateOf(1, { timeline }) });
-    book.markAll(rows.catalog);
+    book.markAll();
     expect(await rows.next(book)).toBe(NOW_MS + 1_000);
     expect(book.takeDue(NOW_MS + 1_000)).toEqual([1]);
     expect(await rows.next(book, NOW_MS + 1_000)).toBe(Number.POSITIVE_INFINITY);
   });
 
+  it('looks at no container that is gone with all that was in it, and no more than once at one as its content goes', async () => {
+    const rows = new Rows(50);
+    for (let number = 1; number <= 40; number++) {
+      rows.catalog.put({ kind: 'container', number, state: stateOf(number, { status: 'deleted', deletedAtMs: 1 }) });
+    }
+    rows.ended.add(7);
+    const book = new DueBook();
+    book.markAll();
+    expect(await rows.next(book)).toBe(NOW_MS - 1);
+    expect(rows.looks).toEqual([7, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50]);
+    rows.ended.clear();
+    expect(book.takeDue(NOW_MS)).toEqual([7]);
+    book.markAll();
+    expect(await rows.next(book)).toBe(Number.POSITIVE_INFINITY);
+    expect(rows.looks.slice(11)).toEqual([7, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50]);
+    book.markAll();
+    await rows.next(book);
+    expect(rows.looks.slice(22)).toEqual([41, 42, 43, 44, 45, 46, 47, 48, 49, 50]);
+  });
+
+  it('looks at all containers the next time, when it could not be told which there are', async () => {
+    const rows = new Rows(2);
+    const book = new DueBook();
+    book.markAll();
+    const { containersWithContent } = rows.store;
+    rows.store.containersWithContent = () => Promise.reject(new Error('away'));
+    await expect(rows.next(book)).rejects.toThrow('away');
+    rows.store.containersWithContent = containersWithContent;
+    await rows.next(book);
+    expect(rows.looks).toEqual([1, 2]);
+  });
+
   it('looks at the containers that went with their database, and at no others', async () => {
     const rows = new Rows(50);
     const book = new DueBook();
-    book.markAll(rows.catalog);
+    book.markAll();
     await rows.next(book);
     rows.looks.length = 0;
     const state = { status: 'deleted', rid: 'database 1', name: 'd', deletedAtMs: NOW_MS } as never;
@@ -157,7 +190,7 @@ describe('the book of what is due', () => {
     const from = (seconds: number | null) => (seconds === null ? null : NOW_MS / 1000 + seconds);
     rows.deadlines = { ts: from(deadlines.ts), due: from(deadlines.due) };
     const book = new DueBook();
-    book.markAll(rows.catalog);
+    book.markAll();
     expect(await rows.next(book)).toBe(NOW_MS + afterSeconds * 1000);
     expect(rows.asked).toBe(3);
   });
@@ -165,7 +198,7 @@ describe('the book of what is due', () => {
   it('looks at nothing more when nobody wants to know', async () => {
     const rows = new Rows(40);
     const book = new DueBook();
-    book.markAll(rows.catalog);
+    book.markAll();
     rows.onLook = (container) => {
       rows.isOver = container === 5;
     };
@@ -176,7 +209,7 @@ describe('the book of what is due', () => {
   it('lets others go on while it looks at many containers', async () => {
     const rows = new Rows(40);
     const book = new DueBook();
-    book.markAll(rows.catalog);
+    book.markAll();
     rows.onLook = () => {
       for (const untilMs = performance.now() + 1; performance.now() < untilMs;);
     };

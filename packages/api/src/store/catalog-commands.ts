@@ -53,7 +53,8 @@ export class CatalogCommands {
 
   async createDatabase(caller: Caller, name: string, throughput?: Throughput): Promise<Written<DatabaseState>> {
     if (throughput !== undefined) this.#assertProvisioned();
-    for (let incarnation = 0; ; incarnation++) {
+    // Each that is gone has used up a number, so the log need not be asked of those.
+    for (let incarnation = this.#parts.catalog.databasesGone(name); ; incarnation++) {
       const rid = databaseRid(name, incarnation);
       const { decision, position } = await this.#onDatabase(this.#parts.command(caller), rid, {
         type: 'CreateDatabase',
@@ -135,7 +136,7 @@ export class CatalogCommands {
         'The event log of this store can not append to several streams at once, so it can not keep unique keys.',
       );
     }
-    for (let incarnation = 0; ; incarnation++) {
+    for (let incarnation = this.#parts.catalog.containersGone(databaseOf, name); ; incarnation++) {
       const rid = containerRid(databaseOf, name, incarnation);
       // One at a time for a rid: nobody may take another's floor for the one of a container yet to be made.
       const { decision, position } = await this.#parts.containerOrder.run(rid, async () => {

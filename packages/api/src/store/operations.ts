@@ -2,6 +2,7 @@ import { type ClockJump, isoTime } from '@epitaph/core/clock.ts';
 import type { CommandContext } from '@epitaph/core/command-context.ts';
 import { graceSeconds } from '@epitaph/core/retention/grace.ts';
 import { watermarks } from '@epitaph/core/ttl/watermarks.ts';
+import { containersToWorkOn } from '@epitaph/projections/catalog/containers-to-work-on.ts';
 import { fsck, type FsckReport as Examined } from '@epitaph/projections/fsck/fsck.ts';
 import { erasureDelayMs } from '@epitaph/projections/purge/due-book.ts';
 import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
@@ -99,7 +100,7 @@ export class Operations {
     const nowMs = ports.clock.now();
     const backlogs: ContainerBacklog[] = [];
     const pace = new Pace();
-    for (const { number, state } of catalog.allContainers()) {
+    for (const { number, state } of await containersToWorkOn(() => catalog, readModel)) {
       await pace.step();
       const byPolicy = await readModel.countEnded(number, true, Number.MAX_SAFE_INTEGER);
       const byThemselves = await readModel.countEnded(number, false, Number.MAX_SAFE_INTEGER);

@@ -144,6 +144,19 @@ export class Catalog {
       .map(({ state }) => state);
   }
 
+  /** How many databases of that name were deleted. */
+  databasesGone(name: string): number {
+    const isMeant = ({ state }: { readonly state: DatabaseState }) => state.status === 'deleted' && state.name === name;
+    return this.#databases.values().reduce((count, database) => count + (isMeant(database) ? 1 : 0), 0);
+  }
+
+  /** How many containers of that name were deleted in a database that is there. */
+  containersGone(databaseRid: string, name: string): number {
+    const isMeant = ({ state }: CatalogContainer) =>
+      state.status === 'deleted' && state.name === name && state.databaseRid === databaseRid;
+    return this.#containers.values().reduce((count, container) => count + (isMeant(container) ? 1 : 0), 0);
+  }
+
   /** Every container there ever was. */
   allContainers(): CatalogContainer[] {
     return [...this.#containers.values()];

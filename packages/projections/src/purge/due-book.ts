@@ -4,6 +4,7 @@ import { graceSeconds } from '@epitaph/core/retention/grace.ts';
 import { secondBounds, type Watermarks, watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import { Pace } from '@epitaph/core/turn.ts';
 import type { Catalog, CatalogContainer } from '../catalog/catalog.ts';
+import { containersToWorkOn } from '../catalog/containers-to-work-on.ts';
 import type { ContainerNumber, ReadModelChange, ReadModelStore } from '../read-model-store.ts';
 
 /** When a container next has something to do, in milliseconds; infinity for never as things stand. */
@@ -21,11 +22,13 @@ interface Due {
 export class DueBook {
   readonly #due = new Map<ContainerNumber, Due>();
   readonly #dirty = new Set<ContainerNumber>();
+  /** True while every container there is work in is to be looked at. */
+  #all = false;
   /** Containers in which only held-back lives are left to erase, and when to ask the vault again. */
   readonly #heldUntil = new Map<ContainerNumber, number>();
 
-  markAll(catalog: Catalog): void {
-    for (const { number } of catalog.allContainers()) this.#dirty.add(number);
+  markAll(): void {
+    this.#all = true;
     this.#heldUntil.clear();
   }
 
@@ -93,6 +96,7 @@ export class DueBook {
     nowMs: number,
     { paidFor, isOver }: { readonly paidFor: (container: CatalogContainer) => boolean; readonly isOver: () => boolean },
   ): Promise<number> {
+    if (this.#all) await this.#takeAll(store, catalog);
     const pace = new Pace();
     // As they are now: a container that is being written to all the time changes while it is looked at, each time.
     const dirty = [...this.#dirty];
@@ -103,7 +107,9 @@ export class DueBook {
       this.#dirty.delete(number);
       if (container === undefined) continue;
       try {
-        this.#due.set(number, await dueOf(container, catalog().goneAtMs(container.state) !== null, store, nowMs));
+        const due = await dueOf(container, catalog().goneAtMs(container.state) !== null, store, nowMs);
+        if (isNever(due)) this.#due.delete(number);
+        else this.#due.set(number, due);
       } catch (error) {
         this.#dirty.add(number);
         throw error;
@@ -120,6 +126,19 @@ export class DueBook {
     return next;
   }
 
+  async #takeAll(store: ReadModelStore, catalog: () => Catalog): Promise<void> {
+    // Before they are asked for: who wants all looked at from now on is heard the next time.
+    this.#all = false;
+    try {
+      const containers = await containersToWorkOn(catalog, store);
+      this.#due.clear();
+      for (const { number } of containers) this.#dirty.add(number);
+    } catch (error) {
+      this.#all = true;
+      throw error;
+    }
+  }
+
   /** The containers in which something is due by now, paid for or not. They are looked at anew after this. */
   takeDue(nowMs: number): ContainerNumber[] {
     const due: ContainerNumber[] = [];
@@ -131,6 +150,8 @@ export class DueBook {
     return due;
   }
 }
+
+const isNever = ({ recordMs, eraseMs }: Due): boolean => Math.min(recordMs, eraseMs) === Number.POSITIVE_INFINITY;
 
 async function dueOf(container: CatalogContainer, gone: boolean, store: ReadModelStore, nowMs: number): Promise<Due> {
   const recordMs = async () => {

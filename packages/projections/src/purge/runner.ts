@@ -7,6 +7,7 @@ import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { Clock } from '@epitaph/core/clock.ts';
 import type { CatalogContainer } from '../catalog/catalog.ts';
+import { containersToWorkOn } from '../catalog/containers-to-work-on.ts';
 import type { ContainerNumber, EndedRow, ItemRow, ReadModelChange, UnrecordedEnd } from '../read-model-store.ts';
 import type { ReadModelNews } from '../shared-projector.ts';
 import { endedPages } from './ended-pages.ts';
@@ -168,7 +169,7 @@ export class PurgeRunner {
     this.#run = await this.#leftOpen();
     if (this.#run !== undefined)
       await this.#executor.finishTruncations(this.#run.upToPosition, this.#options.clock.now());
-    this.#book.markAll(this.#options.catalog());
+    this.#book.markAll();
     if (automatic) this.#schedule();
   }
 
@@ -193,7 +194,7 @@ export class PurgeRunner {
   /** A hold or floor was lifted, or a clock was turned: everything is worth another look, or a container is. */
   lookAgain(container?: ContainerNumber): void {
     this.#held.forget(container);
-    if (container === undefined) this.#book.markAll(this.#options.catalog());
+    if (container === undefined) this.#book.markAll();
     else this.#book.lookAgain(container);
   }
 
@@ -379,7 +380,7 @@ export class PurgeRunner {
     const due = this.#book.takeDue(clock.now());
     const containers =
       scope === 'all' || left !== undefined
-        ? catalog().allContainers()
+        ? await containersToWorkOn(catalog, this.#options.store())
         : due.flatMap((number) => catalog().containerByNumber(number) ?? []);
     this.#run = left;
     if (left === undefined && !(await this.#anythingDue(containers))) {

@@ -26,6 +26,7 @@ import type {
 } from '@epitaph/projections/read-model-store.ts';
 import type { ClearCondition, ClearCopy } from '@epitaph/projections/items/clear-values.ts';
 import { BEFORE_CLEAR_COPIES, clearBytes, type ClearIndex, fromClearBytes, scanByClear } from '../clear-scan.ts';
+import { containersIn } from '../container-scan.ts';
 import { type Batch, fromStored, type Life, nameDigest, partitionDigest, segmentsOf, toStored } from './batch.ts';
 import type { DedicatedConnection, PostgresDatabase, Row, Statements } from './database.ts';
 
@@ -207,6 +208,11 @@ export class PostgresReadModelStore implements ReadModelStore {
 
   countItems(container: number): Promise<number> {
     return this.#count(this.#sql.count, [container]);
+  }
+
+  async containersWithContent(): Promise<number[]> {
+    const rows = await this.#database.query<{ container: number }>(this.#sql.withContent);
+    return rows.map(({ container }) => container);
   }
 
   async clearCopies(container: number, after: ClearCopy | undefined, limit: number): Promise<ClearCopy[]> {
@@ -663,7 +669,7 @@ class PostgresReadModelSnapshot implements ReadModelSnapshot {
     const parts = new Map<'catalog' | number, { items: number; readonly hash: Hash }>();
     for (const digested of DIGESTED) {
       const [table, columns] = digested;
-      for await (const container of columns.includes('container') ? this.#containersIn(table) : [undefined]) {
+      for (const container of columns.includes('container') ? await this.#containersIn(table) : [undefined]) {
         const key = container ?? 'catalog';
         const known = parts.get(key) ?? { items: 0, hash: createHash('sha256') };
         parts.set(key, known);
@@ -701,13 +707,9 @@ class PostgresReadModelSnapshot implements ReadModelSnapshot {
     }
   }
 
-  async *#containersIn(table: string): AsyncGenerator<number> {
-    for (let after = -1; ;) {
-      const sql = `SELECT min(container) AS next FROM ${this.#schema}.${table} WHERE container > $1`;
-      const [row] = await this.#connection.query<{ next: number | null }>(sql, [after]);
-      if (row!.next === null) return;
-      yield (after = row!.next);
-    }
+  async #containersIn(table: string): Promise<number[]> {
+    const rows = await this.#connection.query<{ container: number }>(containersIn(`${this.#schema}.${table}`));
+    return rows.map(({ container }) => container);
   }
 
   async close(): Promise<void> {
@@ -776,6 +778,7 @@ function statements(schema: string) {
       + (SELECT count(*) FROM ${items} WHERE container = $1 AND due > $3) AS count`,
     all: `SELECT ${ITEM} FROM ${items} WHERE container = $1 AND birth > $2 ORDER BY birth LIMIT $3`,
     count: `SELECT count(*) AS count FROM ${items} WHERE container = $1`,
+    withContent: `${containersIn(items)} UNION ${containersIn(ended)}`,
     overdueByDefault: `SELECT ${ITEM} FROM ${items} WHERE container = $1 AND due IS NULL AND ts <= $2 ORDER BY ts LIMIT $3`,
     overdueByOwn: `SELECT ${ITEM} FROM ${items} WHERE container = $1 AND due <= $2 ORDER BY due LIMIT $3`,
     overdueStatistics: `SELECT d.count AS by_default, d.oldest AS oldest_ts, o.count AS by_own, o.oldest AS oldest_due FROM

@@ -26,6 +26,7 @@ import type {
 } from '@epitaph/projections/read-model-store.ts';
 import type { ClearCopy, ClearSpan } from '@epitaph/projections/items/clear-values.ts';
 import { BEFORE_CLEAR_COPIES, clearBytes, type ClearIndex, fromClearBytes, scanByClear } from '../clear-scan.ts';
+import { containersIn } from '../container-scan.ts';
 import { openForReading } from './database.ts';
 import { NEVER_DUE, toApplyJob } from './read-model-writer-core.ts';
 import type { Writer } from './writer.ts';
@@ -184,6 +185,10 @@ export class SqliteReadModelStore implements ReadModelStore {
 
   countItems(container: number): number {
     return (this.#read.count.get(container) as { count: number }).count;
+  }
+
+  containersWithContent(): number[] {
+    return (this.#read.withContent.all() as { container: number }[]).map(({ container }) => container);
   }
 
   clearCopies(container: number, after: ClearCopy | undefined, limit: number): ClearCopy[] {
@@ -508,6 +513,7 @@ function prepare(database: DatabaseSync) {
       `SELECT ${ITEM} FROM items NOT INDEXED WHERE container = ? AND birth > ? ORDER BY birth LIMIT ?`,
     ),
     count: database.prepare('SELECT count(*) AS count FROM items WHERE container = ?'),
+    withContent: database.prepare(`${containersIn('items')} UNION ${containersIn('ended')}`),
     overdueByDefault: database.prepare(
       `SELECT ${ITEM} FROM items WHERE container = ? AND due IS NULL AND ts <= ? ORDER BY ts LIMIT ?`,
     ),

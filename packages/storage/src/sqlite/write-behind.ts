@@ -166,6 +166,10 @@ export class WriteBehindReadModelStore implements ReadModelStore {
     return this.#read((store) => store.countItems(container), container);
   }
 
+  containersWithContent(): ReturnType<ReadModelStore['containersWithContent']> {
+    return this.#read((store) => store.containersWithContent());
+  }
+
   clearCopies(...args: Parameters<ReadModelStore['clearCopies']>): ReturnType<ReadModelStore['clearCopies']> {
     return this.#read((store) => store.clearCopies(...args), args[0]);
   }
