@@ -3,6 +3,7 @@ import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import { PURGE_CONTROL_STREAM } from '@epitaph/projections/purge/events.ts';
+import type { CatalogChange } from '@epitaph/projections/read-model-store.ts';
 import { describeError } from '@epitaph/api/cosmos/errors.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
 import { PostgresReadModelStore } from '@epitaph/storage/postgres/postgres-read-model-store.ts';
@@ -157,6 +158,24 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
         await seen('the policy is there', () => other.store.container('db', 'b').timeline.length === 2);
         expect(other.store.container('db', 'b')).toEqual(one.store.container('db', 'b'));
         expect(await readSince()).toBeLessThanOrEqual(2);
+        const held = one.store.container('db', 'b');
+        const hold = { scope: { kind: 'container' }, reason: 'case' } as const;
+        const holdsOn = ({ store }: Node) => store.container('db', 'b').retention.holds;
+        for (let number = 0; number < 30; number++) {
+          await one.store.placeHold(CALLER, held, `${number}`, hold);
+          if (number % 3 > 0) await one.store.releaseHold(CALLER, held, `${number}`, 'closed');
+        }
+        await seen('the last hold is released', () => holdsOn(other).length === 30 && holdsOn(other).standing === 10);
+        expect([...holdsOn(other)]).toEqual([...holdsOn(one)]);
+        const shown = await other.store.holds(held, { after: 0 });
+        expect(shown).toEqual(await one.store.holds(held, { after: 0 }));
+        expect(shown.filter(({ released }) => released?.reason === 'closed').length).toBe(20);
+        const changes = await Promise.all(asked.mock.results.map(({ value }) => value as Promise<CatalogChange[]>));
+        const holdsRead = changes
+          .flat()
+          .reduce((sum, change) => sum + (change.kind === 'container' ? change.state.retention.holds.length : 0), 0);
+        // Each as it was placed and as it was released, by two looks at most: not all there are with each event.
+        expect(holdsRead).toBeLessThanOrEqual(2 * 50);
         expect(whole).not.toHaveBeenCalled();
         one.store.startRebuild(CALLER, 'items');
         await eventually('the rebuild is done', async () => one.store.rebuildStatus('items')?.state === 'done');

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
-import { HoldRegister, type RecordedHold } from '@epitaph/core/retention/hold-register.ts';
+import { HoldRegister } from '@epitaph/core/retention/hold-register.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import type { ReadModelChange } from '@epitaph/projections/read-model-store.ts';
 import type { ReadModelNews } from '@epitaph/projections/shared-projector.ts';
@@ -109,7 +109,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
     inDatabase(async (database) => {
       const { store } = (await PostgresReadModels.open(database)).current;
       const change = (number: number): ReadModelChange[] => {
-        const holds = HoldRegister.of([{ holdId: 'h' } as RecordedHold]);
+        const holds = HoldRegister.of([{ holdId: 'h', position: number, releasePosition: number }]);
         const state = { rid: `rid ${number}`, timeline: [{ version: 1 }], retention: { holds } };
         const user = { rid: `user ${number}`, status: 'live', name: `${number}` };
         return [

@@ -1,6 +1,7 @@
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import type { StoreApi } from '@epitaph/api/store/store-api.ts';
+import { isStanding } from '@epitaph/core/retention/hold-register.ts';
 import { vaultHoldId } from '@epitaph/core/retention/hold-names.ts';
 import { copyAsKilled, type Embedded, newFolder, openEmbedded, removeFolder } from '../simulation/embedded.ts';
 import { DEFINITION } from './definition.ts';
@@ -45,9 +46,7 @@ interface Scenario {
 /** The vault keeps what is on record to be kept, and nothing else. */
 async function vaultAgrees({ store, storage }: Embedded): Promise<void> {
   const state = container(store);
-  const standing = [...state.retention.holds]
-    .filter(({ released }) => released === undefined)
-    .map(({ holdId }) => vaultHoldId(state.rid, holdId));
+  const standing = [...state.retention.holds].filter(isStanding).map(({ holdId }) => vaultHoldId(state.rid, holdId));
   expect(storage.vault.holds().map(({ holdId }) => holdId)).toEqual(standing);
   expect(storage.vault.floors().get(state.rid)?.retention ?? 0).toBe(state.retention.floorSeconds);
 }

@@ -4,6 +4,7 @@ import { DatabaseSync } from 'node:sqlite';
 import { type ClockSources, GuardedClock } from '@epitaph/core/clock.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
+import type { RecordedHold } from '@epitaph/core/retention/hold-register.ts';
 import { turn } from '@epitaph/core/turn.ts';
 import { restoreStore } from '@epitaph/api/cli/restore-store.ts';
 import type {
@@ -695,7 +696,7 @@ export class World {
         for (const container of model.containers) {
           const state = store.containerByRid(container.rid);
           if (container.name !== command.container || state === undefined) continue;
-          const differs = retentionDiffers(container, state);
+          const differs = retentionDiffers(container, state, await store.holds(state, { after: 0 }));
           if (differs !== undefined) return differs;
           for (const item of itemsOf(command, container)) {
             const wrong = await this.#itemDiffers(container, state, item, mayBeUnrecorded);
@@ -749,7 +750,8 @@ export class World {
       const { deletedAtMs, rid } = container;
       const state = this.#embedded.store.containerByRid(rid);
       if (state === undefined) throw new Divergence(`container ${container.name} is forgotten`);
-      const kept = retentionDiffers(container, state) ?? this.#vaultDiffers(container);
+      const shown = await this.#embedded.store.holds(state, { after: 0 });
+      const kept = retentionDiffers(container, state, shown) ?? this.#vaultDiffers(container);
       if (kept !== undefined) throw new Divergence(kept);
       if (deletedAtMs === null) {
         const difference = policiesDiffer(container, state);
@@ -1275,11 +1277,15 @@ function policiesDiffer(expected: ModelContainer, actual: ContainerState): strin
   return actual.policyGraceSeconds === expected.graceSeconds ? undefined : `the grace of ${expected.name} differs`;
 }
 
-function retentionDiffers(expected: ModelContainer, { retention }: ContainerState): string | undefined {
+function retentionDiffers(
+  expected: ModelContainer,
+  { retention }: ContainerState,
+  shown: readonly RecordedHold[],
+): string | undefined {
   const { name, holds, floorSeconds, windowSeconds } = expected;
   const lives = (scope: { readonly kind: string; readonly lives?: readonly string[]; readonly count?: number }) =>
     scope.kind === 'query' ? (scope.count ?? scope.lives?.length) : undefined;
-  const recorded = [...retention.holds].map(({ holdId, scope, released }) => [
+  const recorded = shown.map(({ holdId, scope, released }) => [
     holdId,
     scope.kind,
     lives(scope),

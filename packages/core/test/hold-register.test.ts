@@ -1,3 +1,5 @@
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import { describe, expect, it } from 'vitest';
 import { HoldRegister } from '../src/retention/hold-register.ts';
 import { evolveRetention } from '../src/retention/evolve.ts';
@@ -12,54 +14,93 @@ const hold = (number: number) => ({
   placedAtMs: number,
   position: number,
 });
-const released = { by: 'key:primary', atMs: 9, reason: 'settled' };
+/** A hold that was released, of which the register knows no more than where that is on record. */
+const released = (number: number, releasePosition: number) => ({
+  holdId: `case ${number}`,
+  position: number,
+  releasePosition,
+});
 
 const registerOf = (...numbers: readonly number[]): HoldRegister =>
   numbers.reduce((register, number) => register.withPlaced(hold(number)), HoldRegister.empty);
 
 describe('a register of holds', () => {
   it('has what was placed in that order, released or not', () => {
-    const register = registerOf(1, 2, 3).withReleased('case 2', released);
-    expect([...register]).toEqual([hold(1), { ...hold(2), released }, hold(3)]);
+    const register = registerOf(1, 2, 3).withReleased('case 2', 9);
+    expect([...register]).toEqual([hold(1), released(2, 9), hold(3)]);
     expect(register).toMatchObject({ length: 3, standing: 2 });
-    expect(register.find('case 2')).toEqual({ ...hold(2), released });
+    expect(register.find('case 2')).toEqual(released(2, 9));
     expect(register.find('case 4')).toBeUndefined();
     expect([...HoldRegister.of(register)]).toEqual([...register]);
   });
 
   it('stays as it is when another is made of it, and of two that are made of one neither has what is the other’s', () => {
     const before = registerOf(1, 2);
-    const left = before.withReleased('case 1', released).withPlaced(hold(3));
-    const right = before.withPlaced(hold(4)).withReleased('case 2', released);
+    const left = before.withReleased('case 1', 9).withPlaced(hold(3));
+    const right = before.withPlaced(hold(4)).withReleased('case 2', 9);
     expect([...before]).toEqual([hold(1), hold(2)]);
-    expect([...left]).toEqual([{ ...hold(1), released }, hold(2), hold(3)]);
-    expect([...right]).toEqual([hold(1), { ...hold(2), released }, hold(4)]);
+    expect([...left]).toEqual([released(1, 9), hold(2), hold(3)]);
+    expect([...right]).toEqual([hold(1), released(2, 9), hold(4)]);
     expect(left.find('case 4')).toBeUndefined();
     expect(before.find('case 3')).toBeUndefined();
     expect([...HoldRegister.empty]).toEqual([]);
   });
 
   it('takes no notice of a release of what is not there, or is released', () => {
-    const register = registerOf(1).withReleased('case 1', released);
-    expect(register.withReleased('case 1', { ...released, reason: 'again' })).toBe(register);
-    expect(register.withReleased('case 7', released)).toBe(register);
+    const register = registerOf(1).withReleased('case 1', 9);
+    expect(register.withReleased('case 1', 10)).toBe(register);
+    expect(register.withReleased('case 7', 9)).toBe(register);
   });
 
-  it('says what an earlier version does not have, or has otherwise', () => {
-    const before = registerOf(1, 2, 3).withReleased('case 1', released);
-    const now = before
-      .withReleased('case 2', released)
-      .withPlaced(hold(4))
-      .withPlaced(hold(5))
-      .withReleased('case 5', released);
-    expect([...now.since(before)]).toEqual([
-      [1, { ...hold(2), released }],
-      [3, hold(4)],
-      [4, { ...hold(5), released }],
-    ]);
-    expect([...now.since(now)]).toEqual([]);
-    expect([...registerOf(1).since(HoldRegister.empty)]).toEqual([[0, hold(1)]]);
-    expect([...now.since(HoldRegister.of(before))].map(([place]) => place)).toEqual([0, 1, 2, 3, 4]);
+  it('takes in what has changed since, whatever of it there is already', () => {
+    const before = registerOf(1, 2, 3).withReleased('case 1', 9);
+    const changed = [released(1, 9), released(2, 10), hold(3), hold(4), released(5, 11)];
+    const now = before.with(changed);
+    expect([...now]).toEqual(changed);
+    expect(now).toMatchObject({ length: 5, standing: 2 });
+    expect([...before]).toEqual([released(1, 9), hold(2), hold(3)]);
+    expect([...HoldRegister.of(now)]).toEqual(changed);
+  });
+
+  it('tells those that were placed after a position', () => {
+    const register = registerOf(2, 4, 6).withReleased('case 6', 9);
+    expect([...register.after(4)]).toEqual([released(6, 9)]);
+    expect([...register.after(3)]).toEqual([hold(4), released(6, 9)]);
+    expect([...register.after(0)]).toEqual([...register]);
+    expect([...register.after(6)]).toEqual([]);
+  });
+
+  it('forgets what released holds said, while every version stays as it is', () => {
+    const versions = [HoldRegister.empty];
+    for (let number = 1; number <= 500; number += 1) {
+      const placed = versions.at(-1)!.withPlaced(hold(number));
+      versions.push(number % 5 === 0 ? placed : placed.withReleased(`case ${number}`, 1_000 + number));
+    }
+    for (const [index, version] of versions.entries()) {
+      const numbers = Array.from({ length: index }, (_, place) => place + 1);
+      const known = numbers.map((number) => (number % 5 === 0 ? hold(number) : released(number, 1_000 + number)));
+      expect([...version]).toEqual(known);
+      expect(version).toMatchObject({ length: index, standing: Math.floor(index / 5) });
+      for (const each of known.slice(-3)) expect(version.find(each.holdId)).toEqual(each);
+    }
+  });
+
+  it('keeps nothing in memory of what released holds said, but of the last few', async () => {
+    setFlagsFromString('--expose-gc');
+    const collect = runInNewContext('gc') as () => void;
+    let register = HoldRegister.empty;
+    const named = Array.from({ length: 400 }, (_, number) => {
+      const scope = { kind: 'items' as const, items: [`item ${number}`] };
+      register = register.withPlaced({ ...hold(number), scope });
+      if (number >= 10) register = register.withReleased(`case ${number}`, 1_000 + number);
+      return new WeakRef(scope);
+    });
+    await new Promise((resolve) => setImmediate(resolve));
+    collect();
+    const kept = named.flatMap((scope, number) => (scope.deref() === undefined ? [] : [number]));
+    expect(kept.filter((number) => number < 10)).toHaveLength(10);
+    expect(kept.length).toBeLessThan(10 + 400 / 8 + 2);
+    expect(register).toMatchObject({ length: 400, standing: 10 });
   });
 
   it('takes as long to place and release one whatever there is', () => {

@@ -1,4 +1,5 @@
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import type { KnownHold } from '@epitaph/core/retention/hold-register.ts';
 import { catalogChange } from './catalog/catalog-changes.ts';
 import type { Catalog } from './catalog/catalog.ts';
 import { itemChange, partitionKeyChange } from './items/item-changes.ts';
@@ -11,8 +12,7 @@ import type { ContainerNumber, ReadModelChange } from './read-model-store.ts';
  */
 export function changesOf(events: readonly RecordedEvent[], catalog: Catalog): ReadModelChange[] {
   const changes: ReadModelChange[] = [];
-  /** Where the change of each container is. */
-  const places = new Map<ContainerNumber, number>();
+  const places = new Map<ContainerNumber, Place>();
   for (const event of events) {
     const ofItem = itemChange(event, catalog);
     if (ofItem !== undefined) {
@@ -36,15 +36,23 @@ export function changesOf(events: readonly RecordedEvent[], catalog: Catalog): R
 
 type ContainerChange = Extract<ReadModelChange, { kind: 'container' }>;
 
+/** Where a container's change is among the others, and the holds that it says something of. */
+interface Place {
+  readonly index: number;
+  readonly holds: KnownHold[];
+}
+
 /** Several changes of a container are one, of what they come to: no other change looks at how it stands. */
-function putContainer(change: ContainerChange, changes: ReadModelChange[], places: Map<ContainerNumber, number>): void {
-  const { number } = change;
+function putContainer(change: ContainerChange, changes: ReadModelChange[], places: Map<ContainerNumber, Place>): void {
+  const { number, holds = [] } = change;
   const place = places.get(number);
   if (place === undefined) {
-    places.set(number, changes.length);
-    changes.push(change);
+    const first = { index: changes.length, holds: [...holds] };
+    places.set(number, first);
+    changes.push({ ...change, holds: first.holds });
     return;
   }
-  const { before } = changes[place] as ContainerChange;
-  changes[place] = { ...change, before };
+  const { before } = changes[place.index] as ContainerChange;
+  place.holds.push(...holds);
+  changes[place.index] = { ...change, before, holds: place.holds };
 }

@@ -4,6 +4,7 @@ import type { DatabaseState } from '@epitaph/core/database/state.ts';
 import type { TimeSpan } from '@epitaph/core/history/preview.ts';
 import type { PurgeCause } from '@epitaph/core/item/events.ts';
 import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
+import type { KnownHold } from '@epitaph/core/retention/hold-register.ts';
 import type { Watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import type { UserState } from '@epitaph/core/user/state.ts';
 import type { ClearCondition, ClearCopy, ClearEntry } from './items/clear-values.ts';
@@ -95,6 +96,8 @@ export type ReadModelChange =
       readonly state: ContainerState;
       /** What the store has of it, when the changes before this are applied; absent when that is not known. */
       readonly before?: ContainerState | undefined;
+      /** The holds that it places or releases, as they are then; the last of one counts. */
+      readonly holds?: readonly KnownHold[];
     }
   | CatalogEntry
   | {

@@ -1,4 +1,5 @@
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
+import { HoldRegister } from '@epitaph/core/retention/hold-register.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
 import { interval, type Subscription } from 'rxjs';
 import { Catalog } from './catalog/catalog.ts';
@@ -41,7 +42,10 @@ export interface SharedReadModels extends ReadModelVersions {
     /** Counts the changes of the catalog in this version. */
     readonly catalogChanges: number;
   }>;
-  /** What has changed in the catalog of the version in use after so many changes; what is gone as well. */
+  /**
+   * What has changed in the catalog of the version in use after so many changes; what is gone as well. Of a container's
+   * holds those alone that have.
+   */
   catalogSince(catalogChanges: number): Promise<readonly CatalogChange[]>;
 }
 
@@ -203,13 +207,21 @@ export class SharedProjector implements Projection {
     const known = this.#catalogState;
     if (known?.version !== version) this.#catalog = await Catalog.load(readModels.current.store);
     else if (known.catalogChanges !== catalogChanges) {
-      for (const change of await readModels.catalogSince(known.catalogChanges)) this.#catalog.put(change);
+      for (const change of await readModels.catalogSince(known.catalogChanges)) this.#put(change);
     }
     this.#catalogState = { version, catalogChanges };
     if (position > this.#position) {
       this.#position = position;
       this.#waiters.reached(position);
     }
+  }
+
+  #put(change: CatalogChange): void {
+    if (change.kind !== 'container') return this.#catalog.put(change);
+    const { retention } = change.state;
+    const known = this.#catalog.containerByNumber(change.number)?.state.retention.holds ?? HoldRegister.empty;
+    const holds = known.with(retention.holds);
+    this.#catalog.put({ ...change, state: { ...change.state, retention: { ...retention, holds } } });
   }
 
   async #tryToLead(): Promise<boolean> {

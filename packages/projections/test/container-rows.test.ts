@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { ContainerEvent } from '@epitaph/core/container/events.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import { HoldRegister } from '@epitaph/core/retention/hold-register.ts';
 import { type ContainerRows, containerRows } from '../src/catalog/container-rows.ts';
 import { Catalog } from '../src/catalog/catalog.ts';
 import { changesOf } from '../src/changes.ts';
@@ -51,7 +52,7 @@ function rowsOfLast(events: readonly ContainerEvent[]): ContainerRows {
     .map((event) => changesOf([event], catalog))
     .at(-1)!;
   if (change?.kind !== 'container') throw new Error('an event of a container changes the container');
-  return containerRows(change.state, change.before);
+  return containerRows(change);
 }
 
 const counted = <Thing>(count: number, make: (number: number) => Thing): Thing[] =>
@@ -66,7 +67,8 @@ describe('what is written of a container with an event', () => {
     expect(many.entries).toHaveLength(1);
     expect(bytesOf(many) - bytesOf(few)).toBeLessThan(20);
     expect(rowsOfLast([created, ...counted(2_000, placed), released(7)]).entries).toMatchObject([
-      { list: 'holds', place: 7 },
+      // By where it was placed, behind the container's creation.
+      { list: 'holds', place: 9, state: JSON.stringify({ holdId: 'case 7', position: 9, releasePosition: 2_002 }) },
     ]);
   });
 
@@ -94,6 +96,15 @@ describe('events of one container that come together', () => {
     changesOf(events.slice(0, 51), catalog);
     const before = catalog.containerByRid('Co1')!.state;
     const changes = changesOf(events.slice(51), catalog);
-    expect(changes).toEqual([{ kind: 'container', number: 1, state: catalog.containerByRid('Co1')!.state, before }]);
+    const { state } = catalog.containerByRid('Co1')!;
+    const holds = expect.any(Array);
+    expect(changes).toEqual([{ kind: 'container', number: 1, state, before, holds }]);
+    const [change] = changes;
+    if (change?.kind !== 'container') throw new Error('an event of a container changes the container');
+    const { entries } = containerRows(change);
+    // Of a hold that was placed and released one row, of what it is in the end.
+    expect(entries.filter(({ list }) => list === 'holds').map(({ place }) => place)).toHaveLength(100);
+    const all = changesOf(events, new Catalog())[0] as typeof change;
+    expect([all.state, HoldRegister.of(all.holds!)]).toEqual([state, state.retention.holds]);
   });
 });

@@ -54,7 +54,7 @@ export async function* bundleFiles(
   yield textFile('verifier-key.txt', `${store.proofKey()}\n`);
   yield textFile('checkpoint.txt', checkpoint);
   yield jsonFile('policies.json', policiesShape(container, store.nowMs()));
-  yield jsonFile('holds.json', store.holds(container).map(holdShape));
+  yield jsonFile('holds.json', (await store.holds(container, { after: 0 })).map(holdShape));
   yield textFile('container-facts.ndjson', linesOf(await store.containerFacts(container, tree)));
   yield* parts('disappearances', 'csv', exportText('text/csv', pages()), signal);
   const certificates = async function* () {

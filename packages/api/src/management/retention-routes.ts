@@ -51,9 +51,10 @@ function holdRoutes(scope: FastifyInstance, store: StoreApi): void {
       query: requests.holdsQuery,
       answers: { json: answers.holds },
     },
-    ({ query: { rid, limit, continuation = 0 }, request }) => {
+    async ({ query: { rid, limit, continuation = 0 }, request }) => {
       const container = containerOf(store, request, rid);
-      const left = store.holds(container).filter(({ position }) => position > continuation);
+      // One more tells that there are.
+      const left = await store.holds(container, { after: continuation, limit: limit && limit + 1 });
       const { page, next } = pageOf(left, limit, ({ position }) => position);
       return { container: shapes.containerName(container), holds: page.map(shapes.holdShape), ...next };
     },

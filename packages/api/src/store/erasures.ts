@@ -5,6 +5,7 @@ import { Refusal } from '@epitaph/core/errors.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
 import { foldItem } from '@epitaph/core/item/handle.ts';
 import { holdIdOf, withoutContainer } from '@epitaph/core/retention/hold-names.ts';
+import { isStanding } from '@epitaph/core/retention/hold-register.ts';
 import type { PendingErasure } from '@epitaph/core/retention/state.ts';
 import type { ErasedBatch } from '@epitaph/projections/purge/executor.ts';
 import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
@@ -253,6 +254,8 @@ function refusedBy({ holds, floorUntilMs }: Kept, { retention }: ContainerState,
   return new Refusal('held', `The content is ${reasons.join(' and ')}. ${when}; the request is on record.${some}`, {
     holds: holds
       .flatMap((id) => retention.holds.find(id) ?? [])
+      // One that was released since is in the way no more.
+      .filter(isStanding)
       .toSorted((left, right) => left.position - right.position)
       .map(({ holdId, reason, placedBy, placedAtMs }) => ({
         id: holdId,

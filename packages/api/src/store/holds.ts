@@ -1,13 +1,21 @@
+import { allDone } from '@epitaph/core/all-done.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { readContainerEvent } from '@epitaph/core/container/upcast.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
 import { isPseudonym } from '@epitaph/core/item/pseudonym.ts';
 import { itemStream } from '@epitaph/core/item/stream-name.ts';
+import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { MAX_STANDING_HOLDS } from '@epitaph/core/retention/decide.ts';
-import type { RecordedScope } from '@epitaph/core/retention/events.ts';
+import type { RecordedScope, RetentionEvent } from '@epitaph/core/retention/events.ts';
 import { vaultHoldId, vaultScope, withoutContainer } from '@epitaph/core/retention/hold-names.ts';
-import type { RecordedHold } from '@epitaph/core/retention/hold-register.ts';
+import { placedHold } from '@epitaph/core/retention/evolve.ts';
+import {
+  isStanding,
+  type KnownHold,
+  type RecordedHold,
+  type StandingHold,
+} from '@epitaph/core/retention/hold-register.ts';
 import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
 import { sameJson } from '@epitaph/core/same-json.ts';
 import type { VaultHold } from '@epitaph/core/vault/key-vault.ts';
@@ -21,6 +29,8 @@ import type { Caller, HoldRequest, PlacedHold, ShownHold } from './store-api.ts'
 
 /** Lives that a hold on a query's result can name: its record is one event, which every log must take. */
 export const MAX_LIVES_OF_A_HOLD = 10_000;
+/** Released holds that are looked up in the log at a time. */
+const READ_AT_ONCE = 32;
 /** After so long nobody is about to put on record what the vault was told. */
 const ABANDONED_MS = 3_600_000;
 
@@ -61,7 +71,7 @@ export class Holds {
       for (const hold of state.retention.holds) {
         const holdId = vaultHoldId(state.rid, hold.holdId);
         known.add(holdId);
-        if (hold.released !== undefined) {
+        if (!isStanding(hold)) {
           if (inVault.has(holdId)) await vault.releaseHold(holdId);
           continue;
         }
@@ -79,14 +89,27 @@ export class Holds {
     }
   }
 
-  list(container: ContainerState): readonly RecordedHold[] {
-    return [...this.#state(container).retention.holds];
+  async list(
+    container: ContainerState,
+    { after, limit = Number.POSITIVE_INFINITY }: { readonly after: number; readonly limit?: number | undefined },
+  ): Promise<RecordedHold[]> {
+    const known: KnownHold[] = [];
+    for (const hold of this.#state(container).retention.holds.after(after)) {
+      if (known.length === limit) break;
+      known.push(hold);
+    }
+    const holds: RecordedHold[] = [];
+    for (let from = 0; from < known.length; from += READ_AT_ONCE) {
+      holds.push(...(await allDone(known.slice(from, from + READ_AT_ONCE).map((hold) => this.#recorded(hold)))));
+    }
+    return holds;
   }
 
   /** @throws Refusal hold-not-found */
   async find(container: ContainerState, holdId: string): Promise<ShownHold> {
-    const hold = this.#known(container, holdId);
-    if (hold === undefined) throw new Refusal('hold-not-found');
+    const known = this.#known(container, holdId);
+    if (known === undefined) throw new Refusal('hold-not-found');
+    const hold = await this.#recorded(known);
     return { ...hold, scope: await this.#scopeOf(hold) };
   }
 
@@ -180,12 +203,13 @@ export class Holds {
     const known = this.#known(container, holdId);
     if (known === undefined) return;
     const { vault } = this.#parts.ports;
-    if (known.released === undefined) await vault.placeHold(await this.#inVault(container.rid, known));
+    if (isStanding(known)) await vault.placeHold(await this.#inVault(container.rid, known));
     else await vault.releaseHold(vaultHoldId(container.rid, holdId));
   }
 
   /** A hold that is placed once more: the same one again is a retry, and anything else a mistake. */
-  async #again(container: ContainerState, known: RecordedHold, request: HoldRequest): Promise<ShownHold> {
+  async #again(container: ContainerState, hold: KnownHold, request: HoldRequest): Promise<ShownHold> {
+    const known = await this.#recorded(hold);
     const since = `${isoTime(known.placedAtMs)} by ${known.placedBy}`;
     if (known.released !== undefined) {
       throw new Refusal(
@@ -280,22 +304,39 @@ export class Holds {
     return this.#parts.readModel.countErased(number, recorded);
   }
 
-  async #inVault(rid: string, hold: RecordedHold): Promise<VaultHold> {
+  async #inVault(rid: string, hold: StandingHold): Promise<VaultHold> {
     const scope = vaultScope(rid, await this.#scopeOf(hold));
     return { holdId: vaultHoldId(rid, hold.holdId), containerRid: rid, scope, placedAtMs: hold.placedAtMs };
   }
 
   /** All that a hold names; of a query's result the event has it. */
-  async #scopeOf({ scope, position }: RecordedHold): Promise<RecordedScope> {
+  async #scopeOf({ scope, position }: StandingHold): Promise<RecordedScope> {
     if (scope.kind !== 'query') return scope;
-    const recorded = await this.#parts.ports.log.readAt(position);
-    invariant(recorded !== undefined, 'the record of a hold is never truncated');
-    const event = readContainerEvent(recorded);
-    invariant(event.type === 'HoldPlaced', 'a hold has the position of its record');
+    const { event } = await this.#readAt(position, 'HoldPlaced');
     return event.data.scope;
   }
 
-  #known(container: ContainerState, holdId: string): RecordedHold | undefined {
+  /** What is on record of a hold: of one that was released the log has it. */
+  async #recorded(hold: KnownHold): Promise<RecordedHold> {
+    if (isStanding(hold)) return hold;
+    const placed = await this.#readAt(hold.position, 'HoldPlaced');
+    const { event, recorded } = await this.#readAt(hold.releasePosition, 'HoldReleased');
+    const released = { by: recorded.actor, atMs: recorded.occurredAtMs, reason: event.data.reason };
+    return { ...placedHold(placed.event.data, placed.recorded), released };
+  }
+
+  async #readAt<Type extends 'HoldPlaced' | 'HoldReleased'>(
+    position: number,
+    type: Type,
+  ): Promise<{ readonly event: Extract<RetentionEvent, { type: Type }>; readonly recorded: RecordedEvent }> {
+    const recorded = await this.#parts.ports.log.readAt(position);
+    invariant(recorded !== undefined, 'the record of a hold is never truncated');
+    const event = readContainerEvent(recorded);
+    invariant(event.type === type, 'a hold has the positions of its records');
+    return { event: event as Extract<RetentionEvent, { type: Type }>, recorded };
+  }
+
+  #known(container: ContainerState, holdId: string): KnownHold | undefined {
     return this.#state(container).retention.holds.find(holdId);
   }
 

@@ -901,8 +901,11 @@ export interface StoreApi {
   ): Promise<{ readonly rows: readonly Disappearance[]; readonly continuation?: string }>;
 
   // What keeps content, and what erases it on request. All of it also in containers that are gone.
-  /** Holds of a container in the order in which they were placed, released ones too. */
-  holds(container: ContainerState): readonly RecordedHold[];
+  /** Holds of a container after a position of the log, in the order in which they were placed, released ones too. */
+  holds(
+    container: ContainerState,
+    page: { readonly after: number; readonly limit?: number | undefined },
+  ): Promise<readonly RecordedHold[]>;
   /** @throws Refusal hold-not-found */
   hold(container: ContainerState, holdId: string): Promise<ShownHold>;
   /**

@@ -339,7 +339,7 @@ export class Store implements StoreApi {
   asOf: StoreApi['asOf'] = (...args) => this.#finished(this.#replays.asOf(...args));
   disappearances: StoreApi['disappearances'] = (...args) => this.#histories.disappearances(...args);
 
-  holds: StoreApi['holds'] = (container) => this.#holds.list(container);
+  holds: StoreApi['holds'] = (...args) => this.#finished(this.#holds.list(...args));
   hold: StoreApi['hold'] = (...args) => this.#finished(this.#holds.find(...args));
   placeHold: StoreApi['placeHold'] = (...args) => this.#finished(this.#holds.place(...args));
   releaseHold: StoreApi['releaseHold'] = (...args) => this.#finished(this.#holds.release(...args));

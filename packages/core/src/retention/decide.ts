@@ -1,6 +1,7 @@
 import { unreachable } from '../invariant.ts';
 import type { RetentionCommand, SettleErasure } from './commands.ts';
 import type { RetentionEvent } from './events.ts';
+import { isStanding } from './hold-register.ts';
 import type { Retention } from './state.ts';
 
 /** Holds that may stand on a container at a time: every node has them in memory. */
@@ -30,7 +31,7 @@ export function decideRetention(state: Retention, command: RetentionCommand): Re
       const { holdId, reason } = command;
       const hold = state.holds.find(holdId);
       if (hold === undefined) return refuse({ reason: 'hold-not-found' });
-      return hold.released === undefined ? accept({ type: 'HoldReleased', data: { holdId, reason } }) : accept();
+      return isStanding(hold) ? accept({ type: 'HoldReleased', data: { holdId, reason } }) : accept();
     }
     case 'ChangeRetentionFloor': {
       const { seconds: toSeconds, reason } = command;

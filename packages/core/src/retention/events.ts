@@ -23,6 +23,8 @@ export const holdPlacedSchema = z.object({
   tooLateFor: z.int(),
 });
 
+export type HoldPlaced = z.infer<typeof holdPlacedSchema>;
+
 export const holdReleasedSchema = z.object({ holdId: z.string(), reason: z.string() });
 
 /** Seconds from a life's last write during which its content must not be erased. */
@@ -84,7 +86,7 @@ export const heldContentReadSchema = z.object({
 
 /** What a container's stream says of keeping and erasing content. Closed. */
 export type RetentionEvent =
-  | { readonly type: 'HoldPlaced'; readonly data: z.infer<typeof holdPlacedSchema> }
+  | { readonly type: 'HoldPlaced'; readonly data: HoldPlaced }
   | { readonly type: 'HoldReleased'; readonly data: z.infer<typeof holdReleasedSchema> }
   | { readonly type: 'RetentionFloorChanged'; readonly data: z.infer<typeof retentionFloorChangedSchema> }
   | { readonly type: 'RecoveryWindowChanged'; readonly data: z.infer<typeof recoveryWindowChangedSchema> }

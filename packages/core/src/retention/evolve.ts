@@ -1,22 +1,17 @@
 import { unreachable } from '../invariant.ts';
 import type { RecordedEvent } from '../log/recorded-event.ts';
-import type { RetentionEvent } from './events.ts';
+import type { HoldPlaced, RetentionEvent } from './events.ts';
+import type { StandingHold } from './hold-register.ts';
 import type { Retention } from './state.ts';
 
 /** What is known of keeping content after one more event. */
 export function evolveRetention(state: Retention, event: RetentionEvent, recorded: RecordedEvent): Retention {
-  const { position, actor: by, occurredAtMs: atMs } = recorded;
+  const { position, actor: by } = recorded;
   switch (event.type) {
-    case 'HoldPlaced': {
-      const { scope, ...facts } = event.data;
-      const kept = scope.kind === 'query' ? { kind: scope.kind, count: scope.lives.length } : scope;
-      const hold = { ...facts, scope: kept, placedBy: by, placedAtMs: atMs, position };
-      return { ...state, holds: state.holds.withPlaced(hold) };
-    }
-    case 'HoldReleased': {
-      const { holdId, reason } = event.data;
-      return { ...state, holds: state.holds.withReleased(holdId, { by, atMs, reason }) };
-    }
+    case 'HoldPlaced':
+      return { ...state, holds: state.holds.withPlaced(placedHold(event.data, recorded)) };
+    case 'HoldReleased':
+      return { ...state, holds: state.holds.withReleased(event.data.holdId, position) };
     case 'RetentionFloorChanged':
       return { ...state, floorSeconds: event.data.toSeconds };
     case 'RecoveryWindowChanged':
@@ -32,4 +27,11 @@ export function evolveRetention(state: Retention, event: RetentionEvent, recorde
     default:
       return unreachable(event);
   }
+}
+
+/** A hold by the record that it was placed. */
+export function placedHold({ scope, ...facts }: HoldPlaced, recorded: RecordedEvent): StandingHold {
+  const { actor: placedBy, occurredAtMs: placedAtMs, position } = recorded;
+  const kept = scope.kind === 'query' ? { kind: scope.kind, count: scope.lives.length } : scope;
+  return { ...facts, scope: kept, placedBy, placedAtMs, position };
 }

@@ -25,7 +25,15 @@ export function catalogChange(event: RecordedEvent, catalog: Catalog): CatalogCh
     const known = catalog.containerByRid(container);
     const state = evolveContainer(known?.state, event);
     if (known === undefined) return { kind: 'container', number: event.position, state };
-    return { kind: 'container', number: known.number, state, before: known.state };
+    const { holdId } = event.data;
+    const hold = typeof holdId === 'string' ? state.retention.holds.find(holdId) : undefined;
+    return {
+      kind: 'container',
+      number: known.number,
+      state,
+      before: known.state,
+      holds: hold === undefined ? [] : [hold],
+    };
   }
   return entryChange(event, catalog);
 }

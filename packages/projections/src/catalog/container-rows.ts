@@ -1,12 +1,12 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
-import { HoldRegister, type RecordedHold } from '@epitaph/core/retention/hold-register.ts';
-import type { ContainerNumber } from '../read-model-store.ts';
+import { HoldRegister, type KnownHold } from '@epitaph/core/retention/hold-register.ts';
+import type { ContainerNumber, ReadModelChange } from '../read-model-store.ts';
 
 /** The lists of a container's state that grow for years, released holds and policies of long ago included. */
-const POLICIES = 'policies';
-const HOLDS = 'holds';
+export const POLICIES = 'policies';
+export const HOLDS = 'holds';
 
-/** One entry of a list, at its place in it, as JSON. */
+/** One entry of a list, at its place in it, as JSON; of a hold that is where its record is in the log. */
 export interface ContainerEntry {
   readonly list: string;
   readonly place: number;
@@ -26,22 +26,26 @@ export interface ContainerRows {
   readonly ends: readonly { readonly list: string; readonly length: number }[];
 }
 
-/** @param before what is written already; undefined when that is not known, and then all is written */
-export function containerRows(state: ContainerState, before: ContainerState | undefined): ContainerRows {
+export function containerRows({
+  state,
+  before,
+  holds = [],
+}: Pick<Extract<ReadModelChange, { kind: 'container' }>, 'state' | 'before' | 'holds'>): ContainerRows {
   const { timeline, retention } = state;
   const entries: ContainerEntry[] = [];
   for (const [place, policy] of timeline.entries()) {
     // Folding leaves what an event does not concern as it is.
     if (policy !== before?.timeline[place]) entries.push({ list: POLICIES, place, state: JSON.stringify(policy) });
   }
-  for (const [place, hold] of retention.holds.since(before?.retention.holds)) {
+  const written = before === undefined ? [...retention.holds] : holds;
+  for (const [place, hold] of new Map(written.map((each) => [each.position, each]))) {
     entries.push({ list: HOLDS, place, state: JSON.stringify(hold) });
   }
   const ends: { list: string; length: number }[] = [];
   if (before === undefined || before.timeline.length > timeline.length) {
     ends.push({ list: POLICIES, length: timeline.length });
   }
-  if (before === undefined) ends.push({ list: HOLDS, length: retention.holds.length });
+  if (before === undefined) ends.push({ list: HOLDS, length: 0 });
   return { state: JSON.stringify({ ...state, timeline: [], retention: { ...retention, holds: [] } }), entries, ends };
 }
 
@@ -57,7 +61,7 @@ export function containersOf(
         entry.list === wanted ? [JSON.parse(entry.state) as Entry] : [],
       );
     const written = JSON.parse(state) as ContainerState;
-    const holds = HoldRegister.of(read<RecordedHold>(HOLDS));
+    const holds = HoldRegister.of(read<KnownHold>(HOLDS));
     return { number, state: { ...written, timeline: read(POLICIES), retention: { ...written.retention, holds } } };
   });
 }

@@ -56,7 +56,7 @@ export class Batch {
   readonly purged = new Map<string, Purged>();
   readonly databases = new Map<number, string>();
   /** The last state of each, and what the tables have. */
-  readonly containers = new Map<number, Pick<ContainerChange, 'state' | 'before'>>();
+  readonly containers = new Map<number, Pick<ContainerChange, 'state' | 'before' | 'holds'>>();
   readonly entries = new Map<number, { readonly kind: string; readonly state: string; readonly gone: boolean }>();
   /** Started and completed, by their streams. */
   readonly startedRuns = new Map<string, { readonly position: number; readonly state: string }>();
@@ -106,9 +106,9 @@ export class Batch {
     }
   }
 
-  #putContainer({ number, state, before }: ContainerChange): void {
-    const first = this.containers.get(number) ?? { before };
-    this.containers.set(number, { ...first, state });
+  #putContainer({ number, state, before, holds = [] }: ContainerChange): void {
+    const first = this.containers.get(number) ?? { before, holds: [] };
+    this.containers.set(number, { ...first, state, holds: [...first.holds!, ...holds] });
   }
 
   #write(change: Written): void {

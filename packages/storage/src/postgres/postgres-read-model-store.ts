@@ -7,7 +7,13 @@ import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { secondBounds, type Watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import type { TimeSpan } from '@epitaph/core/history/preview.ts';
 import type { PurgeRunState } from '@epitaph/projections/purge/state.ts';
-import { type ContainerEntry, containerRows, containersOf } from '@epitaph/projections/catalog/container-rows.ts';
+import {
+  type ContainerEntry,
+  containerRows,
+  containersOf,
+  HOLDS,
+  POLICIES,
+} from '@epitaph/projections/catalog/container-rows.ts';
 import type {
   CatalogChange,
   CatalogEntry,
@@ -132,7 +138,7 @@ export class PostgresReadModelStore implements ReadModelStore {
     return (await this.#database.query<CatalogRow>(this.#sql.entries)).map(changeOf) as CatalogEntry[];
   }
 
-  /** What has changed in the catalog after so many changes, as it is by now; what is gone as well. */
+  /** As of {@link SharedReadModels.catalogSince}; by one statement, so that all of it is of one instant. */
   async catalogSince(catalogChanges: number): Promise<CatalogChange[]> {
     const rows = await this.#database.query<CatalogRow & ContainerOrEntry>(this.#sql.catalogSince, [catalogChanges]);
     const containers = statesOf(rows.filter(({ kind }) => kind === 'container'));
@@ -474,10 +480,7 @@ export class PostgresReadModelStore implements ReadModelStore {
   }
 
   async #putContainers(sql: Statements, { containers }: Batch, catalogChanges: number): Promise<void> {
-    const written = Array.from(containers, ([number, { state, before }]) => ({
-      number,
-      ...containerRows(state, before),
-    }));
+    const written = Array.from(containers, ([number, change]) => ({ number, ...containerRows(change) }));
     const numbers = written.map(({ number }) => number);
     await sql.query(this.#sql.putContainers, [numbers, written.map(({ state }) => state), catalogChanges]);
     const ends = written.flatMap((rows) => rows.ends.map((end) => ({ ...end, number: rows.number })));
@@ -495,6 +498,7 @@ export class PostgresReadModelStore implements ReadModelStore {
       entries.map(({ list }) => list),
       entries.map(({ place }) => place),
       entries.map(({ state }) => state),
+      catalogChanges,
     ]);
   }
 
@@ -752,7 +756,9 @@ function statements(schema: string) {
       SELECT number, 'database' AS kind, NULL::text AS list, NULL::bigint AS place, state FROM ${schema}.databases WHERE changed > $1
       UNION ALL SELECT number, 'container', NULL, NULL, state FROM changed
       UNION ALL SELECT number, 'container', list, place, e.state
-        FROM ${schema}.container_entries AS e JOIN changed USING (number)
+        FROM ${schema}.container_entries AS e JOIN changed USING (number) WHERE list = '${POLICIES}'
+      UNION ALL SELECT number, 'container', list, place, state
+        FROM ${schema}.container_entries WHERE changed > $1 AND list = '${HOLDS}'
       UNION ALL SELECT number, kind, NULL, NULL, state FROM ${schema}.catalog_entries WHERE changed > $1
       ORDER BY number, list, place`,
     item: `SELECT ${ITEM} FROM ${items} WHERE container = $1 AND name_digest = $2`,
@@ -882,9 +888,9 @@ function statements(schema: string) {
     putContainers: `INSERT INTO ${schema}.containers (number, state, changed)
       SELECT *, $3::bigint FROM unnest($1::bigint[], $2::text[])
       ON CONFLICT (number) DO UPDATE SET state = excluded.state, changed = excluded.changed`,
-    putListEntries: `INSERT INTO ${schema}.container_entries (number, list, place, state)
-      SELECT * FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::text[])
-      ON CONFLICT (number, list, place) DO UPDATE SET state = excluded.state`,
+    putListEntries: `INSERT INTO ${schema}.container_entries (number, list, place, state, changed)
+      SELECT *, $5::bigint FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::text[])
+      ON CONFLICT (number, list, place) DO UPDATE SET state = excluded.state, changed = excluded.changed`,
     endLists: `DELETE FROM ${schema}.container_entries AS e
       USING unnest($1::bigint[], $2::text[], $3::bigint[]) AS g (number, list, length)
       WHERE e.number = g.number AND e.list = g.list AND e.place >= g.length`,

@@ -20,7 +20,7 @@ export const readModelsSchema: Schema = {
  * The read models' own schema. Rebuildable from the log at any time: what an older schema has is thrown away and
  * projected again at the next start, so whatever changes here, or in the states that are kept as JSON, raises the number.
  */
-export const POSTGRES_READ_MODEL_SCHEMA_VERSION = 13;
+export const POSTGRES_READ_MODEL_SCHEMA_VERSION = 14;
 
 /** The schema, in the database, of one version of the read models. */
 export function schemaNameOf(version: number): string {
@@ -51,8 +51,10 @@ export function readModelTables(schema: string): string {
       list text COLLATE "C" NOT NULL,
       place bigint NOT NULL,
       state text NOT NULL,
+      changed bigint NOT NULL,
       PRIMARY KEY (number, list, place)
     );
+    CREATE INDEX container_entries_by_change ON ${schema}.container_entries (changed);
     -- What databases have besides containers: users with their permissions, client encryption keys; those that are gone, too.
     CREATE TABLE ${schema}.catalog_entries (
       number bigint PRIMARY KEY,

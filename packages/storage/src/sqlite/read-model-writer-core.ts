@@ -72,8 +72,8 @@ export function toApplyJob(changes: readonly ReadModelChange[], checkpoint: numb
 }
 
 function writtenContainer(change: Extract<ReadModelChange, { kind: 'container' }>): WrittenContainer {
-  const { kind, number, state, before } = change;
-  return { kind, number, rid: state.rid, ...containerRows(state, before) };
+  const { kind, number, state } = change;
+  return { kind, number, rid: state.rid, ...containerRows(change) };
 }
 
 /** Beyond all times: the `due` of an item whose own ttl of -1 says "never". */

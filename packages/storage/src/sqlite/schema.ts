@@ -92,7 +92,7 @@ export const VAULT_MIGRATIONS: readonly string[] = [
  * The read models. Rebuildable from the log at any time: a file of an older schema is thrown away and projected
  * again at the next start, so whatever changes here, or in the states that are kept as JSON, raises the number.
  */
-export const READ_MODEL_SCHEMA_VERSION = 13;
+export const READ_MODEL_SCHEMA_VERSION = 14;
 export const READ_MODEL_SCHEMA = `
   CREATE TABLE checkpoint (
     one INTEGER PRIMARY KEY CHECK (one = 1),
