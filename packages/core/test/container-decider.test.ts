@@ -481,6 +481,15 @@ describe('a TTL change that is to take effect later', () => {
       .thenRefused('ttl-change-scheduled', waits);
     givenContainer(created(), scheduled).when(replace()).then();
   });
+  it('keeps the index that it will need', () => {
+    const off = created({ defaultTtl: null });
+    givenContainer(off, scheduled)
+      .when(replace({ definition: unindexed, defaultTtl: null }))
+      .thenRefused('ttl-needs-indexing');
+    givenContainer(off, { ...scheduled, data: { ...scheduled.data, to: null } })
+      .when(replace({ definition: unindexed, defaultTtl: null }))
+      .then({ type: 'ContainerReplaced', data: { definition: unindexed } });
+  });
   it('can be withdrawn before its time, and not after', () => {
     const withdraw = (nowMs: number): ContainerCommand => ({ type: 'WithdrawTtl', nowMs, reason: 'not yet' });
     givenContainer(created(), scheduled)

@@ -402,7 +402,7 @@ function containerRefusal(refused: ContainerRefusal): Refusal {
     case 'ttl-needs-indexing':
       return new Refusal(
         'bad-request',
-        "A container with indexing mode 'none' can't have a defaultTtl: time to live needs the index. Leave out one of the two.",
+        "A container with indexing mode 'none' can't have a defaultTtl, nor one that is scheduled: time to live needs the index. Leave out one of the two.",
       );
     case 'hold-exists':
     case 'hold-not-found':

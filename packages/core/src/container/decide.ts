@@ -134,7 +134,9 @@ function decideReplace(
   }
   // Copies are made as items are written: those of before would be missing, or stay.
   if (!sameJson(clearPathsOf(state.definition), clearPathsOf(command.definition))) return refuse('clear-paths-fixed');
-  if (ttlWithoutIndex(command.definition, command.defaultTtl)) return refuse('ttl-needs-indexing');
+  // A TTL that waits for its time would come to an index that is not there any more.
+  const ttls = [command.defaultTtl, scheduledPolicy(state, command.nowMs)?.defaultTtl ?? null];
+  if (ttls.some((defaultTtl) => ttlWithoutIndex(command.definition, defaultTtl))) return refuse('ttl-needs-indexing');
   const events: ContainerEvent[] = [];
   if (!sameJson(state.definition, command.definition)) {
     events.push({ type: 'ContainerReplaced', data: { definition: command.definition } });
