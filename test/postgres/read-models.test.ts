@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { HoldRegister } from '@epitaph/core/retention/hold-register.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
-import type { ReadModelChange } from '@epitaph/projections/read-model-store.ts';
+import type { ReadModelChange, ReadModelStore } from '@epitaph/projections/read-model-store.ts';
 import type { ReadModelNews } from '@epitaph/projections/shared-projector.ts';
 import { openDatabase, type PostgresDatabase, UnusableServer } from '@epitaph/storage/postgres/database.ts';
 import { LOCK_SPACE, locks, NODE_NAME } from '@epitaph/storage/postgres/migrations.ts';
@@ -139,6 +139,55 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
       );
       expect((await store.catalogEntries()).length).toBe(201);
     }));
+
+  it(
+    'leave no more prepared on the server after many rebuilds than after few, on nodes that rebuild and on others',
+    () =>
+      inDatabase(async (database, url) => {
+        const one = await PostgresReadModels.open(database);
+        const lead = await one.lead(() => {});
+        const another = await openDatabase(url);
+        const other = await PostgresReadModels.open(another);
+        /** Of the session that has most of them. */
+        const prepared = async (of: PostgresDatabase): Promise<number> => {
+          const sql = 'SELECT count(*) AS count, pg_sleep(0.05) FROM pg_prepared_statements';
+          const counts = await Promise.all(Array.from({ length: 10 }, () => of.query<{ count: number }>(sql)));
+          return Math.max(...counts.map(([row]) => row!.count));
+        };
+        const read = async (store: ReadModelStore): Promise<void> => {
+          const looks = [() => store.allItems(2, 0, 1), () => store.countItems(2), () => store.containersWithContent()];
+          await Promise.all(looks.flatMap((look) => [look(), look(), look()]));
+        };
+        const rebuild = async (): Promise<void> => {
+          const { version, store } = await one.createNext();
+          await store.apply([written(5)], 5);
+          await read(store);
+          await one.swapTo(version);
+          await other.look();
+          expect(other.current.version).toBe(version);
+          await Promise.all([read(one.current.store), read(other.current.store)]);
+          // One that is given up leaves nothing either.
+          const given = await one.createNext();
+          await given.store.apply([written(5)], 5);
+          await one.discard(given.version);
+        };
+        try {
+          const counts: number[][] = [];
+          for (let round = 0; round < 20; round++) {
+            await rebuild();
+            counts.push([await prepared(database), await prepared(another)]);
+          }
+          const most = (some: readonly number[][]) => [0, 1].map((node) => Math.max(...some.map((row) => row[node]!)));
+          const [few, many] = [most(counts.slice(0, 5)), most(counts.slice(5))];
+          expect(many[0]).toBeLessThanOrEqual(few[0]! + 5);
+          expect(many[1]).toBeLessThanOrEqual(few[1]! + 5);
+        } finally {
+          await lead?.release();
+          await another.close();
+        }
+      }),
+    60_000,
+  );
 
   describe('the sealed bodies', () => {
     it('are those of the last write, gone with the item, absent where the log left them out', () =>

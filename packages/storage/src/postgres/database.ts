@@ -92,7 +92,12 @@ function socketOf(client: pg.Client): Socket {
 export class PostgresDatabase implements Statements {
   readonly #pool: pg.Pool;
   readonly #url: string;
+  /** By the texts of statements. A name is given once: a session keeps what it stands for. */
   readonly #names = new Map<string, string>();
+  #named = 0;
+  #generation = 0;
+  /** How often statements had been forgotten when each connection was made. */
+  readonly #generationOf = new WeakMap<pg.PoolClient, number>();
   /** And whether each was so at the last look already, and all the time since. */
   readonly #inUse = new Map<pg.Client, boolean>();
   #asking = false;
@@ -106,7 +111,10 @@ export class PostgresDatabase implements Statements {
     this.#pool.on('error', () => {});
     // One that breaks in the middle of a transaction, between two statements, would end the process: the pool listens to
     // idle ones alone. The next statement tells whoever uses it.
-    this.#pool.on('connect', (client) => client.on('error', () => {}));
+    this.#pool.on('connect', (client) => {
+      client.on('error', () => {});
+      this.#generationOf.set(client, this.#generation);
+    });
     this.#pool.on('acquire', (client) => this.#inUse.set(client, false));
     this.#pool.on('release', (_error, client) => this.#inUse.delete(client));
     this.#endWatch = every(DOUBT_MS, () => {
@@ -117,10 +125,28 @@ export class PostgresDatabase implements Statements {
 
   async query<Result extends Row>(text: string, values: readonly unknown[] = []): Promise<Result[]> {
     try {
-      return (await this.#pool.query<Result>(this.#statement(text, values))).rows;
+      const client = await this.#pool.connect();
+      let fault: Error | undefined;
+      try {
+        return (await client.query<Result>(this.#statement(text, values))).rows;
+      } catch (error) {
+        fault = error as Error;
+        throw error;
+      } finally {
+        this.#release(client, fault);
+      }
     } catch (error) {
       throw inOurWords(error);
     }
+  }
+
+  /**
+   * Forgets all prepared statements: those on tables that are no more would stay in the sessions on the server for as long
+   * as these. Each connection is replaced by a new one when it is next given back.
+   */
+  forgetStatements(): void {
+    this.#generation += 1;
+    this.#names.clear();
   }
 
   /** Runs work in one transaction, again if it lost against another. The work must do nothing outside of it. */
@@ -198,8 +224,12 @@ export class PostgresDatabase implements Statements {
       });
       throw error;
     } finally {
-      client.release(broken);
+      this.#release(client, broken);
     }
+  }
+
+  #release(client: pg.PoolClient, fault: Error | undefined): void {
+    client.release(fault ?? this.#generationOf.get(client) !== this.#generation);
   }
 
   #statement(text: string, values: readonly unknown[]): pg.QueryConfig {
@@ -207,7 +237,7 @@ export class PostgresDatabase implements Statements {
       return { text, values: [...values] };
     }
     let name = this.#names.get(text);
-    if (name === undefined) this.#names.set(text, (name = `s${this.#names.size}`));
+    if (name === undefined) this.#names.set(text, (name = `s${this.#named++}`));
     return { name, text, values: [...values] };
   }
 }

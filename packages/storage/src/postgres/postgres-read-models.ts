@@ -81,7 +81,7 @@ export class PostgresReadModels implements SharedReadModels {
     const [used] = await this.#database.query<{ version: number }>('SELECT version FROM epitaph_read_models.in_use');
     const { version } = used!;
     // Another node may have swapped it.
-    if (version !== this.#current.version) this.#current = this.#versionOf(version);
+    if (version !== this.#current.version) this.#use(version);
     return { version, ...(await this.#current.store.standing()) };
   }
 
@@ -116,7 +116,7 @@ export class PostgresReadModels implements SharedReadModels {
       await tell(sql, { containers: null });
     });
     // The old one stays until the next is built: on other nodes it is still being read.
-    this.#current = this.#versionOf(version);
+    this.#use(version);
   }
 
   async discard(version: number): Promise<void> {
@@ -126,6 +126,12 @@ export class PostgresReadModels implements SharedReadModels {
       // Who has the right to write by now may have gone on with it, or use it: it is that one's to throw away.
       if (await this.#leads(sql)) await drop(sql, version);
     });
+    this.#database.forgetStatements();
+  }
+
+  #use(version: number): void {
+    this.#current = this.#versionOf(version);
+    this.#database.forgetStatements();
   }
 
   async lead(onLost: () => void): Promise<{ release(): Promise<void> } | undefined> {
