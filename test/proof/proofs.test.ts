@@ -126,6 +126,39 @@ describe('a certificate of disposal', () => {
     await open();
   });
 
+  test('of what left with its partition key says when, and who asked; with its container, not more than it knows', async () => {
+    const key = file('key', await fetched('/proof/key'));
+    const checked = (certificate: string) =>
+      ask('verify', 'certificate', file('certificate', certificate), '--public-key', key);
+    const deletedAtMs = store.nowMs();
+    await store.deletePartitionKey(caller, container(), JSON.stringify([SECRET]));
+    await store.advanceClock(caller, 60_000);
+    await store.runPurge(caller);
+    const text = await certificateOf('four');
+    const { statement } = JSON.parse(text) as DisposalCertificate;
+    expect(statement).toMatchObject({
+      cause: 'deleted',
+      endedAtMs: deletedAtMs,
+      endedBy: 'key:primary',
+      erasedAtMs: deletedAtMs + 60_000,
+    });
+    expect((await checked(text)).stdout).toContain(`deleted at ${new Date(deletedAtMs).toISOString()}, erased at`);
+    // As it was given out before.
+    const first = { endedAtMs: deletedAtMs + 60_000, endedBy: 'system:purge' };
+    const given = { ...(JSON.parse(text) as object), statement: { ...statement, ...first } };
+    const format = 'epitaph.certificate-of-disposal/1';
+    expect((await checked(JSON.stringify({ ...given, format }))).code).toBe(0);
+    expect((await checked(JSON.stringify(given))).code).toBe(1);
+
+    await write('five');
+    const { rid } = container();
+    await store.deleteContainer(caller, 'shop', 'orders');
+    await store.advanceClock(caller, 60_000);
+    await store.runPurge(caller);
+    const gone = await fetched(`/dbs/shop/colls/orders/certificate?${named('five')}&rid=${encodeURIComponent(rid)}`);
+    expect((await checked(gone)).stdout).toMatch(/gone with its container, erased at/);
+  });
+
   test('with any part changed is not good, and nor is one that another store has signed', async () => {
     const text = await certificateOf('three');
     const key = file('key', await fetched('/proof/key'));

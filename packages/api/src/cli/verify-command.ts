@@ -124,7 +124,9 @@ const endings: Readonly<Record<DisposalStatement['cause'], string>> = {
 function inWords(statement: DisposalStatement | PurgeRunStatement): string {
   if ('stream' in statement) {
     const { stream, life, cause, endedAtMs, erasedAtMs, erasedBy } = statement;
-    return `life ${life} of ${stream}, ${endings[cause]} at ${isoTime(endedAtMs)}, erased at ${isoTime(erasedAtMs)} by ${erasedBy}.`;
+    // When the container was deleted is a fact of the container, which a certificate of one life does not have.
+    const when = cause === 'container-deleted' ? '' : ` at ${isoTime(endedAtMs)}`;
+    return `life ${life} of ${stream}, ${endings[cause]}${when}, erased at ${isoTime(erasedAtMs)} by ${erasedBy}.`;
   }
   const { id, startedAtMs, completedAtMs } = statement;
   return `purge run ${id}, ${isoTime(startedAtMs)} to ${completedAtMs === null ? 'now' : isoTime(completedAtMs)}.`;

@@ -1,5 +1,5 @@
 import { decodeLedger } from '../item/ledger.ts';
-import { itemExpiredSchema, type ItemPurged, itemPurgedSchema } from '../item/events.ts';
+import { itemDeletedSchema, itemExpiredSchema, type ItemPurged, itemPurgedSchema } from '../item/events.ts';
 import { parseItemStream } from '../item/stream-name.ts';
 import {
   openCheckpoint,
@@ -12,7 +12,9 @@ import {
 import { canonicalJson, type FactLeaf } from './leaf.ts';
 import { leafHash, rootOfProof } from './merkle-tree.ts';
 
-export const CERTIFICATE_FORMAT = 'epitaph.certificate-of-disposal/1';
+export const CERTIFICATE_FORMAT = 'epitaph.certificate-of-disposal/2';
+/** As {@link CERTIFICATE_FORMAT}, but of what left with its partition key it has when that was recorded, and by whom. */
+const FIRST_FORMAT = 'epitaph.certificate-of-disposal/1';
 
 /** What a certificate states of a life whose content was erased. Follows from its facts alone. Times in milliseconds. */
 export interface DisposalStatement {
@@ -27,7 +29,7 @@ export interface DisposalStatement {
   /** SHA-256 over the ledger as canonical JSON, hexadecimal: what was written, without saying it. */
   readonly ledgerSha256: string;
   readonly cause: 'expired' | 'deleted' | 'container-deleted' | 'erasure';
-  /** When the life ended: its deadline, or the request that deleted it; the purge itself for any other cause. */
+  /** When the life ended: its deadline, or the request that deleted it; the erasure itself for any other cause. */
   readonly endedAtMs: number;
   readonly endedBy: string;
   /** For an expired life: the rule, the arithmetic and the policy. */
@@ -59,7 +61,7 @@ export interface CertifiedFact {
 
 /** A certificate of disposal. No content is in it, nor anything that names a person to who does not know the item. */
 export interface DisposalCertificate {
-  readonly format: typeof CERTIFICATE_FORMAT;
+  readonly format: typeof CERTIFICATE_FORMAT | typeof FIRST_FORMAT;
   readonly statement: DisposalStatement;
   /** The facts that it follows from, oldest first; the last is the erasure. */
   readonly facts: readonly CertifiedFact[];
@@ -75,6 +77,7 @@ export interface DisposalCertificate {
 export function disposalStatement(
   facts: readonly FactLeaf[],
   { sha256 }: Pick<CheckpointCryptography, 'sha256'>,
+  format: DisposalCertificate['format'] = CERTIFICATE_FORMAT,
 ): DisposalStatement | undefined {
   const purge = facts.at(-1);
   const place = purge && parseItemStream(purge.stream);
@@ -85,6 +88,10 @@ export function disposalStatement(
   const end = facts.find(({ type }) => type === 'ItemExpired' || type === 'ItemDeleted');
   const expired =
     end?.type === 'ItemExpired' ? itemExpiredSchema.omit({ id: true, partitionKey: true }).parse(end.data) : undefined;
+  const request =
+    end?.type === 'ItemDeleted' && format !== FIRST_FORMAT
+      ? itemDeletedSchema.pick({ withPartitionKey: true }).parse(end.data).withPartitionKey
+      : undefined;
   const ledger = new TextEncoder().encode(canonicalJson(data.ledger));
   return {
     containerRid: place.containerRid,
@@ -95,8 +102,8 @@ export function disposalStatement(
     lastWriteAtMs: writes.at(-1)?.atMs ?? 0,
     ledgerSha256: hexOf(sha256(ledger)),
     cause: data.cause,
-    endedAtMs: expired?.expiredAtMs ?? end?.occurredAtMs ?? purge.occurredAtMs,
-    endedBy: (end ?? purge).actor,
+    endedAtMs: expired?.expiredAtMs ?? request?.atMs ?? end?.occurredAtMs ?? purge.occurredAtMs,
+    endedBy: request?.by ?? (end ?? purge).actor,
     ...(expired === undefined
       ? {}
       : {
@@ -128,11 +135,12 @@ export function verifyCertificate(
   key: VerifierKey,
   cryptography: CheckpointCryptography,
 ): Verdict<DisposalStatement> {
-  if (certificate.format !== CERTIFICATE_FORMAT) {
+  const { format } = certificate;
+  if (format !== CERTIFICATE_FORMAT && format !== FIRST_FORMAT) {
     return { ok: false, reason: 'It is not a certificate of disposal of a known format.' };
   }
   return verifyStatement(certificate, key, cryptography, {
-    derive: (facts) => disposalStatement(facts, cryptography),
+    derive: (facts) => disposalStatement(facts, cryptography, format),
     otherwise: 'Its facts are not the end and erasure of one life.',
   });
 }
