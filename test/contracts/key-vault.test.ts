@@ -1,4 +1,6 @@
-import { afterAll, describe, expect, it } from 'vitest';
+import { DatabaseSync } from 'node:sqlite';
+import { afterAll, describe, expect, it, onTestFinished } from 'vitest';
+import type { DestroyRequest } from '@epitaph/core/vault/key-vault.ts';
 import { describeKeyVault } from '@epitaph/core/testing/key-vault-contract.ts';
 import { MemoryKeyVault, ToyBodySealer } from '@epitaph/core/testing/memory-key-vault.ts';
 import { SharedStorage, TestFolder } from './sqlite-folder.ts';
@@ -48,3 +50,49 @@ describeKeyVault(
   },
   framework,
 );
+
+describe('the SQLite key vault while it is copied', () => {
+  it('destroys no key until that is over, and makes new ones all the same', async () => {
+    const folder = new TestFolder();
+    const { vault } = await folder.open({ writers: 'threads' });
+    const reader = new DatabaseSync(folder.file('vault.db'), { readOnly: true });
+    onTestFinished(async () => {
+      reader.close();
+      await folder.dispose();
+    });
+    const find = reader.prepare('SELECT wrapped = zeroblob(length(wrapped)) AS gone FROM keys WHERE id = ?');
+    const made = async (life: string) => {
+      const stream = `item-rid.${life}.0`;
+      const { key, stored } = vault.createKey(stream);
+      await stored;
+      return { keyId: key.keyId, stream, lastWriteTs: 0, lastEventAtMs: 0, nowMs: 1_000 };
+    };
+    const lives = [await made('before'), await made('beside'), await made('after')];
+    const [before, beside, after] = lives as [DestroyRequest, DestroyRequest, DestroyRequest];
+    /** Which of them are in the file. */
+    const there = () => lives.map(({ keyId }) => (find.get(keyId) as { gone: number }).gone === 0);
+    const seen: boolean[][] = [];
+    const copying = async (life: string) => {
+      seen.push(there());
+      await made(life);
+      seen.push(there());
+    };
+    const destructions = [vault.destroyKeys([before])];
+    const copied = vault.withoutDestruction(async () => {
+      destructions.push(vault.destroyKeys([beside]));
+      await copying('new');
+    });
+    const again = vault.withoutDestruction(async () => {
+      await copying('newer');
+      throw new Error('the disk is full');
+    });
+    destructions.push(vault.destroyKeys([after]));
+    await copied;
+    await expect(again).rejects.toThrow('the disk is full');
+    const kept = [false, true, true];
+    expect(seen).toEqual([kept, kept, kept, kept]);
+    const kinds = (await Promise.all(destructions)).flat().map(({ kind }) => kind);
+    expect(kinds).toEqual(['destroyed', 'destroyed', 'destroyed']);
+    expect(there()).toEqual([false, false, false]);
+  });
+});

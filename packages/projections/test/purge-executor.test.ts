@@ -7,6 +7,7 @@ import { recorded } from '@epitaph/core/item/handle.ts';
 import { decodeLedger } from '@epitaph/core/item/ledger.ts';
 import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import { turn } from '@epitaph/core/turn.ts';
 import { initialRetention } from '@epitaph/core/retention/state.ts';
 import { MemoryKeyVault, ToyBodySealer } from '@epitaph/core/testing/memory-key-vault.ts';
 import { uniqueKeyStream } from '@epitaph/core/unique-key/stream-name.ts';
@@ -134,11 +135,23 @@ class Lives {
     vault: this.vault,
     sealer: this.sealer,
     catalog: () => ({ goneAtMs: () => this.goneAtMs, containerByRid: () => ({ number: 1, state: this.#state }) }),
-    projected: async (position: number) => (this.projectedUpTo = position),
+    projected: async (position: number) => {
+      await turn();
+      this.projectedUpTo = position;
+    },
     onErased: (positions: readonly number[]) => this.erasedPositions.push(...positions),
     copiesKeptUntilMs: () => this.copiesKeptUntilMs,
     newId: () => crypto.randomUUID(),
   } as unknown as PurgePorts);
+
+  constructor() {
+    // The memory log does it at once, as no other log does.
+    const truncate = this.log.truncateStream.bind(this.log);
+    this.log.truncateStream = async (...args) => {
+      for (let turns = 0; turns < 5; turns++) await turn();
+      return truncate(...args);
+    };
+  }
 
   context(nowMs: number, actor = 'key:primary'): CommandContext {
     return { nowMs, actor, correlationId: 'test', newId: () => crypto.randomUUID() };
@@ -233,7 +246,7 @@ describe('an erasure', () => {
   it('is told to whoever keeps documents, and is over when readers see it', async () => {
     const lives = new Lives();
     const rows = [await lives.life('a'), await lives.life('b')];
-    await lives.erase(rows);
+    await lives.executor.eraseEnded(rows, () => 10_000);
     expect(lives.erasedPositions.toSorted()).toEqual([1, 2, 3, 4, 5, 6]);
     expect(lives.projectedUpTo).toBe(lives.log.head());
   });
@@ -241,7 +254,7 @@ describe('an erasure', () => {
   it('has the count of a vault that counts its destructions on record before what rests on it', async () => {
     const lives = new Lives();
     const row = await lives.life('a');
-    Object.assign(lives.vault, { destructions: async () => 7 });
+    Object.assign(lives.vault, { destructions: () => turn().then(() => 7) });
     await lives.erase([row]);
     expect(lives.log.readAll(3, 10).map(({ type }) => type)).toEqual(['KeysDestroyed', 'ItemPurged']);
     expect(await lives.erase([row])).toMatchObject({ purged: 0 });
@@ -294,7 +307,7 @@ describe('an erasure', () => {
     const rows = [await lives.life('a', 'live'), await lives.life('b')];
     await lives.erase(rows);
     const head = lives.log.head();
-    expect(await lives.erase(rows)).toMatchObject({ purged: 0, refused: [] });
+    expect(await lives.erase(rows)).toEqual({ purged: 0, refused: [], left: [0, 1] });
     expect(lives.log.head()).toBe(head);
     expect(lives.types('a')).toEqual(['ItemUpserted', 'ItemUpserted']);
     expect(lives.vault.findKey(1, lives.stream('a')).status).toBe('there');
@@ -345,9 +358,28 @@ describe('an erasure', () => {
       ]);
     await take(own!, row.stream);
     await take(others!, lives.stream('b'));
+    const truncate = lives.log.truncateStream;
+    lives.log.truncateStream = (stream, before) => {
+      // Only the writes say what there is to give up: a crash must not come between.
+      if (stream === row.stream) expect(lives.log.readLast(own!)!.type).toBe('UniqueKeyReleased');
+      return truncate(stream, before);
+    };
     await lives.erase([row]);
     expect(lives.log.readStream(own!).map(({ type }) => type)).toEqual(['UniqueKeyReleased']);
     expect(lives.log.readStream(others!).map(({ type }) => type)).toEqual(['UniqueKeyTaken']);
+  });
+
+  it('that is under way is waited for: for its record, and for what it removes', async () => {
+    const lives = new Lives();
+    const row = await lives.life('a');
+    const destroyKeys = lives.vault.destroyKeys.bind(lives.vault);
+    lives.vault.destroyKeys = (requests) => turn().then(() => destroyKeys(requests));
+    const erasing = lives.executor.eraseEnded([row], () => 10_000);
+    await lives.executor.recorded();
+    expect(lives.types('a')).toEqual([...UNTOUCHED, 'ItemPurged']);
+    await lives.executor.settled();
+    expect(lives.types('a')).toEqual(['ItemDeleted', 'ItemPurged']);
+    await erasing;
   });
 
   it('whose truncation fails says so once, when that is waited for', async () => {
