@@ -44,7 +44,7 @@ export async function serve(configuration: Configuration, print: (line: string) 
   const loopback = await isLoopbackHost(configuration.host);
   if (configuration.key === EMULATOR_KEY && !loopback) refuseEmulatorKey();
   const signal = firstSignal(tls === undefined ? ['SIGINT', 'SIGTERM', 'SIGHUP'] : ['SIGINT', 'SIGTERM']);
-  const endTraces = await startTraces(configuration.traces);
+  const endTraces = await startTraces(configuration.traces, log);
   const { promise: lost, resolve: lose } = Promise.withResolvers<Error>();
   const store = await openStore(configuration, {
     onFault: (error) => log.error({ err: error }, 'work in the background met a fault and will be tried again'),
@@ -129,11 +129,14 @@ function firstSignal(names: readonly NodeJS.Signals[]): Promise<string> {
  *
  * @returns what sends the last of them
  */
-async function startTraces(url: Configuration['traces']): Promise<() => Promise<void>> {
+async function startTraces(url: Configuration['traces'], log: Logger): Promise<() => Promise<void>> {
   const { OTEL_EXPORTER_OTLP_ENDPOINT: any, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: ofTraces } = process.env;
   if (url === 'off' || (url === undefined && !any && !ofTraces)) return async () => {};
   const { exportTraces } = await import('../telemetry/otlp.ts');
-  return exportTraces(url);
+  return exportTraces({
+    url,
+    onFault: ({ message }) => log.warn(`traces are not taken by their collector: ${message}`),
+  });
 }
 
 async function openStore(

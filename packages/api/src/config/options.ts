@@ -136,7 +136,7 @@ export const optionSchemas = {
     .default(DEFAULT_READY_LAG_EVENTS)
     .describe('Events that the read models may be behind the log before the store says that it is not ready.'),
   traces: z
-    .union([z.literal('off'), z.httpUrl('must be the URL of a collector, or off')])
+    .union([z.literal('off'), z.url({ protocol: /^https?$/, error: 'must be the URL of a collector, or off' })])
     .optional()
     .describe(
       'Where to send traces by OpenTelemetry, such as http://127.0.0.1:4318/v1/traces. By default to OTEL_EXPORTER_OTLP_ENDPOINT, if that is set.',

@@ -61,6 +61,7 @@ describe('the configuration', () => {
     [{ now: 'today', clock: 'manual' }, {}, '--now: must be a time like 2026-11-21T10:00:00Z.'],
     [{ now: '2026-11-21' }, {}, '--now: is for --clock manual; the system clock has the time it has.'],
     [{ traces: 'collector' }, {}, '--traces: must be the URL of a collector, or off.'],
+    [{ traces: 'localhost:4318' }, {}, '--traces: must be the URL of a collector, or off.'],
     [
       { throughput: '450' },
       {},
@@ -69,6 +70,17 @@ describe('the configuration', () => {
     [{ key: 'c2VjcmV0' }, {}, '--key: must be base64 of at least 32 bytes.'],
   ] as const)('refuses %j with %j in one line', (flags, environment, message) => {
     expect(() => readConfiguration({ flags, environment })).toThrow(new BadConfiguration(message));
+  });
+
+  test.each([
+    'http://127.0.0.1:4318/v1/traces',
+    'http://localhost:4318/v1/traces',
+    'http://[::1]:4318/v1/traces',
+    'http://collector:4318/v1/traces',
+    'https://collector.example/v1/traces',
+    'off',
+  ])('sends traces to %s', (traces) => {
+    expect(readConfiguration({ flags: { traces }, environment: {} }).traces).toBe(traces);
   });
 
   test.each([
