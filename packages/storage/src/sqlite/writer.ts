@@ -364,16 +364,16 @@ function remedyFor(error: unknown, whenDamaged: string): string | undefined {
   const sqliteCode = sqliteCodeOf(error);
   const { code } = error as { code?: string };
   if (isDiskFull(error)) {
-    return 'there is no space left on the disk of the data folder. Nothing was written; make room, and the store goes on by itself.';
+    return 'there is no space left on the disk of the data folder. Make room, and the store goes on by itself.';
   }
   if (sqliteCode === sqliteCodes.readOnly || code === 'EROFS' || code === 'EACCES') {
-    return "the data folder can't be written to any more. Nothing was written; check its disk and its permissions, and the store goes on by itself.";
+    return "the data folder can't be written to any more. Check its disk and its permissions, and the store goes on by itself.";
   }
   if (sqliteCode === sqliteCodes.ioError) {
-    return 'the disk of the data folder fails or is full. Nothing was written; check the disk.';
+    return 'the disk of the data folder fails or is full. Check the disk.';
   }
   if (sqliteCode === sqliteCodes.corrupt || sqliteCode === sqliteCodes.notADatabase) {
-    return `a file of the data folder is damaged. Nothing was written; stop the store, and ${whenDamaged}.`;
+    return `a file of the data folder is damaged. Stop the store, and ${whenDamaged}.`;
   }
   return undefined;
 }
