@@ -4,6 +4,7 @@ import { promisify } from 'node:util';
 import { CosmosClient } from '@azure/cosmos';
 import { describe, expect, test } from 'vitest';
 import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
+import { whyWithout } from '../support/programs.ts';
 import { type Block, blocksOf, matchesShown, readPage, ROOT } from './markdown.ts';
 import { startAsShown } from './store-process.ts';
 
@@ -65,7 +66,10 @@ async function expireOrders(endpoint: string): Promise<void> {
   await manage('/purge/run');
 }
 
-describe('snippets print what the page shows', { timeout: 240_000 }, () => {
+// Pages show most calls by curl.
+const skipped = whyWithout('curl');
+
+describe.skipIf(skipped)(`snippets print what the page shows${skipped}`, { timeout: 240_000 }, () => {
   test.each([
     { page: 'README.md', prepare: undefined, least: 4 },
     { page: 'docs/operations.md', prepare: makeSessions, least: 6 },

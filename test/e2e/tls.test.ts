@@ -11,10 +11,13 @@ import { outOfDate } from '@epitaph/api/config/tls.ts';
 import { EMULATOR_KEY, KeyRing } from '@epitaph/api/http/keys.ts';
 import { buildServer } from '@epitaph/api/http/server.ts';
 import { newFolder, removeFolder } from '../simulation/embedded.ts';
-import { selfSigned, whyNoCertificates, type SelfSigned } from '../support/self-signed.ts';
+import { whyWithout } from '../support/programs.ts';
+import { selfSigned, type SelfSigned } from '../support/self-signed.ts';
 import { startServer, type ServerProcess } from './support/server-process.ts';
 
-describe.skipIf(whyNoCertificates !== undefined)(`TLS${whyNoCertificates ?? ''}`, () => {
+const skipped = whyWithout('openssl');
+
+describe.skipIf(skipped)(`TLS${skipped}`, () => {
   let folder: string;
   let first: SelfSigned;
   let second: SelfSigned;

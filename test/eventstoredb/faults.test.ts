@@ -7,7 +7,8 @@ import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { EventStoreDouble, type DoubleOptions } from './double.ts';
 import { DoubleLog } from './double-log.ts';
 import { Proxy } from './proxy.ts';
-import { selfSigned, whyNoCertificates } from '../support/self-signed.ts';
+import { whyWithout } from '../support/programs.ts';
+import { selfSigned } from '../support/self-signed.ts';
 
 /** Short, where a test waits for it to run out. */
 const IMPATIENT_MS = 300;
@@ -412,8 +413,8 @@ describe('a server that does not let the store in', () => {
     expect(error.message).not.toContain('\n');
   });
 
-  const overTls = `is one where the password is wrong; the right one is let in, over TLS${whyNoCertificates ?? ''}`;
-  test.skipIf(whyNoCertificates !== undefined)(overTls, async () => {
+  const skipped = whyWithout('openssl');
+  test.skipIf(skipped)(`is one where the password is wrong; the right one is let in, over TLS${skipped}`, async () => {
     double.stop();
     await proxy.close();
     const { key, certificate, file, remove } = selfSigned();

@@ -1,11 +1,7 @@
-import { execFileSync, spawnSync } from 'node:child_process';
+import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-
-/** For the names of tests that are skipped for want of the program that makes certificates; undefined where it is. */
-export const whyNoCertificates: string | undefined =
-  spawnSync('openssl', ['version']).error === undefined ? undefined : ' [skipped: no openssl: apt-get install openssl]';
 
 export interface SelfSigned {
   readonly key: Buffer;
@@ -16,7 +12,7 @@ export interface SelfSigned {
   remove(): void;
 }
 
-/** A certificate for localhost, made for this run. */
+/** A certificate for localhost, made for this run by `openssl`. */
 export function selfSigned(): SelfSigned {
   const folder = mkdtempSync(path.join(tmpdir(), 'epitaph-tls-'));
   const keyFile = path.join(folder, 'key.pem');
