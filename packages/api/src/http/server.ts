@@ -14,6 +14,7 @@ import type { ConsistencyPolicy } from '../cosmos/consistency.ts';
 import { describeError, errorBody, WireError, wireShapes, type WireShape } from '../cosmos/errors.ts';
 import { errorHeaders, isManagement, registerCosmos, rewriteToCosmos } from '../cosmos/plugin.ts';
 import type { StoreApi } from '../store/store-api.ts';
+import { wait } from '../config/wait.ts';
 import { limitInFlight } from './admission.ts';
 import type { KeyRing } from './keys.ts';
 import { defaultLimits, type Limits } from './limits.ts';
@@ -123,8 +124,9 @@ function answerUnreadable(error: Error & { readonly code?: string }, socket: Soc
       body,
     ].join('\r\n'),
   );
-  const linger = setTimeout(() => socket.destroy(), LINGER_MS).unref();
-  socket.once('close', () => clearTimeout(linger));
+  const closed = new AbortController();
+  socket.once('close', () => closed.abort());
+  void wait(LINGER_MS, closed.signal).then(() => socket.destroy());
 }
 
 function unreadable(code: string | undefined): { readonly shape: WireShape; readonly message: string } {
