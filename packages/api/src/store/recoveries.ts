@@ -8,7 +8,7 @@ import { foldItem } from '@epitaph/core/item/handle.ts';
 import { itemStream, parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import { withoutContainer } from '@epitaph/core/retention/hold-names.ts';
-import type { EndedRow } from '@epitaph/projections/read-model-store.ts';
+import type { ContainerNumber, DisappearanceRow, EndedRow } from '@epitaph/projections/read-model-store.ts';
 import { endedPages } from '@epitaph/projections/purge/ended-pages.ts';
 import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
 import type { Documents } from './documents.ts';
@@ -83,7 +83,8 @@ export class Recoveries {
     },
   ): Promise<RecoverySummary> {
     const { number, state } = await this.#parts.current(container);
-    if (!state.timeline.some(({ version }) => version === policyVersion)) {
+    const policy = state.timeline.find(({ version }) => version === policyVersion);
+    if (policy === undefined) {
       throw new Refusal('bad-request', `The container has had no TTL policy of version ${policyVersion}.`);
     }
     await recordRetention(this.#parts, this.#parts.command(caller), container.rid, {
@@ -104,6 +105,11 @@ export class Recoveries {
       for (const outcome of outcomes) if (outcome !== undefined) summary[outcome] += 1;
       done += rows.length;
       onProgress?.({ done, total: Math.max(done, total) });
+    }
+    for await (const rows of this.#erasedOf(number, policy.fromMs)) {
+      signal?.throwIfAborted();
+      const outcomes = await allDone(rows.map((row) => this.#lost(state, row, policyVersion)));
+      for (const outcome of outcomes) if (outcome !== undefined) summary[outcome] += 1;
     }
     return summary;
   }
@@ -190,7 +196,7 @@ export class Recoveries {
     const { log } = this.#parts.ports;
     const last = await log.readLast(stream);
     const end = last && readItemEvent(last);
-    if (end?.type !== 'ItemExpired') return end?.type === 'ItemPurged' ? 'erased' : undefined;
+    if (end?.type !== 'ItemExpired') return undefined;
     if (end.data.policyVersion !== policyVersion || !end.data.byPolicyStart) return undefined;
     const { prefix } = parseItemStream(stream)!;
     if ((await log.readLast(itemStream(prefix, life + 1))) !== undefined) return 'writtenSince';
@@ -199,10 +205,39 @@ export class Recoveries {
       return 'recovered';
     } catch (error) {
       if (!(error instanceof Refusal)) throw error;
-      if (error.code === 'content-erased') return 'erased';
+      // The purge is at it; what is erased is counted as such once that is on record.
+      if (error.code === 'content-erased') return undefined;
       // Something else has taken its name since, or a value that is to be there once.
       if (error.code === 'already-exists' || error.code === 'unique-key-taken') return 'writtenSince';
       throw error;
     }
+  }
+
+  /** What expired at an instant and is erased, in pages. All that the start of a policy takes expires at that start. */
+  async *#erasedOf(container: ContainerNumber, atMs: number): AsyncGenerator<readonly DisappearanceRow[], void> {
+    const instant = { fromMs: atMs, toMs: atMs + 1, cause: 'expired', limit: BATCH } as const;
+    let after: { readonly atMs: number; readonly position: number } | undefined;
+    for (;;) {
+      const rows = await this.#parts.readModel.disappearances(container, { ...instant, after });
+      yield rows.filter(({ purgedAtMs }) => purgedAtMs !== null);
+      const last = rows.at(-1);
+      if (last === undefined || rows.length < BATCH) return;
+      after = { atMs: last.atMs, position: last.position };
+    }
+  }
+
+  /** Of an erased life: whether the policy's start took it, and the item is gone with it. */
+  async #lost(
+    { rid }: ContainerState,
+    { partitionKey, id, life }: DisappearanceRow,
+    policyVersion: number,
+  ): Promise<'erased' | 'writtenSince' | undefined> {
+    const { log, naming } = this.#parts.ports;
+    const prefix = await naming.itemStreamPrefix(rid, partitionKey, id);
+    const facts = await log.readStream(itemStream(prefix, life), { withBodies: false });
+    const end = facts.map(readItemEvent).find(({ type }) => type === 'ItemExpired');
+    if (end?.type !== 'ItemExpired' || end.data.policyVersion !== policyVersion || !end.data.byPolicyStart)
+      return undefined;
+    return (await log.readLast(itemStream(prefix, life + 1))) === undefined ? 'erased' : 'writtenSince';
   }
 }

@@ -543,6 +543,25 @@ describe('a recovery', () => {
     expect(await fsck()).toEqual([]);
   });
 
+  test('of what one policy took says how much is erased, and not of what is back or was written anew', async () => {
+    await call('PUT', '/policy-grace', { seconds: 30, reason: 'a short one' });
+    for (const id of ['lost', 'back', 'anew']) await world.write(id);
+    // Gone at that very instant, but by its own countdown.
+    await world.write('by itself', { ttl: 30 });
+    await advance(30);
+    await world.store.changeTtl(WRITER, 'shop', 'orders', { defaultTtl: 5, confirmed: false });
+    await advance(1);
+    await world.store.changeTtl(WRITER, 'shop', 'orders', { defaultTtl: -1, confirmed: false });
+    expect(await recover('back')).toMatchObject({ status: 200 });
+    await world.write('anew');
+    await advance(60);
+    await purge();
+    for (const id of ['lost', 'by itself']) expect(await explain(id)).toMatchObject({ state: 'purged' });
+    expect(await call('POST', '/recover', { policyVersion: 2, reason: 'mistyped' })).toMatchObject({
+      body: { recovered: 0, writtenSince: 2, erased: 1 },
+    });
+  });
+
   test('that is cut short is gone on with by asking again', async () => {
     await world.store.changeTtl(WRITER, 'shop', 'orders', { defaultTtl: -1, confirmed: false });
     for (let number = 0; number < 200; number++) await world.write(`d${number}`);
