@@ -1,4 +1,5 @@
-import { afterAll, describe, expect, it, onTestFinished } from 'vitest';
+import { StatementSync } from 'node:sqlite';
+import { afterAll, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
 import { describeEventLog } from '@epitaph/core/testing/event-log-contract.ts';
 import { SharedStorage, TestFolder } from './sqlite-folder.ts';
@@ -89,6 +90,39 @@ describe('a stream of thousands of events in SQLite', () => {
       [COUNT - 2, 10],
       [COUNT - 1, 10],
     ]);
+  });
+
+  it('is read in pages, oldest first, by going back over it once', async () => {
+    // Before the log is opened, which takes it from there.
+    const got = vi.spyOn(StatementSync.prototype, 'get');
+    onTestFinished(() => got.mockRestore());
+    const log = await filled();
+    got.mockClear();
+    const page = async (after: number): Promise<readonly number[]> => {
+      const part = { fromRevision: after + 1, toRevision: after + 100, withBodies: false };
+      return (await log.readStream('long', part)).map(({ revision }) => revision);
+    };
+    const walk = async (): Promise<number[]> => {
+      const revisions: number[] = [];
+      for (let last: readonly number[] = []; ; revisions.push(...last)) {
+        last = await page(revisions.at(-1) ?? -1);
+        if (last.length === 0) return revisions;
+      }
+    };
+    const whole = Array.from({ length: COUNT }, (_, revision) => revision);
+    expect(await walk()).toEqual(whole);
+    // Each row on the way to the first page, and then for each page those up to the next signpost and its own.
+    expect(got.mock.calls.length).toBeGreaterThan(COUNT);
+    expect(got.mock.calls.length).toBeLessThan(COUNT + (COUNT / 100) * (256 + 100));
+    got.mockClear();
+    await page(COUNT / 2);
+    expect(got.mock.calls.length).toBeLessThan(256 + 110);
+    const both = await Promise.all([walk(), walk()]);
+    expect(both).toEqual([whole, whole]);
+    await log.truncateStream('long', COUNT - 150);
+    expect([await page(0), await page(COUNT - 301)]).toEqual([[], []]);
+    expect(await page(COUNT - 201)).toEqual(whole.slice(COUNT - 150, COUNT - 100));
+    expect(await page(COUNT - 101)).toEqual(whole.slice(COUNT - 100));
   });
 
   it.each([1, 2, 3, 4, 5])(

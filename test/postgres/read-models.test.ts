@@ -1,11 +1,11 @@
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { HoldRegister } from '@epitaph/core/retention/hold-register.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
-import type { ReadModelChange, ReadModelStore } from '@epitaph/projections/read-model-store.ts';
+import type { ReadModelChange } from '@epitaph/projections/read-model-store.ts';
 import type { ReadModelNews } from '@epitaph/projections/shared-projector.ts';
 import { openDatabase, type PostgresDatabase, UnusableServer } from '@epitaph/storage/postgres/database.ts';
 import { LOCK_SPACE, locks, NODE_NAME } from '@epitaph/storage/postgres/migrations.ts';
-import { CheckpointMoved } from '@epitaph/storage/postgres/postgres-read-model-store.ts';
+import { CheckpointMoved, type PostgresReadModelStore } from '@epitaph/storage/postgres/postgres-read-model-store.ts';
 import { PostgresReadModels } from '@epitaph/storage/postgres/postgres-read-models.ts';
 import { describeReadModel } from '../contracts/read-model-contract.ts';
 import { skipReason, TestServer, whyNoPostgres } from './server.ts';
@@ -154,7 +154,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
           const counts = await Promise.all(Array.from({ length: 10 }, () => of.query<{ count: number }>(sql)));
           return Math.max(...counts.map(([row]) => row!.count));
         };
-        const read = async (store: ReadModelStore): Promise<void> => {
+        const read = async (store: PostgresReadModelStore): Promise<void> => {
           const looks = [() => store.allItems(2, 0, 1), () => store.countItems(2), () => store.containersWithContent()];
           await Promise.all(looks.flatMap((look) => [look(), look(), look()]));
         };

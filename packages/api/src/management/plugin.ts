@@ -186,7 +186,8 @@ function historyRoutes(scope: FastifyInstance, store: StoreApi, stopping: AbortS
       const container = containerOf(store, request, rid);
       if (id === undefined) {
         if (partitionKey !== undefined) throw new Problem('bad-request', 'A partitionKey without an id names no item.');
-        const entries = await store.containerHistory(container, continuation);
+        // One more tells that there are.
+        const entries = await store.containerHistory(container, continuation, limit && limit + 1);
         const { page, next } = pageOf(entries, limit, ({ revision }) => revision);
         return { ...shapes.historyShape(page, container, {}), ...next };
       }

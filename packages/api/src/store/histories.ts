@@ -75,9 +75,9 @@ export class Histories {
     return entries;
   }
 
-  async containerHistory(container: ContainerState, afterRevision = -1): Promise<HistoryEntry[]> {
-    const fromRevision = afterRevision + 1;
-    const events = await this.#parts.ports.log.readStream(containerStream(container.rid), { fromRevision });
+  async containerHistory(container: ContainerState, afterRevision = -1, limit?: number): Promise<HistoryEntry[]> {
+    const part = { fromRevision: afterRevision + 1, toRevision: limit && afterRevision + limit };
+    const events = await this.#parts.ports.log.readStream(containerStream(container.rid), part);
     return events.map((event) => entryOf(event, 0));
   }
 

@@ -862,9 +862,13 @@ export interface StoreApi {
 
   // History.
   history(container: ContainerState, id: string, partitionKey: string): Promise<readonly HistoryEntry[]>;
-  /** The container's own facts: creation, policies, deletion. */
-  /** @param afterRevision only what came after that */
-  containerHistory(container: ContainerState, afterRevision?: number): Promise<readonly HistoryEntry[]>;
+  /**
+   * The container's own facts: creation, policies, deletion.
+   *
+   * @param afterRevision only what came after that
+   * @param limit so many at most; all by default
+   */
+  containerHistory(container: ContainerState, afterRevision?: number, limit?: number): Promise<readonly HistoryEntry[]>;
   explain(container: ContainerState, id: string, partitionKey: string, atMs?: number): Promise<Explanation>;
   /**
    * The content of a visible item as it was at an instant, or at a revision of its life.

@@ -33,6 +33,13 @@ export interface AppendOptions {
   readonly background?: boolean | undefined;
 }
 
+/** Which part of a stream is read: all of it by default. */
+export interface StreamRead {
+  readonly fromRevision?: number | undefined;
+  readonly toRevision?: number | undefined;
+  readonly withBodies?: boolean | undefined;
+}
+
 /** What a look through a part of the log has found. */
 export interface LogScan {
   /** The events that matched, without bodies, in order of position. */
@@ -108,12 +115,9 @@ export interface EventLog {
 
   /**
    * Events of a stream that were not truncated, oldest first. Empty for an unknown stream.
-   * `fromRevision` leaves out those before it, `withBodies: false` the sealed bodies.
+   * `fromRevision` leaves out those before it, `toRevision` those behind it, `withBodies: false` the sealed bodies.
    */
-  readStream(
-    stream: string,
-    options?: { readonly fromRevision?: number; readonly withBodies?: boolean },
-  ): MaybePromise<RecordedEvent[]>;
+  readStream(stream: string, options?: StreamRead): MaybePromise<RecordedEvent[]>;
 
   /** The last event of a stream without its body, or undefined if it has never been written. */
   readLast(stream: string): MaybePromise<RecordedEvent | undefined>;

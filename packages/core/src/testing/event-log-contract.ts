@@ -1,4 +1,4 @@
-import type { AppendResult, EventLog, ExpectedRevision, LogSubscription } from '../log/event-log.ts';
+import type { AppendResult, EventLog, ExpectedRevision, LogSubscription, StreamRead } from '../log/event-log.ts';
 import type { NewEvent, RecordedBody, RecordedEvent } from '../log/recorded-event.ts';
 import { rejectionOf, sameBytes, sampleBytes, type TestFramework, turns } from './test-framework.ts';
 
@@ -597,6 +597,31 @@ export function describeEventLog(
           }
         }
         expect(await log.readStream(newStream(), { fromRevision: 1, withBodies: false })).toEqual([]);
+      });
+
+      test('readStream leaves out later revisions when asked to, and nothing else', async (log) => {
+        const stream = newStream();
+        const events = Array.from({ length: 6 }, () => newEvent({ body: sampleBytes(100) }));
+        await append(log, stream, 'no-stream', events.slice(0, 4));
+        await append(log, stream, 3, events.slice(4));
+        const revisionsOf = async (part: StreamRead) =>
+          (await log.readStream(stream, part)).map(({ revision }) => revision);
+        const toEach = async (there: readonly number[]): Promise<void> => {
+          for (const withBodies of [true, false]) {
+            for (let fromRevision = 0; fromRevision < 8; fromRevision += 1) {
+              for (let toRevision = 0; toRevision < 8; toRevision += 1) {
+                const wanted = there.filter((revision) => revision >= fromRevision && revision <= toRevision);
+                expect(await revisionsOf({ fromRevision, toRevision, withBodies })).toEqual(wanted);
+              }
+            }
+          }
+        };
+        await toEach([0, 1, 2, 3, 4, 5]);
+        const [one] = await log.readStream(stream, { fromRevision: 2, toRevision: 2 });
+        expectRecorded(one, events[2]!, { stream, revision: 2 });
+        await log.truncateStream(stream, 3);
+        await toEach([3, 4, 5]);
+        expect(await log.readStream(newStream(), { toRevision: 3 })).toEqual([]);
       });
 
       test('scan finds the streams of a prefix, in parts of any length, and says how far it has looked', async (log) => {

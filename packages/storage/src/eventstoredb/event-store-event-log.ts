@@ -12,6 +12,7 @@ import type {
   LogSubscription,
   Scavenging,
   StreamAppend,
+  StreamRead,
 } from '@epitaph/core/log/event-log.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import type { RecordedBody, RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
@@ -147,14 +148,17 @@ export class EventStoreEventLog implements EventLog, PageReader {
 
   async readStream(
     stream: string,
-    { fromRevision = 0, withBodies = true }: { readonly fromRevision?: number; readonly withBodies?: boolean } = {},
+    { fromRevision = 0, toRevision = Number.MAX_SAFE_INTEGER, withBodies = true }: StreamRead = {},
   ): Promise<RecordedEvent[]> {
     const revision = fromRevision === 0 ? 'start' : fromRevision;
+    const maxCount = Math.min(toRevision - fromRevision + 1, Number.MAX_SAFE_INTEGER);
+    if (maxCount < 1) return [];
     const events = await this.#connection.read(
-      { from: { stream, revision }, direction: 'forwards', maxCount: Number.MAX_SAFE_INTEGER },
+      { from: { stream, revision }, direction: 'forwards', maxCount },
       (event) => decodeEvent(event, withBodies),
     );
-    return events.filter((event) => event !== undefined);
+    // Of a stream that was truncated the server gives so many from where it begins.
+    return events.filter((event) => event !== undefined && event.revision <= toRevision) as RecordedEvent[];
   }
 
   async readLast(stream: string): Promise<RecordedEvent | undefined> {

@@ -10,6 +10,7 @@ import type {
   LogScan,
   LogSubscription,
   StreamAppend,
+  StreamRead,
 } from '@epitaph/core/log/event-log.ts';
 import type { NewEvent, RecordedBody, RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { TailSubscription } from '@epitaph/core/log/tail-subscription.ts';
@@ -36,6 +37,8 @@ type EventColumns = readonly [
   body?: Uint8Array | null,
 ];
 
+type LinkColumns = readonly [revision: number, previous: number];
+
 type BodyColumns = readonly [id: string, stream: string, revision: number, body: Uint8Array | null];
 
 /** Events of a stream that are read at once. */
@@ -45,11 +48,21 @@ const READ_AT_ONCE = 1_000;
 interface Backwards {
   /** The last one first. */
   readonly events: RecordedEvent[];
+  readonly stream: string;
   readonly fromRevision: number;
+  readonly toRevision: number;
   readonly statement: StatementSync;
+  /** Of the stream's last event when it was begun. */
+  end: number;
   /** Of the next to read; 0 for none. */
   position: number;
+  /** True of one that is behind those that are wanted, as far as is known: it is passed by. */
+  isBehind: boolean;
 }
+
+/** What one passes by leaves a signpost at every so many revisions, in the last so many streams. */
+const SIGNPOST_REVISIONS = 256;
+const SIGNPOSTED_STREAMS = 40;
 
 /** Streams whose last event is kept in memory. */
 const LAST_EVENTS = 40_000;
@@ -86,6 +99,11 @@ export class SqliteEventLog implements EventLog {
   readonly #database: DatabaseSync;
   readonly #read: ReturnType<typeof prepare>;
   readonly #longReads = new KeyedMutex();
+  /**
+   * Positions of some events of long streams, by their revisions: a stream is read from its end, and who reads it in pages,
+   * oldest first, would go back over the rest of it for each.
+   */
+  readonly #signposts = new GenerationCache<string, Map<number, number>>(SIGNPOSTED_STREAMS);
   readonly #subscriptions = new Set<TailSubscription>();
   readonly #words: Words;
   /** Of streams written or decided on lately. Nobody else writes this log. */
@@ -169,26 +187,31 @@ export class SqliteEventLog implements EventLog {
 
   readStream(
     stream: string,
-    { fromRevision = 0, withBodies = true }: { readonly fromRevision?: number; readonly withBodies?: boolean } = {},
+    { fromRevision = 0, toRevision = Number.MAX_SAFE_INTEGER, withBodies = true }: StreamRead = {},
   ): MaybePromise<RecordedEvent[]> {
     const events: RecordedEvent[] = [];
+    const end = this.#end(stream);
+    const statement = withBodies ? this.#read.at : this.#read.facts;
+    const backwards = { events, stream, fromRevision, toRevision, statement, end, position: end, isBehind: false };
     const last = this.#lastEvents.get(stream);
-    let end: number;
     if (last?.previous !== undefined && !(withBodies && last.hasBody)) {
       if (last.event.revision < fromRevision) return events;
-      events.push(last.event);
-      end = last.previous;
-    } else end = this.#end(stream);
-    const backwards = { events, position: end, fromRevision, statement: withBodies ? this.#read.at : this.#read.facts };
+      if (last.event.revision <= toRevision) events.push(last.event);
+      backwards.position = last.previous;
+      backwards.isBehind = last.event.revision - 1 > toRevision;
+    }
+    this.#toSignpost(backwards);
     this.#readBackwards(backwards);
     if (backwards.position === 0) return events.reverse();
     // Of long streams one is read at a time, with turns for others in between.
-    return this.#longReads.run('', () => this.#readToTheStart(stream, backwards));
+    return this.#longReads.run('', () => this.#readToTheStart(backwards));
   }
 
   /** The rest of a stream that was begun to be read, oldest first. */
-  async #readToTheStart(stream: string, backwards: Backwards): Promise<RecordedEvent[]> {
-    const { events } = backwards;
+  async #readToTheStart(backwards: Backwards): Promise<RecordedEvent[]> {
+    const { events, stream } = backwards;
+    // Somebody may have gone the same way while this waited.
+    this.#toSignpost(backwards);
     while (backwards.position !== 0) {
       await turn();
       this.#readBackwards(backwards);
@@ -196,24 +219,53 @@ export class SqliteEventLog implements EventLog {
       if (backwards.position === 0 && first !== undefined && first.revision > backwards.fromRevision) {
         // Truncated meanwhile, which the event says that stands at its end now.
         const now = this.readLast(stream);
-        if (now !== undefined && now.position > events[0]!.position) {
+        if (now !== undefined && now.position > backwards.end) {
           events.length = 0;
-          backwards.position = this.#end(stream);
+          backwards.end = backwards.position = this.#end(stream);
+          backwards.isBehind = false;
         }
       }
     }
     return events.reverse();
   }
 
+  /** Goes on from the signpost behind the last event that is wanted, where there is one and none is read yet. */
+  #toSignpost(backwards: Backwards): void {
+    const { stream, events, toRevision } = backwards;
+    if (events.length > 0 || backwards.position === 0) return;
+    const revision = Math.ceil(toRevision / SIGNPOST_REVISIONS) * SIGNPOST_REVISIONS;
+    const position = this.#signposts.get(stream)?.get(revision);
+    // It may stand at an event that was truncated since.
+    if (position === undefined || this.#read.link.get(position) === undefined) return;
+    backwards.position = position;
+    backwards.isBehind = revision > toRevision;
+  }
+
   /** Reads some events back from a position; it is 0 at the beginning of what there is to read. */
   #readBackwards(backwards: Backwards): void {
-    const { events, fromRevision, statement } = backwards;
+    const { events, stream, fromRevision, toRevision, statement } = backwards;
     for (let count = 0; backwards.position !== 0 && count < READ_AT_ONCE; count += 1) {
-      const row = statement.get(backwards.position) as unknown as EventColumns | undefined;
+      const { position } = backwards;
+      if (backwards.isBehind) {
+        const link = this.#read.link.get(position) as unknown as LinkColumns | undefined;
+        const [revision, previous] = link ?? [0, 0];
+        if (revision % SIGNPOST_REVISIONS === 0 && link !== undefined) this.#setSignpost(stream, revision, position);
+        backwards.position = previous;
+        backwards.isBehind = revision - 1 > toRevision;
+        continue;
+      }
+      const row = statement.get(position) as unknown as EventColumns | undefined;
       const isThere = row !== undefined && row[2] >= fromRevision;
-      if (isThere) events.push(fromRow(row, this.#words));
+      if (isThere && row[2] <= toRevision) events.push(fromRow(row, this.#words));
       backwards.position = isThere ? row[3] : 0;
+      backwards.isBehind = isThere && row[2] - 1 > toRevision;
     }
+  }
+
+  #setSignpost(stream: string, revision: number, position: number): void {
+    const signposts = this.#signposts.get(stream) ?? new Map<number, number>();
+    if (signposts.size === 0) this.#signposts.set(stream, signposts);
+    signposts.set(revision, position);
   }
 
   readLast(stream: string): RecordedEvent | undefined {
@@ -322,6 +374,7 @@ function prepare(database: DatabaseSync) {
     streamsAsOf: database.prepare('SELECT position FROM streams_as_of'),
     tail: database.prepare('SELECT stream, position FROM events WHERE position > ? ORDER BY position'),
     at: events(withBody, 'position = ?'),
+    link: events('revision, previous', 'position = ?'),
     body: events('lower(hex(id)), stream, revision, body', 'position = ?'),
     words: database.prepare('SELECT number, text FROM words'),
     page: events(withBody, page),

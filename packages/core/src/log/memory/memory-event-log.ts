@@ -7,6 +7,7 @@ import type {
   LogScan,
   LogSubscription,
   StreamAppend,
+  StreamRead,
 } from '../event-log.ts';
 import type { RecordedBody, RecordedEvent } from '../recorded-event.ts';
 import { TailSubscription } from '../tail-subscription.ts';
@@ -70,9 +71,11 @@ export class MemoryEventLog implements EventLog {
 
   readStream(
     stream: string,
-    { fromRevision = 0, withBodies = true }: { readonly fromRevision?: number; readonly withBodies?: boolean } = {},
+    { fromRevision = 0, toRevision = Number.POSITIVE_INFINITY, withBodies = true }: StreamRead = {},
   ): RecordedEvent[] {
-    const events = (this.#streams.get(stream) ?? []).filter((event) => event.revision >= fromRevision);
+    const events = (this.#streams.get(stream) ?? []).filter(
+      ({ revision }) => revision >= fromRevision && revision <= toRevision,
+    );
     return withBodies ? events : events.map(withoutBody);
   }
 
