@@ -16,6 +16,9 @@ export const keyText = z.string().refine(
 
 /** 90 days: no server is stopped for so long by mistake, and clocks that are wrong by less are rare. */
 const DEFAULT_MAX_DOWNTIME_SECONDS = 7_776_000;
+/** Without PostgreSQL there is one node, of which nothing else may be said. */
+const ALL_ROLES = 'project,purge';
+const POLICY_DELAY_SECONDS = 4;
 
 /**
  * Every option of the server, once: each is a flag (`--policy-grace`), a variable (`EPITAPH_POLICY_GRACE`) and a
@@ -95,10 +98,10 @@ export const optionSchemas = {
   roles: z
     .string()
     .regex(/^(?:none|(?:project|purge)(?:,(?:project|purge))?)$/, 'must be project, purge, project,purge or none')
-    .default('project,purge')
+    .default(ALL_ROLES)
     .describe('On PostgreSQL: what this node does besides answering requests, or none.'),
   'policy-delay': wholeNumber(1, 3_600)
-    .default(4)
+    .default(POLICY_DELAY_SECONDS)
     .describe(
       'On PostgreSQL: seconds after which a TTL change takes effect. Clocks of nodes may differ by half of it.',
     ),
@@ -201,6 +204,18 @@ export const configurationSchema = z
   .refine((values) => values['scavenge-every'] === undefined || values['event-store'] !== undefined, {
     path: ['scavenge-every'],
     message: 'goes with --event-store: a log in the data folder gives its space back by itself',
+  })
+  .refine(({ postgres, roles }) => postgres !== undefined || roles === ALL_ROLES, {
+    path: ['roles'],
+    message: 'goes with --postgres: the one node of a data folder does all there is to do',
+  })
+  .refine((values) => values.postgres !== undefined || values['policy-delay'] === POLICY_DELAY_SECONDS, {
+    path: ['policy-delay'],
+    message: 'goes with --postgres: on one node a TTL change takes effect at once',
+  })
+  .refine((values) => values.postgres !== undefined || values['vault-copies-kept'] === undefined, {
+    path: ['vault-copies-kept'],
+    message: 'goes with --postgres: copies of keys in the data folder are made by epitaph backup, which knows of them',
   })
   .refine(({ postgres, 'master-key': key }) => postgres === undefined || key !== undefined, {
     path: ['postgres'],

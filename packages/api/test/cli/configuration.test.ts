@@ -60,6 +60,17 @@ describe('the configuration', () => {
     [{}, { EPITAPH_CLOCK: 'sundial' }, 'EPITAPH_CLOCK: must be one of system, manual.'],
     [{ now: 'today', clock: 'manual' }, {}, '--now: must be a time like 2026-11-21T10:00:00Z.'],
     [{ now: '2026-11-21' }, {}, '--now: is for --clock manual; the system clock has the time it has.'],
+    [{ roles: 'none' }, {}, '--roles: goes with --postgres: the one node of a data folder does all there is to do.'],
+    [
+      { 'policy-delay': '9' },
+      {},
+      '--policy-delay: goes with --postgres: on one node a TTL change takes effect at once.',
+    ],
+    [
+      {},
+      { EPITAPH_VAULT_COPIES_KEPT: '5' },
+      'EPITAPH_VAULT_COPIES_KEPT: goes with --postgres: copies of keys in the data folder are made by epitaph backup, which knows of them.',
+    ],
     [{ traces: 'collector' }, {}, '--traces: must be the URL of a collector, or off.'],
     [{ traces: 'localhost:4318' }, {}, '--traces: must be the URL of a collector, or off.'],
     [
