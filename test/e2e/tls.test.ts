@@ -1,8 +1,10 @@
 import { copyFileSync, readFileSync } from 'node:fs';
 import { once } from 'node:events';
+import http2 from 'node:http2';
 import { Agent, request } from 'node:https';
 import { connect, type AddressInfo } from 'node:net';
 import path from 'node:path';
+import { connect as connectTls } from 'node:tls';
 import { CosmosClient } from '@azure/cosmos';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { run } from '@epitaph/api/cli/main.ts';
@@ -93,6 +95,23 @@ describe.skipIf(skipped)(`TLS${skipped}`, () => {
     expect(results.map(({ response, error }) => response?.statusCode ?? error?.message)).toEqual(Array(100).fill(201));
     client.dispose();
     agent.destroy();
+  });
+
+  test('a client that speaks nothing but HTTP/2 is told to come with HTTP/1.1', async () => {
+    const session = http2.connect(endpoint, { ca: first.certificate }).on('error', () => undefined);
+    const [code] = (await once(session, 'goaway')) as [number];
+    expect(code).toBe(http2.constants.NGHTTP2_HTTP_1_1_REQUIRED);
+    const agreed = async (...ALPNProtocols: string[]) => {
+      const { hostname: host, port } = new URL(endpoint);
+      const socket = connectTls({ host, port: Number(port), ca: first.certificate, ALPNProtocols });
+      return once(socket, 'secureConnect').then(
+        () => (socket.destroy(), socket.alpnProtocol),
+        (error: NodeJS.ErrnoException) => error.code,
+      );
+    };
+    expect(await agreed('h2', 'http/1.1')).toBe('http/1.1');
+    expect(await agreed()).toBe(false);
+    expect(await agreed('smtp')).toBe('ERR_SSL_TLSV1_ALERT_NO_APPLICATION_PROTOCOL');
   });
 
   test('who does not trust the certificate is told so, and plain HTTP is not answered', async () => {

@@ -48,9 +48,9 @@ export function buildServer(options: ServerOptions): FastifyInstance {
   const app = Fastify({
     serverFactory: (handler) => {
       const bounded = withoutPipelines(handler, limits.pipelinedRequests);
-      return options.tls === undefined
-        ? createServer(http, bounded)
-        : createTlsServer({ ...http, ...options.tls, handshakeTimeout: limits.requestTimeoutMs }, bounded);
+      if (options.tls === undefined) return createServer(http, bounded);
+      const tls = { ...options.tls, handshakeTimeout: limits.requestTimeoutMs, ALPNCallback: chooseProtocol };
+      return createTlsServer({ ...http, ...tls }, bounded);
     },
     rewriteUrl: (request: IncomingMessage) => rewriteToCosmos(request.url ?? '/'),
     bodyLimit: limits.bodyBytes,
@@ -85,6 +85,13 @@ export function buildServer(options: ServerOptions): FastifyInstance {
  */
 const readByStream = (socket: Socket): void => void socket.on('data', () => undefined);
 
+/** HTTP/1.1 is all that is spoken. Whom HTTP/2 alone will do is let in all the same, for nothing can be said to it before. */
+const chooseProtocol = ({ protocols }: { readonly protocols: readonly string[] }): string | undefined =>
+  ['http/1.1', 'h2'].find((protocol) => protocols.includes(protocol));
+
+/** Frames of HTTP/2, SETTINGS without any and GOAWAY, that say HTTP_1_1_REQUIRED: clients come back with that then. */
+const HTTP_1_1_REQUIRED = Buffer.from(['000000040000000000', '000008070000000000000000000000000d'].join(''), 'hex');
+
 /** What fails outside of both planes is answered in the shape of the data plane. */
 function sendPlain(request: FastifyRequest, reply: FastifyReply, error: unknown): FastifyReply {
   const described = describeError(error);
@@ -101,32 +108,44 @@ function sendPlain(request: FastifyRequest, reply: FastifyReply, error: unknown)
 /** Milliseconds that a client has to read why it is hung up on, and to close its own side. */
 const LINGER_MS = 1000;
 
+/** The connections whose clients have been told. */
+const hungUp = new WeakSet<Socket>();
+
 /** Answers what isn't HTTP, takes too long to arrive or has too large a head: there is no request to route then. */
 function answerUnreadable(error: Error & { readonly code?: string }, socket: Socket): void {
   // Where TLS did not come about nothing can be said, and waiting for it to be taken would keep the connection for ever.
   const isOfTls = /^ERR_(TLS|SSL)_/.test(error.code ?? '');
+  // What it sent before it could read the answer must not cut that off.
+  if (hungUp.has(socket)) return;
   if (isOfTls || error.code === 'ECONNRESET' || socket.destroyed || !socket.writable) {
     socket.destroy();
     return;
   }
-  const { shape, message } = unreadable(error.code);
-  const activityId = randomUUID();
-  const body = errorBody(shape.code, message, activityId);
-  socket.end(
-    [
-      `HTTP/1.1 ${shape.status} ${STATUS_CODES[shape.status]}`,
-      'content-type: application/json',
-      `content-length: ${Buffer.byteLength(body)}`,
-      `x-ms-activity-id: ${activityId}`,
-      'x-ms-request-charge: 0',
-      'connection: close',
-      '',
-      body,
-    ].join('\r\n'),
-  );
+  hungUp.add(socket);
+  socket.end(error.code === 'HPE_PAUSED_H2_UPGRADE' ? HTTP_1_1_REQUIRED : refusal(unreadable(error.code)));
+  void letGo(socket);
+}
+
+async function letGo(socket: Socket): Promise<void> {
   const closed = new AbortController();
   socket.once('close', () => closed.abort());
-  void wait(LINGER_MS, closed.signal).then(() => socket.destroy());
+  await wait(LINGER_MS, closed.signal);
+  socket.destroy();
+}
+
+function refusal({ shape, message }: { readonly shape: WireShape; readonly message: string }): string {
+  const activityId = randomUUID();
+  const body = errorBody(shape.code, message, activityId);
+  return [
+    `HTTP/1.1 ${shape.status} ${STATUS_CODES[shape.status]}`,
+    'content-type: application/json',
+    `content-length: ${Buffer.byteLength(body)}`,
+    `x-ms-activity-id: ${activityId}`,
+    'x-ms-request-charge: 0',
+    'connection: close',
+    '',
+    body,
+  ].join('\r\n');
 }
 
 function unreadable(code: string | undefined): { readonly shape: WireShape; readonly message: string } {

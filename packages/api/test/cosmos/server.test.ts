@@ -1,5 +1,6 @@
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import type { FastifyBaseLogger, FastifyInstance } from 'fastify';
 import { afterEach, describe, expect, test, vi } from 'vitest';
@@ -240,6 +241,24 @@ describe('the server', () => {
     expect(await exchange(port, large)).toMatch(/^HTTP\/1\.1 431 [^]*"code":"RequestHeaderFieldsTooLarge"/);
     const long = `GET /${'x'.repeat(20_000)} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n`;
     expect(await exchange(port, long)).toMatch(/^HTTP\/1\.1 414 [^]*"code":"RequestUriTooLong"/);
+  });
+
+  test('tells a client that begins with HTTP/2 to come with HTTP/1.1, however its bytes arrive', async () => {
+    const port = await listening(testServer());
+    const start = 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n';
+    const settings = '\0\0\0\u0004\0\0\0\0\0';
+    for (const pieces of [[start + settings], [start, settings, settings], ['PRI * HT', `TP/2.0${start.slice(14)}`]]) {
+      const socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true, noDelay: true });
+      for (const piece of pieces) {
+        socket.write(piece);
+        await sleep(20);
+      }
+      const chunks: Buffer[] = await socket.toArray();
+      // SETTINGS, and GOAWAY with HTTP_1_1_REQUIRED (RFC 9113).
+      const frames = ['000000040000000000', '000008070000000000', '00000000', '0000000d'];
+      expect(Buffer.concat(chunks).toString('hex')).toBe(frames.join(''));
+      socket.destroy();
+    }
   });
 
   test('ends a request whose body never comes', async () => {
