@@ -244,8 +244,11 @@ export interface ReadModelStore {
   ): MaybePromise<{ readonly items: number; readonly oldestTs: number | null }[]>;
   /** Items whose times lie in a span, those whose time comes first first. */
   itemsByTimes(container: ContainerNumber, span: TimeSpan, limit: number): MaybePromise<ItemRow[]>;
-  /** Items whose own ttl is -1, and items with a `ttl` that is none. */
-  countOddTtls(container: ContainerNumber): MaybePromise<{ readonly never: number; readonly unreadable: number }>;
+  /** Items whose own ttl is -1, and items with a `ttl` that is none, which expire as those without. */
+  countOddTtls(
+    container: ContainerNumber,
+    marks: Watermarks,
+  ): MaybePromise<{ readonly never: number; readonly unreadable: number }>;
 
   /** Ends that are not on record in the life's own stream, oldest write first. They are no ended lives yet. */
   unrecordedEnds(container: ContainerNumber, limit: number): MaybePromise<UnrecordedEnd[]>;

@@ -51,7 +51,7 @@ export class Previews {
     const atOnce = await this.#count(number, spans.atOnce);
     const later = await Promise.all(spans.later.map((bar) => this.#count(number, bar)));
     const never = await this.#count(number, spans.never);
-    const odd = await readModel.countOddTtls(number);
+    const odd = await readModel.countOddTtls(number, spans.before);
     const own = spans.never.filter(({ by }) => by === 'own');
     const { expiring, oldestTs } = atOnce;
     const items = [atOnce, never, ...later].reduce((sum, counted) => sum + counted.expiring, odd.never);

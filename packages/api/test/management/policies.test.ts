@@ -102,6 +102,11 @@ describe('the preview of a TTL policy', () => {
     await world.write('odd', { ttl: 'a week' });
     expect(await preview({ defaultTtl: null })).toMatchObject({ inertTtls: 2, unreadableTtls: 1 });
     expect(await preview({ defaultTtl: -1 })).toMatchObject({ inertTtls: 0, unreadableTtls: 1 });
+    await changeTtl({ defaultTtl: 5 });
+    expect(await preview({ defaultTtl: -1 })).toMatchObject({ items: 3, unreadableTtls: 1 });
+    await world.store.advanceClock(WRITER, 5_000);
+    // It has expired, and whether that is on record yet makes no difference.
+    expect(await preview({ defaultTtl: -1 })).toMatchObject({ items: 2, unreadableTtls: 0 });
   });
 
   test('counts what holds keep: the purge keeps just as many', async () => {

@@ -281,10 +281,11 @@ export class PostgresReadModelStore implements ReadModelStore {
     return this.#items(by === 'default' ? this.#sql.itemsByTs : this.#sql.itemsByDue, values);
   }
 
-  async countOddTtls(container: number): Promise<{ never: number; unreadable: number }> {
+  async countOddTtls(container: number, marks: Watermarks): Promise<{ never: number; unreadable: number }> {
     const [row] = await this.#database.query<{ never: number; unreadable: number }>(this.#sql.countOddTtls, [
       container,
       NEVER_DUE,
+      secondBounds(marks)[0],
     ]);
     return row!;
   }
@@ -801,7 +802,7 @@ function statements(schema: string) {
     itemsByDue: `SELECT ${ITEM} FROM ${items} WHERE container = $1 AND due > $2 AND due <= $3 AND ts > $4
       ORDER BY due LIMIT $5`,
     countOddTtls: `SELECT (SELECT count(*) FROM ${items} WHERE container = $1 AND due = $2) AS never,
-      (SELECT count(*) FROM ${items} WHERE container = $1 AND unreadable_ttl) AS unreadable`,
+      (SELECT count(*) FROM ${items} WHERE container = $1 AND unreadable_ttl AND ts > $3) AS unreadable`,
     ended: `SELECT container, partition_key AS "partitionKey", id, life, stream, position, cause, ended_at AS "endedAtMs",
       by_policy_start AS "byPolicyStart" FROM ${ended} WHERE container = $1 AND by_policy_start = $2 AND ended_at <= $3
       AND (ended_at, position) > ($4, $5) AND stream IS NOT NULL ORDER BY ended_at, position LIMIT $6`,

@@ -247,8 +247,10 @@ export class SqliteReadModelStore implements ReadModelStore {
     return statement.all(container, after, Math.min(upTo, LAST_DUE), writtenAfter, limit) as unknown as ItemRow[];
   }
 
-  countOddTtls(container: number): { never: number; unreadable: number } {
-    return this.#read.countOddTtls.get(container, NEVER_DUE, container) as { never: number; unreadable: number };
+  countOddTtls(container: number, marks: Watermarks): { never: number; unreadable: number } {
+    const [ts] = secondBounds(marks);
+    const counted = this.#read.countOddTtls.get(container, NEVER_DUE, container, container, ts);
+    return counted as { never: number; unreadable: number };
   }
 
   unrecordedEnds(container: number, limit: number): UnrecordedEnd[] {
@@ -544,9 +546,12 @@ function prepare(database: DatabaseSync) {
     itemsByDue: database.prepare(
       `SELECT ${ITEM} FROM items WHERE container = ? AND due > ? AND due <= ? AND ts > ? ORDER BY due LIMIT ?`,
     ),
+    // Those that have expired are few, and found by their times: the plus keeps to the index of these.
     countOddTtls: database.prepare(
       `SELECT (SELECT count(*) FROM items WHERE container = ? AND due = ?) AS never,
-              (SELECT count(*) FROM items WHERE container = ? AND unreadable_ttl = 1) AS unreadable`,
+              (SELECT count(*) FROM items WHERE container = ? AND unreadable_ttl = 1)
+            - (SELECT count(*) FROM items WHERE container = ? AND due IS NULL AND ts <= ? AND +unreadable_ttl = 1)
+              AS unreadable`,
     ),
     ended: database.prepare(
       `SELECT container, partition_key AS partitionKey, id, life, stream, position, cause, ended_at AS endedAtMs,

@@ -196,8 +196,8 @@ export class WriteBehindReadModelStore implements ReadModelStore {
     return this.#read((store) => store.itemsByTimes(...args), args[0]);
   }
 
-  countOddTtls(container: number): ReturnType<ReadModelStore['countOddTtls']> {
-    return this.#read((store) => store.countOddTtls(container), container);
+  countOddTtls(...args: Parameters<ReadModelStore['countOddTtls']>): ReturnType<ReadModelStore['countOddTtls']> {
+    return this.#read((store) => store.countOddTtls(...args), args[0]);
   }
 
   unrecordedEnds(...args: Parameters<ReadModelStore['unrecordedEnds']>): ReturnType<ReadModelStore['unrecordedEnds']> {
