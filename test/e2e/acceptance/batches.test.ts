@@ -1,3 +1,4 @@
+import { crc32 } from 'node:zlib';
 import { BulkOperationType, type Container, type OperationInput, type OperationResponse } from '@azure/cosmos';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { keyHeader, raw } from '../support/raw.ts';
@@ -252,13 +253,48 @@ describe('a transactional batch', () => {
     expect(await send('{}')).toMatchObject({ status: 400 });
     expect(await send('[]')).toMatchObject({ status: 400 });
     expect(await send('[1]')).toMatchObject({ status: 400 });
-    expect(await send('')).toMatchObject({ status: 400 });
+    for (const body of ['', undefined]) expect(await send(body)).toMatchObject({ status: 400 });
     expect(await send(JSON.stringify([{ operationType: 'Steal' }]))).toMatchObject({ status: 400 });
-    expect(await send(JSON.stringify([{ operationType: 'Read' }]))).toMatchObject({ status: 207 });
+    for (const name of ['partitionKey', 'ifMatch', 'ifNoneMatch']) {
+      expect(await send(JSON.stringify([{ ...create, [name]: 5 }]))).toMatchObject({ status: 400 });
+    }
+    for (const operation of [
+      { operationType: 'Read' },
+      { operationType: 'Create' },
+      { operationType: 'Create', resourceBody: 5 },
+      { operationType: 'Create', resourceBody: null },
+      { operationType: 'Create', resourceBody: [doc('a')] },
+      // All of a batch is of one partition key.
+      { operationType: 'Create', resourceBody: doc('a', 1, { customer: 'bob' }), partitionKey: '["bob"]' },
+      { operationType: 'Read', id: 'a', partitionKey: '["bob"]' },
+      { operationType: 'Patch', id: 'a' },
+    ]) {
+      expect(await send(JSON.stringify([operation]))).toMatchObject({ status: 207, json: [{ statusCode: 400 }] });
+    }
+    // Longer as it is kept than as it is sent.
+    const numbers = `{"id":"a","customer":"ann","n":[${'1e20,'.repeat(100_000)}1]}`;
+    expect(await send(`[{"operationType":"Create","resourceBody":${numbers}}]`)).toMatchObject({
+      status: 207,
+      json: [{ statusCode: 413 }],
+    });
     expect(await send(JSON.stringify(Array.from({ length: 101 }, () => create)))).toMatchObject({ status: 400 });
     const large = { operationType: 'Create', resourceBody: doc('a', 1, { text: 'x'.repeat(2 * 1024 * 1024) }) };
     expect(await send(JSON.stringify([large]))).toMatchObject({ status: 413 });
     expect(await ids(container)).toEqual([]);
+
+    const upserts = Array.from({ length: 100 }, (_, n) => ({ operationType: 'Upsert', resourceBody: doc(`i${n}`) }));
+    expect(await send(JSON.stringify(upserts))).toMatchObject({ status: 200 });
+    expect(await ids(container)).toHaveLength(100);
+    const filled = (bytes: number) => JSON.stringify(upserts).padEnd(bytes);
+    expect(await send(filled(2 * 1024 * 1024))).toMatchObject({ status: 200 });
+    expect(await send(filled(2 * 1024 * 1024 + 1))).toMatchObject({ status: 413 });
+    // As deep as a document may nest alone, which is a level itself.
+    const nested = (levels: number) => {
+      const document = `{"id":"deep","customer":"ann","a":${'['.repeat(levels)}${']'.repeat(levels)}}`;
+      return `[{"operationType":"Upsert","resourceBody":${document}}]`;
+    };
+    expect(await send(nested(127))).toMatchObject({ status: 200 });
+    expect(await send(nested(128))).toMatchObject({ status: 400 });
   });
 });
 
@@ -378,7 +414,7 @@ describe('a bulk request', () => {
   });
 
   test('stops at the first error when it is told to', async () => {
-    const container = await world.container();
+    const container = await world.container({ defaultTtl: -1 });
     const results = await container.items.bulk(
       [
         { operationType: Create, partitionKey: 'ann', resourceBody: doc('a') },
@@ -389,6 +425,14 @@ describe('a bulk request', () => {
       { continueOnError: false },
     );
     expect(codes(results)).toEqual([201, 409, 424, 424]);
+    expect(await ids(container)).toEqual(['a']);
+    // Whatever the error: one that the store tells, and one that is told before it is asked.
+    for (const wrong of [doc('b', 1, { ttl: 0 }), doc('b', 1, { customer: 'bob' })]) {
+      const operations = [wrong, doc('c')].map(
+        (resourceBody) => ({ operationType: Create, partitionKey: 'ann', resourceBody }) as const,
+      );
+      expect(codes(await container.items.bulk(operations, { continueOnError: false }))).toEqual([400, 424]);
+    }
     expect(await ids(container)).toEqual(['a']);
   });
 
@@ -408,13 +452,13 @@ describe('a bulk request', () => {
       container,
       [
         { operationType: 'Upsert', partitionKey: '["ann"]', resourceBody: doc('a') },
-        { operationType: 'Read', partitionKey: '["ann"]', id: 'a' },
         { operationType: 'Read', id: 'a' },
+        { operationType: 'Read', partitionKey: '["ann"]', id: 'a' },
       ],
       MINIMAL,
     );
     expect(reply.status).toBe(207);
-    const [written, read, keyless] = reply.json as unknown as readonly OperationResponse[];
+    const [written, keyless, read] = reply.json as unknown as readonly OperationResponse[];
     expect(written).toMatchObject({ statusCode: 201, eTag: expect.any(String) });
     expect(written).not.toHaveProperty('resourceBody');
     expect(read).toMatchObject({ statusCode: 200, resourceBody: { id: 'a' } });
@@ -431,6 +475,83 @@ describe('a bulk request', () => {
     const results = reply.json as unknown as readonly OperationResponse[];
     expect(codes(results)).toEqual([201, 201, 201]);
     expect(results.map(({ resourceBody }) => resourceBody?.['id'])).toEqual([undefined, 'b', 'c']);
+  });
+});
+
+describe('a batch as the .NET client sends it', () => {
+  const header = (schema: number) => Buffer.concat([Buffer.of(0x81), int(schema)]);
+  const int = (value: number) => {
+    const bytes = Buffer.alloc(4);
+    bytes.writeUInt32LE(value);
+    return bytes;
+  };
+  const text = (value: string) => Buffer.concat([Buffer.of(Buffer.byteLength(value)), Buffer.from(value)]);
+  /** The fields of an operation of variable size, in the order of the schema; then what it may have besides, by its number. */
+  const VARIABLE = ['partitionKey', 'effectivePartitionKey', 'id', 'binaryId', 'resourceBody'] as const;
+  const SPARSE = { ifMatch: 9, ifNoneMatch: 10, timeToLiveInSeconds: 11, minimalReturnPreference: 12 } as const;
+  type Fields = Partial<Record<(typeof VARIABLE)[number] | keyof typeof SPARSE, string | number | true>>;
+
+  /** A HybridRow stream of operations, each of a numbered type. */
+  const stream = (...operations: readonly (readonly [type: number, fields: Fields])[]): Buffer => {
+    const rows = operations.map(([type, fields]) => {
+      const present = VARIABLE.reduce((bits, name, index) => (name in fields ? bits | (4 << index) : bits), 0b11);
+      const sparse = Object.entries(SPARSE).flatMap(([name, number]) => {
+        const value = fields[name as keyof Fields];
+        if (value === undefined) return [];
+        if (value === true) return [Buffer.of(3, number)];
+        return typeof value === 'string' ? [Buffer.of(20, number), text(value)] : [Buffer.of(7, number), int(value)];
+      });
+      const variable = VARIABLE.flatMap((name) => (name in fields ? [text(String(fields[name]))] : []));
+      return Buffer.concat([header(2_145_473_648), Buffer.of(present), int(type), int(2), ...variable, ...sparse]);
+    });
+    const records = rows.flatMap((row) => [header(2_147_473_649), int(row.length), int(crc32(row)), row]);
+    return Buffer.concat([header(2_147_473_648), Buffer.of(1), int(10), ...records]);
+  };
+  const send = (container: Container, body: Buffer) =>
+    raw(world.endpoint, 'POST', `/dbs/shop/colls/${container.id}/docs`, {
+      headers: {
+        ...keyHeader('ann'),
+        'x-ms-cosmos-is-batch-request': 'true',
+        'x-ms-cosmos-batch-atomic': 'true',
+      },
+      body,
+    });
+  const body = (id: string, total = 1) => ({ resourceBody: JSON.stringify(doc(id, total)) });
+  const patch = { resourceBody: '[{"op":"incr","path":"/total","value":10}]' };
+
+  test('does each kind of operation, under its conditions, and answers with the documents that are wanted', async () => {
+    const container = await world.container();
+    const done = await send(
+      container,
+      stream(
+        [0, body('a')],
+        [20, { ...body('b'), minimalReturnPreference: true }],
+        [5, { ...body('a', 5), id: 'a', ifMatch: '*' }],
+        [1, { ...patch, id: 'a' }],
+        [2, { id: 'a' }],
+        [4, { id: 'b' }],
+      ),
+    );
+    expect(done.status).toBe(200);
+    for (const shown of ['"total":1,', '"total":5,']) expect(done.text).toContain(shown);
+    expect(done.text.match(/"total":15,/g)).toHaveLength(2);
+    expect(done.text).not.toContain('"id":"b"');
+    expect(await ids(container)).toEqual(['a']);
+    for (const fields of [{ ifMatch: '"other"' }, { ifNoneMatch: '*' }]) {
+      const refused = await send(container, stream([20, { ...body('a', 7), ...fields }]));
+      expect([refused.status, refused.text.includes('"total"')]).toEqual([207, false]);
+    }
+    const { resource } = await container.item('a', 'ann').read<{ total: number }>();
+    expect(resource?.total).toBe(15);
+  });
+
+  test('is refused where it names what would not be done: a ttl beside the document, a key of bytes, another type', async () => {
+    const container = await world.container({ defaultTtl: -1 });
+    for (const fields of [{ timeToLiveInSeconds: 5 }, { effectivePartitionKey: 'ff' }, { binaryId: 'a' }]) {
+      expect((await send(container, stream([0, { ...body('a'), ...fields }]))).status).toBe(400);
+    }
+    for (const type of [3, 6, 19]) expect((await send(container, stream([type, body('a')]))).status).toBe(400);
+    expect(await ids(container)).toEqual([]);
   });
 });
 

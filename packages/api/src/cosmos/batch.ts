@@ -226,9 +226,7 @@ function documentOf(
   if (body === undefined) throw badRequest('An operation of the batch has no resourceBody.');
   if ('text' in body) return readItemBody(definition, body.text, limits);
   if (!isJsonObject(body.value)) throw badRequest('The resourceBody of an operation is not a JSON object.');
-  const item = itemOf(definition, body.value);
-  if (item.json.length > limits.itemBytes) throw tooLarge();
-  return item;
+  return itemOf(definition, body.value);
 }
 
 function valueOf({ body }: SentOperation, limits: CosmosRequest['limits']): unknown {
