@@ -230,6 +230,18 @@ describe('the brake', () => {
     ]);
   });
 
+  test('stands against a client that replaces the container, which can’t confirm', async () => {
+    await setBrake({ maxItems: 3 });
+    const { definition } = world.store.container('shop', 'orders');
+    const replace = (defaultTtl: number) =>
+      world.store.replaceContainer(WRITER, 'shop', 'orders', definition, defaultTtl);
+    await expect(replace(55)).rejects.toMatchObject({ code: 'ttl-change-braked' });
+    expect(await listed()).toHaveLength(12);
+    // 10:00:10 to 10:00:30 of 10:01:50.
+    await replace(75);
+    expect(await listed()).toHaveLength(9);
+  });
+
   test('by share, too; a body without limits takes it away', async () => {
     expect((await setBrake({ maxShare: 0.2 })).statusCode).toBe(200);
     expect((await changeTtl({ defaultTtl: 55 })).statusCode).toBe(412);

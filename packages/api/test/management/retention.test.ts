@@ -675,9 +675,30 @@ describe('values of unique keys', () => {
     await expect(create('c')).rejects.toMatchObject({ code: 'unique-key-taken' });
     expect(await fsck()).toEqual([]);
   });
+
+  test('stand against the recovery of what a policy took, which leaves that item out', async () => {
+    await create('a');
+    await advance(30);
+    await world.store.changeTtl(WRITER, 'shop', 'people', { defaultTtl: 5, confirmed: false });
+    await create('b');
+    const recovery = await world.store.recoverPolicy(WRITER, people(), 2, { reason: 'mistyped' });
+    expect(recovery).toEqual({ recovered: 0, writtenSince: 1, erased: 0 });
+    expect(await fsck()).toEqual([]);
+  });
 });
 
 describe('a recovery window', () => {
+  test('ends with its container, and so does the grace after a policy’s start', async () => {
+    await call('PUT', '/recovery-window', { seconds: 3_600, reason: 'operators' });
+    for (const id of ['deleted', 'by policy']) await world.write(id);
+    await world.store.deleteItem(WRITER, orders(), 'deleted', '["ann"]');
+    await advance(10);
+    await world.store.changeTtl(WRITER, 'shop', 'orders', { defaultTtl: 5, confirmed: false });
+    expect(await purge()).toMatchObject({ expired: 1, purged: 0 });
+    await world.store.deleteContainer(WRITER, 'shop', 'orders');
+    expect(await purge()).toMatchObject({ purged: 2 });
+  });
+
   test('delays the erasure of what has ended, and is on record', async () => {
     expect(await call('PUT', '/recovery-window', { seconds: 600, reason: 'operators' })).toMatchObject({
       body: { recoveryWindowSeconds: 600 },
