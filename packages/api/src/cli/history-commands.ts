@@ -78,12 +78,10 @@ async function historyOf(
   const rid = textFlag(flags, 'rid');
   if (database === undefined) return client.call<HistoryAnswer>('GET', '/history', { query: { rid } });
   const path = `${containerPath(operands)}/history`;
-  if (id !== undefined) {
-    return client.call<HistoryAnswer>('GET', path, { query: { rid, id, partitionKey: partitionKey(flags) } });
-  }
+  const item = id === undefined ? {} : { id, partitionKey: partitionKey(flags) };
   const events: HistoryAnswer['events'][number][] = [];
   let answer: HistoryAnswer | undefined;
-  for await (answer of pagesOf<HistoryAnswer>(client, path, { rid })) events.push(...answer.events);
+  for await (answer of pagesOf<HistoryAnswer>(client, path, { rid, ...item })) events.push(...answer.events);
   return { ...answer, events };
 }
 

@@ -178,7 +178,7 @@ function historyRoutes(scope: FastifyInstance, store: StoreApi, stopping: AbortS
       url: `${of}/history`,
       access: 'audit',
       summary:
-        'Every recorded fact of an item, oldest first; without an id those of the container: with a limit a page of them.',
+        'Every recorded fact of an item, oldest first; without an id those of the container; with a limit a page of them.',
       query: requests.historyQuery,
       answers: { json: answers.history },
     },
@@ -187,15 +187,17 @@ function historyRoutes(scope: FastifyInstance, store: StoreApi, stopping: AbortS
       if (id === undefined) {
         if (partitionKey !== undefined) throw new Problem('bad-request', 'A partitionKey without an id names no item.');
         // One more tells that there are.
-        const entries = await store.containerHistory(container, continuation, limit && limit + 1);
+        const after = continuation === undefined ? undefined : Number(continuation);
+        if (after !== undefined && !Number.isSafeInteger(after)) {
+          throw new Problem('bad-request', "The continuation is one of an item's history.");
+        }
+        const entries = await store.containerHistory(container, after, limit && limit + 1);
         const { page, next } = pageOf(entries, limit, ({ revision }) => revision);
         return { ...shapes.historyShape(page, container, {}), ...next };
       }
-      if (limit !== undefined || continuation !== undefined) {
-        throw new Problem('bad-request', 'The history of an item is whole: it takes no limit and no continuation.');
-      }
       const item = itemOf(container, id, partitionKey);
-      return shapes.historyShape(await store.history(container, id, item.key), container, item.shown);
+      const { entries, ...next } = await store.historyPage(container, id, item.key, { after: continuation, limit });
+      return { ...shapes.historyShape(entries, container, item.shown), ...next };
     },
   );
 

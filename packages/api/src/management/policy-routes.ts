@@ -60,7 +60,7 @@ export function policyRoutes(scope: FastifyInstance, store: StoreApi): void {
         confirmed: confirm ?? false,
         reason,
       });
-      return shapes.policiesShape(changed, store.nowMs());
+      return shapes.changedPoliciesShape(changed, store.nowMs());
     },
   );
 
@@ -76,7 +76,8 @@ export function policyRoutes(scope: FastifyInstance, store: StoreApi): void {
     },
     async ({ body, request, caller }) => {
       const { database, container } = requests.read(requests.containerParams, request.params, 'path');
-      return shapes.policiesShape(await store.withdrawTtl(caller, database, container, body?.reason), store.nowMs());
+      const changed = await store.withdrawTtl(caller, database, container, body?.reason);
+      return shapes.changedPoliciesShape(changed, store.nowMs());
     },
   );
 
@@ -96,7 +97,8 @@ export function policyRoutes(scope: FastifyInstance, store: StoreApi): void {
         maxItems === undefined && maxShare === undefined
           ? null
           : { ...(maxItems === undefined ? {} : { maxItems }), ...(maxShare === undefined ? {} : { maxShare }) };
-      return shapes.policiesShape(await store.setTtlBrake(caller, database, container, brake, reason), store.nowMs());
+      const changed = await store.setTtlBrake(caller, database, container, brake, reason);
+      return shapes.changedPoliciesShape(changed, store.nowMs());
     },
   );
 

@@ -80,7 +80,15 @@ const pageQuery = z.strictObject({
   continuation: wholeNumber.optional(),
   rid,
 });
-export const historyQuery = pageQuery.extend({ id: item.id.optional(), partitionKey: item.partitionKey.optional() });
+export const historyQuery = pageQuery.extend({
+  id: item.id.optional(),
+  partitionKey: item.partitionKey.optional(),
+  /** A revision of the container's stream; of an item a life, too, before it. */
+  continuation: z
+    .string()
+    .regex(/^(\d{1,15}\.)?\d{1,15}$/, 'must be one that this server gave')
+    .optional(),
+});
 export const policiesQuery = pageQuery;
 export const holdsQuery = pageQuery;
 export const checkpointQuery = z.strictObject({ size: wholeNumber.optional() });

@@ -142,10 +142,22 @@ export function disappearanceShape(row: Disappearance): Shape {
 
 type PolicyShape = Shape & Pick<RecordedPolicy, 'version'>;
 
-/** A container's policies: which holds, which are over, and which waits for its time. */
+/** Policies that are over which the answer to a change shows: of all there are pages. */
+const PAST_OF_A_CHANGE = 100;
+
+/** The answer to a change of a container's policies. */
+export const changedPoliciesShape = (container: ContainerState, nowMs: number): Shape =>
+  policiesShape(container, nowMs, PAST_OF_A_CHANGE);
+
+/**
+ * A container's policies: which holds, which are over, and which waits for its time.
+ *
+ * @param most of those that are over so many, the last ones
+ */
 export function policiesShape(
   container: ContainerState,
   nowMs: number,
+  most = Number.POSITIVE_INFINITY,
 ): Shape & { readonly past: readonly PolicyShape[] } {
   const { timeline, brake, policyGraceSeconds } = container;
   const scheduled = scheduledPolicy(container, nowMs);
@@ -162,7 +174,10 @@ export function policiesShape(
     container: containerName(container),
     current: shape(current),
     scheduled: scheduled === undefined ? null : shape(scheduled),
-    past: timeline.filter(({ fromMs }) => fromMs < current.fromMs).map(shape),
+    past: timeline
+      .filter(({ fromMs }) => fromMs < current.fromMs)
+      .slice(-most)
+      .map(shape),
     brake: brake ?? null,
     policyGraceSeconds,
   };

@@ -8,12 +8,13 @@ import { type ErasureRequest, lifeFacts, withErasureRequest, withPartitionKeyEnd
 import { decodeLedger } from '@epitaph/core/item/ledger.ts';
 import { isItemWrite } from '@epitaph/core/item/events.ts';
 import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
-import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
+import { itemStream, parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { holdIdOf, withoutContainer } from '@epitaph/core/retention/hold-names.ts';
 import { expiryOf } from '@epitaph/core/ttl/expiry.ts';
 import type { PolicyTimeline } from '@epitaph/core/ttl/policy-timeline.ts';
+import { Pace } from '@epitaph/core/turn.ts';
 import { watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import type { CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
 import { leftWithContainer } from '@epitaph/projections/disappearances/disappearance.ts';
@@ -21,7 +22,7 @@ import { actionsOnStore } from '@epitaph/projections/operator-actions.ts';
 import type { DisappearanceRow, ReadModelStore } from '@epitaph/projections/read-model-store.ts';
 import { feedFloorUntil, type ItemLife, livesOfItem, retentionUntil } from './item-lives.ts';
 import type { StoreParts } from './parts.ts';
-import type { Disappearance, HistoryEntry } from './store-api.ts';
+import type { Disappearance, HistoryEntry, HistoryPage } from './store-api.ts';
 
 const LATEST_MS = Number.MAX_SAFE_INTEGER;
 
@@ -34,45 +35,94 @@ export class Histories {
   }
 
   /** Every recorded fact of an item, all lives, in order. Writes that were truncated come from the ledger. */
-  async history(container: ContainerState, givenId: string, givenKey: string): Promise<HistoryEntry[]> {
+  async history(container: ContainerState, givenId: string, givenKey: string): Promise<readonly HistoryEntry[]> {
+    return (await this.historyPage(container, givenId, givenKey, {})).entries;
+  }
+
+  /** The same from a place on, so many at most, and read no further: an item may have been written a million times. */
+  async historyPage(
+    container: ContainerState,
+    givenId: string,
+    givenKey: string,
+    { after, limit }: { readonly after?: string | undefined; readonly limit?: number | undefined },
+  ): Promise<HistoryPage> {
     const entries: HistoryEntry[] = [];
     const name = await this.#parts.recordedName(container, { id: givenId, partitionKey: givenKey });
-    const { id, partitionKey } = name;
-    for (const { life, events } of await this.#lives(container, name)) {
-      const purge = events.findLast((event) => event.type === 'ItemPurged');
-      if (purge !== undefined) {
-        const known = new Set(events.map((event) => event.revision));
-        const event = readItemEvent(purge);
-        if (event.type === 'ItemPurged') {
-          decodeLedger(event.data.ledger).forEach((write, index) => {
-            const revision = index === 0 ? 0 : index + (event.data.ledger.omitted ?? 0);
-            if (known.has(revision)) return;
-            const { atMs, ...facts } = write;
-            entries.push({
-              life,
-              revision,
-              type: write.operation === 'recover' ? 'ItemRecovered' : 'ItemUpserted',
-              occurredAtMs: atMs,
-              data: { id, partitionKey, ts: Math.floor(atMs / 1000), ...facts },
-              fromLedger: true,
-            });
-          });
-        }
+    const prefix = await this.#parts.ports.naming.itemStreamPrefix(container.rid, name.partitionKey, name.id);
+    // One more tells that there are.
+    const wanted = limit === undefined ? Number.POSITIVE_INFINITY : limit + 1;
+    const start = after === undefined ? { life: 0, revision: -1 } : placeOf(after);
+    const pace = new Pace();
+    let last = start;
+    for (let { life } = start; entries.length < wanted; life += 1) {
+      const fromRevision = life === start.life ? start.revision + 1 : 0;
+      const part = { life, stream: itemStream(prefix, life), fromRevision };
+      const found = await this.#lifeHistory(container, name, part, wanted - entries.length);
+      if (found === undefined) break;
+      for (const [revision, entry] of found) {
+        if (entries.length === limit) return { entries, continuation: `${last.life}.${last.revision}` };
+        entries.push(entry);
+        last = { life, revision };
       }
-      for (const event of events) entries.push(entryOf(event, life));
-      const last = events.at(-1)!;
-      const state = this.#parts.catalog.containerByRid(container.rid)?.state ?? container;
-      const left = partitionKeyDeleteAfter(state, partitionKey, last.position);
-      // Until the purge writes it into the life's own stream, the container's says that the item left.
-      if (left !== undefined && lastsUntil(last, left.atMs, state.timeline)) {
-        const event = await this.#parts.ports.log.readAt(left.position);
-        if (event !== undefined) {
-          const { revision: _, ...entry } = entryOf(event, life);
-          entries.push(entry);
-        }
+      await pace.step();
+    }
+    return { entries };
+  }
+
+  /**
+   * What there is of a life from a revision on, so many entries at most, by their places; undefined for a life that never was.
+   */
+  async #lifeHistory(
+    container: ContainerState,
+    { id, partitionKey }: ItemName,
+    { life, stream, fromRevision }: { readonly life: number; readonly stream: string; readonly fromRevision: number },
+    most: number,
+  ): Promise<(readonly [place: number, entry: HistoryEntry])[] | undefined> {
+    const { log } = this.#parts.ports;
+    const known = await log.readLast(stream);
+    if (known === undefined) return undefined;
+    const toRevision = most === Number.POSITIVE_INFINITY ? undefined : fromRevision + most - 1;
+    const part = known.type === 'ItemPurged' ? {} : { fromRevision, toRevision };
+    let events = await log.readStream(stream, { ...part, withBodies: false });
+    // It was purged meanwhile, and what is left of it is little.
+    const isCut = events[0]?.revision !== fromRevision && known.revision >= fromRevision;
+    if (known.type !== 'ItemPurged' && isCut) events = await log.readStream(stream, { withBodies: false });
+    const found: (readonly [number, HistoryEntry])[] = [];
+    const purge = events.findLast((event) => event.type === 'ItemPurged');
+    if (purge !== undefined) {
+      const there = new Set(events.map((event) => event.revision));
+      const event = readItemEvent(purge);
+      if (event.type === 'ItemPurged') {
+        decodeLedger(event.data.ledger).forEach((write, index) => {
+          const revision = index === 0 ? 0 : index + (event.data.ledger.omitted ?? 0);
+          if (there.has(revision)) return;
+          const { atMs, ...facts } = write;
+          const entry = {
+            life,
+            revision,
+            type: write.operation === 'recover' ? 'ItemRecovered' : 'ItemUpserted',
+            occurredAtMs: atMs,
+            data: { id, partitionKey, ts: Math.floor(atMs / 1000), ...facts },
+            fromLedger: true as const,
+          };
+          found.push([revision, entry]);
+        });
       }
     }
-    return entries;
+    for (const event of events) found.push([event.revision, entryOf(event, life)]);
+    const last = events.at(-1) ?? known;
+    const state = this.#parts.catalog.containerByRid(container.rid)?.state ?? container;
+    const left =
+      last.revision < known.revision ? undefined : partitionKeyDeleteAfter(state, partitionKey, last.position);
+    // Until the purge writes it into the life's own stream, the container's says that the item left.
+    if (left !== undefined && lastsUntil(last, left.atMs, state.timeline)) {
+      const event = await log.readAt(left.position);
+      if (event !== undefined) {
+        const { revision: _, ...entry } = entryOf(event, life);
+        found.push([last.revision + 1, entry]);
+      }
+    }
+    return found.filter(([place]) => place >= fromRevision).slice(0, most);
   }
 
   async containerHistory(container: ContainerState, afterRevision = -1, limit?: number): Promise<HistoryEntry[]> {
@@ -209,6 +259,15 @@ function lastsUntil(last: RecordedEvent, atMs: number, timeline: PolicyTimeline)
   if (!isItemWrite(event)) return false;
   const expiry = expiryOf(event.data, timeline);
   return expiry === undefined || expiry.expiredAtMs > atMs;
+}
+
+/** A place in the history of an item: a life, and a revision in it. */
+function placeOf(continuation: string): { life: number; revision: number } {
+  const [life, revision] = continuation.split('.').map(Number);
+  if (!Number.isSafeInteger(life) || !Number.isSafeInteger(revision)) {
+    throw new Refusal('bad-request', 'The continuation is not one that this server gave.');
+  }
+  return { life: life!, revision: revision! };
 }
 
 function readContinuation(text: string): { atMs: number; position: number } {

@@ -440,6 +440,12 @@ export interface ItemAsOf {
   readonly ttl: number | null;
 }
 
+export interface HistoryPage {
+  readonly entries: readonly HistoryEntry[];
+  /** Where the next one begins; absent when nothing is left. */
+  readonly continuation?: string;
+}
+
 /** What an item held at an instant or revision in its past. */
 export interface PastContent {
   readonly life: number;
@@ -862,6 +868,13 @@ export interface StoreApi {
 
   // History.
   history(container: ContainerState, id: string, partitionKey: string): Promise<readonly HistoryEntry[]>;
+  /** @throws Refusal bad-request for a place that none of its pages gave */
+  historyPage(
+    container: ContainerState,
+    id: string,
+    partitionKey: string,
+    page: { readonly after?: string | undefined; readonly limit?: number | undefined },
+  ): Promise<HistoryPage>;
   /**
    * The container's own facts: creation, policies, deletion.
    *

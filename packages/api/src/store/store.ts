@@ -331,6 +331,7 @@ export class Store implements StoreApi {
     this.#measured('change-feed', () => this.#changeFeeds.read(...args));
 
   history: StoreApi['history'] = (...args) => this.#histories.history(...args);
+  historyPage: StoreApi['historyPage'] = (...args) => this.#histories.historyPage(...args);
   containerHistory: StoreApi['containerHistory'] = (...args) => this.#histories.containerHistory(...args);
   explain: StoreApi['explain'] = (...args) =>
     this.#observer.operation('explain', () => this.#histories.explain(...args));

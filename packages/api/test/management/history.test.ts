@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
+import { SqliteEventLog } from '@epitaph/storage/sqlite/sqlite-event-log.ts';
 import { AUDITOR_KEY, createOrders, item, openWorld, ORDERS, START_MS, WRITER, type World } from './world.ts';
 
 let world: World;
@@ -151,9 +152,85 @@ describe('history', () => {
     expect(all.events).toEqual([...first.events, ...last.events]);
     expect(all).not.toHaveProperty('continuation');
     expect((await world.ask('GET', `${ORDERS}/history?limit=0`)).statusCode).toBe(400);
-    expect((await world.ask('GET', `${ORDERS}/history${item('a')}&limit=3`)).json()).toMatchObject({
-      status: 400,
-      detail: expect.stringContaining('takes no limit'),
+    expect((await world.ask('GET', `${ORDERS}/history?continuation=0.1`)).statusCode).toBe(400);
+  });
+
+  test('of an item comes page by page where a limit is asked for, over all its lives, and no more is read', async () => {
+    const deleted = async () => {
+      await world.store.deleteItem(WRITER, world.store.container('shop', 'orders'), 'a', '["ann"]');
+    };
+    const times = async (count: number) => {
+      for (let write = 0; write < count; write++) await world.write('a');
+    };
+    // One that is purged and truncated, one that has ended, and one that left with its partition key.
+    await times(5);
+    await deleted();
+    await world.store.runPurge(WRITER);
+    await world.store.pausePurge(WRITER);
+    await times(4);
+    await deleted();
+    await times(20);
+    await world.store.advanceClock(WRITER, 1_000);
+    await world.store.deletePartitionKey(WRITER, world.store.container('shop', 'orders'), '["ann"]');
+    interface History {
+      readonly events: readonly { readonly life: number; readonly type: string; readonly revision?: number }[];
+      readonly continuation?: string;
+    }
+    const ask = async (more: string) => (await world.get(`${ORDERS}/history${item('a')}${more}`)) as unknown as History;
+    const whole = await ask('');
+    expect(whole).not.toHaveProperty('continuation');
+    expect(whole.events.map(({ life, type }) => `${life} ${type}`)).toEqual([
+      ...Array.from({ length: 5 }, () => '0 ItemUpserted'),
+      '0 ItemDeleted',
+      '0 ItemPurged',
+      ...Array.from({ length: 4 }, () => '1 ItemUpserted'),
+      '1 ItemDeleted',
+      ...Array.from({ length: 20 }, () => '2 ItemUpserted'),
+      '2 PartitionKeyDeleted',
+    ]);
+    for (let limit = 1; limit <= whole.events.length; limit++) {
+      const events: History['events'][number][] = [];
+      for (let more = ''; ;) {
+        const page = await ask(`&limit=${limit}${more}`);
+        expect(page.events.length).toBeLessThanOrEqual(limit);
+        events.push(...page.events);
+        if (page.continuation === undefined) break;
+        expect(page.events.length).toBe(limit);
+        more = `&continuation=${page.continuation}`;
+      }
+      expect(events).toEqual(whole.events);
+    }
+    const read = vi.spyOn(SqliteEventLog.prototype, 'readStream');
+    const page = await ask('&limit=2&continuation=2.4');
+    const found = read.mock.results.map(({ value }) => (value as unknown[]).length);
+    read.mockRestore();
+    expect(page.events.map(({ revision }) => revision)).toEqual([5, 6]);
+    expect(page.continuation).toBe('2.6');
+    expect(found).toEqual([3]);
+    expect((await world.ask('GET', `${ORDERS}/history${item('a')}&continuation=3`)).statusCode).toBe(400);
+  });
+
+  test('of an item that is purged while it is read has what the ledger says', async () => {
+    for (let write = 0; write < 3; write++) await world.write('a');
+    const { readLast } = SqliteEventLog.prototype;
+    const looked = vi.spyOn(SqliteEventLog.prototype, 'readLast');
+    looked.mockImplementationOnce(function (this: SqliteEventLog, stream: string) {
+      const last = readLast.call(this, stream);
+      const purged = async () => {
+        await world.store.deleteItem(WRITER, world.store.container('shop', 'orders'), 'a', '["ann"]');
+        await world.store.runPurge(WRITER);
+        return last;
+      };
+      return purged() as never;
+    });
+    const page = await world.get(`${ORDERS}/history${item('a')}&limit=2`);
+    looked.mockRestore();
+    expect(page).toMatchObject({
+      events: [
+        { type: 'ItemUpserted', revision: 0, fromLedger: true },
+        { type: 'ItemUpserted', revision: 1, fromLedger: true },
+      ],
+      continuation: '0.1',
     });
   });
 

@@ -200,6 +200,21 @@ describe('the policies of a container', () => {
     expect(versions(all)).toEqual([1, 2, 3, 4, 5]);
     expect(all).not.toHaveProperty('continuation');
   });
+
+  test('are answered to a change with no more than the last hundred that are over', async () => {
+    let last = await changeTtl({ defaultTtl: 1_000 });
+    for (let seconds = 1; seconds <= 110; seconds++) {
+      await world.store.advanceClock(WRITER, 1_000);
+      last = await changeTtl({ defaultTtl: 1_000 + seconds });
+    }
+    const versions = ({ past }: { readonly past: readonly { readonly version: number }[] }) =>
+      past.map(({ version }) => version);
+    const hundred = Array.from({ length: 100 }, (_, index) => 12 + index);
+    expect(versions(last.json())).toEqual(hundred);
+    const braked = await world.ask('PUT', `${ORDERS}/ttl/brake`, { body: { maxItems: 3, reason: 'r' } });
+    expect(versions(braked.json())).toEqual(hundred);
+    expect(versions((await world.get(`${ORDERS}/ttl`)) as never)).toHaveLength(111);
+  });
 });
 
 describe('the brake', () => {
