@@ -307,7 +307,7 @@ function send(reply: FastifyReply, answer: Answer, activityId: string, pages: Pa
   if (reply.getHeader('connection') === 'close') headers.push('connection', 'close');
   if (body === null) {
     // There are clients that read every answer as JSON, and no answer at all from an empty text of that type.
-    if (answer.status !== 304) headers.push('content-type', 'application/json');
+    headers.push('content-type', 'application/json');
     if (answer.status !== 204 && answer.status !== 304) headers.push('content-length', '0');
     raw.writeHead(answer.status, headers);
     raw.end();
