@@ -240,6 +240,31 @@ describe('a transactional batch', () => {
     expect(totals.resources).toEqual([40, 40]);
   });
 
+  test('may be sent to a range, with the key that its operations share in each of them', async () => {
+    const container = await world.container();
+    const send = (operations: readonly object[], headers: Readonly<Record<string, string>> = {}) =>
+      raw(world.endpoint, 'POST', `/dbs/shop/colls/${container.id}/docs`, {
+        headers: { 'x-ms-cosmos-is-batch-request': 'true', 'x-ms-cosmos-batch-atomic': 'true', ...headers },
+        body: JSON.stringify(operations),
+      });
+    const ofRange = { 'x-ms-documentdb-partitionkeyrangeid': '0' };
+    const create = (id: string, customer = 'ann') => ({
+      operationType: 'Create',
+      partitionKey: JSON.stringify([customer]),
+      resourceBody: { ...doc(id), customer },
+    });
+    const read = { operationType: 'Read', id: 'a', partitionKey: '["ann"]' };
+    expect(await send([create('a'), read], ofRange)).toMatchObject({
+      status: 200,
+      json: [{ statusCode: 201 }, { statusCode: 200, resourceBody: { id: 'a' } }],
+    });
+    const ofTwo = await send([create('b'), create('c', 'bob')], ofRange);
+    expect(ofTwo).toMatchObject({ status: 207, json: [{ statusCode: 424 }, { statusCode: 400, subStatusCode: 1001 }] });
+    expect(await send([{ operationType: 'Create', resourceBody: doc('d') }], ofRange)).toMatchObject({ status: 400 });
+    expect(await send([create('e')])).toMatchObject({ status: 400 });
+    expect(await ids(container)).toEqual(['a']);
+  });
+
   test('has bounds, and says what is wrong with a body that is no batch', async () => {
     const container = await world.container();
     const target = `/dbs/shop/colls/${container.id}/docs`;

@@ -246,7 +246,9 @@ async function runBatch(
   sent: readonly SentOperation[],
 ): Promise<Ran> {
   const { store, caller, headers } = request;
-  const header = headerText(headers, 'x-ms-documentdb-partitionkey');
+  // Where a client says the range alone, each operation says the key that they share.
+  const isOfRange = headers['x-ms-documentdb-partitionkeyrangeid'] !== undefined;
+  const header = headerText(headers, 'x-ms-documentdb-partitionkey') ?? (isOfRange ? sent[0]!.partitionKey : undefined);
   const given = readPartitionKeyHeader(container.definition, header);
   if (given === undefined || !given.complete) {
     throw badRequest('A transactional batch needs the whole partition key that its operations share.');
