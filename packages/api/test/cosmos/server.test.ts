@@ -305,7 +305,7 @@ describe('the server', () => {
   });
 
   test('hangs up on a client that takes nothing of its answer, and not on one that is slow', async () => {
-    const { port, ask, hungUp } = await manyLargeItems({ unsentTimeoutMs: 500 });
+    const { port, ask, hungUp } = await manyLargeItems({ unsentTimeoutMs: 1_500 });
     const idle = connect(port, '127.0.0.1', () => idle.write(ask));
     const slow = connect(port, '127.0.0.1', () => slow.write(ask));
     let bytes = 0;
