@@ -186,7 +186,7 @@ describe('a transactional batch', () => {
             { operationType: 'Read', id: 'old', ...read },
           ]),
         });
-      for (const read of [{ ifMatch: etag }, { ifNoneMatch: etag }]) {
+      for (const read of [{ ifMatch: etag }, { ifNoneMatch: etag }, { ifNoneMatch: '*' }]) {
         const reply = await send(read);
         expect(reply.status).toBe(207);
         expect((reply.json as unknown as readonly OperationResponse[])[1]!.statusCode).toBe(304);

@@ -470,6 +470,25 @@ describe('several operations in one request', () => {
     });
   });
 
+  test('of a bulk cost what each of them says', async () => {
+    const container = await world.container({ throughput: 400 });
+    const wide = {
+      id: 'wide',
+      customer: 'ann',
+      ...Object.fromEntries(Array.from({ length: 100 }, (_, n) => [`p${n}`, n])),
+    };
+    const results = await container.items.bulk([
+      { operationType: 'Create', partitionKey: 'ann', resourceBody: wide },
+      { operationType: 'Read', partitionKey: 'ann', id: 'wide' },
+    ]);
+    const [written, read] = results.map(({ requestCharge }) => requestCharge);
+    expect(written).toBeGreaterThan(10);
+    expect(read).toBeGreaterThan(0);
+    expect(await unitsOf(container.id)).toMatchObject({
+      consumed: { write: { operations: 1, requestUnits: written }, read: { operations: 1, requestUnits: read } },
+    });
+  });
+
   test("of a bulk all get there by the client's retries", async () => {
     const container = await world.container({ throughput: 400 });
     const timer = setInterval(() => (budgetMs += 20), 20);
