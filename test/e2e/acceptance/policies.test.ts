@@ -1,5 +1,6 @@
 import type { Container } from '@azure/cosmos';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { raw } from '../support/raw.ts';
 import { CALLER, refusalOf, seen, sightings, statusOf, World } from '../support/world.ts';
 
 let world: World;
@@ -140,7 +141,17 @@ describe('with a clock that stands still', () => {
     ['a patch', (container) => statusOf(container.item('a', 'ann').patch([{ op: 'set', path: '/x', value: 1 }]))],
     ['a purge', () => world.purge()],
     ['an explanation', (container) => world.explain(container.id, 'a')],
+    ['a batch', (container) => container.items.batch([{ operationType: 'Read', id: 'a' }], 'ann')],
+    ['a change feed', (container) => raw(world.endpoint, 'GET', `${pathOf(container)}/docs`, FEED)],
+    ['a preview', (container) => world.manage('POST', `${pathOf(container)}/ttl/preview`, { defaultTtl: 5 })],
+    [
+      'a replay',
+      (c) => world.manage('POST', `${pathOf(c)}/ttl/replay`, { timeline: [{ from: '0', defaultTtl: null }] }),
+    ],
+    ['a state as of now', async (c) => world.manage('GET', `${pathOf(c)}/as-of?at=${await world.now()}`)],
   ];
+  const FEED = { headers: { 'a-im': 'Incremental Feed' } };
+  const pathOf = ({ id }: Container): string => `/dbs/shop/colls/${id}`;
   const prepared = async (): Promise<{ container: Container; deadlineMs: number }> => {
     const container = await world.container({ defaultTtl: 10 });
     const { resource } = await container.items.create({ id: 'a', customer: 'ann' });
@@ -171,6 +182,25 @@ describe('with a clock that stands still', () => {
       expect(await world.fsck()).toEqual([]);
     },
   );
+
+  test.each([
+    ['its container', (container: Container) => container.delete()],
+    ['its database', () => world.client.database('shop').delete()],
+  ])('what somebody found expired did not leave with %s, which is deleted at that instant', async (_name, remove) => {
+    const { container, deadlineMs } = await prepared();
+    const rid = (await container.read()).resource!._rid;
+    expect((await container.item('a', 'ann').read()).statusCode).toBe(404);
+    await remove(container);
+    expect(await world.explain(container.id, 'a', undefined, { rid })).toMatchObject({
+      state: 'expired',
+      expiredAtMs: deadlineMs,
+    });
+    await world.purge();
+    expect((await world.disappearances(container.id, rid)).disappearances).toMatchObject([
+      { id: 'a', cause: 'expired' },
+      { id: 'b', cause: 'expired' },
+    ]);
+  });
 
   test('what was told before a restart holds when the policy is lifted at that instant after it', async () => {
     const { container } = await prepared();

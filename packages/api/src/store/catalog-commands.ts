@@ -21,6 +21,7 @@ import type { ChangeThroughput, ThroughputRefusal } from '@epitaph/core/throughp
 import type { Throughput } from '@epitaph/core/throughput/throughput.ts';
 import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import type { CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
+import type { ContainerNumber } from '@epitaph/projections/read-model-store.ts';
 import { hasUniqueKeys } from '../cosmos/unique-keys.ts';
 import type { FeedFloors } from './feed-floors.ts';
 import { assertNotPast, type Previews } from './previews.ts';
@@ -99,12 +100,21 @@ export class CatalogCommands {
   /** A command on a database that is there, answered with the position it was recorded at. */
   #changeDatabase(caller: Caller, rid: string, command: DatabaseCommand): Promise<number> {
     return this.#parts.containerOrder.run(rid, async () => {
-      const { decision, position } = await this.#onDatabase(this.#parts.command(caller), rid, command);
+      const context =
+        command.type === 'DeleteDatabase'
+          ? this.#parts.policyCommand(caller, this.#containersOf(rid))
+          : this.#parts.command(caller);
+      const { decision, position } = await this.#onDatabase(context, rid, command);
       if (decision.kind === 'refused') throw databaseRefusal(decision.refusal);
       // Containers that went with it have no feeds any more.
       if (command.type === 'DeleteDatabase') await this.#floors.settleAll();
       return position;
     });
+  }
+
+  #containersOf(databaseRid: string): ContainerNumber[] {
+    const all = this.#parts.catalog.allContainers().filter(({ state }) => state.databaseRid === databaseRid);
+    return all.map(({ number }) => number);
   }
 
   database(name: string): DatabaseState {
@@ -293,7 +303,7 @@ export class CatalogCommands {
   #changeByRid(caller: Caller, rid: string, commandOf: CommandOf): Promise<Written<ContainerState>> {
     return this.#parts.containerOrder.run(rid, async () => {
       const container = this.#parts.catalog.containerByRid(rid)!;
-      const context = this.#parts.policyCommand(caller, container.number);
+      const context = this.#parts.policyCommand(caller, [container.number]);
       const { nowMs } = context;
       const command = await commandOf(container, nowMs);
       const policyDelayMs = this.#parts.ports.nodes?.policyDelayMs ?? 0;

@@ -564,7 +564,10 @@ export class Items {
       async (state, { last, body }) => {
         if (state.status === 'none') throw new Refusal('item-not-found');
         if (state.status === 'live') {
-          if (isGone(state.lastWrite, factsFor(within, nowMs, partitionKey, last))) throw new Refusal('item-not-found');
+          if (isGone(state.lastWrite, factsFor(within, nowMs, partitionKey, last))) {
+            this.#parts.expirySeen(within.number, nowMs);
+            throw new Refusal('item-not-found');
+          }
           const json = body ?? (await this.#documents.openAt(last!));
           show({ json, ts: state.lastWrite.ts, etag: state.etag });
         }

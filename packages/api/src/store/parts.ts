@@ -129,15 +129,15 @@ export class StoreParts {
   }
 
   /**
-   * The context of a command that may change a container's policy. If somebody was already told what has expired
-   * at this very millisecond, the new policy begins with the next one: expired is for ever, and an interval's
-   * end is exclusive.
+   * The context of a command that may change the policy of containers, or end it. If somebody was already told what
+   * has expired at this very millisecond, the new policy begins with the next one: expired is for ever, and an
+   * interval's end is exclusive.
    */
-  policyCommand(caller: Caller, container: ContainerNumber): CommandContext {
+  policyCommand(caller: Caller, containers: readonly ContainerNumber[]): CommandContext {
     const context = this.command(caller);
-    const seenAtMs =
+    const seenAtMs = (container: ContainerNumber): number | undefined =>
       this.#expirySeenAtMs.get(container) ?? (container <= this.#opened.position ? this.#opened.atMs : undefined);
-    if (seenAtMs !== context.nowMs) return context;
+    if (!containers.some((container) => seenAtMs(container) === context.nowMs)) return context;
     this.ports.clock.raise(context.nowMs + 1);
     return this.command(caller);
   }
