@@ -9,6 +9,9 @@ import { containerName, holdShape, policiesShape } from './shapes.ts';
 /** An export is cut into files of about this size, so that none is held as a whole. */
 const PART_BYTES = 1024 * 1024;
 
+/** Holds that are read at a time: each may name a hundred items. */
+const HOLDS_AT_ONCE = 100;
+
 export interface BundleRequest {
   readonly container: ContainerState;
   readonly fromMs?: number | undefined;
@@ -54,7 +57,14 @@ export async function* bundleFiles(
   yield textFile('verifier-key.txt', `${store.proofKey()}\n`);
   yield textFile('checkpoint.txt', checkpoint);
   yield jsonFile('policies.json', policiesShape(container, store.nowMs()));
-  yield jsonFile('holds.json', (await store.holds(container, { after: 0 })).map(holdShape));
+  const holds = async function* () {
+    for (let after: number | undefined = 0; after !== undefined;) {
+      const page = await store.holds(container, { after, limit: HOLDS_AT_ONCE });
+      yield linesOf(page.map(holdShape));
+      after = page.at(-1)?.position;
+    }
+  };
+  yield* parts('holds', 'ndjson', holds(), signal);
   yield textFile('container-facts.ndjson', linesOf(await store.containerFacts(container, tree)));
   yield* parts('disappearances', 'csv', exportText('text/csv', pages()), signal);
   const certificates = async function* () {
@@ -105,7 +115,7 @@ Container ${JSON.stringify(container['name'])} (rid ${String(container['rid'])})
 | --- | --- |
 | bundle.json | what this is about |
 | policies.json | time-to-live policies: in force, scheduled, past |
-| holds.json | legal holds, released ones too, who placed them and why |
+| holds/*.ndjson | legal holds, released ones too, who placed them and why |
 | container-facts.ndjson | every fact of the container itself, each with its proof: creation, policies, holds and floors, who and why |
 | disappearances/*.csv | what left in the period, when, and by which rule or whom. Put the parts together in order; the first has the head. Names items by id and partition key |
 | certificates/*.ndjson | a certificate of disposal for every life whose content was erased in the period. They name items by keyed hashes alone |

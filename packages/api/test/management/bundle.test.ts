@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { Readable } from 'node:stream';
 import { gunzipSync, gzipSync } from 'node:zlib';
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { type ArchivedFile, readTar, writeTar } from '@epitaph/api/archive/tar.ts';
 import { run } from '@epitaph/api/cli/main.ts';
 import { AUDITOR_KEY, openWorld, ORDERS, WRITER, type World } from './world.ts';
@@ -94,7 +94,7 @@ describe("an auditor's bundle", () => {
       'verifier-key.txt',
       'checkpoint.txt',
       'policies.json',
-      'holds.json',
+      'holds/000001.ndjson',
       'container-facts.ndjson',
       'disappearances/000001.csv',
       'certificates/000001.ndjson',
@@ -105,6 +105,30 @@ describe("an auditor's bundle", () => {
     expect(text('certificates/000001.ndjson')).not.toMatch(/ann|early|quotes/);
     expect(JSON.parse(text('policies.json'))).toMatchObject({ current: { version: 1, defaultTtl: 60 } });
     for (const { name, content } of files) expect([name, content.includes(CONTENT)]).toEqual([name, false]);
+  });
+
+  test('has the holds in files of some size, released ones too, and reads a few at a time', async () => {
+    const container = world.store.container('shop', 'orders');
+    const items = Array.from({ length: 100 }, (_, index) => ({ id: `${index}`, partitionKey: '["ann"]' }));
+    const count = 330;
+    for (let number = 0; number < count; number++) {
+      const request = { scope: { kind: 'items' as const, items }, reason: `case ${number}`.padEnd(1_000) };
+      await world.store.placeHold(WRITER, container, `h${number}`, request);
+      if (number % 2 === 0) await world.store.releaseHold(WRITER, container, `h${number}`, 'closed');
+    }
+    const read = vi.spyOn(world.store, 'holds');
+    const files = (await filesIn(await makeBundle())).filter(({ name }) => name.startsWith('holds'));
+    expect(files.map(({ name }) => name)).toEqual(['holds/000001.ndjson', 'holds/000002.ndjson']);
+    const pages = await Promise.all(read.mock.results.map(({ value }) => value as Promise<readonly unknown[]>));
+    expect(pages.map((page) => page.length)).toEqual([100, 100, 100, 30, 0]);
+    const lines = Buffer.concat(files.map(({ content }) => content)).toString();
+    const holds = lines
+      .trimEnd()
+      .split('\n')
+      .map((line) => JSON.parse(line) as Record<string, unknown>);
+    expect(holds).toEqual((await world.get(`${ORDERS}/holds`))['holds']);
+    expect(holds[0]).toMatchObject({ id: 'h0', state: 'released', count: 100, released: { reason: 'closed' } });
+    expect(holds[1]).toMatchObject({ id: 'h1', state: 'standing', count: 100 });
   });
 
   test('is a plain tar archive to other programs', async () => {
