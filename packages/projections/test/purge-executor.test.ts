@@ -266,8 +266,8 @@ describe('an erasure', () => {
     await lives.life('a');
     await lives.life('b', 'live');
     lives.goneAtMs = 5_000;
-    const streams = [lives.stream('b')];
-    await lives.executor.eraseOnDemand({ streams, cause: 'container-deleted', context: lives.context(10_000) });
+    const left = { stream: lives.stream('b'), cause: 'container-deleted' } as const;
+    await lives.executor.eraseOnDemand({ lives: [left], context: lives.context(10_000) });
     expect(lives.record('b').data).toMatchObject({
       cause: 'container-deleted',
       firstPosition: 4,
@@ -319,8 +319,7 @@ describe('an erasure', () => {
     await lives.life('b');
     await lives.vault.setFloor('Co1', 'change-feed', 1_000);
     const demanded = {
-      streams: ['a', 'b'].map((item) => lives.stream(item)),
-      cause: 'erasure',
+      lives: ['a', 'b'].map((item) => ({ stream: lives.stream(item), cause: 'erasure' as const })),
       context: lives.context(10_000),
     } as const;
     expect(await lives.executor.eraseOnDemand(demanded)).toMatchObject({ purged: 2, refused: [] });

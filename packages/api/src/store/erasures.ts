@@ -195,8 +195,11 @@ export class Erasures {
     const { state } = this.#parts.catalog.containerByRid(rid)!;
     const withContainer = this.#parts.catalog.goneAtMs(state) !== null;
     const batch = await this.#purge.eraseOnDemand({
-      streams: lives.map(({ stream }) => stream),
-      cause: withContainer ? 'container-deleted' : 'erasure',
+      // What had ended before its container has another reason on record.
+      lives: lives.map(({ stream, events }) => ({
+        stream,
+        cause: withContainer && foldItem(events.slice(-1)).status === 'live' ? 'container-deleted' : 'erasure',
+      })),
       context,
     });
     // The vault has the last word: a hold may have come since it was asked.

@@ -28,8 +28,9 @@ const call = async (method: 'PUT' | 'POST' | 'DELETE', url: string, body: unknow
 };
 const place = (id: string, scope: object, reason = 'case 7') => call('PUT', `/holds/${id}`, { ...scope, reason });
 const release = (id: string) => call('DELETE', `/holds/${id}`, { reason: 'closed' });
+const ARTICLE_17 = { reason: 'article 17', requestedBy: 'desk 3' };
 const erase = (id: string, more: object = {}) =>
-  call('POST', '/erase', { id, partitionKey: ['ann'], reason: 'article 17', requestedBy: 'desk 3', ...more });
+  call('POST', '/erase', { id, partitionKey: ['ann'], ...ARTICLE_17, ...more });
 const recover = (id: string, more: object = {}) =>
   call('POST', '/recover', { id, partitionKey: ['ann'], reason: 'a mistake', ...more });
 const explain = (id: string) => world.get(`${ORDERS}/explain${item(id)}`);
@@ -396,6 +397,24 @@ describe('an erasure on request', () => {
     expect(changes.map(({ kind }) => kind)).toEqual(['deleted', 'deleted']);
     expect(changes).toMatchObject([{ expired: false }, { expired: false, id: 'a', partitionKey: '["ann"]' }]);
     expect(changes.some((change) => 'previous' in change)).toBe(false);
+  });
+
+  test('in a container that is gone says of each life what ended it', async () => {
+    await call('PUT', '/recovery-window', { seconds: 3_600, reason: 'operators' });
+    await world.write('a');
+    await advance(60);
+    await purge();
+    await world.write('a');
+    const { rid } = orders();
+    await world.store.deleteContainer(WRITER, 'shop', 'orders');
+    const of = `rid=${encodeURIComponent(rid)}`;
+    expect(await call('POST', `/erase?${of}`, { id: 'a', partitionKey: ['ann'], ...ARTICLE_17 })).toMatchObject({
+      body: { erasedLives: 2 },
+    });
+    const { events } = (await world.get(`${ORDERS}/history${item('a')}&${of}`)) as { events: { data: Answer }[] };
+    const causes = events.flatMap(({ data }) => data['cause'] ?? []);
+    expect(causes).toEqual(['erasure', 'container-deleted']);
+    expect(await fsck()).toEqual([]);
   });
 
   test('of what has expired in this millisecond keeps that end, though its container goes in the same', async () => {

@@ -85,8 +85,7 @@ interface Dying {
 
 /** An erasure that somebody demands. */
 export interface DemandedErasure {
-  readonly streams: readonly string[];
-  readonly cause: 'erasure' | 'container-deleted';
+  readonly lives: readonly { readonly stream: string; readonly cause: 'erasure' | 'container-deleted' }[];
   /** Who demands it, for which request, and when. */
   readonly context: CommandContext;
 }
@@ -255,10 +254,9 @@ export class PurgeExecutor {
    * Erases lives whether or not they have ended, and ends those that have not by it. Of one that is purged on record
    * already it removes what a crash has left in the log.
    */
-  async eraseOnDemand({ streams, cause, context }: DemandedErasure): Promise<ErasedBatch> {
-    const candidates = streams.map((stream) => ({ stream, cause }));
-    const erased = await this.#erase(candidates, () => context.nowMs, context);
-    for (const stream of streams) {
+  async eraseOnDemand({ lives, context }: DemandedErasure): Promise<ErasedBatch> {
+    const erased = await this.#erase(lives, () => context.nowMs, context);
+    for (const { stream } of lives) {
       const events = await this.#factsOf(stream);
       if (events.at(-1)?.read.type === 'ItemPurged') await this.#truncate(stream, events, context.nowMs);
     }

@@ -232,7 +232,8 @@ export class PurgeRunner {
     const nowMs = () => clock.now();
     for (let done = 0; done < abandoned.length; done += BATCH_SIZE) {
       const streams = abandoned.slice(done, done + BATCH_SIZE);
-      await this.#executor.eraseOnDemand({ streams, cause: 'container-deleted', context: this.#context() });
+      const lives = streams.map((stream) => ({ stream, cause: 'container-deleted' as const }));
+      await this.#executor.eraseOnDemand({ lives, context: this.#context() });
     }
     for (const container of catalog().allContainers()) {
       for (const byPolicyStart of [false, true]) {
