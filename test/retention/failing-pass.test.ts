@@ -1,5 +1,6 @@
 import { afterAll, expect, it } from 'vitest';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
+import { turn } from '@epitaph/core/turn.ts';
 import { BATCH_SIZE } from '@epitaph/projections/purge/executor.ts';
 import { newFolder, openEmbedded, removeFolder } from '../simulation/embedded.ts';
 import { DEFINITION } from './definition.ts';
@@ -10,8 +11,9 @@ const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-0
 const folder = newFolder('failing-pass');
 const other = newFolder('failing-pass');
 const unseen = newFolder('failing-pass');
+const paused = newFolder('failing-pass');
 afterAll(() => {
-  for (const each of [folder, other, unseen]) removeFolder(each);
+  for (const each of [folder, other, unseen, paused]) removeFolder(each);
 });
 
 /** One step of a pass records or erases many items at once, in several turns of the event loop. */
@@ -90,6 +92,33 @@ it('a purge that is paused on record erases no more, though readers do not see t
     Reflect.deleteProperty(readModel, 'apply');
     expect(await store.purgeStatus()).toMatchObject({ state: 'paused' });
     expect(await store.runPurge(CALLER)).toMatchObject({ expired: 0, purged: 0 });
+  } finally {
+    await store.close();
+  }
+}, 20_000);
+
+it('a purge that was under way does nothing more once it is told as paused', async () => {
+  const newId = () => crypto.randomUUID();
+  const { store, storage } = await openEmbedded({ folder: paused, time: START_MS, newId });
+  try {
+    await store.createDatabase(CALLER, 'd');
+    const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, 100);
+    for (let index = 0; index < 2 * BATCH_SIZE; index++) {
+      const document = { id: `i${index}`, pk: 'p' };
+      const item = { id: document.id, partitionKey: '["p"]', document, json: JSON.stringify(document) };
+      await store.writeItem(CALLER, container, 'create', item);
+    }
+    await store.advanceClock(CALLER, 200_000);
+    const before = await storage.log.head();
+    const pass = store.runPurge(CALLER);
+    while ((await storage.log.head()) < before + 10) await turn();
+    await store.pausePurge(CALLER);
+    const head = await storage.log.head();
+    expect(await pass).toMatchObject({ purged: 0 });
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    expect(await storage.log.head()).toBe(head);
+    await store.resumePurge(CALLER);
+    expect(await store.runPurge(CALLER)).toMatchObject({ purged: 2 * BATCH_SIZE });
   } finally {
     await store.close();
   }

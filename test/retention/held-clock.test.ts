@@ -85,3 +85,26 @@ describe('an erasure on request that was cut short, at a start on a clock that i
     expect(await ends()).toHaveLength(2);
   });
 });
+
+describe('a purge on a clock that is held', () => {
+  it('records and erases nothing, though deadlines had passed before, until the clock is trusted', async () => {
+    machine.pass(HOUR_MS);
+    const { store } = embedded;
+    const { resource: expiring } = await store.createContainer(CALLER, 'db', 'expiring', DEFINITION, 60);
+    for (const [id, ttl] of [
+      ['overdue', 10],
+      ['deleted', -1],
+    ] as const) {
+      const document = { id, pk: 'p', ttl };
+      const item = { id, partitionKey: '["p"]', document, json: JSON.stringify(document) };
+      await store.writeItem(CALLER, expiring, 'create', item);
+    }
+    await store.deleteItem(CALLER, expiring, 'deleted', '["p"]');
+    machine.pass(20_000);
+    machine.wall += 24 * HOUR_MS;
+    expect(await store.runPurge(CALLER)).toMatchObject({ expired: 0, purged: 0 });
+    expect(await store.purgeStatus()).toMatchObject({ state: 'held-by-clock' });
+    machine.wall -= 24 * HOUR_MS;
+    expect(await store.runPurge(CALLER)).toMatchObject({ expired: 1, purged: 2 });
+  });
+});

@@ -1,0 +1,41 @@
+import { expect, it, onTestFinished } from 'vitest';
+import { openEmbeddedStore } from '@epitaph/api/compose.ts';
+import { newFolder, removeFolder } from '../simulation/embedded.ts';
+import { DEFINITION } from './definition.ts';
+
+const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
+
+it('the purge comes by itself to what a hold kept, when that is released, and to what expired while the store was down', async () => {
+  const folder = newFolder('by-itself');
+  const open = () => openEmbeddedStore({ folder, clock: 'system', policyGraceSeconds: 0, durable: false });
+  let store = await open();
+  onTestFinished(async () => {
+    await store.close();
+    removeFolder(folder);
+  });
+  await store.createDatabase(CALLER, 'd');
+  await store.createContainer(CALLER, 'd', 'c', DEFINITION, -1);
+  const container = () => store.container('d', 'c');
+  const write = (id: string) => {
+    const document = { id, pk: 'p', ttl: 1 };
+    const item = { id, partitionKey: '["p"]', document, json: JSON.stringify(document) };
+    return store.writeItem(CALLER, container(), 'create', item);
+  };
+  const purged = (id: string) =>
+    expect
+      .poll(async () => (await store.explain(container(), id, '["p"]')).state, { timeout: 10_000, interval: 100 })
+      .toBe('purged');
+  await write('held');
+  const scope = { kind: 'items', items: [{ id: 'held', partitionKey: '["p"]' }] } as const;
+  await store.placeHold(CALLER, container(), 'h', { scope, reason: 'case 7' });
+  await write('free');
+  await purged('free');
+  await expect.poll(async () => (await store.purgeStatus()).heldBack, { timeout: 10_000 }).toBe(1);
+  await store.releaseHold(CALLER, container(), 'h', 'case 7 is closed');
+  await purged('held');
+  await write('late');
+  await store.close();
+  await new Promise((resolve) => setTimeout(resolve, 2_000));
+  store = await open();
+  await purged('late');
+}, 60_000);
