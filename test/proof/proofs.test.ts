@@ -186,6 +186,22 @@ describe('a certificate of disposal', () => {
     expect(await check(text, other)).toBe(1);
   });
 
+  test('with the end of another life in place of its own is not good, though both are on record', async () => {
+    const [one, three] = await Promise.all(
+      ['one', 'three'].map(async (id) => JSON.parse(await certificateOf(id)) as DisposalCertificate),
+    );
+    const key = file('key', await fetched('/proof/key'));
+    expect(three!.checkpoint.split('\n')[1]).toBe(one!.checkpoint.split('\n')[1]);
+    const { endedAtMs, endedBy, expiry } = one!.statement;
+    const forged = {
+      ...three,
+      statement: { ...three!.statement, endedAtMs, endedBy, expiry },
+      facts: [one!.facts[0], three!.facts.at(-1)],
+    };
+    const verdict = await ask('verify', 'certificate', file('forged', JSON.stringify(forged)), '--public-key', key);
+    expect(verdict).toMatchObject({ code: 1, stdout: expect.stringContaining('of one life') as string });
+  });
+
   test('is not given while the content is there, nor for what never was', async () => {
     const refused = async (id: string) =>
       (await ask('history', 'shop', 'orders')).code === 0 &&
