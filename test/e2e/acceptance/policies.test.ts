@@ -143,6 +143,7 @@ describe('with a clock that stands still', () => {
     ['an explanation', (container) => world.explain(container.id, 'a')],
     ['a batch', (container) => container.items.batch([{ operationType: 'Read', id: 'a' }], 'ann')],
     ['a change feed', (container) => raw(world.endpoint, 'GET', `${pathOf(container)}/docs`, FEED)],
+    ['a look at held content', (c) => world.manage('GET', `${pathOf(c)}/held-content?${HELD}`)],
     ['a preview', (container) => world.manage('POST', `${pathOf(container)}/ttl/preview`, { defaultTtl: 5 })],
     [
       'a replay',
@@ -150,6 +151,7 @@ describe('with a clock that stands still', () => {
     ],
     ['a state as of now', async (c) => world.manage('GET', `${pathOf(c)}/as-of?at=${await world.now()}`)],
   ];
+  const HELD = new URLSearchParams({ id: 'a', partitionKey: '["ann"]', reason: 'case 7' }).toString();
   const FEED = { headers: { 'a-im': 'Incremental Feed' } };
   const pathOf = ({ id }: Container): string => `/dbs/shop/colls/${id}`;
   const prepared = async (): Promise<{ container: Container; deadlineMs: number }> => {
