@@ -1,9 +1,20 @@
 import { createHash } from 'node:crypto';
-import { appendFileSync, copyFileSync, existsSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  appendFileSync,
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
+import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { LedgerEntry, LedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
 import { UnusableFile } from '@epitaph/storage/sqlite/database.ts';
 import { type LedgerLine, PurgeLedger, readPurgeLedger } from '@epitaph/storage/sqlite/purge-ledger.ts';
+import { Disk } from '../support/disk.ts';
 import { TestFolder } from './sqlite-folder.ts';
 
 const STORE = 'b5d5a8f0-0000-4000-8000-000000000001';
@@ -15,12 +26,15 @@ const backup: LedgerEntry = { atMs: 2_000, backup: { id: 'b1', vaultLapsesAtMs: 
 let folder: TestFolder;
 let file: string;
 let ledger: PurgeLedger | undefined;
+let disk: Disk | undefined;
 beforeEach(() => {
   folder = new TestFolder();
   file = folder.file('purge-ledger.ndjson');
 });
 afterEach(async () => {
   close();
+  disk?.unmount();
+  disk = undefined;
   await folder.dispose();
 });
 const open = (store = STORE): PurgeLedger => (ledger = PurgeLedger.open(file, { store, durable: true }));
@@ -104,6 +118,31 @@ describe('a purge ledger', () => {
       expect(text()).toBe(`${FIRST}\n`);
       close();
     }
+  });
+
+  it('takes nothing on a full disk, not half a line, and goes on when there is room', async (context) => {
+    const path = folder.file('disk');
+    mkdirSync(path);
+    disk = new Disk(path);
+    disk.mountOrSkip(context, 1);
+    file = join(path, 'purge-ledger.ndjson');
+    open().append([destroyed(1)]);
+    const whole = text();
+    const filler = join(path, 'filler');
+    for (let written = 1; written > 0;) {
+      try {
+        appendFileSync(filler, Buffer.alloc(4_096));
+      } catch {
+        written = 0;
+      }
+    }
+    // What is left of its page takes the first part of it.
+    const long: LedgerEntry = { atMs: 5, keys: Array.from({ length: 1_000 }, (_, key) => [key, `item-Co1.${key}.0`]) };
+    expect(() => ledger!.append([long])).toThrow(/can't be written: ENOSPC/);
+    expect(text()).toBe(whole);
+    rmSync(filler);
+    ledger!.append([destroyed(2)]);
+    expect((await read()).entries).toEqual([destroyed(1), destroyed(2)]);
   });
 
   it('takes nothing when its file was moved, removed or replaced while it was open', () => {

@@ -143,7 +143,8 @@ describe('a data folder', () => {
 
   it('keeps its key and its facts for its owner alone', async () => {
     await filledAndClosed();
-    for (const name of ['master.key', 'epitaph.json']) expect(statSync(folder.file(name)).mode & 0o077, name).toBe(0);
+    for (const name of ['master.key', 'epitaph.json', 'purge-ledger.ndjson'])
+      expect(statSync(folder.file(name)).mode & 0o077, name).toBe(0);
   });
 
   it('of the manual clock is refused to the system clock, and the other way round', async () => {
