@@ -190,10 +190,10 @@ export class SqliteEventLog implements EventLog {
     { fromRevision = 0, toRevision = Number.MAX_SAFE_INTEGER, withBodies = true }: StreamRead = {},
   ): MaybePromise<RecordedEvent[]> {
     const events: RecordedEvent[] = [];
-    const end = this.#end(stream);
+    const last = this.#lastEvents.get(stream);
+    const end = last?.event.position ?? this.#end(stream);
     const statement = withBodies ? this.#read.at : this.#read.facts;
     const backwards = { events, stream, fromRevision, toRevision, statement, end, position: end, isBehind: false };
-    const last = this.#lastEvents.get(stream);
     if (last?.previous !== undefined && !(withBodies && last.hasBody)) {
       if (last.event.revision < fromRevision) return events;
       if (last.event.revision <= toRevision) events.push(last.event);
