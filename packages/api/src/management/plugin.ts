@@ -186,11 +186,11 @@ function historyRoutes(scope: FastifyInstance, store: StoreApi, stopping: AbortS
       const container = containerOf(store, request, rid);
       if (id === undefined) {
         if (partitionKey !== undefined) throw new Problem('bad-request', 'A partitionKey without an id names no item.');
-        // One more tells that there are.
         const after = continuation === undefined ? undefined : Number(continuation);
         if (after !== undefined && !Number.isSafeInteger(after)) {
           throw new Problem('bad-request', "The continuation is one of an item's history.");
         }
+        // One more tells that there are.
         const entries = await store.containerHistory(container, after, limit && limit + 1);
         const { page, next } = pageOf(entries, limit, ({ revision }) => revision);
         return { ...shapes.historyShape(page, container, {}), ...next };

@@ -51,18 +51,18 @@ export class Histories {
     const prefix = await this.#parts.ports.naming.itemStreamPrefix(container.rid, name.partitionKey, name.id);
     // One more tells that there are.
     const wanted = limit === undefined ? Number.POSITIVE_INFINITY : limit + 1;
-    const start = after === undefined ? { life: 0, revision: -1 } : placeOf(after);
+    const [firstLife, afterRevision] = after === undefined ? [0, -1] : readContinuation(after);
     const pace = new Pace();
-    let last = start;
-    for (let { life } = start; entries.length < wanted; life += 1) {
-      const fromRevision = life === start.life ? start.revision + 1 : 0;
+    let last = '';
+    for (let life = firstLife; entries.length < wanted; life += 1) {
+      const fromRevision = life === firstLife ? afterRevision + 1 : 0;
       const part = { life, stream: itemStream(prefix, life), fromRevision };
       const found = await this.#lifeHistory(container, name, part, wanted - entries.length);
       if (found === undefined) break;
       for (const [revision, entry] of found) {
-        if (entries.length === limit) return { entries, continuation: `${last.life}.${last.revision}` };
+        if (entries.length === limit) return { entries, continuation: last };
         entries.push(entry);
-        last = { life, revision };
+        last = `${life}.${revision}`;
       }
       await pace.step();
     }
@@ -149,11 +149,7 @@ export class Histories {
     const floors = (await vault.floors()).get(container.rid) ?? {};
     const erasedLife = lives.find(({ events }) => erasedOnRequest(events) !== undefined);
     const requests = erasedLife === undefined ? [] : await this.#erasureRequests(container.rid, erasedLife.stream);
-    for (let busy = this.#parts.busy(container); busy !== undefined; busy = this.#parts.busy(container)) await busy;
-    // Policies and time together, as for any reader: what is told of this instant holds.
-    const { state, number } = this.#parts.catalog.containerByRid(container.rid)!;
-    const nowMs = this.#parts.ports.clock.now();
-    this.#parts.expirySeen(number, nowMs);
+    const { state, nowMs } = await this.#parts.told(container);
     return explainItem({
       id,
       partitionKey: key,
@@ -204,7 +200,8 @@ export class Histories {
     const found = this.#parts.catalog.containerByRid(container.rid);
     if (found === undefined) throw new Refusal('container-not-found');
     const { fromMs = 0, toMs = LATEST_MS, cause, limit } = filter;
-    const after = filter.after === undefined ? undefined : readContinuation(filter.after);
+    const place = filter.after === undefined ? undefined : readContinuation(filter.after);
+    const after = place && { atMs: place[0], position: place[1] };
     const page = { fromMs, toMs, cause, after, limit };
     // First those that are not erased: what is erased in between is then in both, and not in neither.
     const unerased = await this.#leftWithContainer(found, page);
@@ -261,21 +258,13 @@ function lastsUntil(last: RecordedEvent, atMs: number, timeline: PolicyTimeline)
   return expiry === undefined || expiry.expiredAtMs > atMs;
 }
 
-/** A place in the history of an item: a life, and a revision in it. */
-function placeOf(continuation: string): { life: number; revision: number } {
-  const [life, revision] = continuation.split('.').map(Number);
-  if (!Number.isSafeInteger(life) || !Number.isSafeInteger(revision)) {
+/** The two numbers that tell where a page ended. */
+function readContinuation(text: string): readonly [number, number] {
+  const [first, second] = text.split('.').map(Number);
+  if (!Number.isSafeInteger(first) || !Number.isSafeInteger(second)) {
     throw new Refusal('bad-request', 'The continuation is not one that this server gave.');
   }
-  return { life: life!, revision: revision! };
-}
-
-function readContinuation(text: string): { atMs: number; position: number } {
-  const [atMs, position] = text.split('.').map(Number);
-  if (!Number.isSafeInteger(atMs) || !Number.isSafeInteger(position)) {
-    throw new Refusal('bad-request', 'The continuation is not one that this server gave.');
-  }
-  return { atMs: atMs!, position: position! };
+  return [first!, second!];
 }
 
 function entryOf(event: RecordedEvent, life: number): HistoryEntry {

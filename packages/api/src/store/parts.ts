@@ -258,6 +258,11 @@ export class StoreParts {
   async #idle(container: ContainerState): Promise<void> {
     this.assertOpen();
     if (this.ports.nodes !== undefined) await this.confirmCatalog();
+    await this.#settled(container);
+  }
+
+  /** Waits for whatever command on a container is under way. */
+  async #settled(container: ContainerState): Promise<void> {
     for (let busy = this.busy(container); busy !== undefined; busy = this.busy(container)) await busy;
   }
 
@@ -265,6 +270,19 @@ export class StoreParts {
     const found = this.catalog.containerByRid(container.rid);
     if (found === undefined || this.catalog.goneAtMs(found.state) !== null) throw new Refusal('container-not-found');
     return found;
+  }
+
+  /**
+   * A container, a deleted one too, and the time, for who is told of what is on record. Policies and time together, as
+   * for any reader: what is told of this instant holds.
+   */
+  async told(container: ContainerState): Promise<{ readonly state: ContainerState; readonly nowMs: number }> {
+    await this.#settled(container);
+    const found = this.catalog.containerByRid(container.rid);
+    if (found === undefined) throw new Refusal('container-not-found');
+    const nowMs = this.ports.clock.now();
+    this.expirySeen(found.number, nowMs);
+    return { state: found.state, nowMs };
   }
 
   /**

@@ -7,6 +7,7 @@ import { etagOf, isItemWrite } from '@epitaph/core/item/events.ts';
 import { foldItem } from '@epitaph/core/item/handle.ts';
 import { itemStream, parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
+import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { withoutContainer } from '@epitaph/core/retention/hold-names.ts';
 import type { ContainerNumber, DisappearanceRow, EndedRow } from '@epitaph/projections/read-model-store.ts';
 import { endedPages } from '@epitaph/projections/purge/ended-pages.ts';
@@ -195,9 +196,7 @@ export class Recoveries {
   ): Promise<keyof RecoverySummary | undefined> {
     const { log } = this.#parts.ports;
     const last = await log.readLast(stream);
-    const end = last && readItemEvent(last);
-    if (end?.type !== 'ItemExpired') return undefined;
-    if (end.data.policyVersion !== policyVersion || !end.data.byPolicyStart) return undefined;
+    if (last === undefined || !isTakenBy(last, policyVersion)) return undefined;
     const { prefix } = parseItemStream(stream)!;
     if ((await log.readLast(itemStream(prefix, life + 1))) !== undefined) return 'writtenSince';
     try {
@@ -235,9 +234,13 @@ export class Recoveries {
     const { log, naming } = this.#parts.ports;
     const prefix = await naming.itemStreamPrefix(rid, partitionKey, id);
     const facts = await log.readStream(itemStream(prefix, life), { withBodies: false });
-    const end = facts.map(readItemEvent).find(({ type }) => type === 'ItemExpired');
-    if (end?.type !== 'ItemExpired' || end.data.policyVersion !== policyVersion || !end.data.byPolicyStart)
-      return undefined;
+    if (!facts.some((fact) => isTakenBy(fact, policyVersion))) return undefined;
     return (await log.readLast(itemStream(prefix, life + 1))) === undefined ? 'erased' : 'writtenSince';
   }
+}
+
+/** True of the end of a life that the start of a policy took. */
+function isTakenBy(recorded: RecordedEvent, policyVersion: number): boolean {
+  const event = readItemEvent(recorded);
+  return event.type === 'ItemExpired' && event.data.byPolicyStart && event.data.policyVersion === policyVersion;
 }

@@ -32,7 +32,7 @@ export class Replays {
       }
       instead = withPolicy(instead, { fromMs, defaultTtl, version: instead.length + 1 });
     }
-    const { state, nowMs } = await this.#moment(container);
+    const { state, nowMs } = await this.#parts.told(container);
     const containerGoneAtMs = this.#parts.catalog.goneAtMs(state);
     const counts: Record<ReplayVerdict, number> = { same: 0, earlier: 0, later: 0, never: 0, also: 0 };
     const sample: ReplayDifference[] = [];
@@ -54,7 +54,7 @@ export class Replays {
     atMs: number,
     { onRow, onProgress, signal }: FollowedScan<ItemAsOf> = {},
   ): Promise<number> {
-    const { state } = await this.#moment(container);
+    const { state } = await this.#parts.told(container);
     const gone = this.#parts.catalog.gone(state);
     let items = 0;
     for await (const { id, partitionKey, facts } of livesOf(this.#parts.ports.log, state, onProgress, signal)) {
@@ -65,15 +65,5 @@ export class Replays {
       await onRow?.({ id, partitionKey, life: facts.life, writtenAtMs, ttl });
     }
     return items;
-  }
-
-  /** Policies and time together, as for any reader, of a deleted container too: what is told of this instant holds. */
-  async #moment(container: ContainerState): Promise<{ readonly state: ContainerState; readonly nowMs: number }> {
-    for (let busy = this.#parts.busy(container); busy !== undefined; busy = this.#parts.busy(container)) await busy;
-    const found = this.#parts.catalog.containerByRid(container.rid);
-    if (found === undefined) throw new Refusal('container-not-found');
-    const nowMs = this.#parts.ports.clock.now();
-    this.#parts.expirySeen(found.number, nowMs);
-    return { state: found.state, nowMs };
   }
 }
