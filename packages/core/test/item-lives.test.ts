@@ -80,6 +80,7 @@ describe('a life', () => {
       const handled = await (command === 'delete' ? items.remove() : items.write(command));
       expect(handled).toMatchObject({ decision: { kind: 'refused', refusal: { reason: 'not-found' } }, life: 1 });
       expect(items.types(0)).toEqual(['ItemUpserted', 'ItemExpired']);
+      expect(handled.position, 'whoever waits for what it recorded').toBe(items.log.head());
       expect(items.lives()).toBe(1);
     }
   });

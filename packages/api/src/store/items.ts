@@ -469,9 +469,10 @@ export class Items {
         }
       });
       const { decision, position } = outcome.handled;
+      // Who is refused for what has expired may have put that on record: it is seen from now on, in feeds too.
+      if (position !== undefined) await this.#parts.projected(position);
       if (decision.kind === 'refused') throw itemRefusal(decision.refusal);
       invariant(position !== undefined, 'an accepted command records something');
-      await this.#parts.projected(position);
       return outcome;
     } finally {
       end();

@@ -62,6 +62,8 @@ export interface ItemHandled extends Handled<ItemOutcome> {
 /**
  * Carries a client's command to the current life of an item. A life that is overdue, or left with its partition key, is ended on record first; an ended
  * one makes the command go to the next.
+ *
+ * @returns with the position of that end where the command itself recorded nothing
  */
 export async function handleItem(
   ports: ItemPorts,
@@ -69,13 +71,19 @@ export async function handleItem(
   request: ItemRequest,
 ): Promise<ItemHandled> {
   let life = 0;
+  let endedAt: number | undefined;
   for (;;) {
     const handled = await handleLife(ports, context, itemStream(request.prefix, life), life, request.command);
-    if (handled.decision.kind === 'end-first') life += 1;
-    else if (handled.decision.kind === 'next-life') {
+    if (handled.decision.kind === 'end-first') {
+      endedAt = handled.position;
+      life += 1;
+    } else if (handled.decision.kind === 'next-life') {
       const hint = life === 0 ? await request.lifeHint() : 0;
       life = await lifeAfter(ports.log, request.prefix, life, hint);
-    } else return handled;
+    } else {
+      const position = handled.position ?? endedAt;
+      return position === undefined ? handled : { ...handled, position };
+    }
   }
 }
 
