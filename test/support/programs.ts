@@ -5,7 +5,7 @@ import { spawnSync } from 'node:child_process';
  *
  * @returns why, for their names; empty where it is there
  */
-export function whyWithout(program: 'curl' | 'openssl'): string {
+export function whyWithout(program: 'curl' | 'openssl' | 'chromium'): string {
   const { error } = spawnSync(program, ['--version']);
   return error === undefined ? '' : ` [skipped: no ${program}: apt-get install ${program}]`;
 }

@@ -33,6 +33,8 @@ export interface WorldOptions {
   /** Off by default, so that each test says itself when the purge runs. */
   readonly automaticPurge?: boolean;
   readonly policyGraceSeconds?: number;
+  /** Of web pages that may call the data plane. */
+  readonly origins?: readonly string[];
   /** Connection string of an event store for the log. */
   readonly eventStore?: string;
   /** After which the event store is scavenged again. */
@@ -120,7 +122,12 @@ export class World {
       ...(policyGraceSeconds === undefined ? {} : { policyGraceSeconds }),
     });
     const keys = new KeyRing({ primary: EMULATOR_KEY, readOnly: READ_ONLY_KEY });
-    const app = buildServer({ store, keys, plugins: [(server) => registerManagement(server, { store, keys })] });
+    const app = buildServer({
+      store,
+      keys,
+      origins: this.#options.origins,
+      plugins: [(server) => registerManagement(server, { store, keys })],
+    });
     // The port of before: the address of a server does not change by its restart.
     const port = this.#endpoint === '' ? 0 : Number(new URL(this.#endpoint).port);
     this.#endpoint = await app.listen({ host: '127.0.0.1', port });

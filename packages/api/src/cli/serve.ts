@@ -56,6 +56,12 @@ export async function serve(configuration: Configuration, print: (line: string) 
   try {
     await startClock(store, configuration, print);
     const keys = keysInForce({ folder: configuration.data, given: configuration.key, loopback });
+    const origins = configuration['cors-origins'];
+    if (keys.primary === 'emulator' && origins?.includes('*') === true) {
+      throw new BadConfiguration(
+        'With the published emulator key every web page could read this store: name the --cors-origins, or give another --key.',
+      );
+    }
     app = buildServer({
       store,
       keys: new KeyRing(
@@ -70,6 +76,7 @@ export async function serve(configuration: Configuration, print: (line: string) 
       },
       limits: { connections: connectionsBeside(openFileLimit()) },
       logger: log,
+      origins,
       tls,
       sendUnroutable: sendProblem,
       plugins: [

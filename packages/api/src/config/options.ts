@@ -43,6 +43,16 @@ export const optionSchemas = {
     .min(1)
     .optional()
     .describe('Private key of that certificate, a file of PEM. SIGHUP reads both files anew.'),
+  'cors-origins': z
+    .string()
+    .transform((text, context) => {
+      const origins = text.split(',');
+      if (text === '*' || origins.every((origin) => URL.parse(origin)?.origin === origin)) return origins;
+      context.addIssue({ code: 'custom', message: 'must be origins like https://app.example.com, or *' });
+      return z.NEVER;
+    })
+    .optional()
+    .describe('Origins of web pages that may call the data plane, separated by commas, or * for all. By default none.'),
   data: z.string().min(1).default('./data').describe('Folder that holds everything; made when it is not there.'),
   clock: z
     .enum(['system', 'manual'])
@@ -158,6 +168,7 @@ export const placeholders: Readonly<Record<OptionName, string>> = {
   port: '<number>',
   'tls-cert': '<file>',
   'tls-key': '<file>',
+  'cors-origins': '<origin,…>|*',
   data: '<folder>',
   clock: 'system|manual',
   now: '<ISO time>',

@@ -16,6 +16,7 @@ import { errorHeaders, isManagement, registerCosmos, rewriteToCosmos } from '../
 import type { StoreApi } from '../store/store-api.ts';
 import { wait } from '../config/wait.ts';
 import { limitInFlight } from './admission.ts';
+import { withOrigins } from './cross-origin.ts';
 import type { KeyRing } from './keys.ts';
 import { defaultLimits, type Limits } from './limits.ts';
 import { withoutPipelines } from './pipelining.ts';
@@ -26,6 +27,8 @@ export interface ServerOptions {
   readonly limits?: Partial<Limits>;
   readonly consistency?: ConsistencyPolicy;
   readonly logger?: FastifyBaseLogger;
+  /** Origins of web pages that may call the data plane, `*` for all. */
+  readonly origins?: readonly string[] | undefined;
   /** Certificate and key as PEM text, for TLS. */
   readonly tls?: { readonly cert: string | Buffer; readonly key: string | Buffer } | undefined;
   /** What else is on the server: the management plane. Each may register routes below `/_epitaph`. */
@@ -47,7 +50,9 @@ export function buildServer(options: ServerOptions): FastifyInstance {
   };
   const app = Fastify({
     serverFactory: (handler) => {
-      const bounded = withoutPipelines(handler, limits.pipelinedRequests);
+      const { origins = [] } = options;
+      const shared = origins.length === 0 ? handler : withOrigins(handler, origins, (url) => !isManagement(url));
+      const bounded = withoutPipelines(shared, limits.pipelinedRequests);
       if (options.tls === undefined) return createServer(http, bounded);
       const tls = { ...options.tls, handshakeTimeout: limits.requestTimeoutMs, ALPNCallback: chooseProtocol };
       return createTlsServer({ ...http, ...tls }, bounded);

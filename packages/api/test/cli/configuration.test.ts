@@ -78,6 +78,12 @@ describe('the configuration', () => {
       {},
       "--throughput: The offer should have valid throughput values between 400 and 1000000 inclusive in increments of 100: the throughput can't be 450.",
     ],
+    [
+      { 'cors-origins': 'https://app.example.com/' },
+      {},
+      '--cors-origins: must be origins like https://app.example.com, or *.',
+    ],
+    [{ 'cors-origins': 'a.example,*' }, {}, '--cors-origins: must be origins like https://app.example.com, or *.'],
     [{ key: 'c2VjcmV0' }, {}, '--key: must be base64 of at least 32 bytes.'],
   ] as const)('refuses %j with %j in one line', (flags, environment, message) => {
     expect(() => readConfiguration({ flags, environment })).toThrow(new BadConfiguration(message));

@@ -85,6 +85,21 @@ describe('epitaph serve', () => {
     expect(await statusFor(`rebound.example:${port}`)).toBe('403');
   });
 
+  test('lets named web pages in with the published key, and not all there are', async () => {
+    const data = temporaryFolder();
+    const refused = await epitaph(['serve', '--port', '0', '--data', data, '--cors-origins', '*']);
+    expect(refused).toMatchObject({ code: 2, stdout: '' });
+    expect(refused.stderr).toMatch(/every web page could read this store: name the --cors-origins/);
+    const named = 'http://localhost:5173';
+    const { endpoint } = await serve(['--data', data, '--cors-origins', `https://app.example.com,${named}`]);
+    const { status, headers } = await fetch(endpoint, { headers: { origin: named } });
+    expect([status, headers.get('access-control-allow-origin')]).toEqual([401, named]);
+    const key = Buffer.alloc(32, 7).toString('base64');
+    const open = await serve(['--data', temporaryFolder(), '--key', key, '--cors-origins', '*']);
+    const answer = await fetch(open.endpoint, { headers: { origin: 'https://any.example' } });
+    expect(answer.headers.get('access-control-allow-origin')).toBe('*');
+  });
+
   test('answers requests under way before it stops, and takes no more', async () => {
     const { endpoint, child, finished } = await serve(['--data', temporaryFolder()]);
     const port = Number(new URL(endpoint).port);

@@ -1,0 +1,143 @@
+import { execFile } from 'node:child_process';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { afterEach, describe, expect, test } from 'vitest';
+import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
+import { whyWithout } from '../support/programs.ts';
+import { keyHeader, raw, signature } from './support/raw.ts';
+import { World } from './support/world.ts';
+
+const APP = 'https://app.example.com';
+const ITEM = '/dbs/shop/colls/c1/docs/a';
+/** What a browser asks before it sends a request that is not as simple as a form's. */
+const PREFLIGHT = {
+  authorization: null,
+  headers: {
+    origin: APP,
+    'access-control-request-method': 'GET',
+    'access-control-request-headers': 'authorization,x-ms-date,x-ms-documentdb-partitionkey,x-ms-version',
+  },
+};
+
+let world: World;
+afterEach(() => world.end());
+
+async function open(origins?: readonly string[]): Promise<void> {
+  world = await World.open(origins === undefined ? {} : { origins });
+  const container = await world.container();
+  await container.items.create({ id: 'a', customer: 'ann', total: 7 });
+}
+
+describe('web pages of other origins', () => {
+  test('that are named may ask, send, and read answers and refusals with all their headers', async () => {
+    await open([APP, 'http://localhost:5173']);
+    const asked = await raw(world.endpoint, 'OPTIONS', ITEM, PREFLIGHT);
+    expect(asked).toMatchObject({
+      status: 204,
+      headers: {
+        'access-control-allow-origin': APP,
+        'access-control-allow-methods': 'GET,HEAD,POST,PUT,PATCH,DELETE',
+        'access-control-allow-headers': PREFLIGHT.headers['access-control-request-headers'],
+        'access-control-max-age': '7200',
+      },
+    });
+    const headers = { origin: APP, ...keyHeader('ann') };
+    const shared = { 'access-control-allow-origin': APP, 'access-control-expose-headers': '*' };
+    const read = await raw(world.endpoint, 'GET', ITEM, { headers });
+    expect(read).toMatchObject({ status: 200, headers: shared, json: { total: 7 } });
+    expect(read.headers['vary']).toMatch(/Origin/);
+    expect(read.headers['x-ms-request-charge']).toBe('1');
+    expect(await raw(world.endpoint, 'GET', `${ITEM}b`, { headers })).toMatchObject({ status: 404, headers: shared });
+    expect(await raw(world.endpoint, 'GET', ITEM, { headers, authorization: null })).toMatchObject({
+      status: 401,
+      headers: shared,
+    });
+  });
+
+  test('that are not named learn nothing, nor any page of the management plane', async () => {
+    await open([APP]);
+    const other = { origin: 'https://app.example.com.evil.example', ...keyHeader('ann') };
+    const asked = await raw(world.endpoint, 'OPTIONS', ITEM, { headers: { ...PREFLIGHT.headers, ...other } });
+    const read = await raw(world.endpoint, 'GET', ITEM, { headers: other });
+    const managed = await raw(world.endpoint, 'GET', '/_epitaph/purge', {
+      headers: { origin: APP },
+      authorization: `Bearer ${EMULATOR_KEY}`,
+    });
+    expect(managed.status).toBe(200);
+    for (const { headers } of [asked, read, managed]) expect(headers).not.toHaveProperty('access-control-allow-origin');
+    expect((await raw(world.endpoint, 'OPTIONS', '/_epitaph/purge', PREFLIGHT)).status).not.toBe(204);
+  });
+
+  test('of whatever origin may call where all may', async () => {
+    await open(['*']);
+    const { headers } = await raw(world.endpoint, 'GET', ITEM, { headers: { origin: APP, ...keyHeader('ann') } });
+    expect(headers).toMatchObject({ 'access-control-allow-origin': '*', 'access-control-expose-headers': '*' });
+  });
+
+  test('are let in nowhere unless somebody says so', async () => {
+    await open();
+    expect((await raw(world.endpoint, 'OPTIONS', ITEM, PREFLIGHT)).status).toBe(401);
+    const { headers } = await raw(world.endpoint, 'GET', ITEM, { headers: { origin: APP, ...keyHeader('ann') } });
+    expect(headers).not.toHaveProperty('access-control-allow-origin');
+  });
+
+  const skipped = whyWithout('chromium');
+  test.skipIf(skipped !== '')(`are told by a real browser what they may read${skipped}`, async () => {
+    const page = createServer((_request, response) => {
+      const date = new Date().toUTCString();
+      const headers = {
+        authorization: signature('GET', 'docs', ITEM.slice(1), date, EMULATOR_KEY),
+        'x-ms-date': date,
+        'x-ms-version': '2020-07-15',
+        ...keyHeader('ann'),
+      };
+      const bearer = { authorization: `Bearer ${EMULATOR_KEY}` };
+      response.setHeader('content-type', 'text/html').end(`<p id="told"></p><script type="module">
+        const tell = async (path, headers) => {
+          try {
+            const answer = await fetch(${JSON.stringify(world.endpoint)} + path, { headers });
+            return [answer.status, answer.headers.get('x-ms-request-charge'), await answer.text()];
+          } catch (error) {
+            return error.message;
+          }
+        };
+        const told = [await tell('${ITEM}', ${JSON.stringify(headers)}), await tell('/_epitaph/purge', ${JSON.stringify(bearer)})];
+        document.getElementById('told').textContent = JSON.stringify(told);
+      </script>`);
+    });
+    await new Promise<void>((resolve) => page.listen(0, '127.0.0.1', resolve));
+    const origin = `http://127.0.0.1:${(page.address() as AddressInfo).port}`;
+    const profile = await mkdtemp(join(tmpdir(), 'epitaph-chromium-'));
+    try {
+      await open([origin]);
+      const { stdout } = await promisify(execFile)(
+        'chromium',
+        [
+          '--headless=new',
+          '--no-sandbox',
+          '--disable-gpu',
+          `--user-data-dir=${profile}`,
+          '--virtual-time-budget=20000',
+          '--dump-dom',
+          `${origin}/`,
+        ],
+        { timeout: 25_000 },
+      );
+      const [item, managed] = JSON.parse(/<p id="told">(.*)<\/p>/.exec(stdout)![1]!) as [
+        [number, string, string],
+        string,
+      ];
+      expect(item.slice(0, 2)).toEqual([200, '1']);
+      expect(JSON.parse(item[2])).toMatchObject({ id: 'a', total: 7 });
+      expect(managed).toBe('Failed to fetch');
+    } finally {
+      page.closeAllConnections();
+      page.close();
+      await rm(profile, { recursive: true, force: true });
+    }
+  });
+});
