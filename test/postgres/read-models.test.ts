@@ -365,6 +365,33 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
         await lead!.release();
       }));
 
+    it('are in use from their swap on, also where the answer was lost, and are not thrown away then', () =>
+      inDatabase(async (database) => {
+        const readModels = await PostgresReadModels.open(database);
+        const lead = await readModels.lead(() => {});
+        const next = await readModels.createNext();
+        await next.store.apply([written(5)], 5);
+        const transaction = database.transaction.bind(database);
+        const lost = new StorageUnavailable('PostgreSQL: Connection terminated unexpectedly');
+        const asked = vi.spyOn(database, 'transaction').mockImplementationOnce(async (work) => {
+          await transaction(work);
+          throw lost;
+        });
+        await readModels.swapTo(next.version);
+        expect(readModels.current.version).toBe(next.version);
+        // Nor when nobody could be asked whether it had been swapped.
+        const last = await readModels.createNext();
+        asked.mockImplementationOnce(async (work) => {
+          await transaction(work);
+          throw lost;
+        });
+        asked.mockRejectedValueOnce(lost);
+        await expect(readModels.swapTo(last.version)).rejects.toThrow(lost);
+        await readModels.discard(last.version);
+        expect(await readModels.look()).toMatchObject({ version: last.version, position: 0 });
+        await lead!.release();
+      }));
+
     it('made by a later Epitaph are refused, made by an older one are projected again', () =>
       inDatabase(async (database, url) => {
         const before = await PostgresReadModels.open(database);

@@ -78,8 +78,7 @@ export class PostgresReadModels implements SharedReadModels {
 
   async look(): Promise<{ version: number; position: number; catalogChanges: number }> {
     if (this.#deaf) await this.#hearAgain();
-    const [used] = await this.#database.query<{ version: number }>('SELECT version FROM epitaph_read_models.in_use');
-    const { version } = used!;
+    const version = await versionInUse(this.#database);
     // Another node may have swapped it.
     if (version !== this.#current.version) this.#use(version);
     return { version, ...(await this.#current.store.standing()) };
@@ -100,20 +99,24 @@ export class PostgresReadModels implements SharedReadModels {
     const version = await alone(this.#database, async (sql) => {
       await this.#assertLeads(sql);
       // Versions that a crash has cut short, or that were in use before; the last one may still have readers.
-      const [used] = await sql.query<{ version: number }>('SELECT version FROM epitaph_read_models.in_use');
-      for (const other of await versions(sql)) if (other !== used!.version) await drop(sql, other);
+      const used = await versionInUse(sql);
+      for (const other of await versions(sql)) if (other !== used) await drop(sql, other);
       return create(sql);
     });
     return this.#versionOf(version);
   }
 
   async swapTo(version: number): Promise<void> {
-    await alone(this.#database, async (sql) => {
+    const swap = alone(this.#database, async (sql) => {
       invariant((await versions(sql)).includes(version), `a read model of version ${version} was built`);
       // Whoever writes by now writes to the version in use, and would not hear of another.
       await this.#assertLeads(sql);
       await use(sql, version);
       await tell(sql, { containers: null });
+    });
+    await swap.catch(async (error: unknown) => {
+      // The connection may have broken between the commit and its answer.
+      if ((await alone(this.#database, versionInUse)) !== version) throw error;
     });
     // The old one stays until the next is built: on other nodes it is still being read.
     this.#use(version);
@@ -123,8 +126,9 @@ export class PostgresReadModels implements SharedReadModels {
     invariant(version !== this.#current.version, 'the version in use is not thrown away');
     if (this.#unfinished?.version === version) this.#unfinished = undefined;
     await alone(this.#database, async (sql) => {
-      // Who has the right to write by now may have gone on with it, or use it: it is that one's to throw away.
-      if (await this.#leads(sql)) await drop(sql, version);
+      // Who has the right to write by now may have gone on with it, or use it: it is that one's to throw away. And a swap
+      // may have been done of which nobody was told.
+      if ((await this.#leads(sql)) && version !== (await versionInUse(sql))) await drop(sql, version);
     });
     this.#database.forgetStatements();
   }
@@ -297,6 +301,11 @@ async function unfinishedIn(sql: Statements): Promise<number | undefined> {
 }
 
 const versionOfSchema = (name: string): number => Number(name.slice(schemaNameOf(0).length - 1));
+
+async function versionInUse(sql: Statements): Promise<number> {
+  const [used] = await sql.query<{ version: number }>('SELECT version FROM epitaph_read_models.in_use');
+  return used!.version;
+}
 
 async function use(sql: Statements, version: number): Promise<void> {
   await sql.query(
