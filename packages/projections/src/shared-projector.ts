@@ -122,11 +122,15 @@ export class SharedProjector implements Projection {
     if (leading !== undefined) {
       // After a rebuild, during which this node went on holding the right to write.
       try {
+        // Of a swap whose answer was lost this node does not know yet.
+        await this.#options.readModels.look();
         await leading.projector.begin();
-        return;
+        if (this.#leading === leading) return;
+        // The right was lost meanwhile: what was stopped for that had not begun yet.
+        await leading.projector.stop();
       } catch {
         // Whoever has the right to write next begins anew. Until then this node would keep everybody from it.
-        this.#follows(leading);
+        if (this.#leading === leading) this.#follows(leading);
         await leading.projector.stop();
         await leading.release();
       }

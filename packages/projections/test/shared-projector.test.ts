@@ -1,0 +1,123 @@
+import { describe, expect, it } from 'vitest';
+import type { CommandContext } from '@epitaph/core/command-context.ts';
+import { newEvent } from '@epitaph/core/handle-command.ts';
+import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
+import { turns } from '@epitaph/core/testing/test-framework.ts';
+import type { ReadModelStore } from '../src/read-model-store.ts';
+import { SharedProjector, type SharedProjectorOptions, type SharedReadModels } from '../src/shared-projector.ts';
+
+const context: CommandContext = {
+  nowMs: 1_700_000_000_000,
+  actor: 'system:test',
+  correlationId: crypto.randomUUID(),
+  newId: () => crypto.randomUUID(),
+};
+
+/** Read models that hold nothing but how far they are, and that one of several nodes writes. */
+class Shared {
+  readonly log = new MemoryEventLog();
+  readonly checkpoints = new Map([[1, 0]]);
+  /** The one in use, as every node would find it. */
+  used = 1;
+  /** Which one is in use as far as this node has looked. */
+  seen = 1;
+  /** Waited for by whoever asks where a version stands. */
+  asked: Promise<void> = Promise.resolve();
+  #onLost: (() => void) | undefined;
+  /** The batches that were applied: to which version, and up to where. */
+  readonly applied: { readonly version: number; readonly checkpoint: number }[] = [];
+  readonly projector = new SharedProjector({
+    log: this.log,
+    readModels: this.#readModels(),
+    mayProject: true,
+    onApplied: () => {},
+    onNews: () => {},
+  } as unknown as SharedProjectorOptions);
+
+  async append(): Promise<void> {
+    const event = newEvent(context, { type: 'PurgePaused', data: {} }, 1);
+    await this.log.append([{ stream: crypto.randomUUID(), expectedRevision: 'no-stream', events: [event] }]);
+  }
+
+  /** The connection that holds the right to write breaks. */
+  loseLead(): void {
+    const onLost = this.#onLost!;
+    this.#onLost = undefined;
+    onLost();
+  }
+
+  #store(version: number): ReadModelStore {
+    const store: Partial<ReadModelStore> = {
+      databases: () => [],
+      containers: () => [],
+      catalogEntries: () => [],
+      lastLogMark: () => undefined,
+      checkpoint: async () => {
+        await this.asked;
+        return this.checkpoints.get(version)!;
+      },
+      apply: async (_changes, checkpoint) => {
+        this.applied.push({ version, checkpoint });
+        this.checkpoints.set(version, checkpoint);
+      },
+    };
+    return store as ReadModelStore;
+  }
+
+  #readModels(): SharedReadModels {
+    const current = () => ({ version: this.seen, store: this.#store(this.seen) });
+    const readModels: Partial<SharedReadModels> = {
+      get current() {
+        return current();
+      },
+      lead: async (onLost) => {
+        if (this.#onLost !== undefined) return undefined;
+        this.#onLost = onLost;
+        return { release: async () => (this.#onLost = undefined) };
+      },
+      listen: async () => ({ close: async () => {} }),
+      look: async () => {
+        this.seen = this.used;
+        return { version: this.used, position: this.checkpoints.get(this.used)!, catalogChanges: 0 };
+      },
+      catalogSince: async () => [],
+    };
+    return readModels as SharedReadModels;
+  }
+}
+
+describe('a node that goes on to project after a rebuild', () => {
+  it('writes the version that is in use, also where nobody has told it of the swap', async () => {
+    const shared = new Shared();
+    await shared.projector.start();
+    await shared.projector.stop();
+    shared.checkpoints.set(2, 0);
+    shared.used = 2;
+    await shared.projector.resume();
+    await shared.append();
+    await expect.poll(() => shared.applied).toEqual([{ version: 2, checkpoint: 1 }]);
+    await shared.projector.close();
+  });
+
+  it('applies each event once, though it loses the right to write just then and gets it back', async () => {
+    const shared = new Shared();
+    await shared.projector.start();
+    await shared.projector.stop();
+    const { promise, resolve } = Promise.withResolvers<void>();
+    shared.asked = promise;
+    const resumed = shared.projector.resume();
+    await turns();
+    shared.loseLead();
+    resolve();
+    await resumed;
+    await expect.poll(() => shared.projector.projects).toBe(true);
+    await shared.append();
+    await expect.poll(() => shared.projector.position).toBe(1);
+    await turns();
+    expect(shared.applied).toEqual([{ version: 1, checkpoint: 1 }]);
+    await shared.projector.close();
+    await shared.append();
+    await turns();
+    expect(shared.applied).toHaveLength(1);
+  });
+});
