@@ -3,6 +3,8 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { ANYTHING, type ReadModelNews } from '@epitaph/projections/shared-projector.ts';
 import { openDatabase, type PostgresDatabase, type Statements } from '@epitaph/storage/postgres/database.ts';
+import { LOCK_SPACE, locks } from '@epitaph/storage/postgres/migrations.ts';
+import { openPostgresStorage } from '@epitaph/storage/postgres/open-postgres-storage.ts';
 import { PostgresKeyVault } from '@epitaph/storage/postgres/postgres-key-vault.ts';
 import { PostgresReadModels } from '@epitaph/storage/postgres/postgres-read-models.ts';
 import { Proxy } from '../eventstoredb/proxy.ts';
@@ -74,6 +76,42 @@ describe.skipIf(whyNoPostgres !== undefined)(`connections of their own${skipReas
       await connection.close();
     }));
 
+  it('are not given out where they ended while something else was waited for: nobody would be told', () =>
+    overANetwork(async (one, other) => {
+      const readModels = await PostgresReadModels.open(one);
+      const { promise: over, resolve: goOn } = Promise.withResolvers<void>();
+      const { promise: begun, resolve: begin } = Promise.withResolvers<void>();
+      // Another node has versions made or thrown away, which who is to write waits for.
+      const busy = other.transaction(async (sql) => {
+        await sql.query('SELECT pg_advisory_xact_lock($1, $2)', [LOCK_SPACE, locks.readModels]);
+        begin();
+        await over;
+      });
+      await begun;
+      let isLost = false;
+      const lead = readModels
+        .lead(() => (isLost = true))
+        .then(
+          (got) => ({ got }),
+          (error: unknown) => ({ error }),
+        );
+      const end = () =>
+        other.query<{ ended: boolean }>(
+          "SELECT pg_terminate_backend(pid) AS ended FROM pg_locks WHERE locktype = 'advisory' AND objid = $1 AND granted",
+          [locks.projector],
+        );
+      await expect.poll(end).toEqual([{ ended: true }]);
+      await expect.poll(end).toEqual([]);
+      // The process hears of it a moment later.
+      await new Promise((resolve) => setTimeout(resolve, 500));
+      goOn();
+      await busy;
+      expect(await lead).toEqual({ error: expect.any(StorageUnavailable) as unknown });
+      expect(isLost).toBe(false);
+      const again = await readModels.lead(() => {});
+      await again!.release();
+    }));
+
   it('are made anew when the server has lost them without a word: nobody follows who hears nothing', () =>
     overANetwork(async (far, near, proxy) => {
       const news: ReadModelNews[] = [];
@@ -108,6 +146,23 @@ describe.skipIf(whyNoPostgres !== undefined)(`connections of their own${skipReas
       await expect.poll(() => find().catch(() => 'away'), SOON).toBe('destroyed');
       await one.close();
       await other.close();
+    }));
+
+  it('are all closed where the storage can’t be opened after all', () =>
+    overANetwork(async (_far, near) => {
+      const url = await server.newDatabase();
+      const open = (id: string) =>
+        openPostgresStorage({
+          url,
+          masterKey: Buffer.alloc(32, 5).toString('base64'),
+          log: { id, name: 'a log', isEmpty: true, claim: (owner) => Promise.resolve(owner) },
+        });
+      await (await open('one')).close();
+      const name = new URL(url).pathname.slice(1);
+      const left = () => near.query('SELECT pid FROM pg_stat_activity WHERE datname = $1', [name]);
+      await expect.poll(left).toEqual([]);
+      await expect(open('another')).rejects.toThrow('belongs to another event log');
+      await expect.poll(left).toEqual([]);
     }));
 
   it('with the right to write are ended by another node while theirs stands still', () =>

@@ -40,10 +40,18 @@ types.setTypeParser(pg.types.builtins.INT8, Number);
 export class DedicatedConnection implements Statements {
   readonly #client: pg.Client;
   #endWatch: () => void = () => {};
+  #hasEnded = false;
 
   constructor(client: pg.Client) {
     this.#client = client;
-    client.once('end', () => this.#endWatch());
+    client.once('end', () => {
+      this.#hasEnded = true;
+      this.#endWatch();
+    });
+  }
+
+  get hasEnded(): boolean {
+    return this.#hasEnded;
   }
 
   async query<Result extends Row>(text: string, values: readonly unknown[] = []): Promise<Result[]> {
@@ -174,7 +182,10 @@ export class PostgresDatabase implements Statements {
     const connection = new DedicatedConnection(client);
     try {
       await client.connect();
-      return { connection, prepared: await prepare(connection) };
+      const prepared = await prepare(connection);
+      // While something else was waited for, say. Nobody else would be told: whoever wants to know asks to be from here on.
+      if (connection.hasEnded) throw new Error('Connection terminated');
+      return { connection, prepared };
     } catch (error) {
       connection.close().catch(() => {});
       throw inOurWords(error);
