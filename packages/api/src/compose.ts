@@ -113,13 +113,19 @@ async function openSharedStorage(
   const { openPostgresStorage } = await import('@epitaph/storage/postgres/open-postgres-storage.ts');
   // A new node of an old log: what it has to know of that is in PostgreSQL.
   const folder = DataFolder.open(options.folder, options.clock, { ...log, isEmpty: true });
+  const opened: (() => Promise<void> | void)[] = [() => folder.close()];
+  const close = async () => {
+    for (const closeOne of opened.splice(0).reverse()) await closeOne();
+  };
   try {
     const { masterKey } = options;
     const storage = await openPostgresStorage({ url, masterKey, copiesKeptSeconds, restoring, log });
+    opened.push(() => storage.close());
     const destructions = new Destructions(log.log, storage.sealer);
     if (restoring !== true) await assertSameMoment(log.log, storage, destructions);
     // The same log makes the same tree on every node; what they sign it with is the same secret.
     const proofs = new SqliteProofStore(folder.file('proof.db'));
+    opened.push(() => proofs.close());
     const signer = ProofSigner.fromSeed(await storage.vault.containerSecret('proof'));
     return {
       ...storage,
@@ -130,13 +136,11 @@ async function openSharedStorage(
       highWaterMark: folder.highWaterMark(),
       close: async () => {
         await log.log.close();
-        await storage.close();
-        proofs.close();
-        folder.close();
+        await close();
       },
     };
   } catch (error) {
-    folder.close();
+    await close();
     throw error;
   }
 }
@@ -147,7 +151,7 @@ async function openSharedStorage(
  */
 async function assertSameMoment(
   log: EventLog,
-  { vault, readModels, close }: Pick<PostgresStorage, 'vault' | 'readModels' | 'close'>,
+  { vault, readModels }: Pick<PostgresStorage, 'vault' | 'readModels'>,
   destructions: Destructions,
 ): Promise<void> {
   const { UnusableServer } = await import('@epitaph/storage/postgres/database.ts');
@@ -157,7 +161,6 @@ async function assertSameMoment(
   const position = await readModels.current.store.checkpoint();
   const head = await log.head();
   if (counted >= recorded && position <= head) return;
-  await close();
   throw new UnusableServer(
     counted < recorded
       ? 'The keys in PostgreSQL are an older copy than the event log: it has keys that were destroyed since. Call epitaph restore first; docs/backup-and-restore.md says how.'

@@ -39,31 +39,27 @@ export async function openPostgresStorage(options: PostgresStorageOptions): Prom
     throw new UnusableServer('With --postgres the master key must be given (EPITAPH_MASTER_KEY): every node needs it.');
   }
   if (bytes.length !== 32) throw new UnusableServer('The master key must be 32 bytes in base64.');
-  const database = await openDatabase(options.url);
+  const opened: (() => Promise<void>)[] = [];
+  const close = async () => {
+    for (const closeOne of opened.splice(0).reverse()) await closeOne();
+  };
   try {
-    const { copiesKeptSeconds } = options;
-    const restoring = options.restoring === true ? 'node' : undefined;
+    const database = await openDatabase(options.url);
+    opened.push(() => database.close());
     const vault = await PostgresKeyVault.open({
       database,
       master: createSecretKey(bytes),
-      copiesKeptSeconds,
-      restoring,
+      copiesKeptSeconds: options.copiesKeptSeconds,
+      restoring: options.restoring === true ? 'node' : undefined,
     });
+    // What it listens with is no connection of the database's, and keeps from it who must have the vault alone.
+    opened.push(() => vault.close());
     await assertSameLog(database, options);
     const readModels = await PostgresReadModels.open(database);
-    return {
-      vault,
-      sealer: new GcmBodySealer(),
-      naming: new HashedItemNaming(vault),
-      readModels,
-      close: async () => {
-        await readModels.close();
-        await vault.close();
-        await database.close();
-      },
-    };
+    opened.push(() => readModels.close());
+    return { vault, sealer: new GcmBodySealer(), naming: new HashedItemNaming(vault), readModels, close };
   } catch (error) {
-    await database.close();
+    await close();
     throw error;
   }
 }
