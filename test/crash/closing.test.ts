@@ -1,4 +1,4 @@
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { GuardedClock } from '@epitaph/core/clock.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
@@ -6,6 +6,8 @@ import { turn } from '@epitaph/core/turn.ts';
 import { openEmbeddedStore } from '@epitaph/api/compose.ts';
 import { Store } from '@epitaph/api/store/store.ts';
 import { openSqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
+import { SqliteKeyVault } from '@epitaph/storage/sqlite/sqlite-key-vault.ts';
+import { StorageFault } from '@epitaph/storage/sqlite/writer.ts';
 import { newFolder, removeFolder } from '../simulation/embedded.ts';
 import { fakeMachine } from '../simulation/world.ts';
 import { DEFINITION } from '../support/definition.ts';
@@ -163,4 +165,16 @@ describe('a store that is started on a clock far ahead of when it was stopped', 
     expect(await purge()).toMatchObject({ expired: 1, purged: 1 });
     await store.close();
   });
+});
+
+it('a store that can’t be opened after all leaves nothing behind that keeps its process going', async () => {
+  const running = () => process.getActiveResourcesInfo().filter((kind) => kind === 'Timeout').length;
+  const before = running();
+  const floors = vi.spyOn(SqliteKeyVault.prototype, 'floors').mockImplementationOnce(() => {
+    throw new StorageFault({ fault: 'the disk is full' });
+  });
+  await expect(open('inline')).rejects.toThrow('the disk is full');
+  expect(floors).toHaveBeenCalled();
+  expect(running()).toBe(before);
+  await (await open('inline')).close();
 });

@@ -228,25 +228,40 @@ export class Store implements StoreApi {
       onFault: options.onFault ?? (() => {}),
       around: (step, work) => observer.purgeStep(step, work),
     });
-    await projector.start();
-    parts.opened();
-    const floors = new FeedFloors({
-      vault: ports.vault,
-      catalog: () => projector.catalog,
-      othersRaise: options.nodes !== undefined,
-      onLowered: () => purge.lookAgain(),
-    });
-    await floors.settleAll();
-    const store = new Store(options, parts, { purge, documents, floors, requestUnits, measurements, observer, copies });
-    // Before anything is erased the vault keeps what it is on record to keep.
-    await store.#holds.settleAll();
-    // A restore does so when it knows of all copies that the erasures have to name.
-    if (options.restoring !== true) await store.#erasures.resumeAll();
-    const mayPurge = options.nodes?.roles.has('purge') ?? true;
-    await purge.start({ automatic: mayPurge && (options.automaticPurge ?? true) });
-    if (mayPurge && options.scavengeEverySeconds !== undefined) store.#scavenges.start();
-    store.#proofs.start();
-    return store;
+    try {
+      await projector.start();
+      parts.opened();
+      const floors = new FeedFloors({
+        vault: ports.vault,
+        catalog: () => projector.catalog,
+        othersRaise: options.nodes !== undefined,
+        onLowered: () => purge.lookAgain(),
+      });
+      await floors.settleAll();
+      const store = new Store(options, parts, {
+        purge,
+        documents,
+        floors,
+        requestUnits,
+        measurements,
+        observer,
+        copies,
+      });
+      // Before anything is erased the vault keeps what it is on record to keep.
+      await store.#holds.settleAll();
+      // A restore does so when it knows of all copies that the erasures have to name.
+      if (options.restoring !== true) await store.#erasures.resumeAll();
+      const mayPurge = options.nodes?.roles.has('purge') ?? true;
+      await purge.start({ automatic: mayPurge && (options.automaticPurge ?? true) });
+      if (mayPurge && options.scavengeEverySeconds !== undefined) store.#scavenges.start();
+      store.#proofs.start();
+      return store;
+    } catch (error) {
+      // Both go on by themselves, and would keep the process.
+      await purge.stop();
+      await projector.close();
+      throw error;
+    }
   }
 
   /** True while this node keeps the read models up; of several, one does. */
