@@ -68,14 +68,47 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
     it('takes each batch once: who does not stand where it stands must look again', () =>
       inDatabase(async (database) => {
         const [one, other] = [await PostgresReadModels.open(database), await PostgresReadModels.open(database)];
-        await one.current.store.apply([written(5)], 5);
-        await other.current.store.checkpoint();
-        await one.current.store.apply([written(6)], 6);
-        await expect(other.current.store.apply([written(6), written(7)], 7)).rejects.toThrow(CheckpointMoved);
+        await one.current.store.apply([written(5)], 5, 0);
+        await one.current.store.apply([written(6)], 6, 5);
+        const late = other.current.store.apply([written(6), written(7)], 7, 5);
+        await expect(late).rejects.toThrow(CheckpointMoved);
         expect(await one.current.store.countItems(2)).toBe(2);
-        expect(await other.current.store.checkpoint()).toBe(6);
-        await other.current.store.apply([written(7)], 7);
+        await other.current.store.apply([written(7)], 7, 6);
         expect(await one.current.store.countItems(2)).toBe(3);
+      }));
+
+    it('takes none made for another place because somebody else on that node has asked where it stands', () =>
+      inDatabase(async (database) => {
+        const [one, other] = [await PostgresReadModels.open(database), await PostgresReadModels.open(database)];
+        const [first, again] = [written(5), written(6, { id: 'item 5', revision: 1 })];
+        await one.current.store.apply([first], 5, 0);
+        expect(await other.current.store.checkpoint()).toBe(5);
+        await one.current.store.apply([again], 6, 5);
+        await one.current.store.apply([written(7, { id: 'item 5', revision: 2 })], 7, 6);
+        // The purge, say, and fsck.
+        expect(await other.current.store.checkpoint()).toBe(7);
+        await expect(other.current.store.apply([again], 6, 5)).rejects.toThrow(CheckpointMoved);
+        expect(await one.current.store.checkpoint()).toBe(7);
+        expect((await one.current.store.findItem(2, '["a"]', 'item 5'))?.position).toBe(7);
+      }));
+
+    it('refuses nothing because somebody asks meanwhile where it stands', () =>
+      inDatabase(async (database) => {
+        const { store } = (await PostgresReadModels.open(database)).current;
+        await store.apply([written(5)], 5, 0);
+        const query = database.query.bind(database);
+        const { promise: applied, resolve } = Promise.withResolvers<void>();
+        vi.spyOn(database, 'query').mockImplementationOnce(async (...args) => {
+          const rows = await query(...args);
+          await applied;
+          return rows;
+        });
+        const asked = store.checkpoint();
+        await store.apply([written(6)], 6, 5);
+        resolve();
+        expect(await asked).toBe(5);
+        await store.apply([written(7)], 7, 6);
+        expect(await store.countItems(2)).toBe(3);
       }));
   });
 

@@ -221,7 +221,7 @@ export class Projector implements Projection {
       made.push(...this.#logMarks.after(events));
       const changes = await this.#clearCopies.addTo(made, this.#catalog);
       this.#onApplying(changes);
-      await this.#around(events.length, () => this.#store().apply(changes, position));
+      await this.#around(events.length, () => this.#store().apply(changes, position, this.#position));
       this.#error = undefined;
       this.#onApplied(changes);
       this.#reached(position);

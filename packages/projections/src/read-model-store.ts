@@ -206,8 +206,11 @@ export interface ReadModelStore {
   /**
    * Applies changes in order and moves the checkpoint, all or nothing. Readers see them when this resolves; a store that
    * writes them to its files later fails them from then on, if it can't.
+   *
+   * @param after where the writer knows the store to stand. One that others may write as well takes nothing that was made
+   *   for another place, and then the writer must look again; not given, it is not asked.
    */
-  apply(changes: readonly ReadModelChange[], checkpoint: number): Promise<void>;
+  apply(changes: readonly ReadModelChange[], checkpoint: number, after?: number): Promise<void>;
   checkpoint(): MaybePromise<number>;
 
   databases(): MaybePromise<{ readonly number: number; readonly state: DatabaseState }[]>;

@@ -193,7 +193,7 @@ class Building {
   }
 
   async #apply(changes: readonly ReadModelChange[], upTo: number): Promise<void> {
-    await this.#next.store.apply(await this.#clearCopies.addTo(changes, this.#catalog), upTo);
+    await this.#next.store.apply(await this.#clearCopies.addTo(changes, this.#catalog), upTo, this.#position);
     this.#position = upTo;
     await this.tell('reading');
   }

@@ -69,8 +69,6 @@ export class PostgresReadModelStore implements ReadModelStore {
   /** Tells other nodes, in the transaction that applies. */
   readonly #announce: Announce | undefined;
   readonly #sql: ReturnType<typeof statements>;
-  /** Where the read models stand, as this writer knows it. */
-  #checkpoint: number | undefined;
 
   constructor(database: PostgresDatabase, schema: string, announce?: Announce) {
     this.#database = database;
@@ -80,17 +78,16 @@ export class PostgresReadModelStore implements ReadModelStore {
   }
 
   /**
-   * @throws {CheckpointMoved} when the read models do not stand where this writer last saw them; it must look again
+   * @throws {CheckpointMoved} when the read models do not stand where the writer knows them to
    */
-  async apply(changes: readonly ReadModelChange[], checkpoint: number): Promise<void> {
+  async apply(changes: readonly ReadModelChange[], checkpoint: number, after?: number): Promise<void> {
     const segments = segmentsOf(changes);
     const purges = segments.reduce((sum, { batch }) => sum + batch.purges, 0);
     const catalogChanges = segments.reduce(
       (sum, { batch }) => sum + batch.databases.size + batch.containers.size + batch.entries.size,
       0,
     );
-    this.#checkpoint ??= await this.checkpoint();
-    const standing = [checkpoint, purges, catalogChanges, this.#checkpoint];
+    const standing = [checkpoint, purges, catalogChanges, after ?? null];
     await this.#database.transaction(async (sql) => {
       const [moved] = await sql.query<{ catalogChanges: number }>(this.#sql.moveCheckpoint, standing);
       if (moved === undefined) throw new CheckpointMoved('another projector has written to the read models');
@@ -104,12 +101,10 @@ export class PostgresReadModelStore implements ReadModelStore {
       }
       await this.#announce?.(sql, changes);
     });
-    this.#checkpoint = checkpoint;
   }
 
   async checkpoint(): Promise<number> {
     const [row] = await this.#database.query<{ position: number }>(this.#sql.checkpoint);
-    this.#checkpoint = row!.position;
     return row!.position;
   }
 
@@ -748,7 +743,7 @@ function statements(schema: string) {
     checkpoint: `SELECT position, purged FROM ${schema}.checkpoint`,
     standing: `SELECT position, catalog_changes AS "catalogChanges" FROM ${schema}.checkpoint`,
     moveCheckpoint: `UPDATE ${schema}.checkpoint SET position = $1, purged = purged + $2,
-      catalog_changes = catalog_changes + $3 WHERE position = $4 RETURNING catalog_changes AS "catalogChanges"`,
+      catalog_changes = catalog_changes + $3 WHERE position = coalesce($4, position) RETURNING catalog_changes AS "catalogChanges"`,
     databases: `SELECT number, state FROM ${schema}.databases ORDER BY number`,
     containers: `SELECT number, NULL AS list, NULL AS place, state FROM ${schema}.containers
       UNION ALL SELECT number, list, place, state FROM ${schema}.container_entries ORDER BY number, list, place`,
