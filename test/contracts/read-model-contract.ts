@@ -1102,6 +1102,51 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
       expect(await digestsOf(other)).toEqual(await digestsOf(store));
     });
 
+    test('has another digest for whatever a disappearance says otherwise', async ({ store, another }) => {
+      const others: Partial<DisappearanceRow>[] = [
+        { id: 'another' },
+        { life: 1 },
+        { cause: 'expired' },
+        { atMs: T0 * 1000 + 1 },
+        { recordedAtMs: T0 * 1000 + 1 },
+        { purgedAtMs: T0 * 1000 },
+        { actor: 'key:secondary' },
+        { rule: 'item-ttl' },
+        { ttl: 60 },
+        { policyVersion: 2 },
+      ];
+      const purge = (index: number, differing: Partial<DisappearanceRow>): ReadModelChange => {
+        // A container for each, for each has a digest.
+        const name = { container: 100 + index, partitionKey: '["a"]', id: 'i', life: 0 };
+        const disappearance: DisappearanceRow = {
+          ...name,
+          position: 1 + index,
+          cause: 'deleted',
+          atMs: T0 * 1000,
+          recordedAtMs: T0 * 1000,
+          purgedAtMs: null,
+          actor: 'key:primary',
+          rule: null,
+          ttl: null,
+          policyVersion: null,
+          ...differing,
+        };
+        return { kind: 'item-purged', ...name, purgedAtMs: T0 * 1000, disappearance };
+      };
+      const other = await another();
+      await store.apply(
+        others.map((_, index) => purge(index, {})),
+        100,
+      );
+      await other.apply(
+        others.map((differing, index) => purge(index, differing)),
+        100,
+      );
+      const [one, changed] = [new Map(await digestsOf(store)), new Map(await digestsOf(other))];
+      const same = others.filter((_, index) => one.get(100 + index)?.digest === changed.get(100 + index)?.digest);
+      expect(same).toEqual([]);
+    });
+
     test('shows readers what was applied as soon as that resolves', async ({ store }) => {
       const { changes, model } = randomHistory(new Random(7), 400);
       for (const [index, change] of changes.entries()) {

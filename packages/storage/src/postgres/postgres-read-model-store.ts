@@ -642,7 +642,7 @@ const DIGESTED = [
   ],
   [
     'disappearances',
-    'position, container, partition_key, id, life, cause, at, recorded_at, purged_at, rule, ttl, policy_version',
+    'position, container, partition_key, id, life, cause, at, recorded_at, purged_at, actor, rule, ttl, policy_version',
     'at, position',
     [Number.MIN_SAFE_INTEGER, -1],
   ],
