@@ -1,0 +1,35 @@
+import { hash } from 'node:crypto';
+
+const BLOCK_BYTES = 64;
+const DIGEST_BYTES = 32;
+
+/**
+ * HMAC-SHA-256 of texts by one key, made of the runtime's two hashes. `createHmac` makes an object with a context of its
+ * own for each text, which takes three times as long as the hashes; every request is signed.
+ *
+ * @source RFC 2104, section 2
+ */
+export class Hmac {
+  /** The key with the inner padding, then room for a text. */
+  #inner: Buffer;
+  /** The key with the outer padding, then room for the inner digest. */
+  readonly #outer: Buffer;
+
+  constructor(key: Uint8Array) {
+    const block = Buffer.alloc(BLOCK_BYTES);
+    block.set(key.length > BLOCK_BYTES ? hash('sha256', key, 'buffer') : key);
+    this.#inner = Buffer.from(block.map((byte) => byte ^ 0x36));
+    this.#outer = Buffer.concat([block.map((byte) => byte ^ 0x5c), Buffer.alloc(DIGEST_BYTES)]);
+  }
+
+  /** As base64. */
+  sign(text: string): string {
+    // A character of a text takes three bytes at most.
+    const most = BLOCK_BYTES + 3 * text.length;
+    if (this.#inner.length < most) this.#inner = Buffer.concat([this.#inner.subarray(0, BLOCK_BYTES)], 2 * most);
+    const end = BLOCK_BYTES + this.#inner.write(text, BLOCK_BYTES);
+    // Digests come faster as text than as bytes.
+    this.#outer.write(hash('sha256', this.#inner.subarray(0, end), 'binary'), BLOCK_BYTES, 'binary');
+    return hash('sha256', this.#outer, 'base64');
+  }
+}
