@@ -353,7 +353,8 @@ describe('the command line', () => {
 
   test('does not pass for done when its output could not be written, and ends without a word when its reader leaves', async () => {
     const shell = async (line: string) => {
-      const env = { ...process.env, EPITAPH_ENDPOINT: endpoint };
+      // Of a locale that the machine has not, which comes with many an SSH session, bash itself would complain.
+      const env = { ...process.env, LC_ALL: 'C', EPITAPH_ENDPOINT: endpoint };
       const child = spawn('bash', ['-c', line.replace('epitaph', '"$0" "$1"'), process.execPath, MAIN], { env });
       const texts = { stdout: '', stderr: '' };
       child.stdout.on('data', (chunk) => (texts.stdout += String(chunk)));
