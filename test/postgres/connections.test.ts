@@ -1,7 +1,9 @@
 import { createSecretKey } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
-import { ANYTHING, type ReadModelNews } from '@epitaph/projections/shared-projector.ts';
+import { MemoryKeyVault, ToyBodySealer } from '@epitaph/core/testing/memory-key-vault.ts';
+import { ANYTHING, type ReadModelNews, SharedProjector } from '@epitaph/projections/shared-projector.ts';
 import { openDatabase, type PostgresDatabase, type Statements } from '@epitaph/storage/postgres/database.ts';
 import { LOCK_SPACE, locks } from '@epitaph/storage/postgres/migrations.ts';
 import { openPostgresStorage } from '@epitaph/storage/postgres/open-postgres-storage.ts';
@@ -125,6 +127,32 @@ describe.skipIf(whyNoPostgres !== undefined)(`connections of their own${skipReas
       await projecting.tellErased([6]);
       await expect.poll(() => news.at(-1)).toEqual({ containers: [], databases: [], erased: [6] });
       await follower.close();
+    }));
+
+  it('are made anew by the node that projects, too: another one may purge', () =>
+    overANetwork(async (_far, near) => {
+      const [projecting, purging] = [await PostgresReadModels.open(near), await PostgresReadModels.open(near)];
+      const news: ReadModelNews[] = [];
+      const projector = new SharedProjector({
+        log: new MemoryEventLog(),
+        vault: new MemoryKeyVault(),
+        sealer: new ToyBodySealer(),
+        readModels: projecting,
+        mayProject: true,
+        onApplied: () => {},
+        onNews: (heard) => news.push(heard),
+      });
+      await projector.start();
+      expect(projector.projects).toBe(true);
+      news.splice(0);
+      await near.query(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN epitaph_read%'",
+      );
+      await expect.poll(() => news, SOON).toEqual([ANYTHING]);
+      await purging.tellErased([6]);
+      await expect.poll(() => news.at(-1)).toEqual({ containers: [], databases: [], erased: [6] });
+      expect(projector.projects).toBe(true);
+      await projector.close();
     }));
 
   it('are missed by the vault, which then keeps no key that others destroy', () =>

@@ -33,9 +33,11 @@ export interface SharedReadModels extends ReadModelVersions {
   lead(onLost: () => void): Promise<{ release(): Promise<void> } | undefined>;
   /** Tells of what other nodes apply, as soon as readers see it. */
   listen(onNews: (news: ReadModelNews) => void): Promise<{ close(): Promise<void> }>;
+  /** Listens again, should the connection have broken, and tells of {@link ANYTHING} then. */
+  listenAgain(): Promise<void>;
   /** Tells the other nodes whose content is gone, so that none keeps it decoded in memory. */
   tellErased(positions: readonly number[]): Promise<void>;
-  /** Looks which version is in use and where it stands; and listens again should the connection have broken. */
+  /** Looks which version is in use and where it stands; and listens again, as {@link listenAgain} does. */
   look(): Promise<{
     readonly version: number;
     readonly position: number;
@@ -138,8 +140,11 @@ export class SharedProjector implements Projection {
     await this.#look();
     this.#looks?.unsubscribe();
     this.#looks = interval(LOOK_MS).subscribe(() => {
-      // While this node projects, its projector sweeps.
-      if (this.#leading !== undefined) return;
+      if (this.#leading !== undefined) {
+        // Its projector sweeps. What can't be listened to yet is tried again, each time.
+        this.#options.readModels.listenAgain().catch(() => {});
+        return;
+      }
       this.#waiters.sweep(this.#error);
       void this.#look();
     });
@@ -194,9 +199,10 @@ export class SharedProjector implements Projection {
   }
 
   #hear(news: ReadModelNews): void {
-    // The projecting node hears its own voice.
+    // The projecting node hears its own voice, and of others what they have erased.
     if (this.#leading !== undefined) {
-      if (news.erased.length > 0) this.#options.onNews({ containers: [], databases: [], erased: news.erased });
+      if (news === ANYTHING) this.#options.onNews(ANYTHING);
+      else if (news.erased.length > 0) this.#options.onNews({ containers: [], databases: [], erased: news.erased });
       return;
     }
     void this.#look().then(() => {

@@ -76,6 +76,7 @@ class Shared {
         return { release: async () => (this.#onLost = undefined) };
       },
       listen: async () => ({ close: async () => {} }),
+      listenAgain: async () => {},
       look: async () => {
         this.seen = this.used;
         return { version: this.used, position: this.checkpoints.get(this.used)!, catalogChanges: 0 };

@@ -31,6 +31,7 @@ export class PostgresReadModels implements SharedReadModels {
   #unfinished: SharedReadModels['unfinished'];
   #ear: { readonly connection: DedicatedConnection; readonly onNews: (news: ReadModelNews) => void } | undefined;
   #deaf = false;
+  #hearingAgain: Promise<void> | undefined;
   /** The session on the server that has the right to write; undefined when this process has not. */
   #leadSession: number | undefined;
 
@@ -77,7 +78,7 @@ export class PostgresReadModels implements SharedReadModels {
   }
 
   async look(): Promise<{ version: number; position: number; catalogChanges: number }> {
-    if (this.#deaf) await this.#hearAgain();
+    await this.listenAgain();
     const version = await versionInUse(this.#database);
     // Another node may have swapped it.
     if (version !== this.#current.version) this.#use(version);
@@ -177,6 +178,11 @@ export class PostgresReadModels implements SharedReadModels {
     return { close: () => this.close() };
   }
 
+  async listenAgain(): Promise<void> {
+    if (this.#deaf) this.#hearingAgain ??= this.#hearAgain().finally(() => (this.#hearingAgain = undefined));
+    await this.#hearingAgain;
+  }
+
   async tellErased(positions: readonly number[]): Promise<void> {
     for (let from = 0; from < positions.length; from += ERASED_A_NOTE) {
       await tell(this.#database, { erased: positions.slice(from, from + ERASED_A_NOTE) });
@@ -184,6 +190,7 @@ export class PostgresReadModels implements SharedReadModels {
   }
 
   async close(): Promise<void> {
+    await this.#hearingAgain?.catch(() => {});
     const ear = this.#ear;
     this.#ear = undefined;
     this.#deaf = false;
