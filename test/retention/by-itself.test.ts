@@ -1,5 +1,6 @@
-import { expect, it, onTestFinished } from 'vitest';
+import { expect, it, onTestFinished, vi } from 'vitest';
 import { openEmbeddedStore } from '@epitaph/api/compose.ts';
+import { SqliteKeyVault } from '@epitaph/storage/sqlite/sqlite-key-vault.ts';
 import { newFolder, removeFolder } from '../simulation/embedded.ts';
 import { DEFINITION } from './definition.ts';
 
@@ -38,4 +39,35 @@ it('the purge comes by itself to what a hold kept, when that is released, and to
   await new Promise((resolve) => setTimeout(resolve, 2_000));
   store = await open();
   await purged('late');
+}, 60_000);
+
+it('the purge comes at once to what a hold kept, though it asked once more between the record of the release and the release', async () => {
+  const folder = newFolder('by-itself');
+  const store = await openEmbeddedStore({ folder, clock: 'system', policyGraceSeconds: 0, durable: false });
+  onTestFinished(async () => {
+    await store.close();
+    removeFolder(folder);
+  });
+  await store.createDatabase(CALLER, 'd');
+  await store.createContainer(CALLER, 'd', 'c', DEFINITION, -1);
+  const container = store.container('d', 'c');
+  const document = { id: 'held', pk: 'p', ttl: 1 };
+  const item = { id: 'held', partitionKey: '["p"]', document, json: JSON.stringify(document) };
+  await store.writeItem(CALLER, container, 'create', item);
+  const scope = { kind: 'items', items: [{ id: 'held', partitionKey: '["p"]' }] } as const;
+  await store.placeHold(CALLER, container, 'h', { scope, reason: 'case 7' });
+  await expect.poll(async () => (await store.purgeStatus()).heldBack, { timeout: 10_000 }).toBe(1);
+  const { releaseHold } = SqliteKeyVault.prototype;
+  vi.spyOn(SqliteKeyVault.prototype, 'releaseHold').mockImplementationOnce(async function (
+    this: SqliteKeyVault,
+    holdId,
+  ) {
+    // The release is on record, and the purge looks again because of that.
+    await new Promise((resolve) => setTimeout(resolve, 2_000));
+    await releaseHold.call(this, holdId);
+  });
+  await store.releaseHold(CALLER, container, 'h', 'case 7 is closed');
+  await expect
+    .poll(async () => (await store.explain(container, 'held', '["p"]')).state, { timeout: 10_000, interval: 100 })
+    .toBe('purged');
 }, 60_000);
