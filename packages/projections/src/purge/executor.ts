@@ -201,12 +201,15 @@ export class PurgeExecutor {
     return recorded;
   }
 
-  /** Puts on record that a container's deletes by partition key are worked off, as far as readers see their records. */
-  async completePartitionKeyDeletes({ state }: CatalogContainer, nowMs: () => number): Promise<void> {
-    const { log, store } = this.#ports;
-    const checkpoint = await store().checkpoint();
+  /** Puts on record that a container's deletes by partition key are worked off, those up to a position of the log. */
+  async completePartitionKeyDeletes(
+    { state }: CatalogContainer,
+    upToPosition: number,
+    nowMs: () => number,
+  ): Promise<void> {
+    const { log } = this.#ports;
     for (const { position } of state.partitionKeyDeletes) {
-      if (position > checkpoint) continue;
+      if (position > upToPosition) continue;
       const context = this.#context(nowMs());
       const command = { type: 'CompletePartitionKeyDelete', position, nowMs: context.nowMs } as const;
       const handled = await handleContainer(log, context, state.rid, command);

@@ -508,8 +508,10 @@ export class PurgeRunner {
   async #completePartitionKeyDeletes(number: number, nowMs: () => number): Promise<void> {
     const container = this.#options.catalog().containerByNumber(number)!;
     if (container.state.partitionKeyDeletes.length === 0 || this.#isGone(container)) return;
+    // Asked first: the catalog knows of a delete before its ends are in the store, where they may come to be at any moment.
+    const upToPosition = await this.#options.store().checkpoint();
     if ((await this.#options.store().unrecordedEnds(number, 1)).length > 0) return;
-    await this.#executor.completePartitionKeyDeletes(container, nowMs);
+    await this.#executor.completePartitionKeyDeletes(container, upToPosition, nowMs);
   }
 
   /** The overdue items whose expiry can be recorded now. Where users leave nothing over, it is noted that some wait. */

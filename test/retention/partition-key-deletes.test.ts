@@ -1,0 +1,76 @@
+import { expect, it, onTestFinished } from 'vitest';
+import { ManualClock } from '@epitaph/core/clock.ts';
+import { turn } from '@epitaph/core/turn.ts';
+import { Store } from '@epitaph/api/store/store.ts';
+import type { ReadModelStore } from '@epitaph/projections/read-model-store.ts';
+import { openSqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
+import { newFolder, removeFolder } from '../simulation/embedded.ts';
+import { DEFINITION } from './definition.ts';
+
+const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
+
+it('a delete by partition key that comes while a purge looks whether there are any left is worked off by the next', async () => {
+  const folder = newFolder('partition-key-deletes');
+  const storage = await openSqliteStorage({ folder, clock: 'manual', writers: 'inline', durable: false });
+  const store = await Store.open({
+    ...storage,
+    backup: undefined,
+    clock: new ManualClock(1_700_000_000_000),
+    automaticPurge: false,
+    policyGraceSeconds: 0,
+    closePorts: () => storage.close(),
+  });
+  onTestFinished(async () => {
+    await store.close();
+    removeFolder(folder);
+  });
+  await store.createDatabase(CALLER, 'd');
+  await store.createContainer(CALLER, 'd', 'c', DEFINITION, -1);
+  const container = store.container('d', 'c');
+  const write = (id: string, pk: string) => {
+    const document = { id, pk };
+    const item = { id, partitionKey: JSON.stringify([pk]), document, json: JSON.stringify(document) };
+    return store.writeItem(CALLER, container, 'upsert', item);
+  };
+  await write('first', 'a');
+  await write('second', 'b');
+  await store.deleteItem(CALLER, container, 'first', '["a"]');
+
+  // The catalog knows of a change a moment before its rows are written.
+  const rows: ReadModelStore = storage.readModels.current.store;
+  const { apply, unrecordedEnds } = rows;
+  const { promise: mayApply, resolve: goOn } = Promise.withResolvers<void>();
+  let isApplying = false;
+  rows.apply = async (changes, ...where) => {
+    if (changes.some(({ kind }) => kind === 'partition-key-deleted')) {
+      isApplying = true;
+      await mayApply;
+    }
+    await apply.call(rows, changes, ...where);
+  };
+  let deleted: Promise<unknown> | undefined;
+  const { endedLives } = rows;
+  rows.endedLives = async (...args) => {
+    const found = await endedLives.apply(rows, args);
+    // All that the run began with is erased.
+    if (found.length > 0 || (await rows.countPurged()) === 0) return found;
+    deleted ??= store.deletePartitionKey(CALLER, container, '["b"]');
+    while (!isApplying) await turn();
+    return found;
+  };
+  rows.unrecordedEnds = async (...args) => {
+    const found = await unrecordedEnds.apply(rows, args);
+    if (isApplying && args[1] === 1) {
+      goOn();
+      await deleted;
+    }
+    return found;
+  };
+  await store.runPurge(CALLER);
+  goOn();
+  await deleted;
+  await write('second', 'b');
+  expect(await store.readItem(container, 'second', '["b"]')).toMatchObject({ json: '{"id":"second","pk":"b"}' });
+  await store.runPurge(CALLER);
+  expect((await store.fsck()).problems).toEqual([]);
+});
