@@ -368,6 +368,26 @@ describe('the log on the server', () => {
     expect(await log.readStream('orders-1')).toEqual([]);
   });
 
+  test('ends a subscription over an event that can’t be read, and not the process', async () => {
+    const log = await open();
+    await appendSome(log, 'item-a.b.0', 1);
+    const errors: unknown[] = [];
+    let isCaughtUp = false;
+    log.subscribe(0, {
+      onEvents: async () => {},
+      onCaughtUp: () => (isCaughtUp = true),
+      onError: (error) => errors.push(error),
+    });
+    await until(() => isCaughtUp);
+    const metadata = { version: 1, occurredAtMs: 1, actor: 'system:test', $correlationId: 'a', $causationId: 'a' };
+    // As by an editor of the server's files.
+    const damaged = { ...wireEvent(), metadata: Buffer.from(JSON.stringify(metadata)), data: Buffer.from('{"cut') };
+    double.log.append('item-a.b.0', 0, [damaged]);
+    await appendSome(log, 'item-a.c.0', 1);
+    await until(() => errors.length > 0);
+    expect(errors).toEqual([expect.any(SyntaxError)]);
+  });
+
   test('belongs to one of many who claim it at once, until it is taken over', async () => {
     const log = await open();
     const owners = Array.from({ length: 8 }, (_, number) => ({ id: `owner ${number}`, name: `place ${number}` }));

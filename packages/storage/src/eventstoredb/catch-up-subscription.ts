@@ -172,10 +172,16 @@ class LiveEvents {
     live.#call = await connection.openSubscription(afterPosition, {
       onData: (response) => {
         const event = response.getEvent()?.getEvent();
-        if (event === undefined) return;
-        live.#seen = placeOf(event).position;
-        const decoded = decodeEvent(event, false);
-        if (decoded !== undefined) live.#events.push(decoded);
+        // Nothing is taken behind an event that can't be read.
+        if (event === undefined || live.#fault !== undefined) return;
+        try {
+          const decoded = decodeEvent(event, false);
+          live.#seen = placeOf(event).position;
+          if (decoded !== undefined) live.#events.push(decoded);
+        } catch (error) {
+          // Thrown from here, it would end the process.
+          live.#fault = error;
+        }
         if (live.#events.length >= BUFFER_LIMIT && !live.#paused) {
           live.#paused = true;
           live.#call.pause();
