@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { CommandContext } from '@epitaph/core/command-context.ts';
-import type { ContainerState } from '@epitaph/core/container/state.ts';
+import type { ContainerState, PartitionKeyDelete, RecordedPolicy } from '@epitaph/core/container/state.ts';
 import { newEvent } from '@epitaph/core/handle-command.ts';
 import type { ItemPurged } from '@epitaph/core/item/events.ts';
 import { recorded } from '@epitaph/core/item/handle.ts';
@@ -125,8 +125,11 @@ class Lives {
   goneAtMs: number | null = null;
   readonly erasedPositions: number[] = [];
   projectedUpTo = 0;
+  readonly partitionKeyDeletes: PartitionKeyDelete[] = [];
   readonly #state = {
     rid: 'Co1',
+    timeline: [] as readonly RecordedPolicy[],
+    partitionKeyDeletes: this.partitionKeyDeletes as readonly PartitionKeyDelete[],
     policyGraceSeconds: 30,
     retention: { ...initialRetention, recoveryWindowSeconds: 20 },
   } as ContainerState;
@@ -134,6 +137,7 @@ class Lives {
     log: this.log,
     vault: this.vault,
     sealer: this.sealer,
+    naming: { itemStreamPrefix: (_rid: string, _partitionKey: string, id: string) => `item-Co1.${id}` },
     catalog: () => ({ goneAtMs: () => this.goneAtMs, containerByRid: () => ({ number: 1, state: this.#state }) }),
     projected: async (position: number) => {
       await turn();
@@ -190,6 +194,14 @@ class Lives {
 
   async erase(rows: readonly EndedRow[], nowMs = 10_000): Promise<ErasedBatch> {
     const erased = await this.executor.eraseEnded(rows, () => nowMs);
+    await this.executor.truncated();
+    return erased;
+  }
+
+  /** Erases what its container took with it. */
+  async eraseItems(items: readonly string[]): Promise<ErasedBatch> {
+    const rows = items.map((id) => ({ partitionKey: '["p"]', id, life: 0 }) as ItemRow);
+    const erased = await this.executor.eraseItems({ number: 1, state: this.#state }, rows, () => 10_000);
     await this.executor.truncated();
     return erased;
   }
@@ -273,6 +285,26 @@ describe('an erasure', () => {
       firstPosition: 4,
       checks: { graceSeconds: 0 },
     });
+  });
+
+  it('of what had ended before its container went has that as its cause, though its row is an item’s yet', async () => {
+    const lives = new Lives();
+    await lives.life('a');
+    lives.goneAtMs = 5_000;
+    expect(await lives.eraseItems(['a'])).toMatchObject({ purged: 1 });
+    expect(lives.record('a').data.cause).toBe('deleted');
+    expect(lives.record('a').data).not.toHaveProperty('firstPosition');
+  });
+
+  it('leaves what left with its partition key before its container went, till that is on record', async () => {
+    const lives = new Lives();
+    await lives.life('a', 'live');
+    lives.partitionKeyDeletes.push({ partitionKey: '["p"]', atMs: 4_000, position: 3, by: 'key:primary' });
+    await lives.life('b', 'live');
+    lives.goneAtMs = 5_000;
+    expect(await lives.eraseItems(['a', 'b'])).toEqual({ purged: 1, refused: [], left: [0] });
+    expect(lives.types('a')).toEqual(['ItemUpserted', 'ItemUpserted']);
+    expect(lives.record('b').data.cause).toBe('container-deleted');
   });
 
   it('of a key that a hold or a floor keeps is none, and says which and until when', async () => {

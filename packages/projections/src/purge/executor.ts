@@ -1,9 +1,11 @@
 import { allDone } from '@epitaph/core/all-done.ts';
 import type { CommandContext } from '@epitaph/core/command-context.ts';
 import { handleContainer } from '@epitaph/core/container/handle.ts';
+import { partitionKeyDeleteAfter } from '@epitaph/core/container/partition-key-deletes.ts';
 import { handleCommand, newEvent } from '@epitaph/core/handle-command.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
+import { unrecordedEnd } from '@epitaph/core/item/decide.ts';
 import {
   isItemWrite,
   type ItemEvent,
@@ -14,7 +16,7 @@ import {
 import { evolveItem } from '@epitaph/core/item/evolve.ts';
 import { handleLife } from '@epitaph/core/item/handle.ts';
 import { encodeLedger, type LedgerEntry } from '@epitaph/core/item/ledger.ts';
-import { initialItemState } from '@epitaph/core/item/state.ts';
+import { initialItemState, type ItemState } from '@epitaph/core/item/state.ts';
 import { itemStream, parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
@@ -79,6 +81,8 @@ interface LifeEvent {
 /** A life whose key is to be destroyed. */
 interface Dying {
   readonly candidate: Candidate;
+  /** Which of those that were to be erased. */
+  readonly index: number;
   readonly events: readonly LifeEvent[];
   readonly request: DestroyRequest;
 }
@@ -339,7 +343,7 @@ export class PurgeExecutor {
   ): Promise<ErasedBatch> {
     const { vault } = this.#ports;
     const lives: Dying[] = [];
-    const dying = async (candidate: Candidate) => {
+    const dying = async ({ candidate, index }: { readonly candidate: Candidate; readonly index: number }) => {
       const events = await this.#eventsOf(candidate.stream);
       const last = events.at(-1);
       if (last === undefined) return;
@@ -350,8 +354,10 @@ export class PurgeExecutor {
       const lastWrite = events.findLast(({ read }) => isItemWrite(read));
       invariant(lastWrite !== undefined, `a life has its writes until it is purged: ${candidate.stream}`);
       invariant(isItemWrite(lastWrite.read), 'a write is read as one');
+      if (demandedBy === undefined && this.#leftEarlier(candidate, state, lastWrite.recorded)) return;
       lives.push({
-        candidate,
+        candidate: causedByItsEnd(candidate, state),
+        index,
         events,
         request: {
           keyId: lastWrite.read.data.key,
@@ -363,28 +369,28 @@ export class PurgeExecutor {
         },
       });
     };
-    for (let from = 0; from < candidates.length; from += READ_AT_ONCE) {
-      await this.#stepwise(candidates.slice(from, from + READ_AT_ONCE), dying);
+    const indexed = candidates.map((candidate, index) => ({ candidate, index }));
+    for (let from = 0; from < indexed.length; from += READ_AT_ONCE) {
+      await this.#stepwise(indexed.slice(from, from + READ_AT_ONCE), dying);
     }
     const floors = await vault.floors();
     const outcomes = await vault.destroyKeys(lives.map((life) => life.request));
     // Asked now that the keys are gone: a backup that begins after this has none of them.
     const copiesKeptUntilMs = this.#ports.copiesKeptUntilMs();
     const refused: RefusedLife[] = [];
-    const left = new Map(candidates.map((candidate, index) => [candidate, index]));
+    const left = new Set(candidates.keys());
     let fault: PurgeFault | undefined;
     const erased: (Dying & {
       readonly recoverableUntilMs: number | null;
       readonly checks: ItemPurged['checks'];
     })[] = [];
-    for (let index = 0; index < lives.length; index++) {
-      const life = lives[index]!;
-      const outcome = outcomes[index]!;
+    for (const [place, life] of lives.entries()) {
+      const { index } = life;
+      const outcome = outcomes[place]!;
       if (outcome.kind === 'refused') {
         const untilMs = outcome.holds.length > 0 ? null : outcome.floorUntilMs;
         const { holds, floorUntilMs } = outcome;
-        const index = left.get(life.candidate)!;
-        left.delete(life.candidate);
+        left.delete(index);
         refused.push({ index, stream: life.candidate.stream, holds, floorUntilMs, untilMs });
       } else if (outcome.kind === 'unknown') {
         // Nothing may claim that this content was erased. It stays visible as a problem to fsck and operators.
@@ -448,7 +454,7 @@ export class PurgeExecutor {
         unlessTooLarge(error, life),
       );
       if (handled === undefined) return;
-      left.delete(candidate);
+      left.delete(life.index);
       purged += 1;
       position = Math.max(position, handled.position ?? 0);
       // Nobody waits for the truncation but the end of the run: what it removes can't be read any more. Who demands an
@@ -458,7 +464,20 @@ export class PurgeExecutor {
     if (position > 0) await this.#ports.projected(position);
     // Told when that of the others is on record which has been erased.
     if (fault !== undefined) throw fault;
-    return { purged, refused, left: [...left.values()] };
+    return { purged, refused, left: [...left] };
+  }
+
+  /**
+   * True for a life that is about to be erased as gone with its container, and had left with its partition key before:
+   * of that its row does not say so yet, for it stands behind the catalog.
+   */
+  #leftEarlier({ stream, cause }: Candidate, state: ItemState, { position, occurredAtMs }: RecordedEvent): boolean {
+    const container = this.#ports.catalog().containerByRid(parseItemStream(stream)!.containerRid);
+    if (cause !== 'container-deleted' || state.status !== 'live' || container === undefined) return false;
+    const { timeline } = container.state;
+    const left = partitionKeyDeleteAfter(container.state, state.lastWrite.partitionKey, position);
+    const facts = { timeline, nowMs: occurredAtMs, leftWithPartitionKey: left };
+    return left !== undefined && unrecordedEnd(state, facts)?.type === 'ItemDeleted';
   }
 
   async #factsOf(stream: string): Promise<LifeEvent[]> {
@@ -592,6 +611,12 @@ export class PurgeExecutor {
     }
     await allDone(under);
   }
+}
+
+/** What had ended before its container went has that as its cause: its row may be an item's yet. */
+function causedByItsEnd(candidate: Candidate, { status }: ItemState): Candidate {
+  const hasEnded = status === 'expired' || status === 'deleted';
+  return candidate.cause === 'container-deleted' && hasEnded ? { ...candidate, cause: status } : candidate;
 }
 
 /** A life that can't be erased, or whose erasure can't be recorded. An operator must look; nothing is claimed of it meanwhile. */
