@@ -1,6 +1,5 @@
 import { expect, it, onTestFinished } from 'vitest';
 import { ManualClock } from '@epitaph/core/clock.ts';
-import { turn } from '@epitaph/core/turn.ts';
 import { Store } from '@epitaph/api/store/store.ts';
 import type { ReadModelStore } from '@epitaph/projections/read-model-store.ts';
 import { openSqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
@@ -40,10 +39,10 @@ it('a delete by partition key that comes while a purge looks whether there are a
   const rows: ReadModelStore = storage.readModels.current.store;
   const { apply, unrecordedEnds } = rows;
   const { promise: mayApply, resolve: goOn } = Promise.withResolvers<void>();
-  let isApplying = false;
+  const { promise: known, resolve: isKnown } = Promise.withResolvers<void>();
   rows.apply = async (changes, ...where) => {
     if (changes.some(({ kind }) => kind === 'partition-key-deleted')) {
-      isApplying = true;
+      isKnown();
       await mayApply;
     }
     await apply.call(rows, changes, ...where);
@@ -55,12 +54,12 @@ it('a delete by partition key that comes while a purge looks whether there are a
     // All that the run began with is erased.
     if (found.length > 0 || (await rows.countPurged()) === 0) return found;
     deleted ??= store.deletePartitionKey(CALLER, container, '["b"]');
-    while (!isApplying) await turn();
+    await known;
     return found;
   };
   rows.unrecordedEnds = async (...args) => {
     const found = await unrecordedEnds.apply(rows, args);
-    if (isApplying && args[1] === 1) {
+    if (deleted !== undefined && args[1] === 1) {
       goOn();
       await deleted;
     }
