@@ -46,10 +46,13 @@ class Behind {
   readonly told: string[][] = [];
   readonly checkpoints: number[] = [];
   fault: Error | undefined;
+  /** How long it takes the next changes before it looks at any of them. */
+  until: Promise<void> | undefined;
 
   constructor(store: ReadModelStore) {
     const apply = store.apply.bind(store);
     store.apply = async (changes, checkpoint) => {
+      await this.until;
       if (this.fault !== undefined) throw this.fault;
       this.told.push(
         changes.map((change) => (change.kind === 'item-written' ? `${change.id}@${change.position}` : change.kind)),
@@ -95,6 +98,8 @@ describe('read models that are written behind', () => {
     expect(await find(store, 'a')).toMatchObject({ birth: 1, position: 2, ts: 2 });
     expect(await find(store, 'b')).toMatchObject({ birth: 3, position: 3 });
     expect(await find(store, 'c')).toBeUndefined();
+    await store.apply([{ kind: 'log-mark', position: 3, atMs: 1_000 }], 3);
+    await sleep(5);
     expect(behind.told).toEqual([]);
   });
 
@@ -154,6 +159,53 @@ describe('read models that are written behind', () => {
     await store.apply([written('e', 5)], 5);
     while (behind.told.length < 2) await sleep(1);
     expect(behind.told[1]).toEqual(['e@5']);
+  });
+
+  it('find what is just being put there, and go on from it', async () => {
+    const { store, behind } = open(onDemand);
+    await store.apply([written('a', 1)], 1);
+    const { promise, resolve } = Promise.withResolvers<void>();
+    behind.until = promise;
+    const reading = all(store);
+    await sleep(1);
+    expect(await find(store, 'a')).toMatchObject({ birth: 1, position: 1 });
+    await store.apply([written('a', 2, 1)], 2);
+    expect(await find(store, 'a')).toMatchObject({ birth: 1, position: 2 });
+    resolve();
+    await reading;
+    expect(await all(store)).toEqual([['a', 2]]);
+    expect(behind.told).toEqual([['a@1'], ['a@2']]);
+  });
+
+  it.each([1, 2])(
+    'keep what was written while the rest could not be put there, for who reads container %i',
+    async (read) => {
+      const { store, behind } = open(onDemand);
+      await store.apply([written('a', 1)], 1);
+      const { promise, resolve } = Promise.withResolvers<void>();
+      behind.until = promise;
+      behind.fault = new Error('the disk is full');
+      const reading = expect(all(store)).rejects.toThrow('the disk is full');
+      await sleep(1);
+      await store.apply([written('a', 2, 1), { ...written('b', 3), container: 2 }], 3);
+      resolve();
+      await reading;
+      expect(await find(store, 'a')).toMatchObject({ birth: 1, position: 2 });
+      behind.fault = undefined;
+      expect(await store.countItems(read)).toBe(1);
+      expect(behind.told).toEqual([['a@1', 'a@2', 'b@3']]);
+      expect(behind.checkpoints).toEqual([3]);
+    },
+  );
+
+  it('put there by itself what could not be, as soon as somebody reads and it can', async () => {
+    const { store, behind } = open(onDemand);
+    await store.apply([written('a', 1)], 1);
+    behind.fault = new Error('the disk is full');
+    await expect(all(store)).rejects.toThrow('the disk is full');
+    behind.fault = undefined;
+    expect(await store.checkpoint()).toBe(1);
+    expect(behind.told).toEqual([['a@1']]);
   });
 
   it('keep what could not be put there, say so to whoever needs it, and go on when it can', async () => {
