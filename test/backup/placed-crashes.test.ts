@@ -3,7 +3,7 @@ import { basename, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { restoreStore } from '@epitaph/api/cli/restore-store.ts';
 import type { LedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
-import { lockFolder } from '@epitaph/storage/sqlite/data-folder.ts';
+import { FolderInUse, lockFolder } from '@epitaph/storage/sqlite/data-folder.ts';
 import { foundIn } from '../secrecy/search.ts';
 import { DEFINITION } from '../support/definition.ts';
 import { CALLER, isZero, Place, readable, wrappedKeys, write } from './setup.ts';
@@ -229,7 +229,16 @@ describe('a crash while a backup is restored', () => {
     const unlock = lockFolder(join(path, 'restored.restoring'));
     await expect(restored(path, backup, head, ledger)).rejects.toThrow('Another restore is making');
     unlock();
-    rmSync(join(path, 'restored.restoring'), { recursive: true });
+    // One that runs keeps its folder to itself.
+    const restoring = join(path, 'restored.restoring');
+    const kept: string[] = [];
+    await restored(path, backup, head, ledger, (step) => {
+      if (!/^restore (?:folder|copy|keys):/.test(step)) return;
+      expect(() => lockFolder(restoring), step).toThrow(FolderInUse);
+      kept.push(step);
+    });
+    expect(kept).toEqual(expect.arrayContaining(['restore folder: marked', 'restore keys: after']));
+    rmSync(join(path, 'restored'), { recursive: true });
     cpSync(data, join(path, 'restored.restoring'), { recursive: true });
     await expect(restored(path, backup, head, ledger)).rejects.toThrow('is no left-over of a restore');
     expect(existsSync(join(path, 'restored.restoring', 'log.db'))).toBe(true);
