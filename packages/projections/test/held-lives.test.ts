@@ -139,6 +139,55 @@ describe('lives that the vault keeps', () => {
     expect(world.lives.map(({ position }) => position)).toEqual([1, 2, 3]);
   });
 
+  const CHANGED = [
+    ['as many', [1, 3], 9],
+    ['others of the same sum', [], 6],
+  ] as const;
+  it.each(CHANGED)('are known again by their number and by which they are, and not for %s', (_, left, position) => {
+    const world = heldLives(3);
+    world.pass(10_000, 1_000);
+    // One of them was erased at somebody's demand, and another has ended, nobody knows where.
+    world.lives.splice(0, 3, ...world.lives.filter((life) => (left as readonly number[]).includes(life.position)));
+    world.end({ endedAtMs: 1_002, position, untilMs: 0, by: 'hold' });
+    world.held.changed(CONTAINER);
+    world.pass(10_000, 1_000);
+    expect(world.lives.map((life) => life.position)).toEqual(left);
+  });
+
+  it('are looked up as before, and not asked of, where others among them were erased', () => {
+    const world = heldLives(50);
+    for (const life of world.lives) if (life.position % 2 === 0) life.untilMs = 0;
+    world.pass(10_000, 1_000);
+    expect(world.held.count).toBe(25);
+    world.held.changed(CONTAINER);
+    world.pass(10_000, 1_000);
+    expect(world).toMatchObject({ asked: 50, stretches: 1 });
+  });
+
+  it('are forgotten in one container, or in all', () => {
+    const held = new HeldLives();
+    const kept = (untilMs: number) => ({ by: 'floor', untilMs }) as const;
+    const containers = [7, 8, 9];
+    for (const container of containers) {
+      const place = { endedAtMs: 1_000, position: container };
+      const lives = [
+        { ...place, after: BEGINNING, outcome: kept(5_000) },
+        { ...place, position: 20, after: place, outcome: kept(4_000) },
+      ];
+      held.asked(container, KIND, lives, held.look);
+    }
+    const state = () => containers.map((container) => [held.countIn(container).floor, held.untilMs(container)]);
+    const [known, unknown] = [
+      [2, 4_000],
+      [0, undefined],
+    ];
+    expect(state()).toEqual([known, known, known]);
+    held.forget(8);
+    expect(state()).toEqual([known, unknown, known]);
+    held.forget();
+    expect(state()).toEqual([unknown, unknown, unknown]);
+  });
+
   it('do not keep a life from being found that the log did not agree on', () => {
     const world = heldLives(3);
     const kept = { by: 'hold', untilMs: 70_000 } as const;
