@@ -2,6 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
 import { applyPatch, readPatch } from '@epitaph/api/cosmos/patch.ts';
+import { defaultLimits } from '@epitaph/api/http/limits.ts';
 import type { Document, PatchOperation } from '@epitaph/api/store/store-api.ts';
 
 const definition: ContainerDefinition = {
@@ -35,8 +36,36 @@ describe('the body of a patch', () => {
       'x',
       { operations: {} },
     ]) {
-      expect(() => read(body)).toThrow();
+      expect(() => read(body)).toThrow(expect.objectContaining({ code: 'bad-request' }));
     }
+  });
+
+  test('has a text as its condition, if any', () => {
+    for (const condition of [null, 7, true, ['FROM c'], { query: 'FROM c' }, 'x'.repeat(100_000)]) {
+      expect(() => read({ operations: [operation], condition })).toThrow(
+        expect.objectContaining({ code: 'bad-request', message: expect.stringContaining('condition') }),
+      );
+    }
+  });
+
+  test.each([
+    [{ op: 'add', path: '/a', value: null }],
+    [{ op: 'set', path: '/a', value: [1] }],
+    [{ op: 'replace', path: '/a', value: {} }],
+    [{ op: 'remove', path: '/a' }],
+    [{ op: 'incr', path: '/a', value: -1.5 }],
+    [{ op: 'incr', path: '/a', value: 9_007_199_254_740_993n }],
+    [{ op: 'move', path: '/b', from: '/a' }],
+    [{ op: 'move', path: '/ab', from: '/a' }],
+    [{ op: 'move', path: '/a', from: '/a/b' }],
+  ])('has operations like %o, and nothing else of them', (good) => {
+    expect(read([{ ...good, more: 1 }])).toEqual({ operations: [good] });
+  });
+
+  test('may say increment for incr, as the older SDKs do', () => {
+    expect(read([{ op: 'increment', path: '/a', value: 1 }])).toEqual({
+      operations: [{ op: 'incr', path: '/a', value: 1 }],
+    });
   });
 
   test.each([
@@ -100,6 +129,16 @@ describe('a patch', () => {
     ['remove closes an array', { a: [1, 2, 3] }, [{ op: 'remove', path: '/a/0' }], { a: [2, 3] }],
     ['incr adds', { a: 1.5 }, [{ op: 'incr', path: '/a', value: -0.5 }], { a: 1 }],
     ['incr makes what is not there', {}, [{ op: 'incr', path: '/a', value: 5 }], { a: 5 }],
+    [
+      'incr keeps every digit of integers',
+      { a: 9_007_199_254_740_991, b: 9_007_199_254_740_993n, c: 9_007_199_254_740_993n },
+      [
+        { op: 'incr', path: '/a', value: 2 },
+        { op: 'incr', path: '/b', value: -9_007_199_254_740_992n },
+        { op: 'incr', path: '/c', value: 0.5 },
+      ],
+      { a: 9_007_199_254_740_993n, b: 1, c: 9_007_199_254_740_992 },
+    ],
     ['incr works in an array', { a: [1] }, [{ op: 'incr', path: '/a/0', value: 5 }], { a: [6] }],
     ['move takes along', { a: { b: 1 } }, [{ op: 'move', path: '/c', from: '/a/b' }], { a: {}, c: 1 }],
     ['move works within an array', { a: [1, 2, 3] }, [{ op: 'move', path: '/a/0', from: '/a/2' }], { a: [3, 1, 2] }],
@@ -143,6 +182,9 @@ describe('a patch', () => {
     ['adding to null', { a: null }, { op: 'incr', path: '/a', value: 1 }],
     ['a sum beyond doubles', { a: 1.7e308 }, { op: 'incr', path: '/a', value: 1.7e308 }],
     ['moving nothing', {}, { op: 'move', path: '/b', from: '/a' }],
+    ['moving what is below null', { a: null }, { op: 'move', path: '/b', from: '/a/x' }],
+    ['moving what is below text', { a: 'x' }, { op: 'move', path: '/b', from: '/a/length' }],
+    ['adding to what is below null', { a: null }, { op: 'incr', path: '/a/x', value: 1 }],
     ['moving to nowhere', { a: 1 }, { op: 'move', path: '/b/c', from: '/a' }],
     ['inherited names', {}, { op: 'remove', path: '/toString' }],
     ['inherited containers', {}, { op: 'set', path: '/constructor/x', value: 1 }],
@@ -176,6 +218,20 @@ describe('a patch', () => {
     expect(() => {
       for (let n = 0; n < 200; n += 1) deeper();
     }).toThrow('nested too deeply');
+  });
+
+  test.each(['add', 'set', 'replace'] as const)('cannot %s what would be nested deeper than that', (op) => {
+    const nested = (depth: number): unknown => (depth === 0 ? 'x' : { a: nested(depth - 1) });
+    const most = defaultLimits.jsonDepth;
+    const whole = nested(most) as Document;
+    const path = (depth: number) => '/a'.repeat(depth);
+    expect(apply({ a: {} }, { op, path: '/a', value: nested(most - 1) })).toEqual(whole);
+    expect(() => apply({ a: {} }, { op, path: '/a', value: nested(most) })).toThrow('nested too deeply');
+    expect(apply(whole, { op, path: path(most), value: 'x' })).toEqual(whole);
+    expect(() => apply(whole, { op, path: path(most), value: {} })).toThrow('nested too deeply');
+    expect(() => apply(nested(most + 1) as Document, { op, path: path(most + 1), value: 1 })).toThrow(
+      'nested too deeply',
+    );
   });
 
   test('leaves the given document as it is and makes a value that JSON keeps, or is refused', () => {

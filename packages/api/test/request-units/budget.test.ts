@@ -33,6 +33,16 @@ describe('a budget of 400 request units a second', () => {
     expect(budget.waitMs(1_001)).toBe(0);
   });
 
+  test('keeps nobody waiting for those whose time has come', () => {
+    const budget = new Budget(400, 0);
+    budget.spend(800);
+    for (let refused = 0; refused < 4; refused += 1) budget.waitMs(0, 100);
+    expect(budget.waitMs(0)).toBe(2_000);
+    expect(budget.balance(2_000)).toBe(400);
+    budget.spend(800);
+    expect(budget.waitMs(2_000)).toBe(1_000);
+  });
+
   test('holds one second unspent, however long nobody came', () => {
     const budget = new Budget(400, 0);
     expect(budget.balance(3_600_000)).toBe(400);
@@ -66,6 +76,23 @@ describe('a budget of 400 request units a second', () => {
     expect(budget.balance(1_000)).toBe(3_600);
     budget.provision(1_000, 1_000);
     expect(budget.balance(1_000)).toBe(1_000);
+  });
+
+  test('fills by the rate of before up to the moment it is provisioned', () => {
+    const budget = new Budget(400, 0);
+    budget.spend(800);
+    budget.provision(4_000, 500);
+    expect(budget.balance(500)).toBe(-200);
+    expect(budget.balance(1_000)).toBe(1_800);
+  });
+
+  test('leaves no more over than a second of the rate it is brought to, and no more than was left over', () => {
+    const budget = new Budget(400, 0);
+    expect(budget.leftOver(1_000)).toBe(400);
+    budget.provision(4_000, 1_000);
+    expect(budget.leftOver(1_000)).toBe(400);
+    budget.provision(100, 1_000);
+    expect(budget.leftOver(1_000)).toBe(100);
   });
 
   test('takes nothing back when its clock stands still', () => {

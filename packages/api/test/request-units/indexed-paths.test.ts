@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { countIndexedPaths, MAX_INDEXED_PATHS } from '@epitaph/api/request-units/indexed-paths.ts';
-import { charge } from '@epitaph/api/cosmos/charge.ts';
+import { charge, workOfText } from '@epitaph/api/cosmos/charge.ts';
 
 const document = {
   id: 'a',
@@ -83,4 +83,18 @@ test('what operations cost is near the published figures', () => {
   expect(charge.write(1_000, 2)).toBe(5.29);
   expect(charge.write(100 * 1024, 2)).toBeCloseTo(50, 0);
   expect(charge.delete(1_000)).toBe(5.29);
+});
+
+test('each kilobyte that is begun counts', () => {
+  expect(charge.pointRead(1024)).toBe(1);
+  expect(charge.pointRead(1025)).toBe(1.09);
+});
+
+test('a query pays for what it works beyond looking at documents, also one that is refused, and for a long text', () => {
+  expect(charge.query(3, 1024)).toBe(2.4);
+  expect(charge.query(3, 1024, 50_000)).toBe(3.4);
+  expect(charge.refusedQuery(0)).toBe(1);
+  expect(charge.refusedQuery(100_000)).toBe(3);
+  expect(workOfText('x'.repeat(4096))).toBe(0);
+  expect(workOfText('x'.repeat(4096 + 2_500))).toBe(50_000);
 });
