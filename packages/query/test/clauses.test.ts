@@ -230,6 +230,9 @@ describe('aggregates', () => {
     ['SELECT VALUE SUM(c.n) FROM c ORDER BY c.n', [11]],
     ['SELECT VALUE COUNT(1) FROM c ORDER BY COUNT(1) DESC', [5]],
     ['SELECT VALUE MIN(c.n) FROM c WHERE false', []],
+    ['SELECT TOP 0 VALUE COUNT(1) FROM c', []],
+    ['SELECT VALUE COUNT(1) FROM c OFFSET 0 LIMIT 0', []],
+    ['SELECT VALUE ARRAY(SELECT TOP 0 VALUE COUNT(1)) FROM c OFFSET 0 LIMIT 1', [[]]],
     ['SELECT SUM(c.n) FROM c WHERE false', [{ $1: 0 }]],
     ['SELECT c.g, COUNT(1) AS k FROM c GROUP BY c.g', [{ k: 1 }, { g: 'a', k: 2 }, { g: 'b', k: 2 }]],
     ['SELECT c.g FROM c GROUP BY c.g', [{}, { g: 'a' }, { g: 'b' }]],
@@ -314,6 +317,21 @@ describe('ORDER BY', () => {
   it('combines with DISTINCT and with rows that are undefined', () => {
     expect(rows('SELECT DISTINCT TOP 2 VALUE c.city FROM c ORDER BY c.city', families)).toEqual(['NY', 'Seattle']);
     expect(rows('SELECT TOP 1 VALUE c.name FROM c ORDER BY c._ts DESC', families)).toEqual(['Wakefield']);
+  });
+
+  it('puts groups, and distinct rows, of equal values in their own order, in whichever they were found', () => {
+    const documents = [{ list: ['b', 'c', 'a', 'b'] }];
+    for (const [rest, expected] of [
+      ['GROUP BY x ORDER BY COUNT(1)', ['a', 'c', 'b']],
+      ['GROUP BY x ORDER BY COUNT(1) DESC', ['b', 'a', 'c']],
+    ] as const) {
+      expect(rows(`SELECT VALUE x FROM c JOIN x IN c.list ${rest}`, documents), rest).toEqual(expected);
+      expect(rows(`SELECT VALUE ARRAY(SELECT VALUE x FROM x IN c.list ${rest}) FROM c`, documents), rest).toEqual([
+        expected,
+      ]);
+    }
+    const distinct = 'SELECT DISTINCT VALUE x FROM x IN c.list ORDER BY c.n';
+    expect(rows(`SELECT VALUE ARRAY(${distinct}) FROM c`, documents)).toEqual([['a', 'b', 'c']]);
   });
 
   it('puts the most similar vectors first', () => {
