@@ -7,6 +7,7 @@ import { Pace } from '@epitaph/core/turn.ts';
 import { wait } from '../config/wait.ts';
 import type { KeyRing, KeyRole } from '../http/keys.ts';
 import type { Disappearance, StoreApi } from '../store/store-api.ts';
+import { defaultLimits } from '../http/limits.ts';
 import * as answers from './answers.ts';
 import { writeTar } from '../archive/tar.ts';
 import { bundleFiles, prepareBundle } from './bundle.ts';
@@ -36,6 +37,7 @@ import { proofRoutes } from './proof-routes.ts';
 import { retentionRoutes } from './retention-routes.ts';
 import { policyRoutes } from './policy-routes.ts';
 import { sendProblem } from './send-problem.ts';
+import { hangUpOnIdle, sendStream } from './send-stream.ts';
 import { sendEvents, type ServerSentEvent } from './server-sent-events.ts';
 import * as shapes from './shapes.ts';
 
@@ -44,6 +46,8 @@ export interface ManagementOptions {
   readonly keys: KeyRing;
   /** True once this node is about to stop: it is not ready any more, though it still answers. */
   readonly draining?: () => boolean;
+  /** How long a client may take nothing of an answer, in milliseconds. */
+  readonly unsentTimeoutMs?: number;
 }
 
 const ALLOWED: Readonly<Record<KeyRole, readonly Access[]>> = {
@@ -85,6 +89,11 @@ export function registerManagement(app: FastifyInstance, options: ManagementOpti
         // By the route, not by the target, so that there are only so many.
         const operation = description === undefined ? 'none' : `${description.method} ${description.url}`;
         measurements.countRequest('management', operation, reply.statusCode);
+        next();
+      });
+      const { unsentTimeoutMs = defaultLimits.unsentTimeoutMs } = options;
+      scope.addHook('onRequest', (_request, reply, next) => {
+        hangUpOnIdle(reply.raw, unsentTimeoutMs);
         next();
       });
       admitByKey(scope, options.keys);
@@ -243,8 +252,7 @@ function historyRoutes(scope: FastifyInstance, store: StoreApi, stopping: AbortS
       // The first page is read before the answer begins: what is wrong with the request can still be said then.
       const first = await disappearancesPage(store, container, query, EXPORT_PAGE_ROWS);
       const text = exportText(format, disappearancePages(store, container, query, first));
-      void reply.header('connection', 'close');
-      return reply.type(`${format}; charset=utf-8`).send(Readable.from(text, { objectMode: false }));
+      return sendStream(reply, `${format}; charset=utf-8`, () => Readable.from(text, { objectMode: false }));
     },
   );
 
@@ -268,16 +276,14 @@ function historyRoutes(scope: FastifyInstance, store: StoreApi, stopping: AbortS
         yield* disappearancePages(store, container, { from, to }, first);
       };
       const files = bundleFiles(store, asked, prepared, pages);
-      void reply.headers({
-        connection: 'close',
-        'content-disposition': `attachment; filename="epitaph-${container.rid.replaceAll(/[^\w-]/g, '')}.tar.gz"`,
-      });
-      const archive = Readable.from(writeTar(files, store.nowMs()), { objectMode: false });
-      // A fault on the way breaks the connection off: half an archive must not look like a whole one.
-      const compressed = pipeline(archive, createGzip(), (error) => {
-        if (error) request.log.warn({ err: error, correlationId: correlationOf(request) }, 'a bundle was cut short');
-      });
-      return reply.type('application/gzip').send(compressed);
+      const name = `epitaph-${container.rid.replaceAll(/[^\w-]/g, '')}.tar.gz`;
+      void reply.header('content-disposition', `attachment; filename="${name}"`);
+      const archive = () =>
+        pipeline(Readable.from(writeTar(files, store.nowMs()), { objectMode: false }), createGzip(), (error) => {
+          // It breaks the connection off: half an archive must not look like a whole one.
+          if (error) request.log.warn({ err: error, correlationId: correlationOf(request) }, 'a bundle was cut short');
+        });
+      return sendStream(reply, 'application/gzip', archive, stopping);
     },
   );
 

@@ -6,6 +6,7 @@ import { answerLongWork } from './long-work.ts';
 import * as answers from './answers.ts';
 import * as requests from './requests.ts';
 import { clientGone, containerOf, itemOf, OF_CONTAINER, route } from './routing.ts';
+import { sendStream } from './send-stream.ts';
 
 /** Proofs of what is on record: for auditors, and for whoever they show them to. */
 export function proofRoutes(scope: FastifyInstance, store: StoreApi, stopping: AbortSignal): void {
@@ -58,7 +59,7 @@ export function proofRoutes(scope: FastifyInstance, store: StoreApi, stopping: A
     },
     ({ reply }) => {
       const signal = AbortSignal.any([stopping, clientGone(reply)]);
-      return sendLines(reply, store.facts(signal));
+      return sendLines(reply, store.facts(signal), stopping);
     },
   );
 
@@ -110,7 +111,11 @@ export function proofRoutes(scope: FastifyInstance, store: StoreApi, stopping: A
     async ({ query: { from, to, rid }, request, reply }) => {
       const container = containerOf(store, request, rid);
       const signal = AbortSignal.any([stopping, clientGone(reply)]);
-      return sendLines(reply, await started(store.certificates(container, { fromMs: from, toMs: to }, signal)));
+      return sendLines(
+        reply,
+        await started(store.certificates(container, { fromMs: from, toMs: to }, signal)),
+        stopping,
+      );
     },
   );
 
@@ -143,7 +148,7 @@ export function proofRoutes(scope: FastifyInstance, store: StoreApi, stopping: A
     async ({ request, reply }) => {
       const { run } = requests.read(requests.purgeRunParams, request.params, 'path');
       const signal = AbortSignal.any([stopping, clientGone(reply)]);
-      return sendLines(reply, await started(store.runCertificates(run, signal)));
+      return sendLines(reply, await started(store.runCertificates(run, signal)), stopping);
     },
   );
 }
@@ -158,9 +163,9 @@ async function started<Row>(pages: AsyncGenerator<readonly Row[]>): Promise<Asyn
   })();
 }
 
-function sendLines(reply: FastifyReply, pages: AsyncIterable<readonly unknown[]>): FastifyReply {
-  void reply.header('connection', 'close');
-  return reply.type('application/x-ndjson; charset=utf-8').send(Readable.from(linesOf(pages), { objectMode: false }));
+function sendLines(reply: FastifyReply, pages: AsyncIterable<readonly unknown[]>, stopping: AbortSignal): FastifyReply {
+  const open = () => Readable.from(linesOf(pages), { objectMode: false });
+  return sendStream(reply, 'application/x-ndjson; charset=utf-8', open, stopping);
 }
 
 async function* linesOf(pages: AsyncIterable<readonly unknown[]>): AsyncGenerator<string> {

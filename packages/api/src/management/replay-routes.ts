@@ -8,6 +8,7 @@ import * as answers from './answers.ts';
 import { Problem } from './problems.ts';
 import * as requests from './requests.ts';
 import { clientGone, containerOf, itemOf, OF_CONTAINER, route, wantsEvents } from './routing.ts';
+import { sendStream } from './send-stream.ts';
 import * as shapes from './shapes.ts';
 
 /** Answers that read a container's whole history: replays under other policies, and how it was at an instant. */
@@ -111,6 +112,19 @@ function answerScan<Row, Result>(
     return answerLongWork(request, reply, stopping, { work: scan, done: summary });
   }
   const signal = AbortSignal.any([stopping, clientGone(reply)]);
+  return sendStream(
+    reply,
+    'application/x-ndjson; charset=utf-8',
+    () => linesOf(signal, (write) => scan({ signal, onRow: (found) => write(row(found)) }).then(summary)),
+    stopping,
+  );
+}
+
+/** What work writes, a line each, and what it comes to as the last one. It waits while nobody takes them. */
+function linesOf(
+  signal: AbortSignal,
+  work: (write: (value: unknown) => Promise<void> | undefined) => Promise<unknown>,
+): Readable {
   let resume = (): void => {};
   const lines = new Readable({
     highWaterMark: 64 * 1024,
@@ -125,12 +139,11 @@ function answerScan<Row, Result>(
     signal.throwIfAborted();
     return lines.push(`${JSON.stringify(value)}\n`) ? undefined : new Promise((resolve) => (resume = resolve));
   };
-  scan({ signal, onRow: (found) => write(row(found)) })
-    .then((result) => {
-      void write({ summary: summary(result) });
+  work(write)
+    .then((summary) => {
+      void write({ summary });
       lines.push(null);
     })
-    .catch((error: unknown) => lines.destroy(stopping.aborted ? new Problem('busy') : (error as Error)));
-  void reply.header('connection', 'close');
-  return reply.type('application/x-ndjson; charset=utf-8').send(lines);
+    .catch((error: unknown) => lines.destroy(error as Error));
+  return lines;
 }

@@ -1,5 +1,6 @@
 import { Readable } from 'node:stream';
 import type { FastifyReply } from 'fastify';
+import { sendStream } from './send-stream.ts';
 
 export interface ServerSentEvent {
   readonly event: string;
@@ -15,12 +16,8 @@ export function sendEvents(reply: FastifyReply, events: AsyncIterable<ServerSent
   const texts = async function* () {
     for await (const { event, data } of events) yield `event: ${event}\ndata: ${JSON.stringify(data)}\n\n`;
   };
-  return (
-    reply
-      // Kept alive after the last event, the connection would hold up a server that stops.
-      .headers({ 'content-type': 'text/event-stream', 'cache-control': 'no-store', connection: 'close' })
-      .send(Readable.from(texts(), { objectMode: false, highWaterMark: 1 }))
-  );
+  void reply.header('cache-control', 'no-store');
+  return sendStream(reply, 'text/event-stream', () => Readable.from(texts(), { objectMode: false, highWaterMark: 1 }));
 }
 
 /**
