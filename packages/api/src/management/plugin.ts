@@ -6,13 +6,14 @@ import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { Pace } from '@epitaph/core/turn.ts';
 import { wait } from '../config/wait.ts';
 import type { KeyRing, KeyRole } from '../http/keys.ts';
-import type { Disappearance, StoreApi } from '../store/store-api.ts';
 import { defaultLimits } from '../http/limits.ts';
+import type { Disappearance, HistoryEntry, StoreApi } from '../store/store-api.ts';
 import * as answers from './answers.ts';
 import { writeTar } from '../archive/tar.ts';
 import { bundleFiles, prepareBundle } from './bundle.ts';
 import { exportFormat, exportText } from './exports.ts';
 import { accessInWords, openApiDocument } from './openapi.ts';
+import { answerList, readInParts } from './lists.ts';
 import { answerLongWork } from './long-work.ts';
 import { Problem } from './problems.ts';
 import * as requests from './requests.ts';
@@ -24,7 +25,6 @@ import {
   correlationOf,
   itemOf,
   OF_CONTAINER,
-  pageOf,
   route,
   wantsEvents,
   type Access,
@@ -191,7 +191,7 @@ function historyRoutes(scope: FastifyInstance, store: StoreApi, stopping: AbortS
       query: requests.historyQuery,
       answers: { json: answers.history },
     },
-    async ({ query: { id, partitionKey, limit, continuation, rid }, request }) => {
+    async ({ query: { id, partitionKey, limit, continuation, rid }, request, reply }) => {
       const container = containerOf(store, request, rid);
       if (id === undefined) {
         if (partitionKey !== undefined) throw new Problem('bad-request', 'A partitionKey without an id names no item.');
@@ -199,10 +199,15 @@ function historyRoutes(scope: FastifyInstance, store: StoreApi, stopping: AbortS
         if (after !== undefined && !Number.isSafeInteger(after)) {
           throw new Problem('bad-request', "The continuation is one of an item's history.");
         }
-        // One more tells that there are.
-        const entries = await store.containerHistory(container, after, limit && limit + 1);
-        const { page, next } = pageOf(entries, limit, ({ revision }) => revision);
-        return { ...shapes.historyShape(page, container, {}), ...next };
+        const placeOf = ({ revision }: HistoryEntry): number => revision!;
+        const read = (place: number | undefined, most: number) => store.containerHistory(container, place, most);
+        return answerList(reply, limit, {
+          head: { container: shapes.containerName(container) },
+          name: 'events',
+          entries: readInParts(read, placeOf, { after, most: limit && limit + 1 }),
+          placeOf,
+          shapeOf: shapes.historyEntryShape,
+        });
       }
       const item = itemOf(container, id, partitionKey);
       const { entries, ...next } = await store.historyPage(container, id, item.key, { after: continuation, limit });

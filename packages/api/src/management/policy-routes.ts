@@ -1,8 +1,9 @@
 import type { FastifyInstance } from 'fastify';
 import type { StoreApi } from '../store/store-api.ts';
 import * as answers from './answers.ts';
+import { answerList } from './lists.ts';
 import * as requests from './requests.ts';
-import { containerOf, OF_CONTAINER, pageOf, route } from './routing.ts';
+import { containerOf, OF_CONTAINER, route } from './routing.ts';
 import * as shapes from './shapes.ts';
 
 /** A container's TTL policies: what is on record, what a change would do, and the changes. */
@@ -17,11 +18,15 @@ export function policyRoutes(scope: FastifyInstance, store: StoreApi): void {
       query: requests.policiesQuery,
       answers: { json: answers.policies },
     },
-    ({ query: { rid, limit, continuation = 0 }, request }) => {
-      const { past, ...policies } = shapes.policiesShape(containerOf(store, request, rid), store.nowMs());
-      const left = past.filter(({ version }) => version > continuation);
-      const { page, next } = pageOf(left, limit, ({ version }) => version);
-      return { ...policies, past: page, ...next };
+    ({ query: { rid, limit, continuation = 0 }, request, reply }) => {
+      const { past, ...head } = shapes.policiesShape(containerOf(store, request, rid), store.nowMs());
+      return answerList(reply, limit, {
+        head,
+        name: 'past',
+        entries: past.filter(({ version }) => version > continuation),
+        placeOf: ({ version }) => version,
+        shapeOf: (policy) => policy,
+      });
     },
   );
 

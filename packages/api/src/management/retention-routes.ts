@@ -2,12 +2,14 @@ import type { FastifyInstance, FastifyRequest } from 'fastify';
 import type { z } from 'zod';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { hasPseudonymousIds, isPartitionPseudonym } from '@epitaph/core/item/pseudonym.ts';
+import type { RecordedHold } from '@epitaph/core/retention/hold-register.ts';
 import type { HoldRequest, StoreApi } from '../store/store-api.ts';
 import * as answers from './answers.ts';
+import { answerList, readInParts } from './lists.ts';
 import { answerLongWork } from './long-work.ts';
 import { Problem } from './problems.ts';
 import * as requests from './requests.ts';
-import { containerOf, itemOf, OF_CONTAINER, pageOf, route } from './routing.ts';
+import { containerOf, itemOf, OF_CONTAINER, route } from './routing.ts';
 import * as shapes from './shapes.ts';
 
 /** What keeps content against its erasure, what erases it on request, and what brings it back. */
@@ -51,12 +53,17 @@ function holdRoutes(scope: FastifyInstance, store: StoreApi): void {
       query: requests.holdsQuery,
       answers: { json: answers.holds },
     },
-    async ({ query: { rid, limit, continuation = 0 }, request }) => {
+    async ({ query: { rid, limit, continuation }, request, reply }) => {
       const container = containerOf(store, request, rid);
-      // One more tells that there are.
-      const left = await store.holds(container, { after: continuation, limit: limit && limit + 1 });
-      const { page, next } = pageOf(left, limit, ({ position }) => position);
-      return { container: shapes.containerName(container), holds: page.map(shapes.holdShape), ...next };
+      const placeOf = ({ position }: RecordedHold): number => position;
+      const read = (after = 0, most: number) => store.holds(container, { after, limit: most });
+      return answerList(reply, limit, {
+        head: { container: shapes.containerName(container) },
+        name: 'holds',
+        entries: readInParts(read, placeOf, { after: continuation, most: limit && limit + 1 }),
+        placeOf,
+        shapeOf: shapes.holdShape,
+      });
     },
   );
 

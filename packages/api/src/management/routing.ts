@@ -164,16 +164,6 @@ export function itemOf(
   return { key: read.key, shown: { id, partitionKey: JSON.parse(read.key) as unknown } };
 }
 
-/** So many of what is left of a list, by default all, and where the next page begins if there is one. */
-export function pageOf<Entry>(
-  left: readonly Entry[],
-  limit: number | undefined,
-  placeOf: (entry: Entry) => number | undefined,
-): { readonly page: readonly Entry[]; readonly next: { readonly continuation?: string } } {
-  const page = left.slice(0, limit ?? left.length);
-  return { page, next: page.length < left.length ? { continuation: `${placeOf(page.at(-1)!)}` } : {} };
-}
-
 export function wantsEvents({ headers }: FastifyRequest): boolean {
   return (headers.accept ?? '').toLowerCase().includes('text/event-stream');
 }

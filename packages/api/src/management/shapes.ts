@@ -92,9 +92,14 @@ export function historyShape(entries: readonly HistoryEntry[], container: Contai
   return {
     ...item,
     container: containerName(container),
-    events: entries.map((entry) => ({ occurredAt: isoTime(entry.occurredAtMs), ...entry })),
+    events: entries.map(historyEntryShape),
   };
 }
+
+export const historyEntryShape = (entry: HistoryEntry): Shape => ({
+  occurredAt: isoTime(entry.occurredAtMs),
+  ...entry,
+});
 
 /** What was done to the store as a whole: of no item, and in no order but the log's. */
 export function storeHistoryShape(entries: readonly HistoryEntry[]): Shape {
