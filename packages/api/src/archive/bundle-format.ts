@@ -1,4 +1,6 @@
-export const BUNDLE_FORMAT = 'epitaph.bundle/1';
+export const BUNDLE_FORMAT = 'epitaph.bundle/2';
+/** Those that can be checked. The first had all facts of the container in one file, `container-facts.ndjson`. */
+export const BUNDLE_FORMATS: readonly string[] = ['epitaph.bundle/1', BUNDLE_FORMAT];
 
 /** `bundle.json`: what a bundle is about. */
 export interface BundleManifest {

@@ -30,7 +30,7 @@ import {
 } from '@epitaph/projections/proof/run-certificate.ts';
 import { checkpointCryptography } from '@epitaph/storage/crypto/proof-signer.ts';
 import { readTar } from '../archive/tar.ts';
-import { BUNDLE_FORMAT, type BundleManifest } from '../archive/bundle-format.ts';
+import { BUNDLE_FORMATS, type BundleManifest } from '../archive/bundle-format.ts';
 import type { LogVerification } from '../store/store-api.ts';
 import { textFlag, type Command, type FlagValues, type Invocation } from './command.ts';
 import { counted } from './counted.ts';
@@ -163,16 +163,16 @@ async function checkBundle(
   const archive = pipeline(createReadStream(file), createGunzip(), () => {});
   try {
     for await (const { name, content } of readTar(archive)) {
-      names.add(name.replace(/\/.*/s, ''));
+      names.add(name.replace(/[./].*/s, ''));
       const lines = () => content.toString('utf8').split('\n').filter(Boolean);
       if (name === 'bundle.json') manifest = JSON.parse(content.toString('utf8')) as BundleManifest;
       else if (name === 'checkpoint.txt') {
         signed = openCheckpoint(content.toString('utf8'), key, checkpointCryptography);
         if (signed === undefined) report('checkpoint.txt is not signed by this key.');
-      } else if (name === 'container-facts.ndjson') {
+      } else if (/^container-facts[./]/.test(name)) {
         const facts = lines().map((line) => JSON.parse(line) as CertifiedFact);
+        const problem = problemWithFacts(facts, found.facts, signed, manifest);
         found.facts += facts.length;
-        const problem = problemWithFacts(facts, signed, manifest);
         if (problem !== undefined) report(`${name}: ${problem}`);
       } else if (name.startsWith('certificates/')) {
         for (const line of lines()) {
@@ -187,16 +187,17 @@ async function checkBundle(
     report(`The archive can't be read: ${(error as Error).message}`);
     return found;
   }
-  if (manifest?.format !== BUNDLE_FORMAT) report('It is not a bundle of a known format.');
-  for (const name of ['checkpoint.txt', 'container-facts.ndjson', 'certificates']) {
+  if (!BUNDLE_FORMATS.includes(manifest?.format ?? '')) report('It is not a bundle of a known format.');
+  for (const name of ['checkpoint', 'container-facts', 'certificates']) {
     if (!names.has(name)) report(`${name} is missing.`);
   }
   return found;
 }
 
-/** Why the facts of a container are not all there were, from its first on, each in the tree that was signed. */
+/** Why facts of a container are not all there were, from its first on or behind so many, each in the tree that was signed. */
 function problemWithFacts(
   facts: readonly CertifiedFact[],
+  behind: number,
   signed: Checkpoint | undefined,
   manifest: BundleManifest | undefined,
 ): string | undefined {
@@ -204,7 +205,10 @@ function problemWithFacts(
   const stray = unprovenFact(facts, signed, checkpointCryptography);
   if (stray !== undefined) return `the fact ${stray.type} is not in the tree that was signed.`;
   const stream = containerStream(String(manifest?.container['rid']));
-  if (facts.length === 0 || facts.some(({ fact }, index) => fact.stream !== stream || fact.revision !== index)) {
+  if (
+    facts.length === 0 ||
+    facts.some(({ fact }, index) => fact.stream !== stream || fact.revision !== behind + index)
+  ) {
     return 'facts of the container are missing, or are of another one.';
   }
   return undefined;

@@ -65,7 +65,10 @@ export async function* bundleFiles(
     }
   };
   yield* parts('holds', 'ndjson', holds(), signal);
-  yield textFile('container-facts.ndjson', linesOf(await store.containerFacts(container, tree)));
+  const facts = async function* () {
+    for await (const page of store.containerFacts(container, tree, signal)) yield linesOf(page);
+  };
+  yield* parts('container-facts', 'ndjson', facts(), signal);
   yield* parts('disappearances', 'csv', exportText('text/csv', pages()), signal);
   const certificates = async function* () {
     for await (const page of store.certificates(container, { fromMs, toMs, tree }, signal)) yield linesOf(page);
@@ -116,7 +119,7 @@ Container ${JSON.stringify(container['name'])} (rid ${String(container['rid'])})
 | bundle.json | what this is about |
 | policies.json | time-to-live policies: in force, scheduled, past |
 | holds/*.ndjson | legal holds, released ones too, who placed them and why |
-| container-facts.ndjson | every fact of the container itself, each with its proof: creation, policies, holds and floors, who and why |
+| container-facts/*.ndjson | every fact of the container itself, in order, each with its proof: creation, policies, holds and floors, who and why |
 | disappearances/*.csv | what left in the period, when, and by which rule or whom. Put the parts together in order; the first has the head. Names items by id and partition key |
 | certificates/*.ndjson | a certificate of disposal for every life whose content was erased in the period. They name items by keyed hashes alone |
 | checkpoint.txt | the signed tree of all ${treeSize} permanent facts of the store, which the proofs lead to |

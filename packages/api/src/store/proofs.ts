@@ -37,6 +37,8 @@ import type { CertifiedPeriod, LogVerification, ScanProgress, TreeSnapshot } fro
 
 const PAGE_EVENTS = 1_000;
 const PAGE_ROWS = 1_000;
+/** Facts of a container that are read at a time: a hold may name ten thousand lives. */
+const PAGE_FACTS = 32;
 /** Problems that a report names; there may be more. */
 const NAMED_PROBLEMS = 100;
 
@@ -155,12 +157,21 @@ export class Proofs {
   }
 
   /** Everything on record of a container itself: its policies, holds and floors among it, each with its proof. */
-  async containerFacts({ rid }: ContainerState, tree: TreeSnapshot): Promise<CertifiedFact[]> {
-    const facts = await this.#parts.ports.log.readStream(containerStream(rid));
-    return this.#prove(
-      facts.filter(({ position }) => position <= tree.position),
-      tree.size,
-    );
+  async *containerFacts(
+    { rid }: ContainerState,
+    tree: TreeSnapshot,
+    signal?: AbortSignal,
+  ): AsyncGenerator<readonly CertifiedFact[]> {
+    const pace = new Pace();
+    for (let fromRevision = 0; ; fromRevision += PAGE_FACTS) {
+      signal?.throwIfAborted();
+      const part = { fromRevision, toRevision: fromRevision + PAGE_FACTS - 1 };
+      const read = await this.#parts.ports.log.readStream(containerStream(rid), part);
+      const facts = read.filter(({ position }) => position <= tree.position);
+      if (facts.length > 0) yield await this.#prove(facts, tree.size);
+      if (facts.length < PAGE_FACTS) return;
+      await pace.step();
+    }
   }
 
   /** Purge runs in the order of the log, after a position; `position` is where the next page goes on. */

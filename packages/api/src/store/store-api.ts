@@ -1006,8 +1006,12 @@ export interface StoreApi {
     period: CertifiedPeriod,
     signal?: AbortSignal,
   ): AsyncGenerator<readonly DisposalCertificate[]>;
-  /** Everything on record of a container itself, each fact with its proof. */
-  containerFacts(container: ContainerState, tree: TreeSnapshot): Promise<readonly CertifiedFact[]>;
+  /** Everything on record of a container itself, each fact with its proof, a few at a time. */
+  containerFacts(
+    container: ContainerState,
+    tree: TreeSnapshot,
+    signal?: AbortSignal,
+  ): AsyncGenerator<readonly CertifiedFact[]>;
   /** Purge runs after a position of the log; `position` is where the next page goes on, undefined after the last. */
   purgeRuns(
     after: number,

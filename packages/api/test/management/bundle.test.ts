@@ -31,6 +31,7 @@ afterEach(async () => {
   rmSync(folder, { recursive: true, force: true });
 });
 
+const CONTAINER_FACTS = 'container-facts/000001.ndjson';
 const MIDDLE = '2026-11-21T10:02:00Z';
 
 async function epitaph(...args: string[]): Promise<{ code: number; stdout: string; stderr: string }> {
@@ -95,7 +96,7 @@ describe("an auditor's bundle", () => {
       'checkpoint.txt',
       'policies.json',
       'holds/000001.ndjson',
-      'container-facts.ndjson',
+      'container-facts/000001.ndjson',
       'disappearances/000001.csv',
       'certificates/000001.ndjson',
     ]);
@@ -131,6 +132,32 @@ describe("an auditor's bundle", () => {
     expect(holds[1]).toMatchObject({ id: 'h1', state: 'standing', count: 100 });
   });
 
+  test('has the facts of the container in files of some size, too, and is good with all of them', async () => {
+    const container = world.store.container('shop', 'orders');
+    const hold = { scope: { kind: 'container' as const }, reason: '\u0001'.repeat(1_000) };
+    const ids = Array.from({ length: 180 }, (_, number) => `h${number}`);
+    await Promise.all(ids.map((id) => world.store.placeHold(WRITER, container, id, hold)));
+    const file = await makeBundle();
+    const facts = (await filesIn(file)).filter(({ name }) => name.startsWith('container-facts'));
+    expect(facts.map(({ name }) => name)).toEqual([CONTAINER_FACTS, 'container-facts/000002.ndjson']);
+    for (const { content } of facts) expect(content.length).toBeLessThan(1_500_000);
+    const verify = async (bundle: string) => epitaph('verify', 'bundle', bundle, '--public-key', await keyFile());
+    const good = expect.stringContaining('good: 3 certificates and 181 facts of the container') as string;
+    expect(await verify(file)).toMatchObject({ code: 0, stdout: good });
+    const withoutFirst = await changed(file, (files) => files.filter(({ name }) => name !== CONTAINER_FACTS));
+    const missing = expect.stringContaining('facts of the container are missing') as string;
+    expect(await verify(withoutFirst)).toMatchObject({ code: 1, stdout: missing });
+    // As the first format had them.
+    const together = await changed(file, (files) => {
+      const old = { name: 'container-facts.ndjson', content: Buffer.concat(facts.map(({ content }) => content)) };
+      const others = replacing('bundle.json', (text) => text.replace('bundle/2', 'bundle/1'))(files);
+      return others.flatMap((one) =>
+        one.name === CONTAINER_FACTS ? [old] : facts.some(({ name }) => name === one.name) ? [] : [one],
+      );
+    });
+    expect(await verify(together)).toMatchObject({ code: 0, stdout: good });
+  });
+
   test('is a plain tar archive to other programs', async () => {
     execFileSync('tar', ['-xzf', await makeBundle(), '-C', folder]);
     expect(readdirSync(path.join(folder, 'certificates'))).toEqual(['000001.ndjson']);
@@ -156,17 +183,17 @@ describe("an auditor's bundle", () => {
     });
     const certificates = 'certificates/000001.ndjson';
     const first = (name: string) => (text: string) => text.replace(name, `${name.slice(0, -1)}x`);
-    const otherContainer = (await filesIn(file)).find(({ name }) => name === 'container-facts.ndjson')!;
+    const otherContainer = (await filesIn(file)).find(({ name }) => name === CONTAINER_FACTS)!;
     const cases: readonly [string, (files: ArchivedFile[]) => readonly ArchivedFile[]][] = [
-      ['not in the tree', replacing('container-facts.ndjson', first('key:primary'))],
-      ['facts of the container are missing', replacing('container-facts.ndjson', () => '')],
+      ['not in the tree', replacing(CONTAINER_FACTS, first('key:primary'))],
+      ['facts of the container are missing', replacing(CONTAINER_FACTS, () => '')],
       ['does not follow from its facts', replacing(certificates, first('system:purge'))],
       ['does not have the parts', replacing(certificates, () => '{"format":"epitaph.certificate-of-disposal/1"}\n')],
       ['another container', replacing('bundle.json', (text) => text.replace(/"rid": "./, '"rid": "!'))],
       ['outside of the period', replacing('bundle.json', (text) => text.replace(/"from": "2026/, '"from": "2027'))],
       ['another tree', replacing('bundle.json', (text) => text.replace(/"treeSize": \d+/, '"treeSize": 1'))],
       ['not signed by this key', replacing('checkpoint.txt', (text) => text.replace(/\n\d+\n/, '\n1\n'))],
-      ['checkpoint.txt is missing', (files) => files.filter(({ name }) => name !== 'checkpoint.txt')],
+      ['checkpoint is missing', (files) => files.filter(({ name }) => name !== 'checkpoint.txt')],
       ['no signed checkpoint before it', (files) => [otherContainer, ...files]],
       ['certificates is missing', (files) => files.filter(({ name }) => name !== certificates)],
       ['not a bundle', (files) => files.filter(({ name }) => name !== 'bundle.json')],
