@@ -342,7 +342,8 @@ function operationRoutes(scope: FastifyInstance, store: StoreApi, stopping: Abor
         // A client that goes away doesn't end the pass: others may wait for the same one. Who wants it ended pauses it.
         work: async ({ onProgress, signal }) => {
           const over = new AbortController();
-          const pass = store.runPurge(caller, { waitMs: waitSeconds * 1000 }).finally(() => over.abort());
+          const patience = { waitMs: waitSeconds * 1000, signal: stopping };
+          const pass = store.runPurge(caller, patience).finally(() => over.abort());
           const watch = async (tell: (progress: unknown) => void): Promise<void> => {
             while (!over.signal.aborted && !signal.aborted) {
               tell(await purgeStatus());
@@ -350,6 +351,8 @@ function operationRoutes(scope: FastifyInstance, store: StoreApi, stopping: Abor
             }
           };
           const [done] = await Promise.all([pass, onProgress && watch(onProgress)]);
+          // What it has not come to any more is still due.
+          stopping.throwIfAborted();
           return { ...done, status: await purgeStatus() };
         },
         done: (pass) => pass,

@@ -1,4 +1,4 @@
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
 import { Operations } from '@epitaph/api/store/operations.ts';
 import type { StoreParts } from '@epitaph/api/store/parts.ts';
@@ -152,4 +152,29 @@ describe('a server that stops', () => {
     await world.app.close();
     expect(await reader.read()).toMatchObject({ done: true });
   });
+
+  test.each(['application/json', 'text/event-stream'])(
+    'waits no longer for request units, and says that not all is purged (%s)',
+    async (accept) => {
+      const waits = vi.spyOn(world.store, 'runPurge').mockImplementation(
+        (_caller, { signal } = {}) =>
+          new Promise((resolve) => {
+            signal?.addEventListener('abort', () => resolve({ expired: 0, purged: 0, heldBack: 0 }));
+          }),
+      );
+      const address = await world.app.listen({ port: 0, host: '127.0.0.1' });
+      const asked = fetch(`${address}/_epitaph/purge/run?waitSeconds=3600`, {
+        method: 'POST',
+        headers: { authorization: `Bearer ${EMULATOR_KEY}`, accept },
+      });
+      await vi.waitFor(() => expect(waits).toHaveBeenCalled());
+      const closing = world.app.close();
+      const answer = await asked;
+      const busy = { code: 'busy', status: 503 };
+      if (accept === 'application/json') expect(await answer.json()).toMatchObject(busy);
+      else expect(eventsIn(await answer.text()).at(-1)).toMatchObject({ event: 'failed', data: busy });
+      world.app.server.closeIdleConnections();
+      await closing;
+    },
+  );
 });
