@@ -469,6 +469,40 @@ describe('an erasure that the backup has begun and not carried out', () => {
   });
 });
 
+describe('a hold that was placed after the backup', () => {
+  it('can be placed again before the restored store erases what it kept, if the restore pauses the purge', async () => {
+    const other = new Place();
+    let store = await other.open();
+    await store.createDatabase(CALLER, 'db');
+    await store.createContainer(CALLER, 'db', 'c', DEFINITION, 60);
+    for (const id of ['held', 'erased']) await write(store, 'c', id);
+    await store.backup(CALLER, { folder: other.file('backup'), vaultKeptSeconds: 60 });
+    const hold = { scope: { kind: 'items' as const, items: [itemOf('held')] }, reason: 'a case' };
+    await store.placeHold(CALLER, store.container('db', 'c'), 'case-7', hold);
+    await store.advanceClock(CALLER, 60_000);
+    expect(await store.runPurge(CALLER)).toMatchObject({ purged: 1, heldBack: 1 });
+    const last = formatLedgerHead(await store.purgeLedgerHead());
+    await other.close();
+    const from = { backup: other.file('backup'), data: other.file('data'), last, to: other.file('restored') };
+    const { code, out } = await epitaph([...restoring(from), '--pause-purge']);
+    expect(code).toBe(0);
+    expect(out).toContain('The purge is paused');
+
+    store = await other.open({ folder: other.file('restored') });
+    const container = store.container('db', 'c');
+    const stateOf = async (id: string) => (await store.explain(container, id, '["p"]')).state;
+    expect(await store.purgeStatus()).toMatchObject({ state: 'paused' });
+    const control = (await store.actionsOnStore()).findLast(({ type }) => type === 'PurgePaused');
+    expect(control).toMatchObject({ actor: 'system:restore' });
+    expect([await stateOf('held'), await stateOf('erased')]).toEqual(['expired', 'purged']);
+    expect((await store.placeHold(CALLER, container, 'case-7', hold)).hold).toMatchObject({ tooLateFor: 0 });
+    await store.resumePurge(CALLER);
+    expect(await store.runPurge(CALLER)).toMatchObject({ purged: 0, heldBack: 1 });
+    expect(await stateOf('held')).toBe('expired');
+    await other.dispose();
+  });
+});
+
 describe('a backup that was taken while the purge was paused', () => {
   it('is restored paused, with every end as it was, and with what was erased since on record as that', async () => {
     const other = new Place();

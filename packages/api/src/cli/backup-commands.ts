@@ -8,6 +8,7 @@ import { secondsFlag, textFlag, type Command, type Flags, type FlagValues, type 
 import { exitCodes, UsageError } from './exit-codes.ts';
 import { follow } from './follow.ts';
 import { Progress } from './progress.ts';
+import { PURGE_PAUSED } from './purge-paused.ts';
 import { readText } from './read-text.ts';
 
 /** How long the copy of the keys is kept when nothing else is said: a week. */
@@ -170,6 +171,11 @@ export const restore: Command = {
       placeholder: '<esdb://…>',
       description: 'Where the event log is, in place of --log; EPITAPH_EVENT_STORE.',
     },
+    'pause-purge': {
+      type: 'boolean',
+      description:
+        'Pauses the purge of what is restored, so that lost holds and policies can be set again before more is erased.',
+    },
     postgres: {
       type: 'string',
       placeholder: '<postgresql://…>',
@@ -229,6 +235,7 @@ export const restore: Command = {
       nowMs: systemClocks.wallMs(),
       allowLapsed: flags['allow-lapsed'] === true,
       acceptLost: flags['accept-lost'] === true,
+      pausesPurge: flags['pause-purge'] === true,
       onProgress: (what, done, total) => progress.update(done, total, what),
     });
     progress.end();
@@ -265,6 +272,7 @@ export const restore: Command = {
           'What was written after the backup is lost: change feeds begin anew, and session tokens from then are void.',
         );
       }
+      if (flags['pause-purge'] === true) print(PURGE_PAUSED);
       if (!report.ok) print(`fsck found ${report.problems.length} problems; --json has them.`);
     }
     return report.ok ? exitCodes.ok : exitCodes.problem;

@@ -16,6 +16,7 @@ import { openEmbeddedStore } from '../compose.ts';
 import { type Invocation, secondsFlag, textFlag, wholeSeconds } from './command.ts';
 import { exitCodes, UsageError } from './exit-codes.ts';
 import { Progress } from './progress.ts';
+import { PURGE_PAUSED } from './purge-paused.ts';
 
 /** As nodes have it by default. No policy changes while this runs. */
 const POLICY_DELAY_MS = 4_000;
@@ -91,6 +92,7 @@ export async function restoreServers(
         ledgerHead: formatLedgerHead(ledgerHead),
         ledger: () => ledgerOf(restored),
         unfinished: restored.unfinished,
+        pausesPurge: flags['pause-purge'] === true,
       });
       report = await store.fsck((done, total) => onProgress('fsck', done, total));
     } finally {
@@ -111,6 +113,7 @@ export async function restoreServers(
     print(`Erased again: ${keysDestroyed} lives whose keys the copy had and the log has on record as destroyed.`);
     print(`Ended, because their keys are gone and the log did not say so: ${livesEnded} lives.`);
     if (keysLost > 0) print(`Among them is what was written after the copy of the keys: ${keysLost} keys were lost.`);
+    if (flags['pause-purge'] === true) print(PURGE_PAUSED);
     if (!report.ok) print(`fsck found ${report.problems.length} problems; --json has them.`);
   }
   return report.ok ? exitCodes.ok : exitCodes.problem;

@@ -10,6 +10,7 @@ import type { FsckReport } from '../store/store-api.ts';
 export interface RestoreStoreOptions extends Omit<RestoreOptions, 'log'>, Pick<SqliteStorageOptions, 'writers'> {
   /** The `log` part of a backup, or the connection string of the server that has the event log. */
   readonly log: string | { readonly eventStore: string };
+  readonly pausesPurge?: boolean;
 }
 
 export interface RestoredStore extends Pick<
@@ -56,6 +57,7 @@ export async function restoreStore(options: RestoreStoreOptions): Promise<Restor
         lost,
         namesLost,
         unfinished: prepared.unfinished,
+        pausesPurge: options.pausesPurge,
       });
       report = await store.fsck((done, total) => onProgress('fsck', done, total));
     } finally {

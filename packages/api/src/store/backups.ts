@@ -43,6 +43,8 @@ export interface RestoredFrom {
   readonly namesLost?: readonly string[];
   /** Streams of lives that are purged on record, and whose writes are still in the log. */
   readonly unfinished?: readonly string[];
+  /** Erases no more than is erased already, until somebody resumes the purge. */
+  readonly pausesPurge?: boolean | undefined;
 }
 
 /** Names below the backup folder: no way leads out of it. */
@@ -151,7 +153,7 @@ export class Backups {
     for await (const entry of ledger) {
       if (!('backup' in entry) || known.has(entry.backup.id)) continue;
       const { id: backupId, vaultLapsesAtMs } = entry.backup;
-      await this.#copies.started(this.#restoring(), { backupId, vaultLapsesAtMs });
+      await this.#copies.started(this.restoring(), { backupId, vaultLapsesAtMs });
     }
   }
 
@@ -170,7 +172,7 @@ export class Backups {
     }
     const facts = { logBackupId, vaultBackupId, logPosition, ledgerHead, livesEnded };
     const names = namesLost.length === 0 ? {} : { namesLost: [...namesLost] };
-    await this.#copies.restored(this.#restoring(), { ...facts, ...names });
+    await this.#copies.restored(this.restoring(), { ...facts, ...names });
     return { livesEnded, abandoned };
   }
 
@@ -193,7 +195,7 @@ export class Backups {
       const container = catalog.containerByRid(containerRid)?.state;
       if (container === undefined) continue;
       const { timeline } = container;
-      const at = this.#restoring();
+      const at = this.restoring();
       const over = await endWhatIsOver(this.#parts, at, container, { stream, life, write: last! });
       position = Math.max(position, over ?? 0);
       if (catalog.goneAtMs(container) !== null) {
@@ -212,7 +214,8 @@ export class Backups {
     return { livesEnded, abandoned };
   }
 
-  #restoring(): CommandContext {
+  /** What a restore records is recorded whether or not the clock is trusted. */
+  restoring(): CommandContext {
     const { clock, newId } = this.#parts.ports;
     return { ...RESTORE, nowMs: clock.now(), newId };
   }

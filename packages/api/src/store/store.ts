@@ -395,7 +395,9 @@ export class Store implements StoreApi {
   /** For a store that was just restored: ends what the ledger says was erased, and erases whatever is due. */
   async settleRestored(from: RestoredFrom): Promise<number> {
     await this.#finished(this.#backups.recordCopies(from.ledger()));
-    const { lost = [], unfinished = [] } = from;
+    const { lost = [], unfinished = [], pausesPurge = false } = from;
+    // Before anything is erased: what a hold kept that was lost can be held again then.
+    if (pausesPurge) await this.#finished(this.#purge.pause(this.#backups.restoring()));
     // By the streams that the log has them in, and over when the restore is put on record: the secret may be lost, too,
     // that their names are made with.
     const first = await this.#finished(this.#backups.endKeyless(lost));
