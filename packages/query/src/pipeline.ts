@@ -270,7 +270,11 @@ function groups(plan: QueryPlan, reader: PlanReader): Partial<PipelineInfo> {
   const types: Record<string, string | null> = {};
   const groupByAliases: string[] = [];
   const properties: (readonly [string, Expression])[] = [];
-  for (const { name, expression } of named(selection.kind === 'list' ? selection.items : [])) {
+  // Of a name that is given twice the last counts, as in a row; the .NET client fails over one that is told twice.
+  const byName = new Map(
+    named(selection.kind === 'list' ? selection.items : []).map(({ name, expression }) => [name, expression]),
+  );
+  for (const [name, expression] of byName) {
     const aggregate = aggregateOf(expression);
     const type = aggregate === undefined ? null : aggregateTypes[aggregate.name];
     Object.defineProperty(types, name, { value: type, enumerable: true, configurable: true, writable: true });

@@ -95,6 +95,16 @@ describe('the description for a query plan', () => {
       },
     ],
     [
+      'SELECT c.n, c.b, COUNT(1) AS n FROM c GROUP BY c.b, c.n',
+      {
+        groupByExpressions: ['c.b', 'c.n'],
+        groupByAliases: ['n', 'b'],
+        groupByAliasToAggregateType: { n: 'Count', b: null },
+        rewrittenQuery:
+          'SELECT [{"item": c.b}, {"item": c.n}] AS groupByItems, {"n": {"item": COUNT(1)}, "b": c.b} AS payload FROM c GROUP BY c.b, c.n',
+      },
+    ],
+    [
       'SELECT TOP 3 VALUE SUM(c.n) FROM c WHERE c.x GROUP BY c.b ORDER BY c.b DESC',
       {
         top: 3,
