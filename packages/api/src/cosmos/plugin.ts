@@ -1,10 +1,10 @@
 import { randomUUID } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import { systemClocks } from '@epitaph/core/clock.ts';
+import { isoTime, systemClocks } from '@epitaph/core/clock.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
-import { resourceTokenIn, type KeyRing, type SignatureVerdict } from '../http/keys.ts';
+import { DATE_WINDOW_MS, resourceTokenIn, type KeyRing, type SignatureVerdict } from '../http/keys.ts';
 import { defaultLimits, type Limits } from '../http/limits.ts';
 import { Pages } from '../http/pages.ts';
 import type { Measurements } from '../metrics/measurements.ts';
@@ -237,10 +237,7 @@ function notLetIn(verdict: Extract<SignatureVerdict, { readonly ok: false }>): W
     case 'no-date':
       return new WireError('unauthorized', "The 'x-ms-date' header is missing or not a date as HTTP has it.");
     case 'date-outside-window':
-      return new WireError(
-        'forbidden',
-        'The authorization token is not valid at the current time. Please create another token and retry.',
-      );
+      return new WireError('forbidden', notValidNow(verdict.dateMs, verdict.nowMs));
     case 'wrong-signature': {
       const payload = JSON.stringify(verdict.payload).slice(1, -1);
       return new WireError(
@@ -251,6 +248,12 @@ function notLetIn(verdict: Extract<SignatureVerdict, { readonly ok: false }>): W
     default:
       return verdict satisfies never;
   }
+}
+
+/** In Cosmos DB's words: its three times show at once whose clock is off, and by how much. */
+function notValidNow(dateMs: number, nowMs: number): string {
+  const [start, end, now] = [dateMs - DATE_WINDOW_MS, dateMs + DATE_WINDOW_MS, nowMs].map(isoTime);
+  return `The authorization token is not valid at the current time. Please create another token and retry (token start time: ${start}, token expiry time: ${end}, current server time: ${now}).`;
 }
 
 /**

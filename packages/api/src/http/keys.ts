@@ -43,7 +43,7 @@ export interface SignedRequest {
 export type SignatureVerdict =
   | { readonly ok: true; readonly holder: Holder }
   | { readonly ok: false; readonly reason: 'missing' | 'malformed' | 'unsupported' | 'no-date' }
-  | { readonly ok: false; readonly reason: 'date-outside-window' }
+  | { readonly ok: false; readonly reason: 'date-outside-window'; readonly dateMs: number; readonly nowMs: number }
   | { readonly ok: false; readonly reason: 'wrong-signature'; readonly payload: string };
 
 interface Key {
@@ -88,7 +88,8 @@ export class KeyRing {
     const dateMs = date === undefined ? undefined : this.#parseDate(date);
     if (date === undefined || dateMs === undefined) return { ok: false, reason: 'no-date' };
     const isNear = (nowMs: number) => Math.abs(nowMs - dateMs) <= DATE_WINDOW_MS;
-    if (!isNear(this.#nowMs()) && !isNear(this.#storeMs())) return { ok: false, reason: 'date-outside-window' };
+    const nowMs = this.#nowMs();
+    if (!isNear(nowMs) && !isNear(this.#storeMs())) return { ok: false, reason: 'date-outside-window', dateMs, nowMs };
     const tail = request.msDate === undefined ? `\n\n${date.toLowerCase()}\n` : `\n${date.toLowerCase()}\n\n`;
     const head = `${request.verb.toLowerCase()}\n${request.resourceType.toLowerCase()}\n`;
     const first = `${head}${request.resourceLink}${tail}`;

@@ -98,6 +98,15 @@ describe('a signed request', () => {
     expect(await statusAt(-15 * MINUTE - 1000)).toBe(403);
   });
 
+  test('of another time is refused with the times that show whose clock is off', async () => {
+    const reply = await call(testServer(), 'GET', '/dbs', { atMs: NOW_MS + 60 * MINUTE });
+    expect(reply.json['code']).toBe('Forbidden');
+    const at = (offsetMs: number) => new Date(NOW_MS + offsetMs).toISOString();
+    expect(reply.json['message']).toContain(
+      `(token start time: ${at(45 * MINUTE)}, token expiry time: ${at(75 * MINUTE)}, current server time: ${at(0)})`,
+    );
+  });
+
   test('holds for its own verb, kind and link only', async () => {
     const app = await shop();
     const at = httpDate(NOW_MS);
