@@ -148,6 +148,31 @@ describe('the query language', () => {
   });
 });
 
+describe('what Cosmos DB refuses is answered', () => {
+  test.each<[string, string, unknown[]]>([
+    [
+      'ORDER BY in a subquery',
+      'SELECT VALUE ARRAY(SELECT VALUE t FROM t IN c.tags ORDER BY t DESC) FROM c WHERE c.id = "1"',
+      [['b', 'a']],
+    ],
+    ['ORDER BY the elements of a JOIN', 'SELECT VALUE t FROM c JOIN t IN c.tags ORDER BY t DESC', ['b', 'a']],
+    [
+      'ORDER BY an expression',
+      'SELECT VALUE c.id FROM c WHERE IS_STRING(c.name) ORDER BY LOWER(c.name) DESC, c.id',
+      ['6', '5', '2', '1', '4'],
+    ],
+    ['aggregates over groups', 'SELECT VALUE COUNT(1) FROM (SELECT c.done FROM c GROUP BY c.done) AS g', [3]],
+    ['BETWEEN next to AND', 'SELECT VALUE c.id FROM c WHERE c.n BETWEEN 2 AND 3 AND c.id != "1"', ['3', '6']],
+    [
+      'a keyword as a name',
+      'SELECT VALUE c.id FROM c WHERE NOT IS_DEFINED(c.value) AND NOT IS_DEFINED(c.order) AND c.n = 1',
+      ['2'],
+    ],
+  ])('%s', async (_what, sql, expected) => {
+    expect(await rows(sql)).toEqual(expected);
+  });
+});
+
 describe('a query that can’t be run is refused with 400 and words that help', () => {
   test.each([
     ['SELECT VALUE udf.f(c.n) FROM c', /udf|user-defined/i],
