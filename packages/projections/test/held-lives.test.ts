@@ -172,7 +172,8 @@ describe('lives that the vault keeps', () => {
       const place = { endedAtMs: 1_000, position: container };
       const lives = [
         { ...place, after: BEGINNING, outcome: kept(5_000) },
-        { ...place, position: 20, after: place, outcome: kept(4_000) },
+        // What is in between is not known.
+        { ...place, position: 20, after: { ...place, position: 15 }, outcome: kept(4_000) },
       ];
       held.asked(container, KIND, lives, held.look);
     }
@@ -186,6 +187,40 @@ describe('lives that the vault keeps', () => {
     expect(state()).toEqual([known, unknown, known]);
     held.forget();
     expect(state()).toEqual([unknown, unknown, unknown]);
+  });
+
+  it('have found among them what came while the vault was asked of those next to them', () => {
+    const kept = { by: 'hold', untilMs: 70_000 } as const;
+    const third = { endedAtMs: 1_003, position: 3, untilMs: Number.POSITIVE_INFINITY, by: 'hold' } as const;
+    for (const [endedAtMs, isWhileAsked] of [
+      [1_001, false],
+      [1_002, true],
+    ] as const) {
+      const world = heldLives(2);
+      world.pass(10_000, 1_000);
+      world.end(third);
+      const { look } = world.held;
+      const late = { endedAtMs, position: 9, untilMs: 0, by: 'hold' } as const;
+      const [, before] = world.lives;
+      world.end(late);
+      world.held.changed(CONTAINER, KIND, late);
+      const asked = [{ ...third, after: before!, outcome: kept }];
+      world.held.asked(CONTAINER, KIND, asked, isWhileAsked ? look : world.held.look);
+      world.pass(10_000, 1_000);
+      expect(world.lives.map(({ position }) => position)).toEqual([1, 2, 3]);
+    }
+  });
+
+  it('are looked up in vain where they are forgotten meanwhile, and asked of the next time', () => {
+    const world = heldLives(3);
+    world.pass(10_000, 1_000);
+    world.held.changed(CONTAINER);
+    const { stretch } = world.held.next(CONTAINER, KIND, BEGINNING, 10_000);
+    world.held.forget(CONTAINER);
+    expect(world.held.isAsBefore(CONTAINER, KIND, stretch!, world.lives)).toBe(true);
+    world.pass(10_000, 1_000);
+    expect(world).toMatchObject({ asked: 6 });
+    expect(world.held.count).toBe(3);
   });
 
   it('do not keep a life from being found that the log did not agree on', () => {
