@@ -1,0 +1,127 @@
+import { beforeEach, describe, expect, test } from 'vitest';
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import type { DatabaseState } from '@epitaph/core/database/state.ts';
+import { NO_THROUGHPUT, type Throughput } from '@epitaph/core/throughput/throughput.ts';
+import { charge } from '@epitaph/api/cosmos/charge.ts';
+import { RequestUnits } from '@epitaph/api/request-units/request-units.ts';
+
+const manual = (requestUnitsPerSecond: number): Throughput => ({ kind: 'manual', requestUnitsPerSecond });
+const containerOf = (rid: string, throughput: Throughput, databaseRid = 'plain'): ContainerState =>
+  ({ rid, databaseRid, throughput }) as ContainerState;
+
+const DATABASES: Readonly<Record<string, Throughput>> = { plain: NO_THROUGHPUT, shared: manual(1_000) };
+let nowMs: number;
+let units: RequestUnits;
+const metering = (serverless = false) =>
+  new RequestUnits({
+    monotonicMs: () => nowMs,
+    database: (rid) => (rid in DATABASES ? ({ rid, throughput: DATABASES[rid] } as DatabaseState) : undefined),
+    serverless,
+  });
+beforeEach(() => {
+  nowMs = 0;
+  units = metering();
+});
+
+describe('the request units of a container', () => {
+  const own = containerOf('own', manual(400));
+  const none = containerOf('none', NO_THROUGHPUT);
+
+  test('are set aside for what runs, and settled by what it took', () => {
+    expect(units.admit(own, 'read')).toBe(0);
+    expect(units.status(own).available).toBe(399);
+    units.charge(own, 'read', 10);
+    expect(units.status(own).available).toBe(390);
+    expect(units.admit(own, 'batch')).toBe(0);
+    expect(units.status(own).available).toBeCloseTo(390 - 2 * charge.write(0, 2));
+    units.charge(own, 'batch', 1);
+    expect(units.status(own).available).toBeCloseTo(389);
+  });
+
+  test('are not taken for what is turned away, which counts as that alone', () => {
+    units.admit(own, 'query');
+    units.charge(own, 'query', 800);
+    expect(units.admit(own, 'write')).toBe(1_000);
+    expect(units.status(own)).toMatchObject({
+      available: -400,
+      consumed: {
+        query: { operations: 1, requestUnits: 800, throttled: 0 },
+        write: { operations: 0, requestUnits: 0, throttled: 1 },
+        read: { operations: 0, requestUnits: 0, throttled: 0 },
+      },
+    });
+    // Whoever comes next is sent behind the write that will come again.
+    expect(units.admit(own, 'read')).toBe(Math.ceil(1_000 + (charge.write(0, 2) * 1_000) / 400));
+  });
+
+  test('are there for the purge once users have left over half of a second of them', () => {
+    expect(units.affordable(own)).toBe(0);
+    nowMs = 499;
+    expect(units.affordable(own)).toBe(0);
+    nowMs = 500;
+    expect(units.affordable(own)).toBe(Math.floor(200 / charge.delete(0)));
+    units.spend(own, 2_048);
+    expect(units.affordable(own)).toBe(0);
+    const spent = charge.delete(2_048);
+    expect(units.status(own)).toMatchObject({
+      available: 400,
+      leftOver: 200 - spent,
+      consumed: { purge: { operations: 1, requestUnits: spent, throttled: 0 } },
+    });
+  });
+
+  test('are metered and not limited without a throughput', () => {
+    for (let time = 0; time < 3; time += 1) {
+      expect(units.admit(none, 'write')).toBe(0);
+      units.charge(none, 'write', 10_000);
+    }
+    expect(units.affordable(none)).toBe(Number.POSITIVE_INFINITY);
+    expect(units.status(none)).toMatchObject({
+      budget: 'none',
+      available: null,
+      leftOver: null,
+      throughput: NO_THROUGHPUT,
+      consumed: { write: { operations: 3, requestUnits: 30_000 } },
+    });
+  });
+
+  test('are metered and not limited in a serverless account, whatever the throughput', () => {
+    units = metering(true);
+    units.charge(own, 'write', 10_000);
+    expect(units.admit(own, 'write')).toBe(0);
+    expect(units.affordable(own)).toBe(Number.POSITIVE_INFINITY);
+    expect(units.status(own)).toMatchObject({ budget: 'none', serverless: true, available: null });
+  });
+
+  test('are those of its database where it has none, and its own where it has', () => {
+    const [one, other] = [containerOf('one', NO_THROUGHPUT, 'shared'), containerOf('other', NO_THROUGHPUT, 'shared')];
+    const apart = containerOf('apart', manual(400), 'shared');
+    units.admit(one, 'read');
+    units.charge(one, 'read', 100);
+    expect(units.status(other)).toMatchObject({ budget: 'database', available: 900, throughput: manual(1_000) });
+    expect(units.status(apart)).toMatchObject({ budget: 'container', available: 400, throughput: manual(400) });
+    expect(units.status(other).consumed.read.requestUnits).toBe(0);
+    expect(units.metered().map(({ rid, consumed }) => [rid, consumed.read.requestUnits])).toEqual([['one', 100]]);
+  });
+
+  test('are metered and not limited where its database is gone', () => {
+    const left = containerOf('left', NO_THROUGHPUT, 'gone');
+    expect(units.affordable(left)).toBe(Number.POSITIVE_INFINITY);
+    expect(units.status(left)).toMatchObject({ budget: 'none', available: null });
+  });
+
+  test('follow its throughput at once', () => {
+    units.charge(own, 'write', 800);
+    const raised = { ...own, throughput: manual(4_000) };
+    const before = units.status(raised).available!;
+    nowMs = 100;
+    expect(units.status(raised).available).toBeCloseTo(before + 400);
+  });
+
+  test('are forgotten with it', () => {
+    units.charge(own, 'write', 10_000);
+    units.forget(own.rid);
+    expect(units.metered()).toEqual([]);
+    expect(units.status(own)).toMatchObject({ available: 400, consumed: { write: { operations: 0 } } });
+  });
+});
