@@ -1,4 +1,4 @@
-import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { restoreStore } from '@epitaph/api/cli/restore-store.ts';
@@ -229,6 +229,11 @@ describe('a crash while a backup is restored', () => {
     const unlock = lockFolder(join(path, 'restored.restoring'));
     await expect(restored(path, backup, head, ledger)).rejects.toThrow('Another restore is making');
     unlock();
+    // One was killed while it marked its folder.
+    writeFileSync(join(path, 'restored.restoring', 'epitaph.json.new'), '{"form');
+    await restored(path, backup, head, ledger);
+    await isRight(path);
+    rmSync(join(path, 'restored'), { recursive: true });
     // One that runs keeps its folder to itself.
     const restoring = join(path, 'restored.restoring');
     const kept: string[] = [];

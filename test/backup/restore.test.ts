@@ -12,6 +12,7 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { TakenBackup } from '@epitaph/api/store/store-api.ts';
 import { isoTime } from '@epitaph/core/clock.ts';
@@ -285,6 +286,16 @@ describe('a restore', () => {
     }
   });
 
+  it('keeps a master key that it is given in a file, and writes one from the environment nowhere', async () => {
+    const key = readFileSync(masterKey, 'utf8').trim();
+    const [kept, given] = [place.file('kept-key'), place.file('given-key')];
+    expect((await epitaph(restoreArguments({ to: kept }))).code).toBe(0);
+    expect(readFileSync(join(kept, 'master.key'), 'utf8').trim()).toBe(key);
+    const without = restoreArguments({ 'master-key-file': undefined, to: given });
+    expect((await epitaph(without, { EPITAPH_MASTER_KEY: key })).code).toBe(0);
+    expect(foundIn(given, [Buffer.from(key), Buffer.from(key, 'base64')]).size).toBe(0);
+  });
+
   it('goes where a link leads to, and leaves the link', async () => {
     mkdirSync(place.file('led-to'));
     symlinkSync(place.file('led-to'), place.file('link'));
@@ -371,6 +382,29 @@ describe('a restored store', () => {
     expect(await readable(store, 'kept', 'deleted')).toBe(true);
     expect((await store.fsck()).problems).toEqual([]);
     await place.close();
+  });
+
+  it('has on record which backup it is from, how far that went, and what was ended by it', () => {
+    const log = new DatabaseSync(place.file('restored', 'log.db'), { readOnly: true });
+    const [restored, ...more] = log
+      .prepare(
+        `SELECT shape.text AS names, data FROM events
+          JOIN words type ON type.number = events.type JOIN words shape ON shape.number = events.shape
+          WHERE type.text = 'StoreRestored'`,
+      )
+      .all() as { names: string; data: string }[];
+    log.close();
+    expect(more).toEqual([]);
+    const values = JSON.parse(restored!.data) as unknown[];
+    const facts = (JSON.parse(restored!.names) as string[]).map((name, index) => [name, values[index]]);
+    expect(Object.fromEntries(facts)).toEqual({
+      logBackupId: taken.id,
+      vaultBackupId: taken.id,
+      logPosition: taken.logPosition,
+      ledgerHead: head,
+      // What was over by its own ttl ends as that.
+      livesEnded: 4,
+    });
   });
 
   it('never goes back in time to before the last purge', async () => {

@@ -1,5 +1,6 @@
 import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { Store } from '@epitaph/api/store/store.ts';
 import { DEFINITION } from '../support/definition.ts';
@@ -36,6 +37,21 @@ describe('a backup', () => {
       message: expect.stringContaining('not empty'),
     });
     expect(existsSync(join(below, 'first', 'vault', 'backup.json'))).toBe(true);
+  });
+
+  it('has of the log what there was at one moment, and says up to where that goes, however much is written meanwhile', async () => {
+    for (let index = 0; index < 20; index++) await write(store, 'c', `large-${index}`, { text: 'x'.repeat(1_000_000) });
+    const writes: Promise<void>[] = [];
+    const onProgress = ({ phase }: { phase: string }) => {
+      if (phase === 'log') writes.push(write(store, 'c', `during-${writes.length}`));
+    };
+    const taken = await store.backup(CALLER, { folder: 'b', vaultKeptSeconds: 60 }, { onProgress });
+    await Promise.all(writes);
+    expect(writes.length).toBeGreaterThan(1);
+    expect(taken.logPosition).toBeLessThan(store.headPosition());
+    const log = new DatabaseSync(join(below, 'b', 'log', 'log.db'), { readOnly: true });
+    expect(log.prepare('SELECT max(position) AS head FROM events').get()).toEqual({ head: taken.logPosition });
+    log.close();
   });
 
   it('that is cancelled leaves nothing behind, and the next one works', async () => {
