@@ -1,8 +1,8 @@
 import { createSecretKey, type KeyObject, randomBytes } from 'node:crypto';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { describeKeyVault } from '@epitaph/core/testing/key-vault-contract.ts';
 import { GcmBodySealer } from '@epitaph/storage/crypto/gcm-body-sealer.ts';
-import { openDatabase, type PostgresDatabase, UnusableServer } from '@epitaph/storage/postgres/database.ts';
+import { openDatabase, PostgresDatabase, UnusableServer } from '@epitaph/storage/postgres/database.ts';
 import { PostgresKeyVault } from '@epitaph/storage/postgres/postgres-key-vault.ts';
 import { skipReason, TestServer, whyNoPostgres } from './server.ts';
 
@@ -82,6 +82,34 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
     },
     framework,
   );
+
+  it('stores every key, at whatever step of storing those before it it is made', () =>
+    inWorld(async (world) => {
+      const vault = await world.open();
+      const query = vi.spyOn(PostgresDatabase.prototype, 'query');
+      onTestFinished(() => query.mockRestore());
+      await makeLife(vault, stream('first'));
+      for (let steps = 0; steps < 20; steps++) {
+        const { promise: answered, resolve: answer } = Promise.withResolvers<void>();
+        query.mockImplementationOnce(async () => {
+          await answered;
+          return [{ number: 32 }];
+        });
+        const before = await vault.createKey(stream(`before ${steps}`));
+        await new Promise((resolve) => setTimeout(resolve, 5));
+        // Both go on from the same answer, step by step.
+        const made = (async () => {
+          await answered;
+          for (let step = 0; step < steps; step++) await Promise.resolve();
+          return vault.createKey(stream(`then ${steps}`));
+        })();
+        answer();
+        await before.stored;
+        const late = new Promise((resolve) => setTimeout(resolve, 2_000)).then(() => 'not stored');
+        const { stored } = await made;
+        expect([steps, await Promise.race([stored.then(() => 'stored'), late])]).toEqual([steps, 'stored']);
+      }
+    }));
 
   describe('a vault that several nodes share', () => {
     it('gives no id twice, whoever makes keys and destroys them meanwhile', () =>

@@ -188,7 +188,7 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys {
     );
     // Whoever needs the key waits for it and is told; a key that nobody waits for needs no one to handle its failure.
     stored.catch(() => {});
-    this.#storing ??= this.#storeAll().finally(() => (this.#storing = undefined));
+    this.#storing ??= this.#storeAll();
     const key: SecretLifeKey = { keyId, secret };
     return { key, stored };
   }
@@ -392,6 +392,8 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys {
         }
       }
     }
+    // In the step in which nothing waits: whoever comes after it begins anew.
+    this.#storing = undefined;
   }
 
   async #store(leaves: ReadonlySet<OwnLeaf>): Promise<void> {
