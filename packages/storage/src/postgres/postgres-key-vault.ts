@@ -1,4 +1,4 @@
-import { createSecretKey, type KeyObject } from 'node:crypto';
+import type { KeyObject } from 'node:crypto';
 import { GenerationCache } from '@epitaph/core/generation-cache.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
 import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
@@ -91,8 +91,8 @@ interface Root {
 
 /** A leaf that this process alone puts new keys in. */
 interface OwnLeaf extends OpenNode {
-  /** What was put in and is not known to be stored. */
-  readonly unstored: Map<number, { readonly key: Buffer; readonly owner: Buffer }>;
+  /** Slots of which it is not known that what was put in is stored. */
+  readonly unstored: Set<number>;
 }
 
 interface Waiting {
@@ -178,9 +178,9 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys {
     const slot = slotOf(index);
     const keyId = leaf.place.number * FANOUT + slot;
     const [bytes, owner] = [freshKey(), ownerOf(stream)];
-    const secret = createSecretKey(bytes);
     leaf.content.put(slot, bytes, owner);
-    leaf.unstored.set(slot, { key: bytes, owner });
+    leaf.unstored.add(slot);
+    const secret = asKey(bytes);
     const stored = new Promise<void>((resolve, reject) => this.#waiting.push({ leaf, slot, resolve, reject })).then(
       () => {
         if (this.#ear !== undefined) this.#cache.set(keyId, { owner, secret });
@@ -359,7 +359,7 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys {
         const place: NodePlace = { level: 0, number: block.number * FANOUT + slot };
         const key = freshKey();
         content.put(slot, key);
-        made.push({ place, key: asKey(key), version: 1, content: NodeContent.empty(place), unstored: new Map() });
+        made.push({ place, key: asKey(key), version: 1, content: NodeContent.empty(place), unstored: new Set() });
       }
       const blockNode: OpenNode = { place: block, key: asKey(blockKey), version: 1, content };
       await writeNodes(sql, [...nodes.values(), blockNode]);
