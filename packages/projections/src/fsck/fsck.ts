@@ -82,7 +82,7 @@ export interface FsckOptions {
 
 type Report = (code: FsckProblem['code'], subject: string, message: string) => void;
 
-/** Problems listed at most; more than that are counted by the last one. */
+/** Problems listed at most. With so many the rest would say no more. */
 const PROBLEM_LIMIT = 1_000;
 
 /** A life as its events say, up to where the log is read. */

@@ -177,7 +177,8 @@ async function rewrapAll(
   const secrets = vault.prepare('SELECT name, wrapped FROM secrets').all() as { name: string; wrapped: Uint8Array }[];
   const putSecret = vault.prepare('UPDATE secrets SET wrapped = ? WHERE name = ?');
   // The value by which a master key is known goes last: until then the old one is the one in force.
-  for (const { name, wrapped } of secrets.toSorted(({ name }) => (name === MASTER_KEY_CHECK ? 1 : -1))) {
+  const isCheck = ({ name }: { readonly name: string }) => name === MASTER_KEY_CHECK;
+  for (const { name, wrapped } of [...secrets.filter((one) => !isCheck(one)), ...secrets.filter(isCheck)]) {
     const place = Buffer.from(name);
     const secret = gcmOpen(old, place, wrapped);
     if (secret !== undefined) rewrapped.write(() => putSecret.run(gcmSeal(fresh, place, secret), name));
