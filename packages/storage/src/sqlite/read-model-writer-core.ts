@@ -10,6 +10,7 @@ import { secondBounds } from '@epitaph/core/ttl/watermarks.ts';
 import { type ContainerRows, containerRows } from '@epitaph/projections/catalog/container-rows.ts';
 import type { ClearEntry } from '@epitaph/projections/items/clear-values.ts';
 import { clearBytes } from '../clear-scan.ts';
+import { dueOf } from '../due.ts';
 import { BUSY_MS, openForWriting } from './database.ts';
 import { PlacedCrash, type StepHook } from './log-writer-core.ts';
 import { READ_MODEL_SCHEMA, READ_MODEL_SCHEMA_VERSION } from './schema.ts';
@@ -75,9 +76,6 @@ function writtenContainer(change: Extract<ReadModelChange, { kind: 'container' }
   const { kind, number, state } = change;
   return { kind, number, rid: state.rid, ...containerRows(change) };
 }
-
-/** Beyond all times: the `due` of an item whose own ttl of -1 says "never". */
-export const NEVER_DUE = 9_007_199_254_740_991;
 
 /** How long the journal's emptying may wait for readers, in milliseconds; writes wait meanwhile. */
 const EMPTYING_MS = 250;
@@ -147,7 +145,7 @@ export class ReadModelWriterCore implements WriterCore {
 
   #write(row: WrittenRow): void {
     const [container, partitionKey, id, life, revision, position, ts, ttl, key, unreadableTtl, clear] = row;
-    const due = ttl === null ? null : ttl === -1 ? NEVER_DUE : ts + ttl;
+    const due = dueOf({ ts, ttl });
     const unreadable = unreadableTtl ? 1 : 0;
     const sql = this.#statements;
     if (revision === 0) {

@@ -1,13 +1,10 @@
-import { createHash, type Hash } from 'node:crypto';
 import type { DatabaseSync, StatementSync } from 'node:sqlite';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { DatabaseState } from '@epitaph/core/database/state.ts';
 import type { TimeSpan } from '@epitaph/core/history/preview.ts';
-import type { PurgeCause } from '@epitaph/core/item/events.ts';
 import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
 import { keysBeginningWith } from '@epitaph/core/partition-key/scope.ts';
 import { isExpired, secondBounds, type Watermarks } from '@epitaph/core/ttl/watermarks.ts';
-import { turn } from '@epitaph/core/turn.ts';
 import type { PurgeRunState } from '@epitaph/projections/purge/state.ts';
 import { type ContainerEntry, containersOf } from '@epitaph/projections/catalog/container-rows.ts';
 import type {
@@ -18,7 +15,6 @@ import type {
   ItemScan,
   LogMark,
   OverdueStatistics,
-  PartDigest,
   ReadModelChange,
   ReadModelSnapshot,
   ReadModelStore,
@@ -27,8 +23,9 @@ import type {
 import type { ClearCopy, ClearSpan } from '@epitaph/projections/items/clear-values.ts';
 import { BEFORE_CLEAR_COPIES, clearBytes, type ClearIndex, fromClearBytes, scanByClear } from '../clear-scan.ts';
 import { containersIn } from '../container-scan.ts';
-import { openForReading } from './database.ts';
-import { NEVER_DUE, toApplyJob } from './read-model-writer-core.ts';
+import { LAST_DUE, NEVER_DUE, oldestOverdueMs } from '../due.ts';
+import { toApplyJob } from './read-model-writer-core.ts';
+import { SqliteReadModelSnapshot } from './read-model-snapshot.ts';
 import type { Writer } from './writer.ts';
 
 /** Rows fetched by name at least: finding the births of a partition costs the same for one as for many. */
@@ -216,11 +213,8 @@ export class SqliteReadModelStore implements ReadModelStore {
       by_own: number;
       oldest_due: number | null;
     };
-    // By how much the default's items are overdue depends on the policy; the watermark is its measure.
-    const oldest: number[] = [];
-    if (row.oldest_due !== null) oldest.push(row.oldest_due * 1000);
-    if (row.oldest_ts !== null) oldest.push(row.oldest_ts * 1000 + (marks.itemMs - marks.defaultMs));
-    return { count: row.by_default + row.by_own, oldestMs: oldest.length === 0 ? null : Math.min(...oldest) };
+    const oldestMs = oldestOverdueMs(row.oldest_ts, row.oldest_due, marks);
+    return { count: row.by_default + row.by_own, oldestMs };
   }
 
   nextDeadlines(container: number, marks: Watermarks): { ts: number | null; due: number | null } {
@@ -259,17 +253,7 @@ export class SqliteReadModelStore implements ReadModelStore {
 
   endedLives(
     container: number,
-    {
-      byPolicyStart,
-      endedAtOrBeforeMs,
-      after,
-      limit,
-    }: {
-      readonly byPolicyStart: boolean;
-      readonly endedAtOrBeforeMs: number;
-      readonly after: { readonly endedAtMs: number; readonly position: number } | undefined;
-      readonly limit: number;
-    },
+    { byPolicyStart, endedAtOrBeforeMs, after, limit }: Parameters<ReadModelStore['endedLives']>[1],
   ): EndedRow[] {
     const rows = this.#read.ended.all(
       container,
@@ -288,19 +272,7 @@ export class SqliteReadModelStore implements ReadModelStore {
 
   disappearances(
     container: number,
-    {
-      fromMs,
-      toMs,
-      cause,
-      after,
-      limit,
-    }: {
-      readonly fromMs: number;
-      readonly toMs: number;
-      readonly cause: PurgeCause | undefined;
-      readonly after: { readonly atMs: number; readonly position: number } | undefined;
-      readonly limit: number;
-    },
+    { fromMs, toMs, cause, after, limit }: Parameters<ReadModelStore['disappearances']>[1],
   ): DisappearanceRow[] {
     return this.#read.disappearances.all(
       container,
@@ -357,92 +329,12 @@ export class SqliteReadModelStore implements ReadModelStore {
   }
 }
 
-/** The tables that are digested, what orders their rows, and something before the first of them. */
-const DIGESTED_TABLES = [
-  ['databases', 'number', [0]],
-  ['containers', 'number', [0]],
-  ['container_entries', 'number, list, place', [0, '', 0]],
-  ['catalog_entries', 'number', [0]],
-  ['items', 'birth', [0]],
-  ['item_clear', 'birth, path', [0, -1]],
-  ['ended', 'container, partition_key, id, life', [0, '', '', 0]],
-  ['disappearances', 'position', [0]],
-] as const;
-/** Rows digested at a time: it takes about a millisecond. */
-const DIGESTED_ROWS = 500;
-
-interface DigestedPiece {
-  readonly part: number | null;
-  readonly count: number;
-  readonly text: Uint8Array;
-}
-
-/** A read transaction on a connection of its own: what is written meanwhile it doesn't see. */
-class SqliteReadModelSnapshot implements ReadModelSnapshot {
-  readonly #database: DatabaseSync;
-
-  constructor(file: string) {
-    // It is read through once, in order.
-    this.#database = openForReading(file, { cacheKiB: 2_048 });
-    // SQLite takes the snapshot at the first read.
-    this.#database.exec('BEGIN; SELECT position FROM checkpoint');
-  }
-
-  async digests(signal?: AbortSignal): Promise<ReadonlyMap<'catalog' | number, PartDigest>> {
-    const parts = new Map<'catalog' | number, { items: number; readonly hash: Hash }>();
-    for (const [table, order, first] of DIGESTED_TABLES) {
-      const { pieces, ends } = this.#digestOf(table, order);
-      for (let after: readonly (string | number)[] | undefined = first; after !== undefined;) {
-        for (const { part, count, text } of pieces.all(...after) as unknown as DigestedPiece[]) {
-          const key = part ?? 'catalog';
-          const known = parts.get(key) ?? { items: 0, hash: createHash('sha256') };
-          parts.set(key, known);
-          if (table === 'items') known.items += count;
-          known.hash.update(text);
-        }
-        after = ends.get(...after) as unknown as (string | number)[] | undefined;
-        await turn();
-        signal?.throwIfAborted();
-      }
-    }
-    return new Map(
-      [...parts].map(([key, { items, hash }]) => [key, { items, digest: hash.digest('base64url') }] as const),
-    );
-  }
-
-  /** SQLite makes one text of the rows of each part: fetched row by row they would take several times as long. */
-  #digestOf(table: string, order: string) {
-    const info = this.#database.prepare(`PRAGMA table_info(${table})`).all() as { name: string; type: string }[];
-    // JSON has no bytes.
-    const columns = info.map(({ name, type }) => (type === 'BLOB' ? `hex(${name})` : name));
-    const part = columns.includes('container') ? 'container' : 'NULL';
-    const behind = `FROM ${table} WHERE (${order}) > (${order.replaceAll(/\w+/g, '?')}) ORDER BY ${order}`;
-    /** The last row of a piece, when it is full. */
-    const ends = this.#database.prepare(`SELECT ${order} ${behind} LIMIT 1 OFFSET ${DIGESTED_ROWS - 1}`);
-    ends.setReturnArrays(true);
-    return {
-      ends,
-      pieces: this.#database.prepare(
-        `SELECT part, count(*) AS count, CAST(group_concat(text, '') AS BLOB) AS text
-         FROM (SELECT ${part} AS part, json_array('${table}', ${columns.join(', ')}) AS text ${behind} LIMIT ${DIGESTED_ROWS}) GROUP BY part`,
-      ),
-    };
-  }
-
-  async close(): Promise<void> {
-    this.#database.close();
-  }
-}
-
 function states<State>(statement: StatementSync): { number: number; state: State }[] {
   return (statement.all() as { number: number; state: string }[]).map(({ number, state }) => ({
     number,
     state: JSON.parse(state) as State,
   }));
 }
-
-/** The latest time that any item but those of ttl -1 can be due. */
-const LAST_DUE = NEVER_DUE - 1;
 
 const ITEM = 'birth, container, partition_key AS partitionKey, id, life, position, ts, ttl, key';
 const DISAPPEARANCE = `position, container, partition_key AS partitionKey, id, life, cause, at AS atMs,

@@ -1,0 +1,103 @@
+import { createHash, type Hash } from 'node:crypto';
+import type { PartDigest, ReadModelSnapshot } from '@epitaph/projections/read-model-store.ts';
+import { containersIn } from '../container-scan.ts';
+import type { DedicatedConnection, Row } from './database.ts';
+
+/**
+ * Everything but the bodies, which one build may have and another leave to the log; what orders the rows, within each
+ * container where there is one, by an index; and what comes before all of it.
+ */
+const DIGESTED = [
+  ['databases', 'number, state', 'number', [-1]],
+  ['containers', 'number, state', 'number', [-1]],
+  ['container_entries', 'number, list, place, state', 'number, list, place', [-1, '', -1]],
+  ['catalog_entries', 'number, kind, state, gone', 'number', [-1]],
+  [
+    'items',
+    'birth, container, partition_key, id, life, position, ts, ttl, due, key, unreadable_ttl, partition_digest, name_digest',
+    'birth',
+    [-1],
+  ],
+  ['item_clear', 'container, birth, path, value', 'birth, path', [-1, -1]],
+  [
+    'ended',
+    'container, partition_key, id, life, stream, position, cause, ended_at, by_policy_start, name_digest',
+    'name_digest, life',
+    [Buffer.alloc(0), -1],
+  ],
+  [
+    'disappearances',
+    'position, container, partition_key, id, life, cause, at, recorded_at, purged_at, actor, rule, ttl, policy_version',
+    'at, position',
+    [Number.MIN_SAFE_INTEGER, -1],
+  ],
+] as const;
+/** Rows that one statement digests: none may take long, nor gather texts without a bound. */
+const DIGESTED_ROWS = 5_000;
+
+interface DigestedPiece extends Row {
+  readonly count: number;
+  readonly digest: Buffer;
+}
+
+/** A transaction on a connection of its own, that sees what was there when it began. The server does the work. */
+export class PostgresReadModelSnapshot implements ReadModelSnapshot {
+  readonly #connection: DedicatedConnection;
+  readonly #schema: string;
+
+  constructor(connection: DedicatedConnection, schema: string) {
+    this.#connection = connection;
+    this.#schema = schema;
+  }
+
+  async digests(signal?: AbortSignal): Promise<ReadonlyMap<'catalog' | number, PartDigest>> {
+    const parts = new Map<'catalog' | number, { items: number; readonly hash: Hash }>();
+    for (const digested of DIGESTED) {
+      const [table, columns] = digested;
+      for (const container of columns.includes('container') ? await this.#containersIn(table) : [undefined]) {
+        const key = container ?? 'catalog';
+        const known = parts.get(key) ?? { items: 0, hash: createHash('sha256') };
+        parts.set(key, known);
+        for await (const { count, digest } of this.#pieces(digested, container)) {
+          if (table === 'items') known.items += count;
+          known.hash.update(`${table} `).update(digest);
+          signal?.throwIfAborted();
+        }
+      }
+    }
+    return new Map(
+      [...parts].map(([key, { items, hash }]) => [key, { items, digest: hash.digest('base64url') }] as const),
+    );
+  }
+
+  /** A piece ends after so many rows of its own container: what another one lacks moves no piece's end. */
+  async *#pieces(
+    [table, columns, order, first]: (typeof DIGESTED)[number],
+    container: number | undefined,
+  ): AsyncGenerator<DigestedPiece> {
+    const within = container === undefined ? [] : [container];
+    const places = first.map((_, index) => `$${within.length + index + 1}`).join(', ');
+    const behind = `FROM ${this.#schema}.${table} WHERE ${container === undefined ? '' : 'container = $1 AND'}
+      (${order}) > (${places}) ORDER BY ${order} LIMIT`;
+    const piece = `SELECT count(*) AS count, sha256(convert_to(string_agg(text, ',' ORDER BY place), 'UTF8')) AS digest
+      FROM (SELECT row(${columns})::text AS text, row_number() OVER (ORDER BY ${order}) AS place ${behind} ${DIGESTED_ROWS}) AS piece`;
+    const end = `SELECT ${order} ${behind} 1 OFFSET ${DIGESTED_ROWS - 1}`;
+    let after: unknown[] | undefined = [...first];
+    while (after !== undefined) {
+      const values: unknown[] = [...within, ...after];
+      const [digested] = await this.#connection.query<DigestedPiece>(piece, values);
+      if (digested!.count > 0) yield digested!;
+      const [last]: Row[] = await this.#connection.query(end, values);
+      after = last === undefined ? undefined : order.split(', ').map((name) => last[name]);
+    }
+  }
+
+  async #containersIn(table: string): Promise<number[]> {
+    const rows = await this.#connection.query<{ container: number }>(containersIn(`${this.#schema}.${table}`));
+    return rows.map(({ container }) => container);
+  }
+
+  async close(): Promise<void> {
+    await this.#connection.close();
+  }
+}

@@ -1,0 +1,223 @@
+import { invariant } from '@epitaph/core/invariant.ts';
+import { containerRows } from '@epitaph/projections/catalog/container-rows.ts';
+import type { DisappearanceRow, ReadModelChange } from '@epitaph/projections/read-model-store.ts';
+import { clearBytes } from '../clear-scan.ts';
+import { dueOf } from '../due.ts';
+import { type Batch, type Life, nameDigest, partitionDigest, toStored } from './batch.ts';
+import type { Statements } from './database.ts';
+import type { ReadModelStatements } from './read-model-statements.ts';
+
+type Written = Extract<ReadModelChange, { kind: 'item-written' }>;
+
+/** Writes batches of changes to one version of the read models, inside a transaction of whoever asks. */
+export class ReadModelWriter {
+  readonly #sql: ReadModelStatements;
+
+  constructor(statements: ReadModelStatements) {
+    this.#sql = statements;
+  }
+
+  /** What goes comes first: the next life of an item has its name. */
+  async write(sql: Statements, batch: Batch, catalogChanges: number): Promise<void> {
+    await this.#purge(sql, batch);
+    if (batch.removed.size > 0) {
+      const rows = [...batch.removed.values()];
+      await sql.query(this.#sql.deleteItems, lifeColumns(rows));
+    }
+    if (batch.updated.size > 0) {
+      const rows = [...batch.updated.values()];
+      const updated = await sql.query<{ birth: number; position: number }>(this.#sql.updateItems, [
+        ...itemColumns(rows),
+        rows.map((row) => row.position),
+      ]);
+      if (updated.length < rows.length) await this.#checkUnrecorded(sql, rows, updated.length);
+      const births = new Map(updated.map(({ position, birth }) => [position, birth]));
+      const copied = rows.filter(({ clear, position }) => clear !== undefined && births.has(position));
+      if (copied.length > 0) {
+        const replaced = copied.map(({ position }) => births.get(position)!);
+        await sql.query(this.#sql.deleteClear, [copied.map(({ container }) => container), replaced]);
+        await this.#insertClear(
+          sql,
+          copied.map((row, index) => ({ ...row, birth: replaced[index]! })),
+        );
+      }
+    }
+    if (batch.inserted.size > 0) {
+      const rows = [...batch.inserted.values()];
+      await sql.query(this.#sql.insertItems, [...itemColumns(rows), rows.map((row) => row.birth)]);
+      await this.#insertClear(sql, rows);
+    }
+    const recorded = await this.#recordEnds(sql, batch);
+    if (batch.ended.size > recorded.size) {
+      const rows = [...batch.ended].filter(([name]) => !recorded.has(name)).map(([, row]) => row);
+      await sql.query(this.#sql.insertEnded, [
+        rows.map((row) => row.container),
+        rows.map((row) => toStored(row.partitionKey)),
+        rows.map((row) => toStored(row.id)),
+        rows.map((row) => row.life),
+        rows.map((row) => row.stream),
+        rows.map((row) => row.position),
+        rows.map((row) => row.cause),
+        rows.map((row) => row.endedAtMs),
+        rows.map((row) => row.byPolicyStart),
+        rows.map((row) => nameDigest(row.partitionKey, row.id)),
+      ]);
+    }
+    await this.#disappear(
+      sql,
+      [...batch.disappeared].filter(([name]) => !recorded.has(name)).map(([, row]) => row),
+    );
+    if (batch.databases.size > 0) {
+      const states = [[...batch.databases.keys()], [...batch.databases.values()]];
+      await sql.query(this.#sql.putDatabases, [...states, catalogChanges]);
+    }
+    if (batch.containers.size > 0) await this.#putContainers(sql, batch, catalogChanges);
+    if (batch.entries.size > 0) {
+      const entries = [...batch.entries.values()];
+      await sql.query(this.#sql.putEntries, [
+        [...batch.entries.keys()],
+        entries.map(({ kind }) => kind),
+        entries.map(({ state }) => state),
+        entries.map(({ gone }) => gone),
+        catalogChanges,
+      ]);
+    }
+    for (const [stream, { position, state }] of batch.startedRuns) {
+      await sql.query(this.#sql.insertRun, [position, stream, state]);
+    }
+    if (batch.completedRuns.size > 0) await sql.query(this.#sql.completeRuns, [[...batch.completedRuns]]);
+    for (const { atMs, position } of batch.logMarks) await sql.query(this.#sql.insertLogMark, [atMs, position]);
+  }
+
+  async #putContainers(sql: Statements, { containers }: Batch, catalogChanges: number): Promise<void> {
+    const written = Array.from(containers, ([number, change]) => ({ number, ...containerRows(change) }));
+    const numbers = written.map(({ number }) => number);
+    await sql.query(this.#sql.putContainers, [numbers, written.map(({ state }) => state), catalogChanges]);
+    const ends = written.flatMap((rows) => rows.ends.map((end) => ({ ...end, number: rows.number })));
+    if (ends.length > 0) {
+      await sql.query(this.#sql.endLists, [
+        ends.map(({ number }) => number),
+        ends.map(({ list }) => list),
+        ends.map(({ length }) => length),
+      ]);
+    }
+    const entries = written.flatMap((rows) => rows.entries.map((entry) => ({ ...entry, number: rows.number })));
+    if (entries.length === 0) return;
+    await sql.query(this.#sql.putListEntries, [
+      entries.map(({ number }) => number),
+      entries.map(({ list }) => list),
+      entries.map(({ place }) => place),
+      entries.map(({ state }) => state),
+      catalogChanges,
+    ]);
+  }
+
+  async #insertClear(sql: Statements, rows: readonly (Written & { readonly birth: number })[]): Promise<void> {
+    const entries = rows.flatMap(({ container, birth, clear = [] }) =>
+      clear.map(({ path, value }) => ({ container, birth, path, value: clearBytes(value) })),
+    );
+    if (entries.length === 0) return;
+    await sql.query(this.#sql.insertClear, [
+      entries.map(({ container }) => container),
+      entries.map(({ birth }) => birth),
+      entries.map(({ path }) => path),
+      entries.map(({ value }) => value),
+    ]);
+  }
+
+  /**
+   * Lives that left with their partition key and whose rows say so, by their names in the batch: they have it on record
+   * now. Rows that say something else make room for what the record says.
+   */
+  async #recordEnds(sql: Statements, { ended, left }: Batch): Promise<ReadonlySet<string>> {
+    const entries = [...ended].filter(([, { cause }]) => cause === 'deleted');
+    const recorded = new Set<string>();
+    if (entries.length > 0) {
+      const rows = entries.map(([, row]) => row);
+      const found = await sql.query<{ index: number }>(this.#sql.recordEnds, [
+        ...lifeColumns(rows),
+        rows.map((row) => row.stream),
+        rows.map((row) => row.position),
+      ]);
+      for (const { index } of found) recorded.add(entries[index - 1]![0]);
+    }
+    if (left.size > recorded.size) {
+      const others = [...left].filter(([name]) => !recorded.has(name)).map(([, life]) => life);
+      await sql.query(this.#sql.deleteUnrecorded, lifeColumns(others));
+    }
+    return recorded;
+  }
+
+  /** A write that another node decided before its item left with its partition key changes nothing any more. */
+  async #checkUnrecorded(sql: Statements, rows: readonly Written[], updated: number): Promise<void> {
+    const [late] = await sql.query<{ count: number }>(this.#sql.countUnrecorded, lifeColumns(rows));
+    invariant(updated + late!.count === rows.length, 'every later write finds its item');
+  }
+
+  /** Purges of lives that ended in an earlier batch, or that end by their purge. */
+  async #purge(sql: Statements, batch: Batch): Promise<void> {
+    if (batch.purged.size === 0) return;
+    const rows = [...batch.purged.values()];
+    const marked = await sql.query<{ index: number }>(this.#sql.purgeEnded, [
+      ...lifeColumns(rows),
+      rows.map((row) => row.purgedAtMs),
+    ]);
+    const known = new Set(marked.map(({ index }) => index));
+    const others = rows.filter((_, index) => !known.has(index + 1));
+    if (others.length === 0) return;
+    await sql.query(this.#sql.deleteItems, lifeColumns(others));
+    await this.#disappear(
+      sql,
+      others.map((row) => row.disappearance),
+    );
+  }
+
+  async #disappear(sql: Statements, rows: readonly DisappearanceRow[]): Promise<void> {
+    if (rows.length === 0) return;
+    await sql.query(this.#sql.insertDisappearances, [
+      rows.map((row) => row.position),
+      rows.map((row) => row.container),
+      rows.map((row) => toStored(row.partitionKey)),
+      rows.map((row) => toStored(row.id)),
+      rows.map((row) => row.life),
+      rows.map((row) => row.cause),
+      rows.map((row) => row.atMs),
+      rows.map((row) => row.recordedAtMs),
+      rows.map((row) => row.purgedAtMs),
+      rows.map((row) => row.actor),
+      rows.map((row) => row.rule),
+      rows.map((row) => row.ttl),
+      rows.map((row) => row.policyVersion),
+    ]);
+  }
+}
+
+function lifeColumns(lives: readonly Life[]): unknown[][] {
+  return [
+    lives.map(({ container }) => container),
+    lives.map(({ partitionKey, id }) => nameDigest(partitionKey, id)),
+    lives.map(({ life }) => life),
+  ];
+}
+
+/** The parameters of the statements that write items, but for the births. */
+function itemColumns(rows: readonly Written[]): unknown[][] {
+  return [
+    rows.map((row) => row.container),
+    rows.map((row) => toStored(row.partitionKey)),
+    rows.map((row) => toStored(row.id)),
+    rows.map((row) => row.life),
+    rows.map((row) => row.position),
+    rows.map((row) => row.ts),
+    rows.map((row) => row.ttl),
+    rows.map(dueOf),
+    rows.map((row) => row.key),
+    rows.map((row) => row.unreadableTtl),
+    rows.map((row) => partitionDigest(row.partitionKey)),
+    rows.map((row) => nameDigest(row.partitionKey, row.id)),
+    rows.map((row) => row.sealed?.stream ?? null),
+    rows.map((row) => row.revision),
+    rows.map((row) => row.sealed?.eventId ?? null),
+    rows.map(({ sealed }) => (sealed === undefined ? null : Buffer.from(sealed.body))),
+  ];
+}
