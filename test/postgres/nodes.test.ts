@@ -8,6 +8,7 @@ import { describeError } from '@epitaph/api/cosmos/errors.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
 import { PostgresReadModelStore } from '@epitaph/storage/postgres/postgres-read-model-store.ts';
 import { formsOf, search } from '../secrecy/search.ts';
+import { fakeMachine } from '../simulation/world.ts';
 import { DEFINITION } from '../support/definition.ts';
 import { Cluster, type Node } from './nodes.ts';
 import { skipReason, TestServer, whyNoPostgres } from './server.ts';
@@ -82,6 +83,29 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
         const { items } = await reader.store.listItems(container, { maxItemCount: 100, atLeast: position });
         expect(items.find(({ id }) => id === `item ${round % 7}`)?.json).toBe(shown.json);
       }
+    }));
+
+  it('erase within some minutes what a floor kept that was lowered on a node which does not purge', () =>
+    inCluster(async (cluster) => {
+      const machine = fakeMachine(1_800_000_000_000);
+      const writer = await cluster.start({ roles: ['project'], clocks: machine });
+      const purging = await cluster.start({ roles: ['purge'], clocks: machine });
+      const container = await makeContainer(writer.store, -1);
+      await writer.store.setRetentionFloor(CALLER, container, 86_400, 'a year of records');
+      await write(writer, 'i', { ttl: 1 });
+      const pass = (seconds: number) => {
+        machine.wall += seconds * 1_000;
+        machine.monotonic += seconds * 1_000;
+      };
+      pass(2);
+      await eventually('the floor keeps it', async () => (await purging.store.purgeStatus()).heldBack === 1);
+      await writer.store.setRetentionFloor(CALLER, container, 0, 'no longer');
+      const startMs = machine.wall;
+      await eventually('it is erased', async () => {
+        pass(1);
+        return (await writer.store.explain(container, 'i', PARTITION)).state === 'purged';
+      });
+      expect(machine.wall - startMs).toBeLessThan(300_000);
     }));
 
   it('know users, permissions and client encryption keys of each other, and let nobody in whom another has shut out', () =>

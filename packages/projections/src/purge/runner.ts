@@ -34,8 +34,8 @@ import { RecentRate } from './recent-rate.ts';
 /** How often the runner compares the clock with the next deadline. */
 const TICK_MS = 200;
 /**
- * How long lives that a hold keeps are left alone before the vault is asked again; and how long a container in which
- * nothing but such lives is left to erase is not looked through.
+ * How long lives that a hold keeps, or where there are several nodes a floor, are left alone before the vault is asked
+ * again; and how long a container in which nothing but such lives is left to erase is not looked through.
  */
 const HELD_RETRY_MS = 60_000;
 /** For so long at least, for each of them: to ask takes a tenth of that, and something else is to be done, too. */
@@ -54,7 +54,7 @@ export interface PurgeRunnerOptions extends PurgePorts {
   readonly onFault: (error: unknown) => void;
   /** Wraps each batch of work, for whoever measures. */
   readonly around?: (<Result>(step: 'record' | 'erase', work: () => Promise<Result>) => Promise<Result>) | undefined;
-  /** True where other nodes may pause and resume the purge as well: the log is asked whether they did. */
+  /** True where other nodes may pause and resume the purge as well, and lower floors: it is asked whether they did. */
   readonly othersControl?: boolean;
   /** Makes sure that the catalog has the policies of this moment, where other nodes may have changed them. */
   readonly confirmCatalog?: () => Promise<void>;
@@ -165,7 +165,7 @@ export class PurgeRunner {
   async start({ automatic }: { readonly automatic: boolean }): Promise<void> {
     await this.#readControl();
     // Where several nodes may, one that was not given the purge leaves to the others what a crash of theirs has left.
-    if (!automatic && this.#options.othersControl === true) return;
+    if (!automatic && this.#othersControl) return;
     this.#run = await this.#leftOpen();
     if (this.#run !== undefined)
       await this.#executor.finishTruncations(this.#run.upToPosition, this.#options.clock.now());
@@ -318,8 +318,8 @@ export class PurgeRunner {
 
   /** Looks again, where other nodes may have paused it or gone on. */
   async #refreshControl(maxAgeMs = 0): Promise<void> {
-    const { othersControl, monotonicMs } = this.#options;
-    if (othersControl === true && monotonicMs() - this.#controlReadMs >= maxAgeMs) await this.#readControl();
+    const { monotonicMs } = this.#options;
+    if (this.#othersControl && monotonicMs() - this.#controlReadMs >= maxAgeMs) await this.#readControl();
   }
 
   async #readControl(): Promise<void> {
@@ -541,7 +541,13 @@ export class PurgeRunner {
     const retryAtMs = nowMs() + this.#retryMs(container.number);
     const outcomes = new Map<number, AskedLife['outcome']>(batch.left.map((index) => [index, 'left']));
     for (const { index, untilMs } of batch.refused) {
-      outcomes.set(index, untilMs === null ? { by: 'hold', untilMs: retryAtMs } : { by: 'floor', untilMs });
+      outcomes.set(
+        index,
+        untilMs === null
+          ? { by: 'hold', untilMs: retryAtMs }
+          : // Another node that lowers the floor tells nobody.
+            { by: 'floor', untilMs: this.#othersControl ? Math.min(untilMs, retryAtMs) : untilMs },
+      );
     }
     const asked = Map.groupBy(
       found.map(({ kind, place, after }, index) => ({
@@ -557,7 +563,12 @@ export class PurgeRunner {
   }
 
   #retryMs(container: ContainerNumber): number {
-    return Math.max(HELD_RETRY_MS, this.#held.countIn(container).hold * HELD_RETRY_MS_EACH);
+    const { hold, floor } = this.#held.countIn(container);
+    return Math.max(HELD_RETRY_MS, (this.#othersControl ? hold + floor : hold) * HELD_RETRY_MS_EACH);
+  }
+
+  get #othersControl(): boolean {
+    return this.#options.othersControl === true;
   }
 
   /** Ended lives whose grace is over and that nothing is known to hold back. */
