@@ -1,25 +1,21 @@
 import type { KeyObject } from 'node:crypto';
 import { GenerationCache } from '@epitaph/core/generation-cache.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
-import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import {
   type ContainerFloors,
   type DestroyOutcome,
   type DestroyRequest,
   type FloorKind,
-  floorUntil,
-  type HoldScope,
   type KeyLookup,
   type KeyVault,
   type NewLifeKey,
-  prefixesOf,
   type VaultHold,
 } from '@epitaph/core/vault/key-vault.ts';
 import { turn } from '@epitaph/core/turn.ts';
 import { gcmOpen, gcmSeal } from '../crypto/aes-gcm.ts';
 import type { SecretLifeKey } from '../crypto/gcm-body-sealer.ts';
-import { ownerOf, unwrapKey, wrapKey } from '../crypto/key-wrapping.ts';
+import { ownerOf } from '../crypto/key-wrapping.ts';
 import type { RestoredKey, RestoredKeys } from '../restored-keys.ts';
 import { type DedicatedConnection, type PostgresDatabase, type Statements, UnusableServer } from './database.ts';
 import { eraseFormerRoots, obstaclesToErasing } from './former-roots.ts';
@@ -34,17 +30,14 @@ import {
   parentOf,
   placeName,
   slotOf,
-  TOP_LEVEL,
 } from './key-tree.ts';
 import { LOCK_SPACE, locks, migrate, NODE_NAME } from './migrations.ts';
+import { ancestorsOf, type OpenNode, pathOf, StoredKeyTree, writeNodes } from './stored-key-tree.ts';
+import { putFloor, putHold, readAllHolds, readFloors, readHolds, readRefusals, removeHold } from './vault-retention.ts';
 import { vaultSchema } from './vault-schema.ts';
 
 /** Keys in memory, those that came with the one asked for too; a key destroyed here leaves at once. */
 const CACHE_SIZE = 50_000;
-/** Binds the root's wrapped key to its place, as a life's name binds the life's. */
-export const ROOT = 'vault-root';
-/** A read may meet the moment in which the root is replaced; a few times in a row it would be damage. */
-const READ_ATTEMPTS = 4;
 /** Tells every node which keys were destroyed, so that none keeps one in memory. */
 const CHANNEL = 'epitaph_vault';
 /** A notification takes 8,000 bytes. */
@@ -71,24 +64,6 @@ interface CachedKey {
   readonly secret: KeyObject;
 }
 
-interface StoredNode {
-  readonly version: number;
-  readonly sealed: Buffer;
-}
-
-/** Nodes with their content in plain, from the root down to some leaves; each with the key that seals it. */
-interface OpenNode {
-  readonly place: NodePlace;
-  key: KeyObject;
-  version: number;
-  readonly content: NodeContent;
-}
-
-interface Root {
-  readonly generation: number;
-  readonly key: KeyObject;
-}
-
 /** A leaf that this process alone puts new keys in. */
 interface OwnLeaf extends OpenNode {
   /** Slots of which it is not known that what was put in is stored. */
@@ -109,6 +84,7 @@ interface Waiting {
 export class PostgresKeyVault implements KeyVault, RestoredKeys {
   readonly #database: PostgresDatabase;
   readonly #master: KeyObject;
+  readonly #tree: StoredKeyTree;
   readonly #copiesKeptSeconds: number | undefined;
   readonly #canErase: boolean;
   readonly #isAlone: boolean;
@@ -129,6 +105,7 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys {
   private constructor(options: PostgresKeyVaultOptions, canErase: boolean) {
     this.#database = options.database;
     this.#master = options.master;
+    this.#tree = new StoredKeyTree(options.master);
     this.#copiesKeptSeconds = options.copiesKeptSeconds;
     this.#canErase = canErase;
     this.#isAlone = options.restoring === 'alone';
@@ -139,7 +116,7 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys {
    * version, or when the server keeps what is destroyed and nobody has said for how long.
    */
   static async open(options: PostgresKeyVaultOptions): Promise<PostgresKeyVault> {
-    const { database, master, copiesKeptSeconds } = options;
+    const { database, copiesKeptSeconds } = options;
     const obstacles = await obstaclesToErasing(database);
     if (obstacles.length > 0 && copiesKeptSeconds === undefined) {
       throw new UnusableServer(
@@ -149,11 +126,11 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys {
     const vault = new PostgresKeyVault(options, obstacles.length === 0);
     await migrate(database, {
       ...vaultSchema,
-      afterCreation: (sql) => plantRoot(sql, master),
+      afterCreation: (sql) => vault.#tree.plant(sql),
       // With a wrong key the vault is left as it is, for the older version to open.
-      check: (sql) => vault.#readRoot(sql),
+      check: (sql) => vault.#tree.readRoot(sql),
     });
-    await vault.#readRoot(database);
+    await vault.#tree.readRoot(database);
     if (options.restoring === 'alone') return vault;
     const [restoring] = await database.query('SELECT 1 FROM epitaph_vault.restoring');
     if (restoring !== undefined && options.restoring === undefined) {
@@ -214,56 +191,16 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys {
     );
   }
 
-  async placeHold({ holdId, containerRid, scope, placedAtMs }: VaultHold): Promise<void> {
-    // Lives are rows of their own, so that a hold on a million of them costs a look-up, not a scan.
-    const kept: HoldScope = scope.kind === 'lives' ? { kind: 'lives', streams: [] } : scope;
-    await this.#alone(async (sql) => {
-      await sql.query('DELETE FROM epitaph_vault.held_lives WHERE hold_id = $1', [holdId]);
-      await sql.query(
-        `INSERT INTO epitaph_vault.holds (hold_id, container, scope, placed_at) VALUES ($1, $2, $3, $4)
-         ON CONFLICT (hold_id) DO UPDATE
-         SET container = excluded.container, scope = excluded.scope, placed_at = excluded.placed_at`,
-        [holdId, containerRid, JSON.stringify(kept), placedAtMs],
-      );
-      if (scope.kind === 'lives') {
-        await sql.query(
-          `INSERT INTO epitaph_vault.held_lives (stream, hold_id)
-           SELECT DISTINCT stream, $2 FROM unnest($1::text[]) AS lives (stream)`,
-          [scope.streams, holdId],
-        );
-      }
-    });
+  placeHold(hold: VaultHold): Promise<void> {
+    return this.#alone((sql) => putHold(sql, hold));
   }
 
-  async releaseHold(holdId: string): Promise<void> {
-    await this.#alone(async (sql) => {
-      await sql.query('DELETE FROM epitaph_vault.held_lives WHERE hold_id = $1', [holdId]);
-      await sql.query('DELETE FROM epitaph_vault.holds WHERE hold_id = $1', [holdId]);
-    });
+  releaseHold(holdId: string): Promise<void> {
+    return this.#alone((sql) => removeHold(sql, holdId));
   }
 
-  async holds(containerRid?: string): Promise<VaultHold[]> {
-    const rows = await this.#database.query<{
-      hold_id: string;
-      container: string;
-      scope: string;
-      placed_at: number;
-      streams: string[];
-    }>(
-      `SELECT hold_id, container, scope, placed_at,
-              ARRAY(SELECT stream FROM epitaph_vault.held_lives l WHERE l.hold_id = h.hold_id ORDER BY stream) AS streams
-       FROM epitaph_vault.holds h WHERE $1::text IS NULL OR container = $1 ORDER BY placed_at, hold_id`,
-      [containerRid ?? null],
-    );
-    return rows.map(({ hold_id, container, scope, placed_at, streams }) => {
-      const kept = JSON.parse(scope) as HoldScope;
-      return {
-        holdId: hold_id,
-        containerRid: container,
-        scope: kept.kind === 'lives' ? { kind: 'lives', streams } : kept,
-        placedAtMs: placed_at,
-      };
-    });
+  holds(containerRid?: string): Promise<VaultHold[]> {
+    return readAllHolds(this.#database, containerRid);
   }
 
   async holdsOn(streams: readonly string[]): Promise<string[][]> {
@@ -271,16 +208,8 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys {
     return streams.map(holdsOn);
   }
 
-  async setFloor(containerRid: string, kind: FloorKind, seconds: number): Promise<void> {
-    await this.#alone(async (sql) => {
-      await sql.query('DELETE FROM epitaph_vault.floors WHERE container = $1 AND kind = $2', [containerRid, kind]);
-      if (seconds === 0) return;
-      await sql.query('INSERT INTO epitaph_vault.floors (container, kind, seconds) VALUES ($1, $2, $3)', [
-        containerRid,
-        kind,
-        seconds,
-      ]);
-    });
+  setFloor(containerRid: string, kind: FloorKind, seconds: number): Promise<void> {
+    return this.#alone((sql) => putFloor(sql, containerRid, kind, seconds));
   }
 
   floors(): Promise<ReadonlyMap<string, ContainerFloors>> {
@@ -306,7 +235,7 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys {
     if (wrapped === undefined) {
       await this.#alone(async (sql) => {
         // By the key in force: it may have been changed while this node was cut off.
-        await this.#readRoot(sql);
+        await this.#tree.readRoot(sql);
         // Whoever is first wins; the answer is what stands in the vault.
         await sql.query(
           'INSERT INTO epitaph_vault.secrets (name, wrapped) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING',
@@ -349,7 +278,7 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys {
       const [row] = await sql.query<{ block: number }>("SELECT nextval('epitaph_vault.blocks') AS block");
       const block: NodePlace = { level: 1, number: row!.block };
       invariant(nodeOf(HIGHEST_KEY_ID, 1).number >= block.number, 'the vault has key ids left');
-      const nodes = await this.#openPath(sql, [ancestorsOf(block)], 'make');
+      const nodes = await this.#tree.open(sql, [ancestorsOf(block)], 'make');
       const parent = nodes.get(placeName(parentOf(block)))!;
       const blockKey = freshKey();
       parent.content.put(slotOf(block.number), blockKey);
@@ -418,7 +347,7 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys {
   }
 
   async #reload(leaf: OwnLeaf): Promise<void> {
-    const nodes = await this.#openPath(this.#database, [pathOf(leaf.place.number * FANOUT)], 'read');
+    const nodes = await this.#tree.open(this.#database, [pathOf(leaf.place.number * FANOUT)], 'read');
     const now = nodes.get(placeName(leaf.place));
     invariant(now !== undefined, `leaf ${leaf.place.number}, which another version stands of, is there`);
     leaf.key = now.key;
@@ -467,7 +396,7 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys {
       await this.#opening;
     }
     const heard = this.#heard;
-    const nodes = await this.#openPath(this.#database, [pathOf(keyId)], 'read');
+    const nodes = await this.#tree.open(this.#database, [pathOf(keyId)], 'read');
     const leaf = nodes.get(placeName(nodeOf(keyId, 0)));
     if (leaf === undefined || !leaf.content.owner(slotOf(keyId)).equals(ownerOf(stream))) return { status: 'unknown' };
     const bytes = leaf.content.key(slotOf(keyId));
@@ -495,7 +424,7 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys {
     await takeVaultLock(sql);
     const refusalOf = await readRefusals(sql, requests);
     const ids = requests.map(({ keyId }) => keyId).filter((id) => id > 0 && id <= HIGHEST_KEY_ID);
-    const nodes = await this.#openPath(sql, ids.map(pathOf), 'change');
+    const nodes = await this.#tree.open(sql, ids.map(pathOf), 'change');
     const changed = new Set<OpenNode>();
     const outcomes = requests.map((request): DestroyOutcome => {
       const slot = slotOf(request.keyId);
@@ -514,53 +443,14 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys {
       await sql.query('SELECT pg_notify($1, $2)', [CHANNEL, note]);
     }
     const [erased] = await sql.query<{ generation: number }>('SELECT generation FROM epitaph_vault.erased');
-    const root = await this.#readRoot(sql);
+    const root = await this.#tree.readRoot(sql);
     let { generation } = root;
     if (changed.size > 0) {
       generation += 1;
-      await this.#changeKeys(sql, nodes, changed, generation);
+      await this.#tree.changeKeys(sql, nodes, changed, generation);
     }
     for (const node of nodes.values()) node.content.wipe();
     return { outcomes, generation, erased: erased!.generation };
-  }
-
-  /** Gives every node from the changed leaves up to the root a new key, and the root another place. */
-  async #changeKeys(
-    sql: Statements,
-    nodes: ReadonlyMap<string, OpenNode>,
-    leaves: ReadonlySet<OpenNode>,
-    generation: number,
-  ): Promise<void> {
-    const rewritten: OpenNode[] = [];
-    let level = leaves;
-    for (;;) {
-      const parents = new Set<OpenNode>();
-      for (const node of level) {
-        const key = freshKey();
-        if (node.place.level === TOP_LEVEL) {
-          await this.#putRoot(sql, generation, key);
-        } else {
-          const parent = nodes.get(placeName(parentOf(node.place)))!;
-          parent.content.put(slotOf(node.place.number), key);
-          parents.add(parent);
-        }
-        node.key = asKey(key);
-        node.version += 1;
-        rewritten.push(node);
-      }
-      if (parents.size === 0) break;
-      level = parents;
-    }
-    await writeNodes(sql, rewritten);
-  }
-
-  /** In one transaction, so that a crash leaves either the old root or the new. */
-  async #putRoot(sql: Statements, generation: number, key: Uint8Array): Promise<void> {
-    await sql.query('TRUNCATE epitaph_vault.root');
-    await sql.query('INSERT INTO epitaph_vault.root (generation, wrapped) VALUES ($1, $2)', [
-      generation,
-      wrapKey(this.#master, generation, ROOT, key),
-    ]);
   }
 
   /** One erasure at a time; whoever comes while one runs needs the next. */
@@ -569,7 +459,7 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys {
     this.#erasing = (async () => {
       const [known] = await this.#database.query<{ generation: number }>('SELECT generation FROM epitaph_vault.erased');
       if (known!.generation >= generation) return;
-      const { generation: now } = await this.#readRoot(this.#database);
+      const { generation: now } = await this.#tree.readRoot(this.#database);
       await eraseFormerRoots(this.#database);
       await this.#database.query('UPDATE epitaph_vault.erased SET generation = greatest(generation, $1)', [now]);
     })().finally(() => (this.#erasing = undefined));
@@ -595,7 +485,7 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys {
     const destroyed = keys.filter((key, index) => states[index] === 'there' && key.isDestroyed);
     for (const { keyId } of destroyed) gone.add(keyId);
     await this.#alone(async (sql) => {
-      const nodes = await this.#openPath(
+      const nodes = await this.#tree.open(
         sql,
         wrong.map(({ keyId }) => pathOf(keyId)),
         'make',
@@ -607,8 +497,8 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys {
         leaf.content.destroy(slotOf(keyId));
         leaves.add(leaf);
       }
-      const { generation } = await this.#readRoot(sql);
-      await this.#changeKeys(sql, nodes, leaves, generation + 1);
+      const { generation } = await this.#tree.readRoot(sql);
+      await this.#tree.changeKeys(sql, nodes, leaves, generation + 1);
       for (const node of nodes.values()) node.content.wipe();
     });
     this.#cache.clear();
@@ -622,16 +512,16 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys {
         "SELECT setval('epitaph_vault.blocks', greatest($1, (SELECT last_value FROM epitaph_vault.blocks)))",
         [Math.max(1, nodeOf(keyId, 1).number)],
       );
-      const root = await this.#readRoot(sql);
+      const root = await this.#tree.readRoot(sql);
       const next = Math.max(root.generation, destructions) + 1;
-      await this.#putRoot(sql, next, root.key.export());
+      await this.#tree.putRoot(sql, next, root.key.export());
       return next;
     });
     if (this.#canErase) await this.#eraseUpTo(generation);
   }
 
   async #statesOf(keys: readonly RestoredKey[]): Promise<('there' | 'destroyed' | 'unknown')[]> {
-    const nodes = await this.#openPath(
+    const nodes = await this.#tree.open(
       this.#database,
       keys.map(({ keyId }) => pathOf(keyId)),
       'read',
@@ -644,93 +534,6 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys {
     for (const node of nodes.values()) node.content.wipe();
     return states;
   }
-
-  // -- the tree --------------------------------------------------------------------------------------------------
-
-  async #readRoot(sql: Statements): Promise<Root> {
-    const [row] = await sql.query<{ generation: number; wrapped: Buffer }>(
-      'SELECT generation, wrapped FROM epitaph_vault.root',
-    );
-    invariant(row !== undefined, 'the vault has a root');
-    const key = unwrapKey(this.#master, row.generation, ROOT, row.wrapped);
-    if (key === undefined) {
-      throw new UnusableServer(
-        'The master key is not the one this key vault was made with. Give the right one; nothing can be read without it.',
-      );
-    }
-    return { generation: row.generation, key: asKey(key) };
-  }
-
-  /**
-   * Opens the nodes of some paths, each given from the top down, as far as they are there.
-   *
-   * @param purpose `read` takes one look; `change` locks them until the transaction ends; `make` also makes what is
-   * missing, in memory
-   */
-  async #openPath(
-    sql: Statements,
-    paths: readonly (readonly NodePlace[])[],
-    purpose: 'read' | 'change' | 'make',
-  ): Promise<Map<string, OpenNode>> {
-    for (let attempt = 1; ; attempt++) {
-      const opened = await this.#tryToOpenPath(sql, paths, purpose);
-      if (opened !== undefined) return opened;
-      invariant(attempt < READ_ATTEMPTS, 'each node of the key vault opens with the key that its parent holds');
-    }
-  }
-
-  async #tryToOpenPath(
-    sql: Statements,
-    paths: readonly (readonly NodePlace[])[],
-    purpose: 'read' | 'change' | 'make',
-  ): Promise<Map<string, OpenNode> | undefined> {
-    const places = new Map(paths.flat().map((place) => [placeName(place), place]));
-    const values = [[...places.values()].map(({ level }) => level), [...places.values()].map(({ number }) => number)];
-    const wanted =
-      'SELECT n.level, n.number, n.version, n.sealed FROM unnest($1::smallint[], $2::bigint[]) AS w (level, number) JOIN epitaph_vault.nodes n USING (level, number)';
-    // Nodes and root in one statement are of one moment. Who changes them has them to itself anyway.
-    const rows = await sql.query<{ level: number; number: number; version: number; sealed: Buffer }>(
-      purpose === 'read'
-        ? `${wanted} UNION ALL SELECT -1, generation, 0, wrapped FROM epitaph_vault.root`
-        : `${wanted} ORDER BY n.level, n.number FOR UPDATE OF n`,
-      values,
-    );
-    const stored = new Map<string, StoredNode>(rows.map((row) => [placeName(row), row]));
-    let rootKey: KeyObject;
-    if (purpose === 'read') {
-      const root = rows.find(({ level }) => level === -1);
-      if (root === undefined) return undefined;
-      const key = unwrapKey(this.#master, root.number, ROOT, root.sealed);
-      if (key === undefined) return undefined;
-      rootKey = asKey(key);
-    } else rootKey = (await this.#readRoot(sql)).key;
-
-    const opened = new Map<string, OpenNode>();
-    for (const path of paths) {
-      let parent: OpenNode | undefined;
-      for (const place of path) {
-        const name = placeName(place);
-        let node = opened.get(name);
-        if (node === undefined) {
-          const slot = slotOf(place.number);
-          let bytes = parent?.content.key(slot);
-          const isNew = bytes === undefined && parent !== undefined;
-          if (isNew && purpose !== 'make') break;
-          if (isNew) parent!.content.put(slot, (bytes = freshKey()));
-          const key: KeyObject = bytes === undefined ? rootKey : asKey(bytes);
-          const row = stored.get(name);
-          // A leaf of a block that was taken, in which no key was stored yet.
-          if (row === undefined && !isNew) break;
-          const content = row === undefined ? NodeContent.empty(place) : NodeContent.open(key, place, row.sealed);
-          if (content === undefined) return undefined;
-          node = { place, key, version: row?.version ?? 1, content };
-          opened.set(name, node);
-        }
-        parent = node;
-      }
-    }
-    return opened;
-  }
 }
 
 function found(keyId: number, { owner, secret }: CachedKey, stream: string): KeyLookup {
@@ -739,103 +542,6 @@ function found(keyId: number, { owner, secret }: CachedKey, stream: string): Key
   return { status: 'there', key };
 }
 
-/** From the top down to the leaf. */
-function pathOf(keyId: number): NodePlace[] {
-  return Array.from({ length: TOP_LEVEL + 1 }, (_, index) => nodeOf(keyId, TOP_LEVEL - index));
-}
-
-/** From the top down to the parent. */
-function ancestorsOf(place: NodePlace): NodePlace[] {
-  const ancestors: NodePlace[] = [];
-  for (let at = place; at.level < TOP_LEVEL;) ancestors.unshift((at = parentOf(at)));
-  return ancestors;
-}
-
-async function plantRoot(sql: Statements, master: KeyObject): Promise<void> {
-  const bytes = freshKey();
-  await sql.query('INSERT INTO epitaph_vault.root (generation, wrapped) VALUES (1, $1)', [
-    wrapKey(master, 1, ROOT, bytes),
-  ]);
-  const place: NodePlace = { level: TOP_LEVEL, number: 0 };
-  await writeNodes(sql, [{ place, key: asKey(bytes), version: 1, content: NodeContent.empty(place) }]);
-}
-
 export async function takeVaultLock(sql: Statements): Promise<void> {
   await sql.query('SELECT pg_advisory_xact_lock($1, $2)', [LOCK_SPACE, locks.vault]);
-}
-
-async function writeNodes(sql: Statements, nodes: readonly OpenNode[]): Promise<void> {
-  await sql.query(
-    `INSERT INTO epitaph_vault.nodes (level, number, version, sealed)
-     SELECT * FROM unnest($1::smallint[], $2::bigint[], $3::bigint[], $4::bytea[])
-     ON CONFLICT (level, number) DO UPDATE SET version = excluded.version, sealed = excluded.sealed`,
-    [
-      nodes.map(({ place }) => place.level),
-      nodes.map(({ place }) => place.number),
-      nodes.map(({ version }) => version),
-      nodes.map(({ content, key, place }) => content.seal(key, place)),
-    ],
-  );
-}
-
-async function readFloors(sql: Pick<Statements, 'query'>): Promise<ReadonlyMap<string, ContainerFloors>> {
-  const rows = await sql.query<{ container: string; kind: FloorKind; seconds: number }>(
-    'SELECT container, kind, seconds FROM epitaph_vault.floors',
-  );
-  const floors = new Map<string, ContainerFloors>();
-  for (const { container, kind, seconds } of rows) {
-    floors.set(container, { ...floors.get(container), [kind]: seconds });
-  }
-  return floors;
-}
-
-/** The holds on each of some lives. All that are on their containers are read, and asked once each. */
-async function readHolds(
-  sql: Pick<Statements, 'query'>,
-  streams: readonly string[],
-): Promise<(stream: string) => string[]> {
-  const containers = new Set(streams.map((stream) => stream.slice('item-'.length, stream.indexOf('.'))));
-  const byPrefix = new Map<string, Set<string>>();
-  const byLife = new Map<string, string[]>();
-  const lengths = new Set<number>();
-  for (const { hold_id, scope } of await sql.query<{ hold_id: string; scope: string }>(
-    'SELECT hold_id, scope FROM epitaph_vault.holds WHERE container = ANY ($1::text[])',
-    [[...containers]],
-  )) {
-    for (const prefix of prefixesOf(JSON.parse(scope) as HoldScope)) {
-      lengths.add(prefix.length);
-      byPrefix.set(prefix, (byPrefix.get(prefix) ?? new Set()).add(hold_id));
-    }
-  }
-  for (const { stream, hold_id } of await sql.query<{ stream: string; hold_id: string }>(
-    'SELECT stream, hold_id FROM epitaph_vault.held_lives WHERE stream = ANY ($1::text[])',
-    [streams],
-  )) {
-    byLife.set(stream, [...(byLife.get(stream) ?? []), hold_id]);
-  }
-  return (stream) => {
-    const found = new Set(byLife.get(stream));
-    for (const length of lengths) {
-      for (const holdId of byPrefix.get(stream.slice(0, length)) ?? []) found.add(holdId);
-    }
-    return [...found].toSorted();
-  };
-}
-
-/** Which of some lives a hold or a floor covers, as of this transaction. */
-async function readRefusals(
-  sql: Statements,
-  requests: readonly DestroyRequest[],
-): Promise<(request: DestroyRequest) => (DestroyOutcome & { kind: 'refused' }) | undefined> {
-  const holdsOn = await readHolds(
-    sql,
-    requests.map(({ stream }) => stream),
-  );
-  const floors = await readFloors(sql);
-  return (request) => {
-    const { stream } = request;
-    const holds = holdsOn(stream);
-    const floorUntilMs = floorUntil(floors.get(parseItemStream(stream)?.containerRid ?? '') ?? {}, request);
-    return holds.length > 0 || floorUntilMs !== null ? { kind: 'refused', holds, floorUntilMs } : undefined;
-  };
 }

@@ -4,7 +4,8 @@ import { unwrapKey, wrapKey } from '../crypto/key-wrapping.ts';
 import { openDatabase, placeOf, type PostgresDatabase, type Statements, UnusableServer } from './database.ts';
 import { eraseFormerRoots, obstaclesToErasing } from './former-roots.ts';
 import { LOCK_SPACE, locks, migrate } from './migrations.ts';
-import { ROOT, takeVaultLock } from './postgres-key-vault.ts';
+import { takeVaultLock } from './postgres-key-vault.ts';
+import { ROOT } from './stored-key-tree.ts';
 import { vaultSchema } from './vault-schema.ts';
 
 export interface PostgresRotation {

@@ -1,0 +1,132 @@
+import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
+import {
+  type ContainerFloors,
+  type DestroyOutcome,
+  type DestroyRequest,
+  type FloorKind,
+  floorUntil,
+  type HoldScope,
+  prefixesOf,
+  type VaultHold,
+} from '@epitaph/core/vault/key-vault.ts';
+import type { Statements } from './database.ts';
+
+// Holds and floors as they stand beside the keys. Who changes them, or goes by them, has the vault's lock.
+
+export async function putHold(sql: Statements, { holdId, containerRid, scope, placedAtMs }: VaultHold): Promise<void> {
+  // Lives are rows of their own, so that a hold on a million of them costs a look-up, not a scan.
+  const kept: HoldScope = scope.kind === 'lives' ? { kind: 'lives', streams: [] } : scope;
+  await sql.query('DELETE FROM epitaph_vault.held_lives WHERE hold_id = $1', [holdId]);
+  await sql.query(
+    `INSERT INTO epitaph_vault.holds (hold_id, container, scope, placed_at) VALUES ($1, $2, $3, $4)
+     ON CONFLICT (hold_id) DO UPDATE
+     SET container = excluded.container, scope = excluded.scope, placed_at = excluded.placed_at`,
+    [holdId, containerRid, JSON.stringify(kept), placedAtMs],
+  );
+  if (scope.kind !== 'lives') return;
+  await sql.query(
+    `INSERT INTO epitaph_vault.held_lives (stream, hold_id)
+     SELECT DISTINCT stream, $2 FROM unnest($1::text[]) AS lives (stream)`,
+    [scope.streams, holdId],
+  );
+}
+
+export async function removeHold(sql: Statements, holdId: string): Promise<void> {
+  await sql.query('DELETE FROM epitaph_vault.held_lives WHERE hold_id = $1', [holdId]);
+  await sql.query('DELETE FROM epitaph_vault.holds WHERE hold_id = $1', [holdId]);
+}
+
+/** All holds, or those of a container. */
+export async function readAllHolds(sql: Statements, containerRid?: string): Promise<VaultHold[]> {
+  const rows = await sql.query<{
+    hold_id: string;
+    container: string;
+    scope: string;
+    placed_at: number;
+    streams: string[];
+  }>(
+    `SELECT hold_id, container, scope, placed_at,
+            ARRAY(SELECT stream FROM epitaph_vault.held_lives l WHERE l.hold_id = h.hold_id ORDER BY stream) AS streams
+     FROM epitaph_vault.holds h WHERE $1::text IS NULL OR container = $1 ORDER BY placed_at, hold_id`,
+    [containerRid ?? null],
+  );
+  return rows.map(({ hold_id, container, scope, placed_at, streams }) => {
+    const kept = JSON.parse(scope) as HoldScope;
+    return {
+      holdId: hold_id,
+      containerRid: container,
+      scope: kept.kind === 'lives' ? { kind: 'lives', streams } : kept,
+      placedAtMs: placed_at,
+    };
+  });
+}
+
+/** @param seconds 0 for no floor of that kind */
+export async function putFloor(sql: Statements, containerRid: string, kind: FloorKind, seconds: number): Promise<void> {
+  await sql.query('DELETE FROM epitaph_vault.floors WHERE container = $1 AND kind = $2', [containerRid, kind]);
+  if (seconds === 0) return;
+  await sql.query('INSERT INTO epitaph_vault.floors (container, kind, seconds) VALUES ($1, $2, $3)', [
+    containerRid,
+    kind,
+    seconds,
+  ]);
+}
+
+export async function readFloors(sql: Statements): Promise<ReadonlyMap<string, ContainerFloors>> {
+  const rows = await sql.query<{ container: string; kind: FloorKind; seconds: number }>(
+    'SELECT container, kind, seconds FROM epitaph_vault.floors',
+  );
+  const floors = new Map<string, ContainerFloors>();
+  for (const { container, kind, seconds } of rows) {
+    floors.set(container, { ...floors.get(container), [kind]: seconds });
+  }
+  return floors;
+}
+
+/** The holds on each of some lives. All that are on their containers are read, and asked once each. */
+export async function readHolds(sql: Statements, streams: readonly string[]): Promise<(stream: string) => string[]> {
+  const containers = new Set(streams.map((stream) => stream.slice('item-'.length, stream.indexOf('.'))));
+  const byPrefix = new Map<string, Set<string>>();
+  const byLife = new Map<string, string[]>();
+  const lengths = new Set<number>();
+  for (const { hold_id, scope } of await sql.query<{ hold_id: string; scope: string }>(
+    'SELECT hold_id, scope FROM epitaph_vault.holds WHERE container = ANY ($1::text[])',
+    [[...containers]],
+  )) {
+    for (const prefix of prefixesOf(JSON.parse(scope) as HoldScope)) {
+      lengths.add(prefix.length);
+      byPrefix.set(prefix, (byPrefix.get(prefix) ?? new Set()).add(hold_id));
+    }
+  }
+  for (const { stream, hold_id } of await sql.query<{ stream: string; hold_id: string }>(
+    'SELECT stream, hold_id FROM epitaph_vault.held_lives WHERE stream = ANY ($1::text[])',
+    [streams],
+  )) {
+    byLife.set(stream, [...(byLife.get(stream) ?? []), hold_id]);
+  }
+  return (stream) => {
+    const found = new Set(byLife.get(stream));
+    for (const length of lengths) {
+      for (const holdId of byPrefix.get(stream.slice(0, length)) ?? []) found.add(holdId);
+    }
+    return [...found].toSorted();
+  };
+}
+
+/** Which of some lives a hold or a floor covers, as of this transaction. */
+export async function readRefusals(
+  sql: Statements,
+  requests: readonly DestroyRequest[],
+): Promise<(request: DestroyRequest) => (DestroyOutcome & { kind: 'refused' }) | undefined> {
+  const holdsOn = await readHolds(
+    sql,
+    requests.map(({ stream }) => stream),
+  );
+  const floors = await readFloors(sql);
+  return (request) => {
+    const { stream } = request;
+    const holds = holdsOn(stream);
+    const floorUntilMs = floorUntil(floors.get(parseItemStream(stream)?.containerRid ?? '') ?? {}, request);
+    return holds.length > 0 || floorUntilMs !== null ? { kind: 'refused', holds, floorUntilMs } : undefined;
+  };
+}
