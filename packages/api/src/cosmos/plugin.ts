@@ -7,6 +7,7 @@ import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { DATE_WINDOW_MS, resourceTokenIn, type KeyRing, type SignatureVerdict } from '../http/keys.ts';
 import { defaultLimits, type Limits } from '../http/limits.ts';
 import { Pages } from '../http/pages.ts';
+import { sendBody } from '../http/send-body.ts';
 import type { Measurements } from '../metrics/measurements.ts';
 import type { StoreApi } from '../store/store-api.ts';
 import { tracedRequest } from '../telemetry/tracing.ts';
@@ -325,7 +326,7 @@ function send(reply: FastifyReply, answer: Answer, activityId: string, pages: Pa
   if (bytes < SENT_ALONE_FROM) sendTogether(() => raw.end(body, encoding));
   else {
     // What is on its way is not in the heap any more.
-    raw.end(body, encoding);
+    sendBody(raw, body, encoding);
     pages.handedOver(raw, bytes);
   }
   return reply;

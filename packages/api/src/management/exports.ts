@@ -1,5 +1,6 @@
 import { isoTime } from '@epitaph/core/clock.ts';
 import type { Disappearance } from '../store/store-api.ts';
+import { inChunks } from './send-stream.ts';
 import { disappearanceShape } from './shapes.ts';
 
 export type ExportFormat = 'text/csv' | 'application/x-ndjson';
@@ -32,14 +33,14 @@ export async function* exportText(
 ): AsyncGenerator<string> {
   if (format === 'text/csv') yield csvLine(Object.keys(COLUMNS));
   for await (const rows of pages) {
-    if (rows.length === 0) continue;
-    yield rows
+    const lines = rows
+      .values()
       .map((row) =>
         format === 'text/csv'
           ? csvLine(Object.values(COLUMNS).map((column) => String(column(row))))
           : `${JSON.stringify(disappearanceShape(row))}\n`,
-      )
-      .join('');
+      );
+    yield* inChunks(lines);
   }
 }
 

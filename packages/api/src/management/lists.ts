@@ -1,12 +1,10 @@
 import { Readable } from 'node:stream';
 import type { FastifyReply } from 'fastify';
 import { Pace } from '@epitaph/core/turn.ts';
-import { sendStream } from './send-stream.ts';
+import { CHUNK_CHARACTERS, sendStream } from './send-stream.ts';
 
 /** A page has no more bytes of JSON than this, unless its first entry has. */
 const PAGE_BYTES = 2 * 1024 * 1024;
-/** Of a list that is sent as a whole so much goes out at a time. */
-const CHUNK_CHARACTERS = 64 * 1024;
 /** Entries that are read at a time: one may name ten thousand lives. */
 const READ_AT_ONCE = 32;
 
@@ -18,7 +16,8 @@ export interface List<Entry> {
   readonly name: string;
   /** With a limit one more than that, where there are: which tells that there is a next page. */
   readonly entries: AsyncIterable<Entry> | Iterable<Entry>;
-  readonly placeOf: (entry: Entry) => number;
+  /** Where the page behind it begins; not given for one that has no pages. */
+  readonly placeOf?: (entry: Entry) => number;
   readonly shapeOf: (entry: Entry) => unknown;
 }
 
@@ -41,18 +40,20 @@ export async function answerList<Entry>(
     bytes += Buffer.byteLength(JSON.stringify(entry));
     if (bytes > PAGE_BYTES && page.length > 0) break;
     page.push(entry);
-    place = placeOf(next.value);
+    place = placeOf?.(next.value);
   }
   if (next.done === true) return { ...head, [name]: page };
   if (limit !== undefined) return { ...head, [name]: page, continuation: `${place}` };
   const behind = next.value;
   const text = async function* () {
-    let chunk = `${JSON.stringify({ ...head, [name]: page }).slice(0, -']}'.length)},${JSON.stringify(shapeOf(behind))}`;
+    yield JSON.stringify({ ...head, [name]: page }).slice(0, -']}'.length);
+    let chunk = `,${JSON.stringify(shapeOf(behind))}`;
     for await (const entry of left) {
+      if (chunk.length > CHUNK_CHARACTERS) {
+        yield chunk;
+        chunk = '';
+      }
       chunk += `,${JSON.stringify(shapeOf(entry))}`;
-      if (chunk.length < CHUNK_CHARACTERS) continue;
-      yield chunk;
-      chunk = '';
     }
     yield `${chunk}]}`;
   };

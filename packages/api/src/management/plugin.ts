@@ -1,12 +1,14 @@
 import { randomUUID } from 'node:crypto';
 import { pipeline, Readable } from 'node:stream';
+import { TLSSocket } from 'node:tls';
 import { createGzip } from 'node:zlib';
-import type { FastifyInstance, FastifyRequest } from 'fastify';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { Pace } from '@epitaph/core/turn.ts';
 import { wait } from '../config/wait.ts';
 import type { KeyRing, KeyRole } from '../http/keys.ts';
 import { defaultLimits } from '../http/limits.ts';
+import { piecesOf } from '../http/send-body.ts';
 import type { Disappearance, HistoryEntry, StoreApi } from '../store/store-api.ts';
 import * as answers from './answers.ts';
 import { writeTar } from '../archive/tar.ts';
@@ -66,6 +68,8 @@ const BODY_BYTES = 64 * 1024;
 /** Seconds that a purge waits for request units unless it is told otherwise. */
 const DEFAULT_PURGE_WAIT_SECONDS = 60;
 const EXPORT_PAGE_ROWS = 1000;
+/** From which size on an answer over TLS is sent in pieces. */
+const PIECES_FROM = 64 * 1024;
 
 /**
  * Puts the management plane on a server, under `/_epitaph`.
@@ -96,6 +100,7 @@ export function registerManagement(app: FastifyInstance, options: ManagementOpti
         hangUpOnIdle(reply.raw, unsentTimeoutMs);
         next();
       });
+      scope.addHook('onSend', (request, reply, payload, next) => next(null, inPieces(request, reply, payload)));
       admitByKey(scope, options.keys);
       readBodiesAsJson(scope);
       scope.addHook('preHandler', async (request) => {
@@ -177,7 +182,13 @@ function historyRoutes(scope: FastifyInstance, store: StoreApi, stopping: AbortS
         'What was asked of the store as a whole, when and by whom: purge runs, pauses, backups, rebuilds, the clock.',
       answers: { json: answers.storeHistory },
     },
-    async () => shapes.storeHistoryShape(await store.actionsOnStore()),
+    async ({ reply }) =>
+      answerList(reply, undefined, {
+        head: {},
+        name: 'events',
+        entries: await store.actionsOnStore(),
+        shapeOf: shapes.actionShape,
+      }),
   );
 
   route(
@@ -211,7 +222,12 @@ function historyRoutes(scope: FastifyInstance, store: StoreApi, stopping: AbortS
       }
       const item = itemOf(container, id, partitionKey);
       const { entries, ...next } = await store.historyPage(container, id, item.key, { after: continuation, limit });
-      return { ...shapes.historyShape(entries, container, item.shown), ...next };
+      return answerList(reply, undefined, {
+        head: { ...item.shown, container: shapes.containerName(container), ...next },
+        name: 'events',
+        entries,
+        shapeOf: shapes.historyEntryShape,
+      });
     },
   );
 
@@ -552,6 +568,15 @@ function documentationRoutes(scope: FastifyInstance, described: readonly RouteDe
     },
     () => (document ??= openApiDocument(described)),
   );
+}
+
+/** A large answer over TLS as a stream: sent at once, a client that takes it slowly would pass for one that takes nothing. */
+function inPieces({ method, raw: { socket } }: FastifyRequest, reply: FastifyReply, payload: unknown): unknown {
+  if (typeof payload !== 'string' || payload.length < PIECES_FROM || !(socket instanceof TLSSocket)) return payload;
+  if (method === 'HEAD') return payload;
+  const bytes = Buffer.from(payload);
+  void reply.header('content-length', bytes.length);
+  return piecesOf(bytes);
 }
 
 /** Who isn't let in learns nothing else, not even what there is. */

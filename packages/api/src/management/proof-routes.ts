@@ -6,7 +6,7 @@ import { answerLongWork } from './long-work.ts';
 import * as answers from './answers.ts';
 import * as requests from './requests.ts';
 import { clientGone, containerOf, itemOf, OF_CONTAINER, route } from './routing.ts';
-import { sendStream } from './send-stream.ts';
+import { inChunks, sendStream } from './send-stream.ts';
 
 /** Proofs of what is on record: for auditors, and for whoever they show them to. */
 export function proofRoutes(scope: FastifyInstance, store: StoreApi, stopping: AbortSignal): void {
@@ -169,7 +169,5 @@ function sendLines(reply: FastifyReply, pages: AsyncIterable<readonly unknown[]>
 }
 
 async function* linesOf(pages: AsyncIterable<readonly unknown[]>): AsyncGenerator<string> {
-  for await (const rows of pages) {
-    if (rows.length > 0) yield `${rows.map((row) => JSON.stringify(row)).join('\n')}\n`;
-  }
+  for await (const rows of pages) yield* inChunks(rows.values().map((row) => `${JSON.stringify(row)}\n`));
 }

@@ -29,6 +29,21 @@ export function sendStream(
   return reply.send(stream);
 }
 
+/** Of what is sent while it is found so much goes out at a time. */
+export const CHUNK_CHARACTERS = 64 * 1024;
+
+/** Lines put together to parts of some size: each would cost a packet, and all of a page may be hundreds of megabytes. */
+export function* inChunks(lines: Iterable<string>): Generator<string> {
+  let chunk = '';
+  for (const text of lines) {
+    chunk += text;
+    if (chunk.length < CHUNK_CHARACTERS) continue;
+    yield chunk;
+    chunk = '';
+  }
+  if (chunk !== '') yield chunk;
+}
+
 /** Hangs up on a client that takes nothing of what is there for it; work that has nothing to tell yet may take its time. */
 export function hangUpOnIdle(answer: ServerResponse, milliseconds: number): void {
   const { socket } = answer;

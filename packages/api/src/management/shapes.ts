@@ -88,28 +88,16 @@ export function explanationShape(explanation: Explanation, container: ContainerS
   };
 }
 
-export function historyShape(entries: readonly HistoryEntry[], container: ContainerState, item: Shape): Shape {
-  return {
-    ...item,
-    container: containerName(container),
-    events: entries.map(historyEntryShape),
-  };
-}
-
 export const historyEntryShape = (entry: HistoryEntry): Shape => ({
   occurredAt: isoTime(entry.occurredAtMs),
   ...entry,
 });
 
-/** What was done to the store as a whole: of no item, and in no order but the log's. */
-export function storeHistoryShape(entries: readonly HistoryEntry[]): Shape {
-  return {
-    events: entries.map(({ life: _, revision: __, ...entry }) => ({
-      occurredAt: isoTime(entry.occurredAtMs),
-      ...entry,
-    })),
-  };
-}
+/** Something that was done to the store as a whole: of no item, and in no order but the log's. */
+export const actionShape = ({ life: _, revision: __, ...entry }: HistoryEntry): Shape => ({
+  occurredAt: isoTime(entry.occurredAtMs),
+  ...entry,
+});
 
 export function containerName({ rid, name, createdAtMs, deletedAtMs }: ContainerState): Shape {
   return {
