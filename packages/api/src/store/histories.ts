@@ -22,6 +22,7 @@ import { actionsOnStore } from '@epitaph/projections/operator-actions.ts';
 import type { DisappearanceRow, ReadModelStore } from '@epitaph/projections/read-model-store.ts';
 import { feedFloorUntil, type ItemLife, livesOfItem, retentionUntil } from './item-lives.ts';
 import type { StoreParts } from './parts.ts';
+import { streamPages } from './stream-pages.ts';
 import type { Disappearance, HistoryEntry, HistoryPage } from './store-api.ts';
 
 const LATEST_MS = Number.MAX_SAFE_INTEGER;
@@ -177,14 +178,19 @@ export class Histories {
   /** Every request to erase the item of a life, oldest first. */
   async #erasureRequests(rid: string, stream: string): Promise<PlacedRequest[]> {
     const item = withoutContainer(rid, parseItemStream(stream)!.prefix);
-    return (await this.#parts.ports.log.readStream(containerStream(rid))).flatMap((recorded) => {
-      // There may be thousands of others.
-      if (recorded.type !== 'ErasureRequested') return [];
-      const event = readContainerEvent(recorded);
-      if (event.type !== 'ErasureRequested' || event.data.item !== item) return [];
-      const { requestedBy, reason } = event.data;
-      return [{ position: recorded.position, request: { requestedAtMs: recorded.occurredAtMs, requestedBy, reason } }];
-    });
+    const requests: PlacedRequest[] = [];
+    for await (const page of streamPages(this.#parts.ports.log, containerStream(rid))) {
+      for (const recorded of page) {
+        // There may be thousands of others.
+        if (recorded.type !== 'ErasureRequested') continue;
+        const event = readContainerEvent(recorded);
+        if (event.type !== 'ErasureRequested' || event.data.item !== item) continue;
+        const { requestedBy, reason } = event.data;
+        const request = { requestedAtMs: recorded.occurredAtMs, requestedBy, reason };
+        requests.push({ position: recorded.position, request });
+      }
+    }
+    return requests;
   }
 
   async disappearances(

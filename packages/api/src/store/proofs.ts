@@ -33,12 +33,11 @@ import {
 import { purgeRunStream } from '@epitaph/projections/purge/events.ts';
 import { namesLost } from '@epitaph/projections/purge/vault-copies.ts';
 import type { StoreParts } from './parts.ts';
+import { streamPages } from './stream-pages.ts';
 import type { CertifiedPeriod, LogVerification, ScanProgress, TreeSnapshot } from './store-api.ts';
 
 const PAGE_EVENTS = 1_000;
 const PAGE_ROWS = 1_000;
-/** Facts of a container that are read at a time: a hold may name ten thousand lives. */
-const PAGE_FACTS = 32;
 /** Problems that a report names; there may be more. */
 const NAMED_PROBLEMS = 100;
 
@@ -162,15 +161,10 @@ export class Proofs {
     tree: TreeSnapshot,
     signal?: AbortSignal,
   ): AsyncGenerator<readonly CertifiedFact[]> {
-    const pace = new Pace();
-    for (let fromRevision = 0; ; fromRevision += PAGE_FACTS) {
-      signal?.throwIfAborted();
-      const part = { fromRevision, toRevision: fromRevision + PAGE_FACTS - 1 };
-      const read = await this.#parts.ports.log.readStream(containerStream(rid), part);
-      const facts = read.filter(({ position }) => position <= tree.position);
-      if (facts.length > 0) yield await this.#prove(facts, tree.size);
-      if (facts.length < PAGE_FACTS) return;
-      await pace.step();
+    for await (const page of streamPages(this.#parts.ports.log, containerStream(rid), signal)) {
+      const facts = page.filter(({ position }) => position <= tree.position);
+      if (facts.length === 0) return;
+      yield await this.#prove(facts, tree.size);
     }
   }
 

@@ -1,0 +1,25 @@
+import type { EventLog } from '@epitaph/core/log/event-log.ts';
+import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import { Pace } from '@epitaph/core/turn.ts';
+
+/** One event of a container may name ten thousand lives. */
+const PAGE_EVENTS = 32;
+
+/**
+ * A stream that is never truncated from its beginning, a few events at a time: a container's has more each year, and who
+ * looks for something in it holds up nobody.
+ */
+export async function* streamPages(
+  log: Pick<EventLog, 'readStream'>,
+  stream: string,
+  signal?: AbortSignal,
+): AsyncGenerator<readonly RecordedEvent[]> {
+  const pace = new Pace();
+  for (let fromRevision = 0; ; fromRevision += PAGE_EVENTS) {
+    signal?.throwIfAborted();
+    const events = await log.readStream(stream, { fromRevision, toRevision: fromRevision + PAGE_EVENTS - 1 });
+    if (events.length > 0) yield events;
+    if (events.length < PAGE_EVENTS) return;
+    await pace.step();
+  }
+}
