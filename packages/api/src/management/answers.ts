@@ -50,6 +50,7 @@ export const problem = named(
       .optional()
       .meta({ description: 'With `held`: the holds that stand against the erasure.' }),
     floorUntil: iso.nullable().optional(),
+    holdCount: count.optional(),
     possibleFrom: iso.nullable().optional(),
     erasedLives: count.optional(),
   }),

@@ -22,6 +22,9 @@ interface Kept {
   readonly floorUntilMs: number | null;
 }
 
+/** Of the holds that stand against an erasure so many are named in its refusal, and so many told whole: there may be thousands. */
+const HOLDS_IN_WORDS = 10;
+const HOLDS_IN_FULL = 100;
 /** How often a clock that is held is looked at while it keeps erasures waiting. */
 const LOOK_EVERY_MS = 200;
 
@@ -248,24 +251,27 @@ function keptBy(rid: string, lives: readonly Kept[]): Kept | undefined {
 function refusedBy({ holds, floorUntilMs }: Kept, { retention }: ContainerState, erasedLives: number): Refusal {
   const floor = floorUntilMs === null ? null : isoTime(floorUntilMs);
   const possibleFrom = holds.length > 0 ? null : floor;
+  const names = holds.slice(0, HOLDS_IN_WORDS).map((hold) => JSON.stringify(hold));
+  const others = holds.length > names.length ? ` and ${holds.length - names.length} more` : '';
   const reasons = [
-    ...(holds.length === 0 ? [] : [`held by ${holds.map((hold) => JSON.stringify(hold)).join(', ')}`]),
+    ...(holds.length === 0 ? [] : [`held by ${names.join(', ')}${others}`]),
     ...(floor === null ? [] : [`kept by the retention floor until ${floor}`]),
   ];
   const when = possibleFrom === null ? 'It can run when the holds are released' : `It can run from ${possibleFrom} on`;
   const some = erasedLives === 0 ? '' : ` ${erasedLives} of its lives were erased before the hold came.`;
+  const standing = holds
+    .flatMap((id) => retention.holds.find(id) ?? [])
+    // One that was released since is in the way no more.
+    .filter(isStanding)
+    .toSorted((left, right) => left.position - right.position);
   return new Refusal('held', `The content is ${reasons.join(' and ')}. ${when}; the request is on record.${some}`, {
-    holds: holds
-      .flatMap((id) => retention.holds.find(id) ?? [])
-      // One that was released since is in the way no more.
-      .filter(isStanding)
-      .toSorted((left, right) => left.position - right.position)
-      .map(({ holdId, reason, placedBy, placedAtMs }) => ({
-        id: holdId,
-        reason,
-        placedBy,
-        placedAt: isoTime(placedAtMs),
-      })),
+    holds: standing.slice(0, HOLDS_IN_FULL).map(({ holdId, reason, placedBy, placedAtMs }) => ({
+      id: holdId,
+      reason,
+      placedBy,
+      placedAt: isoTime(placedAtMs),
+    })),
+    holdCount: standing.length,
     floorUntil: floor,
     possibleFrom,
     erasedLives,

@@ -360,6 +360,38 @@ describe('an erasure on request', () => {
     expect(await erase('a')).toMatchObject({ status: 200, body: { erasedLives: 1, alreadyErasedLives: 1 } });
   });
 
+  test('is refused by more holds than an answer can tell, with the first of them and how many there are', async () => {
+    await world.write('a');
+    const hold = { reason: 'x'.repeat(1_000), scope: { kind: 'container' } } as const;
+    for (let number = 0; number < 150; number += 1) {
+      await world.store.placeHold(WRITER, orders(), `case-${number}`, hold);
+    }
+    const { status, body } = await erase('a');
+    expect([status, body]).toEqual([409, expect.objectContaining({ code: 'held', holdCount: 150 })]);
+    const { holds, detail } = body as { holds: readonly { id: string }[]; detail: string };
+    expect(holds.map(({ id }) => id)).toEqual(Array.from({ length: 100 }, (_, number) => `case-${number}`));
+    expect(detail).toMatch(
+      /^The content is held by "case-0", .* and 140 more\. It can run when the holds are released/,
+    );
+    expect(detail.length).toBeLessThan(300);
+    // On record are all.
+    const [refused] = await containerEvents('ErasureRefused');
+    expect((refused as unknown as { data: { holds: unknown[] } }).data.holds).toHaveLength(150);
+  });
+
+  test('is told of by whoever asks for the item, however much else is on record of the container', async () => {
+    await world.write('a');
+    const someHolds = async (from: number) => {
+      for (let number = from; number < from + 40; number += 1) {
+        await place(`case-${number}`, { partitionKey: ['bob'] });
+      }
+    };
+    await someHolds(0);
+    expect(await erase('a')).toMatchObject({ status: 200 });
+    await someHolds(40);
+    expect(await explain('a')).toMatchObject({ erasure: { reason: expect.any(String) as string } });
+  });
+
   test('is refused by a floor, with the date from which it can run; a change feed stands against none', async () => {
     await world.write('a');
     await call('PUT', '/retention-floor', { seconds: 3_600, reason: 'tax law' });
