@@ -70,6 +70,7 @@ const command = ({ backup, ledger, head, to }: Restore): string[] => [
     to: place.file(to),
   }).flatMap(([name, value]) => [`--${name}`, value]),
   '--allow-lapsed',
+  '--resume-purge',
   '--json',
 ];
 

@@ -64,7 +64,7 @@ const headNow = async () => (await epitaph(['ledger', '--endpoint', node.endpoin
 const copyOfKeys = () => TestServer.dump(url, VAULT);
 const putBack = (keys: string) => TestServer.load(url, VAULT, keys);
 const restore = (head: string, ...more: string[]): Promise<Finished> =>
-  epitaph(['restore', '--postgres', url, '--ledger-head', head, ...more], environment);
+  epitaph(['restore', '--postgres', url, '--ledger-head', head, '--resume-purge', ...more], environment);
 const explain = (id: string) =>
   manage(
     node.endpoint,
@@ -113,6 +113,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`servers that are put back from cop
         keysDestroyed: 1,
         keysLost: 1,
         livesEnded: 1,
+        purgePaused: false,
         items: 1,
         problems: [],
       });
@@ -187,11 +188,12 @@ describe.skipIf(whyNoPostgres !== undefined)(`servers that are put back from cop
         2,
         expect.stringMatching(/read models in PostgreSQL are ahead.*epitaph restore/s),
       ]);
-      const restored = await restore(head, '--json', '--pause-purge');
+      const restored = await epitaph(['restore', '--postgres', url, '--ledger-head', head, '--json'], environment);
       expect(JSON.parse(restored.stdout)).toEqual({
         keysDestroyed: 0,
         keysLost: 0,
         livesEnded: 1,
+        purgePaused: true,
         items: 1,
         problems: [],
       });

@@ -171,10 +171,10 @@ export const restore: Command = {
       placeholder: '<esdb://…>',
       description: 'Where the event log is, in place of --log; EPITAPH_EVENT_STORE.',
     },
-    'pause-purge': {
+    'resume-purge': {
       type: 'boolean',
       description:
-        'Pauses the purge of what is restored, so that lost holds and policies can be set again before more is erased.',
+        'Erases what is due by the backup at once. By default the purge is paused, so that holds and policies that were lost can be set again.',
     },
     postgres: {
       type: 'string',
@@ -225,6 +225,7 @@ export const restore: Command = {
     const master = masterKeyOf(invocation);
     const { restoreStore } = await import('./restore-store.ts');
     const progress = new Progress(stderr, 'restore');
+    const pausesPurge = flags['resume-purge'] !== true;
     const restored = await restoreStore({
       log,
       vault,
@@ -235,7 +236,7 @@ export const restore: Command = {
       nowMs: systemClocks.wallMs(),
       allowLapsed: flags['allow-lapsed'] === true,
       acceptLost: flags['accept-lost'] === true,
-      pausesPurge: flags['pause-purge'] === true,
+      pausesPurge,
       onProgress: (what, done, total) => progress.update(done, total, what),
     });
     progress.end();
@@ -249,6 +250,7 @@ export const restore: Command = {
       keysDestroyed,
       ...(onServer ? { keysLost, containersOfLostNames: restored.namesLost.length } : {}),
       livesEnded,
+      purgePaused: pausesPurge,
       items: report.items,
       problems: report.problems,
     };
@@ -272,7 +274,7 @@ export const restore: Command = {
           'What was written after the backup is lost: change feeds begin anew, and session tokens from then are void.',
         );
       }
-      if (flags['pause-purge'] === true) print(PURGE_PAUSED);
+      if (pausesPurge) print(PURGE_PAUSED);
       if (!report.ok) print(`fsck found ${report.problems.length} problems; --json has them.`);
     }
     return report.ok ? exitCodes.ok : exitCodes.problem;

@@ -40,6 +40,7 @@ export async function restoreServers(
   const copiesKeptSeconds =
     secondsFlag(flags, 'vault-copies-kept') ??
     wholeSeconds(environment['EPITAPH_VAULT_COPIES_KEPT'], 'EPITAPH_VAULT_COPIES_KEPT');
+  const pausesPurge = flags['resume-purge'] !== true;
   const progress = new Progress(stderr, 'restore');
   const onProgress = (what: string, done: number, total: number) => progress.update(done, total, what);
 
@@ -92,7 +93,7 @@ export async function restoreServers(
         ledgerHead: formatLedgerHead(ledgerHead),
         ledger: () => ledgerOf(restored),
         unfinished: restored.unfinished,
-        pausesPurge: flags['pause-purge'] === true,
+        pausesPurge,
       });
       report = await store.fsck((done, total) => onProgress('fsck', done, total));
     } finally {
@@ -107,13 +108,14 @@ export async function restoreServers(
   const { keysDestroyed } = restored;
   const keysLost = restored.lost.length;
   if (json) {
-    print(JSON.stringify({ keysDestroyed, keysLost, livesEnded, items: report.items, problems: report.problems }));
+    const { items, problems } = report;
+    print(JSON.stringify({ keysDestroyed, keysLost, livesEnded, purgePaused: pausesPurge, items, problems }));
   } else {
     print(`Log and keys go together again: ${report.items} items.`);
     print(`Erased again: ${keysDestroyed} lives whose keys the copy had and the log has on record as destroyed.`);
     print(`Ended, because their keys are gone and the log did not say so: ${livesEnded} lives.`);
     if (keysLost > 0) print(`Among them is what was written after the copy of the keys: ${keysLost} keys were lost.`);
-    if (flags['pause-purge'] === true) print(PURGE_PAUSED);
+    if (pausesPurge) print(PURGE_PAUSED);
     if (!report.ok) print(`fsck found ${report.problems.length} problems; --json has them.`);
   }
   return report.ok ? exitCodes.ok : exitCodes.problem;
