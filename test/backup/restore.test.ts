@@ -538,6 +538,36 @@ describe('a hold that was placed after the backup', () => {
   });
 });
 
+describe('what is due in a container with little throughput', () => {
+  it(
+    'is erased by a restore without waiting for request units: nobody else spends any',
+    { timeout: 60_000 },
+    async () => {
+      const other = new Place();
+      const store = await other.open();
+      await store.createDatabase(CALLER, 'db');
+      const throughput = { kind: 'manual', requestUnitsPerSecond: 400 } as const;
+      await store.createContainer(CALLER, 'db', 'c', DEFINITION, 60, throughput);
+      // The deletes of these are more than a minute's worth of it.
+      for (let index = 0; index < 150; index++) await write(store, 'c', `${index}`, { text: 'x'.repeat(400_000) });
+      await store.backup(CALLER, { folder: other.file('backup'), vaultKeptSeconds: 60 });
+      // Something else is erased, so that time has come there.
+      await store.createContainer(CALLER, 'db', 'short', DEFINITION, 1);
+      await write(store, 'short', 'erased');
+      await store.pausePurge(CALLER);
+      await store.advanceClock(CALLER, 60_000);
+      const wish = { reason: 'a test', requestedBy: 'somebody' };
+      await store.eraseItem(CALLER, store.container('db', 'short'), 'erased', '["p"]', wish);
+      const last = formatLedgerHead(await store.purgeLedgerHead());
+      await other.close();
+      const from = { backup: other.file('backup'), data: other.file('data'), last, to: other.file('restored') };
+      const { code, out } = await epitaph(restoring(from));
+      expect([code, out]).toEqual([0, expect.stringContaining('0 items')]);
+      await other.dispose();
+    },
+  );
+});
+
 describe('a backup that was taken while the purge was paused', () => {
   it('is restored paused, with every end as it was, and with what was erased since on record as that', async () => {
     const other = new Place();

@@ -77,6 +77,8 @@ export async function restoreServers(
       masterKey,
       eventStore,
       automaticPurge: false,
+      // Nobody is served, so there is nobody to leave request units to.
+      serverless: true,
       shared: {
         url,
         copiesKeptSeconds,

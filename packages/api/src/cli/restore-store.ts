@@ -44,6 +44,8 @@ export async function restoreStore(options: RestoreStoreOptions): Promise<Restor
       eventStore,
       restoring: true,
       automaticPurge: false,
+      // Nobody is served, so there is nobody to leave request units to.
+      serverless: true,
       ...(writers === undefined ? {} : { writers }),
       ...(onStep === undefined ? {} : { onStep }),
     });
