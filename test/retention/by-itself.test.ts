@@ -1,6 +1,7 @@
 import { expect, it, onTestFinished, vi } from 'vitest';
 import { openEmbeddedStore } from '@epitaph/api/compose.ts';
 import { SqliteKeyVault } from '@epitaph/storage/sqlite/sqlite-key-vault.ts';
+import { SqliteReadModelStore } from '@epitaph/storage/sqlite/sqlite-read-model-store.ts';
 import { newFolder, removeFolder } from '../simulation/embedded.ts';
 import { DEFINITION } from './definition.ts';
 
@@ -32,6 +33,15 @@ it('the purge comes by itself to what a hold kept, when that is released, and to
   await write('free');
   await purged('free');
   await expect.poll(async () => (await store.purgeStatus()).heldBack, { timeout: 10_000 }).toBe(1);
+  // Until then it is left alone, and not looked for at every look at the clock.
+  const looking = vi.spyOn(SqliteReadModelStore.prototype, 'endedLives');
+  const looksInASecond = async () => {
+    looking.mockClear();
+    await new Promise((resolve) => setTimeout(resolve, 1_000));
+    return looking.mock.calls.length;
+  };
+  await expect.poll(looksInASecond, { timeout: 10_000 }).toBe(0);
+  looking.mockRestore();
   await store.releaseHold(CALLER, container(), 'h', 'case 7 is closed');
   await purged('held');
   await write('late');
@@ -70,4 +80,34 @@ it('the purge comes at once to what a hold kept, though it asked once more betwe
   await expect
     .poll(async () => (await store.explain(container, 'held', '["p"]')).state, { timeout: 10_000, interval: 100 })
     .toBe('purged');
+}, 60_000);
+
+it('a purge that fails by itself says so, rests, and comes again', async () => {
+  const folder = newFolder('by-itself');
+  const faults: unknown[] = [];
+  const onFault = (error: unknown) => faults.push(error);
+  const store = await openEmbeddedStore({ folder, clock: 'system', policyGraceSeconds: 0, durable: false, onFault });
+  onTestFinished(async () => {
+    vi.restoreAllMocks();
+    await store.close();
+    removeFolder(folder);
+  });
+  await store.createDatabase(CALLER, 'd');
+  const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, -1);
+  const fault = new Error('the vault is away');
+  const askedAtMs: number[] = [];
+  const { destroyKeys } = SqliteKeyVault.prototype;
+  vi.spyOn(SqliteKeyVault.prototype, 'destroyKeys').mockImplementation(async function (this: SqliteKeyVault, requests) {
+    askedAtMs.push(performance.now());
+    if (askedAtMs.length === 1) throw fault;
+    return destroyKeys.call(this, requests);
+  });
+  const document = { id: 'one', pk: 'p', ttl: 1 };
+  const item = { id: 'one', partitionKey: '["p"]', document, json: JSON.stringify(document) };
+  await store.writeItem(CALLER, container, 'create', item);
+  const explained = async () => (await store.explain(container, 'one', '["p"]')).state;
+  await expect.poll(explained, { timeout: 10_000 }).toBe('purged');
+  expect(faults).toEqual([fault]);
+  expect(askedAtMs).toHaveLength(2);
+  expect(askedAtMs[1]! - askedAtMs[0]!).toBeGreaterThan(1_900);
 }, 60_000);
