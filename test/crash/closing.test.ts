@@ -175,6 +175,7 @@ it('a store that can’t be opened after all leaves nothing behind that keeps it
   });
   await expect(open('inline')).rejects.toThrow('the disk is full');
   expect(floors).toHaveBeenCalled();
-  expect(running()).toBe(before);
+  // What ran before may have ended by itself meanwhile.
+  expect(running()).toBeLessThanOrEqual(before);
   await (await open('inline')).close();
 });

@@ -216,6 +216,7 @@ async function check(store: Store, known: Known) {
     const [, writer] = /^w(\d+)/.exec(item) ?? [];
     const partition = writer === undefined ? item.slice(0, item.indexOf('-')) : `p${Number(writer) % 8}`;
     const partitionKey = JSON.stringify([partition]);
+    const askedMs = store.nowMs();
     const shown = await store.readItem(container, item, partitionKey).catch((error: unknown) => {
       if (error instanceof Refusal && error.code === 'item-not-found') return undefined;
       throw error;
@@ -233,7 +234,8 @@ async function check(store: Store, known: Known) {
         );
       }
       if (byOpen) counts.happened += 1;
-      if (document.ttl !== undefined && (shown.ts + document.ttl) * 1000 <= nowMs)
+      // Its deadline may come while it is read.
+      if (document.ttl !== undefined && (shown.ts + document.ttl) * 1000 <= askedMs)
         throw new Error(`${item} is shown after its deadline`);
       entry.standing = { v: document.v, ts: shown.ts, ttl: document.ttl };
     } else {
