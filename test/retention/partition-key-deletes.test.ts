@@ -1,28 +1,12 @@
-import { expect, it, onTestFinished } from 'vitest';
-import { ManualClock } from '@epitaph/core/clock.ts';
-import { Store } from '@epitaph/api/store/store.ts';
+import { expect, it } from 'vitest';
 import type { ReadModelStore } from '@epitaph/projections/read-model-store.ts';
-import { openSqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
-import { newFolder, removeFolder } from '../simulation/embedded.ts';
 import { DEFINITION } from './definition.ts';
+import { openInlineStore } from './inline-store.ts';
 
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
 
 it('a delete by partition key that comes while a purge looks whether there are any left is worked off by the next', async () => {
-  const folder = newFolder('partition-key-deletes');
-  const storage = await openSqliteStorage({ folder, clock: 'manual', writers: 'inline', durable: false });
-  const store = await Store.open({
-    ...storage,
-    backup: undefined,
-    clock: new ManualClock(1_700_000_000_000),
-    automaticPurge: false,
-    policyGraceSeconds: 0,
-    closePorts: () => storage.close(),
-  });
-  onTestFinished(async () => {
-    await store.close();
-    removeFolder(folder);
-  });
+  const { store, storage } = await openInlineStore('partition-key-deletes');
   await store.createDatabase(CALLER, 'd');
   await store.createContainer(CALLER, 'd', 'c', DEFINITION, -1);
   const container = store.container('d', 'c');

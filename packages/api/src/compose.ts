@@ -1,6 +1,7 @@
 import { GuardedClock, ManualClock, systemClocks } from '@epitaph/core/clock.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import { checkpointCryptography, ProofSigner } from '@epitaph/storage/crypto/proof-signer.ts';
+import { Opened } from '@epitaph/storage/opened.ts';
 import { DataFolder, type OpenLogElsewhere } from '@epitaph/storage/sqlite/data-folder.ts';
 import {
   openSqliteStorage,
@@ -113,19 +114,17 @@ async function openSharedStorage(
   const { openPostgresStorage } = await import('@epitaph/storage/postgres/open-postgres-storage.ts');
   // A new node of an old log: what it has to know of that is in PostgreSQL.
   const folder = DataFolder.open(options.folder, options.clock, { ...log, isEmpty: true });
-  const opened: (() => Promise<void> | void)[] = [() => folder.close()];
-  const close = async () => {
-    for (const closeOne of opened.splice(0).reverse()) await closeOne();
-  };
+  const opened = new Opened();
+  opened.add(() => folder.close());
   try {
     const { masterKey } = options;
     const storage = await openPostgresStorage({ url, masterKey, copiesKeptSeconds, restoring, log });
-    opened.push(() => storage.close());
+    opened.add(() => storage.close());
     const destructions = new Destructions(log.log, storage.sealer);
     if (restoring !== true) await assertSameMoment(log.log, storage, destructions);
     // The same log makes the same tree on every node; what they sign it with is the same secret.
     const proofs = new SqliteProofStore(folder.file('proof.db'));
-    opened.push(() => proofs.close());
+    opened.add(() => proofs.close());
     const signer = ProofSigner.fromSeed(await storage.vault.containerSecret('proof'));
     return {
       ...storage,
@@ -136,11 +135,11 @@ async function openSharedStorage(
       highWaterMark: folder.highWaterMark(),
       close: async () => {
         await log.log.close();
-        await close();
+        await opened.close();
       },
     };
   } catch (error) {
-    await close();
+    await opened.close();
     throw error;
   }
 }

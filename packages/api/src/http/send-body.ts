@@ -1,15 +1,20 @@
 import type { ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
 import { Readable } from 'node:stream';
 import { TLSSocket } from 'node:tls';
 
 const PIECE_BYTES = 64 * 1024;
 
 /**
- * Sends the body of an answer and ends it. Over TLS a large one goes in pieces: of what is written at once Node.js tells
- * only when all of it is taken, so that who takes it slowly would pass for one who takes nothing.
+ * Whether a body goes in pieces, as a large one does over TLS: of what is written at once there Node.js tells only when all
+ * of it is taken, so that who takes it slowly would pass for one who takes nothing.
  */
+export const goesInPieces = (socket: Socket | null, { length }: string | Buffer): boolean =>
+  length > PIECE_BYTES && socket instanceof TLSSocket;
+
+/** Sends the body of an answer, in pieces if need be, and ends it. */
 export function sendBody(answer: ServerResponse, body: string | Buffer, encoding: BufferEncoding): void {
-  if (!(answer.socket instanceof TLSSocket) || body.length <= PIECE_BYTES) {
+  if (!goesInPieces(answer.socket, body)) {
     answer.end(body, encoding);
     return;
   }

@@ -1,6 +1,5 @@
 import { randomUUID } from 'node:crypto';
 import { pipeline, Readable } from 'node:stream';
-import { TLSSocket } from 'node:tls';
 import { createGzip } from 'node:zlib';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
@@ -8,7 +7,7 @@ import { Pace } from '@epitaph/core/turn.ts';
 import { wait } from '../config/wait.ts';
 import type { KeyRing, KeyRole } from '../http/keys.ts';
 import { defaultLimits } from '../http/limits.ts';
-import { piecesOf } from '../http/send-body.ts';
+import { goesInPieces, piecesOf } from '../http/send-body.ts';
 import type { Disappearance, HistoryEntry, StoreApi } from '../store/store-api.ts';
 import * as answers from './answers.ts';
 import { writeTar } from '../archive/tar.ts';
@@ -68,8 +67,6 @@ const BODY_BYTES = 64 * 1024;
 /** Seconds that a purge waits for request units unless it is told otherwise. */
 const DEFAULT_PURGE_WAIT_SECONDS = 60;
 const EXPORT_PAGE_ROWS = 1000;
-/** From which size on an answer over TLS is sent in pieces. */
-const PIECES_FROM = 64 * 1024;
 
 /**
  * Puts the management plane on a server, under `/_epitaph`.
@@ -570,10 +567,9 @@ function documentationRoutes(scope: FastifyInstance, described: readonly RouteDe
   );
 }
 
-/** A large answer over TLS as a stream: sent at once, a client that takes it slowly would pass for one that takes nothing. */
+/** An answer that goes in pieces, as a stream of them. */
 function inPieces({ method, raw: { socket } }: FastifyRequest, reply: FastifyReply, payload: unknown): unknown {
-  if (typeof payload !== 'string' || payload.length < PIECES_FROM || !(socket instanceof TLSSocket)) return payload;
-  if (method === 'HEAD') return payload;
+  if (typeof payload !== 'string' || method === 'HEAD' || !goesInPieces(socket, payload)) return payload;
   const bytes = Buffer.from(payload);
   void reply.header('content-length', bytes.length);
   return piecesOf(bytes);

@@ -3,6 +3,7 @@ import type { BodySealer, ItemNaming } from '@epitaph/core/vault/body-sealer.ts'
 import { GcmBodySealer } from '../crypto/gcm-body-sealer.ts';
 import { HashedItemNaming } from '../crypto/item-naming.ts';
 import { type OwnedLog, refusalOfLog } from '../log-owner.ts';
+import { Opened } from '../opened.ts';
 import { openDatabase, placeOf, type PostgresDatabase, UnusableServer } from './database.ts';
 import { PostgresKeyVault } from './postgres-key-vault.ts';
 import { PostgresReadModels } from './postgres-read-models.ts';
@@ -39,13 +40,10 @@ export async function openPostgresStorage(options: PostgresStorageOptions): Prom
     throw new UnusableServer('With --postgres the master key must be given (EPITAPH_MASTER_KEY): every node needs it.');
   }
   if (bytes.length !== 32) throw new UnusableServer('The master key must be 32 bytes in base64.');
-  const opened: (() => Promise<void>)[] = [];
-  const close = async () => {
-    for (const closeOne of opened.splice(0).reverse()) await closeOne();
-  };
+  const opened = new Opened();
   try {
     const database = await openDatabase(options.url);
-    opened.push(() => database.close());
+    opened.add(() => database.close());
     const vault = await PostgresKeyVault.open({
       database,
       master: createSecretKey(bytes),
@@ -53,13 +51,14 @@ export async function openPostgresStorage(options: PostgresStorageOptions): Prom
       restoring: options.restoring === true ? 'node' : undefined,
     });
     // What it listens with is no connection of the database's, and keeps from it who must have the vault alone.
-    opened.push(() => vault.close());
+    opened.add(() => vault.close());
     await assertSameLog(database, options);
     const readModels = await PostgresReadModels.open(database);
-    opened.push(() => readModels.close());
+    opened.add(() => readModels.close());
+    const close = () => opened.close();
     return { vault, sealer: new GcmBodySealer(), naming: new HashedItemNaming(vault), readModels, close };
   } catch (error) {
-    await close();
+    await opened.close();
     throw error;
   }
 }

@@ -1,6 +1,6 @@
-import { createHash, type Hash } from 'node:crypto';
 import type { PartDigest, ReadModelSnapshot } from '@epitaph/projections/read-model-store.ts';
 import { containersIn } from '../container-scan.ts';
+import { PartDigests } from '../part-digests.ts';
 import type { DedicatedConnection, Row } from './database.ts';
 
 /**
@@ -51,23 +51,19 @@ export class PostgresReadModelSnapshot implements ReadModelSnapshot {
   }
 
   async digests(signal?: AbortSignal): Promise<ReadonlyMap<'catalog' | number, PartDigest>> {
-    const parts = new Map<'catalog' | number, { items: number; readonly hash: Hash }>();
+    const parts = new PartDigests();
     for (const digested of DIGESTED) {
       const [table, columns] = digested;
       for (const container of columns.includes('container') ? await this.#containersIn(table) : [undefined]) {
-        const key = container ?? 'catalog';
-        const known = parts.get(key) ?? { items: 0, hash: createHash('sha256') };
-        parts.set(key, known);
+        const part = container ?? null;
+        parts.add(part, 0);
         for await (const { count, digest } of this.#pieces(digested, container)) {
-          if (table === 'items') known.items += count;
-          known.hash.update(`${table} `).update(digest);
+          parts.add(part, table === 'items' ? count : 0, `${table} `, digest);
           signal?.throwIfAborted();
         }
       }
     }
-    return new Map(
-      [...parts].map(([key, { items, hash }]) => [key, { items, digest: hash.digest('base64url') }] as const),
-    );
+    return parts.done();
   }
 
   /** A piece ends after so many rows of its own container: what another one lacks moves no piece's end. */

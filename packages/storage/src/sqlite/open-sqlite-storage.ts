@@ -10,6 +10,7 @@ import { checkpointCryptography } from '../crypto/proof-signer.ts';
 import { SqliteProofStore } from './sqlite-proof-store.ts';
 import { GcmBodySealer } from '../crypto/gcm-body-sealer.ts';
 import { HashedItemNaming } from '../crypto/item-naming.ts';
+import { Opened } from '../opened.ts';
 import { SqliteBackup } from './backup.ts';
 import { DataFolder, type OpenLogElsewhere } from './data-folder.ts';
 import { checkpointIn, hasClearValues, isOutdated, LOG_CACHE_KIB, openForReading, UnusableFile } from './database.ts';
@@ -86,7 +87,8 @@ const NO_FILE = ':memory:';
 export async function openSqliteStorage(options: SqliteStorageOptions): Promise<SqliteStorage> {
   const { logElsewhere } = options;
   const folder = DataFolder.open(options.folder, options.clock, logElsewhere, options.restoring);
-  const opened: (() => Promise<void> | void)[] = [() => folder.close()];
+  const opened = new Opened();
+  opened.add(() => folder.close());
   try {
     folder.assertWhole();
     const master = folder.masterKey(options.masterKey);
@@ -104,7 +106,7 @@ export async function openSqliteStorage(options: SqliteStorageOptions): Promise<
       },
       options,
     );
-    opened.push(
+    opened.add(
       () => folder.ledgerClosed(ledgerFile),
       () => writer.close(),
     );
@@ -113,13 +115,13 @@ export async function openSqliteStorage(options: SqliteStorageOptions): Promise<
     const log =
       logElsewhere?.log ??
       new SqliteEventLog(writer, vault, openForReading(folder.file('log.db'), { cacheKiB: LOG_CACHE_KIB }));
-    opened.push(
+    opened.add(
       () => log.close(),
       () => vault.close(),
     );
     if (logElsewhere === undefined) await assertKeysOf(log, vault, folder);
     const readModels = await SqliteReadModels.open(folder, options);
-    opened.push(() => readModels.close());
+    opened.add(() => readModels.close());
     if (options.logMayBeOlder !== true) {
       await assertNotBehind(log, readModels.current, folder, logElsewhere?.name);
       if (logElsewhere !== undefined) await folder.claim(logElsewhere, options.restoring === true);
@@ -127,7 +129,7 @@ export async function openSqliteStorage(options: SqliteStorageOptions): Promise<
     const hasEvents = (await log.head()) > 0;
     const signer = folder.proofSigner(hasEvents ? options.onLoss : undefined);
     const proofs = new SqliteProofStore(folder.file('proof.db'));
-    opened.push(() => proofs.close());
+    opened.add(() => proofs.close());
     return {
       proof: { store: proofs, signer, cryptography: checkpointCryptography },
       log,
@@ -137,12 +139,10 @@ export async function openSqliteStorage(options: SqliteStorageOptions): Promise<
       readModels,
       highWaterMark: folder.highWaterMark(),
       backupSource: new SqliteBackup(folder, writer, vault, options.onStep),
-      close: async () => {
-        for (const close of opened.splice(0).reverse()) await close();
-      },
+      close: () => opened.close(),
     };
   } catch (error) {
-    for (const close of opened.reverse()) await close();
+    await opened.close();
     throw error;
   }
 }

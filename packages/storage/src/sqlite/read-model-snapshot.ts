@@ -1,7 +1,7 @@
-import { createHash, type Hash } from 'node:crypto';
 import type { DatabaseSync } from 'node:sqlite';
 import { turn } from '@epitaph/core/turn.ts';
 import type { PartDigest, ReadModelSnapshot } from '@epitaph/projections/read-model-store.ts';
+import { PartDigests } from '../part-digests.ts';
 import { openForReading } from './database.ts';
 
 /** The tables that are digested, what orders their rows, and something before the first of them. */
@@ -36,25 +36,19 @@ export class SqliteReadModelSnapshot implements ReadModelSnapshot {
   }
 
   async digests(signal?: AbortSignal): Promise<ReadonlyMap<'catalog' | number, PartDigest>> {
-    const parts = new Map<'catalog' | number, { items: number; readonly hash: Hash }>();
+    const parts = new PartDigests();
     for (const [table, order, first] of DIGESTED_TABLES) {
       const { pieces, ends } = this.#digestOf(table, order);
       for (let after: readonly (string | number)[] | undefined = first; after !== undefined;) {
         for (const { part, count, text } of pieces.all(...after) as unknown as DigestedPiece[]) {
-          const key = part ?? 'catalog';
-          const known = parts.get(key) ?? { items: 0, hash: createHash('sha256') };
-          parts.set(key, known);
-          if (table === 'items') known.items += count;
-          known.hash.update(text);
+          parts.add(part, table === 'items' ? count : 0, text);
         }
         after = ends.get(...after) as unknown as (string | number)[] | undefined;
         await turn();
         signal?.throwIfAborted();
       }
     }
-    return new Map(
-      [...parts].map(([key, { items, hash }]) => [key, { items, digest: hash.digest('base64url') }] as const),
-    );
+    return parts.done();
   }
 
   /** SQLite makes one text of the rows of each part: fetched row by row they would take several times as long. */

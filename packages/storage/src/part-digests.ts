@@ -1,0 +1,25 @@
+import { createHash, type Hash } from 'node:crypto';
+import type { PartDigest } from '@epitaph/projections/read-model-store.ts';
+
+type Part = 'catalog' | number;
+
+/** Digests of the parts of read models, which come piece by piece, those of one part in between those of others. */
+export class PartDigests {
+  readonly #parts = new Map<Part, { items: number; readonly hash: Hash }>();
+
+  /** @param part a container's number; null for what belongs to none */
+  add(part: number | null, items: number, ...pieces: readonly (string | Uint8Array)[]): void {
+    const key = part ?? 'catalog';
+    const known = this.#parts.get(key) ?? { items: 0, hash: createHash('sha256') };
+    this.#parts.set(key, known);
+    known.items += items;
+    for (const piece of pieces) known.hash.update(piece);
+  }
+
+  /** Afterwards nothing can be added. */
+  done(): ReadonlyMap<Part, PartDigest> {
+    return new Map(
+      [...this.#parts].map(([key, { items, hash }]) => [key, { items, digest: hash.digest('base64url') }] as const),
+    );
+  }
+}
