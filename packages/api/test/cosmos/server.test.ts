@@ -318,7 +318,7 @@ describe('the server', () => {
         setTimeout(() => slow.resume(), 15);
       });
     });
-    await vi.waitFor(() => expect(hungUp).toContain(idle.localPort));
+    await vi.waitFor(() => expect(hungUp).toContain(idle.localPort), 10_000);
     idle.destroy();
     slow.destroy();
   }, 30_000);
