@@ -14,8 +14,8 @@ export default defineConfig({
   test: {
     // Processes, as node:sqlite and writer threads are used; threads were no faster on two cores.
     pool: 'forks',
-    // On two cores vitest would take one worker, and many tests wait more than they work.
-    maxWorkers: Math.max(2, availableParallelism()),
+    // More than vitest would take (on two cores one), as many tests wait more than they work.
+    maxWorkers: Math.ceil(availableParallelism() * 1.5),
     // As scripts/toolchain.sh: many tests start the store as a program.
     env: { NODE_COMPILE_CACHE: join(import.meta.dirname, '.toolchain/compiled') },
     testTimeout: 30_000,
