@@ -21,10 +21,10 @@ interface ByLastEvent<State> {
   /** The state from the last event; from none for a stream that was never written. */
   readonly fold: (loaded: readonly RecordedEvent[]) => State;
   /**
-   * The last event as it was read a moment ago: it is decided on first, and on what is loaded where the stream has gone
-   * on since. Only for a decision that is appended, for that is how it comes out.
+   * The last event as it was read a moment ago, or 'none' where the stream is likely to be new. That is decided on first,
+   * without a look at the stream; and what is loaded, where the stream turns out to have gone on, or nothing is appended.
    */
-  readonly known?: RecordedEvent | undefined;
+  readonly known?: RecordedEvent | 'none' | undefined;
 }
 
 /** Where it takes the whole stream. What it comes to is remembered by this function, so it must not change a state. */
@@ -71,11 +71,14 @@ export async function handleCommand<State, Decision>(
   run: CommandRun<State, Decision>,
 ): Promise<Handled<Decision>> {
   for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
-    const { state, revision } = run.load === 'all' ? await foldWhole(log, run) : await foldLast(log, run, attempt);
+    const known = run.load === 'last' && attempt === 0 ? run.known : undefined;
+    const { state, revision } = run.load === 'all' ? await foldWhole(log, run) : await foldLast(log, run, known);
     const nextRevision = (revision ?? -1) + 1;
     const decision = await run.decide(state);
     const recording = await run.record(decision, nextRevision);
     if (recording === undefined || recording.events.length === 0) {
+      // The log would have found out what is not so any more.
+      if (known !== undefined) continue;
       return { decision, recorded: [], firstRevision: nextRevision };
     }
     const expectedRevision: ExpectedRevision = revision ?? 'no-stream';
@@ -104,10 +107,10 @@ interface Folded<State> {
 
 async function foldLast<State>(
   log: EventLog,
-  { stream, fold, known }: Pick<CommandRun<State, unknown>, 'stream'> & ByLastEvent<State>,
-  attempt: number,
+  { stream, fold }: Pick<CommandRun<State, unknown>, 'stream'> & ByLastEvent<State>,
+  known: RecordedEvent | 'none' | undefined,
 ): Promise<Folded<State>> {
-  const last = attempt === 0 && known !== undefined ? known : await log.readLast(stream);
+  const last = known === 'none' ? undefined : (known ?? (await log.readLast(stream)));
   return { state: fold(last === undefined ? [] : [last]), revision: last?.revision };
 }
 

@@ -31,8 +31,10 @@ const counting = (over: Partial<typeof steps> = {}): CommandRun<number, number> 
   ...over,
 });
 
+type RunOnLast = Extract<CommandRun<number, number>, { load: 'last' }>;
+
 /** Appends how many events it saw of those at the end. */
-const countingLast = (over: Partial<typeof steps> = {}): CommandRun<number, number> => ({
+const countingLast = (over: Partial<RunOnLast> = {}): RunOnLast => ({
   ...steps,
   load: 'last',
   fold: (loaded) => loaded.length,
@@ -125,6 +127,34 @@ describe('handling a command', () => {
     );
     expect(handled.decision).toBe(5);
     expect(log.readStream('counter').map((one) => one.data['number'])).toEqual([0, 1, 2, 3, 4, 5]);
+  });
+
+  it('decides on what is known of a stream without looking, and on what is there where that is not so', async () => {
+    const log = new MemoryEventLog();
+    const looks: string[] = [];
+    const readLast = log.readLast.bind(log);
+    log.readLast = (stream) => {
+      looks.push(stream);
+      return readLast(stream);
+    };
+    const onNone = countingLast({ known: 'none' });
+    expect(await handleCommand(log, onNone)).toMatchObject({ decision: 0, firstRevision: 0 });
+    expect(looks).toEqual([]);
+    expect(await handleCommand(log, onNone)).toMatchObject({ decision: 1, firstRevision: 1 });
+    expect(looks).toEqual(['counter']);
+    const known = readLast('counter')!;
+    for (const firstRevision of [2, 3]) {
+      expect(await handleCommand(log, countingLast({ known }))).toMatchObject({ decision: 1, firstRevision });
+    }
+    expect(looks).toEqual(['counter', 'counter']);
+  });
+
+  it('looks before it answers with nothing: no append would find out that something else was known', async () => {
+    const log = new MemoryEventLog();
+    await handleCommand(log, counting());
+    const atMostOne = countingLast({ record: (seen) => (seen === 1 ? { events: [event()] } : undefined) });
+    expect(await handleCommand(log, { ...atMostOne, known: 'none' })).toMatchObject({ decision: 1, firstRevision: 1 });
+    expect(await handleCommand(log, { ...atMostOne, stream: 'other', known: 'none' })).toMatchObject({ recorded: [] });
   });
 
   it('gives up after twenty lost races, and says so', async () => {

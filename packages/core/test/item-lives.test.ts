@@ -47,6 +47,22 @@ describe('a life', () => {
     expect(items.types(1)).toEqual([]);
   });
 
+  it('is begun without a look where there is likely none, and never over one that there is, in whatever state', async () => {
+    const items = world();
+    expect(await items.createUnseen({ ttl: 30 })).toMatchObject({ life: 0, firstRevision: 0, position: 1 });
+    const refused = { kind: 'refused', refusal: { reason: 'already-exists' } };
+    expect(await items.createUnseen()).toMatchObject({ decision: refused, recorded: [] });
+    items.nowMs = START_MS + 100_000;
+    expect(await items.createUnseen()).toMatchObject({ decision: { kind: 'accepted' }, life: 1, firstRevision: 0 });
+    expect(items.types(0)).toEqual(['ItemUpserted', 'ItemExpired']);
+    await items.remove();
+    await items.purge(0, 'expired');
+    expect(await items.createUnseen()).toMatchObject({ life: 2, firstRevision: 0 });
+    expect(items.types(0)).toEqual(['ItemExpired', 'ItemPurged']);
+    expect(items.types(1)).toEqual(['ItemUpserted', 'ItemDeleted']);
+    expect(items.types(2)).toEqual(['ItemUpserted']);
+  });
+
   it('takes nothing for a refused command, and makes no key', async () => {
     const items = world();
     expect((await items.write('replace')).decision).toEqual({ kind: 'refused', refusal: { reason: 'not-found' } });

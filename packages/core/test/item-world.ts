@@ -67,6 +67,13 @@ export class ItemWorld {
     );
   }
 
+  /** A create that takes it that there is no item. */
+  createUnseen(document: { readonly ttl?: unknown } = {}): Promise<ItemHandled> {
+    const body = JSON.stringify(document);
+    const command = () => ({ kind: 'command', command: this.writeCommand('create', document), body }) as const;
+    return handleItem(this, this.context(), { prefix: PREFIX, lifeHint: () => 0, isLikelyNew: true, command });
+  }
+
   handle(command: ItemRequest['command'], lifeHint = 0): Promise<ItemHandled> {
     return handleItem(this, this.context(), { prefix: PREFIX, lifeHint: () => lifeHint, command });
   }

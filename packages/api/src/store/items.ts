@@ -57,6 +57,9 @@ const LARGE_PATCHES = inThisHeap(32);
 /** Batches with patches that are carried out at once. */
 const PATCHING_BATCHES = inThisHeap(32);
 
+/** After a create whose item was there already, so many others in its container look first. */
+const LOOKING_CREATES = 100;
+
 /** Rows looked at for one page of a feed before it answers with what it has. */
 const MAX_SCANNED = 20_000;
 /** Milliseconds that the condition of a patch may take: a batch may have a hundred. */
@@ -70,6 +73,9 @@ export class Items {
   readonly #births = new GenerationCache<string, number>(40_000);
 
   readonly #counts = new GenerationCache<ContainerNumber, { readonly count: number; readonly untilMs: number }>(1_000);
+
+  /** By container, how many creates are still to look whether their item is there before they begin it. */
+  readonly #lookingCreates = new GenerationCache<ContainerNumber, number>(1_000);
 
   readonly #largePatches = new Places(LARGE_PATCHES);
   readonly #patchingBatches = new Places(PATCHING_BATCHES);
@@ -93,7 +99,7 @@ export class Items {
     }
     const name = await this.#parts.recordedName(container, item);
     const intent = writing(operation, { ...item, ...name }, precondition);
-    return shownAs(item, await this.#change(caller, container, name, intent));
+    return shownAs(item, await this.#change(caller, container, name, intent, operation === 'create'));
   }
 
   async patch(
@@ -420,12 +426,13 @@ export class Items {
     container: ContainerState,
     name: ItemName,
     intentOf: IntentOf,
+    isCreate = false,
   ): Promise<Written<ShownItem>> {
     let json = '';
     const showing = shown(intentOf, (item) => {
       json = item.json;
     });
-    const { handled, within } = await this.#handle(caller, container, name, showing);
+    const { handled, within } = await this.#handle(caller, container, name, showing, isCreate);
     const written = handled.recorded[0]!;
     const created = handled.firstRevision === 0;
     const birth = await this.#birthOf(within, name, {
@@ -444,6 +451,7 @@ export class Items {
     container: ContainerState,
     { id, partitionKey }: ItemName,
     intentOf: IntentOf,
+    isCreate = false,
   ): Promise<{ handled: ItemHandled; within: CatalogContainer }> {
     await this.#parts.current(container);
     const prefix = await this.#parts.ports.naming.itemStreamPrefix(container.rid, partitionKey, id);
@@ -453,11 +461,16 @@ export class Items {
       const attempt = async (within: CatalogContainer) => {
         const context = this.#parts.command(caller);
         const intent = intentOf(within, context.nowMs);
+        const isLikelyNew = isCreate && this.#mayBeginUnseen(within);
         const handled = await handleItem(this.#parts.ports, context, {
           prefix,
+          isLikelyNew,
           lifeHint: () => this.#lifeHint(within, partitionKey, id),
           command: this.#inTime(within, context.nowMs, done, intent),
         });
+        if (isLikelyNew && (handled.life > 0 || handled.firstRevision > 0)) {
+          this.#lookingCreates.set(within.number, LOOKING_CREATES);
+        }
         if (handled.life > 0 && handled.firstRevision === 0) this.#parts.expirySeen(within.number, context.nowMs);
         return { handled, within };
       };
@@ -477,6 +490,13 @@ export class Items {
     } finally {
       end();
     }
+  }
+
+  /** Whether a create may take it that there is no such item, as it mostly is: where it is not, it is made twice. */
+  #mayBeginUnseen({ number }: CatalogContainer): boolean {
+    const looking = this.#lookingCreates.get(number) ?? 0;
+    if (looking > 0) this.#lookingCreates.set(number, looking - 1);
+    return looking === 0;
   }
 
   /** A write that may have to be recorded in several streams: a batch of itself. */

@@ -28,6 +28,8 @@ export interface ItemRequest {
    * has it.
    */
   readonly lifeHint: () => MaybePromise<number>;
+  /** There is likely no such item yet: its first life is begun without a look at the log, which finds out. */
+  readonly isLikelyNew?: boolean | undefined;
   /**
    * The command and, for a write, the plain body; made from the state it will be decided on, because a patch
    * needs the current document. Undefined sealed content means the life holds none yet.
@@ -73,7 +75,8 @@ export async function handleItem(
   let life = 0;
   let endedAt: number | undefined;
   for (;;) {
-    const handled = await handleLife(ports, context, itemStream(request.prefix, life), life, request.command);
+    const known = life === 0 && request.isLikelyNew === true ? 'none' : undefined;
+    const handled = await handleLife(ports, context, itemStream(request.prefix, life), life, request.command, known);
     if (handled.decision.kind === 'end-first') {
       endedAt = handled.position;
       life += 1;
@@ -98,7 +101,7 @@ export async function handleLife(
   stream: string,
   life: number,
   intent: ItemRequest['command'],
-  known?: RecordedEvent,
+  known?: RecordedEvent | 'none',
 ): Promise<ItemHandled> {
   let body: string | undefined;
   let newKey: NewLifeKey | undefined;

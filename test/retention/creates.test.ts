@@ -1,0 +1,36 @@
+import { expect, it, onTestFinished, vi } from 'vitest';
+import { openEmbeddedStore } from '@epitaph/api/compose.ts';
+import { SqliteEventLog } from '@epitaph/storage/sqlite/sqlite-event-log.ts';
+import { newFolder, removeFolder } from '../simulation/embedded.ts';
+import { DEFINITION } from './definition.ts';
+
+const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
+
+it('creates do not look whether there is such an item, but for a hundred after one that there was', async () => {
+  const folder = newFolder('creates');
+  const store = await openEmbeddedStore({ folder, clock: 'system', automaticPurge: false, durable: false });
+  const looks = vi.spyOn(SqliteEventLog.prototype, 'readLast');
+  onTestFinished(async () => {
+    looks.mockRestore();
+    await store.close();
+    removeFolder(folder);
+  });
+  await store.createDatabase(CALLER, 'd');
+  await store.createContainer(CALLER, 'd', 'c', DEFINITION, null);
+  const create = (id: string) => {
+    const document = { id, pk: 'p' };
+    const item = { id, partitionKey: '["p"]', document, json: JSON.stringify(document) };
+    return store.writeItem(CALLER, store.container('d', 'c'), 'create', item);
+  };
+  const looksOf = async (creates: Promise<unknown>[]) => {
+    looks.mockClear();
+    await Promise.allSettled(creates);
+    return looks.mock.calls.filter(([stream]) => stream.startsWith('item-')).length;
+  };
+  const some = (from: number, to: number) => Array.from({ length: to - from }, (_, index) => `item ${from + index}`);
+  expect(await looksOf(some(0, 20).map(create))).toBe(0);
+  expect(await looksOf([expect(create('item 3')).rejects.toMatchObject({ reason: 'already-exists' })])).toBe(1);
+  expect(await looksOf(some(20, 119).map(create))).toBe(99);
+  expect(await looksOf([expect(create('item 7')).rejects.toMatchObject({ reason: 'already-exists' })])).toBe(1);
+  expect(await looksOf(some(119, 130).map(create))).toBe(0);
+});
