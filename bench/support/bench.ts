@@ -79,21 +79,25 @@ export interface Side {
 /**
  * Lets sides take turns in short slices, each round another one first, and answers the operations a second of each
  * side by round, or why a side has none.
+ *
+ * @param warmUp slices that each side does before it is measured
  */
 export async function takeTurns(
   { rounds, seconds }: Pick<BenchContext, 'rounds' | 'seconds'>,
   sides: readonly Side[],
+  warmUp = 1,
 ): Promise<(number[] | Unavailable)[]> {
   const slice = async ({ contender, work, argument }: Side) => {
     if (contender instanceof Unavailable) return { operations: 0, milliseconds: 0 };
     const { operations, milliseconds } = await contender.call(work, argument);
     return { operations: operations!, milliseconds: milliseconds! };
   };
-  // The first slice of each warms it up, and the slowest says how many make a round.
+  // How long the last of these takes, of the slowest side, says how many make a round.
   let longestMs = 0;
   const rates: (number[] | Unavailable)[] = [];
   for (const side of sides) {
     try {
+      for (let done = 1; done < warmUp; done++) await slice(side);
       longestMs = Math.max(longestMs, (await slice(side)).milliseconds);
       rates.push(side.contender instanceof Unavailable ? side.contender : []);
     } catch (error) {
