@@ -23,23 +23,46 @@ async function stocked(name: string, count: number, fields: (n: number) => { rea
 const ask = (name: string, sql: string, signal?: AbortSignal) =>
   store.queryItems(store.container('db', name), { sql, parameters: [], maxItemCount: 100, signal });
 
+/** How many turns the event loop has while something is done. */
+async function counted<Result>(work: Promise<Result>): Promise<{ readonly result: Result; readonly turns: number }> {
+  let turns = 0;
+  let isRunning = true;
+  const { promise: last, resolve: end } = Promise.withResolvers<void>();
+  const count = (): void => {
+    turns += 1;
+    if (isRunning) setImmediate(count);
+    else end();
+  };
+  setImmediate(count);
+  const result = await work.finally(() => (isRunning = false));
+  await last;
+  return { result, turns };
+}
+
 describe('a query that takes long', () => {
   it('lets others have their turn between documents, those that are looked up together not done together', async () => {
     await stocked('joined', 20, () => ({ list: Array.from({ length: 90 }, (_, n) => n) }));
-    let turns = 0;
-    const { promise: last, resolve: end } = Promise.withResolvers<void>();
-    let isRunning = true;
-    const count = (): void => {
-      turns += 1;
-      if (isRunning) setImmediate(count);
-      else end();
-    };
-    setImmediate(count);
     const sql = 'SELECT VALUE COUNT(1) FROM c JOIN x IN c.list JOIN y IN c.list JOIN z IN c.list WHERE x + y + z >= 0';
-    expect((await ask('joined', sql)).rows).toEqual([20 * 90 ** 3]);
-    isRunning = false;
-    await last;
+    const { result, turns } = await counted(ask('joined', sql));
+    expect(result.rows).toEqual([20 * 90 ** 3]);
     expect(turns).toBeGreaterThanOrEqual(10);
+  });
+
+  it('does so where documents are much more work than all before them', async () => {
+    await stocked('uneven', 400, (n) => (n < 256 ? {} : { list: Array.from({ length: 25 }, (_, at) => at) }));
+    const sql = 'SELECT VALUE COUNT(1) FROM c JOIN x IN c.list JOIN y IN c.list JOIN z IN c.list WHERE x + y + z >= 0';
+    const { result, turns } = await counted(ask('uneven', sql));
+    expect(result.rows).toEqual([144 * 25 ** 3]);
+    expect(turns).toBeGreaterThanOrEqual(10);
+  });
+
+  it('does so between the items that it names', async () => {
+    await store.createContainer(CALLER, 'db', 'named', DEFINITION, -1);
+    const ids = Array.from({ length: 20_000 }, (_, n) => `"${n}"`).join();
+    const sql = `SELECT * FROM c WHERE c.id IN (${ids}) AND c.pk = "p"`;
+    const { result, turns } = await counted(ask('named', sql));
+    expect(result.rows).toEqual([]);
+    expect(turns).toBeGreaterThanOrEqual(5);
   });
 
   it('leaves others half of the time where it works long on a document or a group, however many do', async () => {
@@ -48,20 +71,9 @@ describe('a query that takes long', () => {
     const values = JSON.stringify(Array.from({ length: 100 }, (_, n) => n));
     const joins = ['x', 'y', 'z'].map((name) => `${name} IN (SELECT VALUE ${values})`).join(' JOIN ');
     const grouped = `SELECT c.id, (SELECT VALUE COUNT(1) FROM ${joins}) AS n FROM c GROUP BY c.id`;
-    let turns = 0;
-    let isRunning = true;
-    const { promise: last, resolve: end } = Promise.withResolvers<void>();
-    const count = (): void => {
-      turns += 1;
-      if (isRunning) setImmediate(count);
-      else end();
-    };
-    setImmediate(count);
     const groups = ['i0', 'i1', 'i2'].map((id) => ({ id, n: 1_000_000 }));
     const asked = [joined, grouped, joined, grouped, joined, joined].map((sql) => ask('slow', sql));
-    const pages = await Promise.all(asked);
-    isRunning = false;
-    await last;
+    const { result: pages, turns } = await counted(Promise.all(asked));
     expect(pages.map(({ rows }) => rows)).toEqual(
       [joined, grouped, joined, grouped, joined, joined].map((sql) => (sql === joined ? [3 * 120 ** 3] : groups)),
     );

@@ -78,6 +78,8 @@ interface Batch extends Candidates {
   readonly isLast: boolean;
   /** No batch follows but such as were looked up together with it. */
   readonly isNearEnd: boolean;
+  /** More of what was looked up together with it follows. */
+  readonly isPart?: boolean;
   /** The birth up to which everything has been looked at. */
   readonly through: number;
 }
@@ -240,7 +242,8 @@ export class Queries {
     if (bounds !== undefined && passed >= bounds.to) return page.answer();
     // Clients take a page without a continuation for the last one, and some count on it.
     let fullAt: number | undefined;
-    for await (const { rows, documents, isLast, isNearEnd, through } of this.#candidates(run, isAnew ? 0 : start)) {
+    for await (const batch of this.#candidates(run, isAnew ? 0 : start)) {
+      const { rows, documents, isLast, isNearEnd, isPart, through } = batch;
       if (fullAt !== undefined) {
         if (givesRows(evaluation, documents, 0)) return after(fullAt);
         continue;
@@ -263,7 +266,7 @@ export class Queries {
         break;
       }
       // Rows that a narrower scope left out count too: they took their time.
-      if (run.scanned >= mostExamined && !isLast && fullAt === undefined) return after(through);
+      if (run.scanned >= mostExamined && !isLast && isPart !== true && fullAt === undefined) return after(through);
     }
     return page.answer();
   }
@@ -406,8 +409,9 @@ export class Queries {
    * work on: in between others get their turn.
    */
   async *#candidates(run: Run, afterBirth: number): AsyncGenerator<Batch> {
-    const piece = new PieceSize();
     for await (const batch of this.#found(run, afterBirth)) {
+      // Those that come next may be a thousand times as much work as those before.
+      const piece = new PieceSize();
       const { length } = batch.rows;
       let from = 0;
       do {
@@ -432,6 +436,7 @@ export class Queries {
     const { scope } = run;
     const recorded = await this.#parts.recordedScope(within.state, scope);
     const { signal } = run.request;
+    const giveWay = () => this.#giveWay(run);
     const { definition } = within.state;
     // An id within a known partition is a look-up, not a scan.
     const named = itemsIn(pushdown, definition, scope.partitionKey);
@@ -444,6 +449,7 @@ export class Queries {
         const name = await this.#parts.recordedName(within.state, { id, partitionKey });
         const row = await this.#parts.rows.find(within.number, name.partitionKey, name.id);
         if (row !== undefined && row.birth > afterBirth && !isExpired(row, marks)) rows.push(row);
+        if (run.turnMs() >= TURN_MS) await giveWay();
       }
       run.lookupMs += finding();
       rows.sort((left, right) => left.birth - right.birth);
@@ -459,7 +465,6 @@ export class Queries {
     }
     const clear = clearConditionsOf(pushdown, definition);
     const keys = scan === undefined ? await this.#scopesOf(run) : undefined;
-    const giveWay = () => this.#giveWay(run);
     const scanning =
       keys === undefined
         ? scanScope(this.#parts, run.moment, { ...recorded, clear }, afterBirth, { signal, giveWay })
@@ -525,7 +530,8 @@ export class Queries {
         const openedMs = opening();
         if (openedMs >= TURN_MS) {
           const given = run.clock();
-          yield { rows, documents, isLast: false, isNearEnd: isLast, through: rows.at(-1)?.birth ?? row.birth - 1 };
+          const passed = rows.at(-1)?.birth ?? row.birth - 1;
+          yield { rows, documents, isLast: false, isNearEnd: isLast, isPart: true, through: passed };
           [rows, documents] = [[], []];
           await this.#giveWay(run);
           givenMs += given();
@@ -817,13 +823,14 @@ function givesRows(evaluation: Evaluation, documents: readonly Json[], start: nu
 }
 
 /** Some of a batch. */
-function partOf({ rows, documents, isLast, isNearEnd, through }: Batch, from: number, to: number): Batch {
+function partOf({ rows, documents, isLast, isNearEnd, isPart, through }: Batch, from: number, to: number): Batch {
   const isEnd = to === rows.length;
   return {
     rows: rows.slice(from, to),
     documents: documents.slice(from, to),
     isLast: isLast && isEnd,
     isNearEnd,
+    isPart: isPart === true || !isEnd,
     through: isEnd ? through : rows[to - 1]!.birth,
   };
 }
@@ -859,11 +866,11 @@ function clearFilter(
   const { ts } = pushdown;
   // Rows that have pseudonyms do not say the id and the key: the document does.
   const isTold = !hasPseudonymousIds(definition);
-  const ids = isTold ? pushdown.ids : undefined;
+  const ids = isTold && pushdown.ids !== undefined ? new Set(pushdown.ids) : undefined;
   const hasKey = isTold && keys !== undefined ? isAmong(keys, definition) : undefined;
   if (ids === undefined && ts === undefined && hasKey === undefined) return undefined;
   return (row) =>
-    (ids === undefined || ids.includes(row.id)) &&
+    (ids === undefined || ids.has(row.id)) &&
     (ts?.min === undefined || row.ts >= ts.min) &&
     (ts?.max === undefined || row.ts <= ts.max) &&
     (hasKey === undefined || hasKey(row.partitionKey));
