@@ -1,6 +1,7 @@
 import { onTestFinished } from 'vitest';
 import { Store } from '@epitaph/api/store/store.ts';
 import { ManualClock } from '@epitaph/core/clock.ts';
+import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import { openSqliteStorage, type SqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
 import { newFolder, removeFolder } from '../simulation/embedded.ts';
 
@@ -30,4 +31,31 @@ export async function openInlineStore(
     removeFolder(folder);
   });
   return { store, storage };
+}
+
+/** Has a write of an item wait, once it is decided, until it is told to go on. */
+export class SlowWrite {
+  #begun: (() => void) | undefined;
+  readonly #said = Promise.withResolvers<void>();
+
+  constructor(log: EventLog) {
+    const append = log.append.bind(log);
+    log.append = async (...[appends, options]: Parameters<EventLog['append']>) => {
+      if (this.#begun !== undefined && appends[0]!.events[0]!.type === 'ItemUpserted') {
+        this.#begun();
+        this.#begun = undefined;
+        await this.#said.promise;
+      }
+      return append(appends, options);
+    };
+  }
+
+  /** The next one is slow. Resolves when it waits. */
+  begin(): Promise<void> {
+    return new Promise((resolve) => (this.#begun = resolve));
+  }
+
+  end(): void {
+    this.#said.resolve();
+  }
 }

@@ -144,7 +144,8 @@ export class StoreParts {
 
   /** Somebody was told, or it was recorded, what of a container had expired at an instant. */
   expirySeen(container: ContainerNumber, atMs: number): void {
-    this.#expirySeenAtMs.set(container, atMs);
+    // Who was decided before may say so after.
+    this.#expirySeenAtMs.set(container, Math.max(atMs, this.#expirySeenAtMs.get(container) ?? 0));
   }
 
   assertOpen(): void {

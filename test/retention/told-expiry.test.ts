@@ -1,0 +1,34 @@
+import { expect, it } from 'vitest';
+import { DEFINITION } from './definition.ts';
+import { openInlineStore, SlowWrite } from './inline-store.ts';
+
+const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
+
+it('an expiry that a reader was told of stays, although a write that was decided before it is answered after', async () => {
+  let slow!: SlowWrite;
+  const { store } = await openInlineStore('told-expiry', ({ log }) => (slow = new SlowWrite(log)));
+  await store.createDatabase(CALLER, 'd');
+  const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, 20);
+  const write = (id: string) => {
+    const document = { id, pk: 'p' };
+    return store.writeItem(CALLER, container, 'create', {
+      id,
+      partitionKey: '["p"]',
+      document,
+      json: JSON.stringify(document),
+    });
+  };
+  await write('old');
+  await write('renewed');
+  await store.deleteItem(CALLER, container, 'renewed', '["p"]');
+  await store.advanceClock(CALLER, 10_000);
+  const waits = slow.begin();
+  const written = write('renewed');
+  await waits;
+  await store.advanceClock(CALLER, 10_000);
+  await expect(store.readItem(container, 'old', '["p"]')).rejects.toMatchObject({ code: 'item-not-found' });
+  slow.end();
+  await written;
+  await store.replaceContainer(CALLER, 'd', 'c', DEFINITION, null);
+  await expect(store.readItem(container, 'old', '["p"]')).rejects.toMatchObject({ code: 'item-not-found' });
+});
