@@ -144,17 +144,18 @@ export class Erasures {
   ): Promise<ErasureOutcome> {
     const prefix = `item-${rid}.${item}`;
     const { lives, kept, batch } = await this.#parts.itemOrder.run(prefix, () =>
-      this.#undisturbed(rid, () => this.#destroy(context, rid, prefix)),
+      this.#undisturbed(rid, () => this.#destroy(this.#now(context), rid, prefix)),
     );
     const alreadyErasedLives = lives.filter((life) => isPurged(life) && life.events.at(-1)!.position < position).length;
     // What a crash came after was erased by this request all the same.
     const before = lives.filter(isPurged).length - alreadyErasedLives;
     const outcome = { erasedLives: batch.purged + before, alreadyErasedLives };
     const { state } = this.#parts.catalog.containerByRid(rid)!;
-    // Others for the same item that a fault has left over have the same outcome.
+    // Others for the same item that a fault has left over have the same outcome. One that is under way has its own.
     for (const pending of state.retention.erasures) {
       if (pending.item !== item) continue;
-      await recordRetention(this.#parts, context, rid, {
+      if (pending.position !== position && this.#underWay.has(pending.position)) continue;
+      await recordRetention(this.#parts, this.#now(context), rid, {
         type: 'SettleErasure',
         ...outcome,
         position: pending.position,
@@ -163,6 +164,11 @@ export class Erasures {
     }
     if (kept !== undefined) throw refusedBy(kept, state, outcome.erasedLives);
     return { position, ...outcome };
+  }
+
+  /** At its turn: what an erasure has waited for is not to be dated after it. */
+  #now(context: CommandContext): CommandContext {
+    return { ...context, nowMs: this.#parts.ports.clock.now() };
   }
 
   /** No delete by partition key falls between the look at how the item stands and its end: it waits for this. */

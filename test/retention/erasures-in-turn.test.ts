@@ -1,0 +1,59 @@
+import { expect, it } from 'vitest';
+import { DEFINITION } from './definition.ts';
+import { openInlineStore, SlowWrite } from './inline-store.ts';
+
+const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
+const REQUEST = { reason: 'article 17', requestedBy: 'desk 3' };
+
+/** An item that is being written, which is done when it is said. */
+async function openWorld(name: string) {
+  let slow!: SlowWrite;
+  const { store } = await openInlineStore(name, ({ log }) => (slow = new SlowWrite(log)));
+  await store.createDatabase(CALLER, 'd');
+  const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, -1);
+  const document = { id: 'a', pk: 'p' };
+  const item = { id: 'a', partitionKey: '["p"]', document, json: JSON.stringify(document) };
+  const write = () => store.writeItem(CALLER, container, 'upsert', item);
+  await write();
+  const waits = slow.begin();
+  const written = [write()];
+  await waits;
+  const erase = () => store.eraseItem(CALLER, container, 'a', '["p"]', REQUEST);
+  /** That so many erasures are on record. */
+  const requested = async (count: number) => {
+    const isRequest = ({ type }: { readonly type: string }) => type === 'ErasureRequested';
+    await expect.poll(async () => (await store.containerHistory(container)).filter(isRequest)).toHaveLength(count);
+  };
+  return { store, container, write, written, say: () => slow.end(), erase, requested };
+}
+
+it('an erasure that waits for writes is dated after them', async () => {
+  const { store, container, write, written, say, erase, requested } = await openWorld('erasure-dated');
+  const { ts } = await store.readItem(container, 'a', '["p"]');
+  written.push(write());
+  const erasing = erase();
+  await requested(1);
+  await store.advanceClock(CALLER, 10_000);
+  say();
+  await Promise.all(written);
+  expect(await erasing).toMatchObject({ erasedLives: 1 });
+  const history = await store.history(container, 'a', '["p"]');
+  expect(history.map(({ occurredAtMs }) => occurredAtMs)).toEqual(
+    history.map(({ occurredAtMs }) => occurredAtMs).toSorted((one, other) => one - other),
+  );
+  expect((await store.explain(container, 'a', '["p"]', (ts + 5) * 1000)).state).toBe('live');
+});
+
+it('an erasure ends on record no other that is under way', async () => {
+  const { store, container, write, written, say, erase, requested } = await openWorld('erasure-under-way');
+  const erasing = [erase()];
+  await requested(1);
+  written.push(write());
+  erasing.push(erase());
+  await requested(2);
+  say();
+  await Promise.all(written);
+  expect(await Promise.all(erasing)).toMatchObject([{ erasedLives: 1 }, { erasedLives: 2 }]);
+  const ends = (await store.containerHistory(container)).filter(({ type }) => type === 'ErasureCompleted');
+  expect(ends.map(({ data }) => data)).toMatchObject([{ erasedLives: 1 }, { erasedLives: 2 }]);
+});
