@@ -1,40 +1,85 @@
-import { afterAll, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
+import type { KeyVault } from '@epitaph/core/vault/key-vault.ts';
 import { BATCH_SIZE } from '@epitaph/projections/purge/executor.ts';
-import { newFolder, openEmbedded, removeFolder } from '../simulation/embedded.ts';
 import { DEFINITION } from './definition.ts';
+import { openInlineStore } from './inline-store.ts';
 
-const START_MS = Date.UTC(2026, 10, 21, 10);
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
 const PK = '["p"]';
 
-const folder = newFolder('beside-held');
-afterAll(() => removeFolder(folder));
-
-/** A pass records what has no ttl first, so an end that it records late may be the earliest of all. */
-it('a purge erases what ended before something that is held and was recorded after it', async () => {
-  const { store } = await openEmbedded({ folder, time: START_MS, newId: () => crypto.randomUUID() });
-  try {
-    await store.createDatabase(CALLER, 'd');
-    const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, 100);
-    const write = (id: string, ttl?: number) => {
-      const document = { id, pk: 'p', ...(ttl === undefined ? {} : { ttl }) };
-      const item = { id, partitionKey: PK, document, json: JSON.stringify(document) };
-      return store.writeItem(CALLER, container, 'create', item);
+/**
+ * A store with a container in which `held` is held.
+ *
+ * @param onAsked told after each time that the vault was asked to destroy keys, and of how many
+ */
+async function openWorld(name: string, onAsked: (keys: number) => unknown = () => {}) {
+  const { store, clock } = await openInlineStore(name, ({ vault }) => {
+    const destroyKeys = vault.destroyKeys.bind(vault);
+    vault.destroyKeys = async (requests: Parameters<KeyVault['destroyKeys']>[0]) => {
+      const outcomes = await destroyKeys(requests);
+      await onAsked(requests.length);
+      return outcomes;
     };
-    await write('held');
-    await store.placeHold(CALLER, container, 'h', {
-      scope: { kind: 'items', items: [{ id: 'held', partitionKey: PK }] },
-      reason: 'case 7',
-    });
+  });
+  await store.createDatabase(CALLER, 'd');
+  const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, 100);
+  const write = (id: string, ttl?: number) => {
+    const document = { id, pk: 'p', ...(ttl === undefined ? {} : { ttl }) };
+    const item = { id, partitionKey: PK, document, json: JSON.stringify(document) };
+    return store.writeItem(CALLER, container, 'create', item);
+  };
+  await write('held');
+  await store.placeHold(CALLER, container, 'h', {
+    scope: { kind: 'items', items: [{ id: 'held', partitionKey: PK }] },
+    reason: 'case 7',
+  });
+  const end = (id: string) => store.deleteItem(CALLER, container, id, PK);
+  const stateOf = async (id: string) => (await store.explain(container, id, PK)).state;
+  return { store, clock, container, write, end, stateOf };
+}
+
+describe('a purge beside something that is held', () => {
+  /** A pass records what has no ttl first, so an end that it records late may be the earliest of all. */
+  it('erases what ended before it and was recorded after it', async () => {
+    const { store, write, stateOf } = await openWorld('ended-before-held');
     // So many that the held one is refused by the vault while others are still to be recorded.
     const others = Array.from({ length: BATCH_SIZE * 3 }, (_, index) => `i${index}`);
     await Promise.all(others.map((id) => write(id)));
     await write('first-to-end', 50);
-
     await store.advanceClock(CALLER, 200_000);
     expect(await store.runPurge(CALLER)).toMatchObject({ purged: others.length + 1, heldBack: 1 });
-    expect(await store.explain(container, 'first-to-end', PK)).toMatchObject({ state: 'purged' });
-  } finally {
-    await store.close();
-  }
+    expect(await stateOf('first-to-end')).toBe('purged');
+  });
+
+  it('erases what ended between it and what was erased with it, and was recorded after both', async () => {
+    const { store, write, end, stateOf } = await openWorld('ended-behind-held');
+    await write('late');
+    await write('between', 15);
+    await end('held');
+    await store.advanceClock(CALLER, 20_000);
+    await end('late');
+    expect(await store.runPurge(CALLER)).toMatchObject({ purged: 2, heldBack: 1 });
+    expect(await stateOf('between')).toBe('purged');
+  });
+
+  it('erases what is behind it after all before it was kept by a floor, and asks of it no more', async () => {
+    const asked: number[] = [];
+    const { store, clock, container, write, end, stateOf } = await openWorld('behind-held', async (keys) => {
+      asked.push(keys);
+      if (asked.length > 1) return;
+      await end('behind');
+      // By itself: who turns the clock has everything looked at anew.
+      clock.advance(10_000);
+    });
+    await store.setRetentionFloor(CALLER, container, 10, 'to be looked at');
+    // As many as are remembered together.
+    const before = Array.from({ length: 100 }, (_, index) => `i${index}`);
+    await Promise.all([...before, 'behind'].map((id) => write(id)));
+    await Promise.all(before.map(end));
+    await store.advanceClock(CALLER, 1_000);
+    await end('held');
+    expect(await store.runPurge(CALLER)).toMatchObject({ expired: 0, purged: 101, heldBack: 1 });
+    expect(await stateOf('behind')).toBe('purged');
+    expect(asked).toEqual([101, 101]);
+  });
 });

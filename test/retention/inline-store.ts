@@ -14,14 +14,15 @@ import { newFolder, removeFolder } from '../simulation/embedded.ts';
 export async function openInlineStore(
   name: string,
   change: (storage: SqliteStorage) => void = () => {},
-): Promise<{ readonly store: Store; readonly storage: SqliteStorage }> {
+): Promise<{ readonly store: Store; readonly storage: SqliteStorage; readonly clock: ManualClock }> {
   const folder = newFolder(name);
   const storage = await openSqliteStorage({ folder, clock: 'manual', writers: 'inline', durable: false });
   change(storage);
+  const clock = new ManualClock(1_700_000_000_000);
   const store = await Store.open({
     ...storage,
     backup: undefined,
-    clock: new ManualClock(1_700_000_000_000),
+    clock,
     automaticPurge: false,
     policyGraceSeconds: 0,
     closePorts: () => storage.close(),
@@ -30,7 +31,7 @@ export async function openInlineStore(
     await store.close();
     removeFolder(folder);
   });
-  return { store, storage };
+  return { store, storage, clock };
 }
 
 /** Has a write of an item wait, once it is decided, until it is told to go on. */

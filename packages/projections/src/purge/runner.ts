@@ -619,7 +619,6 @@ export class PurgeRunner {
         found.push({ row, kind, place, after: at });
         at = place;
       }
-      if (within.length === wanted) continue;
       if (upTo === undefined) break;
       at = upTo;
     }
