@@ -252,7 +252,10 @@ export class ChangeFeeds {
     if (known !== undefined) return known;
     const row = await this.#parts.rows.find(within.number, data.partitionKey, data.id);
     if (row !== undefined && row.life === parseItemStream(stream)?.life) return row.birth;
-    const [first] = await this.#parts.ports.log.readStream(stream, { withBodies: false });
+    const { log } = this.#parts.ports;
+    // All of a life may be much; of one that was truncated meanwhile little is left.
+    const [begun] = await log.readStream(stream, { toRevision: 0, withBodies: false });
+    const first = begun ?? (await log.readStream(stream, { withBodies: false }))[0];
     invariant(first !== undefined, `a stream with an event has a first one: ${stream}`);
     this.#births.set(stream, first.position);
     return first.position;

@@ -1,0 +1,78 @@
+import { beforeEach, describe, expect, it } from 'vitest';
+import type { ManualClock } from '@epitaph/core/clock.ts';
+import { LOG_TIME_SLACK_SECONDS } from '@epitaph/core/container/change-feed.ts';
+import type { ChangeFeedRequest } from '@epitaph/api/store/store-api.ts';
+import type { Store } from '@epitaph/api/store/store.ts';
+import type { SqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
+import { DEFINITION } from './definition.ts';
+import { openInlineStore } from './inline-store.ts';
+
+const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
+const PK = '["p"]';
+const KEPT_MINUTES = 60;
+const TOO_LATE = { code: 'bad-request', message: expect.stringContaining('retention period') as string };
+
+describe('a feed of all versions and deletes', () => {
+  let store: Store;
+  let storage: SqliteStorage;
+  let clock: ManualClock;
+  let sinceMs: number;
+
+  const write = (id: string) => {
+    const document = { id, pk: 'p' };
+    const item = { id, partitionKey: PK, document, json: JSON.stringify(document) };
+    return store.writeItem(CALLER, store.container('d', 'c'), 'upsert', item);
+  };
+  const read = (start: ChangeFeedRequest['start']) =>
+    store.readChangeFeed(store.container('d', 'c'), { mode: 'all-versions', start, scope: {}, maxItemCount: 10 });
+
+  // What comes before the policy is of the same instant.
+  beforeEach(async () => {
+    ({ store, storage, clock } = await openInlineStore('feed-starts'));
+    await store.createDatabase(CALLER, 'd');
+    await store.createContainer(CALLER, 'd', 'c', DEFINITION, -1);
+    await write('before');
+    sinceMs = clock.now();
+    const changeFeedPolicy = { retentionDuration: KEPT_MINUTES };
+    await store.replaceContainer(CALLER, 'd', 'c', { ...DEFINITION, changeFeedPolicy }, -1);
+  });
+
+  it('begins with its policy for whoever asks from a second on in which that came, and not for who asks earlier', async () => {
+    await write('after');
+    for (const atMs of [sinceMs, sinceMs - 999]) {
+      expect((await read({ kind: 'time', atMs })).changes).toMatchObject([{ kind: 'written', item: { id: 'after' } }]);
+    }
+    await expect(read({ kind: 'time', atMs: sinceMs - 1_000 })).rejects.toMatchObject(TOO_LATE);
+  });
+
+  it('goes on until what comes next may be older than it keeps, by any clock', async () => {
+    const { position } = await read({ kind: 'now' });
+    await write('next');
+    clock.advance((KEPT_MINUTES * 60 + LOG_TIME_SLACK_SECONDS) * 1_000);
+    expect((await read({ kind: 'after', position })).changes).toHaveLength(1);
+    clock.advance(1);
+    await expect(read({ kind: 'after', position })).rejects.toMatchObject(TOO_LATE);
+  });
+
+  it('says when an item was deleted and where it had begun, and reads not all of its life for that', async () => {
+    for (let times = 0; times < 3; times += 1) await write('before');
+    const { position } = await read({ kind: 'now' });
+    clock.advance(2_000);
+    await store.deleteItem(CALLER, store.container('d', 'c'), 'before', PK);
+    const { log } = storage;
+    const readStream = log.readStream.bind(log);
+    let events = 0;
+    log.readStream = async (stream, options) => {
+      const found = await readStream(stream, options);
+      if (stream.startsWith('item-')) events += found.length;
+      return found;
+    };
+    const [begun] = await store.history(store.container('d', 'c'), 'before', PK);
+    events = 0;
+    const { changes } = await read({ kind: 'after', position });
+    expect(changes).toMatchObject([
+      { kind: 'deleted', id: 'before', atMs: sinceMs + 2_000, expired: false, previous: { birth: begun!.position } },
+    ]);
+    expect(events).toBe(1);
+  });
+});
