@@ -4,6 +4,7 @@ import { type ItemPurged, isItemWrite } from '@epitaph/core/item/events.ts';
 import { decodeLedger } from '@epitaph/core/item/ledger.ts';
 import { newFolder, openEmbedded, removeFolder } from '../simulation/embedded.ts';
 import { DEFINITION } from './definition.ts';
+import { openInlineStore } from './inline-store.ts';
 
 const START_MS = Date.UTC(2026, 10, 21, 10);
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
@@ -44,4 +45,31 @@ it('a purge has few of the bodies of a life in memory at a time, and all of them
   } finally {
     await store.close();
   }
+});
+
+it('of a revision that is asked for nothing else of its life is read', async () => {
+  const { store, storage } = await openInlineStore('one-revision');
+  await store.createDatabase(CALLER, 'd');
+  const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, -1);
+  for (let write = 0; write < 5; write++) {
+    const document = { id: 'i', pk: 'p', write };
+    const item = { id: 'i', partitionKey: '["p"]', document, json: JSON.stringify(document) };
+    await store.writeItem(CALLER, container, 'upsert', item);
+  }
+  const { log } = storage;
+  const readStream = log.readStream.bind(log);
+  let read = 0;
+  log.readStream = async (...args) => {
+    const events = await readStream(...args);
+    read += events.length;
+    return events;
+  };
+  const { json, revision } = await store.contentAt(container, 'i', '["p"]', { revision: 2 });
+  expect({ write: (JSON.parse(json) as { write: number }).write, revision, read }).toEqual({
+    write: 2,
+    revision: 2,
+    read: 1,
+  });
+  const missing = store.contentAt(container, 'i', '["p"]', { revision: 5 });
+  await expect(missing).rejects.toMatchObject({ code: 'item-not-found' });
 });

@@ -344,11 +344,10 @@ export class Items {
     const row = await this.#parts.rows.find(within.number, name.partitionKey, name.id);
     if (row === undefined || isExpired(row, marks)) throw new Refusal('item-not-found');
     const prefix = await this.#parts.ports.naming.itemStreamPrefix(container.rid, name.partitionKey, name.id);
-    const writes = await this.#parts.ports.log.readStream(itemStream(prefix, row.life), { withBodies: false });
-    const write = writes.findLast(
-      (event) =>
-        isItemWrite(event) && event.occurredAtMs <= atMs && (revision === undefined || event.revision === revision),
-    );
+    // A life may have been written a million times: of one revision nothing else is read.
+    const part = { fromRevision: revision, toRevision: revision, withBodies: false };
+    const writes = await this.#parts.ports.log.readStream(itemStream(prefix, row.life), part);
+    const write = writes.findLast((event) => isItemWrite(event) && event.occurredAtMs <= atMs);
     if (write === undefined) {
       throw new Refusal('item-not-found', 'The life of the item that is there now had no such write then.');
     }
