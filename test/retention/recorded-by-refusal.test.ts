@@ -25,21 +25,40 @@ function tellLate(log: EventLog): void {
   };
 }
 
-it('whoever is refused for what has expired is answered when feeds show the expiry that his command recorded', async () => {
-  const { store } = await openInlineStore('recorded-by-refusal', ({ log }) => tellLate(log));
-  await store.createDatabase(CALLER, 'd');
-  const definition = { ...DEFINITION, changeFeedPolicy: { retentionDuration: 60 } };
-  const { resource: container } = await store.createContainer(CALLER, 'd', 'c', definition, 60);
-  const document = { id: 'a', pk: 'p' };
-  const item = { id: 'a', partitionKey: PK, document, json: JSON.stringify(document) };
-  const { position } = await store.writeItem(CALLER, container, 'create', item);
-  await store.advanceClock(CALLER, 60_000);
-  await expect(store.deleteItem(CALLER, container, 'a', PK)).rejects.toMatchObject({ code: 'item-not-found' });
-  const { changes } = await store.readChangeFeed(container, {
-    mode: 'all-versions',
-    start: { kind: 'after', position },
-    scope: {},
-    maxItemCount: 10,
-  });
-  expect(changes).toMatchObject([{ kind: 'deleted', id: 'a', expired: true }]);
-});
+const written = (id: string) => {
+  const document = { id, pk: 'p' };
+  return { id, partitionKey: PK, document, json: JSON.stringify(document) };
+};
+
+it.each([
+  ['a command', ''],
+  ['a batch on a log that takes one stream at a time', 'batch'],
+])(
+  '%s that is refused for what has expired is answered when feeds show the expiry that it recorded',
+  async (_, what) => {
+    const { store } = await openInlineStore('recorded-by-refusal', ({ log }) => {
+      tellLate(log);
+      if (what === 'batch') Object.defineProperty(log, 'spansStreams', { value: false });
+    });
+    await store.createDatabase(CALLER, 'd');
+    const definition = { ...DEFINITION, changeFeedPolicy: { retentionDuration: 60 } };
+    const { resource: container } = await store.createContainer(CALLER, 'd', 'c', definition, 60);
+    const { position } = await store.writeItem(CALLER, container, 'create', written('a'));
+    await store.advanceClock(CALLER, 60_000);
+    if (what === 'batch') {
+      const replace = { kind: 'write', operation: 'replace', item: written('a') } as const;
+      expect(await store.batchItems(CALLER, container, [replace])).toMatchObject({
+        refusal: { code: 'item-not-found' },
+      });
+    } else {
+      await expect(store.deleteItem(CALLER, container, 'a', PK)).rejects.toMatchObject({ code: 'item-not-found' });
+    }
+    const { changes } = await store.readChangeFeed(container, {
+      mode: 'all-versions',
+      start: { kind: 'after', position },
+      scope: {},
+      maxItemCount: 10,
+    });
+    expect(changes).toMatchObject([{ kind: 'deleted', id: 'a', expired: true }]);
+  },
+);

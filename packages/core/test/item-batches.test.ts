@@ -276,7 +276,12 @@ describe('on a log that appends to one stream at a time', () => {
     });
     expect(world.typesOf('a')).toEqual(['ItemUpserted', 'ItemExpired']);
     world.nowMs += 100_000;
-    expect(await world.run([world.write('a', 'replace')], { log })).toMatchObject({ kind: 'refused', step: 0 });
+    const refused = await world.run([world.write('a', 'replace')], { log });
+    expect(refused).toMatchObject({ kind: 'refused', step: 0, endedAt: world.log.head() });
     expect(world.typesOf('a', 1)).toEqual(['ItemUpserted', 'ItemExpired']);
+    done(await world.run([world.write('a', 'create')]));
+    world.nowMs += 100_000;
+    const two = await world.run([world.write('a', 'create'), world.write('b', 'create')], { log });
+    expect(two).toEqual({ kind: 'spans-streams', endedAt: world.log.head() });
   });
 });

@@ -226,6 +226,8 @@ export class Items {
         throw new TooMuchContention(`${MAX_ATTEMPTS} attempts on ${prefixes.length} items came too late`);
       });
       const { handled, within } = outcome;
+      // Who is refused for what has expired may have put that on record, as with single commands.
+      if ('endedAt' in handled && handled.endedAt !== undefined) await this.#parts.projected(handled.endedAt);
       if (handled.kind === 'refused') return handled;
       if (handled.kind === 'spans-streams') {
         throw new Refusal(
@@ -267,7 +269,7 @@ export class Items {
     readonly within: CatalogContainer;
     readonly handled:
       | Exclude<ItemsHandled, { kind: 'refused' }>
-      | { readonly kind: 'refused'; readonly index: number; readonly refusal: Refusal };
+      | { readonly kind: 'refused'; readonly index: number; readonly refusal: Refusal; readonly endedAt?: number };
   }> {
     const context = this.#parts.command(caller);
     let reached = 0;
@@ -310,7 +312,8 @@ export class Items {
           : {}),
       });
       if (handled.kind !== 'refused') return { handled, within };
-      return { handled: { kind: 'refused', index: handled.step, refusal: itemRefusal(handled.refusal) }, within };
+      const { step, refusal, ...ended } = handled;
+      return { handled: { ...ended, index: step, refusal: itemRefusal(refusal) }, within };
     } catch (error) {
       // An operation has found for itself that it can't be done.
       if (error instanceof Refusal) return { handled: { kind: 'refused', index: reached, refusal: error }, within };

@@ -49,17 +49,18 @@ export interface StepHandled {
 export type ItemsHandled =
   /** `position` is the last event's; undefined when there was nothing to record. */
   | { readonly kind: 'done'; readonly steps: readonly StepHandled[]; readonly position?: number }
-  /** The first step that can't be done. Nothing is recorded. */
-  | { readonly kind: 'refused'; readonly step: number; readonly refusal: ItemRefusal }
+  /** The first step that can't be done. Of the steps nothing is recorded. */
+  | { readonly kind: 'refused'; readonly step: number; readonly refusal: ItemRefusal; readonly endedAt?: number }
   /** A step was made for another time, or that is not known any more. Nothing is recorded. */
   | { readonly kind: 'again' }
-  /** The steps touch several streams, and this log can't append to several at once. Nothing is recorded. */
-  | { readonly kind: 'spans-streams' };
+  /** The steps touch several streams, and this log can't append to several at once. Nothing of them is recorded. */
+  | { readonly kind: 'spans-streams'; readonly endedAt?: number };
 
 /**
  * The counterpart of `handleItem` for several commands: load, decide one after the other, append once; on a conflict
  * all of it again, a bounded number of times. A life that is met after its end, overdue for example, is ended on record in the same append, or,
- * where the log can't do that, in one of its own before: an end is true whatever becomes of the rest.
+ * where the log can't do that, in one of its own before: an end is true whatever becomes of the rest. Who is refused is told the
+ * position of the last of these.
  *
  * @throws {TooMuchContention} when the bound is reached. Whatever a step, the vault or the log throws passes through.
  */
@@ -69,14 +70,19 @@ export async function handleItems(
   request: ItemsRequest,
 ): Promise<ItemsHandled> {
   const newKeys = new Map<string, NewLifeKey>();
+  let ended: { readonly endedAt?: number } = {};
+  const onEnd = (endedAt: number) => {
+    ended = { endedAt };
+  };
   for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
-    const drafts = new Drafts(ports, context, newKeys, request);
+    const drafts = new Drafts(ports, context, newKeys, { ...request, onEnd });
     const decided = await decideAll(drafts, request.steps);
     if (decided.kind === 'conflict') continue;
+    if (decided.kind === 'refused') return { ...decided, ...ended };
     if (decided.kind !== 'done' || request.dryRun === true) return decided;
     const appends = await drafts.appends();
     if (appends.length === 0) return decided;
-    if (appends.length > 1 && !ports.log.spansStreams) return { kind: 'spans-streams' };
+    if (appends.length > 1 && !ports.log.spansStreams) return { kind: 'spans-streams', ...ended };
     const result = await ports.log.append(appends, {
       after: drafts.keysStored(),
       background: context.background,
@@ -179,23 +185,23 @@ interface UniqueKeyDraft {
   event: NewEvent | undefined;
 }
 
+interface DraftsRequest extends Pick<ItemsRequest, 'onExpiry' | 'holderFacts'> {
+  /** Told where an end was put on record by itself. */
+  readonly onEnd: (position: number) => void;
+}
+
 /** What one attempt has loaded and decided. */
 class Drafts {
   readonly #ports: ItemPorts;
   readonly #context: CommandContext;
   readonly #newKeys: Map<string, NewLifeKey>;
-  readonly #request: Pick<ItemsRequest, 'onExpiry' | 'holderFacts'>;
+  readonly #request: DraftsRequest;
   readonly #current = new Map<string, Draft>();
   /** Lives with something to append, in the order in which they were first changed. */
   readonly #changed: Draft[] = [];
   readonly #uniqueKeys = new Map<string, UniqueKeyDraft>();
 
-  constructor(
-    ports: ItemPorts,
-    context: CommandContext,
-    newKeys: Map<string, NewLifeKey>,
-    request: Pick<ItemsRequest, 'onExpiry' | 'holderFacts'>,
-  ) {
+  constructor(ports: ItemPorts, context: CommandContext, newKeys: Map<string, NewLifeKey>, request: DraftsRequest) {
     this.#ports = ports;
     this.#context = context;
     this.#newKeys = newKeys;
@@ -238,6 +244,7 @@ class Drafts {
     const { stream, expectedRevision } = draft;
     const events = [recorded(this.#context, event)];
     const result = await this.#ports.log.append([{ stream, expectedRevision, events }]);
+    if (result.kind === 'appended') this.#request.onEnd(result.position);
     return result.kind === 'appended';
   }
 
