@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import {
+import fs, {
   appendFileSync,
   copyFileSync,
   existsSync,
@@ -9,6 +9,7 @@ import {
   rmSync,
   writeFileSync,
 } from 'node:fs';
+import { syncBuiltinESMExports } from 'node:module';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { LedgerEntry, LedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
@@ -143,6 +144,37 @@ describe('a purge ledger', () => {
     rmSync(filler);
     ledger!.append([destroyed(2)]);
     expect((await read()).entries).toEqual([destroyed(1), destroyed(2)]);
+  });
+
+  it('goes on behind its last line though what a failed write had left there could not be cut off at once', async () => {
+    const begun = open();
+    begun.append([destroyed(1)]);
+    const { writeSync, ftruncateSync } = fs;
+    const failing = (cut: typeof ftruncateSync) => {
+      const half = (descriptor: number, bytes: Buffer) => {
+        writeSync(descriptor, bytes, 0, 10);
+        throw new Error('EIO');
+      };
+      Object.assign(fs, { writeSync: half, ftruncateSync: cut });
+      syncBuiltinESMExports();
+    };
+    const fail = () => {
+      throw new Error('EIO, too');
+    };
+    try {
+      failing(fail);
+      expect(() => begun.append([destroyed(2)])).toThrow("can't be written: EIO");
+      failing(ftruncateSync);
+      expect(() => begun.append([destroyed(2)])).toThrow("can't be written: EIO");
+      failing(fail);
+      expect(() => begun.append([destroyed(2)])).toThrow("can't be written: EIO");
+    } finally {
+      Object.assign(fs, { writeSync, ftruncateSync });
+      syncBuiltinESMExports();
+    }
+    expect(text().endsWith('\n')).toBe(false);
+    begun.append([destroyed(3)]);
+    expect(await read()).toMatchObject({ entries: [destroyed(1), destroyed(3)], head: begun.head });
   });
 
   it('takes nothing when its file was moved, removed or replaced while it was open', () => {

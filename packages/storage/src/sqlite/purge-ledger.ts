@@ -37,6 +37,8 @@ export class PurgeLedger {
   readonly #durable: boolean;
   #size: number;
   #head: LedgerHead;
+  /** Something may stand behind the last line that a write which failed has left there. */
+  #isTorn = false;
 
   private constructor(file: string, descriptor: number, durable: boolean, size: number, head: LedgerHead) {
     this.#file = file;
@@ -102,13 +104,19 @@ export class PurgeLedger {
     }
     const bytes = Buffer.from(text);
     try {
+      if (this.#isTorn) this.#cut();
       // Written to a file that nobody finds any more, it would be lost.
       if (identityOf(this.#file) !== this.#identity)
         throw new Error('it was moved, removed or replaced. Put it back, and start the store again');
       for (let written = 0; written < bytes.length;) written += writeSync(this.#descriptor, bytes, written);
       if (this.#durable) fdatasyncSync(this.#descriptor);
     } catch (error) {
-      ftruncateSync(this.#descriptor, this.#size);
+      this.#isTorn = true;
+      try {
+        this.#cut();
+      } catch {
+        // It is tried again before anything else is written.
+      }
       throw new Error(`the purge ledger ${this.#file} can't be written: ${(error as Error).message}`, { cause: error });
     }
     this.#size += bytes.length;
@@ -117,6 +125,12 @@ export class PurgeLedger {
 
   close(): void {
     closeSync(this.#descriptor);
+  }
+
+  /** Takes away what a write that failed has left behind the last line. */
+  #cut(): void {
+    ftruncateSync(this.#descriptor, this.#size);
+    this.#isTorn = false;
   }
 }
 
