@@ -17,7 +17,7 @@ import { selfSigned, type SelfSigned } from '../support/self-signed.ts';
 
 const skipped = whyWithout('openssl');
 /** So long a client may take nothing here. */
-const UNSENT_TIMEOUT_MS = 1_500;
+const UNSENT_TIMEOUT_MS = 2_500;
 /** More than the system's buffers take at once. */
 const BYTES = 12_000_000;
 
