@@ -16,6 +16,7 @@ import {
   isCovered,
   isKept,
   isValidTtl,
+  lifeAt,
   lifeName,
   livesOf,
   type Model,
@@ -150,8 +151,13 @@ function codeOfPolicy(
   const proposed = { policies: [...started, { atMs: fromMs, policy }] };
   let [items, of] = [0, 0];
   for (const item of container.items.keys()) {
-    const write = visibleLife(container, item, nowMs)?.writes.at(-1);
-    if (write === undefined || runOut(container, write, fromMs) !== undefined) continue;
+    const life = lifeAt(container, item, nowMs);
+    if (life === undefined) continue;
+    const ending = endingAt(container, life, nowMs);
+    // What would end just when it takes effect is its to keep or to take.
+    const isThere = ending === undefined || (ending.kind === 'expired' && ending.atMs === fromMs);
+    const write = life.writes.at(-1)!;
+    if (!isThere || runOut(container, write, fromMs - 1) !== undefined) continue;
     of += 1;
     if (runOut(proposed, write, fromMs) !== undefined) items += 1;
   }
