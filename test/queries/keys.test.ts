@@ -144,4 +144,20 @@ describe('a query that names several partition keys', () => {
       expect(await looked(hierarchical, '(c.pk = "k1" AND c.sub = 0) OR c.pk = "k2"')).toBe(4);
     }
   });
+
+  it('has no row of a key outside of what was asked for', async () => {
+    const name = await filled('hierarchical', [
+      { pk: 'mine', sub: 1, name: 'here' },
+      { pk: 'theirs', sub: 1, name: 'there' },
+    ]);
+    const rowsOf = async (where: string) => {
+      const sql = `SELECT VALUE c.name FROM c WHERE ${where}`;
+      const request = { sql, parameters: [], maxItemCount: 10, prefix: '["mine"]' };
+      return (await store.queryItems(store.container('db', name), request)).rows;
+    };
+    const there = (await documentsOf(name)).find((document) => document['name'] === 'there')!;
+    expect(await rowsOf('true')).toEqual(['here']);
+    expect(await rowsOf('c.pk = "theirs" AND c.sub = 1')).toEqual([]);
+    expect(await rowsOf(`c.pk = "theirs" AND c.sub = 1 AND c.id = "${String(there['id'])}"`)).toEqual([]);
+  });
 });
