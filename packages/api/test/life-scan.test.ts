@@ -1,10 +1,10 @@
 import { describe, expect, it } from 'vitest';
 import { livesOf, type ScannedLife } from '@epitaph/api/store/life-scan.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
-import { encodeLedger, type LedgerEntry } from '@epitaph/core/item/ledger.ts';
+import type { LedgerEntry } from '@epitaph/core/item/ledger.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
-import { sha256Base64url } from '@epitaph/core/testing/sha256.ts';
+import { ledgerOf } from '@epitaph/core/testing/ledger.ts';
 import { recordedEvent } from '@epitaph/core/testing/recorded-event.ts';
 
 const STREAM = 'item-Co1.hash.0';
@@ -28,7 +28,7 @@ async function toldUpTo(headPosition: number, listed?: number): Promise<readonly
     eventId: id,
     digest: '',
   }));
-  const ledger = encodeLedger(entries, sha256Base64url, listed);
+  const ledger = ledgerOf(entries, listed);
   const facts = { ...about, cause: 'deleted', erased: 'key-destroyed', key: 1, recoverableUntilMs: null, ledger };
   const purged = recordedEvent(
     STREAM,

@@ -2,7 +2,8 @@ import { describe, expect, it } from 'vitest';
 import type { RecoverItem } from '@epitaph/core/item/commands.ts';
 import { NEW_KEY } from '@epitaph/core/item/decide.ts';
 import type { ItemEvent } from '@epitaph/core/item/events.ts';
-import { decodeLedger, encodeLedger, type LedgerEntry } from '@epitaph/core/item/ledger.ts';
+import { decodeLedger, type LedgerEntry } from '@epitaph/core/item/ledger.ts';
+import { ledgerOf } from '@epitaph/core/testing/ledger.ts';
 import { givenItem } from '@epitaph/core/testing/given-when-then.ts';
 import { permanentItemFacts } from '@epitaph/core/item/events.ts';
 
@@ -97,10 +98,7 @@ describe('a life that began by a recovery', () => {
       digest: 'd'.repeat(43),
     });
     const operations = ['recover', 'replace', 'create', 'upsert', 'patch'] as const;
-    const ledger = encodeLedger(
-      operations.map((operation, index) => entry(operation, NOW_MS + index)),
-      String,
-    );
+    const ledger = ledgerOf(operations.map((operation, index) => entry(operation, NOW_MS + index)));
     expect(ledger.operations).toBe('brcup');
     expect(decodeLedger(ledger).map(({ operation }) => operation)).toEqual(operations);
   });

@@ -9,13 +9,12 @@ import {
   type ItemIntent,
   type ItemRequest,
 } from '@epitaph/core/item/handle.ts';
-import { encodeLedger } from '@epitaph/core/item/ledger.ts';
 import { itemStream } from '@epitaph/core/item/stream-name.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import { lifeFacts, type LifeFacts } from '@epitaph/core/history/life.ts';
 import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
 import { MemoryKeyVault, ToyBodySealer } from '@epitaph/core/testing/memory-key-vault.ts';
-import { sha256Base64url } from '@epitaph/core/testing/sha256.ts';
+import { ledgerOf } from '@epitaph/core/testing/ledger.ts';
 import type { PolicyTimeline } from '@epitaph/core/ttl/policy-timeline.ts';
 import { readOwnTtl } from '@epitaph/core/ttl/ttl-value.ts';
 
@@ -119,7 +118,7 @@ export class ItemWorld {
         cause,
         key,
         recoverableUntilMs: null,
-        ledger: encodeLedger(entries, sha256Base64url),
+        ledger: ledgerOf(entries),
       },
     });
     const firstFact = this.log.readStream(stream).find((recorded) => recorded.type !== 'ItemUpserted');

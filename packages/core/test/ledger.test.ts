@@ -2,7 +2,8 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { InvariantViolation } from '@epitaph/core/invariant.ts';
 import { ledgerSchema, writeOperations } from '@epitaph/core/item/events.ts';
-import { decodeLedger, encodeLedger, LEDGER_DETAIL_LIMIT, type LedgerEntry } from '@epitaph/core/item/ledger.ts';
+import { decodeLedger, LEDGER_DETAIL_LIMIT, type LedgerEntry } from '@epitaph/core/item/ledger.ts';
+import { ledgerOf } from '@epitaph/core/testing/ledger.ts';
 import { sha256Base64url } from '@epitaph/core/testing/sha256.ts';
 
 const seed = Number(process.env['EPITAPH_SEED'] ?? 20_261_121);
@@ -26,7 +27,7 @@ const timesOnly = ({ atMs, ttl }: LedgerEntry) => ({ atMs, ttl });
 describe('the ledger of a life', () => {
   it.each([1, 2, 999, LEDGER_DETAIL_LIMIT])('of %i writes tells all of each', (count) => {
     const entries = Array.from({ length: count }, (_, index) => entry(index));
-    const ledger = encodeLedger(entries, sha256Base64url);
+    const ledger = ledgerOf(entries);
     expect(ledgerSchema.parse(structuredClone(ledger))).toEqual(ledger);
     expect(ledger.digest).toBe(undefined);
     expect(decodeLedger(ledger)).toEqual(entries.map(whole));
@@ -36,12 +37,14 @@ describe('the ledger of a life', () => {
     'of %i writes tells times and ttls of each, and one digest of the rest',
     (count) => {
       const entries = Array.from({ length: count }, (_, index) => entry(index));
-      const ledger = encodeLedger(entries, sha256Base64url);
+      const ledger = ledgerOf(entries);
       expect(decodeLedger(ledger)).toEqual(entries.map(timesOnly));
       expect(Object.keys(ledger).toSorted()).toEqual(['digest', 'times', 'writes']);
+      const lines = entries.map(({ operation, eventId, digest }) => `${operation} ${eventId} ${digest}`);
+      expect(ledger.digest).toBe(sha256Base64url(lines.join('\n')));
       const changed = entries.map((one, index) => (index === 700 ? { ...one, digest: sha256Base64url('other') } : one));
-      expect(encodeLedger(entries, sha256Base64url)).toEqual(ledger);
-      expect(encodeLedger(changed, sha256Base64url).digest).not.toBe(ledger.digest);
+      expect(ledgerOf(entries)).toEqual(ledger);
+      expect(ledgerOf(changed).digest).not.toBe(ledger.digest);
     },
   );
 
@@ -49,25 +52,21 @@ describe('the ledger of a life', () => {
     'that may list %i writes alone tells of the first one and the last ones, and how many there were',
     (most) => {
       const entries = Array.from({ length: 900 }, (_, index) => entry(index));
-      const ledger = encodeLedger(entries, sha256Base64url, most);
+      const ledger = ledgerOf(entries, most);
       expect(ledgerSchema.parse(structuredClone(ledger))).toEqual(ledger);
       expect(ledger).toMatchObject({ writes: 900, omitted: 900 - most });
       const [first, ...last] = decodeLedger(ledger);
       expect(first).toEqual({ ...timesOnly(entries[0]!), omittedAfter: 900 - most });
       expect(last).toEqual(entries.slice(-(most - 1)).map(timesOnly));
       const changed = entries.map((one, index) => (index === 450 ? { ...one, digest: sha256Base64url('other') } : one));
-      expect(encodeLedger(changed, sha256Base64url, most).digest).not.toBe(ledger.digest);
-      expect(encodeLedger(entries, sha256Base64url, 900)).toEqual(encodeLedger(entries, sha256Base64url));
+      expect(ledgerOf(changed, most).digest).not.toBe(ledger.digest);
+      expect(ledgerOf(entries, 900)).toEqual(ledgerOf(entries));
     },
   );
 
   it('of one write reads as its comment says', () => {
-    expect(encodeLedger([{ ...entry(0), atMs: 1_763_722_800_123, ttl: 60 }], sha256Base64url).times).toBe(
-      '1763722800123t60',
-    );
-    expect(encodeLedger([entry(0), entry(1), entry(2), entry(3), entry(4)], sha256Base64url).times).toBe(
-      '1763722800123 7t60 7 7t-1 7t-',
-    );
+    expect(ledgerOf([{ ...entry(0), atMs: 1_763_722_800_123, ttl: 60 }]).times).toBe('1763722800123t60');
+    expect(ledgerOf([entry(0), entry(1), entry(2), entry(3), entry(4)]).times).toBe('1763722800123 7t60 7 7t-1 7t-');
   });
 
   it(`of any writes comes back as it was, writes in one millisecond too (seed ${seed})`, () => {
@@ -89,7 +88,7 @@ describe('the ledger of a life', () => {
           atMs: (atMs += gapMs),
           digest: sha256Base64url(body),
         }));
-        expect(decodeLedger(encodeLedger(entries, sha256Base64url))).toEqual(entries.map(whole));
+        expect(decodeLedger(ledgerOf(entries))).toEqual(entries.map(whole));
       }),
       { seed, numRuns: 500 },
     );

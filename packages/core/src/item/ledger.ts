@@ -1,4 +1,5 @@
 import { invariant } from '../invariant.ts';
+import type { GrowingDigest } from '../vault/body-sealer.ts';
 import { etagOf, type Ledger, type WriteOperation } from './events.ts';
 
 /** What a write was: an operation of a client's, or that somebody brought the item back. */
@@ -44,44 +45,86 @@ const ETAG_LENGTH = 32;
 const DIGEST_LENGTH = 43;
 
 /**
+ * Takes the writes of a life, oldest first, and makes its ledger of them. It keeps little of each, for there may be
+ * millions.
+ *
  * Times are coded as text: each write is its distance to the one before in milliseconds (the first one from the
  * epoch), followed by `t` and its ttl when that differs from the write before (`t-` for none; it starts at none).
  * Writes are separated by blanks. A life of one write with ttl 60: `1763722800123t60`.
- *
- * @param most how many times are listed at most, two or more: the first one, and as many of the last as there is room for
  */
-export function encodeLedger(
-  entries: readonly LedgerEntry[],
-  sha256: (text: string) => string,
-  most = Number.POSITIVE_INFINITY,
-): Ledger {
-  let previousMs = 0;
-  let previousTtl: number | null = null;
-  const omitted = Math.max(0, entries.length - most);
-  const times: string[] = [];
-  for (const { atMs, ttl } of omitted === 0 ? entries : [entries[0]!, ...entries.slice(omitted + 1)]) {
-    times.push(`${atMs - previousMs}${ttl === previousTtl ? '' : `t${ttl ?? '-'}`}`);
-    previousMs = atMs;
-    previousTtl = ttl;
+export class LedgerBuilder {
+  readonly #beginDigest: () => GrowingDigest;
+  readonly #timesMs: number[] = [];
+  readonly #ttls: (number | null)[] = [];
+  /** The first ones with all that is told of them, while there are no more. */
+  #details: Omit<LedgerEntry, 'atMs' | 'ttl'>[] = [];
+  /** Of all of them, once there are more. */
+  #growing: GrowingDigest | undefined;
+  #digest: string | undefined;
+
+  constructor(beginDigest: () => GrowingDigest) {
+    this.#beginDigest = beginDigest;
   }
-  const facts = {
-    writes: entries.length,
-    times: times.join(' '),
-    ...(omitted === 0 ? {} : { omitted }),
-  };
-  if (entries.length > LEDGER_DETAIL_LIMIT || omitted > 0) {
+
+  add({ atMs, ttl, operation, eventId, digest }: LedgerEntry): void {
+    this.#timesMs.push(atMs);
+    this.#ttls.push(ttl);
+    const detail = { operation, eventId, digest };
+    if (this.#growing !== undefined) {
+      this.#growing.add(`\n${lineOf(detail)}`);
+      return;
+    }
+    this.#details.push(detail);
+    if (this.#details.length <= LEDGER_DETAIL_LIMIT) return;
+    this.#growing = this.#beginDigest();
+    this.#growing.add(this.#details.map(lineOf).join('\n'));
+    this.#details = [];
+  }
+
+  /**
+   * The ledger of what was added; nothing can be added after.
+   *
+   * @param most how many times are listed at most, two or more: the first one, and as many of the last as there is room for
+   */
+  encode(most = Number.POSITIVE_INFINITY): Ledger {
+    const writes = this.#timesMs.length;
+    const omitted = Math.max(0, writes - most);
+    const facts = { writes, times: this.#times(omitted), ...(omitted === 0 ? {} : { omitted }) };
+    if (writes > LEDGER_DETAIL_LIMIT || omitted > 0) return { ...facts, digest: this.#endDigest() };
     return {
       ...facts,
-      digest: sha256(entries.map((entry) => `${entry.operation} ${entry.eventId} ${entry.digest}`).join('\n')),
+      operations: this.#details.map(({ operation }) => letters[operation]).join(''),
+      etags: this.#details.map(({ eventId }) => eventId.replaceAll('-', '')).join(''),
+      digests: this.#details.map(({ digest }) => digest).join(''),
     };
   }
-  return {
-    ...facts,
-    operations: entries.map((entry) => letters[entry.operation]).join(''),
-    etags: entries.map((entry) => entry.eventId.replaceAll('-', '')).join(''),
-    digests: entries.map((entry) => entry.digest).join(''),
-  };
+
+  #times(omitted: number): string {
+    const times: string[] = [];
+    let previousMs = 0;
+    let previousTtl: number | null = null;
+    for (let index = 0; index < this.#timesMs.length; index = index === 0 ? omitted + 1 : index + 1) {
+      const atMs = this.#timesMs[index]!;
+      const ttl = this.#ttls[index]!;
+      times.push(`${atMs - previousMs}${ttl === previousTtl ? '' : `t${ttl ?? '-'}`}`);
+      previousMs = atMs;
+      previousTtl = ttl;
+    }
+    return times.join(' ');
+  }
+
+  #endDigest(): string {
+    if (this.#digest !== undefined) return this.#digest;
+    if (this.#growing === undefined) {
+      this.#growing = this.#beginDigest();
+      this.#growing.add(this.#details.map(lineOf).join('\n'));
+    }
+    return (this.#digest = this.#growing.end());
+  }
 }
+
+const lineOf = ({ operation, eventId, digest }: Omit<LedgerEntry, 'atMs' | 'ttl'>): string =>
+  `${operation} ${eventId} ${digest}`;
 
 /** The writes that a ledger tells of, oldest first: all, unless one says how many are left out after it. */
 export function decodeLedger(ledger: Ledger): LedgerWrite[] {

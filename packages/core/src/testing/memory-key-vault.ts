@@ -1,6 +1,6 @@
 import { invariant } from '../invariant.ts';
 import { parseItemStream } from '../item/stream-name.ts';
-import { SealBroken, type BodySealer } from '../vault/body-sealer.ts';
+import { SealBroken, type BodySealer, type GrowingDigest } from '../vault/body-sealer.ts';
 import {
   type ContainerFloors,
   covers,
@@ -14,6 +14,7 @@ import {
   type NewLifeKey,
   type VaultHold,
 } from '../vault/key-vault.ts';
+import { growingSha256 } from './ledger.ts';
 import { sha256, sha256Base64url } from './sha256.ts';
 
 /** What a {@link MemoryKeyVault} keeps. A second vault over the same contents is the first one reopened. */
@@ -154,6 +155,10 @@ export class ToyBodySealer implements BodySealer {
 
   digest(sealed: Uint8Array): string {
     return sha256Base64url(sealed);
+  }
+
+  beginDigest(): GrowingDigest {
+    return growingSha256();
   }
 }
 

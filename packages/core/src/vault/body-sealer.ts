@@ -19,6 +19,15 @@ export interface BodySealer {
   open(key: LifeKey, stream: string, revision: number, sealed: Uint8Array): Uint8Array;
   /** SHA-256 of a sealed body, base64url. Says which bytes were there without saying what was in them. */
   digest(sealed: Uint8Array): string;
+  /** Begins a SHA-256 of a text that comes in pieces. */
+  beginDigest(): GrowingDigest;
+}
+
+/** A SHA-256 of all that was added to it. */
+export interface GrowingDigest {
+  add(text: string): void;
+  /** As base64url. Nothing can be added after. */
+  end(): string;
 }
 
 /** Keyed hashes that name streams and items without saying whose they are. */

@@ -6,19 +6,12 @@ import { handleCommand, newEvent } from '@epitaph/core/handle-command.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
 import { unrecordedEnd } from '@epitaph/core/item/decide.ts';
-import {
-  isItemWrite,
-  type ItemEvent,
-  type ItemPurged,
-  type Ledger,
-  type PurgeCause,
-} from '@epitaph/core/item/events.ts';
+import { isItemWrite, type ItemPurged, type PurgeCause } from '@epitaph/core/item/events.ts';
 import { evolveItem } from '@epitaph/core/item/evolve.ts';
 import { handleLife } from '@epitaph/core/item/handle.ts';
-import { encodeLedger, type LedgerEntry } from '@epitaph/core/item/ledger.ts';
+import { lifeTail } from '@epitaph/core/item/read-life.ts';
 import { initialItemState, type ItemState } from '@epitaph/core/item/state.ts';
 import { itemStream, parseItemStream } from '@epitaph/core/item/stream-name.ts';
-import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { graceSeconds } from '@epitaph/core/retention/grace.ts';
@@ -32,6 +25,7 @@ import { Pace, turn } from '@epitaph/core/turn.ts';
 import type { Catalog, CatalogContainer } from '../catalog/catalog.ts';
 import type { PurgeBudget } from './budget.ts';
 import { Destructions } from './destructions.ts';
+import { type LifeReading, readFacts, readWithBodies } from './life-reading.ts';
 import type { ContainerNumber, EndedRow, ItemRow, ReadModelStore, UnrecordedEnd } from '../read-model-store.ts';
 
 export interface PurgePorts {
@@ -59,9 +53,6 @@ export const BATCH_SIZE = 256;
 const STEP_SIZE = 8;
 /** Lives whose sealed bodies are looked at at once. */
 const READ_AT_ONCE = 32;
-/** A life of more writes, with more bytes of documents than that, has its bodies fetched one by one: they may not fit into memory. */
-const WRITES_READ_AT_ONCE = 8;
-const BYTES_READ_AT_ONCE = 1024 * 1024;
 
 interface Candidate {
   readonly stream: string;
@@ -70,20 +61,12 @@ interface Candidate {
   readonly byPolicyStart?: boolean;
 }
 
-/** An event as it is recorded, without its body, and read: reading one checks all of it, so that is done once. */
-interface LifeEvent {
-  readonly recorded: RecordedEvent;
-  readonly read: ItemEvent;
-  /** What the record of a purge says of the sealed body. */
-  readonly sealed?: { readonly digest: string; readonly bytes: number };
-}
-
 /** A life whose key is to be destroyed. */
 interface Dying {
   readonly candidate: Candidate;
   /** Which of those that were to be erased. */
   readonly index: number;
-  readonly events: readonly LifeEvent[];
+  readonly reading: LifeReading;
   readonly request: DestroyRequest;
 }
 
@@ -249,8 +232,8 @@ export class PurgeExecutor {
     const { log, vault } = this.#ports;
     const begun: EndedRow[] = [];
     await this.#stepwise(rows, async (row) => {
-      const write = (await log.readStream(row.stream, { withBodies: false })).findLast(isItemWrite);
-      if (write === undefined) return;
+      const [write] = await lifeTail(log, row.stream);
+      if (write === undefined || !isItemWrite(write)) return;
       const key = await vault.findKey(Number(write.data['key']), row.stream);
       if (key.status === 'destroyed') begun.push(row);
     });
@@ -262,10 +245,11 @@ export class PurgeExecutor {
    * already it removes what a crash has left in the log.
    */
   async eraseOnDemand({ lives, context }: DemandedErasure): Promise<ErasedBatch> {
+    const { log, sealer } = this.#ports;
     const erased = await this.#erase(lives, () => context.nowMs, context);
     for (const { stream } of lives) {
-      const events = await this.#factsOf(stream);
-      if (events.at(-1)?.read.type === 'ItemPurged') await this.#truncate(stream, events, context.nowMs);
+      const reading = await readFacts(log, sealer, stream);
+      if (reading?.last.read.type === 'ItemPurged') await this.#truncate(stream, reading, context.nowMs);
     }
     return erased;
   }
@@ -295,8 +279,8 @@ export class PurgeExecutor {
     await Promise.all(this.#truncations);
   }
 
-  #truncateLater(stream: string, events: readonly LifeEvent[], nowMs: number): void {
-    const under = this.#truncate(stream, events, nowMs)
+  #truncateLater(stream: string, reading: LifeReading, nowMs: number): void {
+    const under = this.#truncate(stream, reading, nowMs)
       .catch((error: unknown) => {
         this.#truncationFault ??= { error };
       })
@@ -309,7 +293,7 @@ export class PurgeExecutor {
    * earlier call has read is not read again: a run that lasting damage keeps open is gone on with in every pass.
    */
   async finishTruncations(fromPosition: number, nowMs: number): Promise<void> {
-    const { log } = this.#ports;
+    const { log, sealer } = this.#ports;
     const pace = new Pace();
     const { from, upTo } = this.#truncated;
     if (fromPosition < from || fromPosition > upTo) this.#truncated = { from: fromPosition, upTo: fromPosition };
@@ -319,7 +303,8 @@ export class PurgeExecutor {
       if (events.length === 0) return;
       for (const event of events) {
         if (event.type !== 'ItemPurged') continue;
-        await this.#truncate(event.stream, await this.#factsOf(event.stream), nowMs);
+        const reading = await readFacts(log, sealer, event.stream);
+        if (reading !== undefined) await this.#truncate(event.stream, reading, nowMs);
       }
       this.#truncated.upTo = events.at(-1)!.position;
     }
@@ -341,24 +326,22 @@ export class PurgeExecutor {
     nowMs: () => number,
     demandedBy: CommandContext | undefined,
   ): Promise<ErasedBatch> {
-    const { vault } = this.#ports;
+    const { vault, log, sealer } = this.#ports;
     const lives: Dying[] = [];
     const dying = async ({ candidate, index }: { readonly candidate: Candidate; readonly index: number }) => {
-      const events = await this.#eventsOf(candidate.stream);
-      const last = events.at(-1);
-      if (last === undefined) return;
+      const reading = await readWithBodies(log, sealer, candidate.stream);
+      if (reading === undefined) return;
+      const { last, lastWrite } = reading;
       // Asked at the last moment, of the log: a life that is live under a plain cause stays.
       const state = evolveItem(initialItemState, last.read, last.recorded.id);
       if (state.status === 'none' || state.status === 'purged') return;
       if (state.status === 'live' && candidate.cause !== 'container-deleted' && candidate.cause !== 'erasure') return;
-      const lastWrite = events.findLast(({ read }) => isItemWrite(read));
       invariant(lastWrite !== undefined, `a life has its writes until it is purged: ${candidate.stream}`);
-      invariant(isItemWrite(lastWrite.read), 'a write is read as one');
       if (demandedBy === undefined && this.#leftEarlier(candidate, state, lastWrite.recorded)) return;
       lives.push({
         candidate: causedByItsEnd(candidate, state),
         index,
-        events,
+        reading,
         request: {
           keyId: lastWrite.read.data.key,
           stream: candidate.stream,
@@ -405,21 +388,21 @@ export class PurgeExecutor {
         });
       }
     }
-    this.#ports.onErased(erased.flatMap((life) => life.events.map(({ recorded }) => recorded.position)));
+    this.#ports.onErased(erased.flatMap(({ reading }) => reading.writePositions));
     if (erased.length > 0) await this.#destructions.record(demandedBy ?? this.#context(nowMs()), vault);
     let position = 0;
     let purged = 0;
     // A server may take too small an event for any record. The life's key is gone; others don't wait for it.
-    const unlessTooLarge = (error: unknown, { candidate, events }: Dying): undefined => {
+    const unlessTooLarge = (error: unknown, { candidate, reading }: Dying): undefined => {
       if (!isTooLarge(error)) throw error;
       fault ??= new PurgeFault(
-        `the purge of ${candidate.stream}, of ${events.length} events, can't be recorded: its record is larger than the event store takes (MaxAppendSize)`,
+        `the purge of ${candidate.stream}, of ${reading.writePositions.length} writes, can't be recorded: its record is larger than the event store takes (MaxAppendSize)`,
       );
     };
     await this.#stepwise(erased, async (life) => {
       const { candidate, request, recoverableUntilMs, checks } = life;
-      let { events } = life;
-      const { id, partitionKey } = events[0]!.read.data;
+      let { reading } = life;
+      const { id, partitionKey } = reading.first.read.data;
       const record = (most: number) =>
         handleLife(
           this.#ports,
@@ -428,9 +411,9 @@ export class PurgeExecutor {
           parseItemStream(candidate.stream)!.life,
           async (_state, { last }) => {
             // A write to a live item may have been under way, or be another node's: that is gone, too.
-            if (last?.revision !== events.at(-1)!.recorded.revision) {
-              events = await this.#eventsOf(candidate.stream);
-              this.#ports.onErased(events.map(({ recorded }) => recorded.position));
+            if (last?.revision !== reading.last.recorded.revision) {
+              reading = (await readWithBodies(log, sealer, candidate.stream)) ?? reading;
+              this.#ports.onErased(reading.writePositions);
             }
             return {
               kind: 'command',
@@ -441,16 +424,16 @@ export class PurgeExecutor {
                 cause: candidate.cause,
                 key: request.keyId,
                 recoverableUntilMs,
-                ledger: this.#ledgerOf(events, most),
-                ...(candidate.cause === 'container-deleted' ? { firstPosition: events[0]!.recorded.position } : {}),
+                ledger: reading.ledger(most),
+                ...(candidate.cause === 'container-deleted' ? { firstPosition: reading.first.recorded.position } : {}),
                 ...(checks === undefined ? {} : { checks }),
-                remains: this.#remainsOf(events),
+                remains: this.#remainsOf(reading),
               },
             };
           },
-          events.at(-1)!.recorded,
+          reading.last.recorded,
         );
-      const handled = await withFewerWrites(events.length, record).catch((error: unknown) =>
+      const handled = await withFewerWrites(reading.writePositions.length, record).catch((error: unknown) =>
         unlessTooLarge(error, life),
       );
       if (handled === undefined) return;
@@ -459,7 +442,7 @@ export class PurgeExecutor {
       position = Math.max(position, handled.position ?? 0);
       // Nobody waits for the truncation but the end of the run: what it removes can't be read any more. Who demands an
       // erasure does that of it: a fault of either is told to no other, who would not see to what is left.
-      if (demandedBy === undefined) this.#truncateLater(candidate.stream, events, nowMs());
+      if (demandedBy === undefined) this.#truncateLater(candidate.stream, reading, nowMs());
     });
     if (position > 0) await this.#ports.projected(position);
     // Told when that of the others is on record which has been erased.
@@ -480,57 +463,9 @@ export class PurgeExecutor {
     return left !== undefined && unrecordedEnd(state, facts)?.type === 'ItemDeleted';
   }
 
-  async #factsOf(stream: string): Promise<LifeEvent[]> {
-    const events = await this.#ports.log.readStream(stream, { withBodies: false });
-    return events.map((recorded) => ({ recorded, read: readItemEvent(recorded) }));
-  }
-
-  /** A life's events, with what there is to say of their bodies: of these never many are in memory at a time. */
-  async #eventsOf(stream: string): Promise<LifeEvent[]> {
-    const { log } = this.#ports;
-    const last = await log.readLast(stream);
-    const facts = last === undefined || last.revision < WRITES_READ_AT_ONCE ? [] : await this.#factsOf(stream);
-    const bytes = facts.reduce((sum, { read }) => sum + (isItemWrite(read) ? read.data.bytes : 0), 0);
-    if (bytes > BYTES_READ_AT_ONCE) {
-      const events: LifeEvent[] = [];
-      for (const [index, event] of facts.entries()) {
-        if (index > 0 && index % STEP_SIZE === 0) await turn();
-        const found = isItemWrite(event.read) ? await log.readBody(event.recorded.position) : undefined;
-        events.push(found === undefined ? event : { ...event, sealed: this.#sealed(found.body) });
-      }
-      return events;
-    }
-    return (await log.readStream(stream)).map(({ body, ...recorded }) => ({
-      recorded,
-      read: readItemEvent(recorded),
-      ...(body === undefined ? {} : { sealed: this.#sealed(body) }),
-    }));
-  }
-
-  #sealed(body: Uint8Array): NonNullable<LifeEvent['sealed']> {
-    return { digest: this.#ports.sealer.digest(body), bytes: body.length };
-  }
-
   /** The sealed bodies can't be opened any more; what is left is to have their bytes gone, too. */
-  #remainsOf(events: readonly LifeEvent[]): NonNullable<ItemPurged['remains']> {
-    const sealedBytes = events.reduce((bytes, { sealed }) => bytes + (sealed?.bytes ?? 0), 0);
+  #remainsOf({ sealedBytes }: LifeReading): NonNullable<ItemPurged['remains']> {
     return { sealedBytes, removedBy: this.#ports.log.scavenging === undefined ? 'truncation' : 'scavenge' };
-  }
-
-  #ledgerOf(events: readonly LifeEvent[], most: number): Ledger {
-    const { sealer } = this.#ports;
-    const entries: LedgerEntry[] = [];
-    for (const { recorded, read, sealed } of events) {
-      if (!isItemWrite(read)) continue;
-      entries.push({
-        atMs: recorded.occurredAtMs,
-        ttl: read.data.ttl,
-        operation: read.type === 'ItemRecovered' ? 'recover' : read.data.operation,
-        eventId: recorded.id,
-        digest: sealed?.digest ?? sealer.digest(new Uint8Array()),
-      });
-    }
-    return encodeLedger(entries, (text) => sealer.digest(new TextEncoder().encode(text)), most);
   }
 
   /** What a key of that life had to wait for. That no hold was over it the vault has seen to. */
@@ -549,23 +484,20 @@ export class PurgeExecutor {
   }
 
   /** Removes a purged life's writes from the log; its permanent facts stay. */
-  async #truncate(stream: string, events: readonly LifeEvent[], nowMs: number): Promise<void> {
-    const firstPermanent = events.find(({ read }) => !isItemWrite(read));
-    const last = events.at(-1);
-    if (last === undefined || events[0] === firstPermanent) return;
+  async #truncate(
+    stream: string,
+    { firstFact, last, lastWrite, uniqueKeys }: LifeReading,
+    nowMs: number,
+  ): Promise<void> {
+    if (lastWrite === undefined) return;
     // Before the writes go, which alone say what there is to release.
-    await this.#releaseUniqueKeys(stream, events, nowMs);
-    const before = firstPermanent?.recorded.revision ?? last.recorded.revision + 1;
-    await this.#ports.log.truncateStream(stream, before);
+    await this.#releaseUniqueKeys(stream, uniqueKeys, nowMs);
+    await this.#ports.log.truncateStream(stream, firstFact?.revision ?? last.recorded.revision + 1);
   }
 
   /** Takes a purged life out of the streams of all unique keys' values that it ever had. */
-  async #releaseUniqueKeys(life: string, events: readonly LifeEvent[], nowMs: number): Promise<void> {
+  async #releaseUniqueKeys(life: string, streams: ReadonlySet<string>, nowMs: number): Promise<void> {
     const { log } = this.#ports;
-    const streams = new Set<string>();
-    for (const { read } of events) {
-      if (isItemWrite(read)) for (const stream of read.data.uniqueKeys ?? []) streams.add(stream);
-    }
     for (const stream of streams) {
       await handleCommand(log, {
         stream,

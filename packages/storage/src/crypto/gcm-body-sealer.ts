@@ -1,6 +1,6 @@
-import { hash, type KeyObject } from 'node:crypto';
+import { createHash, hash, type KeyObject } from 'node:crypto';
 import { deflateRawSync, inflateRawSync } from 'node:zlib';
-import { type BodySealer, SealBroken } from '@epitaph/core/vault/body-sealer.ts';
+import { type BodySealer, type GrowingDigest, SealBroken } from '@epitaph/core/vault/body-sealer.ts';
 import type { LifeKey } from '@epitaph/core/vault/key-vault.ts';
 import { gcmOpen, gcmSeal } from './aes-gcm.ts';
 
@@ -43,6 +43,11 @@ export class GcmBodySealer implements BodySealer {
 
   digest(sealed: Uint8Array): string {
     return hash('sha256', sealed, 'base64url');
+  }
+
+  beginDigest(): GrowingDigest {
+    const digest = createHash('sha256');
+    return { add: (text) => void digest.update(text), end: () => digest.digest('base64url') };
   }
 }
 

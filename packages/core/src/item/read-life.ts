@@ -1,0 +1,70 @@
+import type { EventLog } from '../log/event-log.ts';
+import type { RecordedEvent } from '../log/recorded-event.ts';
+import type { MaybePromise } from '../maybe-promise.ts';
+import { Pace } from '../turn.ts';
+import { isItemWrite } from './events.ts';
+
+/** Events of a life that are read at once. */
+const PAGE_EVENTS = 256;
+/** More than the facts that are left of a life when its writes are truncated. */
+const FACTS_LEFT = 8;
+
+/**
+ * Goes through all events of a life that there are, oldest first and without their bodies, a page at a time: it may have
+ * been written a million times.
+ *
+ * @param begin makes what takes the pages; called anew where the life is truncated in the middle of it
+ * @returns what took all of them; undefined for a life that never was
+ */
+export async function readLife<Reading>(
+  log: Pick<EventLog, 'readLast' | 'readStream'>,
+  stream: string,
+  begin: () => Reading,
+  take: (reading: Reading, events: readonly RecordedEvent[]) => MaybePromise<void>,
+): Promise<Reading | undefined> {
+  const pace = new Pace();
+  for (;;) {
+    const last = await log.readLast(stream);
+    if (last === undefined) return undefined;
+    const reading = begin();
+    if (await readThrough(last, reading)) return reading;
+    await pace.step();
+  }
+
+  async function readThrough({ revision }: RecordedEvent, reading: Reading): Promise<boolean> {
+    if (revision >= PAGE_EVENTS) {
+      const fromRevision = revision - FACTS_LEFT;
+      const tail = await log.readStream(stream, { fromRevision, withBodies: false });
+      if (tail[0]?.revision !== fromRevision) {
+        await take(reading, tail);
+        return true;
+      }
+    }
+    for (let fromRevision = 0; ; fromRevision += PAGE_EVENTS) {
+      const part = { fromRevision, toRevision: fromRevision + PAGE_EVENTS - 1, withBodies: false };
+      const events = await log.readStream(stream, part);
+      const goesOn = events[0]?.revision === fromRevision;
+      // Of a short life that was truncated the first page is all that is left; of any other it is gone in the middle of it.
+      if (!goesOn && (fromRevision > 0 || revision >= PAGE_EVENTS)) return fromRevision > revision;
+      await take(reading, events);
+      if (events.length < PAGE_EVENTS) return (events.at(-1)?.revision ?? -1) >= revision;
+      await pace.step();
+    }
+  }
+}
+
+/**
+ * What a life ends with by now: its last write, if that is left, and whatever is on record after it; oldest first and
+ * without bodies. Empty for a life that never was.
+ */
+export async function lifeTail(
+  log: Pick<EventLog, 'readLast' | 'readBefore'>,
+  stream: string,
+): Promise<readonly RecordedEvent[]> {
+  const tail: RecordedEvent[] = [];
+  for (let event = await log.readLast(stream); event !== undefined; event = await log.readBefore(event)) {
+    tail.push(event);
+    if (isItemWrite(event)) break;
+  }
+  return tail.reverse();
+}

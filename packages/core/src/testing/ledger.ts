@@ -1,0 +1,22 @@
+import type { Ledger } from '../item/events.ts';
+import { LedgerBuilder, type LedgerEntry } from '../item/ledger.ts';
+import type { GrowingDigest } from '../vault/body-sealer.ts';
+import { sha256Base64url } from './sha256.ts';
+
+/** A SHA-256 of a text that comes in pieces, which are few. */
+export function growingSha256(): GrowingDigest {
+  let whole = '';
+  return {
+    add(text) {
+      whole += text;
+    },
+    end: () => sha256Base64url(whole),
+  };
+}
+
+/** The ledger of some writes. */
+export function ledgerOf(entries: readonly LedgerEntry[], most?: number): Ledger {
+  const builder = new LedgerBuilder(growingSha256);
+  for (const entry of entries) builder.add(entry);
+  return builder.encode(most);
+}

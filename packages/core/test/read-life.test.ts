@@ -1,0 +1,116 @@
+import { describe, expect, it } from 'vitest';
+import { lifeTail, readLife } from '@epitaph/core/item/read-life.ts';
+import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
+import type { NewEvent, RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+
+const STREAM = 'item-rid.hash.0';
+
+const event = (type: string): NewEvent => ({
+  id: crypto.randomUUID(),
+  type,
+  version: 1,
+  occurredAtMs: 1_000,
+  actor: 'test',
+  correlationId: crypto.randomUUID(),
+  causationId: crypto.randomUUID(),
+  data: {},
+});
+
+/** A life of so many writes, and what came after them; and of what is read of it, the most at once. */
+class Life {
+  readonly log = new MemoryEventLog();
+  mostAtOnce = 0;
+  #revision = -1;
+
+  constructor() {
+    const readStream = this.log.readStream.bind(this.log);
+    this.log.readStream = (stream, part) => {
+      const read = readStream(stream, part);
+      this.mostAtOnce = Math.max(this.mostAtOnce, read.length);
+      return read;
+    };
+  }
+
+  async append(...types: readonly string[]): Promise<void> {
+    const expectedRevision = this.#revision === -1 ? 'no-stream' : this.#revision;
+    await this.log.append([{ stream: STREAM, expectedRevision, events: types.map(event) }]);
+    this.#revision += types.length;
+  }
+
+  async written(writes: number, ...ends: readonly string[]): Promise<this> {
+    await this.append(...Array<string>(writes).fill('ItemUpserted'), ...ends);
+    return this;
+  }
+
+  /** Its purge, with the truncation. */
+  async purge(): Promise<void> {
+    await this.append('ItemPurged');
+    await this.log.truncateStream(STREAM, this.#revision);
+  }
+
+  read(take: (events: readonly RecordedEvent[]) => Promise<void> | void = () => {}): Promise<number[] | undefined> {
+    return readLife(
+      this.log,
+      STREAM,
+      (): number[] => [],
+      async (revisions, events) => {
+        revisions.push(...events.map(({ revision }) => revision));
+        await take(events);
+      },
+    );
+  }
+}
+
+const upTo = (revision: number) => Array.from({ length: revision + 1 }, (_, index) => index);
+
+describe('a life', () => {
+  it('that never was is none', async () => {
+    expect(await new Life().read()).toBe(undefined);
+    expect(await lifeTail(new Life().log, STREAM)).toEqual([]);
+  });
+
+  it.each([1, 2, 255, 256, 257, 511, 512, 513, 1_300])(
+    'of %i writes is read whole, little of it at a time',
+    async (writes) => {
+      const life = await new Life().written(writes);
+      expect(await life.read()).toEqual(upTo(writes - 1));
+      expect(life.mostAtOnce).toBeLessThanOrEqual(256);
+      await life.append('ItemDeleted', 'ItemPurged');
+      expect(await life.read()).toEqual(upTo(writes + 1));
+      const tail = await lifeTail(life.log, STREAM);
+      expect(tail.map(({ type }) => type)).toEqual(['ItemUpserted', 'ItemDeleted', 'ItemPurged']);
+    },
+  );
+
+  it.each([1, 254, 255, 256, 257, 1_300])(
+    'of %i writes that is purged is read as what is left of it',
+    async (writes) => {
+      const life = await new Life().written(writes, 'ItemDeleted', 'ItemPurged');
+      await life.log.truncateStream(STREAM, writes);
+      expect(await life.read()).toEqual([writes, writes + 1]);
+      const tail = await lifeTail(life.log, STREAM);
+      expect(tail.map(({ type }) => type)).toEqual(['ItemDeleted', 'ItemPurged']);
+    },
+  );
+
+  it.each([100, 256, 512, 600, 769])('of %i writes that is purged meanwhile is read anew', async (writes) => {
+    for (let page = 1; page <= Math.ceil(writes / 256); page++) {
+      const life = await new Life().written(writes);
+      let pages = 0;
+      const read = await life.read(async () => {
+        if (++pages === page) await life.purge();
+      });
+      // All that there was, with the purge or without, or what is left.
+      expect([upTo(writes - 1), upTo(writes), [writes]]).toContainEqual(read);
+    }
+  });
+
+  it('that goes on meanwhile is read as far as it was', async () => {
+    const life = await new Life().written(511);
+    let pages = 0;
+    const read = await life.read(async () => {
+      if (++pages === 1) await life.append('ItemUpserted', 'ItemUpserted');
+    });
+    expect(read!.slice(0, 511)).toEqual(upTo(510));
+  });
+});
