@@ -73,3 +73,54 @@ it('of a revision that is asked for nothing else of its life is read', async () 
   const missing = store.contentAt(container, 'i', '["p"]', { revision: 5 });
   await expect(missing).rejects.toMatchObject({ code: 'item-not-found' });
 });
+
+it('of an item that was written often little is read at a time, whatever is asked of it', async () => {
+  const { store, storage } = await openInlineStore('often-written');
+  const { log } = storage;
+  await store.createDatabase(CALLER, 'd');
+  const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, 1_000);
+  const writtenAtMs: number[] = [];
+  for (let write = 0; write < 600; write++) {
+    const document = { id: 'i', pk: 'p', write };
+    const item = { id: 'i', partitionKey: '["p"]', document, json: JSON.stringify(document) };
+    await store.writeItem(CALLER, container, 'upsert', item);
+    writtenAtMs.push(store.nowMs());
+    await store.advanceClock(CALLER, 1_000);
+  }
+  const readStream = log.readStream.bind(log);
+  let most = 0;
+  log.readStream = async (...args) => {
+    const events = await readStream(...args);
+    most = Math.max(most, events.length);
+    return events;
+  };
+  const instants = [0, 1, 255, 256, 300, 598, 599].map((write) => ({ write, atMs: writtenAtMs[write]! }));
+  const toldOf = async (atMs: number) => {
+    const { state, lastWrite } = await store.explain(container, 'i', '["p"]', atMs);
+    return { state, atMs: lastWrite?.atMs };
+  };
+  const tell = async () => {
+    for (const { atMs } of instants) {
+      expect(await toldOf(atMs + 999)).toEqual({ state: 'live', atMs });
+      expect(await toldOf(atMs)).toEqual({ state: 'live', atMs });
+    }
+    expect(await toldOf(writtenAtMs[0]! - 1)).toEqual({ state: 'never-existed', atMs: undefined });
+  };
+  await tell();
+  for (const { write, atMs } of instants) {
+    const { json, revision } = await store.contentAt(container, 'i', '["p"]', { atMs: atMs + 999 });
+    expect({ json: JSON.parse(json) as unknown, revision }).toMatchObject({ json: { write }, revision: write });
+  }
+  const before = store.contentAt(container, 'i', '["p"]', { atMs: writtenAtMs[0]! - 1 });
+  await expect(before).rejects.toMatchObject({ code: 'item-not-found' });
+  let items = 0;
+  await store.asOf(container, writtenAtMs[300]!, {
+    onRow: (row) => void (items += row.writtenAtMs === writtenAtMs[300] ? 1 : 0),
+  });
+  expect(items).toBe(1);
+  expect(await store.replay(container, [{ fromMs: 0, defaultTtl: 1_000 }])).toMatchObject({ counts: { same: 1 } });
+  expect((await store.fsck()).problems).toEqual([]);
+  await store.eraseItem(CALLER, container, 'i', '["p"]', { reason: 'article 17', requestedBy: 'desk 3' });
+  await tell();
+  expect(most).toBeLessThanOrEqual(256);
+});

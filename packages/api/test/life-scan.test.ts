@@ -35,10 +35,11 @@ async function toldUpTo(headPosition: number, listed?: number): Promise<readonly
     { type: 'ItemPurged', data: facts },
     { revision: WRITES, position: WRITES + 1, occurredAtMs: 60_000 },
   );
-  const log: Pick<EventLog, 'head' | 'readAll' | 'readLast' | 'readStream'> = {
+  const log: Pick<EventLog, 'head' | 'readAll' | 'readLast' | 'readBefore' | 'readStream'> = {
     head: () => Promise.resolve(headPosition),
     readAll: (after) => Promise.resolve(writes.filter(({ position }) => position > after)),
     readLast: () => Promise.resolve<RecordedEvent>(purged),
+    readBefore: () => Promise.resolve<RecordedEvent | undefined>(undefined),
     readStream: () => Promise.resolve([purged]),
   };
   const told: ScannedLife[] = [];

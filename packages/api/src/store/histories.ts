@@ -4,10 +4,17 @@ import { containerStream } from '@epitaph/core/container/stream-name.ts';
 import { readContainerEvent } from '@epitaph/core/container/upcast.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { explainItem, type Explanation } from '@epitaph/core/history/explain.ts';
-import { type ErasureRequest, lifeFacts, withErasureRequest, withPartitionKeyEnd } from '@epitaph/core/history/life.ts';
+import {
+  type ErasureRequest,
+  type LifeFacts,
+  lifeFacts,
+  withErasureRequest,
+  withPartitionKeyEnd,
+} from '@epitaph/core/history/life.ts';
 import { decodeLedger } from '@epitaph/core/item/ledger.ts';
 import { isItemWrite } from '@epitaph/core/item/events.ts';
 import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
+import { lifeTail, writeBy } from '@epitaph/core/item/read-life.ts';
 import { itemStream, parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
@@ -141,6 +148,8 @@ export class Histories {
     if (found === undefined) throw new Refusal('container-not-found');
     const name = await this.#parts.recordedName(container, { id, partitionKey: key });
     const lives = await this.#lives(found.state, name);
+    const facts = new Map<ItemLife, LifeFacts>();
+    for (const life of lives) facts.set(life, await this.#factsAt(life, atMs));
     const last = lives.at(-1);
     const { vault } = this.#parts.ports;
     const holds =
@@ -156,11 +165,12 @@ export class Histories {
       partitionKey: key,
       container: state,
       gone: this.#parts.catalog.gone(state),
-      lives: lives.map(({ life, events }) => {
+      lives: lives.map((life) => {
+        const { events } = life;
         const erased = erasedOnRequest(events);
         return withErasureRequest(
           withPartitionKeyEnd(
-            lifeFacts(life, events),
+            facts.get(life)!,
             partitionKeyDeleteAfter(state, name.partitionKey, events.at(-1)!.position),
             state.timeline,
           ),
@@ -173,6 +183,16 @@ export class Histories {
       feedFloorUntilMs: last === undefined ? null : feedFloorUntil(floors, last, nowMs),
       nowMs,
     });
+  }
+
+  /** Of a life that was written often, what was there at an instant and what is there now: no other write matters then. */
+  async #factsAt({ life, stream, events }: ItemLife, atMs = Number.POSITIVE_INFINITY): Promise<LifeFacts> {
+    const { log } = this.#parts.ports;
+    const [write] = events;
+    if (events.at(-1)!.type === 'ItemPurged' || write!.occurredAtMs <= atMs) return lifeFacts(life, events);
+    const earlier = await writeBy(log, stream, write!.revision - 1, atMs);
+    if (earlier === 'truncated') return this.#factsAt({ life, stream, events: await lifeTail(log, stream) }, atMs);
+    return lifeFacts(life, earlier === undefined ? events : [earlier, ...events]);
   }
 
   /** Every request to erase the item of a life, oldest first. */

@@ -4,6 +4,7 @@ import { readContainerEvent } from '@epitaph/core/container/upcast.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
 import { isPseudonym } from '@epitaph/core/item/pseudonym.ts';
+import { lifeTail } from '@epitaph/core/item/read-life.ts';
 import { itemStream } from '@epitaph/core/item/stream-name.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { MAX_STANDING_HOLDS } from '@epitaph/core/retention/decide.ts';
@@ -278,8 +279,7 @@ export class Holds {
       case 'query':
         for (const life of scope.lives) {
           const stream = full(life);
-          const events = await log.readStream(stream, { withBodies: false });
-          if (await isErased(vault, { stream, events })) count += 1;
+          if (await isErased(vault, { stream, events: await lifeTail(log, stream) })) count += 1;
         }
         return count;
       case 'container':

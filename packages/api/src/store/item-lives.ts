@@ -4,6 +4,7 @@ import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
 import { isItemWrite } from '@epitaph/core/item/events.ts';
 import { handleLife } from '@epitaph/core/item/handle.ts';
+import { lifeTail } from '@epitaph/core/item/read-life.ts';
 import { itemStream } from '@epitaph/core/item/stream-name.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import { turn } from '@epitaph/core/turn.ts';
@@ -15,19 +16,19 @@ import type { StoreParts } from './parts.ts';
 /** Lives that are read at once; between as many others get their turn. */
 const LIVES_AT_ONCE = 100;
 
-/** One life with the events that are left of it, oldest first. */
+/** One life with what it ends with by now: see {@link lifeTail}. */
 export interface ItemLife {
   readonly life: number;
   readonly stream: string;
   readonly events: readonly RecordedEvent[];
 }
 
-/** All lives of an item, oldest first, from the log itself; without what was written, which may be much. */
+/** All lives of an item, oldest first, from the log itself. */
 export async function livesOfItem(log: EventLog, prefix: string): Promise<ItemLife[]> {
   const lives: ItemLife[] = [];
   for (let life = 0; ; life++) {
     const stream = itemStream(prefix, life);
-    const events = await log.readStream(stream, { withBodies: false });
+    const events = await lifeTail(log, stream);
     if (events.length === 0) return lives;
     lives.push({ life, stream, events });
     if (lives.length % LIVES_AT_ONCE === 0) await turn();

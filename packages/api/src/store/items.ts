@@ -11,6 +11,7 @@ import { handleItem, type ItemHandled, type ItemRequest } from '@epitaph/core/it
 import type { Scope } from '@epitaph/core/partition-key/scope.ts';
 import { handleItems, type ItemsHandled, type StepHandled } from '@epitaph/core/item/handle-items.ts';
 import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
+import { lifeTail, writeBy } from '@epitaph/core/item/read-life.ts';
 import { itemStream, parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { isExpired, type ItemTimes, watermarks } from '@epitaph/core/ttl/watermarks.ts';
@@ -347,10 +348,7 @@ export class Items {
     const row = await this.#parts.rows.find(within.number, name.partitionKey, name.id);
     if (row === undefined || isExpired(row, marks)) throw new Refusal('item-not-found');
     const prefix = await this.#parts.ports.naming.itemStreamPrefix(container.rid, name.partitionKey, name.id);
-    // A life may have been written a million times: of one revision nothing else is read.
-    const part = { fromRevision: revision, toRevision: revision, withBodies: false };
-    const writes = await this.#parts.ports.log.readStream(itemStream(prefix, row.life), part);
-    const write = writes.findLast((event) => isItemWrite(event) && event.occurredAtMs <= atMs);
+    const write = await this.#writeAt(itemStream(prefix, row.life), atMs, revision);
     if (write === undefined) {
       throw new Refusal('item-not-found', 'The life of the item that is there now had no such write then.');
     }
@@ -361,6 +359,18 @@ export class Items {
       etag: etagOf(write.id),
       json: await this.#documents.openAt(write),
     };
+  }
+
+  /** One write of a life, which may have been written a million times. */
+  async #writeAt(stream: string, atMs: number, revision: number | undefined): Promise<RecordedEvent | undefined> {
+    const { log } = this.#parts.ports;
+    const part = { fromRevision: revision, toRevision: revision, withBodies: false };
+    const [last] = revision === undefined ? await lifeTail(log, stream) : await log.readStream(stream, part);
+    if (last === undefined || !isItemWrite(last)) return undefined;
+    if (last.occurredAtMs <= atMs) return last;
+    if (revision !== undefined) return undefined;
+    const write = await writeBy(log, stream, last.revision - 1, atMs);
+    return write === 'truncated' ? undefined : write;
   }
 
   async byBirth(container: ContainerState, birth: number): Promise<ShownItem | undefined> {
@@ -572,7 +582,7 @@ export class Items {
         if (state.status !== 'none') return { kind: 'command', command: { ...command, ttl: readOwnTtl({}), bytes: 0 } };
         if (asLife !== undefined && asLife !== life) throw new Refusal('already-exists');
         const source = itemStream(parseItemStream(stream)!.prefix, fromLife);
-        const write = (await this.#parts.ports.log.readStream(source, { withBodies: false })).findLast(isItemWrite);
+        const write = (await lifeTail(this.#parts.ports.log, source)).find(isItemWrite);
         const json = write && (await this.#documents.openEnded(write));
         if (json === undefined) throw new Refusal('content-erased');
         const ttl = readOwnTtl(JSON.parse(json) as Document);

@@ -1,6 +1,7 @@
 import { partitionKeyDeleteAfter } from '@epitaph/core/container/partition-key-deletes.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
-import { type LifeFacts, lifeFacts, withPartitionKeyEnd } from '@epitaph/core/history/life.ts';
+import { GrowingLifeFacts, type LifeFacts, lifeFacts, withPartitionKeyEnd } from '@epitaph/core/history/life.ts';
+import { lifeTail, readLife } from '@epitaph/core/item/read-life.ts';
 import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
@@ -69,12 +70,18 @@ async function lifeThatEndsHere(
   if (last.position === event.position && event.revision === 0) {
     return { id, partitionKey, facts: lifeFacts(life, [event]) };
   }
-  const events = await log.readStream(event.stream, { withBodies: false });
-  const known = events.filter(({ position }) => position <= headPosition);
-  if (known.at(-1)?.position === event.position) return { id, partitionKey, facts: lifeFacts(life, known) };
-  if (known.some(({ position }) => position > event.position)) return undefined;
+  const begin = () => ({ known: new GrowingLifeFacts(life), upTo: 0 });
+  const read = await readLife(log, event.stream, begin, (reading, page) => {
+    for (const recorded of page) {
+      if (recorded.position > headPosition) return;
+      reading.known.add(recorded);
+      reading.upTo = recorded.position;
+    }
+  });
+  if (read === undefined || read.upTo > event.position) return undefined;
+  if (read.upTo === event.position) return { id, partitionKey, facts: read.known.soFar() };
   // Purged and truncated since the scan began: the ledger has the writes, and this event was the last that counts.
-  const facts = lifeFacts(life, events);
+  const facts = lifeFacts(life, await lifeTail(log, event.stream));
   const { omittedAfter: omitted = 0 } = facts.writes[0]!;
   const isOmitted = event.revision > 0 && event.revision <= omitted;
   const count = event.revision === 0 || isOmitted ? 1 : event.revision + 1 - omitted;

@@ -1,6 +1,7 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { containerStream } from '@epitaph/core/container/stream-name.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
+import { lifeTail } from '@epitaph/core/item/read-life.ts';
 import { itemStream, parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import {
@@ -102,10 +103,10 @@ export class Proofs {
     const { log, naming } = this.#parts.ports;
     const name = await this.#parts.recordedName(container, { id, partitionKey });
     const prefix = await naming.itemStreamPrefix(container.rid, name.partitionKey, name.id);
-    let events: RecordedEvent[] = [];
+    let events: readonly RecordedEvent[] = [];
     // Without a number the last life that was erased is meant.
     for (let number = life ?? 0; ; number++) {
-      const found = await log.readStream(itemStream(prefix, number), { withBodies: false });
+      const found = await lifeTail(log, itemStream(prefix, number));
       if (found.at(-1)?.type === 'ItemPurged' || events.length === 0) events = found.length === 0 ? events : found;
       if (found.length === 0 || life !== undefined) break;
     }
@@ -135,7 +136,7 @@ export class Proofs {
       for (const { partitionKey, id, life } of rows) {
         signal?.throwIfAborted();
         const prefix = await ports.naming.itemStreamPrefix(container.rid, partitionKey, id);
-        const events = await ports.log.readStream(itemStream(prefix, life), { withBodies: false });
+        const events = await lifeTail(ports.log, itemStream(prefix, life));
         const last = events.at(-1);
         if (last?.type !== 'ItemPurged' || last.position > within.position) continue;
         yield [await this.#certificateOf(events, within.size)];
@@ -222,7 +223,7 @@ export class Proofs {
       );
       for (const { stream } of erasures) {
         signal?.throwIfAborted();
-        yield [await this.#certificateOf(await log.readStream(stream, { withBodies: false }), size)];
+        yield [await this.#certificateOf(await lifeTail(log, stream), size)];
         await pace.step();
       }
     }

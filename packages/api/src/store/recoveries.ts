@@ -5,6 +5,7 @@ import { Refusal } from '@epitaph/core/errors.ts';
 import { expiryOf } from '@epitaph/core/ttl/expiry.ts';
 import { etagOf, isItemWrite } from '@epitaph/core/item/events.ts';
 import { foldItem } from '@epitaph/core/item/handle.ts';
+import { lifeTail } from '@epitaph/core/item/read-life.ts';
 import { itemStream, parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
@@ -233,7 +234,7 @@ export class Recoveries {
   ): Promise<'erased' | 'writtenSince' | undefined> {
     const { log, naming } = this.#parts.ports;
     const prefix = await naming.itemStreamPrefix(rid, partitionKey, id);
-    const facts = await log.readStream(itemStream(prefix, life), { withBodies: false });
+    const facts = await lifeTail(log, itemStream(prefix, life));
     if (!facts.some((fact) => isTakenBy(fact, policyVersion))) return undefined;
     return (await log.readLast(itemStream(prefix, life + 1))) === undefined ? 'erased' : 'writtenSince';
   }

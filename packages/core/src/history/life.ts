@@ -1,5 +1,5 @@
 import { invariant } from '../invariant.ts';
-import { etagOf, type ItemPurged } from '../item/events.ts';
+import type { ItemPurged } from '../item/events.ts';
 import { decodeLedger, type LedgerWrite } from '../item/ledger.ts';
 import { readItemEvent } from '../item/upcast.ts';
 import type { RecordedEvent } from '../log/recorded-event.ts';
@@ -35,11 +35,14 @@ export interface LifePurge extends Pick<ItemPurged, 'cause' | 'remains' | 'recov
   readonly request?: ErasureRequest;
 }
 
+/** A write as far as it matters for when a life was there. */
+export type LifeWrite = Pick<LedgerWrite, 'atMs' | 'ttl' | 'omittedAfter'>;
+
 /** What is known of one life, from the events that are left and the ledger of those that are not. */
 export interface LifeFacts {
   readonly life: number;
   /** Oldest first. */
-  readonly writes: readonly LedgerWrite[];
+  readonly writes: readonly LifeWrite[];
   readonly end?: LifeEnd;
   readonly purge?: LifePurge;
 }
@@ -71,35 +74,45 @@ export function withErasureRequest(facts: LifeFacts, request: ErasureRequest | u
 
 /** Reads the facts of one life from its stream, truncated or not. */
 export function lifeFacts(life: number, events: readonly RecordedEvent[]): LifeFacts {
-  let writes: LedgerWrite[] = [];
-  let end: LifeEnd | undefined;
-  let purge: LifePurge | undefined;
-  for (const recorded of events) {
+  const facts = new GrowingLifeFacts(life);
+  for (const recorded of events) facts.add(recorded);
+  return facts.soFar();
+}
+
+/** The facts of a life whose events come one after the other. */
+export class GrowingLifeFacts {
+  readonly #life: number;
+  #writes: LifeWrite[] = [];
+  #end: LifeEnd | undefined;
+  #purge: LifePurge | undefined;
+
+  constructor(life: number) {
+    this.#life = life;
+  }
+
+  add(recorded: RecordedEvent): void {
     const event = readItemEvent(recorded);
     const record = { recordedAtMs: recorded.occurredAtMs, recordedBy: recorded.actor };
     switch (event.type) {
       case 'ItemUpserted':
       case 'ItemRecovered':
-        writes.push({
-          atMs: recorded.occurredAtMs,
-          ttl: event.data.ttl,
-          operation: event.type === 'ItemRecovered' ? 'recover' : event.data.operation,
-          etag: etagOf(recorded.id),
-        });
+        this.#writes.push({ atMs: recorded.occurredAtMs, ttl: event.data.ttl });
         break;
       case 'ItemExpired': {
         const { expiredAtMs, rule, ttl, policyVersion, byPolicyStart } = event.data;
         const expiry = { expiredAtMs, rule, ttl, policyVersion, byPolicyStart };
-        end = { kind: 'expired', atMs: expiredAtMs, ...record, expiry };
+        this.#end = { kind: 'expired', atMs: expiredAtMs, ...record, expiry };
         break;
       }
       case 'ItemDeleted':
-        end = endOf(event.data.withPartitionKey) ?? { kind: 'deleted', atMs: recorded.occurredAtMs, ...record };
+        this.#end = endOf(event.data.withPartitionKey) ?? { kind: 'deleted', atMs: recorded.occurredAtMs, ...record };
         break;
       case 'ItemPurged':
         // The ledger has every write, whether or not the truncation has reached the events.
-        writes = decodeLedger(event.data.ledger);
-        purge = {
+        this.#writes = decodeLedger(event.data.ledger).map(({ atMs, ttl, omittedAfter }) =>
+          omittedAfter === undefined ? { atMs, ttl } : { atMs, ttl, omittedAfter },
+        );
+        this.#purge = {
           atMs: recorded.occurredAtMs,
           cause: event.data.cause,
           recordedBy: recorded.actor,
@@ -109,6 +122,14 @@ export function lifeFacts(life: number, events: readonly RecordedEvent[]): LifeF
         break;
     }
   }
-  invariant(writes.length > 0, 'a life begins with a write');
-  return { life, writes, ...(end === undefined ? {} : { end }), ...(purge === undefined ? {} : { purge }) };
+
+  soFar(): LifeFacts {
+    invariant(this.#writes.length > 0, 'a life begins with a write');
+    return {
+      life: this.#life,
+      writes: this.#writes,
+      ...(this.#end === undefined ? {} : { end: this.#end }),
+      ...(this.#purge === undefined ? {} : { purge: this.#purge }),
+    };
+  }
 }

@@ -54,6 +54,34 @@ export async function readLife<Reading>(
 }
 
 /**
+ * The last of a life's writes at or before an instant, among those up to a revision: found by halves, so that a long life
+ * costs little more than a short one.
+ *
+ * @returns undefined where all of them came later; 'truncated' where the life was, in the middle of it
+ */
+export async function writeBy(
+  log: Pick<EventLog, 'readStream'>,
+  stream: string,
+  upToRevision: number,
+  atMs: number,
+): Promise<RecordedEvent | 'truncated' | undefined> {
+  let found: RecordedEvent | undefined;
+  for (let [low, high] = [0, upToRevision]; low <= high;) {
+    const middle = Math.floor((low + high) / 2);
+    const part = { fromRevision: middle, toRevision: middle, withBodies: false };
+    const [event] = await log.readStream(stream, part);
+    if (event === undefined) return 'truncated';
+    if (event.occurredAtMs <= atMs) {
+      found = event;
+      low = middle + 1;
+    } else {
+      high = middle - 1;
+    }
+  }
+  return found;
+}
+
+/**
  * What a life ends with by now: its last write, if that is left, and whatever is on record after it; oldest first and
  * without bodies. Empty for a life that never was.
  */
@@ -61,10 +89,15 @@ export async function lifeTail(
   log: Pick<EventLog, 'readLast' | 'readBefore'>,
   stream: string,
 ): Promise<readonly RecordedEvent[]> {
-  const tail: RecordedEvent[] = [];
-  for (let event = await log.readLast(stream); event !== undefined; event = await log.readBefore(event)) {
-    tail.push(event);
-    if (isItemWrite(event)) break;
+  for (let known = -1; ;) {
+    const tail: RecordedEvent[] = [];
+    for (let event = await log.readLast(stream); event !== undefined; event = await log.readBefore(event)) {
+      tail.push(event);
+      if (isItemWrite(event)) return tail.reverse();
+    }
+    const last = tail[0];
+    // What has neither a write nor a purge was truncated in the middle of this, and ends with its purge now.
+    if (last === undefined || last.type === 'ItemPurged' || last.position === known) return tail.reverse();
+    known = last.position;
   }
-  return tail.reverse();
 }

@@ -12,6 +12,7 @@ import { type DocumentPath, parseDocumentPath, valueAt } from '@epitaph/core/doc
 import { isItemWrite, type ItemEvent, type ItemWritten } from '@epitaph/core/item/events.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
 import { decodeLedger } from '@epitaph/core/item/ledger.ts';
+import { lifeTail, readLife } from '@epitaph/core/item/read-life.ts';
 import { itemStream, parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
@@ -194,8 +195,7 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
   // A purge truncates a moment after its record: what it has under way is not a fault.
   if (leftAfterPurge.length > 0) await options.settled?.();
   for (const stream of leftAfterPurge) {
-    const left = await log.readStream(stream, { withBodies: false });
-    if (left.some(isItemWrite)) {
+    if ((await lifeTail(log, stream)).some(isItemWrite)) {
       report('writes-left-after-purge', stream, 'purged, but its sealed writes are still in the log');
     }
   }
@@ -274,11 +274,15 @@ async function examineLife(
   const { log, upTo, report } = examination;
   const { stream } = last;
   const container = await examination.containerOf(parseItemStream(stream)!.containerRid);
-  const found: Parameters<Report>[] = [];
+  const begin = () => new GrowingLife(stream, container);
+  const take = (growing: GrowingLife, events: readonly RecordedEvent[]) =>
+    events.forEach((event) => growing.add(event));
+  const growing = last.revision === 0 ? begin() : await readLife(log, stream, begin, take);
+  if (last.revision === 0) growing?.add(last);
+  const life = growing?.life;
+  if (growing === undefined || life === undefined) return;
+  const { found } = growing;
   const told: Report = (...problem) => void found.push(problem);
-  const events = last.revision === 0 ? [last] : await log.readStream(stream, { withBodies: false });
-  const life = foldLife(stream, events, container, told);
-  if (life === undefined) return;
   await checkLife(stream, life, container, numbers, { ...examination, report: told });
   if (life.purged && life.writesLeft) leftAfterPurge.push(stream);
   // What came after the log was read is not this examination's business.
@@ -586,24 +590,30 @@ function shownOf(stream: string, events: readonly RecordedEvent[]): unknown {
   return status === 'deleted' || status === 'taken' ? undefined : state;
 }
 
-/** A life by its events, of those that can be read; undefined for none. */
-function foldLife(
-  stream: string,
-  events: readonly RecordedEvent[],
-  { partitionKeyDeletes }: Container,
-  report: Report,
-): Life | undefined {
-  let life: Life | undefined;
-  for (const recorded of events) {
+/** A life by its events, of those that can be read, and what is wrong with their order. */
+class GrowingLife {
+  readonly #stream: string;
+  readonly #container: Container;
+  readonly found: Parameters<Report>[] = [];
+  /** Undefined while none could be read. */
+  life: Life | undefined;
+
+  constructor(stream: string, container: Container) {
+    this.#stream = stream;
+    this.#container = container;
+  }
+
+  add(recorded: RecordedEvent): void {
     let event: ItemEvent;
     try {
       event = readItemEvent(recorded);
     } catch {
       // Told when it was met.
-      continue;
+      return;
     }
     const { position } = recorded;
-    life ??= {
+    const report = (text: string) => void this.found.push(['event-after-end', this.#stream, text]);
+    const life = (this.life ??= {
       lastType: event.type,
       lastPosition: position,
       birth: position,
@@ -616,18 +626,18 @@ function foldLife(
       purged: false,
       expiredAtMs: null,
       uniqueKeys: [],
-    };
+    });
     const { lastPosition, lastType } = life;
-    if (life.purged) report('event-after-end', stream, `${event.type} at ${position} follows the purge`);
+    if (life.purged) report(`${event.type} at ${position} follows the purge`);
     if (position > lastPosition && isItemWrite(event)) {
       if (!isItemWrite({ type: lastType })) {
-        report('event-after-end', stream, `a write at ${position} follows ${lastType}`);
+        report(`a write at ${position} follows ${lastType}`);
       } else if (
-        partitionKeyDeletes
+        this.#container.partitionKeyDeletes
           .get(life.partitionKey)
           ?.some((left) => left.position > lastPosition && left.position < position) === true
       ) {
-        report('event-after-end', stream, `a write at ${position} follows the delete of its partition key`);
+        report(`a write at ${position} follows the delete of its partition key`);
       }
     }
     life.lastType = event.type;
@@ -657,7 +667,6 @@ function foldLife(
         break;
     }
   }
-  return life;
 }
 
 function readItemWrite(recorded: RecordedEvent): ItemWritten {
