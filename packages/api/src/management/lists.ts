@@ -8,6 +8,9 @@ const PAGE_BYTES = 2 * 1024 * 1024;
 /** Entries that are read at a time: one may name ten thousand lives. */
 const READ_AT_ONCE = 32;
 
+/** Small entries that are read at a time: the ledger of a life is gone through for each page of it. */
+const PAGE_ENTRIES = 10_000;
+
 /** A list that is answered in pages, or whole. */
 export interface List<Entry> {
   /** What the answer has besides. */
@@ -75,6 +78,24 @@ export async function* readInParts<Entry>(
     if (entries.length < wanted) return;
     place = placeOf(entries.at(-1)!);
     left -= entries.length;
+    await pace.step();
+  }
+}
+
+/** The same of what is read in pages that say where the next one begins. */
+export async function* allPages<Entry>(
+  read: (
+    after: string | undefined,
+    most: number,
+  ) => Promise<{ readonly entries: readonly Entry[]; readonly continuation?: string }>,
+  after: string | undefined,
+): AsyncGenerator<Entry> {
+  const pace = new Pace();
+  for (let place = after; ;) {
+    const { entries, continuation } = await read(place, PAGE_ENTRIES);
+    yield* entries;
+    if (continuation === undefined) return;
+    place = continuation;
     await pace.step();
   }
 }

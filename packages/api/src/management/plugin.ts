@@ -14,7 +14,7 @@ import { writeTar } from '../archive/tar.ts';
 import { bundleFiles, prepareBundle } from './bundle.ts';
 import { exportFormat, exportText } from './exports.ts';
 import { accessInWords, openApiDocument } from './openapi.ts';
-import { answerList, readInParts } from './lists.ts';
+import { allPages, answerList, readInParts } from './lists.ts';
 import { answerLongWork } from './long-work.ts';
 import { Problem } from './problems.ts';
 import * as requests from './requests.ts';
@@ -218,7 +218,10 @@ function historyRoutes(scope: FastifyInstance, store: StoreApi, stopping: AbortS
         });
       }
       const item = itemOf(container, id, partitionKey);
-      const { entries, ...next } = await store.historyPage(container, id, item.key, { after: continuation, limit });
+      const read = (after: string | undefined, most: number) =>
+        store.historyPage(container, id, item.key, { after, limit: most });
+      const { entries, ...next } =
+        limit === undefined ? { entries: allPages(read, continuation) } : await read(continuation, limit);
       return answerList(reply, undefined, {
         head: { ...item.shown, container: shapes.containerName(container), ...next },
         name: 'events',

@@ -234,6 +234,22 @@ describe('history', () => {
     });
   });
 
+  test('is read in parts where all of it is asked for, as an item may have been written a million times', async () => {
+    for (let write = 0; write < 5; write++) await world.write('a');
+    const { historyPage } = world.store;
+    const asked: (number | undefined)[] = [];
+    const read = vi.spyOn(world.store, 'historyPage').mockImplementation((container, id, key, page) => {
+      asked.push(page.limit);
+      return historyPage(container, id, key, { ...page, limit: 2 });
+    });
+    const history = await world.get(`${ORDERS}/history${item('a')}`);
+    read.mockRestore();
+    const events = history['events'] as readonly { readonly revision: number }[];
+    expect(events.map(({ revision }) => revision)).toEqual([0, 1, 2, 3, 4]);
+    expect(history).not.toHaveProperty('continuation');
+    expect(asked).toEqual([10_000, 10_000, 10_000]);
+  });
+
   test('shows no content, to nobody', async () => {
     await world.write('a', { secret: 'zauberwort' });
     for (const url of [`${ORDERS}/history${item('a')}`, `${ORDERS}/explain${item('a')}`]) {
