@@ -1,5 +1,6 @@
 import { StatementSync } from 'node:sqlite';
 import { afterAll, describe, expect, it, onTestFinished, vi } from 'vitest';
+import { lastBy } from '@epitaph/core/log/last-by.ts';
 import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
 import { describeEventLog } from '@epitaph/core/testing/event-log-contract.ts';
 import { SharedStorage, TestFolder } from './sqlite-folder.ts';
@@ -123,6 +124,28 @@ describe('a stream of thousands of events in SQLite', () => {
     expect([await page(0), await page(COUNT - 301)]).toEqual([[], []]);
     expect(await page(COUNT - 201)).toEqual(whole.slice(COUNT - 150, COUNT - 100));
     expect(await page(COUNT - 101)).toEqual(whole.slice(COUNT - 100));
+  });
+
+  it('is searched by halves by going back over it once', async () => {
+    // Before the log is opened, which takes it from there.
+    const got = vi.spyOn(StatementSync.prototype, 'get');
+    onTestFinished(() => got.mockRestore());
+    const log = await filled();
+    const positionOf = new Map((await log.readStream('long')).map(({ revision, position }) => [revision, position]));
+    for (const [wanted, most] of [
+      // Each look from the signpost behind it, and there are as many as the stream can be halved.
+      [3, COUNT + 15 * 257],
+      [1_700, 15 * 257],
+      [COUNT - 2, 15 * 257],
+    ] as const) {
+      got.mockClear();
+      const found = await lastBy(log, 'long', COUNT - 1, ({ position }) => position <= positionOf.get(wanted)!);
+      expect(found).toMatchObject({ revision: wanted });
+      expect(got.mock.calls.length).toBeLessThan(most);
+    }
+    expect(await lastBy(log, 'long', COUNT - 1, () => false)).toBe(undefined);
+    await log.truncateStream('long', COUNT - 1);
+    expect(await lastBy(log, 'long', COUNT - 1, () => true)).toBe('truncated');
   });
 
   it.each([1, 2, 3, 4, 5])(

@@ -124,3 +124,38 @@ it('of an item that was written often little is read at a time, whatever is aske
   await tell();
   expect(most).toBeLessThanOrEqual(256);
 });
+
+it('the request by which an item was erased is found among many others', async () => {
+  const { store, storage } = await openInlineStore('many-erasures');
+  await store.createDatabase(CALLER, 'd');
+  const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, -1);
+  const erased = async (id: string, reason: string) => {
+    const document = { id, pk: 'p' };
+    await store.writeItem(CALLER, container, 'create', {
+      id,
+      partitionKey: '["p"]',
+      document,
+      json: JSON.stringify(document),
+    });
+    await store.eraseItem(CALLER, container, id, '["p"]', { reason, requestedBy: 'desk 3' });
+  };
+  await erased('again', 'first');
+  for (let index = 0; index < 150; index++) await erased(`i${index}`, `reason ${index}`);
+  await erased('again', 'second');
+  const { log } = storage;
+  const readStream = log.readStream.bind(log);
+  let read = 0;
+  log.readStream = async (...args) => {
+    const events = await readStream(...args);
+    read += events.length;
+    return events;
+  };
+  const reasonFor = async (id: string, atMs?: number) => {
+    read = 0;
+    const { erasure } = await store.explain(container, id, '["p"]', atMs);
+    expect(read).toBeLessThan(100);
+    return erasure?.reason;
+  };
+  for (const index of [0, 1, 77, 149]) expect(await reasonFor(`i${index}`)).toBe(`reason ${index}`);
+  expect(await reasonFor('again')).toBe('second');
+});

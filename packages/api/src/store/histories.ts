@@ -12,11 +12,13 @@ import {
   withPartitionKeyEnd,
 } from '@epitaph/core/history/life.ts';
 import { decodeLedger } from '@epitaph/core/item/ledger.ts';
+import { invariant } from '@epitaph/core/invariant.ts';
 import { isItemWrite } from '@epitaph/core/item/events.ts';
 import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
 import { lifeTail, writeBy } from '@epitaph/core/item/read-life.ts';
 import { itemStream, parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
+import { lastBy } from '@epitaph/core/log/last-by.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { holdIdOf, withoutContainer } from '@epitaph/core/retention/hold-names.ts';
 import { expiryOf } from '@epitaph/core/ttl/expiry.ts';
@@ -29,10 +31,11 @@ import { actionsOnStore } from '@epitaph/projections/operator-actions.ts';
 import type { DisappearanceRow, ReadModelStore } from '@epitaph/projections/read-model-store.ts';
 import { feedFloorUntil, type ItemLife, livesOfItem, retentionUntil } from './item-lives.ts';
 import type { StoreParts } from './parts.ts';
-import { streamPages } from './stream-pages.ts';
 import type { Disappearance, HistoryEntry, HistoryPage } from './store-api.ts';
 
 const LATEST_MS = Number.MAX_SAFE_INTEGER;
+/** Events of a container that are read at once: one may name ten thousand lives. */
+const EVENTS_AT_ONCE = 32;
 
 /** Answers from history: from the log itself, so that they need no projection to be up to date or right. */
 export class Histories {
@@ -157,8 +160,7 @@ export class Histories {
         ? []
         : (await vault.holdsOn([last.stream]))[0]!.map((holdId) => holdIdOf(container.rid, holdId));
     const floors = (await vault.floors()).get(container.rid) ?? {};
-    const erasedLife = lives.find(({ events }) => erasedOnRequest(events) !== undefined);
-    const requests = erasedLife === undefined ? [] : await this.#erasureRequests(container.rid, erasedLife.stream);
+    const requests = await this.#erasureRequests(container.rid, lives);
     const { state, nowMs } = await this.#parts.told(container);
     return explainItem({
       id,
@@ -167,14 +169,13 @@ export class Histories {
       gone: this.#parts.catalog.gone(state),
       lives: lives.map((life) => {
         const { events } = life;
-        const erased = erasedOnRequest(events);
         return withErasureRequest(
           withPartitionKeyEnd(
             facts.get(life)!,
             partitionKeyDeleteAfter(state, name.partitionKey, events.at(-1)!.position),
             state.timeline,
           ),
-          erased && requests.findLast(({ position }) => position < erased.position)?.request,
+          requests.get(life),
         );
       }),
       atMs: atMs ?? nowMs,
@@ -195,22 +196,43 @@ export class Histories {
     return lifeFacts(life, earlier === undefined ? events : [earlier, ...events]);
   }
 
-  /** Every request to erase the item of a life, oldest first. */
-  async #erasureRequests(rid: string, stream: string): Promise<PlacedRequest[]> {
-    const item = withoutContainer(rid, parseItemStream(stream)!.prefix);
-    const requests: PlacedRequest[] = [];
-    for await (const page of streamPages(this.#parts.ports.log, containerStream(rid))) {
-      for (const recorded of page) {
-        // There may be thousands of others.
+  /** Of the lives that were erased on request, that request: the last one on record before it. */
+  async #erasureRequests(rid: string, lives: readonly ItemLife[]): Promise<ReadonlyMap<ItemLife, ErasureRequest>> {
+    const requests = new Map<ItemLife, ErasureRequest>();
+    let found: PlacedRequest | undefined;
+    for (const life of lives.toReversed()) {
+      const erased = erasedOnRequest(life.events);
+      if (erased === undefined) continue;
+      // One request may have erased many lives.
+      if (found === undefined || found.position > erased.position) found = await this.#requestBefore(rid, erased);
+      if (found !== undefined) requests.set(life, found.request);
+    }
+    return requests;
+  }
+
+  /** Mostly it was on record the moment before, however many others there are. */
+  async #requestBefore(rid: string, erased: RecordedEvent): Promise<PlacedRequest | undefined> {
+    const { log } = this.#parts.ports;
+    const item = withoutContainer(rid, parseItemStream(erased.stream)!.prefix);
+    const stream = containerStream(rid);
+    const last = await log.readLast(stream);
+    const before = last && (await lastBy(log, stream, last.revision, ({ position }) => position < erased.position));
+    invariant(before !== 'truncated', "a container's stream is never truncated");
+    const pace = new Pace();
+    for (let toRevision = before?.revision ?? -1; toRevision >= 0; toRevision -= EVENTS_AT_ONCE) {
+      const fromRevision = Math.max(0, toRevision - EVENTS_AT_ONCE + 1);
+      const page = await log.readStream(stream, { fromRevision, toRevision });
+      for (const recorded of page.toReversed()) {
         if (recorded.type !== 'ErasureRequested') continue;
         const event = readContainerEvent(recorded);
         if (event.type !== 'ErasureRequested' || event.data.item !== item) continue;
         const { requestedBy, reason } = event.data;
         const request = { requestedAtMs: recorded.occurredAtMs, requestedBy, reason };
-        requests.push({ position: recorded.position, request });
+        return { position: recorded.position, request };
       }
+      await pace.step();
     }
-    return requests;
+    return undefined;
   }
 
   async disappearances(

@@ -2,6 +2,7 @@ import type { EventLog } from '../log/event-log.ts';
 import type { RecordedEvent } from '../log/recorded-event.ts';
 import type { MaybePromise } from '../maybe-promise.ts';
 import { Pace } from '../turn.ts';
+import { lastBy } from '../log/last-by.ts';
 import { isItemWrite } from './events.ts';
 
 /** Events of a life that are read at once. */
@@ -54,32 +55,17 @@ export async function readLife<Reading>(
 }
 
 /**
- * The last of a life's writes at or before an instant, among those up to a revision: found by halves, so that a long life
- * costs little more than a short one.
+ * The last of a life's writes at or before an instant, among those up to a revision.
  *
  * @returns undefined where all of them came later; 'truncated' where the life was, in the middle of it
  */
-export async function writeBy(
+export const writeBy = (
   log: Pick<EventLog, 'readStream'>,
   stream: string,
   upToRevision: number,
   atMs: number,
-): Promise<RecordedEvent | 'truncated' | undefined> {
-  let found: RecordedEvent | undefined;
-  for (let [low, high] = [0, upToRevision]; low <= high;) {
-    const middle = Math.floor((low + high) / 2);
-    const part = { fromRevision: middle, toRevision: middle, withBodies: false };
-    const [event] = await log.readStream(stream, part);
-    if (event === undefined) return 'truncated';
-    if (event.occurredAtMs <= atMs) {
-      found = event;
-      low = middle + 1;
-    } else {
-      high = middle - 1;
-    }
-  }
-  return found;
-}
+): Promise<RecordedEvent | 'truncated' | undefined> =>
+  lastBy(log, stream, upToRevision, ({ occurredAtMs }) => occurredAtMs <= atMs);
 
 /**
  * What a life ends with by now: its last write, if that is left, and whatever is on record after it; oldest first and

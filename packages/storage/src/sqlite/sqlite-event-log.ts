@@ -62,7 +62,13 @@ interface Backwards {
 
 /** What one passes by leaves a signpost at every so many revisions, in the last so many streams. */
 const SIGNPOST_REVISIONS = 256;
-const SIGNPOSTED_STREAMS = 40;
+const SIGNPOSTED_STREAMS = 100;
+
+/** Those of a stream: positions by revisions. */
+interface Signposts {
+  readonly positions: Map<number, number>;
+  highest: number;
+}
 
 /** Streams whose last event is kept in memory. */
 const LAST_EVENTS = 40_000;
@@ -103,7 +109,7 @@ export class SqliteEventLog implements EventLog {
    * Positions of some events of long streams, by their revisions: a stream is read from its end, and who reads it in pages,
    * oldest first, would go back over the rest of it for each.
    */
-  readonly #signposts = new GenerationCache<string, Map<number, number>>(SIGNPOSTED_STREAMS);
+  readonly #signposts = new GenerationCache<string, Signposts>(SIGNPOSTED_STREAMS);
   readonly #subscriptions = new Set<TailSubscription>();
   readonly #words: Words;
   /** Of streams written or decided on lately. Nobody else writes this log. */
@@ -229,12 +235,15 @@ export class SqliteEventLog implements EventLog {
     return events.reverse();
   }
 
-  /** Goes on from the signpost behind the last event that is wanted, where there is one and none is read yet. */
+  /** Goes on from the next signpost behind the last event that is wanted, where there is one and none is read yet. */
   #toSignpost(backwards: Backwards): void {
     const { stream, events, toRevision } = backwards;
     if (events.length > 0 || backwards.position === 0) return;
-    const revision = Math.ceil(toRevision / SIGNPOST_REVISIONS) * SIGNPOST_REVISIONS;
-    const position = this.#signposts.get(stream)?.get(revision);
+    const signposts = this.#signposts.get(stream);
+    if (signposts === undefined) return;
+    let revision = Math.ceil(toRevision / SIGNPOST_REVISIONS) * SIGNPOST_REVISIONS;
+    while (revision < signposts.highest && !signposts.positions.has(revision)) revision += SIGNPOST_REVISIONS;
+    const position = signposts.positions.get(revision);
     // It may stand at an event that was truncated since.
     if (position === undefined || this.#read.link.get(position) === undefined) return;
     backwards.position = position;
@@ -263,9 +272,10 @@ export class SqliteEventLog implements EventLog {
   }
 
   #setSignpost(stream: string, revision: number, position: number): void {
-    const signposts = this.#signposts.get(stream) ?? new Map<number, number>();
-    if (signposts.size === 0) this.#signposts.set(stream, signposts);
-    signposts.set(revision, position);
+    const signposts = this.#signposts.get(stream) ?? { positions: new Map<number, number>(), highest: revision };
+    if (signposts.positions.size === 0) this.#signposts.set(stream, signposts);
+    signposts.positions.set(revision, position);
+    signposts.highest = Math.max(signposts.highest, revision);
   }
 
   readLast(stream: string): RecordedEvent | undefined {
