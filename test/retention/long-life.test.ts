@@ -159,3 +159,58 @@ it('the request by which an item was erased is found among many others', async (
   for (const index of [0, 1, 77, 149]) expect(await reasonFor(`i${index}`)).toBe(`reason ${index}`);
   expect(await reasonFor('again')).toBe('second');
 });
+
+it('of an item that came and went often the lives that are asked about are found with few looks', async () => {
+  const { store, storage } = await openInlineStore('many-lives');
+  await store.createDatabase(CALLER, 'd');
+  const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, 5);
+  const writtenAtMs: number[] = [];
+  for (let life = 0; life < 300; life++) {
+    const document = { id: 'i', pk: 'p', life };
+    const item = { id: 'i', partitionKey: '["p"]', document, json: JSON.stringify(document) };
+    await store.writeItem(CALLER, container, 'create', item);
+    writtenAtMs.push(store.nowMs());
+    await store.advanceClock(CALLER, 10_000);
+    if (life === 250) await store.runPurge(CALLER);
+  }
+  let looks = 0;
+  const { log } = storage;
+  const [readLast, readStream] = [log.readLast.bind(log), log.readStream.bind(log)];
+  log.readLast = (stream) => {
+    looks += 1;
+    return readLast(stream);
+  };
+  log.readStream = (...args) => {
+    looks += 1;
+    return readStream(...args);
+  };
+  const fewLooks = async <Result>(asked: Promise<Result>): Promise<Result> => {
+    looks = 0;
+    const answer = await asked;
+    expect(looks).toBeLessThan(100);
+    return answer;
+  };
+  for (const life of [0, 1, 149, 250, 251, 298, 299]) {
+    const atMs = writtenAtMs[life]!;
+    const lastWrite = { atMs, ts: atMs / 1000, ttl: null };
+    const live = await fewLooks(store.explain(container, 'i', '["p"]', atMs + 4_999));
+    expect(live).toMatchObject({ state: 'live', life, lastWrite });
+    const gone = await fewLooks(store.explain(container, 'i', '["p"]', atMs + 9_999));
+    expect(gone).toMatchObject({ state: 'expired', life, lastWrite });
+  }
+  expect(await fewLooks(store.explain(container, 'i', '["p"]'))).toMatchObject({ state: 'expired', life: 299 });
+  const never = await fewLooks(store.explain(container, 'i', '["p"]', writtenAtMs[0]! - 1));
+  expect(never.state).toBe('never-existed');
+  expect((await fewLooks(store.certificate(container, 'i', '["p"]'))).statement).toMatchObject({ life: 250 });
+  const { json } = await fewLooks(store.heldContent(CALLER, container, 'i', '["p"]', { reason: 'a test', life: 270 }));
+  expect(JSON.parse(json)).toMatchObject({ life: 270 });
+  expect(await fewLooks(store.recoverItem(CALLER, container, 'i', '["p"]', { reason: 'a test' }))).toMatchObject({
+    fromLife: 299,
+    life: 300,
+  });
+  const erased = await store.eraseItem(CALLER, container, 'i', '["p"]', {
+    reason: 'article 17',
+    requestedBy: 'desk 3',
+  });
+  expect(erased).toMatchObject({ erasedLives: 50, alreadyErasedLives: 251 });
+});

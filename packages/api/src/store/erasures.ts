@@ -3,14 +3,22 @@ import { isoTime } from '@epitaph/core/clock.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
+import { isItemWrite } from '@epitaph/core/item/events.ts';
 import { foldItem } from '@epitaph/core/item/handle.ts';
 import { holdIdOf, withoutContainer } from '@epitaph/core/retention/hold-names.ts';
 import { isStanding } from '@epitaph/core/retention/hold-register.ts';
 import type { PendingErasure } from '@epitaph/core/retention/state.ts';
-import type { ErasedBatch } from '@epitaph/projections/purge/executor.ts';
 import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
 import { wait } from '../config/wait.ts';
-import { endWhatIsOver, isErased, type ItemLife, livesOfItem, retentionUntil } from './item-lives.ts';
+import {
+  endWhatIsOver,
+  isErased,
+  isPurged,
+  type ItemLife,
+  lastLifeOf,
+  livesOfItem,
+  retentionUntil,
+} from './item-lives.ts';
 import type { StoreParts } from './parts.ts';
 import { recordRetention } from './retention-record.ts';
 import type { Caller, ErasureOutcome } from './store-api.ts';
@@ -143,13 +151,9 @@ export class Erasures {
     { position, item }: PendingErasure,
   ): Promise<ErasureOutcome> {
     const prefix = `item-${rid}.${item}`;
-    const { lives, kept, batch } = await this.#parts.itemOrder.run(prefix, () =>
-      this.#undisturbed(rid, () => this.#destroy(this.#now(context), rid, prefix)),
+    const { kept, ...outcome } = await this.#parts.itemOrder.run(prefix, () =>
+      this.#undisturbed(rid, () => this.#destroy(this.#now(context), rid, prefix, position)),
     );
-    const alreadyErasedLives = lives.filter((life) => isPurged(life) && life.events.at(-1)!.position < position).length;
-    // What a crash came after was erased by this request all the same.
-    const before = lives.filter(isPurged).length - alreadyErasedLives;
-    const outcome = { erasedLives: batch.purged + before, alreadyErasedLives };
     const { state } = this.#parts.catalog.containerByRid(rid)!;
     // Others for the same item that a fault has left over have the same outcome. One that is under way has its own.
     for (const pending of state.retention.erasures) {
@@ -194,32 +198,43 @@ export class Erasures {
     context: CommandContext,
     rid: string,
     prefix: string,
-  ): Promise<{ lives: readonly ItemLife[]; kept: Kept | undefined; batch: ErasedBatch }> {
+    requestedAt: number,
+  ): Promise<{ kept: Kept | undefined; erasedLives: number; alreadyErasedLives: number }> {
     await this.#endWhatIsOver(context, rid, prefix);
-    const lives = await livesOfItem(this.#parts.ports.log, prefix);
-    const left = lives.filter((life) => !isPurged(life));
+    const left: ItemLife[] = [];
+    /** Purged on record, with writes that a crash has left in the log. */
+    const untruncated: ItemLife[] = [];
+    let alreadyErasedLives = 0;
+    // What a crash came after was erased by this request all the same.
+    let erasedBefore = 0;
+    for await (const life of livesOfItem(this.#parts.ports.log, prefix)) {
+      if (!isPurged(life)) left.push(life);
+      else if (life.events.at(-1)!.position < requestedAt) alreadyErasedLives += 1;
+      else erasedBefore += 1;
+      if (isPurged(life) && life.events.some(isItemWrite)) untruncated.push(life);
+    }
     const standing = await this.#standing(context, rid, left);
-    const nothing = { purged: 0, refused: [], left: [] };
-    if (standing !== undefined) return { lives, kept: standing, batch: nothing };
+    if (standing !== undefined) return { kept: standing, erasedLives: erasedBefore, alreadyErasedLives };
     const { state } = this.#parts.catalog.containerByRid(rid)!;
     const withContainer = this.#parts.catalog.goneAtMs(state) !== null;
     const batch = await this.#purge.eraseOnDemand({
       // What had ended before its container has another reason on record.
-      lives: lives.map(({ stream, events }) => ({
+      lives: [...untruncated, ...left].map(({ stream, events }) => ({
         stream,
         cause: withContainer && foldItem(events.slice(-1)).status === 'live' ? 'container-deleted' : 'erasure',
       })),
       context,
     });
     // The vault has the last word: a hold may have come since it was asked.
-    return { lives, kept: keptBy(rid, batch.refused), batch };
+    const kept = keptBy(rid, batch.refused);
+    return { kept, erasedLives: erasedBefore + batch.purged, alreadyErasedLives };
   }
 
   /** Puts on record how the item's last life ended, if it had: an erasure is no other life's end than its own. */
   async #endWhatIsOver(context: CommandContext, rid: string, prefix: string): Promise<void> {
     const { log } = this.#parts.ports;
     const { state } = this.#parts.catalog.containerByRid(rid)!;
-    const last = (await livesOfItem(log, prefix)).at(-1);
+    const last = await lastLifeOf(log, prefix);
     if (last === undefined || foldItem(last.events.slice(-1)).status !== 'live') return;
     const position = await endWhatIsOver(this.#parts, context, state, { ...last, write: last.events.at(-1)! });
     if (position !== undefined) await this.#parts.projected(position);
@@ -244,8 +259,6 @@ export class Erasures {
     return keptBy(rid, kept);
   }
 }
-
-const isPurged = ({ events }: ItemLife): boolean => events.at(-1)!.type === 'ItemPurged';
 
 function keptBy(rid: string, lives: readonly Kept[]): Kept | undefined {
   const holds = [...new Set(lives.flatMap((life) => life.holds))].map((hold) => holdIdOf(rid, hold)).toSorted();

@@ -11,7 +11,7 @@ import {
   withErasureRequest,
   withPartitionKeyEnd,
 } from '@epitaph/core/history/life.ts';
-import { decodeLedger } from '@epitaph/core/item/ledger.ts';
+import { decodeLedger, firstWriteMs } from '@epitaph/core/item/ledger.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
 import { isItemWrite } from '@epitaph/core/item/events.ts';
 import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
@@ -29,7 +29,7 @@ import type { CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
 import { leftWithContainer } from '@epitaph/projections/disappearances/disappearance.ts';
 import { actionsOnStore } from '@epitaph/projections/operator-actions.ts';
 import type { DisappearanceRow, ReadModelStore } from '@epitaph/projections/read-model-store.ts';
-import { feedFloorUntil, type ItemLife, livesOfItem, retentionUntil } from './item-lives.ts';
+import { feedFloorUntil, isPurged, type ItemLife, itemLife, lastLifeOf, retentionUntil } from './item-lives.ts';
 import type { StoreParts } from './parts.ts';
 import type { Disappearance, HistoryEntry, HistoryPage } from './store-api.ts';
 
@@ -150,11 +150,12 @@ export class Histories {
     const found = this.#parts.catalog.containerByRid(container.rid);
     if (found === undefined) throw new Refusal('container-not-found');
     const name = await this.#parts.recordedName(container, { id, partitionKey: key });
-    const lives = await this.#lives(found.state, name);
+    const { log, naming, vault } = this.#parts.ports;
+    const prefix = await naming.itemStreamPrefix(container.rid, name.partitionKey, name.id);
+    const last = await lastLifeOf(log, prefix);
+    const lives = last === undefined ? [] : await this.#livesAt(prefix, last, atMs);
     const facts = new Map<ItemLife, LifeFacts>();
     for (const life of lives) facts.set(life, await this.#factsAt(life, atMs));
-    const last = lives.at(-1);
-    const { vault } = this.#parts.ports;
     const holds =
       last === undefined
         ? []
@@ -186,11 +187,39 @@ export class Histories {
     });
   }
 
+  /** Of all lives those that matter for what there was at an instant: the last that had begun by then, and the last of all. */
+  async #livesAt(prefix: string, last: ItemLife, atMs = Number.POSITIVE_INFINITY): Promise<readonly ItemLife[]> {
+    let begun: ItemLife | undefined;
+    for (let [low, high, life] = [0, last.life, last]; low <= high;) {
+      if (await this.#hadBegun(life, atMs)) {
+        begun = life;
+        low = life.life + 1;
+      } else {
+        high = life.life - 1;
+      }
+      const middle = Math.floor((low + high) / 2);
+      if (low <= high) life = (await itemLife(this.#parts.ports.log, prefix, middle))!;
+    }
+    return begun === undefined || begun === last ? [last] : [begun, last];
+  }
+
+  async #hadBegun({ stream, events }: ItemLife, atMs: number): Promise<boolean> {
+    const { log } = this.#parts.ports;
+    // What is left of it first was there by then.
+    if (events[0]!.occurredAtMs <= atMs) return true;
+    for (let end = events.at(-1)!; ; end = (await log.readLast(stream))!) {
+      const purge = readItemEvent(end);
+      if (purge.type === 'ItemPurged') return firstWriteMs(purge.data.ledger) <= atMs;
+      const [first] = await log.readStream(stream, { toRevision: 0, withBodies: false });
+      if (first?.revision === 0) return first.occurredAtMs <= atMs;
+    }
+  }
+
   /** Of a life that was written often, what was there at an instant and what is there now: no other write matters then. */
   async #factsAt({ life, stream, events }: ItemLife, atMs = Number.POSITIVE_INFINITY): Promise<LifeFacts> {
     const { log } = this.#parts.ports;
     const [write] = events;
-    if (events.at(-1)!.type === 'ItemPurged' || write!.occurredAtMs <= atMs) return lifeFacts(life, events);
+    if (isPurged({ events }) || write!.occurredAtMs <= atMs) return lifeFacts(life, events);
     const earlier = await writeBy(log, stream, write!.revision - 1, atMs);
     if (earlier === 'truncated') return this.#factsAt({ life, stream, events: await lifeTail(log, stream) }, atMs);
     return lifeFacts(life, earlier === undefined ? events : [earlier, ...events]);
@@ -280,12 +309,6 @@ export class Histories {
       marks: watermarks(state.timeline, gone.atMs - 1),
     });
     return rows.map((row) => leftWithContainer(row, row.birth, gone));
-  }
-
-  async #lives(container: ContainerState, { id, partitionKey }: ItemName): Promise<ItemLife[]> {
-    const { log, naming } = this.#parts.ports;
-    const prefix = await naming.itemStreamPrefix(container.rid, partitionKey, id);
-    return livesOfItem(log, prefix);
   }
 }
 

@@ -271,7 +271,7 @@ export class Holds {
     switch (scope.kind) {
       case 'items':
         for (const item of scope.items) {
-          for (const life of await livesOfItem(log, full(item))) {
+          for await (const life of livesOfItem(log, full(item))) {
             if (await isErased(vault, life)) count += 1;
           }
         }

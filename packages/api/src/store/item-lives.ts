@@ -4,17 +4,14 @@ import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
 import { isItemWrite } from '@epitaph/core/item/events.ts';
 import { handleLife } from '@epitaph/core/item/handle.ts';
-import { lifeTail } from '@epitaph/core/item/read-life.ts';
+import { isWritten, lastLife, lifeTail } from '@epitaph/core/item/read-life.ts';
 import { itemStream } from '@epitaph/core/item/stream-name.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
-import { turn } from '@epitaph/core/turn.ts';
+import { Pace } from '@epitaph/core/turn.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { type ContainerFloors, floorUntil, type KeyVault } from '@epitaph/core/vault/key-vault.ts';
 import type { StoreParts } from './parts.ts';
-
-/** Lives that are read at once; between as many others get their turn. */
-const LIVES_AT_ONCE = 100;
 
 /** One life with what it ends with by now: see {@link lifeTail}. */
 export interface ItemLife {
@@ -23,15 +20,34 @@ export interface ItemLife {
   readonly events: readonly RecordedEvent[];
 }
 
-/** All lives of an item, oldest first, from the log itself. */
-export async function livesOfItem(log: EventLog, prefix: string): Promise<ItemLife[]> {
-  const lives: ItemLife[] = [];
-  for (let life = 0; ; life++) {
-    const stream = itemStream(prefix, life);
-    const events = await lifeTail(log, stream);
-    if (events.length === 0) return lives;
-    lives.push({ life, stream, events });
-    if (lives.length % LIVES_AT_ONCE === 0) await turn();
+/** A life of an item, from the log itself; undefined for one that never was. */
+export async function itemLife(log: EventLog, prefix: string, life: number): Promise<ItemLife | undefined> {
+  const stream = itemStream(prefix, life);
+  const events = await lifeTail(log, stream);
+  return events.length === 0 ? undefined : { life, stream, events };
+}
+
+/** The last life of an item: it may have had a million, as a lock has that is taken again and again. */
+export async function lastLifeOf(log: EventLog, prefix: string): Promise<ItemLife | undefined> {
+  if (!(await isWritten(log, prefix, 0))) return undefined;
+  return itemLife(log, prefix, await lastLife(log, prefix, 0));
+}
+
+/** The last life of an item that is on record as erased; if there is none, its first. */
+export async function lastErasedLife(log: EventLog, prefix: string): Promise<ItemLife | undefined> {
+  let found = await lastLifeOf(log, prefix);
+  while (found !== undefined && found.life > 0 && !isPurged(found)) found = await itemLife(log, prefix, found.life - 1);
+  return found;
+}
+
+/** All lives of an item, oldest first. */
+export async function* livesOfItem(log: EventLog, prefix: string): AsyncGenerator<ItemLife> {
+  const pace = new Pace();
+  for (let number = 0; ; number++) {
+    const life = await itemLife(log, prefix, number);
+    if (life === undefined) return;
+    yield life;
+    await pace.step();
   }
 }
 
@@ -66,6 +82,9 @@ export async function endWhatIsOver(
   if (handled.position !== undefined) parts.expirySeen(catalog.containerByRid(container.rid)!.number, context.nowMs);
   return handled.position;
 }
+
+/** True of a life that is on record as erased. */
+export const isPurged = ({ events }: Pick<ItemLife, 'events'>): boolean => events.at(-1)!.type === 'ItemPurged';
 
 /** True when a life's content is gone, whether or not that is on record yet. */
 export async function isErased(

@@ -34,6 +34,7 @@ import {
 import { purgeRunStream } from '@epitaph/projections/purge/events.ts';
 import { namesLost } from '@epitaph/projections/purge/vault-copies.ts';
 import type { StoreParts } from './parts.ts';
+import { isPurged, itemLife, lastErasedLife } from './item-lives.ts';
 import { streamPages } from './stream-pages.ts';
 import type { CertifiedPeriod, LogVerification, ScanProgress, TreeSnapshot } from './store-api.ts';
 
@@ -103,17 +104,11 @@ export class Proofs {
     const { log, naming } = this.#parts.ports;
     const name = await this.#parts.recordedName(container, { id, partitionKey });
     const prefix = await naming.itemStreamPrefix(container.rid, name.partitionKey, name.id);
-    let events: readonly RecordedEvent[] = [];
-    // Without a number the last life that was erased is meant.
-    for (let number = life ?? 0; ; number++) {
-      const found = await lifeTail(log, itemStream(prefix, number));
-      if (found.at(-1)?.type === 'ItemPurged' || events.length === 0) events = found.length === 0 ? events : found;
-      if (found.length === 0 || life !== undefined) break;
-    }
-    if (events.length === 0) throw new Refusal('item-not-found', 'No such life of the item is on record.');
-    if (events.at(-1)!.type !== 'ItemPurged') throw new Refusal('not-erased');
-    await prover.reached(events.at(-1)!.position);
-    return this.#certificateOf(events, prover.tree.size);
+    const found = life === undefined ? await lastErasedLife(log, prefix) : await itemLife(log, prefix, life);
+    if (found === undefined) throw new Refusal('item-not-found', 'No such life of the item is on record.');
+    if (!isPurged(found)) throw new Refusal('not-erased');
+    await prover.reached(found.events.at(-1)!.position);
+    return this.#certificateOf(found.events, prover.tree.size);
   }
 
   /** Certificates of every life of a container that was erased in a period, in order of that time. */

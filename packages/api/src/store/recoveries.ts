@@ -14,7 +14,7 @@ import type { ContainerNumber, DisappearanceRow, EndedRow } from '@epitaph/proje
 import { endedPages } from '@epitaph/projections/purge/ended-pages.ts';
 import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
 import type { Documents } from './documents.ts';
-import { type ItemLife, livesOfItem } from './item-lives.ts';
+import { type ItemLife, itemLife, lastLifeOf } from './item-lives.ts';
 import type { Items } from './items.ts';
 import type { StoreParts } from './parts.ts';
 import { recordRetention } from './retention-record.ts';
@@ -49,8 +49,8 @@ export class Recoveries {
     partitionKey: string,
     { reason, life }: { readonly reason: string; readonly life?: number | undefined },
   ): Promise<RecoveredItem> {
-    const { lives, source } = await this.#ended(container, id, partitionKey, life);
-    if (source !== lives.at(-1) && !this.#hasEnded(container, lives.at(-1)!)) throw new Refusal('already-exists');
+    const { source, isThere } = await this.#ended(container, id, partitionKey, life);
+    if (isThere) throw new Refusal('already-exists');
     const fromLife = source.life;
     await this.#open(source);
     const item = withoutContainer(container.rid, parseItemStream(source.stream)!.prefix);
@@ -146,25 +146,27 @@ export class Recoveries {
     };
   }
 
-  /** All lives, and one that is over, by number or the last such. */
+  /** A life that is over, by number or the last such, and whether the item is there. */
   async #ended(
     container: ContainerState,
     id: string,
     partitionKey: string,
     life: number | undefined,
-  ): Promise<{ readonly lives: readonly ItemLife[]; readonly source: ItemLife }> {
+  ): Promise<{ readonly source: ItemLife; readonly isThere: boolean }> {
     const { log, naming } = this.#parts.ports;
     const prefix = await naming.itemStreamPrefix(container.rid, partitionKey, id);
-    const lives = await livesOfItem(log, prefix);
-    const over = lives.filter((candidate) => this.#hasEnded(container, candidate));
-    const source = life === undefined ? over.at(-1) : over.find((candidate) => candidate.life === life);
-    if (source !== undefined) return { lives, source };
-    throw new Refusal(
-      'item-not-found',
-      lives.length === 0
-        ? 'Nothing was ever written under that id and partition key.'
-        : 'The item has no such life that has ended.',
-    );
+    const last = await lastLifeOf(log, prefix);
+    if (last === undefined) {
+      throw new Refusal('item-not-found', 'Nothing was ever written under that id and partition key.');
+    }
+    const isThere = !this.#hasEnded(container, last);
+    const wanted = life ?? (isThere ? last.life - 1 : last.life);
+    // Those before the last have all ended.
+    const source = wanted === last.life ? last : wanted >= 0 && (await itemLife(log, prefix, wanted));
+    if (source === undefined || source === false || (source === last && isThere)) {
+      throw new Refusal('item-not-found', 'The item has no such life that has ended.');
+    }
+    return { source, isThere };
   }
 
   /** By its own stream, by its deadline, or with its partition key or container. */

@@ -9,6 +9,7 @@ import type { ItemCommand } from './commands.ts';
 import { decideItem, NEW_KEY, type ItemDecision } from './decide.ts';
 import { evolveItem } from './evolve.ts';
 import { isItemWrite, type ItemEvent, type ItemWritten } from './events.ts';
+import { isWritten, lastLife } from './read-life.ts';
 import { initialItemState, type ItemState } from './state.ts';
 import { itemStream } from './stream-name.ts';
 import { itemEventVersions, readItemEvent } from './upcast.ts';
@@ -185,25 +186,11 @@ export function recorded(context: CommandContext, event: ItemEvent): NewEvent {
 }
 
 /**
- * Where to go on after a life that has ended: the highest life written since, or the next free number. Lives are
- * without gaps, so doubling steps from the hint find it in O(log lives) looks, and in one or two with a good hint.
+ * Where to go on after a life that has ended: the highest life written since, or the next free number. In one or two
+ * looks with a good hint.
  */
 export async function lifeAfter(log: EventLog, prefix: string, ended: number, hint: number): Promise<number> {
-  const written = async (life: number) => (await log.readLast(itemStream(prefix, life))) !== undefined;
   // A hint beyond what was ever written must not leave a gap in the numbers.
-  let low = hint > ended && (await written(hint)) ? hint : ended;
-  if (!(await written(low + 1))) return Math.max(low, ended + 1);
-  low += 1;
-  let step = 1;
-  while (await written(low + step)) {
-    low += step;
-    step *= 2;
-  }
-  let high = low + step;
-  while (high - low > 1) {
-    const middle = Math.floor((low + high) / 2);
-    if (await written(middle)) low = middle;
-    else high = middle;
-  }
-  return low;
+  const known = hint > ended && (await isWritten(log, prefix, hint)) ? hint : ended;
+  return Math.max(await lastLife(log, prefix, known), ended + 1);
 }

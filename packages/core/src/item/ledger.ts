@@ -126,6 +126,9 @@ export class LedgerBuilder {
 const lineOf = ({ operation, eventId, digest }: Omit<LedgerEntry, 'atMs' | 'ttl'>): string =>
   `${operation} ${eventId} ${digest}`;
 
+/** When the life began, in milliseconds. */
+export const firstWriteMs = ({ times }: Ledger): number => Number.parseInt(times, 10);
+
 /** The writes that a ledger tells of, oldest first: all, unless one says how many are left out after it. */
 export function decodeLedger(ledger: Ledger): LedgerWrite[] {
   const { etags, digests, omitted = 0 } = ledger;

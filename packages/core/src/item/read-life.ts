@@ -4,6 +4,7 @@ import type { MaybePromise } from '../maybe-promise.ts';
 import { Pace } from '../turn.ts';
 import { lastBy } from '../log/last-by.ts';
 import { isItemWrite } from './events.ts';
+import { itemStream } from './stream-name.ts';
 
 /** Events of a life that are read at once. */
 const PAGE_EVENTS = 256;
@@ -86,4 +87,25 @@ export async function lifeTail(
     if (last === undefined || last.type === 'ItemPurged' || last.position === known) return tail.reverse();
     known = last.position;
   }
+}
+
+export async function isWritten(log: Pick<EventLog, 'readLast'>, prefix: string, life: number): Promise<boolean> {
+  return (await log.readLast(itemStream(prefix, life))) !== undefined;
+}
+
+/**
+ * The number of an item's last life. Lives are without gaps, so doubling steps from a life that is known to have been
+ * written find it in O(log lives) looks.
+ */
+export async function lastLife(log: Pick<EventLog, 'readLast'>, prefix: string, known: number): Promise<number> {
+  let low = known;
+  let step = 1;
+  for (; await isWritten(log, prefix, low + step); step *= 2) low += step;
+  let high = low + step;
+  while (high - low > 1) {
+    const middle = Math.floor((low + high) / 2);
+    if (await isWritten(log, prefix, middle)) low = middle;
+    else high = middle;
+  }
+  return low;
 }
