@@ -2,6 +2,7 @@ import { hash } from 'node:crypto';
 import { afterAll, expect, it } from 'vitest';
 import { type ItemPurged, isItemWrite } from '@epitaph/core/item/events.ts';
 import { decodeLedger } from '@epitaph/core/item/ledger.ts';
+import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import { newFolder, openEmbedded, removeFolder } from '../simulation/embedded.ts';
 import { DEFINITION } from './definition.ts';
 import { openInlineStore } from './inline-store.ts';
@@ -11,6 +12,24 @@ const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-0
 
 const folder = newFolder('long-life');
 afterAll(() => removeFolder(folder));
+
+/** Counts what is read of streams from now on. */
+function watchReads(log: EventLog) {
+  const reads = { looks: 0, events: 0, most: 0 };
+  const [readLast, readStream] = [log.readLast.bind(log), log.readStream.bind(log)];
+  log.readLast = (stream) => {
+    reads.looks += 1;
+    return readLast(stream);
+  };
+  log.readStream = async (...args) => {
+    const events = await readStream(...args);
+    reads.looks += 1;
+    reads.events += events.length;
+    reads.most = Math.max(reads.most, events.length);
+    return events;
+  };
+  return reads;
+}
 
 it('a purge has few of the bodies of a life in memory at a time, and all of them in the ledger', async () => {
   const { store, log } = await openEmbedded({ folder, time: START_MS, newId: () => crypto.randomUUID() });
@@ -56,15 +75,9 @@ it('of a revision that is asked for nothing else of its life is read', async () 
     const item = { id: 'i', partitionKey: '["p"]', document, json: JSON.stringify(document) };
     await store.writeItem(CALLER, container, 'upsert', item);
   }
-  const { log } = storage;
-  const readStream = log.readStream.bind(log);
-  let read = 0;
-  log.readStream = async (...args) => {
-    const events = await readStream(...args);
-    read += events.length;
-    return events;
-  };
+  const reads = watchReads(storage.log);
   const { json, revision } = await store.contentAt(container, 'i', '["p"]', { revision: 2 });
+  const { events: read } = reads;
   expect({ write: (JSON.parse(json) as { write: number }).write, revision, read }).toEqual({
     write: 2,
     revision: 2,
@@ -87,13 +100,7 @@ it('of an item that was written often little is read at a time, whatever is aske
     writtenAtMs.push(store.nowMs());
     await store.advanceClock(CALLER, 1_000);
   }
-  const readStream = log.readStream.bind(log);
-  let most = 0;
-  log.readStream = async (...args) => {
-    const events = await readStream(...args);
-    most = Math.max(most, events.length);
-    return events;
-  };
+  const reads = watchReads(log);
   const instants = [0, 1, 255, 256, 300, 598, 599].map((write) => ({ write, atMs: writtenAtMs[write]! }));
   const toldOf = async (atMs: number) => {
     const { state, lastWrite } = await store.explain(container, 'i', '["p"]', atMs);
@@ -122,7 +129,7 @@ it('of an item that was written often little is read at a time, whatever is aske
   expect((await store.fsck()).problems).toEqual([]);
   await store.eraseItem(CALLER, container, 'i', '["p"]', { reason: 'article 17', requestedBy: 'desk 3' });
   await tell();
-  expect(most).toBeLessThanOrEqual(256);
+  expect(reads.most).toBeLessThanOrEqual(256);
 });
 
 it('the request by which an item was erased is found among many others', async () => {
@@ -142,18 +149,11 @@ it('the request by which an item was erased is found among many others', async (
   await erased('again', 'first');
   for (let index = 0; index < 150; index++) await erased(`i${index}`, `reason ${index}`);
   await erased('again', 'second');
-  const { log } = storage;
-  const readStream = log.readStream.bind(log);
-  let read = 0;
-  log.readStream = async (...args) => {
-    const events = await readStream(...args);
-    read += events.length;
-    return events;
-  };
+  const reads = watchReads(storage.log);
   const reasonFor = async (id: string, atMs?: number) => {
-    read = 0;
+    reads.events = 0;
     const { erasure } = await store.explain(container, id, '["p"]', atMs);
-    expect(read).toBeLessThan(100);
+    expect(reads.events).toBeLessThan(100);
     return erasure?.reason;
   };
   for (const index of [0, 1, 77, 149]) expect(await reasonFor(`i${index}`)).toBe(`reason ${index}`);
@@ -173,21 +173,11 @@ it('of an item that came and went often the lives that are asked about are found
     await store.advanceClock(CALLER, 10_000);
     if (life === 250) await store.runPurge(CALLER);
   }
-  let looks = 0;
-  const { log } = storage;
-  const [readLast, readStream] = [log.readLast.bind(log), log.readStream.bind(log)];
-  log.readLast = (stream) => {
-    looks += 1;
-    return readLast(stream);
-  };
-  log.readStream = (...args) => {
-    looks += 1;
-    return readStream(...args);
-  };
+  const reads = watchReads(storage.log);
   const fewLooks = async <Result>(asked: Promise<Result>): Promise<Result> => {
-    looks = 0;
+    reads.looks = 0;
     const answer = await asked;
-    expect(looks).toBeLessThan(100);
+    expect(reads.looks).toBeLessThan(100);
     return answer;
   };
   for (const life of [0, 1, 149, 250, 251, 298, 299]) {
