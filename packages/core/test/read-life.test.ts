@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { lifeTail, readLife } from '@epitaph/core/item/read-life.ts';
+import { lastLife, lifeTail, readLife } from '@epitaph/core/item/read-life.ts';
 import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
 import type { NewEvent, RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 
@@ -14,6 +14,7 @@ const event = (type: string): NewEvent => ({
   correlationId: crypto.randomUUID(),
   causationId: crypto.randomUUID(),
   data: {},
+  body: new Uint8Array(1),
 });
 
 /** A life of so many writes, and what came after them; and of what is read of it, the most at once. */
@@ -55,6 +56,7 @@ class Life {
       (): number[] => [],
       async (revisions, events) => {
         revisions.push(...events.map(({ revision }) => revision));
+        expect(events.every(({ body }) => body === undefined)).toBe(true);
         await take(events);
       },
     );
@@ -113,4 +115,27 @@ describe('a life', () => {
     });
     expect(read!.slice(0, 511)).toEqual(upTo(510));
   });
+});
+
+describe('the last life of an item', () => {
+  it.each([1, 2, 3, 4, 5, 7, 8, 9, 31, 32, 33, 1_000])(
+    'of %i is found with few looks, from whichever is known',
+    async (lives) => {
+      let looks = 0;
+      const log = {
+        readLast: (stream: string) => {
+          looks += 1;
+          return Number(stream.split('.').at(-1)) < lives ? ({} as RecordedEvent) : undefined;
+        },
+      };
+      for (let known = 0; known < Math.min(lives, 40); known++) {
+        looks = 0;
+        expect(await lastLife(log, 'item-rid.hash', known)).toBe(lives - 1);
+        expect(looks).toBeLessThanOrEqual(2 * Math.ceil(Math.log2(lives - known + 1)));
+      }
+      looks = 0;
+      expect(await lastLife(log, 'item-rid.hash', lives - 1)).toBe(lives - 1);
+      expect(looks).toBe(1);
+    },
+  );
 });

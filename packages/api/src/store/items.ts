@@ -66,6 +66,13 @@ const MAX_SCANNED = 20_000;
 /** Milliseconds that the condition of a patch may take: a batch may have a hundred. */
 const MAX_CONDITION_MS = 250;
 
+/** What else there is to know of a command on an item. */
+interface Handling {
+  readonly isCreate?: boolean;
+  /** Called before it is decided anew, which may have to wait for a command on its container. */
+  readonly onAgain?: () => void;
+}
+
 /** Reads and writes of single items, and the feed of them. */
 export class Items {
   readonly #parts: StoreParts;
@@ -100,7 +107,7 @@ export class Items {
     }
     const name = await this.#parts.recordedName(container, item);
     const intent = writing(operation, { ...item, ...name }, precondition);
-    return shownAs(item, await this.#change(caller, container, name, intent, operation === 'create'));
+    return shownAs(item, await this.#change(caller, container, name, intent, { isCreate: operation === 'create' }));
   }
 
   async patch(
@@ -122,11 +129,17 @@ export class Items {
       hasPlace = true;
       patch.beforeLarge?.(bytes);
     };
+    const giveBack = () => {
+      if (hasPlace) this.#largePatches.giveBack();
+      hasPlace = false;
+    };
     try {
       const intent = this.#patching(name, patch, precondition, beforeLarge);
-      return shownAs({ id, partitionKey }, await this.#change(caller, container, name, intent));
+      // A command on the container that is then waited for may itself wait for others who want a place.
+      const changed = await this.#change(caller, container, name, intent, { onAgain: giveBack });
+      return shownAs({ id, partitionKey }, changed);
     } finally {
-      if (hasPlace) this.#largePatches.giveBack();
+      giveBack();
     }
   }
 
@@ -438,13 +451,13 @@ export class Items {
     container: ContainerState,
     name: ItemName,
     intentOf: IntentOf,
-    isCreate = false,
+    handling: Handling = {},
   ): Promise<Written<ShownItem>> {
     let json = '';
     const showing = shown(intentOf, (item) => {
       json = item.json;
     });
-    const { handled, within } = await this.#handle(caller, container, name, showing, isCreate);
+    const { handled, within } = await this.#handle(caller, container, name, showing, handling);
     const written = handled.recorded[0]!;
     const created = handled.firstRevision === 0;
     const birth = await this.#birthOf(within, name, {
@@ -463,7 +476,7 @@ export class Items {
     container: ContainerState,
     { id, partitionKey }: ItemName,
     intentOf: IntentOf,
-    isCreate = false,
+    { isCreate = false, onAgain = () => {} }: Handling = {},
   ): Promise<{ handled: ItemHandled; within: CatalogContainer }> {
     await this.#parts.current(container);
     const prefix = await this.#parts.ports.naming.itemStreamPrefix(container.rid, partitionKey, id);
@@ -491,6 +504,7 @@ export class Items {
           const tried = await this.#parts.writeIn(container, attempt);
           // The deadline came before the decision: it is made again, by the time that it is now.
           if (tried.handled.decision.kind !== 'again') return tried;
+          onAgain();
         }
       });
       const { decision, position } = outcome.handled;
