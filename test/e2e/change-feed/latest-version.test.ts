@@ -325,6 +325,20 @@ describe('over bare HTTP', () => {
     expect(reply.json).toMatchObject({ message: expect.stringContaining('change feed') });
   });
 
+  test.for<[string, string]>([
+    // `time.RFC1123` of Go, which its client writes times with.
+    ['Fri, 01 Jan 2021 00:00:00 UTC', 'a time that says UTC'],
+    // `DateTimeFormatter.RFC_1123_DATE_TIME` of Java.
+    ['Fri, 1 Jan 2021 00:00:00 GMT', 'a day of one digit'],
+    // What the Java and the .NET client take for the beginning.
+    ['Mon, 01 Jan 0001 00:00:00 GMT', 'the year 1'],
+  ])('a time may be %s: %s', async ([time]) => {
+    const container = await world.container();
+    await container.items.create({ id: 'a', customer: 'ann' });
+    const reply = await page(world, container.id, { 'if-modified-since': time });
+    expect(ids(documentsOf(reply))).toEqual(['a']);
+  });
+
   test('modes are known however they are written, as the clients differ', async () => {
     const container = await world.container();
     expect((await page(world, container.id, { 'a-im': 'Incremental feed' })).status).toBe(304);

@@ -1,9 +1,10 @@
 const MONTHS = 'janfebmaraprmayjunjulaugsepoctnovdec';
-const IMF_FIXDATE = /^[a-z]{3}, (\d{2}) ([a-z]{3}) (\d{4}) (\d{2}):(\d{2}):(\d{2}) gmt$/i;
+const IMF_FIXDATE = /^[a-z]{3}, (\d{1,2}) ([a-z]{3}) (\d{4}) (\d{2}):(\d{2}):(\d{2}) (?:gmt|utc)$/i;
 
 /**
- * Reads `Tue, 24 Nov 2026 10:00:00 GMT`, the one form of a date that HTTP clients may send today (RFC 9110, 5.6.7).
- * The day of the week is not checked.
+ * Reads `Tue, 24 Nov 2026 10:00:00 GMT`, the one form of a date that HTTP clients may send today (RFC 9110, 5.6.7), and
+ * what the runtimes of some clients make of it: days of one digit, and `UTC` (`time.RFC1123` of the Go client's change
+ * feed). The day of the week is not checked.
  *
  * @returns milliseconds since the Unix epoch, or undefined for anything else.
  */

@@ -83,8 +83,9 @@ export class ChangeFeeds {
     // A container's number is the position of its creation: nothing of it is before.
     const first = within.number;
     const kept = mode === 'all-versions' ? await this.#keptVersions(within.state) : undefined;
-    // What is older than this may be gone.
-    const keptFromMs = kept === undefined ? 0 : Math.max(kept.sinceMs, nowMs - kept.retentionSeconds * 1000);
+    // What is older than this may be gone. Latest versions are all there, for clients that begin at the year 1 too.
+    const keptFromMs =
+      kept === undefined ? Number.NEGATIVE_INFINITY : Math.max(kept.sinceMs, nowMs - kept.retentionSeconds * 1000);
     switch (start.kind) {
       case 'now':
         return upTo;

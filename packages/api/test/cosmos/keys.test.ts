@@ -287,7 +287,9 @@ describe('a date', () => {
       const ms = Date.parse(iso);
       expect(parseHttpDate(new Date(ms).toUTCString())).toBe(ms);
       expect(parseHttpDate(new Date(ms).toUTCString().toLowerCase())).toBe(ms);
+      expect(parseHttpDate(new Date(ms).toUTCString().replace('GMT', 'UTC'))).toBe(ms);
     }
+    expect(parseHttpDate('Sun, 1 Nov 2026 11:56:06 GMT')).toBe(Date.parse('2026-11-01T11:56:06Z'));
   });
 
   test('is nothing in another form', () => {
@@ -299,6 +301,8 @@ describe('a date', () => {
       'Sat, 21 Noo 2026 11:56:06 GMT',
       'Sat, 21 Nov 2026 24:56:06 GMT',
       'Sat, 21 anf 2026 11:56:06 GMT',
+      'Sat, 21 Nov 2026 11:56:06 CET',
+      'Sat, 021 Nov 2026 11:56:06 GMT',
     ];
     for (const text of others) expect(parseHttpDate(text), text).toBeUndefined();
   });
