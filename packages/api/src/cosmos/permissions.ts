@@ -29,8 +29,12 @@ import {
 } from './request.ts';
 import { userOf, userSelf } from './users.ts';
 
-/** Seconds that a token is good for: shortest, longest, and when nothing is said. Source: Cosmos DB, "Permissions" (REST). */
-const LIFETIME_SECONDS = { least: 10, most: 18_000, default: 3_600 };
+/**
+ * Seconds that a token is good for: shortest, longest, and when nothing is said.
+ *
+ * @source `User.CreatePermissionAsync` of the .NET client: 24 hours at most, where older pages still say 5
+ */
+const LIFETIME_SECONDS = { least: 10, most: 86_400, default: 3_600 };
 
 const bodySchema = z.looseObject({
   permissionMode: z.string().regex(/^(?:read|all)$/i, "is neither 'Read' nor 'All'"),
