@@ -1,3 +1,4 @@
+import { isUtf8 } from 'node:buffer';
 import { integerValue } from '@epitaph/query';
 import { badRequest, tooLarge } from './errors.ts';
 
@@ -227,7 +228,11 @@ class Reader {
 
   #utf8(length: number): string {
     const start = this.#pass(length);
-    return this.#bytes.toString('utf8', start, start + length);
+    const text = this.#bytes.toString('utf8', start, start + length);
+    if (text.includes('\uFFFD') && !isUtf8(this.#bytes.subarray(start, start + length))) {
+      throw new RangeError('a string is not encoded in UTF-8');
+    }
+    return text;
   }
 
   #guid(digits: string): string {

@@ -82,6 +82,7 @@ describe('an item', () => {
     ['nesting one deeper than 128', `{"id":"1","customer":"ann","a":${'['.repeat(128)}${']'.repeat(128)}}`],
     ['a partition key of 3 KB', JSON.stringify({ id: '1', customer: 'x'.repeat(3000) })],
     ['invalid UTF-8 for a name', Buffer.from([0x7b, 0xff, 0x7d])],
+    ['a text in another encoding than UTF-8', Buffer.from('{"id":"1","customer":"ann","town":"Zürich"}', 'latin1')],
   ])('is refused with 400 for %s', async (_name, body) => {
     const reply = await create(await shop(), body);
     expect(reply.status).toBe(400);
