@@ -30,6 +30,14 @@ const continuation = z.discriminatedUnion('kind', [
   z.object({ kind: z.literal('skip'), rows: count, range: z.exactOptional(range) }),
 ]);
 
+/** Where a list of the few resources that are not items goes on. */
+const listPlace = z.object({
+  kind: z.literal('skip'),
+  rows: count,
+  near: z.exactOptional(z.object({ before: neighbours, after: neighbours })),
+});
+export type ListPlace = z.infer<typeof listPlace>;
+
 /** A continuation as clients see it: opaque text. It names a place and no more, so nobody gains by forging one. */
 export function encodeContinuation(continuation: Continuation): string {
   const token = encoded(continuation);
@@ -39,13 +47,20 @@ export function encodeContinuation(continuation: Continuation): string {
   return encoded({ ...counted, kind: 'skip' });
 }
 
-const encoded = (continuation: Continuation): string => Buffer.from(jsonText(continuation)).toString('base64url');
+export const encodeListPlace = (place: ListPlace): string => encoded(place);
+
+const encoded = (place: Continuation | ListPlace): string => Buffer.from(jsonText(place)).toString('base64url');
 
 /** @throws WireError for what this server has not given out */
-export function decodeContinuation(token: string | undefined): Continuation | undefined {
+export const decodeContinuation = (token: string | undefined): Continuation | undefined => decoded(continuation, token);
+
+/** @throws WireError for what this server has not given out for a list */
+export const decodeListPlace = (token: string | undefined): ListPlace | undefined => decoded(listPlace, token);
+
+function decoded<Place>(schema: z.ZodType<Place>, token: string | undefined): Place | undefined {
   if (token === undefined || token === '') return undefined;
   const value = token.length > MAX_TOKEN_CHARACTERS ? undefined : parseToken(token);
-  const { data } = continuation.safeParse(value);
+  const { data } = schema.safeParse(value);
   if (data === undefined) throw badRequest('Invalid Continuation Token');
   return data;
 }

@@ -25,9 +25,10 @@ import type { Limits } from '../http/limits.ts';
 import type { Continuation } from '../store/store-api.ts';
 import { planOptionsOf } from '../store/plan-options.ts';
 import { charge } from './charge.ts';
-import { decodeContinuation, encodeContinuation } from './continuation.ts';
+import { decodeListPlace, encodeContinuation, encodeListPlace } from './continuation.ts';
 import { badRequest } from './errors.ts';
 import { isJsonObject, parseExactJson, type JsonObject } from './json.ts';
+import { pageOfList } from './list-pages.ts';
 import { partitionKeysIn } from './partition-key.ts';
 import { rangesOf } from './ranges.ts';
 import {
@@ -100,11 +101,8 @@ export function answerFeed(request: CosmosRequest, rid: string, key: string, res
   // The older .NET client says "query" of a GET without one.
   const rows =
     method === 'POST' && isQuery(headers) ? runQuery(readQueryBody(request), resources as readonly Json[]) : resources;
-  const continuation = decodeContinuation(headerText(headers, 'x-ms-continuation'));
-  if (continuation !== undefined && continuation.kind !== 'skip') throw badRequest('Invalid Continuation Token');
-  const start = continuation?.rows ?? 0;
-  const page = rows.slice(start, start + pageSizeOf(request));
-  const next = start + page.length;
+  const place = decodeListPlace(headerText(headers, 'x-ms-continuation'));
+  const { page, next } = pageOfList(rows, place, pageSizeOf(request));
   const body = `{"_rid":${JSON.stringify(rid)},"${key}":${jsonText(page)},"_count":${page.length}}`;
   return {
     status: 200,
@@ -112,7 +110,7 @@ export function answerFeed(request: CosmosRequest, rid: string, key: string, res
     charge: charge.metadata,
     headers: {
       'x-ms-item-count': String(page.length),
-      ...continuationHeader(next < rows.length && page.length > 0 ? { kind: 'skip', rows: next } : undefined),
+      ...(next === undefined ? {} : { 'x-ms-continuation': encodeListPlace(next) }),
     },
   };
 }

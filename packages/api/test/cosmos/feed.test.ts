@@ -1,0 +1,87 @@
+import type { FastifyInstance } from 'fastify';
+import { describe, expect, test } from 'vitest';
+import { call, testServer } from './support/client.ts';
+
+const QUERY = { 'x-ms-documentdb-isquery': 'true', 'content-type': 'application/query+json' };
+
+/** A server with so many databases, and how it lists them in pages. */
+async function withDatabases(count: number) {
+  const app = testServer();
+  const ids = Array.from({ length: count }, (_, n) => `d${n}`);
+  for (const id of ids) await call(app, 'POST', '/dbs', { body: { id } });
+  return { app, ids };
+}
+
+interface Page {
+  readonly rows: readonly unknown[];
+  readonly next: string | undefined;
+}
+
+async function pageOf(
+  app: FastifyInstance,
+  { size, after, query }: { readonly size: number; readonly after?: string | undefined; readonly query?: string },
+): Promise<Page> {
+  const paging = { 'x-ms-max-item-count': `${size}`, ...(after === undefined ? {} : { 'x-ms-continuation': after }) };
+  const { status, json, headers } =
+    query === undefined
+      ? await call(app, 'GET', '/dbs', { headers: paging })
+      : await call(app, 'POST', '/dbs', { headers: { ...QUERY, ...paging }, body: { query } });
+  expect(status).toBe(200);
+  const next = headers['x-ms-continuation'];
+  return { rows: json['Databases'] as readonly unknown[], next: next === undefined ? undefined : String(next) };
+}
+
+const idsIn = ({ rows }: Page): readonly string[] => rows.map((row) => (row as { readonly id: string }).id);
+const remove = (app: FastifyInstance, ids: readonly string[]) =>
+  Promise.all(ids.map((id) => call(app, 'DELETE', `/dbs/${id}`)));
+
+describe('a list of resources in pages', () => {
+  test.each([undefined, 'SELECT * FROM d', 'SELECT * FROM d ORDER BY d.id'])(
+    'has each of them once while each is deleted after its page, asked by %s',
+    async (query) => {
+      const { app, ids } = await withDatabases(7);
+      const found: string[] = [];
+      let after: string | undefined;
+      do {
+        const page = await pageOf(app, { size: 2, after, ...(query === undefined ? {} : { query }) });
+        found.push(...idsIn(page));
+        await remove(app, idsIn(page));
+        after = page.next;
+      } while (after !== undefined);
+      expect(found).toEqual(ids);
+    },
+  );
+
+  test('goes on behind what was given when what was to come next has gone', async () => {
+    const { app } = await withDatabases(12);
+    const first = await pageOf(app, { size: 3 });
+    await remove(app, ['d0', 'd3', 'd4', 'd5', 'd6', 'd7']);
+    expect(idsIn(await pageOf(app, { size: 3, after: first.next }))).toEqual(['d8', 'd9', 'd10']);
+  });
+
+  test('goes on by number where all around the end of the page has gone, and for rows that are no resources', async () => {
+    const { app } = await withDatabases(12);
+    const first = await pageOf(app, { size: 2 });
+    await remove(app, ['d0', 'd1', 'd2', 'd3', 'd4', 'd5', 'd6']);
+    expect(idsIn(await pageOf(app, { size: 2, after: first.next }))).toEqual(['d9', 'd10']);
+    // Twice the same row names no place.
+    const query = "SELECT VALUE { _rid: 'x', n: d.id } FROM d";
+    const one = await pageOf(app, { size: 2, query });
+    expect((await pageOf(app, { size: 2, query, after: one.next })).rows).toEqual([
+      { _rid: 'x', n: 'd9' },
+      { _rid: 'x', n: 'd10' },
+    ]);
+    const ids = 'SELECT VALUE d.id FROM d';
+    const { next } = await pageOf(app, { size: 3, query: ids });
+    expect(await pageOf(app, { size: 3, query: ids, after: next })).toEqual({ rows: ['d10', 'd11'], next: undefined });
+  });
+
+  test('has tokens of less than 1 kB, and none behind the last page', async () => {
+    const { app } = await withDatabases(11);
+    const first = await pageOf(app, { size: 6 });
+    expect(first.next!.length).toBeLessThan(1024);
+    const last = await pageOf(app, { size: 5, after: first.next });
+    expect(last.rows).toHaveLength(5);
+    expect(last.next).toBeUndefined();
+  });
+});
