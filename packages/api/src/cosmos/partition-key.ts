@@ -149,7 +149,9 @@ function componentAt(document: Readonly<Record<string, unknown>>, path: Document
  * Reads the partition key header of a request.
  *
  * @returns the canonical key and whether it names all components, or undefined without a header
- * @throws WireError 400 for anything but a JSON array of components
+ * @throws WireError 400 for anything but a JSON array of components, with substatus 1001 for another number of them than
+ *   the container's has, upon which clients read its definition again (`PartitionKeyMismatchRetryPolicy` of the .NET and
+ *   the Java client)
  */
 export function readPartitionKeyHeader(
   definition: ContainerDefinition,
@@ -163,7 +165,10 @@ export function readPartitionKeyHeader(
     return { key: canonical([UNDEFINED]), complete: true };
   }
   if (components.length === 0 || components.length > length) {
-    throw badRequest(`Partition key ${header.slice(0, 200)} is invalid: the container's has ${length} component(s).`);
+    throw new WireError(
+      'partitionKeyMismatch',
+      `Partition key ${header.slice(0, 200)} is invalid: the container's has ${length} component(s).`,
+    );
   }
   return { key: canonical(components), complete: components.length === length };
 }
