@@ -108,6 +108,24 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect(machine.wall - startMs).toBeLessThan(300_000);
     }));
 
+  it('count as held back no more what another has erased', () =>
+    inCluster(async (cluster) => {
+      const machine = fakeMachine(1_800_000_000_000);
+      const releasing = await cluster.start({ clocks: machine, automaticPurge: false });
+      const counting = await cluster.start({ roles: ['purge'], clocks: machine });
+      const container = await makeContainer(releasing.store, -1);
+      await write(releasing, 'i', { ttl: 1 });
+      const scope = { kind: 'items', items: [{ id: 'i', partitionKey: PARTITION }] } as const;
+      await releasing.store.placeHold(CALLER, container, 'case 7', { scope, reason: 'case 7' });
+      machine.wall += 2_000;
+      machine.monotonic += 2_000;
+      const heldBack = async () => (await counting.store.purgeStatus()).heldBack;
+      await eventually('the hold keeps it', async () => (await heldBack()) === 1);
+      await releasing.store.releaseHold(CALLER, container, 'case 7', 'settled');
+      expect(await releasing.store.runPurge(CALLER)).toMatchObject({ purged: 1 });
+      await eventually('it is counted no more', async () => (await heldBack()) === 0);
+    }));
+
   it('know users, permissions and client encryption keys of each other, and let nobody in whom another has shut out', () =>
     inCluster(async (cluster) => {
       const [one, other] = [await cluster.start(), await cluster.start({ roles: [] })];

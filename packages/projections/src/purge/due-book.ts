@@ -126,6 +126,12 @@ export class DueBook {
     return next;
   }
 
+  /** False where no life has ended that is not erased, by the last look. */
+  mayHaveEnded(container: ContainerNumber): boolean {
+    const due = this.#due.get(container);
+    return this.#dirty.has(container) || (due !== undefined && due.eraseMs !== Number.POSITIVE_INFINITY);
+  }
+
   async #takeAll(store: ReadModelStore, catalog: () => Catalog): Promise<void> {
     // Before they are asked for: who wants all looked at from now on is heard the next time.
     this.#all = false;

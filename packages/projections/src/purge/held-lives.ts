@@ -79,6 +79,10 @@ export class HeldLives {
     return count;
   }
 
+  get containers(): readonly ContainerNumber[] {
+    return [...this.#stretches.keys()];
+  }
+
   countIn(container: ContainerNumber): { readonly hold: number; readonly floor: number } {
     const count = { hold: 0, floor: 0 };
     for (const { hold, floor } of this.#of(container)) {

@@ -342,12 +342,15 @@ export class PurgeRunner {
     }
   }
 
-  #nextDueMs(nowMs: number): Promise<number> {
+  async #nextDueMs(nowMs: number): Promise<number> {
     const { store, catalog } = this.#options;
-    return this.#book.nextDueMs(store(), catalog, nowMs, {
+    const nextMs = await this.#book.nextDueMs(store(), catalog, nowMs, {
       paidFor: (container) => this.#executor.affordable(container) > 0,
       isOver: () => this.#stopping,
     });
+    // Where another node has erased what was kept, no pass may ever come to look again.
+    for (const number of this.#held.containers) if (!this.#book.mayHaveEnded(number)) this.#held.forget(number);
+    return nextMs;
   }
 
   async #work(scope: Scope, signal: AbortSignal | undefined): Promise<PassResult> {
