@@ -84,16 +84,19 @@ export class RequestUnits implements PurgeBudget {
    * @returns milliseconds after which to try again; 0 when the operation may run
    */
   admit(container: ContainerState, kind: UserKind): number {
+    const meter = this.#meter(container);
     const budget = this.#budget(container);
     if (budget === undefined) return 0;
     const waitMs = budget.waitMs(this.#options.monotonicMs(), expected[kind]);
-    if (waitMs > 0) this.#meter(container)[kind].throttled += 1;
+    if (waitMs > 0) meter[kind].throttled += 1;
     else budget.spend(expected[kind]);
     return waitMs;
   }
 
   /** Told after an operation that was admitted, also of one that was refused for a reason of its own. */
   charge(container: ContainerState, kind: UserKind, requestUnits: number): void {
+    // It went while this ran, and was forgotten.
+    if (!this.#meters.has(container.rid)) return;
     this.#budget(container)?.spend(requestUnits - expected[kind]);
     this.#count(container, kind, requestUnits);
   }

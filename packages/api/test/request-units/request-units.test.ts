@@ -87,6 +87,7 @@ describe('the request units of a container', () => {
 
   test('are metered and not limited in a serverless account, whatever the throughput', () => {
     units = metering(true);
+    units.admit(own, 'write');
     units.charge(own, 'write', 10_000);
     expect(units.admit(own, 'write')).toBe(0);
     expect(units.affordable(own)).toBe(Number.POSITIVE_INFINITY);
@@ -111,6 +112,7 @@ describe('the request units of a container', () => {
   });
 
   test('follow its throughput at once', () => {
+    units.admit(own, 'write');
     units.charge(own, 'write', 800);
     const raised = { ...own, throughput: manual(4_000) };
     const before = units.status(raised).available!;
@@ -118,9 +120,12 @@ describe('the request units of a container', () => {
     expect(units.status(raised).available).toBeCloseTo(before + 400);
   });
 
-  test('are forgotten with it', () => {
+  test('are forgotten with it, and stay so when an operation ends that it went under', () => {
+    units.admit(own, 'write');
+    units.admit(own, 'write');
     units.charge(own, 'write', 10_000);
     units.forget(own.rid);
+    units.charge(own, 'write', 10_000);
     expect(units.metered()).toEqual([]);
     expect(units.status(own)).toMatchObject({ available: 400, consumed: { write: { operations: 0 } } });
   });
