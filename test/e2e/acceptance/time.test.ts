@@ -76,6 +76,18 @@ describe('a folder', () => {
 });
 
 describe('the manual clock', () => {
+  test('whose file is lost goes on from the last time in the log', async () => {
+    const before = await World.open();
+    await before.container({ id: 'c' });
+    await before.advance(86_400_000);
+    await before.of('c').items.create({ id: 'a', customer: 'ann' });
+    await before.stop();
+    await rm(join(before.folder, 'clock'));
+    await before.start();
+    expect(await before.now()).toBe(START_MS + 86_400_000);
+    await before.end();
+  });
+
   test('stands still over reads, writes and restarts', async () => {
     const nowMs = await world.now();
     await world.of('c').items.upsert({ id: 'b', customer: 'ann' });

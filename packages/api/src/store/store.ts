@@ -166,7 +166,10 @@ export class Store implements StoreApi {
       newId: options.newId ?? (() => crypto.randomUUID()),
     };
     const last = await ports.log.readAt(await ports.log.head());
-    if (last !== undefined && clock instanceof GuardedClock) clock.observeRecorded(last.occurredAtMs);
+    if (last !== undefined) {
+      if (clock instanceof GuardedClock) clock.observeRecorded(last.occurredAtMs);
+      else clock.raise(last.occurredAtMs);
+    }
     const documents = new Documents(ports, measurements);
     const rows = new ItemRows(() => ports.readModels.current.store, ports.readModels);
     const projector = projectorOf(ports, {
