@@ -109,7 +109,8 @@ async function happen(
 async function paged(name: string, sql: string, size: number, meanwhile: () => Promise<void>): Promise<unknown[]> {
   const rows: unknown[] = [];
   for (let continuation: Continuation | undefined; ;) {
-    const page = await store.queryItems(store.container('db', name), {
+    const container = store.container('db', name);
+    const page = await store.queryItems(container, {
       sql,
       parameters: [],
       maxItemCount: size,
@@ -118,9 +119,9 @@ async function paged(name: string, sql: string, size: number, meanwhile: () => P
     expect(page.rows.length).toBeLessThanOrEqual(size);
     rows.push(...page.rows);
     if (page.continuation === undefined) return rows;
-    const token = encodeContinuation(page.continuation);
+    const token = encodeContinuation(page.continuation, container.rid);
     expect(token.length).toBeLessThanOrEqual(1_024);
-    continuation = decodeContinuation(token);
+    continuation = decodeContinuation(token, container.rid);
     expect(rows.length).toBeLessThan(2_000);
     await meanwhile();
   }

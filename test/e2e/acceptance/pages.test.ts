@@ -193,6 +193,19 @@ describe('a page', () => {
     }
   });
 
+  test('token of another container is refused: what it has before that place would be missed', async () => {
+    const [one, other] = [await stocked(), await stocked()];
+    const read = (headers: Record<string, string>) =>
+      raw(world.endpoint, 'GET', `/dbs/shop/colls/${one}/docs`, { headers });
+    const { continuationToken: ofFeed } = await feed(other)(undefined);
+    expect((await read({ 'x-ms-continuation': ofFeed! })).status).toBe(400);
+    const { continuationToken: ofQuery } = await query(other, 'SELECT * FROM c ORDER BY c.n')(undefined);
+    await expect(query(one, 'SELECT * FROM c ORDER BY c.n')(ofQuery)).rejects.toMatchObject({ code: 400 });
+    // From before tokens said what they are of.
+    const old = Buffer.from('{"kind":"after","birth":1}').toString('base64url');
+    expect((await read({ 'x-ms-continuation': old })).status).toBe(200);
+  });
+
   test('of a count, an aggregate or TOP is cut as the whole would be', async () => {
     const container = await stocked();
     const rows = async (sql: string) => {

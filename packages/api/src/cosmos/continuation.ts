@@ -1,7 +1,8 @@
 import { z } from 'zod';
 import { jsonText, MAX_NEIGHBOURS, parseJson } from '@epitaph/query';
 import type { Continuation } from '../store/store-api.ts';
-import { badRequest } from './errors.ts';
+import { badRequest, type WireError } from './errors.ts';
+import { isJsonObject } from './json.ts';
 import { isRangeEnd } from './scope.ts';
 
 /** Clients ask for tokens of at most 1 kB. */
@@ -38,37 +39,55 @@ const listPlace = z.object({
 });
 export type ListPlace = z.infer<typeof listPlace>;
 
-/** A continuation as clients see it: opaque text. It names a place and no more, so nobody gains by forging one. */
-export function encodeContinuation(continuation: Continuation): string {
-  const token = encoded(continuation);
+/**
+ * A continuation as clients see it: opaque text. It names a place and no more, so nobody gains by forging one.
+ *
+ * @param of the rid of the container that the place is in
+ */
+export function encodeContinuation(continuation: Continuation, of: string): string {
+  const token = encoded({ ...continuation, of });
   if (continuation.kind !== 'ranked' || token.length <= MAX_TOKEN_CHARACTERS) return token;
   // Documents that don't fit leave their number: then what comes and goes between pages moves them.
   const { births: _, ...counted } = continuation;
-  return encoded({ ...counted, kind: 'skip' });
+  return encoded({ ...counted, kind: 'skip', of });
 }
 
 export const encodeListPlace = (place: ListPlace): string => encoded(place);
 
-const encoded = (place: Continuation | ListPlace): string => Buffer.from(jsonText(place)).toString('base64url');
+const encoded = (place: object): string => Buffer.from(jsonText(place)).toString('base64url');
 
-/** @throws WireError for what this server has not given out */
-export const decodeContinuation = (token: string | undefined): Continuation | undefined => decoded(continuation, token);
+/**
+ * @param of the rid of the container that is read: in another, places are others, and what lies before one of them would
+ *   be missed without a word
+ * @throws WireError for what this server has not given out, and for what it has for another container
+ */
+export function decodeContinuation(token: string | undefined, of: string): Continuation | undefined {
+  const value = parseToken(token);
+  // Tokens of before did not say.
+  if (isJsonObject(value) && value['of'] !== undefined && value['of'] !== of) throw invalid();
+  return checked(continuation, value);
+}
 
 /** @throws WireError for what this server has not given out for a list */
-export const decodeListPlace = (token: string | undefined): ListPlace | undefined => decoded(listPlace, token);
+export const decodeListPlace = (token: string | undefined): ListPlace | undefined =>
+  checked(listPlace, parseToken(token));
 
-function decoded<Place>(schema: z.ZodType<Place>, token: string | undefined): Place | undefined {
-  if (token === undefined || token === '') return undefined;
-  const value = token.length > MAX_TOKEN_CHARACTERS ? undefined : parseToken(token);
+const invalid = (): WireError => badRequest('Invalid Continuation Token');
+
+function checked<Place>(schema: z.ZodType<Place>, value: unknown): Place | undefined {
+  if (value === undefined) return undefined;
   const { data } = schema.safeParse(value);
-  if (data === undefined) throw badRequest('Invalid Continuation Token');
+  if (data === undefined) throw invalid();
   return data;
 }
 
-function parseToken(token: string): unknown {
+/** Undefined for no token. */
+function parseToken(token: string | undefined): unknown {
+  if (token === undefined || token === '') return undefined;
+  if (token.length > MAX_TOKEN_CHARACTERS) throw invalid();
   try {
     return parseJson(Buffer.from(token, 'base64url').toString());
   } catch {
-    return undefined;
+    throw invalid();
   }
 }

@@ -87,8 +87,11 @@ function isParameter(value: unknown): value is QueryParameter {
 }
 
 /** The continuation header for the page that follows, if one does. */
-export const continuationHeader = (continuation: Continuation | undefined): Readonly<Record<string, string>> =>
-  continuation === undefined ? {} : { 'x-ms-continuation': encodeContinuation(continuation) };
+export const continuationHeader = (
+  continuation: Continuation | undefined,
+  { rid }: ContainerState,
+): Readonly<Record<string, string>> =>
+  continuation === undefined ? {} : { 'x-ms-continuation': encodeContinuation(continuation, rid) };
 
 /**
  * A feed of resources of which there are few: a page of them all, or of what a query over them finds.

@@ -231,7 +231,7 @@ async function listItems(request: CosmosRequest, container: ContainerState): Pro
   const { store, headers } = request;
   const position = store.headPosition();
   const scope = scopeOf(request, container);
-  const continuation = decodeContinuation(headerText(headers, 'x-ms-continuation'));
+  const continuation = decodeContinuation(headerText(headers, 'x-ms-continuation'), container.rid);
   if (continuation !== undefined && continuation.kind !== 'after') throw badRequest('Invalid Continuation Token');
   const page = await store.listItems(container, {
     ...scope,
@@ -247,7 +247,7 @@ async function listItems(request: CosmosRequest, container: ContainerState): Pro
     charge: charge.query(page.items.length, body.length),
     headers: {
       'x-ms-item-count': String(page.items.length),
-      ...continuationHeader(page.continuation),
+      ...continuationHeader(page.continuation, container),
       ...feedHeaders(request, container, position, scope),
     },
   };
@@ -294,7 +294,7 @@ async function queryItems(
       exclude: resume.exclude,
     },
     maxItemCount: pageSizeOf(request),
-    continuation: decodeContinuation(headerText(headers, 'x-ms-continuation')),
+    continuation: decodeContinuation(headerText(headers, 'x-ms-continuation'), container.rid),
     atLeast: atLeastOf(request),
     signal: request.signal(),
     standAside,
@@ -308,7 +308,7 @@ async function queryItems(
     charge: units,
     headers: {
       'x-ms-item-count': String(page.rows.length),
-      ...continuationHeader(page.continuation),
+      ...continuationHeader(page.continuation, container),
       ...feedHeaders(request, container, position, scope),
       ...queryMetricsHeader(headers, page, body.length),
       ...indexMetricsHeader(headers, page.pushdown, container.definition, scope.partitionKey !== undefined),

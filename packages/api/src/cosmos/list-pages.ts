@@ -15,7 +15,7 @@ export function pageOfList<Row>(
   const start = place === undefined ? 0 : startOf(rids, place);
   const page = rows.slice(start, start + size);
   const end = start + page.length;
-  if (end >= rows.length || page.length === 0) return { page };
+  if (end >= rows.length) return { page };
   if (rids === undefined) return { page, next: { kind: 'skip', rows: end } };
   const before = rids.slice(Math.max(0, end - MAX_NEIGHBOURS), end);
   const after = rids.slice(end, end + MAX_NEIGHBOURS);

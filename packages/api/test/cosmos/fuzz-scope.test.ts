@@ -64,7 +64,7 @@ async function collectTokens(container: string): Promise<void> {
           ? await call(app, 'GET', docs(container), { headers })
           : await call(app, 'POST', docs(container), { headers: { ...headers, ...asQuery }, body: { query } });
       const token = reply.headers['x-ms-continuation'];
-      if (typeof token === 'string') tokens.push(token);
+      if (typeof token === 'string') tokens.push(token, unbound(token));
     }
   }
 }
@@ -173,6 +173,12 @@ const token = fc
     const real = tokens[which % tokens.length]!;
     return fc.constantFrom(real, bent(real, at, put), flipped(real, at), `${real}x`, real.slice(0, at % real.length));
   });
+
+/** The token without the container that it is of, with which no other takes it. */
+function unbound(real: string): string {
+  const { of: _, ...content } = JSON.parse(Buffer.from(real, 'base64url').toString()) as { readonly of?: string };
+  return Buffer.from(JSON.stringify(content)).toString('base64url');
+}
 
 function bent(real: string, at: number, put: unknown): string {
   try {
