@@ -231,14 +231,26 @@ describe('over five ranges as over one', () => {
   });
 
   test('groups are put together for clients that say nothing of what they can do; others get the plan', async () => {
-    const group = (headers: Readonly<Record<string, string>>) =>
-      raw(world.endpoint, 'POST', `/dbs/shop/colls/${five.id}/docs`, {
+    const groups = 'SELECT c.team, COUNT(1) AS n FROM c GROUP BY c.team';
+    const group = ({ id }: Container, query: string, headers: Readonly<Record<string, string>>) =>
+      raw(world.endpoint, 'POST', `/dbs/shop/colls/${id}/docs`, {
         headers: { 'content-type': 'application/query+json', 'x-ms-documentdb-isquery': 'True', ...headers },
-        body: JSON.stringify({ query: 'SELECT c.team, COUNT(1) AS n FROM c GROUP BY c.team' }),
+        body: JSON.stringify({ query }),
       });
-    const whole = await group({});
+    const whole = await group(five, groups, {});
     expect(whole.json?.['Documents']).toHaveLength(4);
-    const refused = await group({ 'x-ms-cosmos-sdk-supportedcapabilities': '1' });
+    const able = { 'x-ms-cosmos-sdk-supportedcapabilities': '1' };
+    // Groups in order, and those of one range, are no client's to put together.
+    const far = groups.replace('GROUP BY', 'WHERE NOT IS_DEFINED(VectorDistance(c.none, [1])) GROUP BY');
+    for (const reply of [
+      await group(five, `${groups} ORDER BY c.team`, able),
+      await group(one, groups, able),
+      await group(one, far, able),
+    ]) {
+      expect(reply.json?.['Documents']).toHaveLength(4);
+    }
+    expect((await group(five, groups.replace('GROUP BY', 'group\tby'), able)).status).toBe(400);
+    const refused = await group(five, groups, able);
     expect(refused).toMatchObject({ status: 400, headers: { 'x-ms-substatus': '1004' } });
     expect(JSON.parse(String(refused.json?.['additionalErrorInfo']))).toMatchObject({
       queryInfo: { groupByAliasToAggregateType: { team: null, n: 'Count' } },

@@ -161,12 +161,18 @@ describe('a resume filter, with which the .NET client goes on with an ordered qu
     ['DESC', { value: [2], exclude: false }, 'dcbaf'],
     ['DESC', { value: [2], rid: 'c', exclude: false }, 'cbaf'],
     ['ASC', { value: [[]], exclude: true }, 'abcde'],
+    ['DESC', { value: [[]], exclude: true }, ''],
+    ['ASC', { value: [null], exclude: true }, 'abcde'],
   ])('begins an answer in the order %s at %j', async (order, filter, expected) => {
     const { rid, ...rest } = filter as { rid?: string };
     const resumeFilter = rid === undefined ? rest : { ...rest, rid: rids.get(rid) };
     expect(await found(rewritten(order), resumeFilter)).toBe(expected);
     const doubled = [...expected].map((id) => id + id).join('');
     expect(await found(rewritten(order, 'FROM c JOIN x IN c.list'), resumeFilter)).toBe(doubled);
+  });
+
+  test('that is null is none', async () => {
+    expect(await found(rewritten('ASC'), null)).toBe('fabcde');
   });
 
   test.each([

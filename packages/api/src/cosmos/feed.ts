@@ -193,7 +193,7 @@ export function planToRunBy(
   if (query.groupBy.length === 0 && query.orderBy.length === 0) return undefined;
   const plan = planQuery(query, parameters, planOptionsOf(container.definition));
   // Clients merge no groups in order of keys of several types, and none that are null, which the server does.
-  if (!plan.isVectorSearch && !(mayGroup && query.groupBy.length > 0 && query.orderBy.length === 0)) return undefined;
+  if (!plan.isVectorSearch && !(mayGroup && query.orderBy.length === 0)) return undefined;
   try {
     return planText(planForClients(plan, UNASKED), rangesOfQuery(plan, container));
   } catch (error) {

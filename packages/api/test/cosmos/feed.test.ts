@@ -1,6 +1,6 @@
 import type { FastifyInstance } from 'fastify';
 import { describe, expect, test } from 'vitest';
-import { call, testServer } from './support/client.ts';
+import { call, DOCS, shop, testServer } from './support/client.ts';
 
 const QUERY = { 'x-ms-documentdb-isquery': 'true', 'content-type': 'application/query+json' };
 
@@ -83,5 +83,55 @@ describe('a list of resources in pages', () => {
     const last = await pageOf(app, { size: 5, after: first.next });
     expect(last.rows).toHaveLength(5);
     expect(last.next).toBeUndefined();
+  });
+});
+
+describe('a query of a list', () => {
+  const ask = async (body: unknown) => call(await shop(), 'POST', '/dbs', { headers: QUERY, body });
+
+  test('may say that it has no parameters, and nowhere to go on from', async () => {
+    const { status, json } = await ask({ query: 'SELECT VALUE d.id FROM d', parameters: null, resumeFilter: null });
+    expect({ status, rows: json['Databases'] }).toEqual({ status: 200, rows: ['shop'] });
+  });
+
+  test.each([[[null]], [['@a']], [[{}]], [[{ name: 'a', value: 1 }]], [{ '@a': 1 }], ['@a']])(
+    'with %j for parameters is refused',
+    async (parameters) => {
+      const { status, json } = await ask({ query: 'SELECT * FROM d', parameters });
+      expect(status).toBe(400);
+      expect(json['message']).toContain('parameters');
+    },
+  );
+});
+
+describe('a query plan', () => {
+  const features = 'NonStreamingOrderBy, OrderBy, Top';
+  const PLAN = {
+    ...QUERY,
+    'x-ms-cosmos-is-query-plan-request': 'True',
+    'x-ms-cosmos-supported-query-features': features,
+  };
+  const infoOf = async (app: FastifyInstance, target: string, query: string) => {
+    const { status, json } = await call(app, 'POST', target, { headers: PLAN, body: { query } });
+    expect({ status, json }).toMatchObject({ status: 200 });
+    return json['queryInfo'];
+  };
+  const passedThrough = { rewrittenQuery: '', orderBy: [], hasNonStreamingOrderBy: false };
+
+  test('of a list passes its query through; a reading of the list is none', async () => {
+    const app = await shop();
+    expect(await infoOf(app, '/dbs', 'SELECT * FROM d ORDER BY d.id')).toMatchObject(passedThrough);
+    const read = await call(app, 'GET', '/dbs', { headers: PLAN });
+    expect(read.json['Databases']).toHaveLength(1);
+  });
+
+  test('of one range tells of a vector search, however it is written, and passes every other query through', async () => {
+    const app = await shop();
+    const search = (name: string) => `SELECT TOP 3 c.id FROM c ORDER BY ${name}(c.v, [1, 2])`;
+    for (const name of ['VectorDistance', 'vectordistance']) {
+      expect(await infoOf(app, DOCS, search(name))).toMatchObject({ hasNonStreamingOrderBy: true, top: 3 });
+    }
+    const ordered = 'SELECT VectorDistance(c.v, [1, 2]) AS far FROM c ORDER BY c.n';
+    expect(await infoOf(app, DOCS, ordered)).toMatchObject(passedThrough);
   });
 });
