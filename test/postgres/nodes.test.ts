@@ -235,7 +235,9 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
     inCluster(async (cluster) => {
       const [one, other] = [await cluster.start({ roles: ['project'] }), await cluster.start({ roles: ['purge'] })];
       await makeContainer(one.store);
-      other.store.requestUnits.charge(await containerOn(other), 'read', 1);
+      const container = await containerOn(other);
+      other.store.requestUnits.admit(container, 'read');
+      other.store.requestUnits.charge(container, 'read', 1);
       await write(other, 'item');
       expect(other.store.requestUnits.metered().length).toBe(1);
       const { readModels } = other.storage;
