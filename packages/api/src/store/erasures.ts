@@ -4,6 +4,7 @@ import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
 import { isItemWrite } from '@epitaph/core/item/events.ts';
+import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import { foldItem } from '@epitaph/core/item/handle.ts';
 import { holdIdOf, withoutContainer } from '@epitaph/core/retention/hold-names.ts';
 import { isStanding } from '@epitaph/core/retention/hold-register.ts';
@@ -35,10 +36,15 @@ const HOLDS_IN_WORDS = 10;
 const HOLDS_IN_FULL = 100;
 /** How often a clock that is held is looked at while it keeps erasures waiting. */
 const LOOK_EVERY_MS = 200;
+/** After a fault an erasure is tried again so much later; twice that after each further one. */
+const FIRST_RETRY_MS = 1_000;
+const LAST_RETRY_MS = 60_000;
 
 /**
  * Erasure of one item on request, all lives. The request is on record before anything is destroyed, and what became
- * of it after: so one that a crash has cut short is carried out at the next start, or as soon as time is trusted then.
+ * of it after: so one that a crash has cut short is carried out at the next start, or as soon as time is trusted then, and
+ * one that a fault has as soon as that is over. Whoever wrote the item anew meanwhile has done so after the request, and
+ * keeps that life.
  */
 export class Erasures {
   readonly #parts: StoreParts;
@@ -48,6 +54,8 @@ export class Erasures {
   readonly #underWay = new Set<number>();
   readonly #stopped = new AbortController();
   #waiting: Promise<void> | undefined;
+  /** True where some may be left to do since they were looked for. */
+  #areLeft = false;
 
   constructor(parts: StoreParts, purge: PurgeRunner, onFault: (error: unknown) => void) {
     this.#parts = parts;
@@ -70,14 +78,20 @@ export class Erasures {
     }
     const item = withoutContainer(container.rid, prefix);
     const context = this.#parts.command(caller);
-    const position = await recordRetention(this.#parts, context, container.rid, {
-      type: 'RequestErasure',
-      item,
-      requestedBy,
-      reason,
-    });
-    invariant(position !== undefined, 'a request is put on record');
-    return this.#carryOut(context, container, { position, item, by: caller.actor });
+    try {
+      const position = await recordRetention(this.#parts, context, container.rid, {
+        type: 'RequestErasure',
+        item,
+        requestedBy,
+        reason,
+      });
+      invariant(position !== undefined, 'a request is put on record');
+      return await this.#carryOut(context, container, { position, item, by: caller.actor });
+    } catch (error) {
+      // It may be on record, and keys may be gone.
+      if (!(error instanceof Refusal)) this.#tryLater(FIRST_RETRY_MS);
+      throw error;
+    }
   }
 
   /**
@@ -85,29 +99,40 @@ export class Erasures {
    * What is refused now is put on record as that.
    */
   async resumeAll(): Promise<void> {
-    if (await this.#resumeAll()) return;
-    this.#waiting ??= this.#whenTrusted().finally(() => (this.#waiting = undefined));
+    if (!(await this.#resumeAll())) this.#tryLater(LOOK_EVERY_MS);
   }
 
-  /** Waits no longer for the clock, but for what is being carried out. */
+  /** Waits no longer for the clock or the end of a fault, but for what is being carried out. */
   async stop(): Promise<void> {
     this.#stopped.abort();
     await this.#waiting;
   }
 
-  /** An operator may confirm the time, or it may come right with nobody's doing. */
-  async #whenTrusted(): Promise<void> {
+  #tryLater(waitMs: number): void {
+    this.#areLeft = true;
+    this.#waiting ??= this.#keepTrying(waitMs);
+  }
+
+  /** An operator may confirm the time, or it may come right with nobody's doing, as what was at fault may. */
+  async #keepTrying(firstWaitMs: number): Promise<void> {
     const { signal } = this.#stopped;
-    for (;;) {
-      await wait(LOOK_EVERY_MS, signal);
+    let retryMs = FIRST_RETRY_MS;
+    for (let waitMs = firstWaitMs; this.#areLeft;) {
+      await wait(waitMs, signal);
       if (signal.aborted) return;
+      waitMs = LOOK_EVERY_MS;
       if (this.#parts.ports.clockJump() !== undefined) continue;
+      this.#areLeft = false;
       try {
-        if (await this.#resumeAll()) return;
+        this.#areLeft = !(await this.#resumeAll()) || this.#areLeft;
       } catch (error) {
+        this.#areLeft = true;
         this.#onFault(error);
+        waitMs = retryMs;
+        retryMs = Math.min(retryMs * 2, LAST_RETRY_MS);
       }
     }
+    this.#waiting = undefined;
   }
 
   /** @returns false when the clock is held, so that some are still to do */
@@ -122,7 +147,7 @@ export class Erasures {
         }
         try {
           const caller = { actor: pending.by, correlationId: ports.newId() };
-          await this.#carryOut(this.#parts.command(caller), state, pending);
+          await this.#carryOut(this.#parts.command(caller), state, pending, { isLate: true });
         } catch (error) {
           if (!(error instanceof Refusal)) throw error;
           if (error.code === 'clock-held') return false;
@@ -136,10 +161,11 @@ export class Erasures {
     context: CommandContext,
     container: ContainerState,
     pending: PendingErasure,
+    when: { readonly isLate: boolean } = { isLate: false },
   ): Promise<ErasureOutcome> {
     this.#underWay.add(pending.position);
     try {
-      return await this.#carryOutAlone(context, container, pending);
+      return await this.#carryOutAlone(context, container, pending, when);
     } finally {
       this.#underWay.delete(pending.position);
     }
@@ -149,10 +175,11 @@ export class Erasures {
     context: CommandContext,
     { rid }: ContainerState,
     { position, item }: PendingErasure,
+    when: { readonly isLate: boolean },
   ): Promise<ErasureOutcome> {
     const prefix = `item-${rid}.${item}`;
     const { kept, ...outcome } = await this.#parts.itemOrder.run(prefix, () =>
-      this.#undisturbed(rid, () => this.#destroy(this.#now(context), rid, prefix, position)),
+      this.#undisturbed(rid, () => this.#destroy(this.#now(context), rid, prefix, position, when)),
     );
     const { state } = this.#parts.catalog.containerByRid(rid)!;
     // Others for the same item that a fault has left over have the same outcome. One that is under way has its own.
@@ -199,6 +226,7 @@ export class Erasures {
     rid: string,
     prefix: string,
     requestedAt: number,
+    { isLate }: { readonly isLate: boolean },
   ): Promise<{ kept: Kept | undefined; erasedLives: number; alreadyErasedLives: number }> {
     await this.#endWhatIsOver(context, rid, prefix);
     const left: ItemLife[] = [];
@@ -207,7 +235,10 @@ export class Erasures {
     let alreadyErasedLives = 0;
     // What a crash came after was erased by this request all the same.
     let erasedBefore = 0;
-    for await (const life of livesOfItem(this.#parts.ports.log, prefix)) {
+    const { log } = this.#parts.ports;
+    for await (const life of livesOfItem(log, prefix)) {
+      // Whose turn came before is known only while who asked for it waits. Another node may have carried it out by now.
+      if (isLate && !isPurged(life) && (await hasBegunAfter(log, life, requestedAt))) break;
       if (!isPurged(life)) left.push(life);
       else if (life.events.at(-1)!.position < requestedAt) alreadyErasedLives += 1;
       else erasedBefore += 1;
@@ -258,6 +289,13 @@ export class Erasures {
     }
     return keptBy(rid, kept);
   }
+}
+
+/** Of a life that is not purged, whose first write is there. */
+async function hasBegunAfter(log: EventLog, { stream, events }: ItemLife, position: number): Promise<boolean> {
+  if (events.at(-1)!.position < position) return false;
+  const [first] = await log.readStream(stream, { toRevision: 0, withBodies: false });
+  return first !== undefined && first.position > position;
 }
 
 function keptBy(rid: string, lives: readonly Kept[]): Kept | undefined {

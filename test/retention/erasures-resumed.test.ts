@@ -1,0 +1,65 @@
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { type Embedded, InjectedFault, newFolder, openEmbedded, removeFolder } from '../simulation/embedded.ts';
+import { DEFINITION } from './definition.ts';
+
+const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
+const PK = '["p"]';
+
+let folder: string;
+let embedded: Embedded;
+const open = () =>
+  openEmbedded({ folder, time: Date.UTC(2026, 10, 21, 10), newId: () => crypto.randomUUID(), policyGraceSeconds: 0 });
+const container = () => embedded.store.container('db', 'c');
+const write = async (n: number) => {
+  const document = { id: 'a', pk: 'p', n };
+  const item = { id: 'a', partitionKey: PK, document, json: JSON.stringify(document) };
+  await embedded.store.writeItem(CALLER, container(), 'upsert', item);
+};
+const states = async () =>
+  Promise.all(
+    [0, 1].map(async (life) => {
+      const events = (await embedded.store.history(container(), 'a', PK)).filter((event) => event.life === life);
+      return events.at(-1)?.type;
+    }),
+  );
+
+beforeEach(async () => {
+  folder = newFolder('resumed');
+  embedded = await open();
+  await embedded.store.createDatabase(CALLER, 'db');
+  await embedded.store.createContainer(CALLER, 'db', 'c', DEFINITION, null);
+  await write(1);
+  // The request is on record, the keys are gone, and nothing of what was to follow.
+  embedded.log.failAt(1, 'before');
+  const request = { reason: 'article 17', requestedBy: 'desk 3' };
+  await expect(embedded.store.eraseItem(CALLER, container(), 'a', PK, request)).rejects.toThrow(InjectedFault);
+});
+afterEach(async () => {
+  await embedded.store.close();
+  removeFolder(folder);
+});
+
+const completed = async () =>
+  (await embedded.store.containerHistory(container()))
+    .filter(({ type }) => type === 'ErasureCompleted')
+    .map(({ data }) => data['erasedLives']);
+
+describe('an erasure that a fault has cut short', () => {
+  it('is carried out when the fault is over, with nobody asking again', async () => {
+    await expect.poll(completed, { timeout: 5_000 }).toEqual([1]);
+    expect(await states()).toEqual(['ItemPurged', undefined]);
+    await write(2);
+    expect(await states()).toEqual(['ItemPurged', 'ItemUpserted']);
+  });
+
+  it('leaves alone what is begun after it was asked for, at the next start, too', async () => {
+    await embedded.store.deleteItem(CALLER, container(), 'a', PK);
+    await write(2);
+    await embedded.store.close();
+    embedded = await open();
+    expect(await states()).toEqual(['ItemPurged', 'ItemUpserted']);
+    expect((await embedded.store.readItem(container(), 'a', PK)).json).toBe('{"id":"a","pk":"p","n":2}');
+    expect(await completed()).toEqual([1]);
+    expect((await embedded.store.fsck()).problems).toEqual([]);
+  });
+});
