@@ -350,7 +350,12 @@ class Assembler {
   }
 
   #repeat(inner: Tree, min: number, max: number): void {
-    for (let count = 0; count < min; count += 1) this.emit(inner);
+    for (let count = 0; count < min; count += 1) {
+      const { length } = this.instructions;
+      this.emit(inner);
+      // What comes to nothing comes to nothing again, and no limit on instructions would ever stop it.
+      if (this.instructions.length === length) return;
+    }
     if (max === Number.POSITIVE_INFINITY) {
       const loop = this.instructions.length;
       const split = this.#split();

@@ -100,6 +100,11 @@ describe('regular expressions', () => {
     },
   );
 
+  it('is quickly compiled where it repeats nothing very often', () => {
+    expect(matches('^(((((){9999}){9999}){9999}){9999}){9999}b', 'b')).toBe(true);
+    expect(matches('^((){3}){2,}((|){2}){0}$', '')).toBe(true);
+  });
+
   it.each(['(', ')', '[a', '*a', '\\', 'a{3,2}', '[b-a]', 'a|(b', '(?:'])('/%s/ is none, and undefined', (pattern) => {
     expect(matches(pattern, 'a')).toBeUndefined();
   });
