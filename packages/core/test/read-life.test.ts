@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { lastLife, lifeTail, readLife } from '@epitaph/core/item/read-life.ts';
+import { lastLife, lifeTail, readLife, writeBy } from '@epitaph/core/item/read-life.ts';
 import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
 import type { NewEvent, RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 
@@ -114,6 +114,40 @@ describe('a life', () => {
       if (++pages === 1) await life.append('ItemUpserted', 'ItemUpserted');
     });
     expect(read!.slice(0, 511)).toEqual(upTo(510));
+  });
+
+  it('that is purged while its end is looked at ends with its purge', async () => {
+    const life = await new Life().written(3, 'ItemDeleted');
+    const readBefore = life.log.readBefore.bind(life.log);
+    let isPurged = false;
+    life.log.readBefore = (event) => {
+      if (isPurged) return readBefore(event);
+      isPurged = true;
+      return life.append('ItemPurged').then(async () => {
+        await life.log.truncateStream(STREAM, 3);
+        return readBefore(event);
+      }) as never;
+    };
+    const tail = await lifeTail(life.log, STREAM);
+    expect(tail.map(({ type }) => type)).toEqual(['ItemDeleted', 'ItemPurged']);
+  });
+
+  it('has at an instant the write that came last by then, at that very millisecond too', async () => {
+    const { log } = await new Life().written(5);
+    log.readStream = (_stream, { fromRevision = 0 } = {}) => [
+      {
+        ...event('ItemUpserted'),
+        stream: STREAM,
+        revision: fromRevision,
+        position: fromRevision,
+        occurredAtMs: 10 * fromRevision,
+      },
+    ];
+    const by = async (atMs: number) => {
+      const found = await writeBy(log, STREAM, 4, atMs);
+      return typeof found === 'object' ? found.revision : found;
+    };
+    expect(await Promise.all([-1, 0, 9, 10, 11, 39, 40, 41].map(by))).toEqual([undefined, 0, 0, 1, 1, 3, 4, 4]);
   });
 });
 
