@@ -265,8 +265,8 @@ function rangesOfQuery({ pushdown }: QueryPlan, { definition }: ContainerState):
   const apart: QueryRange[] = [];
   for (const range of ranges.toSorted((one, other) => (one.min < other.min ? -1 : one.min > other.min ? 1 : 0))) {
     const last = apart.at(-1);
+    // Of keys that are hashed alike, one.
     if (last === undefined || range.min > last.max) apart.push(range);
-    else if (range.max > last.max) apart[apart.length - 1] = { ...range, min: last.min };
   }
   return apart;
 }

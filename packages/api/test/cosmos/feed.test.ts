@@ -76,6 +76,14 @@ describe('a list of resources in pages', () => {
     expect(await pageOf(app, { size: 3, query: ids, after: next })).toEqual({ rows: ['d10', 'd11'], next: undefined });
   });
 
+  test('says how many it has, and what they are in', async () => {
+    const app = await shop();
+    const { json: database } = await call(app, 'GET', '/dbs/shop');
+    const { json, headers } = await call(app, 'GET', '/dbs/shop/colls');
+    expect(json).toMatchObject({ _rid: database['_rid'], _count: 1, DocumentCollections: [{ id: 'orders' }] });
+    expect(headers['x-ms-item-count']).toBe('1');
+  });
+
   test('has tokens of less than 1 kB, and none behind the last page', async () => {
     const { app } = await withDatabases(11);
     const first = await pageOf(app, { size: 6 });
@@ -133,5 +141,55 @@ describe('a query plan', () => {
     }
     const ordered = 'SELECT VectorDistance(c.v, [1, 2]) AS far FROM c ORDER BY c.n';
     expect(await infoOf(app, DOCS, ordered)).toMatchObject(passedThrough);
+  });
+
+  /** The plan of a query in a container of two ranges. */
+  async function planOfTwo(paths: readonly string[], query: string, version = 2) {
+    const app = await shop();
+    const partitionKey = { paths, version };
+    const headers = { 'x-ms-offer-throughput': '12000' };
+    await call(app, 'POST', '/dbs/shop/colls', { body: { id: 'two', partitionKey }, headers });
+    const { json } = await call(app, 'POST', '/dbs/shop/colls/two/docs', { headers: PLAN, body: { query } });
+    return {
+      info: json['queryInfo'] as Readonly<Record<string, unknown>>,
+      ranges: json['queryRanges'] as readonly { readonly min: string; readonly max: string }[],
+    };
+  }
+  const everywhere = [{ min: '', max: 'FF', isMinInclusive: true, isMaxInclusive: false }];
+  const keys = (count: number) => Array.from({ length: count }, (_, n) => `'k${n}'`).join(', ');
+
+  test('of two ranges has clients put together what they ask each for', async () => {
+    const { info, ranges } = await planOfTwo(['/a'], 'SELECT * FROM c ORDER BY c.n');
+    expect(info).toMatchObject({ orderBy: ['Ascending'], rewrittenQuery: expect.stringContaining('orderByItems') });
+    expect(ranges).toEqual(everywhere);
+  });
+
+  test.each([
+    [100, 100],
+    [101, 1],
+  ])('names each of up to 100 keys, in order: %i as %i ranges', async (count, expected) => {
+    const { ranges } = await planOfTwo(['/a'], `SELECT * FROM c WHERE c.a IN (${keys(count)})`);
+    expect(ranges).toHaveLength(expected);
+    expect(ranges).toEqual(ranges.toSorted((one, other) => (one.min < other.min ? -1 : 1)));
+    if (expected > 1) {
+      for (const { min, max, ...ends } of ranges) {
+        expect({ same: min === max, ...ends }).toEqual({ same: true, isMinInclusive: true, isMaxInclusive: true });
+      }
+    } else expect(ranges).toEqual(everywhere);
+  });
+
+  test('names keys that are hashed alike once: those of version 1 that have 100 characters in common', async () => {
+    const long = 'x'.repeat(100);
+    const { ranges } = await planOfTwo(['/a'], `SELECT * FROM c WHERE c.a IN ('${long}1', '${long}2', '1')`, 1);
+    expect(ranges).toHaveLength(2);
+  });
+
+  test('names what the leading components of a key include, and all of them for no key', async () => {
+    const { ranges } = await planOfTwo(['/a', '/b'], "SELECT * FROM c WHERE c.a = 'x'");
+    const { min } = ranges[0]!;
+    expect(ranges).toEqual([{ min, max: `${min}FF`, isMinInclusive: true, isMaxInclusive: false }]);
+    // Clients have no plan that asks nowhere.
+    const nothing = await planOfTwo(['/a'], 'SELECT * FROM c WHERE ARRAY_CONTAINS([], c.a)');
+    expect(nothing.ranges).toEqual(everywhere);
   });
 });
