@@ -134,15 +134,10 @@ describe('a life', () => {
 
   it('has at an instant the write that came last by then, at that very millisecond too', async () => {
     const { log } = await new Life().written(5);
-    log.readStream = (_stream, { fromRevision = 0 } = {}) => [
-      {
-        ...event('ItemUpserted'),
-        stream: STREAM,
-        revision: fromRevision,
-        position: fromRevision,
-        occurredAtMs: 10 * fromRevision,
-      },
-    ];
+    log.readStream = (stream, part) => {
+      const revision = part?.fromRevision ?? 0;
+      return [{ ...event('ItemUpserted'), stream, revision, position: revision, occurredAtMs: 10 * revision }];
+    };
     const by = async (atMs: number) => {
       const found = await writeBy(log, STREAM, 4, atMs);
       return typeof found === 'object' ? found.revision : found;
