@@ -1,13 +1,14 @@
 import { createHash } from 'node:crypto';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
-import { mkdtemp, rename, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { mkdir, mkdtemp, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, test } from 'vitest';
 import { expectAllWell, groupsIn, PROGRAM_TIMEOUT_MS, runProgram } from './support/client-program.ts';
 import { World } from './support/world.ts';
 
 const SOURCES = join(import.meta.dirname, '../clients/dotnet');
+/** Of this checkout: a folder for all would be another user's, who may have put anything into it. */
+const BUILDS = join(import.meta.dirname, '../node_modules/.cache/dotnet-client');
 const BUILD_TIMEOUT_MS = 240_000;
 
 const sourceFiles = () =>
@@ -21,7 +22,7 @@ function groups(): string[] {
 }
 
 /**
- * Builds the program, once for each state of its sources, outside of the tree.
+ * Builds the program, once for each state of its sources.
  *
  * @returns its assembly, or why there is none
  */
@@ -33,9 +34,10 @@ async function build(): Promise<{ readonly assembly: string } | { readonly reaso
   }
   const digest = createHash('sha256');
   for (const name of sourceFiles()) digest.update(readFileSync(join(SOURCES, name)));
-  const folder = join(tmpdir(), `epitaph-dotnet-client-${digest.digest('hex').slice(0, 16)}`);
+  const folder = join(BUILDS, digest.digest('hex').slice(0, 16));
   const assembly = join(folder, 'bin/Clients/release/clients.dll');
   if (existsSync(assembly)) return { assembly };
+  await mkdir(BUILDS, { recursive: true });
   const fresh = await mkdtemp(`${folder}-`);
   try {
     const artifacts = ['--artifacts-path', fresh, '--nologo', '-v', 'quiet'];
