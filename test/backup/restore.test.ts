@@ -103,9 +103,11 @@ function spoilt(part: 'log' | 'vault', spoil: (folder: string) => void): string 
   return to;
 }
 
+/** As a manifest of the first format, which has no digest of itself. */
 function changeManifest(folder: string, change: Readonly<Record<string, unknown>>): void {
   const file = join(folder, 'backup.json');
-  writeFileSync(file, JSON.stringify({ ...(JSON.parse(readFileSync(file, 'utf8')) as object), ...change }));
+  const { sha256: _, ...manifest } = JSON.parse(readFileSync(file, 'utf8')) as { readonly sha256?: string };
+  writeFileSync(file, JSON.stringify({ ...manifest, format: 1, ...change }));
 }
 
 function ledgerWith(text: (lines: string[]) => string): string {
@@ -213,6 +215,11 @@ describe('a restore refuses, leaves nothing behind, and says what is missing', (
     expect(await refused({ log: damaged })).toContain('not as it was written');
     const missing = spoilt('vault', (folder) => rmSync(join(folder, 'vault.db')));
     expect(await refused({ vault: missing })).toContain('is missing from the backup');
+    const otherTime = spoilt('vault', (folder) => {
+      const file = join(folder, 'backup.json');
+      writeFileSync(file, readFileSync(file, 'utf8').replace(/("lapsesAtMs": \d+)\d/, '$19'));
+    });
+    expect(await refused({ vault: otherTime })).toContain('backup.json is damaged');
   });
 
   it('when a manifest names a file that no backup has, or not those that each has', async () => {

@@ -11,10 +11,10 @@ import {
 } from '@epitaph/core/backup/backup-source.ts';
 import {
   type LogManifest,
-  logManifestSchema,
   MANIFEST_FORMAT,
+  readManifestOf,
+  toWrite,
   type VaultManifest,
-  vaultManifestSchema,
 } from '@epitaph/core/backup/manifest.ts';
 import { formatLedgerHead, type LedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
 import {
@@ -189,7 +189,7 @@ export class SqliteBackup implements BackupSource {
     for (const name of existsSync(root) ? readdirSync(root) : []) {
       const path = join(root, name, 'vault');
       const copied = existsSync(join(path, MANIFEST))
-        ? vaultManifestSchema.safeParse(readJson(join(path, MANIFEST))).data
+        ? readManifestOf('vault', readJson(join(path, MANIFEST)), digestOfText)
         : this.#cutShort(join(root, name));
       if (copied?.store !== this.#folder.storeId || copied.lapsesAtMs > nowMs) continue;
       await rm(join(path, 'vault.db'), { force: true });
@@ -203,7 +203,7 @@ export class SqliteBackup implements BackupSource {
   #cutShort(folder: string): Pick<VaultManifest, 'store' | 'lapsesAtMs'> | undefined {
     if (!existsSync(join(folder, 'vault', 'vault.db'))) return undefined;
     const store =
-      logManifestSchema.safeParse(readJson(join(folder, 'log', MANIFEST))).data?.store ??
+      readManifestOf('log', readJson(join(folder, 'log', MANIFEST)), digestOfText)?.store ??
       (readJson(join(folder, 'vault', FACTS_FILE)) as Partial<FolderFacts> | undefined)?.id;
     return store === undefined ? undefined : { store, lapsesAtMs: 0 };
   }
@@ -283,7 +283,8 @@ export async function digestOf(
 /** Last of all, and whole at once: a folder without one is no backup, and of keys it says until when they may be there. */
 async function writeManifest(path: string, manifest: LogManifest | VaultManifest, onStep: StepHook): Promise<void> {
   const temporary = join(path, `${MANIFEST}.new`);
-  await writeFile(temporary, `${JSON.stringify(manifest, undefined, 2)}\n`, { mode: 0o600, flush: true });
+  const text = JSON.stringify(toWrite(manifest, digestOfText), undefined, 2);
+  await writeFile(temporary, `${text}\n`, { mode: 0o600, flush: true });
   onStep(`backup ${manifest.part}: described`);
   await rename(temporary, join(path, MANIFEST));
   await sync(path);
@@ -323,12 +324,14 @@ export function readManifest(path: string, part: 'log' | 'vault'): LogManifest |
       `${path} is the ${String(found.part)} part of a backup, and the ${part} part is wanted there.`,
     );
   }
-  const read = (part === 'log' ? logManifestSchema : vaultManifestSchema).safeParse(found);
-  if (!read.success || !isWhole(partOf(read.data), Object.keys(read.data.files))) {
+  const read = readManifestOf(part, found, digestOfText);
+  if (read === undefined || !isWhole(partOf(read), Object.keys(read.files))) {
     throw new UnusableFile(`${manifest} is damaged. Use another backup.`);
   }
-  return read.data;
+  return read;
 }
+
+const digestOfText = (text: string): string => createHash('sha256').update(text).digest('hex');
 
 function partOf(manifest: LogManifest | VaultManifest): keyof typeof FILES {
   if (manifest.part === 'log') return 'log';
