@@ -46,7 +46,10 @@ const completed = async () =>
 
 describe('an erasure that a fault has cut short', () => {
   it('is carried out when the fault is over, with nobody asking again', async () => {
+    // And once more, when it is tried again.
+    embedded.log.failAt(0, 'before');
     await expect.poll(completed, { timeout: 5_000 }).toEqual([1]);
+    expect(embedded.log.disarm()).toBe(false);
     expect(await states()).toEqual(['ItemPurged', undefined]);
     await write(2);
     expect(await states()).toEqual(['ItemPurged', 'ItemUpserted']);

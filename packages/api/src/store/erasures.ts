@@ -37,7 +37,7 @@ const HOLDS_IN_FULL = 100;
 /** How often a clock that is held is looked at while it keeps erasures waiting. */
 const LOOK_EVERY_MS = 200;
 /** After a fault an erasure is tried again so much later; twice that after each further one. */
-const FIRST_RETRY_MS = 1_000;
+const FIRST_RETRY_MS = 250;
 const LAST_RETRY_MS = 60_000;
 
 /**
