@@ -1,3 +1,5 @@
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { type Embedded, InjectedFault, newFolder, openEmbedded, removeFolder } from '../simulation/embedded.ts';
 import { DEFINITION } from './definition.ts';
@@ -10,9 +12,9 @@ let embedded: Embedded;
 const open = () =>
   openEmbedded({ folder, time: Date.UTC(2026, 10, 21, 10), newId: () => crypto.randomUUID(), policyGraceSeconds: 0 });
 const container = () => embedded.store.container('db', 'c');
-const write = async (n: number) => {
-  const document = { id: 'a', pk: 'p', n };
-  const item = { id: 'a', partitionKey: PK, document, json: JSON.stringify(document) };
+const write = async (n: number, id = 'a') => {
+  const document = { id, pk: 'p', n };
+  const item = { id, partitionKey: PK, document, json: JSON.stringify(document) };
   await embedded.store.writeItem(CALLER, container(), 'upsert', item);
 };
 const states = async () =>
@@ -64,5 +66,23 @@ describe('an erasure that a fault has cut short', () => {
     expect((await embedded.store.readItem(container(), 'a', PK)).json).toBe('{"id":"a","pk":"p","n":2}');
     expect(await completed()).toEqual([1]);
     expect((await embedded.store.fsck()).problems).toEqual([]);
+  });
+});
+
+describe('an erasure that can not be carried out', () => {
+  it('keeps neither the store from opening nor another from being carried out', async () => {
+    await write(1, 'b');
+    embedded.log.failAt(1, 'before');
+    const request = { reason: 'article 17', requestedBy: 'desk 4' };
+    await expect(embedded.store.eraseItem(CALLER, container(), 'b', PK, request)).rejects.toThrow(InjectedFault);
+    await write(1, 'c');
+    await embedded.store.close();
+    const vault = new DatabaseSync(join(folder, 'vault.db'));
+    vault.exec('DELETE FROM keys WHERE id = (SELECT min(id) FROM keys)');
+    vault.close();
+    embedded = await open();
+    expect(await completed()).toEqual([1]);
+    expect((await embedded.store.explain(container(), 'b', PK)).state).toBe('purged');
+    expect((await embedded.store.fsck()).problems).not.toEqual([]);
   });
 });

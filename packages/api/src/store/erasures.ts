@@ -99,7 +99,8 @@ export class Erasures {
    * What is refused now is put on record as that.
    */
   async resumeAll(): Promise<void> {
-    if (!(await this.#resumeAll())) this.#tryLater(LOOK_EVERY_MS);
+    const outcome = await this.#resumeAll();
+    if (outcome !== 'done') this.#tryLater(outcome === 'failed' ? FIRST_RETRY_MS : LOOK_EVERY_MS);
   }
 
   /** Waits no longer for the clock or the end of a fault, but for what is being carried out. */
@@ -116,28 +117,27 @@ export class Erasures {
   /** An operator may confirm the time, or it may come right with nobody's doing, as what was at fault may. */
   async #keepTrying(firstWaitMs: number): Promise<void> {
     const { signal } = this.#stopped;
+    let waitMs = firstWaitMs;
     let retryMs = FIRST_RETRY_MS;
-    for (let waitMs = firstWaitMs; this.#areLeft;) {
+    do {
       await wait(waitMs, signal);
       if (signal.aborted) return;
       waitMs = LOOK_EVERY_MS;
       if (this.#parts.ports.clockJump() !== undefined) continue;
       this.#areLeft = false;
-      try {
-        this.#areLeft = !(await this.#resumeAll()) || this.#areLeft;
-      } catch (error) {
-        this.#areLeft = true;
-        this.#onFault(error);
-        waitMs = retryMs;
-        retryMs = Math.min(retryMs * 2, LAST_RETRY_MS);
-      }
-    }
+      const outcome = await this.#resumeAll();
+      if (outcome !== 'done') this.#areLeft = true;
+      if (outcome !== 'failed') continue;
+      waitMs = retryMs;
+      retryMs = Math.min(retryMs * 2, LAST_RETRY_MS);
+    } while (this.#areLeft);
     this.#waiting = undefined;
   }
 
-  /** @returns false when the clock is held, so that some are still to do */
-  async #resumeAll(): Promise<boolean> {
+  /** One that can't be carried out keeps no other from it, nor the store from opening: it is told as a fault. */
+  async #resumeAll(): Promise<'done' | 'clock-held' | 'failed'> {
     const { catalog, ports } = this.#parts;
+    let outcome: 'done' | 'failed' = 'done';
     for (const { state } of catalog.allContainers()) {
       for (const pending of state.retention.erasures) {
         const { erasures } = catalog.containerByRid(state.rid)!.state.retention;
@@ -149,12 +149,16 @@ export class Erasures {
           const caller = { actor: pending.by, correlationId: ports.newId() };
           await this.#carryOut(this.#parts.command(caller), state, pending, { isLate: true });
         } catch (error) {
-          if (!(error instanceof Refusal)) throw error;
-          if (error.code === 'clock-held') return false;
+          if (error instanceof Refusal) {
+            if (error.code === 'clock-held') return 'clock-held';
+            continue;
+          }
+          outcome = 'failed';
+          this.#onFault(error);
         }
       }
     }
-    return true;
+    return outcome;
   }
 
   async #carryOut(
