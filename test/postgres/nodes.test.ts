@@ -6,6 +6,8 @@ import { PURGE_CONTROL_STREAM } from '@epitaph/projections/purge/events.ts';
 import type { CatalogChange } from '@epitaph/projections/read-model-store.ts';
 import { describeError } from '@epitaph/api/cosmos/errors.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
+import type { KeyVault } from '@epitaph/core/vault/key-vault.ts';
+import { PostgresKeyVault } from '@epitaph/storage/postgres/postgres-key-vault.ts';
 import { PostgresReadModelStore } from '@epitaph/storage/postgres/postgres-read-model-store.ts';
 import { formsOf, search } from '../secrecy/search.ts';
 import { fakeMachine } from '../simulation/world.ts';
@@ -124,6 +126,94 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       await releasing.store.releaseHold(CALLER, container, 'case 7', 'settled');
       expect(await releasing.store.runPurge(CALLER)).toMatchObject({ purged: 1 });
       await eventually('it is counted no more', async () => (await heldBack()) === 0);
+    }));
+
+  it('release a hold for good, though the node that placed it has not told so yet', () =>
+    inCluster(async (cluster) => {
+      const [placing, releasing] = [await cluster.start(), await cluster.start()];
+      const container = await makeContainer(placing.store, -1);
+      const { vault } = placing.storage;
+      const placeHold = vault.placeHold.bind(vault);
+      vi.spyOn(vault, 'placeHold')
+        .mockImplementationOnce(placeHold)
+        // It is on record by now, and whoever sees it there may release it.
+        .mockImplementationOnce(async (hold) => {
+          await releasing.store.releaseHold(CALLER, await containerOn(releasing), 'case 7', 'over');
+          await placeHold(hold);
+        });
+      const request = { scope: { kind: 'container' }, reason: 'case 7' } as const;
+      const { hold } = await placing.store.placeHold(CALLER, container, 'case 7', request);
+      expect(hold.released?.reason).toBe('over');
+      expect(await vault.holds()).toEqual([]);
+    }));
+
+  it('keep what a hold covers, though another node fails that was to place it, too', () =>
+    inCluster(async (cluster) => {
+      const [failing, placing] = [await cluster.start(), await cluster.start()];
+      const container = await makeContainer(failing.store, -1);
+      const request = { scope: { kind: 'container' }, reason: 'case 7' } as const;
+      const { current } = failing.storage.readModels;
+      const away = new StorageUnavailable('PostgreSQL: Connection terminated unexpectedly');
+      vi.spyOn(current.store, 'countErased').mockImplementationOnce(async () => {
+        await placing.store.placeHold(CALLER, await containerOn(placing), 'case 7', request);
+        throw away;
+      });
+      await expect(failing.store.placeHold(CALLER, container, 'case 7', request)).rejects.toThrow(away);
+      expect((await failing.storage.vault.holds()).map(({ holdId }) => holdId)).toEqual([`${container.rid} case 7`]);
+    }));
+
+  it('keep for as long as the floor on record says, whichever of two changes was later', () =>
+    inCluster(async (cluster) => {
+      const [raising, lowering] = [await cluster.start(), await cluster.start()];
+      const container = await makeContainer(raising.store, -1);
+      const there = await containerOn(lowering);
+      await raising.store.setRetentionFloor(CALLER, container, 100, 'a while');
+      const { vault } = lowering.storage;
+      const setFloor = vault.setFloor.bind(vault);
+      vi.spyOn(vault, 'setFloor').mockImplementationOnce(async (...floor) => {
+        await raising.store.setRetentionFloor(CALLER, container, 1_000, 'longer');
+        await setFloor(...floor);
+      });
+      await lowering.store.setRetentionFloor(CALLER, there, 10, 'shorter');
+      expect((await vault.floors()).get(container.rid)).toEqual({ retention: 1_000 });
+      expect(lowering.store.containerByRid(container.rid)?.retention.floorSeconds).toBe(1_000);
+    }));
+
+  it('keep for as long as the feed on record says, whichever of two changes was later', () =>
+    inCluster(async (cluster) => {
+      const [raising, lowering] = [await cluster.start(), await cluster.start()];
+      const container = await makeContainer(raising.store, -1);
+      const feedOf = (minutes: number) => ({ ...DEFINITION, changeFeedPolicy: { retentionDuration: minutes } });
+      await raising.store.replaceContainer(CALLER, 'db', 'coll', feedOf(10), -1);
+      await containerOn(lowering);
+      const { vault } = lowering.storage;
+      const setFloor = vault.setFloor.bind(vault);
+      vi.spyOn(vault, 'setFloor').mockImplementationOnce(async (...floor) => {
+        await raising.store.replaceContainer(CALLER, 'db', 'coll', feedOf(20), -1);
+        await setFloor(...floor);
+      });
+      await lowering.store.replaceContainer(CALLER, 'db', 'coll', DEFINITION, -1);
+      expect((await vault.floors()).get(container.rid)).toEqual({ 'change-feed': 21 * 60 });
+    }));
+
+  it('leave a hold released that another node released while this one began', () =>
+    inCluster(async (cluster) => {
+      const releasing = await cluster.start();
+      const container = await makeContainer(releasing.store, -1);
+      const request = { scope: { kind: 'container' }, reason: 'case 7' } as const;
+      await releasing.store.placeHold(CALLER, container, 'case 7', request);
+      const holds = vi.spyOn(PostgresKeyVault.prototype, 'holds').mockImplementationOnce(async function (
+        this: KeyVault,
+      ) {
+        await releasing.store.releaseHold(CALLER, container, 'case 7', 'over');
+        return this.holds();
+      });
+      try {
+        await cluster.start();
+        expect(await releasing.storage.vault.holds()).toEqual([]);
+      } finally {
+        holds.mockRestore();
+      }
     }));
 
   it('know users, permissions and client encryption keys of each other, and let nobody in whom another has shut out', () =>

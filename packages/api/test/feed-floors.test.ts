@@ -31,7 +31,8 @@ it.each([true, false])(
         return Promise.resolve();
       },
     } as unknown as KeyVault;
-    await new FeedFloors({ vault, catalog: () => catalog, othersRaise, onLowered: () => {} }).settleAll();
+    const options = { vault, catalog: () => catalog, othersRaise, confirmCatalog: async () => {}, onLowered: () => {} };
+    await new FeedFloors(options).settleAll();
     expect(asked).toBe(1);
     const left = othersRaise ? 5 : 0;
     expect(floors.get('never came to be')).toEqual({ 'change-feed': left });

@@ -8,6 +8,8 @@ export interface FeedFloorsOptions {
   readonly catalog: () => Catalog;
   /** True where other nodes change containers, too. */
   readonly othersRaise: boolean;
+  /** Makes sure that the catalog has what any node had recorded a moment ago. */
+  readonly confirmCatalog: () => Promise<void>;
   /** Told when lives that a floor kept may go now. */
   readonly onLowered: () => void;
 }
@@ -20,12 +22,14 @@ export class FeedFloors {
   readonly #vault: KeyVault;
   readonly #catalog: () => Catalog;
   readonly #othersRaise: boolean;
+  readonly #confirmCatalog: () => Promise<void>;
   readonly #onLowered: () => void;
 
-  constructor({ vault, catalog, othersRaise, onLowered }: FeedFloorsOptions) {
+  constructor({ vault, catalog, othersRaise, confirmCatalog, onLowered }: FeedFloorsOptions) {
     this.#vault = vault;
     this.#catalog = catalog;
     this.#othersRaise = othersRaise;
+    this.#confirmCatalog = confirmCatalog;
     this.#onLowered = onLowered;
   }
 
@@ -39,16 +43,25 @@ export class FeedFloors {
     if (wanted > currentOf(containerRid, floors)) await this.#vault.setFloor(containerRid, 'change-feed', wanted);
   }
 
-  /** Sets a container's floor to what its policy says by now. A container that is gone has no feed, and no floor. */
+  /**
+   * Sets a container's floor to what its policy says by now. A container that is gone has no feed, and no floor. What
+   * another node has raised meanwhile may have been overwritten here, so its policy is looked at again.
+   */
   async settle(containerRid: string): Promise<void> {
-    await this.#settle(containerRid, await this.#vault.floors());
+    for (;;) {
+      const wanted = this.#wanted(containerRid);
+      await this.#set(containerRid, wanted, await this.#vault.floors());
+      await this.#confirmCatalog();
+      if (this.#wanted(containerRid) === wanted) return;
+    }
   }
 
-  async #settle(containerRid: string, floors: Floors): Promise<void> {
+  /** What there is none of is left as it is. */
+  #wanted(containerRid: string): number | undefined {
     const container = this.#catalog().containerByRid(containerRid);
-    if (container === undefined) return;
-    const there = this.#catalog().goneAtMs(container.state) === null;
-    await this.#set(containerRid, there ? feedFloorSeconds(container.state.definition) : 0, floors);
+    if (container === undefined) return undefined;
+    const isThere = this.#catalog().goneAtMs(container.state) === null;
+    return isThere ? feedFloorSeconds(container.state.definition) : 0;
   }
 
   /**
@@ -61,7 +74,8 @@ export class FeedFloors {
     const floors = await this.#vault.floors();
     for (const { state } of this.#catalog().allContainers()) {
       const mayLower = !this.#othersRaise || this.#catalog().goneAtMs(state) !== null;
-      await (mayLower ? this.#settle(state.rid, floors) : this.#raise(state.rid, state.definition, floors));
+      if (mayLower) await this.#set(state.rid, this.#wanted(state.rid), floors);
+      else await this.#raise(state.rid, state.definition, floors);
     }
     if (this.#othersRaise) return;
     for (const rid of floors.keys()) {
@@ -69,9 +83,9 @@ export class FeedFloors {
     }
   }
 
-  async #set(containerRid: string, seconds: number, floors: Floors): Promise<void> {
+  async #set(containerRid: string, seconds: number | undefined, floors: Floors): Promise<void> {
     const current = currentOf(containerRid, floors);
-    if (seconds === current) return;
+    if (seconds === undefined || seconds === current) return;
     await this.#vault.setFloor(containerRid, 'change-feed', seconds);
     if (seconds < current) this.#onLowered();
   }

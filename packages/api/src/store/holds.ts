@@ -77,7 +77,7 @@ export class Holds {
           continue;
         }
         const wanted = await this.#inVault(state.rid, hold);
-        if (!sameJson(wanted.scope, inVault.get(holdId)?.scope)) await vault.placeHold(wanted);
+        if (!sameJson(wanted.scope, inVault.get(holdId)?.scope)) await this.#settle(state, hold.holdId);
       }
       for (const { holdId, placedAtMs } of byContainer.get(state.rid) ?? []) {
         if (!known.has(holdId) && (isAlone || placedAtMs < abandonedMs)) await vault.releaseHold(holdId);
@@ -135,8 +135,8 @@ export class Holds {
       try {
         tooLateFor = await this.#tooLateFor(container, scope, request);
       } catch (error) {
-        // Nothing is on record yet, so nothing needs it.
-        await vault.releaseHold(hold.holdId);
+        // Of this request nothing is on record. Of the same one, sent again to another node, there may be.
+        await this.#settle(container, holdId);
         throw error;
       }
       const { reason } = request;
@@ -144,13 +144,14 @@ export class Holds {
       try {
         await recordRetention(this.#parts, context, rid, { type: 'PlaceHold', holdId, scope, reason, tooLateFor });
       } catch (error) {
-        if (error instanceof Refusal && error.code === 'already-exists') await this.#restore(container, holdId);
-        // Others took the last places meanwhile: it is on no record, and nobody would know of what it keeps.
-        if (error instanceof Refusal && error.code === 'bad-request') await vault.releaseHold(hold.holdId);
+        // Another node was first to put one of that id on record, or others took the last places: then it is on no record,
+        // and nobody would know of what it keeps.
+        const isRefused = error instanceof Refusal && ['already-exists', 'bad-request'].includes(error.code);
+        if (isRefused) await this.#settle(container, holdId);
         throw error;
       }
       // Acknowledged only when the vault has it: were the record made late, another node may have given it up.
-      await vault.placeHold(hold);
+      await this.#settle(container, holdId);
       return { hold: await this.find(container, holdId), placed: true };
     });
   }
@@ -173,13 +174,11 @@ export class Holds {
       const { vault } = this.#parts.ports;
       const context = this.#parts.command(caller);
       await this.#parts.confirmCatalog(0);
-      const before = (await vault.floors()).get(rid)?.retention ?? 0;
+      const before = await this.#floorInVault(rid);
       if (seconds > before) await vault.setFloor(rid, 'retention', seconds);
       await recordRetention(this.#parts, context, rid, { type: 'ChangeRetentionFloor', seconds, reason });
-      if (seconds < before) {
-        await vault.setFloor(rid, 'retention', seconds);
-        this.#purge.lookAgain(this.#parts.catalog.containerByRid(rid)?.number);
-      }
+      await this.#settleFloor(container);
+      if (seconds < before) this.#purge.lookAgain(this.#parts.catalog.containerByRid(rid)?.number);
       return this.#state(container);
     });
   }
@@ -198,14 +197,43 @@ export class Holds {
     return this.#state(container);
   }
 
-  /** Another node was first to put a hold of that id on record: the vault has that one then, and not ours. */
-  async #restore(container: ContainerState, holdId: string): Promise<void> {
-    await this.#parts.confirmCatalog(0);
-    const known = this.#known(container, holdId);
-    if (known === undefined) return;
+  /**
+   * Makes the vault have of a hold what is on record by now. Other nodes do so, too, each after what it has put on record:
+   * what has changed there meanwhile may have been overwritten here, so it is looked at again.
+   */
+  async #settle(container: ContainerState, holdId: string): Promise<void> {
     const { vault } = this.#parts.ports;
-    if (isStanding(known)) await vault.placeHold(await this.#inVault(container.rid, known));
-    else await vault.releaseHold(vaultHoldId(container.rid, holdId));
+    const standing = async (): Promise<StandingHold | undefined> => {
+      await this.#parts.confirmCatalog(0);
+      const known = this.#known(container, holdId);
+      return known !== undefined && isStanding(known) ? known : undefined;
+    };
+    let hold = await standing();
+    for (;;) {
+      if (hold === undefined) await vault.releaseHold(vaultHoldId(container.rid, holdId));
+      else await vault.placeHold(await this.#inVault(container.rid, hold));
+      const now = await standing();
+      // An id means one hold for ever.
+      if ((now === undefined) === (hold === undefined)) return;
+      hold = now;
+    }
+  }
+
+  /** The same of the floor. */
+  async #settleFloor(container: ContainerState): Promise<void> {
+    const { rid } = container;
+    for (;;) {
+      const { floorSeconds } = this.#state(container).retention;
+      if ((await this.#floorInVault(rid)) !== floorSeconds) {
+        await this.#parts.ports.vault.setFloor(rid, 'retention', floorSeconds);
+      }
+      await this.#parts.confirmCatalog(0);
+      if (this.#state(container).retention.floorSeconds === floorSeconds) return;
+    }
+  }
+
+  async #floorInVault(rid: string): Promise<number> {
+    return (await this.#parts.ports.vault.floors()).get(rid)?.retention ?? 0;
   }
 
   /** A hold that is placed once more: the same one again is a retry, and anything else a mistake. */

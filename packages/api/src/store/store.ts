@@ -238,6 +238,7 @@ export class Store implements StoreApi {
         vault: ports.vault,
         catalog: () => projector.catalog,
         othersRaise: options.nodes !== undefined,
+        confirmCatalog: () => parts.confirmCatalog(0),
         onLowered: () => purge.lookAgain(),
       });
       await floors.settleAll();
