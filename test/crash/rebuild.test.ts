@@ -250,7 +250,9 @@ describe('a crash at any step of a rebuild', () => {
       expect((await store.fsck()).problems).toEqual([]);
       await store.close();
       const other = await openStore(given);
-      await other.cancelRebuild(CALLER, 'items');
+      const cancelled = other.cancelRebuild(CALLER, 'items');
+      expect(() => other.startRebuild(CALLER, 'items')).toThrow('under way');
+      await cancelled;
       expect(other.rebuildStatus('items')).toMatchObject({ state: 'cancelled' });
       expect(await rebuilt(other)).toMatchObject({ state: 'done', resumedFrom: 0, differences: 0 });
       await other.close();

@@ -128,6 +128,42 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       await eventually('it is counted no more', async () => (await heldBack()) === 0);
     }));
 
+  it('carry out an erasure after a minute that the node which was asked for it does not', () =>
+    inCluster(async (cluster) => {
+      const machine = fakeMachine(1_800_000_000_000);
+      const asked = await cluster.start({ clocks: machine });
+      const other = await cluster.start({ clocks: machine });
+      const container = await makeContainer(asked.store);
+      await write(asked, 'i');
+      const { vault } = asked.storage;
+      const goOn = Promise.withResolvers<void>();
+      const holdsOn = vault.holdsOn.bind(vault);
+      const begun = Promise.withResolvers<void>();
+      vi.spyOn(vault, 'holdsOn').mockImplementationOnce(async (lives) => {
+        begun.resolve();
+        await goOn.promise;
+        return holdsOn(lives);
+      });
+      const request = { reason: 'asked for it', requestedBy: 'who it is about' };
+      const erased = asked.store.eraseItem(CALLER, container, 'i', PARTITION, request);
+      await begun.promise;
+      const startMs = machine.monotonic;
+      const state = async () => (await other.store.explain(await containerOn(other), 'i', PARTITION)).state;
+      await eventually('the other has erased it', async () => {
+        if ((await state()) === 'purged') return true;
+        machine.wall += 5_000;
+        machine.monotonic += 5_000;
+        return false;
+      });
+      expect(machine.monotonic - startMs).toBeGreaterThanOrEqual(60_000);
+      goOn.resolve();
+      await erased;
+      const outcomes = (await asked.store.containerHistory(container)).filter(
+        ({ type }) => type === 'ErasureCompleted' || type === 'ErasureRefused',
+      );
+      expect(outcomes.map(({ type }) => type)).toEqual(['ErasureCompleted']);
+    }));
+
   it('release a hold for good, though the node that placed it has not told so yet', () =>
     inCluster(async (cluster) => {
       const [placing, releasing] = [await cluster.start(), await cluster.start()];

@@ -39,11 +39,15 @@ const LOOK_EVERY_MS = 200;
 /** After a fault an erasure is tried again so much later; twice that after each further one. */
 const FIRST_RETRY_MS = 250;
 const LAST_RETRY_MS = 60_000;
+/** Of several nodes: one that has no outcome after so long is taken to be left by a node that is gone. */
+const ABANDONED_MS = 60_000;
+/** How often what has no outcome is looked for. */
+const LOOK_FOR_ABANDONED_MS = 1_000;
 
 /**
  * Erasure of one item on request, all lives. The request is on record before anything is destroyed, and what became
  * of it after: so one that a crash has cut short is carried out at the next start, or as soon as time is trusted then, and
- * one that a fault has as soon as that is over. Whoever wrote the item anew meanwhile has done so after the request, and
+ * one that a fault has as soon as that is over. What a node of several leaves that starts no more, another carries out. Whoever wrote the item anew meanwhile has done so after the request, and
  * keeps that life.
  */
 export class Erasures {
@@ -54,6 +58,7 @@ export class Erasures {
   readonly #underWay = new Set<number>();
   readonly #stopped = new AbortController();
   #waiting: Promise<void> | undefined;
+  #watching: Promise<void> | undefined;
   /** True where some may be left to do since they were looked for. */
   #areLeft = false;
 
@@ -103,9 +108,32 @@ export class Erasures {
     if (outcome !== 'done') this.#tryLater(outcome === 'failed' ? FIRST_RETRY_MS : LOOK_EVERY_MS);
   }
 
+  /** From now on carries out, too, what another node has left: that one may never start again. */
+  watchOthers(): void {
+    this.#watching ??= this.#watch();
+  }
+
+  async #watch(): Promise<void> {
+    const { signal } = this.#stopped;
+    const { monotonicMs } = this.#parts.ports;
+    let seen = new Map<number, number>();
+    for (;;) {
+      await wait(LOOK_FOR_ABANDONED_MS, signal);
+      if (signal.aborted) return;
+      const nowMs = monotonicMs();
+      const pending = this.#parts.catalog.allContainers().flatMap(({ state }) => state.retention.erasures);
+      const others = pending.filter(({ position }) => !this.#underWay.has(position));
+      seen = new Map(others.map(({ position }) => [position, seen.get(position) ?? nowMs]));
+      if (![...seen.values()].some((sinceMs) => nowMs - sinceMs >= ABANDONED_MS)) continue;
+      seen.clear();
+      this.#tryLater(0);
+    }
+  }
+
   /** Waits no longer for the clock or the end of a fault, but for what is being carried out. */
   async stop(): Promise<void> {
     this.#stopped.abort();
+    await this.#watching;
     await this.#waiting;
   }
 

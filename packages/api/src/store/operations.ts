@@ -36,6 +36,8 @@ export class Operations {
   readonly #scavengeEverySeconds: number | null;
   #rebuild: { status: RebuildStatus; readonly abort: AbortController; readonly done: Promise<void> } | undefined;
   #putsRebuildOff = false;
+  /** True while what a rebuild that was cut short had built is thrown away. */
+  #discarding = false;
 
   constructor(
     parts: StoreParts,
@@ -205,7 +207,7 @@ export class Operations {
       throw new Refusal('not-supported', 'Another node keeps these read models up; ask that one to rebuild them.');
     }
     const running = this.#rebuild?.status;
-    if (running?.state === 'running' || running?.state === 'comparing') {
+    if (this.#discarding || running?.state === 'running' || running?.state === 'comparing') {
       throw new Refusal('already-exists', 'A rebuild of this projection is under way.');
     }
     const { log, vault, sealer, readModels, clock, monotonicMs } = this.#parts.ports;
@@ -309,7 +311,12 @@ export class Operations {
   async cancelRebuild(name: string): Promise<void> {
     const status = this.rebuildStatus(name);
     if (this.#rebuild === undefined && status !== null) {
-      await this.#parts.ports.readModels.discard(status.version);
+      this.#discarding = true;
+      try {
+        await this.#parts.ports.readModels.discard(status.version);
+      } finally {
+        this.#discarding = false;
+      }
       this.#rebuild = {
         status: { ...status, state: 'cancelled' },
         abort: new AbortController(),

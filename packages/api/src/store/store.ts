@@ -257,6 +257,7 @@ export class Store implements StoreApi {
       if (options.restoring !== true) await store.#erasures.resumeAll();
       const mayPurge = options.nodes?.roles.has('purge') ?? true;
       await purge.start({ automatic: mayPurge && (options.automaticPurge ?? true) });
+      if (mayPurge && options.nodes !== undefined) store.#erasures.watchOthers();
       if (mayPurge && options.scavengeEverySeconds !== undefined) store.#scavenges.start();
       store.#proofs.start();
       return store;
