@@ -3,6 +3,7 @@ import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { ContainerFloors, KeyVault } from '@epitaph/core/vault/key-vault.ts';
 import { Catalog } from '@epitaph/projections/catalog/catalog.ts';
 import { FeedFloors } from '../src/store/feed-floors.ts';
+import { Retries } from '../src/store/retries.ts';
 
 /** A feed of a minute, and the slack that comes on top. */
 const FEED = { changeFeedPolicy: { retentionDuration: 1 } };
@@ -31,7 +32,14 @@ it.each([true, false])(
         return Promise.resolve();
       },
     } as unknown as KeyVault;
-    const options = { vault, catalog: () => catalog, othersRaise, confirmCatalog: async () => {}, onLowered: () => {} };
+    const options = {
+      vault,
+      catalog: () => catalog,
+      othersRaise,
+      confirmCatalog: async () => {},
+      onLowered: () => {},
+      retries: new Retries(() => {}),
+    };
     await new FeedFloors(options).settleAll();
     expect(asked).toBe(1);
     const left = othersRaise ? 5 : 0;

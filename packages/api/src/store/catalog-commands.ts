@@ -104,11 +104,17 @@ export class CatalogCommands {
         command.type === 'DeleteDatabase'
           ? this.#parts.policyCommand(caller, this.#containersOf(rid))
           : this.#parts.command(caller);
-      const { decision, position } = await this.#onDatabase(context, rid, command);
-      if (decision.kind === 'refused') throw databaseRefusal(decision.refusal);
-      // Containers that went with it have no feeds any more.
-      if (command.type === 'DeleteDatabase') await this.#floors.settleAll();
-      return position;
+      const isDeleted = command.type === 'DeleteDatabase';
+      try {
+        const { decision, position } = await this.#onDatabase(context, rid, command);
+        if (decision.kind === 'refused') throw databaseRefusal(decision.refusal);
+        // Containers that went with it have no feeds any more.
+        if (isDeleted) await this.#floors.settleAll();
+        return position;
+      } catch (error) {
+        if (isDeleted && !(error instanceof Refusal)) this.#floors.settleAllAfterFault();
+        throw error;
+      }
     });
   }
 
@@ -337,13 +343,21 @@ export class CatalogCommands {
     rid: string,
     command: ContainerCommand,
   ): Promise<{ decision: ContainerDecision; position: number }> {
-    // What a feed promises to show must not be erased between the record of its policy and the vault's floor.
-    if ('definition' in command) await this.#floors.raise(rid, command.definition);
-    const handled = await handleContainer(this.#parts.ports.log, context, rid, command);
-    const position = await this.#afterwards(handled.position);
-    // Not after a fault: what is on record then is not known, and a floor that is too high does no harm till the start.
-    await this.#floors.settle(rid);
-    return { decision: handled.decision, position };
+    let mayNeedFloor = false;
+    try {
+      if ('definition' in command) {
+        // What a feed promises to show must not be erased between the record of its policy and the vault's floor.
+        await this.#floors.raise(rid, command.definition);
+        mayNeedFloor = true;
+      }
+      const handled = await handleContainer(this.#parts.ports.log, context, rid, command);
+      const position = await this.#afterwards(handled.position);
+      await this.#floors.settle(rid);
+      return { decision: handled.decision, position };
+    } catch (error) {
+      if (!(error instanceof Refusal)) this.#floors.settleAfterFault(rid, { isSafeNow: !mayNeedFloor });
+      throw error;
+    }
   }
 
   async #afterwards(position: number | undefined): Promise<number> {

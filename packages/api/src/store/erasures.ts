@@ -22,6 +22,7 @@ import {
 } from './item-lives.ts';
 import type { StoreParts } from './parts.ts';
 import { recordRetention } from './retention-record.ts';
+import type { Retries } from './retries.ts';
 import type { Caller, ErasureOutcome } from './store-api.ts';
 
 /** What stands against an erasure. */
@@ -36,13 +37,12 @@ const HOLDS_IN_WORDS = 10;
 const HOLDS_IN_FULL = 100;
 /** How often a clock that is held is looked at while it keeps erasures waiting. */
 const LOOK_EVERY_MS = 200;
-/** After a fault an erasure is tried again so much later; twice that after each further one. */
-const FIRST_RETRY_MS = 250;
-const LAST_RETRY_MS = 60_000;
 /** Of several nodes: one that has no outcome after so long is taken to be left by a node that is gone. */
 const ABANDONED_MS = 60_000;
 /** How often what has no outcome is looked for. */
 const LOOK_FOR_ABANDONED_MS = 1_000;
+/** The key of what resumes them, among all that is retried. */
+const RESUME = 'erasures';
 
 /**
  * Erasure of one item on request, all lives. The request is on record before anything is destroyed, and what became
@@ -53,19 +53,16 @@ const LOOK_FOR_ABANDONED_MS = 1_000;
 export class Erasures {
   readonly #parts: StoreParts;
   readonly #purge: PurgeRunner;
-  readonly #onFault: (error: unknown) => void;
+  readonly #retries: Retries;
   /** Positions of the requests that are being carried out. */
   readonly #underWay = new Set<number>();
   readonly #stopped = new AbortController();
-  #waiting: Promise<void> | undefined;
   #watching: Promise<void> | undefined;
-  /** True where some may be left to do since they were looked for. */
-  #areLeft = false;
 
-  constructor(parts: StoreParts, purge: PurgeRunner, onFault: (error: unknown) => void) {
+  constructor(parts: StoreParts, purge: PurgeRunner, retries: Retries) {
     this.#parts = parts;
     this.#purge = purge;
-    this.#onFault = onFault;
+    this.#retries = retries;
   }
 
   /** @throws Refusal item-not-found for an item that never was, held with what stands against it */
@@ -94,7 +91,7 @@ export class Erasures {
       return await this.#carryOut(context, container, { position, item, by: caller.actor });
     } catch (error) {
       // It may be on record, and keys may be gone.
-      if (!(error instanceof Refusal)) this.#tryLater(FIRST_RETRY_MS);
+      if (!(error instanceof Refusal)) this.#resumeLater();
       throw error;
     }
   }
@@ -103,9 +100,12 @@ export class Erasures {
    * Carries out what a crash or a fault has left without an outcome; while the clock is held that waits for the clock.
    * What is refused now is put on record as that.
    */
-  async resumeAll(): Promise<void> {
-    const outcome = await this.#resumeAll();
-    if (outcome !== 'done') this.#tryLater(outcome === 'failed' ? FIRST_RETRY_MS : LOOK_EVERY_MS);
+  resumeAll(): Promise<void> {
+    return this.#retries.begin(RESUME, () => this.#resumeAll());
+  }
+
+  #resumeLater(waitMs?: number): void {
+    this.#retries.again(RESUME, () => this.#resumeAll(), waitMs);
   }
 
   /** From now on carries out, too, what another node has left: that one may never start again. */
@@ -126,46 +126,19 @@ export class Erasures {
       seen = new Map(others.map(({ position }) => [position, seen.get(position) ?? nowMs]));
       if (![...seen.values()].some((sinceMs) => nowMs - sinceMs >= ABANDONED_MS)) continue;
       seen.clear();
-      this.#tryLater(0);
+      this.#resumeLater(0);
     }
   }
 
-  /** Waits no longer for the clock or the end of a fault, but for what is being carried out. */
   async stop(): Promise<void> {
     this.#stopped.abort();
     await this.#watching;
-    await this.#waiting;
   }
 
-  #tryLater(waitMs: number): void {
-    this.#areLeft = true;
-    this.#waiting ??= this.#keepTrying(waitMs);
-  }
-
-  /** An operator may confirm the time, or it may come right with nobody's doing, as what was at fault may. */
-  async #keepTrying(firstWaitMs: number): Promise<void> {
-    const { signal } = this.#stopped;
-    let waitMs = firstWaitMs;
-    let retryMs = FIRST_RETRY_MS;
-    do {
-      await wait(waitMs, signal);
-      if (signal.aborted) return;
-      waitMs = LOOK_EVERY_MS;
-      if (this.#parts.ports.clockJump() !== undefined) continue;
-      this.#areLeft = false;
-      const outcome = await this.#resumeAll();
-      if (outcome !== 'done') this.#areLeft = true;
-      if (outcome !== 'failed') continue;
-      waitMs = retryMs;
-      retryMs = Math.min(retryMs * 2, LAST_RETRY_MS);
-    } while (this.#areLeft);
-    this.#waiting = undefined;
-  }
-
-  /** One that can't be carried out keeps no other from it, nor the store from opening: it is told as a fault. */
-  async #resumeAll(): Promise<'done' | 'clock-held' | 'failed'> {
+  /** One that can't be carried out keeps no other from it. */
+  async #resumeAll(): Promise<void> {
     const { catalog, ports } = this.#parts;
-    let outcome: 'done' | 'failed' = 'done';
+    const faults: unknown[] = [];
     for (const { state } of catalog.allContainers()) {
       for (const pending of state.retention.erasures) {
         const { erasures } = catalog.containerByRid(state.rid)!.state.retention;
@@ -173,20 +146,19 @@ export class Erasures {
         if (this.#underWay.has(pending.position) || !erasures.some(({ position }) => position === pending.position)) {
           continue;
         }
+        // An operator may confirm the time, or it may come right with nobody's doing.
+        if (ports.clockJump() !== undefined) return this.#resumeLater(LOOK_EVERY_MS);
         try {
           const caller = { actor: pending.by, correlationId: ports.newId() };
           await this.#carryOut(this.#parts.command(caller), state, pending, { isLate: true });
         } catch (error) {
-          if (error instanceof Refusal) {
-            if (error.code === 'clock-held') return 'clock-held';
-            continue;
-          }
-          outcome = 'failed';
-          this.#onFault(error);
+          if (!(error instanceof Refusal)) faults.push(error);
+          else if (error.code === 'clock-held') return this.#resumeLater(LOOK_EVERY_MS);
         }
       }
     }
-    return outcome;
+    if (faults.length === 1) throw faults[0];
+    if (faults.length > 1) throw new AggregateError(faults, faults.map((fault) => (fault as Error).message).join('; '));
   }
 
   async #carryOut(

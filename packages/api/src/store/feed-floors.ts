@@ -2,6 +2,7 @@ import { feedFloorSeconds } from '@epitaph/core/container/change-feed.ts';
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
 import type { KeyVault } from '@epitaph/core/vault/key-vault.ts';
 import type { Catalog } from '@epitaph/projections/catalog/catalog.ts';
+import type { Retries } from './retries.ts';
 
 export interface FeedFloorsOptions {
   readonly vault: KeyVault;
@@ -12,11 +13,12 @@ export interface FeedFloorsOptions {
   readonly confirmCatalog: () => Promise<void>;
   /** Told when lives that a floor kept may go now. */
   readonly onLowered: () => void;
+  readonly retries: Retries;
 }
 
 /**
  * Keeps the vault's change-feed floors equal to what the containers' policies say: raised before a policy is on record,
- * lowered after its change is, and set right at the start, whatever a crash came between.
+ * lowered after its change is, and set right at the start, whatever a crash came between, and after a fault in the background.
  */
 export class FeedFloors {
   readonly #vault: KeyVault;
@@ -24,13 +26,15 @@ export class FeedFloors {
   readonly #othersRaise: boolean;
   readonly #confirmCatalog: () => Promise<void>;
   readonly #onLowered: () => void;
+  readonly #retries: Retries;
 
-  constructor({ vault, catalog, othersRaise, confirmCatalog, onLowered }: FeedFloorsOptions) {
+  constructor({ vault, catalog, othersRaise, confirmCatalog, onLowered, retries }: FeedFloorsOptions) {
     this.#vault = vault;
     this.#catalog = catalog;
     this.#othersRaise = othersRaise;
     this.#confirmCatalog = confirmCatalog;
     this.#onLowered = onLowered;
+    this.#retries = retries;
   }
 
   /** Sees to it that a container's floor is at least what a definition asks for. */
@@ -48,12 +52,31 @@ export class FeedFloors {
    * another node has raised meanwhile may have been overwritten here, so its policy is looked at again.
    */
   async settle(containerRid: string): Promise<void> {
+    await this.#settle(containerRid, () => this.#wanted(containerRid));
+  }
+
+  async #settle(containerRid: string, wantedNow: () => number | undefined): Promise<void> {
     for (;;) {
-      const wanted = this.#wanted(containerRid);
+      const wanted = wantedNow();
       await this.#set(containerRid, wanted, await this.#vault.floors());
       await this.#confirmCatalog();
-      if (this.#wanted(containerRid) === wanted) return;
+      if (wantedNow() === wanted) return;
     }
+  }
+
+  /**
+   * The same after a fault in recording a policy, and for a container that was never made.
+   *
+   * @param isSafeNow false where the floor was raised for what may be put on record yet
+   */
+  settleAfterFault(containerRid: string, when: { readonly isSafeNow: boolean }): void {
+    const settle = () => this.#settle(containerRid, () => this.#wanted(containerRid) ?? 0);
+    this.#retries.settle(`feed floor of ${containerRid}`, settle, when);
+  }
+
+  /** The same after a fault in deleting a database. */
+  settleAllAfterFault(): void {
+    this.#retries.settle('feed floors', () => this.settleAll(), { isSafeNow: true });
   }
 
   /** What there is none of is left as it is. */

@@ -26,30 +26,36 @@ import { isErased, livesOfItem } from './item-lives.ts';
 import type { StoreParts } from './parts.ts';
 import type { Queries } from './queries.ts';
 import { recordRetention, tooManyHolds } from './retention-record.ts';
+import { ABANDONED_MS, type Retries } from './retries.ts';
 import type { Caller, HoldRequest, PlacedHold, ShownHold } from './store-api.ts';
 
 /** Lives that a hold on a query's result can name: its record is one event, which every log must take. */
 export const MAX_LIVES_OF_A_HOLD = 10_000;
 /** Released holds that are looked up in the log at a time. */
 const READ_AT_ONCE = 32;
-/** After so long nobody is about to put on record what the vault was told. */
-const ABANDONED_MS = 3_600_000;
 
 /**
  * Legal holds and retention floors. What keeps content is in the vault before it is on record, and leaves the vault
  * after its end is on record: whatever a crash comes between, the vault keeps at least what the record says, and the
- * next start makes the two equal. See docs/adr/0022-holds-in-the-vault-first.md.
+ * next start makes the two equal; after a fault that is done in the background. See docs/adr/0022-holds-in-the-vault-first.md.
  */
 export class Holds {
   readonly #parts: StoreParts;
   readonly #queries: Queries;
   readonly #purge: Pick<PurgeRunner, 'recorded' | 'lookAgain'>;
+  readonly #retries: Retries;
   readonly #order = new KeyedMutex();
 
-  constructor(parts: StoreParts, queries: Queries, purge: Pick<PurgeRunner, 'recorded' | 'lookAgain'>) {
+  constructor(
+    parts: StoreParts,
+    queries: Queries,
+    purge: Pick<PurgeRunner, 'recorded' | 'lookAgain'>,
+    retries: Retries,
+  ) {
     this.#parts = parts;
     this.#queries = queries;
     this.#purge = purge;
+    this.#retries = retries;
   }
 
   /**
@@ -130,28 +136,23 @@ export class Holds {
         scope: vaultScope(rid, scope),
         placedAtMs: context.nowMs,
       };
-      await vault.placeHold(hold);
-      let tooLateFor: number;
+      let mayBeOnRecord = false;
       try {
-        tooLateFor = await this.#tooLateFor(container, scope, request);
-      } catch (error) {
-        // Of this request nothing is on record. Of the same one, sent again to another node, there may be.
-        await this.#settle(container, holdId);
-        throw error;
-      }
-      const { reason } = request;
-      // After a fault from here on the outcome is unknown, and the vault keeps what it was told to.
-      try {
+        await vault.placeHold(hold);
+        const tooLateFor = await this.#tooLateFor(container, scope, request);
+        const { reason } = request;
+        mayBeOnRecord = true;
         await recordRetention(this.#parts, context, rid, { type: 'PlaceHold', holdId, scope, reason, tooLateFor });
+        // Acknowledged only when the vault has it: were the record made late, another node may have given it up.
+        await this.#settle(container, holdId);
       } catch (error) {
-        // Another node was first to put one of that id on record, or others took the last places: then it is on no record,
-        // and nobody would know of what it keeps.
-        const isRefused = error instanceof Refusal && ['already-exists', 'bad-request'].includes(error.code);
-        if (isRefused) await this.#settle(container, holdId);
+        // Of this request nothing is on record, and nobody would know of what it keeps. Of the same one, sent again to
+        // another node, or of another one of that id, there may be.
+        const settle = () => this.#settle(container, holdId);
+        if (!mayBeOnRecord || error instanceof Refusal) await this.#retries.begin(hold.holdId, settle);
+        else this.#settleAfterFault(container, holdId, { isSafeNow: false });
         throw error;
       }
-      // Acknowledged only when the vault has it: were the record made late, another node may have given it up.
-      await this.#settle(container, holdId);
       return { hold: await this.find(container, holdId), placed: true };
     });
   }
@@ -160,9 +161,14 @@ export class Holds {
   async release(caller: Caller, container: ContainerState, holdId: string, reason: string): Promise<ShownHold> {
     const { rid } = container;
     return this.#order.run(vaultHoldId(rid, holdId), async () => {
-      await recordRetention(this.#parts, this.#parts.command(caller), rid, { type: 'ReleaseHold', holdId, reason });
-      await this.#parts.ports.vault.releaseHold(vaultHoldId(rid, holdId));
-      this.#purge.lookAgain(this.#parts.catalog.containerByRid(rid)?.number);
+      try {
+        await recordRetention(this.#parts, this.#parts.command(caller), rid, { type: 'ReleaseHold', holdId, reason });
+        await this.#parts.ports.vault.releaseHold(vaultHoldId(rid, holdId));
+      } catch (error) {
+        if (!(error instanceof Refusal)) this.#settleAfterFault(container, holdId, { isSafeNow: true });
+        throw error;
+      }
+      this.#lookAgain(container);
       return this.find(container, holdId);
     });
   }
@@ -175,10 +181,18 @@ export class Holds {
       const context = this.#parts.command(caller);
       await this.#parts.confirmCatalog(0);
       const before = await this.#floorInVault(rid);
-      if (seconds > before) await vault.setFloor(rid, 'retention', seconds);
-      await recordRetention(this.#parts, context, rid, { type: 'ChangeRetentionFloor', seconds, reason });
-      await this.#settleFloor(container);
-      if (seconds < before) this.#purge.lookAgain(this.#parts.catalog.containerByRid(rid)?.number);
+      let mayBeOnRecord = false;
+      try {
+        if (seconds > before) await vault.setFloor(rid, 'retention', seconds);
+        mayBeOnRecord = true;
+        await recordRetention(this.#parts, context, rid, { type: 'ChangeRetentionFloor', seconds, reason });
+        await this.#settleFloor(container);
+      } catch (error) {
+        const isSafeNow = seconds < before || !mayBeOnRecord || error instanceof Refusal;
+        this.#retries.settle(`floor of ${rid}`, () => this.#settleFloorInTurn(container), { isSafeNow });
+        throw error;
+      }
+      if (seconds < before) this.#lookAgain(container);
       return this.#state(container);
     });
   }
@@ -219,6 +233,15 @@ export class Holds {
     }
   }
 
+  #settleAfterFault(container: ContainerState, holdId: string, when: { readonly isSafeNow: boolean }): void {
+    const name = vaultHoldId(container.rid, holdId);
+    const settle = async (): Promise<void> => {
+      await this.#order.run(name, () => this.#settle(container, holdId));
+      this.#lookAgain(container);
+    };
+    this.#retries.settle(name, settle, when);
+  }
+
   /** The same of the floor. */
   async #settleFloor(container: ContainerState): Promise<void> {
     const { rid } = container;
@@ -230,6 +253,15 @@ export class Holds {
       await this.#parts.confirmCatalog(0);
       if (this.#state(container).retention.floorSeconds === floorSeconds) return;
     }
+  }
+
+  async #settleFloorInTurn(container: ContainerState): Promise<void> {
+    await this.#order.run(container.rid, () => this.#settleFloor(container));
+    this.#lookAgain(container);
+  }
+
+  #lookAgain({ rid }: ContainerState): void {
+    this.#purge.lookAgain(this.#parts.catalog.containerByRid(rid)?.number);
   }
 
   async #floorInVault(rid: string): Promise<number> {

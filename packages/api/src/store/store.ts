@@ -34,6 +34,7 @@ import { type ProofParts, Proofs } from './proofs.ts';
 import { Recoveries } from './recoveries.ts';
 import { Replays } from './replays.ts';
 import { ResourceTokens } from './resource-tokens.ts';
+import { Retries } from './retries.ts';
 import { ScavengeSchedule } from './scavenge-schedule.ts';
 import type { Caller, StoreApi } from './store-api.ts';
 import { Users } from './users.ts';
@@ -69,6 +70,7 @@ interface OpenedParts {
   readonly purge: PurgeRunner;
   readonly documents: Documents;
   readonly floors: FeedFloors;
+  readonly retries: Retries;
   readonly requestUnits: RequestUnits;
   readonly measurements: Measurements;
   readonly observer: Observer;
@@ -96,6 +98,7 @@ export class Store implements StoreApi {
   readonly #histories: Histories;
   readonly #holds: Holds;
   readonly #erasures: Erasures;
+  readonly #retries: Retries;
   readonly #recoveries: Recoveries;
   readonly #replays: Replays;
   readonly #proofs: Proofs;
@@ -110,7 +113,7 @@ export class Store implements StoreApi {
   private constructor(
     options: StoreOptions,
     parts: StoreParts,
-    { purge, documents, floors, requestUnits, measurements, observer, copies }: OpenedParts,
+    { purge, documents, floors, retries, requestUnits, measurements, observer, copies }: OpenedParts,
   ) {
     this.requestUnits = requestUnits;
     this.measurements = measurements;
@@ -131,8 +134,9 @@ export class Store implements StoreApi {
     this.#queries = new Queries(parts, documents);
     this.#changeFeeds = new ChangeFeeds(parts, documents);
     this.#histories = new Histories(parts);
-    this.#holds = new Holds(parts, this.#queries, purge);
-    this.#erasures = new Erasures(parts, purge, options.onFault ?? (() => {}));
+    this.#retries = retries;
+    this.#holds = new Holds(parts, this.#queries, purge, retries);
+    this.#erasures = new Erasures(parts, purge, retries);
     this.#recoveries = new Recoveries(parts, purge, this.#items, documents);
     this.#replays = new Replays(parts);
     this.#proofs = new Proofs(parts, options.proof, options.onFault ?? (() => {}));
@@ -210,6 +214,7 @@ export class Store implements StoreApi {
       for (const { state } of gone) if (catalog.goneAtMs(state) !== null) requestUnits.forget(state.rid);
     };
     const parts = new StoreParts(ports, projector, rows);
+    const retries = new Retries(options.onFault ?? (() => {}));
     const copies = await VaultCopies.open(ports.log);
     const purge = new PurgeRunner({
       ...ports,
@@ -240,12 +245,14 @@ export class Store implements StoreApi {
         othersRaise: options.nodes !== undefined,
         confirmCatalog: () => parts.confirmCatalog(0),
         onLowered: () => purge.lookAgain(),
+        retries,
       });
       await floors.settleAll();
       const store = new Store(options, parts, {
         purge,
         documents,
         floors,
+        retries,
         requestUnits,
         measurements,
         observer,
@@ -262,7 +269,8 @@ export class Store implements StoreApi {
       store.#proofs.start();
       return store;
     } catch (error) {
-      // Both go on by themselves, and would keep the process.
+      // These go on by themselves, and would keep the process.
+      await retries.stop();
       await purge.stop();
       await projector.close();
       throw error;
@@ -462,6 +470,7 @@ export class Store implements StoreApi {
     this.#backups.cancel();
     await this.#scavenges.stop();
     await this.#erasures.stop();
+    await this.#retries.stop();
     await this.#purge.stop();
     await this.#operations.putRebuildOff();
     // Whoever was let in is answered; a write is, once it is projected.

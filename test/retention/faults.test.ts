@@ -1,0 +1,115 @@
+import { afterEach, beforeEach, expect, it, vi } from 'vitest';
+import { feedFloorSeconds } from '@epitaph/core/container/change-feed.ts';
+import type { Store } from '@epitaph/api/store/store.ts';
+import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
+import type { SqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
+import { DEFINITION } from './definition.ts';
+import { openInlineStore } from './inline-store.ts';
+
+/*
+ * A fault comes between the vault and the record of what it keeps, and nobody asks again: the store goes on, and makes
+ * the two equal by itself.
+ */
+
+const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
+const HOUR_MS = 3_600_000;
+const withFeed = (minutes: number) => ({ ...DEFINITION, changeFeedPolicy: { retentionDuration: minutes } });
+const hold = { scope: { kind: 'container' }, reason: 'case 7' } as const;
+
+let store: Store;
+let storage: SqliteStorage;
+const container = (name = 'c') => store.container('db', name);
+
+const place = () => store.placeHold(CALLER, container(), 'new', hold);
+/** Each with the call of the vault that is a part of it. */
+const requests = {
+  'placing a hold': ['placeHold', place],
+  'releasing a hold': ['releaseHold', () => store.releaseHold(CALLER, container(), 'old', 'settled')],
+  'raising a floor': ['setFloor', () => store.setRetentionFloor(CALLER, container(), 200, 'longer')],
+  'lowering a floor': ['setFloor', () => store.setRetentionFloor(CALLER, container(), 50, 'shorter')],
+  'making a feed longer': ['setFloor', () => store.replaceContainer(CALLER, 'db', 'c', withFeed(20), null)],
+  'making a feed shorter': ['setFloor', () => store.replaceContainer(CALLER, 'db', 'c', withFeed(5), null)],
+  'creating a feed': ['setFloor', () => store.createContainer(CALLER, 'db', 'other', withFeed(10), null)],
+  'deleting a feed': ['setFloor', () => store.deleteContainer(CALLER, 'db', 'fed')],
+  'deleting a feed with its database': ['setFloor', () => store.deleteDatabase(CALLER, 'fed')],
+} as const;
+
+const cases = Object.entries(requests).flatMap(([name, [step]]) =>
+  ([step, 'append'] as const).flatMap((at) =>
+    (['instead of', 'after'] as const).map((when) => [name, when, at] as const),
+  ),
+);
+
+/** What the vault keeps, and what it is on record to keep. */
+async function kept() {
+  const holds = storage.vault.holds().map(({ holdId }) => holdId.split(' ')[1]);
+  const floors = Object.fromEntries(storage.vault.floors());
+  const onRecord: typeof floors = {};
+  const standing: string[] = [];
+  for (const database of store.listDatabases()) {
+    for (const { rid, definition, retention } of store.listContainers(database.name)) {
+      const feed = feedFloorSeconds(definition);
+      const floor = retention.floorSeconds;
+      onRecord[rid] = { ...(feed > 0 && { 'change-feed': feed }), ...(floor > 0 && { retention: floor }) };
+      for (const { holdId, released } of await store.holds(store.containerByRid(rid)!, { after: 0 })) {
+        if (released === undefined) standing.push(holdId);
+      }
+    }
+  }
+  const set = ([, floor]: [string, object]) => Object.keys(floor).length > 0;
+  return {
+    vault: { holds: holds.toSorted(), floors },
+    record: { holds: standing.toSorted(), floors: Object.fromEntries(Object.entries(onRecord).filter(set)) },
+  };
+}
+
+beforeEach(async () => {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+  ({ store, storage } = await openInlineStore('faults'));
+  for (const database of ['db', 'fed']) await store.createDatabase(CALLER, database);
+  await store.createContainer(CALLER, 'db', 'c', withFeed(10), null);
+  await store.createContainer(CALLER, 'db', 'fed', withFeed(10), null);
+  await store.createContainer(CALLER, 'fed', 'c', withFeed(10), null);
+  await store.placeHold(CALLER, container(), 'old', hold);
+  await store.setRetentionFloor(CALLER, container(), 100, 'a while');
+});
+afterEach(() => {
+  vi.useRealTimers();
+});
+
+const fault = () => new StorageUnavailable('the disk is away');
+
+it.each(cases)('%s leaves the vault with what is on record, though a fault comes %s its %s', async (name, when, at) => {
+  const part: object = at === 'append' ? storage.log : storage.vault;
+  const work = (part[at as never] as (...args: unknown[]) => Promise<unknown>).bind(part);
+  const failing = vi.fn(async (...args: unknown[]) => {
+    Object.assign(part, { [at]: work });
+    if (when === 'after') await work(...args);
+    throw fault();
+  });
+  Object.assign(part, { [at]: failing });
+  const [, request] = requests[name as keyof typeof requests];
+  await expect(request()).rejects.toThrow('the disk is away');
+  expect(failing).toHaveBeenCalledOnce();
+  const { vault, record } = await kept();
+  expect(vault.holds).toEqual(expect.arrayContaining(record.holds));
+  await vi.advanceTimersByTimeAsync(HOUR_MS + 1_000);
+  await expect.poll(async () => (await kept()).vault).toEqual((await kept()).record);
+});
+
+it('a hold is kept that is put on record long after its caller was told of a fault', async () => {
+  const append = storage.log.append.bind(storage.log);
+  const sent: Parameters<typeof append>[] = [];
+  vi.spyOn(storage.log, 'append').mockImplementationOnce(async (...args) => {
+    sent.push(args);
+    throw fault();
+  });
+  await expect(place()).rejects.toThrow('the disk is away');
+  await vi.advanceTimersByTimeAsync(HOUR_MS / 2);
+  expect((await kept()).vault.holds).toEqual(['new', 'old']);
+  await append(...sent[0]!);
+  await vi.advanceTimersByTimeAsync(HOUR_MS);
+  const { vault, record } = await kept();
+  expect(record.holds).toEqual(['new', 'old']);
+  expect(vault).toEqual(record);
+});
