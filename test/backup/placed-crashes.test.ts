@@ -166,17 +166,22 @@ describe('a crash while a backup is restored', () => {
     await place.close();
   }
 
-  it('a fault of its storage is named whole, without what only a running store can wait for', async () => {
+  it.each([
+    ['restore keys: before commit', 'There is no space left, or the disk fails, under'],
+    ['log: before commit', 'The restore met a fault'],
+  ])('a fault of its storage is named whole, without what only a running store can wait for: %s', async (at, words) => {
     const path = place.file('faulty');
     mkdirSync(path);
     const failing = restored(path, backup, head, ledger, (step) => {
-      if (step === 'log: before commit') throw Object.assign(new Error('EIO: i/o error, write'), { errcode: 10 });
+      if (step === at) throw Object.assign(new Error('EIO: i/o error, write'), { errcode: 10 });
     });
+    const where = at.startsWith('restore') ? ` ${path}` : '';
     await expect(failing).rejects.toMatchObject({
       name: 'UnusableFile',
-      message: 'The restore met a fault: EIO: i/o error, write. What was begun is removed.',
+      message: `${words}${where}: EIO: i/o error, write. What was begun is removed.`,
     });
     expect(readdirSync(path)).toEqual([]);
+    rmSync(path, { recursive: true });
   });
 
   it('was placed at every step: of the copies, the keys, the record of what was erased, and the swap', () => {

@@ -561,10 +561,13 @@ function raiseClock(folder: string, lastMs: number): void {
 
 function explained(error: unknown, to: string): unknown {
   const { code, message } = error as { code?: string; message: string };
-  if (isDiskFull(error) || sqliteCodeOf(error) === sqliteCodes.ioError) {
-    return new UnusableFile(
-      `There is no space left to restore into ${dirname(to)}: ${message}. What was begun is removed.`,
-    );
+  const isFull = isDiskFull(error);
+  if (isFull || sqliteCodeOf(error) === sqliteCodes.ioError) {
+    // Of a disk that is full SQLite says this, too, where it could not make one of its files larger.
+    const cause = isFull
+      ? 'There is no space left to restore into'
+      : 'There is no space left, or the disk fails, under';
+    return new UnusableFile(`${cause} ${dirname(to)}: ${message}. What was begun is removed.`);
   }
   if (code === 'EBUSY' || code === 'EXDEV') return mountPoint(to);
   if (code !== undefined && ['EACCES', 'EROFS', 'EPERM', 'ENOTDIR', 'ENOENT'].includes(code)) {
