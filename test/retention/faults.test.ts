@@ -113,3 +113,28 @@ it('a hold is kept that is put on record long after its caller was told of a fau
   expect(record.holds).toEqual(['new', 'old']);
   expect(vault).toEqual(record);
 });
+
+it('a purge after one that met two faults at once has nothing more to tell of them', async () => {
+  for (const id of ['deleted', 'overdue']) {
+    const document = { id, pk: 'p', ttl: 1 };
+    const item = { id, partitionKey: '["p"]', document, json: JSON.stringify(document) };
+    await store.createContainer(CALLER, 'db', id, DEFINITION, -1);
+    await store.writeItem(CALLER, container(id), 'create', item);
+  }
+  await store.deleteItem(CALLER, container('deleted'), 'deleted', '["p"]');
+  await store.advanceClock(CALLER, 2_000);
+  const append = storage.log.append.bind(storage.log);
+  vi.spyOn(storage.log, 'truncateStream').mockRejectedValueOnce(fault());
+  let isFirst = true;
+  const failing = vi.spyOn(storage.log, 'append').mockImplementation(async (appends, options) => {
+    if (appends[0]!.events[0]!.type !== 'ItemPurged' || isFirst) {
+      isFirst &&= appends[0]!.events[0]!.type !== 'ItemPurged';
+      return append(appends, options);
+    }
+    throw fault();
+  });
+  await expect(store.runPurge(CALLER)).rejects.toThrow('the disk is away');
+  failing.mockRestore();
+  expect(await store.runPurge(CALLER)).toMatchObject({ purged: 1 });
+  expect((await store.fsck()).problems).toEqual([]);
+});

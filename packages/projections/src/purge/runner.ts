@@ -255,6 +255,10 @@ export class PurgeRunner {
   async #passed(scope: Scope, signal: AbortSignal | undefined): Promise<PassResult> {
     try {
       return await this.#work(scope, signal);
+    } catch (error) {
+      // One that a truncation met beside it is seen to by the next pass, too, and told to nobody: it is over by then.
+      await this.#executor.truncated().catch(() => {});
+      throw error;
     } finally {
       // After a fault, too, nothing of the pass is under way any more.
       await this.#executor.settled();
