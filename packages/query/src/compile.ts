@@ -610,8 +610,7 @@ export class Compiler {
         const operand = this.expression(expression.operand, scope);
         const low = this.expression(expression.low, scope);
         const high = this.expression(expression.high, scope);
-        const run = compileLogical('AND', [compileBinary('>=', operand, low), compileBinary('<=', operand, high)]);
-        return timedNode(run, operand, low, high);
+        return timedNode(this.#between(operand, low, high), operand, low, high);
       }
       case 'like':
         return this.#like(expression, scope);
@@ -754,6 +753,19 @@ export class Compiler {
       });
     };
     return { run: search, constant: undefined };
+  }
+
+  /** The operand is evaluated once: otherwise each BETWEEN around another would double what is evaluated. */
+  #between(operand: Node, low: Node, high: Node): Compiled {
+    const slot = this.newSlot();
+    const { run, constant: known } = operand;
+    const bound: Node = known === undefined ? { run: (frame) => frame.slots[slot], constant: known } : operand;
+    const isWithin = compileLogical('AND', [compileBinary('>=', bound, low), compileBinary('<=', bound, high)]);
+    if (known !== undefined) return isWithin;
+    return (frame) => {
+      frame.slots[slot] = run(frame);
+      return isWithin(frame);
+    };
   }
 
   #like(expression: Extract<Expression, { kind: 'like' }>, scope: Scope): Node {

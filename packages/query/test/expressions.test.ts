@@ -101,6 +101,21 @@ describe('comparisons', () => {
   ])('%s is %j', (expression, expected) => {
     expect(valueOf(expression)).toEqual(expected);
   });
+
+  it.each([
+    [(inner: string) => `(${inner} BETWEEN false AND true)`, true],
+    [(inner: string) => `(2 BETWEEN ${inner} AND 3)`, undefined],
+    [(inner: string) => `(${inner} IN (true, 1))`, true],
+  ])(
+    'evaluates what is compared once, however deep: otherwise 100 of them would never end (%#)',
+    (around, expected) => {
+      let expression = '(c.n = 1)';
+      for (let depth = 0; depth < 100; depth++) expression = around(expression);
+      expect(rows(`SELECT VALUE [${expression}] FROM c`, [{ n: 1 }])).toEqual([
+        expected === undefined ? [] : [expected],
+      ]);
+    },
+  );
 });
 
 describe('three-valued logic', () => {
