@@ -7,15 +7,19 @@ type Step =
   | { readonly kind: 'many' }
   | { readonly kind: 'one' }
   | { readonly kind: 'character'; readonly character: string }
-  | { readonly kind: 'set'; readonly negated: boolean; readonly ranges: readonly (readonly [string, string])[] };
+  | { readonly kind: 'set'; readonly negated: boolean; readonly ranges: readonly Range[] };
 
-/** Reads `[abc]`, `[a-z]` or `[^…]` from just behind its bracket; undefined when it isn't closed. */
-function readSet(pattern: string, start: number): { step: Step; end: number } | undefined {
+/** From one character to another. */
+type Range = readonly [string, string];
+
+/** Reads `[abc]`, `[a-z]` or `[^…]` from just behind its bracket, where the last one that closes any is at `lastClose`. */
+function readSet(pattern: string, start: number, lastClose: number): { step: Step; end: number } | undefined {
   const negated = pattern[start] === '^';
   let index = negated ? start + 1 : start;
+  // Asked first: a pattern of many brackets that are never closed would be searched to its end for each.
+  if (index + 1 > lastClose) return undefined;
   const close = pattern.indexOf(']', index + 1);
-  if (close === -1) return undefined;
-  const ranges: [string, string][] = [];
+  const ranges: Range[] = [];
   while (index < close) {
     const from = pattern[index] as string;
     const to = pattern[index + 2];
@@ -27,11 +31,36 @@ function readSet(pattern: string, start: number): { step: Step; end: number } | 
       index += 1;
     }
   }
-  return { step: { kind: 'set', negated, ranges }, end: close + 1 };
+  return { step: { kind: 'set', negated, ranges: inOrder(ranges) }, end: close + 1 };
+}
+
+/** The same characters by ranges that are in order and apart, so that one is found by halves. */
+function inOrder(ranges: readonly Range[]): readonly Range[] {
+  const merged: [string, string][] = [];
+  for (const [from, to] of ranges.filter(([first, last]) => first <= last).toSorted(([a], [b]) => (a < b ? -1 : 1))) {
+    const last = merged.at(-1);
+    if (last === undefined || from > last[1]) merged.push([from, to]);
+    else if (to > last[1]) last[1] = to;
+  }
+  return merged;
+}
+
+function isIn(ranges: readonly Range[], character: string): boolean {
+  let low = 0;
+  let high = ranges.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    const [from, to] = ranges[middle]!;
+    if (character > to) low = middle + 1;
+    else if (character < from) high = middle;
+    else return true;
+  }
+  return false;
 }
 
 function readPattern(pattern: string, escape: string | undefined): Step[] {
   const steps: Step[] = [];
+  const lastClose = pattern.lastIndexOf(']');
   let index = 0;
   while (index < pattern.length) {
     const character = pattern[index] as string;
@@ -45,7 +74,7 @@ function readPattern(pattern: string, escape: string | undefined): Step[] {
     } else if (character === '_') {
       steps.push({ kind: 'one' });
     } else {
-      const set = character === '[' ? readSet(pattern, index) : undefined;
+      const set = character === '[' ? readSet(pattern, index, lastClose) : undefined;
       steps.push(set?.step ?? { kind: 'character', character });
       if (set !== undefined) index = set.end;
     }
@@ -60,7 +89,7 @@ function matchesOne(step: Step, character: string): boolean {
     case 'one':
       return true;
     case 'set':
-      return step.ranges.some(([from, to]) => character >= from && character <= to) !== step.negated;
+      return isIn(step.ranges, character) !== step.negated;
     case 'many':
       return false;
   }

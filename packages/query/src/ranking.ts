@@ -1,4 +1,5 @@
-import type { Compiled, Frame } from './frame.ts';
+import { assertTime, type Compiled, type Frame } from './frame.ts';
+import { assertComparable } from './functions/bounds.ts';
 import { bm25, occurrences, wordsOf } from './functions/full-text.ts';
 import type { Memory } from './memory.ts';
 import { sorting } from './sorting.ts';
@@ -19,6 +20,9 @@ export interface RankStep {
 
 /** The constant that reciprocal rank fusion is mostly used with. */
 const RRF_CONSTANT = 60;
+
+/** Words of a text from which on it is asked for each term how long that has taken. */
+const MANY_WORDS = 1_024;
 
 /** Bytes that the facts of a row take for each component, with scores for all of them. */
 const FACTS_BYTES = 128;
@@ -47,9 +51,15 @@ class TextObserver {
     this.#documentsWith = terms.map(() => 0);
   }
 
-  observe(text: Value): TextFacts {
+  observe(text: Value, frame: Frame): TextFacts {
     const words = typeof text === 'string' ? wordsOf(text) : [];
-    const facts = { length: words.length, occurrences: this.#terms.map((term) => occurrences(words, term)) };
+    const counts = this.#terms.map((term) => {
+      // One term may be as long as the text is, and there may be thousands of them.
+      assertComparable(words.length, term.length);
+      if (words.length >= MANY_WORDS) assertTime(frame);
+      return occurrences(words, term);
+    });
+    const facts = { length: words.length, occurrences: counts };
     this.#documents += 1;
     this.#words += words.length;
     facts.occurrences.forEach((count, index) => {
@@ -86,7 +96,7 @@ export class Ranking<Row> {
   /** What the scores need of the row that the frame is bound to; to be called for every row, wanted or not. */
   observe(frame: Frame): Facts {
     return this.#step.components.map((one, index) =>
-      one.kind === 'text' ? this.#statistics[index]?.observe(one.text(frame)) : one.run(frame),
+      one.kind === 'text' ? this.#statistics[index]?.observe(one.text(frame), frame) : one.run(frame),
     );
   }
 

@@ -651,6 +651,8 @@ describe('evaluation', () => {
     ['SELECT VALUE MAKELIST([{list}]) FROM c'],
     ['SELECT VALUE LENGTH(TOSTRING([{list}])) FROM c'],
     ['SELECT VALUE SetUnion([[{list}]], []) FROM c'],
+    ['SELECT VALUE SetUnion([{list}], []) FROM c'],
+    ['SELECT VALUE ARRAY_CONTAINS([{list}], [1]) FROM c'],
     ['SELECT VALUE COUNT(1) FROM c JOIN a IN (SELECT VALUE [{list}])'],
   ])('has a limit on the same text again and again in a value: %s', (sql) => {
     const document = { text: 'a'.repeat(1_000_000) };
@@ -701,14 +703,26 @@ describe('evaluation', () => {
     const words = 'ab '.repeat(300_000);
     const list = Array.from({ length: 100_000 }, (_, n) => n);
     const sought = Array.from({ length: 2_000 }, (_, n) => `'zz${n}'`).join(',');
+    expect(rows(`SELECT VALUE ARRAY_CONTAINS_ANY(c.list, ${sought}) FROM c`, [{ list }])).toEqual([false]);
     for (const call of [
       `CONTAINS_ANY_CI(c.words, ${sought})`,
-      `ARRAY_CONTAINS_ANY(c.list, ${sought})`,
+      `ARRAY_CONTAINS_ANY(c.list, ${sought.replaceAll(/'(\w+)'/g, '["$1"]')})`,
+      `FullTextContains(c.words, '${'ab '.repeat(1_000)}')`,
+      `_FullTextScore(c.words, [${sought}], 1, 1, [1])`,
       `FullTextContainsAny(c.words, ${sought})`,
       `FullTextContainsAny(c.words, [${sought}])`,
     ]) {
       expect(() => rows(`SELECT VALUE ${call} FROM c`, [{ words, list }])).toThrow('SC3001');
     }
+  });
+
+  it('asks for the time with each term that the words of a text are ranked by', () => {
+    const terms = Array.from({ length: 100 }, (_, n) => `'t${n}'`).join(',');
+    const sql = `SELECT VALUE 1 FROM c ORDER BY RANK FullTextScore(c.words, ${terms})`;
+    const documents = [{ words: 'ab '.repeat(2_000) }];
+    let nowMs = 0;
+    expect(rows(sql, documents)).toEqual([1]);
+    expect(() => rows(sql, documents, [], { monotonicMs: () => (nowMs += 30) })).toThrow('SC3001');
   });
 
   it('gives up on documents nested deeper than the stack with a QueryError', () => {

@@ -156,6 +156,13 @@ describe('LIKE', () => {
     ['abc', 'a[a-c]c', true],
     ['abc', 'a[^b]c', false],
     ['a-c', 'a[x-]c', true],
+    ['a]c', 'a[x-]c', false],
+    ['n', '[a-zc-e]', true],
+    ['n', '[m-ob-da-c]', true],
+    ['l', '[m-oa-ka-c]', false],
+    ['b', '[z-a]', false],
+    ['b', '[^z-a]', true],
+    ['b', '[]b', false],
     ['aXbXc', 'a%b%c', true],
     ['aXbXcd', 'a%b%c', false],
     ['aab', '%ab', true],
@@ -178,6 +185,14 @@ describe('LIKE', () => {
     const document = { text: 'a'.repeat(5_000) };
     const pattern = `${'%a'.repeat(50)}%b_`;
     expect(rows('SELECT VALUE c.text LIKE @p FROM c', [document], [{ name: '@p', value: pattern }])).toEqual([false]);
+  });
+
+  it('reads a pattern once, however many brackets are not closed, and finds a character of a set by halves', () => {
+    const set = String.fromCharCode(...Array.from({ length: 20_000 }, (_, n) => 0x4000 + 2 * n).reverse());
+    const document = { open: '['.repeat(1_000_000), set: `%[${set}]`, text: 'a'.repeat(500_000) };
+    expect(rows('SELECT VALUE [c.text LIKE c.open, c.text LIKE c.set] FROM c', [document])).toEqual([[false, false]]);
+    const other = { text: '\u4002', set: `[${set}]`, but: `[^${set}]` };
+    expect(rows('SELECT VALUE [c.text LIKE c.set, c.text LIKE c.but] FROM c', [other])).toEqual([[true, false]]);
   });
 });
 

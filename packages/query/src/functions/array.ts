@@ -9,7 +9,7 @@ import {
   wholeNumberOf,
 } from '../values.ts';
 import type { Json, JsonObject, Value } from '../values.ts';
-import { assertComparable, boundedArray, boundedValue } from './bounds.ts';
+import { assertComparable, boundedArray, boundedValue, charactersOf } from './bounds.ts';
 import { pure } from './builtin.ts';
 import type { BuiltIn, BuiltIns } from './builtin.ts';
 
@@ -32,18 +32,39 @@ function matchesPartly(item: Value, needle: Json): boolean {
   );
 }
 
+const isDeep = (value: Value): boolean => typeof value === 'object' && value !== null;
+
+/**
+ * Objects and arrays are compared through and through.
+ *
+ * @throws QueryError for too much to be compared
+ */
+function assertSearchable(array: readonly Json[], needles: readonly Value[]): void {
+  const deep = needles.filter(isDeep);
+  if (deep.length > 0) assertComparable(charactersOf(boundedValue(array as Json[])), deep.length);
+}
+
 function contains(array: Value, needle: Value, partial: Value = false): Value {
   if (!Array.isArray(array) || needle === undefined || typeof partial !== 'boolean') return undefined;
+  assertSearchable(array, [needle]);
   return partial ? array.some((item) => matchesPartly(item, needle)) : array.some((item) => equalValues(item, needle));
 }
+
+/** As many values are looked for one after the other; of more, those that are no objects or arrays in a set. */
+const FEW_NEEDLES = 8;
 
 /** ARRAY_CONTAINS_ANY and _ALL, whose values are listed as arguments. */
 function containsMany(test: 'some' | 'every'): BuiltIn {
   return pure(2, Number.POSITIVE_INFINITY, (array, ...needles) => {
     if (!Array.isArray(array)) return undefined;
-    assertComparable(array.length, needles.length);
+    assertSearchable(array, needles);
     const known = needles.filter((needle) => needle !== undefined);
-    const found = known[test]((needle) => array.some((item) => equalValues(item, needle)));
+    const others = new Set<Value>(known.length < FEW_NEEDLES ? [] : array.filter((item) => !isDeep(item)));
+    const isIn = (needle: Value): boolean =>
+      isDeep(needle) || known.length < FEW_NEEDLES
+        ? array.some((item) => equalValues(item, needle))
+        : others.has(needle);
+    const found = known[test](isIn);
     // What is undefined may be in the array or not, and matters where the others leave it open.
     return known.length < needles.length && found === (test === 'every') ? undefined : found;
   });
@@ -78,8 +99,8 @@ type ValueSet = ReadonlyMap<string, Json>;
 /** Each value once, in the order it was first met. */
 function asSet(array: readonly Json[]): ValueSet {
   const set = new Map<string, Json>();
-  for (const item of array) {
-    const key = stableKey(boundedValue(item));
+  for (const item of boundedValue(array as Json[])) {
+    const key = stableKey(item);
     if (!set.has(key)) set.set(key, item);
   }
   return set;

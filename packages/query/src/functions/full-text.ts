@@ -13,13 +13,20 @@ export function wordsOf(text: string): readonly string[] {
 
 /** How often the words of a term follow each other in a text, each in at most so many edits. */
 export function occurrences(words: readonly string[], term: readonly string[], distance = 0): number {
-  if (term.length === 0) return 0;
+  const [first, ...rest] = term;
+  if (first === undefined) return 0;
   let count = 0;
   for (let start = 0; start + term.length <= words.length; start += 1) {
-    if (term.every((word, index) => isWithin(distance, words[start + index] as string, word))) count += 1;
+    if (!isSame(distance, words[start] as string, first)) continue;
+    let same = 0;
+    while (same < rest.length && isSame(distance, words[start + 1 + same] as string, rest[same] as string)) same += 1;
+    if (same === rest.length) count += 1;
   }
   return count;
 }
+
+const isSame = (distance: number, a: string, b: string): boolean =>
+  distance === 0 ? a === b : isWithin(distance, a, b);
 
 /** Whether letters put in, left out or changed, so many at most, make one word of another. */
 function isWithin(distance: number, a: string, b: string, fromA = 0, fromB = 0): boolean {
@@ -77,7 +84,10 @@ function contains(maxTerms: number, decisive: boolean): BuiltIn {
     const words = wordsOf(text);
     assertComparable(
       words.length,
-      terms.reduce((sum, { distance }) => sum + (distance === 0 ? 1 : FUZZY_COMPARISONS), 0),
+      terms.reduce(
+        (sum, { words: { length }, distance }) => sum + length * (distance === 0 ? 1 : FUZZY_COMPARISONS),
+        0,
+      ),
     );
     for (const term of terms) if (occurrences(words, term.words, term.distance) > 0 === decisive) return decisive;
     return !decisive;
@@ -116,6 +126,10 @@ function scoreBy(text: Value, given: Value, documents: Value, words: Value, docu
   const having = Array.isArray(documentsWith) ? documentsWith.filter((count) => typeof count === 'number') : [];
   if (terms === undefined || typeof documents !== 'number' || typeof words !== 'number') return undefined;
   const found = typeof text === 'string' ? wordsOf(text) : [];
+  assertComparable(
+    found.length,
+    terms.reduce((sum, { length }) => sum + length, 0),
+  );
   const counts = terms.map((term) => occurrences(found, term));
   return finite(bm25(found.length, counts, { documents, words, documentsWith: having }));
 }
