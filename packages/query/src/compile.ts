@@ -3,14 +3,23 @@ import type { BinaryOperator, Expression, FromSource, Query, RowCount, SubqueryF
 import { queryError } from './errors.ts';
 import type { SourceLocation } from './errors.ts';
 import { runProgram } from './execute.ts';
-import { askTime, assertTime, type Compiled, type CompiledTest, countWork, type Frame, Work } from './frame.ts';
+import {
+  askTime,
+  assertTime,
+  type Compiled,
+  type CompiledTest,
+  countWork,
+  type Frame,
+  sizeMade,
+  Work,
+} from './frame.ts';
 import type { BuiltIn } from './functions/builtin.ts';
 import { clockFunctions } from './functions/clock.ts';
 import { termsOf } from './functions/full-text.ts';
 import { builtIns, planarBuiltIns } from './functions/index.ts';
 import { boundedText, boundedValue, isShort } from './functions/bounds.ts';
 import { compileLike } from './like.ts';
-import { bytesOf, Memory } from './memory.ts';
+import { BYTES_PER_CHARACTER, bytesOf, Memory } from './memory.ts';
 import { parseQuery } from './parser.ts';
 import { printExpression } from './print.ts';
 import type { AggregateStep, Grouping, Program, Source } from './program.ts';
@@ -78,10 +87,14 @@ function constant(value: Value): Node {
   return { run: () => value, constant: { value } };
 }
 
+/** Of what depends on nothing the value is computed before the query runs. */
+function computed(run: Compiled): Node {
+  EMPTY_FRAME.work.beginDocument();
+  return constant(run(EMPTY_FRAME));
+}
+
 function node(run: Compiled, ...inputs: readonly Node[]): Node {
-  return inputs.every((input) => input.constant !== undefined)
-    ? constant(run(EMPTY_FRAME))
-    : { run, constant: undefined };
+  return inputs.every((input) => input.constant !== undefined) ? computed(run) : { run, constant: undefined };
 }
 
 /** Steps of matching from which on it is asked how long that has taken. */
@@ -93,7 +106,7 @@ const FOLDED_CHARACTERS = 512;
 /** The same for what takes the longer, the larger its inputs are: of large constants it is left to the run, which is timed. */
 function timedNode(run: Compiled, ...inputs: readonly Node[]): Node {
   const folds = inputs.every(({ constant: known }) => known !== undefined && isShort(known.value, FOLDED_CHARACTERS));
-  return folds ? constant(run(EMPTY_FRAME)) : { run, constant: undefined };
+  return folds ? computed(run) : { run, constant: undefined };
 }
 
 /**
@@ -215,10 +228,13 @@ function compileBinary(operator: BinaryOperator, left: Node, right: Node): Compi
   }
   if (operator === '||') {
     return (frame) => {
+      const { made } = frame.work;
       const first = a(frame);
       const second = b(frame);
       askTime(frame, first);
-      return typeof first === 'string' && typeof second === 'string' ? boundedText(first + second) : undefined;
+      const text = typeof first === 'string' && typeof second === 'string' ? boundedText(first + second) : undefined;
+      frame.work.keepOf(made, sizeMade(text));
+      return text;
     };
   }
   const mirrored = MIRRORED[operator];
@@ -283,8 +299,11 @@ function isLeftOpen(builtIn: BuiltIn, { constant: known }: Node, index: number):
 function compileCall(builtIn: BuiltIn, nodes: readonly Node[]): Compiled {
   const run = compilePlainCall(builtIn, nodes);
   return (frame) => {
+    const { made } = frame.work;
     const result = run(frame);
     askTime(frame, result);
+    // Of its arguments nothing is needed any longer.
+    frame.work.keepOf(made, sizeMade(result));
     return result;
   };
 }
@@ -600,9 +619,7 @@ export class Compiler {
         const operands = expression.operands.map((operand) => this.expression(operand, scope));
         const runs = operands.map((operand) => operand.run);
         const run = compileLogical(expression.operator, runs);
-        return operands.every((operand) => operand.constant)
-          ? constant(run(EMPTY_FRAME))
-          : { run, constant: undefined };
+        return operands.every((operand) => operand.constant) ? computed(run) : { run, constant: undefined };
       }
       case 'in':
         return this.#in(expression, scope);
@@ -1053,17 +1070,26 @@ function withNegatedFilter(query: Query, at: SourceLocation): Query {
 function subqueryRunner(program: Program, form: SubqueryForm, at: SourceLocation): Compiled {
   switch (form) {
     case 'exists':
-      return (frame) => !runProgram(program, frame, () => false);
     case 'all':
-      return (frame) => runProgram(program, frame, () => false);
+      return (frame) => {
+        const { made } = frame.work;
+        const isEmpty = runProgram(program, frame, () => false);
+        frame.work.keepOf(made, 0);
+        return isEmpty === (form === 'all');
+      };
     case 'array':
       return (frame) => {
+        const { made } = frame.work;
         const rows: Json[] = [];
+        let bytes = 0;
         runProgram(program, frame, (row) => {
-          frame.memory.hold(bytesOf(row));
+          const rowBytes = bytesOf(row);
+          frame.memory.hold(rowBytes);
+          bytes += rowBytes;
           rows.push(row);
           return true;
         });
+        frame.work.keepOf(made, bytes / BYTES_PER_CHARACTER);
         return rows;
       };
     case 'first':

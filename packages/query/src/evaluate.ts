@@ -113,7 +113,13 @@ class ProgramRun {
   readonly #program: Program;
   readonly #frame: Frame;
   readonly #collector: RowCollector;
-  readonly #accept = (): boolean => this.#collector.accept();
+  readonly #accept = (): boolean => {
+    const { work } = this.#frame;
+    const { made } = work;
+    const wantsMore = this.#collector.accept();
+    work.keepOf(made, 0);
+    return wantsMore;
+  };
   #rows: Json[] = [];
   /** Bytes that they are held as: most documents give one row, which is taken at once and does not count. */
   #heldBytes = 0;

@@ -186,7 +186,12 @@ export class RowCollector {
     const { where, weight } = this.#program;
     this.#frame.work.add(weight);
     if (this.#ranking !== undefined) return this.#rank(this.#ranking);
-    if (where !== undefined && !where(this.#frame)) return true;
+    if (where !== undefined) {
+      const { made } = this.#frame.work;
+      const isWanted = where(this.#frame);
+      this.#frame.work.keepOf(made, 0);
+      if (!isWanted) return true;
+    }
     if (this.#groups === undefined) return this.#order();
     this.#groups.accumulate(this.#frame);
     return true;

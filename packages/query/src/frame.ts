@@ -32,6 +32,11 @@ const FREE_UNITS = 1_000;
 /** The clock is asked for every so many steps, a power of two. */
 const STEPS_PER_LOOK = 64;
 
+/** Characters of the large values that may be there at once of what is made for one row: those of 16 of the largest documents. */
+const MOST_MADE = 32 * 1024 * 1024;
+/** What an element of an array that is made counts as. */
+const CHARACTERS_PER_ELEMENT = 16;
+
 /** Limits on the work on one document. */
 export interface WorkLimits {
   /** Elements that JOINs and subqueries may iterate over. */
@@ -52,6 +57,7 @@ export class Work {
   #units = 0;
   /** Of the documents before. */
   #extra = 0;
+  #made = 0;
 
   constructor(limits: WorkLimits) {
     this.#limits = limits;
@@ -68,6 +74,24 @@ export class Work {
     this.#units = 0;
     this.#stepsLeft = this.#limits.maxSteps;
     this.#startedMs = undefined;
+    this.#made = 0;
+  }
+
+  /** Characters of the large values that were made for the row at hand and may be needed yet. */
+  get made(): number {
+    return this.#made;
+  }
+
+  /**
+   * Of what was made since there was so much, that many characters are needed any longer.
+   *
+   * @throws QueryError when that is more than there may be at once
+   */
+  keepOf(made: number, characters: number): void {
+    this.#made = made + characters;
+    if (this.#made > MOST_MADE) {
+      throw queryError('tooComplex', 'The query makes too many large values of one document. Ask less at once.');
+    }
   }
 
   add(units: number): void {
@@ -115,6 +139,12 @@ export function askTime(frame: Frame, value: Value): void {
     if (Array.isArray(value)) frame.work.add(UNITS_PER_ELEMENT * value.length);
     assertTime(frame);
   }
+}
+
+/** Characters of a value that was made just now, if it is large. */
+export function sizeMade(value: Value): number {
+  if (typeof value === 'string') return value.length >= MANY_CHARACTERS ? value.length : 0;
+  return Array.isArray(value) ? CHARACTERS_PER_ELEMENT * value.length : 0;
 }
 
 /** Of work that takes so many units for each character of a value as JSON. */

@@ -66,4 +66,6 @@ export function bytesOf(value: Value): number {
   }
 }
 
-export const textBytes = (text: string): number => 16 + 2 * text.length;
+export const BYTES_PER_CHARACTER = 2;
+
+export const textBytes = (text: string): number => 16 + BYTES_PER_CHARACTER * text.length;

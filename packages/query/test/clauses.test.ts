@@ -662,6 +662,35 @@ describe('evaluation', () => {
     expect(() => rows(sql.replace('{list}', list.join(',')), [document])).toThrow('SC3001');
   });
 
+  it.each([
+    ['SELECT VALUE 1 FROM c WHERE ARRAY_LENGTH([{list}]) > 0'],
+    ['SELECT VALUE CHOOSE(1, {list}) FROM c'],
+    ['SELECT VALUE ARRAY_LENGTH([ARRAY(SELECT VALUE UPPER(x || c.text) FROM x IN c.list)]) FROM c'],
+    ['SELECT VALUE ARRAY_LENGTH([{arrays}]) FROM c'],
+  ])('has a limit on the large values that it makes for a row: %s', (sql) => {
+    const text = 'a'.repeat(1_000_000);
+    const list = Array.from({ length: 40 }, (_, index) => `UPPER(c.text || '${index}')`).join(',');
+    const arrays = Array.from({ length: 48 }, () => 'ARRAY(SELECT VALUE x FROM x IN c.numbers)').join(',');
+    const document = { text, list: many(40).map(String), numbers: many(100_000) };
+    const query = sql.replace('{list}', list).replace('{arrays}', arrays);
+    expect(() => rows(query, [document])).toThrow('makes too many large values');
+  });
+
+  it('may make any number of large values one after the other', () => {
+    const text = 'a'.repeat(1_000_000);
+    const document = { text, list: many(40).map(String) };
+    const found = many(40).map((index) => `CONTAINS(LOWER(c.text || '${index}'), 'b')`);
+    for (const sql of [
+      `SELECT VALUE 1 FROM c WHERE NOT (${found.join(' OR ')})`,
+      `SELECT VALUE [${found.join(', ')}] FROM c`,
+      "SELECT VALUE LEFT(UPPER(c.text || x), 1) FROM c JOIN x IN c.list WHERE LOWER(c.text || x) != 'x'",
+      'SELECT VALUE ARRAY(SELECT VALUE LENGTH(UPPER(c.text || x)) FROM x IN c.list) FROM c',
+      "SELECT VALUE COUNT(1) FROM c WHERE EXISTS(SELECT VALUE x FROM x IN c.list WHERE UPPER(c.text || x) = 'x') = false",
+    ]) {
+      expect(rows(sql, [document]).length, sql).toBeGreaterThan(0);
+    }
+  });
+
   it('has a limit on a value that doubles at each step', () => {
     const joins = Array.from({ length: 60 }, (_, n) => `JOIN a${n + 1} IN (SELECT VALUE [a${n}, a${n}])`).join(' ');
     expect(() => rows(`SELECT VALUE a60 FROM a0 ${joins}`, [{ text: 'a' }])).toThrow('SC3001');
