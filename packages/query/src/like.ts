@@ -1,4 +1,5 @@
 import { queryError } from './errors.ts';
+import { containsText } from './text-search.ts';
 
 /** Comparisons for one text; a pattern that takes more comes from a document and is no pattern. */
 const MAX_COMPARISONS = 10_000_000;
@@ -107,7 +108,7 @@ export function compileLike(pattern: string, escape?: string): (text: string) =>
   const closes = steps.length > 1 && steps.at(-1)?.kind === 'many';
   const inner = literal(steps.slice(opens ? 1 : 0, closes ? -1 : undefined));
   if (inner !== undefined) {
-    if (opens && closes) return (text) => text.includes(inner);
+    if (opens && closes) return (text) => containsText(text, inner);
     if (opens) return (text) => text.endsWith(inner);
     if (closes) return (text) => text.startsWith(inner);
     return (text) => text === inner;

@@ -1,4 +1,5 @@
 import { queryError } from './errors.ts';
+import { containsText } from './text-search.ts';
 
 /**
  * The regular expressions of REGEXMATCH. JavaScript's own engine backtracks: a pattern of ten characters, sent by a
@@ -471,7 +472,7 @@ export function compileRegex(pattern: string, modifiers: string): ((text: string
     dotAll: modifiers.includes('s'),
     extended: modifiers.includes('x'),
   };
-  if (modifiers === '' && /^[\w \-:@/,;'"=<>!&%#~]*$/.test(pattern)) return (text) => text.includes(pattern);
+  if (modifiers === '' && /^[\w \-:@/,;'"=<>!&%#~]*$/.test(pattern)) return (text) => containsText(text, pattern);
   const assembler = new Assembler(pattern);
   try {
     assembler.emit(new RegexParser(pattern, flags).parse());

@@ -32,6 +32,13 @@ function matchesPartly(item: Value, needle: Json): boolean {
   );
 }
 
+/** Properties of the widest object in a value. */
+function widthOf(value: Value): number {
+  if (typeof value !== 'object' || value === null) return 0;
+  const values = Object.values(value);
+  return values.reduce<number>((most, each) => Math.max(most, widthOf(each)), Array.isArray(value) ? 0 : values.length);
+}
+
 const isDeep = (value: Value): boolean => typeof value === 'object' && value !== null;
 
 /**
@@ -41,7 +48,13 @@ const isDeep = (value: Value): boolean => typeof value === 'object' && value !==
  */
 function assertSearchable(array: readonly Json[], needles: readonly Value[]): void {
   const deep = needles.filter(isDeep);
-  if (deep.length > 0) assertComparable(charactersOf(boundedValue(array as Json[])), deep.length);
+  if (deep.length === 0) return;
+  assertComparable(charactersOf(boundedValue(array as Json[])), deep.length);
+  // The properties of an object that is looked for are counted for each that it is compared with.
+  assertComparable(
+    array.length,
+    deep.reduce<number>((sum, needle) => sum + widthOf(needle), 0),
+  );
 }
 
 function contains(array: Value, needle: Value, partial: Value = false): Value {

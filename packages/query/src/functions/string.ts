@@ -1,5 +1,6 @@
 import { jsonText, parseJson } from '../json-text.ts';
 import { compileRegex } from '../regex.ts';
+import { containsText, lastPlaceOf, placeOf, splitText } from '../text-search.ts';
 import { isObject, numberOf, wholeNumberOf } from '../values.ts';
 import type { Value } from '../values.ts';
 import { assertComparable, assertTextLength, boundedText, boundedValue } from './bounds.ts';
@@ -28,7 +29,7 @@ function containsMany(ignoreCase: boolean, decisive: boolean): BuiltIn {
     let unknown = false;
     for (const other of others) {
       if (typeof other !== 'string') unknown = true;
-      else if (folded.includes(fold(other)) === decisive) return decisive;
+      else if (containsText(folded, fold(other), others.length) === decisive) return decisive;
     }
     return unknown ? undefined : !decisive;
   });
@@ -63,9 +64,9 @@ function trim(fromStart: boolean, fromEnd: boolean): BuiltIn {
   return pure(1, 2, (text, characters) => {
     if (typeof text !== 'string') return undefined;
     if (characters !== undefined && typeof characters !== 'string') return undefined;
+    const given = new Set(characters?.split(''));
     const dropped = (character: string | undefined): boolean =>
-      character !== undefined &&
-      (characters === undefined ? /\p{White_Space}/u.test(character) : characters.includes(character));
+      character !== undefined && (characters === undefined ? /\p{White_Space}/u.test(character) : given.has(character));
     let start = 0;
     let end = text.length;
     if (fromStart) while (start < end && dropped(text[start])) start += 1;
@@ -90,7 +91,7 @@ function parser(isWanted: (value: Value) => boolean): BuiltIn {
 function around(last: boolean, before: boolean): BuiltIn {
   return pure(2, 2, (text, other) => {
     if (typeof text !== 'string' || typeof other !== 'string') return undefined;
-    const index = last ? text.lastIndexOf(other) : text.indexOf(other);
+    const index = last ? lastPlaceOf(text, other) : placeOf(text, other);
     if (index === -1) return undefined;
     return before ? text.slice(0, index) : text.slice(index + other.length);
   });
@@ -110,7 +111,7 @@ function replace(text: Value, found: Value, replacement: Value): Value {
     return undefined;
   }
   if (found === '') return text;
-  const parts = text.split(found);
+  const parts = splitText(text, found);
   assertTextLength(text.length + (parts.length - 1) * (replacement.length - found.length));
   return parts.join(replacement);
 }
@@ -131,18 +132,18 @@ function substring(text: Value, givenStart: Value, givenLength: Value): Value {
 
 function indexOf(text: Value, other: Value, given: Value): Value {
   if (typeof text !== 'string' || typeof other !== 'string') return undefined;
-  if (given === undefined) return text.indexOf(other);
+  if (given === undefined) return placeOf(text, other);
   const start = numberOf(given);
   if (start === undefined) return undefined;
-  return start < 0 || start > text.length ? -1 : text.indexOf(other, Math.trunc(start));
+  return start < 0 || start > text.length ? -1 : placeOf(text, other, Math.trunc(start));
 }
 
 /** The third argument is the last position that may belong to what is found. */
 function lastIndexOf(text: Value, other: Value, given: Value): Value {
   if (typeof text !== 'string' || typeof other !== 'string') return undefined;
-  if (given === undefined) return text.lastIndexOf(other);
+  if (given === undefined) return lastPlaceOf(text, other);
   const end = numberOf(given);
-  return end !== undefined ? text.slice(0, Math.max(0, end + 1)).lastIndexOf(other) : undefined;
+  return end !== undefined ? lastPlaceOf(text.slice(0, Math.max(0, end + 1)), other) : undefined;
 }
 
 function toText(value: Value): Value {
@@ -185,7 +186,7 @@ const regexMatch: BuiltIn = {
 
 export const stringFunctions: BuiltIns = {
   CONCAT: pure(2, Number.POSITIVE_INFINITY, concatenate),
-  CONTAINS: stringTest((text, other) => text.includes(other)),
+  CONTAINS: stringTest((text, other) => containsText(text, other)),
   CONTAINS_ALL_CI: containsMany(true, false),
   CONTAINS_ALL_CS: containsMany(false, false),
   CONTAINS_ANY_CI: containsMany(true, true),
@@ -210,7 +211,7 @@ export const stringFunctions: BuiltIns = {
   STRINGJOIN: pure(2, 2, join),
   STRINGSPLIT: pure(2, 2, (text, separator) => {
     if (typeof text !== 'string' || typeof separator !== 'string') return undefined;
-    return separator === '' ? [text] : text.split(separator);
+    return separator === '' ? [text] : splitText(text, separator);
   }),
   STRINGTOARRAY: parser(Array.isArray),
   STRINGTOBOOLEAN: parser((value) => typeof value === 'boolean'),
