@@ -1,4 +1,4 @@
-import { afterEach, beforeEach, expect, it, vi } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { feedFloorSeconds } from '@epitaph/core/container/change-feed.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
@@ -97,21 +97,64 @@ it.each(cases)('%s leaves the vault with what is on record, though a fault comes
   await expect.poll(async () => (await kept()).vault).toEqual((await kept()).record);
 });
 
-it('a hold is kept that is put on record long after its caller was told of a fault', async () => {
-  const append = storage.log.append.bind(storage.log);
-  const sent: Parameters<typeof append>[] = [];
-  vi.spyOn(storage.log, 'append').mockImplementationOnce(async (...args) => {
-    sent.push(args);
-    throw fault();
+describe('what is put on record long after its caller was told of a fault', () => {
+  /** Sends a request whose append comes through later, by what this resolves to. */
+  async function delayed(request: () => Promise<unknown>): Promise<() => Promise<unknown>> {
+    const append = storage.log.append.bind(storage.log);
+    const sent: Parameters<typeof append>[] = [];
+    vi.spyOn(storage.log, 'append').mockImplementationOnce(async (...args) => {
+      sent.push(args);
+      throw fault();
+    });
+    await expect(request()).rejects.toThrow('the disk is away');
+    return () => append(...sent[0]!);
+  }
+
+  it('a hold is kept', async () => {
+    const comesThrough = await delayed(place);
+    await vi.advanceTimersByTimeAsync(HOUR_MS / 2);
+    expect((await kept()).vault.holds).toEqual(['new', 'old']);
+    await comesThrough();
+    await vi.advanceTimersByTimeAsync(HOUR_MS);
+    const { vault, record } = await kept();
+    expect(record.holds).toEqual(['new', 'old']);
+    expect(vault).toEqual(record);
   });
-  await expect(place()).rejects.toThrow('the disk is away');
-  await vi.advanceTimersByTimeAsync(HOUR_MS / 2);
-  expect((await kept()).vault.holds).toEqual(['new', 'old']);
-  await append(...sent[0]!);
-  await vi.advanceTimersByTimeAsync(HOUR_MS);
-  const { vault, record } = await kept();
-  expect(record.holds).toEqual(['new', 'old']);
-  expect(vault).toEqual(record);
+
+  it('a hold is kept, though the same request fails again before anything is sent', async () => {
+    const comesThrough = await delayed(place);
+    const placing = vi.spyOn(storage.vault, 'placeHold').mockRejectedValueOnce(fault());
+    await expect(place()).rejects.toThrow('the disk is away');
+    placing.mockRestore();
+    await vi.advanceTimersByTimeAsync(HOUR_MS / 2);
+    await comesThrough();
+    expect((await kept()).vault.holds).toEqual(['new', 'old']);
+    await vi.advanceTimersByTimeAsync(HOUR_MS);
+    const { vault, record } = await kept();
+    expect(vault).toEqual(record);
+    expect(record.holds).toEqual(['new', 'old']);
+  });
+
+  it('a floor is kept, though another change fails meanwhile', async () => {
+    const comesThrough = await delayed(requests['raising a floor'][1]);
+    await delayed(requests['lowering a floor'][1]);
+    await vi.advanceTimersByTimeAsync(HOUR_MS / 2);
+    expect(Object.values((await kept()).vault.floors)).toContainEqual(expect.objectContaining({ retention: 200 }));
+    await comesThrough();
+    await vi.advanceTimersByTimeAsync(HOUR_MS);
+    const { vault, record } = await kept();
+    expect(vault).toEqual(record);
+    expect(Object.values(record.floors)).toContainEqual(expect.objectContaining({ retention: 200 }));
+  });
+
+  it('a floor is lowered at once by a change that is recorded, for nothing comes after that', async () => {
+    await delayed(requests['raising a floor'][1]);
+    await delayed(requests['making a feed longer'][1]);
+    await requests['lowering a floor'][1]();
+    await requests['making a feed shorter'][1]();
+    const { vault, record } = await kept();
+    expect(vault).toEqual(record);
+  });
 });
 
 it('a purge after one that met two faults at once has nothing more to tell of them', async () => {

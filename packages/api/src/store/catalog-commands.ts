@@ -352,7 +352,7 @@ export class CatalogCommands {
       }
       const handled = await handleContainer(this.#parts.ports.log, context, rid, command);
       const position = await this.#afterwards(handled.position);
-      await this.#floors.settle(rid);
+      await this.#floors.settle(rid, { isRecorded: handled.position !== undefined });
       return { decision: handled.decision, position };
     } catch (error) {
       if (!(error instanceof Refusal)) this.#floors.settleAfterFault(rid, { isSafeNow: !mayNeedFloor });

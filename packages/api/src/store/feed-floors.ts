@@ -51,7 +51,9 @@ export class FeedFloors {
    * Sets a container's floor to what its policy says by now. A container that is gone has no feed, and no floor. What
    * another node has raised meanwhile may have been overwritten here, so its policy is looked at again.
    */
-  async settle(containerRid: string): Promise<void> {
+  async settle(containerRid: string, { isRecorded }: { readonly isRecorded: boolean }): Promise<void> {
+    // What was sent before, and not recorded for a fault, comes too late then.
+    if (isRecorded) this.#retries.close(keyOf(containerRid));
     await this.#settle(containerRid, () => this.#wanted(containerRid));
   }
 
@@ -71,7 +73,7 @@ export class FeedFloors {
    */
   settleAfterFault(containerRid: string, when: { readonly isSafeNow: boolean }): void {
     const settle = () => this.#settle(containerRid, () => this.#wanted(containerRid) ?? 0);
-    this.#retries.settle(`feed floor of ${containerRid}`, settle, when);
+    this.#retries.settle(keyOf(containerRid), settle, when);
   }
 
   /** The same after a fault in deleting a database. */
@@ -109,10 +111,14 @@ export class FeedFloors {
   async #set(containerRid: string, seconds: number | undefined, floors: Floors): Promise<void> {
     const current = currentOf(containerRid, floors);
     if (seconds === undefined || seconds === current) return;
+    // What needs it may yet come on record.
+    if (seconds < current && this.#retries.isOpen(keyOf(containerRid))) return;
     await this.#vault.setFloor(containerRid, 'change-feed', seconds);
     if (seconds < current) this.#onLowered();
   }
 }
+
+const keyOf = (containerRid: string): string => `feed floor of ${containerRid}`;
 
 type Floors = Awaited<ReturnType<KeyVault['floors']>>;
 

@@ -31,6 +31,14 @@ import type { Caller, HoldRequest, PlacedHold, ShownHold } from './store-api.ts'
 
 /** Lives that a hold on a query's result can name: its record is one event, which every log must take. */
 export const MAX_LIVES_OF_A_HOLD = 10_000;
+const floorKey = (rid: string): string => `floor of ${rid}`;
+
+const isDone = (work: Promise<void>): Promise<boolean> =>
+  work.then(
+    () => true,
+    () => false,
+  );
+
 /** Released holds that are looked up in the log at a time. */
 const READ_AT_ONCE = 32;
 
@@ -148,9 +156,9 @@ export class Holds {
       } catch (error) {
         // Of this request nothing is on record, and nobody would know of what it keeps. Of the same one, sent again to
         // another node, or of another one of that id, there may be.
-        const settle = () => this.#settle(container, holdId);
-        if (!mayBeOnRecord || error instanceof Refusal) await this.#retries.begin(hold.holdId, settle);
-        else this.#settleAfterFault(container, holdId, { isSafeNow: false });
+        const isKnown = !mayBeOnRecord || error instanceof Refusal;
+        const isSettled = isKnown && (await isDone(this.#settle(container, holdId)));
+        if (!isSettled) this.#settleAfterFault(container, holdId, { isSafeNow: isKnown });
         throw error;
       }
       return { hold: await this.find(container, holdId), placed: true };
@@ -186,10 +194,11 @@ export class Holds {
         if (seconds > before) await vault.setFloor(rid, 'retention', seconds);
         mayBeOnRecord = true;
         await recordRetention(this.#parts, context, rid, { type: 'ChangeRetentionFloor', seconds, reason });
+        this.#retries.close(floorKey(rid));
         await this.#settleFloor(container);
       } catch (error) {
         const isSafeNow = seconds < before || !mayBeOnRecord || error instanceof Refusal;
-        this.#retries.settle(`floor of ${rid}`, () => this.#settleFloorInTurn(container), { isSafeNow });
+        this.#retries.settle(floorKey(rid), () => this.#settleFloorInTurn(container), { isSafeNow });
         throw error;
       }
       if (seconds < before) this.#lookAgain(container);
@@ -213,10 +222,13 @@ export class Holds {
 
   /**
    * Makes the vault have of a hold what is on record by now. Other nodes do so, too, each after what it has put on record:
-   * what has changed there meanwhile may have been overwritten here, so it is looked at again.
+   * what has changed there meanwhile may have been overwritten here, so it is looked at again. One that is not on record,
+   * but may yet come there, stays in the vault.
    */
   async #settle(container: ContainerState, holdId: string): Promise<void> {
     const { vault } = this.#parts.ports;
+    const name = vaultHoldId(container.rid, holdId);
+    const mayCome = (): boolean => this.#known(container, holdId) === undefined && this.#retries.isOpen(name);
     const standing = async (): Promise<StandingHold | undefined> => {
       await this.#parts.confirmCatalog(0);
       const known = this.#known(container, holdId);
@@ -224,8 +236,10 @@ export class Holds {
     };
     let hold = await standing();
     for (;;) {
-      if (hold === undefined) await vault.releaseHold(vaultHoldId(container.rid, holdId));
-      else await vault.placeHold(await this.#inVault(container.rid, hold));
+      if (hold === undefined) {
+        if (mayCome()) return;
+        await vault.releaseHold(name);
+      } else await vault.placeHold(await this.#inVault(container.rid, hold));
       const now = await standing();
       // An id means one hold for ever.
       if ((now === undefined) === (hold === undefined)) return;
@@ -247,7 +261,9 @@ export class Holds {
     const { rid } = container;
     for (;;) {
       const { floorSeconds } = this.#state(container).retention;
-      if ((await this.#floorInVault(rid)) !== floorSeconds) {
+      const inForce = await this.#floorInVault(rid);
+      const mayCome = inForce > floorSeconds && this.#retries.isOpen(floorKey(rid));
+      if (inForce !== floorSeconds && !mayCome) {
         await this.#parts.ports.vault.setFloor(rid, 'retention', floorSeconds);
       }
       await this.#parts.confirmCatalog(0);

@@ -20,6 +20,7 @@ export class Retries {
   readonly #stopped = new AbortController();
   readonly #asked = new Map<string, Asked>();
   readonly #running = new Map<string, Promise<void>>();
+  readonly #open = new Set<string>();
 
   constructor(onFault: (error: unknown) => void) {
     this.#onFault = onFault;
@@ -49,11 +50,26 @@ export class Retries {
    * Makes something equal to what is on record, of which a fault has left unknown whether it has changed: a server may put on record
    * a while later what was sent to it, so this is done again when that can't be any more.
    *
-   * @param isSafeNow false where that would give up what is on record a moment later
+   * @param isSafeNow false where something may yet come on record that this would give up; until the end it {@link isOpen}
    */
   settle(key: string, work: () => Promise<void>, { isSafeNow }: { readonly isSafeNow: boolean }): void {
     if (isSafeNow) this.again(key, work);
-    this.again(`${key}, in the end`, work, ABANDONED_MS);
+    else this.#open.add(key);
+    const inTheEnd = (): Promise<void> => {
+      this.#open.delete(key);
+      return work();
+    };
+    this.again(`${key}, in the end`, inTheEnd, ABANDONED_MS);
+  }
+
+  /** True while something may yet come on record that was sent before a fault: what it needs is not given up. */
+  isOpen(key: string): boolean {
+    return this.#open.has(key);
+  }
+
+  /** What was sent before a fault comes on record no more, for something else has come in its place. */
+  close(key: string): void {
+    this.#open.delete(key);
   }
 
   /** Begins nothing more, and waits for what is under way. */
