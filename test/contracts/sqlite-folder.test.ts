@@ -650,6 +650,7 @@ describe('under a store that runs', () => {
 
     expect(() => highWaterMark.save(1_700_000_001_000)).toThrow(StorageFault);
     expect(() => highWaterMark.save(1_700_000_001_000)).toThrow(/moved, removed or replaced/);
+    await expect(highWaterMark.saveSoon!(1_700_000_001_000)).rejects.toThrow(/moved, removed or replaced/);
     await expect(readModels.swapTo(version)).rejects.toThrow(StorageFault);
     await expect(readModels.createNext()).rejects.toThrow(StorageFault);
     await expect(readModels.discard(version)).rejects.toThrow(StorageFault);
@@ -661,6 +662,18 @@ describe('under a store that runs', () => {
     renameSync(moved, folder.path);
     highWaterMark.save(1_700_000_002_000);
     expect(readFileSync(folder.file('clock'), 'utf8')).toBe('1700000002000');
+  });
+
+  it('a mark of the clock that is saved beside others is written at once: what is saved after it stands', async () => {
+    const { highWaterMark } = await folder.open({ clock: 'system' });
+    highWaterMark.save(1_700_000_000_000);
+    const soon = highWaterMark.saveSoon!(1_700_000_001_000);
+    expect(readFileSync(folder.file('clock'), 'utf8')).toBe('1700000001000');
+    highWaterMark.save(1_700_000_002_000);
+    await soon;
+    expect(readFileSync(folder.file('clock'), 'utf8')).toBe('1700000002000');
+    await Promise.all([1_700_000_003_000, 1_700_000_004_000].map((markMs) => highWaterMark.saveSoon!(markMs)));
+    expect(readFileSync(folder.file('clock'), 'utf8')).toBe('1700000004000');
   });
 
   it('a purge ledger that was taken away has no key on record as destroyed that the next one would not list', async () => {

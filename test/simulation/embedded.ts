@@ -151,7 +151,8 @@ export async function openEmbedded(options: EmbeddedOptions): Promise<Embedded> 
   const clock =
     typeof time === 'number'
       ? new ManualClock(mark.initialMs > 0 ? mark.initialMs : time, mark)
-      : new GuardedClock({ sources: time, mark });
+      : // Without marks that are saved meanwhile: when the disk has one would not replay.
+        new GuardedClock({ sources: time, mark: { initialMs: mark.initialMs, save: mark.save } });
   const log = new FaultyLog(storage.log);
   try {
     const store = await Store.open({

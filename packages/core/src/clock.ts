@@ -24,6 +24,11 @@ export interface HighWaterMark {
   readonly initialMs: number;
   /** Makes a mark durable before it returns. */
   save(markMs: number): void;
+  /**
+   * Puts a mark down before it returns, and resolves when that is durable. What is saved after it stands, whichever is
+   * durable first.
+   */
+  saveSoon?(markMs: number): Promise<void>;
 }
 
 /** Why a guarded clock holds: what it saw, in milliseconds. */
@@ -59,6 +64,8 @@ export class GuardedClock implements Clock {
   readonly #leaseMs: number;
   readonly #maxDowntimeMs: number;
   #savedMs: number;
+  /** The mark that is on its way to the disk. */
+  #renewing: Promise<void> | undefined;
   #usedMs: number;
   #anchorWallMs: number;
   #anchorMonotonicMs: number;
@@ -146,19 +153,39 @@ export class GuardedClock implements Clock {
 
   /** At a clean stop: persists the exact mark, without the lease. */
   close(): void {
-    this.#mark.save(this.#usedMs);
-    this.#savedMs = this.#usedMs;
+    this.#save(this.#usedMs);
   }
 
   #use(atMs: number): void {
     if (atMs <= this.#usedMs) return;
-    if (atMs > this.#savedMs) {
-      // Durable first: when saving fails, this time was not given to anybody, and the next reading saves again.
-      const markMs = atMs + this.#leaseMs;
-      this.#mark.save(markMs);
-      this.#savedMs = markMs;
-    }
+    // Durable first: when saving fails, this time was not given to anybody, and the next reading saves again.
+    if (atMs > this.#savedMs) this.#save(atMs + this.#leaseMs);
+    else if (atMs > this.#savedMs - this.#leaseMs / 2) this.#renew(atMs + this.#leaseMs);
     this.#usedMs = atMs;
+  }
+
+  #save(markMs: number): void {
+    this.#mark.save(markMs);
+    this.#savedMs = markMs;
+    this.#renewing = undefined;
+  }
+
+  /** Ahead of need, so that nobody has to wait for the disk. */
+  #renew(markMs: number): void {
+    if (this.#renewing !== undefined) return;
+    const renewing: Promise<void> | undefined = this.#mark.saveSoon?.(markMs).then(
+      () => {
+        // What was saved since is what counts.
+        if (this.#renewing !== renewing) return;
+        this.#savedMs = markMs;
+        this.#renewing = undefined;
+      },
+      () => {
+        // Whoever comes after the lease saves a mark himself, and is told.
+        if (this.#renewing === renewing) this.#renewing = undefined;
+      },
+    );
+    this.#renewing = renewing;
   }
 }
 

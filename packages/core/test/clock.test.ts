@@ -17,22 +17,54 @@ const START_MS = 1_763_722_800_000;
 class Machine {
   wall = START_MS;
   monotonic = 1_000;
+  /** What the file says, and what it says for good. */
+  writtenMs = 0;
   savedMs = 0;
   saves = 0;
   diskFull = false;
+  /** Marks that are on their way to the disk. */
+  readonly syncs: PromiseWithResolvers<void>[] = [];
 
   readonly sources = { wallMs: () => this.wall, monotonicMs: () => this.monotonic };
+
+  readonly savesSoon: boolean;
+
+  constructor({ savesSoon = false } = {}) {
+    this.savesSoon = savesSoon;
+  }
 
   start(options: Pick<GuardedClockOptions, 'toleranceMs' | 'leaseMs' | 'maxDowntimeMs'> = {}): GuardedClock {
     const mark: HighWaterMark = {
       initialMs: this.savedMs,
       save: (markMs) => {
         if (this.diskFull) throw new Error('disk full');
-        this.savedMs = markMs;
+        this.savedMs = this.writtenMs = markMs;
         this.saves += 1;
       },
+      ...(this.savesSoon ? { saveSoon: (markMs) => this.#saveSoon(markMs) } : {}),
     };
     return new GuardedClock({ sources: this.sources, mark, ...options });
+  }
+
+  #saveSoon(markMs: number): Promise<void> {
+    if (this.diskFull) return Promise.reject(new Error('disk full'));
+    this.writtenMs = markMs;
+    const sync = Promise.withResolvers<void>();
+    this.syncs.push(sync);
+    return sync.promise;
+  }
+
+  /** The disk has what is written, and says so of the mark that was first on its way there. */
+  async sync(): Promise<void> {
+    const first = this.syncs.shift();
+    if (first === undefined) return;
+    if (this.diskFull) first.reject(new Error('disk full'));
+    else {
+      this.savedMs = this.writtenMs;
+      first.resolve();
+    }
+    await Promise.resolve();
+    await Promise.resolve();
   }
 
   /** Time goes by on both clocks, on the wall clock by so much more or less. */
@@ -241,6 +273,67 @@ describe('the guarded clock', () => {
     expect(machine.savedMs).toBeGreaterThanOrEqual(afterwards);
   });
 
+  it('saves its next mark ahead of need, and waits for the disk only when that comes late', async () => {
+    const machine = new Machine({ savesSoon: true });
+    const clock = machine.start({ leaseMs: 1_000 });
+    clock.now();
+    expect(machine.saves).toBe(1);
+    for (let second = 0; second < 20; second++) {
+      machine.pass(700);
+      clock.now();
+      clock.now();
+      expect(machine.syncs).toHaveLength(1);
+      await machine.sync();
+      expect(machine.savedMs).toBe(machine.wall + 1_000);
+    }
+    expect(machine.saves).toBe(1);
+    // This time the disk takes its time.
+    machine.pass(700);
+    clock.now();
+    machine.pass(400);
+    expect(clock.now()).toBe(machine.wall);
+    expect(machine.saves).toBe(2);
+    expect(machine.savedMs).toBe(machine.wall + 1_000);
+    // What is told late of the mark before says nothing of this one.
+    machine.pass(700);
+    clock.now();
+    await machine.sync();
+    machine.pass(400);
+    clock.now();
+    expect(machine.saves).toBe(3);
+  });
+
+  it('does without the mark ahead where that could not be saved', async () => {
+    const machine = new Machine({ savesSoon: true });
+    const clock = machine.start({ leaseMs: 1_000 });
+    clock.now();
+    machine.pass(700);
+    clock.now();
+    machine.diskFull = true;
+    await machine.sync();
+    machine.pass(100);
+    expect(clock.now()).toBe(machine.wall);
+    machine.pass(300);
+    expect(() => clock.now()).toThrow('disk full');
+    machine.diskFull = false;
+    expect(clock.now()).toBe(machine.wall);
+    expect(machine.savedMs).toBe(machine.wall + 1_000);
+  });
+
+  it('ends with its exact mark, whatever was on its way to the disk', async () => {
+    const machine = new Machine({ savesSoon: true });
+    const clock = machine.start({ leaseMs: 1_000 });
+    clock.now();
+    machine.pass(700);
+    const last = clock.now();
+    clock.close();
+    await machine.sync();
+    expect(machine.savedMs).toBe(last);
+    machine.pass(1);
+    clock.now();
+    expect(machine.saves).toBe(3);
+  });
+
   it('gives no time whose mark could not be saved, and tries again', () => {
     const machine = new Machine();
     const clock = machine.start();
@@ -254,7 +347,7 @@ describe('the guarded clock', () => {
     expect(machine.savedMs).toBeGreaterThanOrEqual(machine.wall);
   });
 
-  it(`never gives a time that is smaller than one before or greater than the mark on the disk (seed ${seed})`, () => {
+  it(`never gives a time that is smaller than one before or greater than the mark on the disk (seed ${seed})`, async () => {
     const step = fc.oneof(
       fc.record({
         kind: fc.constant('pass' as const),
@@ -273,13 +366,15 @@ describe('the guarded clock', () => {
           'stop' as const,
           'confirm' as const,
           'disk' as const,
+          'sync' as const,
         ),
       }),
       fc.record({ kind: fc.constant('observe' as const), ahead: fc.integer({ min: -100_000, max: 100_000 }) }),
     );
-    fc.assert(
-      fc.property(fc.array(step, { maxLength: 40 }), (steps) => {
-        const machine = new Machine();
+    const run = fc.record({ steps: fc.array(step, { maxLength: 40 }), savesSoon: fc.boolean() });
+    await fc.assert(
+      fc.asyncProperty(run, async ({ steps, savesSoon }) => {
+        const machine = new Machine({ savesSoon });
         let clock = machine.start({ maxDowntimeMs: 50_000 });
         let highest = 0;
         for (const one of steps) {
@@ -288,6 +383,7 @@ describe('the guarded clock', () => {
             else if (one.kind === 'observe') clock.observeRecorded(machine.wall + one.ahead);
             else if (one.kind === 'confirm') clock.confirm();
             else if (one.kind === 'disk') machine.diskFull = !machine.diskFull;
+            else if (one.kind === 'sync') await machine.sync();
             else {
               if (one.kind !== 'restart') clock.close();
               if (one.kind !== 'stop') clock = machine.start({ maxDowntimeMs: 50_000 });

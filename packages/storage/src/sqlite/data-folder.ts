@@ -1,6 +1,7 @@
 import { createSecretKey, type KeyObject, randomBytes, randomUUID } from 'node:crypto';
 import {
   existsSync,
+  fdatasync as fdatasyncOf,
   fdatasyncSync,
   fsyncSync,
   openSync,
@@ -17,6 +18,7 @@ import {
 import { hostname } from 'node:os';
 import { basename, dirname, join, resolve } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
+import { promisify } from 'node:util';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { HighWaterMark } from '@epitaph/core/clock.ts';
 import { ProofSigner } from '../crypto/proof-signer.ts';
@@ -350,6 +352,10 @@ export class DataFolder {
         this.assertInPlace();
         saveMark(file, String(markMs));
       },
+      saveSoon: async (markMs) => {
+        this.assertInPlace();
+        await saveMarkSoon(file, String(markMs));
+      },
     };
   }
 
@@ -419,6 +425,22 @@ function saveMark(file: string, text: string): void {
     throw new StorageFault({
       fault: `time can't go on, for it can't be put down in ${file}: ${(error as Error).message}. Check its disk and its permissions.`,
     });
+  }
+}
+
+const fdatasync = promisify(fdatasyncOf);
+
+/**
+ * The same, but waits for the disk without holding up others: beside other writes a sync takes tens of milliseconds. The
+ * mark itself is written at once, so that none stands in the file that is older than one saved after it.
+ */
+async function saveMarkSoon(file: string, text: string): Promise<void> {
+  const mark = openSync(file, 'r+');
+  try {
+    writeSync(mark, text);
+    await fdatasync(mark);
+  } finally {
+    closeSync(mark);
   }
 }
 
