@@ -2,16 +2,20 @@
  * A bounded cache in two generations: what is used stays in the young one, and when that is full the old one is
  * dropped whole. Evicting the oldest entry of a Map one by one costs tens of microseconds each once the Map is
  * large, because it walks over the slots of those deleted before.
+ *
+ * What is in the young generation hides what the old one still has under the same key: to take that out as well
+ * would be another look-up for each write, and it goes with its generation anyway.
  */
 export class GenerationCache<Key, Value> {
   readonly #limit: number;
-  readonly #weigh: (value: Value) => number;
+  readonly #weigh: ((value: Value) => number) | undefined;
   #young = new Map<Key, Value>();
   #old = new Map<Key, Value>();
-  #youngWeight = 0;
+  /** Of the young generation, where entries are weighed. */
+  #weight = 0;
 
   /** @param limit how much both generations may weigh together; each entry weighs 1 unless `weigh` says otherwise */
-  constructor(limit: number, weigh: (value: Value) => number = () => 1) {
+  constructor(limit: number, weigh?: (value: Value) => number) {
     this.#limit = limit;
     this.#weigh = weigh;
   }
@@ -20,38 +24,34 @@ export class GenerationCache<Key, Value> {
     const young = this.#young.get(key);
     if (young !== undefined) return young;
     const old = this.#old.get(key);
-    if (old !== undefined) {
-      this.#old.delete(key);
-      this.set(key, old);
-    }
+    if (old !== undefined) this.set(key, old);
     return old;
   }
 
   set(key: Key, value: Value): void {
-    const before = this.#young.get(key);
-    if (before !== undefined) this.#youngWeight -= this.#weigh(before);
+    if (this.#weigh !== undefined) this.#weight += this.#weigh(value) - this.#weightOf(this.#young.get(key));
     this.#young.set(key, value);
-    this.#youngWeight += this.#weigh(value);
-    this.#old.delete(key);
-    if (this.#youngWeight > this.#limit / 2) {
+    const youngWeight = this.#weigh === undefined ? this.#young.size : this.#weight;
+    if (youngWeight > this.#limit / 2) {
       this.#old = this.#young;
       this.#young = new Map();
-      this.#youngWeight = 0;
+      this.#weight = 0;
     }
   }
 
   delete(key: Key): void {
-    const young = this.#young.get(key);
-    if (young !== undefined) {
-      this.#young.delete(key);
-      this.#youngWeight -= this.#weigh(young);
-    }
+    if (this.#weigh !== undefined) this.#weight -= this.#weightOf(this.#young.get(key));
+    this.#young.delete(key);
     this.#old.delete(key);
   }
 
   clear(): void {
     this.#young.clear();
     this.#old.clear();
-    this.#youngWeight = 0;
+    this.#weight = 0;
+  }
+
+  #weightOf(value: Value | undefined): number {
+    return value === undefined ? 0 : this.#weigh!(value);
   }
 }
