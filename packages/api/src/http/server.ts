@@ -61,6 +61,8 @@ export function buildServer(options: ServerOptions): FastifyInstance {
     bodyLimit: limits.bodyBytes,
     // A line for each request would cost more than the request, and say what the history says better.
     logController: new LogController({ disableRequestLogging: true }),
+    // Nor has a request a logger of its own: what is told of one names it by its activity or correlation id.
+    childLoggerFactory: (logger) => logger,
     // While it closes, the store itself says so, in words that clients understand.
     return503OnClosing: false,
     clientErrorHandler: answerUnreadable,
