@@ -25,13 +25,18 @@ export async function epitaphServer({ folder }: ContenderOptions): Promise<Conte
   };
 }
 
-/** `@vercel/cosmosdb-server`: keeps everything in memory and syncs nothing. */
-export async function cosmosdbServer(): Promise<Contender> {
+/**
+ * `@vercel/cosmosdb-server`: keeps everything in memory and syncs nothing.
+ *
+ * @param options `keepAlive`: leaves connections open. It closes each after its answer by default, which its command line
+ *   can't change; its README names no such option
+ */
+export async function cosmosdbServer({ keepAlive = false }: ContenderOptions): Promise<Contender> {
   const { createHttpServer } = loadPeer<{ createHttpServer: (options: object) => Server }>(
     'cosmosdb-server',
     '@vercel/cosmosdb-server',
   );
-  const server = createHttpServer({ keepAlive: true });
+  const server = createHttpServer({ keepAlive });
   // It tells clients that it is reached by https, whatever it was started as.
   server.prependListener('request', (request, response: ServerResponse) => {
     if (request.url !== '/') return;
@@ -79,8 +84,11 @@ export async function cannedServer(): Promise<Contender> {
       response.writeHead(method === 'POST' ? 201 : 200, {
         'x-ms-activity-id': '00000000-0000-0000-0000-000000000000',
         'x-ms-request-charge': '5.29',
+        'x-ms-request-duration-ms': '1.000',
         etag: '"00000000-0000-0000-0000-000000000000"',
         'x-ms-session-token': '0:-1#1',
+        'x-ms-documentdb-partitionkeyrangeid': '0',
+        lsn: '1',
         'x-ms-content-path': rid,
         'x-ms-alt-content-path': 'dbs/bench/colls/items',
         'content-type': 'application/json',
@@ -139,9 +147,10 @@ export async function startEpitaphServer(context: BenchContext): Promise<Running
 export async function startPeerServer(
   context: BenchContext,
   factory: 'cosmosdbServer' | 'cannedServer' | 'echoServer',
+  options: ContenderOptions = {},
 ): Promise<RunningServer | Unavailable> {
   const missing = factory === 'cosmosdbServer' ? installPeer('cosmosdb-server', context.say) : undefined;
-  const contender = missing ?? (await context.peer(FACTORIES, factory));
+  const contender = missing ?? (await context.peer(FACTORIES, factory, options));
   return contender instanceof Unavailable
     ? contender
     : located(contender, factory === 'cosmosdbServer' ? 'localhost' : '127.0.0.1', false);
