@@ -29,7 +29,7 @@ import { planOptionsOf } from './plan-options.ts';
 import { inThisHeap } from './heap.ts';
 import { Places } from './places.ts';
 import { IsSlow, SWIFT_MS } from './slow-lane.ts';
-import { MAX_PAGE_CHARACTERS } from './queries.ts';
+import { MAX_PAGE_CHARACTERS } from './query-page.ts';
 import { scanScope } from './scans.ts';
 import type {
   AtLeast,
