@@ -15,7 +15,7 @@ import { endedPages } from '@epitaph/projections/purge/ended-pages.ts';
 import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
 import type { Documents } from './documents.ts';
 import { type ItemLife, itemLife, lastLifeOf } from './item-lives.ts';
-import type { Items } from './items.ts';
+import type { ItemWrites } from './item-writes.ts';
 import type { StoreParts } from './parts.ts';
 import { recordRetention } from './retention-record.ts';
 import type { Caller, PastContent, RecoveredItem, RecoverySummary } from './store-api.ts';
@@ -27,13 +27,13 @@ const BATCH = 64;
 export class Recoveries {
   readonly #parts: StoreParts;
   readonly #purge: PurgeRunner;
-  readonly #items: Items;
+  readonly #writes: ItemWrites;
   readonly #documents: Documents;
 
-  constructor(parts: StoreParts, purge: PurgeRunner, items: Items, documents: Documents) {
+  constructor(parts: StoreParts, purge: PurgeRunner, writes: ItemWrites, documents: Documents) {
     this.#parts = parts;
     this.#purge = purge;
-    this.#items = items;
+    this.#writes = writes;
     this.#documents = documents;
   }
 
@@ -59,7 +59,7 @@ export class Recoveries {
       item,
       reason,
     });
-    const { ts, ttl, ...recovered } = await this.#items.recover(caller, container, id, partitionKey, { fromLife });
+    const { ts, ttl, ...recovered } = await this.#writes.recover(caller, container, id, partitionKey, { fromLife });
     const { timeline } = this.#parts.catalog.containerByRid(container.rid)!.state;
     return { ...recovered, fromLife, ts, expiresAtMs: expiryOf({ ts, ttl }, timeline)?.expiredAtMs ?? null };
   }
@@ -203,7 +203,7 @@ export class Recoveries {
     const { prefix } = parseItemStream(stream)!;
     if ((await log.readLast(itemStream(prefix, life + 1))) !== undefined) return 'writtenSince';
     try {
-      await this.#items.recover(caller, container, id, partitionKey, { fromLife: life, asLife: life + 1 });
+      await this.#writes.recover(caller, container, id, partitionKey, { fromLife: life, asLife: life + 1 });
       return 'recovered';
     } catch (error) {
       if (!(error instanceof Refusal)) throw error;

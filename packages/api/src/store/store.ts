@@ -23,7 +23,8 @@ import { Erasures } from './erasures.ts';
 import { FeedFloors } from './feed-floors.ts';
 import { Histories } from './histories.ts';
 import { Holds } from './holds.ts';
-import { Items } from './items.ts';
+import { ItemReads } from './item-reads.ts';
+import { ItemWrites } from './item-writes.ts';
 import { Observer } from './observer.ts';
 import { Operations } from './operations.ts';
 import { StoreParts, type StorePorts } from './parts.ts';
@@ -92,7 +93,8 @@ export class Store implements StoreApi {
   readonly #users: Users;
   readonly #tokens: ResourceTokens;
   readonly #encryptionKeys: ClientEncryptionKeys;
-  readonly #items: Items;
+  readonly #reads: ItemReads;
+  readonly #writes: ItemWrites;
   readonly #queries: Queries;
   readonly #changeFeeds: ChangeFeeds;
   readonly #histories: Histories;
@@ -130,14 +132,15 @@ export class Store implements StoreApi {
     this.#users = new Users(parts);
     this.#tokens = new ResourceTokens(parts);
     this.#encryptionKeys = new ClientEncryptionKeys(parts);
-    this.#items = new Items(parts, documents);
+    this.#reads = new ItemReads(parts, documents);
+    this.#writes = new ItemWrites(parts, documents);
     this.#queries = new Queries(parts, documents);
     this.#changeFeeds = new ChangeFeeds(parts, documents);
     this.#histories = new Histories(parts);
     this.#retries = retries;
     this.#holds = new Holds(parts, this.#queries, purge, retries);
     this.#erasures = new Erasures(parts, purge, retries);
-    this.#recoveries = new Recoveries(parts, purge, this.#items, documents);
+    this.#recoveries = new Recoveries(parts, purge, this.#writes, documents);
     this.#replays = new Replays(parts);
     this.#proofs = new Proofs(parts, options.proof, options.onFault ?? (() => {}));
     this.#operations = new Operations(parts, purge, options);
@@ -342,16 +345,16 @@ export class Store implements StoreApi {
   rewrapClientEncryptionKey: StoreApi['rewrapClientEncryptionKey'] = (...args) =>
     this.#finished(this.#encryptionKeys.rewrap(...args));
 
-  writeItem: StoreApi['writeItem'] = (...args) => this.#measured(args[2], () => this.#items.write(...args));
-  patchItem: StoreApi['patchItem'] = (...args) => this.#measured('patch', () => this.#items.patch(...args));
-  deleteItem: StoreApi['deleteItem'] = (...args) => this.#measured('delete', () => this.#items.delete(...args));
-  batchItems: StoreApi['batchItems'] = (...args) => this.#measured('batch', () => this.#items.batch(...args));
+  writeItem: StoreApi['writeItem'] = (...args) => this.#measured(args[2], () => this.#writes.write(...args));
+  patchItem: StoreApi['patchItem'] = (...args) => this.#measured('patch', () => this.#writes.patch(...args));
+  deleteItem: StoreApi['deleteItem'] = (...args) => this.#measured('delete', () => this.#writes.delete(...args));
+  batchItems: StoreApi['batchItems'] = (...args) => this.#measured('batch', () => this.#writes.batch(...args));
   deletePartitionKey: StoreApi['deletePartitionKey'] = (...args) =>
     this.#finished(this.#catalog.deletePartitionKey(...args));
-  readItem: StoreApi['readItem'] = (...args) => this.#observer.operation('read', () => this.#items.read(...args));
-  itemByBirth: StoreApi['itemByBirth'] = (...args) => this.#finished(this.#items.byBirth(...args));
-  countItems: StoreApi['countItems'] = (container) => this.#items.count(container);
-  listItems: StoreApi['listItems'] = (...args) => this.#measured('list', () => this.#items.list(...args));
+  readItem: StoreApi['readItem'] = (...args) => this.#observer.operation('read', () => this.#reads.read(...args));
+  itemByBirth: StoreApi['itemByBirth'] = (...args) => this.#finished(this.#reads.byBirth(...args));
+  countItems: StoreApi['countItems'] = (container) => this.#reads.count(container);
+  listItems: StoreApi['listItems'] = (...args) => this.#measured('list', () => this.#reads.list(...args));
   queryItems: StoreApi['queryItems'] = (container, request) =>
     this.#measured('query', () => this.#queries.query(container, request));
 
@@ -363,7 +366,7 @@ export class Store implements StoreApi {
   containerHistory: StoreApi['containerHistory'] = (...args) => this.#histories.containerHistory(...args);
   explain: StoreApi['explain'] = (...args) =>
     this.#observer.operation('explain', () => this.#histories.explain(...args));
-  contentAt: StoreApi['contentAt'] = (...args) => this.#items.contentAt(...args);
+  contentAt: StoreApi['contentAt'] = (...args) => this.#reads.contentAt(...args);
   replay: StoreApi['replay'] = (...args) => this.#finished(this.#replays.replay(...args));
   asOf: StoreApi['asOf'] = (...args) => this.#finished(this.#replays.asOf(...args));
   disappearances: StoreApi['disappearances'] = (...args) => this.#histories.disappearances(...args);

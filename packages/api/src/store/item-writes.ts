@@ -1,70 +1,54 @@
-import { partitionKeyDeleteAfter } from '@epitaph/core/container/partition-key-deletes.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { GenerationCache } from '@epitaph/core/generation-cache.ts';
 import { MAX_ATTEMPTS, TooMuchContention } from '@epitaph/core/handle-command.ts';
 import { invariant, unreachable } from '@epitaph/core/invariant.ts';
 import type { ItemRefusal } from '@epitaph/core/item/decide.ts';
-import type { ItemCommand, OnLife, RecoverItem, WriteItem } from '@epitaph/core/item/commands.ts';
-import { etagOf, isItemWrite } from '@epitaph/core/item/events.ts';
+import { etagOf } from '@epitaph/core/item/events.ts';
 import { handleItem, type ItemHandled, type ItemRequest } from '@epitaph/core/item/handle.ts';
-import type { Scope } from '@epitaph/core/partition-key/scope.ts';
 import { handleItems, type ItemsHandled, type StepHandled } from '@epitaph/core/item/handle-items.ts';
 import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
-import { lifeTail, writeBy } from '@epitaph/core/item/read-life.ts';
-import { itemStream, parseItemStream } from '@epitaph/core/item/stream-name.ts';
-import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
-import { isExpired, type ItemTimes, watermarks } from '@epitaph/core/ttl/watermarks.ts';
-import { Pace } from '@epitaph/core/turn.ts';
-import { readOwnTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import type { CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
 import type { ContainerNumber } from '@epitaph/projections/read-model-store.ts';
-import { jsonText, matches, parseCondition, parseJson, planQuery, type Json, type QueryPlan } from '@epitaph/query';
-import { applyPatch } from '../cosmos/patch.ts';
-import { hasUniqueKeys, uniqueValuesOf } from '../cosmos/unique-keys.ts';
-import { systemPropertiesOf } from '../cosmos/system-properties.ts';
+import { hasUniqueKeys } from '../cosmos/unique-keys.ts';
 import type { Documents } from './documents.ts';
-import type { StoreParts } from './parts.ts';
-import { planOptionsOf } from './plan-options.ts';
 import { inThisHeap } from './heap.ts';
+import {
+  deleting,
+  factsFor,
+  type IntentOf,
+  isWriteCommand,
+  ItemIntents,
+  type ItemOperation,
+  named,
+  nameOf,
+  shown,
+  type Shown,
+  writing,
+} from './item-intents.ts';
+import type { StoreParts } from './parts.ts';
 import { Places } from './places.ts';
-import { IsSlow, SWIFT_MS } from './slow-lane.ts';
-import { MAX_PAGE_CHARACTERS } from './query-page.ts';
-import { scanScope } from './scans.ts';
 import type {
   AtLeast,
   BatchOperation,
   BatchOutcome,
   BatchResult,
   Caller,
-  Continuation,
-  Document,
-  FoundItem,
   ItemToWrite,
   PatchRequest,
   Precondition,
-  PastContent,
   ShownItem,
   Written,
 } from './store-api.ts';
 
-/** Bytes of a document at most; source: Cosmos DB, "Service quotas" (2 MB an item). */
-export const MAX_DOCUMENT_BYTES = 2 * 1024 * 1024;
 /** Of the documents that one batch leaves patched; all others it brings along. */
 const MAX_BATCH_PATCHED_BYTES = 16 * 1024 * 1024;
-/** From this size on few documents are patched at once: a patch has several forms of them in memory. */
-const LARGE_BYTES = 64 * 1024;
 const LARGE_PATCHES = inThisHeap(32);
 /** Batches with patches that are carried out at once. */
 const PATCHING_BATCHES = inThisHeap(32);
 
 /** After a create whose item was there already, so many others in its container look first. */
 const LOOKING_CREATES = 100;
-
-/** Rows looked at for one page of a feed before it answers with what it has. */
-const MAX_SCANNED = 20_000;
-/** Milliseconds that the condition of a patch may take: a batch may have a hundred. */
-const MAX_CONDITION_MS = 250;
 
 /** What else there is to know of a command on an item. */
 interface Handling {
@@ -73,26 +57,23 @@ interface Handling {
   readonly onAgain?: () => void;
 }
 
-/** Reads and writes of single items, and the feed of them. */
-export class Items {
+/** Writes of items, alone and in batches: each carried out in its turn, and again when a deadline came before it. */
+export class ItemWrites {
   readonly #parts: StoreParts;
   readonly #documents: Documents;
+  readonly #intents: ItemIntents;
   /** Births of lives written to lately: an answer to a write shows it, and the log's last event does not. */
   readonly #births = new GenerationCache<string, number>(40_000);
-
-  readonly #counts = new GenerationCache<ContainerNumber, { readonly count: number; readonly untilMs: number }>(1_000);
 
   /** By container, how many creates are still to look whether their item is there before they begin it. */
   readonly #lookingCreates = new GenerationCache<ContainerNumber, number>(1_000);
 
   readonly #largePatches = new Places(LARGE_PATCHES);
   readonly #patchingBatches = new Places(PATCHING_BATCHES);
-  /** Of the conditions of all patches. */
-  readonly #pace = new Pace();
-
   constructor(parts: StoreParts, documents: Documents) {
     this.#parts = parts;
     this.#documents = documents;
+    this.#intents = new ItemIntents(parts, documents);
   }
 
   async write(
@@ -134,7 +115,7 @@ export class Items {
       hasPlace = false;
     };
     try {
-      const intent = this.#patching(name, patch, precondition, beforeLarge);
+      const intent = this.#intents.patching(name, patch, precondition, beforeLarge);
       // A command on the container that is then waited for may itself wait for others who want a place.
       const changed = await this.#change(caller, container, name, intent, { onAgain: giveBack });
       return shownAs({ id, partitionKey }, changed);
@@ -304,9 +285,9 @@ export class Items {
       const onDeleted = (bytes: number) => {
         batch.deletedBytes[index] = bytes;
       };
-      const intended = this.#intentOf(operation, show, onDeleted)(within, context.nowMs);
+      const intended = this.#intents.of(operation, show, onDeleted)(within, context.nowMs);
       const plain = operation.kind === 'patch' ? bounded(intended) : intended;
-      const intent = hasUniqueKeys(within.state.definition) ? this.#namingUniqueKeys(within, plain) : plain;
+      const intent = hasUniqueKeys(within.state.definition) ? this.#intents.namingUniqueKeys(within, plain) : plain;
       return {
         prefix: batch.prefixes[index]!,
         lifeHint: () => this.#lifeHint(within, partitionKey, id),
@@ -333,116 +314,6 @@ export class Items {
       if (error instanceof Refusal) return { handled: { kind: 'refused', index: reached, refusal: error }, within };
       throw error;
     }
-  }
-
-  async read(container: ContainerState, id: string, partitionKey: string, atLeast?: AtLeast): Promise<FoundItem> {
-    await this.#parts.seen(atLeast);
-    const name = await this.#parts.recordedName(container, { id, partitionKey });
-    const { within, marks } = await this.#parts.moment(container);
-    const row = await this.#parts.rows.find(within.number, name.partitionKey, name.id);
-    if (row === undefined || isExpired(row, marks)) throw new Refusal('item-not-found');
-    const shown = await this.#documents.show(within.state, row);
-    if (shown === undefined) throw new Refusal('item-not-found');
-    return shown;
-  }
-
-  /** What a visible item held at an instant, or at a revision of its life; its key is there as long as it is visible. */
-  async contentAt(
-    container: ContainerState,
-    id: string,
-    partitionKey: string,
-    {
-      atMs = Number.POSITIVE_INFINITY,
-      revision,
-    }: { readonly atMs?: number | undefined; readonly revision?: number | undefined },
-  ): Promise<PastContent> {
-    const name = await this.#parts.recordedName(container, { id, partitionKey });
-    const { within, marks } = await this.#parts.moment(container);
-    const row = await this.#parts.rows.find(within.number, name.partitionKey, name.id);
-    if (row === undefined || isExpired(row, marks)) throw new Refusal('item-not-found');
-    const prefix = await this.#parts.ports.naming.itemStreamPrefix(container.rid, name.partitionKey, name.id);
-    const write = await this.#writeAt(itemStream(prefix, row.life), atMs, revision);
-    if (write === undefined) {
-      throw new Refusal('item-not-found', 'The life of the item that is there now had no such write then.');
-    }
-    return {
-      life: row.life,
-      revision: write.revision,
-      writtenAtMs: write.occurredAtMs,
-      etag: etagOf(write.id),
-      json: await this.#documents.openAt(write),
-    };
-  }
-
-  /** One write of a life, which may have been written a million times. */
-  async #writeAt(stream: string, atMs: number, revision: number | undefined): Promise<RecordedEvent | undefined> {
-    const { log } = this.#parts.ports;
-    const part = { fromRevision: revision, toRevision: revision, withBodies: false };
-    const [last] = revision === undefined ? await lifeTail(log, stream) : await log.readStream(stream, part);
-    if (last === undefined || !isItemWrite(last)) return undefined;
-    if (last.occurredAtMs <= atMs) return last;
-    if (revision !== undefined) return undefined;
-    const write = await writeBy(log, stream, last.revision - 1, atMs);
-    return write === 'truncated' ? undefined : write;
-  }
-
-  async byBirth(container: ContainerState, birth: number): Promise<ShownItem | undefined> {
-    const continuation = { kind: 'after', birth: birth - 1 } as const;
-    const { items } = await this.list(container, { maxItemCount: 1, continuation });
-    return items.find((item) => item.birth === birth);
-  }
-
-  /**
-   * Counting takes as long as there are items, so a count that took long serves for twenty times as long: who asks
-   * all the time makes others wait for a twentieth of it at most.
-   */
-  async count(container: ContainerState): Promise<number> {
-    const { monotonicMs } = this.#parts.ports;
-    const { within, marks } = await this.#parts.moment(container);
-    const known = this.#counts.get(within.number);
-    const startedMs = monotonicMs();
-    if (known !== undefined && startedMs < known.untilMs) return known.count;
-    const count = await this.#parts.readModel.countVisible(within.number, marks);
-    const tookMs = monotonicMs() - startedMs;
-    // Small containers are counted each time.
-    if (tookMs >= 1) this.#counts.set(within.number, { count, untilMs: startedMs + 20 * tookMs });
-    return count;
-  }
-
-  async list(
-    container: ContainerState,
-    page: Scope & {
-      readonly maxItemCount: number;
-      readonly continuation?: Continuation | undefined;
-      readonly atLeast?: AtLeast | undefined;
-    },
-  ): Promise<{ readonly items: readonly ShownItem[]; readonly continuation?: Continuation }> {
-    await this.#parts.seen(page.atLeast);
-    const moment = await this.#parts.moment(container);
-    const { continuation } = page;
-    const scope = await this.#parts.recordedScope(container, page);
-    const start = continuation?.kind === 'after' ? continuation.birth : 0;
-    const items: ShownItem[] = [];
-    let scannedRows = 0;
-    let characters = 0;
-    for await (const piece of scanScope(this.#parts, moment, scope, start, { wanted: page.maxItemCount })) {
-      await this.#documents.prefetch(piece.rows);
-      for (const [index, row] of piece.rows.entries()) {
-        const shown = await this.#documents.show(moment.within.state, row);
-        if (shown === undefined) continue;
-        items.push(shown);
-        characters += shown.json.length;
-        if (items.length < page.maxItemCount && characters < MAX_PAGE_CHARACTERS) continue;
-        return piece.isLast && index === piece.rows.length - 1
-          ? { items }
-          : { items, continuation: { kind: 'after', birth: row.birth } };
-      }
-      scannedRows += piece.scanned;
-      if (scannedRows >= MAX_SCANNED && !piece.isLast) {
-        return { items, continuation: { kind: 'after', birth: piece.through } };
-      }
-    }
-    return { items };
   }
 
   /** Carries a write through, of an item by its name on record, and shows what stands then. */
@@ -538,20 +409,6 @@ export class Items {
     return { resource: result.item, position: outcome.position, created: result.created };
   }
 
-  /** An intent whose write names the values that its document has of the container's unique keys. */
-  #namingUniqueKeys({ state: { rid, definition } }: CatalogContainer, intent: ItemRequest['command']) {
-    return (async (state, life) => {
-      const wanted = await intent(state, life);
-      if (wanted.kind !== 'command' || !isWriteCommand(wanted.command)) return wanted;
-      const { partitionKey } = wanted.command;
-      const uniqueKeys: string[] = [];
-      for (const value of uniqueValuesOf(definition, JSON.parse(wanted.body ?? '{}') as Document)) {
-        uniqueKeys.push(await this.#parts.ports.naming.uniqueKeyStream(rid, partitionKey, value));
-      }
-      return { ...wanted, command: { ...wanted.command, uniqueKeys } };
-    }) satisfies ItemRequest['command'];
-  }
-
   async #lifeHint(within: CatalogContainer, partitionKey: string, id: string): Promise<number> {
     return (await this.#parts.rows.find(within.number, partitionKey, id))?.life ?? 0;
   }
@@ -567,114 +424,6 @@ export class Items {
       state.status === 'live' && !this.#parts.writing(within, state.lastWrite, nowMs, done)
         ? { kind: 'again' }
         : intent(state, life);
-  }
-
-  #intentOf(operation: ItemOperation, show: (item: Shown) => void, onDeleted: (bytes: number) => void): IntentOf {
-    const { precondition } = operation;
-    switch (operation.kind) {
-      case 'write':
-        return shown(writing(operation.operation, operation.item, precondition), show);
-      case 'patch':
-        return shown(this.#patching(operation, operation.patch, precondition), show);
-      case 'delete':
-        return deleting(operation.partitionKey, precondition, onDeleted);
-      case 'read':
-        return this.#reading(operation.partitionKey, show);
-      case 'recover':
-        return shown(this.#recovering(operation), show);
-      default:
-        return unreachable(operation);
-    }
-  }
-
-  #recovering({ id, partitionKey, fromLife, asLife, onBegin }: RecoverOperation): IntentOf {
-    return (within, nowMs) =>
-      async (state, { stream, life, last }) => {
-        const facts = factsFor(within, nowMs, partitionKey, last);
-        const command = { type: 'RecoverItem', id, partitionKey, fromLife, ...facts } as const;
-        // On any life that there is the decider knows what to say without the content.
-        if (state.status !== 'none') return { kind: 'command', command: { ...command, ttl: readOwnTtl({}), bytes: 0 } };
-        if (asLife !== undefined && asLife !== life) throw new Refusal('already-exists');
-        const source = itemStream(parseItemStream(stream)!.prefix, fromLife);
-        const write = (await lifeTail(this.#parts.ports.log, source)).find(isItemWrite);
-        const json = write && (await this.#documents.openEnded(write));
-        if (json === undefined) throw new Refusal('content-erased');
-        const ttl = readOwnTtl(JSON.parse(json) as Document);
-        onBegin(life, ttl.kind === 'value' ? ttl.seconds : null);
-        return { kind: 'command', body: json, command: { ...command, ttl, bytes: Buffer.byteLength(json) } };
-      };
-  }
-
-  /** Looks at an item as it stands at this step of a batch. */
-  #reading(partitionKey: string, show: (item: Shown) => void): IntentOf {
-    return (within, nowMs) =>
-      async (state, { last, body }) => {
-        if (state.status === 'none') throw new Refusal('item-not-found');
-        if (state.status === 'live') {
-          if (isGone(state.lastWrite, factsFor(within, nowMs, partitionKey, last))) {
-            this.#parts.expirySeen(within.number, nowMs);
-            throw new Refusal('item-not-found');
-          }
-          const json = body ?? (await this.#documents.openAt(last!));
-          show({ json, ts: state.lastWrite.ts, etag: state.etag });
-        }
-        return { kind: 'answer' };
-      };
-  }
-
-  /** Whether a patch's condition holds of a document; those of many patches give way to others as queries do. */
-  async #holds(condition: QueryPlan, document: Json, nowMs: number): Promise<boolean> {
-    const { slowLane, ports } = this.#parts;
-    const { monotonicMs } = ports;
-    await this.#pace.step();
-    try {
-      const tooLong = (): Error => new IsSlow();
-      return matches(condition, document, { nowMs, monotonicMs, maxDocumentMs: SWIFT_MS, tooLong });
-    } catch (error) {
-      if (!(error instanceof IsSlow)) throw error;
-    }
-    await slowLane.begin();
-    return slowLane.work(() => matches(condition, document, { nowMs, monotonicMs, maxDocumentMs: MAX_CONDITION_MS }));
-  }
-
-  #patching(
-    { id, partitionKey }: ItemName,
-    patch: PatchRequest,
-    precondition: Precondition | undefined,
-    beforeLarge?: (bytes: number) => Promise<void>,
-  ): IntentOf {
-    const parsed = patch.condition === undefined ? undefined : parseCondition(patch.condition);
-    return (within, nowMs) => {
-      const condition = parsed && planQuery(parsed, [], planOptionsOf(within.state.definition));
-      return async (state, { last, body }) => {
-        const facts = { ...factsFor(within, nowMs, partitionKey, last), ...precondition };
-        let json = '{}';
-        // On a life that can't be patched the decider says no whatever the body is.
-        if (state.status === 'live' && !isGone(state.lastWrite, facts)) {
-          const { bytes: bytesNow } = state.lastWrite;
-          if (bytesNow >= LARGE_BYTES) await beforeLarge?.(bytesNow);
-          const current = parseJson(body ?? (await this.#documents.openAt(last!))) as Document;
-          if (condition !== undefined) {
-            const row = await this.#parts.rows.find(within.number, partitionKey, id);
-            const stamp = { birth: row?.birth ?? last?.position ?? 0, ts: state.lastWrite.ts, etag: state.etag };
-            const system = systemPropertiesOf(within.state, stamp);
-            const document = { ...(current as { [name: string]: Json }), ...system };
-            if (!(await this.#holds(condition, document, nowMs))) {
-              throw new Refusal('precondition-failed', 'The condition of the patch does not hold.');
-            }
-          }
-          json = jsonText(applyPatch(current, patch.operations));
-        }
-        const bytes = Buffer.byteLength(json);
-        if (bytes > MAX_DOCUMENT_BYTES) throw new Refusal('too-large');
-        const ttl = readOwnTtl(JSON.parse(json) as Document);
-        return {
-          kind: 'command',
-          body: json,
-          command: { type: 'WriteItem', operation: 'patch', id, partitionKey, ttl, bytes, ...facts },
-        };
-      };
-    };
   }
 
   /** Where a life began, that was written to or read at a step. */
@@ -710,118 +459,11 @@ export class Items {
   }
 }
 
-/** A document as an operation of a batch leaves it. Times and etag only where the log has them. */
-interface Shown {
-  readonly json: string;
-  readonly ts: number;
-  readonly etag: string;
-}
-
-/** Bringing an item back, as a step of a batch. */
-interface RecoverOperation {
-  readonly kind: 'recover';
-  readonly id: string;
-  readonly partitionKey: string;
-  readonly fromLife: number;
-  readonly asLife: number | undefined;
-  readonly precondition?: undefined;
-  /** Told which life it becomes, with which ttl. */
-  readonly onBegin: (life: number, ttl: number | null) => void;
-}
-
-type ItemOperation = BatchOperation | RecoverOperation;
-
-/** A command that brings content in. */
-const isWriteCommand = (command: ItemCommand): command is WriteItem | RecoverItem =>
-  command.type === 'WriteItem' || command.type === 'RecoverItem';
-
-/** What a request wants of an item, once its container and its time are known. */
-type IntentOf = (within: CatalogContainer, nowMs: number) => ItemRequest['command'];
-
-function writing(
-  operation: 'create' | 'upsert' | 'replace',
-  { id, partitionKey, document, json }: ItemToWrite,
-  precondition: Precondition | undefined,
-): IntentOf {
-  const bytes = Buffer.byteLength(json);
-  const ttl = readOwnTtl(document);
-  return (within, nowMs) =>
-    (_state, { last }) => {
-      if (bytes > MAX_DOCUMENT_BYTES) throw new Refusal('too-large');
-      const facts = factsFor(within, nowMs, partitionKey, last);
-      const command = {
-        type: 'WriteItem',
-        operation,
-        id,
-        partitionKey,
-        ttl,
-        bytes,
-        ...facts,
-        ...precondition,
-      } as const;
-      return { kind: 'command', body: json, command };
-    };
-}
-
-/** @param onSize told the size of the document that would go */
-function deleting(
-  partitionKey: string,
-  precondition: Precondition | undefined,
-  onSize: (bytes: number) => void,
-): IntentOf {
-  return (within, nowMs) =>
-    (state, { last }) => {
-      if (state.status === 'live') onSize(state.lastWrite.bytes);
-      return {
-        kind: 'command',
-        command: { type: 'DeleteItem', ...factsFor(within, nowMs, partitionKey, last), ...precondition },
-      };
-    };
-}
-
-/** What the decider must know of the time, of the container, and of what befell a life without its own stream saying. */
-function factsFor(
-  { state }: CatalogContainer,
-  nowMs: number,
-  partitionKey: string,
-  last: RecordedEvent | undefined,
-): OnLife {
-  const { timeline } = state;
-  const left = last && partitionKeyDeleteAfter(state, partitionKey, last.position);
-  if (left === undefined) return { nowMs, timeline };
-  const { atMs, by } = left;
-  return { nowMs, timeline, leftWithPartitionKey: { atMs, by, position: last!.position } };
-}
-
-/** True for a life whose end its own stream does not say yet. */
-const isGone = (times: ItemTimes, { nowMs, timeline, leftWithPartitionKey }: OnLife): boolean =>
-  leftWithPartitionKey !== undefined || isExpired(times, watermarks(timeline, nowMs));
-
-const nameOf = (operation: ItemOperation): ItemName => (operation.kind === 'write' ? operation.item : operation);
-
-/** The operation on the item that goes by another name. */
-const named = (operation: ItemOperation, { id, partitionKey }: ItemName): ItemOperation =>
-  operation.kind === 'write'
-    ? { ...operation, item: { ...operation.item, id, partitionKey } }
-    : { ...operation, id, partitionKey };
-
 /** What was written, under the name that the client knows. */
 const shownAs = ({ id, partitionKey }: ItemName, written: Written<ShownItem>): Written<ShownItem> => ({
   ...written,
   resource: { ...written.resource, id, partitionKey },
 });
-
-/** Shows the body that a write is decided with. */
-function shown(intentOf: IntentOf, show: (item: Shown) => void): IntentOf {
-  return (within, nowMs) => {
-    const intent = intentOf(within, nowMs);
-    return async (state, life) => {
-      const wanted = await intent(state, life);
-      if (wanted.kind === 'command') show({ json: wanted.body ?? '', ts: 0, etag: '' });
-      return wanted;
-    };
-  };
-}
 
 function itemRefusal(refusal: ItemRefusal): Refusal {
   switch (refusal.reason) {
