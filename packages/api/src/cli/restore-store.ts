@@ -5,7 +5,7 @@ import { type PreparedRestore, prepareRestore, type RestoreOptions } from '@epit
 import { UnusableFile } from '@epitaph/storage/sqlite/database.ts';
 import { StorageFault } from '@epitaph/storage/sqlite/writer.ts';
 import { openEmbeddedStore } from '../compose.ts';
-import type { FsckReport } from '../store/store-api.ts';
+import type { FsckReport } from '../store/api/operations-api.ts';
 
 export interface RestoreStoreOptions extends Omit<RestoreOptions, 'log'>, Pick<SqliteStorageOptions, 'writers'> {
   /** The `log` part of a backup, or the connection string of the server that has the event log. */

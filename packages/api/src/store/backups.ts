@@ -11,7 +11,8 @@ import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import type { RecordedBackup, VaultCopies } from '@epitaph/projections/purge/vault-copies.ts';
 import { endWhatIsOver } from './item-lives.ts';
 import type { StoreParts } from './parts.ts';
-import type { BackupRequest, Caller, TakenBackup } from './store-api.ts';
+import type { Caller } from './api/common.ts';
+import type { BackupRequest, TakenBackup } from './api/operations-api.ts';
 
 /** What backups need; without a source the store takes none. */
 export interface BackupParts {

@@ -27,7 +27,7 @@ import type { FeedFloors } from './feed-floors.ts';
 import { assertNotPast, type Previews } from './previews.ts';
 import type { StoreParts } from './parts.ts';
 import { containerRid, databaseRid } from './rids.ts';
-import type { Caller, Precondition, Written } from './store-api.ts';
+import type { Caller, Precondition, Written } from './api/common.ts';
 
 export interface CatalogOptions {
   /** Of containers made from now on, in seconds. */

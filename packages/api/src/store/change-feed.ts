@@ -14,7 +14,8 @@ import { isExpired } from '@epitaph/core/ttl/watermarks.ts';
 import { turn } from '@epitaph/core/turn.ts';
 import type { Documents } from './documents.ts';
 import type { Moment, StoreParts } from './parts.ts';
-import type { ChangeFeedPage, ChangeFeedRequest, FeedChange, ShownItem } from './store-api.ts';
+import type { ChangeFeedPage, ChangeFeedRequest, FeedChange } from './api/change-feed-api.ts';
+import type { ShownItem } from './api/items-api.ts';
 
 /** Events looked through at a time, between which other requests pass. */
 const SCAN_SIZE = 2_000;

@@ -12,7 +12,7 @@ import { systemPropertiesOf } from '../cosmos/system-properties.ts';
 import type { Measurements } from '../metrics/measurements.ts';
 import { inThisHeap } from './heap.ts';
 import type { StorePorts } from './parts.ts';
-import type { FoundItem } from './store-api.ts';
+import type { FoundItem } from './api/items-api.ts';
 
 /** Bytes of document text kept decoded. Parsed forms come on top, and leave together with their text. */
 const CACHE_BYTES = inThisHeap(64 * 1024 * 1024);

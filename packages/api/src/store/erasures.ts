@@ -23,7 +23,8 @@ import {
 import type { StoreParts } from './parts.ts';
 import { recordRetention } from './retention-record.ts';
 import type { Retries } from './retries.ts';
-import type { Caller, ErasureOutcome } from './store-api.ts';
+import type { Caller } from './api/common.ts';
+import type { ErasureOutcome } from './api/retention-api.ts';
 
 /** What stands against an erasure. */
 interface Kept {

@@ -31,7 +31,7 @@ import { actionsOnStore } from '@epitaph/projections/operator-actions.ts';
 import type { DisappearanceRow, ReadModelStore } from '@epitaph/projections/read-model-store.ts';
 import { feedFloorUntil, isPurged, type ItemLife, itemLife, lastLifeOf, retentionUntil } from './item-lives.ts';
 import type { StoreParts } from './parts.ts';
-import type { Disappearance, HistoryEntry, HistoryPage } from './store-api.ts';
+import type { Disappearance, HistoryEntry, HistoryPage } from './api/history-api.ts';
 
 const LATEST_MS = Number.MAX_SAFE_INTEGER;
 /** Events of a container that are read at once: one may name ten thousand lives. */

@@ -27,7 +27,8 @@ import type { StoreParts } from './parts.ts';
 import type { Queries } from './queries.ts';
 import { recordRetention, tooManyHolds } from './retention-record.ts';
 import { ABANDONED_MS, type Retries } from './retries.ts';
-import type { Caller, HoldRequest, PlacedHold, ShownHold } from './store-api.ts';
+import type { Caller } from './api/common.ts';
+import type { HoldRequest, PlacedHold, ShownHold } from './api/retention-api.ts';
 
 /** Lives that a hold on a query's result can name: its record is one event, which every log must take. */
 export const MAX_LIVES_OF_A_HOLD = 10_000;

@@ -20,7 +20,8 @@ import type { Documents } from './documents.ts';
 import type { StoreParts } from './parts.ts';
 import { planOptionsOf } from './plan-options.ts';
 import { IsSlow, SWIFT_MS } from './slow-lane.ts';
-import type { BatchOperation, Document, ItemToWrite, PatchRequest, Precondition } from './store-api.ts';
+import type { Precondition } from './api/common.ts';
+import type { BatchOperation, Document, ItemToWrite, PatchRequest } from './api/items-api.ts';
 
 /** Bytes of a document at most; source: Cosmos DB, "Service quotas" (2 MB an item). */
 const MAX_DOCUMENT_BYTES = 2 * 1024 * 1024;

@@ -12,7 +12,10 @@ import type { Documents } from './documents.ts';
 import type { StoreParts } from './parts.ts';
 import { MAX_PAGE_CHARACTERS } from './query-page.ts';
 import { scanScope } from './scans.ts';
-import type { AtLeast, Continuation, FoundItem, PastContent, ShownItem } from './store-api.ts';
+import type { AtLeast } from './api/common.ts';
+import type { PastContent } from './api/history-api.ts';
+import type { FoundItem, ShownItem } from './api/items-api.ts';
+import type { Continuation } from './api/queries-api.ts';
 
 /** Rows looked at for one page of a feed before it answers with what it has. */
 const MAX_SCANNED = 20_000;

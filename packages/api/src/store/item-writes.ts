@@ -28,18 +28,15 @@ import {
 } from './item-intents.ts';
 import type { StoreParts } from './parts.ts';
 import { Places } from './places.ts';
+import type { AtLeast, Caller, Precondition, Written } from './api/common.ts';
 import type {
-  AtLeast,
   BatchOperation,
   BatchOutcome,
   BatchResult,
-  Caller,
   ItemToWrite,
   PatchRequest,
-  Precondition,
   ShownItem,
-  Written,
-} from './store-api.ts';
+} from './api/items-api.ts';
 
 /** Of the documents that one batch leaves patched; all others it brings along. */
 const MAX_BATCH_PATCHED_BYTES = 16 * 1024 * 1024;

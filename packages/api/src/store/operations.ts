@@ -23,7 +23,7 @@ import type {
   RebuildRequest,
   RebuildStatus,
   ScavengeStatus,
-} from './store-api.ts';
+} from './api/operations-api.ts';
 
 /** The name under which the read models are rebuilt: they are one projection, with one checkpoint. */
 export const ITEMS_PROJECTION = 'items';

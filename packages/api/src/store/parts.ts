@@ -18,7 +18,7 @@ import { KeyedMutex } from '@epitaph/core/keyed-mutex.ts';
 import { CommandOrder } from './command-order.ts';
 import type { ItemRows } from './item-rows.ts';
 import { SlowLane } from './slow-lane.ts';
-import type { AtLeast, Caller } from './store-api.ts';
+import type { AtLeast, Caller } from './api/common.ts';
 
 export interface StorePorts {
   readonly log: EventLog;

@@ -38,7 +38,7 @@ import {
 } from './query-page.ts';
 import { QueryPlaces } from './query-places.ts';
 import { type Bounds, isWhole, PieceSize, Run } from './query-run.ts';
-import type { QueryPage, QueryRequest } from './store-api.ts';
+import type { QueryPage, QueryRequest } from './api/queries-api.ts';
 
 /** Documents looked at for one page of a streaming query before it answers with what it has. */
 const MAX_EXAMINED = 20_000;

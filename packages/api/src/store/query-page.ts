@@ -3,7 +3,7 @@ import { type KeyRange, WHOLE_RANGE } from '@epitaph/core/partition-key/effectiv
 import type { Scope } from '@epitaph/core/partition-key/scope.ts';
 import { isOfMany, type Json, jsonText, type OrderedStart, type QueryPlan } from '@epitaph/query';
 import type { Run } from './query-run.ts';
-import type { Continuation, QueryPage, QueryRequest } from './store-api.ts';
+import type { Continuation, QueryPage, QueryRequest } from './api/queries-api.ts';
 
 /** Characters of JSON that the rows of a page have at most, unless its first row alone has more. */
 export const MAX_PAGE_CHARACTERS = 4 * 1024 * 1024;

@@ -3,7 +3,7 @@ import { inThisHeap } from './heap.ts';
 import { Places } from './places.ts';
 import type { Run } from './query-run.ts';
 import { IsSlow } from './slow-lane.ts';
-import type { QueryRequest } from './store-api.ts';
+import type { QueryRequest } from './api/queries-api.ts';
 
 /** Bytes from which on a query holds much. */
 const MUCH_BYTES = inThisHeap(1024 * 1024);

@@ -8,7 +8,7 @@ import { partitionKeysIn } from '../cosmos/partition-key.ts';
 import { MOST_QUERY_BYTES } from './heap.ts';
 import type { Moment } from './parts.ts';
 import { IsSlow, SWIFT_MS } from './slow-lane.ts';
-import type { QueryRequest } from './store-api.ts';
+import type { QueryRequest } from './api/queries-api.ts';
 
 /** Partition keys at most that a query names and that are looked up one by one. */
 export const MAX_LOOKED_UP = 100;

@@ -18,7 +18,9 @@ import { type ItemLife, itemLife, lastLifeOf } from './item-lives.ts';
 import type { ItemWrites } from './item-writes.ts';
 import type { StoreParts } from './parts.ts';
 import { recordRetention } from './retention-record.ts';
-import type { Caller, PastContent, RecoveredItem, RecoverySummary } from './store-api.ts';
+import type { Caller } from './api/common.ts';
+import type { PastContent } from './api/history-api.ts';
+import type { RecoveredItem, RecoverySummary } from './api/retention-api.ts';
 
 /** Ended lives looked at together. */
 const BATCH = 64;

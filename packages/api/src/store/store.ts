@@ -37,7 +37,8 @@ import { Replays } from './replays.ts';
 import { ResourceTokens } from './resource-tokens.ts';
 import { Retries } from './retries.ts';
 import { ScavengeSchedule } from './scavenge-schedule.ts';
-import type { Caller, StoreApi } from './store-api.ts';
+import type { Caller } from './api/common.ts';
+import type { StoreApi } from './store-api.ts';
 import { Users } from './users.ts';
 
 export interface StoreOptions extends Omit<StorePorts, 'clock' | 'clockJump' | 'monotonicMs' | 'newId'> {
