@@ -28,17 +28,15 @@ import {
   LOCK_FILE,
   lockFolder,
   type OpenLogElsewhere,
-  makeFolder,
   MASTER_KEY_FILE,
   readFacts,
   RESTORING_SUFFIX,
-  syncFolder,
-  writeDurably,
   writeFacts,
 } from './data-folder.ts';
+import { makeFolder, syncFolder, writeDurably } from './durable-files.ts';
 import { emptyJournal, openForReading, openForWriting, UnusableFile } from './database.ts';
 import { isDiskFull, sqliteCodeOf, sqliteCodes } from './failures.ts';
-import type { StepHook } from './log-writer-core.ts';
+import type { StepHook } from './placed-crash.ts';
 import { openVault } from './open-vault.ts';
 import { checkMasterKey, readMasterKey } from './master-key.ts';
 import { PurgeLedger, readPurgeLedger } from './purge-ledger.ts';

@@ -17,7 +17,7 @@ import { TailSubscription } from '@epitaph/core/log/tail-subscription.ts';
 import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
 import { turn } from '@epitaph/core/turn.ts';
 import { assertWellFormed } from '@epitaph/core/log/well-formed.ts';
-import type { AddKeyJob, AppendJob, AppendOutcome, EventRow, TruncateJob } from './log-writer-core.ts';
+import type { AddKeyJob, AppendJob, AppendOutcome, EventRow, TruncateJob } from './log-writer-jobs.ts';
 import { uuidOfHex } from './uuid-bytes.ts';
 import type { Writer } from './writer.ts';
 
