@@ -19,9 +19,9 @@ export interface Batch {
   readonly documents: readonly Json[];
   /** No batch follows. */
   readonly isLast: boolean;
-  /** No batch follows but such as were looked up together with it. */
+  /** Any batch that follows was looked up together with this one. */
   readonly isNearEnd: boolean;
-  /** More of what was looked up together with it follows. */
+  /** At least one batch follows that was looked up together with this one. */
   readonly isPart?: boolean;
   /** The birth up to which everything has been looked at. */
   readonly through: number;
@@ -45,7 +45,7 @@ export class Candidates {
    */
   async *of(run: Run, afterBirth: number): AsyncGenerator<Batch> {
     for await (const batch of this.#found(run, afterBirth)) {
-      // Those that come next may be a thousand times as much work as those before.
+      // Each batch begins with a small piece again: its documents may be a thousand times as much work as those before.
       const piece = new PieceSize();
       const { length } = batch.rows;
       let from = 0;
@@ -120,7 +120,9 @@ export class Candidates {
     if (isWhole(recorded)) this.#keepDocuments(within.number);
   }
 
-  /** The partition keys that the query names, each as a scope of its own; undefined where it has to look through all. */
+  /**
+   * The partition keys that the query names, each as a scope of its own; undefined where all rows have to be scanned.
+   */
   async #scopesOf({ keys, scope: { prefix, range }, moment }: Run): Promise<readonly Scope[] | undefined> {
     if (keys === undefined || keys.length > MAX_LOOKED_UP) return undefined;
     const { state } = moment.within;
@@ -135,7 +137,7 @@ export class Candidates {
     return scopes;
   }
 
-  /** Keeps the documents of a scan with it, where all have been decoded by now. */
+  /** Keeps the documents of a kept scan with it, once all of them have been decoded. */
   #keepDocuments(container: ContainerNumber): void {
     const { rows } = this.#parts;
     const scan = rows.scanned(container);
@@ -157,7 +159,7 @@ export class Candidates {
     let documents: Json[] = [];
     if (needsBody) await this.#documents.prefetch(wanted);
     let opening = run.clock();
-    // Of the time to load, what others took.
+    // How much of the loading time others had.
     let givenMs = 0;
     for (const row of wanted) {
       let document = needsBody ? this.#documents.parsed(row) : { id: row.id, _ts: row.ts };
@@ -183,7 +185,7 @@ export class Candidates {
   }
 }
 
-/** Some of a batch. */
+/** The part of a batch from one index up to, but not including, another. */
 function partOf({ rows, documents, isLast, isNearEnd, isPart, through }: Batch, from: number, to: number): Batch {
   const isEnd = to === rows.length;
   return {
@@ -196,7 +198,7 @@ function partOf({ rows, documents, isLast, isNearEnd, isPart, through }: Batch, 
   };
 }
 
-/** What of a kept scan is visible and not ruled out, in batches. */
+/** The rows of a kept scan that are visible and not ruled out, in batches. */
 async function* ofKept(run: Run, scan: KeptScan, all: readonly Json[], afterBirth: number): AsyncGenerator<Batch> {
   const { marks } = run.moment;
   const isIn = hasExpired(scan, marks)

@@ -25,12 +25,12 @@ import type { BatchOperation, Document, ItemToWrite, PatchRequest } from './api/
 
 /** Bytes of a document at most; source: Cosmos DB, "Service quotas" (2 MB an item). */
 const MAX_DOCUMENT_BYTES = 2 * 1024 * 1024;
-/** From this size on few documents are patched at once: a patch has several forms of them in memory. */
+/** From this size on few documents are patched at once: a patch has several forms of its document in memory. */
 const LARGE_BYTES = 64 * 1024;
 /** Milliseconds that the condition of a patch may take: a batch may have a hundred. */
 const MAX_CONDITION_MS = 250;
 
-/** A document as an operation of a batch leaves it. Times and etag only where the log has them. */
+/** A document as an operation leaves or finds it. `ts` and `etag` are set only where they were read from the log. */
 export interface Shown {
   readonly json: string;
   readonly ts: number;
@@ -93,7 +93,7 @@ export class ItemIntents {
       async (state, { stream, life, last }) => {
         const facts = factsFor(within, nowMs, partitionKey, last);
         const command = { type: 'RecoverItem', id, partitionKey, fromLife, ...facts } as const;
-        // On any life that there is the decider knows what to say without the content.
+        // On a life that has begun, the decider answers without the content.
         if (state.status !== 'none') return { kind: 'command', command: { ...command, ttl: readOwnTtl({}), bytes: 0 } };
         if (asLife !== undefined && asLife !== life) throw new Refusal('already-exists');
         const source = itemStream(parseItemStream(stream)!.prefix, fromLife);
@@ -123,7 +123,10 @@ export class ItemIntents {
       };
   }
 
-  /** Whether a patch's condition holds of a document; those of many patches give way to others as queries do. */
+  /**
+   * Whether a patch's condition is true of a document. The conditions of many patches give way to others, as queries
+   * do.
+   */
   async #holds(condition: QueryPlan, document: Json, nowMs: number): Promise<boolean> {
     const { slowLane, ports } = this.#parts;
     const { monotonicMs } = ports;
@@ -150,7 +153,7 @@ export class ItemIntents {
       return async (state, { last, body }) => {
         const facts = { ...factsFor(within, nowMs, partitionKey, last), ...precondition };
         let json = '{}';
-        // On a life that can't be patched the decider says no whatever the body is.
+        // On a life that can't be patched the decider refuses, whatever the body is.
         if (state.status === 'live' && !isGone(state.lastWrite, facts)) {
           const { bytes: bytesNow } = state.lastWrite;
           if (bytesNow >= LARGE_BYTES) await beforeLarge?.(bytesNow);
@@ -178,7 +181,7 @@ export class ItemIntents {
     };
   }
 
-  /** An intent whose write names the values that its document has of the container's unique keys. */
+  /** The same intent, whose write also names the values that its document has for the container's unique keys. */
   namingUniqueKeys({ state: { rid, definition } }: CatalogContainer, intent: ItemRequest['command']) {
     return (async (state, life) => {
       const wanted = await intent(state, life);
@@ -234,7 +237,10 @@ export function deleting(
     };
 }
 
-/** What the decider must know of the time, of the container, and of what befell a life without its own stream saying. */
+/**
+ * What the decider must know besides the life's own stream: the time, the policies, and whether it left with its
+ * partition key.
+ */
 export function factsFor(
   { state }: CatalogContainer,
   nowMs: number,
@@ -248,7 +254,7 @@ export function factsFor(
   return { nowMs, timeline, leftWithPartitionKey: { atMs, by, position: last!.position } };
 }
 
-/** True for a life whose end its own stream does not say yet. */
+/** True for a life that has ended although its own stream does not say so yet. */
 const isGone = (times: ItemTimes, { nowMs, timeline, leftWithPartitionKey }: OnLife): boolean =>
   leftWithPartitionKey !== undefined || isExpired(times, watermarks(timeline, nowMs));
 
@@ -260,7 +266,7 @@ export const named = (operation: ItemOperation, { id, partitionKey }: ItemName):
     ? { ...operation, item: { ...operation.item, id, partitionKey } }
     : { ...operation, id, partitionKey };
 
-/** Shows the body that a write is decided with. */
+/** The same intent, which also shows the body that its write is decided with. */
 export function shown(intentOf: IntentOf, show: (item: Shown) => void): IntentOf {
   return (within, nowMs) => {
     const intent = intentOf(within, nowMs);

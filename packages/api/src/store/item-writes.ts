@@ -38,13 +38,13 @@ import type {
   ShownItem,
 } from './api/items-api.ts';
 
-/** Of the documents that one batch leaves patched; all others it brings along. */
+/** Bytes of all documents that the patches of one batch make. What a batch writes whole is bounded by its request. */
 const MAX_BATCH_PATCHED_BYTES = 16 * 1024 * 1024;
 const LARGE_PATCHES = inThisHeap(32);
 /** Batches with patches that are carried out at once. */
 const PATCHING_BATCHES = inThisHeap(32);
 
-/** After a create whose item was there already, so many others in its container look first. */
+/** After a create whose item was there already, the next so many creates in its container look before they begin. */
 const LOOKING_CREATES = 100;
 
 /** What else there is to know of a command on an item. */
@@ -59,10 +59,12 @@ export class ItemWrites {
   readonly #parts: StoreParts;
   readonly #documents: Documents;
   readonly #intents: ItemIntents;
-  /** Births of lives written to lately: an answer to a write shows it, and the log's last event does not. */
+  /**
+   * Where lives that were written to lately began: the answer to a write shows it, and a life's last event does not.
+   */
   readonly #births = new GenerationCache<string, number>(40_000);
 
-  /** By container, how many creates are still to look whether their item is there before they begin it. */
+  /** By container, how many of the next creates are to look whether their item is there before they begin a life. */
   readonly #lookingCreates = new GenerationCache<ContainerNumber, number>(1_000);
 
   readonly #largePatches = new Places(LARGE_PATCHES);
@@ -113,7 +115,7 @@ export class ItemWrites {
     };
     try {
       const intent = this.#intents.patching(name, patch, precondition, beforeLarge);
-      // A command on the container that is then waited for may itself wait for others who want a place.
+      // The next attempt may wait for a command on the container, which may itself wait for writes that want a place.
       const changed = await this.#change(caller, container, name, intent, { onAgain: giveBack });
       return shownAs({ id, partitionKey }, changed);
     } finally {
@@ -177,9 +179,10 @@ export class ItemWrites {
     asked: readonly ItemOperation[],
     options: { readonly dryRun?: boolean },
   ): Promise<BatchOutcome> {
-    // Its documents may be large, which is seen when it holds up others who want them: it waits before.
+    // How large the documents are that it patches is seen only when it holds up others who want them. So it waits for a
+    // place before that.
     if (!asked.some(({ kind }) => kind === 'patch')) return this.#record(caller, container, asked, options);
-    // Without a wait where there is no need for one, so that those of one item go in the order in which they came.
+    // No await where a place is free, so that batches on one item keep the order in which they came.
     if (!this.#patchingBatches.takeIfFree()) await this.#patchingBatches.take();
     try {
       return await this.#record(caller, container, asked, options);
@@ -218,7 +221,7 @@ export class ItemWrites {
         throw new TooMuchContention(`${MAX_ATTEMPTS} attempts on ${prefixes.length} items came too late`);
       });
       const { handled, within } = outcome;
-      // Who is refused for what has expired may have put that on record, as with single commands.
+      // A command that is refused because its item has expired may have recorded the expiry, as with single commands.
       if ('endedAt' in handled && handled.endedAt !== undefined) await this.#parts.projected(handled.endedAt);
       if (handled.kind === 'refused') return handled;
       if (handled.kind === 'spans-streams') {
@@ -307,13 +310,13 @@ export class ItemWrites {
       const { step, refusal, ...ended } = handled;
       return { handled: { ...ended, index: step, refusal: itemRefusal(refusal) }, within };
     } catch (error) {
-      // An operation has found for itself that it can't be done.
+      // Thrown by the intent of an operation that can't be done.
       if (error instanceof Refusal) return { handled: { kind: 'refused', index: reached, refusal: error }, within };
       throw error;
     }
   }
 
-  /** Carries a write through, of an item by its name on record, and shows what stands then. */
+  /** Carries out a write of an item, by its name on record, and returns the item as it is then. */
   async #change(
     caller: Caller,
     container: ContainerState,
@@ -376,7 +379,8 @@ export class ItemWrites {
         }
       });
       const { decision, position } = outcome.handled;
-      // Who is refused for what has expired may have put that on record: it is seen from now on, in feeds too.
+      // A command that is refused because its item has expired may have recorded the expiry: that is seen from now on,
+      // in feeds too.
       if (position !== undefined) await this.#parts.projected(position);
       if (decision.kind === 'refused') throw itemRefusal(decision.refusal);
       invariant(position !== undefined, 'an accepted command records something');
@@ -386,14 +390,16 @@ export class ItemWrites {
     }
   }
 
-  /** Whether a create may take it that there is no such item, as it mostly is: where it is not, it is made twice. */
+  /**
+   * Whether a create may assume that there is no such item, as is mostly so. Where there is one, it is decided twice.
+   */
   #mayBeginUnseen({ number }: CatalogContainer): boolean {
     const looking = this.#lookingCreates.get(number) ?? 0;
     if (looking > 0) this.#lookingCreates.set(number, looking - 1);
     return looking === 0;
   }
 
-  /** A write that may have to be recorded in several streams: a batch of itself. */
+  /** A write that may have to be recorded in several streams: it is carried out as a batch of one. */
   async #alone(
     caller: Caller,
     container: ContainerState,
@@ -410,7 +416,10 @@ export class ItemWrites {
     return (await this.#parts.rows.find(within.number, partitionKey, id))?.life ?? 0;
   }
 
-  /** An intent that is only followed while the life that it is about has not met its deadline since `nowMs`. */
+  /**
+   * The same intent, but followed only if the life has not met its deadline since `nowMs`; else the command is decided
+   * again.
+   */
   #inTime(
     within: CatalogContainer,
     nowMs: number,
@@ -423,7 +432,7 @@ export class ItemWrites {
         : intent(state, life);
   }
 
-  /** Where a life began, that was written to or read at a step. */
+  /** Where the life began that a step wrote to or read. */
   async #birthOf(
     within: CatalogContainer,
     { id, partitionKey }: ItemName,

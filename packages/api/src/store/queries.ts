@@ -40,11 +40,13 @@ import { QueryPlaces } from './query-places.ts';
 import { type Bounds, isWhole, PieceSize, Run } from './query-run.ts';
 import type { QueryPage, QueryRequest } from './api/queries-api.ts';
 
-/** Documents looked at for one page of a streaming query before it answers with what it has. */
+/** The most documents that one page of a streaming query looks at; then it answers with what it has. */
 const MAX_EXAMINED = 20_000;
-/** Bytes of rows that a page keeps to choose from: twice those of its text, which count as two a character. */
+/** Bytes of rows that an ordered page keeps to choose from: twice what its text may have, at two bytes a character. */
 const PAGE_BYTES = 4 * MAX_PAGE_CHARACTERS;
-/** Runs queries: the plan's clear columns pick the rows, the evaluator sees the documents one after the other. */
+/**
+ * Answers queries: columns in clear pick the rows as the plan says, and the evaluator sees their documents one by one.
+ */
 export class Queries {
   readonly #parts: StoreParts;
   readonly #places = new QueryPlaces();
@@ -123,7 +125,7 @@ export class Queries {
       return { rows, texts: rows.map(String) };
     }
     if (isOrdered(plan)) return this.#sorted(run);
-    // Tokens of before say of more queries how many rows were given.
+    // A token of an earlier version may count rows for a query that today goes on after a place: it is evaluated anew.
     if (request.continuation?.kind !== 'skip') {
       if (isRanked(plan)) return this.#ranked(run);
       if (plan.asOffered) return this.#stream(run);
@@ -141,7 +143,7 @@ export class Queries {
     const last = continuationOf(request, 'after');
     const inside = last?.inside ?? 0;
     const start = last === undefined ? 0 : inside > 0 ? last.birth - 1 : last.birth;
-    // What is distinct depends on what came before: all of that is looked at again, and left out.
+    // Whether a row is distinct depends on all rows before it: these are evaluated again, and left out of the page.
     const isAnew = plan.query.distinct;
     const mostExamined = isAnew ? Number.POSITIVE_INFINITY : MAX_EXAMINED;
     let passed = last?.rows ?? 0;
@@ -155,7 +157,8 @@ export class Queries {
         ...(bounds === undefined ? {} : { rows: passed }),
       });
     if (bounds !== undefined && passed >= bounds.to) return page.answer();
-    // Clients take a page without a continuation for the last one, and some count on it.
+    // A full page has a continuation only if more rows follow: clients take a page without one for the last, and some
+    // rely on the last page having none.
     let fullAt: number | undefined;
     for await (const batch of this.#candidates.of(run, isAnew ? 0 : start)) {
       const { rows, documents, isLast, isNearEnd, isPart, through } = batch;
@@ -180,7 +183,7 @@ export class Queries {
         fullAt = birth;
         break;
       }
-      // Rows that a narrower scope left out count too: they took their time.
+      // Rows that a narrower scope left out count as well: looking at them took time.
       if (run.scanned >= mostExamined && !isLast && isPart !== true && fullAt === undefined) return after(through);
     }
     return page.answer();
@@ -197,7 +200,7 @@ export class Queries {
     const offset = last === undefined ? (plan.offset ?? 0) : 0;
     const page = new Page(size);
     if (size === 0) return page.answer();
-    // A row more than fits says that there is another page, and some more may tell where it begins.
+    // One row more than fits shows that there is another page; a few more may be needed to tell where that one begins.
     const leastRows = offset + 1 + MAX_NEIGHBOURS;
     const ordered = new OrderedPage(plan, run.context, start, offset + size + MAX_NEIGHBOURS, {
       bytes: PAGE_BYTES,
@@ -225,7 +228,10 @@ export class Queries {
     });
   }
 
-  /** ORDER BY RANK: what comes and goes moves the scores of all, so each page is the best of what was not given before. */
+  /**
+   * ORDER BY RANK: a document that comes or goes changes the scores of all others, so each page has the best rows of
+   * those that were not given before.
+   */
   async #ranked(run: Run): Promise<Answer> {
     const { request, plan } = run;
     const last = continuationOf(request, 'ranked');
@@ -255,7 +261,7 @@ export class Queries {
     await this.#finish(run, ordered);
   }
 
-  /** What is left when there are no more documents: groups are worked on in pieces, as documents are. */
+  /** Does what is left to do when there are no more documents. Groups are worked on in pieces, as documents are. */
   async #finish(run: Run, evaluation: Pick<Evaluation, 'finishing' | 'extraWork'>): Promise<void> {
     const steps = evaluation.finishing();
     const piece = new PieceSize();
@@ -283,7 +289,7 @@ export class Queries {
     const skip = last?.rows ?? 0;
     const { range } = run.scope;
     if (run.scope.partitionKey === undefined && last?.range !== undefined && isPartOf(range, last.range)) {
-      // What is left of a range that has split comes from the first of its parts that is asked, and nothing from others.
+      // The token's range has split since. Its first part gives what is left of the whole, and the others give nothing.
       run.scope = { ...run.scope, range: last.range };
       if (!isInRange(startOf(moment.within.state.definition, run.scope), range)) return { rows: [], texts: [] };
     }
@@ -329,8 +335,8 @@ function planOf(
 }
 
 /**
- * The plan of a query, without its TOP, OFFSET and LIMIT where a page can go on after a document: they are then of the
- * rows that came before it, and not of those that it would give by now.
+ * The plan of a query. Where a page can go on after a document, TOP, OFFSET and LIMIT are taken out of the plan and
+ * returned as bounds: they then count the rows that earlier pages gave, not those that the query would give by now.
  */
 function planToPage(
   request: QueryRequest,

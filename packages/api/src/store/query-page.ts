@@ -58,7 +58,7 @@ export function continuationOf<Kind extends Continuation['kind']>(
 
 const invalidContinuation = (): Refusal => new Refusal('bad-request', 'Invalid Continuation Token');
 
-/** The range in which a place in an answer counts the rows before it. */
+/** The range of partition keys in which a continuation counts its rows. */
 export const countedIn = ({ range }: Scope): KeyRange => range ?? WHOLE_RANGE;
 
 export const isPartOf = (range: KeyRange | undefined, whole: KeyRange): range is KeyRange =>
@@ -76,19 +76,20 @@ export function resumeOf({ request: { resume }, plan }: Run): OrderedStart | und
   return { keys: resume.keys as (Json | undefined)[], document: resume.birth, exclude: resume.exclude };
 }
 
-/** The place that a page of the same query has ended at. */
+/** The place at which the page before this one ended, as its token tells it. */
 export function startOfToken(plan: QueryPlan, last: Extract<Continuation, { readonly kind: 'sorted' }>): OrderedStart {
   const { keys, birth, inside, include, near } = last;
   const isWhole = isOfMany(plan) ? keys.length > plan.orderBy.length : keys.length === plan.orderBy.length;
   if (near === undefined && (!isWhole || isOfMany(plan) !== (birth === undefined))) throw invalidContinuation();
-  // Before places were told within documents, rows of equal values came downwards in other orders.
+  // A token from before places within documents were told: in descending order, rows of equal values came in another
+  // order then.
   const hasOtherTies = birth !== undefined && inside === undefined && plan.orderBy.some(({ descending }) => descending);
   if (hasOtherTies) throw invalidContinuation();
   const values = keys.map(([value]) => value as Json | undefined);
   return { keys: values, document: birth, inside, exclude: include !== true, near };
 }
 
-/** Rows that a query still gives by its TOP or LIMIT. */
+/** How many rows TOP or LIMIT still allow. */
 export const rowsLeft = ({ top, limit }: QueryPlan, given: number): number =>
   Math.max(0, (top ?? limit ?? Number.POSITIVE_INFINITY) - given);
 

@@ -5,18 +5,21 @@ import type { Run } from './query-run.ts';
 import { IsSlow } from './slow-lane.ts';
 import type { QueryRequest } from './api/queries-api.ts';
 
-/** Bytes from which on a query holds much. */
+/** A query that holds this many bytes holds much, and needs a place to go on. */
 const MUCH_BYTES = inThisHeap(1024 * 1024);
-/** Queries that hold much and run at once. */
+/** How many queries that hold much may run at once. */
 const HOLDING_AT_ONCE = 2;
 
-/** Queries at once that work longer on a document. */
+/** How many queries that work long on a document may run at once. */
 const SLOW_AT_ONCE = 4;
 
-/** What queries have worked, in the units of {@link QueryPage.extraWork}, that ended in an error: by that. */
+/** By the error that a query ended in: what it had worked until then, in the units of `QueryPage.extraWork`. */
 export const workUntil = new WeakMap<Error, number>();
 
-/** A query comes to hold much, and no place is free for it. It has changed nothing, and can be run anew when one is. */
+/**
+ * Thrown when a query comes to hold much and no place is free. It has changed nothing, and can be run again when one
+ * is.
+ */
 class NeedsPlace extends Error {
   override readonly name = 'NeedsPlace';
 }
@@ -27,7 +30,10 @@ export class QueryPlaces {
   readonly #slow = new Places(SLOW_AT_ONCE);
   readonly #turns = new Turns();
 
-  /** Runs a query; one that turns out slow, or comes to hold much where no place is free for that, is run anew in a place. */
+  /**
+   * Runs a query to its end. One that turns out slow, or comes to hold much while no place is free, is run again from
+   * its beginning when it has a place.
+   */
   async toItsEnd<Result>(
     { signal, standAside }: QueryRequest,
     begin: (isSlow: boolean) => Promise<Run>,
@@ -51,7 +57,8 @@ export class QueryPlaces {
             throw error;
           }
           if (error instanceof IsSlow) {
-            // Who waits holds no place that another, who has this one, may wait for.
+            // It gives the other place back while it waits: the query that has the place it waits for may be waiting
+            // for that one.
             if (run.hasPlace) this.#holding.giveBack();
             run.hasPlace = false;
             await enter(this.#slow);
@@ -71,9 +78,9 @@ export class QueryPlaces {
   }
 
   /**
-   * Lets others have their turn, if a query had its own for long.
+   * Lets others have their turn, once a query has had its own for long.
    *
-   * @throws NeedsPlace for one that holds much and has no place for that
+   * @throws NeedsPlace for a query that holds much and finds no place free
    */
   async giveWay(run: Run): Promise<void> {
     const { signal } = run.request;

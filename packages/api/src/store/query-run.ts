@@ -10,9 +10,9 @@ import type { Moment } from './parts.ts';
 import { IsSlow, SWIFT_MS } from './slow-lane.ts';
 import type { QueryRequest } from './api/queries-api.ts';
 
-/** Partition keys at most that a query names and that are looked up one by one. */
+/** The most partition keys named by a query that are looked up one by one; with more the query scans. */
 export const MAX_LOOKED_UP = 100;
-/** Documents that are worked on before it is known how long they take. */
+/** Size of the first piece, when it is not known yet how long a document takes. */
 const FIRST_DOCUMENTS = 1;
 
 /** Which of its rows a query gives: from a number on, up to but not including another. */
@@ -25,30 +25,30 @@ export interface Bounds {
 export class PieceSize {
   size = FIRST_DOCUMENTS;
 
-  /** The last piece took so long. */
+  /** Told how long the last piece took. */
   took(ms: number): void {
     if (ms > TURN_MS) this.size = Math.max(1, Math.floor((this.size * TURN_MS) / ms));
     else if (ms < TURN_MS / 4) this.size *= 4;
   }
 }
 
-/** One page's run of a query, with what it took. */
+/** One run of a query for one page, and what it has cost so far. */
 export class Run {
   readonly request: QueryRequest;
   readonly plan: QueryPlan;
   readonly moment: Moment;
-  /** Which of its rows the query gives; undefined for those that the plan itself gives. */
+  /** Which of its rows the query gives; undefined where the plan itself sees to that. */
   readonly bounds: Bounds | undefined;
   scope: Scope;
-  /** The partition keys that its filter names, where they are several or none: no other can match. */
+  /** The partition keys that the filter names, where they are several or none at all: no other key can match. */
   readonly keys: readonly NamedKey[] | undefined;
   readonly memory = new Memory(MOST_QUERY_BYTES);
   readonly context: EvaluationContext;
   /** Milliseconds since its turn began. */
   turnMs: () => number;
-  /** It has one of the places of queries that hold much. */
+  /** True while it has one of the places for queries that hold much in memory. */
   hasPlace = false;
-  /** It is one of those that work long on a document, and goes on in the lane for that. */
+  /** True for a query that was found to work long on a document: it runs in the slow lane. */
   readonly isSlow: boolean;
   /** Documents that the query was evaluated on. */
   examined = 0;
@@ -93,7 +93,7 @@ export class Run {
     return next;
   }
 
-  /** Counts what an evaluation works meanwhile. */
+  /** Does a piece of an evaluation's work, and adds what it cost to {@link extraWork}, also when it fails. */
   counted<Result>(evaluation: Pick<Evaluation, 'extraWork'>, work: () => Result): Result {
     const before = evaluation.extraWork;
     try {
@@ -103,19 +103,19 @@ export class Run {
     }
   }
 
-  /** Starts a watch; what it answers is the milliseconds since. */
+  /** Starts a stopwatch: the function it returns tells the milliseconds since then. */
   clock(): () => number {
     const startedMs = this.#monotonicMs();
     return () => this.#monotonicMs() - startedMs;
   }
 }
 
-/** A partition key that a query names, or those that begin with some components. */
+/** A partition key that a query names, or, as a prefix, all those that begin with some components. */
 export type NamedKey = Pick<Scope, 'partitionKey' | 'prefix'>;
 
 /**
- * What is asked for, narrowed by what the query itself says of the partition key: a document that satisfies it can't
- * be anywhere else. Where it names several, they are told beside.
+ * The scope of a request, narrowed by what the query's filter says of the partition key: no document elsewhere can
+ * satisfy it. Where the filter names several keys, they are returned beside the scope.
  */
 function narrowed(
   { partitionKey, prefix, range }: QueryRequest,
@@ -130,15 +130,15 @@ function narrowed(
   });
   const [only] = keys;
   if (only !== undefined && keys.length === 1) {
-    // What was asked for as a prefix still has to hold.
+    // The prefix that the request asks for has to hold as well.
     if (prefix === undefined) return { scope: { ...only, range } };
     const isWithin = only.partitionKey !== undefined && isInScope(definition, { prefix }, only.partitionKey);
     return { scope: isWithin ? { ...only, range } : { prefix, range } };
   }
   const areWhole = keys.every((key) => key.partitionKey !== undefined);
-  // Of keys that are on record as pseudonyms nobody sees how they begin.
+  // A key that is on record as a pseudonym does not show its first components.
   const areTold = areWhole || (prefix === undefined && !hasPseudonymousIds(definition));
-  // How rare a word is, is asked of all documents.
+  // A rank depends on how rare a word is among all documents, so all of them are looked at.
   return areTold && program.rank === undefined ? { scope: { prefix, range }, keys } : { scope: { prefix, range } };
 }
 
@@ -151,7 +151,7 @@ function clearFilter(
   definition: ContainerDefinition,
 ): Run['mayMatch'] {
   const { ts } = pushdown;
-  // Rows that have pseudonyms do not say the id and the key: the document does.
+  // Rows with pseudonyms do not have the id and the key; only the document has.
   const isTold = !hasPseudonymousIds(definition);
   const ids = isTold && pushdown.ids !== undefined ? new Set(pushdown.ids) : undefined;
   const hasKey = isTold && keys !== undefined ? isAmong(keys, definition) : undefined;
@@ -166,7 +166,7 @@ function clearFilter(
 function isAmong(keys: readonly NamedKey[], definition: ContainerDefinition): (key: string) => boolean {
   const whole = new Set(keys.flatMap(({ partitionKey }) => partitionKey ?? []));
   const prefixes = keys.filter(({ partitionKey }) => partitionKey === undefined);
-  // To ask of each row whether it begins with any of very many takes longer than to read it.
+  // To compare each row with very many prefixes takes longer than to read its document.
   if (prefixes.length > MAX_LOOKED_UP) return () => true;
   return (key) => whole.has(key) || prefixes.some((prefix) => isInScope(definition, prefix, key));
 }

@@ -210,7 +210,7 @@ export class Store implements StoreApi {
     const forgetGone = ({ containers, databases }: Pick<ReadModelNews, 'containers' | 'databases'>) => {
       const { catalog } = projector;
       for (const rid of databases) requestUnits.forget(rid);
-      // Nothing is said of the containers that went with a database.
+      // The news does not name the containers that went with a database.
       const gone =
         containers === undefined || databases.length > 0
           ? catalog.allContainers()
@@ -229,7 +229,7 @@ export class Store implements StoreApi {
       onErased: (positions) => {
         documents.evict(positions);
         rows.erased();
-        // Should it not be told, others keep in memory for a while what no row leads to any more.
+        // If that fails, other nodes keep in memory for a while what no row leads to any more.
         options.nodes?.readModels.tellErased(positions).catch(() => {});
       },
       othersControl: options.nodes !== undefined,
@@ -264,7 +264,7 @@ export class Store implements StoreApi {
       });
       // Before anything is erased the vault keeps what it is on record to keep.
       await store.#holds.settleAll();
-      // A restore does so when it knows of all copies that the erasures have to name.
+      // A restore does so later, when it knows of all copies of the keys that the erasures have to name.
       if (options.restoring !== true) await store.#erasures.resumeAll();
       const mayPurge = options.nodes?.roles.has('purge') ?? true;
       await purge.start({ automatic: mayPurge && (options.automaticPurge ?? true) });
@@ -273,7 +273,7 @@ export class Store implements StoreApi {
       store.#proofs.start();
       return store;
     } catch (error) {
-      // These go on by themselves, and would keep the process.
+      // These work on by themselves, and would keep the process alive.
       await retries.stop();
       await purge.stop();
       await projector.close();
@@ -413,16 +413,16 @@ export class Store implements StoreApi {
   async settleRestored(from: RestoredFrom): Promise<number> {
     await this.#finished(this.#backups.recordCopies(from.ledger()));
     const { lost = [], unfinished = [], pausesPurge = false } = from;
-    // Before anything is erased: what a hold kept that was lost can be held again then.
+    // Paused before anything is erased, so that what was kept by a hold that was lost can be held again.
     if (pausesPurge) await this.#finished(this.#purge.pause(this.#backups.restoring()));
-    // By the streams that the log has them in, and over when the restore is put on record: the secret may be lost, too,
-    // that their names are made with.
+    // They are found by their streams in the log, and ended before the restore is put on record: the secret that their
+    // names are made with may be lost, too.
     const first = await this.#finished(this.#backups.endKeyless(lost));
     await this.#finished(this.#erasures.resumeAll());
     if (lost.length > 0 || unfinished.length > 0) {
       await this.#purge.recordErasures([...first.abandoned, ...unfinished]);
     }
-    // Most of it left by a deadline, or with something larger, and the log itself says so.
+    // Most of what is due left by a deadline, or with its partition key or container, and the log itself says so.
     await this.#purge.passFromNow();
     const { livesEnded, abandoned } = await this.#finished(this.#backups.settleRestored(from, first.livesEnded));
     await this.#purge.recordErasures(abandoned);
@@ -477,11 +477,11 @@ export class Store implements StoreApi {
     await this.#retries.stop();
     await this.#purge.stop();
     await this.#operations.putRebuildOff();
-    // Whoever was let in is answered; a write is, once it is projected.
+    // Every request that was let in is answered: a write as soon as it is projected.
     while (this.#underWay > 0) await new Promise<void>((resolve) => this.#whenIdle.push(resolve));
     await this.#proofs.stop();
     await this.#parts.projector.close();
-    // While the folder is still this process's own.
+    // Before the ports close: the folder is still this process's own.
     if (this.#clock instanceof GuardedClock) this.#clock.close();
     await this.#closePorts();
   }
