@@ -10,7 +10,7 @@ import { parseUserStream, userStream } from '@epitaph/core/user/stream-name.ts';
 import type { CatalogEntry } from '../read-model-store.ts';
 import type { Examination } from './examination.ts';
 
-/** What folds a stream whose state is an entry of the catalog. */
+/** What folds a stream whose state is an entry of the catalog; undefined for any other stream. */
 export function foldOfEntry(stream: string): ((events: readonly RecordedEvent[]) => unknown) | undefined {
   if (parseUserStream(stream) !== undefined) return foldUser;
   if (parseClientEncryptionKeyStream(stream) !== undefined) return foldClientEncryptionKey;
@@ -20,7 +20,7 @@ export function foldOfEntry(stream: string): ((events: readonly RecordedEvent[])
 export const streamOfEntry = ({ kind, state }: CatalogEntry): string =>
   kind === 'user' ? userStream(state.rid) : clientEncryptionKeyStream(state.rid);
 
-/** A user or client encryption key is in the catalog as its stream says. */
+/** Checks that a user or client encryption key is in the catalog as its stream says. */
 export async function checkEntry(
   stream: string,
   entry: CatalogEntry | undefined,

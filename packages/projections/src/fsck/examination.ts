@@ -65,7 +65,7 @@ export interface Container {
 
 /** What the parts of an examination share. */
 export interface Examination extends FsckOptions {
-  /** Where in the log it ends. */
+  /** The position up to which it reads the log. */
   readonly upTo: number;
   readonly pace: Pace;
   readonly report: Report;
@@ -74,7 +74,7 @@ export interface Examination extends FsckOptions {
   readonly numbers: ReadonlyMap<string, ContainerNumber>;
 }
 
-/** What a container's stream says; of an event that can't be read, what is left without it. */
+/** What a container's stream says. An event that can't be read is reported, and left out. */
 export async function readContainer(log: EventLog, rid: string, upTo: number, report: Report): Promise<Container> {
   const stream = containerStream(rid);
   const partitionKeyDeletes = new Map<string, { readonly position: number; readonly atMs: number }[]>();
@@ -99,7 +99,7 @@ export async function readContainer(log: EventLog, rid: string, upTo: number, re
   return { state, clearPaths: paths.map((path) => parseDocumentPath(path) ?? []), partitionKeyDeletes };
 }
 
-/** True for a life that its partition key took with it: it was visible then. */
+/** True for a life that left with its partition key: it was still visible when that was deleted. */
 export function leftWithPartitionKey(
   life: ItemTimes & { readonly partitionKey: string; readonly lastPosition: number },
   timeline: PolicyTimeline,

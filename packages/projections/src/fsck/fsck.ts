@@ -28,7 +28,7 @@ export interface FsckReport {
   readonly problems: readonly FsckProblem[];
 }
 
-/** Problems listed at most. With so many the rest would say no more. */
+/** The most problems that are listed. With so many, further ones would say nothing new. */
 const PROBLEM_LIMIT = 1_000;
 
 /**
@@ -54,7 +54,7 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
   const examination: Examination = { ...options, upTo, pace: new Pace(), report, containerOf, numbers };
   const shown = new Map((await store.catalogEntries()).map((entry) => [streamOfEntry(entry), entry]));
   const unread = new Set(shown.keys());
-  /** Streams that have gone on since: of these no event is the last one. */
+  /** Streams that go on after `upTo`: none of their events that are read here is the last one. */
   const goneOn = new Set<string>();
   const leftAfterPurge: string[] = [];
   let position = 0;
@@ -115,8 +115,8 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
 }
 
 /**
- * The events with their bodies, of which few are held at a time: a page of them may be gigabytes. With each that may be
- * the last of its stream, for no later one is on the page, where that one is.
+ * The events with their bodies, a few at a time: those of a page may be gigabytes. An event that is the last of its
+ * stream on the page comes with `last`, the position of the stream's last event.
  */
 async function* inFull(
   log: EventLog,

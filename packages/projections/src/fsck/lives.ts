@@ -29,7 +29,7 @@ interface Life {
   uniqueKeys: readonly string[];
 }
 
-/** What a write has sealed opens, as long as its key is there. */
+/** Checks that the body which a write has sealed opens, as long as its key is there. */
 export async function checkWrite(recorded: RecordedEvent, { vault, sealer, report }: Examination): Promise<void> {
   const event = readItemEvent(recorded);
   if (event.type !== 'ItemUpserted' && event.type !== 'ItemRecovered') return;
@@ -43,7 +43,10 @@ export async function checkWrite(recorded: RecordedEvent, { vault, sealer, repor
   }
 }
 
-/** A life whose last event this is. A purge truncates after its record, so whether it has done so is asked later. */
+/**
+ * Examines the life whose last event this is. A purge truncates after its record, so whether writes are left is asked
+ * again later.
+ */
 export async function examineLife(
   last: RecordedEvent,
   examination: Examination,
@@ -61,7 +64,7 @@ export async function examineLife(
   const { found } = growing;
   const told: Report = (...problem) => void found.push(problem);
   await checkLife(stream, life, container, { ...examination, report: told });
-  // What came after the log was read is not this examination's business.
+  // A life that has changed since the log was read is left to the next examination.
   if (found.length > 0 && !(await hasGoneOn(log, stream, life, upTo))) for (const problem of found) report(...problem);
   return { hasWritesAfterPurge: life.purged && life.writesLeft };
 }
@@ -86,7 +89,8 @@ async function checkLife(
       const last = await log.readLast(name);
       try {
         const { holder } = foldUniqueKey(last === undefined ? [] : [last]);
-        // Whoever takes the value of an item that has met its end puts that end on record in the same append.
+        // A life whose last event is a write holds its values, even past its deadline: whoever takes one puts that end
+        // on record in the same append.
         if (holder !== stream) {
           report('unique-key-not-held', stream, `live, but ${name} is held by ${holder ?? 'nobody'}`);
         }
@@ -133,7 +137,7 @@ async function checkLife(
       report('row-differs', stream, `the read model has it at ${row.position}, the log at ${life.lastPosition}`);
     }
   } else if (row !== undefined && row.life === number && row.position <= life.lastPosition) {
-    // Written after that end, it is of another stream: its container's secret was lost in a restore since.
+    // A row that was written after that end is of another stream: its container's secret was lost in a restore since.
     const end = isItemWrite({ type: life.lastType }) ? 'the delete of its partition key' : life.lastType;
     report('shown-after-its-end', stream, `ended by ${end}, but still in the read model`);
   }
@@ -142,7 +146,7 @@ async function checkLife(
 /** True for a life that was written, has ended or was erased since the log was read up to a position. */
 async function hasGoneOn(log: EventLog, stream: string, life: Life, upTo: number): Promise<boolean> {
   if ((await log.readLast(stream))?.position !== life.lastPosition) return true;
-  // Its own stream says of what befalls it from outside only when the purge comes to it.
+  // What befalls a life from outside is in its own stream only when the purge has come to it.
   const { containerRid, prefix } = parseItemStream(stream)!;
   return (await log.readStream(containerStream(containerRid))).some(({ type, position, data }) => {
     if (position <= upTo) return false;
@@ -152,7 +156,10 @@ async function hasGoneOn(log: EventLog, stream: string, life: Life, upTo: number
   });
 }
 
-/** True for an item that is erased on request or goes with its container: of these nothing is on record before the key's end. */
+/**
+ * True for an item that is being erased on request or goes with its container: its key is destroyed before its own
+ * stream says anything.
+ */
 async function isBeingErased(
   log: EventLog,
   stream: string,
@@ -163,7 +170,7 @@ async function isBeingErased(
   return (await log.readLast(databaseStream(databaseRid)))?.type === 'DatabaseDeleted';
 }
 
-/** A life by its events, of those that can be read, and what is wrong with their order. */
+/** Builds a life from those of its events that can be read, and notes what is wrong with their order. */
 class GrowingLife {
   readonly #stream: string;
   readonly #container: Container;
@@ -181,7 +188,7 @@ class GrowingLife {
     try {
       event = readItemEvent(recorded);
     } catch {
-      // Told when it was met.
+      // Reported when the walk over the log met it.
       return;
     }
     const { position } = recorded;

@@ -16,12 +16,12 @@ import {
 
 /** Rows of the read models read at a time. */
 const ROWS_AT_ONCE = 1_000;
-/** Items whose values in clear are looked for at a time: each time all of their container are gone through. */
+/** Items whose values in clear are checked at a time: each time all such values of their container are read. */
 const COPIES_OF_AT_ONCE = 200_000;
 
 /**
- * Every row of a container is of an item that the log shows as live, and what is in clear of it is what its document
- * says; of what is not live nothing is in clear.
+ * Checks that every row of a container is of an item that the log shows as live, that its values in clear are those of
+ * its document, and that there are no other values in clear.
  *
  * @returns how many rows there are
  */
@@ -72,7 +72,9 @@ export async function checkRows(
   }
 }
 
-/** The write that a row is of, where the log shows it as live; unknown for what has changed since the log was read. */
+/**
+ * The write that a row is of, where the log shows the item as live; `unknown` if it has changed since the log was read.
+ */
 async function liveByLog(
   row: ItemRow,
   rid: string,
@@ -90,7 +92,7 @@ async function liveByLog(
       if (isItemWrite(last)) {
         const { ts, ttl } = readItemWrite(last);
         const life = { ts, ttl, partitionKey: row.partitionKey, lastPosition: last.position };
-        // That it stands at an earlier write is told where its life is examined.
+        // A row that stands at an earlier write is reported where its life is examined.
         if (!leftWithPartitionKey(life, state.timeline, partitionKeyDeletes))
           return write.position === last.position ? write : 'unknown';
       }
@@ -100,7 +102,7 @@ async function liveByLog(
   return now?.birth === row.birth && now.position === row.position ? 'no' : 'unknown';
 }
 
-/** Of the copies in clear that a write gives, as {@link clearSum} has it; undefined where it does not open. */
+/** The {@link clearSum} of the values in clear that a write gives; undefined where its body does not open. */
 async function clearSumOf(
   write: RecordedEvent,
   { clearPaths }: Container,
@@ -113,7 +115,7 @@ async function clearSumOf(
   try {
     return clearSum(copiesOf(sealer.open(found.key, stream, revision, body), clearPaths));
   } catch {
-    // Told where the write itself is examined.
+    // Reported where the write itself is examined.
     return undefined;
   }
 }
@@ -124,7 +126,10 @@ interface ExpectedCopies {
   readonly sum: number | undefined;
 }
 
-/** What is in clear of live items is what their documents give, and of others nothing is: of items born in a part of the log. */
+/**
+ * Checks the values in clear of the items that were born in a part of the log: those of live items are what their
+ * documents give, and there are no others.
+ */
 async function checkClearCopies(
   { number, rid }: { readonly number: number; readonly rid: string },
   births: { readonly after: number; readonly upTo: number },

@@ -17,14 +17,17 @@ import {
 import type { OpenRun } from './runs.ts';
 
 /**
- * How long lives that a hold keeps, or where there are several nodes a floor, are left alone before the vault is asked
- * again; and how long a container in which nothing but such lives is left to erase is not looked through.
+ * How long lives that a hold keeps (on several nodes also those that a floor keeps) are left alone before the vault is
+ * asked about them again. A container with nothing else left to erase is not looked through for as long.
  */
 const HELD_RETRY_MS = 60_000;
-/** For so long at least, for each of them: to ask takes a tenth of that, and something else is to be done, too. */
+/**
+ * The wait is at least this long for each such life: to ask about one takes a tenth of it, and there is other work to
+ * do.
+ */
 const HELD_RETRY_MS_EACH = 1;
 
-/** A life to erase, and the one before it in the order in which they are looked through. */
+/** A life to erase, with its place and that of the life before it in the order in which they are looked through. */
 interface Found<Row> {
   readonly row: Row;
   readonly kind: HeldKind;
@@ -40,7 +43,7 @@ export interface Work {
   readonly ended: readonly Found<EndedRow>[];
   /** Items that their container took with it. */
   readonly abandoned: readonly Found<ItemRow>[];
-  /** Of the time before they were looked up. */
+  /** Taken before they were looked up. */
   readonly look: Look;
 }
 
@@ -82,7 +85,7 @@ export class ContainerWork {
   ): Promise<Work> {
     const { look } = this.#options.held;
     const gone = this.isGone(container);
-    // A container that is gone changes no more, and all that is in it goes: nothing of it is kept for a later run.
+    // A container that is gone changes no more, and all that is in it goes: nothing is left for a later run.
     const upToPosition = gone ? Number.MAX_SAFE_INTEGER : run.upToPosition;
     const overdue = await this.#payable(container, run.effectiveNowMs, upToPosition, limit);
     // Asked for only where there can be any, like the deletes themselves.
@@ -91,7 +94,7 @@ export class ContainerWork {
         ? []
         : await this.#options.store().unrecordedEnds(container.number, limit);
     const ended = await this.#erasableEnded(container, gone, run, limit);
-    // What had left before the container went is recorded as that, and only the rest as gone with it.
+    // Lives that had ended before the container went are recorded as such; only the rest is recorded as gone with it.
     const last = gone && overdue.length + unrecorded.length + ended.length === 0;
     return {
       container,
@@ -180,7 +183,7 @@ export class ContainerWork {
     return found;
   }
 
-  /** The first lives of a kind, of those that nothing is known to hold back. */
+  /** The first lives of a kind, leaving out those that are known to be held back. */
   async #notHeld<Row>(
     container: ContainerNumber,
     kind: HeldKind,

@@ -27,7 +27,7 @@ export class PurgeControl {
     return this.#isPaused;
   }
 
-  /** Looks again, where other nodes may have paused it or gone on. */
+  /** Reads it again, if other nodes may have paused or resumed the purge. */
   async refresh(maxAgeMs = 0): Promise<void> {
     const { monotonicMs, othersControl } = this.#options;
     if (othersControl && monotonicMs() - this.#readMs >= maxAgeMs) await this.read();
@@ -39,7 +39,10 @@ export class PurgeControl {
     this.#readMs = this.#options.monotonicMs();
   }
 
-  /** Nothing is recorded of what is so already: by the log, for another node may have been asked. One never paused goes on. */
+  /**
+   * Records a pause, or its end, unless the log says that it is so already: another node may have been asked. A purge
+   * that was never paused counts as resumed.
+   */
   async record(context: CommandContext, type: PurgeControlEvent['type']): Promise<void> {
     const { log, projected } = this.#options;
     const position = await appendNext(log, PURGE_CONTROL_STREAM, (last) =>
@@ -47,7 +50,7 @@ export class PurgeControl {
         ? undefined
         : newEvent(context, { type, data: {} }, purgeEventVersions[type]),
     );
-    // It is so from its record on, whoever sees that.
+    // It holds from its record on, whether or not readers see that yet.
     this.#isPaused = type === 'PurgePaused';
     if (position !== undefined) await projected(position);
   }

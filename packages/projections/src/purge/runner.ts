@@ -125,7 +125,7 @@ export class PurgeRunner {
   /** Finds out whether an operator had paused the purge, finishes what a crash left half done, and begins to watch. */
   async start({ automatic }: { readonly automatic: boolean }): Promise<void> {
     await this.#control.read();
-    // Where several nodes may, one that was not given the purge leaves to the others what a crash of theirs has left.
+    // Of several nodes, one that was not given the purge leaves to the others what their crashes have left.
     if (!automatic && this.#options.othersControl === true) return;
     this.#runs.current = await this.#runs.leftOpen();
     if (this.#runs.current !== undefined)
@@ -162,7 +162,8 @@ export class PurgeRunner {
   /**
    * A pass that begins now: one that is under way has frozen its candidates before, and is waited for first.
    *
-   * @param waitMs how long to come back to what there are no request units for, in milliseconds; by default for ever
+   * @param waitMs how long to come back to items that there are no request units for, in milliseconds; by default for
+   *   ever
    */
   async passFromNow({
     waitMs = Number.POSITIVE_INFINITY,
@@ -184,8 +185,9 @@ export class PurgeRunner {
   }
 
   /**
-   * Records the erasure of ended lives whose keys are gone, also of those that no pass comes to, for a grace or a window
-   * keeps them, or the purge is paused, or time is held. Of a restored store the ledger may say so of any.
+   * Records the erasure of ended lives whose keys are gone, for a store that was restored: the ledger may have
+   * destroyed the key of any life, also of one that no pass comes to because a grace or a window keeps it, the purge is
+   * paused or the clock is held.
    *
    * @param abandoned lives that left with their container, whose keys are gone, too
    */
@@ -208,7 +210,9 @@ export class PurgeRunner {
     await this.#executor.truncated();
   }
 
-  /** One pass now, or the one under way; resolves when nothing that is due is left, of what was to be looked at. */
+  /**
+   * Begins a pass, or joins the one under way. Resolves when nothing due is left in the containers that it looks at.
+   */
   #passNow(scope: Scope, signal?: AbortSignal): Promise<PassResult> {
     this.#pass ??= this.#passed(scope, signal);
     return this.#pass;
@@ -218,18 +222,19 @@ export class PurgeRunner {
     try {
       return await this.#workOff(scope, signal);
     } catch (error) {
-      // One that a truncation met beside it is seen to by the next pass, too, and told to nobody: it is over by then.
+      // What a truncation met besides is reported to nobody: this pass has failed anyway, and the next one truncates
+      // again.
       await this.#executor.truncated().catch(() => {});
       throw error;
     } finally {
-      // After a fault, too, nothing of the pass is under way any more.
+      // Also after a fault, nothing of the pass is left under way.
       await this.#executor.settled();
       this.#pass = undefined;
     }
   }
 
   /**
-   * Puts every expiry of a container on record that is due, and erases nothing: whoever is to see all that a policy
+   * Records every expiry that is due in a container, and erases nothing: a recovery that has to see all that a policy
    * took can't wait for the next pass.
    */
   async recordOverdue(container: CatalogContainer): Promise<void> {
@@ -302,7 +307,7 @@ export class PurgeRunner {
       paidFor: (container) => this.#executor.affordable(container) > 0,
       isOver: () => this.#stopping,
     });
-    // Where another node has erased what was kept, no pass may ever come to look again.
+    // What another node has erased meanwhile no pass may ever look at again: it is forgotten here.
     for (const number of this.#held.containers) if (!this.#book.mayHaveEnded(number)) this.#held.forget(number);
     return nextMs;
   }
@@ -354,7 +359,7 @@ export class PurgeRunner {
     const run = left ?? (await this.#runs.open());
     const none = { purged: 0, refused: 0 };
     let fault: PurgeFault | undefined;
-    // One life that can't be purged keeps no other from being erased; it is told when those are done.
+    // A life that can't be purged keeps no other from being erased: its fault is thrown when the others are done.
     const unlessAtFault = (error: unknown): typeof none => {
       if (!(error instanceof PurgeFault)) throw error;
       fault ??= error;
@@ -386,7 +391,7 @@ export class PurgeRunner {
             ? this.#around('erase', () => this.#work.erase(work)).catch(unlessAtFault)
             : Promise.resolve(none),
         ] as const;
-        // When one of them fails, nothing of the others goes on behind the back of who is told so.
+        // All of them are waited for, also when one fails: nothing goes on after the failure was reported.
         const [expired, ended, erased] = await allDone(steps);
         totals.expired += expired;
         totals.purged += erased.purged;
@@ -407,15 +412,16 @@ export class PurgeRunner {
   async #completePartitionKeyDeletes(number: number, nowMs: () => number): Promise<void> {
     const container = this.#options.catalog().containerByNumber(number)!;
     if (container.state.partitionKeyDeletes.length === 0 || this.#work.isGone(container)) return;
-    // Asked first: the catalog knows of a delete before its ends are in the store, where they may come to be at any moment.
+    // The checkpoint is read first: the catalog knows of a delete before the ends of its lives are in the store, and
+    // these may come at any moment.
     const upToPosition = await this.#options.store().checkpoint();
     if ((await this.#options.store().unrecordedEnds(number, 1)).length > 0) return;
     await this.#executor.completePartitionKeyDeletes(container, upToPosition, nowMs);
   }
 
   /**
-   * Records what is erased already of the lives that a grace or a window keeps, as it may have come to do since a run was
-   * cut short. All others come up by themselves.
+   * Records the erasure of lives whose keys are gone already, among those that a grace or a window keeps: it may have
+   * come to keep them since the run was cut short. All others come up by themselves.
    */
   async #finishErasures(container: CatalogContainer, run: Pick<OpenRun, 'effectiveNowMs'>): Promise<void> {
     const { clock, store } = this.#options;
@@ -430,7 +436,10 @@ export class PurgeRunner {
     }
   }
 
-  /** What there was to erase is erased, or kept by the vault: then it is asked again when the first may go. */
+  /**
+   * Called when all that there was to erase in a container is erased, or kept by the vault. The vault is asked again
+   * when the first life that it keeps may go.
+   */
   #settle(container: ContainerNumber): void {
     const untilMs = this.#held.untilMs(container);
     if (untilMs === undefined) return;

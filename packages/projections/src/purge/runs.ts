@@ -24,15 +24,15 @@ export class PurgeRuns {
     this.#ports = ports;
   }
 
-  /** A run that the log has no end of: a crash or a fault has cut it short. */
+  /** A run whose end is not in the log: a crash or a fault has cut it short. */
   async leftOpen(): Promise<OpenRun | undefined> {
     const [open] = await this.#ports.store().openPurgeRuns();
     return open === undefined ? undefined : { id: open.stream.slice(purgeRunStream('').length), ...open.state };
   }
 
   /**
-   * The run to go on with. One whose end is on record is none, though a fault may have come of recording it, or another
-   * node recorded it: what is erased under it is not looked for after a crash.
+   * The run to go on with. A run whose end is on record is not one, even if recording it ended in a fault here, or
+   * another node recorded it: after a crash nobody looks for what is erased under a completed run.
    */
   async leftToDo(): Promise<OpenRun | undefined> {
     const run = this.current ?? (await this.leftOpen());
@@ -78,7 +78,7 @@ export class PurgeRuns {
         events: [newEvent(purgeContext(this.#ports), event, purgeEventVersions[event.type])],
       },
     ]);
-    // A conflict means that another runner has closed it, after a takeover: the fact is there all the same.
+    // A conflict means that another runner has closed it after a takeover: its end is on record all the same.
     if (result.kind === 'appended') await this.#ports.projected(result.position);
     this.current = undefined;
   }
