@@ -36,7 +36,7 @@ export class Operations {
   readonly #scavengeEverySeconds: number | null;
   #rebuild: { status: RebuildStatus; readonly abort: AbortController; readonly done: Promise<void> } | undefined;
   #putsRebuildOff = false;
-  /** True while what a rebuild that was cut short had built is thrown away. */
+  /** True while the remains of a rebuild that was cut short are thrown away. */
   #discarding = false;
 
   constructor(
@@ -122,7 +122,8 @@ export class Operations {
       }
       let graceOver = 0;
       let due = 0;
-      // Most containers have none, and there may be thousands.
+      // Only the counts that can be above zero are asked for: most containers have no ended lives, and there may be
+      // thousands of containers.
       for (const byPolicyStart of [...(byThemselves > 0 ? [false] : []), ...(byPolicy > 0 ? [true] : [])]) {
         const graceMs = graceSeconds(state, byPolicyStart) * 1000;
         graceOver += await readModel.countEnded(number, byPolicyStart, nowMs - graceMs);
@@ -176,7 +177,7 @@ export class Operations {
     if (log.scavenging === undefined) {
       throw new Refusal('not-supported', 'The event log is in the data folder; its space comes back by itself.');
     }
-    // What was truncated before the run began is what it takes away.
+    // A run takes away what was truncated before it began.
     await this.#purge.settled();
     await new Scavenges(log).start(context, await this.#parts.readModel.countPurged());
   }
@@ -242,7 +243,7 @@ export class Operations {
       });
     };
     const work = async () => {
-      // A turn later, so that whoever asked has the status before it changes.
+      // It begins a turn later, so that the caller has the status before it changes.
       await turn();
       try {
         const { differences, version } = await rebuild({
@@ -292,7 +293,7 @@ export class Operations {
     assertKnown(name);
     if (this.#rebuild !== undefined) return this.#rebuild.status;
     const { unfinished } = this.#parts.ports.readModels;
-    // Another node than the one that projects has no say in it.
+    // Only the node that projects can go on with it.
     if (unfinished === undefined || !this.#parts.projector.projects) return null;
     const { version, position } = unfinished;
     return {
@@ -351,7 +352,7 @@ export class Operations {
       } catch (error) {
         const now = this.#parts.readModel;
         if (now === store) throw error;
-        // A rebuild has closed it, and put another one in its place: that is the one to be examined.
+        // A rebuild has closed the read model and put another in its place: that one is to be examined.
         return examine(now);
       }
     };

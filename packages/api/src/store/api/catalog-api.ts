@@ -34,7 +34,7 @@ export interface TtlPreview {
   readonly later: readonly { readonly withinSeconds: number | null; readonly items: number }[];
   /** Items that would never expire under it. */
   readonly never: number;
-  /** What stands against the erasure, not against the expiry, of what expires at once. */
+  /** What keeps the content of what expires at once. It stops the erasure, not the expiry. */
   readonly kept: {
     readonly floorSeconds: number;
     readonly byFloor: number;
@@ -51,7 +51,7 @@ export interface TtlPreview {
   readonly brake: TtlBrake | null;
 }
 
-/** A count that may not be known exactly. Where it is, both are equal. */
+/** A count that may not be known exactly; where it is, both numbers are equal. */
 export interface BoundedCount {
   readonly atLeast: number;
   readonly atMost: number;
@@ -69,8 +69,9 @@ export interface CatalogApi {
   createDatabase(caller: Caller, name: string, throughput?: Throughput): Promise<Written<DatabaseState>>;
   deleteDatabase(caller: Caller, name: string, precondition?: Precondition): Promise<{ position: number }>;
   /**
-   * Makes sure that a name which is not known here is not known at all: on several nodes another may have given it a
-   * moment ago. Undefined when there is nothing to wait for. Without a name: that no list of names leaves one out.
+   * Makes sure that a name which is not known here is not known anywhere: of several nodes, another may have given it a
+   * moment ago. Without names, makes sure that no list of names leaves one out. Undefined when there is nothing to wait
+   * for.
    */
   settleNames(database: string | undefined, container: string | undefined): Promise<void> | undefined;
   listContainers(database: string): readonly ContainerState[];

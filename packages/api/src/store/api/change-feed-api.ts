@@ -20,7 +20,7 @@ export interface ChangeFeedRequest {
   /** Leaves out what happened before this time, in milliseconds, wherever the reading begins. */
   readonly notBeforeMs?: number | undefined;
   readonly scope: Scope;
-  /** Changes a page at most. */
+  /** The most changes of a page. */
   readonly maxItemCount: number;
   /** Wait for this first (session token, consistency level). */
   readonly atLeast?: AtLeast | undefined;
@@ -54,7 +54,7 @@ export type FeedChange =
 
 export interface ChangeFeedPage {
   readonly changes: readonly FeedChange[];
-  /** Where the next page goes on: all that is at or before it has been looked at. */
+  /** Where the next page goes on: everything up to and including this position has been looked at. */
   readonly position: number;
   /** False when the page ended early, to be short, and there may be more by now. */
   readonly reachedEnd: boolean;

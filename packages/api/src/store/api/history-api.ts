@@ -8,7 +8,7 @@ export interface HistoryEntry {
   readonly revision?: number;
   readonly type: string;
   readonly occurredAtMs: number;
-  /** Who acted; a ledger does not keep it for the writes it stands for. */
+  /** Who acted; absent for a write that is known only from a ledger, which does not keep that. */
   readonly actor?: string;
   readonly position?: number;
   readonly eventId?: string;
@@ -95,7 +95,7 @@ export interface ItemAsOf {
 /** What is on record of items and containers, those that are gone too. `partitionKey` is canonical JSON of an array of components. */
 export interface HistoryApi {
   history(container: ContainerState, id: string, partitionKey: string): Promise<readonly HistoryEntry[]>;
-  /** @throws Refusal bad-request for a place that none of its pages gave */
+  /** @throws Refusal bad-request for a continuation that none of its pages gave */
   historyPage(
     container: ContainerState,
     id: string,
@@ -105,7 +105,7 @@ export interface HistoryApi {
   /**
    * The container's own facts: creation, policies, deletion.
    *
-   * @param afterRevision only what came after that
+   * @param afterRevision only what came after that revision
    * @param limit so many at most; all by default
    */
   containerHistory(container: ContainerState, afterRevision?: number, limit?: number): Promise<readonly HistoryEntry[]>;

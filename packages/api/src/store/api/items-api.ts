@@ -33,7 +33,7 @@ export interface PatchRequest {
   /** `FROM c WHERE …`; the patch is refused with `precondition-failed` when it does not hold. */
   readonly condition?: string | undefined;
   /**
-   * Called before a large document is patched, of so many bytes, when it is its turn; what it throws ends the patch, and
+   * Called with its size when it is the turn of a large document to be patched. What it throws ends the patch, and
    * nothing is done.
    */
   readonly beforeLarge?: ((bytes: number) => void) | undefined;
@@ -97,7 +97,7 @@ export interface ItemsApi {
     precondition?: Precondition,
   ): Promise<{ readonly position: number; /** Size of the document that is gone. */ readonly bytes: number }>;
   /**
-   * Operations in order, each seeing what those before it did, all recorded together or none.
+   * Carries out operations in order, each seeing what those before it did. Either all of them are recorded or none.
    *
    * @param options.dryRun decides only, and writes nothing
    * @throws Refusal not-supported when the log can't append to several streams at once and this needs to

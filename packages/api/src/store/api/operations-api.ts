@@ -7,7 +7,9 @@ import type { Caller } from './common.ts';
 import type { HistoryEntry } from './history-api.ts';
 
 export interface PurgeStatus {
-  /** `waiting-for-request-units`: all that is due is overdue in containers whose users leave nothing over. */
+  /**
+   * `waiting-for-request-units`: all that is due are expiries in containers whose users leave no request units over.
+   */
   readonly state: 'running' | 'idle' | 'paused' | 'held-by-clock' | 'waiting-for-request-units';
   /** Items past their deadline whose expiry is not recorded yet. */
   readonly overdueItems: number;
@@ -66,13 +68,13 @@ export interface BackupRequest {
 export interface TakenBackup {
   readonly id: string;
   readonly folder: string;
-  /** The log is none of them where it is on a server. */
+  /** Without the log where that is on a server. */
   readonly parts: readonly ('log' | 'vault')[];
   readonly takenAtMs: number;
   readonly logPosition: number;
   readonly vaultLapsesAtMs: number;
   readonly bytes: number;
-  /** Of the purge ledger when the keys were copied. */
+  /** Where the purge ledger ended when the keys were copied. */
   readonly ledgerHead: LedgerHead;
 }
 
@@ -92,23 +94,23 @@ export interface RebuildRequest {
   readonly eventsPerSecond?: number | undefined;
 }
 
-/** A part of the read models that the version before had differently. */
+/** A part of the read models in which the version before differed. */
 export type DifferingPart = { readonly itemsBefore: number; readonly itemsRebuilt: number } & (
   | { readonly part: 'catalog' }
   | { readonly part: 'container'; readonly database: string; readonly container: string; readonly rid: string }
 );
 
 export interface RebuildStatus {
-  /** Interrupted: a stop or a crash has cut it short, and the next one goes on with it. */
+  /** `interrupted`: a stop or a crash has cut it short, and the next rebuild goes on with it. */
   readonly state: 'running' | 'comparing' | 'done' | 'cancelled' | 'failed' | 'interrupted';
   readonly version: number;
-  /** Where the rebuild that this one goes on with had come to; 0 for one from the start of the log. */
+  /** The position from which this one took up an interrupted rebuild; 0 for one from the start of the log. */
   readonly resumedFrom: number;
   readonly position: number;
   readonly headPosition: number;
   readonly eventsPerSecond: number;
   readonly millisecondsLeft: number | null;
-  /** Null when that was in an earlier run of the server. */
+  /** Null when it was started by an earlier run of the server. */
   readonly startedAtMs: number | null;
   /** Parts that differ; absent while it runs, and when the version before could not be compared. */
   readonly differences?: number;
@@ -128,13 +130,17 @@ export interface FsckReport {
 
 /** What operators see and have done. */
 export interface OperationsApi {
-  /** @param backlogs for whoever has asked for them already: that takes as long as there are containers */
+  /**
+   * @param backlogs given by callers who have them already: finding them takes the longer, the more containers there
+   *   are
+   */
   purgeStatus(backlogs?: readonly ContainerBacklog[]): Promise<PurgeStatus>;
   /** The purge's work by container; of those that are gone the ones with any left. */
   purgeBacklogs(): Promise<readonly ContainerBacklog[]>;
   /**
-   * One pass now; resolves when nothing that is due is left, with what it did. What has to wait for request units that
-   * users leave over is waited for so many milliseconds, by default for ever.
+   * Runs a pass now, and resolves with what it did when nothing due is left.
+   *
+   * @param options.waitMs how long to wait for request units that users leave over, in milliseconds; by default for ever
    */
   runPurge(
     caller: Caller,

@@ -28,7 +28,7 @@ export interface LogVerification {
   /** Root of the tree, base64, and a signed checkpoint of it. */
   readonly root: string;
   readonly checkpoint: string;
-  /** How many problems there are; the first of them are named. */
+  /** How many problems there are; `problems` has the first of them. */
   readonly count: number;
   readonly problems: readonly {
     readonly code: 'fact-differs' | 'facts-missing' | 'name-differs';
@@ -53,7 +53,7 @@ export interface ProofsApi {
   certificate(container: ContainerState, id: string, partitionKey: string, life?: number): Promise<DisposalCertificate>;
   /** The tree of facts as it is now, for proofs that are to go together. */
   proofTree(): Promise<TreeSnapshot>;
-  /** Of every life of a container that was erased in a period, in order of that time, in pages. */
+  /** The certificates of every life of a container that was erased in a period, in order of erasure, in pages. */
   certificates(
     container: ContainerState,
     period: CertifiedPeriod,

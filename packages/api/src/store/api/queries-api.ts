@@ -5,33 +5,34 @@ import type { Neighbours, Pushdown } from '@epitaph/query';
 import type { AtLeast } from './common.ts';
 
 /**
- * Where a query or feed goes on. Opaque to clients, and valid over restarts: `after` for feeds in document order,
- * `sorted` for ORDER BY and GROUP BY, `ranked` for ORDER BY RANK, `skip` for other queries that are evaluated anew for each
- * page. What comes and goes between two pages makes none but the last miss or repeat anything else.
+ * Where a query or feed goes on; opaque to clients, and valid over restarts. `after` is for answers in document order,
+ * `sorted` for ORDER BY and GROUP BY, `ranked` for ORDER BY RANK, `skip` for all other queries, which are evaluated
+ * anew for each page. Only with `skip` do items that come or go between two pages make the answer miss or repeat
+ * others.
  */
 export type Continuation =
   | {
       readonly kind: 'after';
       readonly birth: number;
-      /** Rows that the document of this birth gave already, where it has more. */
+      /** How many rows the document of this birth gave already, if it has more. */
       readonly inside?: number;
-      /** Rows that the query gave so far, those included that its OFFSET left out; for queries with bounds. */
+      /** For queries with TOP, OFFSET or LIMIT: rows so far, including those that OFFSET left out. */
       readonly rows?: number;
     }
   | {
       readonly kind: 'sorted';
       /**
-       * The values of the last row's place: each an array of the value, or an empty one where it is undefined. Leading ones
-       * alone, and the beginning of a text, where they are long.
+       * The values that the last row is ordered by, each as an array of the value, or an empty array for undefined.
+       * Where they are long, only the leading ones, and only the beginning of a text.
        */
       readonly keys: readonly (readonly unknown[])[];
-      /** Birth of the last row's document, of rows that are of one. */
+      /** Birth of the last row's document, if its rows come from one document each. */
       readonly birth?: number;
-      /** Which of its rows it was. */
+      /** Which of that document's rows it was. */
       readonly inside?: number;
-      /** Goes on at the place, not after it. */
+      /** Set if the next page begins at the place itself, not after it. */
       readonly include?: true;
-      /** The rows around a place that the values don't tell. */
+      /** The rows around the place, where the values do not tell it exactly. */
       readonly near?: Neighbours;
       /** Rows given so far. */
       readonly rows: number;
@@ -42,13 +43,16 @@ export type Continuation =
       readonly births: readonly number[];
       /** Rows given so far. */
       readonly rows: number;
-      /** As with `skip`, which takes its place where there are too many. */
+      /** As with `skip`, which is given instead where there are too many births. */
       readonly range?: KeyRange;
     }
   | {
       readonly kind: 'skip';
       readonly rows: number;
-      /** What the rows are counted in. When it splits, one of its parts goes on with what is left of all. */
+      /**
+       * The range of partition keys that the rows are counted in. When it has split, its first part goes on with what
+       * is left of the whole.
+       */
       readonly range?: KeyRange;
     };
 
@@ -65,15 +69,18 @@ export interface ResumePlace {
 export interface QueryRequest extends Scope {
   readonly sql: string;
   readonly parameters: readonly { readonly name: string; readonly value?: unknown }[];
-  /** Rows a page at most. */
+  /** The most rows of a page. */
   readonly maxItemCount: number;
   readonly continuation?: Continuation | undefined;
-  /** Where an ordered answer begins that a client goes on with; its continuation counts more. */
+  /** Where an ordered answer begins that a client goes on with by itself. A continuation takes precedence. */
   readonly resume?: ResumePlace | undefined;
   /** Wait for this first (session token, consistency level). */
   readonly atLeast?: AtLeast | undefined;
   readonly signal?: AbortSignal | undefined;
-  /** Waits for something in the caller's way, who may let others go before meanwhile; without it there is no such way. */
+  /**
+   * Called with a wait that stands in the query's way, so that the caller can let others go first until it is over. By
+   * default the query just waits.
+   */
   readonly standAside?: ((wait: () => Promise<void>) => Promise<void>) | undefined;
 }
 
@@ -84,7 +91,7 @@ export interface QueryPage {
   readonly continuation?: Continuation;
   /** Documents that were looked at. */
   readonly examined: number;
-  /** What was worked on them beyond what every document takes, in units of some nanoseconds. */
+  /** Work on these documents beyond what every document takes, in units of some nanoseconds. */
   readonly extraWork: number;
   /** What it took, in milliseconds: all in all, parsing, planning, finding rows, reading documents. */
   readonly metrics: {

@@ -23,7 +23,7 @@ export type ShownHold = Omit<RecordedHold, 'scope'> & { readonly scope: Recorded
 
 export interface PlacedHold {
   readonly hold: ShownHold;
-  /** False for one that stood already. */
+  /** False if it stood already. */
   readonly placed: boolean;
 }
 
@@ -47,11 +47,11 @@ export interface RecoveredItem {
 export interface RecoverySummary {
   readonly recovered: number;
   /**
-   * Left alone, because something was written under their names since, if only by an earlier recovery, or because
+   * Items left alone because something was written under their names since, if only by an earlier recovery, or because
    * another item has their value of a unique key.
    */
   readonly writtenSince: number;
-  /** Left, because their content is gone. */
+  /** Items left alone because their content is gone. */
   readonly erased: number;
 }
 
@@ -97,7 +97,7 @@ export interface RetentionApi {
     request: { readonly reason: string; readonly requestedBy: string },
   ): Promise<ErasureOutcome>;
   /**
-   * A new life with the content of an ended one, the last by default.
+   * Begins a new life with the content of an ended one, by default the last.
    *
    * @throws Refusal item-not-found, already-exists while a newer life is there, content-erased
    */
