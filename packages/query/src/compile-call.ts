@@ -4,8 +4,8 @@ import type { Node } from './node.ts';
 import type { Value } from './values.ts';
 
 /**
- * Whether an argument that may be left out is given and may be undefined. A function can't tell that from one that was
- * left out; where it takes any number of arguments it has none that may be.
+ * Whether an optional argument is given that may turn out undefined: a function can't tell that from one that was left
+ * out. A function of any number of arguments has no optional ones.
  */
 function isLeftOpen(builtIn: BuiltIn, { constant: known }: Node, index: number): boolean {
   const { minArguments, maxArguments, undefinedIsLeftOut } = builtIn;
@@ -20,7 +20,7 @@ export function compileCall(builtIn: BuiltIn, nodes: readonly Node[]): Compiled 
     const { made } = frame.work;
     const result = run(frame);
     askTime(frame, result);
-    // Of its arguments nothing is needed any longer.
+    // Its arguments are not needed any longer.
     frame.work.keepOf(made, sizeMade(result));
     return result;
   };

@@ -2,8 +2,8 @@ import type { Compiled } from './frame.ts';
 import { isObject, type JsonObject, type Value } from './values.ts';
 
 /**
- * Names that arrays or every object have without holding them as JSON. All others can be read without asking first
- * whether they are the object's own.
+ * True for names that arrays, or all objects, have without holding them as JSON. All other names can be read without
+ * asking first whether they are the object's own.
  */
 function needsOwnCheck(key: string): boolean {
   return key in Array.prototype || /^\d+$/.test(key);

@@ -58,7 +58,7 @@ interface GroupingScope {
 /** The slot of the documents that the caller hands in. */
 export const DOCUMENT_SLOT = 0;
 
-/** Steps of matching from which on it is asked how long that has taken. */
+/** From so many steps of matching on, it is checked how long a document has taken. */
 const MANY_COMPARISONS = 16 * 1024;
 
 /** Turns the syntax tree of one query into closures, with parameters bound and every name resolved. */
@@ -72,7 +72,7 @@ export class Compiler {
   readonly #documentSlots = new Set([DOCUMENT_SLOT]);
   /** True while a computed property is compiled, which can't read another. */
   #insideComputed = false;
-  /** The highest slot that was read since this was last set. */
+  /** The highest slot that was read since this was last reset. */
   #highestSlot = 0;
   /** Whether anything was compiled since this was last set that may come out differently for each row. */
   #variesByRow = false;
@@ -83,7 +83,10 @@ export class Compiler {
   #slotCount = DOCUMENT_SLOT + 1;
   #aggregateCount = 0;
   #groupKeyCount = 0;
-  /** Expressions compiled for the query or subquery at hand, but for those that cost nothing however many they are. */
+  /**
+   * How many expressions were compiled for the query or subquery at hand, without those that cost nothing however many
+   * they are.
+   */
   #weight = 0;
 
   constructor(
@@ -150,8 +153,8 @@ export class Compiler {
   }
 
   /**
-   * WHERE, without what of it can be told before the last source is bound: that is told as soon as it can be, so that a
-   * JOIN goes through no arrays of what is left out anyway.
+   * Splits WHERE: conditions that can be decided before the last source is bound are decided as early as they can be,
+   * so that a JOIN does not go through the arrays of what is left out anyway.
    */
   #conditions(
     { where, orderByRank }: Query,
@@ -161,7 +164,7 @@ export class Compiler {
     if (where === undefined) return { where, sources };
     const early = sources.map((): CompiledTest[] => []);
     const late: CompiledTest[] = [];
-    // Of a subquery all counts that the query around it reads.
+    // What a subquery reads counts for the query around it, too.
     let highestSlot = this.#highestSlot;
     let variesByRow = this.#variesByRow;
     for (const conjunct of conjuncts(where)) {
@@ -169,7 +172,7 @@ export class Compiler {
       this.#variesByRow = false;
       const test = this.#test(conjunct, scope);
       const next = sources.findIndex(({ slot }) => slot > this.#highestSlot);
-      // A rank depends on what WHERE leaves out, too.
+      // With a rank nothing is decided early: it depends on what WHERE leaves out, too.
       const isLate = next === -1 || this.#variesByRow || orderByRank !== undefined;
       (isLate ? late : early[next]!).push(test);
       highestSlot = Math.max(highestSlot, this.#highestSlot);

@@ -26,7 +26,7 @@ export function constant(value: Value): Node {
   return { run: () => value, constant: { value } };
 }
 
-/** Of what depends on nothing the value is computed before the query runs. */
+/** The value of what depends on nothing is computed before the query runs. */
 export function computed(run: Compiled): Node {
   EMPTY_FRAME.work.beginDocument();
   return constant(run(EMPTY_FRAME));
@@ -36,10 +36,13 @@ export function node(run: Compiled, ...inputs: readonly Node[]): Node {
   return inputs.every((input) => input.constant !== undefined) ? computed(run) : { run, constant: undefined };
 }
 
-/** Characters of a constant up to which what is computed of it is computed before the query runs. */
+/** What depends on a constant is computed before the query runs if the constant has at most so many characters. */
 export const FOLDED_CHARACTERS = 512;
 
-/** The same for what takes the longer, the larger its inputs are: of large constants it is left to the run, which is timed. */
+/**
+ * The same for what takes the longer, the larger its inputs are: with large constants it is left to the run, which is
+ * timed.
+ */
 export function timedNode(run: Compiled, ...inputs: readonly Node[]): Node {
   const folds = inputs.every(({ constant: known }) => known !== undefined && isShort(known.value, FOLDED_CHARACTERS));
   return folds ? computed(run) : { run, constant: undefined };

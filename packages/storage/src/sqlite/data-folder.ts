@@ -35,7 +35,7 @@ export interface FolderFacts {
   readonly restoring?: true | undefined;
   /** Id of the event log on a server that the folder goes with; absent where the log is in the folder. */
   readonly log?: string;
-  /** By what that log knows that it is this folder's; see `LogOwner`. */
+  /** What that log has on record as its owner, so that it knows this folder again; see `LogOwner`. */
   readonly owner?: string;
 }
 
@@ -60,14 +60,14 @@ export const LEDGER_FILE = 'purge-ledger.ndjson';
 export const LOCK_FILE = 'lock';
 export const MASTER_KEY_FILE = 'master.key';
 export const PROOF_KEY_FILE = 'proof.key';
-/** How the name of a folder ends that a restore is making. */
+/** The end of the name of a folder that a restore is making. */
 export const RESTORING_SUFFIX = '.restoring';
 
 /** The folder of an embedded store: its files, its lock, and the few facts that concern the folder as a whole. */
 export class DataFolder {
   readonly path: string;
   readonly #lock: DatabaseSync;
-  /** Which file it is that is locked. */
+  /** Identity of the lock file: see {@link identityOf}. */
   readonly #locked: string | undefined;
   #facts: IdentifiedFacts;
 
@@ -129,7 +129,8 @@ export class DataFolder {
   }
 
   /**
-   * Before anything is written by its name: who has the folder of that name by now may be another process.
+   * To be called before a file of the folder is written by its name: another process may have the folder of that name
+   * by now.
    *
    * @throws {StorageFault} when it was moved, removed or replaced since it was opened, or can't be looked into
    */
@@ -164,7 +165,7 @@ export class DataFolder {
   }
 
   /**
-   * Has a log on a server put down that it is this folder's.
+   * Makes a log on a server record that it is this folder's.
    *
    * @param takeOver true for the restore that makes the folder
    * @throws {UnusableFile} when it is another's
@@ -181,8 +182,8 @@ export class DataFolder {
   /**
    * Where the ledger of destroyed keys is: in the folder unless another place is given.
    *
-   * @throws {UnusableFile} when there was one before, and it is not there, or a copy from before the store was last
-   *   stopped: what was destroyed since would be missing from it for good, and a restore would bring it back.
+   * @throws {UnusableFile} when there was one before and it is missing, or is a copy from before the store was last
+   *   stopped: the keys destroyed since would be missing from it for good, and a restore would bring them back.
    */
   ledgerFile(given: string | undefined): string {
     const file = given ?? this.file(LEDGER_FILE);
@@ -203,9 +204,9 @@ export class DataFolder {
   }
 
   /**
-   * Makes sure that nothing is begun anew beside what belongs to it.
+   * Makes sure that no new file is begun beside old ones that belong with a missing one.
    *
-   * @throws {UnusableFile} for a vault that is missing beside its log, and a log beside its vault.
+   * @throws {UnusableFile} for a vault that is missing beside its log, or a log that is missing beside its vault.
    */
   assertWhole(): void {
     const [log, vault] = [this.file('log.db'), this.file('vault.db')];
@@ -227,7 +228,7 @@ export class DataFolder {
     if (this.#facts.ledger !== true) this.#change({ ledger: true, ledgerBytes: 0 });
   }
 
-  /** Puts down how long the ledger has become. What can't be put down says less at the next start, and no more than that. */
+  /** Notes how long the ledger has become. If that fails, the next start knows a shorter length, which does no harm. */
   ledgerClosed(file: string): void {
     try {
       const ledgerBytes = statSync(file).size;
@@ -300,7 +301,7 @@ export class DataFolder {
   /**
    * Signs checkpoints with the folder's own key, made readable for its owner alone when there is none.
    *
-   * @param onLoss told that there was none, where there should have been
+   * @param onLoss told when the key was missing and a new one was made
    */
   proofSigner(onLoss?: (what: string) => void): ProofSigner {
     const file = this.file(PROOF_KEY_FILE);

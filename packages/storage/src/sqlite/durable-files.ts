@@ -15,8 +15,8 @@ import { UnusableFile } from './database.ts';
 import { StorageFault } from './writer.ts';
 
 /**
- * Like a recursive mkdir, with the new names durable: what is put into the folder would be lost with its name. Node's own
- * mkdir never comes back where a parent refuses with ENOENT, as /proc does.
+ * Like a recursive mkdir, but the new names are durable: what is put into a folder would be lost with its name. (Node's
+ * own recursive mkdir never returns where a parent refuses with ENOENT, as /proc does.)
  */
 export function makeFolder(path: string): void {
   if (existsSync(path)) return;
@@ -46,8 +46,8 @@ export function writeDurably(file: string, text: string, mode: number): void {
 }
 
 /**
- * Writes a mark over one of the same length, which takes no space: on a full disk time goes on, and reading with it. So
- * few bytes are in one sector, which is written whole or not at all.
+ * Writes a short text over one of the same length. That takes no space, so on a full disk time goes on, and reading
+ * with it. So few bytes are in one sector, which is written whole or not at all.
  *
  * @throws {StorageFault} when it can't be written
  */
@@ -71,13 +71,13 @@ export function overwriteDurably(file: string, text: string): void {
   }
 }
 
-/** Says of a file which one it is, under whatever name; undefined where there is none. */
+/** Identifies a file whatever its name; undefined where there is none. */
 export function identityOf(file: string): string | undefined {
   const found = statSync(file, { throwIfNoEntry: false, bigint: true });
   return found === undefined ? undefined : `${found.dev} ${found.ino}`;
 }
 
-/** Makes names that were made or changed in a folder durable. */
+/** Makes durable the names that were made or changed in a folder. */
 export function syncFolder(path: string): void {
   const folder = openSync(path, 'r');
   try {

@@ -32,9 +32,9 @@ export interface LogWriterOptions {
   readonly synchronous: 'FULL' | 'OFF';
 }
 
-/** Streams whose ends are kept in memory before they are put into their table, in order of name. */
+/** How many streams' ends are kept in memory before they are put into their table, in order of name. */
 const RECENT_STREAMS = 4_096;
-/** So many of them are put there by one group, or more where it has more jobs: all at once would hold up everybody. */
+/** A group puts so many of them there, or more if it has more jobs: all at once would hold everybody up. */
 const INDEXED_AT_ONCE = 256;
 
 /** Where a stream ends. */
@@ -59,7 +59,10 @@ export class LogWriterCore implements WriterCore {
   /** Streams with events after {@link #streamsAsOf}. */
   readonly #recent = new Map<string, StreamHead>();
   #streamsAsOf = 0;
-  /** The streams that are being put into their table, those that are left last, and the position as of which. */
+  /**
+   * The streams that are still to be put into their table, the next ones last, and the position up to which that is
+   * done.
+   */
   #indexing: { readonly left: string[]; readonly asOf: number } | undefined;
 
   constructor(options: LogWriterOptions, step: StepHook = () => {}) {
@@ -161,8 +164,8 @@ export class LogWriterCore implements WriterCore {
   }
 
   /**
-   * After the keys are gone, so that the ledger never says more than is true; and before anybody is told, so that no
-   * purge is on record that the ledger does not have.
+   * Enters destroyed keys into the ledger. After they are gone, so that the ledger never says more than is true; and
+   * before anybody is told, so that no purge is on record that the ledger lacks.
    */
   #enterIntoLedger(gone: readonly DestroyRequest[]): void {
     if (gone.length === 0) return;
@@ -177,7 +180,7 @@ export class LogWriterCore implements WriterCore {
       this.#indexStreams(Number.POSITIVE_INFINITY);
       this.#log.exec('COMMIT');
     } catch {
-      // On a full disk: the next start finds the ends of recent streams by itself.
+      // The disk may be full: the next start finds the ends of recent streams by itself.
       if (this.#log.isTransaction) this.#log.exec('ROLLBACK');
     }
     this.#vault.close();
@@ -285,7 +288,7 @@ export class LogWriterCore implements WriterCore {
     this.#indexing = undefined;
     this.#streamsAsOf = asOf;
     this.#statements.setStreamsAsOf.run(asOf);
-    // Those that were written to meanwhile are put there again by the next time.
+    // Streams that were written to meanwhile stay, to be put there again the next time.
     for (const [name, { last }] of this.#recent) if (last <= asOf) this.#recent.delete(name);
   }
 
@@ -305,7 +308,7 @@ export class LogWriterCore implements WriterCore {
     return number;
   }
 
-  /** Where these very events stand already, if they do. */
+  /** Where exactly these events stand in the log already, if they do: then the append is a retry. */
   #positionOfRetry(stream: string, expected: number, events: readonly EventRow[]) {
     const found = this.#chain(stream, expected + 1).slice(0, events.length);
     const same =
@@ -337,7 +340,7 @@ export class LogWriterCore implements WriterCore {
     while (position !== 0) {
       const row = this.#statements.findLink.get(position) as { revision: number; previous: number } | undefined;
       if (row === undefined) break;
-      // The last event stays whatever is asked: it carries the stream's revision and its end.
+      // The last event stays whatever is asked for: it carries the stream's revision and its end.
       if (row.revision < before && !isLast) {
         this.#statements.deleteEvent.run(position);
         removed += 1;
@@ -349,7 +352,7 @@ export class LogWriterCore implements WriterCore {
   }
 }
 
-/** What one job has asked for and is gone by now. */
+/** The requests of a job whose keys are gone by now. */
 function destroyed({ requests }: DestroyJob, outcome: JobOutcome): DestroyRequest[] {
   const outcomes = outcome.ok ? (outcome.value as readonly DestroyOutcome[]) : [];
   return requests.filter((_, index) => {

@@ -69,7 +69,7 @@ export interface VaultWriteJob extends Job {
     | { readonly what: 'add-secret'; readonly name: string };
 }
 
-/** Asks where the ledger ends, after putting a backup of the keys into it if there is one. */
+/** Asks where the ledger ends, after entering a backup of the keys if one is given. */
 export interface LedgerJob extends Job {
   readonly kind: 'ledger';
   readonly atMs: number;
@@ -78,7 +78,7 @@ export interface LedgerJob extends Job {
 
 export type LogWriterJob = AppendJob | TruncateJob | AddKeyJob | DestroyJob | VaultWriteJob | LedgerJob;
 
-/** How an append went, and up to where the table of streams is complete now. */
+/** How an append went, and up to which position the table of streams is complete. */
 export interface AppendOutcome {
   readonly result: AppendResult;
   readonly streamsAsOf: number;

@@ -49,18 +49,21 @@ export interface RestoreOptions {
   /** The `vault` part of the same backup, or of a later one of the same store. */
   readonly vault: string;
   readonly ledger: string;
-  /** Where the ledger must go at least: what says that it is whole. */
+  /** A head that the ledger must reach at least: by it the ledger is known to be whole. */
   readonly ledgerHead: LedgerHead;
   /** The new data folder; not there yet, or empty. */
   readonly to: string;
   /** 32 bytes in base64. */
   readonly masterKey: string;
-  /** Puts the master key into the new folder, as a store has it that none is given to. */
+  /** Puts the master key into the new folder, as in a store that is started without giving one. */
   readonly keepMasterKey: boolean;
   readonly nowMs: number;
   /** Restores from a copy of the keys that should be gone by now. */
   readonly allowLapsed: boolean;
-  /** Goes on although keys of what was written after their copy are lost for good. Only a log on a server has such. */
+  /**
+   * Goes on although keys are lost for good: those of what was written after the keys were copied. That can be only
+   * with a log on a server.
+   */
   readonly acceptLost?: boolean;
   readonly onProgress?: (what: string, done: number, total: number) => void;
   readonly onStep?: StepHook;
@@ -71,8 +74,8 @@ type ServerLog = Pick<OpenLogElsewhere, 'id' | 'name' | 'log'>;
 
 export interface PreparedRestore {
   /**
-   * The folder as it is until {@link finish}: marked, so that no store opens it by mistake. The same restore again
-   * begins anew where a crash has left one.
+   * The folder until {@link finish}. It is marked, so that no store opens it by mistake. Where a crash has left one,
+   * the same restore begins anew.
    */
   readonly folder: string;
   readonly clock: 'system' | 'manual';
@@ -85,9 +88,9 @@ export interface PreparedRestore {
   readonly ledgerHead: LedgerHead;
   /** Keys that the backup had and that were destroyed after it. */
   readonly keysDestroyed: number;
-  /** Keys of what the log has and the copy of the keys has not. */
+  /** Keys of content in the log that the copy of the keys does not have. */
   readonly lost: KeysOfLives;
-  /** Containers of items in the log that were named by a secret which the copy of the keys has not. */
+  /** Containers with items in the log that were named with a secret which the copy of the keys does not have. */
   readonly namesLost: readonly string[];
   /** Streams of lives that are purged on record, and whose writes a crash has left in the log. */
   readonly unfinished: readonly string[];
@@ -105,8 +108,8 @@ const OVERWRITE =
   'UPDATE keys SET wrapped = zeroblob(length(wrapped)) WHERE id = ? AND owner = ? AND wrapped <> zeroblob(length(wrapped))';
 
 /**
- * Makes a data folder from a backup, with every key destroyed that the ledger says was destroyed after it. What the
- * log has to say of that is for the store itself, before it serves.
+ * Makes a data folder from a backup, and destroys every key that the ledger says was destroyed after it. To record that
+ * in the log is left to the store itself, before it serves.
  *
  * @throws {UnusableFile} for pieces that are missing, damaged or don't go together; then nothing is left in `to`.
  */
@@ -135,7 +138,7 @@ export async function prepareRestore(options: RestoreOptions): Promise<PreparedR
     makeFolder(folder);
     unlock = lockFolder(folder);
     onStep('restore folder: made');
-    // The log is to be this folder's, and not any more the one's that the backup was taken of.
+    // The log will be this folder's, and no longer that of the folder which the backup was taken of.
     const { rotatingTo: _, owner: _former, ...kept } = facts;
     const restored: FolderFacts = { ...kept, id: vault.store, items: 1, ledger: true };
     writeFacts(folder, { ...restored, restoring: true });
@@ -216,7 +219,7 @@ export async function prepareRestore(options: RestoreOptions): Promise<PreparedR
     };
   } catch (error) {
     unlock();
-    // A folder that somebody else has is theirs.
+    // A folder that belongs to somebody else is not removed.
     if (!(error instanceof FolderInUse || error instanceof ForeignFolder)) discard();
     else if (error instanceof FolderInUse) {
       throw new FolderInUse(`Another restore is making ${folder}. Wait for it, or restore into another folder.`);
@@ -226,7 +229,7 @@ export async function prepareRestore(options: RestoreOptions): Promise<PreparedR
 }
 
 /**
- * The folder to make, by the name that it has itself: what a link leads to is replaced, not the link.
+ * The folder to make, by its real name: what a link leads to is replaced, not the link.
  *
  * @throws {UnusableFile} where none can be made
  */
@@ -253,7 +256,7 @@ function assertFree(to: string): void {
 /** A folder in the way that no restore has made. */
 class ForeignFolder extends UnusableFile {}
 
-/** True for what a restore that was cut short has left: nobody was ever served from it. */
+/** True for a folder that a restore left when it was cut short: nobody was ever served from it. */
 function isLeftOver(folder: string): boolean {
   try {
     return readFacts(folder)?.restoring === true;
@@ -317,7 +320,10 @@ function assertItsLog({ id, name }: ServerLog, vault: VaultManifest): void {
   );
 }
 
-/** Reads the ledger to its end: its chain must hold, and go over all the places that somebody remembers. */
+/**
+ * Reads the ledger to its end. Its chain must hold, and pass through every head that the operator or the backup
+ * remembers.
+ */
 async function assertWhole(
   { ledger, ledgerHead }: RestoreOptions,
   parts: readonly (LogManifest | VaultManifest)[],
@@ -376,7 +382,10 @@ async function assertIntact(
   }
 }
 
-/** Destroys what the ledger has after the copy of the keys was begun. Before that, the copy has them destroyed already. */
+/**
+ * Destroys the keys that the ledger has after the copy of the keys was begun; those before are destroyed in the copy
+ * already.
+ */
 async function destroyLater(
   vault: DatabaseSync,
   folder: string,
@@ -406,7 +415,7 @@ async function destroyLater(
 }
 
 /**
- * What of the log's content no key in the copy opens.
+ * The keys of content in the log that the copy does not have.
  *
  * @throws {UnusableFile} when there is some, and that was not accepted
  */
@@ -428,8 +437,8 @@ async function lostOf(
 }
 
 /**
- * Destroys what the log has on record as purged: a ledger that is not the newest lacks some, as it lacks what was purged
- * by a restore that was cut short. The ledger gets them, so that it never has less than the log.
+ * Destroys the keys of what the log has on record as purged. A ledger that is not the newest lacks some of them, as it
+ * lacks what a restore purged that was cut short. They are entered, so that the ledger never has less than the log.
  */
 async function settleByLog(
   vault: DatabaseSync,
@@ -476,7 +485,7 @@ async function settleByLog(
   }
 }
 
-/** The containers' secrets in a copy; any, for one that is not there. */
+/** The containers' secrets in a copy; a random one for a secret that is not there. */
 function copiedSecrets(vault: DatabaseSync, master: KeyObject): Pick<KeyVault, 'containerSecret'> {
   const find = vault.prepare('SELECT wrapped FROM secrets WHERE name = ?');
   return {
@@ -504,7 +513,7 @@ class CopiedKeys implements RestoredKeys {
 
   settleRestored(keys: readonly RestoredKey[]): { readonly destroyed: number; readonly gone: ReadonlySet<number> } {
     const overwrite = this.#vault.prepare(OVERWRITE);
-    // A number that another life has is that life's.
+    // A number that another life has stays that life's.
     const putGone = this.#vault.prepare('INSERT OR IGNORE INTO keys (id, owner, wrapped) VALUES (?, ?, zeroblob(1))');
     const gone = new Set<number>();
     let destroyed = 0;
@@ -528,18 +537,21 @@ class CopiedKeys implements RestoredKeys {
 }
 
 /**
- * Has the keys to come numbered from another place on. The ledger names keys by their numbers, and what is given up by
- * this restore may yet be restored: so no number of it may be given out again.
+ * Makes the keys to come be numbered from a place far off. The ledger names keys by their numbers, and what this
+ * restore gives up may yet be restored by another: so none of those numbers may be given out again.
  */
 function numberApart(vault: DatabaseSync): void {
   const { last } = vault.prepare('SELECT coalesce(max(id), 0) AS last FROM keys').get() as { last: number };
-  // A key of nobody, destroyed from the beginning: keys are numbered from the last one on.
+  // A key that is nobody's, and destroyed from the beginning: keys are numbered from the last one on.
   vault
     .prepare('INSERT INTO keys (id, owner, wrapped) VALUES (?, zeroblob(1), zeroblob(1))')
     .run(last + randomInt(2 ** 40, 2 ** 44));
 }
 
-/** What the ledger says; of keys, where somebody knows better which of them the log has not, those. */
+/**
+ * The entries of the ledger. If it is known which destroyed keys the log does not record, only these are given, in one
+ * entry, beside the backups.
+ */
 async function* entriesOf(ledger: string, unrecorded?: KeysOfLives): AsyncGenerator<LedgerEntry> {
   let atMs = 0;
   for await (const { entry } of readPurgeLedger(ledger)) {
@@ -550,7 +562,7 @@ async function* entriesOf(ledger: string, unrecorded?: KeysOfLives): AsyncGenera
   if (unrecorded !== undefined) yield { atMs, keys: unrecorded };
 }
 
-/** Time never goes back: not to before the last purge either. */
+/** Time never goes back, not even to before the last purge. */
 function raiseClock(folder: string, lastMs: number): void {
   const file = join(folder, CLOCK_FILE);
   const markMs = existsSync(file) ? Number(readFileSync(file, 'utf8')) : 0;

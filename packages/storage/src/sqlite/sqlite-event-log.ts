@@ -52,19 +52,19 @@ interface Backwards {
   readonly fromRevision: number;
   readonly toRevision: number;
   readonly statement: StatementSync;
-  /** Of the stream's last event when it was begun. */
+  /** Position of the stream's last event when reading began. */
   end: number;
-  /** Of the next to read; 0 for none. */
+  /** Position of the next event to read; 0 for none. */
   position: number;
-  /** True of one that is behind those that are wanted, as far as is known: it is passed by. */
+  /** True while the next event is, as far as is known, after those that are wanted: it is passed by. */
   isBehind: boolean;
 }
 
-/** What one passes by leaves a signpost at every so many revisions, in the last so many streams. */
+/** Reading back past events leaves a signpost at every so many revisions, in the last so many streams. */
 const SIGNPOST_REVISIONS = 256;
 const SIGNPOSTED_STREAMS = 100;
 
-/** Those of a stream: positions by revisions. */
+/** The signposts of a stream: positions by revisions. */
 interface Signposts {
   readonly positions: Map<number, number>;
   highest: number;
@@ -85,9 +85,9 @@ interface LastEvent {
   readonly previous: number | undefined;
 }
 
-/** Keys that wait to be stored, by the promise that says so. */
+/** Keys that wait to be stored, each found by the promise that resolves when it is. */
 export interface PendingKeys {
-  /** Gives the key up to an append, which stores it first and in the same go. Undefined: it has its own job. */
+  /** Hands the key to an append, which stores it first, in the same group. Undefined if a job of its own stores it. */
   claim(stored: Promise<unknown>): PendingKey | undefined;
 }
 
@@ -106,13 +106,13 @@ export class SqliteEventLog implements EventLog {
   readonly #read: ReturnType<typeof prepare>;
   readonly #longReads = new KeyedMutex();
   /**
-   * Positions of some events of long streams, by their revisions: a stream is read from its end, and who reads it in pages,
-   * oldest first, would go back over the rest of it for each.
+   * Positions of some events of long streams, by their revisions. A stream is read from its end: reading it in pages,
+   * oldest first, would otherwise go back over the rest of it for each page.
    */
   readonly #signposts = new GenerationCache<string, Signposts>(SIGNPOSTED_STREAMS);
   readonly #subscriptions = new Set<TailSubscription>();
   readonly #words: Words;
-  /** Of streams written or decided on lately. Nobody else writes this log. */
+  /** The last events of streams that were written or decided on lately. Nobody else writes this log. */
   readonly #lastEvents = new GenerationCache<string, LastEvent>(LAST_EVENTS);
   /** Ends of streams that are not in their table yet; see the writer. */
   readonly #recent = new Map<string, number>();
@@ -176,7 +176,7 @@ export class SqliteEventLog implements EventLog {
       const { stream, expectedRevision, events } = appends[index]!;
       const position = firstPositions[index]! + events.length - 1;
       this.#recent.set(stream, position);
-      // Who looked since it was written has seen these events already, where the table of streams had them.
+      // A reader that looked since these were written may have remembered them already, from the table of streams.
       const known = this.#lastEvents.get(stream)?.event;
       const before =
         expectedRevision === 'no-stream' ? 0 : known?.revision === expectedRevision ? known.position : undefined;
@@ -223,7 +223,7 @@ export class SqliteEventLog implements EventLog {
       this.#readBackwards(backwards);
       const first = events.at(-1);
       if (backwards.position === 0 && first !== undefined && first.revision > backwards.fromRevision) {
-        // Truncated meanwhile, which the event says that stands at its end now.
+        // It was truncated meanwhile, and the event that says why is its last one now: the stream is read once more.
         const now = this.readLast(stream);
         if (now !== undefined && now.position > backwards.end) {
           events.length = 0;
@@ -235,7 +235,7 @@ export class SqliteEventLog implements EventLog {
     return events.reverse();
   }
 
-  /** Goes on from the next signpost behind the last event that is wanted, where there is one and none is read yet. */
+  /** Goes on from the nearest signpost after the last event that is wanted, if there is one and nothing is read yet. */
   #toSignpost(backwards: Backwards): void {
     const { stream, events, toRevision } = backwards;
     if (events.length > 0 || backwards.position === 0) return;
@@ -285,7 +285,7 @@ export class SqliteEventLog implements EventLog {
     const row = end === 0 ? undefined : (this.#read.facts.get(end) as unknown as EventColumns | undefined);
     if (row === undefined) return undefined;
     const event = fromRow(row, this.#words);
-    // Whether it has a body was not asked for.
+    // Whether it has a body was not read.
     this.#lastEvents.set(stream, { event, hasBody: true, previous: row[3] });
     return event;
   }
@@ -393,7 +393,7 @@ function prepare(database: DatabaseSync) {
   } satisfies Record<string, StatementSync>;
 }
 
-/** The first text behind all that begin with a prefix, in order of code points as SQLite compares. */
+/** The first text after all that begin with a prefix, in order of code points, as SQLite compares. */
 function afterPrefix(prefix: string): string {
   return `${prefix}\u{10FFFF}`;
 }
@@ -418,7 +418,7 @@ class Words {
     return text;
   }
 
-  /** After an append: what it has added to the words is known from here on. */
+  /** To be called after an append: the words that it has added are known from here on. */
   learn(): void {
     if (!this.#unknown) return;
     this.#unknown = false;
