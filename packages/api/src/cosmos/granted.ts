@@ -10,7 +10,7 @@ import type { StoreApi } from '../store/store-api.ts';
 import { WireError } from './errors.ts';
 
 /** What every refusal of a token says that is valid, but not for this. */
-export const notGranted = (): WireError =>
+const notGranted = (): WireError =>
   new WireError(
     'forbidden',
     'Insufficient permissions provided in the authorization header for the corresponding request. Please retry with another authorization header.',

@@ -31,7 +31,7 @@ import type { Caller } from './api/common.ts';
 import type { HoldRequest, PlacedHold, ShownHold } from './api/retention-api.ts';
 
 /** The most lives that a hold on a query's result can name: its record is one event, which every log must accept. */
-export const MAX_LIVES_OF_A_HOLD = 10_000;
+const MAX_LIVES_OF_A_HOLD = 10_000;
 const floorKey = (rid: string): string => `floor of ${rid}`;
 
 const isDone = (work: Promise<void>): Promise<boolean> =>

@@ -26,7 +26,7 @@ import type {
 } from './api/operations-api.ts';
 
 /** The name under which the read models are rebuilt: they are one projection, with one checkpoint. */
-export const ITEMS_PROJECTION = 'items';
+const ITEMS_PROJECTION = 'items';
 
 /** What operators see and start: the purge, the projections, and the examination of both. */
 export class Operations {

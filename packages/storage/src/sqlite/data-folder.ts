@@ -53,7 +53,7 @@ export interface OpenLogElsewhere extends LogElsewhere, OwnedLog {
   readonly log: EventLog;
 }
 
-export const FOLDER_FORMAT = 1;
+const FOLDER_FORMAT = 1;
 export const FACTS_FILE = 'epitaph.json';
 export const CLOCK_FILE = 'clock';
 export const LEDGER_FILE = 'purge-ledger.ndjson';
