@@ -27,6 +27,7 @@ import type { FeedFloors } from './feed-floors.ts';
 import { assertNotPast, type Previews } from './previews.ts';
 import type { StoreParts } from './parts.ts';
 import { containerRid, databaseRid } from './rids.ts';
+import type { TtlChange } from './api/catalog-api.ts';
 import type { Caller, Precondition, Written } from './api/common.ts';
 
 export interface CatalogOptions {
@@ -193,17 +194,7 @@ export class CatalogCommands {
     }));
   }
 
-  async changeTtl(
-    caller: Caller,
-    database: string,
-    name: string,
-    change: {
-      readonly defaultTtl: DefaultTtl;
-      readonly effectiveFromMs?: number | undefined;
-      readonly confirmed: boolean;
-      readonly reason?: string | undefined;
-    },
-  ): Promise<ContainerState> {
+  async changeTtl(caller: Caller, database: string, name: string, change: TtlChange): Promise<ContainerState> {
     if (change.confirmed && change.reason === undefined) {
       throw new Refusal('bad-request', 'A change that is confirmed past the brake needs a reason.');
     }

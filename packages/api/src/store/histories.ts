@@ -31,7 +31,7 @@ import { actionsOnStore } from '@epitaph/projections/operator-actions.ts';
 import type { DisappearanceRow, ReadModelStore } from '@epitaph/projections/read-model-store.ts';
 import { feedFloorUntil, isPurged, type ItemLife, itemLife, lastLifeOf, retentionUntil } from './item-lives.ts';
 import type { StoreParts } from './parts.ts';
-import type { Disappearance, HistoryEntry, HistoryPage } from './api/history-api.ts';
+import type { Disappearance, DisappearanceFilter, HistoryEntry, HistoryPage } from './api/history-api.ts';
 
 const LATEST_MS = Number.MAX_SAFE_INTEGER;
 /** Events of a container that are read at once: one may name ten thousand lives. */
@@ -270,13 +270,7 @@ export class Histories {
 
   async disappearances(
     container: ContainerState,
-    filter: {
-      readonly fromMs?: number;
-      readonly toMs?: number;
-      readonly cause?: Disappearance['cause'];
-      readonly after?: string;
-      readonly limit: number;
-    },
+    filter: DisappearanceFilter,
   ): Promise<{ readonly rows: readonly Disappearance[]; readonly continuation?: string }> {
     const found = this.#parts.catalog.containerByRid(container.rid);
     if (found === undefined) throw new Refusal('container-not-found');

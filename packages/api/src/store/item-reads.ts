@@ -5,7 +5,6 @@ import { etagOf, isItemWrite } from '@epitaph/core/item/events.ts';
 import { lifeTail, writeBy } from '@epitaph/core/item/read-life.ts';
 import { itemStream } from '@epitaph/core/item/stream-name.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
-import type { Scope } from '@epitaph/core/partition-key/scope.ts';
 import { isExpired } from '@epitaph/core/ttl/watermarks.ts';
 import type { ContainerNumber } from '@epitaph/projections/read-model-store.ts';
 import type { Documents } from './documents.ts';
@@ -14,7 +13,7 @@ import { MAX_PAGE_CHARACTERS } from './query-page.ts';
 import { scanScope } from './scans.ts';
 import type { AtLeast } from './api/common.ts';
 import type { PastContent } from './api/history-api.ts';
-import type { FoundItem, ShownItem } from './api/items-api.ts';
+import type { FoundItem, ItemsPage, ShownItem } from './api/items-api.ts';
 import type { Continuation } from './api/queries-api.ts';
 
 /** Rows looked at for one page of a feed before it answers with what it has. */
@@ -107,11 +106,7 @@ export class ItemReads {
 
   async list(
     container: ContainerState,
-    page: Scope & {
-      readonly maxItemCount: number;
-      readonly continuation?: Continuation | undefined;
-      readonly atLeast?: AtLeast | undefined;
-    },
+    page: ItemsPage,
   ): Promise<{ readonly items: readonly ShownItem[]; readonly continuation?: Continuation }> {
     await this.#parts.seen(page.atLeast);
     const moment = await this.#parts.moment(container);

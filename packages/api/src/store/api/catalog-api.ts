@@ -51,6 +51,15 @@ export interface TtlPreview {
   readonly brake: TtlBrake | null;
 }
 
+export interface TtlChange {
+  readonly defaultTtl: DefaultTtl;
+  /** When it takes effect, in milliseconds; at once by default. */
+  readonly effectiveFromMs?: number | undefined;
+  /** Goes past the brake; needs a reason. */
+  readonly confirmed: boolean;
+  readonly reason?: string | undefined;
+}
+
 /** A count that may not be known exactly; where it is, both numbers are equal. */
 export interface BoundedCount {
   readonly atLeast: number;
@@ -130,18 +139,7 @@ export interface CatalogApi {
    *
    * @throws Refusal ttl-change-braked unless confirmed, ttl-change-scheduled, bad-request for a time in the past
    */
-  changeTtl(
-    caller: Caller,
-    database: string,
-    name: string,
-    change: {
-      readonly defaultTtl: DefaultTtl;
-      readonly effectiveFromMs?: number | undefined;
-      /** Needs a reason. */
-      readonly confirmed: boolean;
-      readonly reason?: string | undefined;
-    },
-  ): Promise<ContainerState>;
+  changeTtl(caller: Caller, database: string, name: string, change: TtlChange): Promise<ContainerState>;
   /** @throws Refusal no-ttl-change-scheduled */
   withdrawTtl(caller: Caller, database: string, name: string, reason?: string): Promise<ContainerState>;
   setTtlBrake(

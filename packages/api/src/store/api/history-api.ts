@@ -43,6 +43,15 @@ export interface Disappearance {
   readonly policyVersion: number | null;
 }
 
+/** Which disappearances: those from one instant on and before another, in milliseconds, after the place of a page before. */
+export interface DisappearanceFilter {
+  readonly fromMs?: number;
+  readonly toMs?: number;
+  readonly cause?: Disappearance['cause'];
+  readonly after?: string;
+  readonly limit: number;
+}
+
 /** What an item held at an instant or revision in its past. */
 export interface PastContent {
   readonly life: number;
@@ -135,12 +144,6 @@ export interface HistoryApi {
   asOf(container: ContainerState, atMs: number, follow?: FollowedScan<ItemAsOf>): Promise<number>;
   disappearances(
     container: ContainerState,
-    filter: {
-      readonly fromMs?: number;
-      readonly toMs?: number;
-      readonly cause?: Disappearance['cause'];
-      readonly after?: string;
-      readonly limit: number;
-    },
+    filter: DisappearanceFilter,
   ): Promise<{ readonly rows: readonly Disappearance[]; readonly continuation?: string }>;
 }

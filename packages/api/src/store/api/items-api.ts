@@ -71,6 +71,14 @@ export type BatchOutcome =
   /** The first operation that can't be done, by its index. Nothing was written. */
   | { readonly kind: 'refused'; readonly index: number; readonly refusal: Refusal };
 
+/** A page of the items in a scope. */
+export interface ItemsPage extends Scope {
+  readonly maxItemCount: number;
+  readonly continuation?: Continuation | undefined;
+  /** Wait for this first (session token, consistency level). */
+  readonly atLeast?: AtLeast | undefined;
+}
+
 /** Items. `partitionKey` is canonical JSON of an array of components. */
 export interface ItemsApi {
   /** The body's text is stored as it is; the caller has checked that it is an object whose id and key are those given. */
@@ -123,10 +131,6 @@ export interface ItemsApi {
   /** Visible items in order of birth. */
   listItems(
     container: ContainerState,
-    page: Scope & {
-      readonly maxItemCount: number;
-      readonly continuation?: Continuation | undefined;
-      readonly atLeast?: AtLeast | undefined;
-    },
+    page: ItemsPage,
   ): Promise<{ readonly items: readonly ShownItem[]; readonly continuation?: Continuation }>;
 }
