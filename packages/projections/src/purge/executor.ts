@@ -70,6 +70,12 @@ interface Dying {
   readonly request: DestroyRequest;
 }
 
+/** A life whose key is destroyed. */
+interface Gone extends Dying {
+  readonly recoverableUntilMs: number | null;
+  readonly checks: ItemPurged['checks'];
+}
+
 /** An erasure that somebody demands. */
 export interface DemandedErasure {
   readonly lives: readonly { readonly stream: string; readonly cause: 'erasure' | 'container-deleted' }[];
@@ -329,16 +335,49 @@ export class PurgeExecutor {
     nowMs: () => number,
     demandedBy: CommandContext | undefined,
   ): Promise<ErasedBatch> {
-    const { vault, log, sealer } = this.#ports;
+    const dying = await this.#dying(candidates, nowMs, demandedBy);
+    const { gone, refused, unknown } = await this.#destroyKeys(dying);
+    this.#ports.onErased(gone.flatMap(({ reading }) => reading.writePositions));
+    if (gone.length > 0) await this.#destructions.record(demandedBy ?? this.#context(nowMs()), this.#ports.vault);
+    let fault = unknown;
+    let position = 0;
+    let purged = 0;
+    const left = new Set(candidates.keys());
+    for (const { index } of refused) left.delete(index);
+    await this.#stepwise(gone, async (life) => {
+      const recorded = await this.#recordPurge(life, nowMs, demandedBy);
+      if (recorded instanceof PurgeFault) {
+        fault ??= recorded;
+        return;
+      }
+      left.delete(life.index);
+      purged += 1;
+      position = Math.max(position, recorded.position);
+      // Only the end of the run waits for the truncation: what it removes can't be read any more. A demanded erasure
+      // truncates by itself. So each is told of its own faults, and sees to what they leave.
+      if (demandedBy === undefined) this.#truncateLater(life.candidate.stream, recorded.reading, nowMs());
+    });
+    if (position > 0) await this.#ports.projected(position);
+    // Thrown only when the erasure of the others is on record.
+    if (fault !== undefined) throw fault;
+    return { purged, refused, left: [...left] };
+  }
+
+  /** Those of some lives that the log, asked at the last moment, still says are to be erased, as it has them. */
+  async #dying(
+    candidates: readonly Candidate[],
+    nowMs: () => number,
+    demandedBy: CommandContext | undefined,
+  ): Promise<Dying[]> {
+    const { log, sealer } = this.#ports;
     const lives: Dying[] = [];
-    const dying = async ({ candidate, index }: { readonly candidate: Candidate; readonly index: number }) => {
+    const look = async ({ candidate, index }: { readonly candidate: Candidate; readonly index: number }) => {
       const reading = await readWithBodies(log, sealer, candidate.stream);
       if (reading === undefined) return;
       const { last, lastWrite } = reading;
-      // The log is asked at the last moment: a life that is live stays, unless its container is gone or its erasure is
-      // demanded.
       const state = evolveItem(initialItemState, last.read, last.recorded.id);
       if (state.status === 'none' || state.status === 'purged') return;
+      // A life that is live stays, unless its container is gone or its erasure is demanded.
       if (state.status === 'live' && candidate.cause !== 'container-deleted' && candidate.cause !== 'erasure') return;
       invariant(lastWrite !== undefined, `a life has its writes until it is purged: ${candidate.stream}`);
       if (demandedBy === undefined && this.#leftEarlier(candidate, state, lastWrite.recorded)) return;
@@ -358,101 +397,107 @@ export class PurgeExecutor {
     };
     const indexed = candidates.map((candidate, index) => ({ candidate, index }));
     for (let from = 0; from < indexed.length; from += READ_AT_ONCE) {
-      await this.#stepwise(indexed.slice(from, from + READ_AT_ONCE), dying);
+      await this.#stepwise(indexed.slice(from, from + READ_AT_ONCE), look);
     }
+    return lives;
+  }
+
+  /** Has the vault destroy the keys of some lives, as far as nothing keeps them. */
+  async #destroyKeys(lives: readonly Dying[]): Promise<{
+    readonly gone: readonly Gone[];
+    readonly refused: readonly RefusedLife[];
+    /** Set where the vault does not know a key. */
+    readonly unknown: PurgeFault | undefined;
+  }> {
+    const { vault } = this.#ports;
     const floors = await vault.floors();
     const outcomes = await vault.destroyKeys(lives.map((life) => life.request));
     // Asked now that the keys are gone: a backup that begins after this has none of them.
     const copiesKeptUntilMs = this.#ports.copiesKeptUntilMs();
+    const gone: Gone[] = [];
     const refused: RefusedLife[] = [];
-    const left = new Set(candidates.keys());
-    let fault: PurgeFault | undefined;
-    const erased: (Dying & {
-      readonly recoverableUntilMs: number | null;
-      readonly checks: ItemPurged['checks'];
-    })[] = [];
+    let unknown: PurgeFault | undefined;
     for (const [place, life] of lives.entries()) {
-      const { index } = life;
       const outcome = outcomes[place]!;
+      const { stream } = life.candidate;
       if (outcome.kind === 'refused') {
-        const untilMs = outcome.holds.length > 0 ? null : outcome.floorUntilMs;
         const { holds, floorUntilMs } = outcome;
-        left.delete(index);
-        refused.push({ index, stream: life.candidate.stream, holds, floorUntilMs, untilMs });
+        refused.push({
+          index: life.index,
+          stream,
+          holds,
+          floorUntilMs,
+          untilMs: holds.length > 0 ? null : floorUntilMs,
+        });
       } else if (outcome.kind === 'unknown') {
         // Nothing may claim that this content was erased. It stays visible as a problem to fsck and operators.
-        fault ??= new PurgeFault(`the vault does not know the key of ${life.candidate.stream}`);
+        unknown ??= new PurgeFault(`the vault does not know the key of ${stream}`);
       } else {
-        // Which checks came before is not known any more of a key that was destroyed before a crash.
-        const checks = outcome.kind === 'destroyed' ? this.#checksOf(life.candidate, floors) : undefined;
-        erased.push({
+        gone.push({
           ...life,
           recoverableUntilMs: latest(outcome.recoverableUntilMs ?? null, copiesKeptUntilMs),
-          checks,
+          // Which checks came before is not known any more of a key that was destroyed before a crash.
+          checks: outcome.kind === 'destroyed' ? this.#checksOf(life.candidate, floors) : undefined,
         });
       }
     }
-    this.#ports.onErased(erased.flatMap(({ reading }) => reading.writePositions));
-    if (erased.length > 0) await this.#destructions.record(demandedBy ?? this.#context(nowMs()), vault);
-    let position = 0;
-    let purged = 0;
-    // A server's limit for one event may be too small for any record. The life's key is gone all the same, and others
-    // don't wait for it.
-    const unlessTooLarge = (error: unknown, { candidate, reading }: Dying): undefined => {
+    return { gone, refused, unknown };
+  }
+
+  /**
+   * Records the purge of a life whose key is gone.
+   *
+   * @returns where, and what was read of the life by then; a fault where the log takes no record of it, however small
+   */
+  async #recordPurge(
+    { candidate, request, recoverableUntilMs, checks, reading: before }: Gone,
+    nowMs: () => number,
+    demandedBy: CommandContext | undefined,
+  ): Promise<{ readonly position: number; readonly reading: LifeReading } | PurgeFault> {
+    const { log, sealer } = this.#ports;
+    const { id, partitionKey } = before.first.read.data;
+    let reading = before;
+    const record = (most: number) =>
+      handleLife(
+        this.#ports,
+        demandedBy ?? this.#context(nowMs()),
+        candidate.stream,
+        parseItemStream(candidate.stream)!.life,
+        async (_state, { last }) => {
+          // Another write to a live item may have been under way, here or on another node: it is gone, too.
+          if (last?.revision !== reading.last.recorded.revision) {
+            reading = (await readWithBodies(log, sealer, candidate.stream)) ?? reading;
+            this.#ports.onErased(reading.writePositions);
+          }
+          return {
+            kind: 'command',
+            command: {
+              type: 'RecordPurge',
+              id,
+              partitionKey,
+              cause: candidate.cause,
+              key: request.keyId,
+              recoverableUntilMs,
+              ledger: reading.ledger(most),
+              ...(candidate.cause === 'container-deleted' ? { firstPosition: reading.first.recorded.position } : {}),
+              ...(checks === undefined ? {} : { checks }),
+              remains: this.#remainsOf(reading),
+            },
+          };
+        },
+        reading.last.recorded,
+      );
+    const writes = before.writePositions.length;
+    try {
+      const { position = 0 } = await withFewerWrites(writes, record);
+      return { position, reading };
+    } catch (error) {
+      // A server's limit for one event may be too small for any record. The key is gone; others don't wait for it.
       if (!isTooLarge(error)) throw error;
-      fault ??= new PurgeFault(
-        `the purge of ${candidate.stream}, of ${reading.writePositions.length} writes, can't be recorded: its record is larger than the event store takes (MaxAppendSize)`,
+      return new PurgeFault(
+        `the purge of ${candidate.stream}, of ${writes} writes, can't be recorded: its record is larger than the event store takes (MaxAppendSize)`,
       );
-    };
-    await this.#stepwise(erased, async (life) => {
-      const { candidate, request, recoverableUntilMs, checks } = life;
-      let { reading } = life;
-      const { id, partitionKey } = reading.first.read.data;
-      const record = (most: number) =>
-        handleLife(
-          this.#ports,
-          demandedBy ?? this.#context(nowMs()),
-          candidate.stream,
-          parseItemStream(candidate.stream)!.life,
-          async (_state, { last }) => {
-            // Another write to a live item may have been under way, here or on another node: it is gone, too.
-            if (last?.revision !== reading.last.recorded.revision) {
-              reading = (await readWithBodies(log, sealer, candidate.stream)) ?? reading;
-              this.#ports.onErased(reading.writePositions);
-            }
-            return {
-              kind: 'command',
-              command: {
-                type: 'RecordPurge',
-                id,
-                partitionKey,
-                cause: candidate.cause,
-                key: request.keyId,
-                recoverableUntilMs,
-                ledger: reading.ledger(most),
-                ...(candidate.cause === 'container-deleted' ? { firstPosition: reading.first.recorded.position } : {}),
-                ...(checks === undefined ? {} : { checks }),
-                remains: this.#remainsOf(reading),
-              },
-            };
-          },
-          reading.last.recorded,
-        );
-      const handled = await withFewerWrites(reading.writePositions.length, record).catch((error: unknown) =>
-        unlessTooLarge(error, life),
-      );
-      if (handled === undefined) return;
-      left.delete(life.index);
-      purged += 1;
-      position = Math.max(position, handled.position ?? 0);
-      // Only the end of the run waits for the truncation: what it removes can't be read any more. A demanded erasure
-      // truncates by itself. So each is told of its own faults, and sees to what they leave.
-      if (demandedBy === undefined) this.#truncateLater(candidate.stream, reading, nowMs());
-    });
-    if (position > 0) await this.#ports.projected(position);
-    // Thrown only when the erasure of the others is on record.
-    if (fault !== undefined) throw fault;
-    return { purged, refused, left: [...left] };
+    }
   }
 
   /**
