@@ -1,7 +1,8 @@
 import { formatLedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import type { SqliteStorageOptions } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
-import { type PreparedRestore, prepareRestore, type RestoreOptions } from '@epitaph/storage/sqlite/restore.ts';
+import { type PreparedRestore, prepareRestore } from '@epitaph/storage/sqlite/restore.ts';
+import type { RestoreOptions } from '@epitaph/storage/sqlite/restore-options.ts';
 import { UnusableFile } from '@epitaph/storage/sqlite/database.ts';
 import { StorageFault } from '@epitaph/storage/sqlite/writer.ts';
 import { openEmbeddedStore } from '../compose.ts';
