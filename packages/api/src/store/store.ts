@@ -32,6 +32,7 @@ import { ItemRows } from './item-rows.ts';
 import { Previews } from './previews.ts';
 import { Queries } from './queries.ts';
 import { type ProofParts, Proofs } from './proofs.ts';
+import { Rebuilds } from './rebuilds.ts';
 import { Recoveries } from './recoveries.ts';
 import { Replays } from './replays.ts';
 import { ResourceTokens } from './resource-tokens.ts';
@@ -105,6 +106,7 @@ export class Store implements StoreApi {
   readonly #recoveries: Recoveries;
   readonly #replays: Replays;
   readonly #proofs: Proofs;
+  readonly #rebuilds: Rebuilds;
   readonly #operations: Operations;
   readonly #scavenges: ScavengeSchedule;
   readonly #observer: Observer;
@@ -144,7 +146,8 @@ export class Store implements StoreApi {
     this.#recoveries = new Recoveries(parts, purge, this.#writes, documents);
     this.#replays = new Replays(parts);
     this.#proofs = new Proofs(parts, options.proof, options.onFault ?? (() => {}));
-    this.#operations = new Operations(parts, purge, options);
+    this.#rebuilds = new Rebuilds(parts, purge);
+    this.#operations = new Operations(parts, purge, this.#rebuilds, options);
     this.#scavenges = new ScavengeSchedule({
       startIfDue: async () => {
         if (jumpOf(options.clock) === undefined) await this.#operations.scavengeIfDue(parts.command(bySchedule()));
@@ -433,9 +436,9 @@ export class Store implements StoreApi {
   projections: StoreApi['projections'] = () => this.#operations.projections();
   startScavenge: StoreApi['startScavenge'] = (caller) =>
     this.#finished(this.#operations.startScavenge(this.#parts.command(caller)));
-  startRebuild: StoreApi['startRebuild'] = (_caller, name, request) => this.#operations.startRebuild(name, request);
-  rebuildStatus: StoreApi['rebuildStatus'] = (name) => this.#operations.rebuildStatus(name);
-  cancelRebuild: StoreApi['cancelRebuild'] = (_caller, name) => this.#operations.cancelRebuild(name);
+  startRebuild: StoreApi['startRebuild'] = (_caller, name, request) => this.#rebuilds.start(name, request);
+  rebuildStatus: StoreApi['rebuildStatus'] = (name) => this.#rebuilds.status(name);
+  cancelRebuild: StoreApi['cancelRebuild'] = (_caller, name) => this.#rebuilds.cancel(name);
   fsck: StoreApi['fsck'] = (...args) => this.#operations.fsck(...args);
   health: StoreApi['health'] = () => this.#operations.health();
 
@@ -476,7 +479,7 @@ export class Store implements StoreApi {
     await this.#erasures.stop();
     await this.#retries.stop();
     await this.#purge.stop();
-    await this.#operations.putRebuildOff();
+    await this.#rebuilds.putOff();
     // Every request that was let in is answered: a write as soon as it is projected.
     while (this.#underWay > 0) await new Promise<void>((resolve) => this.#whenIdle.push(resolve));
     await this.#proofs.stop();
