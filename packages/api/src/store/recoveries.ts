@@ -25,7 +25,7 @@ import type { RecoveredItem, RecoverySummary } from './api/retention-api.ts';
 /** Ended lives looked at together. */
 const BATCH = 64;
 
-/** Brings back what has ended and is not erased, and shows it to who may see it. */
+/** Brings back items that have ended and are not erased, and shows their content to those who may see it. */
 export class Recoveries {
   readonly #parts: StoreParts;
   readonly #purge: PurgeRunner;
@@ -67,8 +67,8 @@ export class Recoveries {
   }
 
   /**
-   * Brings back all that the start of one policy took and nobody has written anew since. What is back already is left
-   * alone, so that it can be cut short and begun again at will.
+   * Brings back all that the start of one policy took and that was not written anew since. What is back already is left
+   * alone, so a recovery that was cut short can simply be started again.
    *
    * @throws Refusal bad-request for a policy that there was not
    */
@@ -104,7 +104,7 @@ export class Recoveries {
     const scan = { byPolicyStart: true, limit: BATCH };
     for await (const rows of endedPages(() => this.#parts.readModel, number, scan)) {
       signal?.throwIfAborted();
-      // When one of them fails, the others are done before anybody is told so.
+      // All of them are waited for, also when one fails.
       const outcomes = await allDone(rows.map((row) => this.#bringBack(caller, state, row, policyVersion)));
       for (const outcome of outcomes) if (outcome !== undefined) summary[outcome] += 1;
       done += rows.length;
@@ -148,7 +148,7 @@ export class Recoveries {
     };
   }
 
-  /** A life that is over, by number or the last such, and whether the item is there. */
+  /** An ended life, by its number or else the last one, and whether the item is there now. */
   async #ended(
     container: ContainerState,
     id: string,
@@ -209,9 +209,9 @@ export class Recoveries {
       return 'recovered';
     } catch (error) {
       if (!(error instanceof Refusal)) throw error;
-      // The purge is at it; what is erased is counted as such once that is on record.
+      // The purge is erasing it, and counts it as erased once that is on record.
       if (error.code === 'content-erased') return undefined;
-      // Something else has taken its name since, or a value that is to be there once.
+      // Its name, or one of its unique values, was taken by another write since.
       if (error.code === 'already-exists' || error.code === 'unique-key-taken') return 'writtenSince';
       throw error;
     }
@@ -230,7 +230,10 @@ export class Recoveries {
     }
   }
 
-  /** Of an erased life: whether the policy's start took it, and the item is gone with it. */
+  /**
+   * What became of an item whose life is erased: `writtenSince` if it has a newer one. Undefined if it was not the
+   * start of the policy that took the life.
+   */
   async #lost(
     { rid }: ContainerState,
     { partitionKey, id, life }: DisappearanceRow,
@@ -244,7 +247,7 @@ export class Recoveries {
   }
 }
 
-/** True of the end of a life that the start of a policy took. */
+/** True of the end of a life if the start of a policy caused it. */
 function isTakenBy(recorded: RecordedEvent, policyVersion: number): boolean {
   const event = readItemEvent(recorded);
   return event.type === 'ItemExpired' && event.data.byPolicyStart && event.data.policyVersion === policyVersion;
