@@ -153,7 +153,7 @@ export function historyRoutes(scope: FastifyInstance, store: StoreApi, stopping:
       void reply.header('content-disposition', `attachment; filename="${name}"`);
       const archive = () =>
         pipeline(Readable.from(writeTar(files, store.nowMs()), { objectMode: false }), createGzip(), (error) => {
-          // It breaks the connection off: half an archive must not look like a whole one.
+          // The connection is broken off: half an archive must not look like a whole one.
           if (error) request.log.warn({ err: error, correlationId: correlationOf(request) }, 'a bundle was cut short');
         });
       return sendStream(reply, 'application/gzip', archive, stopping);

@@ -50,7 +50,7 @@ export function registerManagement(app: FastifyInstance, options: ManagementOpti
   void app.register(
     (scope, _options, done) => {
       const stopping = new AbortController();
-      // Who follows something would keep the server from stopping.
+      // A client that follows something would keep the server from stopping.
       scope.addHook('preClose', (next) => {
         stopping.abort();
         next();
@@ -59,7 +59,7 @@ export function registerManagement(app: FastifyInstance, options: ManagementOpti
       const { measurements } = options.store;
       scope.addHook('onResponse', (request, reply, next) => {
         const { description } = request.routeOptions.config;
-        // By the route, not by the target, so that there are only so many.
+        // Counted by route, not by URL, so that there are only so many names.
         const operation = description === undefined ? 'none' : `${description.method} ${description.url}`;
         measurements.countRequest('management', operation, reply.statusCode);
         next();
@@ -163,7 +163,7 @@ function inPieces({ method, raw: { socket } }: FastifyRequest, reply: FastifyRep
   return piecesOf(bytes);
 }
 
-/** Who isn't let in learns nothing else, not even what there is. */
+/** Lets a request in by its key. A client that isn't let in learns nothing else, not even which routes there are. */
 function admitByKey(scope: FastifyInstance, keys: KeyRing): void {
   scope.addHook('onRequest', (request, _reply, next) => {
     const access = request.routeOptions.config.description?.access ?? 'audit';

@@ -11,7 +11,10 @@ import * as shapes from './shapes.ts';
 
 /** How often a rebuild that somebody follows is looked at. */
 const FOLLOW_EVERY_MS = 100;
-/** Looks without news after which a line is sent all the same, so that nobody on the way takes the connection for dead. */
+/**
+ * After so many looks without news a line is sent all the same, so that nobody on the way takes the connection for
+ * dead.
+ */
 const QUIET_LOOKS = 100;
 
 /** The read models: how far they are, building them anew, and comparing them with the log. */

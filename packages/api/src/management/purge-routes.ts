@@ -44,7 +44,8 @@ export function purgeRoutes(scope: FastifyInstance, store: StoreApi, stopping: A
         await store.recordAction(caller, { type: 'PurgeRunRequested', data: {} });
       }
       return answerLongWork<unknown, unknown>(request, reply, stopping, {
-        // A client that goes away doesn't end the pass: others may wait for the same one. Who wants it ended pauses it.
+        // A client that goes away doesn't end the pass: others may wait for the same one. To end it, the purge is
+        // paused.
         work: async ({ onProgress, signal }) => {
           const over = new AbortController();
           const patience = { waitMs: waitSeconds * 1000, signal: stopping };
@@ -56,7 +57,7 @@ export function purgeRoutes(scope: FastifyInstance, store: StoreApi, stopping: A
             }
           };
           const [done] = await Promise.all([pass, onProgress && watch(onProgress)]);
-          // What it has not come to any more is still due.
+          // A server that stops cuts the pass short, and what it has not come to is still due.
           stopping.throwIfAborted();
           return { ...done, status: await purgeStatus() };
         },

@@ -44,9 +44,9 @@ const LOOK_EVERY_MS = 200;
 /**
  * With several nodes: an erasure without an outcome after so long is taken to have been left by a node that is gone.
  */
-const ABANDONED_MS = 60_000;
+const UNFINISHED_MS = 60_000;
 /** How often erasures without an outcome are looked for. */
-const LOOK_FOR_ABANDONED_MS = 1_000;
+const LOOK_FOR_UNFINISHED_MS = 1_000;
 /** The key under which resuming them is retried. */
 const RESUME = 'erasures';
 
@@ -124,13 +124,13 @@ export class Erasures {
     const { monotonicMs } = this.#parts.ports;
     let seen = new Map<number, number>();
     for (;;) {
-      await wait(LOOK_FOR_ABANDONED_MS, signal);
+      await wait(LOOK_FOR_UNFINISHED_MS, signal);
       if (signal.aborted) return;
       const nowMs = monotonicMs();
       const pending = this.#parts.catalog.allContainers().flatMap(({ state }) => state.retention.erasures);
       const others = pending.filter(({ position }) => !this.#underWay.has(position));
       seen = new Map(others.map(({ position }) => [position, seen.get(position) ?? nowMs]));
-      if (![...seen.values()].some((sinceMs) => nowMs - sinceMs >= ABANDONED_MS)) continue;
+      if (![...seen.values()].some((sinceMs) => nowMs - sinceMs >= UNFINISHED_MS)) continue;
       seen.clear();
       this.#resumeLater(0);
     }
