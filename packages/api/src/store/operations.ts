@@ -1,48 +1,38 @@
 import { type ClockJump, isoTime } from '@epitaph/core/clock.ts';
-import type { CommandContext } from '@epitaph/core/command-context.ts';
 import { graceSeconds } from '@epitaph/core/retention/grace.ts';
 import { watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import { containersToWorkOn } from '@epitaph/projections/catalog/containers-to-work-on.ts';
 import { fsck, type FsckReport as Examined } from '@epitaph/projections/fsck/fsck.ts';
 import { erasureDelayMs } from '@epitaph/projections/purge/due-book.ts';
 import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
-import { Scavenges } from '@epitaph/projections/purge/scavenges.ts';
 import type { ReadModelStore } from '@epitaph/projections/read-model-store.ts';
-import { Refusal } from '@epitaph/core/errors.ts';
 import { Pace } from '@epitaph/core/turn.ts';
 import { DEFAULT_READY_LAG_EVENTS } from './ready-lag.ts';
 import type { StoreParts } from './parts.ts';
 import { ITEMS_PROJECTION, type Rebuilds } from './rebuilds.ts';
-import type {
-  ContainerBacklog,
-  FsckReport,
-  ProjectionStatus,
-  PurgeStatus,
-  ScavengeStatus,
-} from './api/operations-api.ts';
+import type { Scavenging } from './scavenging.ts';
+import type { ContainerBacklog, FsckReport, ProjectionStatus, PurgeStatus } from './api/operations-api.ts';
 
 /** What operators see: how the purge, its scavenges and the projections stand, what fsck finds, whether the store is ready. */
 export class Operations {
   readonly #parts: StoreParts;
   readonly #purge: PurgeRunner;
   readonly #rebuilds: Rebuilds;
+  readonly #scavenging: Scavenging;
   readonly #readyLagEvents: number;
-  readonly #scavengeEverySeconds: number | null;
 
   constructor(
     parts: StoreParts,
     purge: PurgeRunner,
     rebuilds: Rebuilds,
-    {
-      readyLagEvents = DEFAULT_READY_LAG_EVENTS,
-      scavengeEverySeconds = null,
-    }: { readonly readyLagEvents?: number | undefined; readonly scavengeEverySeconds?: number | null | undefined } = {},
+    scavenging: Scavenging,
+    { readyLagEvents = DEFAULT_READY_LAG_EVENTS }: { readonly readyLagEvents?: number | undefined } = {},
   ) {
     this.#parts = parts;
     this.#purge = purge;
     this.#rebuilds = rebuilds;
+    this.#scavenging = scavenging;
     this.#readyLagEvents = readyLagEvents;
-    this.#scavengeEverySeconds = scavengeEverySeconds;
   }
 
   async purgeStatus(backlogs?: readonly ContainerBacklog[]): Promise<PurgeStatus> {
@@ -85,7 +75,7 @@ export class Operations {
       millisecondsToDrain: work === 0 ? 0 : itemsPerSecond === 0 ? null : Math.ceil((work / itemsPerSecond) * 1000),
       purgedTotal,
       run: run === undefined ? null : { id: run.id, startedAtMs: run.startedAtMs, upToPosition: run.upToPosition },
-      scavenge: await this.#scavengeStatus(purgedTotal),
+      scavenge: await this.#scavenging.status(purgedTotal),
     };
   }
 
@@ -132,46 +122,6 @@ export class Operations {
       });
     }
     return backlogs;
-  }
-
-  async #scavengeStatus(purgedTotal: number): Promise<ScavengeStatus | null> {
-    const { log } = this.#parts.ports;
-    if (log.scavenging === undefined) return null;
-    const last = await new Scavenges(log).last();
-    const livesWaiting = Math.max(0, purgedTotal - (last?.purgedBefore ?? 0));
-    const everySeconds = this.#scavengeEverySeconds;
-    return {
-      livesWaiting,
-      last: last === undefined ? null : { id: last.id, state: last.state, startedAtMs: last.startedAtMs },
-      everySeconds,
-      nextAtMs:
-        everySeconds === null || livesWaiting === 0
-          ? null
-          : last === undefined
-            ? this.#parts.ports.clock.now()
-            : last.startedAtMs + everySeconds * 1000,
-    };
-  }
-
-  /** Has the event store scavenged if the schedule says so and there is anything to take away. */
-  async scavengeIfDue(context: CommandContext): Promise<void> {
-    const { log } = this.#parts.ports;
-    if (this.#scavengeEverySeconds === null || log.scavenging === undefined) return;
-    const scavenges = new Scavenges(log);
-    const purgedTotal = await this.#parts.readModel.countPurged();
-    if (purgedTotal <= (await scavenges.purgedBeforeLast())) return;
-    await this.#purge.settled();
-    await scavenges.startIfDue(context, this.#scavengeEverySeconds * 1000, purgedTotal);
-  }
-
-  async startScavenge(context: CommandContext): Promise<void> {
-    const { log } = this.#parts.ports;
-    if (log.scavenging === undefined) {
-      throw new Refusal('not-supported', 'The event log is in the data folder; its space comes back by itself.');
-    }
-    // A run takes away what was truncated before it began.
-    await this.#purge.settled();
-    await new Scavenges(log).start(context, await this.#parts.readModel.countPurged());
   }
 
   async projections(): Promise<ProjectionStatus[]> {

@@ -37,7 +37,7 @@ import { Recoveries } from './recoveries.ts';
 import { Replays } from './replays.ts';
 import { ResourceTokens } from './resource-tokens.ts';
 import { Retries } from './retries.ts';
-import { ScavengeSchedule } from './scavenge-schedule.ts';
+import { Scavenging } from './scavenging.ts';
 import type { Caller } from './api/common.ts';
 import type { StoreApi } from './store-api.ts';
 import { Users } from './users.ts';
@@ -80,9 +80,6 @@ interface OpenedParts {
   readonly copies: VaultCopies;
 }
 
-/** On whose behalf the schedule has the event store scavenged. */
-const bySchedule = (): Caller => ({ actor: 'system:schedule', correlationId: crypto.randomUUID() });
-
 /** The whole store behind one object; see {@link StoreApi} for what each method does. */
 export class Store implements StoreApi {
   readonly measurements: Measurements;
@@ -108,7 +105,7 @@ export class Store implements StoreApi {
   readonly #proofs: Proofs;
   readonly #rebuilds: Rebuilds;
   readonly #operations: Operations;
-  readonly #scavenges: ScavengeSchedule;
+  readonly #scavenging: Scavenging;
   readonly #observer: Observer;
   readonly #backups: Backups;
   readonly #closePorts: () => Promise<void>;
@@ -147,13 +144,11 @@ export class Store implements StoreApi {
     this.#replays = new Replays(parts);
     this.#proofs = new Proofs(parts, options.proof, options.onFault ?? (() => {}));
     this.#rebuilds = new Rebuilds(parts, purge);
-    this.#operations = new Operations(parts, purge, this.#rebuilds, options);
-    this.#scavenges = new ScavengeSchedule({
-      startIfDue: async () => {
-        if (jumpOf(options.clock) === undefined) await this.#operations.scavengeIfDue(parts.command(bySchedule()));
-      },
+    this.#scavenging = new Scavenging(parts, purge, {
+      everySeconds: options.scavengeEverySeconds ?? null,
       onFault: options.onFault ?? (() => {}),
     });
+    this.#operations = new Operations(parts, purge, this.#rebuilds, this.#scavenging, options);
     this.#backups = new Backups(parts, copies, options.backup ?? { source: undefined });
     this.#closePorts = options.closePorts;
   }
@@ -272,7 +267,7 @@ export class Store implements StoreApi {
       const mayPurge = options.nodes?.roles.has('purge') ?? true;
       await purge.start({ automatic: mayPurge && (options.automaticPurge ?? true) });
       if (mayPurge && options.nodes !== undefined) store.#erasures.watchOthers();
-      if (mayPurge && options.scavengeEverySeconds !== undefined) store.#scavenges.start();
+      if (mayPurge && options.scavengeEverySeconds !== undefined) store.#scavenging.startSchedule();
       store.#proofs.start();
       return store;
     } catch (error) {
@@ -435,7 +430,7 @@ export class Store implements StoreApi {
 
   projections: StoreApi['projections'] = () => this.#operations.projections();
   startScavenge: StoreApi['startScavenge'] = (caller) =>
-    this.#finished(this.#operations.startScavenge(this.#parts.command(caller)));
+    this.#finished(this.#scavenging.start(this.#parts.command(caller)));
   startRebuild: StoreApi['startRebuild'] = (_caller, name, request) => this.#rebuilds.start(name, request);
   rebuildStatus: StoreApi['rebuildStatus'] = (name) => this.#rebuilds.status(name);
   cancelRebuild: StoreApi['cancelRebuild'] = (_caller, name) => this.#rebuilds.cancel(name);
@@ -475,7 +470,7 @@ export class Store implements StoreApi {
   async close(): Promise<void> {
     this.#parts.refuseNewWork();
     this.#backups.cancel();
-    await this.#scavenges.stop();
+    await this.#scavenging.stop();
     await this.#erasures.stop();
     await this.#retries.stop();
     await this.#purge.stop();
