@@ -117,6 +117,7 @@ export class Store implements StoreApi {
     parts: StoreParts,
     { purge, documents, floors, retries, requestUnits, measurements, observer, copies }: OpenedParts,
   ) {
+    const { onFault = () => {} } = options;
     this.requestUnits = requestUnits;
     this.measurements = measurements;
     this.#observer = observer;
@@ -142,11 +143,11 @@ export class Store implements StoreApi {
     this.#erasures = new Erasures(parts, purge, retries);
     this.#recoveries = new Recoveries(parts, purge, this.#writes, documents);
     this.#replays = new Replays(parts);
-    this.#proofs = new Proofs(parts, options.proof, options.onFault ?? (() => {}));
+    this.#proofs = new Proofs(parts, options.proof, onFault);
     this.#rebuilds = new Rebuilds(parts, purge);
     this.#scavenging = new Scavenging(parts, purge, {
       everySeconds: options.scavengeEverySeconds ?? null,
-      onFault: options.onFault ?? (() => {}),
+      onFault,
     });
     this.#operations = new Operations(parts, purge, this.#rebuilds, this.#scavenging, options);
     this.#backups = new Backups(parts, copies, options.backup ?? { source: undefined });
@@ -155,7 +156,7 @@ export class Store implements StoreApi {
 
   /** Catches up with the log, finishes what a crash left half done, and begins to purge. */
   static async open(options: StoreOptions): Promise<Store> {
-    const { clock } = options;
+    const { clock, onFault = () => {} } = options;
     const measurements = new Measurements();
     const monotonicMs = options.monotonicMs ?? systemClocks.monotonicMs;
     const observer = new Observer(measurements, monotonicMs);
@@ -216,7 +217,7 @@ export class Store implements StoreApi {
       for (const { state } of gone) if (catalog.goneAtMs(state) !== null) requestUnits.forget(state.rid);
     };
     const parts = new StoreParts(ports, projector, rows);
-    const retries = new Retries(options.onFault ?? (() => {}));
+    const retries = new Retries(onFault);
     const copies = await VaultCopies.open(ports.log);
     const purge = new PurgeRunner({
       ...ports,
@@ -235,7 +236,7 @@ export class Store implements StoreApi {
       budget: requestUnits,
       copiesKeptUntilMs: () => copies.recoverableUntilMs(clock.now()),
       clockTrusted: () => jumpOf(clock) === undefined,
-      onFault: options.onFault ?? (() => {}),
+      onFault,
       around: (step, work) => observer.purgeStep(step, work),
     });
     try {
