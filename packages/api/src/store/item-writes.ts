@@ -40,6 +40,7 @@ import type {
 
 /** Bytes of all documents that the patches of one batch make. What a batch writes whole is bounded by its request. */
 const MAX_BATCH_PATCHED_BYTES = 16 * 1024 * 1024;
+/** Large documents that are patched at once. */
 const LARGE_PATCHES = inThisHeap(32);
 /** Batches with patches that are carried out at once. */
 const PATCHING_BATCHES = inThisHeap(32);
@@ -69,6 +70,7 @@ export class ItemWrites {
 
   readonly #largePatches = new Places(LARGE_PATCHES);
   readonly #patchingBatches = new Places(PATCHING_BATCHES);
+
   constructor(parts: StoreParts, documents: Documents) {
     this.#parts = parts;
     this.#documents = documents;

@@ -44,6 +44,7 @@ import type { QueryPage, QueryRequest } from './api/queries-api.ts';
 const MAX_EXAMINED = 20_000;
 /** Bytes of rows that an ordered page keeps to choose from: twice what its text may have, at two bytes a character. */
 const PAGE_BYTES = 4 * MAX_PAGE_CHARACTERS;
+
 /**
  * Answers queries: columns in clear pick the rows as the plan says, and the evaluator sees their documents one by one.
  */
