@@ -1,6 +1,6 @@
 /** A program that uses `@azure/cosmos` against some endpoint, as a contender. */
 import { CosmosClient, type Container } from '@azure/cosmos';
-import type { Document } from '@epitaph/api/store/store-api.ts';
+import type { Document } from '@epitaph/api/store/api/items-api.ts';
 import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
 import { type BenchContext, Unavailable } from './bench.ts';
 import type { Contender, ContenderOptions, RunningContender } from './contender.ts';

@@ -1,4 +1,4 @@
-import type { Document } from '@epitaph/api/store/store-api.ts';
+import type { Document } from '@epitaph/api/store/api/items-api.ts';
 
 const TEMPLATES = 512;
 const WORDS =

@@ -6,7 +6,7 @@ import type { ContainerDefinition } from '@epitaph/core/container/definition.ts'
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import { Store } from '@epitaph/api/store/store.ts';
-import type { Caller } from '@epitaph/api/store/store-api.ts';
+import type { Caller } from '@epitaph/api/store/api/common.ts';
 import { openSqliteStorage, type SqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
 import { DocumentMaker } from './documents.ts';
 import { DATA_FOLDER } from './folders.ts';

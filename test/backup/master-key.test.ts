@@ -2,7 +2,7 @@ import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { DataFolder } from '@epitaph/storage/sqlite/data-folder.ts';
-import { PlacedCrash } from '@epitaph/storage/sqlite/log-writer-core.ts';
+import { PlacedCrash } from '@epitaph/storage/sqlite/placed-crash.ts';
 import { rotateMasterKey } from '@epitaph/storage/sqlite/master-key.ts';
 import { foundIn } from '../secrecy/search.ts';
 import { DoubleLog } from '../eventstoredb/double-log.ts';

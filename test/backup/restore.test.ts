@@ -14,7 +14,7 @@ import {
 import { basename, dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { TakenBackup } from '@epitaph/api/store/store-api.ts';
+import type { TakenBackup } from '@epitaph/api/store/api/operations-api.ts';
 import { isoTime } from '@epitaph/core/clock.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { formatLedgerHead } from '@epitaph/core/backup/purge-ledger.ts';

@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { expect } from 'vitest';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
-import type { Continuation } from '@epitaph/api/store/store-api.ts';
+import type { Continuation } from '@epitaph/api/store/api/queries-api.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
 import { evaluate, type Json, parseJson, parseQuery, planQuery } from '@epitaph/query';
 import { DEFINITION } from '../support/definition.ts';

@@ -19,7 +19,7 @@ import type { NewEvent } from '@epitaph/core/log/recorded-event.ts';
 import type { DestroyRequest, HoldScope } from '@epitaph/core/vault/key-vault.ts';
 import { FolderInUse } from '@epitaph/storage/sqlite/data-folder.ts';
 import { UnusableFile } from '@epitaph/storage/sqlite/database.ts';
-import { PlacedCrash } from '@epitaph/storage/sqlite/log-writer-core.ts';
+import { PlacedCrash } from '@epitaph/storage/sqlite/placed-crash.ts';
 import type { SqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
 import { HOLDS_ON_STREAM } from '@epitaph/storage/sqlite/schema.ts';
 import { StorageFault } from '@epitaph/storage/sqlite/writer.ts';

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { openEmbeddedStore } from '@epitaph/api/compose.ts';
-import type { RebuildRequest } from '@epitaph/api/store/store-api.ts';
+import type { RebuildRequest } from '@epitaph/api/store/api/operations-api.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
 import type { EventLog, LogListener } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';

@@ -10,7 +10,7 @@ import { Pages } from '@epitaph/api/http/pages.ts';
 import { sendBody } from '@epitaph/api/http/send-body.ts';
 import { buildServer } from '@epitaph/api/http/server.ts';
 import { registerManagement } from '@epitaph/api/management/plugin.ts';
-import type { HistoryEntry } from '@epitaph/api/store/store-api.ts';
+import type { HistoryEntry } from '@epitaph/api/store/api/history-api.ts';
 import { newFolder, removeFolder } from '../simulation/embedded.ts';
 import { whyWithout } from '../support/programs.ts';
 import { selfSigned, type SelfSigned } from '../support/self-signed.ts';

@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
-import type { Continuation, QueryRequest } from '@epitaph/api/store/store-api.ts';
+import type { Continuation, QueryRequest } from '@epitaph/api/store/api/queries-api.ts';
 import { evaluate, parseJson, parseQuery, planQuery, QueryError, type Json } from '@epitaph/query';
 import { documents, plain, queries } from '../../packages/query/test/grammar.ts';
 import { definition } from '../clear-paths/histories.ts';

@@ -1,5 +1,5 @@
 import { beforeAll, describe, expect, it } from 'vitest';
-import type { Continuation } from '@epitaph/api/store/store-api.ts';
+import type { Continuation } from '@epitaph/api/store/api/queries-api.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
 import type { Json } from '@epitaph/query';
 import { DEFINITION } from '../support/definition.ts';

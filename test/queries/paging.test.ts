@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { decodeContinuation, encodeContinuation } from '@epitaph/api/cosmos/continuation.ts';
-import type { Continuation } from '@epitaph/api/store/store-api.ts';
+import type { Continuation } from '@epitaph/api/store/api/queries-api.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
 import { evaluate, type Json, parseQuery, planQuery } from '@epitaph/query';
 import { DEFINITION } from '../support/definition.ts';

@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, it } from 'vitest';
 import type { ManualClock } from '@epitaph/core/clock.ts';
 import { LOG_TIME_SLACK_SECONDS } from '@epitaph/core/container/change-feed.ts';
-import type { ChangeFeedRequest } from '@epitaph/api/store/store-api.ts';
+import type { ChangeFeedRequest } from '@epitaph/api/store/api/change-feed-api.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
 import type { SqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
 import { DEFINITION } from './definition.ts';

@@ -1,4 +1,4 @@
-import type { TakenBackup } from '@epitaph/api/store/store-api.ts';
+import type { TakenBackup } from '@epitaph/api/store/api/operations-api.ts';
 import type { ModelBrake, Policy } from './model.ts';
 
 /** A write, patch or delete of one item. */

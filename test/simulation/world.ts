@@ -7,15 +7,10 @@ import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { RecordedHold } from '@epitaph/core/retention/hold-register.ts';
 import { turn } from '@epitaph/core/turn.ts';
 import { restoreStore } from '@epitaph/api/cli/restore-store.ts';
-import type {
-  BatchOperation,
-  Disappearance,
-  HistoryEntry,
-  HoldRequest,
-  ShownItem,
-  TakenBackup,
-  DifferingPart,
-} from '@epitaph/api/store/store-api.ts';
+import type { Disappearance, HistoryEntry } from '@epitaph/api/store/api/history-api.ts';
+import type { BatchOperation, ShownItem } from '@epitaph/api/store/api/items-api.ts';
+import type { TakenBackup, DifferingPart } from '@epitaph/api/store/api/operations-api.ts';
+import type { HoldRequest } from '@epitaph/api/store/api/retention-api.ts';
 import { UnusableFile } from '@epitaph/storage/sqlite/database.ts';
 import { DEFINITION } from '../support/definition.ts';
 import {

@@ -15,22 +15,26 @@ export class TooMuchContention extends Error {
 /** One command on one stream: how to see it, what to answer, what to append. */
 export type CommandRun<State, Decision> = CommandSteps<State, Decision> & (ByLastEvent<State> | ByWholeStream<State>);
 
-/** Where the last event is enough. */
+/** A command for which the last event is enough. */
 interface ByLastEvent<State> {
   readonly load: 'last';
   /** The state from the last event; from none for a stream that was never written. */
   readonly fold: (loaded: readonly RecordedEvent[]) => State;
   /**
-   * The last event as it was read a moment ago, or 'none' where the stream is likely to be new. That is decided on first,
-   * without a look at the stream; and what is loaded, where the stream turns out to have gone on, or nothing is appended.
+   * The last event as it was read a moment ago, or 'none' if the stream is likely to be new. The first decision is made
+   * on that, without a look at the stream. If the stream turns out to have gone on, or nothing is appended, it is made
+   * again on what is loaded.
    */
   readonly known?: RecordedEvent | 'none' | undefined;
 }
 
-/** Where it takes the whole stream. What it comes to is remembered by this function, so it must not change a state. */
+/**
+ * A command that takes the whole stream. The state that the stream comes to is remembered for this function, so it must
+ * not change a state in place.
+ */
 interface ByWholeStream<State> {
   readonly load: 'all';
-  /** Of a stream that was never written. */
+  /** The state of a stream that was never written. */
   readonly initial: State;
   readonly evolve: (state: State, event: RecordedEvent) => State;
 }
@@ -99,7 +103,7 @@ export async function handleCommand<State, Decision>(
   throw new TooMuchContention(`${MAX_ATTEMPTS} attempts on ${run.stream} lost against other writers`);
 }
 
-/** What a stream comes to, up to a revision; undefined for one that was never written. */
+/** The state that a stream comes to, up to a revision; undefined for a stream that was never written. */
 interface Folded<State> {
   readonly state: State;
   readonly revision: number | undefined;
@@ -114,12 +118,18 @@ async function foldLast<State>(
   return { state: fold(last === undefined ? [] : [last]), revision: last?.revision };
 }
 
-/** Streams of a log that are remembered by what they come to. */
+/** The most streams of a log whose states are remembered. */
 const REMEMBERED = 200;
-/** Events that are folded before others get their turn: of a container with thousands of holds it takes some milliseconds. */
+/**
+ * Events that are folded before others get their turn: those of a container with thousands of holds take some
+ * milliseconds.
+ */
 const FOLDED_AT_ONCE = 200;
 
-/** A container's stream grows for years; what a log's streams have come to is never taken back. */
+/**
+ * A container's stream grows for years. What was read of a stream stays true, so its state is remembered and only what
+ * has come since is read.
+ */
 const remembered = new WeakMap<EventLog, GenerationCache<string, Folded<unknown> & { readonly by: unknown }>>();
 
 async function foldWhole<State>(
@@ -140,8 +150,8 @@ async function foldWhole<State>(
 }
 
 /**
- * Puts one event behind the last of a stream in which events only follow one another: whoever else writes to it
- * meanwhile, it is decided anew by what is last then.
+ * Appends one event to a stream, chosen by the stream's last event. If somebody else appends meanwhile, it is chosen
+ * again by what is last then.
  *
  * @param next the event that follows the last one; undefined when there is nothing to add
  * @returns its position; undefined when nothing was appended

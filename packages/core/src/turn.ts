@@ -1,12 +1,15 @@
 import { systemClocks } from './clock.ts';
 
-/** So long one turn of the event loop may be worked on before others get theirs, in milliseconds. */
+/** How long one piece of work may keep the event loop before others get their turn, in milliseconds. */
 export const TURN_MS = 5;
 
 /** Lets everything else that waits go first: between the steps of long work, so that it holds no request. */
 export const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
-/** The same for several long works side by side: one of them goes on at a time, in order, and everything else before the next. */
+/**
+ * The same for several long works side by side: one of them goes on at a time, in order, and everything else has its
+ * turn before the next does.
+ */
 export class Turns {
   readonly #waiting: (() => void)[] = [];
 
@@ -26,8 +29,8 @@ export class Turns {
 const longWorks = new Turns();
 
 /**
- * Paces a work that goes through much, such as an examination of the whole log: it goes on for the length of a turn, and
- * however many such works there are, one of them between two turns of everybody else.
+ * Paces long work, such as an examination of the whole log. Each goes on for the length of a turn; and however many
+ * there are, only one of them goes on between two turns of everybody else.
  */
 export class Pace {
   #untilMs = systemClocks.monotonicMs() + TURN_MS;

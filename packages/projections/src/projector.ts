@@ -28,7 +28,7 @@ export interface ProjectorOptions extends ClearSources {
    * change nothing.
    */
   readonly recordsIdleProgress?: boolean;
-  /** Those who wait for positions, when they wait on for another projector should this one stop. */
+  /** Those who wait for positions; given where they are to go on waiting for another projector if this one stops. */
   readonly waiters?: PositionWaiters;
 }
 
@@ -86,15 +86,15 @@ export class Projector implements Projection {
     return this.#catalog;
   }
 
-  /** What went wrong last, while it has not been overcome. */
+  /** What went wrong last, as long as it has not been overcome. */
   get error(): string | undefined {
     return this.#error?.message;
   }
 
   /**
-   * Loads what was projected before and resolves when everything in the log by now is projected too.
+   * Loads what was projected before, and resolves when everything that is in the log by now is projected, too.
    *
-   * @throws what stands in the way, unless that passes by itself: a server that is away
+   * @throws what stands in the way, unless it passes by itself, like a server that is away
    */
   async start(): Promise<void> {
     const { promise: fault, reject } = Promise.withResolvers<never>();
@@ -123,7 +123,7 @@ export class Projector implements Projection {
   }
 
   /**
-   * The same, unless something stands in the way.
+   * Goes on from the checkpoint, unless something stands in the way.
    *
    * @throws whatever that is
    */
@@ -178,7 +178,7 @@ export class Projector implements Projection {
     return timer(RETRY_DELAY_MS);
   }
 
-  /** What was begun to be applied may stand in the catalog, or in the read models: both are looked at anew. */
+  /** What was being applied may be in the catalog, or in the read models: both are loaded anew. */
   async #afterFault(): Promise<void> {
     if (this.#error === undefined) return;
     // It may have been applied all the same: a connection can break between the commit and its answer.
@@ -187,8 +187,9 @@ export class Projector implements Projection {
 
   #batches(): Observable<Batch> {
     return new Observable<Batch>((subscriber) => {
-      // What is done to a life comes to the same with its truncated events and without, but for a part of them: where a
-      // scavenge has left a later write without the first, that write finds no item, and the next attempt is strict.
+      // Applying a life comes to the same with all of its truncated events and with none, but not with some: if a
+      // scavenge has left a later write without the first, that write finds no item, and the next attempt reads
+      // strictly.
       const leniency = { mayBeTruncated: this.#error === undefined };
       let taken = () => {};
       const listener: LogListener = {
@@ -209,7 +210,7 @@ export class Projector implements Projection {
       const subscription = this.#log.subscribe(this.#position, listener, leniency);
       return () => {
         this.#ended = subscription.unsubscribe();
-        // What still waits behind another batch is not applied any more, and the log waits for it.
+        // A batch that still waits behind another is not applied any more, and the log waits for it.
         taken();
       };
     });

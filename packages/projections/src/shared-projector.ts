@@ -13,7 +13,7 @@ const LOOK_MS = 1_000;
 
 /** What another node has applied. */
 export interface ReadModelNews {
-  /** Those in which items have changed; undefined when news may have been missed. */
+  /** Containers in which items have changed; undefined when news may have been missed. */
   readonly containers: readonly ContainerNumber[] | undefined;
   /** The rids of databases that went, and their containers with them. */
   readonly databases: readonly string[];
@@ -21,14 +21,14 @@ export interface ReadModelNews {
   readonly erased: readonly number[];
 }
 
-/** Told where news may have been missed. */
+/** What is told when news may have been missed. */
 export const ANYTHING: ReadModelNews = { containers: undefined, databases: [], erased: [] };
 
 /** Read models that several nodes read and one at a time writes. */
 export interface SharedReadModels extends ReadModelVersions {
   /**
-   * Becomes the one that writes, or answers undefined while another node is. It ends by `release`, or when the
-   * connection that holds it breaks, which `onLost` tells.
+   * Makes this node the one that writes, or answers undefined while another node is. That ends by `release`, or when
+   * the connection that holds the right breaks, which `onLost` tells.
    */
   lead(onLost: () => void): Promise<{ release(): Promise<void> } | undefined>;
   /** Tells of what other nodes apply, as soon as readers see it. */
@@ -45,8 +45,8 @@ export interface SharedReadModels extends ReadModelVersions {
     readonly catalogChanges: number;
   }>;
   /**
-   * What has changed in the catalog of the version in use after so many changes; what is gone as well. Of a container's
-   * holds those alone that have.
+   * What has changed in the catalog of the version in use since so many changes, including what is gone. Of a
+   * container's holds only those that have changed.
    */
   catalogSince(catalogChanges: number): Promise<readonly CatalogChange[]>;
 }
@@ -85,10 +85,10 @@ export class SharedProjector implements Projection {
   /** One look at a time, in order. */
   #looking: Promise<void> = Promise.resolve();
   #nextLook: Promise<void> | undefined;
-  /** Of which version of the read models, and after how many changes, the catalog is; undefined when it is none's. */
+  /** Which version of the read models the catalog is of, and after how many changes; undefined while it is of none. */
   #catalogState: { readonly version: number; readonly catalogChanges: number } | undefined;
   #stopped = true;
-  /** True when news came of what could not be looked at. */
+  /** True when there was news, but what it was about could not be looked at. */
   #unseen = false;
 
   constructor(options: SharedProjectorOptions) {
@@ -124,14 +124,15 @@ export class SharedProjector implements Projection {
     if (leading !== undefined) {
       // After a rebuild, during which this node went on holding the right to write.
       try {
-        // Of a swap whose answer was lost this node does not know yet.
+        // If the answer to a swap was lost, this node does not know of it yet.
         await this.#options.readModels.look();
         await leading.projector.begin();
         if (this.#leading === leading) return;
-        // The right was lost meanwhile: what was stopped for that had not begun yet.
+        // The right to write was lost meanwhile, before what had to be stopped for that had begun.
         await leading.projector.stop();
       } catch {
-        // Whoever has the right to write next begins anew. Until then this node would keep everybody from it.
+        // The next node that has the right to write begins anew. If this one kept the right, it would keep everybody
+        // from that.
         if (this.#leading === leading) this.#follows(leading);
         await leading.projector.stop();
         await leading.release();
@@ -141,7 +142,7 @@ export class SharedProjector implements Projection {
     this.#looks?.unsubscribe();
     this.#looks = interval(LOOK_MS).subscribe(() => {
       if (this.#leading !== undefined) {
-        // Its projector sweeps. What can't be listened to yet is tried again, each time.
+        // Its projector sweeps the waiters by itself. If listening is not possible yet, it is tried again each time.
         this.#options.readModels.listenAgain().catch(() => {});
         return;
       }
@@ -153,7 +154,7 @@ export class SharedProjector implements Projection {
   /** Stands still. The right to write is kept, for {@link resume}; {@link close} gives it back. */
   async stop(): Promise<void> {
     if (this.#leading === undefined) return this.#end();
-    // Should the right be lost meanwhile, it is not tried for before it goes on.
+    // If the right is lost meanwhile, this node does not try for it before it goes on.
     this.#stopped = true;
     await this.#leading.projector.stop();
   }
@@ -179,7 +180,7 @@ export class SharedProjector implements Projection {
   }
 
   #look(): Promise<void> {
-    // One that has not begun sees all that there is by now.
+    // A look that has not begun yet will see everything that there is by now.
     if (this.#nextLook !== undefined) return this.#nextLook;
     this.#nextLook = this.#looking.then(async () => {
       this.#nextLook = undefined;
@@ -199,7 +200,7 @@ export class SharedProjector implements Projection {
   }
 
   #hear(news: ReadModelNews): void {
-    // The projecting node hears its own voice, and of others what they have erased.
+    // The node that projects hears its own news, too; of others' it needs only what they have erased.
     if (this.#leading !== undefined) {
       if (news === ANYTHING) this.#options.onNews(ANYTHING);
       else if (news.erased.length > 0) this.#options.onNews({ containers: [], databases: [], erased: news.erased });
@@ -256,7 +257,7 @@ export class SharedProjector implements Projection {
       await readModels.look();
       await projector.begin();
     } catch (error) {
-      // Kept, the right to write would keep every node from writing, this one too.
+      // If it kept the right to write, no node could write, this one included.
       await lead.release();
       throw error;
     }
@@ -266,7 +267,7 @@ export class SharedProjector implements Projection {
     }
     this.#leading = { projector, release: () => lead.release() };
     this.#waiters.reached(projector.position);
-    // What happened between the last news and now was nobody's to tell.
+    // What happened between the last news and now was told by nobody.
     this.#options.onNews(ANYTHING);
     return true;
   }

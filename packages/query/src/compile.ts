@@ -1,41 +1,29 @@
 import { isAggregate } from './aggregates.ts';
-import type { BinaryOperator, Expression, FromSource, Query, RowCount, SubqueryForm } from './ast.ts';
-import { queryError } from './errors.ts';
-import type { SourceLocation } from './errors.ts';
-import { runProgram } from './execute.ts';
-import {
-  askTime,
-  assertTime,
-  type Compiled,
-  type CompiledTest,
-  countWork,
-  type Frame,
-  sizeMade,
-  Work,
-} from './frame.ts';
+import type { Expression, FromSource, Query, RowCount } from './ast.ts';
+import { compileCall } from './compile-call.ts';
+import { allOf, compileBinary, compileLogical, decided, isPlainScalar } from './compile-operators.ts';
+import { propertyReader, readMember, slotPropertyReader } from './compile-paths.ts';
+import { subqueryRunner, withNegatedFilter } from './compile-subquery.ts';
+import { queryError, type SourceLocation } from './errors.ts';
+import { hasAggregate, isPart, nameOf, policyPath } from './expression-facts.ts';
+import { askTime, assertTime, type Compiled, type CompiledTest, type Frame } from './frame.ts';
+import { boundedValue } from './functions/bounds.ts';
 import type { BuiltIn } from './functions/builtin.ts';
 import { clockFunctions } from './functions/clock.ts';
 import { termsOf } from './functions/full-text.ts';
 import { builtIns, planarBuiltIns } from './functions/index.ts';
-import { boundedText, boundedValue, isShort } from './functions/bounds.ts';
 import { compileLike } from './like.ts';
-import { BYTES_PER_CHARACTER, bytesOf, Memory } from './memory.ts';
+import { computed, constant, node, type Node, timedNode } from './node.ts';
 import { parseQuery } from './parser.ts';
 import { printExpression } from './print.ts';
 import type { AggregateStep, Grouping, Program, Source } from './program.ts';
 import { conjuncts } from './pushdown.ts';
 import type { RankComponent, RankStep } from './ranking.ts';
-import { equality, equalValues, finite, isObject, numberOf, rangeOrder, setProperty } from './values.ts';
+import { equalValues, isObject, numberOf, setProperty } from './values.ts';
 import type { Json, JsonObject, Value } from './values.ts';
 
 /** What clients can hold: a plan with more makes the .NET client fail. */
 export const MAX_ROW_COUNT = 2_147_483_647;
-
-/** A compiled expression; a constant one has its value already. */
-export interface Node {
-  readonly run: Compiled;
-  readonly constant: { readonly value: Value } | undefined;
-}
 
 /** The names that a query can see: its own aliases, then those of the queries around it. */
 export class Scope {
@@ -70,271 +58,8 @@ interface GroupingScope {
 /** The slot of the documents that the caller hands in. */
 export const DOCUMENT_SLOT = 0;
 
-/** What a constant may take while it is computed. */
-const MAX_CONSTANT_BYTES = 16 * 1024 * 1024;
-
-/** The frame that constants are computed in: it has nothing to read. */
-const EMPTY_FRAME: Frame = {
-  slots: [],
-  aggregates: [],
-  groupKeys: [],
-  nowMs: undefined,
-  memory: new Memory(MAX_CONSTANT_BYTES),
-  work: new Work({ maxSteps: 0, maxMs: 0, monotonicMs: undefined, tooLong: undefined }),
-};
-
-function constant(value: Value): Node {
-  return { run: () => value, constant: { value } };
-}
-
-/** Of what depends on nothing the value is computed before the query runs. */
-function computed(run: Compiled): Node {
-  EMPTY_FRAME.work.beginDocument();
-  return constant(run(EMPTY_FRAME));
-}
-
-function node(run: Compiled, ...inputs: readonly Node[]): Node {
-  return inputs.every((input) => input.constant !== undefined) ? computed(run) : { run, constant: undefined };
-}
-
-/** Steps of matching from which on it is asked how long that has taken. */
+/** From so many steps of matching on, it is checked how long a document has taken. */
 const MANY_COMPARISONS = 16 * 1024;
-
-/** Characters of a constant up to which what is computed of it is computed before the query runs. */
-const FOLDED_CHARACTERS = 512;
-
-/** The same for what takes the longer, the larger its inputs are: of large constants it is left to the run, which is timed. */
-function timedNode(run: Compiled, ...inputs: readonly Node[]): Node {
-  const folds = inputs.every(({ constant: known }) => known !== undefined && isShort(known.value, FOLDED_CHARACTERS));
-  return folds ? computed(run) : { run, constant: undefined };
-}
-
-/**
- * Names that arrays or every object have without holding them as JSON. All others can be read without asking first
- * whether they are the object's own.
- */
-function needsOwnCheck(key: string): boolean {
-  return key in Array.prototype || /^\d+$/.test(key);
-}
-
-function readProperty(object: Value, key: string): Value {
-  return isObject(object) && Object.hasOwn(object, key) ? object[key] : undefined;
-}
-
-function readMember(object: Value, key: Value): Value {
-  if (typeof key === 'string') return readProperty(object, key);
-  return typeof key === 'number' && Array.isArray(object) ? object[key] : undefined;
-}
-
-function propertyReader(object: Compiled, key: string): Compiled {
-  if (needsOwnCheck(key)) return (frame) => readProperty(object(frame), key);
-  return (frame) => {
-    const value = object(frame);
-    return typeof value === 'object' && value !== null ? (value as JsonObject)[key] : undefined;
-  };
-}
-
-function slotPropertyReader(slot: number, key: string): Compiled {
-  if (needsOwnCheck(key)) return (frame) => readProperty(frame.slots[slot], key);
-  return (frame) => {
-    const value = frame.slots[slot];
-    return typeof value === 'object' && value !== null ? (value as JsonObject)[key] : undefined;
-  };
-}
-
-const ARITHMETIC: Readonly<Record<string, (a: number, b: number) => number>> = {
-  '+': (a, b) => a + b,
-  '-': (a, b) => a - b,
-  '*': (a, b) => a * b,
-  '/': (a, b) => a / b,
-  '%': (a, b) => a % b,
-  '&': (a, b) => a & b,
-  '|': (a, b) => a | b,
-  '^': (a, b) => a ^ b,
-  '<<': (a, b) => a << b,
-  '>>': (a, b) => a >> b,
-  '>>>': (a, b) => a >>> b,
-};
-
-const RANGE_TESTS: Readonly<Record<string, (order: number) => boolean>> = {
-  '<': (order) => order < 0,
-  '<=': (order) => order <= 0,
-  '>': (order) => order > 0,
-  '>=': (order) => order >= 0,
-};
-
-const MIRRORED: Readonly<Record<string, BinaryOperator>> = {
-  '=': '=',
-  '!=': '!=',
-  '<': '>',
-  '<=': '>=',
-  '>': '<',
-  '>=': '<=',
-};
-
-/** Scalars that `===` tells apart: a large integer may be equal to a bigint. */
-function isPlainScalar(value: Value): value is null | boolean | number | string {
-  if (typeof value === 'number') return !Number.isInteger(value) || Number.isSafeInteger(value);
-  return value === null || typeof value === 'boolean' || typeof value === 'string';
-}
-
-/** A comparison with a constant on its right, by far the most frequent operation, without a general comparison. */
-function compareWithConstant(operator: string, run: Compiled, other: Value): Compiled | undefined {
-  if (!isPlainScalar(other) || !isShort(other, FOLDED_CHARACTERS)) return undefined;
-  if (operator === '=' || operator === '!=') {
-    const whenEqual = operator === '=';
-    return (frame) => {
-      const value = run(frame);
-      return value === undefined ? undefined : (value === other) === whenEqual;
-    };
-  }
-  if (typeof other !== 'number' && typeof other !== 'string') return undefined;
-  const type = typeof other;
-  const long = type === 'number' ? 'bigint' : type;
-  switch (operator) {
-    case '<':
-      return (frame) => {
-        const value = run(frame);
-        return typeof value === type || typeof value === long ? (value as typeof other) < other : undefined;
-      };
-    case '<=':
-      return (frame) => {
-        const value = run(frame);
-        return typeof value === type || typeof value === long ? (value as typeof other) <= other : undefined;
-      };
-    case '>':
-      return (frame) => {
-        const value = run(frame);
-        return typeof value === type || typeof value === long ? (value as typeof other) > other : undefined;
-      };
-    case '>=':
-      return (frame) => {
-        const value = run(frame);
-        return typeof value === type || typeof value === long ? (value as typeof other) >= other : undefined;
-      };
-    default:
-      return undefined;
-  }
-}
-
-function compileBinary(operator: BinaryOperator, left: Node, right: Node): Compiled {
-  const a = left.run;
-  const b = right.run;
-  if (operator === '??') {
-    return (frame) => {
-      const value = a(frame);
-      return value === undefined ? b(frame) : value;
-    };
-  }
-  if (operator === '||') {
-    return (frame) => {
-      const { made } = frame.work;
-      const first = a(frame);
-      const second = b(frame);
-      askTime(frame, first);
-      const text = typeof first === 'string' && typeof second === 'string' ? boundedText(first + second) : undefined;
-      frame.work.keepOf(made, sizeMade(text));
-      return text;
-    };
-  }
-  const mirrored = MIRRORED[operator];
-  if (mirrored !== undefined) {
-    const quick =
-      (right.constant && compareWithConstant(operator, a, right.constant.value)) ??
-      (left.constant && compareWithConstant(mirrored, b, left.constant.value));
-    if (quick !== undefined) return quick;
-    const equals = (frame: Frame): boolean | undefined => {
-      const first = a(frame);
-      askTime(frame, first);
-      return equality(first, b(frame));
-    };
-    if (operator === '=') return equals;
-    if (operator === '!=') {
-      return (frame) => {
-        const equal = equals(frame);
-        return equal === undefined ? undefined : !equal;
-      };
-    }
-    const test = RANGE_TESTS[operator] as (order: number) => boolean;
-    return (frame) => {
-      const first = a(frame);
-      askTime(frame, first);
-      const order = rangeOrder(first, b(frame));
-      return order === undefined ? undefined : test(order);
-    };
-  }
-  const compute = ARITHMETIC[operator] as (x: number, y: number) => number;
-  return (frame) => {
-    const x = numberOf(a(frame));
-    const y = numberOf(b(frame));
-    return x === undefined || y === undefined ? undefined : finite(compute(x, y));
-  };
-}
-
-function compileLogical(operator: 'AND' | 'OR', operands: readonly Compiled[]): Compiled {
-  // AND is false as soon as one operand is, OR true; anything that isn't a boolean counts as undefined.
-  const decisive = operator === 'OR';
-  return (frame) => {
-    let unknown = false;
-    for (let index = 0; index < operands.length; index += 1) {
-      const value = (operands[index] as Compiled)(frame);
-      if (value === decisive) return decisive;
-      if (typeof value !== 'boolean') unknown = true;
-    }
-    return unknown ? undefined : !decisive;
-  };
-}
-
-/**
- * Whether an argument that may be left out is given and may be undefined. A function can't tell that from one that was
- * left out; where it takes any number of arguments it has none that may be.
- */
-function isLeftOpen(builtIn: BuiltIn, { constant: known }: Node, index: number): boolean {
-  const { minArguments, maxArguments, undefinedIsLeftOut } = builtIn;
-  if (undefinedIsLeftOut === true) return false;
-  return index >= minArguments && Number.isFinite(maxArguments) && known?.value === undefined;
-}
-
-/** A call whose result counts as work too: it may be larger than the arguments. */
-function compileCall(builtIn: BuiltIn, nodes: readonly Node[]): Compiled {
-  const run = compilePlainCall(builtIn, nodes);
-  return (frame) => {
-    const { made } = frame.work;
-    const result = run(frame);
-    askTime(frame, result);
-    // Of its arguments nothing is needed any longer.
-    frame.work.keepOf(made, sizeMade(result));
-    return result;
-  };
-}
-
-/** Evaluates calls without an array of arguments where there are few of them. */
-function compilePlainCall(builtIn: BuiltIn, nodes: readonly Node[]): Compiled {
-  const call = builtIn.create();
-  const { unitsPerCharacter } = builtIn;
-  const args = nodes.map((argument) => argument.run);
-  const timed = (frame: Frame, value: Value): Value => {
-    askTime(frame, value);
-    if (unitsPerCharacter !== undefined) countWork(frame, value, unitsPerCharacter);
-    return value;
-  };
-  if (nodes.some((argument, index) => isLeftOpen(builtIn, argument, index))) {
-    const { minArguments } = builtIn;
-    return (frame) => {
-      const values = args.map((argument) => argument(frame));
-      for (const value of values) timed(frame, value);
-      return values.includes(undefined, minArguments) ? undefined : call(...values);
-    };
-  }
-  const [a, b, c] = args;
-  if (a === undefined) return () => call();
-  if (b === undefined) return (frame) => call(timed(frame, a(frame)));
-  if (c === undefined) return (frame) => call(timed(frame, a(frame)), timed(frame, b(frame)));
-  if (args.length === 3) {
-    return (frame) => call(timed(frame, a(frame)), timed(frame, b(frame)), timed(frame, c(frame)));
-  }
-  return (frame) => call(...args.map((argument) => timed(frame, argument(frame))));
-}
 
 /** Turns the syntax tree of one query into closures, with parameters bound and every name resolved. */
 export class Compiler {
@@ -347,7 +72,7 @@ export class Compiler {
   readonly #documentSlots = new Set([DOCUMENT_SLOT]);
   /** True while a computed property is compiled, which can't read another. */
   #insideComputed = false;
-  /** The highest slot that was read since this was last set. */
+  /** The highest slot that was read since this was last reset. */
   #highestSlot = 0;
   /** Whether anything was compiled since this was last set that may come out differently for each row. */
   #variesByRow = false;
@@ -358,7 +83,10 @@ export class Compiler {
   #slotCount = DOCUMENT_SLOT + 1;
   #aggregateCount = 0;
   #groupKeyCount = 0;
-  /** Expressions compiled for the query or subquery at hand, but for those that cost nothing however many they are. */
+  /**
+   * How many expressions were compiled for the query or subquery at hand, without those that cost nothing however many
+   * they are.
+   */
   #weight = 0;
 
   constructor(
@@ -425,8 +153,8 @@ export class Compiler {
   }
 
   /**
-   * WHERE, without what of it can be told before the last source is bound: that is told as soon as it can be, so that a
-   * JOIN goes through no arrays of what is left out anyway.
+   * Splits WHERE: conditions that can be decided before the last source is bound are decided as early as they can be,
+   * so that a JOIN does not go through the arrays of what is left out anyway.
    */
   #conditions(
     { where, orderByRank }: Query,
@@ -436,7 +164,7 @@ export class Compiler {
     if (where === undefined) return { where, sources };
     const early = sources.map((): CompiledTest[] => []);
     const late: CompiledTest[] = [];
-    // Of a subquery all counts that the query around it reads.
+    // What a subquery reads counts for the query around it, too.
     let highestSlot = this.#highestSlot;
     let variesByRow = this.#variesByRow;
     for (const conjunct of conjuncts(where)) {
@@ -444,7 +172,7 @@ export class Compiler {
       this.#variesByRow = false;
       const test = this.#test(conjunct, scope);
       const next = sources.findIndex(({ slot }) => slot > this.#highestSlot);
-      // A rank depends on what WHERE leaves out, too.
+      // With a rank nothing is decided early: it depends on what WHERE leaves out, too.
       const isLate = next === -1 || this.#variesByRow || orderByRank !== undefined;
       (isLate ? late : early[next]!).push(test);
       highestSlot = Math.max(highestSlot, this.#highestSlot);
@@ -940,18 +668,6 @@ export class Compiler {
   }
 }
 
-/** `c.a.b` as a policy writes it, `/a/b`; undefined for anything else. */
-function policyPath(expression: Expression): string | undefined {
-  if (expression.kind === 'identifier') return '';
-  if (expression.kind !== 'member') return undefined;
-  const { object, key } = expression;
-  const outer = policyPath(object);
-  return outer === undefined || key.kind !== 'literal' ? undefined : `${outer}/${String(key.value)}`;
-}
-
-/** Whether an expression reads a part of what an alias stands for, which is no larger than that. */
-const isPart = (expression: Expression): boolean => policyPath(expression) !== undefined;
-
 function checkArguments(name: string, count: number, minimum: number, maximum: number, at: SourceLocation): void {
   if (count >= minimum && count <= maximum) return;
   const wanted =
@@ -974,47 +690,6 @@ function groupKeyOf(expression: Expression, scope: Scope): number | undefined {
     if (index !== undefined) return index;
   }
   return undefined;
-}
-
-/** Whether an expression calls an aggregate of its own query, not of a subquery. */
-export function hasAggregate(expression: Expression): boolean {
-  switch (expression.kind) {
-    case 'literal':
-    case 'parameter':
-    case 'identifier':
-    case 'subquery':
-      return false;
-    case 'member':
-      return hasAggregate(expression.object) || hasAggregate(expression.key);
-    case 'array':
-      return expression.items.some(hasAggregate);
-    case 'object':
-      return expression.properties.some(({ value }) => hasAggregate(value));
-    case 'unary':
-      return hasAggregate(expression.operand);
-    case 'binary':
-      return hasAggregate(expression.left) || hasAggregate(expression.right);
-    case 'logical':
-      return expression.operands.some(hasAggregate);
-    case 'in':
-      return hasAggregate(expression.operand) || expression.items.some(hasAggregate);
-    case 'between':
-      return [expression.operand, expression.low, expression.high].some(hasAggregate);
-    case 'like':
-      return [expression.operand, expression.pattern].some(hasAggregate);
-    case 'conditional':
-      return [expression.test, expression.whenTrue, expression.otherwise].some(hasAggregate);
-    case 'call':
-      return (!expression.userDefined && isAggregate(expression.name)) || expression.args.some(hasAggregate);
-  }
-}
-
-/** The property name that an item of a SELECT list gets without AS: the last name of its path. */
-export function nameOf(expression: Expression): string | undefined {
-  if (expression.kind === 'identifier') return expression.name;
-  if (expression.kind !== 'member') return undefined;
-  const { key } = expression;
-  return key.kind === 'literal' && typeof key.value === 'string' ? key.value : undefined;
 }
 
 function objectBuilder(properties: readonly { name: string; value: Node }[]): Compiled {
@@ -1059,78 +734,4 @@ function remember<T>(prepare: (text: string) => T): (text: string) => T {
     }
     return last;
   };
-}
-
-/** ALL(…) holds when NOT of its filter is true for no row: one for which the filter is undefined fails nothing. */
-function withNegatedFilter(query: Query, at: SourceLocation): Query {
-  const operand: Expression = query.where ?? { kind: 'literal', value: true, at };
-  return { ...query, where: { kind: 'unary', operator: 'NOT', operand, at } };
-}
-
-function subqueryRunner(program: Program, form: SubqueryForm, at: SourceLocation): Compiled {
-  switch (form) {
-    case 'exists':
-    case 'all':
-      return (frame) => {
-        const { made } = frame.work;
-        const isEmpty = runProgram(program, frame, () => false);
-        frame.work.keepOf(made, 0);
-        return isEmpty === (form === 'all');
-      };
-    case 'array':
-      return (frame) => {
-        const { made } = frame.work;
-        const rows: Json[] = [];
-        let bytes = 0;
-        runProgram(program, frame, (row) => {
-          const rowBytes = bytesOf(row);
-          frame.memory.hold(rowBytes);
-          bytes += rowBytes;
-          rows.push(row);
-          return true;
-        });
-        frame.work.keepOf(made, bytes / BYTES_PER_CHARACTER);
-        return rows;
-      };
-    case 'first':
-    case 'last':
-      return (frame) => {
-        let found: Value;
-        runProgram(program, frame, (row) => {
-          found = row;
-          return form === 'last';
-        });
-        return found;
-      };
-    default:
-      return (frame) => {
-        let found: Value;
-        runProgram(program, frame, (row) => {
-          if (found !== undefined) {
-            throw queryError(
-              'cardinality',
-              'Cardinality of a scalar subquery result set cannot be greater than one.',
-              at,
-            );
-          }
-          found = row;
-          return true;
-        });
-        return found;
-      };
-  }
-}
-
-/** Tests one after the other until one comes out as what decides, or all have not. */
-function decided(tests: readonly CompiledTest[], decisive: boolean): CompiledTest {
-  return (frame) => {
-    for (let index = 0; index < tests.length; index += 1) {
-      if ((tests[index] as CompiledTest)(frame) === decisive) return decisive;
-    }
-    return !decisive;
-  };
-}
-
-function allOf(tests: readonly CompiledTest[]): CompiledTest | undefined {
-  return tests.length > 1 ? decided(tests, false) : tests[0];
 }

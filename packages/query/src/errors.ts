@@ -16,7 +16,7 @@ export interface QueryErrorDetail {
  * The codes this package gives. SC1001, SC1002, SC2001 and SC2005 are those of Cosmos DB; the others follow its
  * scheme (1 syntax, 2 meaning, 3 limits), since clients show the message and read the code at most.
  */
-export const queryErrorCodes = {
+const queryErrorCodes = {
   syntax: 'SC1001',
   endOfText: 'SC1002',
   unresolvedIdentifier: 'SC2001',

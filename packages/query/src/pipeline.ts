@@ -1,7 +1,8 @@
 import { aggregateTypes, isAggregate, type AggregateName } from './aggregates.ts';
 import type { Expression, FromSource, Query, RowCount, SelectItem } from './ast.ts';
 import { call, choice, isZero, member, NOWHERE, object, UNDEFINED, verbatim } from './expressions.ts';
-import { hasAggregate, MAX_ROW_COUNT, nameOf } from './compile.ts';
+import { MAX_ROW_COUNT } from './compile.ts';
+import { hasAggregate, nameOf } from './expression-facts.ts';
 import { queryError, type SourceLocation } from './errors.ts';
 import type { QueryPlan } from './plan.ts';
 import { printExpression, printQuery } from './print.ts';

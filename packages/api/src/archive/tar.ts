@@ -19,7 +19,7 @@ const FIELDS = {
 const LARGEST_FILE = 64 * 1024 * 1024;
 
 /** An archive is not as it was written. */
-export class DamagedArchive extends Error {
+class DamagedArchive extends Error {
   override readonly name = 'DamagedArchive';
 }
 

@@ -12,7 +12,7 @@ import { PURGE_PAUSED } from './purge-paused.ts';
 import { readText } from './read-text.ts';
 
 /** How long the copy of the keys is kept when nothing else is said: a week. */
-export const VAULT_KEPT_SECONDS = 7 * 86_400;
+const VAULT_KEPT_SECONDS = 7 * 86_400;
 
 const dataFlag: Flags = {
   data: {

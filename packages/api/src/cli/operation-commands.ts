@@ -1,5 +1,5 @@
 import { isoTime } from '@epitaph/core/clock.ts';
-import type { DifferingPart, FsckReport, PurgeStatus, RebuildStatus } from '../store/store-api.ts';
+import type { DifferingPart, FsckReport, PurgeStatus, RebuildStatus } from '../store/api/operations-api.ts';
 import type { Command, Invocation } from './command.ts';
 import { counted } from './counted.ts';
 import { exitCodes, UsageError } from './exit-codes.ts';

@@ -1,11 +1,12 @@
 import { formatLedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import type { SqliteStorageOptions } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
-import { type PreparedRestore, prepareRestore, type RestoreOptions } from '@epitaph/storage/sqlite/restore.ts';
+import { type PreparedRestore, prepareRestore } from '@epitaph/storage/sqlite/restore.ts';
+import type { RestoreOptions } from '@epitaph/storage/sqlite/restore-options.ts';
 import { UnusableFile } from '@epitaph/storage/sqlite/database.ts';
 import { StorageFault } from '@epitaph/storage/sqlite/writer.ts';
 import { openEmbeddedStore } from '../compose.ts';
-import type { FsckReport } from '../store/store-api.ts';
+import type { FsckReport } from '../store/api/operations-api.ts';
 
 export interface RestoreStoreOptions extends Omit<RestoreOptions, 'log'>, Pick<SqliteStorageOptions, 'writers'> {
   /** The `log` part of a backup, or the connection string of the server that has the event log. */

@@ -31,7 +31,7 @@ import {
 import { checkpointCryptography } from '@epitaph/storage/crypto/proof-signer.ts';
 import { readTar } from '../archive/tar.ts';
 import { BUNDLE_FORMATS, type BundleManifest } from '../archive/bundle-format.ts';
-import type { LogVerification } from '../store/store-api.ts';
+import type { LogVerification } from '../store/api/proofs-api.ts';
 import { textFlag, type Command, type FlagValues, type Invocation } from './command.ts';
 import { counted } from './counted.ts';
 import { exitCodes, UsageError } from './exit-codes.ts';

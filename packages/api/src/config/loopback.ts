@@ -7,7 +7,7 @@ loopback.addAddress('::1', 'ipv6');
 loopback.addSubnet('::ffff:127.0.0.0', 104, 'ipv6');
 
 /** True for an address that only this machine can reach. */
-export function isLoopbackAddress(address: string): boolean {
+function isLoopbackAddress(address: string): boolean {
   const family = isIP(address);
   return family !== 0 && loopback.check(address, family === 4 ? 'ipv4' : 'ipv6');
 }

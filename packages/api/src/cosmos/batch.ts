@@ -1,7 +1,7 @@
 import { allDone } from '@epitaph/core/all-done.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
-import type { BatchOperation, BatchResult } from '../store/store-api.ts';
+import type { BatchOperation, BatchResult } from '../store/api/items-api.ts';
 import { charge, chargeOfWrite } from './charge.ts';
 import { containerHeaders, sessionHeaders } from './containers.ts';
 import {

@@ -1,7 +1,8 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { isPseudonym } from '@epitaph/core/item/pseudonym.ts';
 import { parseHttpDate } from '../http/http-date.ts';
-import type { ChangeFeedRequest, FeedChange, FeedStart, ShownItem } from '../store/store-api.ts';
+import type { ChangeFeedRequest, FeedChange, FeedStart } from '../store/api/change-feed-api.ts';
+import type { ShownItem } from '../store/api/items-api.ts';
 import { charge } from './charge.ts';
 import { containerHeaders } from './containers.ts';
 import { badRequest } from './errors.ts';

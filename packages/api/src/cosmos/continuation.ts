@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { jsonText, MAX_NEIGHBOURS, parseJson } from '@epitaph/query';
-import type { Continuation } from '../store/store-api.ts';
+import type { Continuation } from '../store/api/queries-api.ts';
 import { badRequest, type WireError } from './errors.ts';
 import { isJsonObject } from './json.ts';
 import { isRangeEnd } from './scope.ts';

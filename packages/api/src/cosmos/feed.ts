@@ -22,7 +22,7 @@ import {
   UNASKED,
 } from '@epitaph/query';
 import type { Limits } from '../http/limits.ts';
-import type { Continuation } from '../store/store-api.ts';
+import type { Continuation } from '../store/api/queries-api.ts';
 import { planOptionsOf } from '../store/plan-options.ts';
 import { charge } from './charge.ts';
 import { decodeListPlace, encodeContinuation, encodeListPlace } from './continuation.ts';

@@ -5,11 +5,12 @@ import {
   rangeOfKey,
 } from '@epitaph/core/partition-key/effective-partition-key.ts';
 import type { Scope } from '@epitaph/core/partition-key/scope.ts';
-import type { Grant, StoreApi } from '../store/store-api.ts';
+import type { Grant } from '../store/api/users-api.ts';
+import type { StoreApi } from '../store/store-api.ts';
 import { WireError } from './errors.ts';
 
 /** What every refusal of a token says that is valid, but not for this. */
-export const notGranted = (): WireError =>
+const notGranted = (): WireError =>
   new WireError(
     'forbidden',
     'Insufficient permissions provided in the authorization header for the corresponding request. Please retry with another authorization header.',

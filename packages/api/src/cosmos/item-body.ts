@@ -1,7 +1,7 @@
 import { jsonText, mayHaveLongIntegers } from '@epitaph/query';
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
 import type { Limits } from '../http/limits.ts';
-import type { Document } from '../store/store-api.ts';
+import type { Document } from '../store/api/items-api.ts';
 import { badRequest, requiredId, tooLarge } from './errors.ts';
 import { isJsonObject, parseExactJson, type JsonObject } from './json.ts';
 import { partitionKeyOf } from './partition-key.ts';

@@ -1,6 +1,8 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { Scope } from '@epitaph/core/partition-key/scope.ts';
-import type { QueryPage, QueryRequest, ShownItem, Written } from '../store/store-api.ts';
+import type { Written } from '../store/api/common.ts';
+import type { ShownItem } from '../store/api/items-api.ts';
+import type { QueryPage, QueryRequest } from '../store/api/queries-api.ts';
 import { answerBatch } from './batch.ts';
 import { answerChangeFeed, isChangeFeed } from './change-feed.ts';
 import { charge, chargeOfWrite, workOfText } from './charge.ts';

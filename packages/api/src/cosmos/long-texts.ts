@@ -1,6 +1,6 @@
 import { systemClocks } from '@epitaph/core/clock.ts';
 import { SlowLane } from '../store/slow-lane.ts';
-import type { QueryRequest } from '../store/store-api.ts';
+import type { QueryRequest } from '../store/api/queries-api.ts';
 import { isQuery, isQueryPlan, type Answer, type CosmosRequest } from './request.ts';
 
 /** Bytes of a query from which on it takes more than some milliseconds to read and plan. */

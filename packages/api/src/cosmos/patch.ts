@@ -2,7 +2,7 @@ import type { ContainerDefinition } from '@epitaph/core/container/definition.ts'
 import { Refusal } from '@epitaph/core/errors.ts';
 import { integerValue, isNumeric } from '@epitaph/query';
 import { defaultLimits } from '../http/limits.ts';
-import type { Document, PatchOperation, PatchRequest } from '../store/store-api.ts';
+import type { Document, PatchOperation, PatchRequest } from '../store/api/items-api.ts';
 import { isJsonObject, type JsonObject } from './json.ts';
 import { partitionKeyPaths } from './partition-key.ts';
 import { itemSystemProperties } from './system-properties.ts';

@@ -5,7 +5,7 @@ import { Refusal } from '@epitaph/core/errors.ts';
 import { hasPseudonymousIds } from '@epitaph/core/item/pseudonym.ts';
 import type { Permission, PermissionTarget } from '@epitaph/core/user/events.ts';
 import type { PermissionState, UserState } from '@epitaph/core/user/state.ts';
-import type { TokenSigner } from '../store/store-api.ts';
+import type { TokenSigner } from '../store/api/users-api.ts';
 import { permissionRid } from '../store/rids.ts';
 import { checkName } from './container-body.ts';
 import { badRequest, WireError } from './errors.ts';

@@ -1,6 +1,7 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
-import type { BatchOperation, Precondition, ShownItem, Written } from '../store/store-api.ts';
+import type { Precondition, Written } from '../store/api/common.ts';
+import type { BatchOperation, ShownItem } from '../store/api/items-api.ts';
 import type { ItemBody } from './item-body.ts';
 import type { CosmosRequest } from './request.ts';
 

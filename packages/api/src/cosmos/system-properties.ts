@@ -1,7 +1,7 @@
 import { currentPolicy } from '@epitaph/core/container/decide.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { DatabaseState } from '@epitaph/core/database/state.ts';
-import type { ShownItem } from '../store/store-api.ts';
+import type { ShownItem } from '../store/api/items-api.ts';
 import { itemRid } from './rids.ts';
 
 /** What the server adds to a document, and takes out of one that a client sends. */

@@ -2,7 +2,9 @@ import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { isoTime } from '@epitaph/core/clock.ts';
 import { BUNDLE_FORMAT, type BundleManifest } from '../archive/bundle-format.ts';
 import type { ArchivedFile } from '../archive/tar.ts';
-import type { Disappearance, StoreApi, TreeSnapshot } from '../store/store-api.ts';
+import type { Disappearance } from '../store/api/history-api.ts';
+import type { TreeSnapshot } from '../store/api/proofs-api.ts';
+import type { StoreApi } from '../store/store-api.ts';
 import { exportText } from './exports.ts';
 import { containerName, holdShape, policiesShape } from './shapes.ts';
 

@@ -1,5 +1,5 @@
 import { isoTime } from '@epitaph/core/clock.ts';
-import type { Disappearance } from '../store/store-api.ts';
+import type { Disappearance } from '../store/api/history-api.ts';
 import { inChunks } from './send-stream.ts';
 import { disappearanceShape } from './shapes.ts';
 

@@ -8,6 +8,7 @@ import type { RecordedHold } from '@epitaph/core/retention/hold-register.ts';
 import type { RecordedBackup } from '@epitaph/projections/purge/vault-copies.ts';
 import { parseJsonToShow } from '@epitaph/query';
 import type { RequestUnitStatus } from '../request-units/request-units.ts';
+import type { TtlPreview } from '../store/api/catalog-api.ts';
 import type {
   Disappearance,
   ItemAsOf,
@@ -15,14 +16,9 @@ import type {
   ReplayDifference,
   ReplaySummary,
   HistoryEntry,
-  ProjectionStatus,
-  PurgeStatus,
-  RebuildStatus,
-  RecoveredItem,
-  ShownHold,
-  TtlPreview,
-  TakenBackup,
-} from '../store/store-api.ts';
+} from '../store/api/history-api.ts';
+import type { ProjectionStatus, PurgeStatus, RebuildStatus, TakenBackup } from '../store/api/operations-api.ts';
+import type { RecoveredItem, ShownHold } from '../store/api/retention-api.ts';
 
 /**
  * What answers look like. A time is there twice: as ISO text for who reads (`expiredAt`) and as milliseconds for who

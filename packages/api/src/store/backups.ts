@@ -11,14 +11,15 @@ import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import type { RecordedBackup, VaultCopies } from '@epitaph/projections/purge/vault-copies.ts';
 import { endWhatIsOver } from './item-lives.ts';
 import type { StoreParts } from './parts.ts';
-import type { BackupRequest, Caller, TakenBackup } from './store-api.ts';
+import type { Caller } from './api/common.ts';
+import type { BackupRequest, TakenBackup } from './api/operations-api.ts';
 
 /** What backups need; without a source the store takes none. */
 export interface BackupParts {
   readonly source: BackupSource | undefined;
-  /** Without a source: how far the log goes with what it says of destroyed keys, where it stands for a ledger. */
+  /** Without a source, where the log stands in for a ledger: how far it goes with what it says of destroyed keys. */
   readonly ledgerHead?: (() => Promise<LedgerHead>) | undefined;
-  /** Where backups may be written: below one folder, or wherever whoever asks wants them. Nowhere when not given. */
+  /** Where backups may be written: below one folder, or wherever a request says. Nowhere when not given. */
   readonly into?: { readonly below: string } | 'anywhere' | undefined;
 }
 
@@ -37,17 +38,17 @@ export interface RestoredFrom {
   readonly ledgerHead: string;
   /** Keys that are gone although the log may not say so, and the backups there were; oldest line first. */
   readonly ledger: () => AsyncIterable<LedgerEntry>;
-  /** Keys of the log that the copy never had: a log that is no copy may be newer. */
+  /** Keys of the log that the copy of the keys never had: a log on a server may be newer than that copy. */
   readonly lost?: KeysOfLives;
   /** Containers of the log whose secret the copy never had. */
   readonly namesLost?: readonly string[];
   /** Streams of lives that are purged on record, and whose writes are still in the log. */
   readonly unfinished?: readonly string[];
-  /** Erases no more than is erased already, until somebody resumes the purge. */
+  /** Pauses the purge: nothing more is erased until somebody resumes it. */
   readonly pausesPurge?: boolean | undefined;
 }
 
-/** Names below the backup folder: no way leads out of it. */
+/** Names below the backup folder, none of which leads out of it. */
 const FOLDER = /^[\p{L}\p{N}_][\p{L}\p{N}_.-]*(?:\/[\p{L}\p{N}_][\p{L}\p{N}_.-]*)*$/u;
 const RESTORE: Caller = { actor: 'system:restore', correlationId: crypto.randomUUID() };
 
@@ -120,7 +121,8 @@ export class Backups {
       follow.signal?.throwIfAborted();
       const context = this.#parts.command(caller);
       const vaultLapsesAtMs = context.nowMs + vaultKeptSeconds * 1000;
-      // Before the first key is copied: whatever is purged from here on says until when the copy can open it.
+      // Recorded before the first key is copied: every purge from here on says until when the copy can open what it
+      // erased.
       isRecorded = true;
       await this.#copies.started(context, { backupId: id, vaultLapsesAtMs });
       const ledgerHead = await source.record(context.nowMs, { id, vaultLapsesAtMs });
@@ -145,8 +147,8 @@ export class Backups {
   }
 
   /**
-   * Puts the backups on record that the ledger has and the log, which is older, does not: a purge says of them until when
-   * they may open what it erases.
+   * Records the backups that the ledger has and the log, which is older, does not: a purge has to say until when they
+   * can open what it erases.
    */
   async recordCopies(ledger: AsyncIterable<LedgerEntry>): Promise<void> {
     const known = new Set(this.#copies.all().map(({ id }) => id));
@@ -177,8 +179,8 @@ export class Backups {
   }
 
   /**
-   * Ends every life whose key is gone although the log, which may be older, has it as live: nobody is shown it again.
-   * What had an end already, which a pause kept from being recorded, has that one.
+   * Ends every life whose key is gone although the log, which may be older, has it as live, so that nobody is shown it
+   * again. A life that had ended already, but whose end was not recorded because of a pause, gets that end.
    */
   async endKeyless(keys: KeysOfLives): Promise<Ended> {
     const { log, vault } = this.#parts.ports;
@@ -214,7 +216,7 @@ export class Backups {
     return { livesEnded, abandoned };
   }
 
-  /** What a restore records is recorded whether or not the clock is trusted. */
+  /** The context of what a restore records, which it does whether or not the clock is trusted. */
   restoring(): CommandContext {
     const { clock, newId } = this.#parts.ports;
     return { ...RESTORE, nowMs: clock.now(), newId };

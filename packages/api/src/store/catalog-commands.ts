@@ -27,12 +27,13 @@ import type { FeedFloors } from './feed-floors.ts';
 import { assertNotPast, type Previews } from './previews.ts';
 import type { StoreParts } from './parts.ts';
 import { containerRid, databaseRid } from './rids.ts';
-import type { Caller, Precondition, Written } from './store-api.ts';
+import type { TtlChange } from './api/catalog-api.ts';
+import type { Caller, Precondition, Written } from './api/common.ts';
 
 export interface CatalogOptions {
-  /** Of containers made from now on, in seconds. */
+  /** Policy grace of containers made from now on, in seconds. */
   readonly policyGraceSeconds: number;
-  /** Of containers that are made without any, in a database that shares none. */
+  /** Throughput of containers that are made without any, in a database that shares none. */
   readonly defaultThroughput: Throughput | undefined;
   /** Nothing has a throughput, and nothing can be given one. */
   readonly serverless: boolean;
@@ -54,7 +55,7 @@ export class CatalogCommands {
 
   async createDatabase(caller: Caller, name: string, throughput?: Throughput): Promise<Written<DatabaseState>> {
     if (throughput !== undefined) this.#assertProvisioned();
-    // Each that is gone has used up a number, so the log need not be asked of those.
+    // Each database of that name that is gone has used up a number, so the log need not be asked about these.
     for (let incarnation = this.#parts.catalog.databasesGone(name); ; incarnation++) {
       const rid = databaseRid(name, incarnation);
       const { decision, position } = await this.#onDatabase(this.#parts.command(caller), rid, {
@@ -97,7 +98,7 @@ export class CatalogCommands {
     );
   }
 
-  /** A command on a database that is there, answered with the position it was recorded at. */
+  /** Carries out a command on a database that is there; returns the position at which it was recorded. */
   #changeDatabase(caller: Caller, rid: string, command: DatabaseCommand): Promise<number> {
     return this.#parts.containerOrder.run(rid, async () => {
       const context =
@@ -154,7 +155,8 @@ export class CatalogCommands {
     }
     for (let incarnation = this.#parts.catalog.containersGone(databaseOf, name); ; incarnation++) {
       const rid = containerRid(databaseOf, name, incarnation);
-      // One at a time for a rid: nobody may take another's floor for the one of a container yet to be made.
+      // One at a time for a rid: the floor of a container that one command is about to make must not be taken by
+      // another for its own.
       const { decision, position } = await this.#parts.containerOrder.run(rid, async () => {
         const context = this.#parts.command(caller);
         return this.#onContainer(context, rid, {
@@ -192,17 +194,7 @@ export class CatalogCommands {
     }));
   }
 
-  async changeTtl(
-    caller: Caller,
-    database: string,
-    name: string,
-    change: {
-      readonly defaultTtl: DefaultTtl;
-      readonly effectiveFromMs?: number | undefined;
-      readonly confirmed: boolean;
-      readonly reason?: string | undefined;
-    },
-  ): Promise<ContainerState> {
+  async changeTtl(caller: Caller, database: string, name: string, change: TtlChange): Promise<ContainerState> {
     if (change.confirmed && change.reason === undefined) {
       throw new Refusal('bad-request', 'A change that is confirmed past the brake needs a reason.');
     }
@@ -232,7 +224,7 @@ export class CatalogCommands {
     return resource;
   }
 
-  /** What a TTL change would make expire at once, where a brake asks: without one a change takes no counting. */
+  /** What a TTL change would make expire at once, if there is a brake to ask; without one nothing is counted. */
   async #underBrake(
     { number, state }: CatalogContainer,
     proposal: ProposedPolicy,
@@ -268,7 +260,7 @@ export class CatalogCommands {
     return resource;
   }
 
-  /** Changes what a container is provisioned with of its own. */
+  /** Changes a container's own throughput. */
   async changeContainerThroughput(
     caller: Caller,
     rid: string,
@@ -286,7 +278,8 @@ export class CatalogCommands {
       // A write that was decided without knowing of this must not come after it in the log.
       await this.#parts.writesDone(container);
       const context = this.#parts.command(caller);
-      // What had expired by now left by its deadline and the rest with the key: no policy may say so differently later.
+      // What had expired by now left by its deadline, and the rest with the key: no policy that comes later may change
+      // that.
       this.#parts.expirySeen(this.#parts.catalog.containerByRid(container.rid)!.number, context.nowMs);
       const { decision, position } = await this.#onContainer(context, container.rid, {
         type: 'DeletePartitionKey',
@@ -299,8 +292,8 @@ export class CatalogCommands {
   }
 
   /**
-   * A command on a container that is there. Items and readers of the container wait while it is under way: nobody
-   * reads by the old policy at an instant at which the new one is in force.
+   * Carries out a command on a container that is there. Writes and reads of its items wait meanwhile: nobody reads by
+   * the old policy at an instant at which the new one is in force.
    */
   #change(caller: Caller, database: string, name: string, commandOf: CommandOf): Promise<Written<ContainerState>> {
     return this.#changeByRid(caller, this.container(database, name).rid, commandOf);
@@ -367,7 +360,7 @@ export class CatalogCommands {
   }
 }
 
-/** Made when it is the command's turn: by the container as it is then, and the time. */
+/** Makes a command when it is its turn, for the container as it is then, and the time. */
 type CommandOf = (
   container: CatalogContainer,
   nowMs: number,

@@ -14,14 +14,15 @@ import { isExpired } from '@epitaph/core/ttl/watermarks.ts';
 import { turn } from '@epitaph/core/turn.ts';
 import type { Documents } from './documents.ts';
 import type { Moment, StoreParts } from './parts.ts';
-import type { ChangeFeedPage, ChangeFeedRequest, FeedChange, ShownItem } from './store-api.ts';
+import type { ChangeFeedPage, ChangeFeedRequest, FeedChange } from './api/change-feed-api.ts';
+import type { ShownItem } from './api/items-api.ts';
 
 /** Events looked through at a time, between which other requests pass. */
 const SCAN_SIZE = 2_000;
 /** Events looked through, and time taken in milliseconds, for one page before it answers with what it has. */
 const MAX_EXAMINED = 200_000;
 const MAX_PAGE_MS = 2_000;
-/** Changes made at once: documents may have to be fetched from other machines. */
+/** Changes that are made ready at once: their documents may have to be fetched from other machines. */
 const AT_ONCE = 16;
 /** Characters of documents a page at most; at least one change is always given. */
 const MAX_PAGE_CHARACTERS = 4 * 1024 * 1024;
@@ -43,9 +44,9 @@ const OUTSIDE_RETENTION = 'You must read the change feed from within the retenti
 export class ChangeFeeds {
   readonly #parts: StoreParts;
   readonly #documents: Documents;
-  /** Positions at which lives began, of those that have no row any more. */
+  /** Where lives began, for those that have no row any more. */
   readonly #births = new GenerationCache<string, number>(BIRTHS);
-  /** By the definition, which alone they follow from: the other commands on a container leave it as it is. */
+  /** By the definition, from which alone they follow: other commands on a container leave that object as it is. */
   readonly #kept = new WeakMap<ContainerDefinition, KeptVersions>();
 
   constructor(parts: StoreParts, documents: Documents) {
@@ -64,7 +65,7 @@ export class ChangeFeeds {
     return this.#page(moment, { ...request, scope }, after, upTo);
   }
 
-  /** Waits for what the request has seen before. A continuation from beyond the log is of another log. */
+  /** Waits for what the request has seen before. A continuation beyond the log's end is from another log. */
   async #reached({ atLeast, start }: ChangeFeedRequest): Promise<void> {
     await this.#parts.seen(atLeast);
     if (start.kind !== 'after' || start.position <= this.#parts.projector.position) return;
@@ -80,7 +81,7 @@ export class ChangeFeeds {
     { mode, start }: Pick<ChangeFeedRequest, 'mode' | 'start'>,
     upTo: number,
   ): Promise<number> {
-    // A container's number is the position of its creation: nothing of it is before.
+    // A container's number is the position of its creation: there is nothing of it before.
     const first = within.number;
     const kept = mode === 'all-versions' ? await this.#keptVersions(within.state) : undefined;
     // What is older than this may be gone. Latest versions are all there, for clients that begin at the year 1 too.
@@ -101,7 +102,8 @@ export class ChangeFeeds {
         const position = Math.max(first, start.position);
         if (kept === undefined) return position;
         if (position < kept.sincePosition) throw outsideRetention();
-        // Of a life that was purged since, the end is still in the log: so what comes next tells how old it can be.
+        // The end of a life that was purged since is still in the log: so the next event tells how old the start can
+        // be.
         const [next] = await this.#parts.ports.log.readAll(position, 1, { withBodies: false });
         if (next !== undefined && next.position <= upTo && next.occurredAtMs + SLACK_MS < keptFromMs) {
           throw outsideRetention();
@@ -135,7 +137,8 @@ export class ChangeFeeds {
     let characters = 0;
     let examined = 0;
     let position = after;
-    // A page has as many at least, and where most are others' it looks further and further.
+    // A full page takes at least this many events; where most are of other containers, more and more are looked at in
+    // one go.
     let scanned = Math.min(SCAN_SIZE, Math.max(AT_ONCE, maxItemCount));
     while (position < upTo && examined < MAX_EXAMINED && monotonicMs() < untilMs) {
       signal?.throwIfAborted();
@@ -171,7 +174,7 @@ export class ChangeFeeds {
     recorded: RecordedEvent,
   ): Promise<FeedChange | undefined> {
     if (notBeforeMs !== undefined && recorded.occurredAtMs < notBeforeMs) return undefined;
-    // Of purges only those can be the end of a life that somebody demanded.
+    // Of purges, only those on demand can be the end of a life.
     if (recorded.type === 'ItemPurged' && recorded.data['cause'] !== 'erasure') return undefined;
     const event = readItemEvent(recorded);
     if (!isInScope(moment.within.state.definition, scope, event.data.partitionKey)) return undefined;
@@ -179,7 +182,10 @@ export class ChangeFeeds {
     return this.#version(moment, recorded, event);
   }
 
-  /** The write, if it is the item's last and the item visible. A write that was replaced comes again as its last. */
+  /**
+   * The write, if it is its item's last and the item is visible. An item whose write was replaced comes later, with its
+   * last write.
+   */
   async #latest(
     { within, marks }: Moment,
     recorded: RecordedEvent,
@@ -198,7 +204,7 @@ export class ChangeFeeds {
       case 'ItemRecovered': {
         const birth = revision === 0 ? position : await this.#birth(moment, recorded, event.data);
         const item = await this.#show(moment, recorded, event.data, birth);
-        // Erased at somebody's demand, which no feed stands against: there is nothing left to show.
+        // Erased on demand, which no feed stands against: there is nothing left to show.
         if (item === undefined) return undefined;
         if (revision === 0) return { kind: 'written', item, position, created: true };
         const previous = await this.#parts.ports.log.readBefore(recorded);
@@ -215,7 +221,7 @@ export class ChangeFeeds {
         // The document itself, where it still can be read, says more than a pseudonym.
         const { id, partitionKey } = previous ?? event.data;
         const expired = event.type === 'ItemExpired';
-        // What left with its partition key left then, however long after that is recorded of each item.
+        // An item that left with its partition key left at that time, however much later its own end is recorded.
         const atMs = (event.type === 'ItemDeleted' ? event.data.withPartitionKey?.atMs : undefined) ?? occurredAtMs;
         return {
           kind: 'deleted',
@@ -229,7 +235,7 @@ export class ChangeFeeds {
         };
       }
       case 'ItemPurged': {
-        // For a life that was there till its erasure this is the delete; any other has told its end before.
+        // For a life that was live until its erasure this is the delete; any other has shown its end before.
         const end = await this.#parts.ports.log.readBefore(recorded);
         if (end !== undefined && !isItemWrite(end)) return undefined;
         const { id, partitionKey } = event.data;

@@ -13,7 +13,7 @@ import { handleCommand, newEvent } from '@epitaph/core/handle-command.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
 import type { StoreParts } from './parts.ts';
 import { clientEncryptionKeyRid } from './rids.ts';
-import type { Caller, Precondition, Written } from './store-api.ts';
+import type { Caller, Precondition, Written } from './api/common.ts';
 
 /** Commands on client encryption keys. */
 export class ClientEncryptionKeys {

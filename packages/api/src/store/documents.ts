@@ -12,7 +12,7 @@ import { systemPropertiesOf } from '../cosmos/system-properties.ts';
 import type { Measurements } from '../metrics/measurements.ts';
 import { inThisHeap } from './heap.ts';
 import type { StorePorts } from './parts.ts';
-import type { FoundItem } from './store-api.ts';
+import type { FoundItem } from './api/items-api.ts';
 
 /** Bytes of document text kept decoded. Parsed forms come on top, and leave together with their text. */
 const CACHE_BYTES = inThisHeap(64 * 1024 * 1024);
@@ -32,8 +32,8 @@ interface Decoded {
 }
 
 /**
- * Opens sealed bodies and keeps the most recently used ones decoded. Nowhere else outside requests is content in plain
- * but where scans keep some of these documents beside their rows; a purge takes it out of both.
+ * Opens sealed bodies and keeps the most recently used ones decoded. Outside of requests, content is in plain text only
+ * here and where scans keep some of these documents beside their rows; a purge takes it out of both.
  */
 export class Documents {
   readonly #ports: Pick<StorePorts, 'log' | 'vault' | 'sealer' | 'readModels'>;
@@ -68,12 +68,12 @@ export class Documents {
     };
   }
 
-  /** What {@link parse} would answer, if it is at hand: most scans are of documents that are. */
+  /** What {@link parse} would answer, if the document is at hand: mostly it is when a container is scanned. */
   parsed(row: ItemRow): Json | undefined {
     return this.#byPosition.get(row.position)?.document;
   }
 
-  /** The same of many rows, if all are at hand and have no more characters of JSON than that together. */
+  /** The documents of many rows, if all are at hand and have no more than so many characters of JSON together. */
   allParsed(
     rows: readonly ItemRow[],
     mostCharacters: number,
@@ -110,7 +110,7 @@ export class Documents {
     this.#byPosition.set(position, { json, etag, document: undefined });
   }
 
-  /** Takes out everything: what was purged meanwhile is not known. */
+  /** Takes out everything, because it is not known what was purged meanwhile. */
   clear(): void {
     this.#evictions += 1;
     this.#byPosition.clear();
@@ -207,7 +207,7 @@ export class Documents {
     return decoded;
   }
 
-  /** What was purged since its row was read is gone for the reader, and its row is gone by then. */
+  /** Content that was purged since its row was read is gone for the reader; the row is gone by then, too. */
   async #assertLeft({ container, partitionKey, id, position }: VersionRow): Promise<void> {
     if (container === undefined) return;
     const row = await this.#ports.readModels.current.store.findItem(container, partitionKey, id);

@@ -23,32 +23,38 @@ import {
 import type { StoreParts } from './parts.ts';
 import { recordRetention } from './retention-record.ts';
 import type { Retries } from './retries.ts';
-import type { Caller, ErasureOutcome } from './store-api.ts';
+import type { Caller } from './api/common.ts';
+import type { ErasureOutcome } from './api/retention-api.ts';
 
-/** What stands against an erasure. */
+/** What stands against an erasure: holds, or a floor. */
 interface Kept {
   /** As the container knows them. */
   readonly holds: readonly string[];
   readonly floorUntilMs: number | null;
 }
 
-/** Of the holds that stand against an erasure so many are named in its refusal, and so many told whole: there may be thousands. */
+/**
+ * Of the holds that stand against an erasure, which may be thousands, a refusal names so many in its text, and
+ * describes so many in full.
+ */
 const HOLDS_IN_WORDS = 10;
 const HOLDS_IN_FULL = 100;
 /** How often a clock that is held is looked at while it keeps erasures waiting. */
 const LOOK_EVERY_MS = 200;
-/** Of several nodes: one that has no outcome after so long is taken to be left by a node that is gone. */
-const ABANDONED_MS = 60_000;
-/** How often what has no outcome is looked for. */
-const LOOK_FOR_ABANDONED_MS = 1_000;
-/** The key of what resumes them, among all that is retried. */
+/**
+ * With several nodes: an erasure without an outcome after so long is taken to have been left by a node that is gone.
+ */
+const UNFINISHED_MS = 60_000;
+/** How often erasures without an outcome are looked for. */
+const LOOK_FOR_UNFINISHED_MS = 1_000;
+/** The key under which resuming them is retried. */
 const RESUME = 'erasures';
 
 /**
- * Erasure of one item on request, all lives. The request is on record before anything is destroyed, and what became
- * of it after: so one that a crash has cut short is carried out at the next start, or as soon as time is trusted then, and
- * one that a fault has as soon as that is over. What a node of several leaves that starts no more, another carries out. Whoever wrote the item anew meanwhile has done so after the request, and
- * keeps that life.
+ * Erases one item on request, all its lives. The request is on record before anything is destroyed, and its outcome
+ * afterwards. So an erasure that a crash has cut short is carried out at the next start, or as soon as the clock is
+ * trusted then; one that a fault has cut short, as soon as the fault is over; and one that was left by a node which
+ * never starts again, by another node. A life that was begun meanwhile came after the request, and stays.
  */
 export class Erasures {
   readonly #parts: StoreParts;
@@ -97,8 +103,8 @@ export class Erasures {
   }
 
   /**
-   * Carries out what a crash or a fault has left without an outcome; while the clock is held that waits for the clock.
-   * What is refused now is put on record as that.
+   * Carries out the erasures that a crash or a fault has left without an outcome; while the clock is held they wait. An
+   * erasure that is refused now is recorded as refused.
    */
   resumeAll(): Promise<void> {
     return this.#retries.begin(RESUME, () => this.#resumeAll());
@@ -108,7 +114,7 @@ export class Erasures {
     this.#retries.again(RESUME, () => this.#resumeAll(), waitMs);
   }
 
-  /** From now on carries out, too, what another node has left: that one may never start again. */
+  /** From now on also carries out what another node has left: that node may never start again. */
   watchOthers(): void {
     this.#watching ??= this.#watch();
   }
@@ -118,13 +124,13 @@ export class Erasures {
     const { monotonicMs } = this.#parts.ports;
     let seen = new Map<number, number>();
     for (;;) {
-      await wait(LOOK_FOR_ABANDONED_MS, signal);
+      await wait(LOOK_FOR_UNFINISHED_MS, signal);
       if (signal.aborted) return;
       const nowMs = monotonicMs();
       const pending = this.#parts.catalog.allContainers().flatMap(({ state }) => state.retention.erasures);
       const others = pending.filter(({ position }) => !this.#underWay.has(position));
       seen = new Map(others.map(({ position }) => [position, seen.get(position) ?? nowMs]));
-      if (![...seen.values()].some((sinceMs) => nowMs - sinceMs >= ABANDONED_MS)) continue;
+      if (![...seen.values()].some((sinceMs) => nowMs - sinceMs >= UNFINISHED_MS)) continue;
       seen.clear();
       this.#resumeLater(0);
     }
@@ -135,7 +141,7 @@ export class Erasures {
     await this.#watching;
   }
 
-  /** One that can't be carried out keeps no other from it. */
+  /** An erasure that can't be carried out keeps no other from being carried out. */
   async #resumeAll(): Promise<void> {
     const { catalog, ports } = this.#parts;
     const faults: unknown[] = [];
@@ -146,7 +152,7 @@ export class Erasures {
         if (this.#underWay.has(pending.position) || !erasures.some(({ position }) => position === pending.position)) {
           continue;
         }
-        // An operator may confirm the time, or it may come right with nobody's doing.
+        // An operator may confirm the clock, or it may come right by itself.
         if (ports.clockJump() !== undefined) return this.#resumeLater(LOOK_EVERY_MS);
         try {
           const caller = { actor: pending.by, correlationId: ports.newId() };
@@ -186,7 +192,7 @@ export class Erasures {
       this.#undisturbed(rid, () => this.#destroy(this.#now(context), rid, prefix, position, when)),
     );
     const { state } = this.#parts.catalog.containerByRid(rid)!;
-    // Others for the same item that a fault has left over have the same outcome. One that is under way has its own.
+    // Requests for the same item that a fault has left over get the same outcome. One that is under way gets its own.
     for (const pending of state.retention.erasures) {
       if (pending.item !== item) continue;
       if (pending.position !== position && this.#underWay.has(pending.position)) continue;
@@ -201,12 +207,15 @@ export class Erasures {
     return { position, ...outcome };
   }
 
-  /** At its turn: what an erasure has waited for is not to be dated after it. */
+  /** The context with the time of its turn: what an erasure had to wait for must not be dated after it. */
   #now(context: CommandContext): CommandContext {
     return { ...context, nowMs: this.#parts.ports.clock.now() };
   }
 
-  /** No delete by partition key falls between the look at how the item stands and its end: it waits for this. */
+  /**
+   * Keeps a delete by partition key from falling between the look at how the item stands and its end: it waits for
+   * this.
+   */
   async #undisturbed<Result>(rid: string, work: () => Promise<Result>): Promise<Result> {
     const { catalog } = this.#parts;
     const { state } = catalog.containerByRid(rid)!;
@@ -241,7 +250,8 @@ export class Erasures {
     let erasedBefore = 0;
     const { log } = this.#parts.ports;
     for await (const life of livesOfItem(log, prefix)) {
-      // Whose turn came before is known only while who asked for it waits. Another node may have carried it out by now.
+      // The order of turns is known only while the requests wait. Of a late one, another node may have carried it out
+      // by now, and the item may have been written anew.
       if (isLate && !isPurged(life) && (await hasBegunAfter(log, life, requestedAt))) break;
       if (!isPurged(life)) left.push(life);
       else if (life.events.at(-1)!.position < requestedAt) alreadyErasedLives += 1;
@@ -253,7 +263,7 @@ export class Erasures {
     const { state } = this.#parts.catalog.containerByRid(rid)!;
     const withContainer = this.#parts.catalog.goneAtMs(state) !== null;
     const batch = await this.#purge.eraseOnDemand({
-      // What had ended before its container has another reason on record.
+      // A life that had ended before its container went has another reason on record.
       lives: [...untruncated, ...left].map(({ stream, events }) => ({
         stream,
         cause: withContainer && foldItem(events.slice(-1)).status === 'live' ? 'container-deleted' : 'erasure',
@@ -265,7 +275,10 @@ export class Erasures {
     return { kept, erasedLives: erasedBefore + batch.purged, alreadyErasedLives };
   }
 
-  /** Puts on record how the item's last life ended, if it had: an erasure is no other life's end than its own. */
+  /**
+   * Records how the item's last life ended, if it had ended: an erasure must not pass for the end of a life that had
+   * one already.
+   */
   async #endWhatIsOver(context: CommandContext, rid: string, prefix: string): Promise<void> {
     const { log } = this.#parts.ports;
     const { state } = this.#parts.catalog.containerByRid(rid)!;
@@ -275,7 +288,10 @@ export class Erasures {
     if (position !== undefined) await this.#parts.projected(position);
   }
 
-  /** What stands against it now, asked before anything is destroyed: so that it is all lives or none. */
+  /**
+   * What stands against an erasure now. Asked before anything is destroyed, so that either all lives are erased or
+   * none.
+   */
   async #standing(context: CommandContext, rid: string, lives: readonly ItemLife[]): Promise<Kept | undefined> {
     const { vault } = this.#parts.ports;
     const holds = await vault.holdsOn(lives.map(({ stream }) => stream));
@@ -288,7 +304,7 @@ export class Erasures {
         floorUntilMs: retentionUntil(floors, life, nowMs),
       };
       const isKept = over.holds.length > 0 || over.floorUntilMs !== null;
-      // The key of one may be destroyed by a purge that a fault cut short before that was on record.
+      // The key of a life may have been destroyed by a purge that a fault cut short before it could be recorded.
       if (isKept && !(await isErased(vault, life))) kept.push(over);
     }
     return keptBy(rid, kept);

@@ -17,8 +17,9 @@ export interface FeedFloorsOptions {
 }
 
 /**
- * Keeps the vault's change-feed floors equal to what the containers' policies say: raised before a policy is on record,
- * lowered after its change is, and set right at the start, whatever a crash came between, and after a fault in the background.
+ * Keeps the vault's change-feed floors equal to what the containers' policies say. A floor is raised before a policy is
+ * on record and lowered after its change is; what a crash leaves is set right by the next start, and what a fault
+ * leaves is set right in the background.
  */
 export class FeedFloors {
   readonly #vault: KeyVault;
@@ -37,7 +38,7 @@ export class FeedFloors {
     this.#retries = retries;
   }
 
-  /** Sees to it that a container's floor is at least what a definition asks for. */
+  /** Makes sure that a container's floor is at least what a definition asks for. */
   async raise(containerRid: string, definition: ContainerDefinition): Promise<void> {
     await this.#raise(containerRid, definition, await this.#vault.floors());
   }
@@ -52,7 +53,7 @@ export class FeedFloors {
    * another node has raised meanwhile may have been overwritten here, so its policy is looked at again.
    */
   async settle(containerRid: string, { isRecorded }: { readonly isRecorded: boolean }): Promise<void> {
-    // What was sent before, and not recorded for a fault, comes too late then.
+    // What was sent before, and was not recorded because of a fault, comes too late from here on.
     if (isRecorded) this.#retries.close(keyOf(containerRid));
     await this.#settle(containerRid, () => this.#wanted(containerRid));
   }
@@ -81,7 +82,10 @@ export class FeedFloors {
     this.#retries.settle('feed floors', () => this.settleAll(), { isSafeNow: true });
   }
 
-  /** What there is none of is left as it is. */
+  /**
+   * The floor that a container's policy asks for now; undefined for a container that never was, whose floor is left as
+   * it is.
+   */
   #wanted(containerRid: string): number | undefined {
     const container = this.#catalog().containerByRid(containerRid);
     if (container === undefined) return undefined;
@@ -90,9 +94,9 @@ export class FeedFloors {
   }
 
   /**
-   * The same for all containers; floors of such as never came to be are lifted. Where there are other nodes, a floor
-   * that is too high may be of a policy that one of them is about to put on record, so it stays until its container
-   * changes or goes: it keeps more than it must, which does no harm.
+   * Sets the floors of all containers, and lifts those of containers that never came to be. Where there are other
+   * nodes, a floor that is too high may be for a policy that one of them is about to record, so it stays until its
+   * container changes or goes: it keeps more than it must, which does no harm.
    */
   async settleAll(): Promise<void> {
     // Asked for once: there are as many as containers.

@@ -5,7 +5,7 @@ import type { HoldScope } from '@epitaph/core/vault/key-vault.ts';
 import type { ContainerNumber, ItemRow } from '@epitaph/projections/read-model-store.ts';
 import type { Watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import type { StoreParts } from './parts.ts';
-import type { BoundedCount } from './store-api.ts';
+import type { BoundedCount } from './api/catalog-api.ts';
 
 /** Items, or names in holds, that are looked at to count what is held: so many take a few milliseconds. */
 const LOOKED_AT = 500;

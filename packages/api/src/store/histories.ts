@@ -31,13 +31,13 @@ import { actionsOnStore } from '@epitaph/projections/operator-actions.ts';
 import type { DisappearanceRow, ReadModelStore } from '@epitaph/projections/read-model-store.ts';
 import { feedFloorUntil, isPurged, type ItemLife, itemLife, lastLifeOf, retentionUntil } from './item-lives.ts';
 import type { StoreParts } from './parts.ts';
-import type { Disappearance, HistoryEntry, HistoryPage } from './store-api.ts';
+import type { Disappearance, DisappearanceFilter, HistoryEntry, HistoryPage } from './api/history-api.ts';
 
 const LATEST_MS = Number.MAX_SAFE_INTEGER;
 /** Events of a container that are read at once: one may name ten thousand lives. */
 const EVENTS_AT_ONCE = 32;
 
-/** Answers from history: from the log itself, so that they need no projection to be up to date or right. */
+/** Answers questions about the past from the log itself, so that no projection has to be up to date or right. */
 export class Histories {
   readonly #parts: StoreParts;
 
@@ -50,7 +50,10 @@ export class Histories {
     return (await this.historyPage(container, givenId, givenKey, {})).entries;
   }
 
-  /** The same from a place on, so many at most, and read no further: an item may have been written a million times. */
+  /**
+   * A page of it: at most so many facts after a place. No more is read, since an item may have been written a million
+   * times.
+   */
   async historyPage(
     container: ContainerState,
     givenId: string,
@@ -60,7 +63,7 @@ export class Histories {
     const entries: HistoryEntry[] = [];
     const name = await this.#parts.recordedName(container, { id: givenId, partitionKey: givenKey });
     const prefix = await this.#parts.ports.naming.itemStreamPrefix(container.rid, name.partitionKey, name.id);
-    // One more tells that there are.
+    // One more shows that there is another page.
     const wanted = limit === undefined ? Number.POSITIVE_INFINITY : limit + 1;
     const [firstLife, afterRevision] = after === undefined ? [0, -1] : readContinuation(after);
     const pace = new Pace();
@@ -81,7 +84,8 @@ export class Histories {
   }
 
   /**
-   * What there is of a life from a revision on, so many entries at most, by their places; undefined for a life that never was.
+   * What is on record of a life from a revision on, with its place: at most so many entries. Undefined for a life that
+   * never was.
    */
   async #lifeHistory(
     container: ContainerState,
@@ -95,7 +99,7 @@ export class Histories {
     const toRevision = most === Number.POSITIVE_INFINITY ? undefined : fromRevision + most - 1;
     const part = known.type === 'ItemPurged' ? {} : { fromRevision, toRevision };
     let events = await log.readStream(stream, { ...part, withBodies: false });
-    // It was purged meanwhile, and what is left of it is little.
+    // It was purged meanwhile: then all of it is read, as little is left.
     const isCut = events[0]?.revision !== fromRevision && known.revision >= fromRevision;
     if (known.type !== 'ItemPurged' && isCut) events = await log.readStream(stream, { withBodies: false });
     const found: (readonly [number, HistoryEntry])[] = [];
@@ -125,7 +129,7 @@ export class Histories {
     const state = this.#parts.catalog.containerByRid(container.rid)?.state ?? container;
     const left =
       last.revision < known.revision ? undefined : partitionKeyDeleteAfter(state, partitionKey, last.position);
-    // Until the purge writes it into the life's own stream, the container's says that the item left.
+    // Until the purge records it in the life's own stream, only the container's stream says that the item left.
     if (left !== undefined && lastsUntil(last, left.atMs, state.timeline)) {
       const event = await log.readAt(left.position);
       if (event !== undefined) {
@@ -187,7 +191,7 @@ export class Histories {
     });
   }
 
-  /** Of all lives those that matter for what there was at an instant: the last that had begun by then, and the last of all. */
+  /** The lives that matter for what there was at an instant: the last that had begun by then, and the last of all. */
   async #livesAt(prefix: string, last: ItemLife, atMs = Number.POSITIVE_INFINITY): Promise<readonly ItemLife[]> {
     let begun: ItemLife | undefined;
     for (let [low, high, life] = [0, last.life, last]; low <= high;) {
@@ -205,7 +209,7 @@ export class Histories {
 
   async #hadBegun({ stream, events }: ItemLife, atMs: number): Promise<boolean> {
     const { log } = this.#parts.ports;
-    // What is left of it first was there by then.
+    // Its first event that is left was there by then.
     if (events[0]!.occurredAtMs <= atMs) return true;
     for (let end = events.at(-1)!; ; end = (await log.readLast(stream))!) {
       const purge = readItemEvent(end);
@@ -215,7 +219,7 @@ export class Histories {
     }
   }
 
-  /** Of a life that was written often, what was there at an instant and what is there now: no other write matters then. */
+  /** The facts of a life at an instant and now: of a life that was written often, no other writes matter. */
   async #factsAt({ life, stream, events }: ItemLife, atMs = Number.POSITIVE_INFINITY): Promise<LifeFacts> {
     const { log } = this.#parts.ports;
     const [write] = events;
@@ -225,7 +229,7 @@ export class Histories {
     return lifeFacts(life, earlier === undefined ? events : [earlier, ...events]);
   }
 
-  /** Of the lives that were erased on request, that request: the last one on record before it. */
+  /** For each life that was erased on request, the request: the last one on record before its erasure. */
   async #erasureRequests(rid: string, lives: readonly ItemLife[]): Promise<ReadonlyMap<ItemLife, ErasureRequest>> {
     const requests = new Map<ItemLife, ErasureRequest>();
     let found: PlacedRequest | undefined;
@@ -239,7 +243,7 @@ export class Histories {
     return requests;
   }
 
-  /** Mostly it was on record the moment before, however many others there are. */
+  /** Searched backwards: mostly the request was recorded just before the erasure, however many others there are. */
   async #requestBefore(rid: string, erased: RecordedEvent): Promise<PlacedRequest | undefined> {
     const { log } = this.#parts.ports;
     const item = withoutContainer(rid, parseItemStream(erased.stream)!.prefix);
@@ -266,13 +270,7 @@ export class Histories {
 
   async disappearances(
     container: ContainerState,
-    filter: {
-      readonly fromMs?: number;
-      readonly toMs?: number;
-      readonly cause?: Disappearance['cause'];
-      readonly after?: string;
-      readonly limit: number;
-    },
+    filter: DisappearanceFilter,
   ): Promise<{ readonly rows: readonly Disappearance[]; readonly continuation?: string }> {
     const found = this.#parts.catalog.containerByRid(container.rid);
     if (found === undefined) throw new Refusal('container-not-found');
@@ -280,7 +278,8 @@ export class Histories {
     const place = filter.after === undefined ? undefined : readContinuation(filter.after);
     const after = place && { atMs: place[0], position: place[1] };
     const page = { fromMs, toMs, cause, after, limit };
-    // First those that are not erased: what is erased in between is then in both, and not in neither.
+    // Those that are not erased are read first: what is erased between the two reads is then in both, rather than in
+    // neither.
     const unerased = await this.#leftWithContainer(found, page);
     const recorded = await this.#parts.readModel.disappearances(found.number, page);
     const known = new Set(recorded.map(({ position }) => position));
@@ -293,7 +292,7 @@ export class Histories {
       : { rows, continuation: `${last.atMs}.${last.position}` };
   }
 
-  /** Items that went with their container and are not erased: their rows are the read model's items yet. */
+  /** Items that went with their container and are not erased yet: their rows are still among the read model's items. */
   async #leftWithContainer(
     { number, state }: CatalogContainer,
     { fromMs, toMs, cause, after, limit }: Parameters<ReadModelStore['disappearances']>[1],
@@ -339,7 +338,7 @@ function readContinuation(text: string): readonly [number, number] {
 }
 
 function entryOf(event: RecordedEvent, life: number): HistoryEntry {
-  // Which values two writes share is their content's affair, not history's.
+  // Left out: which writes share a unique value tells something about their content.
   const { uniqueKeys: _, ...data } = event.data;
   return {
     life,

@@ -27,10 +27,11 @@ import type { StoreParts } from './parts.ts';
 import type { Queries } from './queries.ts';
 import { recordRetention, tooManyHolds } from './retention-record.ts';
 import { ABANDONED_MS, type Retries } from './retries.ts';
-import type { Caller, HoldRequest, PlacedHold, ShownHold } from './store-api.ts';
+import type { Caller } from './api/common.ts';
+import type { HoldRequest, PlacedHold, ShownHold } from './api/retention-api.ts';
 
-/** Lives that a hold on a query's result can name: its record is one event, which every log must take. */
-export const MAX_LIVES_OF_A_HOLD = 10_000;
+/** The most lives that a hold on a query's result can name: its record is one event, which every log must accept. */
+const MAX_LIVES_OF_A_HOLD = 10_000;
 const floorKey = (rid: string): string => `floor of ${rid}`;
 
 const isDone = (work: Promise<void>): Promise<boolean> =>
@@ -69,9 +70,9 @@ export class Holds {
   /**
    * Makes the vault keep what the containers' streams say is kept. Called before anything is erased.
    *
-   * A hold that the vault has and no stream knows was never acknowledged: whoever asked for it has no answer, and
-   * asks again. Where there are other nodes one of them may be about to put it on record, so there it stays until
-   * nobody can be; and a floor that is too high stays until it is set again.
+   * A hold that is in the vault and in no stream was never acknowledged: whoever asked for it got no answer, and will
+   * ask again. With other nodes, one of them may be about to record it, so it stays until that can no longer be. For
+   * the same reason a floor that is too high then stays until it is set again.
    */
   async settleAll(): Promise<void> {
     const { vault } = this.#parts.ports;
@@ -151,11 +152,11 @@ export class Holds {
         const { reason } = request;
         mayBeOnRecord = true;
         await recordRetention(this.#parts, context, rid, { type: 'PlaceHold', holdId, scope, reason, tooLateFor });
-        // Acknowledged only when the vault has it: were the record made late, another node may have given it up.
+        // Acknowledged only when the vault has it: if recording took long, another node may have released it meanwhile.
         await this.#settle(container, holdId);
       } catch (error) {
-        // Of this request nothing is on record, and nobody would know of what it keeps. Of the same one, sent again to
-        // another node, or of another one of that id, there may be.
+        // Nothing of this request is on record, so nobody would know of what it keeps. But the same request sent again
+        // to another node, or another hold of that id, may be on record.
         const isKnown = !mayBeOnRecord || error instanceof Refusal;
         const isSettled = isKnown && (await isDone(this.#settle(container, holdId)));
         if (!isSettled) this.#settleAfterFault(container, holdId, { isSafeNow: isKnown });
@@ -221,9 +222,9 @@ export class Holds {
   }
 
   /**
-   * Makes the vault have of a hold what is on record by now. Other nodes do so, too, each after what it has put on record:
-   * what has changed there meanwhile may have been overwritten here, so it is looked at again. One that is not on record,
-   * but may yet come there, stays in the vault.
+   * Makes the vault agree with what is on record of a hold by now. Other nodes do so, too, each after what it has
+   * recorded: what one of them changed in the vault meanwhile may have been overwritten here, so the record is looked
+   * at again. A hold that is not on record, but may yet come there, stays in the vault.
    */
   async #settle(container: ContainerState, holdId: string): Promise<void> {
     const { vault } = this.#parts.ports;
@@ -241,7 +242,7 @@ export class Holds {
         await vault.releaseHold(name);
       } else await vault.placeHold(await this.#inVault(container.rid, hold));
       const now = await standing();
-      // An id means one hold for ever.
+      // An id means one hold for ever, so nothing else of it can have changed.
       if ((now === undefined) === (hold === undefined)) return;
       hold = now;
     }
@@ -256,7 +257,7 @@ export class Holds {
     this.#retries.settle(name, settle, when);
   }
 
-  /** The same of the floor. */
+  /** Makes the vault's floor agree with what is on record by now, in the same way. */
   async #settleFloor(container: ContainerState): Promise<void> {
     const { rid } = container;
     for (;;) {
@@ -284,7 +285,7 @@ export class Holds {
     return (await this.#parts.ports.vault.floors()).get(rid)?.retention ?? 0;
   }
 
-  /** A hold that is placed once more: the same one again is a retry, and anything else a mistake. */
+  /** Answers for a hold that is placed once more: the same one is a retry, anything else is a mistake. */
   async #again(container: ContainerState, hold: KnownHold, request: HoldRequest): Promise<ShownHold> {
     const known = await this.#recorded(hold);
     const since = `${isoTime(known.placedAtMs)} by ${known.placedBy}`;
@@ -302,7 +303,7 @@ export class Holds {
     throw new Refusal('already-exists', `A hold of that id stands since ${since}; it is not changed.`);
   }
 
-  /** What a request covers, in names of streams. */
+  /** What a request covers, as names of streams. */
   async #resolve(container: ContainerState, { scope }: HoldRequest): Promise<RecordedScope> {
     const { naming } = this.#parts.ports;
     const { rid } = container;
@@ -367,8 +368,8 @@ export class Holds {
   }
 
   /**
-   * By what is on record. What this node was erasing when the vault got the hold is waited for, and nothing that it covers
-   * was begun since; of other nodes' erasures some may be on record only after this.
+   * Counts by what is on record. Erasures that this node had begun when the vault got the hold are waited for; of what
+   * the hold covers none was begun since. Some of other nodes' erasures may be recorded only after this.
    */
   async #erasedIn(container: ContainerState, partitionKey?: string): Promise<number> {
     await this.#purge.recorded();
@@ -385,14 +386,14 @@ export class Holds {
     return { holdId: vaultHoldId(rid, hold.holdId), containerRid: rid, scope, placedAtMs: hold.placedAtMs };
   }
 
-  /** All that a hold names; of a query's result the event has it. */
+  /** All that a hold names. The lives of a query's result are in the event alone. */
   async #scopeOf({ scope, position }: StandingHold): Promise<RecordedScope> {
     if (scope.kind !== 'query') return scope;
     const { event } = await this.#readAt(position, 'HoldPlaced');
     return event.data.scope;
   }
 
-  /** What is on record of a hold: of one that was released the log has it. */
+  /** What is on record of a hold. A released one is read from the log. */
   async #recorded(hold: KnownHold): Promise<RecordedHold> {
     if (isStanding(hold)) return hold;
     const placed = await this.#readAt(hold.position, 'HoldPlaced');

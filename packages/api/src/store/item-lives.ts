@@ -13,7 +13,7 @@ import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { type ContainerFloors, floorUntil, type KeyVault } from '@epitaph/core/vault/key-vault.ts';
 import type { StoreParts } from './parts.ts';
 
-/** One life with what it ends with by now: see {@link lifeTail}. */
+/** A life with its last events: see {@link lifeTail}. */
 export interface ItemLife {
   readonly life: number;
   readonly stream: string;
@@ -27,7 +27,10 @@ export async function itemLife(log: EventLog, prefix: string, life: number): Pro
   return events.length === 0 ? undefined : { life, stream, events };
 }
 
-/** The last life of an item: it may have had a million, as a lock has that is taken again and again. */
+/**
+ * The last life of an item. It is searched for, since an item may have had a million, like a lock that is taken again
+ * and again.
+ */
 export async function lastLifeOf(log: EventLog, prefix: string): Promise<ItemLife | undefined> {
   if (!(await isWritten(log, prefix, 0))) return undefined;
   return itemLife(log, prefix, await lastLife(log, prefix, 0));
@@ -52,7 +55,7 @@ export async function* livesOfItem(log: EventLog, prefix: string): AsyncGenerato
 }
 
 /**
- * Puts on record how a life ended that is live by its own stream, if it had: by its deadline, with its partition key.
+ * Records how a life ended that is live by its own stream, if it has ended by its deadline or with its partition key.
  *
  * @returns the position of the record; undefined when there is no such end
  */
@@ -100,7 +103,7 @@ export async function isErased(
 
 /** When the retention floor over a life will have passed, in milliseconds; null when none is in the way. */
 export function retentionUntil(floors: ContainerFloors, life: ItemLife, nowMs: number): number | null {
-  // On demand, as a change feed's floor stands against no erasure that was asked for.
+  // Asked as for an erasure on demand: a change feed's floor does not stand against that.
   return floorUntil(floors, { ...timesOf(life), nowMs, onDemand: true });
 }
 

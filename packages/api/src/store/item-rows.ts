@@ -30,7 +30,7 @@ interface Changing {
 /** All rows of a container in order of birth, expired ones maybe among them. */
 export interface KeptScan {
   readonly rows: readonly ItemRow[];
-  /** Of the rows without a `ttl` of their own, and of those with one, the one that expires first. */
+  /** The row that expires first: of those without a `ttl` of their own, and of those with one. */
   readonly firstToExpire: readonly ItemRow[];
 }
 
@@ -56,7 +56,7 @@ export class ItemRows {
   readonly #scans = new Map<ContainerNumber, KeptScan>();
   /** Counts what has happened to each container; a scan that saw it change is not kept. */
   readonly #changes = new Map<ContainerNumber, number>();
-  /** Changes under way, by container; and how many of them are of rows that nobody names. */
+  /** Changes under way, by container, and how many of them do not say which rows they change. */
   readonly #underWay = new Map<ContainerNumber, number>();
   #unnamed = 0;
   #scannedRows = 0;
@@ -89,8 +89,8 @@ export class ItemRows {
   }
 
   /**
-   * Whether a scan of a container is to collect its rows so that they can be kept, which nobody else does meanwhile; to be
-   * ended with {@link endCollecting}.
+   * Whether a scan of a container is to collect its rows so that they can be kept. Then no other scan does so until
+   * {@link endCollecting}.
    */
   beginCollecting(container: ContainerNumber): boolean {
     if (!this.#keeps || this.#collecting.has(container) || this.#collecting.size >= COLLECTING_SCANS) return false;
@@ -102,7 +102,7 @@ export class ItemRows {
     this.#collecting.delete(container);
   }
 
-  /** What a scan that is to be kept must be told again at its end. */
+  /** A mark that a collecting scan has to hand back at its end. */
   changesOf(container: ContainerNumber): number {
     this.#current();
     return this.#changes.get(container) ?? 0;
@@ -139,13 +139,13 @@ export class ItemRows {
     }
   }
 
-  /** Documents were purged: none is kept that might be one of them. */
+  /** Told that documents were purged: none is kept that might be one of them. */
   erased(): void {
     this.#documents.clear();
     this.#characters = 0;
   }
 
-  /** The changes are about to be applied. */
+  /** Told that changes are about to be applied. */
   applying(changes: readonly ReadModelChange[]): void {
     if (!this.#keeps) return;
     this.#current();
@@ -168,7 +168,7 @@ export class ItemRows {
     }
   }
 
-  /** The changes have been applied, and every reader sees them. */
+  /** Told that changes have been applied, and every reader sees them. */
   applied(changes: readonly ReadModelChange[]): void {
     if (!this.#keeps) return;
     for (const change of changes) {
@@ -193,7 +193,7 @@ export class ItemRows {
     }
   }
 
-  /** The changes were not applied, or nobody knows: what is kept may be wrong. */
+  /** Told that changes were not applied, or that it is not known: what is kept may be wrong. */
   failed(): void {
     this.#rows.clear();
     this.#changing.clear();
@@ -218,7 +218,7 @@ export class ItemRows {
     this.#documents.delete(container);
   }
 
-  /** Another version of the read models is in use now and then: what was kept is of the one before. */
+  /** A rebuild puts another version of the read models to use: what was kept is of the version before. */
   #current(): ReadModelStore {
     const store = this.#store();
     if (store !== this.#of) {
@@ -229,7 +229,7 @@ export class ItemRows {
   }
 }
 
-/** The rows by which a whole scan is known to have nothing expired in it. */
+/** The rows that expire first: as long as they have not, nothing in the scan has. */
 function firstToExpire(rows: readonly ItemRow[]): ItemRow[] {
   let byDefault: ItemRow | undefined;
   let byOwn: ItemRow | undefined;
@@ -242,7 +242,7 @@ function firstToExpire(rows: readonly ItemRow[]): ItemRow[] {
   return [byDefault, byOwn].filter((row) => row !== undefined);
 }
 
-/** The item, or without a name the items of a container, that a change changes the rows of. */
+/** The item whose row a change changes; without a name, all items of the container. */
 function itemOf(
   change: ReadModelChange,
 ): { readonly container: ContainerNumber; readonly name: string | undefined } | undefined {

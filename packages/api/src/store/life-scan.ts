@@ -7,7 +7,7 @@ import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { Pace } from '@epitaph/core/turn.ts';
-import type { ScanProgress } from './store-api.ts';
+import type { ScanProgress } from './api/history-api.ts';
 
 /** Events read at a time. */
 const PAGE_EVENTS = 1_000;

@@ -1,56 +1,38 @@
 import { type ClockJump, isoTime } from '@epitaph/core/clock.ts';
-import type { CommandContext } from '@epitaph/core/command-context.ts';
 import { graceSeconds } from '@epitaph/core/retention/grace.ts';
 import { watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import { containersToWorkOn } from '@epitaph/projections/catalog/containers-to-work-on.ts';
 import { fsck, type FsckReport as Examined } from '@epitaph/projections/fsck/fsck.ts';
 import { erasureDelayMs } from '@epitaph/projections/purge/due-book.ts';
 import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
-import { Scavenges } from '@epitaph/projections/purge/scavenges.ts';
 import type { ReadModelStore } from '@epitaph/projections/read-model-store.ts';
-import { rebuild, type RebuildDifference, type RebuildProgress } from '@epitaph/projections/rebuild.ts';
-import { Refusal } from '@epitaph/core/errors.ts';
-import { Pace, turn } from '@epitaph/core/turn.ts';
+import { Pace } from '@epitaph/core/turn.ts';
 import { DEFAULT_READY_LAG_EVENTS } from './ready-lag.ts';
-import { wait } from '../config/wait.ts';
 import type { StoreParts } from './parts.ts';
-import type {
-  ContainerBacklog,
-  DifferingPart,
-  FsckReport,
-  ProjectionStatus,
-  PurgeStatus,
-  RebuildRequest,
-  RebuildStatus,
-  ScavengeStatus,
-} from './store-api.ts';
+import { ITEMS_PROJECTION, type Rebuilds } from './rebuilds.ts';
+import type { Scavenging } from './scavenging.ts';
+import type { ContainerBacklog, FsckReport, ProjectionStatus, PurgeStatus } from './api/operations-api.ts';
 
-/** The name under which the read models are rebuilt: they are one projection, with one checkpoint. */
-export const ITEMS_PROJECTION = 'items';
-
-/** What operators see and start: the purge, the projections, and the examination of both. */
+/** What operators see: how the purge, its scavenges and the projections stand, what fsck finds, whether the store is ready. */
 export class Operations {
   readonly #parts: StoreParts;
   readonly #purge: PurgeRunner;
+  readonly #rebuilds: Rebuilds;
+  readonly #scavenging: Scavenging;
   readonly #readyLagEvents: number;
-  readonly #scavengeEverySeconds: number | null;
-  #rebuild: { status: RebuildStatus; readonly abort: AbortController; readonly done: Promise<void> } | undefined;
-  #putsRebuildOff = false;
-  /** True while what a rebuild that was cut short had built is thrown away. */
-  #discarding = false;
 
   constructor(
     parts: StoreParts,
     purge: PurgeRunner,
-    {
-      readyLagEvents = DEFAULT_READY_LAG_EVENTS,
-      scavengeEverySeconds = null,
-    }: { readonly readyLagEvents?: number | undefined; readonly scavengeEverySeconds?: number | null | undefined } = {},
+    rebuilds: Rebuilds,
+    scavenging: Scavenging,
+    { readyLagEvents = DEFAULT_READY_LAG_EVENTS }: { readonly readyLagEvents?: number | undefined } = {},
   ) {
     this.#parts = parts;
     this.#purge = purge;
+    this.#rebuilds = rebuilds;
+    this.#scavenging = scavenging;
     this.#readyLagEvents = readyLagEvents;
-    this.#scavengeEverySeconds = scavengeEverySeconds;
   }
 
   async purgeStatus(backlogs?: readonly ContainerBacklog[]): Promise<PurgeStatus> {
@@ -93,7 +75,7 @@ export class Operations {
       millisecondsToDrain: work === 0 ? 0 : itemsPerSecond === 0 ? null : Math.ceil((work / itemsPerSecond) * 1000),
       purgedTotal,
       run: run === undefined ? null : { id: run.id, startedAtMs: run.startedAtMs, upToPosition: run.upToPosition },
-      scavenge: await this.#scavengeStatus(purgedTotal),
+      scavenge: await this.#scavenging.status(purgedTotal),
     };
   }
 
@@ -122,7 +104,8 @@ export class Operations {
       }
       let graceOver = 0;
       let due = 0;
-      // Most containers have none, and there may be thousands.
+      // Only the counts that can be above zero are asked for: most containers have no ended lives, and there may be
+      // thousands of containers.
       for (const byPolicyStart of [...(byThemselves > 0 ? [false] : []), ...(byPolicy > 0 ? [true] : [])]) {
         const graceMs = graceSeconds(state, byPolicyStart) * 1000;
         graceOver += await readModel.countEnded(number, byPolicyStart, nowMs - graceMs);
@@ -141,46 +124,6 @@ export class Operations {
     return backlogs;
   }
 
-  async #scavengeStatus(purgedTotal: number): Promise<ScavengeStatus | null> {
-    const { log } = this.#parts.ports;
-    if (log.scavenging === undefined) return null;
-    const last = await new Scavenges(log).last();
-    const livesWaiting = Math.max(0, purgedTotal - (last?.purgedBefore ?? 0));
-    const everySeconds = this.#scavengeEverySeconds;
-    return {
-      livesWaiting,
-      last: last === undefined ? null : { id: last.id, state: last.state, startedAtMs: last.startedAtMs },
-      everySeconds,
-      nextAtMs:
-        everySeconds === null || livesWaiting === 0
-          ? null
-          : last === undefined
-            ? this.#parts.ports.clock.now()
-            : last.startedAtMs + everySeconds * 1000,
-    };
-  }
-
-  /** Has the event store scavenged if the schedule says so and there is anything to take away. */
-  async scavengeIfDue(context: CommandContext): Promise<void> {
-    const { log } = this.#parts.ports;
-    if (this.#scavengeEverySeconds === null || log.scavenging === undefined) return;
-    const scavenges = new Scavenges(log);
-    const purgedTotal = await this.#parts.readModel.countPurged();
-    if (purgedTotal <= (await scavenges.purgedBeforeLast())) return;
-    await this.#purge.settled();
-    await scavenges.startIfDue(context, this.#scavengeEverySeconds * 1000, purgedTotal);
-  }
-
-  async startScavenge(context: CommandContext): Promise<void> {
-    const { log } = this.#parts.ports;
-    if (log.scavenging === undefined) {
-      throw new Refusal('not-supported', 'The event log is in the data folder; its space comes back by itself.');
-    }
-    // What was truncated before the run began is what it takes away.
-    await this.#purge.settled();
-    await new Scavenges(log).start(context, await this.#parts.readModel.countPurged());
-  }
-
   async projections(): Promise<ProjectionStatus[]> {
     const { projector, ports } = this.#parts;
     const headPosition = await ports.log.head();
@@ -194,152 +137,9 @@ export class Operations {
         lagEvents: this.#eventsBetween(position, headPosition),
         state: error !== undefined ? 'failed' : position < headPosition ? 'catching-up' : 'live',
         ...(error === undefined ? {} : { error }),
-        rebuild: this.rebuildStatus(ITEMS_PROJECTION),
+        rebuild: this.#rebuilds.status(ITEMS_PROJECTION),
       },
     ];
-  }
-
-  /** Begins a rebuild, or goes on with the one that a stop or a crash has cut short. */
-  startRebuild(name: string, { eventsPerSecond }: RebuildRequest = {}): RebuildStatus {
-    assertKnown(name);
-    this.#parts.assertOpen();
-    if (!this.#parts.projector.projects) {
-      throw new Refusal('not-supported', 'Another node keeps these read models up; ask that one to rebuild them.');
-    }
-    const running = this.#rebuild?.status;
-    if (this.#discarding || running?.state === 'running' || running?.state === 'comparing') {
-      throw new Refusal('already-exists', 'A rebuild of this projection is under way.');
-    }
-    const { log, vault, sealer, readModels, clock, monotonicMs } = this.#parts.ports;
-    const abort = new AbortController();
-    const startedMs = monotonicMs();
-    const { version, position: resumedFrom } = readModels.unfinished ?? {
-      version: readModels.current.version + 1,
-      position: 0,
-    };
-    const status: RebuildStatus = {
-      state: 'running',
-      version,
-      resumedFrom,
-      position: resumedFrom,
-      headPosition: this.#parts.projector.position,
-      eventsPerSecond: 0,
-      millisecondsLeft: null,
-      startedAtMs: clock.now(),
-    };
-    const update = (change: Partial<RebuildStatus>) => {
-      this.#rebuild!.status = { ...this.#rebuild!.status, ...change };
-    };
-    const onProgress = ({ phase, position, headPosition, ...of }: RebuildProgress) => {
-      const rate = ((position - of.resumedFrom) * 1000) / Math.max(1, monotonicMs() - startedMs);
-      update({
-        ...of,
-        state: phase === 'comparing' ? 'comparing' : 'running',
-        position,
-        headPosition,
-        eventsPerSecond: Math.round(rate),
-        millisecondsLeft: rate === 0 ? null : Math.ceil(((headPosition - position) / rate) * 1000),
-      });
-    };
-    const work = async () => {
-      // A turn later, so that whoever asked has the status before it changes.
-      await turn();
-      try {
-        const { differences, version } = await rebuild({
-          log,
-          vault,
-          sealer,
-          versions: readModels,
-          signal: abort.signal,
-          keepsWhenAborted: () => this.#putsRebuildOff,
-          eventsPerSecond,
-          monotonicMs,
-          wait,
-          onProgress,
-          whileProjectorStops: async (step) => {
-            await this.#parts.projector.stop();
-            try {
-              await step();
-            } finally {
-              await this.#parts.projector.resume();
-            }
-          },
-        });
-        this.#purge.lookAgain();
-        update({
-          state: 'done',
-          version,
-          millisecondsLeft: 0,
-          ...(differences === undefined
-            ? {}
-            : {
-                differences: differences.count,
-                differing: differences.named.map((difference) => this.#differing(difference)),
-              }),
-        });
-      } catch (error) {
-        if (abort.signal.aborted) {
-          update({ state: this.#putsRebuildOff ? 'interrupted' : 'cancelled', millisecondsLeft: null });
-        } else update({ state: 'failed', error: (error as Error).message, millisecondsLeft: null });
-      }
-    };
-    this.#rebuild = { status, abort, done: Promise.resolve() };
-    this.#rebuild = { ...this.#rebuild, done: work() };
-    return status;
-  }
-
-  rebuildStatus(name: string): RebuildStatus | null {
-    assertKnown(name);
-    if (this.#rebuild !== undefined) return this.#rebuild.status;
-    const { unfinished } = this.#parts.ports.readModels;
-    // Another node than the one that projects has no say in it.
-    if (unfinished === undefined || !this.#parts.projector.projects) return null;
-    const { version, position } = unfinished;
-    return {
-      state: 'interrupted',
-      version,
-      resumedFrom: position,
-      position,
-      headPosition: this.#parts.headPosition(),
-      eventsPerSecond: 0,
-      millisecondsLeft: null,
-      startedAtMs: null,
-    };
-  }
-
-  /** Ends the rebuild under way, or gives up the one that was cut short; what was built is thrown away. */
-  async cancelRebuild(name: string): Promise<void> {
-    const status = this.rebuildStatus(name);
-    if (this.#rebuild === undefined && status !== null) {
-      this.#discarding = true;
-      try {
-        await this.#parts.ports.readModels.discard(status.version);
-      } finally {
-        this.#discarding = false;
-      }
-      this.#rebuild = {
-        status: { ...status, state: 'cancelled' },
-        abort: new AbortController(),
-        done: Promise.resolve(),
-      };
-      return;
-    }
-    this.#rebuild?.abort.abort();
-    await this.#rebuild?.done;
-  }
-
-  /** Ends the rebuild under way and keeps what was built, for the next start of the store to go on with. */
-  async putRebuildOff(): Promise<void> {
-    this.#putsRebuildOff = true;
-    this.#rebuild?.abort.abort();
-    await this.#rebuild?.done;
-  }
-
-  #differing({ part, itemsBefore, itemsRebuilt }: RebuildDifference): DifferingPart {
-    const state = part === 'catalog' ? undefined : this.#parts.catalog.containerByNumber(part)?.state;
-    if (state === undefined) return { part: 'catalog', itemsBefore, itemsRebuilt };
-    const database = this.#parts.catalog.databaseByRid(state.databaseRid)?.name ?? '';
-    return { part: 'container', database, container: state.name, rid: state.rid, itemsBefore, itemsRebuilt };
   }
 
   async fsck(onProgress?: (done: number, total: number) => void, signal?: AbortSignal): Promise<FsckReport> {
@@ -351,7 +151,7 @@ export class Operations {
       } catch (error) {
         const now = this.#parts.readModel;
         if (now === store) throw error;
-        // A rebuild has closed it, and put another one in its place: that is the one to be examined.
+        // A rebuild has closed the read model and put another in its place: that one is to be examined.
         return examine(now);
       }
     };
@@ -386,12 +186,3 @@ const expected: Readonly<Record<ClockJump['reason'], string>> = {
   'recorded-time-ahead': 'and the store has used times up to',
   'stopped-for-long': 'and the store was last in use, longer ago than --max-downtime allows, at',
 };
-
-function assertKnown(name: string): void {
-  if (name !== ITEMS_PROJECTION) {
-    throw new Refusal(
-      'not-supported',
-      `There is no projection ${JSON.stringify(name)}; the one there is is called ${ITEMS_PROJECTION}.`,
-    );
-  }
-}

@@ -18,7 +18,7 @@ import { KeyedMutex } from '@epitaph/core/keyed-mutex.ts';
 import { CommandOrder } from './command-order.ts';
 import type { ItemRows } from './item-rows.ts';
 import { SlowLane } from './slow-lane.ts';
-import type { AtLeast, Caller } from './store-api.ts';
+import type { AtLeast, Caller } from './api/common.ts';
 
 export interface StorePorts {
   readonly log: EventLog;
@@ -71,7 +71,9 @@ export class StoreParts {
   readonly itemOrder = new KeyedMutex();
   /** A container's own commands; items and readers wait for the one under way, so that no one sees it half done. */
   readonly containerOrder = new CommandOrder();
-  /** What of a kind is to be put on record in a container about what is kept: a loser would only decide again. */
+  /**
+   * One command of a kind at a time on what a container keeps or erases on request: a loser would only decide again.
+   */
   readonly retentionOrder = new KeyedMutex();
   /** For queries and conditions that work long on one document. */
   readonly slowLane: SlowLane;
@@ -84,7 +86,7 @@ export class StoreParts {
   readonly #letIn = new Map<string, Set<Promise<unknown>>>();
   #opened = { atMs: 0, position: 0 };
   #closing = false;
-  /** When the log was last asked and the catalog found to have all of it, by the monotonic clock. */
+  /** When, by the monotonic clock, the log was asked for the last head that the catalog was found to have reached. */
   #confirmedMs = Number.NEGATIVE_INFINITY;
   #confirming: Promise<void> | undefined;
 
@@ -107,7 +109,10 @@ export class StoreParts {
     return this.#closing;
   }
 
-  /** The projections have caught up. Whatever was told up to this instant, nobody here remembers to whom. */
+  /**
+   * To be called when the projections have caught up. Nobody here remembers what was told before, so all up to this
+   * instant counts as told.
+   */
   opened(): void {
     this.#opened = { atMs: this.ports.clock.now(), position: this.projector.position };
   }
@@ -142,9 +147,9 @@ export class StoreParts {
     return this.command(caller);
   }
 
-  /** Somebody was told, or it was recorded, what of a container had expired at an instant. */
+  /** To be called when somebody was told, or it was recorded, what had expired in a container at an instant. */
   expirySeen(container: ContainerNumber, atMs: number): void {
-    // Who was decided before may say so after.
+    // These calls may come out of order: whoever decided earlier may call later.
     this.#expirySeenAtMs.set(container, Math.max(atMs, this.#expirySeenAtMs.get(container) ?? 0));
   }
 
@@ -194,7 +199,7 @@ export class StoreParts {
    * Carries a write of items out by the container as it is now. A command on the container that must not fall in the
    * middle of one waits for it, and those that come after that command are let in by the container as it left it.
    *
-   * @param write must not ask for the container anew: it would wait for who waits for it
+   * @param write must not wait for the container anew: the command that it would wait for is waiting for this write
    */
   async writeIn<Result>(
     container: ContainerState,
@@ -235,7 +240,8 @@ export class StoreParts {
     const { nodes, monotonicMs, log } = this.ports;
     const sinceMs = monotonicMs() - maxAgeMs;
     if (nodes === undefined) return;
-    // Whoever comes while the log is being asked is served by that only if it was asked late enough.
+    // A question under way serves whoever comes meanwhile only if the log was asked late enough; otherwise it is asked
+    // again.
     while (this.#confirmedMs < sinceMs) await (this.#confirming ??= this.#confirm(log, monotonicMs));
   }
 
@@ -274,8 +280,8 @@ export class StoreParts {
   }
 
   /**
-   * A container, a deleted one too, and the time, for who is told of what is on record. Policies and time together, as
-   * for any reader: what is told of this instant holds.
+   * A container, also a deleted one, and the time, for answers about what is on record. Both are taken together, as for
+   * any reader, so that no later policy contradicts what was told of this instant.
    */
   async told(container: ContainerState): Promise<{ readonly state: ContainerState; readonly nowMs: number }> {
     await this.#settled(container);
@@ -336,8 +342,8 @@ export class StoreParts {
   /**
    * A scope in terms of what is on record.
    *
-   * @throws {Refusal} bad-request for a range of effective partition keys where keys are on record as pseudonyms: where
-   *   a key lies among all others can be told of the key alone
+   * @throws {Refusal} bad-request for a range of effective partition keys where keys are on record as pseudonyms: only
+   *   the key itself tells in which range it lies
    */
   async recordedScope(container: ContainerState, { partitionKey, prefix, range }: Scope): Promise<Scope> {
     const { definition } = container;
@@ -361,7 +367,7 @@ export class StoreParts {
       await reached;
     } catch (error) {
       if (!(error instanceof ProjectionLag)) throw error;
-      // Where the read models can't be written, nobody but their disk or server is to wait for.
+      // Where the read models can't be written, the fault is their disk's or server's, and the client is told that.
       if (error.cause instanceof StorageUnavailable) throw error.cause;
       throw new Refusal('session-not-available', error.message);
     }

@@ -15,7 +15,7 @@ import type { ContainerNumber } from '@epitaph/projections/read-model-store.ts';
 import { erasureDelayMs } from '@epitaph/projections/purge/due-book.ts';
 import { countHeld } from './held-items.ts';
 import type { StoreParts } from './parts.ts';
-import type { TtlPreview } from './store-api.ts';
+import type { TtlPreview } from './api/catalog-api.ts';
 
 /** Items shown of what would expire at once. */
 const SAMPLE_ITEMS = 10;

@@ -36,7 +36,8 @@ import { namesLost } from '@epitaph/projections/purge/vault-copies.ts';
 import type { StoreParts } from './parts.ts';
 import { isPurged, itemLife, lastErasedLife } from './item-lives.ts';
 import { streamPages } from './stream-pages.ts';
-import type { CertifiedPeriod, LogVerification, ScanProgress, TreeSnapshot } from './store-api.ts';
+import type { ScanProgress } from './api/history-api.ts';
+import type { CertifiedPeriod, LogVerification, TreeSnapshot } from './api/proofs-api.ts';
 
 const PAGE_EVENTS = 1_000;
 const PAGE_ROWS = 1_000;

@@ -15,25 +15,27 @@ import { endedPages } from '@epitaph/projections/purge/ended-pages.ts';
 import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
 import type { Documents } from './documents.ts';
 import { type ItemLife, itemLife, lastLifeOf } from './item-lives.ts';
-import type { Items } from './items.ts';
+import type { ItemWrites } from './item-writes.ts';
 import type { StoreParts } from './parts.ts';
 import { recordRetention } from './retention-record.ts';
-import type { Caller, PastContent, RecoveredItem, RecoverySummary } from './store-api.ts';
+import type { Caller } from './api/common.ts';
+import type { PastContent } from './api/history-api.ts';
+import type { RecoveredItem, RecoverySummary } from './api/retention-api.ts';
 
 /** Ended lives looked at together. */
 const BATCH = 64;
 
-/** Brings back what has ended and is not erased, and shows it to who may see it. */
+/** Brings back items that have ended and are not erased, and shows their content to those who may see it. */
 export class Recoveries {
   readonly #parts: StoreParts;
   readonly #purge: PurgeRunner;
-  readonly #items: Items;
+  readonly #writes: ItemWrites;
   readonly #documents: Documents;
 
-  constructor(parts: StoreParts, purge: PurgeRunner, items: Items, documents: Documents) {
+  constructor(parts: StoreParts, purge: PurgeRunner, writes: ItemWrites, documents: Documents) {
     this.#parts = parts;
     this.#purge = purge;
-    this.#items = items;
+    this.#writes = writes;
     this.#documents = documents;
   }
 
@@ -59,14 +61,14 @@ export class Recoveries {
       item,
       reason,
     });
-    const { ts, ttl, ...recovered } = await this.#items.recover(caller, container, id, partitionKey, { fromLife });
+    const { ts, ttl, ...recovered } = await this.#writes.recover(caller, container, id, partitionKey, { fromLife });
     const { timeline } = this.#parts.catalog.containerByRid(container.rid)!.state;
     return { ...recovered, fromLife, ts, expiresAtMs: expiryOf({ ts, ttl }, timeline)?.expiredAtMs ?? null };
   }
 
   /**
-   * Brings back all that the start of one policy took and nobody has written anew since. What is back already is left
-   * alone, so that it can be cut short and begun again at will.
+   * Brings back all that the start of one policy took and that was not written anew since. What is back already is left
+   * alone, so a recovery that was cut short can simply be started again.
    *
    * @throws Refusal bad-request for a policy that there was not
    */
@@ -102,7 +104,7 @@ export class Recoveries {
     const scan = { byPolicyStart: true, limit: BATCH };
     for await (const rows of endedPages(() => this.#parts.readModel, number, scan)) {
       signal?.throwIfAborted();
-      // When one of them fails, the others are done before anybody is told so.
+      // All of them are waited for, also when one fails.
       const outcomes = await allDone(rows.map((row) => this.#bringBack(caller, state, row, policyVersion)));
       for (const outcome of outcomes) if (outcome !== undefined) summary[outcome] += 1;
       done += rows.length;
@@ -146,7 +148,7 @@ export class Recoveries {
     };
   }
 
-  /** A life that is over, by number or the last such, and whether the item is there. */
+  /** An ended life, by its number or else the last one, and whether the item is there now. */
   async #ended(
     container: ContainerState,
     id: string,
@@ -203,13 +205,13 @@ export class Recoveries {
     const { prefix } = parseItemStream(stream)!;
     if ((await log.readLast(itemStream(prefix, life + 1))) !== undefined) return 'writtenSince';
     try {
-      await this.#items.recover(caller, container, id, partitionKey, { fromLife: life, asLife: life + 1 });
+      await this.#writes.recover(caller, container, id, partitionKey, { fromLife: life, asLife: life + 1 });
       return 'recovered';
     } catch (error) {
       if (!(error instanceof Refusal)) throw error;
-      // The purge is at it; what is erased is counted as such once that is on record.
+      // The purge is erasing it, and counts it as erased once that is on record.
       if (error.code === 'content-erased') return undefined;
-      // Something else has taken its name since, or a value that is to be there once.
+      // Its name, or one of its unique values, was taken by another write since.
       if (error.code === 'already-exists' || error.code === 'unique-key-taken') return 'writtenSince';
       throw error;
     }
@@ -228,7 +230,10 @@ export class Recoveries {
     }
   }
 
-  /** Of an erased life: whether the policy's start took it, and the item is gone with it. */
+  /**
+   * What became of an item whose life is erased: `writtenSince` if it has a newer one. Undefined if it was not the
+   * start of the policy that took the life.
+   */
   async #lost(
     { rid }: ContainerState,
     { partitionKey, id, life }: DisappearanceRow,
@@ -242,7 +247,7 @@ export class Recoveries {
   }
 }
 
-/** True of the end of a life that the start of a policy took. */
+/** True of the end of a life if the start of a policy caused it. */
 function isTakenBy(recorded: RecordedEvent, policyVersion: number): boolean {
   const event = readItemEvent(recorded);
   return event.type === 'ItemExpired' && event.data.byPolicyStart && event.data.policyVersion === policyVersion;

@@ -6,7 +6,7 @@ import { type PolicyStart, withPolicy } from '@epitaph/core/ttl/policy-timeline.
 import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import { livesOf } from './life-scan.ts';
 import type { StoreParts } from './parts.ts';
-import type { FollowedScan, ItemAsOf, ReplayDifference, ReplaySummary } from './store-api.ts';
+import type { FollowedScan, ItemAsOf, ReplayDifference, ReplaySummary } from './api/history-api.ts';
 
 /** Differences that are in the summary; all of them are streamed. */
 const SAMPLE_DIFFERENCES = 20;

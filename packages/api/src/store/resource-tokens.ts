@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { allowsWrites } from '@epitaph/core/user/events.ts';
 import { permissionRid } from './rids.ts';
 import type { StoreParts } from './parts.ts';
-import type { TokenSigner, TokenVerdict } from './store-api.ts';
+import type { TokenSigner, TokenVerdict } from './api/users-api.ts';
 
 /** What is signed: the user, the permission, the state of it, and when the token ends, in Unix seconds. */
 const payloadSchema = z.tuple([z.string(), z.int(), z.string(), z.int()]);

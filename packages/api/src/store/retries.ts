@@ -3,7 +3,7 @@ import { wait } from '../config/wait.ts';
 /** Milliseconds until what a fault has cut short is tried again; twice that after each further fault. */
 const FIRST_RETRY_MS = 250;
 const LAST_RETRY_MS = 60_000;
-/** After so many milliseconds nobody is about to put on record what the vault was told to keep. */
+/** After so many milliseconds nobody can still be about to record what the vault was told to keep. */
 export const ABANDONED_MS = 3_600_000;
 
 interface Asked {
@@ -12,8 +12,8 @@ interface Asked {
 }
 
 /**
- * Does in the background what a fault has left to do, again and again until it succeeds: nobody has to ask, and no start is
- * needed. What a crash leaves of it is for the next start.
+ * Does in the background what a fault has left undone, again and again until it succeeds, without anybody asking and
+ * without a restart. What a crash leaves of it is done by the next start.
  */
 export class Retries {
   readonly #onFault: (error: unknown) => void;
@@ -37,7 +37,8 @@ export class Retries {
   }
 
   /**
-   * Does it in a moment. Asked for again under its key, it waits anew; while it is under way, it is done once more after.
+   * Does work in a moment. Asked for again under the same key, it waits anew; asked for while it is under way, it is
+   * done once more afterwards.
    *
    * @param waitMs how long to wait, in milliseconds
    */
@@ -47,10 +48,11 @@ export class Retries {
   }
 
   /**
-   * Makes something equal to what is on record, of which a fault has left unknown whether it has changed: a server may put on record
-   * a while later what was sent to it, so this is done again when that can't be any more.
+   * Makes something equal to what is on record, after a fault that leaves unknown whether the record has changed. A
+   * server may record what was sent to it a while later, so this is done once more when that can no longer be.
    *
-   * @param isSafeNow false where something may yet come on record that this would give up; until the end it {@link isOpen}
+   * @param isSafeNow false where something may yet come on record that this would give up; until the end its key {@link
+   *   isOpen}
    */
   settle(key: string, work: () => Promise<void>, { isSafeNow }: { readonly isSafeNow: boolean }): void {
     if (isSafeNow) this.again(key, work);
@@ -62,12 +64,12 @@ export class Retries {
     this.again(`${key}, in the end`, inTheEnd, ABANDONED_MS);
   }
 
-  /** True while something may yet come on record that was sent before a fault: what it needs is not given up. */
+  /** True while something that was sent before a fault may yet come on record: what it needs must not be given up. */
   isOpen(key: string): boolean {
     return this.#open.has(key);
   }
 
-  /** What was sent before a fault comes on record no more, for something else has come in its place. */
+  /** Told that what was sent before a fault can't come on record any more: something else has come in its place. */
   close(key: string): void {
     this.#open.delete(key);
   }

@@ -7,15 +7,15 @@ import type { Moment, StoreParts } from './parts.ts';
 
 /** Rows handed on at a time; between two such batches others get their turn. */
 const BATCH = 256;
-/** The same where nothing need be fetched. */
+/** The same for rows that are in memory already. */
 export const KEPT_BATCH = 1024;
-/** Rows fetched at a time at most, where fetching costs the same for few and many. */
+/** The most rows fetched at a time, where fetching few costs as much as fetching many. */
 const LARGEST_FETCH = 4096;
 
 /** A piece of a scan. */
 export interface Scanned {
   readonly rows: readonly ItemRow[];
-  /** Rows that were looked at for them. */
+  /** Rows that were looked at to find them. */
   readonly scanned: number;
   /** The birth up to which everything has been looked at. */
   readonly through: number;
@@ -49,11 +49,11 @@ export async function* scanScope(
   }
   const { signal, giveWay = turn } = manners;
   const changesBefore = kept.changesOf(within.number);
-  // What is found of a whole container is kept for the next who scans it, as long as nothing changes.
+  // The rows of a whole container are kept for the next scan of it, as long as nothing changes.
   const collects = !byIndex && afterBirth === 0 && kept.beginCollecting(within.number);
   let whole: ItemRow[] | undefined = collects ? [] : undefined;
   try {
-    // One row more says whether another follows.
+    // One row more than wanted shows whether another follows.
     let size = range === undefined ? Math.min(wanted + 1, LARGEST_FETCH) : BATCH;
     for (let after = afterBirth; ;) {
       signal?.throwIfAborted();
@@ -92,7 +92,7 @@ export async function* scanScope(
   }
 }
 
-/** The same of several scopes, none of which has an item of another: all of their items in order of birth. */
+/** The same for several scopes that have no item in common: all of their items in order of birth. */
 export async function* scanScopes(
   parts: Pick<StoreParts, 'readModel' | 'rows'>,
   moment: Moment,
@@ -110,7 +110,7 @@ export async function* scanScopes(
   let rows: ItemRow[] = [];
   for (;;) {
     for (const head of left) {
-      // Which row is next is known when every scan has said its own.
+      // Which row comes next is known only when each scan has given its own next row.
       while (head.at === head.rows.length) {
         const { value, done } = await head.scan.next();
         if (done === true) break;
@@ -137,7 +137,7 @@ export async function* scanScopes(
 
 const birthOf = ({ rows, at }: { readonly rows: readonly ItemRow[]; readonly at: number }): number => rows[at]!.birth;
 
-/** The same from rows that are kept: those that have expired since are among them. */
+/** The same from kept rows, which may have expired since. */
 async function* ofKept(
   scan: KeptScan,
   { within, marks }: Pick<Moment, 'within' | 'marks'>,

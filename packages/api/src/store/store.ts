@@ -23,7 +23,8 @@ import { Erasures } from './erasures.ts';
 import { FeedFloors } from './feed-floors.ts';
 import { Histories } from './histories.ts';
 import { Holds } from './holds.ts';
-import { Items } from './items.ts';
+import { ItemReads } from './item-reads.ts';
+import { ItemWrites } from './item-writes.ts';
 import { Observer } from './observer.ts';
 import { Operations } from './operations.ts';
 import { StoreParts, type StorePorts } from './parts.ts';
@@ -31,12 +32,14 @@ import { ItemRows } from './item-rows.ts';
 import { Previews } from './previews.ts';
 import { Queries } from './queries.ts';
 import { type ProofParts, Proofs } from './proofs.ts';
+import { Rebuilds } from './rebuilds.ts';
 import { Recoveries } from './recoveries.ts';
 import { Replays } from './replays.ts';
 import { ResourceTokens } from './resource-tokens.ts';
 import { Retries } from './retries.ts';
-import { ScavengeSchedule } from './scavenge-schedule.ts';
-import type { Caller, StoreApi } from './store-api.ts';
+import { Scavenging } from './scavenging.ts';
+import type { Caller } from './api/common.ts';
+import type { StoreApi } from './store-api.ts';
 import { Users } from './users.ts';
 
 export interface StoreOptions extends Omit<StorePorts, 'clock' | 'clockJump' | 'monotonicMs' | 'newId'> {
@@ -77,9 +80,6 @@ interface OpenedParts {
   readonly copies: VaultCopies;
 }
 
-/** On whose behalf the schedule has the event store scavenged. */
-const bySchedule = (): Caller => ({ actor: 'system:schedule', correlationId: crypto.randomUUID() });
-
 /** The whole store behind one object; see {@link StoreApi} for what each method does. */
 export class Store implements StoreApi {
   readonly measurements: Measurements;
@@ -92,7 +92,8 @@ export class Store implements StoreApi {
   readonly #users: Users;
   readonly #tokens: ResourceTokens;
   readonly #encryptionKeys: ClientEncryptionKeys;
-  readonly #items: Items;
+  readonly #reads: ItemReads;
+  readonly #writes: ItemWrites;
   readonly #queries: Queries;
   readonly #changeFeeds: ChangeFeeds;
   readonly #histories: Histories;
@@ -102,8 +103,9 @@ export class Store implements StoreApi {
   readonly #recoveries: Recoveries;
   readonly #replays: Replays;
   readonly #proofs: Proofs;
+  readonly #rebuilds: Rebuilds;
   readonly #operations: Operations;
-  readonly #scavenges: ScavengeSchedule;
+  readonly #scavenging: Scavenging;
   readonly #observer: Observer;
   readonly #backups: Backups;
   readonly #closePorts: () => Promise<void>;
@@ -115,6 +117,7 @@ export class Store implements StoreApi {
     parts: StoreParts,
     { purge, documents, floors, retries, requestUnits, measurements, observer, copies }: OpenedParts,
   ) {
+    const { onFault = () => {} } = options;
     this.requestUnits = requestUnits;
     this.measurements = measurements;
     this.#observer = observer;
@@ -130,30 +133,30 @@ export class Store implements StoreApi {
     this.#users = new Users(parts);
     this.#tokens = new ResourceTokens(parts);
     this.#encryptionKeys = new ClientEncryptionKeys(parts);
-    this.#items = new Items(parts, documents);
+    this.#reads = new ItemReads(parts, documents);
+    this.#writes = new ItemWrites(parts, documents);
     this.#queries = new Queries(parts, documents);
     this.#changeFeeds = new ChangeFeeds(parts, documents);
     this.#histories = new Histories(parts);
     this.#retries = retries;
     this.#holds = new Holds(parts, this.#queries, purge, retries);
     this.#erasures = new Erasures(parts, purge, retries);
-    this.#recoveries = new Recoveries(parts, purge, this.#items, documents);
+    this.#recoveries = new Recoveries(parts, purge, this.#writes, documents);
     this.#replays = new Replays(parts);
-    this.#proofs = new Proofs(parts, options.proof, options.onFault ?? (() => {}));
-    this.#operations = new Operations(parts, purge, options);
-    this.#scavenges = new ScavengeSchedule({
-      startIfDue: async () => {
-        if (jumpOf(options.clock) === undefined) await this.#operations.scavengeIfDue(parts.command(bySchedule()));
-      },
-      onFault: options.onFault ?? (() => {}),
+    this.#proofs = new Proofs(parts, options.proof, onFault);
+    this.#rebuilds = new Rebuilds(parts, purge);
+    this.#scavenging = new Scavenging(parts, purge, {
+      everySeconds: options.scavengeEverySeconds ?? null,
+      onFault,
     });
+    this.#operations = new Operations(parts, purge, this.#rebuilds, this.#scavenging, options);
     this.#backups = new Backups(parts, copies, options.backup ?? { source: undefined });
     this.#closePorts = options.closePorts;
   }
 
   /** Catches up with the log, finishes what a crash left half done, and begins to purge. */
   static async open(options: StoreOptions): Promise<Store> {
-    const { clock } = options;
+    const { clock, onFault = () => {} } = options;
     const measurements = new Measurements();
     const monotonicMs = options.monotonicMs ?? systemClocks.monotonicMs;
     const observer = new Observer(measurements, monotonicMs);
@@ -206,7 +209,7 @@ export class Store implements StoreApi {
     const forgetGone = ({ containers, databases }: Pick<ReadModelNews, 'containers' | 'databases'>) => {
       const { catalog } = projector;
       for (const rid of databases) requestUnits.forget(rid);
-      // Nothing is said of the containers that went with a database.
+      // The news does not name the containers that went with a database.
       const gone =
         containers === undefined || databases.length > 0
           ? catalog.allContainers()
@@ -214,7 +217,7 @@ export class Store implements StoreApi {
       for (const { state } of gone) if (catalog.goneAtMs(state) !== null) requestUnits.forget(state.rid);
     };
     const parts = new StoreParts(ports, projector, rows);
-    const retries = new Retries(options.onFault ?? (() => {}));
+    const retries = new Retries(onFault);
     const copies = await VaultCopies.open(ports.log);
     const purge = new PurgeRunner({
       ...ports,
@@ -225,7 +228,7 @@ export class Store implements StoreApi {
       onErased: (positions) => {
         documents.evict(positions);
         rows.erased();
-        // Should it not be told, others keep in memory for a while what no row leads to any more.
+        // If that fails, other nodes keep in memory for a while what no row leads to any more.
         options.nodes?.readModels.tellErased(positions).catch(() => {});
       },
       othersControl: options.nodes !== undefined,
@@ -233,7 +236,7 @@ export class Store implements StoreApi {
       budget: requestUnits,
       copiesKeptUntilMs: () => copies.recoverableUntilMs(clock.now()),
       clockTrusted: () => jumpOf(clock) === undefined,
-      onFault: options.onFault ?? (() => {}),
+      onFault,
       around: (step, work) => observer.purgeStep(step, work),
     });
     try {
@@ -260,16 +263,16 @@ export class Store implements StoreApi {
       });
       // Before anything is erased the vault keeps what it is on record to keep.
       await store.#holds.settleAll();
-      // A restore does so when it knows of all copies that the erasures have to name.
+      // A restore does so later, when it knows of all copies of the keys that the erasures have to name.
       if (options.restoring !== true) await store.#erasures.resumeAll();
       const mayPurge = options.nodes?.roles.has('purge') ?? true;
       await purge.start({ automatic: mayPurge && (options.automaticPurge ?? true) });
       if (mayPurge && options.nodes !== undefined) store.#erasures.watchOthers();
-      if (mayPurge && options.scavengeEverySeconds !== undefined) store.#scavenges.start();
+      if (mayPurge && options.scavengeEverySeconds !== undefined) store.#scavenging.startSchedule();
       store.#proofs.start();
       return store;
     } catch (error) {
-      // These go on by themselves, and would keep the process.
+      // These work on by themselves, and would keep the process alive.
       await retries.stop();
       await purge.stop();
       await projector.close();
@@ -342,16 +345,16 @@ export class Store implements StoreApi {
   rewrapClientEncryptionKey: StoreApi['rewrapClientEncryptionKey'] = (...args) =>
     this.#finished(this.#encryptionKeys.rewrap(...args));
 
-  writeItem: StoreApi['writeItem'] = (...args) => this.#measured(args[2], () => this.#items.write(...args));
-  patchItem: StoreApi['patchItem'] = (...args) => this.#measured('patch', () => this.#items.patch(...args));
-  deleteItem: StoreApi['deleteItem'] = (...args) => this.#measured('delete', () => this.#items.delete(...args));
-  batchItems: StoreApi['batchItems'] = (...args) => this.#measured('batch', () => this.#items.batch(...args));
+  writeItem: StoreApi['writeItem'] = (...args) => this.#measured(args[2], () => this.#writes.write(...args));
+  patchItem: StoreApi['patchItem'] = (...args) => this.#measured('patch', () => this.#writes.patch(...args));
+  deleteItem: StoreApi['deleteItem'] = (...args) => this.#measured('delete', () => this.#writes.delete(...args));
+  batchItems: StoreApi['batchItems'] = (...args) => this.#measured('batch', () => this.#writes.batch(...args));
   deletePartitionKey: StoreApi['deletePartitionKey'] = (...args) =>
     this.#finished(this.#catalog.deletePartitionKey(...args));
-  readItem: StoreApi['readItem'] = (...args) => this.#observer.operation('read', () => this.#items.read(...args));
-  itemByBirth: StoreApi['itemByBirth'] = (...args) => this.#finished(this.#items.byBirth(...args));
-  countItems: StoreApi['countItems'] = (container) => this.#items.count(container);
-  listItems: StoreApi['listItems'] = (...args) => this.#measured('list', () => this.#items.list(...args));
+  readItem: StoreApi['readItem'] = (...args) => this.#observer.operation('read', () => this.#reads.read(...args));
+  itemByBirth: StoreApi['itemByBirth'] = (...args) => this.#finished(this.#reads.byBirth(...args));
+  countItems: StoreApi['countItems'] = (container) => this.#reads.count(container);
+  listItems: StoreApi['listItems'] = (...args) => this.#measured('list', () => this.#reads.list(...args));
   queryItems: StoreApi['queryItems'] = (container, request) =>
     this.#measured('query', () => this.#queries.query(container, request));
 
@@ -363,7 +366,7 @@ export class Store implements StoreApi {
   containerHistory: StoreApi['containerHistory'] = (...args) => this.#histories.containerHistory(...args);
   explain: StoreApi['explain'] = (...args) =>
     this.#observer.operation('explain', () => this.#histories.explain(...args));
-  contentAt: StoreApi['contentAt'] = (...args) => this.#items.contentAt(...args);
+  contentAt: StoreApi['contentAt'] = (...args) => this.#reads.contentAt(...args);
   replay: StoreApi['replay'] = (...args) => this.#finished(this.#replays.replay(...args));
   asOf: StoreApi['asOf'] = (...args) => this.#finished(this.#replays.asOf(...args));
   disappearances: StoreApi['disappearances'] = (...args) => this.#histories.disappearances(...args);
@@ -409,16 +412,16 @@ export class Store implements StoreApi {
   async settleRestored(from: RestoredFrom): Promise<number> {
     await this.#finished(this.#backups.recordCopies(from.ledger()));
     const { lost = [], unfinished = [], pausesPurge = false } = from;
-    // Before anything is erased: what a hold kept that was lost can be held again then.
+    // Paused before anything is erased, so that what was kept by a hold that was lost can be held again.
     if (pausesPurge) await this.#finished(this.#purge.pause(this.#backups.restoring()));
-    // By the streams that the log has them in, and over when the restore is put on record: the secret may be lost, too,
-    // that their names are made with.
+    // They are found by their streams in the log, and ended before the restore is put on record: the secret that their
+    // names are made with may be lost, too.
     const first = await this.#finished(this.#backups.endKeyless(lost));
     await this.#finished(this.#erasures.resumeAll());
     if (lost.length > 0 || unfinished.length > 0) {
       await this.#purge.recordErasures([...first.abandoned, ...unfinished]);
     }
-    // Most of it left by a deadline, or with something larger, and the log itself says so.
+    // Most of what is due left by a deadline, or with its partition key or container, and the log itself says so.
     await this.#purge.passFromNow();
     const { livesEnded, abandoned } = await this.#finished(this.#backups.settleRestored(from, first.livesEnded));
     await this.#purge.recordErasures(abandoned);
@@ -428,10 +431,10 @@ export class Store implements StoreApi {
 
   projections: StoreApi['projections'] = () => this.#operations.projections();
   startScavenge: StoreApi['startScavenge'] = (caller) =>
-    this.#finished(this.#operations.startScavenge(this.#parts.command(caller)));
-  startRebuild: StoreApi['startRebuild'] = (_caller, name, request) => this.#operations.startRebuild(name, request);
-  rebuildStatus: StoreApi['rebuildStatus'] = (name) => this.#operations.rebuildStatus(name);
-  cancelRebuild: StoreApi['cancelRebuild'] = (_caller, name) => this.#operations.cancelRebuild(name);
+    this.#finished(this.#scavenging.start(this.#parts.command(caller)));
+  startRebuild: StoreApi['startRebuild'] = (_caller, name, request) => this.#rebuilds.start(name, request);
+  rebuildStatus: StoreApi['rebuildStatus'] = (name) => this.#rebuilds.status(name);
+  cancelRebuild: StoreApi['cancelRebuild'] = (_caller, name) => this.#rebuilds.cancel(name);
   fsck: StoreApi['fsck'] = (...args) => this.#operations.fsck(...args);
   health: StoreApi['health'] = () => this.#operations.health();
 
@@ -468,16 +471,16 @@ export class Store implements StoreApi {
   async close(): Promise<void> {
     this.#parts.refuseNewWork();
     this.#backups.cancel();
-    await this.#scavenges.stop();
+    await this.#scavenging.stop();
     await this.#erasures.stop();
     await this.#retries.stop();
     await this.#purge.stop();
-    await this.#operations.putRebuildOff();
-    // Whoever was let in is answered; a write is, once it is projected.
+    await this.#rebuilds.putOff();
+    // Every request that was let in is answered: a write as soon as it is projected.
     while (this.#underWay > 0) await new Promise<void>((resolve) => this.#whenIdle.push(resolve));
     await this.#proofs.stop();
     await this.#parts.projector.close();
-    // While the folder is still this process's own.
+    // Before the ports close: the folder is still this process's own.
     if (this.#clock instanceof GuardedClock) this.#clock.close();
     await this.#closePorts();
   }

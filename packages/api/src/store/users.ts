@@ -13,7 +13,7 @@ import { userEventVersions } from '@epitaph/core/user/upcast.ts';
 import { KeyedMutex } from '@epitaph/core/keyed-mutex.ts';
 import type { StoreParts } from './parts.ts';
 import { userRid } from './rids.ts';
-import type { Caller, Precondition, Written } from './store-api.ts';
+import type { Caller, Precondition, Written } from './api/common.ts';
 
 /** How often a renaming that lost a race is tried again. */
 const MAX_ATTEMPTS = 20;

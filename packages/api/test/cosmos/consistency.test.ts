@@ -6,7 +6,7 @@ import {
   defaultConsistency,
 } from '@epitaph/api/cosmos/consistency.ts';
 import { positionIn } from '@epitaph/api/cosmos/session-token.ts';
-import type { AtLeast } from '@epitaph/api/store/store-api.ts';
+import type { AtLeast } from '@epitaph/api/store/api/common.ts';
 import { fakeStore } from './support/fake-store.ts';
 import { call, DOCS, keyHeader, shop } from './support/client.ts';
 

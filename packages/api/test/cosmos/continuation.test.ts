@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { decodeContinuation, encodeContinuation } from '@epitaph/api/cosmos/continuation.ts';
-import type { Continuation } from '@epitaph/api/store/store-api.ts';
+import type { Continuation } from '@epitaph/api/store/api/queries-api.ts';
 
 const RID = 'AAAAAIAAAAA=';
 const tokenOf = (content: unknown) => Buffer.from(JSON.stringify(content)).toString('base64url');

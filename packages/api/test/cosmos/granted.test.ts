@@ -1,6 +1,8 @@
 import { beforeAll, describe, expect, test } from 'vitest';
 import { checkTargetGranted, grantedStore } from '@epitaph/api/cosmos/granted.ts';
-import type { BatchOperation, Grant, FoundItem, StoreApi } from '@epitaph/api/store/store-api.ts';
+import type { BatchOperation, FoundItem } from '@epitaph/api/store/api/items-api.ts';
+import type { Grant } from '@epitaph/api/store/api/users-api.ts';
+import type { StoreApi } from '@epitaph/api/store/store-api.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { effectivePartitionKey, rangeOfKey } from '@epitaph/core/partition-key/effective-partition-key.ts';
 import type { Scope } from '@epitaph/core/partition-key/scope.ts';

@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest';
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
 import { applyPatch, readPatch } from '@epitaph/api/cosmos/patch.ts';
 import { defaultLimits } from '@epitaph/api/http/limits.ts';
-import type { Document, PatchOperation } from '@epitaph/api/store/store-api.ts';
+import type { Document, PatchOperation } from '@epitaph/api/store/api/items-api.ts';
 
 const definition: ContainerDefinition = {
   partitionKey: { paths: ['/address/zip'], kind: 'Hash' },

@@ -2,6 +2,8 @@ import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
 import { Operations } from '@epitaph/api/store/operations.ts';
 import type { StoreParts } from '@epitaph/api/store/parts.ts';
+import type { Rebuilds } from '@epitaph/api/store/rebuilds.ts';
+import type { Scavenging } from '@epitaph/api/store/scavenging.ts';
 import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
 import { eventsIn, openWorld, ORDERS, START_MS, WRITER, type World } from './world.ts';
 
@@ -28,7 +30,9 @@ describe('health', () => {
     const readiness = (headPosition: number, readyLagEvents?: number, log = {}) => {
       const ports = { clockJump: () => {}, log };
       const parts = { headPosition: () => headPosition, projector: { position: 100 }, ports };
-      return new Operations(parts as unknown as StoreParts, {} as PurgeRunner, { readyLagEvents }).health();
+      return new Operations(parts as unknown as StoreParts, {} as PurgeRunner, {} as Rebuilds, {} as Scavenging, {
+        readyLagEvents,
+      }).health();
     };
     expect(readiness(10_100)).toEqual({ ready: true, reasons: [] });
     expect(readiness(10_101)).toEqual({ ready: false, reasons: ['the projection is 10001 events behind'] });
@@ -42,7 +46,13 @@ describe('health', () => {
   test('says of a clock that is held what it shows, and what it should', () => {
     const jump = { reason: 'wall-clock-jumped', wallMs: START_MS + 3_600_000, expectedMs: START_MS + 0.5 };
     const parts = { headPosition: () => 0, projector: { position: 0 }, ports: { clockJump: () => jump, log: {} } };
-    const { reasons } = new Operations(parts as unknown as StoreParts, {} as PurgeRunner, {}).health();
+    const { reasons } = new Operations(
+      parts as unknown as StoreParts,
+      {} as PurgeRunner,
+      {} as Rebuilds,
+      {} as Scavenging,
+      {},
+    ).health();
     expect(reasons).toEqual([
       'the clock is held: the system clock says 2026-11-21T11:00:00.000Z, expected was 2026-11-21T10:00:00.000Z (wall-clock-jumped); if the system clock is right, confirm it: epitaph clock confirm, or POST /_epitaph/clock/confirm',
     ]);

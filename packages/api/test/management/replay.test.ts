@@ -2,7 +2,7 @@ import { connect } from 'node:net';
 import { setTimeout } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
-import type { Document } from '@epitaph/api/store/store-api.ts';
+import type { Document } from '@epitaph/api/store/api/items-api.ts';
 import { AUDITOR_KEY, eventsIn, item, openWorld, ORDERS, READ_ONLY_KEY, WRITER, type World } from './world.ts';
 
 let world: World;

@@ -25,7 +25,8 @@ export interface ItemsRequest {
   /** Told before an expiry is put on record. */
   readonly onExpiry?: () => void;
   /**
-   * What decides whether the life that holds a unique key's value has ended; needed where writes have such values.
+   * The facts by which it is decided whether the life that holds a unique key's value has ended; needed if writes have
+   * such values.
    *
    * @param last the holder's last event on record; undefined when its state goes beyond that
    */
@@ -49,18 +50,18 @@ export interface StepHandled {
 export type ItemsHandled =
   /** `position` is the last event's; undefined when there was nothing to record. */
   | { readonly kind: 'done'; readonly steps: readonly StepHandled[]; readonly position?: number }
-  /** The first step that can't be done. Of the steps nothing is recorded. */
+  /** The first step that can't be done. Nothing of any step is recorded. */
   | { readonly kind: 'refused'; readonly step: number; readonly refusal: ItemRefusal; readonly endedAt?: number }
-  /** A step was made for another time, or that is not known any more. Nothing is recorded. */
+  /** A step was made for a time that is over, or it is no longer known whether it is. Nothing is recorded. */
   | { readonly kind: 'again' }
-  /** The steps touch several streams, and this log can't append to several at once. Nothing of them is recorded. */
+  /** The steps touch several streams, and this log can't append to several at once. Nothing of any step is recorded. */
   | { readonly kind: 'spans-streams'; readonly endedAt?: number };
 
 /**
  * The counterpart of `handleItem` for several commands: load, decide one after the other, append once; on a conflict
- * all of it again, a bounded number of times. A life that is met after its end, overdue for example, is ended on record in the same append, or,
- * where the log can't do that, in one of its own before: an end is true whatever becomes of the rest. Who is refused is told the
- * position of the last of these.
+ * all of it again, a bounded number of times. If a step meets a life that has ended without a record of it, overdue for
+ * example, that end is recorded in the same append or, if the log can't do that, in one of its own before: it is true
+ * whatever becomes of the rest. A refusal tells the position of the last end that was recorded so.
  *
  * @throws {TooMuchContention} when the bound is reached. Whatever a step, the vault or the log throws passes through.
  */
@@ -87,7 +88,8 @@ export async function handleItems(
       after: drafts.keysStored(),
       background: context.background,
     });
-    // Who takes a unique key's value ends its overdue holder: whoever lost against that must not go on at an earlier time.
+    // Taking a unique key's value ends its overdue holder: whoever lost a race against that must not go on at an
+    // earlier time.
     if (result.kind === 'conflict' && request.holderFacts !== undefined) return { kind: 'again' };
     if (result.kind === 'conflict') continue;
     const places = new Map(
@@ -208,7 +210,7 @@ class Drafts {
     this.#request = request;
   }
 
-  /** The life of an item that is the newest as far as this attempt has looked. */
+  /** The newest life of an item, as far as this attempt has looked. */
   async current({ prefix }: ItemRequest): Promise<Draft> {
     return this.#current.get(prefix) ?? this.#load(prefix, 0);
   }
@@ -223,7 +225,7 @@ class Drafts {
     return this.#load(prefix, await lifeAfter(this.#ports.log, prefix, ended.life, hint));
   }
 
-  /** Puts an event behind a life. */
+  /** Adds an event to what is to be appended to a life. */
   add(draft: Draft, event: ItemEvent, body?: string): NewEvent {
     const added = recorded(this.#context, event);
     draft.state = evolveItem(draft.state, event, added.id);
@@ -233,7 +235,7 @@ class Drafts {
     return added;
   }
 
-  /** Puts an end on record that had come before. @returns false when the life has changed meanwhile */
+  /** Records an end that came before. @returns false when the life has changed meanwhile */
   async end(draft: Draft, event: ItemEvent): Promise<boolean> {
     if (event.type === 'ItemExpired') this.#request.onExpiry?.();
     if (this.#ports.log.spansStreams) {
@@ -249,7 +251,7 @@ class Drafts {
   }
 
   /**
-   * Takes those unique keys' values that a life did not have before this write.
+   * Takes the values of unique keys that a life did not have before this write.
    *
    * @returns false when an item that clients see has one of them
    */
@@ -260,7 +262,7 @@ class Drafts {
       const isKept = value.state.holder !== undefined && (await this.#isKept(stream, value.state.holder));
       const decision = decideUniqueKey(value.state, { type: 'TakeUniqueKey', by: draft.stream, isKept });
       if (decision.kind === 'refused') return false;
-      // One event for one append: only the last holder counts.
+      // An append has one event for each value: only the last holder counts.
       const [event] = decision.events;
       value.state = evolveUniqueKey(value.state, event!);
       value.event = newEvent(this.#context, event!, uniqueKeyEventVersions[event!.type]);
@@ -268,7 +270,7 @@ class Drafts {
     return true;
   }
 
-  /** True while the life that took a value has it: clients see it, and its last write says so. */
+  /** True while the life that took a value still has it: clients see the life, and its last write names the value. */
   async #isKept(uniqueKey: string, holder: string): Promise<boolean> {
     const { prefix, life } = parseItemStream(holder)!;
     let draft = this.#current.get(prefix);
@@ -280,7 +282,7 @@ class Drafts {
     const last = draft.events.length === 0 ? draft.last : undefined;
     const end = unrecordedEnd(draft.state, this.#request.holderFacts(draft.state.lastWrite.partitionKey, last));
     if (end === undefined) return true;
-    // Put on record with the value's new holder, so that the log lets only one of two writers have it.
+    // The end is recorded together with the value's new holder, so that the log lets only one of two writers have it.
     if (end.type === 'ItemExpired') this.#request.onExpiry?.();
     this.add(draft, end);
     return false;
@@ -297,7 +299,10 @@ class Drafts {
     return draft;
   }
 
-  /** Everything decided, sealed. Only now, when nothing is refused any more, are keys made for the lives that begin. */
+  /**
+   * Seals everything that was decided. Only now, when nothing can be refused any more, are keys made for the lives that
+   * begin.
+   */
   async appends(): Promise<StreamAppend[]> {
     const appends: StreamAppend[] = [];
     for (const { stream, expectedRevision, events } of this.#changed) {
@@ -320,7 +325,7 @@ class Drafts {
     const stored = this.#changed.flatMap(({ stream }) => this.#newKeys.get(stream)?.stored ?? []);
     if (stored.length === 0) return undefined;
     const all = Promise.all(stored);
-    // Whoever waits for it is told; an append that fails before that leaves nobody to handle it.
+    // A failure is reported to whoever waits for it; if the append fails before, nobody does.
     all.catch(() => {});
     return all;
   }

@@ -25,11 +25,14 @@ export interface ItemRequest {
   /** All lives of the item: the stream name without the number of the life. */
   readonly prefix: string;
   /**
-   * Asked when life 0 has ended: where to look next. Any number is right, a good one is fast; the read model's row
-   * has it.
+   * Asked when life 0 has ended: which life to look at next. Any number gives the right result, a good one gives it
+   * fast; the read model's row has one.
    */
   readonly lifeHint: () => MaybePromise<number>;
-  /** There is likely no such item yet: its first life is begun without a look at the log, which finds out. */
+  /**
+   * There is likely no such item yet: its first life is begun without a look at the log, which refuses that if there is
+   * one.
+   */
   readonly isLikelyNew?: boolean | undefined;
   /**
    * The command and, for a write, the plain body; made from the state it will be decided on, because a patch
@@ -42,7 +45,7 @@ export interface ItemRequest {
 export interface LifeAt {
   readonly stream: string;
   readonly life: number;
-  /** The last event on record; undefined when there is none, or the state goes beyond it. */
+  /** The last event on record; undefined when there is none, or when the state already goes beyond it. */
   readonly last: RecordedEvent | undefined;
   /** The plain body of the state's last write where that was decided just now and is not recorded yet. */
   readonly body?: string | undefined;
@@ -52,7 +55,7 @@ export type ItemIntent =
   | { readonly kind: 'command'; readonly command: ItemCommand; readonly body?: string }
   /** The request has found its own answer, a read for example. */
   | { readonly kind: 'answer' }
-  /** The request was made for another time: nothing of it may be recorded, and the caller makes it anew. */
+  /** The request was made for a time that is over: nothing of it may be recorded, and the caller makes it anew. */
   | { readonly kind: 'again' };
 
 export type ItemOutcome = ItemDecision | { readonly kind: 'answered' } | { readonly kind: 'again' };
@@ -63,10 +66,10 @@ export interface ItemHandled extends Handled<ItemOutcome> {
 }
 
 /**
- * Carries a client's command to the current life of an item. A life that is overdue, or left with its partition key, is ended on record first; an ended
- * one makes the command go to the next.
+ * Carries a client's command to the current life of an item. If that life is overdue, or left with its partition key,
+ * its end is recorded first. If it has ended, the command goes on to the next life.
  *
- * @returns with the position of that end where the command itself recorded nothing
+ * @returns the position is that of a recorded end, if the command itself recorded nothing
  */
 export async function handleItem(
   ports: ItemPorts,

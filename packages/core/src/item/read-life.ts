@@ -8,7 +8,7 @@ import { itemStream } from './stream-name.ts';
 
 /** Events of a life that are read at once. */
 const PAGE_EVENTS = 256;
-/** More than the facts that are left of a life when its writes are truncated. */
+/** More events than are left of a life whose writes are truncated. */
 const FACTS_LEFT = 8;
 
 /**
@@ -69,8 +69,8 @@ export const writeBy = (
   lastBy(log, stream, upToRevision, ({ occurredAtMs }) => occurredAtMs <= atMs);
 
 /**
- * What a life ends with by now: its last write, if that is left, and whatever is on record after it; oldest first and
- * without bodies. Empty for a life that never was.
+ * The end of a life's stream as it is by now: the last write, if that is left, and whatever is on record after it;
+ * oldest first and without bodies. Empty for a life that never was.
  */
 export async function lifeTail(
   log: Pick<EventLog, 'readLast' | 'readBefore'>,
@@ -83,7 +83,7 @@ export async function lifeTail(
       if (isItemWrite(event)) return tail.reverse();
     }
     const last = tail[0];
-    // What has neither a write nor a purge was truncated in the middle of this, and ends with its purge now.
+    // A life without a write and without a purge was truncated while it was read, and ends with its purge now.
     if (last === undefined || last.type === 'ItemPurged' || last.position === known) return tail.reverse();
     known = last.position;
   }

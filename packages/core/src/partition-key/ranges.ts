@@ -2,7 +2,7 @@ import type { ContainerDefinition } from '../container/definition.ts';
 import { encodedHashV1, type KeyRange, WHOLE_RANGE } from './effective-partition-key.ts';
 
 /** Request units a second that one range takes part in; with more, a container has more ranges. */
-export const UNITS_PER_RANGE = 6000;
+const UNITS_PER_RANGE = 6000;
 
 /** One of the ranges that a container's keys are divided into. */
 export interface PartitionKeyRange extends KeyRange {

@@ -27,7 +27,7 @@ export interface MemoryVaultContents {
   readonly secrets: Map<string, Uint8Array>;
 }
 
-export function emptyVault(): MemoryVaultContents {
+function emptyVault(): MemoryVaultContents {
   return { nextKeyId: 1, keys: new Map(), holds: new Map(), floors: new Map(), secrets: new Map() };
 }
 

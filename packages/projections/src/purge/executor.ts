@@ -64,10 +64,16 @@ interface Candidate {
 /** A life whose key is to be destroyed. */
 interface Dying {
   readonly candidate: Candidate;
-  /** Which of those that were to be erased. */
+  /** Its index among the lives that were to be erased. */
   readonly index: number;
   readonly reading: LifeReading;
   readonly request: DestroyRequest;
+}
+
+/** A life whose key is destroyed. */
+interface Gone extends Dying {
+  readonly recoverableUntilMs: number | null;
+  readonly checks: ItemPurged['checks'];
 }
 
 /** An erasure that somebody demands. */
@@ -78,7 +84,7 @@ export interface DemandedErasure {
 }
 
 export interface RefusedLife {
-  /** Which of those that were to be erased. */
+  /** Its index among the lives that were to be erased. */
   readonly index: number;
   readonly stream: string;
   /** Holds that cover it, as the vault names them. */
@@ -93,7 +99,7 @@ export interface ErasedBatch {
   readonly purged: number;
   /** Lives whose key a hold or a floor keeps. */
   readonly refused: readonly RefusedLife[];
-  /** Which of them are neither erased nor refused: the log does not agree with what was said of them. */
+  /** Indexes of those that are neither erased nor refused: the log does not agree with what was said of them. */
   readonly left: readonly number[];
 }
 
@@ -227,7 +233,10 @@ export class PurgeExecutor {
     return this.#erase(rows, nowMs);
   }
 
-  /** Erases on record those of some ended lives whose keys are destroyed, which a crash or a fault came after. */
+  /**
+   * Completes the erasure of those among some ended lives whose keys are destroyed already: a crash or a fault came
+   * before the record.
+   */
   async finishErasures(rows: readonly EndedRow[], nowMs: () => number): Promise<void> {
     const { log, vault } = this.#ports;
     const begun: EndedRow[] = [];
@@ -241,7 +250,7 @@ export class PurgeExecutor {
   }
 
   /**
-   * Erases lives whether or not they have ended, and ends those that have not by it. Of one that is purged on record
+   * Erases lives whether or not they have ended; those that have not, end by it. Of a life that is purged on record
    * already it removes what a crash has left in the log.
    */
   async eraseOnDemand({ lives, context }: DemandedErasure): Promise<ErasedBatch> {
@@ -289,8 +298,8 @@ export class PurgeExecutor {
   }
 
   /**
-   * Truncates what a crash or a fault left between the record of a purge and the truncation, from a position on. What an
-   * earlier call has read is not read again: a run that lasting damage keeps open is gone on with in every pass.
+   * Truncates what a crash or a fault left between the record of a purge and the truncation, from a position on. What
+   * an earlier call has read is not read again: a run that lasting damage keeps open is taken up by every pass.
    */
   async finishTruncations(fromPosition: number, nowMs: number): Promise<void> {
     const { log, sealer } = this.#ports;
@@ -326,15 +335,49 @@ export class PurgeExecutor {
     nowMs: () => number,
     demandedBy: CommandContext | undefined,
   ): Promise<ErasedBatch> {
-    const { vault, log, sealer } = this.#ports;
+    const dying = await this.#dying(candidates, nowMs, demandedBy);
+    const { gone, refused, unknown } = await this.#destroyKeys(dying);
+    this.#ports.onErased(gone.flatMap(({ reading }) => reading.writePositions));
+    if (gone.length > 0) await this.#destructions.record(demandedBy ?? this.#context(nowMs()), this.#ports.vault);
+    let fault = unknown;
+    let position = 0;
+    let purged = 0;
+    const left = new Set(candidates.keys());
+    for (const { index } of refused) left.delete(index);
+    await this.#stepwise(gone, async (life) => {
+      const recorded = await this.#recordPurge(life, nowMs, demandedBy);
+      if (recorded instanceof PurgeFault) {
+        fault ??= recorded;
+        return;
+      }
+      left.delete(life.index);
+      purged += 1;
+      position = Math.max(position, recorded.position);
+      // Only the end of the run waits for the truncation: what it removes can't be read any more. A demanded erasure
+      // truncates by itself. So each is told of its own faults, and sees to what they leave.
+      if (demandedBy === undefined) this.#truncateLater(life.candidate.stream, recorded.reading, nowMs());
+    });
+    if (position > 0) await this.#ports.projected(position);
+    // Thrown only when the erasure of the others is on record.
+    if (fault !== undefined) throw fault;
+    return { purged, refused, left: [...left] };
+  }
+
+  /** Those of some lives that the log, asked at the last moment, still says are to be erased, as it has them. */
+  async #dying(
+    candidates: readonly Candidate[],
+    nowMs: () => number,
+    demandedBy: CommandContext | undefined,
+  ): Promise<Dying[]> {
+    const { log, sealer } = this.#ports;
     const lives: Dying[] = [];
-    const dying = async ({ candidate, index }: { readonly candidate: Candidate; readonly index: number }) => {
+    const look = async ({ candidate, index }: { readonly candidate: Candidate; readonly index: number }) => {
       const reading = await readWithBodies(log, sealer, candidate.stream);
       if (reading === undefined) return;
       const { last, lastWrite } = reading;
-      // Asked at the last moment, of the log: a life that is live under a plain cause stays.
       const state = evolveItem(initialItemState, last.read, last.recorded.id);
       if (state.status === 'none' || state.status === 'purged') return;
+      // A life that is live stays, unless its container is gone or its erasure is demanded.
       if (state.status === 'live' && candidate.cause !== 'container-deleted' && candidate.cause !== 'erasure') return;
       invariant(lastWrite !== undefined, `a life has its writes until it is purged: ${candidate.stream}`);
       if (demandedBy === undefined && this.#leftEarlier(candidate, state, lastWrite.recorded)) return;
@@ -354,105 +397,112 @@ export class PurgeExecutor {
     };
     const indexed = candidates.map((candidate, index) => ({ candidate, index }));
     for (let from = 0; from < indexed.length; from += READ_AT_ONCE) {
-      await this.#stepwise(indexed.slice(from, from + READ_AT_ONCE), dying);
+      await this.#stepwise(indexed.slice(from, from + READ_AT_ONCE), look);
     }
+    return lives;
+  }
+
+  /** Has the vault destroy the keys of some lives, as far as nothing keeps them. */
+  async #destroyKeys(lives: readonly Dying[]): Promise<{
+    readonly gone: readonly Gone[];
+    readonly refused: readonly RefusedLife[];
+    /** Set where the vault does not know a key. */
+    readonly unknown: PurgeFault | undefined;
+  }> {
+    const { vault } = this.#ports;
     const floors = await vault.floors();
     const outcomes = await vault.destroyKeys(lives.map((life) => life.request));
     // Asked now that the keys are gone: a backup that begins after this has none of them.
     const copiesKeptUntilMs = this.#ports.copiesKeptUntilMs();
+    const gone: Gone[] = [];
     const refused: RefusedLife[] = [];
-    const left = new Set(candidates.keys());
-    let fault: PurgeFault | undefined;
-    const erased: (Dying & {
-      readonly recoverableUntilMs: number | null;
-      readonly checks: ItemPurged['checks'];
-    })[] = [];
+    let unknown: PurgeFault | undefined;
     for (const [place, life] of lives.entries()) {
-      const { index } = life;
       const outcome = outcomes[place]!;
+      const { stream } = life.candidate;
       if (outcome.kind === 'refused') {
-        const untilMs = outcome.holds.length > 0 ? null : outcome.floorUntilMs;
         const { holds, floorUntilMs } = outcome;
-        left.delete(index);
-        refused.push({ index, stream: life.candidate.stream, holds, floorUntilMs, untilMs });
+        refused.push({
+          index: life.index,
+          stream,
+          holds,
+          floorUntilMs,
+          untilMs: holds.length > 0 ? null : floorUntilMs,
+        });
       } else if (outcome.kind === 'unknown') {
         // Nothing may claim that this content was erased. It stays visible as a problem to fsck and operators.
-        fault ??= new PurgeFault(`the vault does not know the key of ${life.candidate.stream}`);
+        unknown ??= new PurgeFault(`the vault does not know the key of ${stream}`);
       } else {
-        // Of a key that was destroyed before a crash it is not known any more what was looked at.
-        const checks = outcome.kind === 'destroyed' ? this.#checksOf(life.candidate, floors) : undefined;
-        erased.push({
+        gone.push({
           ...life,
           recoverableUntilMs: latest(outcome.recoverableUntilMs ?? null, copiesKeptUntilMs),
-          checks,
+          // Which checks came before is not known any more of a key that was destroyed before a crash.
+          checks: outcome.kind === 'destroyed' ? this.#checksOf(life.candidate, floors) : undefined,
         });
       }
     }
-    this.#ports.onErased(erased.flatMap(({ reading }) => reading.writePositions));
-    if (erased.length > 0) await this.#destructions.record(demandedBy ?? this.#context(nowMs()), vault);
-    let position = 0;
-    let purged = 0;
-    // A server may take too small an event for any record. The life's key is gone; others don't wait for it.
-    const unlessTooLarge = (error: unknown, { candidate, reading }: Dying): undefined => {
-      if (!isTooLarge(error)) throw error;
-      fault ??= new PurgeFault(
-        `the purge of ${candidate.stream}, of ${reading.writePositions.length} writes, can't be recorded: its record is larger than the event store takes (MaxAppendSize)`,
-      );
-    };
-    await this.#stepwise(erased, async (life) => {
-      const { candidate, request, recoverableUntilMs, checks } = life;
-      let { reading } = life;
-      const { id, partitionKey } = reading.first.read.data;
-      const record = (most: number) =>
-        handleLife(
-          this.#ports,
-          demandedBy ?? this.#context(nowMs()),
-          candidate.stream,
-          parseItemStream(candidate.stream)!.life,
-          async (_state, { last }) => {
-            // A write to a live item may have been under way, or be another node's: that is gone, too.
-            if (last?.revision !== reading.last.recorded.revision) {
-              reading = (await readWithBodies(log, sealer, candidate.stream)) ?? reading;
-              this.#ports.onErased(reading.writePositions);
-            }
-            return {
-              kind: 'command',
-              command: {
-                type: 'RecordPurge',
-                id,
-                partitionKey,
-                cause: candidate.cause,
-                key: request.keyId,
-                recoverableUntilMs,
-                ledger: reading.ledger(most),
-                ...(candidate.cause === 'container-deleted' ? { firstPosition: reading.first.recorded.position } : {}),
-                ...(checks === undefined ? {} : { checks }),
-                remains: this.#remainsOf(reading),
-              },
-            };
-          },
-          reading.last.recorded,
-        );
-      const handled = await withFewerWrites(reading.writePositions.length, record).catch((error: unknown) =>
-        unlessTooLarge(error, life),
-      );
-      if (handled === undefined) return;
-      left.delete(life.index);
-      purged += 1;
-      position = Math.max(position, handled.position ?? 0);
-      // Nobody waits for the truncation but the end of the run: what it removes can't be read any more. Who demands an
-      // erasure does that of it: a fault of either is told to no other, who would not see to what is left.
-      if (demandedBy === undefined) this.#truncateLater(candidate.stream, reading, nowMs());
-    });
-    if (position > 0) await this.#ports.projected(position);
-    // Told when that of the others is on record which has been erased.
-    if (fault !== undefined) throw fault;
-    return { purged, refused, left: [...left] };
+    return { gone, refused, unknown };
   }
 
   /**
-   * True for a life that is about to be erased as gone with its container, and had left with its partition key before:
-   * of that its row does not say so yet, for it stands behind the catalog.
+   * Records the purge of a life whose key is gone.
+   *
+   * @returns where, and what was read of the life by then; a fault where the log takes no record of it, however small
+   */
+  async #recordPurge(
+    { candidate, request, recoverableUntilMs, checks, reading: before }: Gone,
+    nowMs: () => number,
+    demandedBy: CommandContext | undefined,
+  ): Promise<{ readonly position: number; readonly reading: LifeReading } | PurgeFault> {
+    const { log, sealer } = this.#ports;
+    const { id, partitionKey } = before.first.read.data;
+    let reading = before;
+    const record = (most: number) =>
+      handleLife(
+        this.#ports,
+        demandedBy ?? this.#context(nowMs()),
+        candidate.stream,
+        parseItemStream(candidate.stream)!.life,
+        async (_state, { last }) => {
+          // Another write to a live item may have been under way, here or on another node: it is gone, too.
+          if (last?.revision !== reading.last.recorded.revision) {
+            reading = (await readWithBodies(log, sealer, candidate.stream)) ?? reading;
+            this.#ports.onErased(reading.writePositions);
+          }
+          return {
+            kind: 'command',
+            command: {
+              type: 'RecordPurge',
+              id,
+              partitionKey,
+              cause: candidate.cause,
+              key: request.keyId,
+              recoverableUntilMs,
+              ledger: reading.ledger(most),
+              ...(candidate.cause === 'container-deleted' ? { firstPosition: reading.first.recorded.position } : {}),
+              ...(checks === undefined ? {} : { checks }),
+              remains: this.#remainsOf(reading),
+            },
+          };
+        },
+        reading.last.recorded,
+      );
+    const writes = before.writePositions.length;
+    try {
+      const { position = 0 } = await withFewerWrites(writes, record);
+      return { position, reading };
+    } catch (error) {
+      // A server's limit for one event may be too small for any record. The key is gone; others don't wait for it.
+      if (!isTooLarge(error)) throw error;
+      return new PurgeFault(
+        `the purge of ${candidate.stream}, of ${writes} writes, can't be recorded: its record is larger than the event store takes (MaxAppendSize)`,
+      );
+    }
+  }
+
+  /**
+   * True for a life that is about to be erased as gone with its container, but had left with its partition key before.
+   * Its row does not say so yet: rows may be behind the catalog.
    */
   #leftEarlier({ stream, cause }: Candidate, state: ItemState, { position, occurredAtMs }: RecordedEvent): boolean {
     const container = this.#ports.catalog().containerByRid(parseItemStream(stream)!.containerRid);
@@ -468,7 +518,7 @@ export class PurgeExecutor {
     return { sealedBytes, removedBy: this.#ports.log.scavenging === undefined ? 'truncation' : 'scavenge' };
   }
 
-  /** What a key of that life had to wait for. That no hold was over it the vault has seen to. */
+  /** What the key of a life had to wait for. The vault has made sure that no hold covered it. */
   #checksOf(
     { stream, cause, byPolicyStart = false }: Candidate,
     floors: ReadonlyMap<string, ContainerFloors>,
@@ -536,7 +586,7 @@ export class PurgeExecutor {
     const under: Promise<void>[] = [];
     for (let index = 0; index < rows.length; index++) {
       const one = work(rows[index]!);
-      // Who waits for all of them is told; until then nobody does.
+      // Failures are reported to whoever waits for all of them, below; until then nobody waits.
       one.catch(() => {});
       under.push(one);
       if (index % STEP_SIZE === STEP_SIZE - 1) await turn();
@@ -545,13 +595,18 @@ export class PurgeExecutor {
   }
 }
 
-/** What had ended before its container went has that as its cause: its row may be an item's yet. */
+/**
+ * A life that had ended before its container went keeps that end as its cause: its row may still be that of an item.
+ */
 function causedByItsEnd(candidate: Candidate, { status }: ItemState): Candidate {
   const hasEnded = status === 'expired' || status === 'deleted';
   return candidate.cause === 'container-deleted' && hasEnded ? { ...candidate, cause: status } : candidate;
 }
 
-/** A life that can't be erased, or whose erasure can't be recorded. An operator must look; nothing is claimed of it meanwhile. */
+/**
+ * A life that can't be erased, or whose erasure can't be recorded. An operator must look; nothing claims that it was
+ * erased.
+ */
 export class PurgeFault extends Error {
   override readonly name = 'PurgeFault';
 }

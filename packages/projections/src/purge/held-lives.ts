@@ -1,8 +1,8 @@
 import type { ContainerNumber } from '../read-model-store.ts';
 
-/** Lives of a stretch at most: so many are asked of again when one of them may go. */
+/** The most lives of a stretch: so many have to be asked about again when one of them may go. */
 const STRETCH_LIVES = 100;
-/** Lives that come up to be asked of at a time. */
+/** The most lives that come up to be asked about at a time. */
 const DUE_LIVES = 1_000;
 
 /** A place in the order in which a container's lives are erased. */
@@ -17,24 +17,24 @@ export const BEGINNING: Place = { endedAtMs: 0, position: 0 };
 /** Each has an order of its own: ended lives by what ended them, and the items of a container that is gone. */
 export type HeldKind = 'ended' | 'ended-by-policy-start' | 'items';
 
-/** A life that the vault was asked of. */
+/** A life that the vault was asked about. */
 export interface AskedLife extends Place {
   /** The life before it, or where the look began: there is none in between. */
   readonly after: Place;
   /**
-   * `erased`, or what keeps it and when the vault is to be asked again, in milliseconds; `left` if it was not asked, for
-   * the log did not agree, say.
+   * `erased`; or what keeps it, and when the vault is to be asked again, in milliseconds; or `left` if it was not
+   * asked, because the log did not agree, say.
    */
   readonly outcome: 'erased' | 'left' | { readonly by: 'hold' | 'floor'; readonly untilMs: number };
 }
 
-/** The state of things when somebody began to look for lives to ask of. */
+/** How things stood when somebody began to look for lives to ask the vault about. */
 export interface Look {
   readonly changes: number;
   readonly forgotten: number;
 }
 
-/** All lives between two places, as they were when the vault was asked of them: it keeps each. */
+/** All lives between two places, as they were when the vault was asked about them. It keeps each of them. */
 export interface Stretch {
   readonly after: Place;
   readonly upTo: Place;
@@ -42,7 +42,7 @@ export interface Stretch {
   readonly floor: number;
   /** When the first of them may go. */
   readonly untilMs: number;
-  /** Of their positions: by it and their number they are known again. */
+  /** The sum of their positions: by that and by their number the same lives are recognized. */
   readonly sum: number;
   /** False when others may have come in between since. */
   readonly isSure: boolean;
@@ -58,8 +58,8 @@ export interface Part {
 }
 
 /**
- * The lives that the vault keeps, so that a purge doesn't ask of each again and again. Of a million not every one is
- * remembered, but stretches of the order in which they are looked through.
+ * The lives that the vault keeps, so that a purge doesn't ask about each of them again and again. There may be a
+ * million, so not each is remembered, but stretches of the order in which they are looked through.
  */
 export class HeldLives {
   readonly #stretches = new Map<ContainerNumber, Map<HeldKind, Stretch[]>>();
@@ -105,7 +105,7 @@ export class HeldLives {
     else this.#stretches.delete(container);
   }
 
-  /** Another life has come to be there, at a place; without one nobody knows where. */
+  /** Told that another life has come to be there, at a place; or, without a place, that one may have come anywhere. */
   changed(container: ContainerNumber, kind?: HeldKind, place?: Place): void {
     this.#changes += 1;
     for (const [of, stretches] of this.#stretches.get(container) ?? []) {
@@ -118,7 +118,9 @@ export class HeldLives {
     }
   }
 
-  /** The first part behind a place that is to be looked at: of the stretches before it the vault need not be asked. */
+  /**
+   * The first part behind a place that is to be looked at; the vault need not be asked about the stretches before it.
+   */
   next(container: ContainerNumber, kind: HeldKind, place: Place, nowMs: number): Part {
     const stretches = this.#stretches.get(container)?.get(kind) ?? [];
     let after = place;
@@ -132,7 +134,7 @@ export class HeldLives {
     return { after, upTo: undefined, stretch: undefined };
   }
 
-  /** True if the lives of a stretch are those that the vault keeps; otherwise it is to be asked of them. */
+  /** True if the lives of a stretch are those that the vault keeps; otherwise it has to be asked about them. */
   isAsBefore(container: ContainerNumber, kind: HeldKind, stretch: Stretch, lives: readonly Place[]): boolean {
     const isSame = lives.length === livesOf(stretch) && sumOf(lives) === stretch.sum;
     const stretches = this.#stretches.get(container)?.get(kind) ?? [];
@@ -207,7 +209,7 @@ const sumOf = (lives: readonly Place[]): number => lives.reduce((sum, { position
 
 const plus = (left: number, right: number): number => (left + right) % Number.MAX_SAFE_INTEGER;
 
-/** Takes a stretch away of which the vault is to be asked again, and more that follow it: up to where, it says. */
+/** Removes a stretch that the vault is to be asked about again, and some that follow it. Returns up to where. */
 function takeDue(stretches: Stretch[], index: number, nowMs: number): Place {
   let { upTo } = stretches[index]!;
   let end = index + 1;

@@ -1,25 +1,16 @@
 import { allDone } from '@epitaph/core/all-done.ts';
-import { appendNext, newEvent } from '@epitaph/core/handle-command.ts';
-import { Pace } from '@epitaph/core/turn.ts';
-import type { CommandContext } from '@epitaph/core/command-context.ts';
-import { invariant } from '@epitaph/core/invariant.ts';
-import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
-import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { Clock } from '@epitaph/core/clock.ts';
+import type { CommandContext } from '@epitaph/core/command-context.ts';
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { Pace } from '@epitaph/core/turn.ts';
 import type { CatalogContainer } from '../catalog/catalog.ts';
 import { containersToWorkOn } from '../catalog/containers-to-work-on.ts';
-import type { ContainerNumber, EndedRow, ItemRow, ReadModelChange, UnrecordedEnd } from '../read-model-store.ts';
+import type { ContainerNumber, ReadModelChange } from '../read-model-store.ts';
 import type { ReadModelNews } from '../shared-projector.ts';
-import { endedPages } from './ended-pages.ts';
+import { ContainerWork, kindOf } from './container-work.ts';
+import { PurgeControl } from './control.ts';
 import { DueBook, erasureDelayMs } from './due-book.ts';
-import { type AskedLife, BEGINNING, type HeldKind, HeldLives, isBehind, type Look, type Place } from './held-lives.ts';
-import {
-  PURGE_CONTROL_STREAM,
-  type PurgeControlEvent,
-  purgeEventVersions,
-  type PurgeRunEvent,
-  purgeRunStream,
-} from './events.ts';
+import { endedPages } from './ended-pages.ts';
 import {
   BATCH_SIZE,
   type DemandedErasure,
@@ -28,18 +19,13 @@ import {
   PurgeFault,
   type PurgePorts,
 } from './executor.ts';
+import { HeldLives } from './held-lives.ts';
 import { nextAction, type PurgeSituation } from './next-action.ts';
 import { RecentRate } from './recent-rate.ts';
+import { type OpenRun, purgeContext, PurgeRuns } from './runs.ts';
 
 /** How often the runner compares the clock with the next deadline. */
 const TICK_MS = 200;
-/**
- * How long lives that a hold keeps, or where there are several nodes a floor, are left alone before the vault is asked
- * again; and how long a container in which nothing but such lives is left to erase is not looked through.
- */
-const HELD_RETRY_MS = 60_000;
-/** For so long at least, for each of them: to ask takes a tenth of that, and something else is to be done, too. */
-const HELD_RETRY_MS_EACH = 1;
 /** How long the runner rests after a fault. */
 const FAULT_REST_MS = 2_000;
 /** For how long what the log said of a pause is believed, where other nodes may have changed it. */
@@ -66,35 +52,8 @@ export interface PassResult {
   readonly heldBack: number;
 }
 
-/** A life to erase, and the one before it in the order in which they are looked through. */
-interface Found<Row> {
-  readonly row: Row;
-  readonly kind: HeldKind;
-  readonly place: Place;
-  readonly after: Place;
-}
-
-interface OpenRun {
-  readonly id: string;
-  readonly startedAtMs: number;
-  readonly upToPosition: number;
-  readonly effectiveNowMs: number;
-}
-
 /** The containers that a pass looks at: all, or those in which something is due as far as is known. */
 type Scope = 'all' | 'due';
-
-interface Work {
-  readonly container: CatalogContainer;
-  readonly overdue: readonly ItemRow[];
-  /** Lives that left with their partition key. */
-  readonly unrecorded: readonly UnrecordedEnd[];
-  readonly ended: readonly Found<EndedRow>[];
-  /** Items that their container took with it. */
-  readonly abandoned: readonly Found<ItemRow>[];
-  /** Of the time before they were looked up. */
-  readonly look: Look;
-}
 
 /**
  * The process manager that carries expired, deleted and abandoned lives to their end. It owns the only timer: it
@@ -104,6 +63,9 @@ interface Work {
 export class PurgeRunner {
   readonly #options: PurgeRunnerOptions;
   readonly #executor: PurgeExecutor;
+  readonly #control: PurgeControl;
+  readonly #runs: PurgeRuns;
+  readonly #work: ContainerWork;
   readonly #around: NonNullable<PurgeRunnerOptions['around']>;
   readonly #book = new DueBook();
   readonly #held = new HeldLives();
@@ -111,30 +73,29 @@ export class PurgeRunner {
   #timer: ReturnType<typeof setTimeout> | undefined;
   /** The look at the clock that is under way, or was last. It never fails. */
   #ticking: Promise<void> = Promise.resolve();
-  #paused = false;
   #stopping = false;
   #pass: Promise<PassResult> | undefined;
-  #run: OpenRun | undefined;
-  /** Containers in which the last pass left overdue items because there were no request units for them. */
-  readonly #unpaid = new Set<ContainerNumber>();
   #restUntilMs = 0;
-  #controlReadMs = 0;
 
   constructor(options: PurgeRunnerOptions) {
     this.#options = options;
     this.#rate = new RecentRate(options.monotonicMs);
     this.#executor = new PurgeExecutor(options);
+    const { othersControl = false } = options;
+    this.#control = new PurgeControl({ ...options, othersControl });
+    this.#runs = new PurgeRuns(options);
+    this.#work = new ContainerWork({ ...options, othersControl, executor: this.#executor, held: this.#held });
     this.#around = options.around ?? ((_step, work) => work());
   }
 
   /** Whether an operator has paused it: of several nodes on any of them, of which this one may hear some seconds late. */
   async isPaused(): Promise<boolean> {
-    await this.#refreshControl(CONTROL_AGE_MS);
-    return this.#paused;
+    await this.#control.refresh(CONTROL_AGE_MS);
+    return this.#control.isPaused;
   }
 
   get run(): OpenRun | undefined {
-    return this.#run;
+    return this.#runs.current;
   }
 
   get busy(): boolean {
@@ -163,12 +124,12 @@ export class PurgeRunner {
 
   /** Finds out whether an operator had paused the purge, finishes what a crash left half done, and begins to watch. */
   async start({ automatic }: { readonly automatic: boolean }): Promise<void> {
-    await this.#readControl();
-    // Where several nodes may, one that was not given the purge leaves to the others what a crash of theirs has left.
-    if (!automatic && this.#othersControl) return;
-    this.#run = await this.#leftOpen();
-    if (this.#run !== undefined)
-      await this.#executor.finishTruncations(this.#run.upToPosition, this.#options.clock.now());
+    await this.#control.read();
+    // Of several nodes, one that was not given the purge leaves to the others what their crashes have left.
+    if (!automatic && this.#options.othersControl === true) return;
+    this.#runs.current = await this.#runs.leftOpen();
+    if (this.#runs.current !== undefined)
+      await this.#executor.finishTruncations(this.#runs.current.upToPosition, this.#options.clock.now());
     this.#book.markAll();
     if (automatic) this.#schedule();
   }
@@ -201,7 +162,8 @@ export class PurgeRunner {
   /**
    * A pass that begins now: one that is under way has frozen its candidates before, and is waited for first.
    *
-   * @param waitMs how long to come back to what there are no request units for, in milliseconds; by default for ever
+   * @param waitMs how long to come back to items that there are no request units for, in milliseconds; by default for
+   *   ever
    */
   async passFromNow({
     waitMs = Number.POSITIVE_INFINITY,
@@ -216,14 +178,16 @@ export class PurgeRunner {
       totals.purged += purged;
       // What users leave nothing over for is still due: it is come back to as often as the clock is looked at.
       const isOver = this.#options.monotonicMs() >= untilMs || signal?.aborted === true;
-      if (isOver || this.#unpaid.size === 0 || this.#paused || this.#stopping) return { ...totals, heldBack };
+      if (isOver || this.#work.unpaid.size === 0 || this.#control.isPaused || this.#stopping)
+        return { ...totals, heldBack };
       await new Promise((resolve) => setTimeout(resolve, TICK_MS));
     }
   }
 
   /**
-   * Records the erasure of ended lives whose keys are gone, also of those that no pass comes to, for a grace or a window
-   * keeps them, or the purge is paused, or time is held. Of a restored store the ledger may say so of any.
+   * Records the erasure of ended lives whose keys are gone, for a store that was restored: the ledger may have
+   * destroyed the key of any life, also of one that no pass comes to because a grace or a window keeps it, the purge is
+   * paused or the clock is held.
    *
    * @param abandoned lives that left with their container, whose keys are gone, too
    */
@@ -233,7 +197,7 @@ export class PurgeRunner {
     for (let done = 0; done < abandoned.length; done += BATCH_SIZE) {
       const streams = abandoned.slice(done, done + BATCH_SIZE);
       const lives = streams.map((stream) => ({ stream, cause: 'container-deleted' as const }));
-      await this.#executor.eraseOnDemand({ lives, context: this.#context() });
+      await this.#executor.eraseOnDemand({ lives, context: purgeContext(this.#options) });
     }
     for (const container of catalog().allContainers()) {
       for (const byPolicyStart of [false, true]) {
@@ -246,7 +210,9 @@ export class PurgeRunner {
     await this.#executor.truncated();
   }
 
-  /** One pass now, or the one under way; resolves when nothing that is due is left, of what was to be looked at. */
+  /**
+   * Begins a pass, or joins the one under way. Resolves when nothing due is left in the containers that it looks at.
+   */
   #passNow(scope: Scope, signal?: AbortSignal): Promise<PassResult> {
     this.#pass ??= this.#passed(scope, signal);
     return this.#pass;
@@ -254,20 +220,21 @@ export class PurgeRunner {
 
   async #passed(scope: Scope, signal: AbortSignal | undefined): Promise<PassResult> {
     try {
-      return await this.#work(scope, signal);
+      return await this.#workOff(scope, signal);
     } catch (error) {
-      // One that a truncation met beside it is seen to by the next pass, too, and told to nobody: it is over by then.
+      // What a truncation met besides is reported to nobody: this pass has failed anyway, and the next one truncates
+      // again.
       await this.#executor.truncated().catch(() => {});
       throw error;
     } finally {
-      // After a fault, too, nothing of the pass is under way any more.
+      // Also after a fault, nothing of the pass is left under way.
       await this.#executor.settled();
       this.#pass = undefined;
     }
   }
 
   /**
-   * Puts every expiry of a container on record that is due, and erases nothing: whoever is to see all that a policy
+   * Records every expiry that is due in a container, and erases nothing: a recovery that has to see all that a policy
    * took can't wait for the next pass.
    */
   async recordOverdue(container: CatalogContainer): Promise<void> {
@@ -295,12 +262,12 @@ export class PurgeRunner {
   }
 
   async pause(context: CommandContext): Promise<void> {
-    await this.#control(context, 'PurgePaused');
+    await this.#control.record(context, 'PurgePaused');
     await this.#pass?.catch(() => {});
   }
 
   async resume(context: CommandContext): Promise<void> {
-    await this.#control(context, 'PurgeResumed');
+    await this.#control.record(context, 'PurgeResumed');
     this.lookAgain();
   }
 
@@ -320,25 +287,13 @@ export class PurgeRunner {
     this.#timer.unref();
   }
 
-  /** Looks again, where other nodes may have paused it or gone on. */
-  async #refreshControl(maxAgeMs = 0): Promise<void> {
-    const { monotonicMs } = this.#options;
-    if (this.#othersControl && monotonicMs() - this.#controlReadMs >= maxAgeMs) await this.#readControl();
-  }
-
-  async #readControl(): Promise<void> {
-    const control = await this.#options.log.readLast(PURGE_CONTROL_STREAM);
-    this.#paused = control?.type === 'PurgePaused';
-    this.#controlReadMs = this.#options.monotonicMs();
-  }
-
   async #tick(): Promise<void> {
     const { clock, monotonicMs } = this.#options;
     if (this.#stopping || monotonicMs() < this.#restUntilMs) return;
     try {
       if (await this.isPaused()) return;
       const nowMs = clock.now();
-      if (this.#run === undefined && (await this.#nextDueMs(nowMs)) > nowMs) return;
+      if (this.#runs.current === undefined && (await this.#nextDueMs(nowMs)) > nowMs) return;
       await this.#passNow('due');
     } catch (error) {
       this.#restUntilMs = monotonicMs() + FAULT_REST_MS;
@@ -352,12 +307,12 @@ export class PurgeRunner {
       paidFor: (container) => this.#executor.affordable(container) > 0,
       isOver: () => this.#stopping,
     });
-    // Where another node has erased what was kept, no pass may ever come to look again.
+    // What another node has erased meanwhile no pass may ever look at again: it is forgotten here.
     for (const number of this.#held.containers) if (!this.#book.mayHaveEnded(number)) this.#held.forget(number);
     return nextMs;
   }
 
-  async #work(scope: Scope, signal: AbortSignal | undefined): Promise<PassResult> {
+  async #workOff(scope: Scope, signal: AbortSignal | undefined): Promise<PassResult> {
     const totals = { expired: 0, purged: 0 };
     // A run that was left open froze its candidates long ago, so when it is done what is due now is still to do.
     for (let again = true; again;) {
@@ -378,32 +333,33 @@ export class PurgeRunner {
     const nowMs = () => clock.now();
     const allowed = (): PurgeSituation['allowed'] => {
       if (this.#stopping) return 'stopping';
-      if (this.#paused || signal?.aborted === true) return 'paused';
+      if (this.#control.isPaused || signal?.aborted === true) return 'paused';
       return this.#options.clockTrusted() ? 'yes' : 'clock-held';
     };
-    await this.#refreshControl();
+    await this.#control.refresh();
     if (allowed() !== 'yes') return totals;
-    this.#unpaid.clear();
-    const left = await this.#leftToDo();
+    this.#work.unpaid.clear();
+    const left = await this.#runs.leftToDo();
     const due = this.#book.takeDue(clock.now());
     const containers =
       scope === 'all' || left !== undefined
         ? await containersToWorkOn(catalog, this.#options.store())
         : due.flatMap((number) => catalog().containerByNumber(number) ?? []);
-    this.#run = left;
-    if (left === undefined && !(await this.#anythingDue(containers))) {
+    this.#runs.current = left;
+    if (left === undefined && !(await this.#work.anythingDue(containers))) {
       for (const { number } of containers) this.#settle(number);
       return totals;
     }
     // A fault may have come between the record of a purge and the truncation.
     if (left !== undefined) {
       await this.#executor.finishTruncations(left.upToPosition, nowMs());
-      for (const container of containers) if (!this.#isGone(container)) await this.#finishErasures(container, left);
+      for (const container of containers)
+        if (!this.#work.isGone(container)) await this.#finishErasures(container, left);
     }
-    const run = left ?? (await this.#openRun());
+    const run = left ?? (await this.#runs.open());
     const none = { purged: 0, refused: 0 };
     let fault: PurgeFault | undefined;
-    // One life that can't be purged keeps no other from being erased; it is told when those are done.
+    // A life that can't be purged keeps no other from being erased: its fault is thrown when the others are done.
     const unlessAtFault = (error: unknown): typeof none => {
       if (!(error instanceof PurgeFault)) throw error;
       fault ??= error;
@@ -415,7 +371,7 @@ export class PurgeRunner {
       for (;;) {
         await this.#options.confirmCatalog?.();
         // Read anew each time: its policy or its being there may have changed since the last batch.
-        const work = await this.#workIn(catalog().containerByNumber(number)!, run, BATCH_SIZE);
+        const work = await this.#work.workIn(catalog().containerByNumber(number)!, run, BATCH_SIZE);
         const action = nextAction({
           allowed: allowed(),
           overdue: work.overdue.length + work.unrecorded.length,
@@ -431,9 +387,11 @@ export class PurgeRunner {
             ? this.#around('record', () => this.#executor.recordExpiries(work.container, work.overdue, nowMs))
             : Promise.resolve(0),
           this.#executor.recordPartitionKeyDeletes(work.container, action.record ? work.unrecorded : [], nowMs),
-          action.erase ? this.#around('erase', () => this.#erase(work)).catch(unlessAtFault) : Promise.resolve(none),
+          action.erase
+            ? this.#around('erase', () => this.#work.erase(work)).catch(unlessAtFault)
+            : Promise.resolve(none),
         ] as const;
-        // When one of them fails, nothing of the others goes on behind the back of who is told so.
+        // All of them are waited for, also when one fails: nothing goes on after the failure was reported.
         const [expired, ended, erased] = await allDone(steps);
         totals.expired += expired;
         totals.purged += erased.purged;
@@ -447,194 +405,23 @@ export class PurgeRunner {
     await this.#executor.truncated();
     // The run stays open: what there is to do in it is not done.
     if (fault !== undefined) throw fault;
-    await this.#closeRun(run, totals);
+    await this.#runs.close(run, { expired: totals.expired, purged: totals.purged, heldBack: this.heldBack });
     return { ...totals, resumed: left !== undefined };
-  }
-
-  /** A run that the log has no end of: a crash or a fault has cut it short. */
-  async #leftOpen(): Promise<OpenRun | undefined> {
-    const [open] = await this.#options.store().openPurgeRuns();
-    return open === undefined ? undefined : { id: open.stream.slice(purgeRunStream('').length), ...open.state };
-  }
-
-  /**
-   * The run to go on with. One whose end is on record is none, though a fault may have come of recording it, or another
-   * node recorded it: what is erased under it is not looked for after a crash.
-   */
-  async #leftToDo(): Promise<OpenRun | undefined> {
-    const run = this.#run ?? (await this.#leftOpen());
-    const last = run && (await this.#options.log.readLast(purgeRunStream(run.id)));
-    return last?.type === 'PurgeRunCompleted' ? undefined : run;
-  }
-
-  async #anythingDue(containers: readonly CatalogContainer[]): Promise<boolean> {
-    const probe = { effectiveNowMs: this.#options.clock.now(), upToPosition: Number.MAX_SAFE_INTEGER };
-    const pace = new Pace();
-    for (const container of containers) {
-      await pace.step();
-      const { overdue, unrecorded, ended, abandoned } = await this.#workIn(container, probe, 1);
-      if (overdue.length + unrecorded.length + ended.length + abandoned.length > 0) return true;
-      if (container.state.partitionKeyDeletes.length > 0 && !this.#isGone(container)) return true;
-    }
-    return false;
-  }
-
-  /** What there is to do in a container, at most so much of each kind. */
-  async #workIn(
-    container: CatalogContainer,
-    run: Pick<OpenRun, 'effectiveNowMs' | 'upToPosition'>,
-    limit: number,
-  ): Promise<Work> {
-    const { look } = this.#held;
-    const gone = this.#isGone(container);
-    // A container that is gone changes no more, and all that is in it goes: nothing of it is kept for a later run.
-    const upToPosition = gone ? Number.MAX_SAFE_INTEGER : run.upToPosition;
-    const overdue = await this.#payable(container, run.effectiveNowMs, upToPosition, limit);
-    // Asked for only where there can be any, like the deletes themselves.
-    const unrecorded =
-      container.state.partitionKeyDeletes.length === 0
-        ? []
-        : await this.#options.store().unrecordedEnds(container.number, limit);
-    const ended = await this.#erasableEnded(container, gone, run, limit);
-    // What had left before the container went is recorded as that, and only the rest as gone with it.
-    const last = gone && overdue.length + unrecorded.length + ended.length === 0;
-    return {
-      container,
-      overdue,
-      unrecorded,
-      ended,
-      abandoned: last ? await this.#abandonedItems(container, limit) : [],
-      look,
-    };
-  }
-
-  #isGone({ state }: CatalogContainer): boolean {
-    return this.#options.catalog().goneAtMs(state) !== null;
   }
 
   async #completePartitionKeyDeletes(number: number, nowMs: () => number): Promise<void> {
     const container = this.#options.catalog().containerByNumber(number)!;
-    if (container.state.partitionKeyDeletes.length === 0 || this.#isGone(container)) return;
-    // Asked first: the catalog knows of a delete before its ends are in the store, where they may come to be at any moment.
+    if (container.state.partitionKeyDeletes.length === 0 || this.#work.isGone(container)) return;
+    // The checkpoint is read first: the catalog knows of a delete before the ends of its lives are in the store, and
+    // these may come at any moment.
     const upToPosition = await this.#options.store().checkpoint();
     if ((await this.#options.store().unrecordedEnds(number, 1)).length > 0) return;
     await this.#executor.completePartitionKeyDeletes(container, upToPosition, nowMs);
   }
 
-  /** The overdue items whose expiry can be recorded now. Where users leave nothing over, it is noted that some wait. */
-  async #payable(
-    container: CatalogContainer,
-    effectiveNowMs: number,
-    upToPosition: number,
-    limit: number,
-  ): Promise<readonly ItemRow[]> {
-    const affordable = this.#executor.affordable(container);
-    const wanted = Math.max(1, Math.min(limit, affordable));
-    const rows = await this.#executor.overdue(container, effectiveNowMs, upToPosition, wanted);
-    if (affordable > 0 || rows.length === 0) return rows;
-    this.#unpaid.add(container.number);
-    return [];
-  }
-
-  async #erase(work: Work): Promise<{ readonly purged: number; readonly refused: number }> {
-    const { container, ended, abandoned } = work;
-    const nowMs = () => this.#options.clock.now();
-    const rowsOf = <Row>(found: readonly Found<Row>[]): Row[] => found.map(({ row }) => row);
-    const batch =
-      ended.length > 0
-        ? await this.#executor.eraseEnded(rowsOf(ended), nowMs)
-        : await this.#executor.eraseItems(container, rowsOf(abandoned), nowMs);
-    const found = ended.length > 0 ? ended : abandoned;
-    const retryAtMs = nowMs() + this.#retryMs(container.number);
-    const outcomes = new Map<number, AskedLife['outcome']>(batch.left.map((index) => [index, 'left']));
-    for (const { index, untilMs } of batch.refused) {
-      outcomes.set(
-        index,
-        untilMs === null
-          ? { by: 'hold', untilMs: retryAtMs }
-          : // Another node that lowers the floor tells nobody.
-            { by: 'floor', untilMs: this.#othersControl ? Math.min(untilMs, retryAtMs) : untilMs },
-      );
-    }
-    const asked = Map.groupBy(
-      found.map(({ kind, place, after }, index) => ({
-        kind,
-        ...place,
-        after,
-        outcome: outcomes.get(index) ?? ('erased' as const),
-      })),
-      ({ kind }) => kind,
-    );
-    for (const [kind, lives] of asked) this.#held.asked(container.number, kind, lives, work.look);
-    return { purged: batch.purged, refused: batch.refused.length };
-  }
-
-  #retryMs(container: ContainerNumber): number {
-    const { hold, floor } = this.#held.countIn(container);
-    return Math.max(HELD_RETRY_MS, (this.#othersControl ? hold + floor : hold) * HELD_RETRY_MS_EACH);
-  }
-
-  get #othersControl(): boolean {
-    return this.#options.othersControl === true;
-  }
-
-  /** Ended lives whose grace is over and that nothing is known to hold back. */
-  async #erasableEnded(
-    container: CatalogContainer,
-    gone: boolean,
-    run: Pick<OpenRun, 'effectiveNowMs'>,
-    limit: number,
-  ): Promise<Found<EndedRow>[]> {
-    const nowMs = this.#options.clock.now();
-    const found: Found<EndedRow>[] = [];
-    for (const byPolicyStart of [false, true]) {
-      const delayMs = gone ? 0 : erasureDelayMs(container.state, byPolicyStart);
-      const endedAtOrBeforeMs = Math.max(run.effectiveNowMs, nowMs) - delayMs;
-      const rowsAfter = (after: Place, count: number) =>
-        this.#options.store().endedLives(container.number, { byPolicyStart, endedAtOrBeforeMs, after, limit: count });
-      const kind = kindOf(byPolicyStart);
-      found.push(...(await this.#notHeld(container.number, kind, placeOfEnded, rowsAfter, limit - found.length)));
-    }
-    return found;
-  }
-
-  /** The first lives of a kind, of those that nothing is known to hold back. */
-  async #notHeld<Row>(
-    container: ContainerNumber,
-    kind: HeldKind,
-    placeOf: (row: Row) => Place,
-    rowsAfter: (place: Place, count: number) => MaybePromise<readonly Row[]>,
-    limit: number,
-  ): Promise<Found<Row>[]> {
-    const found: Found<Row>[] = [];
-    const pace = new Pace();
-    let at = BEGINNING;
-    while (found.length < limit) {
-      await pace.step();
-      const { after, upTo, stretch } = this.#held.next(container, kind, at, this.#options.clock.now());
-      const wanted = stretch === undefined ? limit - found.length : stretch.hold + stretch.floor + 1;
-      const rows = await rowsAfter(after, wanted);
-      const within = upTo === undefined ? rows : rows.filter((row) => !isBehind(placeOf(row), upTo));
-      if (stretch !== undefined) {
-        const isHeld = this.#held.isAsBefore(container, kind, stretch, within.map(placeOf));
-        at = isHeld ? stretch.upTo : after;
-        continue;
-      }
-      at = after;
-      for (const row of within) {
-        const place = placeOf(row);
-        found.push({ row, kind, place, after: at });
-        at = place;
-      }
-      if (upTo === undefined) break;
-      at = upTo;
-    }
-    return found;
-  }
-
   /**
-   * Records what is erased already of the lives that a grace or a window keeps, as it may have come to do since a run was
-   * cut short. All others come up by themselves.
+   * Records the erasure of lives whose keys are gone already, among those that a grace or a window keeps: it may have
+   * come to keep them since the run was cut short. All others come up by themselves.
    */
   async #finishErasures(container: CatalogContainer, run: Pick<OpenRun, 'effectiveNowMs'>): Promise<void> {
     const { clock, store } = this.#options;
@@ -649,84 +436,13 @@ export class PurgeRunner {
     }
   }
 
-  /** Items that are left in a container which is gone. */
-  #abandonedItems({ number }: CatalogContainer, limit: number): Promise<Found<ItemRow>[]> {
-    const rowsAfter = ({ position }: Place, count: number) => this.#options.store().allItems(number, position, count);
-    return this.#notHeld(number, 'items', ({ birth }) => ({ endedAtMs: 0, position: birth }), rowsAfter, limit);
-  }
-
-  /** What there was to erase is erased, or kept by the vault: then it is asked again when the first may go. */
+  /**
+   * Called when all that there was to erase in a container is erased, or kept by the vault. The vault is asked again
+   * when the first life that it keeps may go.
+   */
   #settle(container: ContainerNumber): void {
     const untilMs = this.#held.untilMs(container);
     if (untilMs === undefined) return;
-    this.#book.holdBack(container, Math.min(untilMs, this.#options.clock.now() + this.#retryMs(container)));
-  }
-
-  async #openRun(): Promise<OpenRun> {
-    const { clock, log, newId } = this.#options;
-    const context = this.#context();
-    const run: OpenRun = {
-      id: newId(),
-      startedAtMs: context.nowMs,
-      upToPosition: await log.head(),
-      effectiveNowMs: clock.now(),
-    };
-    const event: PurgeRunEvent = {
-      type: 'PurgeRunStarted',
-      data: { upToPosition: run.upToPosition, effectiveNowMs: run.effectiveNowMs },
-    };
-    const result = await log.append([
-      {
-        stream: purgeRunStream(run.id),
-        expectedRevision: 'no-stream',
-        events: [newEvent(context, event, purgeEventVersions[event.type])],
-      },
-    ]);
-    invariant(result.kind === 'appended', 'a run has a stream of its own');
-    await this.#options.projected(result.position);
-    this.#run = run;
-    return run;
-  }
-
-  async #closeRun(
-    run: OpenRun,
-    { expired, purged }: { readonly expired: number; readonly purged: number },
-  ): Promise<void> {
-    const event: PurgeRunEvent = {
-      type: 'PurgeRunCompleted',
-      data: { expired, purged, heldBack: this.heldBack },
-    };
-    const result = await this.#options.log.append([
-      {
-        stream: purgeRunStream(run.id),
-        expectedRevision: 0,
-        events: [newEvent(this.#context(), event, purgeEventVersions[event.type])],
-      },
-    ]);
-    // A conflict means that another runner has closed it, after a takeover: the fact is there all the same.
-    if (result.kind === 'appended') await this.#options.projected(result.position);
-    this.#run = undefined;
-  }
-
-  /** Nothing is recorded of what is so already: by the log, for another node may have been asked. One never paused goes on. */
-  async #control(context: CommandContext, type: PurgeControlEvent['type']): Promise<void> {
-    const { log, projected } = this.#options;
-    const position = await appendNext(log, PURGE_CONTROL_STREAM, (last) =>
-      (last?.type ?? 'PurgeResumed') === type
-        ? undefined
-        : newEvent(context, { type, data: {} }, purgeEventVersions[type]),
-    );
-    // It is so from its record on, whoever sees that.
-    this.#paused = type === 'PurgePaused';
-    if (position !== undefined) await projected(position);
-  }
-
-  #context(): CommandContext {
-    const { clock, newId } = this.#options;
-    return { nowMs: clock.now(), actor: 'system:purge', correlationId: newId(), newId };
+    this.#book.holdBack(container, Math.min(untilMs, this.#options.clock.now() + this.#work.retryMs(container)));
   }
 }
-
-const kindOf = (byPolicyStart: boolean): HeldKind => (byPolicyStart ? 'ended-by-policy-start' : 'ended');
-
-const placeOfEnded = ({ endedAtMs, position }: EndedRow): Place => ({ endedAtMs, position });

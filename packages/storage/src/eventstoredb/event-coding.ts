@@ -131,7 +131,7 @@ export function exactNumber(text: string | number): number {
   return value;
 }
 
-export function jsonBytes(value: unknown): Uint8Array {
+function jsonBytes(value: unknown): Uint8Array {
   return Buffer.from(JSON.stringify(value), 'utf8');
 }
 

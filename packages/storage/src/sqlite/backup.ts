@@ -17,17 +17,12 @@ import {
   type VaultManifest,
 } from '@epitaph/core/backup/manifest.ts';
 import { formatLedgerHead, type LedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
-import {
-  CLOCK_FILE,
-  type DataFolder,
-  FACTS_FILE,
-  type FolderFacts,
-  makeFolder,
-  PROOF_KEY_FILE,
-} from './data-folder.ts';
+import { CLOCK_FILE, type DataFolder, FACTS_FILE, type FolderFacts, PROOF_KEY_FILE } from './data-folder.ts';
+import { makeFolder } from './durable-files.ts';
 import { openForReading, UnusableFile } from './database.ts';
 import { isDiskFull, sqliteCodeOf, sqliteCodes } from './failures.ts';
-import type { LedgerJob, StepHook } from './log-writer-core.ts';
+import type { LedgerJob } from './log-writer-jobs.ts';
+import type { StepHook } from './placed-crash.ts';
 import type { SqliteKeyVault } from './sqlite-key-vault.ts';
 import type { Writer } from './writer.ts';
 

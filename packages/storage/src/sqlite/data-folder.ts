@@ -1,29 +1,14 @@
 import { createSecretKey, type KeyObject, randomBytes, randomUUID } from 'node:crypto';
-import {
-  existsSync,
-  fdatasync as fdatasyncOf,
-  fdatasyncSync,
-  fsyncSync,
-  openSync,
-  closeSync,
-  mkdirSync,
-  readFileSync,
-  readdirSync,
-  renameSync,
-  rmSync,
-  statSync,
-  writeFileSync,
-  writeSync,
-} from 'node:fs';
+import { existsSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { basename, dirname, join, resolve } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
-import { promisify } from 'node:util';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { HighWaterMark } from '@epitaph/core/clock.ts';
 import { ProofSigner } from '../crypto/proof-signer.ts';
 import { type OwnedLog, refusalOfLog } from '../log-owner.ts';
 import { UnusableFile } from './database.ts';
+import { identityOf, makeFolder, overwriteDurably, overwriteSoon, writeDurably } from './durable-files.ts';
 import { sqliteCodeOf, sqliteCodes } from './failures.ts';
 import { StorageFault } from './writer.ts';
 
@@ -50,7 +35,7 @@ export interface FolderFacts {
   readonly restoring?: true | undefined;
   /** Id of the event log on a server that the folder goes with; absent where the log is in the folder. */
   readonly log?: string;
-  /** By what that log knows that it is this folder's; see `LogOwner`. */
+  /** What that log has on record as its owner, so that it knows this folder again; see `LogOwner`. */
   readonly owner?: string;
 }
 
@@ -68,21 +53,21 @@ export interface OpenLogElsewhere extends LogElsewhere, OwnedLog {
   readonly log: EventLog;
 }
 
-export const FOLDER_FORMAT = 1;
+const FOLDER_FORMAT = 1;
 export const FACTS_FILE = 'epitaph.json';
 export const CLOCK_FILE = 'clock';
 export const LEDGER_FILE = 'purge-ledger.ndjson';
 export const LOCK_FILE = 'lock';
 export const MASTER_KEY_FILE = 'master.key';
 export const PROOF_KEY_FILE = 'proof.key';
-/** How the name of a folder ends that a restore is making. */
+/** The end of the name of a folder that a restore is making. */
 export const RESTORING_SUFFIX = '.restoring';
 
 /** The folder of an embedded store: its files, its lock, and the few facts that concern the folder as a whole. */
 export class DataFolder {
   readonly path: string;
   readonly #lock: DatabaseSync;
-  /** Which file it is that is locked. */
+  /** Identity of the lock file: see {@link identityOf}. */
   readonly #locked: string | undefined;
   #facts: IdentifiedFacts;
 
@@ -144,7 +129,8 @@ export class DataFolder {
   }
 
   /**
-   * Before anything is written by its name: who has the folder of that name by now may be another process.
+   * To be called before a file of the folder is written by its name: another process may have the folder of that name
+   * by now.
    *
    * @throws {StorageFault} when it was moved, removed or replaced since it was opened, or can't be looked into
    */
@@ -179,7 +165,7 @@ export class DataFolder {
   }
 
   /**
-   * Has a log on a server put down that it is this folder's.
+   * Makes a log on a server record that it is this folder's.
    *
    * @param takeOver true for the restore that makes the folder
    * @throws {UnusableFile} when it is another's
@@ -196,8 +182,8 @@ export class DataFolder {
   /**
    * Where the ledger of destroyed keys is: in the folder unless another place is given.
    *
-   * @throws {UnusableFile} when there was one before, and it is not there, or a copy from before the store was last
-   *   stopped: what was destroyed since would be missing from it for good, and a restore would bring it back.
+   * @throws {UnusableFile} when there was one before and it is missing, or is a copy from before the store was last
+   *   stopped: the keys destroyed since would be missing from it for good, and a restore would bring them back.
    */
   ledgerFile(given: string | undefined): string {
     const file = given ?? this.file(LEDGER_FILE);
@@ -218,9 +204,9 @@ export class DataFolder {
   }
 
   /**
-   * Makes sure that nothing is begun anew beside what belongs to it.
+   * Makes sure that no new file is begun beside old ones that belong with a missing one.
    *
-   * @throws {UnusableFile} for a vault that is missing beside its log, and a log beside its vault.
+   * @throws {UnusableFile} for a vault that is missing beside its log, or a log that is missing beside its vault.
    */
   assertWhole(): void {
     const [log, vault] = [this.file('log.db'), this.file('vault.db')];
@@ -242,7 +228,7 @@ export class DataFolder {
     if (this.#facts.ledger !== true) this.#change({ ledger: true, ledgerBytes: 0 });
   }
 
-  /** Puts down how long the ledger has become. What can't be put down says less at the next start, and no more than that. */
+  /** Notes how long the ledger has become. If that fails, the next start knows a shorter length, which does no harm. */
   ledgerClosed(file: string): void {
     try {
       const ledgerBytes = statSync(file).size;
@@ -315,7 +301,7 @@ export class DataFolder {
   /**
    * Signs checkpoints with the folder's own key, made readable for its owner alone when there is none.
    *
-   * @param onLoss told that there was none, where there should have been
+   * @param onLoss told when the key was missing and a new one was made
    */
   proofSigner(onLoss?: (what: string) => void): ProofSigner {
     const file = this.file(PROOF_KEY_FILE);
@@ -350,11 +336,11 @@ export class DataFolder {
       initialMs,
       save: (markMs) => {
         this.assertInPlace();
-        saveMark(file, String(markMs));
+        overwriteDurably(file, String(markMs));
       },
       saveSoon: async (markMs) => {
         this.assertInPlace();
-        await saveMarkSoon(file, String(markMs));
+        await overwriteSoon(file, String(markMs));
       },
     };
   }
@@ -368,95 +354,6 @@ export class DataFolder {
     const facts = { ...this.#facts, ...change };
     writeFacts(this.path, facts);
     this.#facts = facts;
-  }
-}
-
-/**
- * Like a recursive mkdir, with the new names durable: what is put into the folder would be lost with its name. Node's own
- * mkdir never comes back where a parent refuses with ENOENT, as /proc does.
- */
-export function makeFolder(path: string): void {
-  if (existsSync(path)) return;
-  const parent = dirname(resolve(path));
-  if (parent !== resolve(path)) makeFolder(parent);
-  mkdirSync(path, { mode: 0o700 });
-  syncFolder(parent);
-}
-
-/**
- * Replaces a small file so that after a crash it holds either the old text or the new.
- *
- * @throws {UnusableFile} for a disk that is full or can't be written to; then it holds the old text.
- */
-export function writeDurably(file: string, text: string, mode: number): void {
-  const temporary = `${file}.new`;
-  try {
-    writeFileSync(temporary, text, { mode, flush: true });
-    renameSync(temporary, file);
-    syncFolder(join(file, '..'));
-  } catch (error) {
-    throw new UnusableFile(
-      `${file} can't be written: ${(error as Error).message}. Make room on its disk, or check its permissions.`,
-      { cause: error },
-    );
-  }
-}
-
-/**
- * Writes a mark over one of the same length, which takes no space: on a full disk time goes on, and reading with it. So
- * few bytes are in one sector, which is written whole or not at all.
- *
- * @throws {StorageFault} when it can't be written
- */
-function saveMark(file: string, text: string): void {
-  try {
-    if (statSync(file, { throwIfNoEntry: false })?.size !== text.length) {
-      writeDurably(file, text, 0o600);
-      return;
-    }
-    const mark = openSync(file, 'r+');
-    try {
-      writeSync(mark, text);
-      fdatasyncSync(mark);
-    } finally {
-      closeSync(mark);
-    }
-  } catch (error) {
-    throw new StorageFault({
-      fault: `time can't go on, for it can't be put down in ${file}: ${(error as Error).message}. Check its disk and its permissions.`,
-    });
-  }
-}
-
-const fdatasync = promisify(fdatasyncOf);
-
-/**
- * The same, but waits for the disk without holding up others: beside other writes a sync takes tens of milliseconds. The
- * mark itself is written at once, so that none stands in the file that is older than one saved after it.
- */
-async function saveMarkSoon(file: string, text: string): Promise<void> {
-  const mark = openSync(file, 'r+');
-  try {
-    writeSync(mark, text);
-    await fdatasync(mark);
-  } finally {
-    closeSync(mark);
-  }
-}
-
-/** Says of a file which one it is, under whatever name; undefined where there is none. */
-export function identityOf(file: string): string | undefined {
-  const found = statSync(file, { throwIfNoEntry: false, bigint: true });
-  return found === undefined ? undefined : `${found.dev} ${found.ino}`;
-}
-
-/** Makes names that were made or changed in a folder durable. */
-export function syncFolder(path: string): void {
-  const folder = openSync(path, 'r');
-  try {
-    fsyncSync(folder);
-  } finally {
-    closeSync(folder);
   }
 }
 

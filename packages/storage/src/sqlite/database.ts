@@ -176,7 +176,7 @@ export function emptyJournal(vault: DatabaseSync): void {
   if (busy !== 0) throw new UnusableFile('The database is being read by another process. Stop that one and try again.');
 }
 
-export function pragma(database: DatabaseSync, name: string): number {
+function pragma(database: DatabaseSync, name: string): number {
   const row = database.prepare(`PRAGMA ${name}`).get() as Record<string, number>;
   return Object.values(row)[0]!;
 }

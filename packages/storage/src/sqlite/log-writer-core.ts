@@ -1,98 +1,25 @@
 import type { KeyObject } from 'node:crypto';
 import type { DatabaseSync, StatementSync } from 'node:sqlite';
-import type { LedgerBackup, LedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
+import type { LedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
 import type { AppendResult, ExpectedRevision } from '@epitaph/core/log/event-log.ts';
-import {
-  type DestroyOutcome,
-  type DestroyRequest,
-  type FloorKind,
-  floorUntil,
-  type HoldScope,
-  prefixesOf,
-  type VaultHold,
-} from '@epitaph/core/vault/key-vault.ts';
-import { ownerOf, wrapKey } from '../crypto/key-wrapping.ts';
+import type { DestroyOutcome, DestroyRequest } from '@epitaph/core/vault/key-vault.ts';
 import { LOG_CACHE_KIB, openForWriting } from './database.ts';
+import type {
+  AppendJob,
+  AppendOutcome,
+  DestroyJob,
+  EventRow,
+  LogWriterJob,
+  TruncateJob,
+  Word,
+} from './log-writer-jobs.ts';
 import { openVault } from './open-vault.ts';
+import { PlacedCrash, type StepHook } from './placed-crash.ts';
 import { PurgeLedger } from './purge-ledger.ts';
-import { HOLDS_ON_STREAM, LOG_SCHEMA, LOG_SCHEMA_VERSION } from './schema.ts';
+import { LOG_SCHEMA, LOG_SCHEMA_VERSION } from './schema.ts';
 import { uuidBytes } from './uuid-bytes.ts';
+import { VaultTables } from './vault-tables.ts';
 import { failureOutcome, type Job, type JobOutcome, type WriterCore } from './writer.ts';
-
-/** A word of the log: its number where that is known already, else the text. */
-export type Word = string | number;
-
-/** An event as a flat row; its sealed body is a blob of the job. */
-export type EventRow = readonly [
-  id: string,
-  type: Word,
-  version: number,
-  at: number,
-  actor: Word,
-  correlation: string,
-  /** null: the same as correlation. */
-  causation: string | null,
-  /** The property names of the data as a JSON array. */
-  shape: Word,
-  /** The values as a JSON array. */
-  data: string,
-  hasBody: boolean,
-];
-
-export interface AppendJob extends Job {
-  readonly kind: 'append';
-  /** A key that must be stored before: its number and life; its bytes are the first blob. */
-  readonly key?: readonly [id: number, stream: string];
-  /** Stream and expected revision, -1 for no stream. */
-  readonly streams: readonly (readonly [stream: string, expected: number])[];
-  /** For each stream its events. */
-  readonly events: readonly (readonly EventRow[])[];
-  /** The bodies of the events that have one, in order. */
-  readonly blobs: readonly Uint8Array[];
-}
-
-export interface TruncateJob extends Job {
-  readonly kind: 'truncate';
-  readonly stream: string;
-  readonly before: number;
-}
-
-export interface AddKeyJob extends Job {
-  readonly kind: 'add-key';
-  readonly id: number;
-  readonly stream: string;
-  /** One: the key itself, 32 bytes. It is wrapped here, and overwritten. */
-  readonly blobs: readonly Uint8Array[];
-}
-
-export interface DestroyJob extends Job {
-  readonly kind: 'destroy';
-  readonly requests: readonly DestroyRequest[];
-}
-
-export interface VaultWriteJob extends Job {
-  readonly kind: 'vault-write';
-  readonly write:
-    | { readonly what: 'place-hold'; readonly hold: VaultHold }
-    | { readonly what: 'release-hold'; readonly holdId: string }
-    | {
-        readonly what: 'set-floor';
-        readonly containerRid: string;
-        readonly floor: FloorKind;
-        readonly seconds: number;
-      }
-    /** The wrapped secret is the job's blob. */
-    | { readonly what: 'add-secret'; readonly name: string };
-}
-
-/** Asks where the ledger ends, after putting a backup of the keys into it if there is one. */
-export interface LedgerJob extends Job {
-  readonly kind: 'ledger';
-  readonly atMs: number;
-  readonly backup?: LedgerBackup;
-}
-
-export type LogWriterJob = AppendJob | TruncateJob | AddKeyJob | DestroyJob | VaultWriteJob | LedgerJob;
 
 export interface LogWriterOptions {
   readonly logFile: string;
@@ -105,29 +32,15 @@ export interface LogWriterOptions {
   readonly synchronous: 'FULL' | 'OFF';
 }
 
-/** Streams whose ends are kept in memory before they are put into their table, in order of name. */
+/** How many streams' ends are kept in memory before they are put into their table, in order of name. */
 const RECENT_STREAMS = 4_096;
-/** So many of them are put there by one group, or more where it has more jobs: all at once would hold up everybody. */
+/** A group puts so many of them there, or more if it has more jobs: all at once would hold everybody up. */
 const INDEXED_AT_ONCE = 256;
-
-/** How an append went, and up to where the table of streams is complete now. */
-export interface AppendOutcome {
-  readonly result: AppendResult;
-  readonly streamsAsOf: number;
-}
 
 /** Where a stream ends. */
 interface StreamHead {
   readonly revision: number;
   readonly last: number;
-}
-
-/** Called before each step that changes a file; a test's crash is an exception thrown from here. */
-export type StepHook = (step: string) => void;
-
-/** Raised by a {@link StepHook} to stop the process where it is; never caught by the writer. */
-export class PlacedCrash extends Error {
-  override readonly name = 'PlacedCrash';
 }
 
 /**
@@ -139,20 +52,21 @@ export class LogWriterCore implements WriterCore {
   readonly #vault: DatabaseSync;
   readonly #ledger: PurgeLedger;
   readonly #step: StepHook;
-  readonly #masterKey: KeyObject;
   readonly #statements: ReturnType<typeof prepareLog>;
-  readonly #keys: ReturnType<typeof prepareVault>;
+  readonly #vaultTables: VaultTables;
   #nextPosition = 1;
   readonly #words = new Map<string, number>();
   /** Streams with events after {@link #streamsAsOf}. */
   readonly #recent = new Map<string, StreamHead>();
   #streamsAsOf = 0;
-  /** The streams that are being put into their table, those that are left last, and the position as of which. */
+  /**
+   * The streams that are still to be put into their table, the next ones last, and the position up to which that is
+   * done.
+   */
   #indexing: { readonly left: string[]; readonly asOf: number } | undefined;
 
   constructor(options: LogWriterOptions, step: StepHook = () => {}) {
     this.#step = step;
-    this.#masterKey = options.masterKey;
     this.#vault = openVault(options.vaultFile, options.synchronous);
     try {
       this.#log = openForWriting({
@@ -176,7 +90,7 @@ export class LogWriterCore implements WriterCore {
       throw error;
     }
     this.#statements = prepareLog(this.#log);
-    this.#keys = prepareVault(this.#vault);
+    this.#vaultTables = new VaultTables(this.#vault, options.masterKey);
     this.#load();
   }
 
@@ -230,7 +144,7 @@ export class LogWriterCore implements WriterCore {
     if (written && destructions.length > 0) {
       try {
         this.#step('vault checkpoint: before');
-        this.#forgetOldPages();
+        this.#vaultTables.forgetOldPages();
         this.#step('vault checkpoint: after');
         this.#enterIntoLedger(destructions.flatMap(({ job, index }) => destroyed(job as DestroyJob, outcomes[index]!)));
         this.#step('purge ledger: after');
@@ -250,8 +164,8 @@ export class LogWriterCore implements WriterCore {
   }
 
   /**
-   * After the keys are gone, so that the ledger never says more than is true; and before anybody is told, so that no
-   * purge is on record that the ledger does not have.
+   * Enters destroyed keys into the ledger. After they are gone, so that the ledger never says more than is true; and
+   * before anybody is told, so that no purge is on record that the ledger lacks.
    */
   #enterIntoLedger(gone: readonly DestroyRequest[]): void {
     if (gone.length === 0) return;
@@ -266,7 +180,7 @@ export class LogWriterCore implements WriterCore {
       this.#indexStreams(Number.POSITIVE_INFINITY);
       this.#log.exec('COMMIT');
     } catch {
-      // On a full disk: the next start finds the ends of recent streams by itself.
+      // The disk may be full: the next start finds the ends of recent streams by itself.
       if (this.#log.isTransaction) this.#log.exec('ROLLBACK');
     }
     this.#vault.close();
@@ -281,12 +195,12 @@ export class LogWriterCore implements WriterCore {
       case 'truncate':
         return this.#truncate(job);
       case 'add-key':
-        this.#addKey(job);
+        this.#vaultTables.addKey(job);
         return undefined;
       case 'destroy':
-        return job.requests.map((request) => this.#destroy(request));
+        return job.requests.map((request) => this.#vaultTables.destroy(request));
       case 'vault-write':
-        return this.#writeVault(job);
+        return this.#vaultTables.write(job);
       case 'ledger':
         if (job.backup !== undefined) {
           this.#ledger.append([{ atMs: job.atMs, backup: job.backup }]);
@@ -294,12 +208,6 @@ export class LogWriterCore implements WriterCore {
         }
         return this.#ledger.head satisfies LedgerHead;
     }
-  }
-
-  #addKey({ id, stream, blobs }: AddKeyJob): void {
-    const key = blobs[0]!;
-    this.#keys.insertKey.run(id, ownerOf(stream), wrapKey(this.#masterKey, id, stream, key));
-    key.fill(0);
   }
 
   #append({ key, streams, events, blobs }: AppendJob): AppendResult {
@@ -380,7 +288,7 @@ export class LogWriterCore implements WriterCore {
     this.#indexing = undefined;
     this.#streamsAsOf = asOf;
     this.#statements.setStreamsAsOf.run(asOf);
-    // Those that were written to meanwhile are put there again by the next time.
+    // Streams that were written to meanwhile stay, to be put there again the next time.
     for (const [name, { last }] of this.#recent) if (last <= asOf) this.#recent.delete(name);
   }
 
@@ -400,7 +308,7 @@ export class LogWriterCore implements WriterCore {
     return number;
   }
 
-  /** Where these very events stand already, if they do. */
+  /** Where exactly these events stand in the log already, if they do: then the append is a retry. */
   #positionOfRetry(stream: string, expected: number, events: readonly EventRow[]) {
     const found = this.#chain(stream, expected + 1).slice(0, events.length);
     const same =
@@ -432,7 +340,7 @@ export class LogWriterCore implements WriterCore {
     while (position !== 0) {
       const row = this.#statements.findLink.get(position) as { revision: number; previous: number } | undefined;
       if (row === undefined) break;
-      // The last event stays whatever is asked: it carries the stream's revision and its end.
+      // The last event stays whatever is asked for: it carries the stream's revision and its end.
       if (row.revision < before && !isLast) {
         this.#statements.deleteEvent.run(position);
         removed += 1;
@@ -442,65 +350,9 @@ export class LogWriterCore implements WriterCore {
     }
     return removed;
   }
-
-  #destroy(request: DestroyRequest): DestroyOutcome {
-    const row = this.#keys.findKey.get(request.keyId) as { owner: Uint8Array; wrapped: Uint8Array } | undefined;
-    if (row === undefined || Buffer.compare(row.owner, ownerOf(request.stream)) !== 0) return { kind: 'unknown' };
-    if (row.wrapped.every((byte) => byte === 0)) return { kind: 'already-destroyed' };
-    const holds = (this.#keys.holdsOn.all(request.stream) as { hold_id: string }[]).map(({ hold_id }) => hold_id);
-    const containerRid = request.stream.slice(5, request.stream.indexOf('.'));
-    const found = this.#keys.findFloors.all(containerRid, containerRid) as { kind: FloorKind; seconds: number }[];
-    const floors = Object.fromEntries(found.map(({ kind, seconds }) => [kind, seconds]));
-    const floorUntilMs = floorUntil(floors, request);
-    if (holds.length > 0 || floorUntilMs !== null) return { kind: 'refused', holds, floorUntilMs };
-    this.#keys.overwriteKey.run(request.keyId);
-    return { kind: 'destroyed' };
-  }
-
-  #writeVault({ write, blobs }: VaultWriteJob): unknown {
-    switch (write.what) {
-      case 'place-hold': {
-        const { holdId, containerRid, scope, placedAtMs } = write.hold;
-        this.#keys.removeHeldLives.run(holdId);
-        this.#keys.removeHeldPrefixes.run(holdId);
-        // Lives are rows of their own, so that a hold on a million of them costs a look-up, not a scan.
-        const kept: HoldScope = scope.kind === 'lives' ? { kind: 'lives', streams: [] } : scope;
-        this.#keys.putHold.run(holdId, containerRid, JSON.stringify(kept), placedAtMs);
-        if (scope.kind === 'lives') for (const stream of scope.streams) this.#keys.addHeldLife.run(stream, holdId);
-        for (const prefix of prefixesOf(scope)) this.#keys.addHeldPrefix.run(prefix, prefix, holdId);
-        return undefined;
-      }
-      case 'release-hold':
-        this.#keys.removeHeldLives.run(write.holdId);
-        this.#keys.removeHeldPrefixes.run(write.holdId);
-        this.#keys.removeHold.run(write.holdId);
-        return undefined;
-      case 'set-floor':
-        if (write.seconds === 0) this.#keys.removeFloor[write.floor].run(write.containerRid);
-        else this.#keys.putFloor[write.floor].run(write.containerRid, write.seconds);
-        return undefined;
-      case 'add-secret':
-        this.#keys.addSecret.run(write.name, blobs![0]!);
-        return (this.#keys.findSecret.get(write.name) as { wrapped: Uint8Array }).wrapped;
-    }
-  }
-
-  /**
-   * Moves everything from the write-ahead log into the file and empties it: until then it still holds pages with
-   * the keys as they were. `busy` comes as an answer, not as an exception.
-   */
-  #forgetOldPages(): void {
-    for (let attempt = 0; attempt < 20; attempt++) {
-      const answer = this.#keys.truncateWal.get() as { busy: number };
-      if (answer.busy === 0) return;
-    }
-    throw new Error(
-      'the vault could not be checkpointed because it is being read; the destroyed keys may still be in its journal',
-    );
-  }
 }
 
-/** What one job has asked for and is gone by now. */
+/** The requests of a job whose keys are gone by now. */
 function destroyed({ requests }: DestroyJob, outcome: JobOutcome): DestroyRequest[] {
   const outcomes = outcome.ok ? (outcome.value as readonly DestroyOutcome[]) : [];
   return requests.filter((_, index) => {
@@ -530,37 +382,4 @@ function prepareLog(log: DatabaseSync) {
     findLink: log.prepare('SELECT position, revision, previous, id FROM events WHERE position = ?'),
     deleteEvent: log.prepare('DELETE FROM events WHERE position = ?'),
   } satisfies Record<string, StatementSync>;
-}
-
-function prepareVault(vault: DatabaseSync) {
-  return {
-    insertKey: vault.prepare('INSERT INTO keys (id, owner, wrapped) VALUES (?, ?, ?)'),
-    findKey: vault.prepare('SELECT owner, wrapped FROM keys WHERE id = ?'),
-    // The same number of bytes, so the row stays where it is on its page.
-    overwriteKey: vault.prepare('UPDATE keys SET wrapped = zeroblob(length(wrapped)) WHERE id = ?'),
-    holdsOn: vault.prepare(HOLDS_ON_STREAM),
-    putHold: vault.prepare('INSERT OR REPLACE INTO holds (hold_id, container, scope, placed_at) VALUES (?, ?, ?, ?)'),
-    addHeldLife: vault.prepare('INSERT OR IGNORE INTO held_lives (stream, hold_id) VALUES (?, ?)'),
-    addHeldPrefix: vault.prepare(
-      'INSERT OR IGNORE INTO held_prefixes (length, prefix, hold_id) VALUES (length(?), ?, ?)',
-    ),
-    removeHeldPrefixes: vault.prepare('DELETE FROM held_prefixes WHERE hold_id = ?'),
-    removeHold: vault.prepare('DELETE FROM holds WHERE hold_id = ?'),
-    removeHeldLives: vault.prepare('DELETE FROM held_lives WHERE hold_id = ?'),
-    findFloors: vault.prepare(
-      `SELECT 'retention' AS kind, seconds FROM floors WHERE container = ?
-       UNION ALL SELECT 'change-feed', seconds FROM feed_floors WHERE container = ?`,
-    ),
-    putFloor: {
-      retention: vault.prepare('INSERT OR REPLACE INTO floors (container, seconds) VALUES (?, ?)'),
-      'change-feed': vault.prepare('INSERT OR REPLACE INTO feed_floors (container, seconds) VALUES (?, ?)'),
-    },
-    removeFloor: {
-      retention: vault.prepare('DELETE FROM floors WHERE container = ?'),
-      'change-feed': vault.prepare('DELETE FROM feed_floors WHERE container = ?'),
-    },
-    addSecret: vault.prepare('INSERT OR IGNORE INTO secrets (name, wrapped) VALUES (?, ?)'),
-    findSecret: vault.prepare('SELECT wrapped FROM secrets WHERE name = ?'),
-    truncateWal: vault.prepare('PRAGMA wal_checkpoint(TRUNCATE)'),
-  } satisfies Record<string, StatementSync | Record<FloorKind, StatementSync>>;
 }

@@ -7,13 +7,14 @@ import { gcmOpen, gcmSeal } from '../crypto/aes-gcm.ts';
 import { unwrapKey, wrapKey } from '../crypto/key-wrapping.ts';
 import { keysOf } from '../restored-keys.ts';
 import { MANIFEST } from './backup.ts';
-import { type DataFolder, MASTER_KEY_FILE, syncFolder, writeDurably } from './data-folder.ts';
+import { type DataFolder, MASTER_KEY_FILE } from './data-folder.ts';
+import { syncFolder, writeDurably } from './durable-files.ts';
 import { checkpointIn, emptyJournal, openForReading, UnusableFile } from './database.ts';
 import { READ_MODEL_SCHEMA_VERSION } from './schema.ts';
 import { openVault } from './open-vault.ts';
 import { MASTER_KEY_CHECK } from './sqlite-key-vault.ts';
 import { isDiskFull } from './failures.ts';
-import type { StepHook } from './log-writer-core.ts';
+import type { StepHook } from './placed-crash.ts';
 
 /** The new key of a change under way, where the folder keeps its own. */
 const NEXT_KEY_FILE = 'master.key.next';

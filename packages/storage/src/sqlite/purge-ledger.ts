@@ -19,7 +19,7 @@ import {
   type LedgerHead,
   ledgerLineSchema,
 } from '@epitaph/core/backup/purge-ledger.ts';
-import { identityOf, syncFolder } from './data-folder.ts';
+import { identityOf, syncFolder } from './durable-files.ts';
 import { UnusableFile } from './database.ts';
 
 /** Read from the end of the file at a time, looking for the last line. */

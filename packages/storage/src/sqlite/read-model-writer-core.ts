@@ -12,7 +12,7 @@ import type { ClearEntry } from '@epitaph/projections/items/clear-values.ts';
 import { clearBytes } from '../clear-scan.ts';
 import { dueOf } from '../due.ts';
 import { BUSY_MS, openForWriting } from './database.ts';
-import { PlacedCrash, type StepHook } from './log-writer-core.ts';
+import { PlacedCrash, type StepHook } from './placed-crash.ts';
 import { READ_MODEL_SCHEMA, READ_MODEL_SCHEMA_VERSION } from './schema.ts';
 import { failureOutcome, type Job, type JobOutcome, type WriterCore } from './writer.ts';
 

@@ -12,30 +12,15 @@ import type {
   StreamAppend,
   StreamRead,
 } from '@epitaph/core/log/event-log.ts';
-import type { NewEvent, RecordedBody, RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import type { RecordedBody, RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { TailSubscription } from '@epitaph/core/log/tail-subscription.ts';
 import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
 import { turn } from '@epitaph/core/turn.ts';
 import { assertWellFormed } from '@epitaph/core/log/well-formed.ts';
-import type { AddKeyJob, AppendJob, AppendOutcome, EventRow, TruncateJob } from './log-writer-core.ts';
+import { type EventColumns, FACTS, fromRow, toRow, Words } from './event-rows.ts';
+import type { AddKeyJob, AppendJob, AppendOutcome, TruncateJob } from './log-writer-jobs.ts';
 import { uuidOfHex } from './uuid-bytes.ts';
 import type { Writer } from './writer.ts';
-
-type EventColumns = readonly [
-  position: number,
-  stream: string,
-  revision: number,
-  previous: number,
-  type: number,
-  version: number,
-  at: number,
-  actor: number,
-  shape: number,
-  data: string,
-  /** The UUIDs of the event, its correlation and, if another, its causation: 32 hexadecimal digits each. */
-  ids: string,
-  body?: Uint8Array | null,
-];
 
 type LinkColumns = readonly [revision: number, previous: number];
 
@@ -52,19 +37,19 @@ interface Backwards {
   readonly fromRevision: number;
   readonly toRevision: number;
   readonly statement: StatementSync;
-  /** Of the stream's last event when it was begun. */
+  /** Position of the stream's last event when reading began. */
   end: number;
-  /** Of the next to read; 0 for none. */
+  /** Position of the next event to read; 0 for none. */
   position: number;
-  /** True of one that is behind those that are wanted, as far as is known: it is passed by. */
+  /** True while the next event is, as far as is known, after those that are wanted: it is passed by. */
   isBehind: boolean;
 }
 
-/** What one passes by leaves a signpost at every so many revisions, in the last so many streams. */
+/** Reading back past events leaves a signpost at every so many revisions, in the last so many streams. */
 const SIGNPOST_REVISIONS = 256;
 const SIGNPOSTED_STREAMS = 100;
 
-/** Those of a stream: positions by revisions. */
+/** The signposts of a stream: positions by revisions. */
 interface Signposts {
   readonly positions: Map<number, number>;
   highest: number;
@@ -72,10 +57,6 @@ interface Signposts {
 
 /** Streams whose last event is kept in memory. */
 const LAST_EVENTS = 40_000;
-
-/** As {@link EventColumns}. Each column that is read takes its time, and one of bytes thrice that of a text. */
-const FACTS = `position, stream, revision, previous, type, version, at, actor, shape, data,
-  lower(hex(id) || hex(correlation) || ifnull(hex(causation), ''))`;
 
 /** A stream's last event, without its body. */
 interface LastEvent {
@@ -85,9 +66,9 @@ interface LastEvent {
   readonly previous: number | undefined;
 }
 
-/** Keys that wait to be stored, by the promise that says so. */
+/** Keys that wait to be stored, each found by the promise that resolves when it is. */
 export interface PendingKeys {
-  /** Gives the key up to an append, which stores it first and in the same go. Undefined: it has its own job. */
+  /** Hands the key to an append, which stores it first, in the same group. Undefined if a job of its own stores it. */
   claim(stored: Promise<unknown>): PendingKey | undefined;
 }
 
@@ -106,13 +87,13 @@ export class SqliteEventLog implements EventLog {
   readonly #read: ReturnType<typeof prepare>;
   readonly #longReads = new KeyedMutex();
   /**
-   * Positions of some events of long streams, by their revisions: a stream is read from its end, and who reads it in pages,
-   * oldest first, would go back over the rest of it for each.
+   * Positions of some events of long streams, by their revisions. A stream is read from its end: reading it in pages,
+   * oldest first, would otherwise go back over the rest of it for each page.
    */
   readonly #signposts = new GenerationCache<string, Signposts>(SIGNPOSTED_STREAMS);
   readonly #subscriptions = new Set<TailSubscription>();
   readonly #words: Words;
-  /** Of streams written or decided on lately. Nobody else writes this log. */
+  /** The last events of streams that were written or decided on lately. Nobody else writes this log. */
   readonly #lastEvents = new GenerationCache<string, LastEvent>(LAST_EVENTS);
   /** Ends of streams that are not in their table yet; see the writer. */
   readonly #recent = new Map<string, number>();
@@ -176,7 +157,7 @@ export class SqliteEventLog implements EventLog {
       const { stream, expectedRevision, events } = appends[index]!;
       const position = firstPositions[index]! + events.length - 1;
       this.#recent.set(stream, position);
-      // Who looked since it was written has seen these events already, where the table of streams had them.
+      // A reader that looked since these were written may have remembered them already, from the table of streams.
       const known = this.#lastEvents.get(stream)?.event;
       const before =
         expectedRevision === 'no-stream' ? 0 : known?.revision === expectedRevision ? known.position : undefined;
@@ -223,7 +204,7 @@ export class SqliteEventLog implements EventLog {
       this.#readBackwards(backwards);
       const first = events.at(-1);
       if (backwards.position === 0 && first !== undefined && first.revision > backwards.fromRevision) {
-        // Truncated meanwhile, which the event says that stands at its end now.
+        // It was truncated meanwhile, and the event that says why is its last one now: the stream is read once more.
         const now = this.readLast(stream);
         if (now !== undefined && now.position > backwards.end) {
           events.length = 0;
@@ -235,7 +216,7 @@ export class SqliteEventLog implements EventLog {
     return events.reverse();
   }
 
-  /** Goes on from the next signpost behind the last event that is wanted, where there is one and none is read yet. */
+  /** Goes on from the nearest signpost after the last event that is wanted, if there is one and nothing is read yet. */
   #toSignpost(backwards: Backwards): void {
     const { stream, events, toRevision } = backwards;
     if (events.length > 0 || backwards.position === 0) return;
@@ -285,7 +266,7 @@ export class SqliteEventLog implements EventLog {
     const row = end === 0 ? undefined : (this.#read.facts.get(end) as unknown as EventColumns | undefined);
     if (row === undefined) return undefined;
     const event = fromRow(row, this.#words);
-    // Whether it has a body was not asked for.
+    // Whether it has a body was not read.
     this.#lastEvents.set(stream, { event, hasBody: true, previous: row[3] });
     return event;
   }
@@ -393,103 +374,9 @@ function prepare(database: DatabaseSync) {
   } satisfies Record<string, StatementSync>;
 }
 
-/** The first text behind all that begin with a prefix, in order of code points as SQLite compares. */
+/** The first text after all that begin with a prefix, in order of code points, as SQLite compares. */
 function afterPrefix(prefix: string): string {
   return `${prefix}\u{10FFFF}`;
-}
-
-/** The words of the log, looked up again when one turns up that the writer has added meanwhile. */
-class Words {
-  readonly #statement: StatementSync;
-  readonly #texts = new Map<number, string>();
-  readonly #numbers = new Map<string, number>();
-  #unknown = false;
-  readonly #names = new Map<number, readonly string[]>();
-
-  constructor(statement: StatementSync) {
-    this.#statement = statement;
-  }
-
-  /** The number of a word, or the word itself while it has none that is known here. */
-  number(text: string): number | string {
-    const number = this.#numbers.get(text);
-    if (number !== undefined) return number;
-    this.#unknown = true;
-    return text;
-  }
-
-  /** After an append: what it has added to the words is known from here on. */
-  learn(): void {
-    if (!this.#unknown) return;
-    this.#unknown = false;
-    this.#load();
-  }
-
-  #load(): void {
-    for (const { number, text } of this.#statement.all() as { number: number; text: string }[]) {
-      this.#texts.set(number, text);
-      this.#numbers.set(text, number);
-    }
-  }
-
-  text(number: number): string {
-    const known = this.#texts.get(number);
-    if (known !== undefined) return known;
-    this.#load();
-    const text = this.#texts.get(number);
-    invariant(text !== undefined, `word ${number} of the log is missing`);
-    return text;
-  }
-
-  names(number: number): readonly string[] {
-    let names = this.#names.get(number);
-    if (names === undefined) {
-      names = JSON.parse(this.text(number)) as string[];
-      this.#names.set(number, names);
-    }
-    return names;
-  }
-}
-
-function withNames(names: readonly string[], values: readonly unknown[]): Record<string, unknown> {
-  const data: Record<string, unknown> = {};
-  for (let index = 0; index < names.length; index++) data[names[index]!] = values[index];
-  return data;
-}
-
-function toRow(event: NewEvent, blobs: Uint8Array[], words: Words): EventRow {
-  if (event.body !== undefined) blobs.push(event.body);
-  return [
-    event.id,
-    words.number(event.type),
-    event.version,
-    event.occurredAtMs,
-    words.number(event.actor),
-    event.correlationId,
-    event.causationId === event.correlationId ? null : event.causationId,
-    words.number(JSON.stringify(Object.keys(event.data))),
-    JSON.stringify(Object.values(event.data)),
-    event.body !== undefined,
-  ];
-}
-
-function fromRow(row: EventColumns, words: Words): RecordedEvent {
-  const [position, stream, revision, , type, version, at, actor, shape, data, ids, body] = row;
-  const correlationId = uuidOfHex(ids, 32);
-  return {
-    id: uuidOfHex(ids, 0),
-    type: words.text(type),
-    version,
-    data: withNames(words.names(shape), JSON.parse(data) as unknown[]),
-    ...(body === undefined || body === null ? {} : { body }),
-    occurredAtMs: at,
-    actor: words.text(actor),
-    correlationId,
-    causationId: ids.length > 64 ? uuidOfHex(ids, 64) : correlationId,
-    stream,
-    revision,
-    position,
-  };
 }
 
 function toRecorded(appends: readonly StreamAppend[], firstPositions: readonly number[]): RecordedEvent[] {

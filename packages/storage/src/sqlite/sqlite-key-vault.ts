@@ -17,7 +17,7 @@ import { ownerOf, unwrapKey } from '../crypto/key-wrapping.ts';
 import type { SecretLifeKey } from '../crypto/gcm-body-sealer.ts';
 import { RandomPool } from '../crypto/random-pool.ts';
 import { UnusableFile } from './database.ts';
-import type { AddKeyJob, DestroyJob, VaultWriteJob } from './log-writer-core.ts';
+import type { AddKeyJob, DestroyJob, VaultWriteJob } from './log-writer-jobs.ts';
 import type { PendingKey, PendingKeys } from './sqlite-event-log.ts';
 import { HOLDS_ON_STREAM } from './schema.ts';
 import { StorageFault, type Writer } from './writer.ts';

@@ -17,7 +17,9 @@ import { applyPatch } from '@epitaph/api/cosmos/patch.ts';
 import { systemPropertiesOf } from '@epitaph/api/cosmos/system-properties.ts';
 import { Measurements } from '@epitaph/api/metrics/measurements.ts';
 import { RequestUnits } from '@epitaph/api/request-units/request-units.ts';
-import type { BatchResult, FoundItem, Precondition, ShownItem, StoreApi } from '@epitaph/api/store/store-api.ts';
+import type { Precondition } from '@epitaph/api/store/api/common.ts';
+import type { BatchResult, FoundItem, ShownItem } from '@epitaph/api/store/api/items-api.ts';
+import type { StoreApi } from '@epitaph/api/store/store-api.ts';
 
 /** What the edge calls of the store. */
 export type EdgeStore = Pick<

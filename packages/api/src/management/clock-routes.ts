@@ -1,0 +1,63 @@
+import type { FastifyInstance } from 'fastify';
+import type { StoreApi } from '../store/store-api.ts';
+import * as answers from './answers.ts';
+import { Problem } from './problems.ts';
+import * as requests from './requests.ts';
+import { route } from './routing.ts';
+import * as shapes from './shapes.ts';
+
+/** The time that the store goes by, turning it by hand, and accepting it after a jump. */
+export function clockRoutes(scope: FastifyInstance, store: StoreApi): void {
+  const clock = () => shapes.clockShape(store.nowMs(), store.clockKind);
+  route(
+    scope,
+    {
+      method: 'GET',
+      url: '/clock',
+      access: 'read',
+      summary: 'The time that the store goes by.',
+      answers: { json: answers.clock },
+    },
+    clock,
+  );
+  route(
+    scope,
+    {
+      method: 'POST',
+      url: '/clock/advance',
+      access: 'write',
+      summary: 'Turns the manual clock forward.',
+      body: requests.advanceBody,
+      answers: { json: answers.clock },
+    },
+    async ({ body: { milliseconds }, caller }) => {
+      try {
+        await store.advanceClock(caller, milliseconds);
+      } catch (error) {
+        if (error instanceof RangeError) throw new Problem('bad-request', `milliseconds: ${error.message}.`);
+        throw error;
+      }
+      await store.recordAction(caller, { type: 'ClockAdvanced', data: { milliseconds } });
+      return clock();
+    },
+  );
+  route(
+    scope,
+    {
+      method: 'POST',
+      url: '/clock/confirm',
+      access: 'write',
+      summary: 'Accepts the wall clock as it is after a jump.',
+      answers: { json: answers.clock },
+    },
+    async ({ caller }) => {
+      const jump = await store.confirmClock(caller);
+      if (jump !== undefined) {
+        const { expectedMs, wallMs } = jump;
+        const data = { expectedMs: Math.floor(expectedMs), wallMs: Math.floor(wallMs) };
+        await store.recordAction(caller, { type: 'ClockConfirmed', data });
+      }
+      return clock();
+    },
+  );
+}

@@ -1,0 +1,195 @@
+import { pipeline, Readable } from 'node:stream';
+import { createGzip } from 'node:zlib';
+import type { FastifyInstance } from 'fastify';
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { Pace } from '@epitaph/core/turn.ts';
+import { writeTar } from '../archive/tar.ts';
+import type { Disappearance, HistoryEntry } from '../store/api/history-api.ts';
+import type { StoreApi } from '../store/store-api.ts';
+import * as answers from './answers.ts';
+import { bundleFiles, prepareBundle } from './bundle.ts';
+import { exportFormat, exportText } from './exports.ts';
+import { allPages, answerList, readInParts } from './lists.ts';
+import { Problem } from './problems.ts';
+import * as requests from './requests.ts';
+import { clientGone, containerOf, correlationOf, itemOf, OF_CONTAINER, route } from './routing.ts';
+import { sendStream } from './send-stream.ts';
+import * as shapes from './shapes.ts';
+
+/** Rows that an export reads from the store at a time. */
+const EXPORT_PAGE_ROWS = 1000;
+
+/** What is on record: of the store as a whole, of a container, of an item; and what has left, when and why. */
+export function historyRoutes(scope: FastifyInstance, store: StoreApi, stopping: AbortSignal): void {
+  route(
+    scope,
+    {
+      method: 'GET',
+      url: '/history',
+      access: 'audit',
+      summary:
+        'What was asked of the store as a whole, when and by whom: purge runs, pauses, backups, rebuilds, the clock.',
+      answers: { json: answers.storeHistory },
+    },
+    async ({ reply }) =>
+      answerList(reply, undefined, {
+        head: {},
+        name: 'events',
+        entries: await store.actionsOnStore(),
+        shapeOf: shapes.actionShape,
+      }),
+  );
+
+  route(
+    scope,
+    {
+      method: 'GET',
+      url: `${OF_CONTAINER}/history`,
+      access: 'audit',
+      summary:
+        'Every recorded fact of an item, oldest first; without an id those of the container; with a limit a page of them.',
+      query: requests.historyQuery,
+      answers: { json: answers.history },
+    },
+    async ({ query: { id, partitionKey, limit, continuation, rid }, request, reply }) => {
+      const container = containerOf(store, request, rid);
+      if (id === undefined) {
+        if (partitionKey !== undefined) throw new Problem('bad-request', 'A partitionKey without an id names no item.');
+        const after = continuation === undefined ? undefined : Number(continuation);
+        if (after !== undefined && !Number.isSafeInteger(after)) {
+          throw new Problem('bad-request', "The continuation is one of an item's history.");
+        }
+        const placeOf = ({ revision }: HistoryEntry): number => revision!;
+        const read = (place: number | undefined, most: number) => store.containerHistory(container, place, most);
+        return answerList(reply, limit, {
+          head: { container: shapes.containerName(container) },
+          name: 'events',
+          entries: readInParts(read, placeOf, { after, most: limit && limit + 1 }),
+          placeOf,
+          shapeOf: shapes.historyEntryShape,
+        });
+      }
+      const item = itemOf(container, id, partitionKey);
+      const read = (after: string | undefined, most: number) =>
+        store.historyPage(container, id, item.key, { after, limit: most });
+      const { entries, ...next } =
+        limit === undefined ? { entries: allPages(read, continuation) } : await read(continuation, limit);
+      return answerList(reply, undefined, {
+        head: { ...item.shown, container: shapes.containerName(container), ...next },
+        name: 'events',
+        entries,
+        shapeOf: shapes.historyEntryShape,
+      });
+    },
+  );
+
+  route(
+    scope,
+    {
+      method: 'GET',
+      url: `${OF_CONTAINER}/explain`,
+      access: 'audit',
+      summary: 'Why an item is or is not there, now or at an instant.',
+      query: requests.explainQuery,
+      answers: { json: answers.explanation },
+    },
+    async ({ query: { id, partitionKey, at, rid }, request }) => {
+      const container = containerOf(store, request, rid);
+      const item = itemOf(container, id, partitionKey);
+      return shapes.explanationShape(await store.explain(container, id, item.key, at), container, item.shown);
+    },
+  );
+
+  route(
+    scope,
+    {
+      method: 'GET',
+      url: `${OF_CONTAINER}/disappearances`,
+      access: 'audit',
+      summary: 'What left a container, when and why: a page, or all as CSV or line by line.',
+      query: requests.disappearancesQuery,
+      answers: { json: answers.disappearances, lines: answers.disappearance, files: ['text/csv'] },
+    },
+    async ({ query, request, reply }) => {
+      const container = containerOf(store, request, query.rid);
+      const format = exportFormat(request.headers.accept);
+      if (format === undefined) {
+        const { rows, continuation } = await disappearancesPage(store, container, query, query.limit ?? 100);
+        return {
+          container: shapes.containerName(container),
+          disappearances: rows.map(shapes.disappearanceShape),
+          ...(continuation === undefined ? {} : { continuation }),
+        };
+      }
+      if (query.limit !== undefined) throw new Problem('bad-request', 'An export has all rows: it takes no limit.');
+      // The first page is read before the answer begins: what is wrong with the request can still be said then.
+      const first = await disappearancesPage(store, container, query, EXPORT_PAGE_ROWS);
+      const text = exportText(format, disappearancePages(store, container, query, first));
+      return sendStream(reply, `${format}; charset=utf-8`, () => Readable.from(text, { objectMode: false }));
+    },
+  );
+
+  route(
+    scope,
+    {
+      method: 'GET',
+      url: `${OF_CONTAINER}/bundle`,
+      access: 'audit',
+      summary: 'Everything on record of a container in a period, with proofs, as one archive (tar, gzip). No content.',
+      query: requests.periodQuery,
+      answers: { files: ['application/gzip'] },
+    },
+    async ({ query: { from, to, rid }, request, reply }) => {
+      const container = containerOf(store, request, rid);
+      const signal = AbortSignal.any([stopping, clientGone(reply)]);
+      const asked = { container, fromMs: from, toMs: to, signal };
+      const prepared = await prepareBundle(store, asked);
+      const pages = async function* () {
+        const first = await disappearancesPage(store, container, { from, to }, EXPORT_PAGE_ROWS);
+        yield* disappearancePages(store, container, { from, to }, first);
+      };
+      const files = bundleFiles(store, asked, prepared, pages);
+      const name = `epitaph-${container.rid.replaceAll(/[^\w-]/g, '')}.tar.gz`;
+      void reply.header('content-disposition', `attachment; filename="${name}"`);
+      const archive = () =>
+        pipeline(Readable.from(writeTar(files, store.nowMs()), { objectMode: false }), createGzip(), (error) => {
+          // The connection is broken off: half an archive must not look like a whole one.
+          if (error) request.log.warn({ err: error, correlationId: correlationOf(request) }, 'a bundle was cut short');
+        });
+      return sendStream(reply, 'application/gzip', archive, stopping);
+    },
+  );
+}
+
+type Page = Awaited<ReturnType<StoreApi['disappearances']>>;
+
+function disappearancesPage(
+  store: StoreApi,
+  container: ContainerState,
+  { from, to, cause, continuation }: requests.DisappearancesQuery,
+  limit: number,
+): Promise<Page> {
+  return store.disappearances(container, {
+    ...(from === undefined ? {} : { fromMs: from }),
+    ...(to === undefined ? {} : { toMs: to }),
+    ...(cause === undefined ? {} : { cause }),
+    ...(continuation === undefined ? {} : { after: continuation }),
+    limit,
+  });
+}
+
+async function* disappearancePages(
+  store: StoreApi,
+  container: ContainerState,
+  query: requests.DisappearancesQuery,
+  first: Page,
+): AsyncGenerator<readonly Disappearance[]> {
+  const pace = new Pace();
+  let page = first;
+  for (;;) {
+    yield page.rows;
+    if (page.continuation === undefined) return;
+    await pace.step();
+    page = await disappearancesPage(store, container, { ...query, continuation: page.continuation }, EXPORT_PAGE_ROWS);
+  }
+}

@@ -1,0 +1,110 @@
+import type { FastifyInstance } from 'fastify';
+import { wait } from '../config/wait.ts';
+import type { StoreApi } from '../store/store-api.ts';
+import * as answers from './answers.ts';
+import { answerLongWork } from './long-work.ts';
+import * as requests from './requests.ts';
+import { route } from './routing.ts';
+import * as shapes from './shapes.ts';
+
+/** How often a purge that somebody follows is asked how far it is. */
+const FOLLOW_PURGE_EVERY_MS = 500;
+/** Seconds that a purge waits for request units unless it is told otherwise. */
+const DEFAULT_PURGE_WAIT_SECONDS = 60;
+
+/** The purge: how it stands, and what an operator may have it do. */
+export function purgeRoutes(scope: FastifyInstance, store: StoreApi, stopping: AbortSignal): void {
+  const purgeStatus = async () => shapes.purgeShape(await store.purgeStatus());
+
+  route(
+    scope,
+    {
+      method: 'GET',
+      url: '/purge',
+      access: 'audit',
+      summary: 'What is still to be recorded and erased, and how fast that goes.',
+      answers: { json: answers.purge },
+    },
+    purgeStatus,
+  );
+  route(
+    scope,
+    {
+      method: 'POST',
+      url: '/purge/run',
+      access: 'write',
+      summary:
+        'Purges now, and answers when nothing due is left, or nothing but what users leave no request units over for: for that it waits a minute, or as long as `waitSeconds` says.',
+      query: requests.purgeRunQuery,
+      answers: { json: answers.purgePass, events: { progress: answers.purge, done: answers.purgePass } },
+    },
+    async ({ query: { waitSeconds = DEFAULT_PURGE_WAIT_SECONDS }, request, reply, caller }) => {
+      // While the clock is held nothing is done, and nothing can be stamped.
+      if ((await store.purgeStatus()).state !== 'held-by-clock') {
+        await store.recordAction(caller, { type: 'PurgeRunRequested', data: {} });
+      }
+      return answerLongWork<unknown, unknown>(request, reply, stopping, {
+        // A client that goes away doesn't end the pass: others may wait for the same one. To end it, the purge is
+        // paused.
+        work: async ({ onProgress, signal }) => {
+          const over = new AbortController();
+          const patience = { waitMs: waitSeconds * 1000, signal: stopping };
+          const pass = store.runPurge(caller, patience).finally(() => over.abort());
+          const watch = async (tell: (progress: unknown) => void): Promise<void> => {
+            while (!over.signal.aborted && !signal.aborted) {
+              tell(await purgeStatus());
+              await wait(FOLLOW_PURGE_EVERY_MS, AbortSignal.any([over.signal, signal]));
+            }
+          };
+          const [done] = await Promise.all([pass, onProgress && watch(onProgress)]);
+          // A server that stops cuts the pass short, and what it has not come to is still due.
+          stopping.throwIfAborted();
+          return { ...done, status: await purgeStatus() };
+        },
+        done: (pass) => pass,
+      });
+    },
+  );
+  route(
+    scope,
+    {
+      method: 'POST',
+      url: '/purge/pause',
+      access: 'write',
+      summary: 'Stops recording and erasing until it is resumed, over restarts too.',
+      answers: { json: answers.purge },
+    },
+    async ({ caller }) => {
+      await store.pausePurge(caller);
+      return purgeStatus();
+    },
+  );
+  route(
+    scope,
+    {
+      method: 'POST',
+      url: '/purge/resume',
+      access: 'write',
+      summary: 'Lets the purge go on.',
+      answers: { json: answers.purge },
+    },
+    async ({ caller }) => {
+      await store.resumePurge(caller);
+      return purgeStatus();
+    },
+  );
+  route(
+    scope,
+    {
+      method: 'POST',
+      url: '/purge/scavenge',
+      access: 'write',
+      summary: "Has the event log's server give back the space of what was purged.",
+      answers: { json: answers.purge },
+    },
+    async ({ caller }) => {
+      await store.startScavenge(caller);
+      return purgeStatus();
+    },
+  );
+}

@@ -1,0 +1,69 @@
+import type { Permission, PermissionTarget } from '@epitaph/core/user/events.ts';
+import type { PermissionState, UserState } from '@epitaph/core/user/state.ts';
+import type { Caller, Precondition, Written } from './common.ts';
+
+/** What a valid token lets its holder do. */
+export interface Grant {
+  /** What events carry: `token:<rid of the permission>`. */
+  readonly actor: string;
+  readonly databaseRid: string;
+  readonly target: PermissionTarget;
+  readonly writes: boolean;
+}
+
+export type TokenVerdict =
+  | { readonly ok: true; readonly grant: Grant }
+  | { readonly ok: false; readonly reason: 'malformed' | 'wrong-signature' | 'expired' | 'revoked' };
+
+/** Makes the token of a permission, valid for some seconds. */
+export type TokenSigner = (user: UserState, permission: PermissionState, lifetimeSeconds: number) => string;
+
+/** Users and their permissions, by the rid of their database. Lists are in order of creation. */
+export interface UsersApi {
+  listUsers(databaseRid: string): readonly UserState[];
+  /** @throws Refusal user-not-found */
+  user(databaseRid: string, name: string): UserState;
+  createUser(
+    caller: Caller,
+    databaseRid: string,
+    name: string,
+    operation: 'create' | 'upsert',
+  ): Promise<Written<UserState>>;
+  renameUser(
+    caller: Caller,
+    databaseRid: string,
+    name: string,
+    newName: string,
+    precondition?: Precondition,
+  ): Promise<Written<UserState>>;
+  deleteUser(
+    caller: Caller,
+    databaseRid: string,
+    name: string,
+    precondition?: Precondition,
+  ): Promise<{ position: number }>;
+  writePermission(
+    caller: Caller,
+    user: UserState,
+    operation: 'create' | 'upsert',
+    permission: Permission,
+    precondition?: Precondition,
+  ): Promise<Written<PermissionState>>;
+  /** The permission's name may change. */
+  replacePermission(
+    caller: Caller,
+    user: UserState,
+    name: string,
+    permission: Permission,
+    precondition?: Precondition,
+  ): Promise<Written<PermissionState>>;
+  deletePermission(
+    caller: Caller,
+    user: UserState,
+    name: string,
+    precondition?: Precondition,
+  ): Promise<{ position: number }>;
+  /** What makes resource tokens for the permissions of a database's users. */
+  tokenSigner(databaseRid: string): Promise<TokenSigner>;
+  verifyResourceToken(token: string): Promise<TokenVerdict>;
+}

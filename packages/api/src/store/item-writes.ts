@@ -1,0 +1,499 @@
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { Refusal } from '@epitaph/core/errors.ts';
+import { GenerationCache } from '@epitaph/core/generation-cache.ts';
+import { MAX_ATTEMPTS, TooMuchContention } from '@epitaph/core/handle-command.ts';
+import { invariant, unreachable } from '@epitaph/core/invariant.ts';
+import type { ItemRefusal } from '@epitaph/core/item/decide.ts';
+import { etagOf } from '@epitaph/core/item/events.ts';
+import { handleItem, type ItemHandled, type ItemRequest } from '@epitaph/core/item/handle.ts';
+import { handleItems, type ItemsHandled, type StepHandled } from '@epitaph/core/item/handle-items.ts';
+import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
+import type { CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
+import type { ContainerNumber } from '@epitaph/projections/read-model-store.ts';
+import { hasUniqueKeys } from '../cosmos/unique-keys.ts';
+import type { Documents } from './documents.ts';
+import { inThisHeap } from './heap.ts';
+import {
+  deleting,
+  factsFor,
+  type IntentOf,
+  isWriteCommand,
+  ItemIntents,
+  type ItemOperation,
+  named,
+  nameOf,
+  shown,
+  type Shown,
+  writing,
+} from './item-intents.ts';
+import type { StoreParts } from './parts.ts';
+import { Places } from './places.ts';
+import type { AtLeast, Caller, Precondition, Written } from './api/common.ts';
+import type {
+  BatchOperation,
+  BatchOutcome,
+  BatchResult,
+  ItemToWrite,
+  PatchRequest,
+  ShownItem,
+} from './api/items-api.ts';
+
+/** Bytes of all documents that the patches of one batch make. What a batch writes whole is bounded by its request. */
+const MAX_BATCH_PATCHED_BYTES = 16 * 1024 * 1024;
+/** Large documents that are patched at once. */
+const LARGE_PATCHES = inThisHeap(32);
+/** Batches with patches that are carried out at once. */
+const PATCHING_BATCHES = inThisHeap(32);
+
+/** After a create whose item was there already, the next so many creates in its container look before they begin. */
+const LOOKING_CREATES = 100;
+
+/** What else there is to know of a command on an item. */
+interface Handling {
+  readonly isCreate?: boolean;
+  /** Called before it is decided anew, which may have to wait for a command on its container. */
+  readonly onAgain?: () => void;
+}
+
+/** Writes of items, alone and in batches: each carried out in its turn, and again when a deadline came before it. */
+export class ItemWrites {
+  readonly #parts: StoreParts;
+  readonly #documents: Documents;
+  readonly #intents: ItemIntents;
+  /**
+   * Where lives that were written to lately began: the answer to a write shows it, and a life's last event does not.
+   */
+  readonly #births = new GenerationCache<string, number>(40_000);
+
+  /** By container, how many of the next creates are to look whether their item is there before they begin a life. */
+  readonly #lookingCreates = new GenerationCache<ContainerNumber, number>(1_000);
+
+  readonly #largePatches = new Places(LARGE_PATCHES);
+  readonly #patchingBatches = new Places(PATCHING_BATCHES);
+
+  constructor(parts: StoreParts, documents: Documents) {
+    this.#parts = parts;
+    this.#documents = documents;
+    this.#intents = new ItemIntents(parts, documents);
+  }
+
+  async write(
+    caller: Caller,
+    container: ContainerState,
+    operation: 'create' | 'upsert' | 'replace',
+    item: ItemToWrite,
+    precondition?: Precondition,
+  ): Promise<Written<ShownItem>> {
+    if (hasUniqueKeys(container.definition)) {
+      return this.#alone(caller, container, { kind: 'write', operation, item, precondition });
+    }
+    const name = await this.#parts.recordedName(container, item);
+    const intent = writing(operation, { ...item, ...name }, precondition);
+    return shownAs(item, await this.#change(caller, container, name, intent, { isCreate: operation === 'create' }));
+  }
+
+  async patch(
+    caller: Caller,
+    container: ContainerState,
+    id: string,
+    partitionKey: string,
+    patch: PatchRequest,
+    precondition?: Precondition,
+  ): Promise<Written<ShownItem>> {
+    if (hasUniqueKeys(container.definition)) {
+      return this.#alone(caller, container, { kind: 'patch', id, partitionKey, patch, precondition });
+    }
+    const name = await this.#parts.recordedName(container, { id, partitionKey });
+    let hasPlace = false;
+    const beforeLarge = async (bytes: number) => {
+      if (hasPlace) return;
+      await this.#largePatches.take();
+      hasPlace = true;
+      patch.beforeLarge?.(bytes);
+    };
+    const giveBack = () => {
+      if (hasPlace) this.#largePatches.giveBack();
+      hasPlace = false;
+    };
+    try {
+      const intent = this.#intents.patching(name, patch, precondition, beforeLarge);
+      // The next attempt may wait for a command on the container, which may itself wait for writes that want a place.
+      const changed = await this.#change(caller, container, name, intent, { onAgain: giveBack });
+      return shownAs({ id, partitionKey }, changed);
+    } finally {
+      giveBack();
+    }
+  }
+
+  async delete(
+    caller: Caller,
+    container: ContainerState,
+    id: string,
+    partitionKey: string,
+    precondition?: Precondition,
+  ): Promise<{ position: number; bytes: number }> {
+    let bytes = 0;
+    const name = await this.#parts.recordedName(container, { id, partitionKey });
+    const intent = deleting(name.partitionKey, precondition, (size) => (bytes = size));
+    const { handled } = await this.#handle(caller, container, name, intent);
+    return { position: handled.position!, bytes };
+  }
+
+  /**
+   * Begins a new life with the content of an ended one. The ended life stays as it is.
+   *
+   * @param options.asLife only as that life: any other means that the item was written since
+   * @throws Refusal item-not-found, already-exists, content-erased
+   */
+  async recover(
+    caller: Caller,
+    container: ContainerState,
+    id: string,
+    partitionKey: string,
+    { fromLife, asLife }: { readonly fromLife: number; readonly asLife?: number },
+  ): Promise<{ readonly life: number; readonly ts: number; readonly ttl: number | null; readonly position: number }> {
+    let began = { life: 0, ttl: null as number | null };
+    const onBegin = (life: number, ttl: number | null) => {
+      began = { life, ttl };
+    };
+    // As a batch of itself: it may have to take values of unique keys, too.
+    const operation = { kind: 'recover', id, partitionKey, fromLife, asLife, onBegin } as const;
+    const outcome = await this.#carryOut(caller, container, [operation], {});
+    if (outcome.kind === 'refused') throw outcome.refusal;
+    const [result] = outcome.results;
+    invariant(result?.kind === 'written', 'a recovery answers with what was written');
+    return { ...began, ts: result.item.ts, position: outcome.position };
+  }
+
+  async batch(
+    caller: Caller,
+    container: ContainerState,
+    operations: readonly BatchOperation[],
+    options: { readonly dryRun?: boolean; readonly atLeast?: AtLeast | undefined } = {},
+  ): Promise<BatchOutcome> {
+    await this.#parts.seen(options.atLeast);
+    return this.#carryOut(caller, container, operations, options);
+  }
+
+  async #carryOut(
+    caller: Caller,
+    container: ContainerState,
+    asked: readonly ItemOperation[],
+    options: { readonly dryRun?: boolean },
+  ): Promise<BatchOutcome> {
+    // How large the documents are that it patches is seen only when it holds up others who want them. So it waits for a
+    // place before that.
+    if (!asked.some(({ kind }) => kind === 'patch')) return this.#record(caller, container, asked, options);
+    // No await where a place is free, so that batches on one item keep the order in which they came.
+    if (!this.#patchingBatches.takeIfFree()) await this.#patchingBatches.take();
+    try {
+      return await this.#record(caller, container, asked, options);
+    } finally {
+      this.#patchingBatches.giveBack();
+    }
+  }
+
+  async #record(
+    caller: Caller,
+    container: ContainerState,
+    asked: readonly ItemOperation[],
+    { dryRun = false }: { readonly dryRun?: boolean },
+  ): Promise<BatchOutcome> {
+    await this.#parts.current(container);
+    const operations: ItemOperation[] = [];
+    const prefixes: string[] = [];
+    for (const operation of asked) {
+      const name = await this.#parts.recordedName(container, nameOf(operation));
+      const { id, partitionKey } = name;
+      operations.push(named(operation, name));
+      prefixes.push(await this.#parts.ports.naming.itemStreamPrefix(container.rid, partitionKey, id));
+    }
+    const { promise: done, resolve: end } = Promise.withResolvers<void>();
+    try {
+      const shown: Shown[] = [];
+      const deletedBytes: number[] = [];
+      const attempt = (within: CatalogContainer) =>
+        this.#tryBatch(caller, within, operations, { prefixes, shown, deletedBytes, dryRun, done });
+      const outcome = await this.#parts.itemOrder.runAll(prefixes, async () => {
+        for (let attempts = 0; attempts < MAX_ATTEMPTS; attempts++) {
+          const { within, handled } = await this.#parts.writeIn(container, attempt);
+          // A deadline came before the decision: it is made again, by the time that it is now.
+          if (handled.kind !== 'again') return { within, handled };
+        }
+        throw new TooMuchContention(`${MAX_ATTEMPTS} attempts on ${prefixes.length} items came too late`);
+      });
+      const { handled, within } = outcome;
+      // A command that is refused because its item has expired may have recorded the expiry, as with single commands.
+      if ('endedAt' in handled && handled.endedAt !== undefined) await this.#parts.projected(handled.endedAt);
+      if (handled.kind === 'refused') return handled;
+      if (handled.kind === 'spans-streams') {
+        throw new Refusal(
+          'not-supported',
+          'The event log of this store can not append to several streams at once, so a batch can hold one item only, and none can be given another id.',
+        );
+      }
+      if (handled.position !== undefined) await this.#parts.projected(handled.position);
+      const results: BatchResult[] = [];
+      for (const [index, step] of handled.steps.entries()) {
+        const item = shown[index];
+        results.push(
+          item === undefined
+            ? { kind: 'deleted', bytes: deletedBytes[index] ?? 0 }
+            : await this.#resultOf(within, operations[index]!, step, { ...nameOf(asked[index]!), ...item }),
+        );
+      }
+      return { kind: 'done', results, position: handled.position ?? this.#parts.headPosition() };
+    } finally {
+      end();
+    }
+  }
+
+  /** Decides a batch by the container and the time as they are now, and records it. */
+  async #tryBatch(
+    caller: Caller,
+    within: CatalogContainer,
+    operations: readonly ItemOperation[],
+    batch: {
+      readonly prefixes: readonly string[];
+      /** Takes the document that each operation leaves or finds. */
+      readonly shown: Shown[];
+      /** Takes the size of what each delete removes. */
+      readonly deletedBytes: number[];
+      readonly dryRun: boolean;
+      readonly done: Promise<unknown>;
+    },
+  ): Promise<{
+    readonly within: CatalogContainer;
+    readonly handled:
+      | Exclude<ItemsHandled, { kind: 'refused' }>
+      | { readonly kind: 'refused'; readonly index: number; readonly refusal: Refusal; readonly endedAt?: number };
+  }> {
+    const context = this.#parts.command(caller);
+    let reached = 0;
+    let patchedBytes = 0;
+    const bounded = (patching: ItemRequest['command']): ItemRequest['command'] => {
+      return async (state, life) => {
+        const intent = await patching(state, life);
+        if (intent.kind === 'command' && isWriteCommand(intent.command)) patchedBytes += intent.command.bytes;
+        if (patchedBytes > MAX_BATCH_PATCHED_BYTES) throw new Refusal('too-large');
+        return intent;
+      };
+    };
+    const steps = operations.map((operation, index): ItemRequest => {
+      const { id, partitionKey } = nameOf(operation);
+      const show = (item: Shown) => {
+        batch.shown[index] = item;
+      };
+      const onDeleted = (bytes: number) => {
+        batch.deletedBytes[index] = bytes;
+      };
+      const intended = this.#intents.of(operation, show, onDeleted)(within, context.nowMs);
+      const plain = operation.kind === 'patch' ? bounded(intended) : intended;
+      const intent = hasUniqueKeys(within.state.definition) ? this.#intents.namingUniqueKeys(within, plain) : plain;
+      return {
+        prefix: batch.prefixes[index]!,
+        lifeHint: () => this.#lifeHint(within, partitionKey, id),
+        command: this.#inTime(within, context.nowMs, batch.done, (state, life) => {
+          reached = index;
+          return intent(state, life);
+        }),
+      };
+    });
+    try {
+      const handled = await handleItems(this.#parts.ports, context, {
+        steps,
+        dryRun: batch.dryRun,
+        onExpiry: () => this.#parts.expirySeen(within.number, context.nowMs),
+        ...(hasUniqueKeys(within.state.definition)
+          ? { holderFacts: (partitionKey, last) => factsFor(within, context.nowMs, partitionKey, last) }
+          : {}),
+      });
+      if (handled.kind !== 'refused') return { handled, within };
+      const { step, refusal, ...ended } = handled;
+      return { handled: { ...ended, index: step, refusal: itemRefusal(refusal) }, within };
+    } catch (error) {
+      // Thrown by the intent of an operation that can't be done.
+      if (error instanceof Refusal) return { handled: { kind: 'refused', index: reached, refusal: error }, within };
+      throw error;
+    }
+  }
+
+  /** Carries out a write of an item, by its name on record, and returns the item as it is then. */
+  async #change(
+    caller: Caller,
+    container: ContainerState,
+    name: ItemName,
+    intentOf: IntentOf,
+    handling: Handling = {},
+  ): Promise<Written<ShownItem>> {
+    let json = '';
+    const showing = shown(intentOf, (item) => {
+      json = item.json;
+    });
+    const { handled, within } = await this.#handle(caller, container, name, showing, handling);
+    const written = handled.recorded[0]!;
+    const created = handled.firstRevision === 0;
+    const birth = await this.#birthOf(within, name, {
+      stream: handled.stream,
+      position: handled.position!,
+      ...(created ? { birth: handled.firstPosition! } : {}),
+    });
+    const etag = etagOf(written.id);
+    this.#documents.put(handled.position!, json, etag);
+    const ts = Math.floor(written.occurredAtMs / 1000);
+    return { resource: { ...name, json, birth, ts, etag }, position: handled.position!, created };
+  }
+
+  async #handle(
+    caller: Caller,
+    container: ContainerState,
+    { id, partitionKey }: ItemName,
+    intentOf: IntentOf,
+    { isCreate = false, onAgain = () => {} }: Handling = {},
+  ): Promise<{ handled: ItemHandled; within: CatalogContainer }> {
+    await this.#parts.current(container);
+    const prefix = await this.#parts.ports.naming.itemStreamPrefix(container.rid, partitionKey, id);
+    const { promise: done, resolve: end } = Promise.withResolvers<void>();
+    try {
+      // The policy and the time belong together: both are taken when it is this command's turn.
+      const attempt = async (within: CatalogContainer) => {
+        const context = this.#parts.command(caller);
+        const intent = intentOf(within, context.nowMs);
+        const isLikelyNew = isCreate && this.#mayBeginUnseen(within);
+        const handled = await handleItem(this.#parts.ports, context, {
+          prefix,
+          isLikelyNew,
+          lifeHint: () => this.#lifeHint(within, partitionKey, id),
+          command: this.#inTime(within, context.nowMs, done, intent),
+        });
+        if (isLikelyNew && (handled.life > 0 || handled.firstRevision > 0)) {
+          this.#lookingCreates.set(within.number, LOOKING_CREATES);
+        }
+        if (handled.life > 0 && handled.firstRevision === 0) this.#parts.expirySeen(within.number, context.nowMs);
+        return { handled, within };
+      };
+      const outcome = await this.#parts.itemOrder.run(prefix, async () => {
+        for (;;) {
+          const tried = await this.#parts.writeIn(container, attempt);
+          // The deadline came before the decision: it is made again, by the time that it is now.
+          if (tried.handled.decision.kind !== 'again') return tried;
+          onAgain();
+        }
+      });
+      const { decision, position } = outcome.handled;
+      // A command that is refused because its item has expired may have recorded the expiry: that is seen from now on,
+      // in feeds too.
+      if (position !== undefined) await this.#parts.projected(position);
+      if (decision.kind === 'refused') throw itemRefusal(decision.refusal);
+      invariant(position !== undefined, 'an accepted command records something');
+      return outcome;
+    } finally {
+      end();
+    }
+  }
+
+  /**
+   * Whether a create may assume that there is no such item, as is mostly so. Where there is one, it is decided twice.
+   */
+  #mayBeginUnseen({ number }: CatalogContainer): boolean {
+    const looking = this.#lookingCreates.get(number) ?? 0;
+    if (looking > 0) this.#lookingCreates.set(number, looking - 1);
+    return looking === 0;
+  }
+
+  /** A write that may have to be recorded in several streams: it is carried out as a batch of one. */
+  async #alone(
+    caller: Caller,
+    container: ContainerState,
+    operation: Extract<BatchOperation, { kind: 'write' | 'patch' }>,
+  ): Promise<Written<ShownItem>> {
+    const outcome = await this.batch(caller, container, [operation]);
+    if (outcome.kind === 'refused') throw outcome.refusal;
+    const [result] = outcome.results;
+    invariant(result?.kind === 'written', 'a write answers with what was written');
+    return { resource: result.item, position: outcome.position, created: result.created };
+  }
+
+  async #lifeHint(within: CatalogContainer, partitionKey: string, id: string): Promise<number> {
+    return (await this.#parts.rows.find(within.number, partitionKey, id))?.life ?? 0;
+  }
+
+  /**
+   * The same intent, but followed only if the life has not met its deadline since `nowMs`; else the command is decided
+   * again.
+   */
+  #inTime(
+    within: CatalogContainer,
+    nowMs: number,
+    done: Promise<unknown>,
+    intent: ItemRequest['command'],
+  ): ItemRequest['command'] {
+    return (state, life) =>
+      state.status === 'live' && !this.#parts.writing(within, state.lastWrite, nowMs, done)
+        ? { kind: 'again' }
+        : intent(state, life);
+  }
+
+  /** Where the life began that a step wrote to or read. */
+  async #birthOf(
+    within: CatalogContainer,
+    { id, partitionKey }: ItemName,
+    { stream, birth, position }: { readonly stream: string; readonly birth?: number; readonly position?: number },
+  ): Promise<number> {
+    const known =
+      birth ??
+      this.#births.get(stream) ??
+      (await this.#parts.rows.find(within.number, partitionKey, id))?.birth ??
+      // Another writer may have ended this life meanwhile; the answer then is about what was written all the same.
+      position ??
+      this.#parts.headPosition();
+    this.#births.set(stream, known);
+    return known;
+  }
+
+  async #resultOf(
+    within: CatalogContainer,
+    operation: ItemOperation,
+    step: StepHandled,
+    shown: Shown & ItemName,
+  ): Promise<BatchResult> {
+    const { id, partitionKey, json } = shown;
+    const item = { id, partitionKey, json, birth: await this.#birthOf(within, nameOf(operation), step) };
+    if (step.event === undefined) return { kind: 'read', item: { ...item, ts: shown.ts, etag: shown.etag } };
+    const etag = etagOf(step.event.id);
+    if (step.position !== undefined) this.#documents.put(step.position, shown.json, etag);
+    const ts = Math.floor(step.event.occurredAtMs / 1000);
+    return { kind: 'written', item: { ...item, ts, etag }, created: step.revision === 0 };
+  }
+}
+
+/** What was written, under the name that the client knows. */
+const shownAs = ({ id, partitionKey }: ItemName, written: Written<ShownItem>): Written<ShownItem> => ({
+  ...written,
+  resource: { ...written.resource, id, partitionKey },
+});
+
+function itemRefusal(refusal: ItemRefusal): Refusal {
+  switch (refusal.reason) {
+    case 'not-found':
+    case 'not-due':
+      return new Refusal('item-not-found');
+    case 'already-exists':
+      return new Refusal('already-exists');
+    case 'precondition-failed':
+      return new Refusal('precondition-failed');
+    case 'unique-key-taken':
+      return new Refusal('unique-key-taken');
+    case 'invalid-ttl':
+      return new Refusal('invalid-ttl', invalidTtlMessage(refusal.value));
+    default:
+      return unreachable(refusal);
+  }
+}
+
+/** Cosmos DB's own words, which its clients' tests look for. */
+function invalidTtlMessage(value: unknown): string {
+  const shown = JSON.stringify(value).slice(0, 100);
+  const error = `The input ttl '${shown}' is invalid. Ensure to provide a nonzero positive integer less than or equal to '2147483647', or '-1' which means never expire.`;
+  return `Message: ${JSON.stringify({ Errors: [error] })}`;
+}

@@ -1,0 +1,119 @@
+import { evolveContainer } from '@epitaph/core/container/evolve.ts';
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { containerStream } from '@epitaph/core/container/stream-name.ts';
+import { type DocumentPath, parseDocumentPath } from '@epitaph/core/document-path.ts';
+import { invariant } from '@epitaph/core/invariant.ts';
+import { isItemWrite, type ItemWritten } from '@epitaph/core/item/events.ts';
+import { readItemEvent } from '@epitaph/core/item/upcast.ts';
+import type { EventLog } from '@epitaph/core/log/event-log.ts';
+import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import { expiryOf } from '@epitaph/core/ttl/expiry.ts';
+import type { ItemTimes } from '@epitaph/core/ttl/watermarks.ts';
+import type { PolicyTimeline } from '@epitaph/core/ttl/policy-timeline.ts';
+import type { Pace } from '@epitaph/core/turn.ts';
+import type { BodySealer } from '@epitaph/core/vault/body-sealer.ts';
+import type { KeyVault } from '@epitaph/core/vault/key-vault.ts';
+import type { ContainerNumber, ReadModelStore } from '../read-model-store.ts';
+
+/** Bodies that are held at a time. */
+export const BODIES_AT_ONCE = 16;
+
+export interface FsckProblem {
+  readonly code:
+    | 'missing-without-reason'
+    | 'shown-after-its-end'
+    | 'row-differs'
+    | 'row-without-item'
+    | 'clear-copies-differ'
+    | 'clear-copies-left'
+    | 'entry-differs'
+    | 'entry-without-reason'
+    | 'key-missing'
+    | 'key-not-destroyed'
+    | 'body-unreadable'
+    | 'writes-left-after-purge'
+    | 'wrong-deadline'
+    | 'gap-in-lives'
+    | 'unique-key-not-held'
+    | 'event-after-end'
+    | 'unreadable-event';
+  readonly subject: string;
+  readonly message: string;
+}
+
+export interface FsckOptions {
+  readonly log: EventLog;
+  readonly vault: KeyVault;
+  readonly sealer: BodySealer;
+  readonly store: ReadModelStore;
+  readonly onProgress?: ((done: number, total: number) => void) | undefined;
+  readonly signal?: AbortSignal | undefined;
+  /** Resolves when the purge has truncated what it has recorded as purged. */
+  readonly settled?: () => Promise<void>;
+}
+
+export type Report = (code: FsckProblem['code'], subject: string, message: string) => void;
+
+/** A container as its stream says, up to where the log is read. */
+export interface Container {
+  /** Undefined where none of its events could be read. */
+  readonly state: ContainerState | undefined;
+  readonly clearPaths: readonly DocumentPath[];
+  /** By partition key. */
+  readonly partitionKeyDeletes: ReadonlyMap<string, readonly { readonly position: number; readonly atMs: number }[]>;
+}
+
+/** What the parts of an examination share. */
+export interface Examination extends FsckOptions {
+  /** The position up to which it reads the log. */
+  readonly upTo: number;
+  readonly pace: Pace;
+  readonly report: Report;
+  readonly containerOf: (rid: string) => Promise<Container>;
+  /** What the read model numbers containers with, by rid. */
+  readonly numbers: ReadonlyMap<string, ContainerNumber>;
+}
+
+/** What a container's stream says. An event that can't be read is reported, and left out. */
+export async function readContainer(log: EventLog, rid: string, upTo: number, report: Report): Promise<Container> {
+  const stream = containerStream(rid);
+  const partitionKeyDeletes = new Map<string, { readonly position: number; readonly atMs: number }[]>();
+  let state: ContainerState | undefined;
+  for (const event of await log.readStream(stream)) {
+    if (event.position > upTo) break;
+    try {
+      state = evolveContainer(state, event);
+    } catch (error) {
+      report('unreadable-event', stream, (error as Error).message);
+      continue;
+    }
+    if (event.type === 'PartitionKeyDeleted') {
+      const partitionKey = event.data['partitionKey'] as string;
+      const left = { position: event.position, atMs: event.occurredAtMs };
+      const known = partitionKeyDeletes.get(partitionKey);
+      if (known === undefined) partitionKeyDeletes.set(partitionKey, [left]);
+      else known.push(left);
+    }
+  }
+  const paths = state?.definition.epitaph?.clearPaths ?? [];
+  return { state, clearPaths: paths.map((path) => parseDocumentPath(path) ?? []), partitionKeyDeletes };
+}
+
+/** True for a life that left with its partition key: it was still visible when that was deleted. */
+export function leftWithPartitionKey(
+  life: ItemTimes & { readonly partitionKey: string; readonly lastPosition: number },
+  timeline: PolicyTimeline,
+  deletes: Container['partitionKeyDeletes'],
+): boolean {
+  const expiredAtMs = expiryOf(life, timeline)?.expiredAtMs ?? Number.POSITIVE_INFINITY;
+  return (
+    deletes.get(life.partitionKey)?.some(({ position, atMs }) => position > life.lastPosition && expiredAtMs > atMs) ===
+    true
+  );
+}
+
+export function readItemWrite(recorded: RecordedEvent): ItemWritten {
+  const event = readItemEvent(recorded);
+  invariant(isItemWrite(event), 'asked for writes alone');
+  return event.data;
+}

@@ -1,0 +1,250 @@
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { containerStream } from '@epitaph/core/container/stream-name.ts';
+import { databaseStream } from '@epitaph/core/database/stream-name.ts';
+import { isItemWrite, type ItemEvent } from '@epitaph/core/item/events.ts';
+import { decodeLedger } from '@epitaph/core/item/ledger.ts';
+import { readLife } from '@epitaph/core/item/read-life.ts';
+import { itemStream, parseItemStream } from '@epitaph/core/item/stream-name.ts';
+import { readItemEvent } from '@epitaph/core/item/upcast.ts';
+import type { EventLog } from '@epitaph/core/log/event-log.ts';
+import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import { withoutContainer } from '@epitaph/core/retention/hold-names.ts';
+import { expiryOf } from '@epitaph/core/ttl/expiry.ts';
+import { foldUniqueKey } from '@epitaph/core/unique-key/evolve.ts';
+import { type Container, type Examination, leftWithPartitionKey, type Report } from './examination.ts';
+
+/** A life as its events say, up to where the log is read. */
+interface Life {
+  lastType: string;
+  lastPosition: number;
+  birth: number;
+  ts: number;
+  ttl: number | null;
+  key: number;
+  id: string;
+  partitionKey: string;
+  writesLeft: boolean;
+  purged: boolean;
+  expiredAtMs: number | null;
+  uniqueKeys: readonly string[];
+}
+
+/** Checks that the body which a write has sealed opens, as long as its key is there. */
+export async function checkWrite(recorded: RecordedEvent, { vault, sealer, report }: Examination): Promise<void> {
+  const event = readItemEvent(recorded);
+  if (event.type !== 'ItemUpserted' && event.type !== 'ItemRecovered') return;
+  const { stream, revision, body } = recorded;
+  const found = await vault.findKey(event.data.key, stream);
+  if (found.status !== 'there') return;
+  try {
+    sealer.open(found.key, stream, revision, body ?? new Uint8Array());
+  } catch (error) {
+    report('body-unreadable', stream, (error as Error).message);
+  }
+}
+
+/**
+ * Examines the life whose last event this is. A purge truncates after its record, so whether writes are left is asked
+ * again later.
+ */
+export async function examineLife(
+  last: RecordedEvent,
+  examination: Examination,
+): Promise<{ readonly hasWritesAfterPurge: boolean }> {
+  const { log, upTo, report } = examination;
+  const { stream } = last;
+  const container = await examination.containerOf(parseItemStream(stream)!.containerRid);
+  const begin = () => new GrowingLife(stream, container);
+  const take = (growing: GrowingLife, events: readonly RecordedEvent[]) =>
+    events.forEach((event) => growing.add(event));
+  const growing = last.revision === 0 ? begin() : await readLife(log, stream, begin, take);
+  if (last.revision === 0) growing?.add(last);
+  const life = growing?.life;
+  if (growing === undefined || life === undefined) return { hasWritesAfterPurge: false };
+  const { found } = growing;
+  const told: Report = (...problem) => void found.push(problem);
+  await checkLife(stream, life, container, { ...examination, report: told });
+  // A life that has changed since the log was read is left to the next examination.
+  if (found.length > 0 && !(await hasGoneOn(log, stream, life, upTo))) for (const problem of found) report(...problem);
+  return { hasWritesAfterPurge: life.purged && life.writesLeft };
+}
+
+async function checkLife(
+  stream: string,
+  life: Life,
+  { state, partitionKeyDeletes }: Container,
+  { log, vault, store, report, numbers }: Examination,
+): Promise<void> {
+  const { prefix, containerRid, life: number } = parseItemStream(stream)!;
+  if (number > 0 && (await log.readLast(itemStream(prefix, number - 1))) === undefined) {
+    report('gap-in-lives', stream, `life ${number} is there, life ${number - 1} is not`);
+  }
+  if (state === undefined) {
+    report('row-without-item', stream, 'the container of this item was never created');
+    return;
+  }
+  const { timeline, definition } = state;
+  if (isItemWrite({ type: life.lastType })) {
+    for (const name of life.uniqueKeys) {
+      const last = await log.readLast(name);
+      try {
+        const { holder } = foldUniqueKey(last === undefined ? [] : [last]);
+        // A life whose last event is a write holds its values, even past its deadline: whoever takes one puts that end
+        // on record in the same append.
+        if (holder !== stream) {
+          report('unique-key-not-held', stream, `live, but ${name} is held by ${holder ?? 'nobody'}`);
+        }
+      } catch (error) {
+        report('unreadable-event', name, (error as Error).message);
+      }
+    }
+    if (life.uniqueKeys.length !== (definition.uniqueKeyPolicy?.uniqueKeys?.length ?? 0)) {
+      report(
+        'unique-key-not-held',
+        stream,
+        `live, but its last write names ${life.uniqueKeys.length} values of unique keys`,
+      );
+    }
+  }
+  if (life.expiredAtMs !== null) {
+    const oracle = expiryOf(life, timeline);
+    if (oracle?.expiredAtMs !== life.expiredAtMs) {
+      report(
+        'wrong-deadline',
+        stream,
+        `recorded as expired at ${life.expiredAtMs}, but its times and policies say ${oracle?.expiredAtMs ?? 'never'}`,
+      );
+    }
+  }
+  const key = (await vault.findKey(life.key, stream)).status;
+  if (life.purged) {
+    if (key !== 'destroyed') report('key-not-destroyed', stream, `purged, but its key is ${key}`);
+  } else if (key === 'unknown') report('key-missing', stream, 'its key is unknown to the vault');
+  else if (key === 'destroyed' && isItemWrite({ type: life.lastType }) && !(await isBeingErased(log, stream, state))) {
+    report('key-missing', stream, 'its key was destroyed, but nothing says why');
+  }
+  const container = numbers.get(containerRid);
+  const row = container === undefined ? undefined : await store.findItem(container, life.partitionKey, life.id);
+  if (isItemWrite({ type: life.lastType }) && !leftWithPartitionKey(life, timeline, partitionKeyDeletes)) {
+    if (row === undefined || row.life < number) {
+      report('missing-without-reason', stream, 'live by the log, but not in the read model');
+    } else if (
+      row.position !== life.lastPosition ||
+      row.ts !== life.ts ||
+      row.ttl !== life.ttl ||
+      row.birth !== life.birth
+    ) {
+      report('row-differs', stream, `the read model has it at ${row.position}, the log at ${life.lastPosition}`);
+    }
+  } else if (row !== undefined && row.life === number && row.position <= life.lastPosition) {
+    // A row that was written after that end is of another stream: its container's secret was lost in a restore since.
+    const end = isItemWrite({ type: life.lastType }) ? 'the delete of its partition key' : life.lastType;
+    report('shown-after-its-end', stream, `ended by ${end}, but still in the read model`);
+  }
+}
+
+/** True for a life that was written, has ended or was erased since the log was read up to a position. */
+async function hasGoneOn(log: EventLog, stream: string, life: Life, upTo: number): Promise<boolean> {
+  if ((await log.readLast(stream))?.position !== life.lastPosition) return true;
+  // What befalls a life from outside is in its own stream only when the purge has come to it.
+  const { containerRid, prefix } = parseItemStream(stream)!;
+  return (await log.readStream(containerStream(containerRid))).some(({ type, position, data }) => {
+    if (position <= upTo) return false;
+    if (type === 'PartitionKeyDeleted') return data['partitionKey'] === life.partitionKey;
+    if (type === 'ErasureRequested') return data['item'] === withoutContainer(containerRid, prefix);
+    return type === 'ContainerDeleted';
+  });
+}
+
+/**
+ * True for an item that is being erased on request or goes with its container: its key is destroyed before its own
+ * stream says anything.
+ */
+async function isBeingErased(
+  log: EventLog,
+  stream: string,
+  { rid, databaseRid, deletedAtMs, retention }: ContainerState,
+): Promise<boolean> {
+  const item = withoutContainer(rid, parseItemStream(stream)!.prefix);
+  if (deletedAtMs !== null || retention.erasures.some((pending) => pending.item === item)) return true;
+  return (await log.readLast(databaseStream(databaseRid)))?.type === 'DatabaseDeleted';
+}
+
+/** Builds a life from those of its events that can be read, and notes what is wrong with their order. */
+class GrowingLife {
+  readonly #stream: string;
+  readonly #container: Container;
+  readonly found: Parameters<Report>[] = [];
+  /** Undefined while none could be read. */
+  life: Life | undefined;
+
+  constructor(stream: string, container: Container) {
+    this.#stream = stream;
+    this.#container = container;
+  }
+
+  add(recorded: RecordedEvent): void {
+    let event: ItemEvent;
+    try {
+      event = readItemEvent(recorded);
+    } catch {
+      // Reported when the walk over the log met it.
+      return;
+    }
+    const { position } = recorded;
+    const report = (text: string) => void this.found.push(['event-after-end', this.#stream, text]);
+    const life = (this.life ??= {
+      lastType: event.type,
+      lastPosition: position,
+      birth: position,
+      ts: 0,
+      ttl: null,
+      key: 0,
+      id: event.data.id,
+      partitionKey: event.data.partitionKey,
+      writesLeft: false,
+      purged: false,
+      expiredAtMs: null,
+      uniqueKeys: [],
+    });
+    const { lastPosition, lastType } = life;
+    if (life.purged) report(`${event.type} at ${position} follows the purge`);
+    if (position > lastPosition && isItemWrite(event)) {
+      if (!isItemWrite({ type: lastType })) {
+        report(`a write at ${position} follows ${lastType}`);
+      } else if (
+        this.#container.partitionKeyDeletes
+          .get(life.partitionKey)
+          ?.some((left) => left.position > lastPosition && left.position < position) === true
+      ) {
+        report(`a write at ${position} follows the delete of its partition key`);
+      }
+    }
+    life.lastType = event.type;
+    life.lastPosition = position;
+    switch (event.type) {
+      case 'ItemUpserted':
+      case 'ItemRecovered':
+        life.ts = event.data.ts;
+        life.ttl = event.data.ttl;
+        life.key = event.data.key;
+        life.uniqueKeys = event.data.uniqueKeys ?? [];
+        life.writesLeft = true;
+        break;
+      case 'ItemExpired':
+        life.expiredAtMs = event.data.expiredAtMs;
+        life.ts = event.data.ts;
+        break;
+      case 'ItemPurged': {
+        const last = decodeLedger(event.data.ledger).at(-1)!;
+        life.ts = Math.floor(last.atMs / 1000);
+        life.ttl = last.ttl;
+        life.key = event.data.key;
+        life.purged = true;
+        break;
+      }
+      default:
+        break;
+    }
+  }
+}

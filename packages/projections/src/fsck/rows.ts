@@ -1,0 +1,186 @@
+import { hash } from 'node:crypto';
+import { type DocumentPath, valueAt } from '@epitaph/core/document-path.ts';
+import { isItemWrite } from '@epitaph/core/item/events.ts';
+import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
+import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import type { CatalogContainer } from '../catalog/catalog.ts';
+import { type ClearCopy, type ClearEntry, clearValue } from '../items/clear-values.ts';
+import type { ItemRow } from '../read-model-store.ts';
+import {
+  BODIES_AT_ONCE,
+  type Container,
+  type Examination,
+  leftWithPartitionKey,
+  readItemWrite,
+} from './examination.ts';
+
+/** Rows of the read models read at a time. */
+const ROWS_AT_ONCE = 1_000;
+/** Items whose values in clear are checked at a time: each time all such values of their container are read. */
+const COPIES_OF_AT_ONCE = 200_000;
+
+/**
+ * Checks that every row of a container is of an item that the log shows as live, that its values in clear are those of
+ * its document, and that there are no other values in clear.
+ *
+ * @returns how many rows there are
+ */
+export async function checkRows(
+  { number, state: { rid } }: CatalogContainer,
+  examination: Examination,
+): Promise<number> {
+  const { store, upTo, report, pace, signal } = examination;
+  const container = await examination.containerOf(rid);
+  const hasCopies = container.clearPaths.length > 0 || (await store.clearCopies(number, undefined, 1)).length > 0;
+  let items = 0;
+  let expected = new Map<number, ExpectedCopies>();
+  let from = 0;
+  for (let afterBirth = 0; ;) {
+    signal?.throwIfAborted();
+    const rows = await store.allItems(number, afterBirth, ROWS_AT_ONCE);
+    for (let start = 0; start < rows.length; start += BODIES_AT_ONCE) {
+      const some = rows.slice(start, start + BODIES_AT_ONCE);
+      const found = await Promise.all(some.map((row) => liveByLog(row, rid, container, examination)));
+      for (const [index, row] of some.entries()) {
+        const live = found[index]!;
+        if (live === 'no') {
+          report(
+            'row-without-item',
+            rid,
+            `the read model has an item of birth ${row.birth} that the log does not show as live`,
+          );
+        } else if (hasCopies) {
+          const { birth } = row;
+          expected.set(birth, {
+            row,
+            sum: live === 'unknown' ? undefined : await clearSumOf(live, container, examination),
+          });
+        }
+      }
+      await pace.step();
+    }
+    items += rows.length;
+    const last = rows.at(-1);
+    if (hasCopies && (last === undefined || expected.size >= COPIES_OF_AT_ONCE)) {
+      const births = { after: from, upTo: last?.birth ?? upTo };
+      await checkClearCopies({ number, rid }, births, expected, examination);
+      from = births.upTo;
+      expected = new Map();
+    }
+    if (last === undefined) return items;
+    afterBirth = last.birth;
+  }
+}
+
+/**
+ * The write that a row is of, where the log shows the item as live; `unknown` if it has changed since the log was read.
+ */
+async function liveByLog(
+  row: ItemRow,
+  rid: string,
+  { state, partitionKeyDeletes }: Container,
+  { log, store, upTo }: Examination,
+): Promise<RecordedEvent | 'no' | 'unknown'> {
+  if (row.birth > upTo || row.position > upTo) return 'unknown';
+  const write = await log.readAt(row.position);
+  if (write !== undefined && isItemWrite(write) && state !== undefined) {
+    const item = parseItemStream(write.stream);
+    const { id, partitionKey } = write.data;
+    if (item?.containerRid === rid && item.life === row.life && id === row.id && partitionKey === row.partitionKey) {
+      const last = await log.readLast(write.stream);
+      if (last === undefined || last.position > upTo) return 'unknown';
+      if (isItemWrite(last)) {
+        const { ts, ttl } = readItemWrite(last);
+        const life = { ts, ttl, partitionKey: row.partitionKey, lastPosition: last.position };
+        // A row that stands at an earlier write is reported where its life is examined.
+        if (!leftWithPartitionKey(life, state.timeline, partitionKeyDeletes))
+          return write.position === last.position ? write : 'unknown';
+      }
+    }
+  }
+  const now = await store.findItem(row.container, row.partitionKey, row.id);
+  return now?.birth === row.birth && now.position === row.position ? 'no' : 'unknown';
+}
+
+/** The {@link clearSum} of the values in clear that a write gives; undefined where its body does not open. */
+async function clearSumOf(
+  write: RecordedEvent,
+  { clearPaths }: Container,
+  { vault, sealer }: Examination,
+): Promise<number | undefined> {
+  if (clearPaths.length === 0) return 0;
+  const { stream, revision, body = new Uint8Array() } = write;
+  const found = await vault.findKey(readItemWrite(write).key, stream);
+  if (found.status !== 'there') return undefined;
+  try {
+    return clearSum(copiesOf(sealer.open(found.key, stream, revision, body), clearPaths));
+  } catch {
+    // Reported where the write itself is examined.
+    return undefined;
+  }
+}
+
+/** What there must be in clear of an item; undefined where that is not known. */
+interface ExpectedCopies {
+  readonly row: ItemRow;
+  readonly sum: number | undefined;
+}
+
+/**
+ * Checks the values in clear of the items that were born in a part of the log: those of live items are what their
+ * documents give, and there are no others.
+ */
+async function checkClearCopies(
+  { number, rid }: { readonly number: number; readonly rid: string },
+  births: { readonly after: number; readonly upTo: number },
+  expected: ReadonlyMap<number, ExpectedCopies>,
+  { store, signal, pace, report }: Examination,
+): Promise<void> {
+  const sums = new Map<number, number>();
+  const left = new Set<number>();
+  for (let after: ClearCopy | undefined; ;) {
+    const copies = await store.clearCopies(number, after, ROWS_AT_ONCE);
+    for (const copy of copies) {
+      const { birth } = copy;
+      if (birth <= births.after || birth > births.upTo) continue;
+      if (expected.has(birth)) sums.set(birth, plus(sums.get(birth) ?? 0, clearSum([copy])));
+      else left.add(birth);
+    }
+    after = copies.at(-1);
+    if (after === undefined) break;
+    signal?.throwIfAborted();
+    await pace.step();
+  }
+  for (const birth of left) {
+    report(
+      'clear-copies-left',
+      rid,
+      `values in clear of an item of birth ${birth}, which the log does not show as live`,
+    );
+  }
+  for (const [birth, { sum, row }] of expected) {
+    await pace.step();
+    if (sum === undefined || (sums.get(birth) ?? 0) === sum) continue;
+    // It may have been written, or have left, since the log was read.
+    const now = await store.findItem(number, row.partitionKey, row.id);
+    if (now?.position !== row.position) continue;
+    report('clear-copies-differ', rid, `what is in clear of the item of birth ${birth} is not what its document says`);
+  }
+}
+
+/** One number for what is in clear of an item, in whatever order that comes: 48 bits of a hash of each value, added up. */
+function clearSum(copies: readonly ClearEntry[]): number {
+  return copies
+    .map(({ path, value }) => hash('sha256', Buffer.from(`${path} ${value}`, 'utf16le'), 'buffer').readUIntBE(0, 6))
+    .reduce(plus, 0);
+}
+
+function copiesOf(body: Uint8Array, paths: readonly DocumentPath[]): ClearEntry[] {
+  const document: unknown = JSON.parse(Buffer.from(body).toString('utf8'));
+  return paths.flatMap((path, index) => {
+    const value = clearValue(valueAt(document, path));
+    return value === undefined ? [] : [{ path: index, value }];
+  });
+}
+
+const plus = (left: number, right: number): number => (left + right) % 2 ** 48;

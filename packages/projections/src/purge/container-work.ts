@@ -1,0 +1,229 @@
+import type { Clock } from '@epitaph/core/clock.ts';
+import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
+import { Pace } from '@epitaph/core/turn.ts';
+import type { CatalogContainer } from '../catalog/catalog.ts';
+import type { ContainerNumber, EndedRow, ItemRow, UnrecordedEnd } from '../read-model-store.ts';
+import { erasureDelayMs } from './due-book.ts';
+import type { PurgeExecutor, PurgePorts } from './executor.ts';
+import {
+  type AskedLife,
+  BEGINNING,
+  type HeldKind,
+  type HeldLives,
+  isBehind,
+  type Look,
+  type Place,
+} from './held-lives.ts';
+import type { OpenRun } from './runs.ts';
+
+/**
+ * How long lives that a hold keeps (on several nodes also those that a floor keeps) are left alone before the vault is
+ * asked about them again. A container with nothing else left to erase is not looked through for as long.
+ */
+const HELD_RETRY_MS = 60_000;
+/**
+ * The wait is at least this long for each such life: to ask about one takes a tenth of it, and there is other work to
+ * do.
+ */
+const HELD_RETRY_MS_EACH = 1;
+
+/** A life to erase, with its place and that of the life before it in the order in which they are looked through. */
+interface Found<Row> {
+  readonly row: Row;
+  readonly kind: HeldKind;
+  readonly place: Place;
+  readonly after: Place;
+}
+
+export interface Work {
+  readonly container: CatalogContainer;
+  readonly overdue: readonly ItemRow[];
+  /** Lives that left with their partition key. */
+  readonly unrecorded: readonly UnrecordedEnd[];
+  readonly ended: readonly Found<EndedRow>[];
+  /** Items that their container took with it. */
+  readonly abandoned: readonly Found<ItemRow>[];
+  /** Taken before they were looked up. */
+  readonly look: Look;
+}
+
+export interface ContainerWorkOptions extends Pick<PurgePorts, 'store' | 'catalog'> {
+  readonly clock: Clock;
+  readonly executor: PurgeExecutor;
+  readonly held: HeldLives;
+  /** True where other nodes may lower floors, too. */
+  readonly othersControl: boolean;
+}
+
+/** Finds what there is to record and to erase in a container, without the lives that are known to be kept, and erases it. */
+export class ContainerWork {
+  readonly #options: ContainerWorkOptions;
+  /** Containers in which overdue items were left because there were no request units for them. */
+  readonly unpaid = new Set<ContainerNumber>();
+
+  constructor(options: ContainerWorkOptions) {
+    this.#options = options;
+  }
+
+  async anythingDue(containers: readonly CatalogContainer[]): Promise<boolean> {
+    const probe = { effectiveNowMs: this.#options.clock.now(), upToPosition: Number.MAX_SAFE_INTEGER };
+    const pace = new Pace();
+    for (const container of containers) {
+      await pace.step();
+      const { overdue, unrecorded, ended, abandoned } = await this.workIn(container, probe, 1);
+      if (overdue.length + unrecorded.length + ended.length + abandoned.length > 0) return true;
+      if (container.state.partitionKeyDeletes.length > 0 && !this.isGone(container)) return true;
+    }
+    return false;
+  }
+
+  /** What there is to do in a container, at most so much of each kind. */
+  async workIn(
+    container: CatalogContainer,
+    run: Pick<OpenRun, 'effectiveNowMs' | 'upToPosition'>,
+    limit: number,
+  ): Promise<Work> {
+    const { look } = this.#options.held;
+    const gone = this.isGone(container);
+    // A container that is gone changes no more, and all that is in it goes: nothing is left for a later run.
+    const upToPosition = gone ? Number.MAX_SAFE_INTEGER : run.upToPosition;
+    const overdue = await this.#payable(container, run.effectiveNowMs, upToPosition, limit);
+    // Asked for only where there can be any, like the deletes themselves.
+    const unrecorded =
+      container.state.partitionKeyDeletes.length === 0
+        ? []
+        : await this.#options.store().unrecordedEnds(container.number, limit);
+    const ended = await this.#erasableEnded(container, gone, run, limit);
+    // Lives that had ended before the container went are recorded as such; only the rest is recorded as gone with it.
+    const last = gone && overdue.length + unrecorded.length + ended.length === 0;
+    return {
+      container,
+      overdue,
+      unrecorded,
+      ended,
+      abandoned: last ? await this.#abandonedItems(container, limit) : [],
+      look,
+    };
+  }
+
+  isGone({ state }: CatalogContainer): boolean {
+    return this.#options.catalog().goneAtMs(state) !== null;
+  }
+
+  /** The overdue items whose expiry can be recorded now. Where users leave nothing over, it is noted that some wait. */
+  async #payable(
+    container: CatalogContainer,
+    effectiveNowMs: number,
+    upToPosition: number,
+    limit: number,
+  ): Promise<readonly ItemRow[]> {
+    const affordable = this.#options.executor.affordable(container);
+    const wanted = Math.max(1, Math.min(limit, affordable));
+    const rows = await this.#options.executor.overdue(container, effectiveNowMs, upToPosition, wanted);
+    if (affordable > 0 || rows.length === 0) return rows;
+    this.unpaid.add(container.number);
+    return [];
+  }
+
+  async erase(work: Work): Promise<{ readonly purged: number; readonly refused: number }> {
+    const { container, ended, abandoned } = work;
+    const nowMs = () => this.#options.clock.now();
+    const rowsOf = <Row>(found: readonly Found<Row>[]): Row[] => found.map(({ row }) => row);
+    const batch =
+      ended.length > 0
+        ? await this.#options.executor.eraseEnded(rowsOf(ended), nowMs)
+        : await this.#options.executor.eraseItems(container, rowsOf(abandoned), nowMs);
+    const found = ended.length > 0 ? ended : abandoned;
+    const retryAtMs = nowMs() + this.retryMs(container.number);
+    const outcomes = new Map<number, AskedLife['outcome']>(batch.left.map((index) => [index, 'left']));
+    for (const { index, untilMs } of batch.refused) {
+      outcomes.set(
+        index,
+        untilMs === null
+          ? { by: 'hold', untilMs: retryAtMs }
+          : // Another node that lowers the floor tells nobody.
+            { by: 'floor', untilMs: this.#options.othersControl ? Math.min(untilMs, retryAtMs) : untilMs },
+      );
+    }
+    const asked = Map.groupBy(
+      found.map(({ kind, place, after }, index) => ({
+        kind,
+        ...place,
+        after,
+        outcome: outcomes.get(index) ?? ('erased' as const),
+      })),
+      ({ kind }) => kind,
+    );
+    for (const [kind, lives] of asked) this.#options.held.asked(container.number, kind, lives, work.look);
+    return { purged: batch.purged, refused: batch.refused.length };
+  }
+
+  retryMs(container: ContainerNumber): number {
+    const { hold, floor } = this.#options.held.countIn(container);
+    return Math.max(HELD_RETRY_MS, (this.#options.othersControl ? hold + floor : hold) * HELD_RETRY_MS_EACH);
+  }
+
+  /** Ended lives whose grace is over and that nothing is known to hold back. */
+  async #erasableEnded(
+    container: CatalogContainer,
+    gone: boolean,
+    run: Pick<OpenRun, 'effectiveNowMs'>,
+    limit: number,
+  ): Promise<Found<EndedRow>[]> {
+    const nowMs = this.#options.clock.now();
+    const found: Found<EndedRow>[] = [];
+    for (const byPolicyStart of [false, true]) {
+      const delayMs = gone ? 0 : erasureDelayMs(container.state, byPolicyStart);
+      const endedAtOrBeforeMs = Math.max(run.effectiveNowMs, nowMs) - delayMs;
+      const rowsAfter = (after: Place, count: number) =>
+        this.#options.store().endedLives(container.number, { byPolicyStart, endedAtOrBeforeMs, after, limit: count });
+      const kind = kindOf(byPolicyStart);
+      found.push(...(await this.#notHeld(container.number, kind, placeOfEnded, rowsAfter, limit - found.length)));
+    }
+    return found;
+  }
+
+  /** The first lives of a kind, leaving out those that are known to be held back. */
+  async #notHeld<Row>(
+    container: ContainerNumber,
+    kind: HeldKind,
+    placeOf: (row: Row) => Place,
+    rowsAfter: (place: Place, count: number) => MaybePromise<readonly Row[]>,
+    limit: number,
+  ): Promise<Found<Row>[]> {
+    const found: Found<Row>[] = [];
+    const pace = new Pace();
+    let at = BEGINNING;
+    while (found.length < limit) {
+      await pace.step();
+      const { after, upTo, stretch } = this.#options.held.next(container, kind, at, this.#options.clock.now());
+      const wanted = stretch === undefined ? limit - found.length : stretch.hold + stretch.floor + 1;
+      const rows = await rowsAfter(after, wanted);
+      const within = upTo === undefined ? rows : rows.filter((row) => !isBehind(placeOf(row), upTo));
+      if (stretch !== undefined) {
+        const isHeld = this.#options.held.isAsBefore(container, kind, stretch, within.map(placeOf));
+        at = isHeld ? stretch.upTo : after;
+        continue;
+      }
+      at = after;
+      for (const row of within) {
+        const place = placeOf(row);
+        found.push({ row, kind, place, after: at });
+        at = place;
+      }
+      if (upTo === undefined) break;
+      at = upTo;
+    }
+    return found;
+  }
+
+  /** Items that are left in a container which is gone. */
+  #abandonedItems({ number }: CatalogContainer, limit: number): Promise<Found<ItemRow>[]> {
+    const rowsAfter = ({ position }: Place, count: number) => this.#options.store().allItems(number, position, count);
+    return this.#notHeld(number, 'items', ({ birth }) => ({ endedAtMs: 0, position: birth }), rowsAfter, limit);
+  }
+}
+
+export const kindOf = (byPolicyStart: boolean): HeldKind => (byPolicyStart ? 'ended-by-policy-start' : 'ended');
+
+const placeOfEnded = ({ endedAtMs, position }: EndedRow): Place => ({ endedAtMs, position });

@@ -1,0 +1,57 @@
+import type { CommandContext } from '@epitaph/core/command-context.ts';
+import { appendNext, newEvent } from '@epitaph/core/handle-command.ts';
+import type { EventLog } from '@epitaph/core/log/event-log.ts';
+import { PURGE_CONTROL_STREAM, type PurgeControlEvent, purgeEventVersions } from './events.ts';
+
+export interface PurgeControlOptions {
+  readonly log: EventLog;
+  readonly monotonicMs: () => number;
+  /** Resolves when readers see everything up to a position. */
+  readonly projected: (position: number) => Promise<void>;
+  /** True where other nodes may pause and resume the purge as well. */
+  readonly othersControl: boolean;
+}
+
+/** Whether an operator has paused the purge: the last event of a stream says so. */
+export class PurgeControl {
+  readonly #options: PurgeControlOptions;
+  #isPaused = false;
+  #readMs = 0;
+
+  constructor(options: PurgeControlOptions) {
+    this.#options = options;
+  }
+
+  /** As far as this node knows; of several nodes see {@link refresh}. */
+  get isPaused(): boolean {
+    return this.#isPaused;
+  }
+
+  /** Reads it again, if other nodes may have paused or resumed the purge. */
+  async refresh(maxAgeMs = 0): Promise<void> {
+    const { monotonicMs, othersControl } = this.#options;
+    if (othersControl && monotonicMs() - this.#readMs >= maxAgeMs) await this.read();
+  }
+
+  async read(): Promise<void> {
+    const control = await this.#options.log.readLast(PURGE_CONTROL_STREAM);
+    this.#isPaused = control?.type === 'PurgePaused';
+    this.#readMs = this.#options.monotonicMs();
+  }
+
+  /**
+   * Records a pause, or its end, unless the log says that it is so already: another node may have been asked. A purge
+   * that was never paused counts as resumed.
+   */
+  async record(context: CommandContext, type: PurgeControlEvent['type']): Promise<void> {
+    const { log, projected } = this.#options;
+    const position = await appendNext(log, PURGE_CONTROL_STREAM, (last) =>
+      (last?.type ?? 'PurgeResumed') === type
+        ? undefined
+        : newEvent(context, { type, data: {} }, purgeEventVersions[type]),
+    );
+    // It holds from its record on, whether or not readers see that yet.
+    this.#isPaused = type === 'PurgePaused';
+    if (position !== undefined) await projected(position);
+  }
+}

@@ -1,0 +1,93 @@
+import type { Clock } from '@epitaph/core/clock.ts';
+import type { CommandContext } from '@epitaph/core/command-context.ts';
+import { newEvent } from '@epitaph/core/handle-command.ts';
+import { invariant } from '@epitaph/core/invariant.ts';
+import type { PurgePorts } from './executor.ts';
+import { purgeEventVersions, type PurgeRunEvent, purgeRunStream } from './events.ts';
+
+export interface OpenRun {
+  readonly id: string;
+  readonly startedAtMs: number;
+  readonly upToPosition: number;
+  readonly effectiveNowMs: number;
+}
+
+type RunPorts = Pick<PurgePorts, 'log' | 'store' | 'projected' | 'newId'> & { readonly clock: Clock };
+
+/** The purge runs on record: which one is open, the start of one, its end. */
+export class PurgeRuns {
+  readonly #ports: RunPorts;
+  /** The one that is worked on, or was when a fault came. */
+  current: OpenRun | undefined;
+
+  constructor(ports: RunPorts) {
+    this.#ports = ports;
+  }
+
+  /** A run whose end is not in the log: a crash or a fault has cut it short. */
+  async leftOpen(): Promise<OpenRun | undefined> {
+    const [open] = await this.#ports.store().openPurgeRuns();
+    return open === undefined ? undefined : { id: open.stream.slice(purgeRunStream('').length), ...open.state };
+  }
+
+  /**
+   * The run to go on with. A run whose end is on record is not one, even if recording it ended in a fault here, or
+   * another node recorded it: after a crash nobody looks for what is erased under a completed run.
+   */
+  async leftToDo(): Promise<OpenRun | undefined> {
+    const run = this.current ?? (await this.leftOpen());
+    const last = run && (await this.#ports.log.readLast(purgeRunStream(run.id)));
+    return last?.type === 'PurgeRunCompleted' ? undefined : run;
+  }
+
+  async open(): Promise<OpenRun> {
+    const { clock, log, newId } = this.#ports;
+    const context = purgeContext(this.#ports);
+    const run: OpenRun = {
+      id: newId(),
+      startedAtMs: context.nowMs,
+      upToPosition: await log.head(),
+      effectiveNowMs: clock.now(),
+    };
+    const event: PurgeRunEvent = {
+      type: 'PurgeRunStarted',
+      data: { upToPosition: run.upToPosition, effectiveNowMs: run.effectiveNowMs },
+    };
+    const result = await log.append([
+      {
+        stream: purgeRunStream(run.id),
+        expectedRevision: 'no-stream',
+        events: [newEvent(context, event, purgeEventVersions[event.type])],
+      },
+    ]);
+    invariant(result.kind === 'appended', 'a run has a stream of its own');
+    await this.#ports.projected(result.position);
+    this.current = run;
+    return run;
+  }
+
+  async close(run: OpenRun, counts: PurgeCounts): Promise<void> {
+    const event: PurgeRunEvent = {
+      type: 'PurgeRunCompleted',
+      data: counts,
+    };
+    const result = await this.#ports.log.append([
+      {
+        stream: purgeRunStream(run.id),
+        expectedRevision: 0,
+        events: [newEvent(purgeContext(this.#ports), event, purgeEventVersions[event.type])],
+      },
+    ]);
+    // A conflict means that another runner has closed it after a takeover: its end is on record all the same.
+    if (result.kind === 'appended') await this.#ports.projected(result.position);
+    this.current = undefined;
+  }
+}
+
+/** What a run has done, as its last event says. */
+type PurgeCounts = Extract<PurgeRunEvent, { type: 'PurgeRunCompleted' }>['data'];
+
+/** In whose name the purge acts when nobody has asked for it. */
+export function purgeContext({ clock, newId }: Pick<RunPorts, 'clock' | 'newId'>): CommandContext {
+  return { nowMs: clock.now(), actor: 'system:purge', correlationId: newId(), newId };
+}

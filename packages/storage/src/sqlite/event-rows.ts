@@ -1,0 +1,120 @@
+import type { StatementSync } from 'node:sqlite';
+import { invariant } from '@epitaph/core/invariant.ts';
+import type { NewEvent, RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import type { EventRow } from './log-writer-jobs.ts';
+import { uuidOfHex } from './uuid-bytes.ts';
+
+/** An event as its row is read. */
+export type EventColumns = readonly [
+  position: number,
+  stream: string,
+  revision: number,
+  previous: number,
+  type: number,
+  version: number,
+  at: number,
+  actor: number,
+  shape: number,
+  data: string,
+  /** The UUIDs of the event, its correlation and, if another, its causation: 32 hexadecimal digits each. */
+  ids: string,
+  body?: Uint8Array | null,
+];
+
+/** As {@link EventColumns}. Each column that is read takes its time, and one of bytes thrice that of a text. */
+export const FACTS = `position, stream, revision, previous, type, version, at, actor, shape, data,
+  lower(hex(id) || hex(correlation) || ifnull(hex(causation), ''))`;
+
+/** The words of the log, looked up again when one turns up that the writer has added meanwhile. */
+export class Words {
+  readonly #statement: StatementSync;
+  readonly #texts = new Map<number, string>();
+  readonly #numbers = new Map<string, number>();
+  #unknown = false;
+  readonly #names = new Map<number, readonly string[]>();
+
+  constructor(statement: StatementSync) {
+    this.#statement = statement;
+  }
+
+  /** The number of a word, or the word itself while it has none that is known here. */
+  number(text: string): number | string {
+    const number = this.#numbers.get(text);
+    if (number !== undefined) return number;
+    this.#unknown = true;
+    return text;
+  }
+
+  /** To be called after an append: the words that it has added are known from here on. */
+  learn(): void {
+    if (!this.#unknown) return;
+    this.#unknown = false;
+    this.#load();
+  }
+
+  #load(): void {
+    for (const { number, text } of this.#statement.all() as { number: number; text: string }[]) {
+      this.#texts.set(number, text);
+      this.#numbers.set(text, number);
+    }
+  }
+
+  text(number: number): string {
+    const known = this.#texts.get(number);
+    if (known !== undefined) return known;
+    this.#load();
+    const text = this.#texts.get(number);
+    invariant(text !== undefined, `word ${number} of the log is missing`);
+    return text;
+  }
+
+  names(number: number): readonly string[] {
+    let names = this.#names.get(number);
+    if (names === undefined) {
+      names = JSON.parse(this.text(number)) as string[];
+      this.#names.set(number, names);
+    }
+    return names;
+  }
+}
+
+function withNames(names: readonly string[], values: readonly unknown[]): Record<string, unknown> {
+  const data: Record<string, unknown> = {};
+  for (let index = 0; index < names.length; index++) data[names[index]!] = values[index];
+  return data;
+}
+
+export function toRow(event: NewEvent, blobs: Uint8Array[], words: Words): EventRow {
+  if (event.body !== undefined) blobs.push(event.body);
+  return [
+    event.id,
+    words.number(event.type),
+    event.version,
+    event.occurredAtMs,
+    words.number(event.actor),
+    event.correlationId,
+    event.causationId === event.correlationId ? null : event.causationId,
+    words.number(JSON.stringify(Object.keys(event.data))),
+    JSON.stringify(Object.values(event.data)),
+    event.body !== undefined,
+  ];
+}
+
+export function fromRow(row: EventColumns, words: Words): RecordedEvent {
+  const [position, stream, revision, , type, version, at, actor, shape, data, ids, body] = row;
+  const correlationId = uuidOfHex(ids, 32);
+  return {
+    id: uuidOfHex(ids, 0),
+    type: words.text(type),
+    version,
+    data: withNames(words.names(shape), JSON.parse(data) as unknown[]),
+    ...(body === undefined || body === null ? {} : { body }),
+    occurredAtMs: at,
+    actor: words.text(actor),
+    correlationId,
+    causationId: ids.length > 64 ? uuidOfHex(ids, 64) : correlationId,
+    stream,
+    revision,
+    position,
+  };
+}

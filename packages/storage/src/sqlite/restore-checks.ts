@@ -1,0 +1,114 @@
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import type { LogManifest, VaultManifest } from '@epitaph/core/backup/manifest.ts';
+import { formatLedgerHead, type LedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
+import { isoTime } from '@epitaph/core/clock.ts';
+import { digestOf } from './backup.ts';
+import { UnusableFile } from './database.ts';
+import { readPurgeLedger } from './purge-ledger.ts';
+import type { RestoreOptions, ServerLog } from './restore-options.ts';
+
+export const isOnServer = (log: LogManifest | ServerLog): log is ServerLog => 'name' in log;
+
+export function assertTogether(
+  log: LogManifest | ServerLog,
+  vault: VaultManifest,
+  { nowMs, allowLapsed }: RestoreOptions,
+): void {
+  if (isOnServer(log)) assertItsLog(log, vault);
+  else assertSameStore(log, vault);
+  if (vault.lapsesAtMs <= nowMs && !allowLapsed) {
+    throw new UnusableFile(
+      `The copy of the keys lapsed at ${isoTime(vault.lapsesAtMs)}: it was to be destroyed by then, and certificates say so. --allow-lapsed restores from it all the same.`,
+    );
+  }
+}
+
+function assertSameStore(log: LogManifest, vault: VaultManifest): void {
+  if (vault.log !== undefined) {
+    throw new UnusableFile(
+      'The log of these keys is on a server, and no part of a backup. Give --event-store, and no --log.',
+    );
+  }
+  if (log.store !== vault.store) {
+    throw new UnusableFile(
+      `The two parts are of different stores (${log.store} and ${vault.store}): with the keys of one nothing of the other can be read.`,
+    );
+  }
+  if (vault.logPosition < log.logPosition) {
+    throw new UnusableFile(
+      'The copy of the keys is older than that of the log: keys of what was written between the two are not in it. Take the vault part of the same backup, or of a later one.',
+    );
+  }
+}
+
+function assertItsLog({ id, name }: ServerLog, vault: VaultManifest): void {
+  if (vault.log === id) return;
+  throw new UnusableFile(
+    vault.log === undefined
+      ? 'The log of these keys is in the backup, too, and on no server. Give --log, and no --event-store.'
+      : `The keys are of another event log than the one on ${name}: with them nothing of it can be read.`,
+  );
+}
+
+/**
+ * Reads the ledger to its end. Its chain must hold, and pass through every head that the operator or the backup
+ * remembers.
+ */
+export async function assertWhole(
+  { ledger, ledgerHead }: RestoreOptions,
+  parts: readonly (LogManifest | VaultManifest)[],
+): Promise<{ readonly head: LedgerHead; readonly lastMs: number; readonly listed: ReadonlySet<number> }> {
+  const { store } = parts[0]!;
+  if (!existsSync(ledger)) {
+    throw new UnusableFile(
+      `There is no purge ledger at ${ledger}. Without it nobody can say what was erased after the backup, so nothing is restored.`,
+    );
+  }
+  const expected = new Map(
+    [formatLedgerHead(ledgerHead), ...parts.map((part) => part.ledgerHead)].map((text) => [text, false]),
+  );
+  const listed = new Set<number>();
+  let head: LedgerHead | undefined;
+  let lastMs = 0;
+  for await (const line of readPurgeLedger(ledger)) {
+    if (line.store !== store) {
+      throw new UnusableFile(
+        `${ledger} is the purge ledger of another store (${line.store}; the backup is of ${store}).`,
+      );
+    }
+    head = line.head;
+    lastMs = Math.max(lastMs, line.entry?.atMs ?? 0);
+    if (line.entry !== undefined && 'keys' in line.entry) for (const [keyId] of line.entry.keys) listed.add(keyId);
+    const text = formatLedgerHead(head);
+    if (expected.has(text)) expected.set(text, true);
+  }
+  if (expected.get(formatLedgerHead(ledgerHead)) !== true) {
+    throw new UnusableFile(
+      head !== undefined && head.lines < ledgerHead.lines
+        ? `${ledger} is not whole: it has ${head.lines} lines, and the head that was given says ${ledgerHead.lines}. Restore with the ledger as it was last.`
+        : `${ledger} does not go through the head that was given: it is not that ledger, or was changed.`,
+    );
+  }
+  for (const [text, seen] of expected) {
+    if (!seen) {
+      throw new UnusableFile(
+        `${ledger} does not go on from the ledger that the backup was taken with (${text}): it is an older copy, or another one that was begun since.`,
+      );
+    }
+  }
+  return { head: head!, lastMs, listed };
+}
+
+export async function assertIntact(
+  { folder, files }: Pick<LogManifest, 'files'> & { readonly folder: string },
+  onProgress: NonNullable<RestoreOptions['onProgress']>,
+): Promise<void> {
+  for (const [name, { bytes, sha256 }] of Object.entries(files)) {
+    const path = join(folder, name);
+    if (!existsSync(path)) throw new UnusableFile(`${path} is missing from the backup. Use another one.`);
+    if ((await digestOf(path, (done) => onProgress(name, done, bytes))) !== sha256) {
+      throw new UnusableFile(`${path} is not as it was written: the backup is damaged. Use another one.`);
+    }
+  }
+}

@@ -1,0 +1,191 @@
+import { type KeyObject, randomBytes, randomInt } from 'node:crypto';
+import { join } from 'node:path';
+import type { DatabaseSync, StatementSync } from 'node:sqlite';
+import type { VaultManifest } from '@epitaph/core/backup/manifest.ts';
+import { type KeysOfLives, parseLedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
+import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
+import type { KeyVault } from '@epitaph/core/vault/key-vault.ts';
+import { namesLost } from '@epitaph/projections/purge/vault-copies.ts';
+import { gcmOpen } from '../crypto/aes-gcm.ts';
+import { HashedItemNaming } from '../crypto/item-naming.ts';
+import { ownerOf } from '../crypto/key-wrapping.ts';
+import { lostKeys, type RestoredKey, type RestoredKeys, type SettledKeys, settleKeys } from '../restored-keys.ts';
+import { LEDGER_FILE } from './data-folder.ts';
+import { openForReading, UnusableFile } from './database.ts';
+import type { StepHook } from './placed-crash.ts';
+import { PurgeLedger, readPurgeLedger } from './purge-ledger.ts';
+import type { RestoreOptions, ServerLog } from './restore-options.ts';
+import { secretNameOf } from './sqlite-key-vault.ts';
+
+/** Keys destroyed in one transaction. */
+const BATCH = 10_000;
+
+/** In place and of the same length, as the vault itself does it. */
+const OVERWRITE =
+  'UPDATE keys SET wrapped = zeroblob(length(wrapped)) WHERE id = ? AND owner = ? AND wrapped <> zeroblob(length(wrapped))';
+
+/**
+ * Destroys the keys that the ledger has after the copy of the keys was begun; those before are destroyed in the copy
+ * already.
+ */
+export async function destroyLater(
+  vault: DatabaseSync,
+  folder: string,
+  { ledgerHead }: VaultManifest,
+  onStep: StepHook,
+  onProgress: (lines: number) => void,
+): Promise<number> {
+  const after = parseLedgerHead(ledgerHead)!.lines;
+  const overwrite = vault.prepare(OVERWRITE);
+  let destroyed = 0;
+  let pending = 0;
+  vault.exec('BEGIN IMMEDIATE');
+  for await (const { head, entry } of readPurgeLedger(join(folder, LEDGER_FILE))) {
+    if (head.lines <= after || entry === undefined || !('keys' in entry)) continue;
+    for (const [keyId, stream] of entry.keys) destroyed += Number(overwrite.run(keyId, ownerOf(stream)).changes);
+    pending += entry.keys.length;
+    if (pending < BATCH) continue;
+    vault.exec('COMMIT; BEGIN IMMEDIATE');
+    onStep('restore keys: batch');
+    pending = 0;
+    onProgress(head.lines);
+  }
+  onStep('restore keys: before commit');
+  vault.exec('COMMIT');
+  onStep('restore keys: after commit');
+  return destroyed;
+}
+
+/**
+ * The keys of content in the log that the copy does not have.
+ *
+ * @throws {UnusableFile} when there is some, and that was not accepted
+ */
+export async function lostOf(
+  { log }: ServerLog,
+  head: number,
+  { vault, acceptLost, onProgress = () => {} }: RestoreOptions,
+): Promise<KeysOfLives> {
+  const copy = openForReading(join(vault, 'vault.db'), { isCopy: true });
+  try {
+    const lost = await lostKeys(new CopiedKeys(copy), log, (position) => onProgress('looking', position, head));
+    if (lost.length === 0 || acceptLost === true) return lost;
+    throw new UnusableFile(
+      `The copy of the keys is older than the log: ${lost.length} keys of what was written since are not in it, and that content can't be read again. Take the vault part of a later backup, or give it up (--accept-lost).`,
+    );
+  } finally {
+    copy.close();
+  }
+}
+
+/**
+ * Destroys the keys of what the log has on record as purged. A ledger that is not the newest lacks some of them, as it
+ * lacks what a restore purged that was cut short. They are entered, so that the ledger never has less than the log.
+ */
+export async function settleByLog(
+  vault: DatabaseSync,
+  folder: string,
+  { log }: ServerLog,
+  known: {
+    readonly store: string;
+    readonly listed: ReadonlySet<number>;
+    readonly lastMs: number;
+    readonly master: KeyObject;
+  },
+  onStep: StepHook,
+  onProgress: (position: number) => void,
+): Promise<SettledKeys & { readonly namesLost: readonly string[] }> {
+  const copied = new CopiedKeys(vault);
+  const naming = new HashedItemNaming(copiedSecrets(vault, known.master));
+  const lostBefore = await namesLost(log);
+  const lost = new Set<string>();
+  const ledger = PurgeLedger.open(join(folder, LEDGER_FILE), { store: known.store, durable: true });
+  try {
+    const restored: RestoredKeys = {
+      unknownOf: (keys) => copied.unknownOf(keys),
+      settleRestored: async (keys) => {
+        for (const { stream, position, item } of keys) {
+          const { containerRid, prefix } = parseItemStream(stream)!;
+          if (lost.has(containerRid) || position <= (lostBefore.get(containerRid) ?? 0)) continue;
+          const named = await naming.itemStreamPrefix(containerRid, item.partitionKey, item.id);
+          if (named !== prefix) lost.add(containerRid);
+        }
+        const settled = copied.settleRestored(keys);
+        onStep('restore keys: by the log');
+        const unlisted = keys.filter(({ keyId, isDestroyed }) => isDestroyed && !known.listed.has(keyId));
+        if (unlisted.length > 0) {
+          ledger.append([{ atMs: known.lastMs, keys: unlisted.map(({ keyId, stream }) => [keyId, stream] as const) }]);
+          onStep('restore ledger: after');
+        }
+        return settled;
+      },
+    };
+    const settled = await settleKeys(restored, log, onProgress);
+    return { ...settled, namesLost: [...lost] };
+  } finally {
+    ledger.close();
+  }
+}
+
+/** The containers' secrets in a copy; a random one for a secret that is not there. */
+function copiedSecrets(vault: DatabaseSync, master: KeyObject): Pick<KeyVault, 'containerSecret'> {
+  const find = vault.prepare('SELECT wrapped FROM secrets WHERE name = ?');
+  return {
+    containerSecret: async (rid) => {
+      const name = secretNameOf(rid);
+      const row = find.get(name) as { readonly wrapped: Uint8Array } | undefined;
+      return (row && gcmOpen(master, Buffer.from(name), row.wrapped)) ?? randomBytes(32);
+    },
+  };
+}
+
+/** The keys in a file that was put back from a copy. */
+class CopiedKeys implements RestoredKeys {
+  readonly #vault: DatabaseSync;
+  readonly #find: StatementSync;
+
+  constructor(vault: DatabaseSync) {
+    this.#vault = vault;
+    this.#find = vault.prepare('SELECT owner, wrapped = zeroblob(length(wrapped)) AS gone FROM keys WHERE id = ?');
+  }
+
+  unknownOf(keys: readonly RestoredKey[]): RestoredKey[] {
+    return keys.filter((key) => this.#stateOf(key) === 'unknown');
+  }
+
+  settleRestored(keys: readonly RestoredKey[]): { readonly destroyed: number; readonly gone: ReadonlySet<number> } {
+    const overwrite = this.#vault.prepare(OVERWRITE);
+    // A number that another life has stays that life's.
+    const putGone = this.#vault.prepare('INSERT OR IGNORE INTO keys (id, owner, wrapped) VALUES (?, ?, zeroblob(1))');
+    const gone = new Set<number>();
+    let destroyed = 0;
+    this.#vault.exec('BEGIN IMMEDIATE');
+    for (const key of keys) {
+      const { keyId, stream, isDestroyed } = key;
+      const state = this.#stateOf(key);
+      if (state === 'unknown') putGone.run(keyId, ownerOf(stream));
+      else if (isDestroyed) destroyed += Number(overwrite.run(keyId, ownerOf(stream)).changes);
+      if (state !== 'there' || isDestroyed) gone.add(keyId);
+    }
+    this.#vault.exec('COMMIT');
+    return { destroyed, gone };
+  }
+
+  #stateOf({ keyId, stream }: RestoredKey): 'there' | 'destroyed' | 'unknown' {
+    const row = this.#find.get(keyId) as { readonly owner: Uint8Array; readonly gone: number } | undefined;
+    if (row === undefined || !ownerOf(stream).equals(row.owner)) return 'unknown';
+    return row.gone === 1 ? 'destroyed' : 'there';
+  }
+}
+
+/**
+ * Makes the keys to come be numbered from a place far off. The ledger names keys by their numbers, and what this
+ * restore gives up may yet be restored by another: so none of those numbers may be given out again.
+ */
+export function numberApart(vault: DatabaseSync): void {
+  const { last } = vault.prepare('SELECT coalesce(max(id), 0) AS last FROM keys').get() as { last: number };
+  // A key that is nobody's, and destroyed from the beginning: keys are numbered from the last one on.
+  vault
+    .prepare('INSERT INTO keys (id, owner, wrapped) VALUES (?, zeroblob(1), zeroblob(1))')
+    .run(last + randomInt(2 ** 40, 2 ** 44));
+}

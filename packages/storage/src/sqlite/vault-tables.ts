@@ -1,0 +1,120 @@
+import type { KeyObject } from 'node:crypto';
+import type { DatabaseSync, StatementSync } from 'node:sqlite';
+import {
+  type DestroyOutcome,
+  type DestroyRequest,
+  type FloorKind,
+  floorUntil,
+  type HoldScope,
+  prefixesOf,
+} from '@epitaph/core/vault/key-vault.ts';
+import { ownerOf, wrapKey } from '../crypto/key-wrapping.ts';
+import type { AddKeyJob, VaultWriteJob } from './log-writer-jobs.ts';
+import { HOLDS_ON_STREAM } from './schema.ts';
+
+/** What is written to the vault's tables: keys, holds, floors, secrets. Transactions are the caller's. */
+export class VaultTables {
+  readonly #statements: ReturnType<typeof prepareVault>;
+  readonly #masterKey: KeyObject;
+
+  constructor(vault: DatabaseSync, masterKey: KeyObject) {
+    this.#statements = prepareVault(vault);
+    this.#masterKey = masterKey;
+  }
+
+  addKey({ id, stream, blobs }: AddKeyJob): void {
+    const key = blobs[0]!;
+    this.#statements.insertKey.run(id, ownerOf(stream), wrapKey(this.#masterKey, id, stream, key));
+    key.fill(0);
+  }
+
+  destroy(request: DestroyRequest): DestroyOutcome {
+    const row = this.#statements.findKey.get(request.keyId) as { owner: Uint8Array; wrapped: Uint8Array } | undefined;
+    if (row === undefined || Buffer.compare(row.owner, ownerOf(request.stream)) !== 0) return { kind: 'unknown' };
+    if (row.wrapped.every((byte) => byte === 0)) return { kind: 'already-destroyed' };
+    const holds = (this.#statements.holdsOn.all(request.stream) as { hold_id: string }[]).map(({ hold_id }) => hold_id);
+    const containerRid = request.stream.slice(5, request.stream.indexOf('.'));
+    const found = this.#statements.findFloors.all(containerRid, containerRid) as { kind: FloorKind; seconds: number }[];
+    const floors = Object.fromEntries(found.map(({ kind, seconds }) => [kind, seconds]));
+    const floorUntilMs = floorUntil(floors, request);
+    if (holds.length > 0 || floorUntilMs !== null) return { kind: 'refused', holds, floorUntilMs };
+    this.#statements.overwriteKey.run(request.keyId);
+    return { kind: 'destroyed' };
+  }
+
+  write({ write, blobs }: VaultWriteJob): unknown {
+    switch (write.what) {
+      case 'place-hold': {
+        const { holdId, containerRid, scope, placedAtMs } = write.hold;
+        this.#statements.removeHeldLives.run(holdId);
+        this.#statements.removeHeldPrefixes.run(holdId);
+        // Lives are rows of their own, so that a hold on a million of them costs a look-up, not a scan.
+        const kept: HoldScope = scope.kind === 'lives' ? { kind: 'lives', streams: [] } : scope;
+        this.#statements.putHold.run(holdId, containerRid, JSON.stringify(kept), placedAtMs);
+        if (scope.kind === 'lives')
+          for (const stream of scope.streams) this.#statements.addHeldLife.run(stream, holdId);
+        for (const prefix of prefixesOf(scope)) this.#statements.addHeldPrefix.run(prefix, prefix, holdId);
+        return undefined;
+      }
+      case 'release-hold':
+        this.#statements.removeHeldLives.run(write.holdId);
+        this.#statements.removeHeldPrefixes.run(write.holdId);
+        this.#statements.removeHold.run(write.holdId);
+        return undefined;
+      case 'set-floor':
+        if (write.seconds === 0) this.#statements.removeFloor[write.floor].run(write.containerRid);
+        else this.#statements.putFloor[write.floor].run(write.containerRid, write.seconds);
+        return undefined;
+      case 'add-secret':
+        this.#statements.addSecret.run(write.name, blobs![0]!);
+        return (this.#statements.findSecret.get(write.name) as { wrapped: Uint8Array }).wrapped;
+    }
+  }
+
+  /**
+   * Moves everything from the write-ahead log into the file and empties it: until then it still holds pages with
+   * the keys as they were. `busy` comes as an answer, not as an exception.
+   */
+  forgetOldPages(): void {
+    for (let attempt = 0; attempt < 20; attempt++) {
+      const answer = this.#statements.truncateWal.get() as { busy: number };
+      if (answer.busy === 0) return;
+    }
+    throw new Error(
+      'the vault could not be checkpointed because it is being read; the destroyed keys may still be in its journal',
+    );
+  }
+}
+
+function prepareVault(vault: DatabaseSync) {
+  return {
+    insertKey: vault.prepare('INSERT INTO keys (id, owner, wrapped) VALUES (?, ?, ?)'),
+    findKey: vault.prepare('SELECT owner, wrapped FROM keys WHERE id = ?'),
+    // The same number of bytes, so the row stays where it is on its page.
+    overwriteKey: vault.prepare('UPDATE keys SET wrapped = zeroblob(length(wrapped)) WHERE id = ?'),
+    holdsOn: vault.prepare(HOLDS_ON_STREAM),
+    putHold: vault.prepare('INSERT OR REPLACE INTO holds (hold_id, container, scope, placed_at) VALUES (?, ?, ?, ?)'),
+    addHeldLife: vault.prepare('INSERT OR IGNORE INTO held_lives (stream, hold_id) VALUES (?, ?)'),
+    addHeldPrefix: vault.prepare(
+      'INSERT OR IGNORE INTO held_prefixes (length, prefix, hold_id) VALUES (length(?), ?, ?)',
+    ),
+    removeHeldPrefixes: vault.prepare('DELETE FROM held_prefixes WHERE hold_id = ?'),
+    removeHold: vault.prepare('DELETE FROM holds WHERE hold_id = ?'),
+    removeHeldLives: vault.prepare('DELETE FROM held_lives WHERE hold_id = ?'),
+    findFloors: vault.prepare(
+      `SELECT 'retention' AS kind, seconds FROM floors WHERE container = ?
+       UNION ALL SELECT 'change-feed', seconds FROM feed_floors WHERE container = ?`,
+    ),
+    putFloor: {
+      retention: vault.prepare('INSERT OR REPLACE INTO floors (container, seconds) VALUES (?, ?)'),
+      'change-feed': vault.prepare('INSERT OR REPLACE INTO feed_floors (container, seconds) VALUES (?, ?)'),
+    },
+    removeFloor: {
+      retention: vault.prepare('DELETE FROM floors WHERE container = ?'),
+      'change-feed': vault.prepare('DELETE FROM feed_floors WHERE container = ?'),
+    },
+    addSecret: vault.prepare('INSERT OR IGNORE INTO secrets (name, wrapped) VALUES (?, ?)'),
+    findSecret: vault.prepare('SELECT wrapped FROM secrets WHERE name = ?'),
+    truncateWal: vault.prepare('PRAGMA wal_checkpoint(TRUNCATE)'),
+  } satisfies Record<string, StatementSync | Record<FloorKind, StatementSync>>;
+}
