@@ -1,5 +1,6 @@
 import { createSecretKey, type KeyObject, randomBytes } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest';
+import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { describeKeyVault } from '@epitaph/core/testing/key-vault-contract.ts';
 import { GcmBodySealer } from '@epitaph/storage/crypto/gcm-body-sealer.ts';
 import { openDatabase, PostgresDatabase, UnusableServer } from '@epitaph/storage/postgres/database.ts';
@@ -82,6 +83,27 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
     },
     framework,
   );
+
+  it('keeps every key that it has called stored, though the server gets to an earlier statement only then', () =>
+    inWorld(async (world) => {
+      const vault = await world.open();
+      const first = await makeLife(vault, stream('first'));
+      const query = vi.spyOn(PostgresDatabase.prototype, 'query');
+      onTestFinished(() => query.mockRestore());
+      // The connection is given up; what was sent on it is still on its way.
+      let arrive: (() => Promise<unknown>) | undefined;
+      query.mockImplementationOnce(function (this: PostgresDatabase, ...args) {
+        arrive = () => this.query(...args);
+        return Promise.reject(new StorageUnavailable('Connection terminated'));
+      });
+      await expect(makeLife(vault, stream('given up'))).rejects.toThrow('Connection terminated');
+      const second = await makeLife(vault, stream('second'));
+      await arrive!();
+      const other = await world.open();
+      for (const { keyId, stream: life } of [first, second]) {
+        expect(await other.findKey(keyId, life)).toMatchObject({ status: 'there' });
+      }
+    }));
 
   it('stores every key, at whatever step of storing those before it it is made', () =>
     inWorld(async (world) => {

@@ -330,8 +330,9 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys {
     while (left.length > 0) {
       const rows = await this.#database.query<{ number: number }>(
         `INSERT INTO epitaph_vault.nodes (level, number, version, sealed)
-         SELECT 0, number, version, sealed FROM unnest($1::bigint[], $2::bigint[], $3::bytea[]) AS leaf (number, version, sealed)
-         ON CONFLICT (level, number) DO UPDATE SET sealed = excluded.sealed WHERE nodes.version = excluded.version
+         SELECT 0, number, version + 1, sealed FROM unnest($1::bigint[], $2::bigint[], $3::bytea[]) AS leaf (number, version, sealed)
+         ON CONFLICT (level, number) DO UPDATE SET version = excluded.version, sealed = excluded.sealed
+         WHERE nodes.version = excluded.version - 1
          RETURNING number`,
         [
           left.map(({ place }) => place.number),
@@ -340,9 +341,13 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys {
         ],
       );
       const stored = new Set(rows.map(({ number }) => number));
+      for (const leaf of left) {
+        if (stored.has(leaf.place.number)) leaf.version += 1;
+        // A key of this leaf was destroyed meanwhile, which gave the leaf another key; or this process has stored it and
+        // was not told. A statement that was given up may come even after this one: it finds another version, too.
+        else await this.#reload(leaf);
+      }
       left = left.filter(({ place }) => !stored.has(place.number));
-      // A key of this leaf was destroyed meanwhile, which gave the leaf another key.
-      for (const leaf of left) await this.#reload(leaf);
     }
   }
 

@@ -16,7 +16,7 @@ export const vaultSchema: Schema = {
     CREATE TABLE epitaph_vault.nodes (
       level smallint NOT NULL,
       number bigint NOT NULL,
-      -- counts the keys that the node has had
+      -- counts up with each new key of the node, and each time keys are put in it
       version bigint NOT NULL,
       sealed bytea NOT NULL,
       PRIMARY KEY (level, number)
