@@ -128,6 +128,30 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       await eventually('it is counted no more', async () => (await heldBack()) === 0);
     }));
 
+  it('erase by themselves what was projected by a transaction whose answer was lost', () =>
+    inCluster(async (cluster) => {
+      const machine = fakeMachine(1_800_000_000_000);
+      const node = await cluster.start({ clocks: machine });
+      const container = await makeContainer(node.store, -1);
+      const isErased = async (id: string) => {
+        machine.wall += 100;
+        machine.monotonic += 100;
+        return (await node.store.explain(container, id, PARTITION)).state === 'purged';
+      };
+      await write(node, 'before', { ttl: 1 });
+      await eventually('what is due is erased', () => isErased('before'));
+      // The purge has looked, and found no more to come.
+      await new Promise((resolve) => setTimeout(resolve, 1_500));
+      const { store } = node.storage.readModels.current;
+      const apply = store.apply.bind(store);
+      vi.spyOn(store, 'apply').mockImplementationOnce(async (...changes) => {
+        await apply(...changes);
+        throw new StorageUnavailable('PostgreSQL: Connection terminated unexpectedly');
+      });
+      await write(node, 'then', { ttl: 1 });
+      await eventually('what is due then is erased, too', () => isErased('then'));
+    }));
+
   it('carry out an erasure after a minute that the node which was asked for it does not', () =>
     inCluster(async (cluster) => {
       const machine = fakeMachine(1_800_000_000_000);

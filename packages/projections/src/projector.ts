@@ -21,6 +21,8 @@ export interface ProjectorOptions extends ClearSources {
   readonly onFailed?: () => void;
   /** Told of every change after readers can see it. */
   readonly onApplied?: (changes: readonly ReadModelChange[]) => void;
+  /** Told that readers see more than that: what was applied before it began, or by a transaction whose answer was lost. */
+  readonly onMissed?: () => void;
   /** Wraps the application of each batch of so many events, for whoever measures. */
   readonly around?: ((events: number, apply: () => Promise<void>) => Promise<void>) | undefined;
   /**
@@ -50,6 +52,7 @@ export class Projector implements Projection {
   readonly #onApplying: (changes: readonly ReadModelChange[]) => void;
   readonly #onFailed: () => void;
   readonly #onApplied: (changes: readonly ReadModelChange[]) => void;
+  readonly #onMissed: () => void;
   readonly #around: NonNullable<ProjectorOptions['around']>;
   #subscriptions: Subscription | undefined;
   #ended: Promise<void> = Promise.resolve();
@@ -73,6 +76,7 @@ export class Projector implements Projection {
     this.#onApplying = options.onApplying ?? (() => {});
     this.#onFailed = options.onFailed ?? (() => {});
     this.#onApplied = options.onApplied ?? (() => {});
+    this.#onMissed = options.onMissed ?? (() => {});
     this.#around = options.around ?? ((_events, apply) => apply());
   }
 
@@ -128,15 +132,20 @@ export class Projector implements Projection {
    * @throws whatever that is
    */
   async begin(): Promise<void> {
-    this.#position = await this.#load();
+    await this.#load();
     this.#subscribe();
   }
 
   /** What the read models say, and where they stand. */
-  async #load(): Promise<number> {
+  async #load(): Promise<void> {
     this.#catalog = await Catalog.load(this.#store());
     this.#logMarks = await LogMarks.load(this.#store());
-    return this.#store().checkpoint();
+    const position = await this.#store().checkpoint();
+    const isFurther = position > this.#position;
+    this.#position = position;
+    if (!isFurther) return;
+    this.#waiters.reached(position);
+    this.#onMissed();
   }
 
   #subscribe(): void {
@@ -182,7 +191,7 @@ export class Projector implements Projection {
   async #afterFault(): Promise<void> {
     if (this.#error === undefined) return;
     // It may have been applied all the same: a connection can break between the commit and its answer.
-    this.#reached(await this.#load());
+    await this.#load();
   }
 
   #batches(): Observable<Batch> {

@@ -88,7 +88,7 @@ export class SharedProjector implements Projection {
   /** Which version of the read models the catalog is of, and after how many changes; undefined while it is of none. */
   #catalogState: { readonly version: number; readonly catalogChanges: number } | undefined;
   #stopped = true;
-  /** True when there was news, but what it was about could not be looked at. */
+  /** True when news came of what could not be looked at, or was taken for this node's own voice. */
   #unseen = false;
 
   constructor(options: SharedProjectorOptions) {
@@ -236,7 +236,7 @@ export class SharedProjector implements Projection {
   }
 
   async #tryToLead(): Promise<boolean> {
-    const { readModels, log, vault, sealer, onApplied, around } = this.#options;
+    const { readModels, log, vault, sealer, onApplied, onNews, around } = this.#options;
     let lost = false;
     const lead = await readModels.lead(() => {
       lost = true;
@@ -249,6 +249,7 @@ export class SharedProjector implements Projection {
       sealer,
       store: () => readModels.current.store,
       onApplied,
+      onMissed: () => onNews(ANYTHING),
       around,
       recordsIdleProgress: true,
       waiters: this.#waiters,
@@ -285,5 +286,7 @@ export class SharedProjector implements Projection {
     this.#catalog = projector.catalog;
     this.#catalogState = undefined;
     this.#leading = undefined;
+    // Another node may have had the right to write before this one noticed, or the last answer was lost with it.
+    this.#unseen = true;
   }
 }

@@ -4,7 +4,13 @@ import { newEvent } from '@epitaph/core/handle-command.ts';
 import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
 import { turns } from '@epitaph/core/testing/test-framework.ts';
 import type { ReadModelStore } from '../src/read-model-store.ts';
-import { SharedProjector, type SharedProjectorOptions, type SharedReadModels } from '../src/shared-projector.ts';
+import {
+  ANYTHING,
+  type ReadModelNews,
+  SharedProjector,
+  type SharedProjectorOptions,
+  type SharedReadModels,
+} from '../src/shared-projector.ts';
 
 const context: CommandContext = {
   nowMs: 1_700_000_000_000,
@@ -24,6 +30,9 @@ class Shared {
   /** Waited for by whoever asks where a version stands. */
   asked: Promise<void> = Promise.resolve();
   #onLost: (() => void) | undefined;
+  #onNews: ((news: ReadModelNews) => void) | undefined;
+  /** Of what the node has been told. */
+  readonly news: ReadModelNews[] = [];
   /** The batches that were applied: to which version, and up to where. */
   readonly applied: { readonly version: number; readonly checkpoint: number }[] = [];
   readonly projector = new SharedProjector({
@@ -31,7 +40,7 @@ class Shared {
     readModels: this.#readModels(),
     mayProject: true,
     onApplied: () => {},
-    onNews: () => {},
+    onNews: (news: ReadModelNews) => this.news.push(news),
   } as unknown as SharedProjectorOptions);
 
   async append(): Promise<void> {
@@ -44,6 +53,15 @@ class Shared {
     const onLost = this.#onLost!;
     this.#onLost = undefined;
     onLost();
+  }
+
+  /** Another node has the right to write by now, and has applied something. */
+  otherApplies(checkpoint: number, news: ReadModelNews): () => void {
+    const onLost = this.#onLost!;
+    this.#onLost = () => {};
+    this.checkpoints.set(this.used, checkpoint);
+    this.#onNews!(news);
+    return onLost;
   }
 
   #store(version: number): ReadModelStore {
@@ -75,7 +93,10 @@ class Shared {
         this.#onLost = onLost;
         return { release: async () => (this.#onLost = undefined) };
       },
-      listen: async () => ({ close: async () => {} }),
+      listen: async (onNews) => {
+        this.#onNews = onNews;
+        return { close: async () => {} };
+      },
       listenAgain: async () => {},
       look: async () => {
         this.seen = this.used;
@@ -120,5 +141,21 @@ describe('a node that goes on to project after a rebuild', () => {
     await shared.append();
     await turns();
     expect(shared.applied).toHaveLength(1);
+  });
+});
+
+describe('a node that projects no more', () => {
+  it('knows of what another one has projected before it noticed', async () => {
+    const shared = new Shared();
+    await shared.projector.start();
+    await shared.append();
+    await expect.poll(() => shared.projector.position).toBe(1);
+    shared.news.splice(0);
+    const hears = shared.otherApplies(2, { containers: [7], databases: [], erased: [] });
+    expect(shared.news).toEqual([]);
+    hears();
+    await expect.poll(() => shared.projector.position).toBe(2);
+    await expect.poll(() => shared.news).toEqual([ANYTHING]);
+    await shared.projector.close();
   });
 });

@@ -8,6 +8,7 @@ import { Projector, type ProjectorOptions } from '@epitaph/projections/projector
 import { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
 import { VaultCopies } from '@epitaph/projections/purge/vault-copies.ts';
 import {
+  ANYTHING,
   type ReadModelNews,
   SharedProjector,
   type SharedProjectorOptions,
@@ -507,8 +508,9 @@ function projectorOf(
     Required<Pick<ProjectorOptions, 'onApplying' | 'onFailed'>>,
 ): Projection {
   if (nodes === undefined) {
-    const { onNews: _, ...options } = told;
-    return new Projector({ log, vault, sealer, store: () => readModels.current.store, ...options });
+    const { onNews, ...options } = told;
+    const onMissed = () => onNews(ANYTHING);
+    return new Projector({ log, vault, sealer, store: () => readModels.current.store, onMissed, ...options });
   }
   const mayProject = nodes.roles.has('project');
   return new SharedProjector({ log, vault, sealer, readModels: nodes.readModels, mayProject, ...told });
