@@ -255,6 +255,8 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys {
     this.#closed = true;
     await this.#block?.catch(() => {});
     await this.#storing;
+    // A look that is under way may listen again.
+    await this.#opening?.catch(() => {});
     await this.#ear?.close();
     for (const leaf of this.#leaves) leaf.content.wipe();
     this.#leaves = [];
