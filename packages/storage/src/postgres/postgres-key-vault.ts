@@ -1,4 +1,4 @@
-import type { KeyObject } from 'node:crypto';
+import { type KeyObject, randomInt } from 'node:crypto';
 import { GenerationCache } from '@epitaph/core/generation-cache.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
@@ -42,6 +42,8 @@ const CACHE_SIZE = 50_000;
 const CHANNEL = 'epitaph_vault';
 /** A notification takes 8,000 bytes. */
 const KEYS_A_NOTE = 500;
+/** Versions that a leaf can begin with; they are counted up from there. */
+const FIRST_VERSIONS = 2 ** 47;
 
 export interface PostgresKeyVaultOptions {
   readonly database: PostgresDatabase;
@@ -290,10 +292,13 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys {
         const place: NodePlace = { level: 0, number: block.number * FANOUT + slot };
         const key = freshKey();
         content.put(slot, key);
-        made.push({ place, key: asKey(key), version: 1, content: NodeContent.empty(place), unstored: new Set() });
+        // No other process's leaf of that number would have the same version.
+        const version = randomInt(FIRST_VERSIONS);
+        made.push({ place, key: asKey(key), version, content: NodeContent.empty(place), unstored: new Set() });
       }
       const blockNode: OpenNode = { place: block, key: asKey(blockKey), version: 1, content };
-      await writeNodes(sql, [...nodes.values(), blockNode]);
+      // The leaves, too: what is then put in one is written over the one that is linked here, or not at all.
+      await writeNodes(sql, [...nodes.values(), blockNode, ...made]);
       for (const node of [...nodes.values(), blockNode]) node.content.wipe();
       return made;
     });
@@ -331,11 +336,16 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys {
     let left = [...leaves].toSorted((one, other) => one.place.number - other.place.number);
     while (left.length > 0) {
       const rows = await this.#database.query<{ number: number }>(
-        `INSERT INTO epitaph_vault.nodes (level, number, version, sealed)
-         SELECT 0, number, version + 1, sealed FROM unnest($1::bigint[], $2::bigint[], $3::bytea[]) AS leaf (number, version, sealed)
-         ON CONFLICT (level, number) DO UPDATE SET version = excluded.version, sealed = excluded.sealed
-         WHERE nodes.version = excluded.version - 1
-         RETURNING number`,
+        // Locked in the order in which whoever destroys keys locks them.
+        `WITH known AS (
+           SELECT n.number, leaf.sealed
+           FROM unnest($1::bigint[], $2::bigint[], $3::bytea[]) AS leaf (number, version, sealed)
+           JOIN epitaph_vault.nodes n ON n.level = 0 AND n.number = leaf.number AND n.version = leaf.version
+           ORDER BY n.number FOR UPDATE OF n
+         )
+         UPDATE epitaph_vault.nodes n SET version = n.version + 1, sealed = known.sealed
+         FROM known WHERE n.level = 0 AND n.number = known.number
+         RETURNING n.number`,
         [
           left.map(({ place }) => place.number),
           left.map(({ version }) => version),
@@ -346,17 +356,24 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys {
       for (const leaf of left) {
         if (stored.has(leaf.place.number)) leaf.version += 1;
         // A key of this leaf was destroyed meanwhile, which gave the leaf another key; or this process has stored it and
-        // was not told. A statement that was given up may come even after this one: it finds another version, too.
+        // was not told. What was given up may reach the server after this: it finds another version then, too.
         else await this.#reload(leaf);
       }
       left = left.filter(({ place }) => !stored.has(place.number));
     }
   }
 
+  /** @throws StorageUnavailable for a leaf that is not this process's own any more: others are taken for the keys to come */
   async #reload(leaf: OwnLeaf): Promise<void> {
     const nodes = await this.#tree.open(this.#database, [pathOf(leaf.place.number * FANOUT)], 'read');
     const now = nodes.get(placeName(leaf.place));
-    invariant(now !== undefined, `leaf ${leaf.place.number}, which another version stands of, is there`);
+    if (now === undefined || !isOwn(leaf, now.content)) {
+      if (this.#leaves.includes(leaf)) {
+        this.#leaves = [];
+        this.#nextSlot = 0;
+      }
+      throw new StorageUnavailable('the key vault has gone back to an earlier state');
+    }
     leaf.key = now.key;
     leaf.version = now.version;
     for (let slot = 0; slot < FANOUT; slot++) {
@@ -547,6 +564,20 @@ function found(keyId: number, { owner, secret }: CachedKey, stream: string): Key
   if (!owner.equals(ownerOf(stream))) return { status: 'unknown' };
   const key: SecretLifeKey = { keyId, secret };
   return { status: 'there', key };
+}
+
+/**
+ * Whether what stands of a leaf is what this process has stored in it, but for keys that were destroyed. A server whose place
+ * an older copy has taken knows nothing of the block, or has given its number to somebody else.
+ */
+function isOwn({ content, unstored }: OwnLeaf, stands: NodeContent): boolean {
+  for (let slot = 0; slot < FANOUT; slot++) {
+    if (stands.owner(slot).equals(content.owner(slot))) continue;
+    const isGiven = stands.owner(slot).some((byte) => byte !== 0);
+    // Whether one that was given up is stored nobody knows.
+    if (isGiven || (!unstored.has(slot) && content.key(slot) !== undefined)) return false;
+  }
+  return true;
 }
 
 export async function takeVaultLock(sql: Statements): Promise<void> {
