@@ -9,7 +9,8 @@ import { EMULATOR_KEY, KeyRing } from '@epitaph/api/http/keys.ts';
 import { buildServer } from '@epitaph/api/http/server.ts';
 import { registerManagement } from '@epitaph/api/management/plugin.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
-import type { DisposalCertificate } from '@epitaph/core/proof/certificate.ts';
+import { type DisposalCertificate, disposalStatement } from '@epitaph/core/proof/certificate.ts';
+import { sha256 } from '@epitaph/projections/proof/proof-tree.ts';
 
 const caller = { actor: 'key:primary', correlationId: '00000000-0000-4000-8000-000000000001' };
 const START_MS = Date.UTC(2026, 10, 21, 10);
@@ -184,6 +185,23 @@ describe('a certificate of disposal', () => {
     for (const changed of changes) expect(await check(changed)).toBe(1);
     const other = 'PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW';
     expect(await check(text, other)).toBe(1);
+  });
+
+  test('without how its life ended is not good, though what is left is on record: it would say another end', async () => {
+    const key = file('key', await fetched('/proof/key'));
+    for (const id of ['one', 'three']) {
+      const certificate = JSON.parse(await certificateOf(id)) as DisposalCertificate;
+      const facts = certificate.facts.slice(1);
+      const statement = disposalStatement([facts[0]!.fact], { sha256 }) ?? {
+        ...certificate.statement,
+        endedAtMs: certificate.statement.erasedAtMs,
+        endedBy: 'system:purge',
+        expiry: undefined,
+      };
+      const forged = JSON.stringify({ ...certificate, facts, statement });
+      const verdict = await ask('verify', 'certificate', file('forged', forged), '--public-key', key);
+      expect(verdict).toMatchObject({ code: 1, stdout: expect.stringContaining('of one life') as string });
+    }
   });
 
   test('with the end of another life in place of its own is not good, though both are on record', async () => {

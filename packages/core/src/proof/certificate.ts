@@ -70,7 +70,7 @@ export interface DisposalCertificate {
 }
 
 /**
- * The statement that facts of one life support.
+ * The statement that the facts of one life support, which are all that it has besides its writes.
  *
  * @returns undefined when they are not a life's end and erasure
  */
@@ -83,7 +83,12 @@ export function disposalStatement(
   const place = purge && parseItemStream(purge.stream);
   if (purge?.type !== 'ItemPurged' || place === undefined) return undefined;
   const data = itemPurgedSchema.omit({ id: true, partitionKey: true }).safeParse(purge.data).data;
-  if (data === undefined || facts.some(({ stream }) => stream !== purge.stream)) return undefined;
+  if (data === undefined) return undefined;
+  // All that follows the writes: without its end, a life would seem to have ended when it was erased.
+  const { writes: written } = data.ledger;
+  if (facts.some(({ stream, revision }, index) => stream !== purge.stream || revision !== written + index)) {
+    return undefined;
+  }
   const writes = decodeLedger(data.ledger);
   const end = facts.find(({ type }) => type === 'ItemExpired' || type === 'ItemDeleted');
   const expired =
@@ -141,7 +146,7 @@ export function verifyCertificate(
   }
   return verifyStatement(certificate, key, cryptography, {
     derive: (facts) => disposalStatement(facts, cryptography, format),
-    otherwise: 'Its facts are not the end and erasure of one life.',
+    otherwise: 'Its facts are not the end and erasure of one life, or not all of them.',
   });
 }
 

@@ -64,7 +64,7 @@ export function rootOfProof(
   size: number,
   path: readonly Uint8Array[],
 ): Uint8Array | undefined {
-  if (!(leaf >= 0 && leaf < size)) return undefined;
+  if (!(Number.isInteger(leaf) && leaf >= 0 && leaf < size)) return undefined;
   let next = 0;
   const climb = (from: number, to: number): Uint8Array | undefined => {
     if (to - from === 1) return hash;

@@ -30,10 +30,11 @@ export interface PurgeRunCertificate {
 }
 
 /** @returns undefined when the facts are not those of one run, from its start on */
-export function purgeRunStatement([started, completed]: readonly Pick<
-  FactLeaf,
-  'stream' | 'type' | 'occurredAtMs' | 'data'
->[]): PurgeRunStatement | undefined {
+export function purgeRunStatement(
+  facts: readonly Pick<FactLeaf, 'stream' | 'type' | 'occurredAtMs' | 'data'>[],
+): PurgeRunStatement | undefined {
+  const [started, completed, ...others] = facts;
+  if (others.length > 0) return undefined;
   if (started?.type !== 'PurgeRunStarted' || !isPurgeRunStream(started.stream)) return undefined;
   if (completed !== undefined && (completed.type !== 'PurgeRunCompleted' || completed.stream !== started.stream)) {
     return undefined;
