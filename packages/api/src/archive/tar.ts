@@ -15,7 +15,10 @@ const FIELDS = {
   checksum: 148,
   type: 156,
   magic: 257,
+  prefix: 345,
 } as const;
+/** How long the part of a name is that stands in front of it, in another field. */
+const PREFIX_BYTES = 155;
 const LARGEST_FILE = 64 * 1024 * 1024;
 
 /** An archive is not as it was written. */
@@ -74,6 +77,16 @@ function checksum(block: Buffer): number {
 export async function* readTar(chunks: AsyncIterable<Buffer>): AsyncGenerator<ArchivedFile> {
   const source = chunks[Symbol.asyncIterator]();
   let rest: Buffer = Buffer.alloc(0);
+  /** What comes next, as much as there is at hand; nothing at the end. */
+  const takeAny = async (): Promise<Buffer> => {
+    if (rest.length === 0) {
+      const next = await source.next();
+      return next.done === true ? rest : next.value;
+    }
+    const taken = rest;
+    rest = Buffer.alloc(0);
+    return taken;
+  };
   const take = async (length: number): Promise<Buffer> => {
     const parts = [rest];
     for (let have = rest.length; have < length;) {
@@ -88,13 +101,14 @@ export async function* readTar(chunks: AsyncIterable<Buffer>): AsyncGenerator<Ar
   };
   for (;;) {
     const block = await take(BLOCK);
-    if (block.every((byte) => byte === 0)) return;
+    if (isEmpty(block)) break;
     const field = (at: number, length: number) => block.toString('utf8', at, at + length).replace(/[\0 ].*$/s, '');
     if (Number.parseInt(field(FIELDS.checksum, 8), 8) !== checksum(block)) {
       throw new DamagedArchive('A header of the archive is damaged, or it is no tar archive.');
     }
     const size = Number.parseInt(field(FIELDS.size, 12), 8);
-    if (!(size <= LARGEST_FILE) || field(FIELDS.type, 1) !== '0') {
+    const hasPrefix = !isEmpty(block.subarray(FIELDS.prefix, FIELDS.prefix + PREFIX_BYTES));
+    if (!(size <= LARGEST_FILE) || field(FIELDS.type, 1) !== '0' || hasPrefix) {
       throw new DamagedArchive('The archive holds what a bundle does not.');
     }
     const name = block.toString('utf8', 0, FIELDS.mode).replace(/\0.*$/s, '');
@@ -102,4 +116,11 @@ export async function* readTar(chunks: AsyncIterable<Buffer>): AsyncGenerator<Ar
     await take((BLOCK - (size % BLOCK)) % BLOCK);
     yield { name, content };
   }
+  // Two empty blocks are the end, and programs differ in what they make of more. What has packed it checks all of it at its own end.
+  let after = await take(BLOCK);
+  for (; after.length > 0; after = await takeAny()) {
+    if (!isEmpty(after)) throw new DamagedArchive('The archive goes on behind its end.');
+  }
 }
+
+const isEmpty = (bytes: Buffer): boolean => bytes.every((byte) => byte === 0);

@@ -30,7 +30,7 @@ import {
 } from '@epitaph/projections/proof/run-certificate.ts';
 import { checkpointCryptography } from '@epitaph/storage/crypto/proof-signer.ts';
 import { readTar } from '../archive/tar.ts';
-import { BUNDLE_FORMATS, type BundleManifest } from '../archive/bundle-format.ts';
+import { BUNDLE_FILE, BUNDLE_FORMATS, type BundleManifest } from '../archive/bundle-format.ts';
 import type { LogVerification } from '../store/api/proofs-api.ts';
 import { textFlag, type Command, type FlagValues, type Invocation } from './command.ts';
 import { counted } from './counted.ts';
@@ -154,7 +154,10 @@ async function checkBundle(
 ): Promise<{ readonly problems: string[]; readonly facts: number; readonly certificates: number }> {
   const found = { problems: [] as string[], facts: 0, certificates: 0 };
   const names = new Set<string>();
+  /** The leaves of the erasures that are certified. */
+  const erasures = new Set<number>();
   let manifest: BundleManifest | undefined;
+  let note = '';
   let signed: Checkpoint | undefined;
   const report = (problem: string) => {
     if (found.problems.length < NAMED_PROBLEMS) found.problems.push(problem);
@@ -163,11 +166,21 @@ async function checkBundle(
   const archive = pipeline(createReadStream(file), createGunzip(), () => {});
   try {
     for await (const { name, content } of readTar(archive)) {
-      names.add(name.replace(/[./].*/s, ''));
+      // Whoever unpacks it has what comes last of a name, however that is written.
+      if (!BUNDLE_FILE.test(name)) {
+        report(`${name} is not a file of a bundle.`);
+        continue;
+      }
+      if (names.has(name)) {
+        report(`${name} is in it twice.`);
+        continue;
+      }
+      names.add(name);
       const lines = () => content.toString('utf8').split('\n').filter(Boolean);
       if (name === 'bundle.json') manifest = JSON.parse(content.toString('utf8')) as BundleManifest;
       else if (name === 'checkpoint.txt') {
-        signed = openCheckpoint(content.toString('utf8'), key, checkpointCryptography);
+        note = content.toString('utf8');
+        signed = openCheckpoint(note, key, checkpointCryptography);
         if (signed === undefined) report('checkpoint.txt is not signed by this key.');
       } else if (/^container-facts[./]/.test(name)) {
         const facts = lines().map((line) => JSON.parse(line) as CertifiedFact);
@@ -177,8 +190,15 @@ async function checkBundle(
       } else if (name.startsWith('certificates/')) {
         for (const line of lines()) {
           found.certificates += 1;
-          const problem = problemWithCertificate(JSON.parse(line) as DisposalCertificate, key, manifest);
-          if (problem !== undefined) report(`${name}: ${problem}`);
+          const certificate = JSON.parse(line) as DisposalCertificate;
+          const problem = problemWithCertificate(certificate, key, { manifest, note });
+          if (problem !== undefined) {
+            report(`${name}: ${problem}`);
+            continue;
+          }
+          const { leaf } = certificate.facts.at(-1)!;
+          if (erasures.has(leaf)) report(`${name}: ${certificate.statement.stream} is certified twice.`);
+          erasures.add(leaf);
         }
       }
     }
@@ -188,8 +208,11 @@ async function checkBundle(
     return found;
   }
   if (!BUNDLE_FORMATS.includes(manifest?.format ?? '')) report('It is not a bundle of a known format.');
-  for (const name of ['checkpoint', 'container-facts', 'certificates']) {
-    if (!names.has(name)) report(`${name} is missing.`);
+  for (const part of ['checkpoint', 'container-facts', 'certificates']) {
+    if (![...names].some((name) => name.startsWith(part))) report(`${part} is missing.`);
+  }
+  if (signed !== undefined && signed.size !== manifest?.treeSize) {
+    report('checkpoint.txt is of another tree than bundle.json says.');
   }
   return found;
 }
@@ -218,17 +241,19 @@ function problemWithFacts(
 function problemWithCertificate(
   certificate: DisposalCertificate,
   key: VerifierKey,
-  manifest: BundleManifest | undefined,
+  { manifest, note }: { readonly manifest: BundleManifest | undefined; readonly note: string },
 ): string | undefined {
   const verdict = verdictOf(certificate, key);
   if (!verdict.ok) return verdict.reason;
   const { containerRid, stream, erasedAtMs } = certificate.statement;
-  const { container, from, to, treeSize } = manifest ?? {};
+  const { container, from, to } = manifest ?? {};
   if (containerRid !== container?.['rid']) return `${stream} is of another container.`;
   const isWithin = (from ?? '') <= isoTime(erasedAtMs) && (to === null || isoTime(erasedAtMs) < to!);
   if (!isWithin) return `${stream} was erased outside of the period.`;
-  return verdict.treeSize === treeSize ? undefined : `${stream} is proven in another tree.`;
+  return signedText(certificate.checkpoint) === signedText(note) ? undefined : `${stream} is proven in another tree.`;
 }
+
+const signedText = (note: string): string => note.slice(0, note.indexOf('\n\n') + 1);
 
 /** Makes the tree anew from exported facts, and compares it with a signed checkpoint. */
 async function verifyFacts({ flags, json, print }: Invocation, file: string): Promise<number> {

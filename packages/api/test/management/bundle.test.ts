@@ -208,6 +208,77 @@ describe("an auditor's bundle", () => {
     expect((await verify(path.join(folder, 'nothing'))).code).toBe(2);
   });
 
+  test('is not good with parts of an older one, though each of them was signed', async () => {
+    const older = await filesIn(await makeBundle());
+    await world.store.placeHold(WRITER, world.store.container('shop', 'orders'), 'h', {
+      scope: { kind: 'container' },
+      reason: 'a case',
+    });
+    const file = await makeBundle();
+    const key = await keyFile();
+    const withOlder = (...names: string[]) =>
+      changed(file, (files) =>
+        files.map((one) => (names.includes(one.name) ? older.find(({ name }) => name === one.name)! : one)),
+      );
+    const verify = async (bundle: string) => epitaph('verify', 'bundle', bundle, '--public-key', key);
+    expect((await verify(await withOlder('README.md'))).code).toBe(0);
+    // Without the hold, and with it all the certificates.
+    const mixed = await verify(await withOlder('checkpoint.txt', CONTAINER_FACTS));
+    expect(mixed).toMatchObject({ code: 1, stdout: expect.stringContaining('another tree') as string });
+    const without = await changed(await withOlder('checkpoint.txt', CONTAINER_FACTS), (files) =>
+      replacing('certificates/000001.ndjson', () => '')(files),
+    );
+    expect(await verify(without)).toMatchObject({ code: 1, stdout: expect.stringContaining('another tree') as string });
+  });
+
+  test('is not good with what whoever unpacks it would have in place of what was checked', async () => {
+    const file = await makeBundle();
+    const key = await keyFile();
+    const verify = async (bundle: string) => epitaph('verify', 'bundle', bundle, '--public-key', key);
+    const adding = (name: string, content: string) => (files: ArchivedFile[]) => [
+      ...files,
+      { name, content: Buffer.from(content) },
+    ];
+    const certificates = 'certificates/000001.ndjson';
+    const twice = (files: ArchivedFile[]) =>
+      replacing(certificates, (text) => `${text}${text.split('\n')[0]}\n`)(files);
+    const notOf = 'not a file of a bundle';
+    const cases: readonly [string, (files: ArchivedFile[]) => readonly ArchivedFile[]][] = [
+      ['is in it twice', adding(certificates, '')],
+      ['is in it twice', adding('disappearances/000001.csv', '')],
+      ['is in it twice', (files) => [...files, files.find(({ name }) => name === 'checkpoint.txt')!]],
+      ['is in it twice', (files) => [...files, files.find(({ name }) => name === 'bundle.json')!]],
+      [notOf, adding(`./${certificates}`, '{}')],
+      [notOf, adding(`x/../${certificates}`, '{}')],
+      [notOf, adding(`C${certificates.slice(1)}`, '{}')],
+      [notOf, adding('container-facts/../../README.md', '')],
+      ['is certified twice', twice],
+    ];
+    for (const [problem, edit] of cases) {
+      const verdict = await verify(await changed(file, edit));
+      expect([problem, verdict.code, verdict.stdout.includes(problem) ? '' : verdict.stdout]).toEqual([problem, 1, '']);
+    }
+    const whole = gunzipSync(readFileSync(file));
+    const packed = (bytes: Uint8Array) => {
+      const other = path.join(folder, 'other.tar.gz');
+      writeFileSync(other, bytes);
+      return other;
+    };
+    // Another program would unpack it under the name's prefix.
+    const prefixed = Buffer.from(whole);
+    prefixed.write('x', 345);
+    prefixed.write((Number.parseInt(prefixed.toString('latin1', 148, 154), 8) + 120).toString(8).padStart(6, '0'), 148);
+    expect((await verify(packed(gzipSync(prefixed)))).code).toBe(1);
+    // One that looks on behind the end has more.
+    expect((await verify(packed(gzipSync(Buffer.concat([whole, whole]))))).code).toBe(1);
+    expect((await verify(packed(gzipSync(whole.subarray(0, -512))))).code).toBe(1);
+    expect((await verify(packed(gzipSync(Buffer.concat([whole, Buffer.alloc(8192)]))))).code).toBe(0);
+    const zipped = readFileSync(file);
+    expect((await verify(packed(zipped.subarray(0, -4)))).code).toBe(1);
+    zipped[zipped.length - 6]! ^= 1;
+    expect((await verify(packed(zipped))).code).toBe(1);
+  });
+
   test('is not begun for a container that is not there', async () => {
     const made = await epitaph('bundle', 'shop', 'nothing', '--output', path.join(folder, 'x'));
     expect(made).toMatchObject({ code: 1, stderr: expect.stringContaining('container-not-found') as string });
