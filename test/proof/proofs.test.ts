@@ -2,7 +2,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { run } from '@epitaph/api/cli/main.ts';
 import { openEmbeddedStore } from '@epitaph/api/compose.ts';
 import { EMULATOR_KEY, KeyRing } from '@epitaph/api/http/keys.ts';
@@ -10,6 +10,7 @@ import { buildServer } from '@epitaph/api/http/server.ts';
 import { registerManagement } from '@epitaph/api/management/plugin.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
 import { type DisposalCertificate, disposalStatement } from '@epitaph/core/proof/certificate.ts';
+import { SqliteKeyVault } from '@epitaph/storage/sqlite/sqlite-key-vault.ts';
 import { sha256 } from '@epitaph/projections/proof/proof-tree.ts';
 
 const caller = { actor: 'key:primary', correlationId: '00000000-0000-4000-8000-000000000001' };
@@ -218,6 +219,30 @@ describe('a certificate of disposal', () => {
     };
     const verdict = await ask('verify', 'certificate', file('forged', JSON.stringify(forged)), '--public-key', key);
     expect(verdict).toMatchObject({ code: 1, stdout: expect.stringContaining('of one life') as string });
+  });
+
+  test('is given of what a purge run has erased so far, while it goes on erasing', async () => {
+    await store.advanceClock(caller, 61_000);
+    const begun = Promise.withResolvers<void>();
+    const { promise, resolve: goOn } = Promise.withResolvers<void>();
+    vi.spyOn(SqliteKeyVault.prototype, 'destroyKeys').mockImplementationOnce(async function (
+      this: SqliteKeyVault,
+      keys,
+    ) {
+      begun.resolve();
+      await promise;
+      return this.destroyKeys(keys);
+    });
+    const purge = store.runPurge(caller);
+    await begun.promise;
+    const { runs } = await store.purgeRuns(0, 10);
+    const statements: unknown[] = [];
+    for await (const page of store.runCertificates(runs.at(-1)!.id)) {
+      statements.push(...page.map(({ statement }) => statement));
+      goOn();
+      await purge;
+    }
+    expect(statements).toMatchObject([{ id: runs.at(-1)!.id, completedAtMs: null, purged: null }]);
   });
 
   test('is not given while the content is there, nor for what never was', async () => {

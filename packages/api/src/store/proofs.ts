@@ -198,7 +198,7 @@ export class Proofs {
     const events = await log.readStream(purgeRunStream(id));
     const statement = purgeRunStatement(events);
     if (statement === undefined) throw new Refusal('purge-run-not-found');
-    const { size } = await this.treeNow();
+    const { size, position: readTo } = await this.treeNow();
     yield [
       {
         format: RUN_CERTIFICATE_FORMAT,
@@ -207,7 +207,8 @@ export class Proofs {
         checkpoint: this.#sign(size),
       },
     ];
-    const end = events[1]?.position ?? (await log.head());
+    // Of a run that is not over, up to where the tree is: it goes on erasing.
+    const end = events[1]?.position ?? readTo + 1;
     const pace = new Pace();
     for (let position = events[0]!.position; position < end;) {
       signal?.throwIfAborted();
