@@ -548,12 +548,18 @@ describe('explaining an item that was erased on request', () => {
     await world.write('create');
     world.nowMs = T0 + 70_000;
     await world.purge(0, 'erasure');
-    const gone: Case = { container: container(timeline), lives: world.facts() };
-    expect(explainAt(gone, T0 + 80_000)).toMatchObject({
+    const request = { requestedAtMs: T0 + 70_000, requestedBy: 'request 41', reason: 'article 17' };
+    const lives = world.facts().map((life) => withErasureRequest(life, request));
+    const told = explainAt({ container: container(timeline), lives }, T0 + 80_000);
+    expect(told).toMatchObject({
       state: 'purged',
       expiredAtMs: T0 + 60_000,
       purgedAtMs: T0 + 70_000,
+      erasure: request,
     });
+    expect(told.sentence).toMatch(/^"cart 1" expired at /);
+    const erased = `Its content was erased on request at ${isoTime(T0 + 70_000)} by system:purge.`;
+    expect(told.sentence).toContain(`${erased} It was requested by "request 41", for the reason "article 17".`);
   });
 });
 

@@ -113,11 +113,17 @@ function explainAsRecorded(input: ExplainInput): Explanation {
           purgedAtMs: purge.atMs,
           ...(purge.remains === undefined ? {} : { remains: purge.remains }),
           ...(purge.recoverableUntilMs === null ? {} : { recoverableUntilMs: purge.recoverableUntilMs }),
+          ...(purge.request === undefined ? {} : { erasure: purge.request }),
         };
   /** What became of the content of this life, which ended by itself, by a policy's start or with its container. */
   const contentOf = (end?: EndOfLife) => {
     if (purge !== undefined) {
-      return { facts: purged, words: ` Its content was erased at ${isoTime(purge.atMs)}${restInWords(purge)}.` };
+      // It may have been erased on request while something kept it after its end.
+      const by = purge.cause === 'erasure' ? ` by ${purge.recordedBy}` : '';
+      return {
+        facts: purged,
+        words: ` Its content was ${erasedInWords(purge)}${by}${restInWords(purge)}.${requestInWords(purge)}`,
+      };
     }
     const keeping: Keeping =
       facts === input.lives.at(-1)
@@ -153,18 +159,11 @@ function explainAsRecorded(input: ExplainInput): Explanation {
     onRecord !== undefined && onRecord.expiredAtMs <= atMs ? onRecord : expiryOf({ ts, ttl: write.ttl }, known);
   const endedAtMs = earliest(expiry?.expiredAtMs ?? null, gone?.atMs ?? null);
   if (purge !== undefined && (endedAtMs === null || purge.atMs < endedAtMs)) {
-    const isRequested = purge.cause === 'erasure';
-    const erasure = purge.request;
-    const request =
-      erasure === undefined
-        ? ''
-        : ` It was requested by ${JSON.stringify(erasure.requestedBy)}, for the reason ${JSON.stringify(erasure.reason)}.`;
     return {
       ...about,
       ...purged,
-      ...(erasure === undefined ? {} : { erasure }),
       state: 'purged',
-      sentence: `${quoted} was erased${isRequested ? ' on request' : ''} at ${isoTime(purge.atMs)} by ${purge.recordedBy}${restInWords(purge)}.${request}`,
+      sentence: `${quoted} was ${erasedInWords(purge)} by ${purge.recordedBy}${restInWords(purge)}.${requestInWords(purge)}`,
     };
   }
   const expired = expiry !== undefined && expiry.expiredAtMs <= atMs;
@@ -308,6 +307,14 @@ function liveReason(ttl: number | null, policy: RecordedPolicy | undefined, expi
   if (ttl === -1) return 'its own ttl of -1 says that it never expires';
   return 'its container has no default ttl and it has none of its own, so it never expires';
 }
+
+const erasedInWords = ({ cause, atMs }: LifePurge): string =>
+  `erased${cause === 'erasure' ? ' on request' : ''} at ${isoTime(atMs)}`;
+
+const requestInWords = ({ request }: LifePurge): string =>
+  request === undefined
+    ? ''
+    : ` It was requested by ${JSON.stringify(request.requestedBy)}, for the reason ${JSON.stringify(request.reason)}.`;
 
 /** What is left of content that was erased. A truncation follows at once and needs no mention; a scavenge may be long in coming. */
 function restInWords({ remains, recoverableUntilMs }: LifePurge): string {
