@@ -334,8 +334,9 @@ export const itemAsOf = named(
     id: z.string(),
     partitionKey,
     life: count,
-    ttl: z.int().nullable(),
-    ...time('writtenAt'),
+    /** Absent, as the time is, for a write of which the record of its life's erasure has no room to tell. */
+    ttl: z.int().nullable().optional(),
+    ...timeIfAny('writtenAt'),
   }),
 );
 export const asOf = named('AsOf', z.strictObject({ container, ...time('at'), items: count }));

@@ -258,7 +258,8 @@ export function replayShape({ nowMs, sample, ...summary }: ReplaySummary): Shape
 }
 
 export function itemAsOfShape({ partitionKey, writtenAtMs, ...item }: ItemAsOf): Shape {
-  return { ...item, partitionKey: partitionKeyShape(partitionKey), ...times('writtenAt', writtenAtMs) };
+  const written = writtenAtMs === undefined ? {} : times('writtenAt', writtenAtMs);
+  return { ...item, partitionKey: partitionKeyShape(partitionKey), ...written };
 }
 
 export function contentShape({ json, writtenAtMs, ...facts }: PastContent): Shape {

@@ -61,8 +61,9 @@ export class Replays {
       const told = explainItem({ id, partitionKey, container: state, gone, lives: [facts], atMs, holds: [] });
       if (told.state !== 'live') continue;
       items += 1;
-      const { atMs: writtenAtMs, ttl } = told.lastWrite!;
-      await onRow?.({ id, partitionKey, life: facts.life, writtenAtMs, ttl });
+      const { lastWrite } = told;
+      const written = lastWrite === undefined ? {} : { writtenAtMs: lastWrite.atMs, ttl: lastWrite.ttl };
+      await onRow?.({ id, partitionKey, life: facts.life, ...written });
     }
     return items;
   }

@@ -97,8 +97,9 @@ export interface ItemAsOf {
   readonly id: string;
   readonly partitionKey: string;
   readonly life: number;
-  readonly writtenAtMs: number;
-  readonly ttl: number | null;
+  /** Of its last write by then. Absent, like its ttl, where the record of its erasure has no room for that write. */
+  readonly writtenAtMs?: number;
+  readonly ttl?: number | null;
 }
 
 /** What is on record of items and containers, those that are gone too. `partitionKey` is canonical JSON of an array of components. */
