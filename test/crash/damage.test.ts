@@ -4,7 +4,10 @@ import { DatabaseSync } from 'node:sqlite';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { openEmbeddedStore } from '@epitaph/api/compose.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
+import { verifyCertificate } from '@epitaph/core/proof/certificate.ts';
+import { readVerifierKey } from '@epitaph/core/proof/checkpoint.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
+import { checkpointCryptography } from '@epitaph/storage/crypto/proof-signer.ts';
 import { newFolder, removeFolder } from '../simulation/embedded.ts';
 import { zeroTable } from '../support/damage.ts';
 import { DEFINITION } from '../support/definition.ts';
@@ -96,6 +99,13 @@ describe('a file that is damaged', () => {
     store = await open();
     for (const id of IDS) expect((await read(id)).id).toBe(id);
     expect((await store.fsck()).problems).toEqual([]);
+    // What is recorded from here on has the positions of what is lost, and is proven like anything else.
+    await store.deleteItem(CALLER, store.container('db', 'c'), 'b', '["p"]');
+    await store.runPurge(CALLER);
+    const certificate = await store.certificate(store.container('db', 'c'), 'b', '["p"]');
+    const key = readVerifierKey(store.proofKey(), checkpointCryptography)!;
+    expect(verifyCertificate(certificate, key, checkpointCryptography)).toMatchObject({ ok: true });
+    expect((await store.verifyLog()).problems).toEqual([]);
   });
 
   describe('is refused where it is an older copy of the keys', () => {

@@ -28,6 +28,7 @@ it('tells who waits for a fact that the tree can not be written, and that it goe
     },
     tile: () => undefined,
     tileAt: () => undefined,
+    clear: () => {},
     close: () => {},
   };
   const prover = new Prover(log, store, (error) => faults.push(error));

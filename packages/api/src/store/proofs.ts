@@ -65,6 +65,10 @@ export class Proofs {
     this.#prover = proof && new Prover(parts.ports.log, proof.store, onFault);
   }
 
+  async prepare(): Promise<void> {
+    await this.#prover?.prepare();
+  }
+
   start(): void {
     this.#prover?.start();
   }

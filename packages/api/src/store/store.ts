@@ -262,6 +262,7 @@ export class Store implements StoreApi {
         observer,
         copies,
       });
+      await store.#proofs.prepare();
       // Before anything is erased the vault keeps what it is on record to keep.
       await store.#holds.settleAll();
       // A restore does so later, when it knows of all copies of the keys that the erasures have to name.

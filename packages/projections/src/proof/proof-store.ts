@@ -23,5 +23,7 @@ export interface ProofStore {
   tile(level: number, number: number): Tile | undefined;
   /** The tile of leaves in which that of a position of the log is, if it is in the tree. */
   tileAt(position: number): Tile | undefined;
+  /** Forgets all of it; the log makes it again. */
+  clear(): void;
   close(): void;
 }

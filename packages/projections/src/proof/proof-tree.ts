@@ -103,6 +103,11 @@ export class ProofTree {
     return treeHash(sha256, this.#source(), size);
   }
 
+  /** The hash of a leaf that is in it. */
+  leaf(number: number): Uint8Array {
+    return this.#source().hash(0, number);
+  }
+
   inclusion(leaf: number, size = this.#size): Uint8Array[] {
     return inclusionProof(sha256, this.#source(), leaf, size);
   }

@@ -1,9 +1,11 @@
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { GenerationCache } from '@epitaph/core/generation-cache.ts';
+import { sameBytes } from '@epitaph/core/proof/certificate.ts';
 import { isPermanentFact } from '@epitaph/core/proof/leaf.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { defer, Observable, retry, type Subscription } from 'rxjs';
+import { type RecordedRestore, restoresOf } from '../purge/vault-copies.ts';
 import { factHash, type Leaf, ProofTree } from './proof-tree.ts';
 import { type ProofStore, TILE_HASHES } from './proof-store.ts';
 
@@ -25,7 +27,8 @@ export interface ProvenFact {
 /** Keeps the tree of permanent facts up with the log. A projection of its own: nothing that clients wait for. */
 export class Prover {
   readonly #log: EventLog;
-  readonly #tree: ProofTree;
+  readonly #store: ProofStore;
+  #tree: ProofTree;
   readonly #onFault: (error: unknown) => void;
   #subscription: Subscription | undefined;
   #ended: Promise<void> = Promise.resolve();
@@ -45,6 +48,7 @@ export class Prover {
 
   constructor(log: EventLog, store: ProofStore, onFault: (error: unknown) => void) {
     this.#log = log;
+    this.#store = store;
     this.#tree = ProofTree.open(store);
     this.#seen = this.#tree.position;
     this.#onFault = onFault;
@@ -54,11 +58,55 @@ export class Prover {
     return this.#tree;
   }
 
+  /** Forgets a tree that is of another log; to be called before {@link start}. */
+  async prepare(): Promise<void> {
+    if (await this.#isOfThisLog()) return;
+    this.#onFault(
+      new Error(
+        'the proof tree is of the log as it was before it was put back to an earlier moment: it is made anew, and checkpoints signed after that moment do not go with it',
+      ),
+    );
+    this.#store.clear();
+    this.#tree = ProofTree.open(this.#store);
+    this.#seen = 0;
+  }
+
   /** Begins to follow the log, from where the tree stands. */
   start(): void {
     this.#subscription = defer(() => this.#follow())
       .pipe(retry({ delay: RETRY_DELAY_MS, resetOnSuccess: true }))
       .subscribe();
+  }
+
+  /**
+   * False where the tree has facts of a log that is not there any more: it was put back to an earlier moment, and gives
+   * out their positions anew. A fact that was changed in its place is for the check of the log to tell, and leaves the tree as it is.
+   */
+  async #isOfThisLog(): Promise<boolean> {
+    const { position } = this.#tree;
+    if (position > (await this.#log.head())) return false;
+    for (const restore of await restoresOf(this.#log)) {
+      if (position > restore.logPosition && !(await this.#hasRestore(restore))) return false;
+    }
+    return true;
+  }
+
+  /** Whether the leaf is in the tree by which a restore is on record. */
+  async #hasRestore({ recorded, logPosition }: RecordedRestore): Promise<boolean> {
+    // Up to there both logs are the same; behind it a position of the tree may be none of the log.
+    const tile = this.#tree.tileAt(logPosition);
+    let leaf = tile === undefined ? 0 : tile.firstLeaf + 1;
+    for (let after = tile?.firstPosition ?? 0; ;) {
+      const events = await this.#log.readAll(after, PAGE_EVENTS, { withBodies: false });
+      for (const event of events.filter((one) => isPermanentFact(one))) {
+        if (event.position === recorded.position) {
+          return leaf < this.#tree.size && sameBytes(this.#tree.leaf(leaf), factHash(event));
+        }
+        leaf += 1;
+      }
+      if (events.length === 0) return false;
+      after = events.at(-1)!.position;
+    }
   }
 
   async stop(): Promise<void> {

@@ -42,13 +42,29 @@ type BackupEvent =
 const schemas = { BackupStarted: started, BackupCompleted: completed, BackupFailed: failed, StoreRestored: restored };
 const versions = { BackupStarted: 1, BackupCompleted: 1, BackupFailed: 1, StoreRestored: 1 } as const;
 
-/** Up to which position the names of items of some containers can't be made again. */
-export async function namesLost(log: EventLog): Promise<ReadonlyMap<string, number>> {
-  const lost = new Map<string, number>();
+/** What a restore has put down in the log: where that is, and up to where the log goes on from the one before. */
+export interface RecordedRestore {
+  readonly recorded: RecordedEvent;
+  readonly logPosition: number;
+  readonly namesLost: readonly string[];
+}
+
+/** Oldest first. */
+export async function restoresOf(log: EventLog): Promise<RecordedRestore[]> {
+  const restores: RecordedRestore[] = [];
   for (const recorded of await log.readStream(BACKUPS_STREAM)) {
     const { type, data } = parseEvent(recorded, schemas, versions, {}) as BackupEvent;
     if (type !== 'StoreRestored') continue;
-    for (const rid of data.namesLost ?? []) lost.set(rid, recorded.position);
+    restores.push({ recorded, logPosition: data.logPosition, namesLost: data.namesLost ?? [] });
+  }
+  return restores;
+}
+
+/** Up to which position the names of items of some containers can't be made again. */
+export async function namesLost(log: EventLog): Promise<ReadonlyMap<string, number>> {
+  const lost = new Map<string, number>();
+  for (const { recorded, namesLost } of await restoresOf(log)) {
+    for (const rid of namesLost) lost.set(rid, recorded.position);
   }
   return lost;
 }

@@ -31,9 +31,22 @@ export class SqliteProofStore implements ProofStore {
     return this.#sql.state.get() as { size: number; position: number };
   }
 
-  write(tiles: readonly Tile[], { size, position }: { readonly size: number; readonly position: number }): void {
+  write(tiles: readonly Tile[], state: { readonly size: number; readonly position: number }): void {
+    this.#change(tiles, state, () => {});
+  }
+
+  clear(): void {
+    this.#change([], { size: 0, position: 0 }, () => this.#sql.removeTiles.run());
+  }
+
+  #change(
+    tiles: readonly Tile[],
+    { size, position }: { readonly size: number; readonly position: number },
+    before: () => void,
+  ): void {
     this.#database.exec('BEGIN IMMEDIATE');
     try {
+      before();
       for (const { level, number, hashes, firstPosition } of tiles) {
         this.#sql.putTile.run(level, number, firstPosition, hashes);
       }
@@ -73,6 +86,7 @@ function prepare(database: DatabaseSync) {
     putTile: database.prepare(
       'INSERT OR REPLACE INTO tiles (level, number, first_position, hashes) VALUES (?, ?, ?, ?)',
     ),
+    removeTiles: database.prepare('DELETE FROM tiles'),
     tile: database.prepare(`SELECT ${TILE} FROM tiles WHERE level = ? AND number = ?`),
     tileAt: database.prepare(
       `SELECT ${TILE} FROM tiles WHERE level = 0 AND first_position <= ? ORDER BY first_position DESC LIMIT 1`,

@@ -1,0 +1,94 @@
+import { createHash } from 'node:crypto';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
+import { Prover } from '@epitaph/projections/proof/prover.ts';
+import { BACKUPS_STREAM } from '@epitaph/projections/purge/vault-copies.ts';
+import { SqliteProofStore } from '@epitaph/storage/sqlite/sqlite-proof-store.ts';
+import { newFolder, removeFolder } from '../simulation/embedded.ts';
+
+/** More than a tile has. */
+const FACTS = 300;
+
+let folder: string;
+let faults: unknown[];
+beforeEach(() => {
+  folder = newFolder('proof-tree');
+  faults = [];
+});
+afterEach(() => removeFolder(folder));
+
+const idOf = (name: string): string =>
+  createHash('sha256')
+    .update(name)
+    .digest('hex')
+    .replace(/^(.{8})(.{4})(.{4})(.{4})(.{12}).*$/, '$1-$2-$3-$4-$5');
+
+/** A log with facts of these names, whose ids follow from them; each `restored <position>` is a restore that had the log up to there. */
+async function logOf(...names: readonly string[]): Promise<MemoryEventLog> {
+  const log = new MemoryEventLog();
+  const revisions = new Map<string, number>();
+  for (const name of names) {
+    const [kind, logPosition] = name.split(' ');
+    const stream = kind === 'restored' ? BACKUPS_STREAM : 'purge-control';
+    const backup = { logBackupId: 'l', vaultBackupId: 'v', ledgerHead: '0:', livesEnded: 0 };
+    const revision = revisions.get(stream);
+    const event = {
+      id: idOf(name),
+      type: kind === 'restored' ? 'StoreRestored' : 'PurgePaused',
+      version: 1,
+      data: kind === 'restored' ? { ...backup, logPosition: Number(logPosition) } : { name },
+      occurredAtMs: 0,
+      actor: 'test',
+      correlationId: '00000000-0000-4000-8000-000000000000',
+      causationId: '00000000-0000-4000-8000-000000000000',
+    };
+    await log.append([{ stream, expectedRevision: revision ?? 'no-stream', events: [event] }]);
+    revisions.set(stream, (revision ?? -1) + 1);
+  }
+  return log;
+}
+
+/** The root of the tree after a node with this folder has read the log. */
+async function rootIn(file: string, log: MemoryEventLog): Promise<string> {
+  const store = new SqliteProofStore(join(folder, file));
+  const prover = new Prover(log, store, (error) => faults.push(error));
+  await prover.prepare();
+  prover.start();
+  await prover.reached(log.head());
+  const root = Buffer.from(prover.tree.root()).toString('hex');
+  const last = (await prover.prove([log.head()], prover.tree.size))[0]!;
+  expect(last.leaf).toBe(prover.tree.size - 1);
+  await prover.stop();
+  store.close();
+  return root;
+}
+
+const facts = (name: string, count = FACTS) => Array.from({ length: count }, (_, number) => `${name}${number}`);
+
+describe('the tree of a node whose log was put back while it stood still', () => {
+  const copied = facts('a');
+  const lost = facts('lost');
+  for (const [written, count] of [
+    ['less than was lost', 2],
+    ['as much as was lost', FACTS],
+    ['more than was lost', FACTS * 2],
+  ] as const) {
+    test(`is made anew, where ${written} was written since`, async () => {
+      const before = await logOf(...copied, ...lost);
+      await rootIn('old', before);
+      const now = await logOf(...copied, ...facts('between', 3), `restored ${FACTS}`, ...facts('new', count));
+      const root = await rootIn('old', now);
+      expect(root).toBe(await rootIn('fresh', now));
+      expect(faults).toMatchObject([{ message: expect.stringContaining('made anew') as string }]);
+    });
+  }
+
+  test('goes on where it has nothing of what was lost, and where it has read the restore', async () => {
+    await rootIn('old', await logOf(...copied.slice(0, -20)));
+    const now = await logOf(...copied, ...facts('between', 3), `restored ${FACTS}`, ...facts('new'));
+    const fresh = await rootIn('fresh', now);
+    for (const again of [1, 2]) expect(await rootIn('old', now), `start ${again}`).toBe(fresh);
+    expect(faults).toEqual([]);
+  });
+});
