@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { openEmbeddedStore } from '@epitaph/api/compose.ts';
+import type { Continuation } from '@epitaph/api/store/api/queries-api.ts';
 import type { RebuildRequest } from '@epitaph/api/store/api/operations-api.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
 import type { EventLog, LogListener } from '@epitaph/core/log/event-log.ts';
@@ -323,6 +324,36 @@ describe('a rebuild', () => {
     expect((await store.fsck()).problems).toEqual([]);
     await store.close();
   });
+
+  it('is swapped in while queries scan, and none of them fails or misses an item', async () => {
+    const store = await openStore(folder);
+    const container = store.container('db', 'one');
+    const query = {
+      partitionKey: '["p"]',
+      sql: 'SELECT VALUE COUNT(1) FROM c WHERE c.id >= ""',
+      parameters: [],
+      maxItemCount: 1_000,
+    };
+    const over = new AbortController();
+    const answers = new Set<string>();
+    const ask = async () => {
+      while (!over.signal.aborted) {
+        for (let continuation: Continuation | undefined; ;) {
+          const page = await store.queryItems(container, { ...query, continuation });
+          for (const row of page.rows) answers.add(JSON.stringify(row));
+          continuation = page.continuation;
+          if (continuation === undefined) break;
+        }
+      }
+    };
+    const asking = Promise.all([ask(), ask(), ask()]);
+    asking.catch(() => {});
+    for (let round = 0; round < 3; round++) expect((await rebuilt(store)).state).toBe('done');
+    over.abort();
+    await asking;
+    expect([...answers]).toEqual([`${(ITEMS / 2 / 5) * 4}`]);
+    await store.close();
+  }, 60_000);
 
   describe('from a log that shows truncated events', () => {
     /** What a scavenge may have left of the purged lives. */

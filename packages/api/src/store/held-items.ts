@@ -37,25 +37,23 @@ export async function countHeld(
   return among.items <= LOOKED_AT ? exactly(await coveredAmong(parts, among)) : countByName(parts, among, scopes);
 }
 
-async function coveredAmong(
-  { readModel, ports }: StoreParts,
-  { rid, container, spans }: ItemsByTimes,
-): Promise<number> {
+async function coveredAmong(parts: StoreParts, { rid, container, spans }: ItemsByTimes): Promise<number> {
   const streams: string[] = [];
   for (const span of spans) {
-    for (const { partitionKey, id, life } of await readModel.itemsByTimes(container, span, LOOKED_AT)) {
-      streams.push(itemStream(await ports.naming.itemStreamPrefix(rid, partitionKey, id), life));
+    for (const { partitionKey, id, life } of await parts.readModel.itemsByTimes(container, span, LOOKED_AT)) {
+      streams.push(itemStream(await parts.ports.naming.itemStreamPrefix(rid, partitionKey, id), life));
     }
   }
-  const holds = await ports.vault.holdsOn(streams);
+  const holds = await parts.ports.vault.holdsOn(streams);
   return holds.filter(({ length }) => length > 0).length;
 }
 
 async function countByName(
-  { readModel, ports: { log } }: StoreParts,
+  parts: StoreParts,
   { container, spans, marks, items }: ItemsByTimes,
   scopes: readonly HoldScope[],
 ): Promise<BoundedCount> {
+  const { log } = parts.ports;
   const found = new Set<number>();
   let left = LOOKED_AT;
   let all = true;
@@ -69,7 +67,7 @@ async function countByName(
   /** The current item of which a stream is a life. */
   const itemOf = async (stream: string): Promise<ItemRow | undefined> => {
     const name = await nameOf(stream);
-    return name === undefined ? undefined : readModel.findItem(container, name.partitionKey, name.id);
+    return name === undefined ? undefined : parts.readModel.findItem(container, name.partitionKey, name.id);
   };
   const look = async (streams: readonly string[], visit: (stream: string) => Promise<void>): Promise<void> => {
     await Promise.all(streams.slice(0, left).map(visit));
@@ -100,7 +98,12 @@ async function countByName(
           break;
         }
         const { partitionKey } = name;
-        const rows = await readModel.scanItems(container, { partitionKey, afterBirth: 0, limit: left + 1, marks });
+        const rows = await parts.readModel.scanItems(container, {
+          partitionKey,
+          afterBirth: 0,
+          limit: left + 1,
+          marks,
+        });
         rows.slice(0, left).forEach(keep);
         all &&= rows.length <= left;
         left = Math.max(0, left - rows.length);

@@ -36,7 +36,7 @@ export class Operations {
   }
 
   async purgeStatus(backlogs?: readonly ContainerBacklog[]): Promise<PurgeStatus> {
-    const { readModel, ports } = this.#parts;
+    const { ports } = this.#parts;
     let overdueItems = 0;
     let waitingForRequestUnits = 0;
     let oldestOverdueMs: number | null = null;
@@ -54,7 +54,7 @@ export class Operations {
     const work = overdueItems * 2 + awaitingErasure;
     const itemsPerSecond = this.#purge.itemsPerSecond;
     const run = this.#purge.run;
-    const purgedTotal = await readModel.countPurged();
+    const purgedTotal = await this.#parts.readModel.countPurged();
     return {
       state: (await this.#purge.isPaused())
         ? 'paused'
@@ -80,17 +80,17 @@ export class Operations {
   }
 
   async purgeBacklogs(): Promise<ContainerBacklog[]> {
-    const { catalog, readModel, ports } = this.#parts;
+    const { catalog, ports } = this.#parts;
     const nowMs = ports.clock.now();
     const backlogs: ContainerBacklog[] = [];
     const pace = new Pace();
-    for (const { number, state } of await containersToWorkOn(() => catalog, readModel)) {
+    for (const { number, state } of await containersToWorkOn(() => catalog, this.#parts.readModel)) {
       await pace.step();
-      const byPolicy = await readModel.countEnded(number, true, Number.MAX_SAFE_INTEGER);
-      const byThemselves = await readModel.countEnded(number, false, Number.MAX_SAFE_INTEGER);
+      const byPolicy = await this.#parts.readModel.countEnded(number, true, Number.MAX_SAFE_INTEGER);
+      const byThemselves = await this.#parts.readModel.countEnded(number, false, Number.MAX_SAFE_INTEGER);
       const { hold, floor } = this.#purge.heldBackIn(number);
       if (catalog.goneAtMs(state) !== null) {
-        const ended = byThemselves + byPolicy + (await readModel.countItems(number));
+        const ended = byThemselves + byPolicy + (await this.#parts.readModel.countItems(number));
         if (ended === 0) continue;
         backlogs.push({
           container: state,
@@ -108,10 +108,14 @@ export class Operations {
       // thousands of containers.
       for (const byPolicyStart of [...(byThemselves > 0 ? [false] : []), ...(byPolicy > 0 ? [true] : [])]) {
         const graceMs = graceSeconds(state, byPolicyStart) * 1000;
-        graceOver += await readModel.countEnded(number, byPolicyStart, nowMs - graceMs);
-        due += await readModel.countEnded(number, byPolicyStart, nowMs - erasureDelayMs(state, byPolicyStart));
+        graceOver += await this.#parts.readModel.countEnded(number, byPolicyStart, nowMs - graceMs);
+        due += await this.#parts.readModel.countEnded(
+          number,
+          byPolicyStart,
+          nowMs - erasureDelayMs(state, byPolicyStart),
+        );
       }
-      const overdue = await readModel.overdueStatistics(number, watermarks(state.timeline, nowMs));
+      const overdue = await this.#parts.readModel.overdueStatistics(number, watermarks(state.timeline, nowMs));
       backlogs.push({
         container: state,
         overdueItems: overdue.count,

@@ -101,6 +101,7 @@ export class StoreParts {
     return this.projector.catalog;
   }
 
+  /** The read models in use. To be asked for anew after each await: a rebuild closes them when it has put others in their place. */
   get readModel(): ReadModelStore {
     return this.ports.readModels.current.store;
   }

@@ -37,7 +37,6 @@ export class Previews {
   ): Promise<TtlPreview> {
     const { within, nowMs } = await this.#parts.moment(container);
     const { state, number } = within;
-    const { readModel } = this.#parts;
     const { defaultTtl, effectiveFromMs = nowMs } = proposal;
     assertNotPast(effectiveFromMs, nowMs);
     const spans = previewSpans(state.timeline, { defaultTtl, effectiveFromMs }, nowMs);
@@ -51,7 +50,7 @@ export class Previews {
     const atOnce = await this.#count(number, spans.atOnce);
     const later = await Promise.all(spans.later.map((bar) => this.#count(number, bar)));
     const never = await this.#count(number, spans.never);
-    const odd = await readModel.countOddTtls(number, spans.before);
+    const odd = await this.#parts.readModel.countOddTtls(number, spans.before);
     const own = spans.never.filter(({ by }) => by === 'own');
     const { expiring, oldestTs } = atOnce;
     const items = [atOnce, never, ...later].reduce((sum, counted) => sum + counted.expiring, odd.never);

@@ -32,12 +32,13 @@ interface ScanManners {
 
 /** The visible items of a scope in order of birth, in batches that may be empty; ends after the last. `wanted`: how many, when that is known. */
 export async function* scanScope(
-  { readModel, rows: kept }: Pick<StoreParts, 'readModel' | 'rows'>,
+  parts: Pick<StoreParts, 'readModel' | 'rows'>,
   { within, marks }: Moment,
   scope: Scope & Pick<ItemScan, 'clear'>,
   afterBirth: number,
   { wanted = BATCH, ...manners }: ScanManners & { readonly wanted?: number } = {},
 ): AsyncGenerator<Scanned> {
+  const kept = parts.rows;
   const { partitionKey, prefix, range, clear } = scope;
   const byIndex = partitionKey !== undefined || prefix !== undefined || clear !== undefined;
   if (!byIndex) {
@@ -57,7 +58,7 @@ export async function* scanScope(
     let size = range === undefined ? Math.min(wanted + 1, LARGEST_FETCH) : BATCH;
     for (let after = afterBirth; ;) {
       signal?.throwIfAborted();
-      const fetched = await readModel.scanItems(within.number, {
+      const fetched = await parts.readModel.scanItems(within.number, {
         partitionKey,
         prefix,
         clear,
