@@ -448,6 +448,30 @@ describe('a partition key', () => {
     expect(resources).toEqual(['1']);
   });
 
+  test('in the header is read as UTF-8 where its characters come as they are, and as Latin-1 where they are no UTF-8', async () => {
+    const own = await world.container();
+    const asLatin1 = Buffer.from('ünï').toString('latin1');
+    for (const customer of ['ünï', asLatin1, '文字']) await own.items.create({ id: 'same', customer });
+    const target = `/dbs/shop/colls/${own.id}/docs`;
+    const header = (bytes: string) => ({ 'x-ms-documentdb-partitionkey': bytes });
+    const customersBy = async (bytes: string) => {
+      const read = await raw(world.endpoint, 'GET', `${target}/same`, { headers: header(bytes) });
+      const feed = await raw(world.endpoint, 'GET', target, { headers: header(bytes) });
+      const listed = feed.json?.['Documents'] as readonly { readonly customer: string }[];
+      return [read.json?.['customer'], ...listed.map(({ customer }) => customer)];
+    };
+    expect(await customersBy('["ünï"]')).toEqual(['ünï', 'ünï']);
+    expect(await customersBy(Buffer.from('["ünï"]').toString('latin1'))).toEqual(['ünï', 'ünï']);
+    expect(await customersBy(Buffer.from('["文字"]').toString('latin1'))).toEqual(['文字', '文字']);
+    // What comes as JSON says which characters it means.
+    const body = JSON.stringify([{ operationType: 'Read', id: 'same', partitionKey: JSON.stringify([asLatin1]) }]);
+    const bulk = await raw(world.endpoint, 'POST', target, {
+      body,
+      headers: { 'x-ms-cosmos-is-batch-request': 'true' },
+    });
+    expect(JSON.parse(bulk.text)).toMatchObject([{ statusCode: 200, resourceBody: { customer: asLatin1 } }]);
+  });
+
   test('in the header that is not the document’s is refused with substatus 1001', async () => {
     const reply = await raw(world.endpoint, 'POST', docs, { body: JSON.stringify(ITEM), headers: keyHeader('bob') });
     expect(reply).toMatchObject({ status: 400, headers: { 'x-ms-substatus': '1001' } });

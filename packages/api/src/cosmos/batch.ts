@@ -19,7 +19,7 @@ import { isJsonObject, parseExactJson } from './json.ts';
 import { readPartitionKeyHeader, wholeKeyOf } from './partition-key.ts';
 import { readPatch } from './patch.ts';
 import { renameItem, stepsOf, type Rename } from './rename.ts';
-import { atLeastOf, headerFlag, headerText, ownerGone, type Answer, type CosmosRequest } from './request.ts';
+import { atLeastOf, headerFlag, ownerGone, partitionKeyHeader, type Answer, type CosmosRequest } from './request.ts';
 import { answeringRangeId, scopeOf } from './scope.ts';
 import { withSystemProperties } from './system-properties.ts';
 
@@ -248,7 +248,7 @@ async function runBatch(
   const { store, caller, headers } = request;
   // Where a client says the range alone, each operation says the key that they share.
   const isOfRange = headers['x-ms-documentdb-partitionkeyrangeid'] !== undefined;
-  const header = headerText(headers, 'x-ms-documentdb-partitionkey') ?? (isOfRange ? sent[0]!.partitionKey : undefined);
+  const header = partitionKeyHeader(headers) ?? (isOfRange ? sent[0]!.partitionKey : undefined);
   const given = readPartitionKeyHeader(container.definition, header);
   if (given === undefined || !given.complete) {
     throw badRequest('A transactional batch needs the whole partition key that its operations share.');
@@ -311,7 +311,7 @@ async function runBulk(
   sent: readonly SentOperation[],
 ): Promise<Ran> {
   const { headers } = request;
-  const header = headerText(headers, 'x-ms-documentdb-partitionkey');
+  const header = partitionKeyHeader(headers);
   const goesOn = headerFlag(headers, 'x-ms-cosmos-batch-continue-on-error');
   const results: OperationResult[] = [];
   let characters = 0;

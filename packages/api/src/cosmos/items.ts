@@ -30,6 +30,7 @@ import {
   methodNotAllowed,
   owner,
   pageSizeOf,
+  partitionKeyHeader,
   preconditionOf,
   type Answer,
   type CosmosRequest,
@@ -42,7 +43,6 @@ import { answeringRangeId, rangeOfRequest, scopeOf } from './scope.ts';
 import { indexMetricsHeader } from './index-metrics.ts';
 import { withSystemProperties } from './system-properties.ts';
 
-const PARTITION_KEY = 'x-ms-documentdb-partitionkey';
 const MISMATCH = "PartitionKey extracted from document doesn't match the one specified in the header";
 
 /** `/dbs/{db}/colls/{coll}/docs` */
@@ -167,7 +167,7 @@ function isOfKeyInHeader(
   { definition }: ContainerState,
   item: { readonly partitionKey: string },
 ): boolean {
-  const given = readPartitionKeyHeader(definition, headerText(headers, PARTITION_KEY));
+  const given = readPartitionKeyHeader(definition, partitionKeyHeader(headers));
   return given === undefined || given.key === item.partitionKey;
 }
 
@@ -183,7 +183,7 @@ async function itemAddress(
   }
   const id = checkItemId(name);
   const { definition } = container;
-  const header = headerText(request.headers, PARTITION_KEY);
+  const header = partitionKeyHeader(request.headers);
   // Clients from before partition keys were required send none.
   const given = definition.partitionKey['systemKey'] === true ? (header ?? '[]') : header;
   return { id, partitionKey: wholeKeyOf(readPartitionKeyHeader(definition, given)) };
@@ -191,7 +191,7 @@ async function itemAddress(
 
 /** The partition key that the header names, with all of its components. */
 const wholeKey = ({ headers }: CosmosRequest, { definition }: ContainerState): string =>
-  wholeKeyOf(readPartitionKeyHeader(definition, headerText(headers, PARTITION_KEY)));
+  wholeKeyOf(readPartitionKeyHeader(definition, partitionKeyHeader(headers)));
 
 /** `_self` links name an item by its rid, which tells where its life began. */
 export async function findByRid(

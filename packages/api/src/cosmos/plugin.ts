@@ -25,7 +25,7 @@ import { checkTargetGranted, grantedStore } from './granted.ts';
 import { readPartitionKeyHeader } from './partition-key.ts';
 import { rangeIdOf } from './ranges.ts';
 import { notForWrites, readOnlyStore } from './read-only.ts';
-import { containerOf, headerText, ownerGone, type Answer, type CosmosRequest } from './request.ts';
+import { containerOf, headerText, ownerGone, partitionKeyHeader, type Answer, type CosmosRequest } from './request.ts';
 import { isRead } from './router.ts';
 import { otherSignedLinks, parseTarget, type Target } from './target.ts';
 
@@ -408,7 +408,7 @@ function refusedSession(
   if (segments[4] !== 'docs') return {};
   try {
     const container = containerOf({ store, segments });
-    const given = readPartitionKeyHeader(container.definition, headerText(headers, 'x-ms-documentdb-partitionkey'));
+    const given = readPartitionKeyHeader(container.definition, partitionKeyHeader(headers));
     const rangeId = rangeIdOf(container, given?.key);
     // As with Cosmos DB, on which tests for the JavaScript and the Java client count: of what is not there, clients,
     // finding no path, note nothing in their sessions; a read without its key looks in another range.

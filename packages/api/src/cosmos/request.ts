@@ -1,3 +1,4 @@
+import { isUtf8 } from 'node:buffer';
 import type { IncomingHttpHeaders } from 'node:http';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { DatabaseState } from '@epitaph/core/database/state.ts';
@@ -50,6 +51,18 @@ export function headerText(headers: IncomingHttpHeaders, name: string): string |
 export function headerFlag(headers: IncomingHttpHeaders, name: string): boolean {
   const value = headers[name];
   return typeof value === 'string' && value.length === 4 && value.toLowerCase() === 'true';
+}
+
+/**
+ * The text of the partition key header. Clients escape what is not ASCII, as `\u00e9`; programs that write their
+ * requests themselves may not. Node.js reads each byte of a header as a character of Latin-1; bytes that are UTF-8 are
+ * meant as that, and name another key otherwise. Those that are not stay what they are, as older Java clients send them.
+ */
+export function partitionKeyHeader(headers: IncomingHttpHeaders): string | undefined {
+  const text = headerText(headers, 'x-ms-documentdb-partitionkey');
+  if (text === undefined || !/[\u0080-\u00ff]/.test(text)) return text;
+  const bytes = Buffer.from(text, 'latin1');
+  return isUtf8(bytes) ? bytes.toString() : text;
 }
 
 export function preconditionOf(headers: IncomingHttpHeaders): Precondition | undefined {

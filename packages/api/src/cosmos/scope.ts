@@ -5,7 +5,7 @@ import { type Scope, startOf } from '@epitaph/core/partition-key/scope.ts';
 import { badRequest, WireError } from './errors.ts';
 import { readPartitionKeyHeader } from './partition-key.ts';
 import { rangeById, rangeIdAt, rangeIdOf, rangesOf } from './ranges.ts';
-import { headerText, type CosmosRequest } from './request.ts';
+import { headerText, partitionKeyHeader, type CosmosRequest } from './request.ts';
 
 /** Longer than any effective partition key of three components, with what a prefix range adds. */
 const MAX_EPK_CHARACTERS = 256;
@@ -23,7 +23,7 @@ const ITSELF = '\u0000';
  */
 export function scopeOf(request: CosmosRequest, container: ContainerState): Scope {
   const { headers } = request;
-  const given = readPartitionKeyHeader(container.definition, headerText(headers, 'x-ms-documentdb-partitionkey'));
+  const given = readPartitionKeyHeader(container.definition, partitionKeyHeader(headers));
   const asked = askedRange(request);
   // A key says all by itself, and is not affected by ranges that split.
   if (given?.complete === true) return { partitionKey: given.key, range: asked };
