@@ -11,7 +11,7 @@ import Fastify, {
   type FastifyRequest,
 } from 'fastify';
 import type { ConsistencyPolicy } from '../cosmos/consistency.ts';
-import { describeError, errorBody, WireError, wireShapes, type WireShape } from '../cosmos/errors.ts';
+import { badRequest, describeError, errorBody, WireError, wireShapes, type WireShape } from '../cosmos/errors.ts';
 import { errorHeaders, isManagement, registerCosmos, rewriteToCosmos } from '../cosmos/plugin.ts';
 import type { StoreApi } from '../store/store-api.ts';
 import { wait } from '../config/wait.ts';
@@ -47,6 +47,8 @@ export function buildServer(options: ServerOptions): FastifyInstance {
     keepAliveTimeout: limits.keepAliveTimeoutMs,
     // Timeouts are looked at this often; Node's own 30 s would double ours.
     connectionsCheckingInterval: Math.min(5000, limits.requestTimeoutMs),
+    // Node.js would refuse it with an answer that says nothing.
+    requireHostHeader: false,
   };
   const app = Fastify({
     serverFactory: (handler) => {
@@ -79,6 +81,10 @@ export function buildServer(options: ServerOptions): FastifyInstance {
   app.setNotFoundHandler((request, reply) =>
     sendPlain(request, reply, new WireError('notFound', 'Resource Not Found: there is no such route.')),
   );
+  app.addHook('onRequest', ({ raw: { headers, httpVersion } }, _reply, next) => {
+    const lacksHost = headers.host === undefined && httpVersion === '1.1';
+    next(lacksHost ? badRequest("The request lacks the header 'Host'.") : undefined);
+  });
   limitInFlight(app, limits, (url) => isManagement(url) && url.startsWith('/_epitaph/health'));
   registerCosmos(app, { store: options.store, keys: options.keys, limits, consistency: options.consistency });
   for (const plugin of options.plugins ?? []) plugin(app);

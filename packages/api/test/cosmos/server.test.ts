@@ -243,6 +243,14 @@ describe('the server', () => {
     expect(await exchange(port, long)).toMatch(/^HTTP\/1\.1 414 [^]*"code":"RequestUriTooLong"/);
   });
 
+  test.each(['/', '/_epitaph/health'])('says of a request for %s without a Host what it lacks', async (target) => {
+    const port = await listening(testServer());
+    const hostless = (version: string) => exchange(port, `GET ${target} HTTP/${version}\r\nconnection: close\r\n\r\n`);
+    expect(await hostless('1.1')).toMatch(/^HTTP\/1\.1 400 [^]*"code":"BadRequest"[^]*Host/);
+    // HTTP/1.0 has no such header.
+    expect(await hostless('1.0')).not.toMatch(/^HTTP\/1\.1 400 /);
+  });
+
   test('tells a client that begins with HTTP/2 to come with HTTP/1.1, however its bytes arrive', async () => {
     const port = await listening(testServer());
     const start = 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n';
