@@ -218,6 +218,25 @@ describe('every answer', () => {
     }
   });
 
+  test('is to be kept by nobody, whatever it is: what is erased here would stay with a browser', async () => {
+    const docs = `/dbs/shop/colls/${container.id}/docs`;
+    await container.items.upsert({ id: 'kept', customer: 'ann' });
+    const read = await raw(world.endpoint, 'GET', `${docs}/kept`, { headers: keyHeader('ann') });
+    const answers = [
+      read,
+      await raw(world.endpoint, 'GET', `${docs}/kept`, {
+        headers: { ...keyHeader('ann'), 'if-none-match': String(read.headers['etag']) },
+      }),
+      await raw(world.endpoint, 'GET', docs, { headers: { ...keyHeader('ann'), 'a-im': 'Incremental feed' } }),
+      await raw(world.endpoint, 'GET', '/'),
+      await raw(world.endpoint, 'GET', `${docs}/nothing`, { headers: keyHeader('ann') }),
+      await raw(world.endpoint, 'GET', docs, { authorization: null }),
+      await raw(world.endpoint, 'PROPFIND', docs),
+    ];
+    expect(answers.map(({ status }) => status)).toEqual([200, 304, 200, 200, 404, 401, 404]);
+    for (const { headers } of answers) expect(headers['cache-control']).toBe('no-store, no-cache');
+  });
+
   test('to a read says at what position the item was written last, whatever was written since', async () => {
     const docs = `/dbs/shop/colls/${container.id}/docs`;
     const write = async (id: string) => {

@@ -12,7 +12,7 @@ import Fastify, {
 } from 'fastify';
 import type { ConsistencyPolicy } from '../cosmos/consistency.ts';
 import { badRequest, describeError, errorBody, WireError, wireShapes, type WireShape } from '../cosmos/errors.ts';
-import { errorHeaders, isManagement, registerCosmos, rewriteToCosmos } from '../cosmos/plugin.ts';
+import { errorHeaders, isManagement, KEPT_BY_NOBODY, registerCosmos, rewriteToCosmos } from '../cosmos/plugin.ts';
 import type { StoreApi } from '../store/store-api.ts';
 import { wait } from '../config/wait.ts';
 import { limitInFlight } from './admission.ts';
@@ -113,7 +113,12 @@ function sendPlain(request: FastifyRequest, reply: FastifyReply, error: unknown)
   const shape: WireShape = described?.shape ?? wireShapes.internal;
   return reply
     .code(shape.status)
-    .headers({ 'x-ms-activity-id': activityId, 'x-ms-request-charge': '0', ...errorHeaders(shape) })
+    .headers({
+      'x-ms-activity-id': activityId,
+      'x-ms-request-charge': '0',
+      'cache-control': KEPT_BY_NOBODY,
+      ...errorHeaders(shape),
+    })
     .type('application/json')
     .send(errorBody(shape.code, described?.message ?? 'An internal error occurred.', activityId));
 }
@@ -155,6 +160,7 @@ function refusal({ shape, message }: { readonly shape: WireShape; readonly messa
     `content-length: ${Buffer.byteLength(body)}`,
     `x-ms-activity-id: ${activityId}`,
     'x-ms-request-charge: 0',
+    `cache-control: ${KEPT_BY_NOBODY}`,
     'connection: close',
     '',
     body,
