@@ -19,7 +19,15 @@ import { isJsonObject, parseExactJson } from './json.ts';
 import { readPartitionKeyHeader, wholeKeyOf } from './partition-key.ts';
 import { readPatch } from './patch.ts';
 import { renameItem, stepsOf, type Rename } from './rename.ts';
-import { atLeastOf, headerFlag, ownerGone, partitionKeyHeader, type Answer, type CosmosRequest } from './request.ts';
+import {
+  atLeastOf,
+  etagIn,
+  headerFlag,
+  ownerGone,
+  partitionKeyHeader,
+  type Answer,
+  type CosmosRequest,
+} from './request.ts';
 import { answeringRangeId, scopeOf } from './scope.ts';
 import { withSystemProperties } from './system-properties.ts';
 
@@ -143,8 +151,8 @@ function operationsOfJson(body: unknown, minimal: boolean): readonly SentOperati
       id: value['id'],
       body: Object.hasOwn(value, 'resourceBody') ? { value: value['resourceBody'] } : undefined,
       partitionKey: textOf(value, 'partitionKey'),
-      ifMatch: textOf(value, 'ifMatch'),
-      ifNoneMatch: textOf(value, 'ifNoneMatch'),
+      ifMatch: etagIn(textOf(value, 'ifMatch')),
+      ifNoneMatch: etagIn(textOf(value, 'ifNoneMatch')),
       // The Java client says it of each operation, and nothing of the whole.
       minimal: minimal || value['minimalReturnPreference'] === true,
     };
@@ -175,8 +183,8 @@ function operationOfRow(row: ReturnType<typeof decodeOperations>[number], minima
     id: text('id'),
     body: body instanceof Buffer ? { text: body } : undefined,
     partitionKey: text('partitionKey'),
-    ifMatch: text('ifMatch'),
-    ifNoneMatch: text('ifNoneMatch'),
+    ifMatch: etagIn(text('ifMatch')),
+    ifNoneMatch: etagIn(text('ifNoneMatch')),
     minimal: minimal || row.get('minimalReturnPreference') === true,
   };
 }

@@ -6,7 +6,7 @@ import type { ShownItem } from '../store/api/items-api.ts';
 import { charge } from './charge.ts';
 import { containerHeaders } from './containers.ts';
 import { badRequest } from './errors.ts';
-import { atLeastOf, headerText, pageSizeOf, type Answer, type CosmosRequest } from './request.ts';
+import { atLeastOf, headerText, ifNoneMatchOf, pageSizeOf, type Answer, type CosmosRequest } from './request.ts';
 import { answeringRangeId, scopeOf } from './scope.ts';
 import { withSystemProperties } from './system-properties.ts';
 
@@ -58,7 +58,7 @@ function modeOf({ headers }: CosmosRequest): ChangeFeedRequest['mode'] {
 
 /** A continuation counts more than a time: clients go on sending the time they began with. */
 function startOf(request: CosmosRequest): FeedStart {
-  const etag = headerText(request.headers, 'if-none-match') ?? '';
+  const etag = ifNoneMatchOf(request.headers) ?? '';
   if (etag !== '' && etag !== '*') return { kind: 'after', position: positionOf(etag) };
   if (etag === '*') return { kind: 'now' };
   const atMs = modifiedSinceOf(request);

@@ -10,6 +10,7 @@ import {
   databaseOf,
   headerFlag,
   headerText,
+  ifNoneMatchOf,
   isFeed,
   jsonObjectOf,
   methodNotAllowed,
@@ -84,7 +85,7 @@ export async function answerContainer(request: CosmosRequest): Promise<Answer> {
   switch (method) {
     case 'GET': {
       const state = answerContainerState(request, 200, database, container, store.headPosition());
-      if (headers['if-none-match'] === container.etag) return { ...state, status: 304, body: null };
+      if (ifNoneMatchOf(headers) === container.etag) return { ...state, status: 304, body: null };
       const isAsked = headerFlag(headers, 'x-ms-documentdb-populatequotainfo');
       // Clients from before partition keys look for it without asking, in what they made without one.
       const hasIndex = isAsked || container.definition.partitionKey['systemKey'] === true;

@@ -22,6 +22,7 @@ import {
   containerOf,
   headerFlag,
   headerText,
+  ifNoneMatchOf,
   isBatch,
   isFeed,
   isQuery,
@@ -83,7 +84,7 @@ export async function answerItem(request: CosmosRequest): Promise<Answer> {
         'x-ms-item-lsn': String(item.position),
         ...answerHeaders(request, container, store.headPosition(), partitionKey),
       };
-      const ifNoneMatch = headers['if-none-match'];
+      const ifNoneMatch = ifNoneMatchOf(headers);
       if (ifNoneMatch !== undefined && (ifNoneMatch === item.etag || ifNoneMatch === '*')) {
         return { status: 304, body: null, charge: charge.refusedRead, headers: shown };
       }

@@ -1,6 +1,6 @@
 import { charge } from './charge.ts';
 import type { JsonObject } from './json.ts';
-import type { Answer, CosmosRequest } from './request.ts';
+import { ifNoneMatchOf, type Answer, type CosmosRequest } from './request.ts';
 import { sessionToken } from './session-token.ts';
 
 /** Databases, users, permissions and client encryption keys: few, whole in memory, and each of the one range 0. */
@@ -11,7 +11,7 @@ const headersAt = (position: number) => ({ 'x-ms-session-token': sessionToken('0
 /** A resource as a read shows it, or, where the client has this version of it, that nothing is new. */
 export function answerMetadataRead({ headers, store }: CosmosRequest, resource: Metadata): Answer {
   const answer = answerMetadata(200, resource, store.headPosition());
-  return headers['if-none-match'] === resource._etag ? { ...answer, status: 304, body: null } : answer;
+  return ifNoneMatchOf(headers) === resource._etag ? { ...answer, status: 304, body: null } : answer;
 }
 
 /** A resource as it was written, at a position of the log. */

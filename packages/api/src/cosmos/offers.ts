@@ -18,6 +18,7 @@ import type { JsonObject } from './json.ts';
 import {
   headerFlag,
   headerText,
+  ifNoneMatchOf,
   isFeed,
   jsonObjectOf,
   methodNotAllowed,
@@ -163,7 +164,7 @@ export async function answerOffer(request: CosmosRequest): Promise<Answer> {
   const owner = allOffers(store).find((candidate) => offerId(candidate) === segments[1]);
   if (owner === undefined) throw new WireError('notFound', 'Resource Not Found: no such offer.');
   if (method === 'GET') {
-    const notModified = headers['if-none-match'] === owner.state.throughputEtag;
+    const notModified = ifNoneMatchOf(headers) === owner.state.throughputEtag;
     return answerWith(owner, notModified ? 304 : 200);
   }
   if (method !== 'PUT') throw methodNotAllowed();

@@ -12,7 +12,7 @@ import {
   rangeCount,
 } from '@epitaph/core/partition-key/ranges.ts';
 import { charge } from './charge.ts';
-import { containerOf, methodNotAllowed, owner, type Answer, type CosmosRequest } from './request.ts';
+import { containerOf, ifNoneMatchOf, methodNotAllowed, owner, type Answer, type CosmosRequest } from './request.ts';
 import { containerSelf } from './system-properties.ts';
 
 /** By number: most containers have as many ranges as others of their kind of key. */
@@ -66,7 +66,7 @@ export function answerPartitionKeyRanges(request: CosmosRequest): Answer {
   const etag = `"${container.rid}-${ranges.length}"`;
   const headers = { etag, 'x-ms-item-count': String(ranges.length) };
   // Clients poll the ranges as a feed of changes: "not changed" is how it ends.
-  if (request.headers['if-none-match'] === etag) {
+  if (ifNoneMatchOf(request.headers) === etag) {
     return { status: 304, body: null, charge: charge.metadata, headers };
   }
   const body = {

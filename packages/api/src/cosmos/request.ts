@@ -65,9 +65,18 @@ export function partitionKeyHeader(headers: IncomingHttpHeaders): string | undef
   return isUtf8(bytes) ? bytes.toString() : text;
 }
 
+/**
+ * The etag that a condition names. A proxy that compresses answers makes their etags weak on the way (`W/"…"`); here each
+ * names one version of one resource all the same.
+ */
+export const etagIn = (condition: string | undefined): string | undefined =>
+  condition?.startsWith('W/"') === true ? condition.slice(2) : condition;
+
+export const ifNoneMatchOf = (headers: IncomingHttpHeaders): string | undefined => etagIn(headers['if-none-match']);
+
 export function preconditionOf(headers: IncomingHttpHeaders): Precondition | undefined {
-  const ifMatch = headers['if-match'];
-  const ifNoneMatch = headers['if-none-match'];
+  const ifMatch = etagIn(headers['if-match']);
+  const ifNoneMatch = ifNoneMatchOf(headers);
   return ifMatch === undefined && ifNoneMatch === undefined ? undefined : { ifMatch, ifNoneMatch };
 }
 
