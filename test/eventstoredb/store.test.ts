@@ -2,7 +2,7 @@ import { ChangeFeedStartFrom, type ErrorResponse } from '@azure/cosmos';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
-import type { ItemAsOf } from '@epitaph/api/store/store-api.ts';
+import type { ItemAsOf } from '@epitaph/api/store/api/history-api.ts';
 import { CLAIM_MS, Scavenges } from '@epitaph/projections/purge/scavenges.ts';
 import { openEventStoreLog } from '@epitaph/storage/eventstoredb/open-event-store-log.ts';
 import { START_MS, World, refusalOf, seen, sightings, statusOf } from '../e2e/support/world.ts';
