@@ -82,7 +82,7 @@ describe('docs/operations.md', () => {
   });
 
   test('explains every problem code of fsck', () => {
-    const source = readFileSync(path.join(ROOT, 'packages/projections/src/fsck/fsck.ts'), 'utf8');
+    const source = readFileSync(path.join(ROOT, 'packages/projections/src/fsck/examination.ts'), 'utf8');
     const union = /readonly code:((?:\s*\| '[a-z-]+')+)/.exec(source)![1]!;
     const codes = Array.from(union.matchAll(/'([a-z-]+)'/g), ([, code]) => code!);
     expect(codes.length).toBeGreaterThan(5);
