@@ -142,6 +142,7 @@ export class Projector implements Projection {
     this.#logMarks = await LogMarks.load(this.#store());
     const position = await this.#store().checkpoint();
     const isFurther = position > this.#position;
+    // A standby that lags may have taken the place of their server: then it is less.
     this.#position = position;
     if (!isFurther) return;
     this.#waiters.reached(position);

@@ -206,6 +206,8 @@ export class SharedProjector implements Projection {
       else if (news.erased.length > 0) this.#options.onNews({ containers: [], databases: [], erased: news.erased });
       return;
     }
+    // Of a server whose place another one has taken the same number may stand for other changes.
+    if (news === ANYTHING) this.#catalogState = undefined;
     void this.#look().then(() => {
       this.#unseen ||= this.#error !== undefined;
       this.#options.onNews(news);
@@ -221,10 +223,9 @@ export class SharedProjector implements Projection {
       for (const change of await readModels.catalogSince(known.catalogChanges)) this.#put(change);
     }
     this.#catalogState = { version, catalogChanges };
-    if (position > this.#position) {
-      this.#position = position;
-      this.#waiters.reached(position);
-    }
+    // Less than before where a standby that lags has taken the server's place.
+    this.#position = position;
+    this.#waiters.reached(position);
   }
 
   #put(change: CatalogChange): void {

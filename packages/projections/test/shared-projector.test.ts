@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest';
 import type { CommandContext } from '@epitaph/core/command-context.ts';
 import { newEvent } from '@epitaph/core/handle-command.ts';
 import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
+import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { turns } from '@epitaph/core/testing/test-framework.ts';
 import type { ReadModelStore } from '../src/read-model-store.ts';
 import {
@@ -29,6 +30,8 @@ class Shared {
   seen = 1;
   /** Waited for by whoever asks where a version stands. */
   asked: Promise<void> = Promise.resolve();
+  /** How often the catalog was loaded. */
+  loads = 0;
   #onLost: (() => void) | undefined;
   #onNews: ((news: ReadModelNews) => void) | undefined;
   /** Of what the node has been told. */
@@ -60,13 +63,20 @@ class Shared {
     const onLost = this.#onLost!;
     this.#onLost = () => {};
     this.checkpoints.set(this.used, checkpoint);
-    this.#onNews!(news);
+    this.hears(news);
     return onLost;
+  }
+
+  hears(news: ReadModelNews): void {
+    this.#onNews!(news);
   }
 
   #store(version: number): ReadModelStore {
     const store: Partial<ReadModelStore> = {
-      databases: () => [],
+      databases: () => {
+        this.loads += 1;
+        return [];
+      },
       containers: () => [],
       catalogEntries: () => [],
       lastLogMark: () => undefined,
@@ -74,7 +84,8 @@ class Shared {
         await this.asked;
         return this.checkpoints.get(version)!;
       },
-      apply: async (_changes, checkpoint) => {
+      apply: async (_changes, checkpoint, after) => {
+        if (after !== this.checkpoints.get(version)) throw new StorageUnavailable('not where it stood');
         this.applied.push({ version, checkpoint });
         this.checkpoints.set(version, checkpoint);
       },
@@ -156,6 +167,36 @@ describe('a node that projects no more', () => {
     hears();
     await expect.poll(() => shared.projector.position).toBe(2);
     await expect.poll(() => shared.news).toEqual([ANYTHING]);
+    await shared.projector.close();
+  });
+});
+
+describe('a node whose read models have gone back, because a standby took the place of their server', () => {
+  it('projects again what they have lost', async () => {
+    const shared = new Shared();
+    await shared.projector.start();
+    for (let position = 1; position <= 2; position++) {
+      await shared.append();
+      await expect.poll(() => shared.projector.position).toBe(position);
+    }
+    shared.checkpoints.set(1, 1);
+    await shared.append();
+    await expect.poll(() => shared.projector.position, { timeout: 5_000 }).toBe(3);
+    expect(shared.checkpoints.get(1)).toBe(3);
+    await shared.projector.close();
+  });
+
+  it('does not say that it shows what they have lost, where another one projects', async () => {
+    const shared = new Shared();
+    await shared.projector.start();
+    shared.otherApplies(2, { containers: [], databases: [], erased: [] })();
+    await expect.poll(() => shared.projector.position).toBe(2);
+    shared.checkpoints.set(1, 1);
+    await expect.poll(() => shared.projector.position, { timeout: 5_000 }).toBe(1);
+    // Its connections broke. How often the catalog has changed may be the same again by now, by other changes.
+    const { loads } = shared;
+    shared.hears(ANYTHING);
+    await expect.poll(() => shared.loads).toBe(loads + 1);
     await shared.projector.close();
   });
 });
