@@ -1,4 +1,6 @@
 import { createSecretKey } from 'node:crypto';
+import { rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { afterAll, beforeAll, describe, it } from 'vitest';
 import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
@@ -64,6 +66,49 @@ describe.skipIf(whyNoPostgres !== undefined)(`connections of the pool${skipReaso
       expect(await far.query('SELECT 4 AS four')).toEqual([{ four: 4 }]);
       expect(await slow).toEqual([{ done: true }]);
     }));
+
+  it('are made anew where they lead to a server that takes no writes any more: another has taken its place', ({
+    expect,
+  }) =>
+    overANetwork(async (far) => {
+      await far.transaction((sql) => sql.query('CREATE TABLE written (at timestamptz)'));
+      const write = () => far.transaction((sql) => sql.query('INSERT INTO written VALUES (now())'));
+      await far.transaction(async (sql) => {
+        await sql.query('SET default_transaction_read_only = on');
+      });
+      await expect(write()).rejects.toThrow(StorageUnavailable);
+      await write();
+    }));
+
+  it.skipIf(process.env['EPITAPH_TEST_POSTGRES'] !== undefined)(
+    'are refused by a standby: what it shows may be of an earlier moment, and its locks are nobody else’s',
+    async ({ expect }) => {
+      const own = await TestServer.start();
+      try {
+        const database = await openDatabase(await own.newDatabase());
+        const readModels = await PostgresReadModels.open(database);
+        const signal = join(own.folder!, 'data', 'standby.signal');
+        own.stop();
+        writeFileSync(signal, '', { mode: 0o644 });
+        own.startAgain();
+        for (const use of [
+          () => database.query('SELECT 1'),
+          () => database.transaction((sql) => sql.query('SELECT 1')),
+          () => readModels.lead(() => {}),
+        ]) {
+          await expect(use()).rejects.toThrow(StorageUnavailable);
+        }
+        own.stop();
+        rmSync(signal);
+        own.startAgain();
+        expect(await database.query('SELECT 1 AS one')).toEqual([{ one: 1 }]);
+        await (await readModels.lead(() => {}))!.release();
+        await database.close();
+      } finally {
+        await own.dispose();
+      }
+    },
+  );
 });
 
 describe.skipIf(whyNoPostgres !== undefined)(`connections of their own${skipReason}`, CONCURRENT, () => {

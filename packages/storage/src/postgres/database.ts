@@ -104,6 +104,8 @@ export class PostgresDatabase implements Statements {
   readonly #names = new Map<string, string>();
   #named = 0;
   #generation = 0;
+  /** Connections that are known not to lead to a standby. */
+  readonly #looked = new WeakSet<pg.PoolClient>();
   /** How often statements had been forgotten when each connection was made. */
   readonly #generationOf = new WeakMap<pg.PoolClient, number>();
   /** And whether each was so at the last look already, and all the time since. */
@@ -133,7 +135,7 @@ export class PostgresDatabase implements Statements {
 
   async query<Result extends Row>(text: string, values: readonly unknown[] = []): Promise<Result[]> {
     try {
-      const client = await this.#pool.connect();
+      const client = await this.#connect();
       let fault: Error | undefined;
       try {
         return (await client.query<Result>(this.#statement(text, values))).rows;
@@ -182,6 +184,7 @@ export class PostgresDatabase implements Statements {
     const connection = new DedicatedConnection(client);
     try {
       await client.connect();
+      await assertNoStandby(client);
       const prepared = await prepare(connection);
       // While something else was waited for, say. Nobody else would be told: whoever wants to know asks to be from here on.
       if (connection.hasEnded) throw new Error('Connection terminated');
@@ -218,8 +221,21 @@ export class PostgresDatabase implements Statements {
     }
   }
 
-  async #once<Result>(work: (statements: Statements) => Promise<Result>): Promise<Result> {
+  async #connect(): Promise<pg.PoolClient> {
     const client = await this.#pool.connect();
+    if (this.#looked.has(client)) return client;
+    try {
+      await assertNoStandby(client);
+    } catch (error) {
+      client.release(error as Error);
+      throw error;
+    }
+    this.#looked.add(client);
+    return client;
+  }
+
+  async #once<Result>(work: (statements: Statements) => Promise<Result>): Promise<Result> {
+    const client = await this.#connect();
     let broken: Error | undefined;
     try {
       await client.query('BEGIN');
@@ -233,6 +249,7 @@ export class PostgresDatabase implements Statements {
       await client.query('ROLLBACK').catch((fault: Error) => {
         broken = fault;
       });
+      if ((error as { code?: string }).code === READ_ONLY) broken ??= error as Error;
       throw error;
     } finally {
       this.#release(client, broken);
@@ -343,6 +360,18 @@ function plainReason(error: unknown): string {
 function lostARace(error: unknown): boolean {
   const { code } = error as { code?: string };
   return code === '40001' || code === '40P01';
+}
+
+/** Of a server that takes no writes: another may have taken its place, which the next connection leads to. */
+const READ_ONLY = '25006';
+
+/**
+ * A standby shows what there was a moment ago, keys that are destroyed since among it, and its locks are its own. A name may
+ * lead to one for a while after another server has taken its place.
+ */
+async function assertNoStandby(client: pg.ClientBase): Promise<void> {
+  const { rows } = await client.query<{ standby: boolean }>('SELECT pg_is_in_recovery() AS standby');
+  if (rows[0]!.standby) throw Object.assign(new Error('the server is a standby'), { code: READ_ONLY });
 }
 
 /** Errors of the connection, of a server that starts or stops, and of one that has no room, by class of SQLSTATE. */
