@@ -205,6 +205,16 @@ describe('a certificate of disposal', () => {
     }
   });
 
+  test('is not good where there is none: a file that was not written proves nothing', async () => {
+    const key = file('key', await fetched('/proof/key'));
+    for (const text of ['', '\n']) {
+      expect(await ask('verify', 'certificate', file('nothing', text), '--public-key', key)).toMatchObject({
+        code: 2,
+        stderr: expect.stringMatching(/nothing holds no certificate/) as string,
+      });
+    }
+  });
+
   test('with the end of another life in place of its own is not good, though both are on record', async () => {
     const [one, three] = await Promise.all(
       ['one', 'three'].map(async (id) => JSON.parse(await certificateOf(id)) as DisposalCertificate),

@@ -94,11 +94,11 @@ function certificatesIn(file: string): unknown[] {
   } catch {
     // More than one.
   }
+  const lines = text.split('\n').filter((line) => line.trim() !== '');
+  // As a download leaves it that has failed: nobody is to take that for good.
+  if (lines.length === 0) throw new UsageError(`${file} holds no certificate.`);
   try {
-    return text
-      .split('\n')
-      .filter((line) => line.trim() !== '')
-      .map((line) => JSON.parse(line) as unknown);
+    return lines.map((line) => JSON.parse(line) as unknown);
   } catch {
     throw new UsageError(`${file} is not JSON.`);
   }
