@@ -1,6 +1,7 @@
 import fc from 'fast-check';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { evaluate, type Json, parseQuery, type PlanOptions, planQuery } from '../src/index.ts';
+import { globe } from '../src/functions/globe.ts';
 
 function valueOf(
   expression: string,
@@ -222,4 +223,45 @@ describe('on the plane', () => {
     expect(valueOf('ST_ISVALID(@a)', { a: point(1000, -1000) }, 'Geometry')).toBe(true);
     expect(valueOf('ST_ISVALID(@a)', { a: point(1000, -1000) })).toBe(false);
   });
+});
+
+describe.each([undefined, 'Geometry'] as const)('the distance of shapes (%s)', (type) => {
+  const coordinate = (most: number) => fc.double({ min: -most, max: most, noNaN: true });
+  const shape = (most: number) =>
+    fc
+      .array(fc.tuple(coordinate(most), coordinate(most)), { minLength: 2, maxLength: 6 })
+      .map((positions): Position[] => positions);
+
+  it('is that of the nearest of their points and edges', () => {
+    fc.assert(
+      fc.property(
+        fc.constantFrom(0.001, 2, 80).chain((most) => fc.tuple(shape(most), shape(most), fc.constantFrom(0, 8, 90))),
+        ([one, positions, aside]) => {
+          const other = positions.map(([x, y]): Position => [x + aside, y]);
+          const found = distance(line(...one), line(...other), type);
+          fc.pre(found > 0);
+          const edges = (of: Position[]) => of.slice(1).map((end, index) => line(of[index]!, end));
+          const between = [
+            ...edges(one).flatMap((a) => other.map((b) => [a, point(...b)] as const)),
+            ...edges(other).flatMap((a) => one.map((b) => [a, point(...b)] as const)),
+          ];
+          expect(found).toBe(Math.min(...between.map(([a, b]) => distance(a, b, type))));
+        },
+      ),
+      { numRuns: 300 },
+    );
+  });
+});
+
+it('the distance of two outlines is that of few of their edges: most are seen to be further away', () => {
+  const ring = (x: number): Position[] =>
+    Array.from({ length: 501 }, (_, at) => {
+      const angle = (2 * Math.PI * (at % 500)) / 500;
+      return [x + 5 * Math.cos(angle), 5 * Math.sin(angle)];
+    });
+  const asked = vi.spyOn(globe, 'distanceToSegment');
+  expect(distance(polygon(ring(0)), polygon(ring(40)))).toBeGreaterThan(3_000_000);
+  // Of half a million. Two outlines of 3,000 points held everybody up for 17 seconds.
+  expect(asked.mock.calls.length).toBeLessThan(5_000);
+  asked.mockRestore();
 });

@@ -188,6 +188,13 @@ export const globe: Surface<Point> = {
   middle: ([a, b]) => unit(plus(a, b)),
   isInPolygon: (point, rings) => rings.every((ring) => isLeftOf(point, ring)),
   distance: greatEllipse,
+  straight: ([x, y, z], [otherX, otherY, otherZ]) =>
+    Math.sqrt((x - otherX) ** 2 + (y - otherY) ** 2 + (z - otherZ) ** 2),
+  straightWithin: (distance) => {
+    // The earth is bent the most along the meridians at the equator.
+    const turned = distance / (EQUATORIAL_RADIUS_METRES * (1 - ECCENTRICITY_SQUARED));
+    return turned < Math.PI ? 2 * Math.sin(turned / 2) + TOLERANCE : Number.POSITIVE_INFINITY;
+  },
   distanceToSegment: (point, segment) => {
     const left = leftOf(...segment);
     const foot = minus(point, scaled(left, dot(left, point)));

@@ -50,6 +50,9 @@ export const plane: Surface<Point> = {
   middle: ([a, b]) => [(a[0] + b[0]) / 2, (a[1] + b[1]) / 2],
   isInPolygon,
   distance,
+  straight: distance,
+  // Distances themselves are as quickly told here.
+  straightWithin: () => Number.POSITIVE_INFINITY,
   distanceToSegment,
   area: ([outer, ...holes]) => ringArea(outer!) - holes.reduce((sum, hole) => sum + ringArea(hole), 0),
 };

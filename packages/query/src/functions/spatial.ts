@@ -157,14 +157,27 @@ function spatialFunctionsOn<Point>(surface: Surface<Point>): BuiltIns {
   function distance(a: Shape<Point>, b: Shape<Point>): number {
     if (intersect(a, b)) return 0;
     let nearest = Number.POSITIVE_INFINITY;
+    let within = nearest;
+    const take = (found: number): void => {
+      if (!(found < nearest)) return;
+      nearest = found;
+      within = surface.straightWithin(nearest);
+    };
     for (const [one, other] of [
       [a, b],
       [b, a],
     ] as const) {
-      const segments = segmentsOf(other);
+      const around = segmentsOf(other).map((segment) => {
+        const middle = surface.middle(segment);
+        return { segment, middle, reach: surface.straight(middle, segment[0]) };
+      });
       for (const point of positionsOf(one)) {
-        for (const position of other.points) nearest = Math.min(nearest, surface.distance(point, position));
-        for (const segment of segments) nearest = Math.min(nearest, surface.distanceToSegment(point, segment));
+        for (const position of other.points) take(surface.distance(point, position));
+        for (const { segment, middle, reach } of around) {
+          // Most are further away whatever lies where on them, and to tell how far takes a hundred times as long.
+          if (surface.straight(point, middle) - reach > within) continue;
+          take(surface.distanceToSegment(point, segment));
+        }
       }
     }
     return nearest;

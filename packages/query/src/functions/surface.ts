@@ -17,6 +17,10 @@ export interface Surface<Point> {
   /** Whether a point that is on none of its rings lies in a polygon: an outer ring and its holes. */
   isInPolygon(point: Point, rings: readonly Ring<Point>[]): boolean;
   distance(a: Point, b: Point): number;
+  /** The length of the straight way between two points, which need not be on the surface: it is quickly told. */
+  straight(a: Point, b: Point): number;
+  /** How long that is at most, between points that are no further from each other than a distance. */
+  straightWithin(distance: number): number;
   distanceToSegment(point: Point, segment: Segment<Point>): number;
   area(rings: readonly Ring<Point>[]): number;
 }
