@@ -134,6 +134,20 @@ describe('rows kept in memory', () => {
     expect(rows.scanned(CONTAINER)?.rows).toEqual([row(11)]);
   });
 
+  it('of a whole container are not kept where a part of them is of read models that were replaced meanwhile', () => {
+    let store = {} as ReadModelStore;
+    const rows = new ItemRows(() => store, { shared: false });
+    const before = rows.changesOf(CONTAINER);
+    expect(rows.beginCollecting(CONTAINER)).toBe(true);
+    // A rebuild may have put right what they said.
+    store = {} as ReadModelStore;
+    rows.keep(CONTAINER, [row(10)], before);
+    expect(rows.scanned(CONTAINER)).toBe(undefined);
+    rows.endCollecting(CONTAINER);
+    rows.keep(CONTAINER, [row(10)], rows.changesOf(CONTAINER));
+    expect(rows.scanned(CONTAINER)?.rows).toEqual([row(10)]);
+  });
+
   it('of a whole container are collected by one scan at a time, and of a few containers', () => {
     const { rows } = world(row(10));
     expect([CONTAINER, CONTAINER, 3, 4, 5, 6].map((container) => rows.beginCollecting(container))).toEqual([

@@ -199,7 +199,8 @@ export class ItemRows {
     this.#changing.clear();
     this.#underWay.clear();
     this.#unnamed = 0;
-    for (const container of this.#scans.keys()) this.#touch(container);
+    // What a scan is just collecting as well.
+    for (const container of [...this.#scans.keys(), ...this.#collecting]) this.#touch(container);
   }
 
   #touch(container: ContainerNumber): void {
