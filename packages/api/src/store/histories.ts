@@ -1,5 +1,6 @@
 import { partitionKeyDeleteAfter } from '@epitaph/core/container/partition-key-deletes.ts';
-import type { ContainerState } from '@epitaph/core/container/state.ts';
+import type { ContainerState, RecordedPolicy } from '@epitaph/core/container/state.ts';
+import { WithdrawnLater } from '@epitaph/core/container/withdrawn-later.ts';
 import { containerStream } from '@epitaph/core/container/stream-name.ts';
 import { readContainerEvent } from '@epitaph/core/container/upcast.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
@@ -31,6 +32,7 @@ import { actionsOnStore } from '@epitaph/projections/operator-actions.ts';
 import type { DisappearanceRow, ReadModelStore } from '@epitaph/projections/read-model-store.ts';
 import { feedFloorUntil, isPurged, type ItemLife, itemLife, lastLifeOf, retentionUntil } from './item-lives.ts';
 import type { StoreParts } from './parts.ts';
+import { streamPages } from './stream-pages.ts';
 import type { Disappearance, DisappearanceFilter, HistoryEntry, HistoryPage } from './api/history-api.ts';
 
 const LATEST_MS = Number.MAX_SAFE_INTEGER;
@@ -171,6 +173,7 @@ export class Histories {
       id,
       partitionKey: key,
       container: state,
+      withdrawnLater: atMs === undefined || atMs >= nowMs ? undefined : await this.#withdrawnLater(state, atMs),
       gone: this.#parts.catalog.gone(state),
       lives: lives.map((life) => {
         const { events } = life;
@@ -189,6 +192,16 @@ export class Histories {
       feedFloorUntilMs: last === undefined ? null : feedFloorUntil(floors, last, nowMs),
       nowMs,
     });
+  }
+
+  async #withdrawnLater({ rid, withdrawnVersion }: ContainerState, atMs: number): Promise<RecordedPolicy | undefined> {
+    if (withdrawnVersion === undefined) return undefined;
+    const found = new WithdrawnLater(atMs);
+    for await (const page of streamPages(this.#parts.ports.log, containerStream(rid))) {
+      for (const event of page) found.take(event);
+      if (found.isKnown) break;
+    }
+    return found.policy;
   }
 
   /** The lives that matter for what there was at an instant: the last that had begun by then, and the last of all. */

@@ -52,6 +52,36 @@ describe('explain', () => {
     });
   });
 
+  test('tells what was to come as it was known then, by a policy that was scheduled and withdrawn later, too', async () => {
+    await world.write('a');
+    const schedule = async (defaultTtl: number, seconds: number) => {
+      const effectiveFromMs = world.store.nowMs() + seconds * 1000;
+      await world.store.changeTtl(WRITER, 'shop', 'orders', {
+        defaultTtl,
+        effectiveFromMs,
+        confirmed: true,
+        reason: 'r',
+      });
+    };
+    const expiresAt = async (seconds: number) => {
+      const at = START_MS + seconds * 1000;
+      const explained = await world.get(`${ORDERS}/explain${item('a')}&at=${at}`);
+      return (Number(explained['expiresAtMs']) - START_MS) / 1000;
+    };
+    await world.store.advanceClock(WRITER, 10_000);
+    await schedule(5, 20);
+    await world.store.advanceClock(WRITER, 5_000);
+    await world.store.withdrawTtl(WRITER, 'shop', 'orders');
+    await world.store.advanceClock(WRITER, 1_000);
+    await schedule(6, 20);
+    await world.store.advanceClock(WRITER, 1_000);
+    await world.store.withdrawTtl(WRITER, 'shop', 'orders');
+    await world.store.advanceClock(WRITER, 1_000);
+    expect(await Promise.all([9, 10, 14.999, 15, 15.999, 16, 16.999, 17, 18].map(expiresAt))).toEqual([
+      60, 30, 30, 60, 60, 36, 36, 60, 60,
+    ]);
+  });
+
   test('answers for any instant, as ISO time with or without offset, or in milliseconds', async () => {
     await world.store.advanceClock(WRITER, 10_000);
     await world.write('a');

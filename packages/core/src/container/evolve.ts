@@ -6,9 +6,12 @@ import { evolveRetention } from '../retention/evolve.ts';
 import { initialRetention } from '../retention/state.ts';
 import { evolveProvisioning, initialProvisioning } from '../throughput/provisioning.ts';
 import { withPolicy } from '../ttl/policy-timeline.ts';
+import type { ContainerEvent } from './events.ts';
 import type { ContainerState, RecordedPolicy } from './state.ts';
 import { parseContainerStream } from './stream-name.ts';
 import { readContainerEvent } from './upcast.ts';
+
+type TtlChange = Extract<ContainerEvent, { readonly type: 'ContainerTtlChanged' }>['data'];
 
 /** The container's state after one more recorded event. */
 export function evolveContainer(state: ContainerState | undefined, recorded: RecordedEvent): ContainerState {
@@ -47,17 +50,7 @@ export function evolveContainer(state: ContainerState | undefined, recorded: Rec
     case 'ContainerReplaced':
       return { ...state, ...stamp, definition: event.data.definition };
     case 'ContainerTtlChanged': {
-      const { to, policyVersion, effectiveFromMs, reason, scheduled } = event.data;
-      const policy: RecordedPolicy = {
-        fromMs: effectiveFromMs,
-        defaultTtl: to,
-        version: policyVersion,
-        setBy: recorded.actor,
-        recordedAtMs: recorded.occurredAtMs,
-        ...(reason === undefined ? {} : { reason }),
-        ...(scheduled === undefined ? {} : { scheduled }),
-      };
-      return { ...state, ...stamp, timeline: withPolicy(state.timeline, policy) };
+      return { ...state, ...stamp, timeline: withPolicy(state.timeline, policyOf(event.data, recorded)) };
     }
     case 'ContainerTtlWithdrawn': {
       const { policyVersion } = event.data;
@@ -89,6 +82,22 @@ export function evolveContainer(state: ContainerState | undefined, recorded: Rec
     default:
       return unreachable(event);
   }
+}
+
+/** The policy that a change of the TTL has put on record. */
+export function policyOf(
+  { to, policyVersion, effectiveFromMs, reason, scheduled }: TtlChange,
+  { actor, occurredAtMs }: RecordedEvent,
+): RecordedPolicy {
+  return {
+    fromMs: effectiveFromMs,
+    defaultTtl: to,
+    version: policyVersion,
+    setBy: actor,
+    recordedAtMs: occurredAtMs,
+    ...(reason === undefined ? {} : { reason }),
+    ...(scheduled === undefined ? {} : { scheduled }),
+  };
 }
 
 /** Folds a container's whole stream. */

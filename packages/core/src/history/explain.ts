@@ -55,6 +55,8 @@ export interface ExplainInput {
   /** As text: the JSON array of its components, or its pseudonym. */
   readonly partitionKey: string;
   readonly container: ContainerState;
+  /** The policy that was scheduled then and withdrawn later, if there was one; it starts after that instant. */
+  readonly withdrawnLater?: RecordedPolicy | undefined;
   /** How the container went, if it did. */
   readonly gone: Gone | undefined;
   /** All lives, oldest first. */
@@ -153,6 +155,7 @@ function explainAsRecorded(input: ExplainInput): Explanation {
 
   // What was to come is told as it was known then: by the policies on record at that instant.
   const known = container.timeline.filter((policy) => policy.recordedAtMs <= atMs);
+  if (input.withdrawnLater !== undefined) known.push(input.withdrawnLater);
   // What is on record goes first: a policy that was replaced within its own millisecond is in no timeline any more.
   const onRecord = facts.end?.expiry;
   const expiry =
