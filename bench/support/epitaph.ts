@@ -125,6 +125,8 @@ function formatDigest(): string {
   const sources = [
     '@epitaph/storage/sqlite/schema.ts',
     '@epitaph/storage/sqlite/log-writer-core.ts',
+    '@epitaph/storage/sqlite/log-writer-jobs.ts',
+    '@epitaph/storage/sqlite/vault-tables.ts',
     '@epitaph/storage/crypto/gcm-body-sealer.ts',
     '@epitaph/storage/crypto/item-naming.ts',
     '@epitaph/core/item/events.ts',
