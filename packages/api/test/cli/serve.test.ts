@@ -212,6 +212,22 @@ describe('epitaph serve', () => {
     expect(performance.now() - endedMs).toBeLessThan(5_000);
   });
 
+  test('answers what was sent before its clients can know that it stops, on whatever connection', async () => {
+    const { endpoint, child, finished } = await serve(['--data', temporaryFolder()]);
+    const port = Number(new URL(endpoint).port);
+    const request = 'GET /_epitaph/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n';
+    const sockets = Array.from({ length: 20 }, () => connect(port, '127.0.0.1').on('error', () => {}));
+    for (const socket of sockets) {
+      socket.write(request);
+      await once(socket, 'data');
+    }
+    const answers = sockets.map(async (socket) => Buffer.concat((await socket.toArray()) as Buffer[]).toString());
+    child.kill('SIGTERM');
+    for (const socket of sockets) socket.write(request);
+    for (const answer of await Promise.all(answers)) expect(answer).toMatch(/^HTTP\/1\.1 200 /);
+    expect(await finished()).toMatchObject({ code: 0 });
+  });
+
   test('ends at once on a second signal', async () => {
     const { endpoint, child, finished } = await serve(['--data', temporaryFolder()]);
     const socket = connect(Number(new URL(endpoint).port), '127.0.0.1');
