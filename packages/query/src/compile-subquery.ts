@@ -29,6 +29,7 @@ export function subqueryRunner(program: Program, form: SubqueryForm, at: SourceL
         let bytes = 0;
         runProgram(program, frame, (row) => {
           const rowBytes = bytesOf(row);
+          frame.work.lookThrough(rowBytes / BYTES_PER_CHARACTER);
           frame.memory.hold(rowBytes);
           bytes += rowBytes;
           rows.push(row);

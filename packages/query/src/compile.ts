@@ -6,8 +6,7 @@ import { propertyReader, readMember, slotPropertyReader } from './compile-paths.
 import { subqueryRunner, withNegatedFilter } from './compile-subquery.ts';
 import { queryError, type SourceLocation } from './errors.ts';
 import { hasAggregate, isPart, nameOf, policyPath } from './expression-facts.ts';
-import { askTime, assertTime, type Compiled, type CompiledTest, type Frame } from './frame.ts';
-import { boundedValue } from './functions/bounds.ts';
+import { askTime, assertTime, boundedIn, type Compiled, type CompiledTest, type Frame } from './frame.ts';
 import type { BuiltIn } from './functions/builtin.ts';
 import { clockFunctions } from './functions/clock.ts';
 import { termsOf } from './functions/full-text.ts';
@@ -51,8 +50,18 @@ export interface ComputedProperty {
 }
 
 interface GroupingScope {
+  /** By the text of each. */
   readonly keys: ReadonlyMap<string, number>;
+  /** Lengths of these texts. */
+  readonly lengths: ReadonlySet<number>;
   readonly aggregates: AggregateStep[];
+}
+
+/** A computed property of the document that its slot holds. */
+interface ComputedRun {
+  readonly slot: number;
+  readonly run: Compiled;
+  readonly weight: number;
 }
 
 /** The slot of the documents that the caller hands in. */
@@ -68,8 +77,12 @@ export class Compiler {
   readonly #isPlanar: boolean;
   /** Queries of computed properties, by their names. */
   readonly #computed: ReadonlyMap<string, string>;
+  /** Those that the query reads, compiled: it may read one thousands of times. */
+  readonly #computedRuns = new Map<string, ComputedRun>();
   /** Slots that hold a whole document: a subquery may give it another name. */
   readonly #documentSlots = new Set([DOCUMENT_SLOT]);
+  /** Slots that computed properties read the document from. */
+  readonly #computedSlots = new Set<number>();
   /** True while a computed property is compiled, which can't read another. */
   #insideComputed = false;
   /** The highest slot that was read since this was last reset. */
@@ -129,7 +142,7 @@ export class Compiler {
       const { run } = this.expression(expression, scope);
       scope.grouping = groups;
       return {
-        run: isPart(expression) ? run : (frame: Frame) => boundedValue(run(frame)),
+        run: isPart(expression) ? run : (frame: Frame) => boundedIn(frame, run(frame)),
         descending: direction === undefined ? this.#isSimilarity(expression, scope) : direction === 'DESC',
       };
     });
@@ -253,7 +266,7 @@ export class Compiler {
     const expressions = query.orderBy.map((item) => item.expression);
     if (query.selection.kind === 'value') expressions.push(query.selection.expression);
     if (query.selection.kind === 'list') {
-      expressions.push(...query.selection.items.map((item) => item.expression));
+      for (const { expression } of query.selection.items) expressions.push(expression);
     }
     if (query.groupBy.length === 0 && !expressions.some(hasAggregate)) return undefined;
     const names = new Map<string, number>();
@@ -265,16 +278,17 @@ export class Compiler {
       return { run, index };
     });
     const aggregates: AggregateStep[] = [];
-    scope.grouping = { keys: names, aggregates };
+    const lengths = new Set([...names.keys()].map((text) => text.length));
+    scope.grouping = { keys: names, lengths, aggregates };
     return { keys, aggregates };
   }
 
   #projection(query: Query, scope: Scope): Compiled {
     const run = this.#selected(query, scope);
-    if (this.#hasNonFinite) return (frame) => withoutNonFinite(boundedValue(run(frame)));
+    if (this.#hasNonFinite) return (frame) => withoutNonFinite(boundedIn(frame, run(frame)));
     const { selection } = query;
     if (selection.kind === 'star' || (selection.kind === 'value' && isPart(selection.expression))) return run;
-    return (frame) => boundedValue(run(frame));
+    return (frame) => boundedIn(frame, run(frame));
   }
 
   #selected(query: Query, scope: Scope): Compiled {
@@ -327,21 +341,24 @@ export class Compiler {
         return this.#member(expression, scope);
       case 'array': {
         const items = expression.items.map((item) => this.expression(item, scope));
-        return node((frame) => buildArray(items, frame), ...items);
+        return node((frame) => buildArray(items, frame), items);
       }
       case 'object': {
         const properties = expression.properties.map(({ name, value }) => ({
           name,
           value: this.expression(value, scope),
         }));
-        return node(objectBuilder(properties), ...properties.map(({ value }) => value));
+        return node(
+          objectBuilder(properties),
+          properties.map(({ value }) => value),
+        );
       }
       case 'unary':
         return this.#unary(expression.operator, this.expression(expression.operand, scope));
       case 'binary': {
         const left = this.expression(expression.left, scope);
         const right = this.expression(expression.right, scope);
-        return timedNode(compileBinary(expression.operator, left, right), left, right);
+        return timedNode(compileBinary(expression.operator, left, right), [left, right]);
       }
       case 'logical': {
         const operands = expression.operands.map((operand) => this.expression(operand, scope));
@@ -355,7 +372,7 @@ export class Compiler {
         const operand = this.expression(expression.operand, scope);
         const low = this.expression(expression.low, scope);
         const high = this.expression(expression.high, scope);
-        return timedNode(this.#between(operand, low, high), operand, low, high);
+        return timedNode(this.#between(operand, low, high), [operand, low, high]);
       }
       case 'like':
         return this.#like(expression, scope);
@@ -364,7 +381,7 @@ export class Compiler {
         const whenTrue = this.expression(expression.whenTrue, scope);
         const otherwise = this.expression(expression.otherwise, scope);
         const run: Compiled = (frame) => (test.run(frame) === true ? whenTrue.run(frame) : otherwise.run(frame));
-        return node(run, test, whenTrue, otherwise);
+        return node(run, [test, whenTrue, otherwise]);
       }
       case 'call':
         return this.#call(expression, scope);
@@ -418,7 +435,7 @@ export class Compiler {
   }
 
   #readSlot(slot: number, property: string | undefined): void {
-    if (slot !== DOCUMENT_SLOT) return;
+    if (slot !== DOCUMENT_SLOT && !this.#computedSlots.has(slot)) return;
     if (property === undefined) this.documentProperties = undefined;
     else this.documentProperties?.add(property);
   }
@@ -430,7 +447,7 @@ export class Compiler {
     if (object.kind === 'identifier' && typeof name === 'string' && groupKeyOf(object, scope) === undefined) {
       const slot = this.#resolve(object.name, object.at, scope);
       const computed = this.#documentSlots.has(slot) && !this.#insideComputed ? this.#computed.get(name) : undefined;
-      if (computed !== undefined) return this.#computedProperty(computed, slot);
+      if (computed !== undefined) return this.#computedProperty(name, computed, slot);
       this.#readSlot(slot, name);
       return { run: slotPropertyReader(slot, name), constant: undefined };
     }
@@ -439,39 +456,66 @@ export class Compiler {
       typeof name === 'string'
         ? propertyReader(owner.run, name)
         : (frame) => readMember(owner.run(frame), key.run(frame));
-    return node(run, owner, key);
+    return node(run, [owner, key]);
   }
 
   /** The query is part of the expression that reads the property: what nobody reads is not computed. */
-  #computedProperty(text: string, slot: number): Node {
+  #computedProperty(name: string, text: string, documentSlot: number): Node {
+    const { slot, run, weight } = this.#computedRuns.get(name) ?? this.#compileComputed(name, text);
+    this.#weight += weight;
+    return {
+      run: (frame) => {
+        frame.work.passNodes(weight);
+        frame.slots[slot] = frame.slots[documentSlot];
+        return run(frame);
+      },
+      constant: undefined,
+    };
+  }
+
+  #compileComputed(name: string, text: string): ComputedRun {
     const { from, selection } = parseQuery(text);
     const [source] = from;
     if (selection.kind !== 'value' || source?.collection.kind !== 'path') {
       throw queryError('notSupported', `The computed property's query ${JSON.stringify(text)} can't be evaluated.`);
     }
+    const slot = this.newSlot();
+    this.#computedSlots.add(slot);
     const scope = new Scope(undefined);
     scope.slots.set(source.alias ?? source.collection.root, slot);
+    const [weight, highestSlot] = [this.#weight, this.#highestSlot];
     this.#insideComputed = true;
     try {
-      return { run: this.expression(selection.expression, scope).run, constant: undefined };
+      const { run } = this.expression(selection.expression, scope);
+      const compiled = { slot, run, weight: this.#weight - weight };
+      this.#computedRuns.set(name, compiled);
+      return compiled;
     } finally {
       this.#insideComputed = false;
+      // Where it is read, the slot counts that the document is in.
+      [this.#weight, this.#highestSlot] = [weight, highestSlot];
     }
   }
 
   #unary(operator: string, operand: Node): Node {
     const { run } = operand;
     if (operator === 'NOT') {
-      return node((frame) => {
-        const value = run(frame);
-        return typeof value === 'boolean' ? !value : undefined;
-      }, operand);
+      return node(
+        (frame) => {
+          const value = run(frame);
+          return typeof value === 'boolean' ? !value : undefined;
+        },
+        [operand],
+      );
     }
     const compute = (value: number): number => (operator === '-' ? -value : operator === '~' ? ~value : value);
-    return node((frame) => {
-      const value = numberOf(run(frame));
-      return value === undefined ? undefined : compute(value);
-    }, operand);
+    return node(
+      (frame) => {
+        const value = numberOf(run(frame));
+        return value === undefined ? undefined : compute(value);
+      },
+      [operand],
+    );
   }
 
   #in(expression: Extract<Expression, { kind: 'in' }>, scope: Scope): Node {
@@ -487,7 +531,7 @@ export class Compiler {
         const value = run(frame);
         return value === undefined ? undefined : values.has(value);
       };
-      return node(lookUp, operand);
+      return node(lookUp, [operand]);
     }
     const search: Compiled = (frame) => {
       const value = run(frame);
@@ -526,8 +570,7 @@ export class Compiler {
         if (text.length * like.length >= MANY_COMPARISONS) assertTime(frame);
         return prepare(like)(text);
       },
-      operand,
-      pattern,
+      [operand, pattern],
     );
   }
 
@@ -569,7 +612,7 @@ export class Compiler {
       };
       return { run, constant: undefined };
     }
-    if (builtIn?.pure === true) return timedNode(called, ...nodes);
+    if (builtIn?.pure === true) return timedNode(called, nodes);
     this.#variesByRow = true;
     return { run: called, constant: undefined };
   }
@@ -686,7 +729,8 @@ function groupKeyOf(expression: Expression, scope: Scope): number | undefined {
   for (let current: Scope | undefined = scope; current !== undefined; current = current.parent) {
     if (current.grouping === undefined || current.grouping.keys.size === 0) continue;
     text ??= printExpression(expression);
-    const index = current.grouping.keys.get(text);
+    // A text that is long and put together of others takes its time to be looked up.
+    const index = current.grouping.lengths.has(text.length) ? current.grouping.keys.get(text) : undefined;
     if (index !== undefined) return index;
   }
   return undefined;

@@ -2,7 +2,7 @@ import { DOCUMENT_SLOT } from './compile.ts';
 import { asQueryError, guardStack } from './errors.ts';
 import { bindSources, drain, RowCollector } from './execute.ts';
 import { type Frame, Work } from './frame.ts';
-import { bytesOf, Memory } from './memory.ts';
+import { BYTES_PER_CHARACTER, bytesOf, Memory } from './memory.ts';
 import type { QueryPlan } from './plan.ts';
 import type { Program } from './program.ts';
 import type { Json } from './values.ts';
@@ -129,8 +129,11 @@ class ProgramRun {
     this.#program = program;
     this.#frame = frame;
     this.#collector = new RowCollector(program, frame, (row) => {
-      if (this.#rows.length > 0)
-        this.#heldBytes += frame.memory.hold(this.#isFinishing ? REFERENCE_BYTES : bytesOf(row));
+      if (this.#rows.length > 0) {
+        const bytes = this.#isFinishing ? REFERENCE_BYTES : bytesOf(row);
+        frame.work.lookThrough(bytes / BYTES_PER_CHARACTER);
+        this.#heldBytes += frame.memory.hold(bytes);
+      }
       this.#rows.push(row);
       return true;
     });

@@ -1,8 +1,7 @@
 import { createAccumulator } from './aggregates.ts';
 import type { Accumulator } from './aggregates.ts';
-import { type Frame, askTime } from './frame.ts';
-import { boundedValue } from './functions/bounds.ts';
-import { bytesOf, type Memory, textBytes } from './memory.ts';
+import { askTime, boundedIn, type Frame } from './frame.ts';
+import { BYTES_PER_CHARACTER, bytesOf, type Memory, textBytes } from './memory.ts';
 import type { Grouping, Program, Source } from './program.ts';
 import { placeAmongOthers } from './place.ts';
 import { Ranking } from './ranking.ts';
@@ -41,7 +40,7 @@ export class Groups {
     const { keys, aggregates } = this.#grouping;
     const { accumulators } = this.#only ?? this.#groupOf(keys, frame);
     for (let place = 0; place < aggregates.length; place += 1) {
-      accumulators[place]!.add(boundedValue(aggregates[place]!.argument(frame)));
+      accumulators[place]!.add(boundedIn(frame, aggregates[place]!.argument(frame)));
     }
   }
 
@@ -61,7 +60,8 @@ export class Groups {
     const placed: { readonly group: Group; readonly place: readonly Value[] }[] = [];
     for (const group of this.#groups.values()) {
       placed.push({ group, place: placeAmongOthers(group.keys) });
-      if ((placed.length & (BETWEEN_PAUSES - 1)) === 0) yield;
+      // Keys may be large.
+      yield;
     }
     for (const { group, place } of yield* sorting(placed, (a, b) => compareKeys(a.place, b.place, []))) {
       this.#bind(frame, group);
@@ -84,7 +84,7 @@ export class Groups {
       askTime(frame, value);
       return value;
     });
-    boundedValue(values as Json[]);
+    boundedIn(frame, values as Json[]);
     const text = values.length === 1 ? stableKey(values[0]) : values.map(stableKey).join(',');
     return this.#groups.get(text) ?? this.#added(text, values);
   }
@@ -184,7 +184,7 @@ export class RowCollector {
   /** Takes the row that the frame is bound to. Answers false when no more rows are wanted. */
   accept(): boolean {
     const { where, weight } = this.#program;
-    this.#frame.work.add(weight);
+    this.#frame.work.addRow(weight);
     if (this.#ranking !== undefined) return this.#rank(this.#ranking);
     if (where !== undefined) {
       const { made } = this.#frame.work;
@@ -204,7 +204,7 @@ export class RowCollector {
     for (const place of groups ?? []) {
       yield;
       if (place === undefined) continue;
-      this.#frame.work.add(this.#program.weight);
+      this.#frame.work.addRow(this.#program.weight);
       if (!this.#order(place)) break;
     }
     const sorted = this.#sorter?.sorted() ?? this.#ranking?.sorted();
@@ -213,7 +213,8 @@ export class RowCollector {
     for (const row of yield* sorted) {
       if (!this.#deliver(row)) return;
       delivered += 1;
-      if ((delivered & (BETWEEN_PAUSES - 1)) === 0) yield;
+      // What is distinct is told by all that is in a row.
+      if (this.#seen !== undefined || (delivered & (BETWEEN_PAUSES - 1)) === 0) yield;
     }
   }
 
@@ -235,15 +236,19 @@ export class RowCollector {
     const keys = orderBy.map(({ run }) => run(frame));
     if (distinct) {
       const row = project(frame);
-      if (row !== undefined) this.#sorter.add([...keys, ...placeAmongOthers([row])], row, bytesOf(row));
+      if (row !== undefined) this.#keep([...keys, ...placeAmongOthers([row])], row);
       return true;
     }
     keys.push(...group);
     if (this.#sorter.keeps(keys)) {
       const row = project(frame);
-      if (row !== undefined) this.#sorter.add(keys, row, bytesOf(row));
+      if (row !== undefined) this.#keep(keys, row);
     }
     return true;
+  }
+
+  #keep(keys: readonly Value[], row: Json): void {
+    this.#frame.work.lookThrough(this.#sorter!.add(keys, row, bytesOf(row)) / BYTES_PER_CHARACTER);
   }
 
   #deliver(row: Value): boolean {
@@ -251,6 +256,7 @@ export class RowCollector {
     if (row === undefined) return true;
     if (this.#seen !== undefined) {
       const key = stableKey(row);
+      this.#frame.work.lookThrough(key.length);
       if (this.#seen.has(key)) return true;
       this.#frame.memory.hold(textBytes(key));
       this.#seen.add(key);

@@ -1,5 +1,5 @@
 import { queryError } from './errors.ts';
-import { charactersOf } from './functions/bounds.ts';
+import { boundedCharacters, charactersOf } from './functions/bounds.ts';
 import type { Memory } from './memory.ts';
 import type { Value } from './values.ts';
 
@@ -31,6 +31,8 @@ const UNITS_PER_ELEMENT = 4;
 const FREE_UNITS = 1_000;
 /** The clock is asked for every so many steps, a power of two. */
 const STEPS_PER_LOOK = 64;
+/** And after so many units, of which one step may take any number. */
+const UNITS_PER_LOOK = 8 * 1024;
 
 /** Characters of the large values that may be there at once of what is made for one row: those of 16 of the largest documents. */
 const MOST_MADE = 32 * 1024 * 1024;
@@ -55,6 +57,8 @@ export class Work {
   /** When the time was first asked for the document at hand. */
   #startedMs: number | undefined;
   #units = 0;
+  /** Since the clock was asked, those that cost nothing too. */
+  #unitsAfterLook = 0;
   /** Of the documents before. */
   #extra = 0;
   #made = 0;
@@ -96,6 +100,32 @@ export class Work {
 
   add(units: number): void {
     this.#units += units;
+  }
+
+  /** The expressions of a row are gone through, of which each is a unit. */
+  addRow(units: number): void {
+    this.#units += units;
+    this.#pass(units);
+  }
+
+  /**
+   * So many characters of a value are looked through in passing: to see that it is not too large, to keep it, or to tell
+   * it from others. That costs nothing, but takes its time, and for each row of a JOIN anew.
+   */
+  lookThrough(characters: number): void {
+    this.#pass(characters >> CHARACTERS_PER_UNIT);
+  }
+
+  /** So many nodes of an expression are gone through once more, which their query has counted. */
+  passNodes(nodes: number): void {
+    this.#pass(nodes);
+  }
+
+  #pass(units: number): void {
+    this.#unitsAfterLook += units;
+    if (this.#unitsAfterLook < UNITS_PER_LOOK) return;
+    this.#unitsAfterLook = 0;
+    if (this.takesTooLong()) throw tooLongOnValues();
   }
 
   /** An element is bound. */
@@ -153,9 +183,20 @@ export function countWork(frame: Frame, value: Value, unitsPerCharacter: number)
 }
 
 export function assertTime(frame: Frame): void {
-  if (frame.work.takesTooLong()) {
-    throw queryError('tooComplex', 'The query works too long on the large values of one document. Ask less at once.');
-  }
+  if (frame.work.takesTooLong()) throw tooLongOnValues();
+}
+
+const tooLongOnValues = (): Error =>
+  queryError('tooComplex', 'The query works too long on the large values of one document. Ask less at once.');
+
+/**
+ * A value of a row that is to be kept, compared or shown.
+ *
+ * @throws QueryError for one that is too large, and when the document at hand has taken too long
+ */
+export function boundedIn<T extends Value>(frame: Frame, value: T): T {
+  if (typeof value === 'object') frame.work.lookThrough(boundedCharacters(value));
+  return value;
 }
 
 export type Compiled = (frame: Frame) => Value;

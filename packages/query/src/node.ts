@@ -32,7 +32,7 @@ export function computed(run: Compiled): Node {
   return constant(run(EMPTY_FRAME));
 }
 
-export function node(run: Compiled, ...inputs: readonly Node[]): Node {
+export function node(run: Compiled, inputs: readonly Node[]): Node {
   return inputs.every((input) => input.constant !== undefined) ? computed(run) : { run, constant: undefined };
 }
 
@@ -43,7 +43,7 @@ export const FOLDED_CHARACTERS = 512;
  * The same for what takes the longer, the larger its inputs are: with large constants it is left to the run, which is
  * timed.
  */
-export function timedNode(run: Compiled, ...inputs: readonly Node[]): Node {
+export function timedNode(run: Compiled, inputs: readonly Node[]): Node {
   const folds = inputs.every(({ constant: known }) => known !== undefined && isShort(known.value, FOLDED_CHARACTERS));
   return folds ? computed(run) : { run, constant: undefined };
 }

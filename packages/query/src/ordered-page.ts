@@ -3,7 +3,7 @@ import { guardStack } from './errors.ts';
 import { type Evaluation, type EvaluationContext, newFrame, startEvaluation } from './evaluate.ts';
 import { bindSources, Groups } from './execute.ts';
 import type { Frame } from './frame.ts';
-import { bytesOf, textBytes, type Memory } from './memory.ts';
+import { BYTES_PER_CHARACTER, bytesOf, textBytes, type Memory } from './memory.ts';
 import {
   isFromStart,
   MAX_NEIGHBOURS,
@@ -15,7 +15,6 @@ import {
 import type { QueryPlan } from './plan.ts';
 import { Ranking } from './ranking.ts';
 import { isLastFirst, type Room, Sorter } from './sorter.ts';
-import { BETWEEN_PAUSES } from './sorting.ts';
 import { type Json, stableKey, type Value } from './values.ts';
 
 export interface OrderedRow extends OrderedPlace {
@@ -55,6 +54,8 @@ export class OrderedPage {
   readonly #inner: Evaluation | undefined;
   /** All rows, when there are no more documents. */
   #inOrder: readonly OrderedRow[] = [];
+  /** Index among them of the first that is asked for. */
+  #first = 0;
   /** The ORDER BY values of the row at hand: most rows are not kept. */
   readonly #keys: Value[] = [];
   /** Where the document at hand, and its row at hand, stand among what is offered. */
@@ -122,11 +123,12 @@ export class OrderedPage {
     for (const place of this.#groups?.bound(this.#frame) ?? []) {
       yield;
       this.#frame.work.beginDocument();
-      this.#frame.work.add(this.#plan.program.weight);
+      this.#frame.work.addRow(this.#plan.program.weight);
       guardStack(() => this.#order(place));
     }
     const inOrder = yield* (this.#ranking ?? this.#sorter).sorted();
     this.#inOrder = this.#plan.program.distinct ? yield* distinct(inOrder, this.#frame.memory) : inOrder;
+    if (this.#start !== undefined) this.#first = yield* startAmong(this.#plan.program, this.#start, this.#inOrder);
   }
 
   /**
@@ -136,7 +138,7 @@ export class OrderedPage {
   rows(): { readonly rows: OrderedRow[]; readonly before: readonly OrderedRow[]; readonly isCut: boolean } {
     const sorted = this.#inOrder;
     if (this.#ranking !== undefined) return { rows: sorted.slice(0, this.#capacity), before: [], isCut: false };
-    const first = this.#start === undefined ? 0 : startAmong(this.#plan.program, this.#start, sorted);
+    const first = this.#first;
     return {
       rows: sorted.slice(first, first + this.#capacity),
       before: sorted.slice(Math.max(0, first - MAX_NEIGHBOURS), first),
@@ -154,13 +156,15 @@ export class OrderedPage {
   #takeRow(): void {
     this.#inside += 1;
     const { where, project, weight } = this.#plan.program;
-    this.#frame.work.add(weight);
+    this.#frame.work.addRow(weight);
     const facts = this.#ranking?.observe(this.#frame);
     if (where !== undefined && !where(this.#frame)) return;
     if (facts !== undefined) {
       const row = project(this.#frame);
       if (row === undefined) return;
-      this.#ranking!.add(facts, { row, keys: [], document: this.#numberOf(this.#index) }, bytesOf(row));
+      const rowBytes = bytesOf(row);
+      this.#frame.work.lookThrough(rowBytes / BYTES_PER_CHARACTER);
+      this.#ranking!.add(facts, { row, keys: [], document: this.#numberOf(this.#index) }, rowBytes);
     } else if (this.#groups === undefined) this.#order();
     else this.#groups.accumulate(this.#frame);
   }
@@ -189,14 +193,16 @@ export class OrderedPage {
     row ??= project(frame);
     if (row === undefined) return;
     const kept = [...keys];
-    this.#sorter.add(kept, { row, keys: kept, document, inside }, bytesOf(row));
+    const bytes = this.#sorter.add(kept, { row, keys: kept, document, inside }, bytesOf(row));
+    frame.work.lookThrough(bytes / BYTES_PER_CHARACTER);
   }
 }
 
 function* distinct(rows: readonly OrderedRow[], memory: Memory): Generator<void, readonly OrderedRow[], undefined> {
   const first = new Map<string, OrderedRow>();
-  for (const [index, row] of rows.entries()) {
-    if ((index & (BETWEEN_PAUSES - 1)) === BETWEEN_PAUSES - 1) yield;
+  for (const row of rows) {
+    // Rows may be large.
+    yield;
     const key = stableKey(row.row);
     if (first.has(key)) continue;
     memory.hold(textBytes(key));

@@ -73,10 +73,18 @@ export function isFromStart(order: Ordering, start: OrderedStart, { keys, docume
   return start.exclude ? furtherInside > 0 : furtherInside >= 0;
 }
 
-/** Index of the first of some rows, which are in order, that stands where an answer begins. */
-export function startAmong(order: Ordering, start: OrderedStart, rows: readonly OrderedPlace[]): number {
+/** Index of the first of some rows, which are in order, that stands where an answer begins. Pauses: values may be large. */
+export function* startAmong(
+  order: Ordering,
+  start: OrderedStart,
+  rows: readonly OrderedPlace[],
+): Generator<void, number, undefined> {
   if (start.near !== undefined) {
-    const at = new Map(rows.map((row, index) => [neighbour(row), index]));
+    const at = new Map<string, number>();
+    for (const [index, row] of rows.entries()) {
+      at.set(neighbour(row), index);
+      yield;
+    }
     const before = start.near.before.map((one) => at.get(one)).find((index) => index !== undefined);
     if (before !== undefined) return before + 1;
     const after = start.near.after.map((one) => at.get(one)).find((index) => index !== undefined);
@@ -88,23 +96,30 @@ export function startAmong(order: Ordering, start: OrderedStart, rows: readonly 
 
 /**
  * What has to be told to go on after a row: its place, or, where the values of that are long, what they begin with and the
- * rows around it.
+ * rows around it. Pauses between these.
  *
  * @param given rows in order, of which it is the last
  * @param next rows that come after it
  */
-export function startAfter(
+export function* startAfter(
   { orderBy }: Ordering,
   given: readonly OrderedPlace[],
   next: readonly OrderedPlace[],
-): OrderedStart {
+): Generator<void, OrderedStart, undefined> {
   const { keys, document, inside } = given.at(-1)!;
   if (hasAtMost(jsonText(keys), MAX_KEY_BYTES)) return { keys, document, inside, exclude: true };
-  const near = {
-    before: given.slice(-MAX_NEIGHBOURS).map(neighbour).toReversed(),
-    after: next.slice(0, MAX_NEIGHBOURS).map(neighbour),
-  };
-  return { ...beginningOf(keys, orderBy), near };
+  const before = yield* neighbours(given.slice(-MAX_NEIGHBOURS).toReversed());
+  const after = yield* neighbours(next.slice(0, MAX_NEIGHBOURS));
+  return { ...beginningOf(keys, orderBy), near: { before, after } };
+}
+
+function* neighbours(rows: readonly OrderedPlace[]): Generator<void, string[], undefined> {
+  const digests: string[] = [];
+  for (const row of rows) {
+    yield;
+    digests.push(neighbour(row));
+  }
+  return digests;
 }
 
 /** Where the rows begin that a few leading values, and the beginning of the next, don't tell apart. */

@@ -3,8 +3,20 @@ import { jsonText } from './json-text.ts';
 
 const PLAIN_NAME = /^[A-Za-z_]\w*$/;
 
+/** Of each expression that was printed: it is a part of those around it, which may be hundreds. */
+const printed = new WeakMap<Expression, string>();
+
 /** An expression as text that any reader of the language takes, the same for `c.a` and `c["a"]`. */
 export function printExpression(expression: Expression): string {
+  let text = printed.get(expression);
+  if (text === undefined) {
+    text = print(expression);
+    printed.set(expression, text);
+  }
+  return text;
+}
+
+function print(expression: Expression): string {
   switch (expression.kind) {
     case 'literal':
       return expression.value === undefined ? 'undefined' : jsonText(expression.value);

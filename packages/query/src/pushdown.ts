@@ -123,7 +123,7 @@ function alternatives(parts: readonly (readonly PathComparison[] | undefined)[])
     if (only === undefined || (only.op !== '=' && only.op !== 'in')) return undefined;
     if (path !== undefined && JSON.stringify(path) !== JSON.stringify(only.path)) return undefined;
     path = only.path;
-    values.push(...only.values);
+    for (const value of only.values) values.push(value);
   }
   return path === undefined ? undefined : { path, op: 'in', values };
 }
@@ -185,7 +185,7 @@ export function findPushdown(where: Expression | undefined, facts: Facts): Pushd
       if (alternatives !== undefined) pushdown.alternatives ??= alternatives;
       continue;
     }
-    pushdown.equals.push(...equalities(comparisons));
+    for (const equality of equalities(comparisons)) pushdown.equals.push(equality);
     for (const found of comparisons) {
       pushdown.paths.push(found);
       const [name] = found.path;

@@ -23,9 +23,15 @@ const RRF_CONSTANT = 60;
 
 /** Words of a text from which on it is asked for each term how long that has taken. */
 const MANY_WORDS = 1_024;
+/** What looking at one of fewer words counts as. */
+const CHARACTERS_PER_WORD = 8;
 
 /** Bytes that the facts of a row take for each component, with scores for all of them. */
 const FACTS_BYTES = 128;
+/** And for each term. */
+const TERM_BYTES = 8;
+/** Terms that are weighed between two pauses. */
+const TERMS_BETWEEN_PAUSES = 16 * 1024;
 
 /** What BM25 has to know of a text: its length, and how often each term occurs. */
 interface TextFacts {
@@ -57,6 +63,7 @@ class TextObserver {
       // One term may be as long as the text is, and there may be thousands of them.
       assertComparable(words.length, term.length);
       if (words.length >= MANY_WORDS) assertTime(frame);
+      else frame.work.lookThrough(CHARACTERS_PER_WORD * (words.length + 1));
       return occurrences(words, term);
     });
     const facts = { length: words.length, occurrences: counts };
@@ -85,11 +92,14 @@ export class Ranking<Row> {
   readonly #step: RankStep;
   readonly #memory: Memory;
   readonly #statistics: readonly (TextObserver | undefined)[];
+  /** Of all components. */
+  readonly #terms: number;
   readonly #rows: Ranked<Row>[] = [];
 
   constructor(step: RankStep, memory: Memory) {
     this.#step = step;
     this.#memory = memory;
+    this.#terms = step.components.reduce((sum, one) => sum + (one.kind === 'text' ? one.terms.length : 0), 0);
     this.#statistics = step.components.map((one) => (one.kind === 'text' ? new TextObserver(one.terms) : undefined));
   }
 
@@ -102,7 +112,7 @@ export class Ranking<Row> {
 
   /** @param rowBytes that the row takes */
   add(facts: Facts, row: Row, rowBytes: number): void {
-    this.#memory.hold(rowBytes + FACTS_BYTES * facts.length);
+    this.#memory.hold(rowBytes + FACTS_BYTES * facts.length + TERM_BYTES * this.#terms);
     this.#rows.push({ facts, row });
   }
 
@@ -111,9 +121,15 @@ export class Ranking<Row> {
     const fused = this.#rows.map(() => 0);
     for (const [index, component] of this.#step.components.entries()) {
       const statistics = this.#statistics[index];
-      const scores = this.#rows.map(({ facts }) =>
-        statistics === undefined ? (facts[index] as Value) : statistics.score(facts[index] as TextFacts),
-      );
+      const scores: Value[] = [];
+      let weighed = 0;
+      for (const { facts } of this.#rows) {
+        scores.push(statistics === undefined ? (facts[index] as Value) : statistics.score(facts[index] as TextFacts));
+        weighed += 1 + (component.kind === 'text' ? component.terms.length : 0);
+        if (weighed < TERMS_BETWEEN_PAUSES) continue;
+        weighed = 0;
+        yield;
+      }
       const sign = component.kind === 'text' || component.descending ? -1 : 1;
       const order = yield* sorting([...scores.keys()], (a, b) => compareScores(scores[a], scores[b], sign));
       const weight = this.#step.weights[index] ?? 1;

@@ -77,8 +77,11 @@ export class Sorter<Row> {
     return difference < 0 || (difference === 0 && this.#lastFirst);
   }
 
-  /** @param rowBytes that the row takes */
-  add(keys: readonly Value[], row: Row, rowBytes: number): void {
+  /**
+   * @param rowBytes that the row takes
+   * @returns the bytes that it is kept as
+   */
+  add(keys: readonly Value[], row: Row, rowBytes: number): number {
     const entries = this.#entries;
     const bytes = this.#memory.hold(bytesOf(keys as Json[]) + rowBytes);
     const entry = { keys, sequence: this.#sequence, row, bytes };
@@ -93,11 +96,12 @@ export class Sorter<Row> {
       if (this.#capacity !== Number.POSITIVE_INFINITY) this.#siftUp();
     }
     if (this.#room !== undefined) this.#makeRoom(this.#room);
+    return bytes;
   }
 
   /** The kept rows in order, with pauses on the way there. */
   *sorted(): Generator<void, readonly Row[], undefined> {
-    const entries = yield* sorting(this.#entries, (a, b) => this.#compare(a, b));
+    const entries = yield* sorting(this.#entries, (a, b) => this.#compare(a, b), this.#bytes);
     return entries.map(({ row }) => row);
   }
 

@@ -1,20 +1,29 @@
 /** Entries that are worked on between two pauses, a power of two. */
 export const BETWEEN_PAUSES = 1024;
+/** Bytes of theirs at most, unless one entry alone has more. */
+const BYTES_BETWEEN_PAUSES = 1024 * 1024;
 
-/** Puts entries in order, equal ones as they came, and pauses now and then: of very many it takes long. */
+/**
+ * Puts entries in order, equal ones as they came, and pauses now and then: of very many, or of large ones, it takes long.
+ *
+ * @param bytes of all entries together, where comparing them may take as long as they are large
+ */
 export function* sorting<T>(
   entries: readonly T[],
   compare: (a: T, b: T) => number,
+  bytes = 0,
 ): Generator<undefined, readonly T[], undefined> {
+  const fitting = Math.floor((BYTES_BETWEEN_PAUSES * entries.length) / Math.max(1, bytes));
+  const between = Math.max(1, Math.min(BETWEEN_PAUSES, fitting));
   let runs: T[][] = [];
-  for (let start = 0; start < entries.length; start += BETWEEN_PAUSES) {
+  for (let start = 0; start < entries.length; start += between) {
     if (start > 0) yield;
-    runs.push(entries.slice(start, start + BETWEEN_PAUSES).sort(compare));
+    runs.push(entries.slice(start, start + between).sort(compare));
   }
   while (runs.length > 1) {
     const merged: T[][] = [];
     for (let pair = 0; pair < runs.length; pair += 2) {
-      merged.push(yield* merging(runs[pair]!, runs[pair + 1] ?? [], compare));
+      merged.push(yield* merging(runs[pair]!, runs[pair + 1] ?? [], compare, between));
     }
     runs = merged;
   }
@@ -25,6 +34,7 @@ function* merging<T>(
   a: readonly T[],
   b: readonly T[],
   compare: (a: T, b: T) => number,
+  between: number,
 ): Generator<undefined, T[], undefined> {
   const merged: T[] = [];
   let inA = 0;
@@ -37,7 +47,7 @@ function* merging<T>(
       merged.push(a[inA]!);
       inA += 1;
     }
-    if ((merged.length & (BETWEEN_PAUSES - 1)) === 0) yield;
+    if (merged.length % between === 0) yield;
   }
   return merged;
 }

@@ -96,18 +96,31 @@ export function compareValues(a: Value, b: Value): number {
   return 0;
 }
 
+/**
+ * As their properties in order of name compare one by one: by the first that differ. They are not put in order for it, of
+ * which there may be very many.
+ */
 function compareObjects(a: JsonObject, b: JsonObject): number {
-  const namesOfA = Object.keys(a).sort();
-  const namesOfB = Object.keys(b).sort();
-  const shared = Math.min(namesOfA.length, namesOfB.length);
-  for (let index = 0; index < shared; index += 1) {
-    const nameOfA = namesOfA[index] as string;
-    const nameOfB = namesOfB[index] as string;
-    if (nameOfA !== nameOfB) return nameOfA < nameOfB ? -1 : 1;
-    const difference = compareValues(a[nameOfA], b[nameOfB]);
-    if (difference !== 0) return difference;
+  const namesOfA = Object.keys(a);
+  const namesOfB = Object.keys(b);
+  let first: string | undefined;
+  /** Undefined for a property of one of them alone. */
+  let difference: number | undefined;
+  for (const name of namesOfA) {
+    if (first !== undefined && name > first) continue;
+    const here = Object.hasOwn(b, name) ? compareValues(a[name], b[name]) : undefined;
+    if (here !== 0) [first, difference] = [name, here];
   }
-  return namesOfA.length - namesOfB.length;
+  for (const name of namesOfB) {
+    if ((first === undefined || name < first) && !Object.hasOwn(a, name)) [first, difference] = [name, undefined];
+  }
+  if (first === undefined) return 0;
+  if (difference !== undefined) return difference;
+  // In its place the other one has its next property, if there is any.
+  const alone = first;
+  const isOfA = Object.hasOwn(a, alone);
+  const hasNext = (isOfA ? namesOfB : namesOfA).some((name) => name > alone);
+  return isOfA === hasNext ? -1 : 1;
 }
 
 /** Deep equality of JSON values; the order of an object's properties doesn't matter. */

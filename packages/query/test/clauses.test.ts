@@ -9,10 +9,18 @@ import {
   parseCondition,
   parseQuery,
   planQuery,
+  startAfter,
   startEvaluation,
 } from '../src/index.ts';
 import type { Json } from '../src/index.ts';
 import { rows } from './run.ts';
+
+/** What steps come to. */
+function lastOf<Result>(steps: Generator<void, Result>): Result {
+  let step = steps.next();
+  while (step.done !== true) step = steps.next();
+  return step.value;
+}
 
 const many = (count: number): number[] => Array.from({ length: count }, (_, n) => n);
 
@@ -452,6 +460,7 @@ describe('evaluation', () => {
     'SELECT DISTINCT c.text FROM c ORDER BY c.n',
     'SELECT VALUE MAKELIST(c.text) FROM c',
     'SELECT VALUE MAKESET(c.text) FROM c',
+    `SELECT VALUE c.n FROM c ORDER BY RANK FullTextScore(c.text, ${Array<string>(300).fill("'x'").join()})`,
     'SELECT c.n, ARRAY(SELECT VALUE CONCAT(c.text, ToString(x)) FROM x IN c.list) AS all FROM c',
     'SELECT c.text, x FROM c JOIN x IN c.list WHERE IS_DEFINED(c.list)',
   ])('%s has a limit on what it holds', (sql) => {
@@ -641,6 +650,33 @@ describe('evaluation', () => {
   });
 
   it.each([
+    'SELECT VALUE c.object FROM c JOIN x IN c.list',
+    'SELECT VALUE COUNT(1) FROM c JOIN x IN c.list GROUP BY [c.object, x]',
+    'SELECT VALUE COUNT(c.object) FROM c JOIN x IN c.list',
+    'SELECT VALUE ARRAY_LENGTH(MAKESET(c.object)) FROM c JOIN x IN c.list',
+    'SELECT DISTINCT VALUE c.object FROM c JOIN x IN c.list',
+    'SELECT DISTINCT VALUE c.object FROM c JOIN x IN c.list ORDER BY x',
+    'SELECT VALUE x FROM c JOIN x IN c.list ORDER BY c.object',
+    'SELECT VALUE LAST(SELECT VALUE [c.object] FROM x IN c.list) FROM c',
+    'SELECT VALUE 1 FROM c WHERE ARRAY_LENGTH(ARRAY(SELECT VALUE c.object FROM x IN c.list)) > 0',
+    'SELECT VALUE 1 FROM c WHERE EXISTS(SELECT DISTINCT VALUE c.object FROM x IN c.list OFFSET 1000 LIMIT 1) OR true',
+    'SELECT VALUE COUNT(1) FROM c JOIN x IN c.list WHERE IS_DEFINED(c.computed) OR true',
+  ])('gives up a few rows of one document that each look through much of it: %s', (sql) => {
+    // Fewer elements than are gone through before the time is asked.
+    const object = Object.fromEntries(many(8_000).map((n) => [`name${n}`, n]));
+    const computedProperties = [
+      { name: 'computed', query: `SELECT VALUE [${Array<string>(8_000).fill('c.n').join()}] FROM c` },
+    ];
+    const query = planQuery(parseQuery(sql), [], { computedProperties });
+    let nowMs = 0;
+    const asked = (elements: number): Json[] => [
+      ...evaluate(query, [{ object, list: many(elements) }], { monotonicMs: () => (nowMs += 30) }),
+    ];
+    expect(() => asked(60)).toThrow('SC3001');
+    expect(() => asked(10)).not.toThrow();
+  });
+
+  it.each([
     ['SELECT VALUE [{list}] FROM c'],
     ['SELECT VALUE {"a": [{list}]} FROM c'],
     ['SELECT DISTINCT VALUE [{list}] FROM c'],
@@ -718,6 +754,34 @@ describe('evaluation', () => {
       expect(Array.from(evaluation.finishing()).length).toBeGreaterThanOrEqual(pauses);
       expect(evaluation.takeRows()).toEqual(sql.includes('COUNT') ? [10_000] : many(10_000));
     }
+  });
+
+  it.each([
+    ['SELECT VALUE c.n FROM c ORDER BY c.array', 12],
+    ['SELECT DISTINCT VALUE [c.n, c.array] FROM c ORDER BY c.n', 24],
+    ['SELECT DISTINCT VALUE [c.n, c.array] FROM (SELECT TOP 100 * FROM c) c ORDER BY c.n', 12],
+    ['SELECT VALUE MAX(c.n) FROM (SELECT TOP 100 * FROM c) c GROUP BY c.array', 24],
+  ])('pauses between large values: %s', (sql, pauses) => {
+    const documents = many(12).map((n) => ({ n, array: [...Array<number>(70_000).fill(1), n] }));
+    const query = plan(sql);
+    const steps = (run: { finishing(): Iterable<void> }): number => Array.from(run.finishing()).length;
+    if (isOrdered(query)) {
+      const page = new OrderedPage(query, {}, undefined, 100);
+      page.offer(documents, (index) => index);
+      expect(steps(page)).toBeGreaterThanOrEqual(pauses);
+      const found = page.rows().rows;
+      expect(found.length).toBe(12);
+      const start = lastOf(startAfter(query.program, found.slice(0, 5), found.slice(5)));
+      const next = new OrderedPage(query, {}, start, 100);
+      next.offer(documents, (index) => index);
+      expect(steps(next)).toBeGreaterThanOrEqual(12);
+      expect(next.rows().rows.length).toBe(7);
+      return;
+    }
+    const evaluation = startEvaluation(query);
+    for (let next = 0; next < documents.length;) next = evaluation.offer(documents, next);
+    expect(steps(evaluation)).toBeGreaterThanOrEqual(pauses);
+    expect(evaluation.takeRows().length).toBe(12);
   });
 
   it('has time for each group as for a document', () => {

@@ -151,3 +151,12 @@ describe('the definition of a computed property', () => {
     expect(check(query)).toThrow(new RegExp(why));
   });
 });
+
+test('a computed property that is read thousands of times is read from its text once', () => {
+  const query = `SELECT VALUE ${Array.from({ length: 400 }, (_, n) => `(c.t${n} ?? 'x')`).join(' || ')} FROM c`;
+  const sql = `SELECT VALUE ARRAY_LENGTH([${Array<string>(20_000).fill('c.p').join()}]) FROM c`;
+  const before = process.threadCpuUsage().user;
+  planQuery(parseQuery(sql), [], { computedProperties: [{ name: 'p', query }] });
+  // It took more than a minute.
+  expect(process.threadCpuUsage().user - before).toBeLessThan(1_500_000);
+});

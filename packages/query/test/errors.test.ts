@@ -131,6 +131,28 @@ describe('limits', () => {
     expect(rows(`SELECT VALUE c.a FROM c WHERE c.a IN (${list})`, [{ a: 19_999 }, { a: 20_000 }])).toEqual([19_999]);
   });
 
+  it('takes as many values as a text has room for', () => {
+    const ones = Array<string>(130_000).fill('1').join();
+    expect(rows(`SELECT VALUE ARRAY_LENGTH([${ones}]) FROM c`, [{}])).toEqual([130_000]);
+    expect(rows(`SELECT ${ones} FROM c`, [{}]).length).toBe(1);
+    const ids = Array.from({ length: 300_000 }, (_, n) => `${n}`);
+    const sql = "SELECT VALUE c.id FROM c WHERE ARRAY_CONTAINS(@ids, c.id) OR c.id = 'x'";
+    expect(rows(sql, [{ id: '299999' }, { id: 'x' }, { id: 'y' }], [{ name: '@ids', value: ids }])).toEqual([
+      '299999',
+      'x',
+    ]);
+  });
+
+  it.each([
+    ['a long value in a chain', `[${Array<string>(40_000).fill('c.n').join()}]${' ?? 1'.repeat(490)}`],
+    ['one in many arrays', `${'['.repeat(190)}${Array<string>(40_000).fill('c.n').join()}${']'.repeat(190)}`],
+  ])('finds the keys of groups at once in %s', (_what, expression) => {
+    const before = process.threadCpuUsage().user;
+    expect(rows(`SELECT VALUE ${expression} FROM c GROUP BY c.n`, [{ n: 1 }]).length).toBe(1);
+    // It took seconds.
+    expect(process.threadCpuUsage().user - before).toBeLessThan(1_500_000);
+  });
+
   it('refuses a text that is too long', () => {
     expect(() => parseQuery(`SELECT '${'x'.repeat(300_000)}'`)).toThrow('SC3001');
     expect(() => parseQuery('SELECT 1 + 1', { maxLength: 5 })).toThrow('SC3001');

@@ -213,10 +213,10 @@ export class Queries {
     for (const { row } of found.slice(0, size)) if (!page.takeIfItFits(row)) break;
     const rows = page.length;
     if (rows === 0 || (found.length <= rows && !isCut) || rows === left) return page.answer();
-    const { keys, document, inside, exclude, near } = startAfter(
-      plan.program,
-      [...before, ...found.slice(0, rows)],
-      found.slice(rows),
+    const { keys, document, inside, exclude, near } = await this.#toEnd(
+      run,
+      ordered,
+      startAfter(plan.program, [...before, ...found.slice(0, rows)], found.slice(rows)),
     );
     return page.answer({
       kind: 'sorted',
@@ -259,27 +259,33 @@ export class Queries {
       run.examined += documents.length;
       run.counted(ordered, () => ordered.offer(documents, (index) => rows[index]!.birth));
     }
-    await this.#finish(run, ordered);
+    await this.#toEnd(run, ordered, ordered.finishing());
   }
 
   /** Does what is left to do when there are no more documents. Groups are worked on in pieces, as documents are. */
-  async #finish(run: Run, evaluation: Pick<Evaluation, 'finishing' | 'extraWork'>): Promise<void> {
-    const steps = evaluation.finishing();
+  async #toEnd<Result>(
+    run: Run,
+    evaluation: Pick<Evaluation, 'extraWork'>,
+    steps: Generator<void, Result, undefined>,
+  ): Promise<Result> {
     const piece = new PieceSize();
     const work = () => {
-      for (let left = piece.size; left > 0; left -= 1) if (steps.next().done === true) return true;
-      return false;
+      let step = steps.next();
+      for (let left = piece.size; left > 1 && step.done !== true; left -= 1) step = steps.next();
+      return step;
     };
-    for (let isDone = false; !isDone;) {
+    for (;;) {
       if (run.isSlow) await this.#parts.slowLane.begin(run.request.signal);
       const took = run.clock();
+      let step: IteratorResult<void, Result>;
       try {
-        isDone = run.counted(evaluation, work);
+        step = run.counted(evaluation, work);
       } finally {
         if (run.isSlow) this.#parts.slowLane.ended(took());
       }
       piece.took(took());
       await this.#places.giveWay(run);
+      if (step.done === true) return step.value;
     }
   }
 
@@ -320,7 +326,7 @@ export class Queries {
       }
     }
     if (!hasMore) {
-      await this.#finish(run, evaluation);
+      await this.#toEnd(run, evaluation, evaluation.finishing());
       take(evaluation.takeRows());
     }
     return page.answer(hasMore ? { kind: 'skip', rows: skip + page.length, range: countedIn(run.scope) } : undefined);

@@ -32,10 +32,18 @@ const MAX_VALUE_CHARACTERS = 8 * 1024 * 1024;
  * be larger than the memory.
  */
 export function boundedValue<T extends Value>(value: T): T {
-  if (typeof value === 'object' && charactersLeft(value, MAX_VALUE_CHARACTERS) < 0) {
+  boundedCharacters(value);
+  return value;
+}
+
+/** Characters of such a value as JSON, about. */
+export function boundedCharacters(value: Value): number {
+  if (typeof value !== 'object') return 0;
+  const left = charactersLeft(value, MAX_VALUE_CHARACTERS);
+  if (left < 0) {
     throw queryError('tooComplex', `A value in the query has more than about ${MAX_VALUE_CHARACTERS} characters.`);
   }
-  return value;
+  return MAX_VALUE_CHARACTERS - left;
 }
 
 /** Whether a value has no more characters as JSON, about. */
