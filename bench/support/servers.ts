@@ -85,6 +85,7 @@ export async function cannedServer(): Promise<Contender> {
         'x-ms-activity-id': '00000000-0000-0000-0000-000000000000',
         'x-ms-request-charge': '5.29',
         'x-ms-request-duration-ms': '1.000',
+        'cache-control': 'no-store, no-cache',
         etag: '"00000000-0000-0000-0000-000000000000"',
         'x-ms-session-token': '0:-1#1',
         'x-ms-documentdb-partitionkeyrangeid': '0',
