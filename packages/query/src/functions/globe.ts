@@ -29,7 +29,8 @@ const cross = (a: Point, b: Point): Point => [
 const length = (a: Point): number => Math.sqrt(dot(a, a));
 
 function unit(a: Point): Point {
-  const by = length(a) || 1;
+  // Of what is so short that its square is none, too: an edge may be.
+  const by = Math.hypot(a[0], a[1], a[2]) || 1;
   return [a[0] / by, a[1] / by, a[2] / by];
 }
 
