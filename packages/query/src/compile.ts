@@ -604,7 +604,7 @@ export class Compiler {
       return { run, constant: undefined };
     }
     const called = compileCall(builtIn as BuiltIn, nodes);
-    if (name === 'REGEXMATCH') {
+    if (name.startsWith('REGEX')) {
       // A short pattern and a short text can take long together.
       const run: Compiled = (frame) => {
         assertTime(frame);

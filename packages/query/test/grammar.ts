@@ -96,6 +96,7 @@ export const expressions = fc.letrec<{ number: string; text: string; list: strin
       text`ARRAY_SLICE(${tie('list')}, ${tie('number')})`,
       text`SetUnion(${tie('list')}, ${tie('list')})`,
       text`StringSplit(${tie('text')}, ${tie('text')})`,
+      text`REGEXEXTRACTALL(${tie('text')}, ${pick("'a|b'", "'[^a](.)'", "'.*?'")}, '', ${pick('0', '1')})`,
     ),
     truth: fc.oneof(
       shallow,

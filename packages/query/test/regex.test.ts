@@ -1,9 +1,9 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { compileRegex } from '../src/regex.ts';
+import { Regex } from '../src/regex/regex.ts';
 
 const matches = (pattern: string, text: string, modifiers = ''): boolean | undefined =>
-  compileRegex(pattern, modifiers)?.(text);
+  Regex.compile(pattern, modifiers)?.matches(text);
 
 describe('regular expressions', () => {
   const patterns = [
@@ -87,6 +87,46 @@ describe('regular expressions', () => {
     );
   });
 
+  /** What JavaScript's engine finds, the whole match or a group. */
+  const natively = (pattern: string, text: string, group: number): (string | undefined)[] =>
+    Array.from(text.matchAll(new RegExp(pattern, 'g')), (match) => match[group]);
+  const extracted = (pattern: string, text: string, group: number): (string | undefined)[] => [
+    ...Regex.compile(pattern, '')!.extract(text, group),
+  ];
+
+  it.each(patterns.filter((pattern) => pattern !== '[]a]'))(
+    '/%s/ finds what JavaScript does, in that order',
+    (pattern) => {
+      for (const text of texts) {
+        expect([text, extracted(pattern, text, 0)]).toEqual([text, natively(pattern, text, 0)]);
+      }
+    },
+  );
+
+  it('prefers what JavaScript prefers, of random patterns with lazy quantifiers and groups', () => {
+    const atom = fc.constantFrom('a', 'b', '.', '[ab]', '[^a]', '(?:ab|a)', '(?:a|ab)');
+    const piece = fc
+      .tuple(atom, fc.constantFrom('', '', '*', '+', '?', '{1,2}', '*?', '+?', '??', '{1,2}?'))
+      .map(([text, times]) => text + times);
+    const pieces = fc.array(piece, { maxLength: 3 }).map((some) => some.join(''));
+    const pattern = fc.tuple(
+      pieces,
+      fc.constantFrom('a|ab', 'ab|a|', 'b+', 'a*?b?', '.'),
+      pieces,
+      fc.constantFrom('', '?', '??'),
+    );
+    const text = fc.string({ unit: fc.constantFrom('a', 'b', 'c'), maxLength: 10 });
+    fc.assert(
+      fc.property(pattern, text, fc.constantFrom(0, 1), ([before, group, after, times], input, number) => {
+        // A group that may hold nothing and may be left out is one or the other, by engine.
+        fc.pre(times === '' || !/^a\*|\|$/.test(group));
+        const source = `${before}(${group})${times}${after}`;
+        expect([source, extracted(source, input, number)]).toEqual([source, natively(source, input, number)]);
+      }),
+      { numRuns: 1_000 },
+    );
+  });
+
   it('skips spaces and comments with x', () => {
     expect(matches('a b # the end\n c', 'abc', 'x')).toBe(true);
     expect(matches('a b', 'ab')).toBe(false);
@@ -97,6 +137,7 @@ describe('regular expressions', () => {
     '/%s/ is quick on a text made to be slow',
     (pattern) => {
       expect(matches(pattern, `${'a'.repeat(20_000)}!`)).toBe(false);
+      expect(extracted(pattern, `${'a'.repeat(20_000)}!`, 1)).toEqual([]);
     },
   );
 
@@ -127,5 +168,8 @@ describe('regular expressions', () => {
 
   it('refuses a text that would take too many steps', () => {
     expect(() => matches('(a?){500}b', 'a'.repeat(100_000))).toThrow('steps');
+    expect(() => extracted('(a?){500}b', 'a'.repeat(100_000), 1)).toThrow('steps');
+    // Each search goes to the end of the text, for nothing.
+    expect(() => extracted('a.*b|a', 'a'.repeat(100_000), 0)).toThrow('steps');
   });
 });

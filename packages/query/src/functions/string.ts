@@ -1,9 +1,9 @@
 import { jsonText, parseJson } from '../json-text.ts';
-import { compileRegex } from '../regex.ts';
+import { Regex } from '../regex/regex.ts';
 import { containsText, lastPlaceOf, placeOf, splitText } from '../text-search.ts';
 import { isObject, numberOf, wholeNumberOf } from '../values.ts';
 import type { Value } from '../values.ts';
-import { assertComparable, assertTextLength, boundedText, boundedValue } from './bounds.ts';
+import { assertComparable, assertTextLength, boundedArray, boundedText, boundedValue } from './bounds.ts';
 import { pure } from './builtin.ts';
 import type { BuiltIn, BuiltIns } from './builtin.ts';
 
@@ -162,27 +162,47 @@ function join(array: Value, separator: Value): Value {
   return array.join(separator);
 }
 
-/** Remembers the compiled pattern of the last call, since it is nearly always the same for all rows. */
-const regexMatch: BuiltIn = {
-  minArguments: 2,
-  maxArguments: 3,
-  pure: true,
-  unitsPerCharacter: 8,
-  create: () => {
-    let lastPattern: string | undefined;
-    let lastModifiers: string | undefined;
-    let test: ((text: string) => boolean) | undefined;
-    return (text, pattern, modifiers = '') => {
-      if (typeof pattern !== 'string' || typeof modifiers !== 'string') return undefined;
-      if (pattern !== lastPattern || modifiers !== lastModifiers) {
-        test = compileRegex(pattern, modifiers);
-        lastPattern = pattern;
-        lastModifiers = modifiers;
-      }
-      return typeof text === 'string' ? test?.(text) : undefined;
-    };
-  },
-};
+/** A function of a text and a regular expression, with Cosmos DB's modifiers and perhaps more after it. */
+function withRegex(maxArguments: number, call: (regex: Regex, text: string, given: Value) => Value): BuiltIn {
+  return {
+    minArguments: 2,
+    maxArguments,
+    pure: true,
+    unitsPerCharacter: 8,
+    create: () => {
+      // The pattern is nearly always the same for all rows.
+      let lastPattern: string | undefined;
+      let lastModifiers: string | undefined;
+      let regex: Regex | undefined;
+      return (text, pattern, modifiers = '', given) => {
+        if (typeof pattern !== 'string' || typeof modifiers !== 'string') return undefined;
+        if (pattern !== lastPattern || modifiers !== lastModifiers) {
+          regex = Regex.compile(pattern, modifiers);
+          lastPattern = pattern;
+          lastModifiers = modifiers;
+        }
+        return typeof text === 'string' && regex !== undefined ? call(regex, text, given) : undefined;
+      };
+    },
+  };
+}
+
+type Extracted = ReturnType<Regex['extract']>;
+
+/** What a group holds in each match of a regular expression, the whole match when no group is given. */
+function extraction(answer: (found: Extracted) => Value): BuiltIn {
+  return withRegex(4, (regex, text, given) => {
+    const group = given === undefined ? 0 : wholeNumberOf(given);
+    if (group === undefined || group < 0 || group > regex.groups) return undefined;
+    return answer(regex.extract(text, group));
+  });
+}
+
+function allOf(found: Extracted): Value {
+  const all: string[] = [];
+  for (const text of found) if (text !== undefined) boundedArray(all).push(text);
+  return all;
+}
 
 export const stringFunctions: BuiltIns = {
   CONCAT: pure(2, Number.POSITIVE_INFINITY, concatenate),
@@ -200,7 +220,9 @@ export const stringFunctions: BuiltIns = {
   LENGTH: map((text) => text.length),
   LOWER: inCase((text) => text.toLowerCase()),
   LTRIM: trim(true, false),
-  REGEXMATCH: regexMatch,
+  REGEXEXTRACT: extraction((found) => found.next().value),
+  REGEXEXTRACTALL: extraction(allOf),
+  REGEXMATCH: withRegex(3, (regex, text) => regex.matches(text)),
   REPLACE: pure(3, 3, replace),
   REPLICATE: pure(2, 2, replicate),
   REVERSE: map((text) => Array.from(text).toReversed().join('')),
