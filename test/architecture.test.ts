@@ -13,6 +13,9 @@ const ARROWS: Readonly<Record<string, readonly string[]>> = {
   api: ['core', 'projections', 'query', 'storage'],
 };
 
+/** The folders of query, from what knows of nothing to what clients are answered with: each imports only those before it. */
+const QUERY_FLOORS = ['values', 'regex', 'functions', 'language', 'run', 'compile', 'pages'];
+
 /** Within api, who may know which storage adapter is in use. */
 const COMPOSITION = [
   /^packages\/api\/src\/cli\//,
@@ -154,6 +157,13 @@ describe('the architecture', () => {
         (_, specifier, target) => specifier !== 'zod' && (target === undefined || packageOf(target) !== 'query'),
       ),
     ).toEqual([]);
+  });
+
+  it('lets the folders of query import only those below', () => {
+    const floorOf = (file: string) => QUERY_FLOORS.indexOf(/^packages\/query\/src\/([^/]+)\//.exec(file)?.[1] ?? '');
+    const inFolders = sources.filter(({ file }) => packageOf(file) === 'query' && !/src\/[^/]+$/.test(file));
+    expect(inFolders.filter(({ file }) => floorOf(file) === -1)).toEqual([]);
+    expect(complaints(inFolders, (file, _, target) => floorOf(target!) > floorOf(file))).toEqual([]);
   });
 
   it('reaches into no other package but by its name', () => {

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { parseQuery, QueryError, type Json } from '../src/index.ts';
-import { printQuery } from '../src/print.ts';
+import { printQuery } from '../src/language/print.ts';
 import { documents, expressions, plain, queries, unfolded } from './grammar.ts';
 import { rows } from './run.ts';
 

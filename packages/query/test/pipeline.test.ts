@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { missingFeatures, parseQuery, planForClients, planQuery } from '../src/index.ts';
-import { describeHybridSearch } from '../src/hybrid-search.ts';
-import { describeForPipeline } from '../src/pipeline.ts';
+import { describeHybridSearch } from '../src/pages/hybrid-search.ts';
+import { describeForPipeline } from '../src/pages/pipeline.ts';
 
 const describeQuery = (sql: string) => describeForPipeline(planQuery(parseQuery(sql), [{ name: '@n', value: 3 }]));
 

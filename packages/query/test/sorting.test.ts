@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
-import { sorting } from '../src/sorting.ts';
-import { compareValues, type Json, type JsonObject } from '../src/values.ts';
+import { sorting } from '../src/values/sorting.ts';
+import { compareValues, type Json, type JsonObject } from '../src/values/values.ts';
 
 it('very many entries come in order, equal ones as they came, with pauses on the way', () => {
   fc.assert(

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { containsText, lastPlaceOf, placeOf, splitText } from '../src/text-search.ts';
+import { containsText, lastPlaceOf, placeOf, splitText } from '../src/values/text-search.ts';
 import { rows } from './run.ts';
 
 /** A text of a million letters without any order, the same each time. */

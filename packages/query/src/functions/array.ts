@@ -7,8 +7,8 @@ import {
   setProperty,
   stableKey,
   wholeNumberOf,
-} from '../values.ts';
-import type { Json, JsonObject, Value } from '../values.ts';
+} from '../values/values.ts';
+import type { Json, JsonObject, Value } from '../values/values.ts';
 import { assertComparable, boundedArray, boundedValue, charactersOf } from './bounds.ts';
 import { pure } from './builtin.ts';
 import type { BuiltIn, BuiltIns } from './builtin.ts';

@@ -1,5 +1,5 @@
 import { queryError } from '../errors.ts';
-import type { Value } from '../values.ts';
+import type { Value } from '../values/values.ts';
 
 /** Twice the largest document, so that no text that could be stored is refused. */
 const MAX_TEXT_LENGTH = 4 * 1024 * 1024;

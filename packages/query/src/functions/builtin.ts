@@ -1,4 +1,4 @@
-import type { Value } from '../values.ts';
+import type { Value } from '../values/values.ts';
 
 export type BuiltInCall = (...args: Value[]) => Value;
 

@@ -1,6 +1,6 @@
-import type { Value } from '../values.ts';
-import { addToDateTime } from './datetime.ts';
+import type { Value } from '../values/values.ts';
 import { formatDateTime, TICKS_PER_MS } from './datetime-text.ts';
+import { addToDateTime } from './datetime.ts';
 
 /** A function of the current time, in milliseconds since the epoch, and of its arguments. */
 export interface ClockFunction {

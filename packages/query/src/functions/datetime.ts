@@ -1,8 +1,9 @@
-import { integerValue } from '../json-text.ts';
-import { exactIntegerOf } from '../values.ts';
-import type { Value } from '../values.ts';
+import { integerValue } from '../values/json-text.ts';
+import { exactIntegerOf } from '../values/values.ts';
+import type { Value } from '../values/values.ts';
 import { pure } from './builtin.ts';
 import type { BuiltIn, BuiltIns } from './builtin.ts';
+import { formatByPattern } from './datetime-pattern.ts';
 import {
   daysInMonth,
   floorDivide,
@@ -15,7 +16,6 @@ import {
   ticksOfParts,
 } from './datetime-text.ts';
 import type { DateTimeParts } from './datetime-text.ts';
-import { formatByPattern } from './datetime-pattern.ts';
 
 type Unit = 'year' | 'month' | 'day' | 'hour' | 'minute' | 'second' | 'millisecond' | 'microsecond' | 'nanosecond';
 

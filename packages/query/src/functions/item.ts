@@ -1,5 +1,5 @@
-import { isObject } from '../values.ts';
-import type { Value } from '../values.ts';
+import { isObject } from '../values/values.ts';
+import type { Value } from '../values/values.ts';
 import { pure } from './builtin.ts';
 import type { BuiltIns } from './builtin.ts';
 

@@ -1,6 +1,6 @@
-import { integerValue } from '../json-text.ts';
-import { finite, exactIntegerOf, numberOf } from '../values.ts';
-import type { Value } from '../values.ts';
+import { integerValue } from '../values/json-text.ts';
+import { finite, exactIntegerOf, numberOf } from '../values/values.ts';
+import type { Value } from '../values/values.ts';
 import { pure } from './builtin.ts';
 import type { BuiltIn, BuiltIns } from './builtin.ts';
 

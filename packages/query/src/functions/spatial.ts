@@ -1,6 +1,6 @@
 import { queryError } from '../errors.ts';
-import { finite, isObject } from '../values.ts';
-import type { Json, Value } from '../values.ts';
+import { finite, isObject } from '../values/values.ts';
+import type { Json, Value } from '../values/values.ts';
 import { type BuiltIn, type BuiltIns, pure } from './builtin.ts';
 import { globe } from './globe.ts';
 import { plane } from './plane.ts';

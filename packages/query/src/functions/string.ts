@@ -1,8 +1,8 @@
-import { jsonText, parseJson } from '../json-text.ts';
 import { Regex } from '../regex/regex.ts';
-import { containsText, lastPlaceOf, placeOf, splitText } from '../text-search.ts';
-import { isObject, numberOf, wholeNumberOf } from '../values.ts';
-import type { Value } from '../values.ts';
+import { jsonText, parseJson } from '../values/json-text.ts';
+import { containsText, lastPlaceOf, placeOf, splitText } from '../values/text-search.ts';
+import { isObject, numberOf, wholeNumberOf } from '../values/values.ts';
+import type { Value } from '../values/values.ts';
 import { assertComparable, assertTextLength, boundedArray, boundedText, boundedValue } from './bounds.ts';
 import { pure } from './builtin.ts';
 import type { BuiltIn, BuiltIns } from './builtin.ts';

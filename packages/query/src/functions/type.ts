@@ -1,5 +1,5 @@
-import { isObject, numberOf } from '../values.ts';
-import type { Value } from '../values.ts';
+import { isObject, numberOf } from '../values/values.ts';
+import type { Value } from '../values/values.ts';
 import { pure } from './builtin.ts';
 import type { BuiltIns } from './builtin.ts';
 import { parseDateTime } from './datetime-text.ts';

@@ -1,6 +1,6 @@
+import { containsText } from '../values/text-search.ts';
 import { type Assertion, isLineEnd, isWord, NoPattern, refused, RegexParser, type Tree } from './pattern.ts';
 import { assemble, type Instruction } from './program.ts';
-import { containsText } from '../text-search.ts';
 
 /**
  * The regular expressions of the query language. JavaScript's own engine backtracks: a pattern of ten characters, sent by

@@ -1,0 +1,36 @@
+import type { Compiled, Frame } from '../run/frame.ts';
+import type { Node } from '../run/node.ts';
+import { isObject, type Json, type JsonObject, setProperty, type Value } from '../values/values.ts';
+
+/** Leaves out what is undefined. */
+export function objectBuilder(properties: readonly { name: string; value: Node }[]): Compiled {
+  return (frame) => {
+    const result: JsonObject = {};
+    for (let index = 0; index < properties.length; index += 1) {
+      const { name, value } = properties[index] as { name: string; value: Node };
+      const computed = value.run(frame);
+      if (computed !== undefined) setProperty(result, name, computed);
+    }
+    return result;
+  };
+}
+
+/** Leaves out what is undefined. */
+export function buildArray(items: readonly Node[], frame: Frame): Json[] {
+  const result: Json[] = [];
+  for (const item of items) {
+    const value = item.run(frame);
+    if (value !== undefined) result.push(value);
+  }
+  return result;
+}
+
+/** JSON has no NaN and no infinities: in rows their names stand for them, as with Cosmos DB. */
+export function withoutNonFinite(value: Value): Value {
+  if (typeof value === 'number') return Number.isFinite(value) ? value : String(value);
+  if (Array.isArray(value)) return value.map((item) => withoutNonFinite(item) as Json);
+  if (!isObject(value)) return value;
+  const result: JsonObject = {};
+  for (const name of Object.keys(value)) setProperty(result, name, withoutNonFinite(value[name]) as Json);
+  return result;
+}

@@ -1,0 +1,74 @@
+import { queryError, type SourceLocation } from '../errors.ts';
+import type { BuiltIn } from '../functions/builtin.ts';
+import { askTime, type Compiled, countWork, type Frame, sizeMade } from '../run/frame.ts';
+import type { Node } from '../run/node.ts';
+import type { Value } from '../values/values.ts';
+
+/**
+ * Whether an optional argument is given that may turn out undefined: a function can't tell that from one that was left
+ * out. A function of any number of arguments has no optional ones.
+ */
+function isLeftOpen(builtIn: BuiltIn, { constant: known }: Node, index: number): boolean {
+  const { minArguments, maxArguments, undefinedIsLeftOut } = builtIn;
+  if (undefinedIsLeftOut === true) return false;
+  return index >= minArguments && Number.isFinite(maxArguments) && known?.value === undefined;
+}
+
+/** A call whose result counts as work too: it may be larger than the arguments. */
+export function compileCall(builtIn: BuiltIn, nodes: readonly Node[]): Compiled {
+  const run = compilePlainCall(builtIn, nodes);
+  return (frame) => {
+    const { made } = frame.work;
+    const result = run(frame);
+    askTime(frame, result);
+    // Its arguments are not needed any longer.
+    frame.work.keepOf(made, sizeMade(result));
+    return result;
+  };
+}
+
+/** Evaluates calls without an array of arguments where there are few of them. */
+function compilePlainCall(builtIn: BuiltIn, nodes: readonly Node[]): Compiled {
+  const call = builtIn.create();
+  const { unitsPerCharacter } = builtIn;
+  const args = nodes.map((argument) => argument.run);
+  const timed = (frame: Frame, value: Value): Value => {
+    askTime(frame, value);
+    if (unitsPerCharacter !== undefined) countWork(frame, value, unitsPerCharacter);
+    return value;
+  };
+  if (nodes.some((argument, index) => isLeftOpen(builtIn, argument, index))) {
+    const { minArguments } = builtIn;
+    return (frame) => {
+      const values = args.map((argument) => argument(frame));
+      for (const value of values) timed(frame, value);
+      return values.includes(undefined, minArguments) ? undefined : call(...values);
+    };
+  }
+  const [a, b, c] = args;
+  if (a === undefined) return () => call();
+  if (b === undefined) return (frame) => call(timed(frame, a(frame)));
+  if (c === undefined) return (frame) => call(timed(frame, a(frame)), timed(frame, b(frame)));
+  if (args.length === 3) {
+    return (frame) => call(timed(frame, a(frame)), timed(frame, b(frame)), timed(frame, c(frame)));
+  }
+  return (frame) => call(...args.map((argument) => timed(frame, argument(frame))));
+}
+
+/** @throws QueryError for a call with too many or too few arguments */
+export function checkArguments(
+  name: string,
+  count: number,
+  minimum: number,
+  maximum: number,
+  at: SourceLocation,
+): void {
+  if (count >= minimum && count <= maximum) return;
+  const wanted =
+    minimum === maximum
+      ? `${minimum}`
+      : maximum === Number.POSITIVE_INFINITY
+        ? `at least ${minimum}`
+        : `${minimum} to ${maximum}`;
+  throw queryError('wrongArgumentCount', `The function '${name}' takes ${wanted} argument(s), not ${count}.`, at);
+}

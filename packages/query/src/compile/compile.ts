@@ -1,0 +1,637 @@
+import { queryError, type SourceLocation } from '../errors.ts';
+import { isAggregate } from '../functions/aggregates.ts';
+import type { BuiltIn } from '../functions/builtin.ts';
+import { clockFunctions } from '../functions/clock.ts';
+import { builtIns, planarBuiltIns } from '../functions/index.ts';
+import type { Expression, FromSource, Query, RowCount } from '../language/ast.ts';
+import { hasAggregate, isPart, nameOf, policyPath } from '../language/expression-facts.ts';
+import { parseQuery } from '../language/parser.ts';
+import { printExpression } from '../language/print.ts';
+import { askTime, assertTime, boundedIn, type Compiled, type CompiledTest, type Frame } from '../run/frame.ts';
+import { computed, constant, node, type Node, timedNode } from '../run/node.ts';
+import type { AggregateStep, Grouping, Program, Source } from '../run/program.ts';
+import { compileLike } from '../values/like.ts';
+import { equalValues, isObject, type Value } from '../values/values.ts';
+import { buildArray, objectBuilder, withoutNonFinite } from './builders.ts';
+import { checkArguments, compileCall } from './call.ts';
+import { allOf, compileBinary, compileLogical, compileUnary, decided, isPlainScalar } from './operators.ts';
+import { propertyReader, readMember, slotPropertyReader } from './paths.ts';
+import { conjuncts } from './pushdown.ts';
+import { compileRank } from './rank.ts';
+import { groupKeyOf, Scope } from './scope.ts';
+import { subqueryRunner, withNegatedFilter } from './subquery.ts';
+
+/** What clients can hold: a plan with more makes the .NET client fail. */
+export const MAX_ROW_COUNT = 2_147_483_647;
+
+/** One entry of a container's vector policy. */
+export interface VectorEmbedding {
+  /** As in the policy: `/a/b`. */
+  readonly path: string;
+  readonly distanceFunction: string;
+}
+
+/** A property of a container's documents whose value a query gives: `SELECT VALUE LOWER(c.name) FROM c`. */
+export interface ComputedProperty {
+  readonly name: string;
+  readonly query: string;
+}
+
+/** A computed property of the document that its slot holds. */
+interface ComputedRun {
+  readonly slot: number;
+  readonly run: Compiled;
+  readonly weight: number;
+}
+
+/** The slot of the documents that the caller hands in. */
+export const DOCUMENT_SLOT = 0;
+
+/** From so many steps of matching on, it is checked how long a document has taken. */
+const MANY_COMPARISONS = 16 * 1024;
+
+/** Turns the syntax tree of one query into closures, with parameters bound and every name resolved. */
+export class Compiler {
+  readonly #parameters: ReadonlyMap<string, Value>;
+  readonly #vectorEmbeddings: readonly VectorEmbedding[];
+  readonly #isPlanar: boolean;
+  /** Queries of computed properties, by their names. */
+  readonly #computed: ReadonlyMap<string, string>;
+  /** Those that the query reads, compiled: it may read one thousands of times. */
+  readonly #computedRuns = new Map<string, ComputedRun>();
+  /** Slots that hold a whole document: a subquery may give it another name. */
+  readonly #documentSlots = new Set([DOCUMENT_SLOT]);
+  /** Slots that computed properties read the document from. */
+  readonly #computedSlots = new Set<number>();
+  /** True while a computed property is compiled, which can't read another. */
+  #insideComputed = false;
+  /** The highest slot that was read since this was last reset. */
+  #highestSlot = 0;
+  /** Whether anything was compiled since this was last set that may come out differently for each row. */
+  #variesByRow = false;
+  /** Whether a row may hold a number that JSON has not. */
+  #hasNonFinite = false;
+  /** Top-level properties of the documents that the query reads; undefined once it reads whole documents. */
+  documentProperties: Set<string> | undefined = new Set();
+  #slotCount = DOCUMENT_SLOT + 1;
+  #aggregateCount = 0;
+  #groupKeyCount = 0;
+  /**
+   * How many expressions were compiled for the query or subquery at hand, without those that cost nothing however many
+   * they are.
+   */
+  #weight = 0;
+
+  constructor(
+    parameters: ReadonlyMap<string, Value>,
+    vectorEmbeddings: readonly VectorEmbedding[],
+    computed: ReadonlyMap<string, string>,
+    isPlanar: boolean,
+  ) {
+    this.#isPlanar = isPlanar;
+    this.#parameters = parameters;
+    this.#vectorEmbeddings = vectorEmbeddings;
+    this.#computed = computed;
+  }
+
+  /** A slot that no other alias of the query has. */
+  newSlot(): number {
+    this.#slotCount += 1;
+    return this.#slotCount - 1;
+  }
+
+  /** The clauses after FROM; `sources` are what FROM came to, and `scope` has their aliases. */
+  program(query: Query, scope: Scope, sources: readonly Source[]): Program {
+    const outerWeight = this.#weight;
+    this.#weight = 0;
+    const program = this.#program(query, scope, sources);
+    this.#weight = outerWeight;
+    return program;
+  }
+
+  #program(query: Query, scope: Scope, from: readonly Source[]): Program {
+    const { where, sources } = this.#conditions(query, scope, from);
+    const grouping = this.#grouping(query, scope);
+    const project = this.#projection(query, scope);
+    const isOneRow = grouping !== undefined && query.groupBy.length === 0;
+    const rank = query.orderByRank === undefined ? undefined : compileRank(query, query.orderByRank, scope, this);
+    const groups = scope.grouping;
+    const orderBy = (rank === undefined ? query.orderBy : []).map(({ expression, direction }) => {
+      // One row has no order: ORDER BY may then read what is not grouped, as Cosmos DB lets it, and means nothing.
+      if (isOneRow && !hasAggregate(expression)) scope.grouping = undefined;
+      const { run } = this.expression(expression, scope);
+      scope.grouping = groups;
+      return {
+        run: isPart(expression) ? run : (frame: Frame) => boundedIn(frame, run(frame)),
+        descending: direction === undefined ? this.isSimilarity(expression, scope) : direction === 'DESC',
+      };
+    });
+    scope.grouping = undefined;
+    if (query.top !== undefined && query.offset !== undefined) {
+      throw queryError('syntax', "'TOP' can't be used together with 'OFFSET LIMIT'.", query.offset.at);
+    }
+    const limit = query.top ?? query.limit;
+    return {
+      sources,
+      where,
+      grouping,
+      project,
+      orderBy: isOneRow ? [] : orderBy,
+      rank,
+      distinct: query.distinct,
+      offset: query.offset === undefined ? 0 : this.rowCount(query.offset, 'OFFSET'),
+      limit: limit === undefined ? undefined : this.rowCount(limit, query.top === undefined ? 'LIMIT' : 'TOP'),
+      weight: this.#weight,
+    };
+  }
+
+  /**
+   * Splits WHERE: conditions that can be decided before the last source is bound are decided as early as they can be,
+   * so that a JOIN does not go through the arrays of what is left out anyway.
+   */
+  #conditions(
+    { where, orderByRank }: Query,
+    scope: Scope,
+    sources: readonly Source[],
+  ): Pick<Program, 'where' | 'sources'> {
+    if (where === undefined) return { where, sources };
+    const early = sources.map((): CompiledTest[] => []);
+    const late: CompiledTest[] = [];
+    // What a subquery reads counts for the query around it, too.
+    let highestSlot = this.#highestSlot;
+    let variesByRow = this.#variesByRow;
+    for (const conjunct of conjuncts(where)) {
+      this.#highestSlot = 0;
+      this.#variesByRow = false;
+      const test = this.#test(conjunct, scope);
+      const next = sources.findIndex(({ slot }) => slot > this.#highestSlot);
+      // With a rank nothing is decided early: it depends on what WHERE leaves out, too.
+      const isLate = next === -1 || this.#variesByRow || orderByRank !== undefined;
+      (isLate ? late : early[next]!).push(test);
+      highestSlot = Math.max(highestSlot, this.#highestSlot);
+      variesByRow ||= this.#variesByRow;
+    }
+    this.#highestSlot = highestSlot;
+    this.#variesByRow = variesByRow;
+    return {
+      where: allOf(late),
+      sources: sources.map((source, index) => {
+        const onlyIf = allOf(early[index]!);
+        return onlyIf === undefined ? source : { ...source, onlyIf };
+      }),
+    };
+  }
+
+  /** The number that TOP, OFFSET or LIMIT stands for. */
+  rowCount(count: RowCount, clause: string): number {
+    const value = count.kind === 'literal' ? count.value : this.#parameter(count.name, count.at);
+    if (typeof value !== 'number' || !Number.isInteger(value) || value < 0 || value > MAX_ROW_COUNT) {
+      throw queryError(
+        'invalidValue',
+        `The value of ${clause} has to be a whole number from 0 to ${MAX_ROW_COUNT}.`,
+        count.at,
+      );
+    }
+    return value;
+  }
+
+  /** Adds a source to a scope: resolves what it reads, then declares its alias. */
+  source(source: FromSource, scope: Scope): Source {
+    const { collection, iterates } = source;
+    if (collection.kind === 'query') {
+      const inner = new Scope(scope);
+      const program = this.#subqueryProgram(collection.query, inner);
+      const slot = this.#declare(source.alias, scope, collection.at);
+      return { kind: 'query', slot, program, iterates };
+    }
+    let read: Expression = { kind: 'identifier', name: collection.root, at: collection.at };
+    for (const value of collection.keys) {
+      const key: Expression = { kind: 'literal', value, at: collection.at };
+      read = { kind: 'member', object: read, key, at: collection.at };
+    }
+    const { run } = this.expression(read, scope);
+    const last = collection.keys.at(-1) ?? collection.root;
+    const alias = source.alias ?? (typeof last === 'string' ? last : undefined);
+    const isDocument =
+      collection.keys.length === 0 &&
+      !iterates &&
+      this.#documentSlots.has(this.#resolve(collection.root, collection.at, scope));
+    const slot = this.#declare(alias, scope, collection.at);
+    if (isDocument) this.#documentSlots.add(slot);
+    return { kind: 'path', slot, run, iterates };
+  }
+
+  #declare(alias: string | undefined, scope: Scope, at: SourceLocation): number {
+    const slot = this.newSlot();
+    if (alias === undefined) {
+      // SELECT * finds it by being the first; no name can be empty, so nothing else does.
+      if (scope.slots.size === 0) scope.slots.set('', slot);
+      return slot;
+    }
+    if (scope.slots.has(alias)) {
+      throw queryError('unresolvedIdentifier', `The alias '${alias}' is declared twice.`, at);
+    }
+    scope.slots.set(alias, slot);
+    return slot;
+  }
+
+  #subqueryProgram(query: Query, scope: Scope): Program {
+    const sources = query.from.map((source) => this.source(source, scope));
+    return this.program(query, scope, sources);
+  }
+
+  // --- projection and groups
+
+  #grouping(query: Query, scope: Scope): Grouping | undefined {
+    const expressions = query.orderBy.map((item) => item.expression);
+    if (query.selection.kind === 'value') expressions.push(query.selection.expression);
+    if (query.selection.kind === 'list') {
+      for (const { expression } of query.selection.items) expressions.push(expression);
+    }
+    if (query.groupBy.length === 0 && !expressions.some(hasAggregate)) return undefined;
+    const names = new Map<string, number>();
+    const keys = query.groupBy.map((expression) => {
+      const index = this.#groupKeyCount;
+      this.#groupKeyCount += 1;
+      const { run } = this.expression(expression, scope);
+      names.set(printExpression(expression), index);
+      return { run, index };
+    });
+    const aggregates: AggregateStep[] = [];
+    const lengths = new Set([...names.keys()].map((text) => text.length));
+    scope.grouping = { keys: names, lengths, aggregates };
+    return { keys, aggregates };
+  }
+
+  #projection(query: Query, scope: Scope): Compiled {
+    const run = this.#selected(query, scope);
+    if (this.#hasNonFinite) return (frame) => withoutNonFinite(boundedIn(frame, run(frame)));
+    const { selection } = query;
+    if (selection.kind === 'star' || (selection.kind === 'value' && isPart(selection.expression))) return run;
+    return (frame) => boundedIn(frame, run(frame));
+  }
+
+  #selected(query: Query, scope: Scope): Compiled {
+    const { selection } = query;
+    if (selection.kind === 'value') return this.expression(selection.expression, scope).run;
+    if (selection.kind === 'star') {
+      if (query.from.length === 0) {
+        throw queryError('selectStar', "'SELECT *' is not valid if FROM clause is omitted.", selection.at);
+      }
+      if (query.from.length > 1 || query.groupBy.length > 0) {
+        throw queryError('selectStar', "'SELECT *' is only valid with a single input set.", selection.at);
+      }
+      const slot = scope.slots.values().next().value ?? DOCUMENT_SLOT;
+      this.#readSlot(slot, undefined);
+      return (frame) => frame.slots[slot];
+    }
+    let unnamed = 0;
+    const properties = selection.items.map(({ expression, alias }) => {
+      let name = alias ?? nameOf(expression);
+      if (name === undefined) {
+        unnamed += 1;
+        name = `$${unnamed}`;
+      }
+      return { name, value: this.expression(expression, scope) };
+    });
+    return objectBuilder(properties);
+  }
+
+  // --- expressions
+
+  expression(expression: Expression, scope: Scope): Node {
+    this.#weight += 1;
+    const groupKey = groupKeyOf(expression, scope);
+    if (groupKey !== undefined) {
+      return { run: (frame) => frame.groupKeys[groupKey], constant: undefined };
+    }
+    switch (expression.kind) {
+      case 'literal':
+        return constant(expression.value);
+      case 'parameter':
+        return constant(this.#parameter(expression.name, expression.at));
+      case 'identifier': {
+        const number = this.#nonFinite(expression.name, scope);
+        if (number !== undefined) return constant(number);
+        const slot = this.#resolve(expression.name, expression.at, scope);
+        this.#readSlot(slot, undefined);
+        return { run: (frame) => frame.slots[slot], constant: undefined };
+      }
+      case 'member':
+        return this.#member(expression, scope);
+      case 'array': {
+        const items = expression.items.map((item) => this.expression(item, scope));
+        return node((frame) => buildArray(items, frame), items);
+      }
+      case 'object': {
+        const properties = expression.properties.map(({ name, value }) => ({
+          name,
+          value: this.expression(value, scope),
+        }));
+        return node(
+          objectBuilder(properties),
+          properties.map(({ value }) => value),
+        );
+      }
+      case 'unary':
+        return compileUnary(expression.operator, this.expression(expression.operand, scope));
+      case 'binary': {
+        const left = this.expression(expression.left, scope);
+        const right = this.expression(expression.right, scope);
+        return timedNode(compileBinary(expression.operator, left, right), [left, right]);
+      }
+      case 'logical': {
+        const operands = expression.operands.map((operand) => this.expression(operand, scope));
+        const runs = operands.map((operand) => operand.run);
+        const run = compileLogical(expression.operator, runs);
+        return operands.every((operand) => operand.constant) ? computed(run) : { run, constant: undefined };
+      }
+      case 'in':
+        return this.#in(expression, scope);
+      case 'between': {
+        const operand = this.expression(expression.operand, scope);
+        const low = this.expression(expression.low, scope);
+        const high = this.expression(expression.high, scope);
+        return timedNode(this.#between(operand, low, high), [operand, low, high]);
+      }
+      case 'like':
+        return this.#like(expression, scope);
+      case 'conditional': {
+        const test = this.expression(expression.test, scope);
+        const whenTrue = this.expression(expression.whenTrue, scope);
+        const otherwise = this.expression(expression.otherwise, scope);
+        const run: Compiled = (frame) => (test.run(frame) === true ? whenTrue.run(frame) : otherwise.run(frame));
+        return node(run, [test, whenTrue, otherwise]);
+      }
+      case 'call':
+        return this.#call(expression, scope);
+      case 'subquery':
+        return this.#subquery(expression, scope);
+    }
+  }
+
+  /** A condition of which only "true" matters, so that evaluation may stop at the first operand that isn't. */
+  #test(expression: Expression, scope: Scope): CompiledTest {
+    if (expression.kind === 'logical') {
+      const tests = expression.operands.map((operand) => this.#test(operand, scope));
+      return decided(tests, expression.operator === 'OR');
+    }
+    const { run } = this.expression(expression, scope);
+    return (frame) => run(frame) === true;
+  }
+
+  #parameter(name: string, at: SourceLocation): Value {
+    if (!this.#parameters.has(name)) {
+      throw queryError('undeclaredParameter', `The parameter '${name}' is used but not given.`, at);
+    }
+    return this.#parameters.get(name);
+  }
+
+  #resolve(name: string, at: SourceLocation, scope: Scope): number {
+    for (let current: Scope | undefined = scope; current !== undefined; current = current.parent) {
+      const slot = current.slots.get(name);
+      if (slot === undefined) continue;
+      if (current.grouping !== undefined) {
+        throw queryError(
+          'notGrouped',
+          `'${name}' is read outside of an aggregate and isn't contained in the GROUP BY clause.`,
+          at,
+        );
+      }
+      this.#highestSlot = Math.max(this.#highestSlot, slot);
+      return slot;
+    }
+    throw queryError('unresolvedIdentifier', `Identifier '${name}' could not be resolved.`, at);
+  }
+
+  /** The constants NaN and Infinity, unless an alias has that name. */
+  #nonFinite(name: string, scope: Scope): number | undefined {
+    if (name !== 'NaN' && name !== 'Infinity') return undefined;
+    for (let current: Scope | undefined = scope; current !== undefined; current = current.parent) {
+      if (current.slots.has(name)) return undefined;
+    }
+    this.#hasNonFinite = true;
+    return Number(name);
+  }
+
+  #readSlot(slot: number, property: string | undefined): void {
+    if (slot !== DOCUMENT_SLOT && !this.#computedSlots.has(slot)) return;
+    if (property === undefined) this.documentProperties = undefined;
+    else this.documentProperties?.add(property);
+  }
+
+  #member(expression: Extract<Expression, { kind: 'member' }>, scope: Scope): Node {
+    const key = this.expression(expression.key, scope);
+    const name = key.constant?.value;
+    const { object } = expression;
+    if (object.kind === 'identifier' && typeof name === 'string' && groupKeyOf(object, scope) === undefined) {
+      const slot = this.#resolve(object.name, object.at, scope);
+      const computed = this.#documentSlots.has(slot) && !this.#insideComputed ? this.#computed.get(name) : undefined;
+      if (computed !== undefined) return this.#computedProperty(name, computed, slot);
+      this.#readSlot(slot, name);
+      return { run: slotPropertyReader(slot, name), constant: undefined };
+    }
+    const owner = this.expression(object, scope);
+    const run: Compiled =
+      typeof name === 'string'
+        ? propertyReader(owner.run, name)
+        : (frame) => readMember(owner.run(frame), key.run(frame));
+    return node(run, [owner, key]);
+  }
+
+  /** The query is part of the expression that reads the property: what nobody reads is not computed. */
+  #computedProperty(name: string, text: string, documentSlot: number): Node {
+    const { slot, run, weight } = this.#computedRuns.get(name) ?? this.#compileComputed(name, text);
+    this.#weight += weight;
+    return {
+      run: (frame) => {
+        frame.work.passNodes(weight);
+        frame.slots[slot] = frame.slots[documentSlot];
+        return run(frame);
+      },
+      constant: undefined,
+    };
+  }
+
+  #compileComputed(name: string, text: string): ComputedRun {
+    const { from, selection } = parseQuery(text);
+    const [source] = from;
+    if (selection.kind !== 'value' || source?.collection.kind !== 'path') {
+      throw queryError('notSupported', `The computed property's query ${JSON.stringify(text)} can't be evaluated.`);
+    }
+    const slot = this.newSlot();
+    this.#computedSlots.add(slot);
+    const scope = new Scope(undefined);
+    scope.slots.set(source.alias ?? source.collection.root, slot);
+    const [weight, highestSlot] = [this.#weight, this.#highestSlot];
+    this.#insideComputed = true;
+    try {
+      const { run } = this.expression(selection.expression, scope);
+      const compiled = { slot, run, weight: this.#weight - weight };
+      this.#computedRuns.set(name, compiled);
+      return compiled;
+    } finally {
+      this.#insideComputed = false;
+      // Where it is read, the slot counts that the document is in.
+      [this.#weight, this.#highestSlot] = [weight, highestSlot];
+    }
+  }
+
+  #in(expression: Extract<Expression, { kind: 'in' }>, scope: Scope): Node {
+    const operand = this.expression(expression.operand, scope);
+    const items = expression.items.map((item) => this.expression(item, scope));
+    const { run } = operand;
+    const allConstant = items.every((item) => item.constant !== undefined);
+    if (allConstant && items.every((item) => isPlainScalar(item.constant?.value))) {
+      const values = new Set(items.map((item) => item.constant?.value));
+      // However many they are, it is one look-up.
+      this.#weight -= items.length;
+      const lookUp: Compiled = (frame) => {
+        const value = run(frame);
+        return value === undefined ? undefined : values.has(value);
+      };
+      return node(lookUp, [operand]);
+    }
+    const search: Compiled = (frame) => {
+      const value = run(frame);
+      if (value === undefined) return undefined;
+      return items.some((item) => {
+        askTime(frame, value);
+        return equalValues(value, item.run(frame));
+      });
+    };
+    return { run: search, constant: undefined };
+  }
+
+  /** The operand is evaluated once: otherwise each BETWEEN around another would double what is evaluated. */
+  #between(operand: Node, low: Node, high: Node): Compiled {
+    const slot = this.newSlot();
+    const { run, constant: known } = operand;
+    const bound: Node = known === undefined ? { run: (frame) => frame.slots[slot], constant: known } : operand;
+    const isWithin = compileLogical('AND', [compileBinary('>=', bound, low), compileBinary('<=', bound, high)]);
+    if (known !== undefined) return isWithin;
+    return (frame) => {
+      frame.slots[slot] = run(frame);
+      return isWithin(frame);
+    };
+  }
+
+  #like(expression: Extract<Expression, { kind: 'like' }>, scope: Scope): Node {
+    const operand = this.expression(expression.operand, scope);
+    const pattern = this.expression(expression.pattern, scope);
+    const prepare = remember((text: string) => compileLike(text, expression.escape));
+    return timedNode(
+      (frame) => {
+        const text = operand.run(frame);
+        const like = pattern.run(frame);
+        if (typeof text !== 'string' || typeof like !== 'string') return undefined;
+        frame.work.add(text.length);
+        if (text.length * like.length >= MANY_COMPARISONS) assertTime(frame);
+        return prepare(like)(text);
+      },
+      [operand, pattern],
+    );
+  }
+
+  #call(expression: Extract<Expression, { kind: 'call' }>, scope: Scope): Node {
+    const { name, at } = expression;
+    const args = name === 'VECTORDISTANCE' ? this.#vectorArguments(expression.args, at) : expression.args;
+    if (expression.userDefined) {
+      throw queryError(
+        'notSupported',
+        `The user-defined function 'udf.${name}' is not supported: scripts are not run here.`,
+        at,
+      );
+    }
+    if (name === 'FULLTEXTSCORE') {
+      throw queryError('invalidValue', 'The FullTextScore function is only allowed in the ORDER BY RANK clause.', at);
+    }
+    if (isAggregate(name)) return this.#aggregate(expression, scope);
+    const clock = clockFunctions.get(name);
+    const builtIn = (this.#isPlanar ? planarBuiltIns.get(name) : undefined) ?? builtIns.get(name);
+    if (clock === undefined && builtIn === undefined) {
+      throw queryError('unknownFunction', `'${name}' is not a recognized built-in function name.`, at);
+    }
+    const { minArguments, maxArguments } = clock ?? (builtIn as BuiltIn);
+    checkArguments(name, args.length, minArguments, maxArguments, at);
+    const nodes = args.map((argument) => this.expression(argument, scope));
+    if (clock !== undefined) {
+      const run: Compiled = (frame) => {
+        if (frame.nowMs === undefined) throw new Error(`${name} needs nowMs in the evaluation context`);
+        return clock.call(frame.nowMs, ...nodes.map((argument) => argument.run(frame)));
+      };
+      return { run, constant: undefined };
+    }
+    const called = compileCall(builtIn as BuiltIn, nodes);
+    if (name.startsWith('REGEX')) {
+      // A short pattern and a short text can take long together.
+      const run: Compiled = (frame) => {
+        assertTime(frame);
+        return called(frame);
+      };
+      return { run, constant: undefined };
+    }
+    if (builtIn?.pure === true) return timedNode(called, nodes);
+    this.#variesByRow = true;
+    return { run: called, constant: undefined };
+  }
+
+  #aggregate(expression: Extract<Expression, { kind: 'call' }>, scope: Scope): Node {
+    const { name, args, at } = expression;
+    const { grouping } = scope;
+    if (grouping === undefined || !isAggregate(name)) {
+      throw queryError('misplacedAggregate', `The aggregate '${name}' can't be used here.`, at);
+    }
+    checkArguments(name, args.length, 1, 1, at);
+    const index = this.#aggregateCount;
+    this.#aggregateCount += 1;
+    // An aggregate's argument is evaluated per row, where everything may be read but no other aggregate.
+    scope.grouping = undefined;
+    const argument = this.expression(args[0] as Expression, scope).run;
+    scope.grouping = grouping;
+    grouping.aggregates.push({ name, argument, index });
+    return { run: (frame) => frame.aggregates[index], constant: undefined };
+  }
+
+  #subquery(expression: Extract<Expression, { kind: 'subquery' }>, scope: Scope): Node {
+    const { form, query, at } = expression;
+    const program = this.#subqueryProgram(form === 'all' ? withNegatedFilter(query, at) : query, new Scope(scope));
+    return { run: subqueryRunner(program, form, at), constant: undefined };
+  }
+
+  /** VectorDistance without options takes the distance function of the container's policy for its path. */
+  #vectorArguments(args: readonly Expression[], at: SourceLocation): readonly Expression[] {
+    const [first, second, bruteForce = { kind: 'literal', value: false, at }] = args;
+    if (first === undefined || second === undefined || args.length > 3) return args;
+    const paths = [first, second].map((argument) => policyPath(argument));
+    const embedding = this.#vectorEmbeddings.find(({ path }) => paths.includes(path));
+    if (embedding === undefined) return args;
+    const options: Value = { distanceFunction: embedding.distanceFunction };
+    return [first, second, bruteForce, { kind: 'literal', value: options, at }];
+  }
+
+  /**
+   * ORDER BY VectorDistance puts the most similar first, which for cosine and dot product is the largest score and
+   * for the Euclidean distance the smallest.
+   */
+  isSimilarity(expression: Expression, scope: Scope): boolean {
+    if (expression.kind !== 'call' || expression.name !== 'VECTORDISTANCE') return false;
+    const options = this.#vectorArguments(expression.args, expression.at)[3];
+    const value = options === undefined ? undefined : this.expression(options, scope).constant?.value;
+    const name = isObject(value) ? value['distanceFunction'] : undefined;
+    return typeof name !== 'string' || name.toLowerCase() !== 'euclidean';
+  }
+}
+
+/** Keeps what was prepared for the last text, since a pattern is nearly always the same for all rows. */
+function remember<T>(prepare: (text: string) => T): (text: string) => T {
+  let lastText: string | undefined;
+  let last: T;
+  return (text) => {
+    if (text !== lastText) {
+      last = prepare(text);
+      lastText = text;
+    }
+    return last;
+  };
+}

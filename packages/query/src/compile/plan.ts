@@ -1,0 +1,216 @@
+import { guardStack, queryError } from '../errors.ts';
+import type { Expression, Query } from '../language/ast.ts';
+import type { Program } from '../run/program.ts';
+import type { Json, Value } from '../values/values.ts';
+import { Compiler, DOCUMENT_SLOT } from './compile.ts';
+import type { ComputedProperty, VectorEmbedding } from './compile.ts';
+import { findPushdown } from './pushdown.ts';
+import type { Facts, Pushdown } from './pushdown.ts';
+import { Scope } from './scope.ts';
+
+export interface QueryParameter {
+  readonly name: string;
+  /** Absent: the parameter is undefined. */
+  readonly value?: Json;
+}
+
+/** What a plan depends on besides the query. */
+export interface PlanOptions {
+  /** The container's vector policy: which distance VectorDistance takes for a path when the query doesn't say. */
+  readonly vectorEmbeddings?: readonly VectorEmbedding[];
+  /** The container's computed properties: queries read them like properties of the documents. */
+  readonly computedProperties?: readonly ComputedProperty[];
+  /** The container's geospatial configuration: what shapes lie on; "Geography", the globe, unless it says otherwise. */
+  readonly geospatialType?: 'Geography' | 'Geometry';
+}
+
+/** A query that is ready to run, any number of times, with its parameters bound. */
+export interface QueryPlan {
+  readonly query: Query;
+  /** What clear columns can decide about a document before it is read. */
+  readonly pushdown: Pushdown;
+  /**
+   * Rows come out in the order of the documents, and each document's rows depend on that document alone: evaluation
+   * may stop after any document and go on with the next in another call.
+   */
+  readonly streaming: boolean;
+  /** The same but that a row may depend on the documents before it: only distinct ones come out. */
+  readonly asOffered: boolean;
+  /** False when documents that have only their `id` and `_ts` give the same answer as whole ones. */
+  readonly needsBody: boolean;
+  /** The top-level properties of the documents that the query reads; undefined when it reads whole documents. */
+  readonly documentProperties: readonly string[] | undefined;
+  /** The answer is one row: the number of documents that satisfy the pushdown. */
+  readonly countOnly: boolean;
+  /** False for a query without FROM, which has its one row whatever the documents are. */
+  readonly readsDocuments: boolean;
+  readonly top: number | undefined;
+  readonly offset: number | undefined;
+  readonly limit: number | undefined;
+  readonly orderBy: readonly { readonly expression: Expression; readonly descending: boolean }[];
+  /** ORDER BY VectorDistance(…), which no index of this language can stream. */
+  readonly isVectorSearch: boolean;
+  /** For this package's evaluate alone. */
+  readonly program: Program;
+  /** The plan whose rows are this one's documents, for `FROM (SELECT …)`. */
+  readonly derivedFrom: QueryPlan | undefined;
+}
+
+/**
+ * Resolves a parsed query against its parameters: names, functions, constants and what can be decided early.
+ * Throws a QueryError for names, functions and parameters that don't exist, and for what isn't supported.
+ */
+export function planQuery(
+  query: Query,
+  parameters: readonly QueryParameter[] = [],
+  options: PlanOptions = {},
+): QueryPlan {
+  const values = new Map<string, Value>();
+  for (const { name, value } of parameters) values.set(name, value);
+  return guardStack(() => plan(query, values, options));
+}
+
+function plan(query: Query, parameters: ReadonlyMap<string, Value>, options: PlanOptions): QueryPlan {
+  const [first, ...joins] = query.from;
+  // The rows of `FROM (SELECT …)` are no documents any more.
+  const isDerived = first?.collection.kind === 'query';
+  const computed = new Map(
+    (isDerived ? [] : (options.computedProperties ?? [])).map(({ name, query: text }) => [name, text]),
+  );
+  const compiler = new Compiler(
+    parameters,
+    options.vectorEmbeddings ?? [],
+    computed,
+    options.geospatialType === 'Geometry',
+  );
+  const scope = new Scope(undefined);
+  let derivedFrom: QueryPlan | undefined;
+  let documentAlias: string | undefined;
+  const sources = [];
+  if (first !== undefined) {
+    const { collection } = first;
+    if (collection.kind === 'query' && !first.iterates) {
+      derivedFrom = plan(collection.query, parameters, options);
+      scope.slots.set(first.alias ?? '', DOCUMENT_SLOT);
+    } else if (collection.kind === 'query') {
+      throw queryError('notSupported', "'IN (SELECT …)' can't be the first source of FROM.", collection.at);
+    } else if (collection.keys.length === 0 && !first.iterates) {
+      documentAlias = first.alias ?? collection.root;
+      scope.slots.set(documentAlias, DOCUMENT_SLOT);
+    } else {
+      // The container's own name is seen by this source alone: `FROM x IN c.items` leaves no `c` behind.
+      const container = new Scope(undefined);
+      container.slots.set(collection.root, DOCUMENT_SLOT);
+      const own = new Scope(container);
+      sources.push(compiler.source(first, own));
+      for (const [name, slot] of own.slots) scope.slots.set(name, slot);
+    }
+  }
+  for (const join of joins) sources.push(compiler.source(join, scope));
+  const program = compiler.program(query, scope, sources);
+  const documentProperties = compiler.documentProperties === undefined ? undefined : [...compiler.documentProperties];
+
+  const pushdown = findPushdown(query.where, factsOf(documentAlias, compiler, computed));
+  const asOffered =
+    query.from.length > 0 &&
+    program.orderBy.length === 0 &&
+    program.rank === undefined &&
+    program.grouping === undefined &&
+    program.offset === 0 &&
+    program.limit === undefined &&
+    (derivedFrom?.streaming ?? true);
+  const ownNeedsBody =
+    documentProperties === undefined || documentProperties.some((name) => name !== 'id' && name !== '_ts');
+  const countOnly =
+    documentAlias !== undefined &&
+    query.from.length === 1 &&
+    pushdown.complete &&
+    program.orderBy.length === 0 &&
+    !program.distinct &&
+    program.offset === 0 &&
+    program.limit === undefined &&
+    isCountOfRows(query, documentAlias, compiler);
+  const isVectorSearch = query.orderBy.some(({ expression }) => isCallOf(expression, 'VECTORDISTANCE'));
+
+  return {
+    query,
+    pushdown:
+      derivedFrom === undefined
+        ? pushdown
+        : { ...derivedFrom.pushdown, complete: derivedFrom.pushdown.complete && query.where === undefined },
+    asOffered,
+    streaming: asOffered && !program.distinct,
+    needsBody: derivedFrom?.needsBody ?? (query.from.length > 0 && ownNeedsBody && !countOnly),
+    documentProperties: derivedFrom === undefined ? documentProperties : derivedFrom.documentProperties,
+    countOnly,
+    readsDocuments: query.from.length > 0,
+    top: query.top === undefined ? undefined : program.limit,
+    offset: query.offset === undefined ? undefined : program.offset,
+    limit: query.limit === undefined ? undefined : program.limit,
+    orderBy: query.orderBy.map(({ expression }, index) => ({
+      expression,
+      descending: program.orderBy[index]?.descending ?? false,
+    })),
+    isVectorSearch,
+    program,
+    derivedFrom,
+  };
+}
+
+function isCallOf(expression: Expression, name: string): boolean {
+  return expression.kind === 'call' && !expression.userDefined && expression.name === name;
+}
+
+/** `SELECT VALUE COUNT(1)` or `COUNT(c)`: every row counts, since the argument is defined in all of them. */
+function isCountOfRows(query: Query, documentAlias: string, compiler: Compiler): boolean {
+  const { selection } = query;
+  if (query.groupBy.length > 0 || selection.kind !== 'value') return false;
+  const { expression } = selection;
+  if (expression.kind !== 'call' || expression.name !== 'COUNT') return false;
+  const [argument] = expression.args;
+  if (argument?.kind === 'identifier') return argument.name === documentAlias;
+  return constantOf(argument, compiler)?.value !== undefined;
+}
+
+function constantOf(expression: Expression | undefined, compiler: Compiler): { readonly value: Value } | undefined {
+  if (expression === undefined || !isClosed(expression)) return undefined;
+  return compiler.expression(expression, new Scope(undefined)).constant;
+}
+
+/** Whether an expression reads no alias, so that it can be compiled outside of its query. */
+function isClosed(expression: Expression): boolean {
+  switch (expression.kind) {
+    case 'literal':
+    case 'parameter':
+      return true;
+    case 'array':
+      return expression.items.every(isClosed);
+    case 'object':
+      return expression.properties.every(({ value }) => isClosed(value));
+    case 'unary':
+      return isClosed(expression.operand);
+    case 'binary':
+      return isClosed(expression.left) && isClosed(expression.right);
+    case 'member':
+      return isClosed(expression.object) && isClosed(expression.key);
+    case 'call':
+      return expression.args.every(isClosed);
+    default:
+      return false;
+  }
+}
+
+function factsOf(documentAlias: string | undefined, compiler: Compiler, computed: ReadonlyMap<string, unknown>): Facts {
+  const documentPath = (expression: Expression): string[] | undefined => {
+    if (expression.kind !== 'member') return undefined;
+    const { object, key } = expression;
+    if (key.kind !== 'literal' || typeof key.value !== 'string') return undefined;
+    // What is computed is no path, though a document may have a property of that name.
+    if (object.kind === 'identifier') {
+      return object.name === documentAlias && !computed.has(key.value) ? [key.value] : undefined;
+    }
+    const outer = documentPath(object);
+    return outer === undefined ? undefined : [...outer, key.value];
+  };
+  return { documentPath, constant: (expression) => constantOf(expression, compiler) };
+}

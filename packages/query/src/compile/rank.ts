@@ -1,0 +1,64 @@
+import { queryError, type SourceLocation } from '../errors.ts';
+import { termsOf } from '../functions/full-text.ts';
+import type { Expression, Query } from '../language/ast.ts';
+import type { Node } from '../run/node.ts';
+import type { RankComponent, RankStep } from '../run/ranking.ts';
+import { checkArguments } from './call.ts';
+import type { Scope } from './scope.ts';
+
+/** What the compiler of the query does for its rank. */
+interface ScoreCompiler {
+  expression: (expression: Expression, scope: Scope) => Node;
+  /** True where the larger score is the better one. */
+  isSimilarity: (expression: Expression, scope: Scope) => boolean;
+}
+
+/** ORDER BY RANK takes one score, or RRF of several and, as its last argument, their weights. */
+export function compileRank(query: Query, at: SourceLocation, scope: Scope, compiler: ScoreCompiler): RankStep {
+  const [item, ...others] = query.orderBy;
+  if (item === undefined || others.length > 0 || item.direction !== undefined) {
+    throw queryError('syntax', 'ORDER BY RANK takes one score, and no direction.', at);
+  }
+  if (scope.grouping !== undefined) {
+    throw queryError('notSupported', 'ORDER BY RANK can’t be used with GROUP BY or aggregates.', at);
+  }
+  const { expression } = item;
+  const isFused = expression.kind === 'call' && expression.name === 'RRF';
+  const args = isFused ? expression.args : [expression];
+  const last = args.at(-1);
+  const weighted = isFused && last?.kind === 'array';
+  const scores = weighted ? args.slice(0, -1) : args;
+  if (isFused && scores.length < 2) throw queryError('wrongArgumentCount', 'RRF takes two scores or more.', at);
+  const components = scores.map((score) => rankComponent(score, scope, compiler));
+  return {
+    components,
+    weights: weighted ? weightsIn(last, components.length, scope, compiler) : components.map(() => 1),
+  };
+}
+
+function rankComponent(expression: Expression, scope: Scope, compiler: ScoreCompiler): RankComponent {
+  const { at } = expression;
+  if (expression.kind === 'call' && expression.name === 'VECTORDISTANCE') {
+    const { run } = compiler.expression(expression, scope);
+    return { kind: 'value', run, descending: compiler.isSimilarity(expression, scope) };
+  }
+  if (expression.kind !== 'call' || expression.name !== 'FULLTEXTSCORE') {
+    throw queryError('invalidValue', 'ORDER BY RANK takes FullTextScore, VectorDistance, or RRF of these.', at);
+  }
+  const [text, ...given] = expression.args;
+  checkArguments(expression.name, expression.args.length, 2, Number.POSITIVE_INFINITY, at);
+  const nodes = given.map((argument) => compiler.expression(argument, scope));
+  const terms = nodes.every((node) => node.constant !== undefined)
+    ? termsOf(nodes.map((node) => node.constant?.value))
+    : undefined;
+  if (terms === undefined) throw queryError('invalidValue', 'The terms of FullTextScore have to be strings.', at);
+  return { kind: 'text', text: compiler.expression(text as Expression, scope).run, terms };
+}
+
+function weightsIn(expression: Expression, count: number, scope: Scope, compiler: ScoreCompiler): number[] {
+  const value = compiler.expression(expression, scope).constant?.value;
+  if (!Array.isArray(value) || value.length !== count || !value.every((weight) => typeof weight === 'number')) {
+    throw queryError('invalidValue', `The weights of RRF have to be ${count} numbers.`, expression.at);
+  }
+  return value;
+}

@@ -1,0 +1,55 @@
+import { isAggregate } from '../functions/aggregates.ts';
+import type { Expression } from './ast.ts';
+
+/** `c.a.b` as a policy writes it, `/a/b`; undefined for anything else. */
+export function policyPath(expression: Expression): string | undefined {
+  if (expression.kind === 'identifier') return '';
+  if (expression.kind !== 'member') return undefined;
+  const { object, key } = expression;
+  const outer = policyPath(object);
+  return outer === undefined || key.kind !== 'literal' ? undefined : `${outer}/${String(key.value)}`;
+}
+
+/** Whether an expression reads a part of what an alias stands for, which is no larger than that. */
+export const isPart = (expression: Expression): boolean => policyPath(expression) !== undefined;
+
+/** Whether an expression calls an aggregate of its own query, not of a subquery. */
+export function hasAggregate(expression: Expression): boolean {
+  switch (expression.kind) {
+    case 'literal':
+    case 'parameter':
+    case 'identifier':
+    case 'subquery':
+      return false;
+    case 'member':
+      return hasAggregate(expression.object) || hasAggregate(expression.key);
+    case 'array':
+      return expression.items.some(hasAggregate);
+    case 'object':
+      return expression.properties.some(({ value }) => hasAggregate(value));
+    case 'unary':
+      return hasAggregate(expression.operand);
+    case 'binary':
+      return hasAggregate(expression.left) || hasAggregate(expression.right);
+    case 'logical':
+      return expression.operands.some(hasAggregate);
+    case 'in':
+      return hasAggregate(expression.operand) || expression.items.some(hasAggregate);
+    case 'between':
+      return [expression.operand, expression.low, expression.high].some(hasAggregate);
+    case 'like':
+      return [expression.operand, expression.pattern].some(hasAggregate);
+    case 'conditional':
+      return [expression.test, expression.whenTrue, expression.otherwise].some(hasAggregate);
+    case 'call':
+      return (!expression.userDefined && isAggregate(expression.name)) || expression.args.some(hasAggregate);
+  }
+}
+
+/** The property name that an item of a SELECT list gets without AS: the last name of its path. */
+export function nameOf(expression: Expression): string | undefined {
+  if (expression.kind === 'identifier') return expression.name;
+  if (expression.kind !== 'member') return undefined;
+  const { key } = expression;
+  return key.kind === 'literal' && typeof key.value === 'string' ? key.value : undefined;
+}

@@ -1,0 +1,132 @@
+import { queryError } from '../errors.ts';
+import type { SourceLocation } from '../errors.ts';
+import { integerValue } from '../values/json-text.ts';
+
+export type TokenKind = 'word' | 'string' | 'number' | 'parameter' | 'symbol' | 'end';
+
+export interface Token extends SourceLocation {
+  readonly kind: TokenKind;
+  /** The text as written; for a parameter with its `@`. */
+  readonly text: string;
+  /** The text in upper case when the token is a word, to compare with keywords; otherwise the text. */
+  readonly upper: string;
+  /** What a string or number literal stands for. */
+  readonly value: string | number | bigint;
+}
+
+// Longest first, so that `>>>` isn't read as `>>` and `>`.
+const SYMBOLS = ['>>>', '<<', '>>', '<=', '>=', '!=', '<>', '||', '??', ...'=<>+-*/%&|^~?:.,()[]{}'];
+const WORD = /[\p{L}_][\p{L}\p{Nd}_]*/uy;
+const PARAMETER = /@[\p{L}\p{Nd}_]+/uy;
+const NUMBER = /0[xX][0-9a-fA-F]+|(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?/y;
+const SPACE = /\s+/y;
+const LINE_COMMENT = /--[^\r\n]*/y;
+const ESCAPES: Readonly<Record<string, string>> = {
+  b: '\b',
+  f: '\f',
+  n: '\n',
+  r: '\r',
+  t: '\t',
+  '/': '/',
+  '\\': '\\',
+  "'": "'",
+  '"': '"',
+};
+
+function matchAt(pattern: RegExp, text: string, index: number): string | undefined {
+  pattern.lastIndex = index;
+  return pattern.exec(text)?.[0];
+}
+
+function incorrectSyntax(text: string, start: number, end: number): never {
+  throw queryError('syntax', `Syntax error, incorrect syntax near '${text.slice(start, end)}'.`, { start, end });
+}
+
+function readString(text: string, start: number): { value: string; end: number } {
+  const quote = text[start];
+  let value = '';
+  let index = start + 1;
+  let plainFrom = index;
+  for (;;) {
+    const character = text[index];
+    if (character === undefined) incorrectSyntax(text, start, Math.min(text.length, start + 20));
+    if (character === quote) {
+      return { value: value + text.slice(plainFrom, index), end: index + 1 };
+    }
+    if (character !== '\\') {
+      index += 1;
+      continue;
+    }
+    value += text.slice(plainFrom, index);
+    const escaped = text[index + 1];
+    if (escaped === 'u') {
+      const hex = text.slice(index + 2, index + 6);
+      if (!/^[0-9a-fA-F]{4}$/.test(hex)) incorrectSyntax(text, index, index + 6);
+      value += String.fromCharCode(Number.parseInt(hex, 16));
+      index += 6;
+    } else {
+      const replacement = escaped !== undefined && Object.hasOwn(ESCAPES, escaped) ? ESCAPES[escaped] : undefined;
+      if (replacement === undefined) incorrectSyntax(text, index, index + 2);
+      value += replacement;
+      index += 2;
+    }
+    plainFrom = index;
+  }
+}
+
+/** Splits a query into tokens, the last of which is of kind `end`. Throws a QueryError at a text that has none. */
+export function tokenize(text: string): Token[] {
+  const tokens: Token[] = [];
+  let index = 0;
+  const push = (kind: TokenKind, end: number, value: string | number | bigint): void => {
+    const source = text.slice(index, end);
+    const upper = kind === 'word' ? source.toUpperCase() : source;
+    tokens.push({ kind, text: source, upper, value, start: index, end });
+    index = end;
+  };
+  while (index < text.length) {
+    const skipped = matchAt(SPACE, text, index) ?? matchAt(LINE_COMMENT, text, index);
+    if (skipped !== undefined) {
+      index += skipped.length;
+      continue;
+    }
+    if (text.startsWith('/*', index)) {
+      const close = text.indexOf('*/', index + 2);
+      if (close === -1) incorrectSyntax(text, index, index + 2);
+      index = close + 2;
+      continue;
+    }
+    const first = text[index];
+    if (first === "'" || first === '"') {
+      const { value, end } = readString(text, index);
+      push('string', end, value);
+      continue;
+    }
+    const word = matchAt(WORD, text, index);
+    if (word !== undefined) {
+      push('word', index + word.length, word);
+      continue;
+    }
+    const number = matchAt(NUMBER, text, index);
+    if (number !== undefined) {
+      const end = index + number.length;
+      const value = Number(number);
+      // `1a` is neither a number nor a name, and a number too large for JSON has no value.
+      if (matchAt(WORD, text, end) !== undefined || !Number.isFinite(value)) {
+        incorrectSyntax(text, index, end + 1);
+      }
+      push('number', end, /^\d+$/.test(number) ? integerValue(number) : value);
+      continue;
+    }
+    const parameter = matchAt(PARAMETER, text, index);
+    if (parameter !== undefined) {
+      push('parameter', index + parameter.length, parameter);
+      continue;
+    }
+    const symbol = SYMBOLS.find((candidate) => text.startsWith(candidate, index));
+    if (symbol === undefined) incorrectSyntax(text, index, index + 1);
+    push('symbol', index + symbol.length, symbol);
+  }
+  tokens.push({ kind: 'end', text: '', upper: '', value: '', start: text.length, end: text.length });
+  return tokens;
+}

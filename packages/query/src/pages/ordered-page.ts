@@ -1,0 +1,212 @@
+import { DOCUMENT_SLOT } from '../compile/compile.ts';
+import type { QueryPlan } from '../compile/plan.ts';
+import { guardStack } from '../errors.ts';
+import { bindSources, Groups } from '../run/execute.ts';
+import type { Frame } from '../run/frame.ts';
+import {
+  isFromStart,
+  MAX_NEIGHBOURS,
+  type OrderedPlace,
+  type OrderedStart,
+  placeAmongOthers,
+  startAmong,
+} from '../run/place.ts';
+import { Ranking } from '../run/ranking.ts';
+import { isLastFirst, type Room, Sorter } from '../run/sorter.ts';
+import { BYTES_PER_CHARACTER, bytesOf, textBytes, type Memory } from '../values/memory.ts';
+import { type Json, stableKey, type Value } from '../values/values.ts';
+import { type Evaluation, type EvaluationContext, newFrame, startEvaluation } from './evaluate.ts';
+
+export interface OrderedRow extends OrderedPlace {
+  readonly row: Json;
+}
+
+/** Whether rows come in an order in which each has a place of its own, so that a page can go on after it. */
+export function isOrdered({ program, readsDocuments, derivedFrom }: QueryPlan): boolean {
+  return (
+    (program.orderBy.length > 0 || (program.grouping?.keys.length ?? 0) > 0) &&
+    readsDocuments &&
+    (derivedFrom?.streaming ?? true)
+  );
+}
+
+/** Whether rows are in the order of scores that depend on all documents, and of one document each. */
+export function isRanked({ program, derivedFrom }: QueryPlan): boolean {
+  return program.rank !== undefined && !program.distinct && program.sources.length === 0 && derivedFrom === undefined;
+}
+
+/** Whether rows are of any number of documents. */
+export const isOfMany = ({ program }: QueryPlan): boolean => program.distinct || program.grouping !== undefined;
+
+/**
+ * The first rows of an ordered answer from a place in it on. Since it goes on from a place and not from a count, rows
+ * that came or went meanwhile make it neither miss nor repeat any other. Offset and limit are the caller's.
+ */
+export class OrderedPage {
+  readonly #plan: QueryPlan;
+  readonly #frame: Frame;
+  readonly #start: OrderedStart | undefined;
+  readonly #sorter: Sorter<OrderedRow>;
+  readonly #capacity: number;
+  readonly #groups: Groups | undefined;
+  readonly #ranking: Ranking<OrderedRow> | undefined;
+  /** Of the query in FROM whose rows are this one's documents. */
+  readonly #inner: Evaluation | undefined;
+  /** All rows, when there are no more documents. */
+  #inOrder: readonly OrderedRow[] = [];
+  /** Index among them of the first that is asked for. */
+  #first = 0;
+  /** The ORDER BY values of the row at hand: most rows are not kept. */
+  readonly #keys: Value[] = [];
+  /** Where the document at hand, and its row at hand, stand among what is offered. */
+  #index = 0;
+  #inside = 0;
+  #numberOf: (index: number) => number = (index) => index;
+  readonly #accept = (): boolean => {
+    this.#takeRow();
+    return true;
+  };
+
+  /**
+   * @param plan one that {@link isOrdered}, or one that {@link isRanked} without a start
+   * @param capacity rows to give at most
+   * @param room for those of a page, which need not be filled
+   */
+  constructor(
+    plan: QueryPlan,
+    context: EvaluationContext,
+    start: OrderedStart | undefined,
+    capacity: number,
+    room?: Room,
+  ) {
+    const { program, derivedFrom } = plan;
+    this.#plan = plan;
+    this.#frame = newFrame(context);
+    const { memory, work } = this.#frame;
+    this.#start = start;
+    this.#capacity = capacity;
+    // Which rows are given is known when all are there, where equal ones are dropped or the place is told by its neighbours.
+    const needsAll = program.distinct || start?.near !== undefined;
+    const lastFirst = isLastFirst(program);
+    this.#sorter = needsAll
+      ? new Sorter(program.orderBy, Number.POSITIVE_INFINITY, memory, lastFirst)
+      : new Sorter(program.orderBy, capacity, memory, lastFirst, room);
+    this.#groups = program.grouping === undefined ? undefined : new Groups(program.grouping, memory);
+    this.#ranking = program.rank === undefined ? undefined : new Ranking(program.rank, memory);
+    this.#inner = derivedFrom === undefined ? undefined : startEvaluation(derivedFrom, { ...context, memory, work });
+  }
+
+  /** Takes the next documents; their numbers, which go up, are asked for by index, of those alone that matter. */
+  offer(documents: readonly Json[], numberOf: (index: number) => number): void {
+    this.#numberOf = numberOf;
+    guardStack(() => {
+      for (let index = 0; index < documents.length; index += 1) {
+        this.#index = index;
+        this.#inside = 0;
+        this.#frame.work.beginDocument();
+        if (this.#inner === undefined) this.#takeDocument(documents[index]!);
+        else {
+          this.#inner.offer(documents.slice(index, index + 1), 0);
+          for (const row of this.#inner.takeRows()) this.#takeDocument(row);
+        }
+      }
+    });
+  }
+
+  /** Units of work done beyond those that every document takes. */
+  get extraWork(): number {
+    return this.#frame.work.extra;
+  }
+
+  /** Says that there are no more documents; pauses where as much may follow as for a document. To be called once. */
+  *finishing(): Generator<void, void, undefined> {
+    for (const place of this.#groups?.bound(this.#frame) ?? []) {
+      yield;
+      this.#frame.work.beginDocument();
+      this.#frame.work.addRow(this.#plan.program.weight);
+      guardStack(() => this.#order(place));
+    }
+    const inOrder = yield* (this.#ranking ?? this.#sorter).sorted();
+    this.#inOrder = this.#plan.program.distinct ? yield* distinct(inOrder, this.#frame.memory) : inOrder;
+    if (this.#start !== undefined) this.#first = yield* startAmong(this.#plan.program, this.#start, this.#inOrder);
+  }
+
+  /**
+   * The rows in order, what is known of those just before them, and whether there are more than the room took. To be
+   * called once, when it has finished.
+   */
+  rows(): { readonly rows: OrderedRow[]; readonly before: readonly OrderedRow[]; readonly isCut: boolean } {
+    const sorted = this.#inOrder;
+    if (this.#ranking !== undefined) return { rows: sorted.slice(0, this.#capacity), before: [], isCut: false };
+    const first = this.#first;
+    return {
+      rows: sorted.slice(first, first + this.#capacity),
+      before: sorted.slice(Math.max(0, first - MAX_NEIGHBOURS), first),
+      isCut: this.#sorter.isCut,
+    };
+  }
+
+  #takeDocument(value: Json): void {
+    this.#frame.slots[DOCUMENT_SLOT] = value;
+    const { sources } = this.#plan.program;
+    if (sources.length === 0) this.#takeRow();
+    else bindSources(sources, 0, this.#frame, this.#accept);
+  }
+
+  #takeRow(): void {
+    this.#inside += 1;
+    const { where, project, weight } = this.#plan.program;
+    this.#frame.work.addRow(weight);
+    const facts = this.#ranking?.observe(this.#frame);
+    if (where !== undefined && !where(this.#frame)) return;
+    if (facts !== undefined) {
+      const row = project(this.#frame);
+      if (row === undefined) return;
+      const rowBytes = bytesOf(row);
+      this.#frame.work.lookThrough(rowBytes / BYTES_PER_CHARACTER);
+      this.#ranking!.add(facts, { row, keys: [], document: this.#numberOf(this.#index) }, rowBytes);
+    } else if (this.#groups === undefined) this.#order();
+    else this.#groups.accumulate(this.#frame);
+  }
+
+  /** @param group the place among the others of the group that the frame is bound to */
+  #order(group?: readonly Value[]): void {
+    const { orderBy, distinct: isDistinct, project } = this.#plan.program;
+    const frame = this.#frame;
+    const keys = this.#keys;
+    // Of the group or the row before; to say the length again of an array takes its time.
+    if (keys.length !== orderBy.length) keys.length = orderBy.length;
+    for (let place = 0; place < orderBy.length; place += 1) keys[place] = orderBy[place]!.run(frame);
+    let row = isDistinct ? project(frame) : undefined;
+    if (isDistinct) {
+      if (row === undefined) return;
+      keys.push(...placeAmongOthers([row]));
+    } else if (group !== undefined) keys.push(...group);
+    if (!this.#sorter.keeps(keys)) return;
+    const isOfOne = !isDistinct && group === undefined;
+    const document = isOfOne ? this.#numberOf(this.#index) : undefined;
+    const inside = isOfOne ? this.#inside - 1 : undefined;
+    // A row that is given for what came before is not given again for what comes after.
+    if (!isDistinct && this.#start !== undefined) {
+      if (!isFromStart(this.#plan.program, this.#start, { keys, document, inside })) return;
+    }
+    row ??= project(frame);
+    if (row === undefined) return;
+    const kept = [...keys];
+    const bytes = this.#sorter.add(kept, { row, keys: kept, document, inside }, bytesOf(row));
+    frame.work.lookThrough(bytes / BYTES_PER_CHARACTER);
+  }
+}
+
+function* distinct(rows: readonly OrderedRow[], memory: Memory): Generator<void, readonly OrderedRow[], undefined> {
+  const first = new Map<string, OrderedRow>();
+  for (const row of rows) {
+    // Rows may be large.
+    yield;
+    const key = stableKey(row.row);
+    if (first.has(key)) continue;
+    memory.hold(textBytes(key));
+    first.set(key, row);
+  }
+  return [...first.values()];
+}

@@ -1,0 +1,271 @@
+import { createAccumulator } from '../functions/aggregates.ts';
+import type { Accumulator } from '../functions/aggregates.ts';
+import { BYTES_PER_CHARACTER, bytesOf, type Memory, textBytes } from '../values/memory.ts';
+import { BETWEEN_PAUSES, sorting } from '../values/sorting.ts';
+import { stableKey } from '../values/values.ts';
+import type { Json, Value } from '../values/values.ts';
+import { askTime, boundedIn, type Frame } from './frame.ts';
+import { placeAmongOthers } from './place.ts';
+import type { Grouping, Program, Source } from './program.ts';
+import { Ranking } from './ranking.ts';
+import { compareKeys, isLastFirst, Sorter } from './sorter.ts';
+
+/** Takes a row; answers false when it wants no more. */
+export type Emit = (row: Json) => boolean;
+
+/** Bytes of the state of an aggregate that keeps no values. */
+const ACCUMULATOR_BYTES = 64;
+
+interface Group {
+  readonly keys: readonly Value[];
+  readonly accumulators: readonly Accumulator[];
+}
+
+/** The groups of GROUP BY, or the one of aggregates without it. */
+export class Groups {
+  readonly #grouping: Grouping;
+  readonly #memory: Memory;
+  readonly #groups = new Map<string, Group>();
+  /** The one group of aggregates without GROUP BY, which exists even when there are no rows. */
+  readonly #only: Group | undefined;
+
+  constructor(grouping: Grouping, memory: Memory) {
+    this.#grouping = grouping;
+    this.#memory = memory;
+    if (grouping.keys.length === 0) this.#only = this.#added('', []);
+  }
+
+  /** Takes the row that the frame is bound to. */
+  accumulate(frame: Frame): void {
+    const { keys, aggregates } = this.#grouping;
+    const { accumulators } = this.#only ?? this.#groupOf(keys, frame);
+    for (let place = 0; place < aggregates.length; place += 1) {
+      accumulators[place]!.add(boundedIn(frame, aggregates[place]!.argument(frame)));
+    }
+  }
+
+  /** Binds the frame to one group after the other, in no order, and tells the place that each has among the others. */
+  *bound(frame: Frame): Generator<readonly Value[], void, undefined> {
+    for (const group of this.#groups.values()) {
+      this.#bind(frame, group);
+      yield placeAmongOthers(group.keys);
+    }
+  }
+
+  /**
+   * The same in the order of the places, and undefined for a pause. None of the rows of a group has a part in them, so
+   * whoever goes on after a group finds the next, whatever left meanwhile.
+   */
+  *boundInOrder(frame: Frame): Generator<readonly Value[] | undefined, void, undefined> {
+    const placed: { readonly group: Group; readonly place: readonly Value[] }[] = [];
+    for (const group of this.#groups.values()) {
+      placed.push({ group, place: placeAmongOthers(group.keys) });
+      // Keys may be large.
+      yield;
+    }
+    for (const { group, place } of yield* sorting(placed, (a, b) => compareKeys(a.place, b.place, []))) {
+      this.#bind(frame, group);
+      yield place;
+    }
+  }
+
+  #bind(frame: Frame, { keys, accumulators }: Group): void {
+    this.#grouping.keys.forEach(({ index }, at) => {
+      frame.groupKeys[index] = keys[at];
+    });
+    this.#grouping.aggregates.forEach(({ index }, at) => {
+      frame.aggregates[index] = accumulators[at]?.result();
+    });
+  }
+
+  #groupOf(keys: Grouping['keys'], frame: Frame): Group {
+    const values = keys.map(({ run }) => {
+      const value = run(frame);
+      askTime(frame, value);
+      return value;
+    });
+    boundedIn(frame, values as Json[]);
+    const text = values.length === 1 ? stableKey(values[0]) : values.map(stableKey).join(',');
+    return this.#groups.get(text) ?? this.#added(text, values);
+  }
+
+  #added(text: string, keys: readonly Value[]): Group {
+    const { aggregates } = this.#grouping;
+    this.#memory.hold(textBytes(text) + bytesOf(keys as Json[]) + ACCUMULATOR_BYTES * aggregates.length);
+    const accumulators = aggregates.map(({ name }) => createAccumulator(name, this.#memory));
+    const group = { keys, accumulators };
+    this.#groups.set(text, group);
+    return group;
+  }
+}
+
+/**
+ * Calls `onBinding` for every combination of the sources' values, the last source fastest. Answers false when
+ * `onBinding` wanted no more.
+ */
+export function bindSources(
+  sources: readonly Source[],
+  index: number,
+  frame: Frame,
+  onBinding: () => boolean,
+): boolean {
+  const source = sources[index];
+  if (source === undefined) return onBinding();
+  if (source.onlyIf !== undefined && !source.onlyIf(frame)) return true;
+  const bind = (value: Json): boolean => {
+    frame.work.step();
+    frame.slots[source.slot] = value;
+    return bindSources(sources, index + 1, frame, onBinding);
+  };
+  const bindAll = (value: Value): boolean => {
+    if (value === undefined) return true;
+    if (!source.iterates) return bind(value);
+    return !Array.isArray(value) || value.every(bind);
+  };
+  return source.kind === 'path' ? bindAll(source.run(frame)) : runProgram(source.program, frame, bindAll);
+}
+
+/** Goes through all steps of something without a pause. */
+export function drain(steps: Iterator<void>): void {
+  while (steps.next().done !== true);
+}
+
+/** Runs a subquery in the frame of the query around it. Answers false when `emit` wanted no more. */
+export function runProgram(program: Program, frame: Frame, emit: Emit): boolean {
+  const { memory } = frame;
+  const { heldBytes } = memory;
+  let wanted = true;
+  const collector = new RowCollector(program, frame, (row) => {
+    wanted = emit(row);
+    return wanted;
+  });
+  try {
+    if (collector.wantsRows) bindSources(program.sources, 0, frame, () => collector.accept());
+    drain(collector.finishing());
+  } finally {
+    memory.releaseTo(heldBytes);
+  }
+  return wanted;
+}
+
+/** What happens to a row once its aliases are bound: WHERE, groups, order, projection, DISTINCT, OFFSET and LIMIT. */
+export class RowCollector {
+  readonly #program: Program;
+  readonly #frame: Frame;
+  readonly #emit: Emit;
+  readonly #groups: Groups | undefined;
+  readonly #sorter: Sorter<Json> | undefined;
+  readonly #ranking: Ranking<Json> | undefined;
+  readonly #seen: Set<string> | undefined;
+  #toSkip: number;
+  #toEmit: number;
+
+  constructor(program: Program, frame: Frame, emit: Emit) {
+    this.#program = program;
+    this.#frame = frame;
+    this.#emit = emit;
+    this.#toSkip = program.offset;
+    this.#toEmit = program.limit ?? Number.POSITIVE_INFINITY;
+    this.#seen = program.distinct ? new Set() : undefined;
+    if (program.rank !== undefined) this.#ranking = new Ranking(program.rank, frame.memory);
+    if (program.orderBy.length > 0 || (program.distinct && program.grouping !== undefined)) {
+      // Rows that DISTINCT drops later must not push others out of the heap.
+      const capacity = program.distinct ? Number.POSITIVE_INFINITY : this.#toSkip + this.#toEmit;
+      this.#sorter = new Sorter(program.orderBy, capacity, frame.memory, isLastFirst(program));
+    }
+    if (program.grouping !== undefined) this.#groups = new Groups(program.grouping, frame.memory);
+  }
+
+  /** False once no further row can change the answer. */
+  get wantsRows(): boolean {
+    return this.#toEmit > 0;
+  }
+
+  /** Takes the row that the frame is bound to. Answers false when no more rows are wanted. */
+  accept(): boolean {
+    const { where, weight } = this.#program;
+    this.#frame.work.addRow(weight);
+    if (this.#ranking !== undefined) return this.#rank(this.#ranking);
+    if (where !== undefined) {
+      const { made } = this.#frame.work;
+      const isWanted = where(this.#frame);
+      this.#frame.work.keepOf(made, 0);
+      if (!isWanted) return true;
+    }
+    if (this.#groups === undefined) return this.#order();
+    this.#groups.accumulate(this.#frame);
+    return true;
+  }
+
+  /** Emits what could not be emitted before the last row was seen, and pauses before each group and now and then. */
+  *finishing(): Generator<void, void, undefined> {
+    const groups =
+      this.#sorter === undefined ? this.#groups?.boundInOrder(this.#frame) : this.#groups?.bound(this.#frame);
+    for (const place of groups ?? []) {
+      yield;
+      if (place === undefined) continue;
+      this.#frame.work.addRow(this.#program.weight);
+      if (!this.#order(place)) break;
+    }
+    const sorted = this.#sorter?.sorted() ?? this.#ranking?.sorted();
+    if (sorted === undefined) return;
+    let delivered = 0;
+    for (const row of yield* sorted) {
+      if (!this.#deliver(row)) return;
+      delivered += 1;
+      // What is distinct is told by all that is in a row.
+      if (this.#seen !== undefined || (delivered & (BETWEEN_PAUSES - 1)) === 0) yield;
+    }
+  }
+
+  #rank(ranking: Ranking<Json>): boolean {
+    const frame = this.#frame;
+    const { where, project } = this.#program;
+    const facts = ranking.observe(frame);
+    if (where !== undefined && !where(frame)) return true;
+    const row = project(frame);
+    if (row !== undefined) ranking.add(facts, row, bytesOf(row));
+    return true;
+  }
+
+  /** @param group the place among the others of the group that the frame is bound to */
+  #order(group: readonly Value[] = []): boolean {
+    const frame = this.#frame;
+    const { orderBy, distinct, project } = this.#program;
+    if (this.#sorter === undefined) return this.#deliver(project(frame));
+    const keys = orderBy.map(({ run }) => run(frame));
+    if (distinct) {
+      const row = project(frame);
+      if (row !== undefined) this.#keep([...keys, ...placeAmongOthers([row])], row);
+      return true;
+    }
+    keys.push(...group);
+    if (this.#sorter.keeps(keys)) {
+      const row = project(frame);
+      if (row !== undefined) this.#keep(keys, row);
+    }
+    return true;
+  }
+
+  #keep(keys: readonly Value[], row: Json): void {
+    this.#frame.work.lookThrough(this.#sorter!.add(keys, row, bytesOf(row)) / BYTES_PER_CHARACTER);
+  }
+
+  #deliver(row: Value): boolean {
+    if (this.#toEmit <= 0) return false;
+    if (row === undefined) return true;
+    if (this.#seen !== undefined) {
+      const key = stableKey(row);
+      this.#frame.work.lookThrough(key.length);
+      if (this.#seen.has(key)) return true;
+      this.#frame.memory.hold(textBytes(key));
+      this.#seen.add(key);
+    }
+    if (this.#toSkip > 0) {
+      this.#toSkip -= 1;
+      return true;
+    }
+    this.#toEmit -= 1;
+    return this.#emit(row) && this.#toEmit > 0;
+  }
+}
