@@ -80,6 +80,27 @@ describe.skipIf(whyNoPostgres !== undefined)(`connections of the pool${skipReaso
       await write();
     }));
 
+  it('have the settings that the vault relies on, whatever the database and the URL say of them', async ({
+    expect,
+  }) => {
+    const url = new URL(await server.newDatabase());
+    const name = url.pathname.slice(1);
+    for (const setting of ["default_transaction_isolation = 'repeatable read'", 'synchronous_commit = off']) {
+      await server.run(`ALTER DATABASE ${name} SET ${setting}`);
+    }
+    url.searchParams.set('options', '-c work_mem=8MB -c synchronous_commit=off');
+    const database = await openDatabase(url.href);
+    const inForce = (sql: Statements) =>
+      sql.query(
+        `SELECT current_setting('transaction_isolation') AS isolation, current_setting('synchronous_commit') AS commit,
+                current_setting('lock_timeout') AS wait, current_setting('work_mem') AS memory`,
+      );
+    const expected = [{ isolation: 'read committed', commit: 'on', wait: '10s', memory: '8MB' }];
+    expect(await inForce(database)).toEqual(expected);
+    expect(await database.transaction(inForce)).toEqual(expected);
+    await database.close();
+  });
+
   it.skipIf(process.env['EPITAPH_TEST_POSTGRES'] !== undefined)(
     'are refused by a standby: what it shows may be of an earlier moment, and its locks are nobody else’s',
     async ({ expect }) => {

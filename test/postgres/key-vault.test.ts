@@ -4,7 +4,7 @@ import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { describeKeyVault } from '@epitaph/core/testing/key-vault-contract.ts';
 import { GcmBodySealer } from '@epitaph/storage/crypto/gcm-body-sealer.ts';
 import { openDatabase, PostgresDatabase, UnusableServer } from '@epitaph/storage/postgres/database.ts';
-import { PostgresKeyVault } from '@epitaph/storage/postgres/postgres-key-vault.ts';
+import { PostgresKeyVault, takeVaultLock } from '@epitaph/storage/postgres/postgres-key-vault.ts';
 import { skipReason, TestServer, whyNoPostgres } from './server.ts';
 
 const framework = { describe, it, expect };
@@ -202,6 +202,36 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
         expect((await one.destroyKeys([life]))[0]?.kind).toBe('refused');
         await other.setFloor('rid', 'retention', 0);
         expect(await one.destroyKeys([life])).toEqual([{ kind: 'destroyed' }]);
+      }));
+
+    it('refuses for a hold that is placed while it waits to destroy, whatever isolation the database has by default', () =>
+      inWorld(async (world) => {
+        const name = new URL(world.url).pathname.slice(1);
+        await server.run(`ALTER DATABASE ${name} SET default_transaction_isolation = 'repeatable read'`);
+        const [one, other] = [await world.open(), await world.open()];
+        const life = await makeLife(one, stream('held'));
+        const database = await openDatabase(world.url);
+        const { promise: over, resolve: goOn } = Promise.withResolvers<void>();
+        const { promise: begun, resolve: begin } = Promise.withResolvers<void>();
+        const busy = database.transaction(async (sql) => {
+          await takeVaultLock(sql);
+          begin();
+          await over;
+        });
+        await begun;
+        const waiting = async (count: number) => {
+          const asked = "SELECT count(*) AS waiting FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
+          await expect.poll(() => server.run(asked, world.url)).toEqual([{ waiting: count }]);
+        };
+        const scope = { kind: 'lives' as const, streams: [life.stream] };
+        const placed = other.placeHold({ holdId: 'hold', containerRid: 'rid', scope, placedAtMs: 1 });
+        await waiting(1);
+        const destroyed = one.destroyKeys([life]);
+        await waiting(2);
+        goOn();
+        await Promise.all([busy, placed]);
+        expect(await destroyed).toEqual([{ kind: 'refused', holds: ['hold'], floorUntilMs: null }]);
+        await database.close();
       }));
 
     it('opens for two nodes that start on an empty database together', () =>

@@ -294,6 +294,9 @@ export async function openDatabase(url: string): Promise<PostgresDatabase> {
 }
 
 const SESSION = {
+  // Who has waited for a lock sees what was done until then, a hold say: under any other level it sees what stood before
+  // it waited.
+  default_transaction_isolation: 'read committed',
   // What is answered as durable must be, whatever the server's default is.
   synchronous_commit: 'on',
   lock_timeout: '10s',
@@ -309,19 +312,29 @@ const SESSION = {
 export const OLDEST_SERVER = 15;
 
 function connectionOptions(url: string): pg.ClientConfig {
+  // The client takes those of the URL in place of others.
+  const { given, rest } = withoutOptions(url);
+  const ours = Object.entries(SESSION).map(([name, value]) => `-c ${name}=${value.replaceAll(' ', String.raw`\ `)}`);
   return {
-    connectionString: url,
+    connectionString: rest,
     application_name: 'epitaph',
     connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
     statement_timeout: STATEMENT_TIMEOUT_MS,
     // The client's own limit: a server that is gone answers nothing, not even a timeout.
     query_timeout: STATEMENT_TIMEOUT_MS + 5_000,
     keepAlive: true,
-    options: Object.entries(SESSION)
-      .map(([name, value]) => `-c ${name}=${value}`)
-      .join(' '),
+    // Of two settings the later one counts.
+    options: [...given, ...ours].join(' '),
     types,
   };
+}
+
+function withoutOptions(url: string): { readonly given: readonly string[]; readonly rest: string } {
+  const parsed = new URL(url);
+  const given = parsed.searchParams.getAll('options');
+  if (given.length === 0) return { given, rest: url };
+  parsed.searchParams.delete('options');
+  return { given, rest: parsed.href };
 }
 
 /** Host, port and database of a URL: what may be shown. */
