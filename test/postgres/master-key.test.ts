@@ -1,10 +1,13 @@
-import { randomBytes } from 'node:crypto';
+import { createSecretKey, randomBytes } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { CosmosClient } from '@azure/cosmos';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
-import { PostgresDatabase } from '@epitaph/storage/postgres/database.ts';
+import { openDatabase, PostgresDatabase, UnusableServer } from '@epitaph/storage/postgres/database.ts';
+import { LOCK_SPACE, locks } from '@epitaph/storage/postgres/migrations.ts';
+import { PostgresKeyVault } from '@epitaph/storage/postgres/postgres-key-vault.ts';
+import { rotatePostgresMasterKey, withoutNodes, WorkCutShort } from '@epitaph/storage/postgres/rotate-master-key.ts';
 import { cleanUp, epitaph, serve, temporaryFolder } from '../../packages/api/test/cli/process.ts';
 import { EventStoreDouble } from '../eventstoredb/double.ts';
 import { environmentOf, fsckOf } from './processes.ts';
@@ -105,5 +108,74 @@ describe.skipIf(why !== undefined)(`the master key of keys in PostgreSQL${reason
     await (await items()).item('a', 'a').delete();
     await expect.poll(async () => (await (await items()).item('b', 'b').read()).resource).toMatchObject({ id: 'b' });
     expect(await fsckOf(node.endpoint)).toMatchObject({ ok: true, problems: [] });
+  });
+
+  describe('and what keeps nodes away meanwhile', () => {
+    const [current, next] = [createSecretKey(randomBytes(32)), createSecretKey(randomBytes(32))];
+    const GUARD = `SELECT pg_terminate_backend(pid) FROM pg_locks
+      WHERE locktype = 'advisory' AND classid = ${LOCK_SPACE} AND objid = ${locks.nodes} AND mode = 'ExclusiveLock'
+        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`;
+    const vaultAt = async (url: string) => {
+      const database = await openDatabase(url);
+      await (await PostgresKeyVault.open({ database, master: current })).close();
+      await database.close();
+    };
+    const generations = (url: string) =>
+      server.run(
+        'SELECT r.generation AS root, e.generation AS erased FROM epitaph_vault.root r, epitaph_vault.erased e',
+        url,
+      );
+
+    it('ends the work when it is lost, for nodes may start then: nothing of a transaction is left', async () => {
+      const url = await server.newDatabase();
+      await vaultAt(url);
+      const work = withoutNodes(url, (database) =>
+        database.transaction(async (sql) => {
+          await sql.query('INSERT INTO epitaph_vault.restoring (one) VALUES (1)');
+          await server.run(GUARD, url);
+          await new Promise((resolve) => setTimeout(resolve, 1_000));
+          await sql.query('UPDATE epitaph_vault.log SET owner = gen_random_uuid()');
+        }),
+      );
+      await expect(work).rejects.toThrow(WorkCutShort);
+      await expect(work).rejects.toThrow(/lost in the middle.* Start no node before it was called again/);
+      expect(await server.run('SELECT 1 FROM epitaph_vault.restoring', url)).toEqual([]);
+    });
+
+    it('may be lost at the end of a change: a root that a node makes then is not taken for erased', async () => {
+      const url = await server.newDatabase();
+      await vaultAt(url);
+      const database = await openDatabase(url);
+      const changed = database.transaction(async (sql) => {
+        // Whoever would note what is erased waits; to look at it is allowed.
+        await sql.query('LOCK TABLE epitaph_vault.erased IN EXCLUSIVE MODE');
+        const rotating = rotatePostgresMasterKey({ url, current, next }).catch((error: unknown) => error);
+        const waiting =
+          "SELECT count(*) AS waiting FROM pg_locks WHERE relation = 'epitaph_vault.erased'::regclass AND NOT granted";
+        await expect.poll(() => server.run(waiting, url), { timeout: 15_000 }).toEqual([{ waiting: 1 }]);
+        await server.run(GUARD, url);
+        // As a node does that destroys a key, and dies before it has the former root erased.
+        await server.run('UPDATE epitaph_vault.root SET generation = generation + 1', url);
+        return rotating;
+      });
+      expect(await changed).toBeInstanceOf(WorkCutShort);
+      await expect.poll(() => generations(url)).toEqual([{ root: 3, erased: 2 }]);
+      await database.close();
+    });
+
+    it('says which key is in force where the server keeps its old files after all', async () => {
+      const url = await server.newDatabase();
+      await vaultAt(url);
+      await server.run("SELECT pg_create_physical_replication_slot('late', true)");
+      try {
+        const refused = rotatePostgresMasterKey({ url, current, next });
+        await expect(refused).rejects.toThrow(UnusableServer);
+        await expect(refused).rejects.toThrow(/^The new master key is in force.*pg_replication_slots.*Call this again/);
+      } finally {
+        await server.run("SELECT pg_drop_replication_slot('late')");
+      }
+      expect(await rotatePostgresMasterKey({ url, current, next })).toBe(0);
+      expect(await generations(url)).toEqual([{ root: 2, erased: 2 }]);
+    });
   });
 });

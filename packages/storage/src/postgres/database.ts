@@ -202,6 +202,12 @@ export class PostgresDatabase implements Statements {
     await this.#pool.end();
   }
 
+  /** Closes it under whoever is at work on it: what is not committed yet never will be. */
+  async abandon(): Promise<void> {
+    for (const client of this.#inUse.keys()) socketOf(client).destroy();
+    await this.close();
+  }
+
   /**
    * Closes connections whose answer is long in coming if the server can't be reached anew either: a machine that is
    * gone, or a network, says so to nobody. One that can be is at work on what it was asked.

@@ -1,12 +1,18 @@
 import type { KeyObject } from 'node:crypto';
+import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { gcmOpen, gcmSeal } from '../crypto/aes-gcm.ts';
 import { unwrapKey, wrapKey } from '../crypto/key-wrapping.ts';
 import { openDatabase, placeOf, type PostgresDatabase, type Statements, UnusableServer } from './database.ts';
-import { eraseFormerRoots, obstaclesToErasing } from './former-roots.ts';
+import { eraseFormerRoots, FormerRootsKept, obstaclesToErasing } from './former-roots.ts';
 import { LOCK_SPACE, locks, migrate } from './migrations.ts';
 import { takeVaultLock } from './postgres-key-vault.ts';
 import { ROOT } from './stored-key-tree.ts';
 import { vaultSchema } from './vault-schema.ts';
+
+/** What needed the vault to itself was cut short: by the loss of the server, or of what keeps nodes away. */
+export class WorkCutShort extends StorageUnavailable {
+  override readonly isForOperator = true;
+}
 
 export interface PostgresRotation {
   readonly url: string;
@@ -19,15 +25,23 @@ export interface PostgresRotation {
  * server's files where it lets them. Takes no longer for more keys. Cut short, it goes on when it is called again.
  *
  * @returns how many wrappings were made anew: none where it only had to be brought to its end
- * @throws {UnusableServer} for a wrong key, and while nodes are at work; then nothing has changed.
+ * @throws {UnusableServer} for a wrong key, and while nodes are at work; then nothing has changed. Also where the server
+ *   keeps its old files after all; then the new key is in force, which the message says.
+ * @throws {WorkCutShort} with a message for whoever calls it
  */
 export async function rotatePostgresMasterKey({ url, current, next }: PostgresRotation): Promise<number> {
   return withoutNodes(url, async (database) => {
-    const rewrapped = await database.transaction((sql) => rewrap(sql, current, next));
+    const { rewrapped, generation } = await database.transaction((sql) => rewrap(sql, current, next));
     // Also what an earlier call has left when it was cut short.
     if ((await obstaclesToErasing(database)).length === 0) {
-      await eraseFormerRoots(database);
-      await database.query('UPDATE epitaph_vault.erased SET generation = (SELECT generation FROM epitaph_vault.root)');
+      await eraseFormerRoots(database).catch((error: unknown) => {
+        if (!(error instanceof FormerRootsKept)) throw error;
+        throw new UnusableServer(
+          `The new master key is in force, but the keys that the old one opens are not erased yet. ${error.message} Call this again when nothing keeps them.`,
+        );
+      });
+      // No further than the root that stood before: a node that starts as soon as it can may have made another since.
+      await database.query('UPDATE epitaph_vault.erased SET generation = greatest(generation, $1)', [generation]);
     }
     return rewrapped;
   });
@@ -53,9 +67,11 @@ export async function checkPostgresMasterKey(url: string, master: KeyObject): Pr
 }
 
 /**
- * Runs what must have the vault to itself, while no node is at work and none can start.
+ * Runs what must have the vault to itself, while no node is at work and none can start. The work must be such that it can
+ * be called again wherever it was cut short.
  *
  * @throws {UnusableServer} while nodes are at work
+ * @throws {WorkCutShort} when the server was lost in the middle, or the connection that keeps nodes away
  */
 export async function withoutNodes<Result>(
   url: string,
@@ -73,8 +89,19 @@ export async function withoutNodes<Result>(
         throw new UnusableServer(`Nodes are at work on the key vault at ${placeOf(url)}. Stop all of them first.`);
       }
     });
+    guard.watch();
+    // From here on nodes may start, and what the work has found of the vault may be so no more.
+    guard.onEnd(() => void database.abandon());
     try {
-      return await work(database);
+      const result = await work(database);
+      if (guard.hasEnded) throw new StorageUnavailable('the connection that keeps nodes away was lost');
+      return result;
+    } catch (error) {
+      if (!(error instanceof StorageUnavailable)) throw error;
+      throw new WorkCutShort(
+        `This was cut short, for the connection to the key vault at ${placeOf(url)} was lost in the middle (${error.message}). Start no node before it was called again, in the same way, and has come to its end.`,
+        { cause: error },
+      );
     } finally {
       await guard.close();
     }
@@ -103,11 +130,19 @@ async function openRoot(sql: Pick<Statements, 'query'>, master: KeyObject): Prom
   return key === undefined ? undefined : { generation: row!.generation, key };
 }
 
-async function rewrap(sql: Statements, current: KeyObject, next: KeyObject): Promise<number> {
+interface Rewrapped {
+  readonly rewrapped: number;
+  /** Of the root that stands after it. */
+  readonly generation: number;
+}
+
+async function rewrap(sql: Statements, current: KeyObject, next: KeyObject): Promise<Rewrapped> {
   await takeVaultLock(sql);
   const root = await openRoot(sql, current);
   if (root === undefined) {
-    if ((await openRoot(sql, next)) !== undefined) return 0;
+    const done = await openRoot(sql, next);
+    done?.key.fill(0);
+    if (done !== undefined) return { rewrapped: 0, generation: done.generation };
     throw new UnusableServer('The master key is not the one this key vault was made with. Nothing was changed.');
   }
   const secrets = await sql.query<{ name: string; wrapped: Buffer }>('SELECT name, wrapped FROM epitaph_vault.secrets');
@@ -133,5 +168,5 @@ async function rewrap(sql: Statements, current: KeyObject, next: KeyObject): Pro
     secrets.map(({ name }) => name),
     rewrapped,
   ]);
-  return rewrapped.length + 1;
+  return { rewrapped: rewrapped.length + 1, generation };
 }
