@@ -634,6 +634,24 @@ describe('the plans of the statements that run on every tick and preview', () =>
 });
 
 describe('under a store that runs', () => {
+  it.each(['threads', 'inline'] as const)(
+    'a scan by values in clear comes to its end although other read models are put to use meanwhile (%s)',
+    async (writers) => {
+      const { readModels } = await folder.open({ writers });
+      const clear = Array.from({ length: 12 }, (_, path) => [{ path, from: 'a', to: 'b' }]);
+      const marks = { defaultMs: 0, itemMs: 0 };
+      // However far it has come by then.
+      for (let steps = 0; steps < 20; steps++) {
+        const { version } = await readModels.createNext();
+        const scan = readModels.current.store.scanItems(1, { afterBirth: 0, limit: 10, marks, clear });
+        for (let step = 0; step < steps; step++) await Promise.resolve();
+        const swapped = readModels.swapTo(version);
+        expect(await scan).toEqual([]);
+        await swapped;
+      }
+    },
+  );
+
   it('a folder that was moved is written to no more by its name, for another may have that by now', async () => {
     const { highWaterMark, readModels } = await folder.open({ clock: 'system' });
     highWaterMark.save(1_700_000_000_000);

@@ -34,7 +34,7 @@ class Rows {
   asked = 0;
   onLook: (container: number) => Promise<void> | void = () => {};
 
-  readonly store = {
+  store = {
     nextDeadlines: () => {
       this.asked += 1;
       return this.deadlines;
@@ -58,7 +58,12 @@ class Rows {
   }
 
   next(book: DueBook, nowMs = NOW_MS): Promise<number> {
-    return book.nextDueMs(this.store, () => this.catalog, nowMs, { paidFor: () => true, isOver: () => this.isOver });
+    return book.nextDueMs(
+      () => this.store,
+      () => this.catalog,
+      nowMs,
+      { paidFor: () => true, isOver: () => this.isOver },
+    );
   }
 }
 
@@ -89,6 +94,24 @@ describe('the book of what is due', () => {
     };
     expect(await rows.next(book)).toBe(NOW_MS - 1);
     expect(rows.looks).toEqual([1, 2, 3]);
+  });
+
+  it('looks at the read models in use, although they are others in the midst of it', async () => {
+    const rows = new Rows(3);
+    const before = rows.store;
+    const book = new DueBook();
+    book.markAll();
+    for (const number of [1, 2, 3]) rows.ended.add(number);
+    rows.onLook = (container) => {
+      if (container !== 2) return;
+      rows.store = { ...before };
+      // As a rebuild leaves them.
+      before.endedLives = before.nextDeadlines = () => {
+        throw new Error('closed');
+      };
+    };
+    expect(await rows.next(book)).toBe(NOW_MS - 1);
+    expect(book.takeDue(NOW_MS)).toEqual([1, 2, 3]);
   });
 
   it('looks again at a container of which the look failed', async () => {

@@ -87,11 +87,12 @@ export class DueBook {
   /**
    * When there is next something to do, in milliseconds; infinity for never as things stand.
    *
+   * @param store the version in use, asked before each look: a rebuild closes the one before
    * @param options.paidFor whether expiries can be recorded in a container now; what can't be paid for is not due
    * @param options.isOver true when nobody wants to know any more: then nothing else is looked at
    */
   async nextDueMs(
-    store: ReadModelStore,
+    store: () => ReadModelStore,
     catalog: () => Catalog,
     nowMs: number,
     { paidFor, isOver }: { readonly paidFor: (container: CatalogContainer) => boolean; readonly isOver: () => boolean },
@@ -132,11 +133,11 @@ export class DueBook {
     return this.#dirty.has(container) || (due !== undefined && due.eraseMs !== Number.POSITIVE_INFINITY);
   }
 
-  async #takeAll(store: ReadModelStore, catalog: () => Catalog): Promise<void> {
+  async #takeAll(store: () => ReadModelStore, catalog: () => Catalog): Promise<void> {
     // Before they are asked for: who wants all looked at from now on is heard the next time.
     this.#all = false;
     try {
-      const containers = await containersToWorkOn(catalog, store);
+      const containers = await containersToWorkOn(catalog, store());
       this.#due.clear();
       for (const { number } of containers) this.#dirty.add(number);
     } catch (error) {
@@ -159,7 +160,12 @@ export class DueBook {
 
 const isNever = ({ recordMs, eraseMs }: Due): boolean => Math.min(recordMs, eraseMs) === Number.POSITIVE_INFINITY;
 
-async function dueOf(container: CatalogContainer, gone: boolean, store: ReadModelStore, nowMs: number): Promise<Due> {
+async function dueOf(
+  container: CatalogContainer,
+  gone: boolean,
+  store: () => ReadModelStore,
+  nowMs: number,
+): Promise<Due> {
   const recordMs = async () => {
     if (await anyUnrecorded(container, gone, store)) return nowMs;
     return gone ? Number.POSITIVE_INFINITY : nextExpiry(container, store, nowMs);
@@ -177,10 +183,14 @@ export function erasureDelayMs(state: ContainerState, byPolicyStart: boolean): n
   return Math.max(feedFloorSeconds(state.definition), graceSeconds(state, byPolicyStart)) * 1000;
 }
 
-async function nextErasure({ number, state }: CatalogContainer, gone: boolean, store: ReadModelStore): Promise<number> {
+async function nextErasure(
+  { number, state }: CatalogContainer,
+  gone: boolean,
+  store: () => ReadModelStore,
+): Promise<number> {
   let next = Number.POSITIVE_INFINITY;
   for (const byPolicyStart of [false, true]) {
-    const [oldest] = await store.endedLives(number, {
+    const [oldest] = await store().endedLives(number, {
       byPolicyStart,
       endedAtOrBeforeMs: Number.MAX_SAFE_INTEGER,
       after: undefined,
@@ -189,7 +199,7 @@ async function nextErasure({ number, state }: CatalogContainer, gone: boolean, s
     if (oldest === undefined) continue;
     next = Math.min(next, oldest.endedAtMs + (gone ? 0 : erasureDelayMs(state, byPolicyStart)));
   }
-  if (gone && (await store.allItems(number, 0, 1)).length > 0) return 0;
+  if (gone && (await store().allItems(number, 0, 1)).length > 0) return 0;
   return next;
 }
 
@@ -197,17 +207,21 @@ async function nextErasure({ number, state }: CatalogContainer, gone: boolean, s
 async function anyUnrecorded(
   { number, state }: CatalogContainer,
   gone: boolean,
-  store: ReadModelStore,
+  store: () => ReadModelStore,
 ): Promise<boolean> {
   if (state.partitionKeyDeletes.length === 0) return false;
-  return !gone || (await store.unrecordedEnds(number, 1)).length > 0;
+  return !gone || (await store().unrecordedEnds(number, 1)).length > 0;
 }
 
 const NOTHING_EXPIRED: Watermarks = { defaultMs: Number.NEGATIVE_INFINITY, itemMs: Number.NEGATIVE_INFINITY };
 
-async function nextExpiry({ number, state }: CatalogContainer, store: ReadModelStore, nowMs: number): Promise<number> {
+async function nextExpiry(
+  { number, state }: CatalogContainer,
+  store: () => ReadModelStore,
+  nowMs: number,
+): Promise<number> {
   // Of all there are, so that what is overdue is among them: read models on a server are asked once.
-  const { ts, due } = await store.nextDeadlines(number, NOTHING_EXPIRED);
+  const { ts, due } = await store().nextDeadlines(number, NOTHING_EXPIRED);
   const [lastTs, lastDue] = secondBounds(watermarks(state.timeline, nowMs));
   if ((ts !== null && ts <= lastTs) || (due !== null && due <= lastDue)) return nowMs;
   let next = Number.POSITIVE_INFINITY;

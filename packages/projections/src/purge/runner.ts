@@ -303,7 +303,7 @@ export class PurgeRunner {
 
   async #nextDueMs(nowMs: number): Promise<number> {
     const { store, catalog } = this.#options;
-    const nextMs = await this.#book.nextDueMs(store(), catalog, nowMs, {
+    const nextMs = await this.#book.nextDueMs(store, catalog, nowMs, {
       paidFor: (container) => this.#executor.affordable(container) > 0,
       isOver: () => this.#stopping,
     });

@@ -38,6 +38,8 @@ export class SqliteReadModelStore implements ReadModelStore {
   readonly #writer: Writer;
   readonly #database: DatabaseSync;
   readonly #read: ReturnType<typeof prepare>;
+  /** Those that take several steps, and are under way. */
+  readonly #scans = new Set<Promise<ItemRow[]>>();
 
   constructor(writer: Writer, database: DatabaseSync) {
     this.#writer = writer;
@@ -90,7 +92,9 @@ export class SqliteReadModelStore implements ReadModelStore {
 
   scanItems(container: number, scan: ItemScan): MaybePromise<ItemRow[]> {
     if (scan.clear === undefined) return this.#scan(container, scan);
-    return scanByClear(this.#clearIndex(container), scan).then((found) => found ?? this.#scan(container, scan));
+    const found = scanByClear(this.#clearIndex(container), scan).then((rows) => rows ?? this.#scan(container, scan));
+    this.#scans.add(found);
+    return found.finally(() => this.#scans.delete(found));
   }
 
   #scan(container: number, scan: ItemScan): ItemRow[] {
@@ -324,6 +328,8 @@ export class SqliteReadModelStore implements ReadModelStore {
 
   async close(): Promise<void> {
     await this.#writer.idle();
+    // Whoever scans has others' turns in between: another version may be put to use in one.
+    await Promise.allSettled(this.#scans);
     if (this.#database.isOpen) this.#database.close();
     await this.#writer.close();
   }
