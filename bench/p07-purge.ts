@@ -36,7 +36,7 @@ export async function epitaph({ folder }: ContenderOptions): Promise<Contender> 
   const makeOverdue = async (count: number) => {
     await seed(store, container, made, made + count);
     made += count;
-    await store.advanceClock(caller, (TTL_SECONDS + 1) * 1000);
+    await store.advanceClock((TTL_SECONDS + 1) * 1000);
   };
 
   const latencies = async (milliseconds: number, goesOn: () => boolean) => {
@@ -80,7 +80,7 @@ export async function epitaph({ folder }: ContenderOptions): Promise<Contender> 
       purge: async (count) => {
         await makeOverdue(count);
         return timed(async () => {
-          const { expired, purged } = await store.runPurge(caller);
+          const { expired, purged } = await store.runPurge();
           if (expired !== count || purged !== count)
             throw new Error(`${count} overdue: ${expired} expired, ${purged} purged`);
           return count;
@@ -94,7 +94,7 @@ export async function epitaph({ folder }: ContenderOptions): Promise<Contender> 
         let running = true;
         const startedMs = performance.now();
         const stop = new AbortController();
-        const purge = store.runPurge(caller, { signal: stop.signal }).finally(() => {
+        const purge = store.runPurge({ signal: stop.signal }).finally(() => {
           running = false;
         });
         const figures = await latencies(milliseconds, () => running);
@@ -103,7 +103,7 @@ export async function epitaph({ folder }: ContenderOptions): Promise<Contender> 
         const { expired, purged } = await purge;
         // A half of the work is recording the expiry, the other the erasure.
         const purgedPerSecond = ((expired + purged) / 2 / elapsedMs) * 1000;
-        await store.runPurge(caller);
+        await store.runPurge();
         return { ...figures, purgedPerSecond };
       },
     },

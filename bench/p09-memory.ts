@@ -4,7 +4,7 @@
  */
 import { type Bench, type BenchContext, type Row, rowOf } from './support/bench.ts';
 import type { Contender, ContenderOptions } from './support/contender.ts';
-import { caller, openStore, rebuildNow, SEEDED_TTL_SECONDS, seededFolder } from './support/epitaph.ts';
+import { openStore, rebuildNow, SEEDED_TTL_SECONDS, seededFolder } from './support/epitaph.ts';
 import { timed } from './support/timing.ts';
 
 export async function epitaph({ folder, items }: ContenderOptions): Promise<Contender> {
@@ -21,9 +21,9 @@ export async function epitaph({ folder, items }: ContenderOptions): Promise<Cont
         return peak();
       },
       purge: async (items) => {
-        await store.advanceClock(caller, (SEEDED_TTL_SECONDS + 1) * 1000);
+        await store.advanceClock((SEEDED_TTL_SECONDS + 1) * 1000);
         await timed(async () => {
-          const { purged } = await store.runPurge(caller);
+          const { purged } = await store.runPurge();
           if (purged !== items) throw new Error(`${purged} of ${items} items were purged`);
           return purged;
         });

@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { type Bench, rowOf } from './support/bench.ts';
 import type { Contender, ContenderOptions } from './support/contender.ts';
-import { caller, openStore, seed } from './support/epitaph.ts';
+import { openStore, seed } from './support/epitaph.ts';
 
 const FILES = ['log.db', 'vault.db', 'items.v1.db'];
 const ITEMS = 50_000;
@@ -28,8 +28,8 @@ export async function epitaph({ folder }: ContenderOptions): Promise<Contender> 
       live: (count) => withStore(({ store, container }) => seed(store, container, 0, count)),
       purged: () =>
         withStore(async ({ store }) => {
-          await store.advanceClock(caller, (TTL_SECONDS + 1) * 1000);
-          await store.runPurge(caller);
+          await store.advanceClock((TTL_SECONDS + 1) * 1000);
+          await store.runPurge();
         }),
     },
     close: () => {},

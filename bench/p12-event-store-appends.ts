@@ -116,7 +116,7 @@ export async function sharedStore({ connectionString, postgres, folder }: Conten
         await seed(store, short, 0, count);
         // `_ts` and deadlines are whole seconds.
         await new Promise((resolve) => setTimeout(resolve, (TTL_SECONDS + 1) * 1000));
-        return timed(async () => (await store.runPurge(caller)).purged);
+        return timed(async () => (await store.runPurge()).purged);
       },
       rebuild: () =>
         timed(async () => {

@@ -138,7 +138,7 @@ function formatDigest(): string {
 
 /** Rebuilds the read models and resolves when the new version is in use. */
 export async function rebuildNow(store: Store): Promise<void> {
-  store.startRebuild(caller, 'items');
+  store.startRebuild('items');
   for (;;) {
     const status = store.rebuildStatus('items')!;
     if (status.state === 'done') return;

@@ -39,7 +39,7 @@ const container = (name = 'c') => store.container('db', name);
 const take = (name: string) => store.backup(CALLER, { folder: place.file(name), vaultKeptSeconds: KEPT_SECONDS });
 const erase = async (id: string, name = 'c') => {
   await store.deleteItem(CALLER, container(name), id, '["p"]');
-  await store.runPurge(CALLER);
+  await store.runPurge();
 };
 
 /** What is kept apart, as it is now: ledger, head and master key. The store is closed. */
@@ -156,7 +156,7 @@ describe('a backup of a store whose event log is on a server', () => {
     const below = (folder: string) => store.backup(CALLER, { folder, vaultKeptSeconds: 60 });
     for (const name of ['cut', 'old']) await below(name);
     rmSync(place.file('cut', 'vault', 'backup.json'));
-    await store.advanceClock(CALLER, 60_000);
+    await store.advanceClock(60_000);
     await below('new');
     expect(['cut', 'old', 'new'].map((name) => existsSync(place.file(name, 'vault')))).toEqual([false, false, true]);
   });
@@ -170,8 +170,8 @@ describe('keys that are put back beside a log that is on a server', () => {
     await take('backup');
     await write(store, 'c', 'stays', { v: 2 });
     await erase('deleted');
-    await store.advanceClock(CALLER, 200_000);
-    await store.runPurge(CALLER);
+    await store.advanceClock(200_000);
+    await store.runPurge();
     const now = store.nowMs();
     const erased = goneSince('backup', data);
     expect(erased).toHaveLength(2);
@@ -215,7 +215,7 @@ describe('keys that are put back beside a log that is on a server', () => {
     await store.setRecoveryWindow(CALLER, container('new'), 86_400, 'a test');
     await write(store, 'new', 'deleted');
     await store.deleteItem(CALLER, container('new'), 'deleted', '["p"]');
-    await store.advanceClock(CALLER, 20_000);
+    await store.advanceClock(20_000);
     await store.deleteContainer(CALLER, 'db', 'dropped');
     const last = await lastWords('last');
     rmSync(data, { recursive: true });
@@ -465,7 +465,7 @@ describe('a crash while keys are put back', () => {
     await write(store, 'c', 'late');
     await store.deleteItem(CALLER, container(), 'erased', '["p"]');
     await store.eraseItem(CALLER, container(), 'erased', '["p"]', { reason: 'a test', requestedBy: 'somebody' });
-    await store.advanceClock(CALLER, 200_000);
+    await store.advanceClock(200_000);
     // The purge has not come to what is due.
     await store.pausePurge(CALLER);
     await store.resumePurge(CALLER);

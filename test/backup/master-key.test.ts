@@ -22,7 +22,7 @@ beforeEach(async () => {
   // Two writes of one life, and one that is erased.
   await write(store, 'c', 'item-1', { v: 2 });
   await store.deleteItem(CALLER, store.container('db', 'c'), 'item-0', '["p"]');
-  await store.runPurge(CALLER);
+  await store.runPurge();
   await place.close();
 });
 afterEach(() => place.dispose());
@@ -184,7 +184,7 @@ describe('changing the master key of a folder whose event log is on a server', (
       await store.recoverItem(CALLER, store.container('db', 'c'), 'item-2', '["p"]', { reason: 'needed' });
       await write(store, 'c', 'item-1', { v: 2 });
       await store.deleteItem(CALLER, store.container('db', 'c'), 'item-0', '["p"]');
-      await store.runPurge(CALLER);
+      await store.runPurge();
       await other.close();
       const before = wrappedKeys(folder);
 

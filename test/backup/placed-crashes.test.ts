@@ -58,7 +58,7 @@ describe('a crash while a backup is taken', () => {
     for (const id of ['stays', 'deleted', 'early']) await write(store, 'c', id);
     await write(store, 'c', 'expires', { ttl: 100 });
     await store.deleteItem(CALLER, store.container('db', 'c'), 'early', '["p"]');
-    await store.runPurge(CALLER);
+    await store.runPurge();
     isTaking = true;
     await store.backup(CALLER, { folder: backup, vaultKeptSeconds: KEPT_SECONDS });
     isTaking = false;
@@ -90,7 +90,7 @@ describe('a crash while a backup is taken', () => {
       if (copied) expect(known).toEqual([store.nowMs() + KEPT_SECONDS * 1000]);
       const container = store.container('db', 'c');
       await store.deleteItem(CALLER, container, 'deleted', '["p"]');
-      await store.runPurge(CALLER);
+      await store.runPurge();
       const { statement } = await store.certificate(container, 'deleted', '["p"]');
       expect(statement.recoverableUntilMs).toBe(known[0] ?? null);
       const again = { folder: join(path, 'again'), vaultKeptSeconds: 60 };
@@ -142,8 +142,8 @@ describe('a crash while a backup is restored', () => {
     const store = await place.open({ writers: 'inline' });
     const container = store.container('db', 'c');
     await store.deleteItem(CALLER, container, 'deleted', '["p"]');
-    await store.advanceClock(CALLER, 200_000);
-    await store.runPurge(CALLER);
+    await store.advanceClock(200_000);
+    await store.runPurge();
     head = await store.purgeLedgerHead();
     await place.close();
     const now = wrappedKeys(data);

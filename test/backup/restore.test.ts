@@ -48,7 +48,7 @@ beforeAll(async () => {
   await write(store, 'kept', 'expires', { ttl: 100 });
   for (const name of ['policy', 'partition', 'dropped']) await write(store, name, 'one');
   await store.deleteItem(CALLER, store.container('db', 'kept'), 'early', '["p"]');
-  await store.runPurge(CALLER);
+  await store.runPurge();
   // Writes go on while the log and the keys are copied.
   const writing = (async () => {
     for (let index = 0; index < 50; index++) await write(store, 'kept', `during-${index}`);
@@ -65,8 +65,8 @@ beforeAll(async () => {
   await store.changeTtl(CALLER, 'db', 'policy', { defaultTtl: 5, confirmed: false });
   await store.deletePartitionKey(CALLER, store.container('db', 'partition'), '["p"]');
   await store.deleteContainer(CALLER, 'db', 'dropped');
-  await store.advanceClock(CALLER, 200_000);
-  await store.runPurge(CALLER);
+  await store.advanceClock(200_000);
+  await store.runPurge();
   head = formatLedgerHead(await store.purgeLedgerHead());
   await place.close();
   wrappedAtLast = wrappedKeys(place.file('data'));
@@ -386,7 +386,7 @@ describe('a restored store', () => {
     await write(store, 'kept', 'deleted', { v: 3 });
     await write(store, 'kept', 'stays', { v: 3 });
     await store.deleteItem(CALLER, store.container('db', 'kept'), 'stays', '["p"]');
-    await store.runPurge(CALLER);
+    await store.runPurge();
     expect(await readable(store, 'kept', 'deleted')).toBe(true);
     expect((await store.fsck()).problems).toEqual([]);
     await place.close();
@@ -521,8 +521,8 @@ describe('a hold that was placed after the backup', () => {
     await store.backup(CALLER, { folder: other.file('backup'), vaultKeptSeconds: 60 });
     const hold = { scope: { kind: 'items' as const, items: [itemOf('held')] }, reason: 'a case' };
     await store.placeHold(CALLER, store.container('db', 'c'), 'case-7', hold);
-    await store.advanceClock(CALLER, 60_000);
-    expect(await store.runPurge(CALLER)).toMatchObject({ purged: 1, heldBack: 1 });
+    await store.advanceClock(60_000);
+    expect(await store.runPurge()).toMatchObject({ purged: 1, heldBack: 1 });
     const last = formatLedgerHead(await store.purgeLedgerHead());
     await other.close();
     const from = { backup: other.file('backup'), data: other.file('data'), last, to: other.file('restored') };
@@ -539,7 +539,7 @@ describe('a hold that was placed after the backup', () => {
     expect([await stateOf('held'), await stateOf('erased')]).toEqual(['expired', 'purged']);
     expect((await store.placeHold(CALLER, container, 'case-7', hold)).hold).toMatchObject({ tooLateFor: 0 });
     await store.resumePurge(CALLER);
-    expect(await store.runPurge(CALLER)).toMatchObject({ purged: 0, heldBack: 1 });
+    expect(await store.runPurge()).toMatchObject({ purged: 0, heldBack: 1 });
     expect(await stateOf('held')).toBe('expired');
     await other.dispose();
   });
@@ -562,7 +562,7 @@ describe('what is due in a container with little throughput', () => {
       await store.createContainer(CALLER, 'db', 'short', DEFINITION, 1);
       await write(store, 'short', 'erased');
       await store.pausePurge(CALLER);
-      await store.advanceClock(CALLER, 60_000);
+      await store.advanceClock(60_000);
       const wish = { reason: 'a test', requestedBy: 'somebody' };
       await store.eraseItem(CALLER, store.container('db', 'short'), 'erased', '["p"]', wish);
       const last = formatLedgerHead(await store.purgeLedgerHead());
@@ -599,12 +599,12 @@ describe('a backup that was taken while the purge was paused', () => {
     await store.pausePurge(CALLER);
     await store.deleteItem(CALLER, kept, 'one', '["p"]');
     await store.deletePartitionKey(CALLER, partition, '["p"]');
-    await store.advanceClock(CALLER, 2_000);
+    await store.advanceClock(2_000);
     await store.deleteContainer(CALLER, 'db', 'dropped');
     await write(store, 'kept', 'stays');
     await store.backup(CALLER, { folder: other.file('backup'), vaultKeptSeconds: 60 });
     await store.resumePurge(CALLER);
-    expect(await store.runPurge(CALLER)).toMatchObject({ purged: 6 });
+    expect(await store.runPurge()).toMatchObject({ purged: 6 });
     const before = await ends();
     expect(before.map(([state]) => state)).toEqual(Array(6).fill('purged'));
     const last = formatLedgerHead(await store.purgeLedgerHead());
@@ -630,7 +630,7 @@ describe('a backup of what an earlier restore has given up', () => {
     await store.createContainer(CALLER, 'db', 'c', DEFINITION, -1);
     const erase = async (id: string) => {
       await store.deleteItem(CALLER, store.container('db', 'c'), id, '["p"]');
-      await store.runPurge(CALLER);
+      await store.runPurge();
     };
     const take = (name: string) => store.backup(CALLER, { folder: other.file(name), vaultKeptSeconds: 60 });
     const restore = async (name: string, to: string) => {
@@ -676,7 +676,7 @@ describe('what a purge says of the copies of its key', () => {
     const purge = async (id: string): Promise<number | null> => {
       await write(store, 'c', id);
       await store.deleteItem(CALLER, container, id, '["p"]');
-      await store.runPurge(CALLER);
+      await store.runPurge();
       const certificate = await store.certificate(container, id, '["p"]');
       return certificate.statement.recoverableUntilMs;
     };
@@ -684,9 +684,9 @@ describe('what a purge says of the copies of its key', () => {
     const long = await store.backup(CALLER, { folder: other.file('long'), vaultKeptSeconds: 20 * 86_400 });
     await store.backup(CALLER, { folder: other.file('short'), vaultKeptSeconds: 86_400 });
     expect(await purge('covered')).toBe(long.vaultLapsesAtMs);
-    await store.advanceClock(CALLER, 20 * DAY_MS - 1);
+    await store.advanceClock(20 * DAY_MS - 1);
     expect(await purge('still')).toBe(long.vaultLapsesAtMs);
-    await store.advanceClock(CALLER, 1);
+    await store.advanceClock(1);
     expect(await purge('lapsed')).toBeNull();
     await other.dispose();
   });

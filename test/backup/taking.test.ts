@@ -106,7 +106,7 @@ describe('a backup', () => {
 
   it('removes keys that have lapsed where they still lie, and nothing else', async () => {
     await take('old');
-    await store.advanceClock(CALLER, 60_000);
+    await store.advanceClock(60_000);
     await take('new');
     expect(readdirSync(join(below, 'old'))).toEqual(['log']);
     expect(readdirSync(join(below, 'new')).toSorted()).toEqual(['log', 'vault']);

@@ -21,7 +21,7 @@ afterAll(async () => {
 });
 
 async function rebuild(): Promise<void> {
-  store.startRebuild(CALLER, 'items');
+  store.startRebuild('items');
   for (;;) {
     const status = store.rebuildStatus('items')!;
     if (status.state === 'done') return expect(status.differences).toBe(0);
@@ -51,8 +51,8 @@ describe('a query', () => {
           const both = () =>
             [store.container('db', `clear ${containers}`), store.container('db', `plain ${containers}`)] as const;
           for (const step of history) {
-            if (step.kind === 'purge') await store.runPurge(CALLER);
-            if (step.kind === 'advance') await store.advanceClock(CALLER, step.seconds * 1_000);
+            if (step.kind === 'purge') await store.runPurge();
+            if (step.kind === 'advance') await store.advanceClock(step.seconds * 1_000);
             const [clear, plain] = both();
             expect(await play(store, clear, step)).toBe(await play(store, plain, step));
           }
@@ -61,7 +61,7 @@ describe('a query', () => {
             store = await open();
           }
           if (then === 'rebuild') await rebuild();
-          if (then === 'purge') await store.runPurge(CALLER);
+          if (then === 'purge') await store.runPurge();
           for (const asked of questions) {
             const looked = await compare(store, ...both(), asked);
             pushed += looked.pushed;

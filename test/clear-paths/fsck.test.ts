@@ -51,7 +51,7 @@ describe('fsck of values in clear', () => {
     await store.deleteContainer(CALLER, 'db', 'one');
     expect(store.containerByRid(rid)?.status).toBe('deleted');
     expect(await problems()).toEqual([]);
-    await store.runPurge(CALLER);
+    await store.runPurge();
     expect(await problems()).toEqual([]);
   });
 

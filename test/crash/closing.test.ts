@@ -65,13 +65,13 @@ for (const writers of ['inline', 'threads'] as const) {
     it('while it purges stops after the batch, and the next start goes on', async () => {
       const store = await open(writers);
       await filled(store, 600);
-      await store.advanceClock(CALLER, 61_000);
-      const purge = store.runPurge(CALLER).catch((error: unknown) => error);
+      await store.advanceClock(61_000);
+      const purge = store.runPurge().catch((error: unknown) => error);
       await new Promise((resolve) => setTimeout(resolve, 3));
       await store.close();
       await purge;
       const again = await open(writers);
-      await again.runPurge(CALLER);
+      await again.runPurge();
       expect(await again.purgeStatus()).toMatchObject({ overdueItems: 0, awaitingErasure: 0, purgedTotal: 600 });
       expect((await again.fsck()).problems).toEqual([]);
       await again.close();
@@ -80,7 +80,7 @@ for (const writers of ['inline', 'threads'] as const) {
     it('while it rebuilds puts the rebuild off, and keeps what it had', async () => {
       const store = await open(writers);
       const container = await filled(store, 600);
-      store.startRebuild(CALLER, 'items');
+      store.startRebuild('items');
       await store.close();
       const again = await open(writers);
       expect((await again.projections())[0]).toMatchObject({
@@ -149,7 +149,7 @@ describe('a store that is started on a clock far ahead of when it was stopped', 
         () => true,
         (error: unknown) => !(error instanceof Refusal),
       );
-    const purge = () => store.runPurge(CALLER);
+    const purge = () => store.runPurge();
     await store.close();
 
     machine.wall += 73 * 365 * 86_400_000;
@@ -159,7 +159,7 @@ describe('a store that is started on a clock far ahead of when it was stopped', 
     expect(await shown()).toBe(true);
     await expect(write(store, container, 'new')).rejects.toMatchObject({ code: 'clock-held' });
 
-    await store.confirmClock(CALLER);
+    await store.confirmClock();
     expect(store.health().ready).toBe(true);
     expect(await shown()).toBe(false);
     expect(await purge()).toMatchObject({ expired: 1, purged: 1 });

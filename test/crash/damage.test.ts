@@ -101,7 +101,7 @@ describe('a file that is damaged', () => {
     expect((await store.fsck()).problems).toEqual([]);
     // What is recorded from here on has the positions of what is lost, and is proven like anything else.
     await store.deleteItem(CALLER, store.container('db', 'c'), 'b', '["p"]');
-    await store.runPurge(CALLER);
+    await store.runPurge();
     const certificate = await store.certificate(store.container('db', 'c'), 'b', '["p"]');
     const key = readVerifierKey(store.proofKey(), checkpointCryptography)!;
     expect(verifyCertificate(certificate, key, checkpointCryptography)).toMatchObject({ ok: true });
@@ -132,7 +132,7 @@ describe('a file that is damaged', () => {
     it('from before a purge: what is on record as erased could be read again', () =>
       older(async () => {
         await store.deleteItem(CALLER, store.container('db', 'c'), 'a', '["p"]');
-        await store.runPurge(CALLER);
+        await store.runPurge();
       }));
   });
 

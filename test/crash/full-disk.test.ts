@@ -103,7 +103,7 @@ describe('a disk that is full', () => {
     });
     await write('after');
     await readAll([...kept, 'after']);
-    expect((await store.runPurge(CALLER)).purged).toBe(1);
+    expect((await store.runPurge()).purged).toBe(1);
     await isSound();
     await store.close();
     store = await open();
@@ -117,11 +117,11 @@ describe('a disk that is full', () => {
     const { resource } = await store.createContainer(CALLER, 'db', 'c', DEFINITION, -1);
     for (let index = 0; index < 60; index++) await write(`item-${index}`);
     await store.changeTtl(CALLER, 'db', 'c', { defaultTtl: 1, confirmed: false });
-    await store.advanceClock(CALLER, 10_000);
+    await store.advanceClock(10_000);
     fillUp();
-    await expect(store.runPurge(CALLER)).rejects.toBeInstanceOf(StorageUnavailable);
+    await expect(store.runPurge()).rejects.toBeInstanceOf(StorageUnavailable);
     makeRoom();
-    await store.runPurge(CALLER);
+    await store.runPurge();
     for (let index = 0; index < 60; index++) {
       expect((await store.explain(resource, `item-${index}`, '["p"]')).state).toBe('purged');
     }
@@ -174,7 +174,7 @@ describe('a disk that is full', () => {
     const { resource } = await store.createContainer(CALLER, 'db', 'c', DEFINITION, -1);
     await write('item');
     await store.deleteItem(CALLER, resource, 'item', '["p"]');
-    await store.runPurge(CALLER);
+    await store.runPurge();
     fillUp();
     const refused = { name: 'StorageFault', message: expect.stringContaining('Make room') as unknown };
     await expect(store.certificate(resource, 'item', '["p"]')).rejects.toMatchObject(refused);

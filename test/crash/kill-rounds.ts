@@ -267,7 +267,7 @@ async function check(store: Store, known: Known) {
     }
   }
   known.leaving.clear();
-  const { purged } = await store.runPurge(CALLER);
+  const { purged } = await store.runPurge();
   counts.purged = purged;
   for (const [item, { v, state }] of known.holds) {
     if (state !== 'held') continue;

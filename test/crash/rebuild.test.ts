@@ -56,7 +56,7 @@ async function fill(folder: string, unpurged: string): Promise<void> {
     );
   }
   copyAsKilled(folder, unpurged);
-  await store.runPurge(CALLER);
+  await store.runPurge();
   await store.close();
 }
 
@@ -154,7 +154,7 @@ async function everythingIn(folder: string): Promise<readonly RecordedEvent[]> {
 }
 
 async function rebuilt(store: Store, request?: RebuildRequest) {
-  store.startRebuild(CALLER, 'items', request);
+  store.startRebuild('items', request);
   for (;;) {
     const status = store.rebuildStatus('items')!;
     if (status.state !== 'running' && status.state !== 'comparing') return status;
@@ -251,8 +251,8 @@ describe('a crash at any step of a rebuild', () => {
       expect((await store.fsck()).problems).toEqual([]);
       await store.close();
       const other = await openStore(given);
-      const cancelled = other.cancelRebuild(CALLER, 'items');
-      expect(() => other.startRebuild(CALLER, 'items')).toThrow('under way');
+      const cancelled = other.cancelRebuild('items');
+      expect(() => other.startRebuild('items')).toThrow('under way');
       await cancelled;
       expect(other.rebuildStatus('items')).toMatchObject({ state: 'cancelled' });
       expect(await rebuilt(other)).toMatchObject({ state: 'done', resumedFrom: 0, differences: 0 });

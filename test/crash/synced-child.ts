@@ -52,15 +52,15 @@ await store.eraseItem(CALLER, container, 'i1', '["p"]', { reason: 'asked for', r
 told('an erasure');
 await store.setRetentionFloor(CALLER, container, 1, 'case 8');
 told('a floor');
-await store.advanceClock(CALLER, 100_000);
+await store.advanceClock(100_000);
 told('another time');
-const { purged } = await store.runPurge(CALLER);
+const { purged } = await store.runPurge();
 told(`a purge of ${purged}`);
 const backup = join(place, 'some', 'backups', 'today');
 await store.backup(CALLER, { folder: backup, vaultKeptSeconds: 3_600 });
 told('a backup');
 await write('second');
-await store.advanceClock(CALLER, 2_000);
+await store.advanceClock(2_000);
 await store.eraseItem(CALLER, container, 'second', '["p"]', { reason: 'asked for', requestedBy: 'ann' });
 const head = formatLedgerHead(await store.purgeLedgerHead());
 await store.close();

@@ -88,6 +88,11 @@ test('items expire on time, are purged, truncated by $tb, scavenged, and stay ex
     status: 200,
     body: { scavenge: { livesWaiting: 0, last: { id: double.scavenges[0], state: 'done' } } },
   });
+  expect(await world.manage('GET', '/history')).toMatchObject({
+    body: {
+      events: expect.arrayContaining([expect.objectContaining({ type: 'ScavengeStarted', actor: 'key:primary' })]),
+    },
+  });
   expect(inAll()).toBe(2);
 
   const check = async () => {
@@ -301,11 +306,11 @@ describe('a life whose purge is larger than the server takes', () => {
     const startMs = store.nowMs();
     for (let number = 0; number < 1_000; number++) {
       await write(store, 'c', 'a', { number });
-      await store.advanceClock(CALLER, 100);
+      await store.advanceClock(100);
     }
     await write(store, 'c', 'b');
-    await store.advanceClock(CALLER, 20_000);
-    await store.runPurge(CALLER);
+    await store.advanceClock(20_000);
+    await store.runPurge();
     expect(await purged({ a: 'c', b: 'c' })).toEqual([true, true]);
 
     const history = await store.history(container, 'a', '["p"]');
@@ -349,13 +354,13 @@ describe('a life whose purge is larger than the server takes', () => {
     const narrow = await EventStoreDouble.start({ maxAppendBytes: 700 });
     narrow.log = wide.log;
     store = await place.open({ eventStore: at(narrow) });
-    await expect(store.runPurge(CALLER)).rejects.toThrow('MaxAppendSize');
+    await expect(store.runPurge()).rejects.toThrow('MaxAppendSize');
     expect(await purged(items)).toEqual([false, true, true]);
     await place.close();
     narrow.stop();
 
     store = await place.open({ eventStore: at(wide) });
-    await store.runPurge(CALLER);
+    await store.runPurge();
     expect(await purged(items)).toEqual([true, true, true]);
     expect((await store.fsck()).problems).toEqual([]);
     await place.close();

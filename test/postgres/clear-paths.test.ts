@@ -77,7 +77,7 @@ describe.skipIf(whyNoPostgres !== undefined)(
         });
       }
       expect(await clearRows()).toBe(before + 6);
-      store.startRebuild(CALLER, 'items');
+      store.startRebuild('items');
       while (store.rebuildStatus('items')?.state !== 'done') {
         expect(store.rebuildStatus('items')?.state).not.toBe('failed');
         await new Promise((resolve) => setTimeout(resolve, 5));

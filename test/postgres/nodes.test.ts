@@ -124,7 +124,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       const heldBack = async () => (await counting.store.purgeStatus()).heldBack;
       await eventually('the hold keeps it', async () => (await heldBack()) === 1);
       await releasing.store.releaseHold(CALLER, container, 'case 7', 'settled');
-      expect(await releasing.store.runPurge(CALLER)).toMatchObject({ purged: 1 });
+      expect(await releasing.store.runPurge()).toMatchObject({ purged: 1 });
       await eventually('it is counted no more', async () => (await heldBack()) === 0);
     }));
 
@@ -369,7 +369,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
         // Each as it was placed and as it was released, by two looks at most: not all there are with each event.
         expect(holdsRead).toBeLessThanOrEqual(2 * 50);
         expect(whole).not.toHaveBeenCalled();
-        one.store.startRebuild(CALLER, 'items');
+        one.store.startRebuild('items');
         await eventually('the rebuild is done', async () => one.store.rebuildStatus('items')?.state === 'done');
         await one.store.createUser(CALLER, databaseRid, 'z', 'create');
         await seen('the user is there', () => other.store.listUsers(databaseRid).length === names.length);
@@ -465,7 +465,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
         expect(rows).toEqual([{ id }]);
       }
       await other.store.deleteItem(CALLER, container, id, partitionKey);
-      await other.store.runPurge(CALLER);
+      await other.store.runPurge();
       expect((await one.store.explain(container, id, partitionKey)).state).toBe('purged');
       expect((await one.store.fsck()).problems).toEqual([]);
       if (server.folder === undefined) return;
@@ -509,7 +509,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       await store.queryItems(container, { sql, parameters: [{ name: '@s', value: secret }], maxItemCount: 50 });
       await store.recoverItem(CALLER, container, `${name}-1`, PARTITION, { reason: 'wanted' });
       await new Promise((resolve) => setTimeout(resolve, 2_000));
-      await nodes[1]!.store.runPurge(CALLER);
+      await nodes[1]!.store.runPurge();
       expect((await store.explain(container, `${name}-0`, PARTITION)).state).toBe('purged');
       await server.run('CHECKPOINT');
       isNowhere();
@@ -652,8 +652,8 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       for (let index = 0; index < 20; index++) await write(nodes[0]!, `item ${index}`);
       const [leader] = projecting(nodes);
       const other = nodes.find((node) => node !== leader)!;
-      expect(() => other.store.startRebuild(CALLER, 'items')).toThrow(/Another node keeps these read models up/);
-      leader!.store.startRebuild(CALLER, 'items');
+      expect(() => other.store.startRebuild('items')).toThrow(/Another node keeps these read models up/);
+      leader!.store.startRebuild('items');
       await eventually('the rebuild is done', async () => leader!.store.rebuildStatus('items')?.state === 'done');
       expect(leader!.store.rebuildStatus('items')?.differences).toBe(0);
       const { position } = await write(other, 'after');
@@ -677,7 +677,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       await containerOn(next);
       for (let index = 0; index < 20; index++) await write(former, `item ${index}`);
       // Ten events a second: it is at work for some seconds.
-      former.store.startRebuild(CALLER, 'items', { eventsPerSecond: 10 });
+      former.store.startRebuild('items', { eventsPerSecond: 10 });
       former.storage.readModels.lead = () => Promise.resolve(undefined);
       await server.run(
         "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND objid = 3 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
@@ -706,7 +706,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
         current.databases = databases;
         return Promise.reject(new StorageUnavailable('PostgreSQL: the database system is starting up'));
       };
-      node.store.startRebuild(CALLER, 'items');
+      node.store.startRebuild('items');
       await eventually('the rebuild ends', async () => node.store.rebuildStatus('items')?.state === 'done');
       await eventually('it projects', async () => node.store.projects);
       await write(node, 'after');

@@ -80,7 +80,7 @@ async function simulateSkewedNodes(url: string, seed: number, steps: number): Pr
     machine.wall += 3_600_000;
     machine.monotonic += 3_600_000;
     for (const item of ITEMS) for (const node of nodes) await run.look(node, item);
-    for (const { store } of nodes) await store.runPurge(CALLER);
+    for (const { store } of nodes) await store.runPurge();
     for (const { store } of nodes) {
       const { problems } = await store.fsck();
       if (problems.length > 0) throw new Error(`fsck: ${JSON.stringify(problems.slice(0, 3))}`);
@@ -228,7 +228,7 @@ class Run {
 
   async #purge(node: Node): Promise<void> {
     this.#note(`${this.#name(node)} purges`, node);
-    await node.store.runPurge(CALLER);
+    await node.store.runPurge();
   }
 
   /** Reads an item with the token of the last write, and judges what is shown. */

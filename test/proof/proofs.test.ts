@@ -97,8 +97,8 @@ beforeEach(async () => {
   await store.createContainer(caller, 'shop', 'orders', definition, 60);
   for (const id of ['one', 'two', 'three']) await write(id);
   await store.deleteItem(caller, container(), 'three', JSON.stringify([SECRET]));
-  await store.advanceClock(caller, 61_000);
-  await store.runPurge(caller);
+  await store.advanceClock(61_000);
+  await store.runPurge();
   await write('four');
 });
 afterEach(async () => {
@@ -134,8 +134,8 @@ describe('a certificate of disposal', () => {
       ask('verify', 'certificate', file('certificate', certificate), '--public-key', key);
     const deletedAtMs = store.nowMs();
     await store.deletePartitionKey(caller, container(), JSON.stringify([SECRET]));
-    await store.advanceClock(caller, 60_000);
-    await store.runPurge(caller);
+    await store.advanceClock(60_000);
+    await store.runPurge();
     const text = await certificateOf('four');
     const { statement } = JSON.parse(text) as DisposalCertificate;
     expect(statement).toMatchObject({
@@ -155,8 +155,8 @@ describe('a certificate of disposal', () => {
     await write('five');
     const { rid } = container();
     await store.deleteContainer(caller, 'shop', 'orders');
-    await store.advanceClock(caller, 60_000);
-    await store.runPurge(caller);
+    await store.advanceClock(60_000);
+    await store.runPurge();
     const gone = await fetched(`/dbs/shop/colls/orders/certificate?${named('five')}&rid=${encodeURIComponent(rid)}`);
     expect((await checked(gone)).stdout).toMatch(/gone with its container, erased at/);
   });
@@ -232,7 +232,7 @@ describe('a certificate of disposal', () => {
   });
 
   test('is given of what a purge run has erased so far, while it goes on erasing', async () => {
-    await store.advanceClock(caller, 61_000);
+    await store.advanceClock(61_000);
     const begun = Promise.withResolvers<void>();
     const { promise, resolve: goOn } = Promise.withResolvers<void>();
     vi.spyOn(SqliteKeyVault.prototype, 'destroyKeys').mockImplementationOnce(async function (
@@ -243,7 +243,7 @@ describe('a certificate of disposal', () => {
       await promise;
       return this.destroyKeys(keys);
     });
-    const purge = store.runPurge(caller);
+    const purge = store.runPurge();
     await begun.promise;
     const { runs } = await store.purgeRuns(0, 10);
     const statements: unknown[] = [];
@@ -272,8 +272,8 @@ describe('the whole log', () => {
   test('is as it was recorded, and has grown from what was signed earlier, over a restart and a new tree', async () => {
     const key = file('key', await fetched('/proof/key'));
     const checkpoint = file('checkpoint', await fetched('/proof/checkpoint'));
-    await store.advanceClock(caller, 61_000);
-    await store.runPurge(caller);
+    await store.advanceClock(61_000);
+    await store.runPurge();
     const good = { code: 0, stdout: expect.stringContaining('All is as it was recorded') as string };
     expect(await ask('verify', 'log', '--checkpoint', checkpoint, '--public-key', key)).toMatchObject(good);
     await closeServer();

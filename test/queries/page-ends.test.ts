@@ -101,7 +101,7 @@ describe('the pages of an answer', () => {
     const scanned = 'SELECT VALUE c.n FROM c WHERE c.n >= 0';
     for (let times = 0; times < 2; times += 1) expect(await pagesOf('expiring', scanned, 10)).toEqual([[0, 1, 2]]);
     expect(await pagesOf('expiring', named, 10)).toEqual([[0, 1]]);
-    await store.advanceClock(CALLER, 5_000);
+    await store.advanceClock(5_000);
     expect(await pagesOf('expiring', scanned, 10)).toEqual([[0, 2]]);
     expect(await pagesOf('expiring', named, 10)).toEqual([[0]]);
   });

@@ -102,7 +102,7 @@ async function happen(
     if (chosen !== undefined) await store.deleteItem(CALLER, store.container('db', name), chosen.id, '["p"]');
   }
   for (const one of come) await write(name, one);
-  if (expire) await store.advanceClock(CALLER, 10_000);
+  if (expire) await store.advanceClock(10_000);
 }
 
 /** All pages, each asked for by its token alone. */

@@ -46,8 +46,8 @@ describe('a purge beside something that is held', () => {
     const others = Array.from({ length: BATCH_SIZE * 3 }, (_, index) => `i${index}`);
     await Promise.all(others.map((id) => write(id)));
     await write('first-to-end', 50);
-    await store.advanceClock(CALLER, 200_000);
-    expect(await store.runPurge(CALLER)).toMatchObject({ purged: others.length + 1, heldBack: 1 });
+    await store.advanceClock(200_000);
+    expect(await store.runPurge()).toMatchObject({ purged: others.length + 1, heldBack: 1 });
     expect(await stateOf('first-to-end')).toBe('purged');
   });
 
@@ -56,9 +56,9 @@ describe('a purge beside something that is held', () => {
     await write('late');
     await write('between', 15);
     await end('held');
-    await store.advanceClock(CALLER, 20_000);
+    await store.advanceClock(20_000);
     await end('late');
-    expect(await store.runPurge(CALLER)).toMatchObject({ purged: 2, heldBack: 1 });
+    expect(await store.runPurge()).toMatchObject({ purged: 2, heldBack: 1 });
     expect(await stateOf('between')).toBe('purged');
   });
 
@@ -76,9 +76,9 @@ describe('a purge beside something that is held', () => {
     const before = Array.from({ length: 100 }, (_, index) => `i${index}`);
     await Promise.all([...before, 'behind'].map((id) => write(id)));
     await Promise.all(before.map(end));
-    await store.advanceClock(CALLER, 1_000);
+    await store.advanceClock(1_000);
     await end('held');
-    expect(await store.runPurge(CALLER)).toMatchObject({ expired: 0, purged: 101, heldBack: 1 });
+    expect(await store.runPurge()).toMatchObject({ expired: 0, purged: 101, heldBack: 1 });
     expect(await stateOf('behind')).toBe('purged');
     expect(asked).toEqual([101, 101]);
   });

@@ -146,9 +146,9 @@ const scenarios: readonly Scenario[] = [
   {
     name: 'bringing back what a policy took',
     prepare: async (store) => {
-      await store.advanceClock(WRITER, 60_000);
+      await store.advanceClock(60_000);
       await store.changeTtl(WRITER, 'd', 'c', { defaultTtl: 30, confirmed: false });
-      await store.advanceClock(WRITER, 1_000);
+      await store.advanceClock(1_000);
     },
     act: async (store) => {
       await store.recoverPolicy(WRITER, container(store), 2, { reason: 'mistyped' });

@@ -33,7 +33,7 @@ it('an erasure that waits for writes is dated after them', async () => {
   written.push(write());
   const erasing = erase();
   await requested(1);
-  await store.advanceClock(CALLER, 10_000);
+  await store.advanceClock(10_000);
   say();
   await Promise.all(written);
   expect(await erasing).toMatchObject({ erasedLives: 1 });

@@ -29,13 +29,13 @@ it('a pass of the purge that the log fails ends with that alone, and then nothin
         const item = { id: document.id, partitionKey: '["p"]', document, json: JSON.stringify(document) };
         await store.writeItem(CALLER, container, 'create', item);
       }
-      await store.advanceClock(CALLER, 200_000);
+      await store.advanceClock(200_000);
       log.failAt(write, 'before');
-      await expect(store.runPurge(CALLER)).rejects.toThrow('the log failed before the write');
+      await expect(store.runPurge()).rejects.toThrow('the log failed before the write');
       const head = await storage.log.head();
       await new Promise((resolve) => setTimeout(resolve, 50));
       expect(await storage.log.head()).toBe(head);
-      await store.runPurge(CALLER);
+      await store.runPurge();
       expect(await store.explain(container, 'i500', '["p"]')).toMatchObject({ state: 'purged' });
     }
   } finally {
@@ -60,13 +60,13 @@ it('a run whose end is on record, though recording it failed, is not gone on wit
       const item = { id, partitionKey: '["p"]', document, json: JSON.stringify(document) };
       await store.writeItem(CALLER, container, 'create', item);
     }
-    await store.advanceClock(CALLER, 200_000);
+    await store.advanceClock(200_000);
     // Started, expired, purged, truncated; then the end.
     log.failAt(4, 'after');
-    await expect(store.runPurge(CALLER)).rejects.toThrow('the log failed after the write');
+    await expect(store.runPurge()).rejects.toThrow('the log failed after the write');
     // Its last write is from before that run.
     await store.deleteItem(CALLER, container, 'stays', '["p"]');
-    await store.runPurge(CALLER);
+    await store.runPurge();
     const events = await storage.log.readAll(0, 100, { withBodies: false });
     const purged = ['PurgeRunStarted', 'ItemPurged', 'PurgeRunCompleted'];
     expect(events.map(({ type }) => type).filter((type) => purged.includes(type))).toEqual([...purged, ...purged]);
@@ -85,13 +85,13 @@ it('a purge that is paused on record erases no more, though readers do not see t
     const document = { id: 'i', pk: 'p' };
     const item = { id: 'i', partitionKey: '["p"]', document, json: JSON.stringify(document) };
     await store.writeItem(CALLER, container, 'create', item);
-    await store.advanceClock(CALLER, 200_000);
+    await store.advanceClock(200_000);
     const readModel = storage.readModels.current.store;
     readModel.apply = () => Promise.reject(new StorageUnavailable('away'));
     await expect(store.pausePurge(CALLER)).rejects.toThrow('away');
     Reflect.deleteProperty(readModel, 'apply');
     expect(await store.purgeStatus()).toMatchObject({ state: 'paused' });
-    expect(await store.runPurge(CALLER)).toMatchObject({ expired: 0, purged: 0 });
+    expect(await store.runPurge()).toMatchObject({ expired: 0, purged: 0 });
   } finally {
     await store.close();
   }
@@ -108,9 +108,9 @@ it('a purge that was under way does nothing more once it is told as paused', asy
       const item = { id: document.id, partitionKey: '["p"]', document, json: JSON.stringify(document) };
       await store.writeItem(CALLER, container, 'create', item);
     }
-    await store.advanceClock(CALLER, 200_000);
+    await store.advanceClock(200_000);
     const before = await storage.log.head();
-    const pass = store.runPurge(CALLER);
+    const pass = store.runPurge();
     while ((await storage.log.head()) < before + 10) await turn();
     await store.pausePurge(CALLER);
     const head = await storage.log.head();
@@ -118,7 +118,7 @@ it('a purge that was under way does nothing more once it is told as paused', asy
     await new Promise((resolve) => setTimeout(resolve, 50));
     expect(await storage.log.head()).toBe(head);
     await store.resumePurge(CALLER);
-    expect(await store.runPurge(CALLER)).toMatchObject({ purged: 2 * BATCH_SIZE });
+    expect(await store.runPurge()).toMatchObject({ purged: 2 * BATCH_SIZE });
   } finally {
     await store.close();
   }

@@ -165,7 +165,7 @@ it('a purge after one that met two faults at once has nothing more to tell of th
     await store.writeItem(CALLER, container(id), 'create', item);
   }
   await store.deleteItem(CALLER, container('deleted'), 'deleted', '["p"]');
-  await store.advanceClock(CALLER, 2_000);
+  await store.advanceClock(2_000);
   const append = storage.log.append.bind(storage.log);
   vi.spyOn(storage.log, 'truncateStream').mockRejectedValueOnce(fault());
   let isFirst = true;
@@ -176,8 +176,8 @@ it('a purge after one that met two faults at once has nothing more to tell of th
     }
     throw fault();
   });
-  await expect(store.runPurge(CALLER)).rejects.toThrow('the disk is away');
+  await expect(store.runPurge()).rejects.toThrow('the disk is away');
   failing.mockRestore();
-  expect(await store.runPurge(CALLER)).toMatchObject({ purged: 1 });
+  expect(await store.runPurge()).toMatchObject({ purged: 1 });
   expect((await store.fsck()).problems).toEqual([]);
 });

@@ -137,7 +137,7 @@ it('finds nothing in what is written, leaves and is erased while it is at work',
   await write('of its partition', -1, 'q');
   await write('expires', 10);
   await write('had expired', 1);
-  await store.advanceClock(CALLER, 1_000);
+  await store.advanceClock(1_000);
   await store.pausePurge(CALLER);
 
   const problems = async (work: () => Promise<void>) => {
@@ -152,24 +152,24 @@ it('finds nothing in what is written, leaves and is erased while it is at work',
     await store.deleteItem(CALLER, container, 'deleted', '["p"]');
     await store.eraseItem(CALLER, container, 'erased', '["p"]', { reason: 'a test', requestedBy: 'somebody' });
     await store.deletePartitionKey(CALLER, container, '["q"]');
-    await store.advanceClock(CALLER, 10_000);
+    await store.advanceClock(10_000);
   });
   expect(found).toEqual([]);
   await store.resumePurge(CALLER);
   expect(
     await problems(async () => {
-      expect(await store.runPurge(CALLER)).toMatchObject({ expired: 2, purged: 4 });
+      expect(await store.runPurge()).toMatchObject({ expired: 2, purged: 4 });
     }),
   ).toEqual([]);
   // What a run that has not ended has on record, and the next one erases and truncates.
   await write('short', 1);
-  await store.advanceClock(CALLER, 1_000);
+  await store.advanceClock(1_000);
   await store.setRecoveryWindow(CALLER, container, 60, 'a test');
-  await store.runPurge(CALLER);
+  await store.runPurge();
   expect(
     await problems(async () => {
       await store.setRecoveryWindow(CALLER, container, 0, 'a test');
-      expect(await store.runPurge(CALLER)).toMatchObject({ purged: 1 });
+      expect(await store.runPurge()).toMatchObject({ purged: 1 });
     }),
   ).toEqual([]);
 });
@@ -179,7 +179,7 @@ it('goes on with the read models that a rebuild puts in the place of those it ha
   const { store, put } = await openWithContainer(meanwhile.onPage);
   await put({ id: 'a', pk: 'p' });
   meanwhile.work = async () => {
-    store.startRebuild(CALLER, 'items');
+    store.startRebuild('items');
     while (['running', 'comparing'].includes(store.rebuildStatus('items')!.state)) {
       await new Promise((resolve) => setTimeout(resolve, 1));
     }
@@ -202,14 +202,14 @@ it('finds nothing in keys that are gone, and of which it is not on record yet', 
   await store.eraseItem(CALLER, container, 'erased', '["p"]', { reason: 'a test', requestedBy: 'somebody' });
   expect(looks).toBe(1);
   await store.deleteContainer(CALLER, 'd', 'c');
-  await store.runPurge(CALLER);
+  await store.runPurge();
   expect(looks).toBe(2);
   const { resource: other } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, -1);
   const document = { id: 'with its database', pk: 'p' };
   const item = { id: document.id, partitionKey: '["p"]', document, json: JSON.stringify(document) };
   await store.writeItem(CALLER, other, 'create', item);
   await store.deleteDatabase(CALLER, 'd');
-  await store.runPurge(CALLER);
+  await store.runPurge();
   expect(looks).toBe(3);
   expect(found).toEqual([]);
 });
@@ -233,7 +233,7 @@ it('finds nothing in keys that go while it is at work, with what was asked for a
   meanwhile.work = async () => {
     const why = { reason: 'a test', requestedBy: 'somebody' };
     await store.deleteContainer(CALLER, 'd', 'going');
-    done = Promise.all([store.eraseItem(CALLER, container, 'erased', '["p"]', why), store.runPurge(CALLER)]);
+    done = Promise.all([store.eraseItem(CALLER, container, 'erased', '["p"]', why), store.runPurge()]);
     await atKeys.promise;
   };
   const { problems } = await store.fsck();

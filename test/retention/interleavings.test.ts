@@ -145,7 +145,7 @@ async function openWorld(defaultTtl: number | null) {
     document,
     json: JSON.stringify(document),
   });
-  await store.advanceClock(WRITER, 61_000);
+  await store.advanceClock(61_000);
   return { store, container, turns };
 }
 
@@ -168,7 +168,7 @@ describe.each(['purge', 'demand'] as const)('a hold that races with an erasure b
           .finally(() => turns.ended('hold'));
         const erasing =
           by === 'purge'
-            ? store.runPurge(WRITER)
+            ? store.runPurge()
             : store
                 .eraseItem(WRITER, container, 'a', '["p"]', { reason: 'r', requestedBy: 'b' })
                 .catch((error: unknown) => error);

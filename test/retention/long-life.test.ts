@@ -53,8 +53,8 @@ it('a purge has few of the bodies of a life in memory at a time, and all of them
       );
       return read;
     };
-    await store.advanceClock(CALLER, 200_000);
-    expect(await store.runPurge(CALLER)).toMatchObject({ expired: 1, purged: 1 });
+    await store.advanceClock(200_000);
+    expect(await store.runPurge()).toMatchObject({ expired: 1, purged: 1 });
     expect(most).toBeLessThan(1024 * 1024);
     const purged = (await log.readAll(0, 100)).find(({ type }) => type === 'ItemPurged')!.data as unknown as ItemPurged;
     expect(decodeLedger(purged.ledger).map(({ digest }) => digest)).toEqual(
@@ -98,7 +98,7 @@ it('of an item that was written often little is read at a time, whatever is aske
     const item = { id: 'i', partitionKey: '["p"]', document, json: JSON.stringify(document) };
     await store.writeItem(CALLER, container, 'upsert', item);
     writtenAtMs.push(store.nowMs());
-    await store.advanceClock(CALLER, 1_000);
+    await store.advanceClock(1_000);
   }
   const reads = watchReads(log);
   const instants = [0, 1, 255, 256, 300, 598, 599].map((write) => ({ write, atMs: writtenAtMs[write]! }));
@@ -170,8 +170,8 @@ it('of an item that came and went often the lives that are asked about are found
     const item = { id: 'i', partitionKey: '["p"]', document, json: JSON.stringify(document) };
     await store.writeItem(CALLER, container, 'create', item);
     writtenAtMs.push(store.nowMs());
-    await store.advanceClock(CALLER, 10_000);
-    if (life === 250) await store.runPurge(CALLER);
+    await store.advanceClock(10_000);
+    if (life === 250) await store.runPurge();
   }
   const reads = watchReads(storage.log);
   const fewLooks = async <Result>(asked: Promise<Result>): Promise<Result> => {

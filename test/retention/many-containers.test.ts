@@ -83,7 +83,7 @@ it('containers that are gone with all that was in them cost neither a pass of th
         if (name !== 'kept') await store.deleteContainer(CALLER, 'd', `${name}${number}`);
       }
     }
-    expect(await store.runPurge(CALLER)).toMatchObject({ purged: 5 });
+    expect(await store.runPurge()).toMatchObject({ purged: 5 });
     const kept = store.listContainers('d').map(({ rid }) => rid);
     const looked = new Set<unknown>();
     const { prototype } = SqliteReadModelStore;
@@ -99,7 +99,7 @@ it('containers that are gone with all that was in them cost neither a pass of th
       await work();
       return looked.size;
     };
-    expect(await lookedAt(() => store.runPurge(CALLER))).toBe(5);
+    expect(await lookedAt(() => store.runPurge())).toBe(5);
     expect(await lookedAt(() => store.purgeBacklogs())).toBe(5);
     expect((await store.purgeBacklogs()).map(({ container }) => container.rid)).toEqual(kept);
     await store.close();

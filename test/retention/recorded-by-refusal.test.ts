@@ -44,7 +44,7 @@ it.each([
     const definition = { ...DEFINITION, changeFeedPolicy: { retentionDuration: 60 } };
     const { resource: container } = await store.createContainer(CALLER, 'd', 'c', definition, 60);
     const { position } = await store.writeItem(CALLER, container, 'create', written('a'));
-    await store.advanceClock(CALLER, 60_000);
+    await store.advanceClock(60_000);
     if (what === 'batch') {
       const replace = { kind: 'write', operation: 'replace', item: written('a') } as const;
       expect(await store.batchItems(CALLER, container, [replace])).toMatchObject({

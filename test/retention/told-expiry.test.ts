@@ -21,11 +21,11 @@ it('an expiry that a reader was told of stays, although a write that was decided
   await write('old');
   await write('renewed');
   await store.deleteItem(CALLER, container, 'renewed', '["p"]');
-  await store.advanceClock(CALLER, 10_000);
+  await store.advanceClock(10_000);
   const waits = slow.begin();
   const written = write('renewed');
   await waits;
-  await store.advanceClock(CALLER, 10_000);
+  await store.advanceClock(10_000);
   await expect(store.readItem(container, 'old', '["p"]')).rejects.toMatchObject({ code: 'item-not-found' });
   slow.end();
   await written;

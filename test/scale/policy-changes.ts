@@ -59,7 +59,7 @@ export function describePolicyChanges(items: number, slower: number): void {
         const life = newLife({ atMs: resource.ts * 1000, document, etag: '' });
         model.items.set(`${document.pk}/${document.id}`, [life]);
         // The items differ in age: time passes while they are written.
-        if (index % Math.max(1, Math.floor(count / 20)) === 0) await store.advanceClock(CALLER, 10_000);
+        if (index % Math.max(1, Math.floor(count / 20)) === 0) await store.advanceClock(10_000);
       }
     };
     await Promise.all(Array.from({ length: Math.min(count, 64) }, write));
@@ -119,7 +119,7 @@ export function describePolicyChanges(items: number, slower: number): void {
         const filled = await fill('changes', items, null);
         const { store } = embedded;
         const gone = new Set<string>();
-        const pass = (milliseconds: number) => store.advanceClock(CALLER, milliseconds);
+        const pass = (milliseconds: number) => store.advanceClock(milliseconds);
         expect(await compare(filled, gone, 'off')).toBe(items);
         // The items are up to 200 s old by now.
         const steps: readonly { readonly policy: Policy; readonly thenMs: number; readonly purge?: boolean }[] = [
@@ -145,7 +145,7 @@ export function describePolicyChanges(items: number, slower: number): void {
           expect(now).toBeLessThanOrEqual(left);
           left = now;
           if (purge !== true) continue;
-          await store.runPurge(CALLER);
+          await store.runPurge();
           expect(await compare(filled, gone, `step ${index}, purged`)).toBe(left);
         }
         // Those that say "never" are left, and no others.

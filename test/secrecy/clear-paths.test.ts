@@ -81,8 +81,8 @@ beforeAll(async () => {
       .filter((index) => index % 4 === 2)
       .map((index) => store.deleteItem(CALLER, container('one'), nameOf(index).id, nameOf(index).partitionKey)),
   );
-  await store.advanceClock(CALLER, 61_000);
-  await store.runPurge(CALLER);
+  await store.advanceClock(61_000);
+  await store.runPurge();
   held = copyNow('a hold keeps one');
   const request = { reason: 'a test', requestedBy: 'somebody' };
   // One after the other: each is put on record in the container's stream.
@@ -123,8 +123,8 @@ describe('a value at a clear path', () => {
     const killed = join(copies, 'killed');
     copyAsKilled(inUse, killed);
     const again = await openEmbeddedStore({ folder: killed, ...options });
-    await again.advanceClock(CALLER, 61_000);
-    await again.runPurge(CALLER);
+    await again.advanceClock(61_000);
+    await again.runPurge();
     const expired = all.filter((index) => index % 4 === 1);
     expect(citiesIn(killed, expired, [0, 1, LAST])).toBe(0);
     await again.close();
@@ -136,15 +136,15 @@ describe('a value at a clear path', () => {
     const place = join(copies, 'cut short');
     copyAsKilled(inUse, place);
     const first = await openEmbeddedStore({ folder: place, ...options });
-    first.startRebuild(CALLER, 'items', { eventsPerSecond: 1_000 });
+    first.startRebuild('items', { eventsPerSecond: 1_000 });
     while (first.rebuildStatus('items')!.position < LIVES) await new Promise((resolve) => setTimeout(resolve, 5));
     await first.close();
     const cities = all.map((index) => Buffer.from(cityOf(index, 0), 'utf16le').swap16());
     const building = readFileSync(join(place, 'items.v2.db'));
     expect(cities.filter((city) => building.includes(city)).length).toBeGreaterThan(LIVES / 10);
     const again = await openEmbeddedStore({ folder: place, ...options });
-    await again.advanceClock(CALLER, 61_000);
-    await again.runPurge(CALLER);
+    await again.advanceClock(61_000);
+    await again.runPurge();
     const expired = all.filter((index) => index % 4 === 1);
     expect(citiesIn(place, expired, [0, 1, LAST])).toBe(0);
     await again.close();
@@ -155,9 +155,9 @@ describe('a value at a clear path', () => {
     for (const index of all.slice(0, 50)) await write('two', index, 7 * LIVES);
     await store.deletePartitionKey(CALLER, container('two'), '["p1"]');
     await store.deleteContainer(CALLER, 'db', 'two');
-    await store.runPurge(CALLER);
+    await store.runPurge();
     expect(citiesIn(folder, all.slice(0, 50), [7 * LIVES])).toBe(0);
-    store.startRebuild(CALLER, 'items');
+    store.startRebuild('items');
     while (store.rebuildStatus('items')?.state !== 'done') await new Promise((resolve) => setTimeout(resolve, 5));
     expect(store.rebuildStatus('items')).toMatchObject({ differences: 0 });
     expect(citiesIn(folder, gone, [0, 1, LAST])).toBe(0);

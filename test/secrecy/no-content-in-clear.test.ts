@@ -107,7 +107,7 @@ beforeAll(async () => {
   const sql = 'SELECT * FROM c WHERE CONTAINS(c.text, @s) ORDER BY c.text';
   await store.queryItems(kept, { sql, parameters: [{ name: '@s', value: SECRET }], maxItemCount: 50 });
   await store.deleteContainer(CALLER, 'db', 'gone');
-  await store.advanceClock(CALLER, 61_000);
+  await store.advanceClock(61_000);
   beforePurge = copyNow('before the purge');
   wrappedBefore = wrappedKeys(folder);
   const before = await openSqliteStorage({
@@ -120,7 +120,7 @@ beforeAll(async () => {
     if (found.status === 'there') bareKeys.push((found.key as SecretLifeKey).secret.export());
   }
   await before.close();
-  const purge = store.runPurge(CALLER);
+  const purge = store.runPurge();
   await new Promise((resolve) => setTimeout(resolve, 20));
   copyNow('during the purge');
   await purge;
@@ -207,9 +207,9 @@ describe('the content of documents', () => {
     copyAsKilled(places[1]!, killed);
     expect(search(killed, FORMS)).toEqual([]);
     const again = await openEmbeddedStore({ folder: killed, clock: 'manual', automaticPurge: false, durable: false });
-    await again.advanceClock(CALLER, 100_000);
-    await again.runPurge(CALLER);
-    again.startRebuild(CALLER, 'items');
+    await again.advanceClock(100_000);
+    await again.runPurge();
+    again.startRebuild('items');
     while (again.rebuildStatus('items')?.state !== 'done') await new Promise((resolve) => setTimeout(resolve, 5));
     expect(search(killed, FORMS)).toEqual([]);
     await again.close();

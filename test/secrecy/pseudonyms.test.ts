@@ -72,14 +72,14 @@ describe('a folder with a container of pseudonymous ids', () => {
     await store.createDatabase(CALLER, 'db');
     await use(store, true);
     copyNow('in use');
-    await store.advanceClock(CALLER, 61_000);
-    await store.runPurge(CALLER);
+    await store.advanceClock(61_000);
+    await store.runPurge();
     copyNow('after a purge');
-    store.startRebuild(CALLER, 'items');
+    store.startRebuild('items');
     while (store.rebuildStatus('items')?.state !== 'done') await new Promise((resolve) => setTimeout(resolve, 5));
     copyNow('after a rebuild');
     await store.deleteContainer(CALLER, 'db', 'pseudonymous');
-    await store.runPurge(CALLER);
+    await store.runPurge();
     copyNow('after the container was deleted');
     await store.close();
     const storage = await openSqliteStorage({ folder, clock: 'manual' });

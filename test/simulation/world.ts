@@ -161,7 +161,7 @@ export class World {
 
   /** Turns time forward, on whichever clock there is. */
   async advance(milliseconds: number): Promise<void> {
-    if (typeof this.#time === 'number') await this.#embedded.store.advanceClock(this.#caller(), milliseconds);
+    if (typeof this.#time === 'number') await this.#embedded.store.advanceClock(milliseconds);
     else {
       this.#time.wall += milliseconds;
       this.#time.monotonic += milliseconds;
@@ -181,7 +181,7 @@ export class World {
   }
 
   async confirmClock(): Promise<void> {
-    await this.#embedded.store.confirmClock(this.#caller());
+    await this.#embedded.store.confirmClock();
     if (this.held) throw new Divergence('time is held although it was confirmed');
     this.now();
   }
@@ -444,7 +444,7 @@ export class World {
     try {
       switch (command.kind) {
         case 'purge':
-          await store.runPurge(caller);
+          await store.runPurge();
           return { code: 'ok' };
         case 'rebuild':
           return await this.#rebuild();
@@ -612,7 +612,7 @@ export class World {
 
   async #rebuild(): Promise<Outcome> {
     const { store } = this.#embedded;
-    store.startRebuild(this.#caller(), 'items');
+    store.startRebuild('items');
     for (;;) {
       const status = store.rebuildStatus('items')!;
       if (status.state === 'done') {
@@ -1113,7 +1113,7 @@ export class World {
   async checkPurged(): Promise<void> {
     const { store, storage } = this.#embedded;
     const nowMs = this.now();
-    const again = await store.runPurge(this.#caller());
+    const again = await store.runPurge();
     if (again.expired + again.purged > 0) throw new Divergence(`a purge left something: ${JSON.stringify(again)}`);
     applyPurge(this.model, nowMs);
     this.#unfinished = false;

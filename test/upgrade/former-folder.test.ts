@@ -65,14 +65,14 @@ describe('a data folder of a former version', () => {
   });
 
   it('still keeps what is held, and erases it when the hold is released', async () => {
-    await world.store.runPurge({ actor: 'key:primary', correlationId: crypto.randomUUID() });
+    await world.store.runPurge();
     const held = await world.manage<{ document: Fields }>(
       'GET',
       `${SESSIONS}/held-content?${of('held', 'bob')}&reason=look`,
     );
     expect(held.body.document).toMatchObject({ id: 'held', n: 5 });
     await world.manage('DELETE', `${SESSIONS}/holds/case-7`, { reason: 'settled' });
-    await world.store.runPurge({ actor: 'key:primary', correlationId: crypto.randomUUID() });
+    await world.store.runPurge();
     expect(await explain('bob/held')).toMatchObject({ state: 'purged' });
     const certificate = await world.manage('GET', `${SESSIONS}/certificate?${of('held', 'bob')}`);
     expect(certificate.status).toBe(200);

@@ -263,7 +263,7 @@ describe('with a clock that stands still', () => {
     const write = store.writeItem(CALLER, state, 'replace', item);
     // Until it has taken its time and is on its way to the log.
     for (let turn = 0; turn < 50; turn += 1) await Promise.resolve();
-    const advanced = store.advanceClock(CALLER, 1);
+    const advanced = store.advanceClock(1);
     const sql = { sql: 'SELECT VALUE c.id FROM c', parameters: [], maxItemCount: 10 };
     const count = { sql: 'SELECT VALUE COUNT(1) FROM c', parameters: [], maxItemCount: 10 };
     const answers = await Promise.all([

@@ -245,7 +245,7 @@ describe('the purge of a container with throughput', () => {
     await exhaust(container);
     await world.advance(10_000);
     const before = await unitsOf(container.id);
-    const running = world.store.runPurge({ actor: 'key:primary', correlationId: crypto.randomUUID() });
+    const running = world.store.runPurge();
     const waiting = async () => (await purgeStatus())['state'] === 'waiting-for-request-units';
     await expect.poll(waiting, { timeout: 10_000 }).toBe(true);
 

@@ -204,7 +204,7 @@ function openFileLimit(): number {
 async function startClock(store: StoreApi, { now }: Configuration, print: (line: string) => void): Promise<void> {
   if (now === undefined) return;
   const nowMs = store.nowMs();
-  if (now > nowMs) await store.advanceClock({ actor: 'system:start', correlationId: crypto.randomUUID() }, now - nowMs);
+  if (now > nowMs) await store.advanceClock(now - nowMs);
   else if (now < nowMs)
     print(`epitaph: the manual clock stands at ${isoTime(nowMs)}, later than --now: time never goes back`);
 }

@@ -32,7 +32,7 @@ export function clockRoutes(scope: FastifyInstance, store: StoreApi): void {
     },
     async ({ body: { milliseconds }, caller }) => {
       try {
-        await store.advanceClock(caller, milliseconds);
+        await store.advanceClock(milliseconds);
       } catch (error) {
         if (error instanceof RangeError) throw new Problem('bad-request', `milliseconds: ${error.message}.`);
         throw error;
@@ -51,7 +51,7 @@ export function clockRoutes(scope: FastifyInstance, store: StoreApi): void {
       answers: { json: answers.clock },
     },
     async ({ caller }) => {
-      const jump = await store.confirmClock(caller);
+      const jump = await store.confirmClock();
       if (jump !== undefined) {
         const { expectedMs, wallMs } = jump;
         const data = { expectedMs: Math.floor(expectedMs), wallMs: Math.floor(wallMs) };

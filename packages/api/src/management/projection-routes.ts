@@ -45,7 +45,7 @@ export function projectionRoutes(scope: FastifyInstance, store: StoreApi, stoppi
       const eventsPerSecond = body?.eventsPerSecond ?? null;
       await store.recordAction(caller, { type: 'RebuildRequested', data: { projection: name, eventsPerSecond } });
       void reply.code(202).header('location', `/_epitaph/projections/${encodeURIComponent(name)}/rebuild`);
-      return shapes.rebuildShape(store.startRebuild(caller, name, body));
+      return shapes.rebuildShape(store.startRebuild(name, body));
     },
   );
   route(
@@ -79,7 +79,7 @@ export function projectionRoutes(scope: FastifyInstance, store: StoreApi, stoppi
       const name = await projectionOf(store, request);
       if (store.rebuildStatus(name) === null) throw new Problem('rebuild-not-found');
       await store.recordAction(caller, { type: 'RebuildCancelRequested', data: { projection: name } });
-      await store.cancelRebuild(caller, name);
+      await store.cancelRebuild(name);
       return shapes.rebuildShape(store.rebuildStatus(name)!);
     },
   );

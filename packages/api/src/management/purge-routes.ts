@@ -49,7 +49,7 @@ export function purgeRoutes(scope: FastifyInstance, store: StoreApi, stopping: A
         work: async ({ onProgress, signal }) => {
           const over = new AbortController();
           const patience = { waitMs: waitSeconds * 1000, signal: stopping };
-          const pass = store.runPurge(caller, patience).finally(() => over.abort());
+          const pass = store.runPurge(patience).finally(() => over.abort());
           const watch = async (tell: (progress: unknown) => void): Promise<void> => {
             while (!over.signal.aborted && !signal.aborted) {
               tell(await purgeStatus());

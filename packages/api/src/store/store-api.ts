@@ -1,7 +1,6 @@
 import type { ClockJump } from '@epitaph/core/clock.ts';
 import type { Measurements } from '../metrics/measurements.ts';
 import type { RequestUnits } from '../request-units/request-units.ts';
-import type { Caller } from './api/common.ts';
 import type { CatalogApi } from './api/catalog-api.ts';
 import type { ChangeFeedApi } from './api/change-feed-api.ts';
 import type { HistoryApi } from './api/history-api.ts';
@@ -34,9 +33,9 @@ export interface StoreApi
   nowMs(): number;
   readonly clockKind: 'system' | 'manual';
   /** @throws Refusal not-supported unless the clock is manual; RangeError for a bad number. */
-  advanceClock(caller: Caller, milliseconds: number): Promise<number>;
+  advanceClock(milliseconds: number): Promise<number>;
   /** Accepts the wall clock as it is after a jump. @returns the jump that was accepted, undefined if there was none */
-  confirmClock(caller: Caller): Promise<ClockJump | undefined>;
+  confirmClock(): Promise<ClockJump | undefined>;
   /** Highest log position that this store knows of. */
   headPosition(): number;
   /** Ends gracefully: finishes writes under way, refuses new ones, closes files. */

@@ -39,7 +39,6 @@ import { Replays } from './replays.ts';
 import { ResourceTokens } from './resource-tokens.ts';
 import { Retries } from './retries.ts';
 import { Scavenging } from './scavenging.ts';
-import type { Caller } from './api/common.ts';
 import type { StoreApi } from './store-api.ts';
 import { Users } from './users.ts';
 
@@ -400,7 +399,7 @@ export class Store implements StoreApi {
 
   purgeStatus: StoreApi['purgeStatus'] = (...args) => this.#operations.purgeStatus(...args);
   purgeBacklogs: StoreApi['purgeBacklogs'] = () => this.#operations.purgeBacklogs();
-  runPurge: StoreApi['runPurge'] = (_caller, options) => {
+  runPurge: StoreApi['runPurge'] = (options) => {
     this.#purge.lookAgain();
     return this.#purge.passFromNow(options);
   };
@@ -434,9 +433,9 @@ export class Store implements StoreApi {
   projections: StoreApi['projections'] = () => this.#operations.projections();
   startScavenge: StoreApi['startScavenge'] = (caller) =>
     this.#finished(this.#scavenging.start(this.#parts.command(caller)));
-  startRebuild: StoreApi['startRebuild'] = (_caller, name, request) => this.#rebuilds.start(name, request);
+  startRebuild: StoreApi['startRebuild'] = (name, request) => this.#rebuilds.start(name, request);
   rebuildStatus: StoreApi['rebuildStatus'] = (name) => this.#rebuilds.status(name);
-  cancelRebuild: StoreApi['cancelRebuild'] = (_caller, name) => this.#rebuilds.cancel(name);
+  cancelRebuild: StoreApi['cancelRebuild'] = (name) => this.#rebuilds.cancel(name);
   fsck: StoreApi['fsck'] = (...args) => this.#operations.fsck(...args);
   health: StoreApi['health'] = () => this.#operations.health();
 
@@ -446,7 +445,7 @@ export class Store implements StoreApi {
     return this.#clock instanceof ManualClock ? 'manual' : 'system';
   }
 
-  async advanceClock(_caller: Caller, milliseconds: number): Promise<number> {
+  async advanceClock(milliseconds: number): Promise<number> {
     if (!(this.#clock instanceof ManualClock)) {
       throw new Refusal('not-supported', 'Time can only be turned with the manual clock (--clock manual).');
     }
@@ -455,7 +454,7 @@ export class Store implements StoreApi {
     return nowMs;
   }
 
-  async confirmClock(_caller: Caller): Promise<ClockJump | undefined> {
+  async confirmClock(): Promise<ClockJump | undefined> {
     const jump = jumpOf(this.#clock);
     if (this.#clock instanceof GuardedClock) this.#clock.confirm();
     // What a crash has cut short could not be carried out at a start on a clock that was held.

@@ -18,7 +18,7 @@ beforeAll(async () => {
   await world.write('a/1');
   await world.write('b');
   await world.store.deleteItem(WRITER, world.store.container('shop', 'orders'), 'b', '["ann"]');
-  await world.store.advanceClock(WRITER, 61_000);
+  await world.store.advanceClock(61_000);
 });
 afterAll(async () => {
   await world.close();
@@ -372,7 +372,7 @@ describe('the command line', () => {
 
   test('changes a TTL policy, now or later, as its brake lets it, and shows what is in force', async () => {
     await world.write('a');
-    await world.store.advanceClock(WRITER, 30_000);
+    await world.store.advanceClock(30_000);
     expect(await ask('brake', 'shop', 'orders', '10%', '--reason', 'section 4')).toMatchObject({ code: 0, stderr: '' });
     const braked = await ask('ttl', 'shop', 'orders', '5');
     expect(braked).toMatchObject({ code: 1, stderr: expect.stringContaining('(ttl-change-braked)') });

@@ -18,12 +18,12 @@ beforeEach(async () => {
   world = await openWorld();
   endpoint = await world.app.listen({ host: '127.0.0.1', port: 0 });
   await world.write('early', { secret: CONTENT });
-  await world.store.advanceClock(WRITER, 100_000);
+  await world.store.advanceClock(100_000);
   await world.ask('POST', '/purge/run');
   await world.write('late, with "quotes"', { secret: CONTENT });
   await world.write('kept', { ttl: -1, secret: CONTENT });
   await world.store.deleteItem(WRITER, world.store.container('shop', 'orders'), 'kept', '["ann"]');
-  await world.store.advanceClock(WRITER, 100_000);
+  await world.store.advanceClock(100_000);
   await world.ask('POST', '/purge/run');
 });
 afterEach(async () => {
@@ -333,7 +333,7 @@ describe('certificates', () => {
 
   test('are of every life, in whatever tile of the tree its facts are', async () => {
     for (let n = 0; n < 300; n += 1) await world.write(`n${n}`);
-    await world.store.advanceClock(WRITER, 100_000);
+    await world.store.advanceClock(100_000);
     await world.ask('POST', '/purge/run');
     const file = path.join(folder, 'many');
     writeFileSync(file, (await world.ask('GET', `${ORDERS}/certificates`)).body);

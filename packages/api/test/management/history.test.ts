@@ -11,7 +11,7 @@ afterEach(() => world.close());
 describe('explain', () => {
   test('says why an item left: the rule, the arithmetic, the policy and who set it', async () => {
     await world.write('a');
-    await world.store.advanceClock(WRITER, 60_000);
+    await world.store.advanceClock(60_000);
     expect(await world.get(`${ORDERS}/explain${item('a')}`)).toEqual({
       state: 'expired',
       sentence: expect.stringContaining('"a" expired at 2026-11-21T10:01:00.000Z'),
@@ -40,7 +40,7 @@ describe('explain', () => {
       },
       holds: [],
     });
-    await world.store.advanceClock(WRITER, 1_500);
+    await world.store.advanceClock(1_500);
     await world.ask('POST', '/purge/run');
     expect(await world.get(`${ORDERS}/explain${item('a')}`)).toMatchObject({
       state: 'purged',
@@ -68,24 +68,24 @@ describe('explain', () => {
       const explained = await world.get(`${ORDERS}/explain${item('a')}&at=${at}`);
       return (Number(explained['expiresAtMs']) - START_MS) / 1000;
     };
-    await world.store.advanceClock(WRITER, 10_000);
+    await world.store.advanceClock(10_000);
     await schedule(5, 20);
-    await world.store.advanceClock(WRITER, 5_000);
+    await world.store.advanceClock(5_000);
     await world.store.withdrawTtl(WRITER, 'shop', 'orders');
-    await world.store.advanceClock(WRITER, 1_000);
+    await world.store.advanceClock(1_000);
     await schedule(6, 20);
-    await world.store.advanceClock(WRITER, 1_000);
+    await world.store.advanceClock(1_000);
     await world.store.withdrawTtl(WRITER, 'shop', 'orders');
-    await world.store.advanceClock(WRITER, 1_000);
+    await world.store.advanceClock(1_000);
     expect(await Promise.all([9, 10, 14.999, 15, 15.999, 16, 16.999, 17, 18].map(expiresAt))).toEqual([
       60, 30, 30, 60, 60, 36, 36, 60, 60,
     ]);
   });
 
   test('answers for any instant, as ISO time with or without offset, or in milliseconds', async () => {
-    await world.store.advanceClock(WRITER, 10_000);
+    await world.store.advanceClock(10_000);
     await world.write('a');
-    await world.store.advanceClock(WRITER, 100_000);
+    await world.store.advanceClock(100_000);
     for (const [at, state] of [
       ['2026-11-21T10:00:09.999Z', 'never-existed'],
       ['2026-11-21T11:00:10+01:00', 'live'],
@@ -135,7 +135,7 @@ describe('explain', () => {
 describe('history', () => {
   test('has every fact of all lives, oldest first, also when the content is gone', async () => {
     await world.write('a', { ttl: 5 });
-    await world.store.advanceClock(WRITER, 5_000);
+    await world.store.advanceClock(5_000);
     await world.ask('POST', '/purge/run');
     await world.write('a');
     const { events, ...about } = await world.get(`${ORDERS}/history${item('a')}`);
@@ -195,12 +195,12 @@ describe('history', () => {
     // One that is purged and truncated, one that has ended, and one that left with its partition key.
     await times(5);
     await deleted();
-    await world.store.runPurge(WRITER);
+    await world.store.runPurge();
     await world.store.pausePurge(WRITER);
     await times(4);
     await deleted();
     await times(20);
-    await world.store.advanceClock(WRITER, 1_000);
+    await world.store.advanceClock(1_000);
     await world.store.deletePartitionKey(WRITER, world.store.container('shop', 'orders'), '["ann"]');
     interface History {
       readonly events: readonly { readonly life: number; readonly type: string; readonly revision?: number }[];
@@ -248,7 +248,7 @@ describe('history', () => {
       const last = readLast.call(this, stream);
       const purged = async () => {
         await world.store.deleteItem(WRITER, world.store.container('shop', 'orders'), 'a', '["ann"]');
-        await world.store.runPurge(WRITER);
+        await world.store.runPurge();
         return last;
       };
       return purged() as never;
@@ -294,10 +294,10 @@ describe('disappearances', () => {
   beforeEach(async () => {
     for (const id of ['a', 'b,"x"\n=1', 'c']) {
       await world.write(id);
-      await world.store.advanceClock(WRITER, 1_000);
+      await world.store.advanceClock(1_000);
     }
     await world.store.deleteItem(WRITER, world.store.container('shop', 'orders'), 'c', '["ann"]');
-    await world.store.advanceClock(WRITER, 100_000);
+    await world.store.advanceClock(100_000);
     await world.ask('POST', '/purge/run');
   });
 
@@ -345,7 +345,7 @@ describe('disappearances', () => {
     expect(await who()).toEqual(expected);
     await world.ask('POST', '/purge/run');
     expect(await who()).toEqual(expected);
-    world.store.startRebuild(WRITER, 'items');
+    world.store.startRebuild('items');
     await vi.waitFor(() => expect(world.store.rebuildStatus('items')).toMatchObject({ state: 'done' }));
     expect(await who()).toEqual(expected);
   });
@@ -400,9 +400,9 @@ describe('disappearances', () => {
       for (const id of ['p', 'q', 'overdue', 'r', 's']) await world.write(id, id === 'overdue' ? { ttl: 1 } : {});
       const scope = { items: [{ id: 'q', partitionKey: ['ann'] }] };
       await world.ask('PUT', `${ORDERS}/holds/case`, { body: { ...scope, reason: 'a test' } });
-      await world.store.advanceClock(WRITER, 2_000);
+      await world.store.advanceClock(2_000);
       await world.store.deleteContainer(WRITER, 'shop', 'orders');
-      await world.store.advanceClock(WRITER, 1_000);
+      await world.store.advanceClock(1_000);
     });
     const taken = (id: string, purgedAt: string | null) => ({
       id,
@@ -451,7 +451,7 @@ describe('disappearances', () => {
     test('are the same when the read models are built again', async () => {
       await world.ask('POST', '/purge/run');
       const before = await list('');
-      world.store.startRebuild(WRITER, 'items');
+      world.store.startRebuild('items');
       await vi.waitFor(() => expect(world.store.rebuildStatus('items')).toMatchObject({ state: 'done' }));
       expect(await list('')).toEqual(before);
     });

@@ -86,7 +86,7 @@ describe('metrics', () => {
 
   test('tell how far the purge is behind, container by container, and why content is kept', async () => {
     for (let n = 0; n < 5; n += 1) await world.write(`n${n}`);
-    await world.store.advanceClock(WRITER, 90_000);
+    await world.store.advanceClock(90_000);
     const container = { database: 'shop', container: 'orders' };
     const before = await scrape();
     expect(before.value('epitaph_purge_overdue_items', container)).toBe(5);
@@ -101,7 +101,7 @@ describe('metrics', () => {
     await world.write('kept', { ttl: -1 });
     await world.ask('PUT', `${ORDERS}/ttl`, { body: { defaultTtl: 1000 } });
     await world.write('graced');
-    await world.store.advanceClock(WRITER, 100_000);
+    await world.store.advanceClock(100_000);
     await world.ask('PUT', `${ORDERS}/ttl`, { body: { defaultTtl: 5 } });
     await world.ask('POST', '/purge/run');
     expect((await scrape()).value('epitaph_purge_held_back_lives', { ...container, reason: 'grace' })).toBe(1);
@@ -113,7 +113,7 @@ describe('metrics', () => {
     const reason = 'a dispute';
     await world.write('a');
     await world.ask('PUT', `${ORDERS}/retention-floor`, { body: { seconds: 3_600, reason } });
-    await world.store.advanceClock(WRITER, 90_000);
+    await world.store.advanceClock(90_000);
     await world.ask('POST', '/purge/run');
     expect((await scrape()).value('epitaph_purge_held_back_lives', { ...container, reason: 'floor' })).toBe(1);
     await world.ask('PUT', `${ORDERS}/holds/h`, { body: { container: true, reason } });
@@ -159,7 +159,7 @@ describe('metrics', () => {
     const definition = world.store.container('shop', 'orders').definition;
     for (let n = 0; n < 54; n += 1) await world.store.createContainer(WRITER, 'shop', `c${n}`, definition, 1);
     await world.write('a');
-    await world.store.advanceClock(WRITER, 90_000);
+    await world.store.advanceClock(90_000);
     const { text, value } = await scrape();
     expect(text.match(/^epitaph_purge_overdue_items\{/gm)).toHaveLength(51);
     expect(value('epitaph_purge_overdue_items', { container: 'orders' })).toBe(1);

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { EMULATOR_KEY, KeyRing } from '@epitaph/api/http/keys.ts';
 import { registerManagement } from '@epitaph/api/management/plugin.ts';
 import { type Access, collectRoutes } from '@epitaph/api/management/routing.ts';
-import { AUDITOR_KEY, openWorld, READ_ONLY_KEY, START_MS, WRITER, type World } from './world.ts';
+import { AUDITOR_KEY, openWorld, READ_ONLY_KEY, START_MS, type World } from './world.ts';
 
 interface Operation {
   readonly operationId: string;
@@ -27,7 +27,7 @@ beforeAll(async () => {
   document = (await world.ask('GET', '/openapi.json', { key: null })).json();
   await world.write('kept', { ttl: -1, secret: CONTENT });
   await world.write('gone', { secret: CONTENT });
-  await world.store.advanceClock(WRITER, 100_000);
+  await world.store.advanceClock(100_000);
   await world.ask('POST', '/purge/run');
 });
 afterAll(() => world.close());

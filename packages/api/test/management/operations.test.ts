@@ -5,7 +5,7 @@ import type { StoreParts } from '@epitaph/api/store/parts.ts';
 import type { Rebuilds } from '@epitaph/api/store/rebuilds.ts';
 import type { Scavenging } from '@epitaph/api/store/scavenging.ts';
 import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
-import { eventsIn, openWorld, ORDERS, START_MS, WRITER, type World } from './world.ts';
+import { eventsIn, openWorld, ORDERS, START_MS, type World } from './world.ts';
 
 let world: World;
 beforeEach(async () => {
@@ -66,12 +66,22 @@ describe('the clock', () => {
     expect(response.json()).toMatchObject({ now: '2033-11-19T10:00:00.000Z' });
     expect((await world.ask('POST', '/clock/confirm')).json()).toMatchObject({ now: '2033-11-19T10:00:00.000Z' });
   });
+
+  test('has on record who accepted it after a jump, and what was expected', async () => {
+    const jump = { reason: 'wall-clock-jumped', wallMs: START_MS + 3_600_000, expectedMs: START_MS + 0.5 } as const;
+    const confirms = vi.spyOn(world.store, 'confirmClock').mockResolvedValueOnce(jump);
+    await world.ask('POST', '/clock/confirm');
+    confirms.mockRestore();
+    const data = { expectedMs: START_MS, wallMs: START_MS + 3_600_000 };
+    const { events } = await world.get('/history');
+    expect(events).toContainEqual(expect.objectContaining({ type: 'ClockConfirmed', actor: 'key:primary', data }));
+  });
 });
 
 describe('the purge', () => {
   test('tells its backlog, and a run answers when all is done', async () => {
     for (let n = 0; n < 20; n += 1) await world.write(`n${n}`);
-    await world.store.advanceClock(WRITER, 62_000);
+    await world.store.advanceClock(62_000);
     expect(await world.get('/purge')).toMatchObject({
       state: 'idle',
       overdueItems: 20,
@@ -89,7 +99,7 @@ describe('the purge', () => {
 
   test('tells how far it is while it runs', async () => {
     for (let n = 0; n < 20; n += 1) await world.write(`n${n}`);
-    await world.store.advanceClock(WRITER, 62_000);
+    await world.store.advanceClock(62_000);
     const events = eventsIn((await world.ask('POST', '/purge/run', { accept: 'text/event-stream' })).payload);
     expect(events[0]).toMatchObject({ event: 'progress', data: { state: expect.any(String) as string } });
     expect(events.at(-1)).toMatchObject({ event: 'done', data: { purged: 20, status: { overdueItems: 0 } } });
@@ -97,7 +107,7 @@ describe('the purge', () => {
 
   test('does nothing while it is paused, and goes on after', async () => {
     await world.write('a');
-    await world.store.advanceClock(WRITER, 62_000);
+    await world.store.advanceClock(62_000);
     expect((await world.ask('POST', '/purge/pause')).json()).toMatchObject({ state: 'paused' });
     expect((await world.ask('POST', '/purge/run')).json()).toMatchObject({ expired: 0, status: { state: 'paused' } });
     expect((await world.ask('POST', '/purge/resume')).json()).toMatchObject({ state: 'idle', overdueItems: 1 });
@@ -151,7 +161,7 @@ describe('fsck', () => {
 
 describe('a server that stops', () => {
   test('lets nobody who follows a rebuild keep it from stopping', async () => {
-    const status = { ...world.store.startRebuild(WRITER, 'items'), state: 'running' as const };
+    const status = { ...world.store.startRebuild('items'), state: 'running' as const };
     world.store.rebuildStatus = () => status;
     const address = await world.app.listen({ port: 0, host: '127.0.0.1' });
     const response = await fetch(`${address}/_epitaph/projections/items/rebuild`, {
@@ -167,7 +177,7 @@ describe('a server that stops', () => {
     'waits no longer for request units, and says that not all is purged (%s)',
     async (accept) => {
       const waits = vi.spyOn(world.store, 'runPurge').mockImplementation(
-        (_caller, { signal } = {}) =>
+        ({ signal } = {}) =>
           new Promise((resolve) => {
             signal?.addEventListener('abort', () => resolve({ expired: 0, purged: 0, heldBack: 0 }));
           }),

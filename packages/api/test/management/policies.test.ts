@@ -4,10 +4,10 @@ import { AUDITOR_KEY, openWorld, ORDERS, READ_ONLY_KEY, START_MS, WRITER, type W
 let world: World;
 beforeEach(async () => {
   world = await openWorld(-1);
-  await world.store.advanceClock(WRITER, 10_000);
+  await world.store.advanceClock(10_000);
   for (let number = 0; number < 10; number++) {
     await world.write(`plain-${number}`);
-    await world.store.advanceClock(WRITER, 10_000);
+    await world.store.advanceClock(10_000);
   }
   await world.write('soon', { ttl: 7_200 });
   await world.write('kept', { ttl: -1 });
@@ -93,7 +93,7 @@ describe('the preview of a TTL policy', () => {
       detail: expect.stringContaining('2 of 8 items') as string,
     });
     expect((await changeTtl({ defaultTtl: 200, effectiveFrom })).statusCode).toBe(200);
-    await world.store.advanceClock(WRITER, Date.parse(effectiveFrom) - world.store.nowMs());
+    await world.store.advanceClock(Date.parse(effectiveFrom) - world.store.nowMs());
     expect(await listed()).toHaveLength(8);
   });
 
@@ -104,7 +104,7 @@ describe('the preview of a TTL policy', () => {
     expect(await preview({ defaultTtl: -1 })).toMatchObject({ inertTtls: 0, unreadableTtls: 1 });
     await changeTtl({ defaultTtl: 5 });
     expect(await preview({ defaultTtl: -1 })).toMatchObject({ items: 3, unreadableTtls: 1 });
-    await world.store.advanceClock(WRITER, 5_000);
+    await world.store.advanceClock(5_000);
     // It has expired, and whether that is on record yet makes no difference.
     expect(await preview({ defaultTtl: -1 })).toMatchObject({ items: 2, unreadableTtls: 0 });
   });
@@ -113,7 +113,7 @@ describe('the preview of a TTL policy', () => {
     const many = 1_100;
     await world.ask('PUT', `${ORDERS}/policy-grace`, { body: { seconds: 0 } });
     for (let number = 0; number < many; number++) await writeOf(`customer ${number % 100}`, `many-${number}`);
-    await world.store.advanceClock(WRITER, 10_000);
+    await world.store.advanceClock(10_000);
     await hold('of-items', {
       items: [
         ...['plain-0', 'never-there', 'kept'].map((id) => ({ id, partitionKey: ['ann'] })),
@@ -136,7 +136,7 @@ describe('the preview of a TTL policy', () => {
 
   test('says what is the least and the most that holds keep where both are too many to look at', async () => {
     for (let number = 0; number < 1_100; number++) await world.write(`many-${number}`);
-    await world.store.advanceClock(WRITER, 10_000);
+    await world.store.advanceClock(10_000);
     await hold('of-a-partition', { partitionKey: ['ann'] });
     const { atOnce, kept } = (await preview({ defaultTtl: 5 })) as {
       atOnce: { items: number };
@@ -179,7 +179,7 @@ describe('the policies of a container', () => {
   test('are shown page by page where a limit is asked for', async () => {
     for (const seconds of [10, 20, 30, 40, 50]) {
       await changeTtl({ defaultTtl: seconds });
-      await world.store.advanceClock(WRITER, 1_000);
+      await world.store.advanceClock(1_000);
     }
     interface Policies {
       readonly current: { readonly defaultTtl: number };
@@ -204,7 +204,7 @@ describe('the policies of a container', () => {
   test('are answered to a change with no more than the last hundred that are over', async () => {
     let last = await changeTtl({ defaultTtl: 1_000 });
     for (let seconds = 1; seconds <= 110; seconds++) {
-      await world.store.advanceClock(WRITER, 1_000);
+      await world.store.advanceClock(1_000);
       last = await changeTtl({ defaultTtl: 1_000 + seconds });
     }
     const versions = ({ past }: { readonly past: readonly { readonly version: number }[] }) =>
@@ -279,9 +279,9 @@ describe('a scheduled TTL change', () => {
       scheduled: { version: 2, defaultTtl: 55, from: LATER, reason: 'from noon on' },
     });
     expect((await changeTtl({ defaultTtl: 5 })).json()).toMatchObject({ code: 'ttl-change-scheduled' });
-    await world.store.advanceClock(WRITER, Date.parse(LATER) - 1 - world.store.nowMs());
+    await world.store.advanceClock(Date.parse(LATER) - 1 - world.store.nowMs());
     expect(await listed()).toHaveLength(12);
-    await world.store.advanceClock(WRITER, 1);
+    await world.store.advanceClock(1);
     // "soon" has its own two hours, from 10:01:50 on.
     expect(await listed()).toEqual(['soon', 'kept']);
     expect(await world.get(`${ORDERS}/ttl`)).toMatchObject({
@@ -299,7 +299,7 @@ describe('a scheduled TTL change', () => {
       status: 404,
       code: 'no-ttl-change-scheduled',
     });
-    await world.store.advanceClock(WRITER, 3 * 3_600_000);
+    await world.store.advanceClock(3 * 3_600_000);
     expect(await listed()).toHaveLength(11);
     expect((await changeTtl({ defaultTtl: 86_400 })).json()).toMatchObject({ current: { version: 3 } });
     expect((await world.store.fsck()).ok).toBe(true);

@@ -11,14 +11,14 @@ beforeEach(async () => {
   await world.write('short');
   await world.write('kept', { ttl: -1 });
   await world.write('renewed');
-  await world.store.advanceClock(WRITER, 30_000);
+  await world.store.advanceClock(30_000);
   await world.write('renewed', { step: 2 });
   await world.write('deleted');
-  await world.store.advanceClock(WRITER, 30_000);
+  await world.store.advanceClock(30_000);
   // 10:01:00: "short" has expired.
   await world.store.deleteItem(WRITER, world.store.container('shop', 'orders'), 'deleted', '["ann"]');
   await world.ask('POST', '/purge/run');
-  await world.store.advanceClock(WRITER, 3_600_000);
+  await world.store.advanceClock(3_600_000);
 });
 afterEach(() => world.close());
 
@@ -163,9 +163,9 @@ describe('what left with its partition key, while its lives do not say so yet', 
   test('is not there any more as of the instants after, and left then under other policies, too', async () => {
     await world.ask('POST', '/purge/pause');
     await world.write('late');
-    await world.store.advanceClock(WRITER, 2_000);
+    await world.store.advanceClock(2_000);
     await world.store.deletePartitionKey(WRITER, world.store.container('shop', 'orders'), '["ann"]');
-    await world.store.advanceClock(WRITER, 10_000);
+    await world.store.advanceClock(10_000);
     for (const paused of [true, false]) {
       if (!paused) {
         await world.ask('POST', '/purge/resume');
@@ -189,7 +189,7 @@ describe('the content of an item in its past', () => {
 
   test('is shown by instant or revision while the item is there, and to no auditor', async () => {
     await world.write('renewed', { step: 3 });
-    await world.store.advanceClock(WRITER, 1_000);
+    await world.store.advanceClock(1_000);
     await world.write('renewed', { step: 4 });
     const past = await content('renewed', { at: '2026-11-21T11:01:00.500Z' });
     expect(past.json()).toMatchObject({

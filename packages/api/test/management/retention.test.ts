@@ -20,8 +20,8 @@ beforeEach(async () => {
 afterEach(() => world.close());
 
 const orders = () => world.store.container('shop', 'orders');
-const advance = (seconds: number) => world.store.advanceClock(WRITER, seconds * 1000);
-const purge = () => world.store.runPurge(WRITER);
+const advance = (seconds: number) => world.store.advanceClock(seconds * 1000);
+const purge = () => world.store.runPurge();
 const call = async (method: 'PUT' | 'POST' | 'DELETE', url: string, body: unknown) => {
   const response = await world.ask(method, `${ORDERS}${url}`, { body });
   return { status: response.statusCode, body: response.json<Answer>() };

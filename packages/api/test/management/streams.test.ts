@@ -5,7 +5,7 @@ import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { KeyRing } from '@epitaph/api/http/keys.ts';
 import { registerManagement } from '@epitaph/api/management/plugin.ts';
 import type { StoreApi } from '@epitaph/api/store/store-api.ts';
-import { AUDITOR_KEY, openWorld, ORDERS, SECONDARY_KEY, WRITER, type World } from './world.ts';
+import { AUDITOR_KEY, openWorld, ORDERS, SECONDARY_KEY, type World } from './world.ts';
 
 type Facts = ReturnType<StoreApi['facts']>;
 
@@ -57,7 +57,7 @@ function ask(target: string, method = 'GET'): Socket {
 describe('an answer that comes as it is found', () => {
   test('is not looked for when its head is asked for alone', async () => {
     await world.write('a');
-    await world.store.advanceClock(WRITER, 100_000);
+    await world.store.advanceClock(100_000);
     await world.ask('POST', '/purge/run');
     const { runs } = (await world.get('/purge/runs')) as { runs: readonly { readonly id: string }[] };
     const facts = manyFacts(2);

@@ -3,7 +3,7 @@ import { InMemorySpanExporter, NodeTracerProvider, SimpleSpanProcessor } from '@
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { disableTracing, enableTracing } from '@epitaph/api/telemetry/tracing.ts';
 import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
-import { item, openWorld, ORDERS, WRITER, type World } from '../management/world.ts';
+import { item, openWorld, ORDERS, type World } from '../management/world.ts';
 
 const exporter = new InMemorySpanExporter();
 const provider = new NodeTracerProvider({ spanProcessors: [new SimpleSpanProcessor(exporter)] });
@@ -37,7 +37,7 @@ test('a request, the append within it, the projection and the purge have spans t
   await world.write('a-telling-id', { secret: 'a-telling-content' });
   await world.ask('GET', `${ORDERS}/explain${item('a-telling-id')}`);
   await world.ask('GET', `${ORDERS}/explain?id=a-telling-id`);
-  await world.store.advanceClock(WRITER, 90_000);
+  await world.store.advanceClock(90_000);
   await world.ask('POST', '/purge/run');
 
   const spans = exporter.getFinishedSpans();

@@ -142,10 +142,10 @@ export interface OperationsApi {
    *
    * @param options.waitMs how long to wait for request units that users leave over, in milliseconds; by default for ever
    */
-  runPurge(
-    caller: Caller,
-    options?: { readonly waitMs?: number; readonly signal?: AbortSignal },
-  ): Promise<{ readonly expired: number; readonly purged: number; readonly heldBack: number }>;
+  runPurge(options?: {
+    readonly waitMs?: number;
+    readonly signal?: AbortSignal;
+  }): Promise<{ readonly expired: number; readonly purged: number; readonly heldBack: number }>;
   pausePurge(caller: Caller): Promise<void>;
   resumePurge(caller: Caller): Promise<void>;
   /**
@@ -166,13 +166,17 @@ export interface OperationsApi {
   purgeLedgerHead(): Promise<LedgerHead>;
   projections(): Promise<readonly ProjectionStatus[]>;
   /** Starts a rebuild, or goes on with the one that was cut short, and resolves at once; follow it with {@link rebuildStatus}. */
-  startRebuild(caller: Caller, name: string, request?: RebuildRequest): RebuildStatus;
+  startRebuild(name: string, request?: RebuildRequest): RebuildStatus;
   rebuildStatus(name: string): RebuildStatus | null;
-  cancelRebuild(caller: Caller, name: string): Promise<void>;
+  cancelRebuild(name: string): Promise<void>;
   fsck(onProgress?: (done: number, total: number) => void, signal?: AbortSignal): Promise<FsckReport>;
   /** Not ready, with reasons, while projections lag, the clock is held or the store is closing. */
   health(): { readonly ready: boolean; readonly reasons: readonly string[] };
-  /** Puts on record what an operator asks of the store as a whole, where nothing else would say who did. */
+  /**
+   * Puts on record what an operator asks of the store as a whole, and who it is. {@link runPurge}, {@link startRebuild},
+   * {@link cancelRebuild} and the clock's methods take no caller and record nothing: whoever uses them for an operator
+   * calls this as well.
+   */
   recordAction(caller: Caller, action: OperatorAction): Promise<void>;
   /** What operators had done to the store as a whole, oldest first. */
   actionsOnStore(): Promise<readonly HistoryEntry[]>;
