@@ -6,57 +6,14 @@ import type { ItemPurged } from '@epitaph/core/item/events.ts';
 import { recorded } from '@epitaph/core/item/handle.ts';
 import { decodeLedger } from '@epitaph/core/item/ledger.ts';
 import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
-import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { turn } from '@epitaph/core/turn.ts';
 import { initialRetention } from '@epitaph/core/retention/state.ts';
 import { MemoryKeyVault, ToyBodySealer } from '@epitaph/core/testing/memory-key-vault.ts';
 import { uniqueKeyStream } from '@epitaph/core/unique-key/stream-name.ts';
 import type { CatalogContainer } from '../src/catalog/catalog.ts';
-import { type ErasedBatch, PurgeExecutor, type PurgePorts } from '../src/purge/executor.ts';
+import { type ErasedBatch, PurgeExecutor } from '../src/purge/executor.ts';
+import type { PurgePorts } from '../src/purge/ports.ts';
 import type { EndedRow, ItemRow } from '../src/read-model-store.ts';
-
-it('looks through a long log for what a crash has left with turns for others in between', async () => {
-  const page = (after: number) =>
-    Array.from(
-      { length: 1_000 },
-      (_, index) => ({ type: 'ItemUpserted', position: after + index + 1 }) as RecordedEvent,
-    );
-  const log = { readAll: (after: number) => (after < 2_000_000 ? page(after) : []) };
-  const executor = new PurgeExecutor({ log } as unknown as PurgePorts);
-  let turns = 0;
-  const counting = setInterval(() => (turns += 1));
-  await executor.finishTruncations(0, 0);
-  clearInterval(counting);
-  expect(turns).toBeGreaterThan(1);
-});
-
-it('reads no part of the log twice for what a crash has left, unless it is to begin before that or it failed', async () => {
-  const read: number[] = [];
-  let head = 2_500;
-  let fails = true;
-  const log = {
-    readAll: (after: number) => {
-      read.push(after);
-      if (after === 2_000 && fails) throw new Error('away');
-      const length = Math.min(1_000, head - after);
-      return Array.from({ length }, (_, index) => ({ type: 'ItemUpserted', position: after + index + 1 }));
-    },
-  };
-  const executor = new PurgeExecutor({ log } as unknown as PurgePorts);
-  const readFrom = async (position: number) => {
-    await executor.finishTruncations(position, 0);
-    return read.splice(0);
-  };
-  await expect(readFrom(1_000)).rejects.toThrow('away');
-  fails = false;
-  expect(read.splice(0)).toEqual([1_000, 2_000]);
-  expect(await readFrom(1_000)).toEqual([2_000, 2_500]);
-  expect(await readFrom(1_500)).toEqual([2_500]);
-  head = 2_600;
-  expect(await readFrom(1_000)).toEqual([2_500, 2_600]);
-  expect(await readFrom(900)).toEqual([900, 1_900, 2_600]);
-  expect(await readFrom(2_700)).toEqual([2_700]);
-});
 
 it('removes a write, too, that another node records of a live item while its key is destroyed', async () => {
   const log = new MemoryEventLog();
@@ -106,7 +63,7 @@ it('removes a write, too, that another node records of a live item while its key
   const container = { number: 1, state: { rid: 'rid' } } as CatalogContainer;
   const row = { partitionKey: '["p"]', id: 'i', life: 0 } as ItemRow;
   expect(await executor.eraseItems(container, [row], () => 2_000)).toMatchObject({ purged: 1 });
-  await executor.truncated();
+  await executor.truncations.done();
   const left = log.readStream(stream);
   expect(left.map(({ type, revision }) => [type, revision])).toEqual([['ItemPurged', 2]]);
   const bytes = 2 * sealer.seal(key, stream, 0, '{}').length;
@@ -194,7 +151,7 @@ class Lives {
 
   async erase(rows: readonly EndedRow[], nowMs = 10_000): Promise<ErasedBatch> {
     const erased = await this.executor.eraseEnded(rows, () => nowMs);
-    await this.executor.truncated();
+    await this.executor.truncations.done();
     return erased;
   }
 
@@ -202,7 +159,7 @@ class Lives {
   async eraseItems(items: readonly string[]): Promise<ErasedBatch> {
     const rows = items.map((id) => ({ partitionKey: '["p"]', id, life: 0 }) as ItemRow);
     const erased = await this.executor.eraseItems({ number: 1, state: this.#state }, rows, () => 10_000);
-    await this.executor.truncated();
+    await this.executor.truncations.done();
     return erased;
   }
 
@@ -329,7 +286,7 @@ describe('an erasure', () => {
     const rows = [await lives.life('a'), await lives.life('b')];
     lives.vault.contents.keys.delete(1);
     await expect(lives.erase(rows)).rejects.toThrow(`the vault does not know the key of ${lives.stream('a')}`);
-    await lives.executor.truncated();
+    await lives.executor.truncations.done();
     expect(lives.types('a')).toEqual(UNTOUCHED);
     expect(lives.types('b')).toEqual(['ItemDeleted', 'ItemPurged']);
   });
@@ -369,7 +326,7 @@ describe('an erasure', () => {
     const request = { stream: lives.stream('a'), lastWriteTs: 2, lastEventAtMs: 3_000, nowMs: 4_000 };
     await lives.vault.destroyKeys([{ ...request, keyId: 1 }]);
     await lives.executor.finishErasures(rows, () => 10_000);
-    await lives.executor.truncated();
+    await lives.executor.truncations.done();
     expect(lives.record('a').data.checks).toBe(undefined);
     expect(lives.types('b')).toEqual(UNTOUCHED);
     expect(lives.vault.findKey(2, lives.stream('b')).status).toBe('there');
@@ -408,7 +365,7 @@ describe('an erasure', () => {
     const erasing = lives.executor.eraseEnded([row], () => 10_000);
     await lives.executor.recorded();
     expect(lives.types('a')).toEqual([...UNTOUCHED, 'ItemPurged']);
-    await lives.executor.settled();
+    await lives.executor.truncations.settled();
     expect(lives.types('a')).toEqual(['ItemDeleted', 'ItemPurged']);
     await erasing;
   });
@@ -418,7 +375,7 @@ describe('an erasure', () => {
     const row = await lives.life('a');
     lives.log.truncateStream = () => Promise.reject(new Error('the disk is full'));
     await expect(lives.erase([row])).rejects.toThrow('the disk is full');
-    await lives.executor.truncated();
+    await lives.executor.truncations.done();
     expect(lives.record('a').data.cause).toBe('deleted');
   });
 });

@@ -4,7 +4,8 @@ import { Pace } from '@epitaph/core/turn.ts';
 import type { CatalogContainer } from '../catalog/catalog.ts';
 import type { ContainerNumber, EndedRow, ItemRow, UnrecordedEnd } from '../read-model-store.ts';
 import { erasureDelayMs } from './due-book.ts';
-import type { PurgeExecutor, PurgePorts } from './executor.ts';
+import type { EndRecorder } from './end-recorder.ts';
+import type { PurgeExecutor } from './executor.ts';
 import {
   type AskedLife,
   BEGINNING,
@@ -14,6 +15,7 @@ import {
   type Look,
   type Place,
 } from './held-lives.ts';
+import type { PurgePorts } from './ports.ts';
 import type { OpenRun } from './runs.ts';
 
 /**
@@ -49,6 +51,7 @@ export interface Work {
 
 export interface ContainerWorkOptions extends Pick<PurgePorts, 'store' | 'catalog'> {
   readonly clock: Clock;
+  readonly ends: EndRecorder;
   readonly executor: PurgeExecutor;
   readonly held: HeldLives;
   /** True where other nodes may lower floors, too. */
@@ -117,9 +120,9 @@ export class ContainerWork {
     upToPosition: number,
     limit: number,
   ): Promise<readonly ItemRow[]> {
-    const affordable = this.#options.executor.affordable(container);
+    const affordable = this.#options.ends.affordable(container);
     const wanted = Math.max(1, Math.min(limit, affordable));
-    const rows = await this.#options.executor.overdue(container, effectiveNowMs, upToPosition, wanted);
+    const rows = await this.#options.ends.overdue(container, effectiveNowMs, upToPosition, wanted);
     if (affordable > 0 || rows.length === 0) return rows;
     this.unpaid.add(container.number);
     return [];

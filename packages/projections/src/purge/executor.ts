@@ -1,8 +1,5 @@
-import { allDone } from '@epitaph/core/all-done.ts';
 import type { CommandContext } from '@epitaph/core/command-context.ts';
-import { handleContainer } from '@epitaph/core/container/handle.ts';
 import { partitionKeyDeleteAfter } from '@epitaph/core/container/partition-key-deletes.ts';
-import { handleCommand, newEvent } from '@epitaph/core/handle-command.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
 import { unrecordedEnd } from '@epitaph/core/item/decide.ts';
@@ -11,46 +8,20 @@ import { evolveItem } from '@epitaph/core/item/evolve.ts';
 import { handleLife } from '@epitaph/core/item/handle.ts';
 import { lifeTail } from '@epitaph/core/item/read-life.ts';
 import { initialItemState, type ItemState } from '@epitaph/core/item/state.ts';
-import { itemStream, parseItemStream } from '@epitaph/core/item/stream-name.ts';
-import type { EventLog } from '@epitaph/core/log/event-log.ts';
+import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { graceSeconds } from '@epitaph/core/retention/grace.ts';
-import { watermarks } from '@epitaph/core/ttl/watermarks.ts';
-import { decideUniqueKey } from '@epitaph/core/unique-key/decide.ts';
-import { foldUniqueKey } from '@epitaph/core/unique-key/evolve.ts';
-import { uniqueKeyEventVersions } from '@epitaph/core/unique-key/upcast.ts';
-import type { BodySealer, ItemNaming } from '@epitaph/core/vault/body-sealer.ts';
-import type { ContainerFloors, DestroyRequest, KeyVault } from '@epitaph/core/vault/key-vault.ts';
-import { Pace, turn } from '@epitaph/core/turn.ts';
-import type { Catalog, CatalogContainer } from '../catalog/catalog.ts';
-import type { PurgeBudget } from './budget.ts';
+import type { ContainerFloors, DestroyRequest } from '@epitaph/core/vault/key-vault.ts';
+import type { CatalogContainer } from '../catalog/catalog.ts';
 import { Destructions } from './destructions.ts';
+import { type PurgePorts, stepContext, streamOf } from './ports.ts';
+import { stepwise } from './stepwise.ts';
+import { Truncations } from './truncations.ts';
 import { type LifeReading, readFacts, readWithBodies } from './life-reading.ts';
-import type { ContainerNumber, EndedRow, ItemRow, ReadModelStore, UnrecordedEnd } from '../read-model-store.ts';
-
-export interface PurgePorts {
-  readonly log: EventLog;
-  readonly vault: KeyVault;
-  readonly sealer: BodySealer;
-  readonly naming: ItemNaming;
-  readonly store: () => ReadModelStore;
-  readonly catalog: () => Catalog;
-  /** Resolves when readers see everything up to a position. */
-  readonly projected: (position: number) => Promise<void>;
-  /** A life's content is gone: whoever keeps decoded documents must drop it. */
-  readonly onErased: (positions: readonly number[]) => void;
-  /** Expiries of a container were put on record by a decision at that instant. */
-  readonly onExpiriesRecorded: (container: ContainerNumber, atMs: number) => void;
-  readonly budget: PurgeBudget;
-  /** Until when a backup of the keys is kept that could open what is erased now, in milliseconds; null for none. */
-  readonly copiesKeptUntilMs: () => number | null;
-  readonly newId: () => string;
-}
+import type { EndedRow, ItemRow } from '../read-model-store.ts';
 
 /** Lives handled at a time. Small enough that the requests of clients pass in between. */
 export const BATCH_SIZE = 256;
-/** Lives after which the event loop is given free. */
-const STEP_SIZE = 8;
 /** Lives whose sealed bodies are looked at at once. */
 const READ_AT_ONCE = 32;
 
@@ -103,129 +74,17 @@ export interface ErasedBatch {
   readonly left: readonly number[];
 }
 
-/** The saga's hands: each step is one batch, idempotent, and leaves a state from which the next run goes on. */
+/** Erases lives: each step is one batch, idempotent, and leaves a state from which the next run goes on. */
 export class PurgeExecutor {
   readonly #ports: PurgePorts;
   readonly #destructions: Destructions;
-  readonly #truncations = new Set<Promise<void>>();
+  readonly truncations: Truncations;
   readonly #erasures = new Set<Promise<ErasedBatch>>();
-  #truncationFault: { readonly error: unknown } | undefined;
-  /** Between which positions every life that is on record as purged is truncated. */
-  #truncated = { from: 0, upTo: 0 };
 
   constructor(ports: PurgePorts) {
     this.#ports = ports;
     this.#destructions = new Destructions(ports.log, ports.sealer);
-  }
-
-  /** Overdue items of a container that are candidates of a run. */
-  async overdue(
-    container: CatalogContainer,
-    effectiveNowMs: number,
-    upToPosition: number,
-    limit: number,
-  ): Promise<ItemRow[]> {
-    const marks = watermarks(container.state.timeline, this.dueBy(container, effectiveNowMs));
-    const rows = await this.#ports.store().overdueItems(container.number, marks, limit);
-    return rows.filter((row) => row.position <= upToPosition);
-  }
-
-  /**
-   * Records `ItemExpired` for a batch of overdue items of a container, and answers for how many. The decider looks at
-   * the log and the time itself, so a stale row does no harm.
-   */
-  async recordExpiries(container: CatalogContainer, rows: readonly ItemRow[], nowMs: () => number): Promise<number> {
-    let expired = 0;
-    let position = 0;
-    await this.#stepwise(rows, async (row) => {
-      const stream = await this.#streamOf(container, row);
-      const atMs = nowMs();
-      let bytes = 0;
-      this.#ports.onExpiriesRecorded(container.number, atMs);
-      const handled = await handleLife(this.#ports, this.#context(atMs), stream, row.life, (state) => {
-        if (state.status === 'live') ({ bytes } = state.lastWrite);
-        const { timeline } = this.#ports.catalog().containerByNumber(container.number)!.state;
-        return { kind: 'command', command: { type: 'RecordExpiry', nowMs: this.dueBy(container, atMs), timeline } };
-      });
-      if (handled.position !== undefined) {
-        expired += 1;
-        // What is left in a container that is gone costs nobody anything.
-        if (!this.#isGone(container)) this.#ports.budget.spend(container.state, bytes);
-        position = Math.max(position, handled.position);
-      }
-    });
-    if (position > 0) await this.#ports.projected(position);
-    return expired;
-  }
-
-  /**
-   * Records the end of lives that left with their partition key, and answers for how many. The log is asked whether a
-   * life has an end by now.
-   */
-  async recordPartitionKeyDeletes(
-    container: CatalogContainer,
-    rows: readonly UnrecordedEnd[],
-    nowMs: () => number,
-  ): Promise<number> {
-    let recorded = 0;
-    let position = 0;
-    await this.#stepwise(rows, async (row) => {
-      const stream = await this.#streamOf(container, row);
-      const { timeline } = this.#ports.catalog().containerByNumber(container.number)!.state;
-      const left = container.state.partitionKeyDeletes.find(
-        ({ partitionKey, atMs }) => partitionKey === row.partitionKey && atMs === row.endedAtMs,
-      );
-      invariant(left !== undefined, 'a delete by partition key is pending while ends are unrecorded');
-      const { atMs, by } = left;
-      const handled = await handleLife(this.#ports, this.#context(nowMs()), stream, row.life, () => ({
-        kind: 'command',
-        command: {
-          type: 'RecordPartitionKeyDelete',
-          timeline,
-          leftWithPartitionKey: { atMs, by, position: row.position },
-        },
-      }));
-      if (handled.position !== undefined) {
-        recorded += 1;
-        position = Math.max(position, handled.position);
-      }
-    });
-    if (position > 0) await this.#ports.projected(position);
-    return recorded;
-  }
-
-  /** Puts on record that a container's deletes by partition key are worked off, those up to a position of the log. */
-  async completePartitionKeyDeletes(
-    { state }: CatalogContainer,
-    upToPosition: number,
-    nowMs: () => number,
-  ): Promise<void> {
-    const { log } = this.#ports;
-    for (const { position } of state.partitionKeyDeletes) {
-      if (position > upToPosition) continue;
-      const context = this.#context(nowMs());
-      const command = { type: 'CompletePartitionKeyDelete', position, nowMs: context.nowMs } as const;
-      const handled = await handleContainer(log, context, state.rid, command);
-      if (handled.position !== undefined) await this.#ports.projected(handled.position);
-    }
-  }
-
-  /**
-   * The time by which items are judged: in a container that is gone, the last instant that it was there. What had
-   * expired by then left by its own deadline, however late that is looked at, and the rest left with the container.
-   */
-  dueBy(container: CatalogContainer, nowMs: number): number {
-    const goneAtMs = this.#ports.catalog().goneAtMs(container.state);
-    return goneAtMs === null ? nowMs : goneAtMs - 1;
-  }
-
-  /** How many expiries may be recorded in a container now. */
-  affordable(container: CatalogContainer): number {
-    return this.#isGone(container) ? Number.POSITIVE_INFINITY : this.#ports.budget.affordable(container.state);
-  }
-
-  #isGone({ state }: CatalogContainer): boolean {
-    return this.#ports.catalog().goneAtMs(state) !== null;
+    this.truncations = new Truncations(ports);
   }
 
   /** Erases lives that have ended: key, then record, then the sealed bodies in the log. */
@@ -240,7 +99,7 @@ export class PurgeExecutor {
   async finishErasures(rows: readonly EndedRow[], nowMs: () => number): Promise<void> {
     const { log, vault } = this.#ports;
     const begun: EndedRow[] = [];
-    await this.#stepwise(rows, async (row) => {
+    await stepwise(rows, async (row) => {
       const [write] = await lifeTail(log, row.stream);
       if (write === undefined || !isItemWrite(write)) return;
       const key = await vault.findKey(Number(write.data['key']), row.stream);
@@ -258,7 +117,7 @@ export class PurgeExecutor {
     const erased = await this.#erase(lives, () => context.nowMs, context);
     for (const { stream } of lives) {
       const reading = await readFacts(log, sealer, stream);
-      if (reading?.last.read.type === 'ItemPurged') await this.#truncate(stream, reading, context.nowMs);
+      if (reading?.last.read.type === 'ItemPurged') await this.truncations.truncate(stream, reading, context.nowMs);
     }
     return erased;
   }
@@ -267,56 +126,8 @@ export class PurgeExecutor {
   async eraseItems(container: CatalogContainer, rows: readonly ItemRow[], nowMs: () => number): Promise<ErasedBatch> {
     const candidates: Candidate[] = [];
     for (const row of rows)
-      candidates.push({ stream: await this.#streamOf(container, row), cause: 'container-deleted' });
+      candidates.push({ stream: await streamOf(this.#ports, container, row), cause: 'container-deleted' });
     return this.#erase(candidates, nowMs);
-  }
-
-  /**
-   * Resolves when every truncation begun so far is done.
-   *
-   * @throws what one of them met; the next run finds what is left.
-   */
-  async truncated(): Promise<void> {
-    await Promise.all(this.#truncations);
-    const fault = this.#truncationFault;
-    this.#truncationFault = undefined;
-    if (fault !== undefined) throw fault.error;
-  }
-
-  /** Resolves when no truncation is under way, however they went. */
-  async settled(): Promise<void> {
-    await Promise.all(this.#truncations);
-  }
-
-  #truncateLater(stream: string, reading: LifeReading, nowMs: number): void {
-    const under = this.#truncate(stream, reading, nowMs)
-      .catch((error: unknown) => {
-        this.#truncationFault ??= { error };
-      })
-      .finally(() => this.#truncations.delete(under));
-    this.#truncations.add(under);
-  }
-
-  /**
-   * Truncates what a crash or a fault left between the record of a purge and the truncation, from a position on. What
-   * an earlier call has read is not read again: a run that lasting damage keeps open is taken up by every pass.
-   */
-  async finishTruncations(fromPosition: number, nowMs: number): Promise<void> {
-    const { log, sealer } = this.#ports;
-    const pace = new Pace();
-    const { from, upTo } = this.#truncated;
-    if (fromPosition < from || fromPosition > upTo) this.#truncated = { from: fromPosition, upTo: fromPosition };
-    for (;;) {
-      await pace.step();
-      const events = await log.readAll(this.#truncated.upTo, 1_000, { withBodies: false, mayBeTruncated: true });
-      if (events.length === 0) return;
-      for (const event of events) {
-        if (event.type !== 'ItemPurged') continue;
-        const reading = await readFacts(log, sealer, event.stream);
-        if (reading !== undefined) await this.#truncate(event.stream, reading, nowMs);
-      }
-      this.#truncated.upTo = events.at(-1)!.position;
-    }
   }
 
   /** Resolves when every erasure begun so far is on record, or has failed. */
@@ -338,13 +149,14 @@ export class PurgeExecutor {
     const dying = await this.#dying(candidates, nowMs, demandedBy);
     const { gone, refused, unknown } = await this.#destroyKeys(dying);
     this.#ports.onErased(gone.flatMap(({ reading }) => reading.writePositions));
-    if (gone.length > 0) await this.#destructions.record(demandedBy ?? this.#context(nowMs()), this.#ports.vault);
+    if (gone.length > 0)
+      await this.#destructions.record(demandedBy ?? stepContext(this.#ports, nowMs()), this.#ports.vault);
     let fault = unknown;
     let position = 0;
     let purged = 0;
     const left = new Set(candidates.keys());
     for (const { index } of refused) left.delete(index);
-    await this.#stepwise(gone, async (life) => {
+    await stepwise(gone, async (life) => {
       const recorded = await this.#recordPurge(life, nowMs, demandedBy);
       if (recorded instanceof PurgeFault) {
         fault ??= recorded;
@@ -355,7 +167,7 @@ export class PurgeExecutor {
       position = Math.max(position, recorded.position);
       // Only the end of the run waits for the truncation: what it removes can't be read any more. A demanded erasure
       // truncates by itself. So each is told of its own faults, and sees to what they leave.
-      if (demandedBy === undefined) this.#truncateLater(life.candidate.stream, recorded.reading, nowMs());
+      if (demandedBy === undefined) this.truncations.begin(life.candidate.stream, recorded.reading, nowMs());
     });
     if (position > 0) await this.#ports.projected(position);
     // Thrown only when the erasure of the others is on record.
@@ -397,7 +209,7 @@ export class PurgeExecutor {
     };
     const indexed = candidates.map((candidate, index) => ({ candidate, index }));
     for (let from = 0; from < indexed.length; from += READ_AT_ONCE) {
-      await this.#stepwise(indexed.slice(from, from + READ_AT_ONCE), look);
+      await stepwise(indexed.slice(from, from + READ_AT_ONCE), look);
     }
     return lives;
   }
@@ -460,7 +272,7 @@ export class PurgeExecutor {
     const record = (most: number) =>
       handleLife(
         this.#ports,
-        demandedBy ?? this.#context(nowMs()),
+        demandedBy ?? stepContext(this.#ports, nowMs()),
         candidate.stream,
         parseItemStream(candidate.stream)!.life,
         async (_state, { last }) => {
@@ -525,73 +337,13 @@ export class PurgeExecutor {
   ): NonNullable<ItemPurged['checks']> {
     const { containerRid } = parseItemStream(stream)!;
     const container = this.#ports.catalog().containerByRid(containerRid);
-    const waits = container !== undefined && !this.#isGone(container) && cause !== 'erasure';
+    const waits =
+      container !== undefined && this.#ports.catalog().goneAtMs(container.state) === null && cause !== 'erasure';
     return {
       holds: 0,
       floorSeconds: floors.get(containerRid)?.retention ?? 0,
       graceSeconds: waits ? graceSeconds(container.state, byPolicyStart) : 0,
     };
-  }
-
-  /** Removes a purged life's writes from the log; its permanent facts stay. */
-  async #truncate(
-    stream: string,
-    { firstFact, last, lastWrite, uniqueKeys }: LifeReading,
-    nowMs: number,
-  ): Promise<void> {
-    if (lastWrite === undefined) return;
-    // Before the writes go, which alone say what there is to release.
-    await this.#releaseUniqueKeys(stream, uniqueKeys, nowMs);
-    await this.#ports.log.truncateStream(stream, firstFact?.revision ?? last.recorded.revision + 1);
-  }
-
-  /** Takes a purged life out of the streams of all unique keys' values that it ever had. */
-  async #releaseUniqueKeys(life: string, streams: ReadonlySet<string>, nowMs: number): Promise<void> {
-    const { log } = this.#ports;
-    for (const stream of streams) {
-      await handleCommand(log, {
-        stream,
-        background: true,
-        load: 'last',
-        fold: foldUniqueKey,
-        decide: (state) => decideUniqueKey(state, { type: 'ReleaseUniqueKey', of: life }),
-        record: (decision) =>
-          decision.kind === 'accepted'
-            ? {
-                events: decision.events.map((event) =>
-                  newEvent(this.#context(nowMs), event, uniqueKeyEventVersions[event.type]),
-                ),
-              }
-            : undefined,
-      });
-      const last = await log.readLast(stream);
-      if (last !== undefined && last.revision > 0) await log.truncateStream(stream, last.revision);
-    }
-  }
-
-  #streamOf(container: CatalogContainer, row: Pick<ItemRow, 'partitionKey' | 'id' | 'life'>): Promise<string> | string {
-    const prefix = this.#ports.naming.itemStreamPrefix(container.state.rid, row.partitionKey, row.id);
-    return typeof prefix === 'string'
-      ? itemStream(prefix, row.life)
-      : prefix.then((name) => itemStream(name, row.life));
-  }
-
-  #context(nowMs: number): CommandContext {
-    const { newId } = this.#ports;
-    return { nowMs, actor: 'system:purge', correlationId: newId(), newId, background: true };
-  }
-
-  /** Works a batch off concurrently, so that its appends share transactions, but gives way after every few. */
-  async #stepwise<Row>(rows: readonly Row[], work: (row: Row) => Promise<void>): Promise<void> {
-    const under: Promise<void>[] = [];
-    for (let index = 0; index < rows.length; index++) {
-      const one = work(rows[index]!);
-      // Failures are reported to whoever waits for all of them, below; until then nobody waits.
-      one.catch(() => {});
-      under.push(one);
-      if (index % STEP_SIZE === STEP_SIZE - 1) await turn();
-    }
-    await allDone(under);
   }
 }
 

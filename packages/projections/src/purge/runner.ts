@@ -10,17 +10,12 @@ import type { ReadModelNews } from '../shared-projector.ts';
 import { ContainerWork, kindOf } from './container-work.ts';
 import { PurgeControl } from './control.ts';
 import { DueBook, erasureDelayMs } from './due-book.ts';
+import { EndRecorder } from './end-recorder.ts';
 import { endedPages } from './ended-pages.ts';
-import {
-  BATCH_SIZE,
-  type DemandedErasure,
-  type ErasedBatch,
-  PurgeExecutor,
-  PurgeFault,
-  type PurgePorts,
-} from './executor.ts';
+import { BATCH_SIZE, type DemandedErasure, type ErasedBatch, PurgeExecutor, PurgeFault } from './executor.ts';
 import { HeldLives } from './held-lives.ts';
 import { nextAction, type PurgeSituation } from './next-action.ts';
+import type { PurgePorts } from './ports.ts';
 import { RecentRate } from './recent-rate.ts';
 import { type OpenRun, purgeContext, PurgeRuns } from './runs.ts';
 
@@ -62,6 +57,7 @@ type Scope = 'all' | 'due';
  */
 export class PurgeRunner {
   readonly #options: PurgeRunnerOptions;
+  readonly #ends: EndRecorder;
   readonly #executor: PurgeExecutor;
   readonly #control: PurgeControl;
   readonly #runs: PurgeRuns;
@@ -80,11 +76,18 @@ export class PurgeRunner {
   constructor(options: PurgeRunnerOptions) {
     this.#options = options;
     this.#rate = new RecentRate(options.monotonicMs);
+    this.#ends = new EndRecorder(options);
     this.#executor = new PurgeExecutor(options);
     const { othersControl = false } = options;
     this.#control = new PurgeControl({ ...options, othersControl });
     this.#runs = new PurgeRuns(options);
-    this.#work = new ContainerWork({ ...options, othersControl, executor: this.#executor, held: this.#held });
+    this.#work = new ContainerWork({
+      ...options,
+      othersControl,
+      ends: this.#ends,
+      executor: this.#executor,
+      held: this.#held,
+    });
     this.#around = options.around ?? ((_step, work) => work());
   }
 
@@ -129,7 +132,7 @@ export class PurgeRunner {
     if (!automatic && this.#options.othersControl === true) return;
     this.#runs.current = await this.#runs.leftOpen();
     if (this.#runs.current !== undefined)
-      await this.#executor.finishTruncations(this.#runs.current.upToPosition, this.#options.clock.now());
+      await this.#executor.truncations.finish(this.#runs.current.upToPosition, this.#options.clock.now());
     this.#book.markAll();
     if (automatic) this.#schedule();
   }
@@ -207,7 +210,7 @@ export class PurgeRunner {
         }
       }
     }
-    await this.#executor.truncated();
+    await this.#executor.truncations.done();
   }
 
   /**
@@ -224,11 +227,11 @@ export class PurgeRunner {
     } catch (error) {
       // What a truncation met besides is reported to nobody: this pass has failed anyway, and the next one truncates
       // again.
-      await this.#executor.truncated().catch(() => {});
+      await this.#executor.truncations.done().catch(() => {});
       throw error;
     } finally {
       // Also after a fault, nothing of the pass is left under way.
-      await this.#executor.settled();
+      await this.#executor.truncations.settled();
       this.#pass = undefined;
     }
   }
@@ -241,8 +244,8 @@ export class PurgeRunner {
     const { clock } = this.#options;
     const nowMs = () => clock.now();
     for (;;) {
-      const rows = await this.#executor.overdue(container, nowMs(), Number.MAX_SAFE_INTEGER, BATCH_SIZE);
-      if (rows.length === 0 || (await this.#executor.recordExpiries(container, rows, nowMs)) === 0) return;
+      const rows = await this.#ends.overdue(container, nowMs(), Number.MAX_SAFE_INTEGER, BATCH_SIZE);
+      if (rows.length === 0 || (await this.#ends.recordExpiries(container, rows, nowMs)) === 0) return;
     }
   }
 
@@ -258,7 +261,7 @@ export class PurgeRunner {
 
   /** Resolves when everything recorded as purged is truncated too. */
   settled(): Promise<void> {
-    return this.#executor.settled();
+    return this.#executor.truncations.settled();
   }
 
   async pause(context: CommandContext): Promise<void> {
@@ -304,7 +307,7 @@ export class PurgeRunner {
   async #nextDueMs(nowMs: number): Promise<number> {
     const { store, catalog } = this.#options;
     const nextMs = await this.#book.nextDueMs(store, catalog, nowMs, {
-      paidFor: (container) => this.#executor.affordable(container) > 0,
+      paidFor: (container) => this.#ends.affordable(container) > 0,
       isOver: () => this.#stopping,
     });
     // What another node has erased meanwhile no pass may ever look at again: it is forgotten here.
@@ -352,7 +355,7 @@ export class PurgeRunner {
     }
     // A fault may have come between the record of a purge and the truncation.
     if (left !== undefined) {
-      await this.#executor.finishTruncations(left.upToPosition, nowMs());
+      await this.#executor.truncations.finish(left.upToPosition, nowMs());
       for (const container of containers)
         if (!this.#work.isGone(container)) await this.#finishErasures(container, left);
     }
@@ -378,15 +381,15 @@ export class PurgeRunner {
           erasable: work.ended.length + work.abandoned.length,
         });
         if (action.do === 'wait') {
-          await this.#executor.truncated();
+          await this.#executor.truncations.done();
           return totals;
         }
         if (action.do === 'complete') break;
         const steps = [
           action.record
-            ? this.#around('record', () => this.#executor.recordExpiries(work.container, work.overdue, nowMs))
+            ? this.#around('record', () => this.#ends.recordExpiries(work.container, work.overdue, nowMs))
             : Promise.resolve(0),
-          this.#executor.recordPartitionKeyDeletes(work.container, action.record ? work.unrecorded : [], nowMs),
+          this.#ends.recordPartitionKeyDeletes(work.container, action.record ? work.unrecorded : [], nowMs),
           action.erase
             ? this.#around('erase', () => this.#work.erase(work)).catch(unlessAtFault)
             : Promise.resolve(none),
@@ -402,7 +405,7 @@ export class PurgeRunner {
       await this.#completePartitionKeyDeletes(number, nowMs);
       this.#settle(number);
     }
-    await this.#executor.truncated();
+    await this.#executor.truncations.done();
     // The run stays open: what there is to do in it is not done.
     if (fault !== undefined) throw fault;
     await this.#runs.close(run, { expired: totals.expired, purged: totals.purged, heldBack: this.heldBack });
@@ -416,7 +419,7 @@ export class PurgeRunner {
     // these may come at any moment.
     const upToPosition = await this.#options.store().checkpoint();
     if ((await this.#options.store().unrecordedEnds(number, 1)).length > 0) return;
-    await this.#executor.completePartitionKeyDeletes(container, upToPosition, nowMs);
+    await this.#ends.completePartitionKeyDeletes(container, upToPosition, nowMs);
   }
 
   /**

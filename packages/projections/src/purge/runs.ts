@@ -2,8 +2,8 @@ import type { Clock } from '@epitaph/core/clock.ts';
 import type { CommandContext } from '@epitaph/core/command-context.ts';
 import { newEvent } from '@epitaph/core/handle-command.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
-import type { PurgePorts } from './executor.ts';
 import { purgeEventVersions, type PurgeRunEvent, purgeRunStream } from './events.ts';
+import type { PurgePorts } from './ports.ts';
 
 export interface OpenRun {
   readonly id: string;

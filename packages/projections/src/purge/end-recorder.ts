@@ -1,0 +1,135 @@
+import { handleContainer } from '@epitaph/core/container/handle.ts';
+import { invariant } from '@epitaph/core/invariant.ts';
+import { handleLife } from '@epitaph/core/item/handle.ts';
+import { watermarks } from '@epitaph/core/ttl/watermarks.ts';
+import type { CatalogContainer } from '../catalog/catalog.ts';
+import type { ItemRow, UnrecordedEnd } from '../read-model-store.ts';
+import { type PurgePorts, stepContext, streamOf } from './ports.ts';
+import { stepwise } from './stepwise.ts';
+
+type EndRecorderPorts = Pick<
+  PurgePorts,
+  'log' | 'vault' | 'sealer' | 'naming' | 'store' | 'catalog' | 'projected' | 'onExpiriesRecorded' | 'budget' | 'newId'
+>;
+
+/**
+ * Puts ends on record that are only computed so far: of items past their deadline, and of those that left with their
+ * partition key. Each step is one batch, and does no harm when it is done again.
+ */
+export class EndRecorder {
+  readonly #ports: EndRecorderPorts;
+
+  constructor(ports: EndRecorderPorts) {
+    this.#ports = ports;
+  }
+
+  /** Overdue items of a container that are candidates of a run. */
+  async overdue(
+    container: CatalogContainer,
+    effectiveNowMs: number,
+    upToPosition: number,
+    limit: number,
+  ): Promise<ItemRow[]> {
+    const marks = watermarks(container.state.timeline, this.#dueBy(container, effectiveNowMs));
+    const rows = await this.#ports.store().overdueItems(container.number, marks, limit);
+    return rows.filter((row) => row.position <= upToPosition);
+  }
+
+  /**
+   * Records `ItemExpired` for a batch of overdue items of a container, and answers for how many. The decider looks at
+   * the log and the time itself, so a stale row does no harm.
+   */
+  async recordExpiries(container: CatalogContainer, rows: readonly ItemRow[], nowMs: () => number): Promise<number> {
+    let expired = 0;
+    let position = 0;
+    await stepwise(rows, async (row) => {
+      const stream = await streamOf(this.#ports, container, row);
+      const atMs = nowMs();
+      let bytes = 0;
+      this.#ports.onExpiriesRecorded(container.number, atMs);
+      const handled = await handleLife(this.#ports, stepContext(this.#ports, atMs), stream, row.life, (state) => {
+        if (state.status === 'live') ({ bytes } = state.lastWrite);
+        const { timeline } = this.#ports.catalog().containerByNumber(container.number)!.state;
+        return { kind: 'command', command: { type: 'RecordExpiry', nowMs: this.#dueBy(container, atMs), timeline } };
+      });
+      if (handled.position !== undefined) {
+        expired += 1;
+        // What is left in a container that is gone costs nobody anything.
+        if (!this.#isGone(container)) this.#ports.budget.spend(container.state, bytes);
+        position = Math.max(position, handled.position);
+      }
+    });
+    if (position > 0) await this.#ports.projected(position);
+    return expired;
+  }
+
+  /**
+   * Records the end of lives that left with their partition key, and answers for how many. The log is asked whether a
+   * life has an end by now.
+   */
+  async recordPartitionKeyDeletes(
+    container: CatalogContainer,
+    rows: readonly UnrecordedEnd[],
+    nowMs: () => number,
+  ): Promise<number> {
+    let recorded = 0;
+    let position = 0;
+    await stepwise(rows, async (row) => {
+      const stream = await streamOf(this.#ports, container, row);
+      const { timeline } = this.#ports.catalog().containerByNumber(container.number)!.state;
+      const left = container.state.partitionKeyDeletes.find(
+        ({ partitionKey, atMs }) => partitionKey === row.partitionKey && atMs === row.endedAtMs,
+      );
+      invariant(left !== undefined, 'a delete by partition key is pending while ends are unrecorded');
+      const { atMs, by } = left;
+      const handled = await handleLife(this.#ports, stepContext(this.#ports, nowMs()), stream, row.life, () => ({
+        kind: 'command',
+        command: {
+          type: 'RecordPartitionKeyDelete',
+          timeline,
+          leftWithPartitionKey: { atMs, by, position: row.position },
+        },
+      }));
+      if (handled.position !== undefined) {
+        recorded += 1;
+        position = Math.max(position, handled.position);
+      }
+    });
+    if (position > 0) await this.#ports.projected(position);
+    return recorded;
+  }
+
+  /** Puts on record that a container's deletes by partition key are worked off, those up to a position of the log. */
+  async completePartitionKeyDeletes(
+    { state }: CatalogContainer,
+    upToPosition: number,
+    nowMs: () => number,
+  ): Promise<void> {
+    const { log } = this.#ports;
+    for (const { position } of state.partitionKeyDeletes) {
+      if (position > upToPosition) continue;
+      const context = stepContext(this.#ports, nowMs());
+      const command = { type: 'CompletePartitionKeyDelete', position, nowMs: context.nowMs } as const;
+      const handled = await handleContainer(log, context, state.rid, command);
+      if (handled.position !== undefined) await this.#ports.projected(handled.position);
+    }
+  }
+
+  /**
+   * The time by which items are judged: in a container that is gone, the last instant that it was there. What had
+   * expired by then left by its own deadline, however late that is looked at, and the rest left with the container.
+   */
+  #dueBy(container: CatalogContainer, nowMs: number): number {
+    const goneAtMs = this.#ports.catalog().goneAtMs(container.state);
+    return goneAtMs === null ? nowMs : goneAtMs - 1;
+  }
+
+  /** How many expiries may be recorded in a container now. */
+  affordable(container: CatalogContainer): number {
+    return this.#isGone(container) ? Number.POSITIVE_INFINITY : this.#ports.budget.affordable(container.state);
+  }
+
+  #isGone({ state }: CatalogContainer): boolean {
+    return this.#ports.catalog().goneAtMs(state) !== null;
+  }
+}

@@ -1,0 +1,43 @@
+import type { CommandContext } from '@epitaph/core/command-context.ts';
+import { itemStream } from '@epitaph/core/item/stream-name.ts';
+import type { EventLog } from '@epitaph/core/log/event-log.ts';
+import type { BodySealer, ItemNaming } from '@epitaph/core/vault/body-sealer.ts';
+import type { KeyVault } from '@epitaph/core/vault/key-vault.ts';
+import type { Catalog, CatalogContainer } from '../catalog/catalog.ts';
+import type { ContainerNumber, ItemRow, ReadModelStore } from '../read-model-store.ts';
+import type { PurgeBudget } from './budget.ts';
+
+/** What the purge works with. */
+export interface PurgePorts {
+  readonly log: EventLog;
+  readonly vault: KeyVault;
+  readonly sealer: BodySealer;
+  readonly naming: ItemNaming;
+  readonly store: () => ReadModelStore;
+  readonly catalog: () => Catalog;
+  /** Resolves when readers see everything up to a position. */
+  readonly projected: (position: number) => Promise<void>;
+  /** A life's content is gone: whoever keeps decoded documents must drop it. */
+  readonly onErased: (positions: readonly number[]) => void;
+  /** Expiries of a container were put on record by a decision at that instant. */
+  readonly onExpiriesRecorded: (container: ContainerNumber, atMs: number) => void;
+  readonly budget: PurgeBudget;
+  /** Until when a backup of the keys is kept that could open what is erased now, in milliseconds; null for none. */
+  readonly copiesKeptUntilMs: () => number | null;
+  readonly newId: () => string;
+}
+
+/** In whose name a step of the purge is recorded that nobody has demanded; after what clients wait for. */
+export function stepContext({ newId }: Pick<PurgePorts, 'newId'>, nowMs: number): CommandContext {
+  return { nowMs, actor: 'system:purge', correlationId: newId(), newId, background: true };
+}
+
+/** The stream of a row's life. */
+export function streamOf(
+  { naming }: Pick<PurgePorts, 'naming'>,
+  container: CatalogContainer,
+  row: Pick<ItemRow, 'partitionKey' | 'id' | 'life'>,
+): Promise<string> | string {
+  const prefix = naming.itemStreamPrefix(container.state.rid, row.partitionKey, row.id);
+  return typeof prefix === 'string' ? itemStream(prefix, row.life) : prefix.then((name) => itemStream(name, row.life));
+}

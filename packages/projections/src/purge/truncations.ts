@@ -1,0 +1,105 @@
+import { handleCommand, newEvent } from '@epitaph/core/handle-command.ts';
+import { decideUniqueKey } from '@epitaph/core/unique-key/decide.ts';
+import { foldUniqueKey } from '@epitaph/core/unique-key/evolve.ts';
+import { uniqueKeyEventVersions } from '@epitaph/core/unique-key/upcast.ts';
+import { Pace } from '@epitaph/core/turn.ts';
+import { type LifeReading, readFacts } from './life-reading.ts';
+import { type PurgePorts, stepContext } from './ports.ts';
+
+/** Takes out of the log what is left of lives that are on record as purged: their writes, whose keys are gone. */
+export class Truncations {
+  readonly #ports: Pick<PurgePorts, 'log' | 'sealer' | 'newId'>;
+  readonly #under = new Set<Promise<void>>();
+  #fault: { readonly error: unknown } | undefined;
+  /** Between which positions every life that is on record as purged is truncated. */
+  #looked = { from: 0, upTo: 0 };
+
+  constructor(ports: Pick<PurgePorts, 'log' | 'sealer' | 'newId'>) {
+    this.#ports = ports;
+  }
+
+  /**
+   * Resolves when every truncation begun so far is done.
+   *
+   * @throws what one of them met; the next run finds what is left.
+   */
+  async done(): Promise<void> {
+    await Promise.all(this.#under);
+    const fault = this.#fault;
+    this.#fault = undefined;
+    if (fault !== undefined) throw fault.error;
+  }
+
+  /** Resolves when no truncation is under way, however they went. */
+  async settled(): Promise<void> {
+    await Promise.all(this.#under);
+  }
+
+  /** Begins a truncation that nobody waits for but {@link done}, which is told of its faults. */
+  begin(stream: string, reading: LifeReading, nowMs: number): void {
+    const under = this.truncate(stream, reading, nowMs)
+      .catch((error: unknown) => {
+        this.#fault ??= { error };
+      })
+      .finally(() => this.#under.delete(under));
+    this.#under.add(under);
+  }
+
+  /**
+   * Truncates what a crash or a fault left between the record of a purge and the truncation, from a position on. What
+   * an earlier call has read is not read again: a run that lasting damage keeps open is taken up by every pass.
+   */
+  async finish(fromPosition: number, nowMs: number): Promise<void> {
+    const { log, sealer } = this.#ports;
+    const pace = new Pace();
+    const { from, upTo } = this.#looked;
+    if (fromPosition < from || fromPosition > upTo) this.#looked = { from: fromPosition, upTo: fromPosition };
+    for (;;) {
+      await pace.step();
+      const events = await log.readAll(this.#looked.upTo, 1_000, { withBodies: false, mayBeTruncated: true });
+      if (events.length === 0) return;
+      for (const event of events) {
+        if (event.type !== 'ItemPurged') continue;
+        const reading = await readFacts(log, sealer, event.stream);
+        if (reading !== undefined) await this.truncate(event.stream, reading, nowMs);
+      }
+      this.#looked.upTo = events.at(-1)!.position;
+    }
+  }
+
+  /** Removes a purged life's writes from the log; its permanent facts stay. */
+  async truncate(
+    stream: string,
+    { firstFact, last, lastWrite, uniqueKeys }: LifeReading,
+    nowMs: number,
+  ): Promise<void> {
+    if (lastWrite === undefined) return;
+    // Before the writes go, which alone say what there is to release.
+    await this.#releaseUniqueKeys(stream, uniqueKeys, nowMs);
+    await this.#ports.log.truncateStream(stream, firstFact?.revision ?? last.recorded.revision + 1);
+  }
+
+  /** Takes a purged life out of the streams of all unique keys' values that it ever had. */
+  async #releaseUniqueKeys(life: string, streams: ReadonlySet<string>, nowMs: number): Promise<void> {
+    const { log } = this.#ports;
+    for (const stream of streams) {
+      await handleCommand(log, {
+        stream,
+        background: true,
+        load: 'last',
+        fold: foldUniqueKey,
+        decide: (state) => decideUniqueKey(state, { type: 'ReleaseUniqueKey', of: life }),
+        record: (decision) =>
+          decision.kind === 'accepted'
+            ? {
+                events: decision.events.map((event) =>
+                  newEvent(stepContext(this.#ports, nowMs), event, uniqueKeyEventVersions[event.type]),
+                ),
+              }
+            : undefined,
+      });
+      const last = await log.readLast(stream);
+      if (last !== undefined && last.revision > 0) await log.truncateStream(stream, last.revision);
+    }
+  }
+}

@@ -1,0 +1,47 @@
+import { expect, it } from 'vitest';
+import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import type { PurgePorts } from '../src/purge/ports.ts';
+import { Truncations } from '../src/purge/truncations.ts';
+
+it('looks through a long log for what a crash has left with turns for others in between', async () => {
+  const page = (after: number) =>
+    Array.from(
+      { length: 1_000 },
+      (_, index) => ({ type: 'ItemUpserted', position: after + index + 1 }) as RecordedEvent,
+    );
+  const log = { readAll: (after: number) => (after < 2_000_000 ? page(after) : []) };
+  const truncations = new Truncations({ log } as unknown as PurgePorts);
+  let turns = 0;
+  const counting = setInterval(() => (turns += 1));
+  await truncations.finish(0, 0);
+  clearInterval(counting);
+  expect(turns).toBeGreaterThan(1);
+});
+
+it('reads no part of the log twice for what a crash has left, unless it is to begin before that or it failed', async () => {
+  const read: number[] = [];
+  let head = 2_500;
+  let fails = true;
+  const log = {
+    readAll: (after: number) => {
+      read.push(after);
+      if (after === 2_000 && fails) throw new Error('away');
+      const length = Math.min(1_000, head - after);
+      return Array.from({ length }, (_, index) => ({ type: 'ItemUpserted', position: after + index + 1 }));
+    },
+  };
+  const truncations = new Truncations({ log } as unknown as PurgePorts);
+  const readFrom = async (position: number) => {
+    await truncations.finish(position, 0);
+    return read.splice(0);
+  };
+  await expect(readFrom(1_000)).rejects.toThrow('away');
+  fails = false;
+  expect(read.splice(0)).toEqual([1_000, 2_000]);
+  expect(await readFrom(1_000)).toEqual([2_000, 2_500]);
+  expect(await readFrom(1_500)).toEqual([2_500]);
+  head = 2_600;
+  expect(await readFrom(1_000)).toEqual([2_500, 2_600]);
+  expect(await readFrom(900)).toEqual([900, 1_900, 2_600]);
+  expect(await readFrom(2_700)).toEqual([2_700]);
+});
