@@ -204,6 +204,36 @@ describe('a data folder', () => {
     expect([proof.store.state().size, await readModels.current.store.checkpoint()]).toEqual([0, 0]);
   });
 
+  it('whose log was put back from an older copy goes on with no rebuild of what the log had before', async () => {
+    const append = (storage: SqliteStorage, count: number) =>
+      storage.log.append(
+        Array.from({ length: count }, () => ({
+          stream: `tested-${crypto.randomUUID()}`,
+          expectedRevision: 'no-stream' as const,
+          events: [event()],
+        })),
+      );
+    await append(await folder.open(), 2);
+    await folder.close();
+    copyFileSync(folder.file('log.db'), folder.file('older.db'));
+    const storage = await folder.open();
+    await append(storage, 2);
+    await storage.readModels.current.store.apply([], 4);
+    await (await storage.readModels.createNext()).store.apply([], 3);
+    await folder.close();
+    copyFileSync(folder.file('older.db'), folder.file('log.db'));
+    const told = await refusal();
+    expect(told.message).toMatch(/ends at 2, and the read models have events up to 4.*delete .*items\.v1\.db/);
+    rmSync(folder.file('items.v1.db'));
+
+    // By the time of the next rebuild the log has other events at those positions.
+    const again = await folder.open();
+    const { readModels } = again;
+    await append(again, 5);
+    expect([readModels.unfinished, await readModels.openUnfinished()]).toEqual([undefined, undefined]);
+    expect(existsSync(folder.file('items.v2.db'))).toBe(false);
+  });
+
   it('whose purge ledger was changed at its end, or is of another store, is refused', async () => {
     await filledAndClosed();
     const ledger = readFileSync(folder.file('purge-ledger.ndjson'), 'utf8');

@@ -121,7 +121,7 @@ export async function openSqliteStorage(options: SqliteStorageOptions): Promise<
       () => vault.close(),
     );
     if (logElsewhere === undefined) await assertKeysOf(log, vault, folder);
-    const readModels = await SqliteReadModels.open(folder, options);
+    const readModels = await SqliteReadModels.open(folder, options, await log.head());
     opened.add(() => readModels.close());
     if (options.logMayBeOlder !== true) {
       await assertNotBehind(log, readModels.current, folder, logElsewhere?.name);
@@ -215,9 +215,9 @@ class SqliteReadModels implements ReadModelVersions {
     this.#unfinished = unfinished;
   }
 
-  static async open(folder: DataFolder, options: SqliteStorageOptions): Promise<SqliteReadModels> {
+  static async open(folder: DataFolder, options: SqliteStorageOptions, head: number): Promise<SqliteReadModels> {
     const version = folder.itemsVersion;
-    const unfinished = unfinishedIn(folder);
+    const unfinished = unfinishedIn(folder, head);
     for (const other of folder.itemsVersions()) {
       if (other !== version && other !== unfinished?.version) folder.removeItems(other);
     }
@@ -284,14 +284,15 @@ class SqliteReadModels implements ReadModelVersions {
 
 /**
  * A version later than the one in use is a rebuild that was cut short, unless nothing can be made of its file. One with
- * values in clear is given up: until it is gone on with no purge would reach them.
+ * values in clear is given up: until it is gone on with no purge would reach them. So is one that is ahead of the log's
+ * head: the log was put back from an older copy, and other events will have those positions.
  */
-function unfinishedIn(folder: DataFolder): ReadModelVersions['unfinished'] {
+function unfinishedIn(folder: DataFolder, head: number): ReadModelVersions['unfinished'] {
   const version = Math.max(...folder.itemsVersions(), 0);
   if (version <= folder.itemsVersion) return undefined;
   const file = folder.itemsFile(version);
   const position = checkpointIn(file, READ_MODEL_SCHEMA_VERSION);
-  return position === undefined || hasClearValues(file) ? undefined : { version, position };
+  return position === undefined || position > head || hasClearValues(file) ? undefined : { version, position };
 }
 
 async function openVersion(
