@@ -67,6 +67,21 @@ describe.skipIf(whyNoPostgres !== undefined)(`connections of the pool${skipReaso
       expect(await slow).toEqual([{ done: true }]);
     }));
 
+  it('fail soon where the server has lost the one that they wait on, and takes others', ({ expect }) =>
+    overANetwork(async (far, _near, proxy) => {
+      const startedMs = performance.now();
+      const lost = far.transaction(async (sql) => {
+        await sql.query('SELECT 1');
+        proxy.sever();
+        await sql.query('SELECT 2');
+      });
+      await expect(lost).rejects.toThrow(StorageUnavailable);
+      expect(performance.now() - startedMs).toBeLessThan(25_000);
+      // One that the server is at work on is waited for.
+      const atWork = far.query('SELECT pg_sleep(14) IS NOT NULL AS done');
+      expect(await atWork).toEqual([{ done: true }]);
+    }));
+
   it('are made anew where they lead to a server that takes no writes any more: another has taken its place', ({
     expect,
   }) =>

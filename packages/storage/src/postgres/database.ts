@@ -104,8 +104,8 @@ export class PostgresDatabase implements Statements {
   readonly #names = new Map<string, string>();
   #named = 0;
   #generation = 0;
-  /** Connections that are known not to lead to a standby. */
-  readonly #looked = new WeakSet<pg.PoolClient>();
+  /** The session on the server of each connection that is known not to lead to a standby. */
+  readonly #sessions = new WeakMap<pg.Client, number>();
   /** How often statements had been forgotten when each connection was made. */
   readonly #generationOf = new WeakMap<pg.PoolClient, number>();
   /** And whether each was so at the last look already, and all the time since. */
@@ -210,18 +210,32 @@ export class PostgresDatabase implements Statements {
 
   /**
    * Closes connections whose answer is long in coming if the server can't be reached anew either: a machine that is
-   * gone, or a network, says so to nobody. One that can be is at work on what it was asked.
+   * gone, or a network, says so to nobody. If it can be, those whose session it has lost. It is at work on what the
+   * others were asked.
    */
   async #askAgain(): Promise<void> {
     if (this.#asking) return;
     this.#asking = true;
+    const doubted = [...this.#inUse].filter(([, isLong]) => isLong).map(([client]) => client);
+    // One that is made in the meantime, or given back and taken by somebody else, is not doubted any more.
+    const close = (clients: readonly pg.Client[]) => {
+      for (const client of clients) if (this.#inUse.get(client) === true) socketOf(client).destroy();
+    };
     try {
-      await (await this.dedicated(async () => {})).connection.close();
+      const sessions = doubted.map((client) => this.#sessions.get(client));
+      const { connection, prepared: there } = await this.dedicated((sql) =>
+        sql.query<{ pid: number }>('SELECT pid FROM pg_stat_activity WHERE pid = ANY ($1::integer[])', [
+          sessions.filter((session) => session !== undefined),
+        ]),
+      );
+      const known = new Set<number | undefined>([undefined, ...there.map(({ pid }) => pid)]);
+      close(doubted.filter((_, index) => !known.has(sessions[index])));
+      await connection.close();
     } catch (error) {
       const { cause = error } = error as Error;
       // Whatever the server itself answers, it is there.
       if (cause instanceof pg.DatabaseError) return;
-      for (const [client, isLong] of this.#inUse) if (isLong) socketOf(client).destroy();
+      close([...this.#inUse.keys()]);
     } finally {
       this.#asking = false;
     }
@@ -229,14 +243,13 @@ export class PostgresDatabase implements Statements {
 
   async #connect(): Promise<pg.PoolClient> {
     const client = await this.#pool.connect();
-    if (this.#looked.has(client)) return client;
+    if (this.#sessions.has(client)) return client;
     try {
-      await assertNoStandby(client);
+      this.#sessions.set(client, await assertNoStandby(client));
     } catch (error) {
       client.release(error as Error);
       throw error;
     }
-    this.#looked.add(client);
     return client;
   }
 
@@ -387,10 +400,15 @@ const READ_ONLY = '25006';
 /**
  * A standby shows what there was a moment ago, keys that are destroyed since among it, and its locks are its own. A name may
  * lead to one for a while after another server has taken its place.
+ *
+ * @returns the session on the server
  */
-async function assertNoStandby(client: pg.ClientBase): Promise<void> {
-  const { rows } = await client.query<{ standby: boolean }>('SELECT pg_is_in_recovery() AS standby');
+async function assertNoStandby(client: pg.ClientBase): Promise<number> {
+  const { rows } = await client.query<{ standby: boolean; session: number }>(
+    'SELECT pg_is_in_recovery() AS standby, pg_backend_pid() AS session',
+  );
   if (rows[0]!.standby) throw Object.assign(new Error('the server is a standby'), { code: READ_ONLY });
+  return rows[0]!.session;
 }
 
 /** Errors of the connection, of a server that starts or stops, and of one that has no room, by class of SQLSTATE. */
