@@ -163,6 +163,21 @@ describe.skipIf(why !== undefined)(`the master key of keys in PostgreSQL${reason
       await database.close();
     });
 
+    it('does not hear of a node that was cut off: with the old key that finds nothing, and says why', async () => {
+      const url = await server.newDatabase();
+      const database = await openDatabase(url);
+      const vault = await PostgresKeyVault.open({ database, master: current });
+      const { key, stored } = await vault.createKey('item-rid.life.0');
+      await stored;
+      const ears = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name ~ '^epitaph [0-9]'";
+      await server.run(`${ears} AND datname = current_database()`, url);
+      expect(await rotatePostgresMasterKey({ url, current, next })).toBe(1);
+      // Its connection is gone, and what it kept in memory with it.
+      await expect(vault.findKey(key.keyId, 'item-rid.life.0')).rejects.toThrow(/master key is not the one/);
+      await vault.close();
+      await database.close();
+    });
+
     it('says which key is in force where the server keeps its old files after all', async () => {
       const url = await server.newDatabase();
       await vaultAt(url);

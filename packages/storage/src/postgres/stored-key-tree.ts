@@ -83,6 +83,8 @@ export class StoredKeyTree {
     for (let attempt = 1; ; attempt++) {
       const opened = await this.#tryToOpen(sql, paths, purpose);
       if (opened !== undefined) return opened;
+      // Throws where the master key was changed while this process was cut off from the server.
+      if (attempt === READ_ATTEMPTS) await this.readRoot(sql);
       invariant(attempt < READ_ATTEMPTS, 'each node of the key vault opens with the key that its parent holds');
     }
   }
