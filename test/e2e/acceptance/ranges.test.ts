@@ -218,6 +218,32 @@ describe('the ranges of a container', () => {
     expect(found.length).toBeGreaterThanOrEqual(sql.includes('55') ? 55 : 60);
   });
 
+  test.each([
+    ['SELECT TOP 20 VALUE c.n FROM c', 20],
+    ['SELECT VALUE c.n FROM c OFFSET 10 LIMIT 30', 30],
+    ['SELECT VALUE c.n FROM c OFFSET 0 LIMIT 30', 30],
+    ['SELECT VALUE c.n FROM c', 60],
+  ])('give a client that has begun %s by its own token the %i rows of it', async (sql, count) => {
+    const options = { maxItemCount: 7, forceQueryPlan: true, enableQueryControl: true };
+    for (const isNewClient of [false, true]) {
+      const container = await stocked(400);
+      let client = world.connect();
+      const found: number[] = [];
+      for (let token: string | undefined, pages = 1; pages === 1 || token !== undefined; pages += 1) {
+        const { items } = client.database('shop').container(container.id);
+        const page = await items
+          .query<number>(sql, { ...options, ...(token === undefined ? {} : { continuationToken: token }) })
+          .fetchNext();
+        found.push(...page.resources);
+        token = page.continuationToken;
+        if (pages === 2) await setThroughput(container, FIVE_RANGES);
+        if (isNewClient && pages === 2) client = world.connect();
+      }
+      expect(new Set(found).size).toBe(found.length);
+      expect(found.length).toBe(count);
+    }
+  });
+
   test('are named by what is answered from them, as is their part of the session', async () => {
     const container = await stocked(FIVE_RANGES);
     const ranges = await rangesOf(container);

@@ -10,6 +10,7 @@ import {
   type Json,
   jsonText,
   missingFeatures,
+  parseJson,
   parseQuery,
   PLAIN_PIPELINE,
   planForClients,
@@ -21,11 +22,12 @@ import {
   startEvaluation,
   UNASKED,
 } from '@epitaph/query';
+import { z } from 'zod';
 import type { Limits } from '../http/limits.ts';
 import type { Continuation } from '../store/api/queries-api.ts';
 import { planOptionsOf } from '../store/plan-options.ts';
 import { charge } from './charge.ts';
-import { decodeListPlace, encodeContinuation, encodeListPlace } from './continuation.ts';
+import { decodeContinuation, decodeListPlace, encodeContinuation, encodeListPlace } from './continuation.ts';
 import { badRequest } from './errors.ts';
 import { isJsonObject, parseExactJson, type JsonObject } from './json.ts';
 import { pageOfList } from './list-pages.ts';
@@ -218,7 +220,7 @@ export function answerQueryPlan(request: CosmosRequest, container?: ContainerSta
   const options = container === undefined ? {} : planOptionsOf(container.definition);
   if (container !== undefined && rangesOf(container).length > 1) {
     const plan = planQuery(parseQuery(sql, { maxLength: limits.queryCharacters }), parameters, options);
-    return planAnswer(request, plan, rangesOfQuery(plan, container));
+    return planAnswer(request, plan, rangesOfQuery(plan, container), rowsUncounted(request, container));
   }
   if (!goodQueries.has(sql)) {
     const vectorSearch = vectorSearchOf(body, limits, options);
@@ -231,7 +233,12 @@ export function answerQueryPlan(request: CosmosRequest, container?: ContainerSta
   return { status: 200, body: PASS_THROUGH_PLAN, charge: charge.metadata };
 }
 
-function planAnswer({ headers }: CosmosRequest, query: QueryPlan, queryRanges: readonly QueryRange[]): Answer {
+function planAnswer(
+  { headers }: CosmosRequest,
+  query: QueryPlan,
+  queryRanges: readonly QueryRange[],
+  uncounted = 0,
+): Answer {
   const features = headerText(headers, 'x-ms-cosmos-supported-query-features') ?? '';
   const client = {
     supported: new Set(features.split(',').map((name) => name.trim())),
@@ -244,7 +251,47 @@ function planAnswer({ headers }: CosmosRequest, query: QueryPlan, queryRanges: r
       `Query contains the following features, which the calling client does not support: ${missing.join(' ')}`,
     );
   }
-  return { status: 200, body: planText(plan, queryRanges), charge: charge.metadata };
+  const left = uncounted > 0 && 'queryInfo' in plan ? { queryInfo: withoutRows(plan.queryInfo, uncounted) } : plan;
+  return { status: 200, body: planText(left, queryRanges), charge: charge.metadata };
+}
+
+/**
+ * How many rows of a query a client has had, or had left out for it, that it has not counted itself: its token is from
+ * when the container had one range, and the query was passed through. It would begin to count at the parts of that
+ * range: leave rows out once more, and take too many.
+ *
+ * @source `CompositeQueryContinuationToken` of `@azure/cosmos`, which comes with the request for a plan
+ */
+function rowsUncounted({ headers }: CosmosRequest, { rid }: ContainerState): number {
+  const text = headerText(headers, 'x-ms-continuation');
+  if (text?.startsWith('{') !== true) return 0;
+  const { data } = passedThrough.safeParse(textToJson(text));
+  if (data === undefined) return 0;
+  const place = decodeContinuation(data.rangeMappings[0].continuationToken, rid);
+  return place?.rows ?? 0;
+}
+
+/** One that counts itself says how many rows are left. */
+const passedThrough = z.object({
+  limit: z.undefined().optional(),
+  rangeMappings: z.tuple([z.object({ continuationToken: z.string() })]),
+});
+
+function textToJson(text: string): unknown {
+  try {
+    return parseJson(text);
+  } catch {
+    return undefined;
+  }
+}
+
+type PipelineInfo = Extract<ClientPlan, { readonly queryInfo: unknown }>['queryInfo'];
+
+function withoutRows(info: PipelineInfo, rows: number): PipelineInfo {
+  const { top, offset, limit } = info;
+  const skipped = Math.min(offset ?? 0, rows);
+  const left = (most: number | null): number | null => (most === null ? null : Math.max(0, most - (rows - skipped)));
+  return { ...info, top: left(top), offset: offset === null ? null : offset - skipped, limit: left(limit) };
 }
 
 /** Keys at most that a plan names one by one. */
