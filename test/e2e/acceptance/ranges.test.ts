@@ -26,9 +26,10 @@ async function rangesOf(container: Container): Promise<readonly PartitionKeyRang
 }
 
 /** 60 items of 20 customers. */
-async function stocked(throughput: number): Promise<Container> {
+async function stocked(throughput: number, id?: string): Promise<Container> {
   const container = await world.container({
     throughput,
+    ...(id === undefined ? {} : { id }),
     partitionKey: { paths: ['/customer'], version: PartitionKeyDefinitionVersion.V2 },
   });
   for (let n = 0; n < 60; n += 1) await container.items.create({ id: `i${n}`, customer: `c${n % 20}`, n });
@@ -263,6 +264,21 @@ describe('the ranges of a container', () => {
       expectFrom(await ask(container, 'SELECT * FROM c', key), id);
     }
   });
+
+  test('of an earlier container of the same name, which had more, can still be asked for', async () => {
+    const { id } = await stocked(FIVE_RANGES);
+    const client = world.connect();
+    const { items } = client.database('shop').container(id);
+    const ordered = 'SELECT VALUE c.n FROM c ORDER BY c.n';
+    const grouped = 'SELECT c.customer, COUNT(1) AS n FROM c GROUP BY c.customer';
+    await items.query(ordered, { forceQueryPlan: true }).fetchAll();
+    await world.of(id).delete();
+    await stocked(12_000, id);
+    const { resources: inOrder } = await items.query(ordered, { forceQueryPlan: true, maxItemCount: 7 }).fetchAll();
+    expect(inOrder).toEqual(Array.from({ length: 60 }, (_, n) => n));
+    const { resources: groups } = await items.query<{ readonly n: number }>(grouped).fetchAll();
+    expect(groups.map(({ n }) => n)).toEqual(Array.from({ length: 20 }, () => 3));
+  }, 30_000);
 
   test('that never were are gone', async () => {
     const container = await world.container({ throughput: 400 });

@@ -38,9 +38,18 @@ export function rangesOf(container: ContainerState): readonly PartitionKeyRange[
   return ranges;
 }
 
-/** A range of a container, or one that has split since, by its id. */
+/** Ranges that a container of 1,000,000 request units a second has. */
+const MOST_RANGES = rangeCount(1_000_000);
+
+/**
+ * A range of a container, or one that has split since, by its id. A container of several ranges is asked for others too,
+ * by clients that know those of an earlier container of its name: an id means the same part of the keys in each, so they
+ * are answered rightly, and all of them together have every item once. With one range queries are planned otherwise, and
+ * their answers for parts of it could not be put together.
+ */
 export function rangeById(container: ContainerState, id: string): PartitionKeyRange | undefined {
-  return partitionKeyRange(container.definition.partitionKey, rangeCountOf(container), id);
+  const count = rangeCountOf(container);
+  return partitionKeyRange(container.definition.partitionKey, count === 1 ? 1 : Math.max(count, MOST_RANGES), id);
 }
 
 /** The id of the range that a canonical partition key belongs to; without one, that of the container's first. */
