@@ -4,6 +4,7 @@ import {
   type KeyRange,
   rangeOfKey,
 } from '@epitaph/core/partition-key/effective-partition-key.ts';
+import { Refusal } from '@epitaph/core/errors.ts';
 import type { Scope } from '@epitaph/core/partition-key/scope.ts';
 import type { Grant } from '../store/api/users-api.ts';
 import type { StoreApi } from '../store/store-api.ts';
@@ -52,12 +53,12 @@ export function grantedStore(store: StoreApi, grant: Grant): StoreApi {
   const inContainer = (container: ContainerState): void => {
     if (container.rid !== target.containerRid) throw notGranted();
   };
+  const isCovered = ({ id, partitionKey }: { readonly id: string; readonly partitionKey: string }): boolean =>
+    [target.partitionKey, item?.partitionKey].every((key) => key === undefined || key === partitionKey) &&
+    (item === undefined || item.id === id);
   const onItem = (container: ContainerState, id: string, partitionKey: string): void => {
     inContainer(container);
-    if (target.partitionKey !== undefined && target.partitionKey !== partitionKey) throw notGranted();
-    if (item === undefined) return;
-    if (item.id !== id) throw notGranted();
-    if (item.partitionKey !== undefined && item.partitionKey !== partitionKey) throw notGranted();
+    if (!isCovered({ id, partitionKey })) throw notGranted();
   };
   const toWrite = (): void => {
     if (!writes) throw notGranted();
@@ -79,16 +80,8 @@ export function grantedStore(store: StoreApi, grant: Grant): StoreApi {
     nowMs: () => store.nowMs(),
     // Targets by rid are found in the list; the list itself no token reaches.
     listDatabases: () => store.listDatabases().filter(({ rid }) => rid === databaseRid),
-    database: (name) => {
-      const found = store.database(name);
-      if (found.rid !== databaseRid) throw notGranted();
-      return found;
-    },
-    container: (database, name) => {
-      const found = store.container(database, name);
-      inContainer(found);
-      return found;
-    },
+    database: (name) => covered(databaseRid, name, () => store.database(name)),
+    container: (database, name) => covered(target.containerRid, name, () => store.container(database, name)),
     containerByRid: (rid) => {
       if (rid !== target.containerRid) throw notGranted();
       return store.containerByRid(rid);
@@ -100,8 +93,8 @@ export function grantedStore(store: StoreApi, grant: Grant): StoreApi {
     itemByBirth: async (container, birth) => {
       inContainer(container);
       const found = await store.itemByBirth(container, birth);
-      if (found !== undefined) onItem(container, found.id, found.partitionKey);
-      return found;
+      // A rid says where the log was, so whoever counts up would otherwise find where others' items began, and which are left.
+      return found !== undefined && isCovered(found) ? found : undefined;
     },
     countItems: async (container) => {
       onFeed(container, {});
@@ -138,6 +131,21 @@ export function grantedStore(store: StoreApi, grant: Grant): StoreApi {
     },
   };
   return storeOf(store, (name) => Reflect.get(granted, name), notGranted);
+}
+
+/**
+ * The database or container that a token is for. Of any other its holder is not told whether it is there: names of
+ * databases and containers may be those of customers.
+ */
+function covered<T extends { readonly rid: string }>(rid: string, name: string, find: () => T): T {
+  try {
+    const found = find();
+    if (found.rid === rid) return found;
+  } catch (error) {
+    // A target may name it by its rid, which is looked for when there is nothing of that name.
+    if (name === rid || !(error instanceof Refusal)) throw error;
+  }
+  throw notGranted();
 }
 
 /** A store of which nothing is to be had but what there is an answer for; whatever else is called throws. */

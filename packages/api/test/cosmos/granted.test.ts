@@ -99,10 +99,6 @@ function everything(): Asked[] {
         }
       }
     }
-    byBirth.forEach(({ id, partitionKey }, birth) => {
-      const call: Asked['call'] = (granted) => granted.itemByBirth(container, birth);
-      asked.push({ what: 'itemByBirth', call, inOrders, id, partitionKey, writes: false });
-    });
     for (const partitionKey of [undefined, ANN, BOB]) {
       const scope: Scope = partitionKey === undefined ? {} : { partitionKey };
       const feed = { ...scope, sql: '', parameters: [], maxItemCount: 1 };
@@ -156,6 +152,13 @@ describe('the store of a token’s holder', () => {
         expect(await isLet(() => asked.call(granted)), about).toBe(expected);
         if (!expected) expect(reached, about).toEqual([]);
       }
+      // By rid an item that it is not for is as one that never was.
+      for (const [birth, found] of byBirth.entries()) {
+        const { id, partitionKey } = found;
+        const expected = covers({ id, partitionKey, what: 'itemByBirth', inOrders: true, writes, call: () => 0 });
+        expect(await granted.itemByBirth(orders, birth)).toEqual(expected ? found : undefined);
+        expect(await isLet(() => granted.itemByBirth(others, birth))).toBe(false);
+      }
     }
   });
 
@@ -186,6 +189,12 @@ describe('the store of a token’s holder', () => {
       () => granted.database('elsewhere'),
       () => granted.container('shop', 'others'),
       () => granted.containerByRid(others.rid),
+      // Nobody learns from the answer what there is besides.
+      () => granted.database('nothing'),
+      () => granted.container('shop', 'nothing'),
+      () => granted.container('elsewhere', 'orders'),
+      () => granted.container('nothing', 'orders'),
+      () => granted.containerByRid('nothing'),
     ]) {
       expect(call).toThrow(refusal);
     }
