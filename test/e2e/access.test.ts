@@ -381,6 +381,38 @@ describe('a token', () => {
     expect((await query('', 'FF')).status).toBe(403);
   });
 
+  test('for one partition key is not told by charges and metrics which values in clear others have', async () => {
+    const here = await shop();
+    const definition = { id: 'clear', partitionKey: '/customer', epitaph: { clearPaths: ['/mail'] } };
+    const { container } = await here.database.containers.create(definition);
+    await container.items.create({ id: 'o0', customer: 'ann', mail: 'ann' });
+    for (const id of ['o1', 'o2', 'o3']) await container.items.create({ id, customer: 'bob', mail: 'bob' });
+    const token = await permit({ ...here, container }, { resourcePartitionKey: ['ann'] });
+    const told = async (filter: string) => {
+      const { status, headers, json } = await raw(world.endpoint, 'POST', `/${encodeURI(container.url)}/docs`, {
+        authorization: encodeURIComponent(token),
+        headers: {
+          ...keyHeader('ann'),
+          'content-type': 'application/query+json',
+          'x-ms-documentdb-populatequerymetrics': 'true',
+          'x-ms-cosmos-populateindexmetrics-v2': 'true',
+        },
+        body: JSON.stringify({ query: `SELECT VALUE c.id FROM c WHERE ${filter}` }),
+      });
+      expect(status).toBe(200);
+      const counts = String(headers['x-ms-documentdb-query-metrics']).match(/\w+(?:Count|Size|Ratio)=[\d.]+/g);
+      return [json?.['Documents'], headers['x-ms-request-charge'], headers['x-ms-cosmos-index-utilization'], counts];
+    };
+    for (const filter of [
+      (mail: string) => `c.mail = '${mail}'`,
+      (mail: string) => `c.mail IN ('${mail}')`,
+      (mail: string) => `(c.mail = '${mail}' AND c.n = 1) OR (c.mail = 'nil' AND c.n = 2)`,
+    ]) {
+      expect(await told(filter('bob'))).toEqual(await told(filter('eve')));
+    }
+    expect((await told("c.mail = 'ann'"))[0]).toEqual(['o0']);
+  });
+
   test('for one item is good for that item only', async () => {
     const here = await shop();
     const { resource } = await here.container.item('o1', 'ann').read();

@@ -60,8 +60,19 @@ export function clearConditionsOf(pushdown: Pushdown, definition: ContainerDefin
 }
 
 /** Whether a comparison is of a path that the container keeps in clear. */
-export function isOfClearPath({ path }: PathComparison, { epitaph }: ContainerDefinition): boolean {
+export function isOfClearPath({ path }: Pick<PathComparison, 'path'>, { epitaph }: ContainerDefinition): boolean {
   return epitaph?.clearPaths?.some((clear) => nameOf(parseDocumentPath(clear) ?? []) === nameOf(path)) ?? false;
+}
+
+/** What is left of a filter to be looked up where values in clear are not to be. */
+export function withoutClearPaths(pushdown: Pushdown, definition: ContainerDefinition): Pushdown {
+  const isOther = (part: Pick<PathComparison, 'path'>) => !isOfClearPath(part, definition);
+  const { paths, alternatives } = pushdown;
+  return {
+    ...pushdown,
+    paths: paths.filter(isOther),
+    ...(alternatives === undefined ? {} : { alternatives: alternatives.map((parts) => parts.filter(isOther)) }),
+  };
 }
 
 const nameOf = (names: readonly string[]): string => JSON.stringify(names);

@@ -101,7 +101,8 @@ export function grantedStore(store: StoreApi, grant: Grant): StoreApi {
       return store.countItems(container);
     },
     listItems: async (container, page) => store.listItems(container, onFeed(container, page)),
-    queryItems: async (container, request) => store.queryItems(container, onFeed(container, request)),
+    queryItems: async (container, request) =>
+      store.queryItems(container, { ...onFeed(container, request), apart: target.partitionKey !== undefined }),
     readChangeFeed: async (container, request) =>
       store.readChangeFeed(container, { ...request, scope: onFeed(container, request.scope) }),
     batchItems: async (caller, container, operations, options) => {

@@ -66,7 +66,7 @@ export class Candidates {
   }
 
   async *#found(run: Run, afterBirth: number): AsyncGenerator<Batch> {
-    const { pushdown } = run.plan;
+    const { pushdown } = run;
     const { within, marks } = run.moment;
     const { scope } = run;
     const recorded = await this.#parts.recordedScope(within.state, scope);

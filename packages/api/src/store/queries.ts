@@ -76,7 +76,7 @@ export class Queries {
       lookupMs: run.lookupMs,
       loadMs: run.loadMs,
     };
-    return { ...answer, examined: run.examined, extraWork: run.extraWork, metrics, pushdown: plan.pushdown };
+    return { ...answer, examined: run.examined, extraWork: run.extraWork, metrics, pushdown: run.pushdown };
   }
 
   /**

@@ -3,7 +3,15 @@ import { hasPseudonymousIds } from '@epitaph/core/item/pseudonym.ts';
 import { isInScope, type Scope } from '@epitaph/core/partition-key/scope.ts';
 import { TURN_MS } from '@epitaph/core/turn.ts';
 import type { ItemRow } from '@epitaph/projections/read-model-store.ts';
-import { type Evaluation, type EvaluationContext, type Json, Memory, type QueryPlan } from '@epitaph/query';
+import {
+  type Evaluation,
+  type EvaluationContext,
+  type Json,
+  Memory,
+  type Pushdown,
+  type QueryPlan,
+} from '@epitaph/query';
+import { withoutClearPaths } from '../cosmos/clear-paths.ts';
 import { partitionKeysIn } from '../cosmos/partition-key.ts';
 import { MOST_QUERY_BYTES } from './heap.ts';
 import type { Moment } from './parts.ts';
@@ -36,6 +44,8 @@ export class PieceSize {
 export class Run {
   readonly request: QueryRequest;
   readonly plan: QueryPlan;
+  /** What of the filter is decided without documents. */
+  readonly pushdown: Pushdown;
   readonly moment: Moment;
   /** Which of its rows the query gives; undefined where the plan itself sees to that. */
   readonly bounds: Bounds | undefined;
@@ -75,6 +85,8 @@ export class Run {
     this.plan = plan;
     this.moment = moment;
     const { definition } = moment.within.state;
+    // An index over the whole container tells how many have a value, here and elsewhere.
+    this.pushdown = request.apart === true ? withoutClearPaths(plan.pushdown, definition) : plan.pushdown;
     const { scope, keys } = narrowed(request, plan, definition);
     this.scope = scope;
     this.keys = keys;

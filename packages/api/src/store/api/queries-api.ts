@@ -78,6 +78,11 @@ export interface QueryRequest extends Scope {
   readonly atLeast?: AtLeast | undefined;
   readonly signal?: AbortSignal | undefined;
   /**
+   * Whether nothing of what lies outside its scope may show in what the query is charged or what is told of it besides
+   * its rows: whoever asks may see no more than that.
+   */
+  readonly apart?: boolean;
+  /**
    * Called with a wait that stands in the query's way, so that the caller can let others go first until it is over. By
    * default the query just waits.
    */
