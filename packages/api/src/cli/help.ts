@@ -6,7 +6,7 @@ const WIDTH = 100;
 /** What is longer on the left has its description on the next line. */
 const MAX_LEFT = 36;
 const TIME_TEXT =
-  '<time> is like 2026-11-21T10:00:00Z, with an offset instead of the Z, a date alone (midnight UTC), or milliseconds since 1970.';
+  '<time> is like 2026-11-21T10:00:00Z, with an offset instead of the Z, a date alone (midnight UTC), or milliseconds since 1970 (13 digits).';
 
 export function generalHelp(commands: Readonly<Record<string, Pick<Command, 'summary' | 'operands'>>>): string {
   const rows = Object.entries(commands).map(

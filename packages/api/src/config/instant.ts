@@ -8,12 +8,15 @@ const MONTH_DAYS = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
  * Reads an instant as people and scripts write it: `2026-11-21T10:00:00Z`, with an offset, a date alone (midnight
  * UTC), or milliseconds since the Unix epoch. What is finer than a millisecond is cut off.
  *
- * A time of day without `Z` or an offset is refused: it would mean another instant on another machine.
+ * A time of day without `Z` or an offset is refused: it would mean another instant on another machine. So is a number
+ * too short for milliseconds of this age (those of March 1973 have twelve digits): whoever writes `2024` means the year,
+ * and ten digits are seconds, such as `_ts`. Taken for moments of 1970 they would show an auditor a period in which
+ * nothing happened. 0 is the beginning of time.
  *
  * @returns milliseconds since the epoch, or undefined for anything else
  */
 export function parseInstant(text: string): number | undefined {
-  const atMs = /^\d{1,15}$/.test(text) ? Number(text) : parseIsoTime(text);
+  const atMs = /^(?:0|\d{12,15})$/.test(text) ? Number(text) : parseIsoTime(text);
   return atMs === undefined || atMs < 0 || atMs > MAX_TIME_MS ? undefined : atMs;
 }
 

@@ -5,13 +5,13 @@ import { Problem } from './problems.ts';
 
 const instant = z
   .string()
-  .meta({ description: 'ISO 8601 with an offset or Z, or milliseconds since 1970.' })
+  .meta({ description: 'ISO 8601 with an offset or Z, a date, or milliseconds since 1970 (12 digits or more).' })
   .transform((text, context) => {
     const atMs = parseInstant(text);
     if (atMs !== undefined) return atMs;
     context.addIssue({
       code: 'custom',
-      message: 'must be a time like 2026-11-21T10:00:00Z, or milliseconds since 1970',
+      message: 'must be a time like 2026-11-21T10:00:00Z, a date, or milliseconds since 1970, which have 13 digits',
     });
     return z.NEVER;
   });

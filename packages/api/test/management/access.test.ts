@@ -80,9 +80,27 @@ describe('a "no"', () => {
   test('names the part of the request that is wrong', async () => {
     const response = await world.ask('GET', `${ORDERS}/explain${item('a', { at: 'yesterday' })}`);
     expect(response.json()).toMatchObject({
-      detail: 'at in the query must be a time like 2026-11-21T10:00:00Z, or milliseconds since 1970.',
+      detail:
+        'at in the query must be a time like 2026-11-21T10:00:00Z, a date, or milliseconds since 1970, which have 13 digits.',
       errors: [{ path: 'at', message: expect.any(String) }],
     });
+  });
+
+  test.each([
+    ['a year', '2025'],
+    ['seconds, such as _ts', '1767258000'],
+  ])('takes %s for no time: as milliseconds it would be in 1970, when nothing had happened', async (_, at) => {
+    for (const url of [
+      `${ORDERS}/explain${item('a', { at })}`,
+      `${ORDERS}/as-of?at=${at}`,
+      `${ORDERS}/disappearances?from=${at}`,
+      `${ORDERS}/bundle?to=${at}`,
+    ]) {
+      const response = await world.ask('GET', url);
+      expect(response.json(), url).toMatchObject({ code: 'bad-request', detail: expect.stringMatching(/13 digits/) });
+    }
+    const beginning = await world.ask('GET', `${ORDERS}/disappearances?from=0`);
+    expect(beginning.statusCode).toBe(200);
   });
 
   test.each([
