@@ -28,9 +28,9 @@ find_node() {
   esac
   echo "epitaph: this machine's Node.js is older than 24.15; taking $NODE_VERSION from the npm registry." >&2
   # The platform package, not "node": that one needs an install script, which npm 12 no longer runs.
-  NODE=$(npm exec --yes --loglevel=error --package="node-$platform@$NODE_VERSION" -- sh -c 'command -v node' </dev/null)
+  NODE=$(npm exec --yes --loglevel=error --package="node-$platform@$NODE_VERSION" -- sh -c 'command -v node' </dev/null) || NODE=
   if ! new_enough "$NODE"; then
-    echo "epitaph: could not get Node.js $NODE_VERSION; install Node.js 24.15 or newer by hand." >&2
+    echo "epitaph: could not get Node.js $NODE_VERSION; install Node.js 24.15 or newer by hand. (One that was fetched is in the home folder of the user who fetched it, and for that user alone.)" >&2
     exit 1
   fi
   mkdir -p .toolchain
@@ -40,7 +40,11 @@ find_node() {
 find_pnpm() {
   PNPM=$(cat .toolchain/pnpm 2>/dev/null || true)
   if [ -n "$PNPM" ] && [ -e "$PNPM" ] && [ "$(cat .toolchain/pnpm-version 2>/dev/null)" = "$PNPM_VERSION" ]; then return; fi
-  PNPM=$(npm exec --yes --loglevel=error --package="pnpm@$PNPM_VERSION" -- sh -c 'command -v pnpm' </dev/null)
+  PNPM=$(npm exec --yes --loglevel=error --package="pnpm@$PNPM_VERSION" -- sh -c 'command -v pnpm' </dev/null) || PNPM=
+  if [ ! -e "$PNPM" ]; then
+    echo "epitaph: could not get pnpm $PNPM_VERSION, which installs the packages; the lines above say why. Run npm run -s epitaph -- --version once as a user who may write to this folder and has a home folder and a network." >&2
+    exit 1
+  fi
   mkdir -p .toolchain
   echo "$PNPM" >.toolchain/pnpm
   echo "$PNPM_VERSION" >.toolchain/pnpm-version
