@@ -1,0 +1,171 @@
+import { existsSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import type { OpenLogElsewhere } from '@epitaph/storage/sqlite/data-folder.ts';
+import { textFlag, type Command, type Invocation } from './command.ts';
+import { clockOf, eventStoreOf, existingData } from './data-folder.ts';
+import { exitCodes, UsageError } from './exit-codes.ts';
+import { Progress } from './progress.ts';
+import { readText } from './read-text.ts';
+
+export const keys: Command = {
+  summary: 'The master key: change it, put it into escrow, check one against the keys.',
+  operands: 'rotate-master | export-master <file> | verify-master <file>',
+  operandCounts: [1, 2],
+  isLocal: true,
+  flags: {
+    data: {
+      type: 'string',
+      placeholder: '<folder>',
+      description: 'The data folder; EPITAPH_DATA, or ./data by default. For rotate-master the store must be stopped.',
+    },
+    postgres: {
+      type: 'string',
+      placeholder: '<postgresql://…>',
+      description: 'For keys in PostgreSQL; EPITAPH_POSTGRES. All nodes must be stopped.',
+    },
+    'event-store': {
+      type: 'string',
+      placeholder: '<esdb://…>',
+      description: 'With rotate-master, for a data folder whose event log is on a server; EPITAPH_EVENT_STORE.',
+    },
+  },
+  notes:
+    'A master key that is given is EPITAPH_MASTER_KEY, and the one to come EPITAPH_NEW_MASTER_KEY. Life keys are never exported. verify-master takes the vault part of a backup for --data too.',
+  run: async (invocation) => {
+    const [action, file] = invocation.operands;
+    if (action === 'rotate-master' && file === undefined) return rotate(invocation);
+    if (action === 'export-master' && file !== undefined) return exportMaster(invocation, file);
+    if (action === 'verify-master' && file !== undefined) return verifyMaster(invocation, file);
+    throw new UsageError('keys takes rotate-master, export-master <file> or verify-master <file>.');
+  },
+};
+
+/** Where the keys are in PostgreSQL: unless a data folder is named. */
+function postgresOf({ flags, environment }: Pick<Invocation, 'flags' | 'environment'>): string | undefined {
+  if (textFlag(flags, 'postgres') !== undefined) return textFlag(flags, 'postgres');
+  return textFlag(flags, 'data') === undefined ? environment['EPITAPH_POSTGRES'] : undefined;
+}
+
+async function rotatePostgres({ environment, json, print }: Invocation, url: string): Promise<number> {
+  const { EPITAPH_MASTER_KEY: current, EPITAPH_NEW_MASTER_KEY: next } = environment;
+  if (current === undefined || next === undefined) {
+    throw new UsageError(
+      'Give the master key in force in EPITAPH_MASTER_KEY and the new one in EPITAPH_NEW_MASTER_KEY.',
+    );
+  }
+  const { readMasterKey, SAME_KEY } = await import('@epitaph/storage/sqlite/master-key.ts');
+  if (readMasterKey(current).equals(readMasterKey(next))) throw new UsageError(SAME_KEY);
+  const { rotatePostgresMasterKey } = await import('@epitaph/storage/postgres/rotate-master-key.ts');
+  const rewrapped = await rotatePostgresMasterKey({ url, current: readMasterKey(current), next: readMasterKey(next) });
+  if (json) print(JSON.stringify({ rewrapped }));
+  else {
+    print(
+      `Wrapped anew: the root of the keys and all secrets, ${rewrapped} in all. Start every node with the new master key.`,
+    );
+    print('Copies of the keys from before still need the old one. Put the new one into escrow now.');
+  }
+  return exitCodes.ok;
+}
+
+async function rotate(invocation: Invocation): Promise<number> {
+  const postgres = postgresOf(invocation);
+  if (postgres !== undefined) return rotatePostgres(invocation, postgres);
+  const folder = dataOf(invocation);
+  const logElsewhere = await logElsewhereOf(invocation, folder);
+  try {
+    return await rotateFolder(invocation, folder, logElsewhere);
+  } finally {
+    await logElsewhere?.log.close();
+  }
+}
+
+async function rotateFolder(
+  { environment, json, print, stderr }: Invocation,
+  folder: string,
+  logElsewhere: OpenLogElsewhere | undefined,
+): Promise<number> {
+  const { rotateMasterKey } = await import('@epitaph/storage/sqlite/master-key.ts');
+  const { DataFolder } = await import('@epitaph/storage/sqlite/data-folder.ts');
+  const opened = DataFolder.open(folder, await clockOf(folder), logElsewhere);
+  const progress = new Progress(stderr, 'rotate');
+  try {
+    if (logElsewhere !== undefined) await opened.claim(logElsewhere, false);
+    const rewrapped = await rotateMasterKey(opened, {
+      current: environment['EPITAPH_MASTER_KEY'],
+      next: environment['EPITAPH_NEW_MASTER_KEY'],
+      log: logElsewhere?.log,
+      onProgress: (done, total) => progress.update(done, total),
+    });
+    progress.end();
+    if (json) print(JSON.stringify({ rewrapped }));
+    else {
+      print(`Wrapped anew: ${rewrapped} keys and secrets. The old master key opens nothing in ${folder} any more.`);
+      print('Backups of the keys from before still need the old one. Export the new one for escrow now.');
+      const kept = path.join(folder, 'master.key');
+      if (environment['EPITAPH_MASTER_KEY'] !== undefined && existsSync(kept)) {
+        print(`${kept} is not the one in force any more: remove it, and go on giving the store its key.`);
+      }
+    }
+    return exitCodes.ok;
+  } finally {
+    opened.close();
+  }
+}
+
+/** The event log of a folder that has it on a server. */
+async function logElsewhereOf(invocation: Invocation, folder: string): Promise<OpenLogElsewhere | undefined> {
+  const connectionString = await eventStoreOf(invocation, folder);
+  if (connectionString === undefined) return undefined;
+  const { openLogElsewhere } = await import('@epitaph/storage/eventstoredb/open-event-store-log.ts');
+  return openLogElsewhere(connectionString);
+}
+
+async function exportMaster(invocation: Invocation, file: string): Promise<number> {
+  const { flags, environment, print } = invocation;
+  if (postgresOf(invocation) !== undefined) {
+    throw new UsageError('The master key of keys in PostgreSQL is the one given to the nodes: put that into escrow.');
+  }
+  const folder = dataOf({ flags, environment });
+  const source = path.join(folder, 'master.key');
+  const given = environment['EPITAPH_MASTER_KEY'];
+  if (given === undefined && !existsSync(source)) {
+    throw new UsageError(`${source} is not there: the master key of this store is given to it, in EPITAPH_MASTER_KEY.`);
+  }
+  const text = (given ?? readText(source)).trim();
+  const { checkMasterKey, readMasterKey } = await import('@epitaph/storage/sqlite/master-key.ts');
+  // Nobody should find out years later that what lies in the safe opens nothing.
+  checkMasterKey(path.join(folder, 'vault.db'), readMasterKey(text));
+  if (file === '-') print(text);
+  else {
+    try {
+      writeFileSync(file, `${text}\n`, { mode: 0o600, flag: 'wx', flush: true });
+    } catch (error) {
+      throw new UsageError(
+        `${file} can't be written: ${(error as Error).message}. An existing file is not overwritten.`,
+      );
+    }
+    print(`The master key of ${folder} is in ${file}, for its owner alone. It opens every key of this store.`);
+  }
+  return exitCodes.ok;
+}
+
+async function verifyMaster(invocation: Invocation, file: string): Promise<number> {
+  const { flags, environment, print } = invocation;
+  const postgres = postgresOf(invocation);
+  if (postgres !== undefined) {
+    const { readMasterKey } = await import('@epitaph/storage/sqlite/master-key.ts');
+    const { checkPostgresMasterKey } = await import('@epitaph/storage/postgres/rotate-master-key.ts');
+    await checkPostgresMasterKey(postgres, readMasterKey(readText(file)));
+    print(`good: ${file} opens the keys in PostgreSQL.`);
+    return exitCodes.ok;
+  }
+  const folder = dataOf({ flags, environment });
+  const { checkMasterKey, readMasterKey } = await import('@epitaph/storage/sqlite/master-key.ts');
+  checkMasterKey(path.join(folder, 'vault.db'), readMasterKey(readText(file)));
+  print(`good: ${file} opens the keys in ${folder}.`);
+  return exitCodes.ok;
+}
+
+function dataOf({ flags, environment }: Pick<Invocation, 'flags' | 'environment'>): string {
+  return existingData(textFlag(flags, 'data') ?? environment['EPITAPH_DATA'] ?? './data');
+}
