@@ -1,104 +1,32 @@
 import { allDone } from '@epitaph/core/all-done.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
-import { Refusal } from '@epitaph/core/errors.ts';
-import type { BatchOperation, BatchResult } from '../store/api/items-api.ts';
-import { charge, chargeOfWrite } from './charge.ts';
+import type { BatchOperation } from '../store/api/items-api.ts';
+import { charge } from './charge.ts';
 import { containerHeaders, sessionHeaders } from './containers.ts';
+import { badRequest, tooManyRequests, WireError } from './errors.ts';
+import { type Asked, MISMATCH, readOperations, type SentOperation, toStore } from './batch-operations.ts';
 import {
-  badRequest,
-  describeError,
-  tooLarge,
-  tooManyRequests,
-  WireError,
-  wireShapes,
-  type WireShape,
-} from './errors.ts';
-import { decodeOperations, encodeResults, isHybridRow } from './hybrid-row.ts';
-import { checkItemId, itemOf, readItemBody, type ItemBody } from './item-body.ts';
-import { isJsonObject, parseExactJson } from './json.ts';
-import { readPartitionKeyHeader, wholeKeyOf } from './partition-key.ts';
-import { readPatch } from './patch.ts';
-import { renameItem, stepsOf, type Rename } from './rename.ts';
-import {
-  atLeastOf,
-  etagIn,
-  headerFlag,
-  ownerGone,
-  partitionKeyHeader,
-  type Answer,
-  type CosmosRequest,
-} from './request.ts';
+  ANSWER_TOO_LARGE,
+  answerTooLarge,
+  charactersOf,
+  failed,
+  FAILED_DEPENDENCY,
+  failure,
+  type OperationResult,
+  resultText,
+  shown,
+} from './batch-results.ts';
+import { encodeResults, isHybridRow } from './hybrid-row.ts';
+import { readPartitionKeyHeader } from './partition-key.ts';
+import { renameItem, stepsOf } from './rename.ts';
+import { atLeastOf, headerFlag, partitionKeyHeader, type Answer, type CosmosRequest } from './request.ts';
 import { answeringRangeId, scopeOf } from './scope.ts';
-import { withSystemProperties } from './system-properties.ts';
-
-/** Source: Cosmos DB, "Transactional batch operations": at most 100 operations, 2 MB a request. */
-const MAX_OPERATIONS = 100;
-const MAX_BODY_BYTES = 2 * 1024 * 1024;
-
-const MISMATCH = "PartitionKey extracted from document doesn't match the one specified in the header";
-
-const operationTypes = ['Create', 'Upsert', 'Read', 'Delete', 'Replace', 'Patch'] as const;
-type OperationType = (typeof operationTypes)[number];
-
-/** The .NET client's numbers of the operation types. */
-const numberedTypes: ReadonlyMap<unknown, OperationType> = new Map([
-  [0, 'Create'],
-  [1, 'Patch'],
-  [2, 'Read'],
-  [4, 'Delete'],
-  [5, 'Replace'],
-  [20, 'Upsert'],
-]);
-
-/** One operation as it was sent. */
-interface SentOperation {
-  readonly type: OperationType;
-  readonly id: unknown;
-  /** JSON text from a HybridRow, a parsed value from a JSON body. */
-  readonly body: { readonly text: Buffer } | { readonly value: unknown } | undefined;
-  /** JSON text, as in the header. */
-  readonly partitionKey: string | undefined;
-  readonly ifMatch: string | undefined;
-  readonly ifNoneMatch: string | undefined;
-  readonly minimal: boolean;
-}
-
-/** What one operation came to, before it is written in the format of the request. */
-interface OperationResult {
-  readonly statusCode: number;
-  readonly subStatusCode?: number | undefined;
-  readonly requestCharge: number;
-  readonly eTag?: string | undefined;
-  /** JSON text. */
-  readonly resourceBody?: string | undefined;
-  readonly message?: string | undefined;
-  readonly retryAfterMilliseconds?: number | undefined;
-}
-
-/** What an operation asks for. */
-type Asked = BatchOperation | Rename;
-
-const FAILED_DEPENDENCY: OperationResult = { statusCode: 424, requestCharge: 0 };
 
 /** Characters of documents in an answer. Source: Cosmos DB, "Service quotas" (maximum response size, 4 MB). */
 const MAX_ANSWER_CHARACTERS = 4 * 1024 * 1024;
 
 /** Bytes of large documents that were patched, likewise: it is more, for a client that repeats a patch has it done late. */
 const MAX_BULK_PATCHED_BYTES = 32 * 1024 * 1024;
-
-const ANSWER_TOO_LARGE = 'Response size is too large.';
-
-const charactersOf = ({ resourceBody }: OperationResult): number => resourceBody?.length ?? 0;
-
-/** What was read and no longer fits into the answer: it is paid for, and clients read it once more. */
-const answerTooLarge = (requestCharge: number): OperationResult => ({
-  statusCode: wireShapes.answerTooLarge.status,
-  subStatusCode: wireShapes.answerTooLarge.substatus,
-  requestCharge,
-  message: ANSWER_TOO_LARGE,
-});
-
-const failed = ({ statusCode }: OperationResult): boolean => statusCode >= 400;
 
 /** `POST …/docs` with `x-ms-cosmos-is-batch-request`: a transactional batch, or a bulk of independent operations. */
 export async function answerBatch(request: CosmosRequest, container: ContainerState): Promise<Answer> {
@@ -121,127 +49,6 @@ export async function answerBatch(request: CosmosRequest, container: ContainerSt
   };
 }
 
-function readOperations({ body, headers, limits }: CosmosRequest): readonly SentOperation[] {
-  if (body === undefined || body.length === 0) throw badRequest('The batch request has no body.');
-  if (body.length > MAX_BODY_BYTES) throw tooLarge();
-  const minimal = headers['prefer'] === 'return=minimal';
-  const operations = isHybridRow(body)
-    ? decodeOperations(body).map((row) => operationOfRow(row, minimal))
-    : // The documents may nest as deep as alone; the batch is two levels around them.
-      operationsOfJson(parseExactJson(body, limits.jsonDepth + 2), minimal);
-  if (operations.length === 0) throw badRequest('Batch request has no operations.');
-  if (operations.length > MAX_OPERATIONS) {
-    throw badRequest(`Batch request has more operations than what is supported. There may be ${MAX_OPERATIONS}.`);
-  }
-  return operations;
-}
-
-function operationsOfJson(body: unknown, minimal: boolean): readonly SentOperation[] {
-  if (!Array.isArray(body)) throw badRequest('The body of a batch request is an array of operations.');
-  return body.map((value: unknown): SentOperation => {
-    if (!isJsonObject(value)) throw badRequest('An operation of the batch is not an object.');
-    const type = operationTypes.find((known) => known === value['operationType']);
-    if (type === undefined) {
-      throw badRequest(
-        `The operation type '${String(value['operationType']).slice(0, 100)}' is not one of ${operationTypes.join(', ')}.`,
-      );
-    }
-    return {
-      type,
-      id: value['id'],
-      body: Object.hasOwn(value, 'resourceBody') ? { value: value['resourceBody'] } : undefined,
-      partitionKey: textOf(value, 'partitionKey'),
-      ifMatch: etagIn(textOf(value, 'ifMatch')),
-      ifNoneMatch: etagIn(textOf(value, 'ifNoneMatch')),
-      // The Java client says it of each operation, and nothing of the whole.
-      minimal: minimal || value['minimalReturnPreference'] === true,
-    };
-  });
-}
-
-function textOf(operation: Readonly<Record<string, unknown>>, name: string): string | undefined {
-  const value = operation[name] ?? undefined;
-  if (value !== undefined && typeof value !== 'string') {
-    throw badRequest(`The '${name}' of an operation of the batch is not a string.`);
-  }
-  return value;
-}
-
-function operationOfRow(row: ReturnType<typeof decodeOperations>[number], minimal: boolean): SentOperation {
-  const type = numberedTypes.get(row.get('operationType'));
-  if (type === undefined) throw badRequest('An operation of the batch has a type that is not supported.');
-  for (const name of ['timeToLiveInSeconds', 'effectivePartitionKey', 'binaryId']) {
-    if (row.has(name)) throw badRequest(`The '${name}' of an operation of a batch is not supported.`);
-  }
-  const text = (name: string): string | undefined => {
-    const value = row.get(name);
-    return value instanceof Buffer ? value.toString() : undefined;
-  };
-  const body = row.get('resourceBody');
-  return {
-    type,
-    id: text('id'),
-    body: body instanceof Buffer ? { text: body } : undefined,
-    partitionKey: text('partitionKey'),
-    ifMatch: etagIn(text('ifMatch')),
-    ifNoneMatch: etagIn(text('ifNoneMatch')),
-    minimal: minimal || row.get('minimalReturnPreference') === true,
-  };
-}
-
-/**
- * What an operation asks of the store.
- *
- * @param header the partition key header, for operations that say no key of their own
- * @throws WireError or Refusal for what can't be asked
- */
-function toStore(
-  { limits }: CosmosRequest,
-  container: ContainerState,
-  sent: SentOperation,
-  header: string | undefined,
-): Asked {
-  const { definition } = container;
-  const { type, ifMatch, ifNoneMatch } = sent;
-  const precondition =
-    ifMatch === undefined && ifNoneMatch === undefined
-      ? undefined
-      : // A read that names the etag it has is answered that nothing is new, whichever way it names it.
-        { ifMatch, ifNoneMatch: ifNoneMatch ?? (type === 'Read' ? ifMatch : undefined) };
-  const given = readPartitionKeyHeader(definition, sent.partitionKey ?? header);
-  if (type === 'Create' || type === 'Upsert' || type === 'Replace') {
-    const item = documentOf(sent, container, limits);
-    if (given !== undefined && given.key !== item.partitionKey) throw new WireError('partitionKeyMismatch', MISMATCH);
-    if (type === 'Replace') {
-      const id = checkItemId(sent.id);
-      if (id !== item.id) return { kind: 'rename', id, item, precondition };
-    }
-    const operation = type.toLowerCase() as Lowercase<typeof type>;
-    return { kind: 'write', operation, item, precondition };
-  }
-  const partitionKey = wholeKeyOf(given);
-  const name = { id: checkItemId(sent.id), partitionKey, precondition };
-  if (type === 'Read') return { kind: 'read', ...name };
-  if (type === 'Delete') return { kind: 'delete', ...name };
-  return { kind: 'patch', ...name, patch: readPatch(valueOf(sent, limits), container) };
-}
-
-function documentOf(
-  { body }: SentOperation,
-  { definition }: ContainerState,
-  limits: CosmosRequest['limits'],
-): ItemBody {
-  if (body === undefined) throw badRequest('An operation of the batch has no resourceBody.');
-  if ('text' in body) return readItemBody(definition, body.text, limits);
-  if (!isJsonObject(body.value)) throw badRequest('The resourceBody of an operation is not a JSON object.');
-  return itemOf(definition, body.value);
-}
-
-function valueOf({ body }: SentOperation, limits: CosmosRequest['limits']): unknown {
-  if (body === undefined) return undefined;
-  return 'text' in body ? parseExactJson(body.text, limits.jsonDepth) : body.value;
-}
-
 interface Ran {
   readonly results: readonly OperationResult[];
   readonly position: number;
@@ -261,19 +68,7 @@ async function runBatch(
   if (given === undefined || !given.complete) {
     throw badRequest('A transactional batch needs the whole partition key that its operations share.');
   }
-  const operations: Asked[] = [];
-  let unreadable: { readonly error: unknown } | undefined;
-  for (const operation of sent) {
-    try {
-      const asked = toStore(request, container, operation, header);
-      const { partitionKey } = 'item' in asked ? asked.item : asked;
-      if (partitionKey !== given.key) throw new WireError('partitionKeyMismatch', MISMATCH);
-      operations.push(asked);
-    } catch (error) {
-      unreadable = { error };
-      break;
-    }
-  }
+  const { operations, unreadable } = asFarAsReadable(request, container, sent, { header, key: given.key });
   const refused = (index: number, error: unknown): Ran => ({
     results: sent.map((operation, at) => (at === index ? failure(operation, error) : FAILED_DEPENDENCY)),
     position: store.headPosition(),
@@ -299,6 +94,28 @@ async function runBatch(
   return { results: wholeOrNone(operations, results), position: outcome.position };
 }
 
+/** What the operations of a transactional batch ask for, up to the first that can't be asked. */
+function asFarAsReadable(
+  request: CosmosRequest,
+  container: ContainerState,
+  sent: readonly SentOperation[],
+  { header, key }: { readonly header: string | undefined; readonly key: string },
+): { readonly operations: readonly Asked[]; readonly unreadable?: { readonly error: unknown } } {
+  const operations: Asked[] = [];
+  for (const operation of sent) {
+    try {
+      const asked = toStore(request, container, operation, header);
+      if (partitionKeyOf(asked) !== key) throw new WireError('partitionKeyMismatch', MISMATCH);
+      operations.push(asked);
+    } catch (error) {
+      return { operations, unreadable: { error } };
+    }
+  }
+  return { operations };
+}
+
+const partitionKeyOf = (asked: Asked): string => ('item' in asked ? asked.item : asked).partitionKey;
+
 /** Of a batch of reads alone, whose documents are too many for an answer, none: what was written can't be refused any more. */
 function wholeOrNone(operations: readonly Asked[], results: readonly OperationResult[]): readonly OperationResult[] {
   const characters = results.reduce((sum, result) => sum + charactersOf(result), 0);
@@ -322,16 +139,7 @@ async function runBulk(
   const header = partitionKeyHeader(headers);
   const goesOn = headerFlag(headers, 'x-ms-cosmos-batch-continue-on-error');
   const results: OperationResult[] = [];
-  let characters = 0;
-  let patchedBytes = 0;
-  const fitting = (result: OperationResult, kind: Asked['kind']): OperationResult => {
-    const more = charactersOf(result);
-    if (kind === 'read' && more > 0 && characters > 0 && characters + more > MAX_ANSWER_CHARACTERS) {
-      return answerTooLarge(result.requestCharge);
-    }
-    characters += more;
-    return result;
-  };
+  const room = new AnswerRoom();
   const tails = new Map<string, Promise<void>>();
   for (const [index, operation] of sent.entries()) {
     let asked: Asked;
@@ -342,21 +150,15 @@ async function runBulk(
       if (goesOn) continue;
       break;
     }
-    const { partitionKey } = 'item' in asked ? asked.item : asked;
-    const ids = [...('item' in asked ? [asked.item.id] : []), ...('id' in asked ? [asked.id] : [])];
-    const names = goesOn ? ids.map((id) => `${partitionKey}\n${id}`) : [''];
+    const names = goesOn ? namesOf(asked) : [''];
     // What is refused here is done when it is asked for again; afterwards it can't be refused.
     const beforeLarge = (bytes: number): void => {
-      if (operation.minimal) return;
-      if (patchedBytes > 0 && patchedBytes + bytes > MAX_BULK_PATCHED_BYTES) {
-        throw new WireError('answerTooLarge', ANSWER_TOO_LARGE);
-      }
-      patchedBytes += bytes;
+      if (!operation.minimal) room.takeForPatch(bytes);
     };
     const doing = asked.kind === 'patch' ? { ...asked, patch: { ...asked.patch, beforeLarge } } : asked;
     const run = async () => {
       try {
-        results[index] = fitting(await runCharged(request, container, operation, doing), asked.kind);
+        results[index] = room.fitting(await runCharged(request, container, operation, doing), asked.kind);
       } catch (error) {
         results[index] = failure(operation, error);
       }
@@ -373,6 +175,35 @@ async function runBulk(
     results: sent.map((_, index) => results[index] ?? FAILED_DEPENDENCY),
     position: request.store.headPosition(),
   };
+}
+
+/** The items that an operation is about; a rename is about two. */
+function namesOf(asked: Asked): string[] {
+  const ids = [...('item' in asked ? [asked.item.id] : []), ...('id' in asked ? [asked.id] : [])];
+  return ids.map((id) => `${partitionKeyOf(asked)}\n${id}`);
+}
+
+/** What the documents in the answer of a bulk may still take. The first of them always fits. */
+class AnswerRoom {
+  #characters = 0;
+  #patchedBytes = 0;
+
+  /** The result, or that it does not fit, of a read; what was written has been done, and is told. */
+  fitting(result: OperationResult, kind: Asked['kind']): OperationResult {
+    const more = charactersOf(result);
+    const isOver = this.#characters > 0 && this.#characters + more > MAX_ANSWER_CHARACTERS;
+    if (kind === 'read' && more > 0 && isOver) return answerTooLarge(result.requestCharge);
+    this.#characters += more;
+    return result;
+  }
+
+  /** @throws WireError where there is no room for another large document that is patched */
+  takeForPatch(bytes: number): void {
+    if (this.#patchedBytes > 0 && this.#patchedBytes + bytes > MAX_BULK_PATCHED_BYTES) {
+      throw new WireError('answerTooLarge', ANSWER_TOO_LARGE);
+    }
+    this.#patchedBytes += bytes;
+  }
 }
 
 /** Within the container's budget, as a request of its own would be. */
@@ -430,53 +261,4 @@ async function runOne(
     default:
       return asked satisfies never;
   }
-}
-
-function shown(
-  container: ContainerState,
-  { minimal }: SentOperation,
-  asked: Asked,
-  result: BatchResult,
-): OperationResult {
-  if (result.kind === 'deleted') return { statusCode: 204, requestCharge: charge.delete(result.bytes) };
-  const { item } = result;
-  const resourceBody = withSystemProperties(container, item);
-  if (result.kind === 'read') {
-    const ifNoneMatch = asked.precondition?.ifNoneMatch;
-    const unchanged = ifNoneMatch !== undefined && (ifNoneMatch === item.etag || ifNoneMatch === '*');
-    return unchanged
-      ? { statusCode: 304, requestCharge: charge.refusedRead, eTag: item.etag }
-      : { statusCode: 200, requestCharge: charge.pointRead(resourceBody.length), eTag: item.etag, resourceBody };
-  }
-  return {
-    statusCode: result.created && asked.kind !== 'rename' ? 201 : 200,
-    requestCharge: chargeOfWrite(container.definition, item.json, 'item' in asked ? asked.item.document : undefined),
-    eTag: item.etag,
-    ...(minimal ? {} : { resourceBody }),
-  };
-}
-
-/** @throws the error itself when it is no expected "no" */
-function failure(sent: SentOperation, error: unknown): OperationResult {
-  const described = describeError(ownerGone(error) ?? error);
-  if (described === undefined) throw error;
-  let shape: WireShape = described.shape;
-  // A write that is on record but not yet seen by readers: who asked for it must learn that it may be there.
-  if (error instanceof Refusal && error.code === 'session-not-available' && sent.type !== 'Read') {
-    shape = wireShapes.requestTimeout;
-  }
-  return {
-    statusCode: shape.status,
-    subStatusCode: shape.substatus,
-    requestCharge:
-      shape.status === 429 ? charge.throttled : sent.type === 'Read' ? charge.refusedRead : charge.refusedWrite,
-    message: described.message,
-    retryAfterMilliseconds:
-      shape.retryAfterSeconds === undefined ? undefined : Math.ceil(shape.retryAfterSeconds * 1000),
-  };
-}
-
-function resultText({ resourceBody, ...result }: OperationResult): string {
-  const text = JSON.stringify(result);
-  return resourceBody === undefined ? text : `${text.slice(0, -1)},"resourceBody":${resourceBody}}`;
 }

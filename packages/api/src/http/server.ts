@@ -12,7 +12,9 @@ import Fastify, {
 } from 'fastify';
 import type { ConsistencyPolicy } from '../cosmos/consistency.ts';
 import { badRequest, describeError, errorBody, WireError, wireShapes, type WireShape } from '../cosmos/errors.ts';
-import { errorHeaders, isManagement, KEPT_BY_NOBODY, registerCosmos, rewriteToCosmos } from '../cosmos/plugin.ts';
+import { isManagement, registerCosmos, rewriteToCosmos } from '../cosmos/plugin.ts';
+import { KEPT_BY_NOBODY } from '../cosmos/send-answer.ts';
+import { errorHeaders } from '../cosmos/send-error.ts';
 import type { StoreApi } from '../store/store-api.ts';
 import { wait } from '../config/wait.ts';
 import { limitInFlight } from './admission.ts';

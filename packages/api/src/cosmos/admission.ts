@@ -1,0 +1,162 @@
+import { randomUUID } from 'node:crypto';
+import type { IncomingHttpHeaders } from 'node:http';
+import type { FastifyRequest } from 'fastify';
+import { isoTime } from '@epitaph/core/clock.ts';
+import { DATE_WINDOW_MS, resourceTokenIn, type KeyRing, type SignatureVerdict } from '../http/keys.ts';
+import type { Limits } from '../http/limits.ts';
+import type { StoreApi } from '../store/store-api.ts';
+import { consistencyByStrategy, type ConsistencyLevel, type ConsistencyPolicy } from './consistency.ts';
+import { badRequest, WireError } from './errors.ts';
+import { checkTargetGranted, grantedStore } from './granted.ts';
+import { notForWrites } from './read-only.ts';
+import { headerText } from './request.ts';
+import { isRead } from './router.ts';
+import { otherSignedLinks, parseTarget, type Target } from './target.ts';
+
+/** What is known of a request before its body is read. */
+export interface Admitted {
+  readonly activityId: string;
+  readonly target: Target;
+  /** What events carry. */
+  readonly actor: string;
+  readonly consistency: ConsistencyLevel;
+  /** The store, or what of it a resource token lets its holder see. */
+  readonly store: StoreApi;
+}
+
+/** What decides who is let in. */
+export interface Gate {
+  readonly store: StoreApi;
+  /** The store for those who may read alone. */
+  readonly readOnly: StoreApi;
+  readonly keys: KeyRing;
+  readonly limits: Limits;
+  readonly consistencyPolicy: ConsistencyPolicy;
+}
+
+/**
+ * Lets a request in by its headers and its target, before its body is read.
+ *
+ * @throws WireError for whoever is not let in; a promise rejects with it where a resource token was to be checked
+ */
+export function admit(
+  request: FastifyRequest,
+  { store, readOnly, keys, limits, consistencyPolicy }: Gate,
+): Admitted | Promise<Admitted> {
+  const { headers } = request.raw;
+  const type = headers['content-type'];
+  if (type !== undefined && type !== 'application/json' && type !== 'application/query+json') {
+    // The framework refuses content types that it can't parse; what a query is, the raw header still tells.
+    headers['content-type'] = type.startsWith('application/query+json') ? 'application/query+json' : 'application/json';
+  }
+  const target = parseTarget(request.originalUrl, limits.targetCharacters);
+  if (target.segments[0] === 'addresses') throw inDirectMode();
+  const consistency = consistencyByStrategy(
+    headerText(headers, 'x-ms-cosmos-read-consistency-strategy'),
+    headerText(headers, 'x-ms-consistency-level'),
+    consistencyPolicy,
+  );
+  const token = resourceTokenIn(headers.authorization);
+  if (token !== undefined) return admitToken(request, token, target, consistency, store);
+  const verdict = keys.verifyMasterSignature({
+    authorization: headers.authorization,
+    verb: request.method,
+    resourceType: target.resourceType,
+    resourceLink: target.resourceLink,
+    otherLinks: () => otherSignedLinks(target),
+    msDate: headerText(headers, 'x-ms-date'),
+    date: headers.date,
+  });
+  if (!verdict.ok) throw notLetIn(verdict);
+  const { holder } = verdict;
+  if (holder.role === 'audit') {
+    throw new WireError('forbidden', "The auditor key sees history only: it can't be used on the data plane.");
+  }
+  if (holder.role === 'read' && !isRead(request.method, headers)) throw notForWrites();
+  // A permission is shown with its token, which may be one for changes.
+  if (holder.role === 'read' && target.segments[4] === 'permissions') {
+    throw new WireError('forbidden', "The read-only key can't be used for permissions.");
+  }
+  return {
+    activityId: activityIdOf(headers),
+    target,
+    actor: holder.actor,
+    consistency,
+    store: holder.role === 'read' ? readOnly : store,
+  };
+}
+
+const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
+const NIL_UUID = '00000000-0000-0000-0000-000000000000';
+
+/**
+ * What names a request in its answer, in the server's log and in what it records: the id that its client knows it by, or
+ * a new one. Only UUIDs are taken, which say nothing and have one length.
+ *
+ * @source Cosmos DB, "Common REST response headers": x-ms-activity-id echoes the request's
+ */
+export function activityIdOf(headers: IncomingHttpHeaders): string {
+  const given = headerText(headers, 'x-ms-activity-id')?.toLowerCase();
+  return given !== undefined && UUID.test(given) && given !== NIL_UUID ? given : randomUUID();
+}
+
+/** Of replicas, which there are none of. Clients sign this in a way of its own; the answer is for anyone. */
+const inDirectMode = (): WireError =>
+  badRequest(
+    'The client is in direct mode, the default of the .NET and the Java client, and this server speaks gateway mode only: set ConnectionMode.Gateway in the CosmosClientOptions (.NET), or call gatewayMode() of the CosmosClientBuilder (Java).',
+  );
+
+async function admitToken(
+  request: FastifyRequest,
+  token: string,
+  target: Target,
+  consistency: ConsistencyLevel,
+  store: StoreApi,
+): Promise<Admitted> {
+  const verdict = await store.verifyResourceToken(token);
+  if (!verdict.ok) {
+    if (verdict.reason === 'expired') throw new WireError('forbidden', 'The authorization token has expired.');
+    throw new WireError('unauthorized', "The input authorization token can't serve the request: it is not valid.");
+  }
+  const { grant } = verdict;
+  const { method } = request;
+  checkTargetGranted(grant, { segments: target.segments, method, isRead: isRead(method, request.raw.headers) });
+  const activityId = activityIdOf(request.raw.headers);
+  return { activityId, target, actor: grant.actor, consistency, store: grantedStore(store, grant) };
+}
+
+function notLetIn(verdict: Extract<SignatureVerdict, { readonly ok: false }>): WireError {
+  switch (verdict.reason) {
+    case 'missing':
+      return new WireError(
+        'unauthorized',
+        "Required Header 'authorization' is missing. Ensure a valid Authorization token is passed.",
+      );
+    case 'malformed':
+      return new WireError(
+        'unauthorized',
+        "The authorization header has an invalid format: it is not 'type=master&ver=1.0&sig=…', URL-encoded.",
+      );
+    case 'unsupported':
+      return new WireError('unauthorized', 'Only authorization by a master key or a resource token is supported.');
+    case 'no-date':
+      return new WireError('unauthorized', "The 'x-ms-date' header is missing or not a date as HTTP has it.");
+    case 'date-outside-window':
+      return new WireError('forbidden', notValidNow(verdict.dateMs, verdict.nowMs));
+    case 'wrong-signature': {
+      const payload = JSON.stringify(verdict.payload).slice(1, -1);
+      return new WireError(
+        'unauthorized',
+        `The input authorization token can't serve the request. The wrong key is being used or the expected payload is not built as per the protocol. For more info: https://aka.ms/cosmosdb-tsg-unauthorized. Server used the following payload to sign: '${payload}'`,
+      );
+    }
+    default:
+      return verdict satisfies never;
+  }
+}
+
+/** In Cosmos DB's words: its three times show at once whose clock is off, and by how much. */
+function notValidNow(dateMs: number, nowMs: number): string {
+  const [start, end, now] = [dateMs - DATE_WINDOW_MS, dateMs + DATE_WINDOW_MS, nowMs].map(isoTime);
+  return `The authorization token is not valid at the current time. Please create another token and retry (token start time: ${start}, token expiry time: ${end}, current server time: ${now}).`;
+}

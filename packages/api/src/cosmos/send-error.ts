@@ -1,0 +1,116 @@
+import type { IncomingHttpHeaders } from 'node:http';
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import { Refusal } from '@epitaph/core/errors.ts';
+import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
+import type { Pages } from '../http/pages.ts';
+import type { Measurements } from '../metrics/measurements.ts';
+import { charge } from './charge.ts';
+import { chargeOfError, operationOf } from './charged.ts';
+import { containerHeaders, sessionHeaders } from './containers.ts';
+import { describeError, errorBody, WireError, wireShapes, type WireShape } from './errors.ts';
+import { readPartitionKeyHeader } from './partition-key.ts';
+import { rangeIdOf } from './ranges.ts';
+import { containerOf, ownerGone, partitionKeyHeader } from './request.ts';
+import { isRead } from './router.ts';
+import { activityIdOf, type Admitted } from './admission.ts';
+import { send } from './send-answer.ts';
+
+/** Of a body that is too large, at most. */
+const DISCARDED_BYTES = 64 * 1024 * 1024;
+
+/** Answers an error in Cosmos DB's shape. Clients die of an error without a body. */
+export function sendError(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  error: unknown,
+  measurements: Measurements,
+  pages: Pages,
+): FastifyReply {
+  const activityId = request.cosmos?.activityId ?? activityIdOf(request.raw.headers);
+  const described = describeError(notWaitedFor(request, error) ?? wentMeanwhile(request, error) ?? error);
+  if (described === undefined) {
+    // A defect: the log has all of it, once; the client learns only where to look.
+    request.log.error({ err: error, activityId }, 'a request failed unexpectedly');
+  } else if (error instanceof StorageUnavailable && error.isForOperator) {
+    request.log.error({ activityId }, error.message);
+  }
+  const shape: WireShape = described?.shape ?? wireShapes.internal;
+  const message =
+    described?.message ?? 'An internal error occurred; the activity id finds it in the log of the server.';
+  const { method, cosmos, raw } = request;
+  // Who is still sending what is too large reads the answer only if his connection stays; the server discards the rest.
+  if (shape.status === 413 && Number(raw.headers['content-length']) <= DISCARDED_BYTES)
+    reply.removeHeader('connection');
+  // Of who isn't let in nothing is taken down but that.
+  const operation =
+    cosmos === null ? 'none' : operationOf({ method, segments: cosmos.target.segments, headers: raw.headers });
+  measurements.countRequest('data', operation, shape.status);
+  return send(
+    reply,
+    {
+      status: shape.status,
+      body: errorBody(
+        shape.code,
+        message,
+        activityId,
+        error instanceof WireError ? error.additionalErrorInfo : undefined,
+      ),
+      charge:
+        shape.status === 429
+          ? charge.throttled
+          : chargeOfError({ method: request.method, headers: request.raw.headers }, error),
+      headers: { ...errorHeaders(shape), ...(cosmos === null ? {} : refusedSession(cosmos, raw.headers, shape)) },
+    },
+    activityId,
+    pages,
+  );
+}
+
+/** Who is refused for what is there, or is not, goes on from it: its session is of what was looked at. */
+function refusedSession(
+  { store, target: { segments } }: Admitted,
+  headers: IncomingHttpHeaders,
+  { status }: WireShape,
+): Readonly<Record<string, string>> {
+  if (segments[4] !== 'docs') return {};
+  try {
+    const container = containerOf({ store, segments });
+    const given = readPartitionKeyHeader(container.definition, partitionKeyHeader(headers));
+    const rangeId = rangeIdOf(container, given?.key);
+    // As with Cosmos DB, on which tests for the JavaScript and the Java client count: of what is not there, clients,
+    // finding no path, note nothing in their sessions; a read without its key looks in another range.
+    if (status === 404) return sessionHeaders(rangeId, store.headPosition());
+    return containerHeaders(segments[1]!, container, store.headPosition(), rangeId);
+  } catch {
+    // No such container, none that the token is for, or a key that can't be read: that is what the error says.
+    return {};
+  }
+}
+
+/**
+ * A write that was recorded but whose read model did not follow in time. For a read that is a matter of its session;
+ * who wrote must learn that the write may well have been done.
+ */
+function notWaitedFor(request: FastifyRequest, error: unknown): WireError | undefined {
+  if (!(error instanceof Refusal) || error.code !== 'session-not-available') return undefined;
+  return isRead(request.method, request.raw.headers)
+    ? undefined
+    : new WireError('requestTimeout', 'The request took too long to finish; it may have been carried out.');
+}
+
+/** Of what the target names below a container, which has gone since. */
+function wentMeanwhile({ cosmos }: FastifyRequest, error: unknown): WireError | undefined {
+  return cosmos !== null && cosmos.target.segments.length > 4 ? ownerGone(error) : undefined;
+}
+
+export function errorHeaders({ substatus, retryAfterSeconds }: WireShape): Readonly<Record<string, string>> {
+  return {
+    ...(substatus === undefined ? {} : { 'x-ms-substatus': String(substatus) }),
+    ...(retryAfterSeconds === undefined
+      ? {}
+      : {
+          'retry-after': String(Math.ceil(retryAfterSeconds)),
+          'x-ms-retry-after-ms': String(Math.ceil(retryAfterSeconds * 1000)),
+        }),
+  };
+}
