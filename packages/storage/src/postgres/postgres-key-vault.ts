@@ -1,4 +1,4 @@
-import { type KeyObject, randomInt } from 'node:crypto';
+import type { KeyObject } from 'node:crypto';
 import { GenerationCache } from '@epitaph/core/generation-cache.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
@@ -12,27 +12,17 @@ import {
   type NewLifeKey,
   type VaultHold,
 } from '@epitaph/core/vault/key-vault.ts';
-import { turn } from '@epitaph/core/turn.ts';
 import { gcmOpen, gcmSeal } from '../crypto/aes-gcm.ts';
 import type { SecretLifeKey } from '../crypto/gcm-body-sealer.ts';
 import { ownerOf } from '../crypto/key-wrapping.ts';
 import type { RestoredKey, RestoredKeys } from '../restored-keys.ts';
 import { type DedicatedConnection, type PostgresDatabase, type Statements, UnusableServer } from './database.ts';
 import { eraseFormerRoots, obstaclesToErasing } from './former-roots.ts';
-import {
-  asKey,
-  FANOUT,
-  freshKey,
-  HIGHEST_KEY_ID,
-  NodeContent,
-  nodeOf,
-  type NodePlace,
-  parentOf,
-  placeName,
-  slotOf,
-} from './key-tree.ts';
+import { asKey, FANOUT, freshKey, HIGHEST_KEY_ID, nodeOf, placeName, slotOf } from './key-tree.ts';
 import { LOCK_SPACE, locks, migrate, NODE_NAME } from './migrations.ts';
-import { ancestorsOf, type OpenNode, pathOf, StoredKeyTree, writeNodes } from './stored-key-tree.ts';
+import { OwnLeaves } from './own-leaves.ts';
+import { type OpenNode, pathOf, StoredKeyTree } from './stored-key-tree.ts';
+import { aloneInVault, takeVaultLock } from './vault-lock.ts';
 import { putFloor, putHold, readAllHolds, readFloors, readHolds, readRefusals, removeHold } from './vault-retention.ts';
 import { vaultSchema } from './vault-schema.ts';
 
@@ -42,9 +32,6 @@ const CACHE_SIZE = 50_000;
 const CHANNEL = 'epitaph_vault';
 /** A notification takes 8,000 bytes. */
 const KEYS_A_NOTE = 500;
-/** Versions that a leaf can begin with; they are counted up from there. */
-const FIRST_VERSIONS = 2 ** 47;
-
 export interface PostgresKeyVaultOptions {
   readonly database: PostgresDatabase;
   readonly master: KeyObject;
@@ -66,19 +53,6 @@ interface CachedKey {
   readonly secret: KeyObject;
 }
 
-/** A leaf that this process alone puts new keys in. */
-interface OwnLeaf extends OpenNode {
-  /** Slots of which it is not known that what was put in is stored. */
-  readonly unstored: Set<number>;
-}
-
-interface Waiting {
-  readonly leaf: OwnLeaf;
-  readonly slot: number;
-  readonly resolve: () => void;
-  readonly reject: (error: unknown) => void;
-}
-
 /**
  * The key vault in PostgreSQL, shared by any number of processes. Each takes blocks of key ids of its own to make
  * keys in; destroying is one process's at a time.
@@ -87,15 +61,11 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys {
   readonly #database: PostgresDatabase;
   readonly #master: KeyObject;
   readonly #tree: StoredKeyTree;
+  readonly #leaves: OwnLeaves;
   readonly #copiesKeptSeconds: number | undefined;
   readonly #canErase: boolean;
   readonly #isAlone: boolean;
   readonly #cache = new GenerationCache<number, CachedKey>(CACHE_SIZE);
-  #leaves: OwnLeaf[] = [];
-  #nextSlot = 0;
-  #block: Promise<void> | undefined;
-  #waiting: Waiting[] = [];
-  #storing: Promise<void> | undefined;
   #erasing: Promise<void> | undefined;
   /** Hears what other nodes destroy. While there is none, no key is kept in memory. */
   #ear: DedicatedConnection | undefined;
@@ -108,6 +78,7 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys {
     this.#database = options.database;
     this.#master = options.master;
     this.#tree = new StoredKeyTree(options.master);
+    this.#leaves = new OwnLeaves(options.database, this.#tree);
     this.#copiesKeptSeconds = options.copiesKeptSeconds;
     this.#canErase = canErase;
     this.#isAlone = options.restoring === 'alone';
@@ -147,27 +118,13 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys {
   }
 
   async createKey(stream: string): Promise<NewLifeKey> {
-    while (!this.#closed && this.#nextSlot >= this.#leaves.length * FANOUT) {
-      this.#block ??= this.#takeBlock().finally(() => (this.#block = undefined));
-      await this.#block;
-    }
-    if (this.#closed) throw new StorageUnavailable('the key vault is closed');
-    const index = this.#nextSlot++;
-    const leaf = this.#leaves[Math.floor(index / FANOUT)]!;
-    const slot = slotOf(index);
-    const keyId = leaf.place.number * FANOUT + slot;
-    const [bytes, owner] = [freshKey(), ownerOf(stream)];
-    leaf.content.put(slot, bytes, owner);
-    leaf.unstored.add(slot);
-    const secret = asKey(bytes);
-    const stored = new Promise<void>((resolve, reject) => this.#waiting.push({ leaf, slot, resolve, reject })).then(
-      () => {
-        if (this.#ear !== undefined) this.#cache.set(keyId, { owner, secret });
-      },
-    );
+    const given = await this.#leaves.give(stream);
+    const { keyId, owner, secret } = given;
+    const stored = given.stored.then(() => {
+      if (this.#ear !== undefined) this.#cache.set(keyId, { owner, secret });
+    });
     // Whoever needs the key waits for it and is told; a key that nobody waits for needs no one to handle its failure.
     stored.catch(() => {});
-    this.#storing ??= this.#storeAll();
     const key: SecretLifeKey = { keyId, secret };
     return { key, stored };
   }
@@ -194,11 +151,11 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys {
   }
 
   placeHold(hold: VaultHold): Promise<void> {
-    return this.#alone((sql) => putHold(sql, hold));
+    return aloneInVault(this.#database, (sql) => putHold(sql, hold));
   }
 
   releaseHold(holdId: string): Promise<void> {
-    return this.#alone((sql) => removeHold(sql, holdId));
+    return aloneInVault(this.#database, (sql) => removeHold(sql, holdId));
   }
 
   holds(containerRid?: string): Promise<VaultHold[]> {
@@ -211,7 +168,7 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys {
   }
 
   setFloor(containerRid: string, kind: FloorKind, seconds: number): Promise<void> {
-    return this.#alone((sql) => putFloor(sql, containerRid, kind, seconds));
+    return aloneInVault(this.#database, (sql) => putFloor(sql, containerRid, kind, seconds));
   }
 
   floors(): Promise<ReadonlyMap<string, ContainerFloors>> {
@@ -235,7 +192,7 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys {
     };
     let wrapped = await find();
     if (wrapped === undefined) {
-      await this.#alone(async (sql) => {
+      await aloneInVault(this.#database, async (sql) => {
         // By the key in force: it may have been changed while this node was cut off.
         await this.#tree.readRoot(sql);
         // Whoever is first wins; the answer is what stands in the vault.
@@ -255,130 +212,11 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys {
   async close(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;
-    await this.#block?.catch(() => {});
-    await this.#storing;
+    await this.#leaves.close();
     // A look that is under way may listen again.
     await this.#opening?.catch(() => {});
     await this.#ear?.close();
-    for (const leaf of this.#leaves) leaf.content.wipe();
-    this.#leaves = [];
-    this.#nextSlot = 0;
     this.#cache.clear();
-  }
-
-  /** Runs a transaction that no destruction, hold or new block runs beside, on any node. */
-  #alone<Result>(work: (sql: Statements) => Promise<Result>): Promise<Result> {
-    return this.#database.transaction(async (sql) => {
-      await takeVaultLock(sql);
-      return work(sql);
-    });
-  }
-
-  // -- keys to give ----------------------------------------------------------------------------------------------
-
-  /** A node of leaves, all its ids for this process alone, linked into the tree. */
-  async #takeBlock(): Promise<void> {
-    const leaves = await this.#alone(async (sql): Promise<OwnLeaf[]> => {
-      const [row] = await sql.query<{ block: number }>("SELECT nextval('epitaph_vault.blocks') AS block");
-      const block: NodePlace = { level: 1, number: row!.block };
-      invariant(nodeOf(HIGHEST_KEY_ID, 1).number >= block.number, 'the vault has key ids left');
-      const nodes = await this.#tree.open(sql, [ancestorsOf(block)], 'make');
-      const parent = nodes.get(placeName(parentOf(block)))!;
-      const blockKey = freshKey();
-      parent.content.put(slotOf(block.number), blockKey);
-      const content = NodeContent.empty(block);
-      const made: OwnLeaf[] = [];
-      for (let slot = 0; slot < FANOUT; slot++) {
-        const place: NodePlace = { level: 0, number: block.number * FANOUT + slot };
-        const key = freshKey();
-        content.put(slot, key);
-        // No other process's leaf of that number would have the same version.
-        const version = randomInt(FIRST_VERSIONS);
-        made.push({ place, key: asKey(key), version, content: NodeContent.empty(place), unstored: new Set() });
-      }
-      const blockNode: OpenNode = { place: block, key: asKey(blockKey), version: 1, content };
-      // The leaves, too: what is then put in one is written over the one that is linked here, or not at all.
-      await writeNodes(sql, [...nodes.values(), blockNode, ...made]);
-      for (const node of [...nodes.values(), blockNode]) node.content.wipe();
-      return made;
-    });
-    this.#leaves = leaves;
-    this.#nextSlot = 0;
-  }
-
-  /** Stores what waits, together, until nothing does. */
-  async #storeAll(): Promise<void> {
-    // Whoever asks for keys within this turn shares the transaction.
-    await turn();
-    while (this.#waiting.length > 0) {
-      const waiting = this.#waiting;
-      this.#waiting = [];
-      try {
-        await this.#store(new Set(waiting.map(({ leaf }) => leaf)));
-        for (const { leaf, slot, resolve } of waiting) {
-          leaf.unstored.delete(slot);
-          resolve();
-        }
-      } catch (error) {
-        for (const { leaf, slot, reject } of waiting) {
-          // Its id is used up. Should it have been stored all the same, nothing was ever sealed with it.
-          leaf.unstored.delete(slot);
-          leaf.content.destroy(slot);
-          reject(error);
-        }
-      }
-    }
-    // In the step in which nothing waits: whoever comes after it begins anew.
-    this.#storing = undefined;
-  }
-
-  async #store(leaves: ReadonlySet<OwnLeaf>): Promise<void> {
-    let left = [...leaves].toSorted((one, other) => one.place.number - other.place.number);
-    while (left.length > 0) {
-      const rows = await this.#database.query<{ number: number }>(
-        // Locked in the order in which whoever destroys keys locks them.
-        `WITH known AS (
-           SELECT n.number, leaf.sealed
-           FROM unnest($1::bigint[], $2::bigint[], $3::bytea[]) AS leaf (number, version, sealed)
-           JOIN epitaph_vault.nodes n ON n.level = 0 AND n.number = leaf.number AND n.version = leaf.version
-           ORDER BY n.number FOR UPDATE OF n
-         )
-         UPDATE epitaph_vault.nodes n SET version = n.version + 1, sealed = known.sealed
-         FROM known WHERE n.level = 0 AND n.number = known.number
-         RETURNING n.number`,
-        [
-          left.map(({ place }) => place.number),
-          left.map(({ version }) => version),
-          left.map(({ content, key, place }) => content.seal(key, place)),
-        ],
-      );
-      const stored = new Set(rows.map(({ number }) => number));
-      for (const leaf of left) {
-        if (stored.has(leaf.place.number)) leaf.version += 1;
-        // A key of this leaf was destroyed meanwhile, which gave the leaf another key; or this process has stored it and
-        // was not told. What was given up may reach the server after this: it finds another version then, too.
-        else await this.#reload(leaf);
-      }
-      left = left.filter(({ place }) => !stored.has(place.number));
-    }
-  }
-
-  /** @throws StorageUnavailable for a leaf that is not this process's own any more: others are taken for the keys to come */
-  async #reload(leaf: OwnLeaf): Promise<void> {
-    const nodes = await this.#tree.open(this.#database, [pathOf(leaf.place.number * FANOUT)], 'read');
-    const now = nodes.get(placeName(leaf.place));
-    if (now === undefined || !isOwn(leaf, now.content)) {
-      if (this.#leaves.includes(leaf)) {
-        this.#leaves = [];
-        this.#nextSlot = 0;
-      }
-      throw new StorageUnavailable('the key vault has gone back to an earlier state');
-    }
-    leaf.key = now.key;
-    leaf.version = now.version;
-    for (let slot = 0; slot < FANOUT; slot++) {
-      if (!leaf.unstored.has(slot) && now.content.key(slot) === undefined) leaf.content.destroy(slot);
-    }
   }
 
   // -- what other nodes destroy -------------------------------------------------------------------------------
@@ -508,7 +346,7 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys {
     if (wrong.length === 0) return { destroyed: 0, gone };
     const destroyed = keys.filter((key, index) => states[index] === 'there' && key.isDestroyed);
     for (const { keyId } of destroyed) gone.add(keyId);
-    await this.#alone(async (sql) => {
+    await aloneInVault(this.#database, async (sql) => {
       const nodes = await this.#tree.open(
         sql,
         wrong.map(({ keyId }) => pathOf(keyId)),
@@ -531,7 +369,7 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys {
 
   /** Goes on with numbers that were not given out yet, for keys and for destructions, and has former roots erased. */
   async goOnAfter({ keyId, destructions }: { readonly keyId: number; readonly destructions: number }): Promise<void> {
-    const generation = await this.#alone(async (sql) => {
+    const generation = await aloneInVault(this.#database, async (sql) => {
       await sql.query(
         "SELECT setval('epitaph_vault.blocks', greatest($1, (SELECT last_value FROM epitaph_vault.blocks)))",
         [Math.max(1, nodeOf(keyId, 1).number)],
@@ -564,22 +402,4 @@ function found(keyId: number, { owner, secret }: CachedKey, stream: string): Key
   if (!owner.equals(ownerOf(stream))) return { status: 'unknown' };
   const key: SecretLifeKey = { keyId, secret };
   return { status: 'there', key };
-}
-
-/**
- * Whether what stands of a leaf is what this process has stored in it, but for keys that were destroyed. A server whose place
- * an older copy has taken knows nothing of the block, or has given its number to somebody else.
- */
-function isOwn({ content, unstored }: OwnLeaf, stands: NodeContent): boolean {
-  for (let slot = 0; slot < FANOUT; slot++) {
-    if (stands.owner(slot).equals(content.owner(slot))) continue;
-    const isGiven = stands.owner(slot).some((byte) => byte !== 0);
-    // Whether one that was given up is stored nobody knows.
-    if (isGiven || (!unstored.has(slot) && content.key(slot) !== undefined)) return false;
-  }
-  return true;
-}
-
-export async function takeVaultLock(sql: Statements): Promise<void> {
-  await sql.query('SELECT pg_advisory_xact_lock($1, $2)', [LOCK_SPACE, locks.vault]);
 }

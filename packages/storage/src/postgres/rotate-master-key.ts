@@ -5,9 +5,9 @@ import { unwrapKey, wrapKey } from '../crypto/key-wrapping.ts';
 import { openDatabase, placeOf, type PostgresDatabase, type Statements, UnusableServer } from './database.ts';
 import { eraseFormerRoots, FormerRootsKept, obstaclesToErasing } from './former-roots.ts';
 import { LOCK_SPACE, locks, migrate } from './migrations.ts';
-import { takeVaultLock } from './postgres-key-vault.ts';
 import { ROOT } from './stored-key-tree.ts';
 import { vaultSchema } from './vault-schema.ts';
+import { takeVaultLock } from './vault-lock.ts';
 
 /** What needed the vault to itself was cut short: by the loss of the server, or of what keeps nodes away. */
 export class WorkCutShort extends StorageUnavailable {
