@@ -4,7 +4,8 @@ import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { describeKeyVault } from '@epitaph/core/testing/key-vault-contract.ts';
 import { GcmBodySealer } from '@epitaph/storage/crypto/gcm-body-sealer.ts';
 import { openDatabase, PostgresDatabase, UnusableServer } from '@epitaph/storage/postgres/database.ts';
-import { PostgresKeyVault, takeVaultLock } from '@epitaph/storage/postgres/postgres-key-vault.ts';
+import { PostgresKeyVault } from '@epitaph/storage/postgres/postgres-key-vault.ts';
+import { takeVaultLock } from '@epitaph/storage/postgres/vault-lock.ts';
 import { skipReason, TestServer, whyNoPostgres } from './server.ts';
 
 const framework = { describe, it, expect };
