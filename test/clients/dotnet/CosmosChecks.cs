@@ -50,6 +50,8 @@ internal static class CosmosChecks
             await ChangeFeedAsync(report, database);
             await UsersAsync(report, endpoint, database);
             await ScriptsAsync(report, database);
+            await LinqChecks.RunAsync(report, database);
+            await GrowthChecks.RunAsync(report, (bulk, retries) => NewClient(endpoint, key, bulk, retries), database);
         }
         finally
         {
@@ -57,13 +59,13 @@ internal static class CosmosChecks
         }
     }
 
-    private static CosmosClient NewClient(string endpoint, string key, bool bulk = false) =>
+    private static CosmosClient NewClient(string endpoint, string key, bool bulk = false, int retries = 9) =>
         new(endpoint, key, new CosmosClientOptions
         {
             ConnectionMode = ConnectionMode.Gateway,
             AllowBulkExecution = bulk,
             RequestTimeout = TimeSpan.FromSeconds(20),
-            MaxRetryAttemptsOnRateLimitedRequests = 9,
+            MaxRetryAttemptsOnRateLimitedRequests = retries,
         });
 
     private static async Task<Container> NewContainerAsync(
