@@ -23,7 +23,8 @@ import { SqliteEventLog } from './sqlite-event-log.ts';
 import { SqliteKeyVault } from './sqlite-key-vault.ts';
 import { SqliteReadModelStore } from './sqlite-read-model-store.ts';
 import { type Lag, WriteBehindReadModelStore } from './write-behind.ts';
-import { InlineWriter, ThreadWriter, type Writer } from './writer.ts';
+import { InlineWriter, type Writer } from './writer.ts';
+import { ThreadWriter } from './thread-writer.ts';
 
 export interface SqliteStorageOptions {
   readonly folder: string;

@@ -1,0 +1,158 @@
+import { type MessagePort, Worker } from 'node:worker_threads';
+import { UnusableFile } from './database.ts';
+import { type Job, type JobOutcome, StorageFault, Writer, type WriterCore } from './writer.ts';
+
+/**
+ * Of a writer's thread, in MiB. A larger one fills with garbage before it is collected, and then a rebuild's memory grows
+ * with what is stored; docs/benchmarks.md, P9.
+ */
+const YOUNG_GENERATION_MIB = 16;
+
+/** Runs the core in a thread of its own, so that neither fsync nor a checkpoint holds the event loop. */
+export class ThreadWriter extends Writer {
+  readonly #worker: Worker;
+  readonly #onLost: (error: StorageFault) => void;
+  #isEnding = false;
+  #waiting: { resolve: (outcomes: JobOutcome[]) => void; reject: (error: unknown) => void } | undefined;
+  #dead: StorageFault | undefined;
+
+  private constructor(worker: Worker, onLost: (error: StorageFault) => void) {
+    super();
+    this.#worker = worker;
+    this.#onLost = onLost;
+    worker.on('message', (outcomes: JobOutcome[]) => {
+      const waiting = this.#waiting;
+      this.#waiting = undefined;
+      waiting?.resolve(outcomes);
+    });
+    worker.on('error', (error: Error) => this.#die(error.message));
+    worker.on('exit', () => this.#die('it ended'));
+  }
+
+  /**
+   * Starts the thread and waits until it has its files open.
+   *
+   * @param onLost told when the thread has ended by itself: what it was at may be written or not, and nothing will be any more
+   * @throws {UnusableFile} as the core's constructor does
+   */
+  static start(
+    thread: URL,
+    workerData: unknown,
+    onLost: (error: StorageFault) => void = () => {},
+  ): Promise<ThreadWriter> {
+    return new Promise((resolve, reject) => {
+      const worker = new Worker(thread, {
+        workerData,
+        resourceLimits: { maxYoungGenerationSizeMb: YOUNG_GENERATION_MIB },
+      });
+      worker.once('error', reject);
+      worker.once('message', (answer: StartAnswer) => {
+        worker.off('error', reject);
+        if (answer === 'ready') resolve(new ThreadWriter(worker, onLost));
+        else worker.once('exit', () => reject(new UnusableFile(answer.unusable)));
+      });
+    });
+  }
+
+  protected override run(jobs: readonly Job[]): Promise<JobOutcome[]> {
+    if (this.#dead !== undefined) return Promise.reject(this.#dead);
+    return new Promise((resolve, reject) => {
+      this.#waiting = { resolve, reject };
+      const packed = pack(jobs);
+      this.#worker.postMessage(packed, [packed.bytes]);
+    });
+  }
+
+  protected override async closeCore(): Promise<void> {
+    if (this.#dead !== undefined) return;
+    this.#isEnding = true;
+    await new Promise<void>((resolve) => {
+      this.#worker.once('exit', () => resolve());
+      this.#worker.postMessage('close');
+    });
+  }
+
+  #die(reason: string): void {
+    if (this.#dead !== undefined) return;
+    this.#dead = new StorageFault({
+      fault: `a thread that writes to the data folder is lost (${reason}); nothing can be written until the store is started again`,
+    });
+    this.#waiting?.reject(this.#dead);
+    this.#waiting = undefined;
+    if (!this.#isEnding) this.#onLost(this.#dead);
+  }
+}
+
+/** Jobs on their way to a thread: all their blobs in one buffer, which is handed over and not copied again. */
+interface PackedJobs {
+  readonly jobs: readonly Job[];
+  readonly bytes: ArrayBuffer;
+  /** How many blobs each job has, then the length of each blob. */
+  readonly lengths: readonly number[];
+}
+
+function pack(jobs: readonly Job[]): PackedJobs {
+  const lengths: number[] = jobs.map((job) => job.blobs?.length ?? 0);
+  let total = 0;
+  for (const { blobs } of jobs) {
+    if (blobs === undefined) continue;
+    for (const blob of blobs) {
+      lengths.push(blob.length);
+      total += blob.length;
+    }
+  }
+  const bytes = new ArrayBuffer(total);
+  const whole = new Uint8Array(bytes);
+  let offset = 0;
+  const bare = jobs.map((job) => {
+    if (job.blobs === undefined) return job;
+    for (const blob of job.blobs) {
+      whole.set(blob, offset);
+      offset += blob.length;
+    }
+    const { blobs: _, ...rest } = job;
+    return rest;
+  });
+  return { jobs: bare, bytes, lengths };
+}
+
+function unpack({ jobs, bytes, lengths }: PackedJobs): Job[] {
+  let next = jobs.length;
+  let offset = 0;
+  return jobs.map((job, index) => {
+    const count = lengths[index]!;
+    if (count === 0) return job;
+    const blobs: Uint8Array[] = [];
+    for (let taken = 0; taken < count; taken++) {
+      const length = lengths[next++]!;
+      blobs.push(new Uint8Array(bytes, offset, length));
+      offset += length;
+    }
+    return { ...job, blobs };
+  });
+}
+
+/** A thread's first message. On the way to another thread an error would lose its class, so it goes as its text. */
+type StartAnswer = 'ready' | { readonly unusable: string };
+
+/** The thread's side of {@link ThreadWriter}: executes groups as they come, and answers each whole. */
+export function serveWriter(port: MessagePort, open: () => WriterCore): void {
+  let core: WriterCore;
+  try {
+    core = open();
+  } catch (error) {
+    if (!(error instanceof UnusableFile)) throw error;
+    port.postMessage({ unusable: error.message } satisfies StartAnswer);
+    port.close();
+    return;
+  }
+  port.on('message', (message: PackedJobs | 'close') => {
+    if (message === 'close') {
+      core.close();
+      port.close();
+      return;
+    }
+    port.postMessage(core.execute(unpack(message)));
+  });
+  port.postMessage('ready' satisfies StartAnswer);
+}
