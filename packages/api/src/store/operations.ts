@@ -172,7 +172,8 @@ export class Operations {
     const reasons: string[] = [];
     const { projector, ports, closing } = this.#parts;
     if (closing) reasons.push('the store is closing');
-    if (projector.error !== undefined) reasons.push(`the projection has failed: ${projector.error}`);
+    // Anyone may read this, and the fault may name streams, hosts and users of a database.
+    if (projector.error !== undefined) reasons.push('the projection has failed: GET /_epitaph/projections says why');
     const lag = this.#eventsBetween(projector.position, this.#parts.headPosition());
     if (lag > this.#readyLagEvents) reasons.push(`the projection is ${lag} events behind`);
     const jump = ports.clockJump();

@@ -43,6 +43,22 @@ describe('health', () => {
     expect(readiness(5_101, 5, { positionsPerEvent: 1_000 }).ready).toBe(false);
   });
 
+  test('ends with a fault of the projection, which is not for anyone to read', () => {
+    const error = 'PostgreSQL: password authentication failed for user "epitaph"';
+    const parts = { headPosition: () => 0, projector: { position: 0, error }, ports: { clockJump: () => {}, log: {} } };
+    const operations = new Operations(
+      parts as unknown as StoreParts,
+      {} as PurgeRunner,
+      {} as Rebuilds,
+      {} as Scavenging,
+      {},
+    );
+    expect(operations.health()).toEqual({
+      ready: false,
+      reasons: ['the projection has failed: GET /_epitaph/projections says why'],
+    });
+  });
+
   test('says of a clock that is held what it shows, and what it should', () => {
     const jump = { reason: 'wall-clock-jumped', wallMs: START_MS + 3_600_000, expectedMs: START_MS + 0.5 };
     const parts = { headPosition: () => 0, projector: { position: 0 }, ports: { clockJump: () => jump, log: {} } };
