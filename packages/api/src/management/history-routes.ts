@@ -2,6 +2,7 @@ import { pipeline, Readable } from 'node:stream';
 import { createGzip } from 'node:zlib';
 import type { FastifyInstance } from 'fastify';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
+import type { Explanation } from '@epitaph/core/history/explain.ts';
 import { Pace } from '@epitaph/core/turn.ts';
 import { writeTar } from '../archive/tar.ts';
 import type { Disappearance, HistoryEntry } from '../store/api/history-api.ts';
@@ -12,7 +13,7 @@ import { exportFormat, exportText } from './exports.ts';
 import { allPages, answerList, readInParts } from './lists.ts';
 import { Problem } from './problems.ts';
 import * as requests from './requests.ts';
-import { clientGone, containerOf, correlationOf, itemOf, OF_CONTAINER, route } from './routing.ts';
+import { clientGone, containerOf, correlationOf, deletedRids, itemOf, OF_CONTAINER, route } from './routing.ts';
 import { sendStream } from './send-stream.ts';
 import * as shapes from './shapes.ts';
 
@@ -96,7 +97,8 @@ export function historyRoutes(scope: FastifyInstance, store: StoreApi, stopping:
     async ({ query: { id, partitionKey, at, rid }, request }) => {
       const container = containerOf(store, request, rid);
       const item = itemOf(container, id, partitionKey);
-      return shapes.explanationShape(await store.explain(container, id, item.key, at), container, item.shown);
+      const explanation = await store.explain(container, id, item.key, at);
+      return shapes.explanationShape(pointingBack(store, container, explanation), container, item.shown);
     },
   );
 
@@ -192,4 +194,18 @@ async function* disappearancePages(
     await pace.step();
     page = await disappearancesPage(store, container, { ...query, continuation: page.continuation }, EXPORT_PAGE_ROWS);
   }
+}
+
+/**
+ * Whoever asks for what left long ago may not know that the container has been made anew since. That nothing was ever
+ * written is true of this one only, so the sentence then names those that had the name before.
+ */
+function pointingBack(store: StoreApi, container: ContainerState, explanation: Explanation): Explanation {
+  if (explanation.state !== 'never-existed') return explanation;
+  const earlier = deletedRids(store, container.name, container.rid);
+  if (earlier === undefined) return explanation;
+  return {
+    ...explanation,
+    sentence: `${explanation.sentence} Deleted containers of that name are others and keep their history; ask with their rid: ${earlier}.`,
+  };
 }

@@ -120,6 +120,16 @@ export function correlationOf(request: FastifyRequest): string {
 
 export const OF_CONTAINER = '/dbs/:database/colls/:container';
 
+/** The rids of containers that had a name and are gone, but for the one that was asked about; undefined for none. */
+export function deletedRids(store: StoreApi, name: string, but?: string): string | undefined {
+  const gone = store.deletedContainers(name).filter(({ rid }) => rid !== but);
+  if (gone.length === 0) return undefined;
+  return gone
+    .slice(0, 5)
+    .map(({ rid }) => rid)
+    .join(', ');
+}
+
 /** The container that a path names, or the one of that name which `?rid=` picks out, deleted or not. */
 export function containerOf(store: StoreApi, request: FastifyRequest, rid: string | undefined): ContainerState {
   const { database, container } = requests.read(requests.containerParams, request.params, 'path');
@@ -127,9 +137,8 @@ export function containerOf(store: StoreApi, request: FastifyRequest, rid: strin
     try {
       return store.container(database, container);
     } catch (error) {
-      const gone = error instanceof Refusal ? store.deletedContainers(container).slice(0, 5) : [];
-      if (gone.length === 0) throw error;
-      const rids = gone.map((state) => state.rid).join(', ');
+      const rids = error instanceof Refusal ? deletedRids(store, container) : undefined;
+      if (rids === undefined) throw error;
       throw new Refusal(
         'container-not-found',
         `No container ${JSON.stringify(container)} is there now. Deleted ones of that name keep their history; ask with their rid: ${rids}.`,

@@ -125,7 +125,10 @@ describe('explain', () => {
       sentence: expect.stringContaining('deleted at 2026-11-21T10:00:00.000Z by key:primary.') as string,
     });
     await createOrders(world.store, null);
-    expect(await world.get(`${ORDERS}/explain${item('a')}`)).toMatchObject({ state: 'never-existed' });
+    expect(await world.get(`${ORDERS}/explain${item('a')}`)).toMatchObject({
+      state: 'never-existed',
+      sentence: expect.stringContaining(`ask with their rid: ${rid}.`) as string,
+    });
     expect(await world.get(`${ORDERS}/explain${item('a', { rid })}`)).toMatchObject({ state: 'deleted' });
     const other = await world.ask('GET', `/dbs/shop/colls/others/explain${item('a', { rid })}`);
     expect([other.statusCode, other.json()]).toMatchObject([404, { code: 'container-not-found' }]);
