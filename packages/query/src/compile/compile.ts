@@ -563,8 +563,7 @@ export class Compiler {
       return { run, constant: undefined };
     }
     const called = compileCall(builtIn as BuiltIn, nodes);
-    if (name.startsWith('REGEX')) {
-      // A short pattern and a short text can take long together.
+    if (builtIn?.takesLong === true) {
       const run: Compiled = (frame) => {
         assertTime(frame);
         return called(frame);

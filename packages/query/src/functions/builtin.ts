@@ -12,6 +12,8 @@ export interface BuiltIn {
   readonly pure: boolean;
   /** Units of work for each character of its arguments as JSON, of what takes much longer than to look at them. */
   readonly unitsPerCharacter?: number;
+  /** True where short arguments can take long together: the time is asked at each call, and it is not folded. */
+  readonly takesLong?: true;
   /** True where an optional argument that is undefined counts as not given; elsewhere it makes the result undefined. */
   readonly undefinedIsLeftOut?: true;
 }

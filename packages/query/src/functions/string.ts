@@ -169,6 +169,7 @@ function withRegex(maxArguments: number, call: (regex: Regex, text: string, give
     maxArguments,
     pure: true,
     unitsPerCharacter: 8,
+    takesLong: true,
     create: () => {
       // The pattern is nearly always the same for all rows.
       let lastPattern: string | undefined;

@@ -20,7 +20,7 @@ export type Tree =
       readonly lazy: boolean;
     };
 
-export interface Flags {
+interface Flags {
   readonly ignoreCase: boolean;
   readonly multiline: boolean;
   readonly dotAll: boolean;
@@ -82,9 +82,15 @@ export class RegexParser {
   #depth = 0;
   #groups = 0;
 
-  constructor(pattern: string, flags: Flags) {
+  /** @param modifiers any of `i`, `m`, `s`, `x` */
+  constructor(pattern: string, modifiers: string) {
     this.#pattern = pattern;
-    this.#flags = flags;
+    this.#flags = {
+      ignoreCase: modifiers.includes('i'),
+      multiline: modifiers.includes('m'),
+      dotAll: modifiers.includes('s'),
+      extended: modifiers.includes('x'),
+    };
   }
 
   parse(): { readonly tree: Tree; readonly groups: number } {

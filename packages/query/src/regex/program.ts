@@ -14,9 +14,9 @@ export type Instruction =
 class Assembler {
   readonly instructions: Instruction[] = [];
   readonly #pattern: string;
-  readonly #wantedGroup: number | undefined;
+  readonly #wantedGroup: number;
 
-  constructor(pattern: string, wantedGroup: number | undefined) {
+  constructor(pattern: string, wantedGroup: number) {
     this.#pattern = pattern;
     this.#wantedGroup = wantedGroup;
   }
@@ -117,10 +117,10 @@ class Assembler {
 /**
  * The program that looks for a pattern.
  *
- * @param wantedGroup number of the group whose place is to be noted
+ * @param wantedGroup number of the group whose place is to be noted; 0 for none
  * @throws QueryError for a pattern that is too large
  */
-export function assemble(pattern: string, tree: Tree, wantedGroup?: number): readonly Instruction[] {
+export function assemble(pattern: string, tree: Tree, wantedGroup: number): readonly Instruction[] {
   const assembler = new Assembler(pattern, wantedGroup);
   assembler.emit(tree);
   assembler.add({ kind: 'match' });

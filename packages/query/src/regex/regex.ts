@@ -1,5 +1,5 @@
 import { containsText } from '../values/text-search.ts';
-import { type Assertion, isLineEnd, isWord, NoPattern, refused, RegexParser, type Tree } from './pattern.ts';
+import { type Assertion, isLineEnd, isWord, NoPattern, refused, RegexParser } from './pattern.ts';
 import { assemble, type Instruction } from './program.ts';
 
 /**
@@ -187,23 +187,24 @@ class Search {
   }
 }
 
+/** Patterns that say of each character that it is to stand there: these are looked for as they are. */
+const PLAIN_TEXT = /^[\w \-:@/,;'"=<>!&%#~]*$/;
+
+type Parsed = ReturnType<RegexParser['parse']>;
+
 /** A regular expression, compiled with Cosmos DB's modifiers. */
 export class Regex {
-  /** How many groups it has that capture. */
-  readonly groups: number;
   readonly #pattern: string;
-  readonly #tree: Tree;
-  readonly #program: readonly Instruction[];
-  readonly #isPlainText: boolean;
-  /** The program for the group that was asked for last. */
-  #noting: { readonly group: number; readonly program: readonly Instruction[] } | undefined;
+  /** Undefined for a plain text, which is parsed when that is needed. */
+  readonly #parsed: Parsed | undefined;
+  /** The program for what was asked for last: the whole match (0), or a group. */
+  #program: { readonly group: number; readonly instructions: readonly Instruction[] } | undefined;
 
-  private constructor(pattern: string, { tree, groups }: { tree: Tree; groups: number }, isPlainText: boolean) {
+  private constructor(pattern: string, parsed: Parsed | undefined) {
     this.#pattern = pattern;
-    this.#tree = tree;
-    this.groups = groups;
-    this.#program = assemble(pattern, tree);
-    this.#isPlainText = isPlainText;
+    this.#parsed = parsed;
+    // What is too large is refused now.
+    if (parsed !== undefined) this.#programFor(0);
   }
 
   /**
@@ -214,24 +215,25 @@ export class Regex {
   static compile(pattern: string, modifiers: string): Regex | undefined {
     if (!/^[imsx]*$/.test(modifiers)) return undefined;
     if (pattern.length > MAX_PATTERN_LENGTH) refused(pattern, `it is longer than ${MAX_PATTERN_LENGTH} characters`);
-    const flags = {
-      ignoreCase: modifiers.includes('i'),
-      multiline: modifiers.includes('m'),
-      dotAll: modifiers.includes('s'),
-      extended: modifiers.includes('x'),
-    };
-    const isPlainText = modifiers === '' && /^[\w \-:@/,;'"=<>!&%#~]*$/.test(pattern);
+    if (modifiers === '' && PLAIN_TEXT.test(pattern)) return new Regex(pattern, undefined);
     try {
-      return new Regex(pattern, new RegexParser(pattern, flags).parse(), isPlainText);
+      return new Regex(pattern, new RegexParser(pattern, modifiers).parse());
     } catch (error) {
       if (error instanceof NoPattern) return undefined;
       throw error;
     }
   }
 
+  /** How many groups it has that capture. */
+  get groups(): number {
+    return this.#parsed?.groups ?? 0;
+  }
+
   /** Whether it matches anywhere in a text. */
   matches(text: string): boolean {
-    return this.#isPlainText ? containsText(text, this.#pattern) : matches(this.#program, text, this.#pattern);
+    return this.#parsed === undefined
+      ? containsText(text, this.#pattern)
+      : matches(this.#programFor(0), text, this.#pattern);
   }
 
   /**
@@ -240,7 +242,7 @@ export class Regex {
    * @param group its number, from 1 to {@link groups}; 0 for the whole match
    */
   *extract(text: string, group: number): Generator<string | undefined, undefined> {
-    const search = new Search(this.#programNoting(group), text, this.#pattern);
+    const search = new Search(this.#programFor(group), text, this.#pattern);
     for (let from = 0; from <= text.length;) {
       const found = search.next(from);
       if (found === undefined) return undefined;
@@ -252,11 +254,11 @@ export class Regex {
     return undefined;
   }
 
-  #programNoting(group: number): readonly Instruction[] {
-    if (group === 0) return this.#program;
-    if (this.#noting?.group !== group) {
-      this.#noting = { group, program: assemble(this.#pattern, this.#tree, group) };
+  #programFor(group: number): readonly Instruction[] {
+    if (this.#program?.group !== group) {
+      const { tree } = this.#parsed ?? new RegexParser(this.#pattern, '').parse();
+      this.#program = { group, instructions: assemble(this.#pattern, tree, group) };
     }
-    return this.#noting.program;
+    return this.#program.instructions;
   }
 }
