@@ -15,7 +15,7 @@ import {
   type Look,
   type Place,
 } from './held-lives.ts';
-import type { PurgePorts } from './ports.ts';
+import { isGone, type PurgePorts } from './ports.ts';
 import type { OpenRun } from './runs.ts';
 
 /**
@@ -109,8 +109,8 @@ export class ContainerWork {
     };
   }
 
-  isGone({ state }: CatalogContainer): boolean {
-    return this.#options.catalog().goneAtMs(state) !== null;
+  isGone(container: CatalogContainer): boolean {
+    return isGone(this.#options, container);
   }
 
   /** The overdue items whose expiry can be recorded now. Where users leave nothing over, it is noted that some wait. */

@@ -4,7 +4,7 @@ import { handleLife } from '@epitaph/core/item/handle.ts';
 import { watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import type { CatalogContainer } from '../catalog/catalog.ts';
 import type { ItemRow, UnrecordedEnd } from '../read-model-store.ts';
-import { type PurgePorts, stepContext, streamOf } from './ports.ts';
+import { isGone, type PurgePorts, stepContext, streamOf } from './ports.ts';
 import { stepwise } from './stepwise.ts';
 
 type EndRecorderPorts = Pick<
@@ -55,7 +55,7 @@ export class EndRecorder {
       if (handled.position !== undefined) {
         expired += 1;
         // What is left in a container that is gone costs nobody anything.
-        if (!this.#isGone(container)) this.#ports.budget.spend(container.state, bytes);
+        if (!isGone(this.#ports, container)) this.#ports.budget.spend(container.state, bytes);
         position = Math.max(position, handled.position);
       }
     });
@@ -126,10 +126,6 @@ export class EndRecorder {
 
   /** How many expiries may be recorded in a container now. */
   affordable(container: CatalogContainer): number {
-    return this.#isGone(container) ? Number.POSITIVE_INFINITY : this.#ports.budget.affordable(container.state);
-  }
-
-  #isGone({ state }: CatalogContainer): boolean {
-    return this.#ports.catalog().goneAtMs(state) !== null;
+    return isGone(this.#ports, container) ? Number.POSITIVE_INFINITY : this.#ports.budget.affordable(container.state);
   }
 }

@@ -14,7 +14,7 @@ import { graceSeconds } from '@epitaph/core/retention/grace.ts';
 import type { ContainerFloors, DestroyRequest } from '@epitaph/core/vault/key-vault.ts';
 import type { CatalogContainer } from '../catalog/catalog.ts';
 import { Destructions } from './destructions.ts';
-import { type PurgePorts, stepContext, streamOf } from './ports.ts';
+import { isGone, type PurgePorts, stepContext, streamOf } from './ports.ts';
 import { stepwise } from './stepwise.ts';
 import { Truncations } from './truncations.ts';
 import { type LifeReading, readFacts, readWithBodies } from './life-reading.ts';
@@ -337,8 +337,7 @@ export class PurgeExecutor {
   ): NonNullable<ItemPurged['checks']> {
     const { containerRid } = parseItemStream(stream)!;
     const container = this.#ports.catalog().containerByRid(containerRid);
-    const waits =
-      container !== undefined && this.#ports.catalog().goneAtMs(container.state) === null && cause !== 'erasure';
+    const waits = container !== undefined && !isGone(this.#ports, container) && cause !== 'erasure';
     return {
       holds: 0,
       floorSeconds: floors.get(containerRid)?.retention ?? 0,

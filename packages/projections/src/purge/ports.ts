@@ -32,6 +32,11 @@ export function stepContext({ newId }: Pick<PurgePorts, 'newId'>, nowMs: number)
   return { nowMs, actor: 'system:purge', correlationId: newId(), newId, background: true };
 }
 
+/** Whether a container was deleted, or its database. */
+export function isGone({ catalog }: Pick<PurgePorts, 'catalog'>, { state }: CatalogContainer): boolean {
+  return catalog().goneAtMs(state) !== null;
+}
+
 /** The stream of a row's life. */
 export function streamOf(
   { naming }: Pick<PurgePorts, 'naming'>,

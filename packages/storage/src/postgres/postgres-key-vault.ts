@@ -22,7 +22,7 @@ import { asKey, FANOUT, freshKey, HIGHEST_KEY_ID, nodeOf, placeName, slotOf } fr
 import { LOCK_SPACE, locks, migrate, NODE_NAME } from './migrations.ts';
 import { OwnLeaves } from './own-leaves.ts';
 import { type OpenNode, pathOf, StoredKeyTree } from './stored-key-tree.ts';
-import { aloneInVault, takeVaultLock } from './vault-lock.ts';
+import { aloneInVault } from './vault-lock.ts';
 import { putFloor, putHold, readAllHolds, readFloors, readHolds, readRefusals, removeHold } from './vault-retention.ts';
 import { vaultSchema } from './vault-schema.ts';
 
@@ -136,7 +136,7 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys {
 
   async destroyKeys(requests: readonly DestroyRequest[]): Promise<DestroyOutcome[]> {
     if (requests.length === 0) return [];
-    const { outcomes, generation, erased } = await this.#database.transaction((sql) => this.#destroy(sql, requests));
+    const { outcomes, generation, erased } = await aloneInVault(this.#database, (sql) => this.#destroy(sql, requests));
     const gone = outcomes.map(({ kind }) => kind === 'destroyed' || kind === 'already-destroyed');
     for (let index = 0; index < requests.length; index++) {
       if (gone[index]) this.#cache.delete(requests[index]!.keyId);
@@ -283,7 +283,6 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys {
     sql: Statements,
     requests: readonly DestroyRequest[],
   ): Promise<{ outcomes: DestroyOutcome[]; generation: number; erased: number }> {
-    await takeVaultLock(sql);
     const refusalOf = await readRefusals(sql, requests);
     const ids = requests.map(({ keyId }) => keyId).filter((id) => id > 0 && id <= HIGHEST_KEY_ID);
     const nodes = await this.#tree.open(sql, ids.map(pathOf), 'change');

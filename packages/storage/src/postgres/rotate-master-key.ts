@@ -7,7 +7,7 @@ import { eraseFormerRoots, FormerRootsKept, obstaclesToErasing } from './former-
 import { LOCK_SPACE, locks, migrate } from './migrations.ts';
 import { ROOT } from './stored-key-tree.ts';
 import { vaultSchema } from './vault-schema.ts';
-import { takeVaultLock } from './vault-lock.ts';
+import { aloneInVault } from './vault-lock.ts';
 
 /** What needed the vault to itself was cut short: by the loss of the server, or of what keeps nodes away. */
 export class WorkCutShort extends StorageUnavailable {
@@ -31,7 +31,7 @@ export interface PostgresRotation {
  */
 export async function rotatePostgresMasterKey({ url, current, next }: PostgresRotation): Promise<number> {
   return withoutNodes(url, async (database) => {
-    const { rewrapped, generation } = await database.transaction((sql) => rewrap(sql, current, next));
+    const { rewrapped, generation } = await aloneInVault(database, (sql) => rewrap(sql, current, next));
     // Also what an earlier call has left when it was cut short.
     if ((await obstaclesToErasing(database)).length === 0) {
       await eraseFormerRoots(database).catch((error: unknown) => {
@@ -137,7 +137,6 @@ interface Rewrapped {
 }
 
 async function rewrap(sql: Statements, current: KeyObject, next: KeyObject): Promise<Rewrapped> {
-  await takeVaultLock(sql);
   const root = await openRoot(sql, current);
   if (root === undefined) {
     const done = await openRoot(sql, next);
