@@ -85,9 +85,36 @@ function checked<Place>(schema: z.ZodType<Place>, value: unknown): Place | undef
 function parseToken(token: string | undefined): unknown {
   if (token === undefined || token === '') return undefined;
   if (token.length > MAX_TOKEN_CHARACTERS) throw invalid();
+  const value = jsonIn(Buffer.from(token, 'base64url').toString());
+  if (value === undefined) throw invalid();
+  return value;
+}
+
+/** Undefined for what is no JSON. */
+function jsonIn(text: string): unknown {
   try {
-    return parseJson(Buffer.from(token, 'base64url').toString());
+    return parseJson(text);
   } catch {
-    throw invalid();
+    return undefined;
   }
+}
+
+/** Of a client that was passed its query through. One that counts itself says how many rows are left. */
+const passedThrough = z.object({
+  limit: z.undefined().optional(),
+  rangeMappings: z.tuple([z.object({ continuationToken: z.string() })]),
+});
+
+/**
+ * The place in a token that the client has made around the one of its query's only range.
+ *
+ * @param of the rid of the container that is read
+ * @returns undefined for any other token
+ * @throws WireError for a place that this server has not given out
+ * @source `CompositeQueryContinuationToken` of `@azure/cosmos`, which comes with the request for a plan
+ */
+export function placeOfOneRange(clientToken: string | undefined, of: string): Continuation | undefined {
+  if (clientToken?.startsWith('{') !== true) return undefined;
+  const { data } = passedThrough.safeParse(jsonIn(clientToken));
+  return data === undefined ? undefined : decodeContinuation(data.rangeMappings[0].continuationToken, of);
 }

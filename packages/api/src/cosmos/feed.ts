@@ -10,7 +10,6 @@ import {
   type Json,
   jsonText,
   missingFeatures,
-  parseJson,
   parseQuery,
   PLAIN_PIPELINE,
   planForClients,
@@ -22,12 +21,11 @@ import {
   startEvaluation,
   UNASKED,
 } from '@epitaph/query';
-import { z } from 'zod';
 import type { Limits } from '../http/limits.ts';
 import type { Continuation } from '../store/api/queries-api.ts';
 import { planOptionsOf } from '../store/plan-options.ts';
 import { charge } from './charge.ts';
-import { decodeContinuation, decodeListPlace, encodeContinuation, encodeListPlace } from './continuation.ts';
+import { decodeListPlace, encodeContinuation, encodeListPlace, placeOfOneRange } from './continuation.ts';
 import { badRequest } from './errors.ts';
 import { isJsonObject, parseExactJson, type JsonObject } from './json.ts';
 import { pageOfList } from './list-pages.ts';
@@ -259,30 +257,9 @@ function planAnswer(
  * How many rows of a query a client has had, or had left out for it, that it has not counted itself: its token is from
  * when the container had one range, and the query was passed through. It would begin to count at the parts of that
  * range: leave rows out once more, and take too many.
- *
- * @source `CompositeQueryContinuationToken` of `@azure/cosmos`, which comes with the request for a plan
  */
 function rowsUncounted({ headers }: CosmosRequest, { rid }: ContainerState): number {
-  const text = headerText(headers, 'x-ms-continuation');
-  if (text?.startsWith('{') !== true) return 0;
-  const { data } = passedThrough.safeParse(textToJson(text));
-  if (data === undefined) return 0;
-  const place = decodeContinuation(data.rangeMappings[0].continuationToken, rid);
-  return place?.rows ?? 0;
-}
-
-/** One that counts itself says how many rows are left. */
-const passedThrough = z.object({
-  limit: z.undefined().optional(),
-  rangeMappings: z.tuple([z.object({ continuationToken: z.string() })]),
-});
-
-function textToJson(text: string): unknown {
-  try {
-    return parseJson(text);
-  } catch {
-    return undefined;
-  }
+  return placeOfOneRange(headerText(headers, 'x-ms-continuation'), rid)?.rows ?? 0;
 }
 
 type PipelineInfo = Extract<ClientPlan, { readonly queryInfo: unknown }>['queryInfo'];

@@ -11,6 +11,7 @@ import {
   partitionKeyRanges,
   rangeCount,
 } from '@epitaph/core/partition-key/ranges.ts';
+import { MOST_THROUGHPUT } from '@epitaph/core/throughput/throughput.ts';
 import { charge } from './charge.ts';
 import { containerOf, ifNoneMatchOf, methodNotAllowed, owner, type Answer, type CosmosRequest } from './request.ts';
 import { containerSelf } from './system-properties.ts';
@@ -38,8 +39,8 @@ export function rangesOf(container: ContainerState): readonly PartitionKeyRange[
   return ranges;
 }
 
-/** Ranges that a container of 1,000,000 request units a second has. */
-const MOST_RANGES = rangeCount(1_000_000);
+/** Ranges that a container has at most. */
+const MOST_RANGES = rangeCount(MOST_THROUGHPUT);
 
 /**
  * A range of a container, or one that has split since, by its id. A container of several ranges is asked for others too,
@@ -48,8 +49,8 @@ const MOST_RANGES = rangeCount(1_000_000);
  * their answers for parts of it could not be put together.
  */
 export function rangeById(container: ContainerState, id: string): PartitionKeyRange | undefined {
-  const count = rangeCountOf(container);
-  return partitionKeyRange(container.definition.partitionKey, count === 1 ? 1 : Math.max(count, MOST_RANGES), id);
+  const count = rangeCountOf(container) === 1 ? 1 : MOST_RANGES;
+  return partitionKeyRange(container.definition.partitionKey, count, id);
 }
 
 /** The id of the range that a canonical partition key belongs to; without one, that of the container's first. */

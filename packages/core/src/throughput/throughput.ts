@@ -25,7 +25,7 @@ export const DEFAULT_THROUGHPUT: Throughput = { kind: 'manual', requestUnitsPerS
 const MANUAL = { least: 400, step: 100 };
 const AUTOSCALE = { least: 1_000, step: 1_000 };
 /** Request units a second that anybody gets; more is a matter for the service's support. */
-const MOST = 1_000_000;
+export const MOST_THROUGHPUT = 1_000_000;
 /** Throughput may be lowered to a hundredth (manual) or a tenth (autoscale) of the highest there ever was. */
 const LOWERED = { manual: 100, autoscale: 10 };
 
@@ -57,9 +57,9 @@ export function throughputProblem(throughput: Throughput, highest: number): stri
   const { step } = throughput.kind === 'manual' ? MANUAL : AUTOSCALE;
   const lowest = lowestThroughput(throughput.kind, highest);
   const value = ceilingOf(throughput);
-  if (Number.isInteger(value) && value >= lowest && value <= MOST && value % step === 0) return undefined;
+  if (Number.isInteger(value) && value >= lowest && value <= MOST_THROUGHPUT && value % step === 0) return undefined;
   const name = throughput.kind === 'manual' ? 'throughput' : 'maximum throughput of autoscale';
-  return `The offer should have valid throughput values between ${lowest} and ${MOST} inclusive in increments of ${step}: the ${name} can't be ${value}.`;
+  return `The offer should have valid throughput values between ${lowest} and ${MOST_THROUGHPUT} inclusive in increments of ${step}: the ${name} can't be ${value}.`;
 }
 
 /**
