@@ -26,11 +26,15 @@ async function rangesOf(container: Container): Promise<readonly PartitionKeyRang
 }
 
 /** 60 items of 20 customers. */
-async function stocked(throughput: number, id?: string): Promise<Container> {
+async function stocked(
+  throughput: number,
+  id?: string,
+  version = PartitionKeyDefinitionVersion.V2,
+): Promise<Container> {
   const container = await world.container({
     throughput,
     ...(id === undefined ? {} : { id }),
-    partitionKey: { paths: ['/customer'], version: PartitionKeyDefinitionVersion.V2 },
+    partitionKey: { paths: ['/customer'], version },
   });
   for (let n = 0; n < 60; n += 1) await container.items.create({ id: `i${n}`, customer: `c${n % 20}`, n });
   return container;
@@ -279,6 +283,44 @@ describe('the ranges of a container', () => {
     const { resources: groups } = await items.query<{ readonly n: number }>(grouped).fetchAll();
     expect(groups.map(({ n }) => n)).toEqual(Array.from({ length: 20 }, () => 3));
   }, 30_000);
+
+  test.each([
+    ['one', 400],
+    ['one, of keys of another version', 400, PartitionKeyDefinitionVersion.V1],
+  ])(
+    'of an earlier container of the same name can be asked for by queries of %s',
+    async (_, throughput, version) => {
+      const { id } = await stocked(FIVE_RANGES);
+      const { items } = world.connect().database('shop').container(id);
+      const ordered = 'SELECT VALUE c.n FROM c ORDER BY c.n';
+      await items.query(ordered, { forceQueryPlan: true }).fetchAll();
+      await world.of(id).delete();
+      await stocked(throughput, id, version);
+      const all = Array.from({ length: 60 }, (__, n) => n);
+      for (const more of [{ maxItemCount: 7 }, { maxItemCount: 7, enableQueryControl: true }, {}]) {
+        const found = await items.query<number>(ordered, { forceQueryPlan: true, ...more }).fetchAll();
+        expect(found.resources).toEqual(all);
+      }
+      const ask = async (sql: string) => (await items.query(sql, { forceQueryPlan: true }).fetchAll()).resources;
+      expect(await ask('SELECT VALUE COUNT(1) FROM c')).toEqual([60]);
+      expect(await ask('SELECT DISTINCT VALUE c.customer FROM c ORDER BY c.customer OFFSET 3 LIMIT 2')).toEqual([
+        'c11',
+        'c12',
+      ]);
+      expect(await ask("SELECT TOP 2 VALUE c.n FROM c WHERE c.customer = 'c19' ORDER BY c.n DESC")).toEqual([59, 39]);
+      expect(await ask('SELECT c.customer, SUM(c.n) AS sum FROM c GROUP BY c.customer')).toHaveLength(20);
+      const pages = items.query<number>(ordered, { forceQueryPlan: true, enableQueryControl: true, maxItemCount: 7 });
+      const { resources: first, continuationToken } = await pages.fetchNext();
+      const rest = items.query<number>(ordered, {
+        forceQueryPlan: true,
+        enableQueryControl: true,
+        maxItemCount: 7,
+        continuationToken,
+      });
+      expect([...first, ...(await rest.fetchAll()).resources]).toEqual(all);
+    },
+    30_000,
+  );
 
   test('that never were are gone', async () => {
     const container = await world.container({ throughput: 400 });

@@ -40,7 +40,7 @@ import { rangeIdOf } from './ranges.ts';
 import { positionIn } from './session-token.ts';
 import { renameItem } from './rename.ts';
 import { birthOfItemRid } from './rids.ts';
-import { answeringRangeId, rangeOfRequest, scopeOf } from './scope.ts';
+import { answeringRangeId, rangeOfRequest, scopeOf, withoutEarlierRange } from './scope.ts';
 import { indexMetricsHeader } from './index-metrics.ts';
 import { withSystemProperties } from './system-properties.ts';
 
@@ -275,10 +275,12 @@ function refuseUnplanned(query: QueryBody, { limits, headers }: CosmosRequest, c
 }
 
 async function queryItems(
-  request: CosmosRequest,
+  asked: CosmosRequest,
   container: ContainerState,
   standAside: QueryRequest['standAside'],
 ): Promise<Answer> {
+  const request = withoutEarlierRange(asked, container);
+  if (request === undefined) return nothingOf(container);
   const { store, headers } = request;
   checkContinuationLimit(request);
   const { sql, parameters, resume } = readQueryBody(request);
@@ -317,6 +319,11 @@ async function queryItems(
       ...indexMetricsHeader(headers, page.pushdown, container.definition, scope.partitionKey !== undefined),
     },
   };
+}
+
+function nothingOf({ rid }: ContainerState): Answer {
+  const body = `{"_rid":"${rid}","Documents":[],"_count":0}`;
+  return { status: 200, body, charge: charge.query(0, body.length), headers: { 'x-ms-item-count': '0' } };
 }
 
 const milliseconds = (value: number): string => Math.max(0, value).toFixed(2);

@@ -53,6 +53,14 @@ export function rangeById(container: ContainerState, id: string): PartitionKeyRa
   return partitionKeyRange(container.definition.partitionKey, count, id);
 }
 
+/**
+ * A range that only an earlier container of the name can have had: of a container that has one range itself.
+ */
+export function rangeOfEarlier(container: ContainerState, id: string): PartitionKeyRange | undefined {
+  if (rangeById(container, id) !== undefined) return undefined;
+  return partitionKeyRange(container.definition.partitionKey, MOST_RANGES, id);
+}
+
 /** The id of the range that a canonical partition key belongs to; without one, that of the container's first. */
 export function rangeIdOf(container: ContainerState, partitionKey?: string): string {
   const ranges = rangesOf(container);

@@ -4,11 +4,12 @@ import type { PartitionKeyRange } from '@epitaph/core/partition-key/ranges.ts';
 import { type Scope, startOf } from '@epitaph/core/partition-key/scope.ts';
 import { badRequest, WireError } from './errors.ts';
 import { readPartitionKeyHeader } from './partition-key.ts';
-import { rangeById, rangeIdAt, rangeIdOf, rangesOf } from './ranges.ts';
+import { rangeById, rangeIdAt, rangeIdOf, rangeOfEarlier, rangesOf } from './ranges.ts';
 import { headerText, partitionKeyHeader, type CosmosRequest } from './request.ts';
 
 /** Longer than any effective partition key of three components, with what a prefix range adds. */
 const MAX_EPK_CHARACTERS = 256;
+const RANGE_ID_HEADER = 'x-ms-documentdb-partitionkeyrangeid';
 const EPK = /^[0-9A-Fa-f]*$/;
 /** Behind a key, the end of the range of it alone. */
 const ITSELF = '\u0000';
@@ -40,19 +41,44 @@ export function scopeOf(request: CosmosRequest, container: ContainerState): Scop
  * @throws WireError 400 for several ids, 410 with substatus 1002 when the container never had such a range
  */
 export function rangeOfRequest({ headers }: CosmosRequest, container: ContainerState): PartitionKeyRange | undefined {
-  const text = headerText(headers, 'x-ms-documentdb-partitionkeyrangeid');
+  const id = rangeIdOfRequest(headers);
+  if (id === undefined) return undefined;
+  const range = rangeById(container, id);
+  if (range === undefined) {
+    throw new WireError('rangeGone', `The requested partition key range '${id.slice(0, 100)}' is gone.`);
+  }
+  return range;
+}
+
+function rangeIdOfRequest(headers: CosmosRequest['headers']): string | undefined {
+  const text = headerText(headers, RANGE_ID_HEADER);
   if (text === undefined || text === '') return undefined;
   // Some clients put the container's rid before it. Those that name all ranges at once go on to ask for one after the
   // other when they are refused in these words.
   const comma = text.indexOf(',');
   if (comma !== text.lastIndexOf(',')) {
-    throw badRequest(`x-ms-documentdb-partitionkeyrangeid header contains invalid value '${text.slice(0, 100)}'.`);
+    throw badRequest(`${RANGE_ID_HEADER} header contains invalid value '${text.slice(0, 100)}'.`);
   }
-  const range = rangeById(container, text.slice(comma + 1).trim());
-  if (range === undefined) {
-    throw new WireError('rangeGone', `The requested partition key range '${text.slice(0, 100)}' is gone.`);
-  }
-  return range;
+  return text.slice(comma + 1).trim();
+}
+
+/**
+ * A query of a container that has one range, asked of a range that an earlier container of its name had. Other clients
+ * read the ranges again upon the 410; queries of `@azure/cosmos` 4.10.1 ask again for ever. Queries of one range are
+ * passed through, and what the ranges say is put one behind the other: so the first of them answers for the whole.
+ *
+ * @returns the request as of the one range there is; undefined where another range has answered for it
+ */
+export function withoutEarlierRange(request: CosmosRequest, container: ContainerState): CosmosRequest | undefined {
+  const { headers } = request;
+  // Browsers let nobody set the usual header.
+  const client = headerText(headers, 'x-ms-useragent') ?? headers['user-agent'];
+  if (client?.includes('azure-cosmos-js/') !== true || askedRange(request) !== undefined) return request;
+  const id = rangeIdOfRequest(headers);
+  const earlier = id === undefined ? undefined : rangeOfEarlier(container, id);
+  if (earlier === undefined) return request;
+  if (earlier.min !== WHOLE_RANGE.min) return undefined;
+  return { ...request, headers: { ...headers, [RANGE_ID_HEADER]: rangeIdOf(container) } };
 }
 
 /** The id of the range that an answer is from: the one that the request names, or that of the first key it is about. */
