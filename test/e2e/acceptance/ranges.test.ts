@@ -285,7 +285,7 @@ describe('the ranges of a container', () => {
   }, 30_000);
 
   test.each([
-    ['one', 400],
+    ['one', 400, PartitionKeyDefinitionVersion.V2],
     ['one, of keys of another version', 400, PartitionKeyDefinitionVersion.V1],
   ])(
     'of an earlier container of the same name can be asked for by queries of %s',

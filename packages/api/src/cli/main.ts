@@ -159,12 +159,18 @@ async function runCommand(
   if (positionals.includes('')) throw new UsageError(`An operand of ${name} is empty.`);
   const endpoint = textFlag(values, 'endpoint') ?? environment['EPITAPH_ENDPOINT'] ?? 'http://127.0.0.1:8081';
   const key = textFlag(values, 'key') ?? environment['EPITAPH_KEY'] ?? EMULATOR_KEY;
+  let isPointedBack = false;
+  const pointBack = (rids: string): void => {
+    // A command may ask for many pages.
+    if (isPointedBack) return;
+    isPointedBack = true;
+    stderr.write(
+      `Deleted containers of that name are others, and left out; they keep their history: --rid ${visible(rids)}\n`,
+    );
+  };
+  const ca = authorities(textFlag(values, 'tls-ca') ?? environment['EPITAPH_TLS_CA']);
   return command.run({
-    client: new ManagementClient(
-      endpoint,
-      key,
-      authorities(textFlag(values, 'tls-ca') ?? environment['EPITAPH_TLS_CA']),
-    ),
+    client: new ManagementClient(endpoint, key, ca, undefined, pointBack),
     operands: positionals,
     flags: values,
     environment,

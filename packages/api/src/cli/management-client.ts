@@ -52,9 +52,13 @@ export class ManagementClient {
   readonly #key: string;
   readonly #ca: Buffer | undefined;
   readonly #patience: Patience;
+  readonly #onEarlier: (rids: string) => void;
 
-  /** @param ca certificates, PEM, of the authorities to trust instead of those that Node.js knows */
-  constructor(endpoint: string, key: string, ca?: Buffer, patience = PATIENCE) {
+  /**
+   * @param ca certificates, PEM, of the authorities to trust instead of those that Node.js knows
+   * @param onEarlier told the rids of deleted containers of the name that was asked about, which are left out of an answer
+   */
+  constructor(endpoint: string, key: string, ca?: Buffer, patience = PATIENCE, onEarlier = (_rids: string) => {}) {
     if (!/^https?:$/.test(URL.parse(endpoint)?.protocol ?? '')) {
       throw new UsageError('--endpoint must be a URL like http://127.0.0.1:8081.');
     }
@@ -62,6 +66,7 @@ export class ManagementClient {
     this.#key = key;
     this.#ca = ca;
     this.#patience = patience;
+    this.#onEarlier = onEarlier;
   }
 
   /** @throws ServerUnreachable, ServerRefused */
@@ -128,6 +133,8 @@ export class ManagementClient {
       });
       request.end(payload);
     });
+    const earlier = response.headers['x-epitaph-earlier-containers'];
+    if (typeof earlier === 'string') this.#onEarlier(earlier);
     if (response.statusCode !== undefined && response.statusCode < 300) return response;
     throw refusal(response.statusCode ?? 0, await textOf(response));
   }

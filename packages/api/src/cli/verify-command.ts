@@ -341,12 +341,15 @@ function publicKey(flags: FlagValues): VerifierKey {
       'Signatures are checked with a --public-key: take what GET /_epitaph/proof/key answers once, and keep it apart from the server.',
     );
   }
-  const text = existsSync(given) ? readText(given) : given;
+  const isFile = existsSync(given);
+  const text = isFile ? readText(given) : given;
   // As it is, or as the server's answer has it.
   const key = readVerifierKey(/"publicKey"\s*:\s*"([^"]+)"/.exec(text)?.[1] ?? text, checkpointCryptography);
   if (key === undefined) {
     throw new UsageError(
-      `--public-key ${given}: neither a verifier key of the form name+hash+key, nor a file with one.`,
+      isFile
+        ? `--public-key ${given}: the file holds no verifier key of the form name+hash+key.`
+        : `--public-key ${given}: neither a verifier key of the form name+hash+key, nor a file that is there and that this user can see.`,
     );
   }
   return key;

@@ -13,7 +13,17 @@ import { exportFormat, exportText } from './exports.ts';
 import { allPages, answerList, readInParts } from './lists.ts';
 import { Problem } from './problems.ts';
 import * as requests from './requests.ts';
-import { clientGone, containerOf, correlationOf, deletedRids, itemOf, OF_CONTAINER, route } from './routing.ts';
+import {
+  clientGone,
+  containerOf,
+  correlationOf,
+  deletedRids,
+  itemOf,
+  OF_CONTAINER,
+  recordedContainer,
+  route,
+} from './routing.ts';
+import { isOfLeaving } from './send-problem.ts';
 import { sendStream } from './send-stream.ts';
 import * as shapes from './shapes.ts';
 
@@ -53,7 +63,7 @@ export function historyRoutes(scope: FastifyInstance, store: StoreApi, stopping:
       answers: { json: answers.history },
     },
     async ({ query: { id, partitionKey, limit, continuation, rid }, request, reply }) => {
-      const container = containerOf(store, request, rid);
+      const container = recordedContainer(store, request, reply, rid);
       if (id === undefined) {
         if (partitionKey !== undefined) throw new Problem('bad-request', 'A partitionKey without an id names no item.');
         const after = continuation === undefined ? undefined : Number(continuation);
@@ -113,7 +123,7 @@ export function historyRoutes(scope: FastifyInstance, store: StoreApi, stopping:
       answers: { json: answers.disappearances, lines: answers.disappearance, files: ['text/csv'] },
     },
     async ({ query, request, reply }) => {
-      const container = containerOf(store, request, query.rid);
+      const container = recordedContainer(store, request, reply, query.rid);
       const format = exportFormat(request.headers.accept);
       if (format === undefined) {
         const { rows, continuation } = await disappearancesPage(store, container, query, query.limit ?? 100);
@@ -142,7 +152,7 @@ export function historyRoutes(scope: FastifyInstance, store: StoreApi, stopping:
       answers: { files: ['application/gzip'] },
     },
     async ({ query: { from, to, rid }, request, reply }) => {
-      const container = containerOf(store, request, rid);
+      const container = recordedContainer(store, request, reply, rid);
       const signal = AbortSignal.any([stopping, clientGone(reply)]);
       const asked = { container, fromMs: from, toMs: to, signal };
       const prepared = await prepareBundle(store, asked);
@@ -156,7 +166,11 @@ export function historyRoutes(scope: FastifyInstance, store: StoreApi, stopping:
       const archive = () =>
         pipeline(Readable.from(writeTar(files, store.nowMs()), { objectMode: false }), createGzip(), (error) => {
           // The connection is broken off: half an archive must not look like a whole one.
-          if (error) request.log.warn({ err: error, correlationId: correlationOf(request) }, 'a bundle was cut short');
+          if (!error) return;
+          const correlationId = correlationOf(request);
+          if (isOfLeaving(request, error))
+            request.log.info({ correlationId }, 'a bundle was cut short: the client left');
+          else request.log.warn({ err: error, correlationId }, 'a bundle was cut short');
         });
       return sendStream(reply, 'application/gzip', archive, stopping);
     },

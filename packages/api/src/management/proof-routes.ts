@@ -5,7 +5,7 @@ import type { StoreApi } from '../store/store-api.ts';
 import { answerLongWork } from './long-work.ts';
 import * as answers from './answers.ts';
 import * as requests from './requests.ts';
-import { clientGone, containerOf, itemOf, OF_CONTAINER, route } from './routing.ts';
+import { clientGone, itemOf, OF_CONTAINER, recordedContainer, route } from './routing.ts';
 import { inChunks, sendStream } from './send-stream.ts';
 
 /** Proofs of what is on record: for auditors, and for whoever they show them to. */
@@ -92,8 +92,8 @@ export function proofRoutes(scope: FastifyInstance, store: StoreApi, stopping: A
       query: requests.certificateQuery,
       answers: { json: answers.certificate },
     },
-    ({ query: { id, partitionKey, life, rid }, request }) => {
-      const container = containerOf(store, request, rid);
+    ({ query: { id, partitionKey, life, rid }, request, reply }) => {
+      const container = recordedContainer(store, request, reply, rid);
       return store.certificate(container, id, itemOf(container, id, partitionKey).key, life);
     },
   );
@@ -109,7 +109,7 @@ export function proofRoutes(scope: FastifyInstance, store: StoreApi, stopping: A
       answers: { lines: answers.certificate },
     },
     async ({ query: { from, to, rid }, request, reply }) => {
-      const container = containerOf(store, request, rid);
+      const container = recordedContainer(store, request, reply, rid);
       const signal = AbortSignal.any([stopping, clientGone(reply)]);
       return sendLines(
         reply,

@@ -8,7 +8,7 @@ import { answerLongWork } from './long-work.ts';
 import * as answers from './answers.ts';
 import { Problem } from './problems.ts';
 import * as requests from './requests.ts';
-import { clientGone, containerOf, itemOf, OF_CONTAINER, route, wantsEvents } from './routing.ts';
+import { clientGone, containerOf, itemOf, OF_CONTAINER, recordedContainer, route, wantsEvents } from './routing.ts';
 import { sendStream } from './send-stream.ts';
 import * as shapes from './shapes.ts';
 
@@ -56,7 +56,7 @@ export function replayRoutes(scope: FastifyInstance, store: StoreApi, stopping: 
       },
     },
     ({ query: { rid, at }, request, reply }) => {
-      const container = containerOf(store, request, rid);
+      const container = recordedContainer(store, request, reply, rid);
       const nowMs = store.nowMs();
       if (at > nowMs) {
         throw new Problem(

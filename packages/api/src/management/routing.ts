@@ -152,6 +152,25 @@ export function containerOf(store: StoreApi, request: FastifyRequest, rid: strin
   return found;
 }
 
+/** Names the deleted containers of a name, by their rids, in an answer that is about the present one of it alone. */
+export const EARLIER_CONTAINERS_HEADER = 'x-epitaph-earlier-containers';
+
+/**
+ * The container whose record is asked for. Whoever names it without a rid may not know that others had the name before
+ * it; the answer has nothing of theirs, and says so in a header.
+ */
+export function recordedContainer(
+  store: StoreApi,
+  request: FastifyRequest,
+  reply: FastifyReply,
+  rid: string | undefined,
+): ContainerState {
+  const container = containerOf(store, request, rid);
+  const earlier = rid === undefined ? deletedRids(store, container.name, container.rid) : undefined;
+  if (earlier !== undefined) void reply.header(EARLIER_CONTAINERS_HEADER, earlier);
+  return container;
+}
+
 export function itemOf(
   container: ContainerState,
   id: string,

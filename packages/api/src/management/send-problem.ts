@@ -38,7 +38,7 @@ export function detailsOrLogged(request: FastifyRequest, error: unknown, correla
 }
 
 /** A client that leaves in the middle ends what is done for it, which is no defect. */
-function isOfLeaving({ raw }: FastifyRequest, error: unknown): boolean {
+export function isOfLeaving({ raw }: FastifyRequest, error: unknown): boolean {
   const { name, code } = error as { readonly name?: string; readonly code?: string };
   return raw.socket.destroyed && (name === 'AbortError' || code === 'ERR_STREAM_PREMATURE_CLOSE');
 }

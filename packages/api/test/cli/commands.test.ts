@@ -67,6 +67,23 @@ describe('the command line', () => {
     expect((await ask('explain', 'shop', 'orders', 'a/1', '--partition-key', 'x')).stderr).toBe('');
   });
 
+  test('says what the record of a container that was made again leaves out', async () => {
+    const { store } = world;
+    const { definition } = store.container('shop', 'orders');
+    await store.createContainer(WRITER, 'shop', 'again', definition, null);
+    const { rid } = store.container('shop', 'again');
+    await store.deleteContainer(WRITER, 'shop', 'again');
+    await store.createContainer(WRITER, 'shop', 'again', definition, null);
+    const hint = `Deleted containers of that name are others, and left out; they keep their history: --rid ${rid}\n`;
+    expect(await ask('disappearances', 'shop', 'again')).toMatchObject({ code: 0, stderr: hint });
+    expect(await ask('history', 'shop', 'again')).toMatchObject({ code: 0, stderr: hint });
+    expect(await ask('history', 'shop', 'again', '--rid', rid)).toMatchObject({
+      code: 0,
+      stderr: '',
+      stdout: expect.stringContaining('ContainerDeleted') as string,
+    });
+  });
+
   test('previews a TTL policy, replays history under another and tells how it was', async () => {
     const previewed = await ask('preview', 'shop', 'orders', '3600');
     expect(previewed).toMatchObject({ code: 0, stderr: '' });
@@ -242,6 +259,7 @@ describe('the command line', () => {
     [['bundle', 'shop', 'orders', '--output', import.meta.dirname], /is a folder/],
     [['verify', 'certificate', MAIN], /proof\/key/],
     [['verify', 'certificate', MAIN, '--public-key', 'none'], /neither a verifier key .*, nor a file/],
+    [['verify', 'certificate', MAIN, '--public-key', MAIN], /the file holds no verifier key/],
     [['verify', 'log', '--checkpoint', MAIN], /proof\/key/],
     [['ledger', 'none'], /none can't be read/],
     [['fsck', '--endpoint', 'ftp://x'], /must be a URL/],

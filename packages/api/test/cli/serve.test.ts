@@ -1,6 +1,6 @@
 import { execFileSync, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { chmodSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
+import { chmodSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { Agent, get, type IncomingMessage } from 'node:http';
 import { connect, createServer } from 'node:net';
 import path from 'node:path';
@@ -316,6 +316,14 @@ describe('a start that can’t be', () => {
     chmodSync(data, 0o500);
     const { code, stderr } = await epitaph(['serve', '--port', '0', '--data', data]);
     expect([code, stderr.trimEnd().split('\n')]).toMatchObject([2, [expect.stringContaining("can't be used")]]);
+  });
+
+  test('says so of a file', async () => {
+    const data = path.join(temporaryFolder(), 'store');
+    writeFileSync(data, 'text');
+    const { code, stderr } = await epitaph(['serve', '--port', '0', '--data', data]);
+    expect([code, stderr]).toEqual([2, `epitaph: The data folder ${data} is a file. Name a folder.\n`]);
+    expect(readFileSync(data, 'utf8')).toBe('text');
   });
 
   test('tells files that can not be read from damaged ones', async () => {

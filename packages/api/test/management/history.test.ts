@@ -130,6 +130,22 @@ describe('explain', () => {
       sentence: expect.stringContaining(`ask with their rid: ${rid}.`) as string,
     });
     expect(await world.get(`${ORDERS}/explain${item('a', { rid })}`)).toMatchObject({ state: 'deleted' });
+    for (const target of [
+      '/history',
+      '/disappearances',
+      '/as-of?at=2026-11-21T10:00:00Z',
+      '/bundle',
+      '/certificates',
+      `/certificate${item('a')}`,
+    ]) {
+      const { headers } = await world.ask('GET', `${ORDERS}${target}`);
+      expect([target, headers['x-epitaph-earlier-containers']]).toEqual([target, rid]);
+      const { headers: ofThat } = await world.ask(
+        'GET',
+        `${ORDERS}${target}${target.includes('?') ? '&' : '?'}rid=${encodeURIComponent(rid)}`,
+      );
+      expect(ofThat['x-epitaph-earlier-containers']).toBeUndefined();
+    }
     const other = await world.ask('GET', `/dbs/shop/colls/others/explain${item('a', { rid })}`);
     expect([other.statusCode, other.json()]).toMatchObject([404, { code: 'container-not-found' }]);
   });

@@ -13,10 +13,12 @@ let world: World;
 let app: FastifyInstance;
 let port: number;
 let sockets: Socket[];
+let logged: string[];
 beforeEach(async () => {
   sockets = [];
+  logged = [];
   world = await openWorld();
-  app = Fastify();
+  app = Fastify({ logger: { stream: { write: (line: string) => void logged.push(line) } } });
   const keys = new KeyRing({ primary: SECONDARY_KEY, auditor: AUDITOR_KEY });
   registerManagement(app, { store: world.store, keys, unsentTimeoutMs: 500 });
   port = Number(new URL(await app.listen({ host: '127.0.0.1', port: 0 })).port);
@@ -107,6 +109,21 @@ describe('an answer that comes as it is found', () => {
     });
     expect(facts).toEqual({ begun: 2, ended: 1 });
     idle.destroy();
+  });
+
+  test('is left by its client without an error of the server', async () => {
+    const begun = vi.spyOn(world.store, 'containerFacts').mockImplementation(async function* (): AsyncGenerator {
+      for (;;) {
+        await wait(10);
+        yield [];
+      }
+    } as unknown as () => ReturnType<StoreApi['containerFacts']>);
+    const leaving = ask(`${ORDERS}/bundle`);
+    leaving.resume();
+    await vi.waitFor(() => expect(begun).toHaveBeenCalled());
+    leaving.destroy();
+    await vi.waitFor(() => expect(logged.join('')).toContain('a bundle was cut short: the client left'));
+    expect(logged.filter((line) => /"err"|"level":[456]0/.test(line))).toEqual([]);
   });
 
   test('waits for work that has nothing to tell for long', { timeout: 30_000 }, async () => {

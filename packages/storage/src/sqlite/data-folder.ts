@@ -92,6 +92,7 @@ export class DataFolder {
     } catch (error) {
       throw new UnusableFile(`The data folder ${path} can't be made: ${(error as Error).message}`);
     }
+    if (!statSync(path).isDirectory()) throw new UnusableFile(`The data folder ${path} is a file. Name a folder.`);
     const lock = takeLock(path);
     try {
       const found = readFacts(path);
