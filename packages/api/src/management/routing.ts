@@ -153,7 +153,7 @@ export function containerOf(store: StoreApi, request: FastifyRequest, rid: strin
 }
 
 /** Names the deleted containers of a name, by their rids, in an answer that is about the present one of it alone. */
-export const EARLIER_CONTAINERS_HEADER = 'x-epitaph-earlier-containers';
+const EARLIER_CONTAINERS_HEADER = 'x-epitaph-earlier-containers';
 
 /**
  * The container whose record is asked for. Whoever names it without a rid may not know that others had the name before
