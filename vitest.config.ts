@@ -6,7 +6,7 @@ const LONG = '**/*.long.test.ts';
 /** What leaves stores behind that crashed, or sets what belongs to the process: each file in a process of its own. */
 const ALONE = [
   'packages/api/test/telemetry/**/*.test.ts',
-  'test/{backup,clear-paths,crash,eventstoredb,postgres,retention,scale,secrecy,simulation}/**/*.test.ts',
+  'test/{backup,crash,eventstoredb,postgres,scale,simulation}/**/*.test.ts',
 ];
 
 /** All tests but the long ones (`*.long.test.ts`), which run by `npm test -- --config vitest.long.config.ts`. */

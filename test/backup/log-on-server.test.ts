@@ -10,6 +10,7 @@ import { DoubleLog } from '../eventstoredb/double-log.ts';
 import { EventStoreDouble } from '../eventstoredb/double.ts';
 import { foundIn } from '../secrecy/search.ts';
 import { DEFINITION } from '../support/definition.ts';
+import { Wreckage } from '../support/wreckage.ts';
 import { cleanUp, epitaph as commandLine, serve } from '../../packages/api/test/cli/process.ts';
 import { CALLER, epitaph, isZero, ledgerLines, Place, readable, wrappedKeys, write } from './setup.ts';
 
@@ -450,13 +451,6 @@ describe('a purge ledger that is not the newest', () => {
   });
 });
 
-/** Folders and log as they are when a process is killed at a step. */
-interface Wreck {
-  readonly step: string;
-  readonly path: string;
-  readonly log: DoubleLog;
-}
-
 describe('a crash while keys are put back', () => {
   it('leaves nothing at any step that a store opens, and the same command again ends what it has begun', async () => {
     for (const id of ['stays', 'erased']) await write(store, 'c', id);
@@ -473,14 +467,16 @@ describe('a crash while keys are put back', () => {
     const now = wrappedKeys(place.file('backup', 'vault'));
     const last = await lastWords('last');
     const due = [...now.values()].filter((wrapped) => !isZero(wrapped) && !erased.some((key) => key.equals(wrapped)));
-    const wrecks: Wreck[] = [];
+    const wreckage = new Wreckage<DoubleLog>();
+    let copies = 0;
     const target = place.file('target');
     mkdirSync(target);
     const wreck = (step: string) => {
-      const path = place.file(`wreck-${wrecks.length}`);
+      const path = place.file(`wreck-${copies++}`);
       const filter = (file: string) => basename(file) !== 'lock' && !file.endsWith('-shm');
       cpSync(target, path, { recursive: true, filter });
-      wrecks.push({ step, path, log: double.log.copy() });
+      // The log only grows.
+      wreckage.keep(step, path, double.log.copy(), String(double.log.readForwards(undefined).length));
     };
     const restore = (path: string, onStep: (step: string) => void = () => {}) =>
       restoreStore({
@@ -501,7 +497,6 @@ describe('a crash while keys are put back', () => {
     double.onAppend = (moment, stream) => wreck(`append ${moment}: ${stream.replace(/[-.].*/, '')}`);
     await restore(target, wreck);
     double.onAppend = undefined;
-    const steps = new Set(wrecks.map(({ step }) => step));
     for (const step of [
       'restore folder: marked',
       'restore keys: after commit',
@@ -513,13 +508,12 @@ describe('a crash while keys are put back', () => {
       'restore place: taken',
       'restore mark: removed',
     ]) {
-      expect(steps).toContain(step);
+      expect(wreckage.steps).toContain(step);
     }
 
-    for (const [index, { step, path, log: then }] of wrecks.entries()) {
-      const at = `crash ${index} at "${step}"`;
+    await wreckage.each(async ({ steps, path, known: then }, at) => {
       double.log = then;
-      const done = step === 'restore mark: removed';
+      const done = steps.includes('restore mark: removed');
       for (const name of done ? [] : readdirSync(path)) {
         data = join(path, name);
         if (existsSync(join(data, 'epitaph.json'))) {
@@ -543,7 +537,7 @@ describe('a crash while keys are put back', () => {
       const listed = ledgerLines(join(data, 'purge-ledger.ndjson')).flatMap(({ keys }) => (keys as unknown[]) ?? []);
       expect(new Set(listed.map((key) => (key as [number])[0])).size, at).toBe(3);
       rmSync(path, { recursive: true });
-    }
+    });
     double.log = log;
   }, 240_000);
 });

@@ -6,6 +6,7 @@ import type { LedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
 import { FolderInUse, lockFolder } from '@epitaph/storage/sqlite/data-folder.ts';
 import { foundIn } from '../secrecy/search.ts';
 import { DEFINITION } from '../support/definition.ts';
+import { Wreckage } from '../support/wreckage.ts';
 import { CALLER, isZero, Place, readable, wrappedKeys, write } from './setup.ts';
 
 const KEPT_SECONDS = 30 * 86_400;
@@ -14,43 +15,27 @@ const data = place.file('data');
 const backup = place.file('backup');
 const ledger = place.file('data', 'purge-ledger.ndjson');
 
-/** Folders as a process leaves them that is killed at a step. */
-interface Wreck {
-  readonly step: string;
-  readonly path: string;
-}
-
 /** Copies folders as they are at this instant; what a process keeps of them in memory and its locks die with it. */
-function wrecked(wrecks: Wreck[], name: string, folders: readonly string[]): (step: string) => void {
+function wrecked(wreckage: Wreckage, name: string, folders: readonly string[]): (step: string) => void {
+  let copies = 0;
   return (step) => {
-    const path = place.file(`${name}-${wrecks.length}`);
+    const path = place.file(`${name}-${copies++}`);
     mkdirSync(path);
     const filter = (file: string) => basename(file) !== 'lock' && !file.endsWith('-shm');
     for (const folder of folders) {
       if (existsSync(folder)) cpSync(folder, join(path, basename(folder)), { recursive: true, filter });
     }
-    wrecks.push({ step, path });
+    wreckage.keep(step, path, undefined);
   };
-}
-
-async function each(wrecks: readonly Wreck[], work: (wreck: Wreck) => Promise<void>): Promise<void> {
-  for (const [index, wreck] of wrecks.entries()) {
-    try {
-      await work(wreck);
-    } catch (error) {
-      throw new Error(`crash ${index} at "${wreck.step}": ${(error as Error).message}`, { cause: error });
-    }
-    rmSync(wreck.path, { recursive: true });
-  }
 }
 
 afterAll(() => place.dispose());
 
 describe('a crash while a backup is taken', () => {
-  const wrecks: Wreck[] = [];
+  const wreckage = new Wreckage();
 
   beforeAll(async () => {
-    const onStep = wrecked(wrecks, 'taking', [data, backup]);
+    const onStep = wrecked(wreckage, 'taking', [data, backup]);
     let isTaking = false;
     const store = await place.open({ writers: 'inline', onStep: (step) => isTaking && onStep(step) });
     await store.createDatabase(CALLER, 'db');
@@ -67,7 +52,7 @@ describe('a crash while a backup is taken', () => {
   }, 60_000);
 
   it('at any step leaves a store that goes on, and that knows of every copy of its keys which was begun', async () => {
-    expect(new Set(wrecks.map(({ step }) => step))).toEqual(
+    expect(new Set(wreckage.steps)).toEqual(
       new Set([
         ...['log', 'vault'].flatMap((part) =>
           ['made', 'copied', 'described', 'whole'].map((done) => `backup ${part}: ${done}`),
@@ -81,9 +66,10 @@ describe('a crash while a backup is taken', () => {
         'taken',
       ]),
     );
-    await each([...wrecks], async ({ step, path }) => {
-      const part = /^backup (log|vault): described$/.exec(step)?.[1];
-      if (part !== undefined) expect(existsSync(join(path, 'backup', part, 'backup.json'))).toBe(false);
+    await wreckage.each(async ({ steps, path }) => {
+      for (const part of ['log', 'vault'].filter((name) => steps.includes(`backup ${name}: described`))) {
+        expect(existsSync(join(path, 'backup', part, 'backup.json'))).toBe(false);
+      }
       const store = await place.open({ folder: join(path, 'data'), writers: 'inline' });
       const copied = existsSync(join(path, 'backup', 'vault', 'vault.db'));
       const known = store.backups().map(({ vaultLapsesAtMs }) => vaultLapsesAtMs);
@@ -132,7 +118,7 @@ function restored(
 }
 
 describe('a crash while a backup is restored', () => {
-  const wrecks: Wreck[] = [];
+  const wreckage = new Wreckage();
   const target = place.file('target');
   let head: LedgerHead;
   let erased: Buffer[];
@@ -151,7 +137,7 @@ describe('a crash while a backup is restored', () => {
     expect(erased).toHaveLength(2);
     mkdirSync(target);
     const folders = [join(target, 'restored'), join(target, 'restored.restoring')];
-    await restored(target, backup, head, ledger, wrecked(wrecks, 'restoring', folders));
+    await restored(target, backup, head, ledger, wrecked(wreckage, 'restoring', folders));
   }, 60_000);
 
   /** What a restore is for. */
@@ -185,7 +171,7 @@ describe('a crash while a backup is restored', () => {
   });
 
   it('was placed at every step: of the copies, the keys, the record of what was erased, and the swap', () => {
-    expect(new Set(wrecks.map(({ step }) => step))).toEqual(
+    expect(new Set(wreckage.steps)).toEqual(
       new Set([
         'restore folder: made',
         'restore folder: marked',
@@ -211,8 +197,8 @@ describe('a crash while a backup is restored', () => {
   });
 
   it('at any step leaves nothing that a store opens before it is done, and the same command again does it', async () => {
-    await each(wrecks, async ({ step, path }) => {
-      if (step === 'restore mark: removed') {
+    await wreckage.each(async ({ steps, path }) => {
+      if (steps.includes('restore mark: removed')) {
         await expect(restored(path, backup, head, ledger)).rejects.toThrow('is not empty');
         return isRight(path);
       }

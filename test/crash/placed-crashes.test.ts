@@ -6,14 +6,13 @@ import { liveContainer, WITH_UNIQUE_KEY } from '../simulation/expected.ts';
 import type { Model } from '../simulation/model.ts';
 import { Random } from '../simulation/random.ts';
 import { World } from '../simulation/world.ts';
+import { Wreckage } from '../support/wreckage.ts';
 
 const START_MS = 1_700_000_000_500;
 const SEED = 20_261_121;
 
-/** The folder as a process leaves it that is killed at a step, and what was known by then. */
-interface Wreck {
-  readonly folder: string;
-  readonly step: string;
+/** What was known when a process was killed. */
+interface Known {
   readonly before: Model;
   readonly underWay: readonly Command[];
   readonly nowMs: number;
@@ -109,13 +108,14 @@ const WORKLOAD: readonly (Command | readonly Command[] | number)[] = [
 ];
 
 let world: World;
-const wrecks: Wreck[] = [];
-const wreckage = newFolder('wrecks');
+const wreckage = new Wreckage<Known>();
+const place = newFolder('wrecks');
 
-/** Runs the workload once and keeps the folder of every step: each is the crash of a run that came so far. */
+/** Runs the workload once and keeps the folder as each step leaves it: that is the crash of a run that came so far. */
 beforeAll(async () => {
   world = await World.open(new Random(SEED), START_MS);
-  for (const entry of WORKLOAD) {
+  let copies = 0;
+  for (const [index, entry] of WORKLOAD.entries()) {
     if (typeof entry === 'number') {
       await world.advance(entry);
       continue;
@@ -124,9 +124,9 @@ beforeAll(async () => {
     const before = structuredClone(world.model);
     const nowMs = world.now();
     world.watchSteps((step) => {
-      const folder = join(wreckage, String(wrecks.length));
+      const folder = join(place, String(copies++));
       copyAsKilled(world.folder, folder);
-      wrecks.push({ folder, step, before, underWay: commands, nowMs });
+      wreckage.keep(step, folder, { before, underWay: commands, nowMs }, String(index));
     });
     await world.run(...commands);
     world.watchSteps(undefined);
@@ -135,7 +135,7 @@ beforeAll(async () => {
 
 afterAll(async () => {
   await world.close();
-  removeFolder(wreckage);
+  removeFolder(place);
 });
 
 /** What must hold however a store came to be: it converges, tells the truth, and goes on working. */
@@ -156,22 +156,12 @@ async function converges(recovered: World): Promise<void> {
   await recovered.check();
 }
 
-/** Names what failed: a step's number is its place in the workload. */
-async function at(wreck: Wreck, index: number, work: () => Promise<void>): Promise<void> {
-  try {
-    await work();
-  } catch (error) {
-    const { message, stack = '' } = error as Error;
-    throw new Error(`crash ${index} at "${wreck.step}" of ${JSON.stringify(wreck.underWay)}: ${message}\n${stack}`, {
-      cause: error,
-    });
-  }
-}
-
 describe('a crash', () => {
   it('was placed at every step that changes a file: of appends, projection, purge, destruction and swap', () => {
+    const { steps, wrecks } = wreckage;
+    expect(steps.length).toBeGreaterThan(500);
     expect(wrecks.length).toBeGreaterThan(200);
-    expect([...new Set(wrecks.map((wreck) => wreck.step))].toSorted()).toEqual(
+    expect([...new Set(steps)].toSorted()).toEqual(
       [
         ...['vault keys', 'log', 'vault', 'read model'].flatMap((name) => [
           `${name}: before`,
@@ -190,52 +180,47 @@ describe('a crash', () => {
   });
 
   it('at any step loses nothing that was acknowledged, shows nothing that had gone, and the store converges', async () => {
-    for (const [index, wreck] of wrecks.entries()) {
-      await at(wreck, index, async () => {
-        const folder = newFolder('recovered');
-        copyAsKilled(wreck.folder, folder);
-        const { before, underWay, nowMs } = wreck;
-        const recovered = await World.adopt(new Random(SEED + index), START_MS, folder, before, underWay, nowMs);
-        try {
-          await converges(recovered);
-        } finally {
-          await recovered.close();
-        }
-      });
-    }
+    let seed = SEED;
+    await wreckage.each(async ({ path, known: { before, underWay, nowMs } }) => {
+      const folder = newFolder('recovered');
+      copyAsKilled(path, folder);
+      const recovered = await World.adopt(new Random(seed++), START_MS, folder, before, underWay, nowMs);
+      try {
+        await converges(recovered);
+      } finally {
+        await recovered.close();
+      }
+    });
   }, 240_000);
 
   it('during the recovery from a crash changes nothing of that', async () => {
     const random = new Random(SEED);
     let second = 0;
-    for (const [index, wreck] of wrecks.entries()) {
-      if (!random.chance(0.15)) continue;
-      await at(wreck, index, async () => {
-        const { before, underWay, nowMs } = wreck;
-        const [first, again] = [newFolder('recovered'), newFolder('recovered')];
-        copyAsKilled(wreck.folder, first);
-        const crashAt = random.int(1, 25);
-        let steps = 0;
-        const onStep = () => {
-          steps += 1;
-          if (steps === crashAt) copyAsKilled(first, again);
-        };
-        const recovering = await World.adopt(random, START_MS, first, before, underWay, nowMs, onStep);
-        recovering.watchSteps(onStep);
-        await recovering.run({ kind: 'purge' });
-        recovering.watchSteps(undefined);
-        await recovering.close();
-        if (steps < crashAt) return removeFolder(again);
-        second += 1;
-        const commands: Command[] = [...underWay, { kind: 'purge' }];
-        const recovered = await World.adopt(random, START_MS, again, before, commands, nowMs);
-        try {
-          await converges(recovered);
-        } finally {
-          await recovered.close();
-        }
-      });
-    }
+    await wreckage.each(async ({ path, known: { before, underWay, nowMs } }) => {
+      if (!random.chance(0.25)) return;
+      const [first, again] = [newFolder('recovered'), newFolder('recovered')];
+      copyAsKilled(path, first);
+      const crashAt = random.int(1, 25);
+      let steps = 0;
+      const onStep = () => {
+        steps += 1;
+        if (steps === crashAt) copyAsKilled(first, again);
+      };
+      const recovering = await World.adopt(random, START_MS, first, before, underWay, nowMs, onStep);
+      recovering.watchSteps(onStep);
+      await recovering.run({ kind: 'purge' });
+      recovering.watchSteps(undefined);
+      await recovering.close();
+      if (steps < crashAt) return removeFolder(again);
+      second += 1;
+      const commands: Command[] = [...underWay, { kind: 'purge' }];
+      const recovered = await World.adopt(random, START_MS, again, before, commands, nowMs);
+      try {
+        await converges(recovered);
+      } finally {
+        await recovered.close();
+      }
+    });
     expect(second).toBeGreaterThan(20);
   }, 240_000);
 });
