@@ -196,6 +196,12 @@ const cases: Record<string, readonly (readonly [string, unknown])[]> = {
     ['SetDifference([1, 2, 1], [2])', [1]],
     ['SetEqual([1, 2, 2], [2, 1])', true],
     ['SetUnion([1], 2)', undefined],
+    [
+      `SetUnion([1, '1', '"1', true, 'true', null, 'null', [1], '[1]', 0.5], [0.5, '[1]', [1.0], null, true, '1', 1])`,
+      [1, '1', '"1', true, 'true', null, 'null', [1], '[1]', 0.5],
+    ],
+    ['ARRAY_LENGTH(SetUnion([9007199254740992, 9007199254740993], [9007199254740993, 9007199254740992]))', 2],
+    ['SetEqual([1e20, 0], [100000000000000000000, -0])', true],
   ],
   type: [
     ['IS_ARRAY([])', true],

@@ -107,22 +107,38 @@ function objectToArray(object: Value, keyName: Value = 'k', valueName: Value = '
   });
 }
 
-type ValueSet = ReadonlyMap<string, Json>;
+type SetKey = string | number | boolean | null;
+type ValueSet = ReadonlyMap<SetKey, Json>;
+
+/** The same for equal values and another one for different ones. Most numbers are their own, for there may be very many. */
+function setKeyOf(item: Json): SetKey {
+  if (typeof item === 'string') return `"${item}`;
+  if (typeof item === 'boolean' || item === null) return item;
+  // What is no safe integer may equal a bigint.
+  return typeof item === 'number' && (Number.isSafeInteger(item) || !Number.isInteger(item)) ? item : stableKey(item);
+}
 
 /** Each value once, in the order it was first met. */
-function asSet(array: readonly Json[]): ValueSet {
-  const set = new Map<string, Json>();
+function asSet(array: readonly Json[], set = new Map<SetKey, Json>()): ValueSet {
   for (const item of boundedValue(array as Json[])) {
-    const key = stableKey(item);
+    const key = setKeyOf(item);
     if (!set.has(key)) set.set(key, item);
   }
   return set;
 }
 
-function ofSets(combine: (a: ValueSet, b: ValueSet) => Value): BuiltIn {
-  const call = (a: Value, b: Value): Value =>
-    Array.isArray(a) && Array.isArray(b) ? combine(asSet(a), asSet(b)) : undefined;
+function ofArrays(combine: (a: readonly Json[], b: readonly Json[]) => Value): BuiltIn {
+  const call = (a: Value, b: Value): Value => (Array.isArray(a) && Array.isArray(b) ? combine(a, b) : undefined);
   return { ...pure(2, 2, call), unitsPerCharacter: 8 };
+}
+
+const ofSets = (combine: (a: ValueSet, b: ValueSet) => Value): BuiltIn =>
+  ofArrays((a, b) => combine(asSet(a), asSet(b)));
+
+function union(a: readonly Json[], b: readonly Json[]): Value {
+  const set = new Map<SetKey, Json>();
+  for (const array of [a, b]) asSet(array, set);
+  return boundedArray([...set.values()]);
 }
 
 /** A figure of an array of numbers; undefined when it is empty or holds anything else. */
@@ -171,5 +187,5 @@ export const arrayFunctions: BuiltIns = {
   SETEQUAL: ofSets((a, b) => a.size === b.size && [...a.keys()].every((key) => b.has(key))),
   // In the order of the second array, as Cosmos DB gives it.
   SETINTERSECT: ofSets((a, b) => [...b].filter(([key]) => a.has(key)).map(([, item]) => item)),
-  SETUNION: ofSets((a, b) => boundedArray([...new Map([...a, ...b]).values()])),
+  SETUNION: ofArrays(union),
 };
