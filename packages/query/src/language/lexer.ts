@@ -14,13 +14,16 @@ export interface Token extends SourceLocation {
   readonly value: string | number | bigint;
 }
 
-// Longest first, so that `>>>` isn't read as `>>` and `>`.
-const SYMBOLS = ['>>>', '<<', '>>', '<=', '>=', '!=', '<>', '||', '??', ...'=<>+-*/%&|^~?:.,()[]{}'];
+const SYMBOLS = new Set(['>>>', '<<', '>>', '<=', '>=', '!=', '<>', '||', '??', ...'=<>+-*/%&|^~?:.,()[]{}']);
+const LONGEST_SYMBOL = 3;
+/** Those with which no longer one begins. */
+const LONE_SYMBOLS = new Set('=+-*/%&^~:.,()[]{}');
+const ASCII_WORD = /[A-Za-z_][A-Za-z0-9_]*/y;
 const WORD = /[\p{L}_][\p{L}\p{Nd}_]*/uy;
 const PARAMETER = /@[\p{L}\p{Nd}_]+/uy;
 const NUMBER = /0[xX][0-9a-fA-F]+|(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?/y;
 const SPACE = /\s+/y;
-const LINE_COMMENT = /--[^\r\n]*/y;
+const LINE_END = /[\r\n]|$/g;
 const ESCAPES: Readonly<Record<string, string>> = {
   b: '\b',
   f: '\f',
@@ -36,6 +39,27 @@ const ESCAPES: Readonly<Record<string, string>> = {
 function matchAt(pattern: RegExp, text: string, index: number): string | undefined {
   pattern.lastIndex = index;
   return pattern.exec(text)?.[0];
+}
+
+function wordAt(text: string, index: number): string | undefined {
+  const word = matchAt(ASCII_WORD, text, index);
+  // Asking for letters of every script takes long.
+  if (word === undefined ? isAscii(text, index) : isAscii(text, index + word.length)) return word;
+  return matchAt(WORD, text, index);
+}
+
+/** Also at the end. */
+const isAscii = (text: string, index: number): boolean => !(text.charCodeAt(index) > 127);
+
+/** The longest there: `>>>` isn't read as `>>` and `>`. */
+function symbolAt(text: string, index: number): string | undefined {
+  const first = text[index]!;
+  if (LONE_SYMBOLS.has(first)) return first;
+  for (let length = LONGEST_SYMBOL; length > 0; length -= 1) {
+    const symbol = text.slice(index, index + length);
+    if (SYMBOLS.has(symbol)) return symbol;
+  }
+  return undefined;
 }
 
 function incorrectSyntax(text: string, start: number, end: number): never {
@@ -85,26 +109,36 @@ export function tokenize(text: string): Token[] {
     index = end;
   };
   while (index < text.length) {
-    const skipped = matchAt(SPACE, text, index) ?? matchAt(LINE_COMMENT, text, index);
-    if (skipped !== undefined) {
-      index += skipped.length;
+    const first = text[index]!;
+    // What a query has most of comes first: it may be long.
+    if (first === ' ') {
+      index += 1;
       continue;
     }
-    if (text.startsWith('/*', index)) {
-      const close = text.indexOf('*/', index + 2);
-      if (close === -1) incorrectSyntax(text, index, index + 2);
-      index = close + 2;
-      continue;
-    }
-    const first = text[index];
     if (first === "'" || first === '"') {
       const { value, end } = readString(text, index);
       push('string', end, value);
       continue;
     }
-    const word = matchAt(WORD, text, index);
+    const word = wordAt(text, index);
     if (word !== undefined) {
       push('word', index + word.length, word);
+      continue;
+    }
+    const space = matchAt(SPACE, text, index);
+    if (space !== undefined) {
+      index += space.length;
+      continue;
+    }
+    if (first === '-' && text[index + 1] === '-') {
+      LINE_END.lastIndex = index;
+      index = LINE_END.exec(text)!.index;
+      continue;
+    }
+    if (first === '/' && text[index + 1] === '*') {
+      const close = text.indexOf('*/', index + 2);
+      if (close === -1) incorrectSyntax(text, index, index + 2);
+      index = close + 2;
       continue;
     }
     const number = matchAt(NUMBER, text, index);
@@ -112,18 +146,19 @@ export function tokenize(text: string): Token[] {
       const end = index + number.length;
       const value = Number(number);
       // `1a` is neither a number nor a name, and a number too large for JSON has no value.
-      if (matchAt(WORD, text, end) !== undefined || !Number.isFinite(value)) {
+      if (wordAt(text, end) !== undefined || !Number.isFinite(value)) {
         incorrectSyntax(text, index, end + 1);
       }
       push('number', end, /^\d+$/.test(number) ? integerValue(number) : value);
       continue;
     }
-    const parameter = matchAt(PARAMETER, text, index);
-    if (parameter !== undefined) {
+    if (first === '@') {
+      const parameter = matchAt(PARAMETER, text, index);
+      if (parameter === undefined) incorrectSyntax(text, index, index + 1);
       push('parameter', index + parameter.length, parameter);
       continue;
     }
-    const symbol = SYMBOLS.find((candidate) => text.startsWith(candidate, index));
+    const symbol = symbolAt(text, index);
     if (symbol === undefined) incorrectSyntax(text, index, index + 1);
     push('symbol', index + symbol.length, symbol);
   }
