@@ -131,6 +131,13 @@ export class TestServer {
     return this.url(name);
   }
 
+  /** For who makes many: the others go with the server. */
+  async dropDatabase(url: string): Promise<void> {
+    const name = new URL(url).pathname.slice(1);
+    await this.run(`DROP DATABASE ${name} WITH (FORCE)`);
+    this.#databases.splice(this.#databases.indexOf(name), 1);
+  }
+
   /** Statements as the superuser, in the maintenance database or another. */
   async run(sql: string, url = this.#url.href): Promise<readonly Record<string, unknown>[]> {
     const database = new PostgresDatabase(url, 1);
