@@ -10,6 +10,7 @@ export class Proxy {
   readonly #carried = new Map<Socket, Socket>();
   #blocked = false;
   #refusing = false;
+  #fatalText: string | undefined;
 
   private constructor(server: Server, target: { readonly host: string; readonly port: number }) {
     this.#server = server;
@@ -45,6 +46,11 @@ export class Proxy {
     this.cut();
   }
 
+  /** The server is gone from when a client sends something with that text in it, which does not come through. */
+  refuseFrom(text: string): void {
+    this.#fatalText = text;
+  }
+
   /** The server loses every connection and the client is told nothing, as when a machine is gone and another takes its address. */
   sever(): void {
     for (const [upstream, client] of this.#carried) {
@@ -62,6 +68,7 @@ export class Proxy {
 
   mend(): void {
     this.#refusing = false;
+    this.#fatalText = undefined;
     this.#blocked = false;
     for (const socket of this.#sockets) socket.resume();
   }
@@ -77,6 +84,9 @@ export class Proxy {
       client.destroy();
       return;
     }
+    client.on('data', (chunk: Buffer) => {
+      if (this.#fatalText !== undefined && chunk.includes(this.#fatalText)) this.refuse();
+    });
     const upstream = connect({ ...this.#target, noDelay: true });
     this.#carried.set(upstream, client);
     for (const [from, to] of [

@@ -82,6 +82,14 @@ describe.skipIf(whyNoPostgres !== undefined)(`connections of the pool${skipReaso
       expect(await atWork).toEqual([{ done: true }]);
     }));
 
+  it('that can not be made are told as such, of the pool and beside it, where nobody says a word', ({ expect }) =>
+    overANetwork(async (far, _near, proxy) => {
+      proxy.cut();
+      proxy.block();
+      const asked = await Promise.allSettled([far.query('SELECT 1'), far.dedicated((sql) => lock(sql))]);
+      expect(asked).toMatchObject([1, 2].map(() => ({ reason: expect.any(StorageUnavailable) as unknown })));
+    }));
+
   it('are made anew where they lead to a server that takes no writes any more: another has taken its place', ({
     expect,
   }) =>

@@ -5,7 +5,7 @@ export const exitCodes = {
   problem: 1,
   /** The command or the configuration is wrong; nothing was done. */
   usage: 2,
-  /** The server could not be reached. */
+  /** The server could not be reached, or one that it keeps its data on. The same may do a little later. */
   unreachable: 3,
 } as const;
 

@@ -234,7 +234,10 @@ function complain(error: unknown, stderr: ProgressStream): number {
   if (error instanceof UsageError || error instanceof BadConfiguration) return say(error.message, exitCodes.usage);
   if (error instanceof ServerUnreachable) return say(error.message, exitCodes.unreachable);
   if (error instanceof ServerRefused) return say(visible(`${error.message} (${error.code})`), exitCodes.problem);
-  if (error instanceof StorageUnavailable && error.isForOperator) return say(error.message, exitCodes.problem);
+  if (error instanceof StorageUnavailable) {
+    if (error.isForOperator) return say(error.message, exitCodes.problem);
+    return say(`${error.message.replace(/\.$/, '')}. Call this again when it can be reached.`, exitCodes.unreachable);
+  }
   return say(inspect(error), exitCodes.problem);
 }
 

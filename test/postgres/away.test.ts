@@ -1,0 +1,91 @@
+import { writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { cleanUp, epitaph, type Finished, serve, temporaryFolder } from '../../packages/api/test/cli/process.ts';
+import { EventStoreDouble } from '../eventstoredb/double.ts';
+import { Proxy } from '../eventstoredb/proxy.ts';
+import { environmentOf, manage } from './processes.ts';
+import { skipReason, TestServer, whyNoPostgres } from './server.ts';
+
+let server: TestServer;
+let double: EventStoreDouble;
+/** On the way to PostgreSQL. */
+let proxy: Proxy;
+let url: string;
+let environment: Readonly<Record<string, string>>;
+beforeAll(async () => {
+  if (whyNoPostgres === undefined) server = await TestServer.start();
+});
+beforeEach(async () => {
+  if (whyNoPostgres !== undefined) return;
+  const direct = new URL(await server.newDatabase());
+  double = await EventStoreDouble.start();
+  proxy = await Proxy.to(Number(direct.port), direct.hostname);
+  direct.port = String(proxy.port);
+  url = direct.href;
+  environment = environmentOf(url, double);
+});
+afterEach(async () => {
+  cleanUp();
+  double?.stop();
+  await proxy?.close();
+});
+afterAll(() => server?.dispose());
+
+/** Makes the keys of a store, and answers with the head of its ledger. */
+const makeVault = async (): Promise<string> => {
+  const node = await serve(['--data', temporaryFolder()], environment);
+  const { head } = (await manage(node.endpoint, 'GET', '/purge-ledger')) as { readonly head: string };
+  node.child.kill('SIGTERM');
+  await node.finished();
+  return head;
+};
+
+const unreachable = (message: RegExp): object => ({
+  code: 3,
+  stdout: '',
+  stderr: expect.stringMatching(message) as string,
+});
+const lines = ({ stderr }: Finished): number => stderr.trimEnd().split('\n').length;
+
+describe.skipIf(whyNoPostgres !== undefined)(`PostgreSQL that goes away under a command${skipReason}`, () => {
+  it.each(['FROM pg_namespace', 'FROM epitaph_vault.root'])(
+    'is one line and exit code 3 of keys verify-master, at %s',
+    { timeout: 60_000 },
+    async (statement) => {
+      await makeVault();
+      const file = path.join(temporaryFolder(), 'master.key');
+      writeFileSync(file, environment['EPITAPH_MASTER_KEY']!);
+      const verify = () => epitaph(['keys', 'verify-master', file, '--postgres', url]);
+      proxy.refuseFrom(statement);
+      const ended = await verify();
+      expect(ended).toEqual(unreachable(/^epitaph: PostgreSQL: .*Call this again when it can be reached\.\n$/));
+      expect(lines(ended)).toBe(1);
+      proxy.mend();
+      expect(await verify()).toMatchObject({ code: 0 });
+    },
+  );
+
+  it('is exit code 3 of a restore, which goes on when it is called again', { timeout: 120_000 }, async () => {
+    const head = await makeVault();
+    const restore = () => epitaph(['restore', '--postgres', url, '--ledger-head', head], environment);
+    // Before anything is done; while a node of its own is opened; at the very end.
+    for (const statement of [
+      'SELECT 1 FROM pg_namespace',
+      'SELECT 1 FROM epitaph_vault.restoring',
+      'DELETE FROM epitaph_vault.restoring',
+    ]) {
+      proxy.refuseFrom(statement);
+      const { code, stderr } = await restore();
+      expect([statement, code, stderr]).toEqual([
+        statement,
+        3,
+        expect.stringMatching(/(?:^|\n)epitaph: PostgreSQL.*Call this again when it can be reached\.\n$/),
+      ]);
+      proxy.mend();
+    }
+    expect(await restore()).toMatchObject({ code: 0 });
+    const node = await serve(['--data', temporaryFolder()], environment);
+    expect(await manage(node.endpoint, 'GET', '/purge')).toMatchObject({ state: 'paused' });
+  });
+});
