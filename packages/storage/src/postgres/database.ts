@@ -432,7 +432,7 @@ function inOurWords(error: unknown): unknown {
   const passing =
     code === undefined
       ? // The client library has no codes for what it notices itself.
-        /Connection terminated|timeout exceeded|Client has encountered a connection error|not queryable|Query read timeout|after calling end on the pool/.test(
+        /Connection terminated|timeout exceeded|timeout expired|Client has encountered a connection error|not queryable|Query read timeout|after calling end on the pool/.test(
           error.message,
         )
       : SYSTEM_CODES.has(code) || PASSING.test(code) || REPLACED.test(`${code} ${error.message}`);
