@@ -417,8 +417,16 @@ describe('the log on the server', () => {
 
 describe('a server that does not let the store in', () => {
   test.each([
-    ['esdb://nobody.invalid:2113?tls=false', /nobody\.invalid:2113.*can't be reached/],
-    ['esdb://127.0.0.1:1?tls=false', /127\.0\.0\.1:1.*can't be reached/],
+    ['esdb://nobody.invalid:2113?tls=false', /^--event-store names nobody\.invalid:2113.*can't be reached/],
+    ['esdb://127.0.0.1:1?tls=false', /^--event-store names 127\.0\.0\.1:1.*can't be reached/],
+  ])('%s is in one line that nobody is there, or not yet', async (connectionString, message) => {
+    const error = (await rejectionOf(openEventStoreLog({ connectionString, patienceMs: IMPATIENT_MS }))) as Error;
+    expect(error).toMatchObject({ name: 'StorageUnavailable', message: expect.stringMatching(message) });
+    expect(error).toMatchObject({ isForOperator: false });
+    expect(error.message).not.toContain('\n');
+  });
+
+  test.each([
     ['http://127.0.0.1:2113', /must begin with esdb:\/\//],
     ['esdb://127.0.0.1:2113?tsl=false', /no option "tsl"; there are tls/],
     ['esdb://127.0.0.1:2113?tls=maybe', /tls must be true or false/],
@@ -443,7 +451,10 @@ describe('a server that does not let the store in', () => {
       const through = (password: string) =>
         `esdb://admin:${encodeURIComponent(password)}@localhost:${proxy.port}?tlsCAFile=${encodeURIComponent(file)}`;
       const refused = await rejectionOf(openEventStoreLog({ connectionString: through('wrong-one') }));
-      expect(refused).toMatchObject({ message: expect.stringContaining('refuses the credentials') });
+      expect(refused).toMatchObject({
+        name: 'BadConnectionString',
+        message: expect.stringContaining('refuses the credentials'),
+      });
       expect((refused as Error).message).not.toContain('wrong-one');
       const log = await openEventStoreLog({ connectionString: through('right@place') });
       opened.push(log);

@@ -48,6 +48,26 @@ const unreachable = (message: RegExp): object => ({
 });
 const lines = ({ stderr }: Finished): number => stderr.trimEnd().split('\n').length;
 
+describe.skipIf(whyNoPostgres !== undefined)(`a start${skipReason}`, () => {
+  const starts = (changed: object) =>
+    epitaph(['serve', '--port', '0', '--data', temporaryFolder()], { ...environment, ...changed });
+
+  it('before PostgreSQL is there is one line and exit code 3: the same start may do later', async () => {
+    const nothing = await starts({ EPITAPH_POSTGRES: 'postgresql://x@127.0.0.1:1/db' });
+    expect(nothing).toEqual(unreachable(/^epitaph: PostgreSQL at .* can't be used: nothing listens there\./));
+    proxy.refuse();
+    const gone = await starts({});
+    expect(gone).toEqual(
+      unreachable(/^epitaph: PostgreSQL at .* can't be used: .*Try again when it can be reached\.$/m),
+    );
+    proxy.mend();
+    proxy.refuseFrom('epitaph_vault');
+    const lost = await starts({});
+    expect(lost).toEqual(unreachable(/^epitaph: PostgreSQL: .*Try again when it can be reached\.$/m));
+    for (const ended of [nothing, gone, lost]) expect(lines(ended)).toBe(1);
+  });
+});
+
 describe.skipIf(whyNoPostgres !== undefined)(`PostgreSQL that goes away under a command${skipReason}`, () => {
   it.each(['FROM pg_namespace', 'FROM epitaph_vault.root'])(
     'is one line and exit code 3 of keys verify-master, at %s',
@@ -59,7 +79,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`PostgreSQL that goes away under a 
       const verify = () => epitaph(['keys', 'verify-master', file, '--postgres', url]);
       proxy.refuseFrom(statement);
       const ended = await verify();
-      expect(ended).toEqual(unreachable(/^epitaph: PostgreSQL: .*Call this again when it can be reached\.\n$/));
+      expect(ended).toEqual(unreachable(/^epitaph: PostgreSQL: .*Try again when it can be reached\.\n$/));
       expect(lines(ended)).toBe(1);
       proxy.mend();
       expect(await verify()).toMatchObject({ code: 0 });
@@ -80,7 +100,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`PostgreSQL that goes away under a 
       expect([statement, code, stderr]).toEqual([
         statement,
         3,
-        expect.stringMatching(/(?:^|\n)epitaph: PostgreSQL.*Call this again when it can be reached\.\n$/),
+        expect.stringMatching(/(?:^|\n)epitaph: PostgreSQL.*Try again when it can be reached\.\n$/),
       ]);
       proxy.mend();
     }

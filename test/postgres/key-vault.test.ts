@@ -297,13 +297,18 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
       }));
 
     it.each([
-      ['nothing listens there', () => `postgresql://epitaph@127.0.0.1:1/postgres`, /127\.0\.0\.1:1.*nothing listens/],
-      ['there is no such database', () => server.url('not_there'), /no such database/],
-      ['it is no URL', () => 'localhost', /not one; it looks like/],
-      ['it is for another program', () => 'mysql://localhost/x', /must begin with postgresql/],
-    ])('is refused with one line where %s', async (_, url, line) => {
+      [
+        'nothing listens there, or not yet',
+        () => `postgresql://epitaph@127.0.0.1:1/postgres`,
+        StorageUnavailable,
+        /127\.0\.0\.1:1.*nothing listens/,
+      ],
+      ['there is no such database', () => server.url('not_there'), UnusableServer, /no such database/],
+      ['it is no URL', () => 'localhost', UnusableServer, /not one; it looks like/],
+      ['it is for another program', () => 'mysql://localhost/x', UnusableServer, /must begin with postgresql/],
+    ])('is refused with one line where %s', async (_, url, kind, line) => {
       const refused = openDatabase(url());
-      await expect(refused).rejects.toThrow(UnusableServer);
+      await expect(refused).rejects.toThrow(kind);
       await expect(refused).rejects.toThrow(line);
     });
   });

@@ -122,11 +122,6 @@ describe.skipIf(whyNoPostgres !== undefined)(`epitaph serve --event-store --post
   );
 
   it.each([
-    [
-      'nothing listens at the URL',
-      { EPITAPH_POSTGRES: 'postgresql://x@127.0.0.1:1/db' },
-      /can't be used: nothing listens/,
-    ],
     ['the database is not there', { EPITAPH_POSTGRES: () => server.url('not_there') }, /no such database/],
     ['the master key is missing', { EPITAPH_MASTER_KEY: '' }, /goes with a master key/],
     ['the event store is missing', { EPITAPH_EVENT_STORE: '' }, /goes with --event-store/],

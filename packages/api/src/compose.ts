@@ -58,6 +58,7 @@ type Storage = Omit<SqliteStorage, 'vault' | 'readModels' | 'proof' | 'backupSou
  * The store on one folder: log, vault and read models in SQLite files of it, each unless it is on a server.
  *
  * @throws {BadConnectionString | FolderInUse | UnusableFile | UnusableServer} with a message for whoever starts the store
+ * @throws {StorageUnavailable} where a server that it needs can't be reached
  */
 export async function openEmbeddedStore(options: EmbeddedStoreOptions): Promise<Store> {
   const storage = await openStorage(options);

@@ -74,7 +74,13 @@ const commonFlags: Flags = {
 };
 
 /** What opening the storage says of folders, files and keys that don't go together; and the store of itself. */
-const USAGE_ERRORS: ReadonlySet<string> = new Set(['UnusableFile', 'UnusableServer', 'FolderInUse', 'Refusal']);
+const USAGE_ERRORS: ReadonlySet<string> = new Set([
+  'UnusableFile',
+  'UnusableServer',
+  'CredentialsRefused',
+  'FolderInUse',
+  'Refusal',
+]);
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
@@ -236,7 +242,7 @@ function complain(error: unknown, stderr: ProgressStream): number {
   if (error instanceof ServerRefused) return say(visible(`${error.message} (${error.code})`), exitCodes.problem);
   if (error instanceof StorageUnavailable) {
     if (error.isForOperator) return say(error.message, exitCodes.problem);
-    return say(`${error.message.replace(/\.$/, '')}. Call this again when it can be reached.`, exitCodes.unreachable);
+    return say(`${error.message.replace(/\.$/, '')}. Try again when it can be reached.`, exitCodes.unreachable);
   }
   return say(inspect(error), exitCodes.problem);
 }

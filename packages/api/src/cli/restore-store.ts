@@ -1,5 +1,6 @@
 import { formatLedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
+import type { OpenLogElsewhere } from '@epitaph/storage/sqlite/data-folder.ts';
 import type { SqliteStorageOptions } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
 import { type PreparedRestore, prepareRestore } from '@epitaph/storage/sqlite/restore.ts';
 import type { RestoreOptions } from '@epitaph/storage/sqlite/restore-options.ts';
@@ -28,13 +29,15 @@ export interface RestoredStore extends Pick<
  * done no store opens the folder; cut short at any point, the same restore begins anew.
  *
  * @throws {UnusableFile | FolderInUse} with a message for whoever restores; then nothing is left in `to`
+ * @throws {StorageUnavailable} with such a message where the event log's server went away, or is not there yet
  */
 export async function restoreStore(options: RestoreStoreOptions): Promise<RestoredStore> {
   const { log, onProgress = () => {}, onStep, writers } = options;
   const eventStore = typeof log === 'string' ? undefined : log.eventStore;
+  const source = typeof log === 'string' ? log : await openedOn(log.eventStore);
   let prepared: PreparedRestore | undefined;
   try {
-    prepared = await prepare(options);
+    prepared = await prepare({ ...options, log: source });
     const { vaultBackupId, logBackupId, ledgerHead, takenAtMs, logPosition, keysDestroyed, lost, namesLost } = prepared;
     let livesEnded: number;
     let report: FsckReport;
@@ -73,17 +76,20 @@ export async function restoreStore(options: RestoreStoreOptions): Promise<Restor
     if (!(error instanceof StorageUnavailable)) throw error;
     // Without the remedy, which is for a store that serves.
     const fault = (error instanceof StorageFault ? error.fault : error.message).replace(/\.$/, '');
-    throw new UnusableFile(`The restore met a fault: ${fault}. What was begun is removed.`, { cause: error });
+    const [message, cause] = [`The restore met a fault: ${fault}. What was begun is removed.`, { cause: error }];
+    throw error.isForOperator ? new UnusableFile(message, cause) : new StorageUnavailable(message, cause);
   }
 }
 
-async function prepare({ log, ...options }: RestoreStoreOptions): Promise<PreparedRestore> {
-  if (typeof log === 'string') return prepareRestore({ ...options, log });
+async function openedOn(connectionString: string): Promise<OpenLogElsewhere> {
   const { openLogElsewhere } = await import('@epitaph/storage/eventstoredb/open-event-store-log.ts');
-  const opened = await openLogElsewhere(log.eventStore);
+  return openLogElsewhere(connectionString);
+}
+
+async function prepare(options: RestoreOptions): Promise<PreparedRestore> {
   try {
-    return await prepareRestore({ ...options, log: opened });
+    return await prepareRestore(options);
   } finally {
-    await opened.log.close();
+    if (typeof options.log !== 'string') await options.log.log.close();
   }
 }

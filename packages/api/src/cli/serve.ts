@@ -39,6 +39,7 @@ const SECOND_SIGNAL_AFTER_MS = 500;
  *
  * @returns the exit code
  * @throws BadConfiguration, or what a storage adapter throws, for whatever whoever starts the store can put right
+ * @throws StorageUnavailable where a server that it needs is not there, or not yet: the same start may do a little later
  */
 export async function serve(configuration: Configuration, print: (line: string) => void): Promise<number> {
   const log = openLog(configuration['log-level']);

@@ -12,6 +12,12 @@ export type Fault =
   /** A defect, here or there. */
   | { readonly kind: 'other'; readonly reason: string };
 
+/** The server is there and lets the store not in, which whoever gave the credentials can put right. */
+export class CredentialsRefused extends StorageUnavailable {
+  override readonly name = 'CredentialsRefused';
+  override readonly isForOperator = true;
+}
+
 /** The server's answer to an append that it did not make, other than a wrong revision. */
 export class AppendFault extends Error {
   override readonly name = 'AppendFault';
@@ -68,7 +74,7 @@ export function storageFaultOf(fault: Fault, cause: unknown): Error {
     case 'transient':
       return new StorageUnavailable(`EventStoreDB can't be reached: ${fault.reason}`, { cause });
     case 'access-denied':
-      return new StorageUnavailable(`EventStoreDB refuses the credentials: ${fault.reason}`, { cause });
+      return new CredentialsRefused(`EventStoreDB refuses the credentials: ${fault.reason}`, { cause });
     case 'no-position':
       return new Refusal('bad-request', 'No event of the log has that position: it is not from this store.');
     case 'other':

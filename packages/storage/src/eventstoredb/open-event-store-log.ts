@@ -1,3 +1,4 @@
+import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import type { OpenLogElsewhere } from '../sqlite/data-folder.ts';
 import { Connection } from './connection.ts';
 import { BadConnectionString, parseConnectionString } from './connection-string.ts';
@@ -15,7 +16,7 @@ const PATIENCE_MS = 5_000;
 /**
  * Opens the event log of a store that has it on a server, with what the store's folder has to know of it.
  *
- * @throws {BadConnectionString} as {@link openEventStoreLog}
+ * @throws {BadConnectionString | CredentialsRefused | StorageUnavailable} as {@link openEventStoreLog}
  */
 export async function openLogElsewhere(connectionString: string): Promise<OpenLogElsewhere> {
   const log = await openEventStoreLog({ connectionString });
@@ -36,7 +37,8 @@ export async function openLogElsewhere(connectionString: string): Promise<OpenLo
 /**
  * Opens the event log on an EventStoreDB or KurrentDB server, which must answer.
  *
- * @throws {BadConnectionString} with a message for whoever starts the store: no such server, or it refuses
+ * @throws {BadConnectionString} with a message for whoever starts the store: no server can be meant by it, or it refuses
+ * @throws {StorageUnavailable} with such a message, where the server may only not be there yet
  */
 export async function openEventStoreLog(options: EventStoreLogOptions): Promise<EventStoreEventLog> {
   const connection = new Connection(parseConnectionString(options.connectionString), options.patienceMs ?? PATIENCE_MS);
@@ -46,6 +48,9 @@ export async function openEventStoreLog(options: EventStoreLogOptions): Promise<
     return log;
   } catch (error) {
     await log.close();
-    throw new BadConnectionString(`names ${connection.nodes}, but: ${(error as Error).message}`);
+    const message = `names ${connection.nodes}, but: ${(error as Error).message}`;
+    throw error instanceof StorageUnavailable && !error.isForOperator
+      ? new StorageUnavailable(`--event-store ${message}`, { cause: error })
+      : new BadConnectionString(message);
   }
 }

@@ -293,6 +293,7 @@ export class PostgresDatabase implements Statements {
  * Connects for the first time, when whoever starts the store can still put right what is wrong.
  *
  * @throws {UnusableServer} with one line that says what and where, without the password
+ * @throws {StorageUnavailable} with such a line, where the server may only not be there yet
  */
 export async function openDatabase(url: string): Promise<PostgresDatabase> {
   const place = placeOf(url);
@@ -308,7 +309,10 @@ export async function openDatabase(url: string): Promise<PostgresDatabase> {
   } catch (error) {
     await database.close();
     if (error instanceof UnusableServer) throw error;
-    throw new UnusableServer(`PostgreSQL at ${place} can't be used: ${plainReason(error)}`);
+    const [message, cause] = [`PostgreSQL at ${place} can't be used: ${plainReason(error)}`, { cause: error }];
+    throw error instanceof StorageUnavailable
+      ? new StorageUnavailable(message, cause)
+      : new UnusableServer(message, cause);
   }
 }
 
