@@ -1,4 +1,4 @@
 #!/bin/sh
 # npm run epitaph -- <command>: the command line, against a running server.
 . "$(dirname "$0")/toolchain.sh"
-exec "$NODE" packages/api/src/cli/main.ts "$@"
+exec_epitaph "$@"

@@ -1,7 +1,10 @@
 # Sourced by the scripts beside it. Makes $NODE a Node.js that is new enough and puts the workspace's
 # packages in place, on a machine that has only Node 20 and npm. What was found is kept in .toolchain/.
 set -eu
+user_folder=$PWD
 cd "$(dirname "$0")/.."
+# npm has gone to its package's folder before it runs a script of it, and says where it was called.
+if [ "${npm_package_json-}" -ef package.json ]; then user_folder=${INIT_CWD:-$user_folder}; fi
 NODE_VERSION=24.21.0
 PNPM_VERSION=12.21.0
 
@@ -62,6 +65,14 @@ install_packages() {
   fi
   rm -f .toolchain-install.log
   echo "$wanted" >node_modules/.epitaph-installed
+}
+
+# Ends in the program itself, so that a signal to npm reaches it. Paths that are not absolute start where the user stands.
+exec_epitaph() {
+  main="$PWD/packages/api/src/cli/main.ts"
+  cd "$user_folder" 2>/dev/null ||
+    echo "epitaph: $user_folder can't be entered; paths that are not absolute start from $PWD." >&2
+  exec "$NODE" "$main" "$@"
 }
 
 find_node

@@ -1,8 +1,11 @@
-import { execFile } from 'node:child_process';
+import { execFile, spawnSync } from 'node:child_process';
 import { chmod, cp, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { join, relative, resolve } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+
+const ROOT = resolve(import.meta.dirname, '../..');
+const hasNpm = spawnSync('npm', ['--version']).error === undefined;
 
 describe('The scripts, where npm can fetch nothing', () => {
   let folder: string;
@@ -51,3 +54,85 @@ describe('The scripts, where npm can fetch nothing', () => {
     });
   }
 });
+
+describe('A path that is not absolute', () => {
+  let folder: string;
+  beforeEach(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'epitaph-stands-'));
+    // What each command says of it tells whether it was found.
+    await writeFile(join(folder, 'settings.json'), '{"port": "from the settings"}');
+    await writeFile(join(folder, 'ca.pem'), '');
+  });
+  afterEach(() => rm(folder, { recursive: true, force: true }));
+
+  const commands = [
+    { script: 'start', args: ['--config', './settings.json'], found: /^epitaph: "port" in \.\/settings\.json/ },
+    {
+      script: 'epitaph',
+      args: ['purge', '--endpoint', 'http://127.0.0.1:1', '--tls-ca', './ca.pem'],
+      found: /^epitaph: No server answers at http:/,
+    },
+  ] as const;
+
+  test.runIf(hasNpm).each(commands)(
+    'starts where the user of npm run $script stands',
+    async ({ script, args, found }) => {
+      for (const npm of [
+        ['--prefix', ROOT],
+        ['--prefix', relative(folder, ROOT)],
+      ]) {
+        expect((await run('npm', [...npm, 'run', '-s', script, '--', ...args], folder)).stderr).toMatch(found);
+      }
+      // In a folder of the sources, from which npm goes up to them.
+      await mkdir(join(ROOT, '.toolchain'), { recursive: true });
+      const here = await mkdtemp(join(ROOT, '.toolchain/stands-'));
+      try {
+        await cp(folder, here, { recursive: true });
+        expect((await run('npm', ['run', '-s', script, '--', ...args], here)).stderr).toMatch(found);
+      } finally {
+        await rm(here, { recursive: true });
+      }
+    },
+  );
+
+  test.each(commands)(
+    'starts where the user of the script of $script stands, under another npm too',
+    async (command) => {
+      const { script, args, found } = command;
+      const variables = { INIT_CWD: '/', npm_package_json: join(folder, 'package.json') };
+      const ended = await run('sh', [join(ROOT, `scripts/${script}.sh`), ...args], folder, variables);
+      expect(ended.stderr).toMatch(found);
+    },
+  );
+
+  test('starts at the sources where the user stands in a folder that he may not enter, which is said', async () => {
+    const variables = { INIT_CWD: join(folder, 'gone'), npm_package_json: join(ROOT, 'package.json') };
+    const ended = await run('sh', ['scripts/epitaph.sh', '--version'], ROOT, variables);
+    expect(ended).toEqual({
+      code: 0,
+      stdout: expect.stringMatching(/^epitaph /),
+      stderr: `epitaph: ${variables.INIT_CWD} can't be entered; paths that are not absolute start from ${ROOT}.\n`,
+    });
+  });
+
+  test('of the data folder, where none is given, is the one of the sources all the same', async () => {
+    const { stderr } = await run('sh', [join(ROOT, 'scripts/epitaph.sh'), 'keys', 'verify-master', 'ca.pem'], folder);
+    expect(stderr).toContain(join(ROOT, 'data'));
+  });
+});
+
+interface Ended {
+  readonly code: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+function run(program: string, args: readonly string[], cwd: string, variables: NodeJS.ProcessEnv = {}): Promise<Ended> {
+  const inherited = Object.entries(process.env).filter(([name]) => !/^(?:EPITAPH_|npm_|INIT_CWD|PWD$)/.test(name));
+  const env = { ...Object.fromEntries(inherited), ...variables };
+  return new Promise((resolve) => {
+    const child = execFile(program, args, { cwd, env }, (_, stdout, stderr) =>
+      resolve({ code: child.exitCode, stdout, stderr }),
+    );
+  });
+}

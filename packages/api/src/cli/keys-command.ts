@@ -1,6 +1,7 @@
 import { existsSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import type { OpenLogElsewhere } from '@epitaph/storage/sqlite/data-folder.ts';
+import { DEFAULT_DATA } from '../config/options.ts';
 import { textFlag, type Command, type Invocation } from './command.ts';
 import { clockOf, eventStoreOf, existingData } from './data-folder.ts';
 import { exitCodes, UsageError } from './exit-codes.ts';
@@ -16,7 +17,8 @@ export const keys: Command = {
     data: {
       type: 'string',
       placeholder: '<folder>',
-      description: 'The data folder; EPITAPH_DATA, or ./data by default. For rotate-master the store must be stopped.',
+      description:
+        'The data folder; EPITAPH_DATA, or data in the folder of the sources by default. For rotate-master the store must be stopped.',
     },
     postgres: {
       type: 'string',
@@ -167,5 +169,5 @@ async function verifyMaster(invocation: Invocation, file: string): Promise<numbe
 }
 
 function dataOf({ flags, environment }: Pick<Invocation, 'flags' | 'environment'>): string {
-  return existingData(textFlag(flags, 'data') ?? environment['EPITAPH_DATA'] ?? './data');
+  return existingData(textFlag(flags, 'data') ?? environment['EPITAPH_DATA'] ?? DEFAULT_DATA);
 }

@@ -1,3 +1,4 @@
+import path from 'node:path';
 import { z } from 'zod';
 import { DEFAULT_POLICY_GRACE_SECONDS } from '@epitaph/core/container/upcast.ts';
 import { consistencyLevels, defaultConsistency } from '../cosmos/consistency.ts';
@@ -14,6 +15,8 @@ export const keyText = z.string().refine(
   { message: 'must be base64 of at least 32 bytes' },
 );
 
+/** In the folder of the sources, wherever the store is called from: otherwise that would decide which store it is. */
+export const DEFAULT_DATA = path.resolve(import.meta.dirname, '../../../../data');
 /** 90 days: no server is stopped for so long by mistake, and clocks that are wrong by less are rare. */
 const DEFAULT_MAX_DOWNTIME_SECONDS = 7_776_000;
 /** Without PostgreSQL there is one node, of which nothing else may be said. */
@@ -53,7 +56,7 @@ export const optionSchemas = {
     })
     .optional()
     .describe('Origins of web pages that may call the data plane, separated by commas, or * for all. By default none.'),
-  data: z.string().min(1).default('./data').describe('Folder that holds everything; made when it is not there.'),
+  data: z.string().min(1).default(DEFAULT_DATA).describe('Folder that holds everything; made when it is not there.'),
   clock: z
     .enum(['system', 'manual'])
     .default('system')

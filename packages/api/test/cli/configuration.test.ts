@@ -24,7 +24,7 @@ describe('the configuration', () => {
       roles: 'project,purge',
       'policy-delay': 4,
       drain: 0,
-      data: './data',
+      data: path.resolve(import.meta.dirname, '../../../../data'),
       clock: 'system',
       'max-downtime': 7_776_000,
       'policy-grace': 86_400,
