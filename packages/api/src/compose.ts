@@ -2,7 +2,7 @@ import { GuardedClock, ManualClock, systemClocks } from '@epitaph/core/clock.ts'
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import { checkpointCryptography, ProofSigner } from '@epitaph/storage/crypto/proof-signer.ts';
 import { Opened } from '@epitaph/storage/opened.ts';
-import { DataFolder, type OpenLogElsewhere } from '@epitaph/storage/sqlite/data-folder.ts';
+import { assertNotForeign, DataFolder, type OpenLogElsewhere } from '@epitaph/storage/sqlite/data-folder.ts';
 import {
   openSqliteStorage,
   type SqliteStorage,
@@ -30,6 +30,8 @@ export interface EmbeddedStoreOptions
       | 'onFault'
       | 'newId'
     > {
+  /** Paths of files and folders that the store is given, which may be in the folder before there is a store in it. */
+  readonly besides?: readonly string[];
   /** Where backups may be written; nowhere when not given. */
   readonly backupsInto?: BackupParts['into'];
   /** Where the manual clock of a new folder starts, in milliseconds; the system's time by default. */
@@ -92,6 +94,7 @@ export async function openEmbeddedStore(options: EmbeddedStoreOptions): Promise<
 }
 
 async function openStorage(options: EmbeddedStoreOptions): Promise<Storage> {
+  assertNotForeign(options.folder, options.besides ?? []);
   if (options.eventStore === undefined) return openSqliteStorage(options);
   // Loaded only where it is used: the client and its gRPC take a while.
   const { openLogElsewhere } = await import('@epitaph/storage/eventstoredb/open-event-store-log.ts');

@@ -153,13 +153,15 @@ async function openStore(
   configuration: Configuration,
   told: Pick<EmbeddedStoreOptions, 'onFault' | 'onWriterLost' | 'onLoss'>,
 ): ReturnType<typeof openEmbeddedStore> {
-  const backupFolder = configuration['backup-folder'];
+  const { config, 'backup-folder': backupFolder, 'purge-ledger': purgeLedger } = configuration;
+  const { 'tls-cert': cert, 'tls-key': key } = configuration;
   try {
     return await openEmbeddedStore({
       folder: configuration.data,
       clock: configuration.clock,
       masterKey: configuration['master-key'],
-      purgeLedger: configuration['purge-ledger'],
+      purgeLedger,
+      besides: [config, cert, key, backupFolder, purgeLedger].filter((file) => file !== undefined),
       backupsInto: backupFolder === undefined ? undefined : { below: backupFolder },
       startMs: configuration.now,
       maxDowntimeSeconds: configuration['max-downtime'],

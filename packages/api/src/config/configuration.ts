@@ -34,7 +34,7 @@ export function readConfiguration({ flags, environment }: ConfigurationSources):
   }
   for (const [name, value] of Object.entries(fromFile)) take(name, value, `${JSON.stringify(name)} in ${file}`);
   const result = configurationSchema.safeParse(values);
-  if (result.success) return result.data;
+  if (result.success) return { ...result.data, config: file };
   throw new BadConfiguration(complaint(result.error.issues[0]!, origins, file));
 }
 

@@ -244,7 +244,10 @@ export const configurationSchema = z
     message: 'manual is for one node, without --postgres',
   });
 
-export type Configuration = z.infer<typeof configurationSchema>;
+export type Configuration = z.infer<typeof configurationSchema> & {
+  /** The file that some of it is from. */
+  readonly config?: string | undefined;
+};
 
 export const optionNames = Object.keys(optionSchemas) as OptionName[];
 

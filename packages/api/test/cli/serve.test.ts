@@ -330,6 +330,22 @@ describe('a start that can’t be', () => {
     expect(readFileSync(data, 'utf8')).toBe('text');
   });
 
+  test('says so of a folder with other files in it, and takes one with its own settings', async () => {
+    const data = temporaryFolder();
+    const config = path.join(data, 'settings.json');
+    writeFileSync(config, JSON.stringify({ port: 0, 'backup-folder': path.join(data, 'backups') }));
+    mkdirSync(path.join(data, 'backups'));
+    const refused = await epitaph(['serve', '--port', '0', '--data', data]);
+    expect([refused.code, refused.stderr]).toEqual([
+      2,
+      expect.stringMatching(/^epitaph: There is no store in .* not for a new one: backups, settings\.json\. .*\.\n$/),
+    ]);
+    expect(readdirSync(data)).toEqual(['backups', 'settings.json']);
+    const { child, finished } = await serve(['--data', data, '--config', config]);
+    child.kill('SIGTERM');
+    expect((await finished()).code).toBe(0);
+  });
+
   test('tells files that can not be read from damaged ones', async () => {
     for (const name of ['epitaph.json', 'keys.json']) {
       const data = temporaryFolder();

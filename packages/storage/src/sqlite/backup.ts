@@ -17,7 +17,14 @@ import {
   type VaultManifest,
 } from '@epitaph/core/backup/manifest.ts';
 import { formatLedgerHead, type LedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
-import { CLOCK_FILE, type DataFolder, FACTS_FILE, type FolderFacts, PROOF_KEY_FILE } from './data-folder.ts';
+import {
+  CLOCK_FILE,
+  type DataFolder,
+  FACTS_FILE,
+  type FolderFacts,
+  PROOF_KEY_FILE,
+  ACCESS_KEYS_FILE,
+} from './data-folder.ts';
 import { makeFolder } from './durable-files.ts';
 import { openForReading, UnusableFile } from './database.ts';
 import { isDiskFull, sqliteCodeOf, sqliteCodes } from './failures.ts';
@@ -30,7 +37,6 @@ import type { Writer } from './writer.ts';
 const PAGES_PER_STEP = 128;
 export const MANIFEST = 'backup.json';
 /** Access keys of the store, as the api keeps them in the folder. */
-const ACCESS_KEYS_FILE = 'keys.json';
 
 /** What the parts hold: a restore makes no file of any other name, whatever a manifest says. */
 const FILES = {

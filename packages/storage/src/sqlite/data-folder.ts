@@ -1,7 +1,7 @@
 import { createSecretKey, type KeyObject, randomBytes, randomUUID } from 'node:crypto';
 import { existsSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { hostname } from 'node:os';
-import { basename, dirname, join, resolve } from 'node:path';
+import { basename, dirname, join, relative, resolve, sep } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { HighWaterMark } from '@epitaph/core/clock.ts';
@@ -60,6 +60,8 @@ export const LEDGER_FILE = 'purge-ledger.ndjson';
 export const LOCK_FILE = 'lock';
 export const MASTER_KEY_FILE = 'master.key';
 export const PROOF_KEY_FILE = 'proof.key';
+/** Of who may call the store; it is the server's own to read. */
+export const ACCESS_KEYS_FILE = 'keys.json';
 /** The end of the name of a folder that a restore is making. */
 export const RESTORING_SUFFIX = '.restoring';
 
@@ -356,6 +358,41 @@ export class DataFolder {
     writeFacts(this.path, facts);
     this.#facts = facts;
   }
+}
+
+/** What may be in a folder before there is a store in it: given to it, or left by a first start that was killed. */
+const BEGUN_WITH: ReadonlySet<string> = new Set([
+  LOCK_FILE,
+  `${LOCK_FILE}-journal`,
+  ACCESS_KEYS_FILE,
+  CLOCK_FILE,
+  ...[FACTS_FILE, ACCESS_KEYS_FILE, MASTER_KEY_FILE, PROOF_KEY_FILE, CLOCK_FILE].map((name) => `${name}.new`),
+]);
+/** What file systems and desktops keep in a folder, and certificates and keys, those of the store among them. */
+const BESIDE_ANYTHING = /^\.|^lost\+found$|\.(?:pem|crt|cer|key)$/;
+const NAMES_SHOWN = 3;
+
+/**
+ * Makes sure that no store is made among somebody's files, because a name was mistyped, nor among what is left of
+ * another store. To be called before the folder is opened.
+ *
+ * @param besides paths of what the store is given, which may be in the folder
+ * @throws {UnusableFile} for a folder with no store in it that is not as a new one may be
+ */
+export function assertNotForeign(path: string, besides: readonly string[]): void {
+  // What is no folder, or can't be read, is told by who opens it; and what is missing of a store that has its log.
+  if (statSync(path, { throwIfNoEntry: false })?.isDirectory() !== true) return;
+  const names = readdirSync(path);
+  if (names.includes(FACTS_FILE) || names.includes('log.db')) return;
+  const given = new Set(besides.map((file) => relative(resolve(path), resolve(file)).split(sep)[0]));
+  const foreign = names
+    .filter((name) => !BEGUN_WITH.has(name) && !BESIDE_ANYTHING.test(name) && !given.has(name))
+    .toSorted();
+  if (foreign.length === 0) return;
+  const more = foreign.length > NAMES_SHOWN ? ` and ${foreign.length - NAMES_SHOWN} more` : '';
+  throw new UnusableFile(
+    `There is no store in ${path} (it has no ${FACTS_FILE}), and what is in it is not for a new one: ${foreign.slice(0, NAMES_SHOWN).join(', ')}${more}. Name an empty folder, or one that is not there yet (--data); a store that was here is restored from a backup. Nothing was changed.`,
+  );
 }
 
 export function readFacts(path: string): FolderFacts | undefined {

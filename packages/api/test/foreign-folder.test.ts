@@ -1,0 +1,118 @@
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { openEmbeddedStore } from '@epitaph/api/compose.ts';
+
+let folder: string;
+beforeEach(() => {
+  folder = mkdtempSync(path.join(tmpdir(), 'epitaph-foreign-'));
+});
+afterEach(() => rmSync(folder, { recursive: true, force: true }));
+
+const MASTER_KEY = Buffer.alloc(32, 3).toString('base64');
+
+const start = async (besides: readonly string[] = []): Promise<void> => {
+  const store = await openEmbeddedStore({ folder, clock: 'system', durable: false, besides });
+  await store.close();
+};
+/** A file of that name, or with a slash at its end a folder with something in it. */
+const put = (name: string, text = 'text'): void => {
+  if (!name.endsWith('/')) writeFileSync(path.join(folder, name), text);
+  else {
+    mkdirSync(path.join(folder, name));
+    writeFileSync(path.join(folder, name, 'file'), text);
+  }
+};
+
+describe('A folder that holds no store', () => {
+  const ours: readonly (readonly [name: string, text?: string])[] = [
+    // What a first start leaves that was killed before it said in epitaph.json that there is a store.
+    ['lock', ''],
+    ['lock-journal', ''],
+    ['epitaph.json.new', '{"form'],
+    // What a later one leaves of a folder whose epitaph.json was removed with all of the store's data.
+    ['keys.json.new', '{'],
+    ['master.key.new', ''],
+    ['proof.key.new', ''],
+    ['clock.new', '17'],
+    // What nodes are given before their first start, or keep of an earlier one.
+    ['keys.json', '{}'],
+    ['master.key', `${MASTER_KEY}\n`],
+    ['clock', '1767258000000'],
+    // What a file system and the programs of a desktop have there.
+    ['lost+found/'],
+    ['.DS_Store'],
+    ['.snapshot/'],
+    // Certificates and keys in PEM: of the store's TLS, of the authority of its servers.
+    ['server.pem'],
+    ['cert.crt'],
+    ['authority.cer'],
+    ['tls.key'],
+  ];
+
+  test.each(ours.map(([name, text = 'text']) => [name, text] as const))('becomes one beside %s', async (name, text) => {
+    put(name, text);
+    await start();
+    expect(readdirSync(folder)).toContain('log.db');
+  });
+
+  test('becomes one beside all of them', async () => {
+    for (const [name, text] of ours) put(name, text);
+    await start();
+    await start();
+  });
+
+  test('becomes one beside what the store is given by its options', async () => {
+    for (const name of ['settings.json', 'backups/', 'ledgers/']) put(name);
+    const given = ['settings.json', 'backups', 'ledgers/file', '/elsewhere/file', `../${path.basename(folder)}`];
+    await expect(start()).rejects.toThrow(/backups, ledgers, settings\.json\./);
+    await start(given.map((name) => path.resolve(folder, name)));
+    await start();
+  });
+
+  test.each([
+    'notes.txt',
+    'photos/',
+    'package.json',
+    'lock.txt',
+    'new',
+    'pem',
+    'keys.json.old',
+    // Of a store whose log and epitaph.json are gone: a new one must not begin with its keys, nor show its items.
+    'vault.db',
+    'items.v1.db',
+    'proof.db',
+  ])('is left alone where it has %s in it, which is said', async (name) => {
+    put(name);
+    put('master.key', `${MASTER_KEY}\n`);
+    const before = readdirSync(folder);
+    const refused = start();
+    await expect(refused).rejects.toMatchObject({ name: 'UnusableFile' });
+    await expect(refused).rejects.toThrow(
+      `There is no store in ${folder} (it has no epitaph.json), and what is in it is not for a new one: ${path.basename(name)}. `,
+    );
+    expect(readdirSync(folder)).toEqual(before);
+  });
+
+  test('is told by its first names, where it has many', async () => {
+    for (let n = 10; n < 30; n++) put(`file-${n}`);
+    await expect(start()).rejects.toThrow(': file-10, file-11, file-12 and 17 more.');
+  });
+});
+
+describe('A folder that holds a store', () => {
+  test('may have anything beside it', async () => {
+    await start();
+    for (const name of ['notes.txt', 'photos/']) put(name);
+    await start();
+  });
+
+  test('but has lost what says how it was made is told so, whatever is beside it', async () => {
+    await start();
+    rmSync(path.join(folder, 'epitaph.json'));
+    put('notes.txt');
+    await expect(start()).rejects.toThrow(/epitaph\.json is missing: .* holds a log/);
+    expect(readFileSync(path.join(folder, 'notes.txt'), 'utf8')).toBe('text');
+  });
+});
