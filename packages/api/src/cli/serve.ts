@@ -10,6 +10,7 @@ import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { UnreadableEvent } from '@epitaph/core/upcast.ts';
 import { type EmbeddedStoreOptions, openEmbeddedStore, type SharedStorageOptions } from '../compose.ts';
 import { nodeRoles } from '../store/parts.ts';
+import { backupFolderProblem } from '../config/backup-folder.ts';
 import { BadConfiguration } from '../config/configuration.ts';
 import { keysInForce, refuseEmulatorKey, type KeysInForce } from '../config/keys-file.ts';
 import { isLoopbackHost } from '../config/loopback.ts';
@@ -48,6 +49,8 @@ export async function serve(configuration: Configuration, print: (line: string) 
   if (configuration.key === EMULATOR_KEY && !loopback) refuseEmulatorKey();
   const signal = firstSignal(tls === undefined ? ['SIGINT', 'SIGTERM', 'SIGHUP'] : ['SIGINT', 'SIGTERM']);
   const endTraces = await startTraces(configuration.traces, log);
+  // Not waited for: a disk that is away over a network may answer nothing at all.
+  void warnIfNoBackups(configuration, log);
   const { promise: lost, resolve: lose } = Promise.withResolvers<Error>();
   const store = await openStore(configuration, {
     onFault: (error) => log.error({ err: error }, 'work in the background met a fault and will be tried again'),
@@ -247,6 +250,12 @@ function renewCertificates(app: FastifyInstance, configuration: Configuration, l
       log.error({ err: error }, 'the certificate was not renewed');
     }
   });
+}
+
+/** Otherwise it would be noticed by the first backup, and by those that are not there when they are needed. */
+async function warnIfNoBackups({ 'backup-folder': folder }: Configuration, log: Logger): Promise<void> {
+  const why = folder === undefined ? undefined : await backupFolderProblem(folder);
+  if (why !== undefined) log.warn(why);
 }
 
 /** No client trusts it then. */

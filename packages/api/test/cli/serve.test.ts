@@ -185,6 +185,38 @@ describe('epitaph serve', () => {
     expect(await finished()).toMatchObject({ code: 0, stdout: expect.stringContaining('stopping (SIGHUP)') });
   });
 
+  test('says at once that its backup folder is not there, before somebody needs a backup', async () => {
+    const place = temporaryFolder();
+    const file = path.join(place, 'file');
+    writeFileSync(file, '');
+    for (const [folder, words] of [
+      [path.join(place, 'unmounted'), 'is not there'],
+      [file, 'is no folder'],
+      [temporaryFolder(), undefined],
+    ] as const) {
+      const { child, finished } = await serve(['--data', temporaryFolder(), '--backup-folder', folder]);
+      child.kill('SIGTERM');
+      const { code, stderr } = await finished();
+      expect(code).toBe(0);
+      if (words === undefined) expect(stderr).toBe('');
+      else {
+        expect(stderr.trimEnd().split('\n')).toHaveLength(1);
+        expect(JSON.parse(stderr)).toMatchObject({
+          level: 'warn',
+          msg: `no backup can be taken: the --backup-folder ${folder} ${words}. Is its disk mounted?`,
+        });
+      }
+    }
+  });
+
+  test.skipIf(process.getuid?.() === 0)('says at once that it may not write to its backup folder', async () => {
+    const folder = temporaryFolder();
+    chmodSync(folder, 0o500);
+    const { child, finished } = await serve(['--data', temporaryFolder(), '--backup-folder', folder]);
+    child.kill('SIGTERM');
+    expect((await finished()).stderr).toContain("can't be written to");
+  });
+
   test('goes on, and ends in order, when nobody reads what it prints', async () => {
     const { endpoint, child, finished } = await serve(['--data', temporaryFolder()]);
     child.stdout!.destroy();

@@ -1,0 +1,15 @@
+import { access, constants, stat } from 'node:fs/promises';
+
+/** What stands against backups below a folder; undefined where nothing is seen to. */
+export async function backupFolderProblem(folder: string): Promise<string | undefined> {
+  const about = (what: string): string =>
+    `no backup can be taken: the --backup-folder ${folder} ${what}. Is its disk mounted?`;
+  try {
+    if (!(await stat(folder)).isDirectory()) return about('is no folder');
+    await access(folder, constants.W_OK | constants.X_OK);
+    return undefined;
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    return about(code === 'ENOENT' ? 'is not there' : `can't be written to (${code})`);
+  }
+}
