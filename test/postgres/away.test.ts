@@ -68,6 +68,32 @@ describe.skipIf(whyNoPostgres !== undefined)(`a start${skipReason}`, () => {
   });
 });
 
+describe.skipIf(whyNoPostgres !== undefined)(`a user without the rights needed${skipReason}`, () => {
+  const named = async (user: string): Promise<string> => {
+    await server.run(`CREATE ROLE ${user} LOGIN PASSWORD 'secret'`);
+    const as = new URL(url);
+    [as.username, as.password] = [user, 'secret'];
+    return as.href;
+  };
+
+  it('is one line and exit code 2 of a start and of a command: somebody has to grant them', async () => {
+    const EPITAPH_POSTGRES = await named('newcomer');
+    const serveArgs = ['serve', '--port', '0', '--data', temporaryFolder()];
+    const variables = { ...environment, EPITAPH_POSTGRES, EPITAPH_VAULT_COPIES_KEPT: '60' };
+    const file = path.join(temporaryFolder(), 'master.key');
+    writeFileSync(file, environment['EPITAPH_MASTER_KEY']!);
+    const verify = ['keys', 'verify-master', file];
+    const words =
+      /^epitaph: PostgreSQL refuses the user what it needs: permission denied for .*\. Grant it; docs\/operations\.md says what\.\n$/;
+    const refused = { code: 2, stdout: '', stderr: expect.stringMatching(words) as string };
+    // Where there is no vault yet, and where it is another user's.
+    expect(await epitaph(serveArgs, variables)).toEqual(refused);
+    await makeVault();
+    expect(await epitaph(serveArgs, variables)).toEqual(refused);
+    expect(await epitaph(verify, variables)).toEqual(refused);
+  });
+});
+
 describe.skipIf(whyNoPostgres !== undefined)(`PostgreSQL that goes away under a command${skipReason}`, () => {
   it.each(['FROM pg_namespace', 'FROM epitaph_vault.root'])(
     'is one line and exit code 3 of keys verify-master, at %s',

@@ -417,6 +417,8 @@ async function assertNoStandby(client: pg.ClientBase): Promise<number> {
 
 /** Errors of the connection, of a server that starts or stops, and of one that has no room, by class of SQLSTATE. */
 const PASSING = /^(?:08|53|57P|58|55P03|57014|25P03|25006)/;
+/** Of a user who lacks a right, which most start with. */
+const NOT_GRANTED = '42501';
 /** A table or schema that is not there: of read models that another node has put others in the place of, a moment ago or for a later version. */
 const REPLACED = /^(?:42P01|3F000).*epitaph_items_v/;
 const SYSTEM_CODES = new Set([
@@ -433,6 +435,10 @@ const SYSTEM_CODES = new Set([
 function inOurWords(error: unknown): unknown {
   if (!(error instanceof Error)) return error;
   const { code } = error as { code?: string };
+  if (code === NOT_GRANTED) {
+    const message = `PostgreSQL refuses the user what it needs: ${error.message}. Grant it; docs/operations.md says what.`;
+    return new UnusableServer(message, { cause: error });
+  }
   const passing =
     code === undefined
       ? // The client library has no codes for what it notices itself.
