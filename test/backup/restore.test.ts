@@ -14,6 +14,7 @@ import {
 import { basename, dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { run } from '@epitaph/api/cli/main.ts';
 import type { TakenBackup } from '@epitaph/api/store/api/operations-api.ts';
 import { isoTime } from '@epitaph/core/clock.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
@@ -208,6 +209,14 @@ describe('a restore refuses, leaves nothing behind, and says what is missing', (
     const bare = spoilt('vault', (folder) => rmSync(join(folder, 'backup.json')));
     expect(await refused({ vault: bare })).toContain('no backup.json');
     expect(await refused({ log: join(backup, 'vault') })).toContain('is the vault part');
+  });
+
+  it('is refused on a line of its own on a terminal, below the bar that shows how far it was', async () => {
+    const vault = spoilt('vault', (folder) => appendFileSync(join(folder, 'vault.db'), 'x'));
+    let shown = '';
+    const stderr = { isTTY: true, write: (text: string) => (shown += text) };
+    expect(await run(restoreArguments({ vault }), {}, { print: () => {}, stderr })).toBe(2);
+    expect(shown).toMatch(/\[[#.]+\] restore [^\n]*\nepitaph: .*not as it was written.*\n$/);
   });
 
   it('when a byte has changed, or a file is missing', async () => {

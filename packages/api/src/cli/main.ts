@@ -18,7 +18,7 @@ import { asOf, brake, preview, replay, ttl } from './policy-commands.ts';
 import { erase, floor, hold, policyGrace, recover, recoveryWindow } from './retention-commands.ts';
 import { restore } from './restore-command.ts';
 import { verify } from './verify-command.ts';
-import type { ProgressStream } from './progress.ts';
+import { ComplaintStream, type ProgressStream } from './progress.ts';
 import { visible } from './visible.ts';
 
 const SERVE = 'Runs the store.';
@@ -94,6 +94,7 @@ export interface Output {
 /** Runs one command line. @returns the exit code */
 export async function run(args: readonly string[], environment: Environment, output: Output): Promise<number> {
   const { print } = output;
+  const stderr = new ComplaintStream(output.stderr);
   try {
     const [name, ...rest] = args;
     if (name === undefined || name === '--help' || name === '-h' || name === 'help') {
@@ -113,9 +114,9 @@ export async function run(args: readonly string[], environment: Environment, out
         `There is no command ${JSON.stringify(name)}; there are serve, ${Object.keys(commands).join(', ')}. epitaph --help says what they do.`,
       );
     }
-    return await runCommand(name, command, rest, withoutEmpty(environment), output);
+    return await runCommand(name, command, rest, withoutEmpty(environment), { print, stderr });
   } catch (error) {
-    return complain(error, output.stderr);
+    return complain(error, stderr);
   }
 }
 
@@ -227,9 +228,9 @@ function flagComplaint(command: string, { code, message }: NodeJS.ErrnoException
 }
 
 /** One line for what somebody can put right; all of it for a defect. */
-function complain(error: unknown, stderr: ProgressStream): number {
+function complain(error: unknown, stderr: ComplaintStream): number {
   const say = (message: string, code: number): number => {
-    stderr.write(`epitaph: ${message}\n`);
+    stderr.complain(message);
     return code;
   };
   // By name, so that commands which need no storage don't load it.

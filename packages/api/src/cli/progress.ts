@@ -48,6 +48,30 @@ export class Progress {
   }
 }
 
+/** A stream that knows whether a bar's line is left open on it, as by work that met a fault. */
+export class ComplaintStream implements ProgressStream {
+  readonly #stream: ProgressStream;
+  #open = false;
+
+  constructor(stream: ProgressStream) {
+    this.#stream = stream;
+  }
+
+  get isTTY(): boolean {
+    return this.#stream.isTTY === true;
+  }
+
+  write(text: string): void {
+    this.#open = !text.endsWith('\n');
+    this.#stream.write(text);
+  }
+
+  /** A line of its own. */
+  complain(message: string): void {
+    this.write(`${this.#open ? '\n' : ''}epitaph: ${message}\n`);
+  }
+}
+
 /** `1 h 2 min`, `35 s`; for notes beside a bar. */
 export function roughly(milliseconds: number | null): string {
   if (milliseconds === null) return '';
