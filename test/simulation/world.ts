@@ -578,7 +578,7 @@ export class World {
   /** The container of that name, or the last that was. */
   #containerFor({ kind, container: name }: RetentionCommand): ContainerState {
     const { store } = this.#embedded;
-    const [gone] = store.deletedContainers(name);
+    const [gone] = store.deletedContainers(DATABASE, name);
     const isLive = store.listContainers(DATABASE).some((container) => container.name === name);
     return isLive || gone === undefined || kind === 'recover' || kind === 'recover-policy'
       ? store.container(DATABASE, name)

@@ -10,6 +10,8 @@ export const BUNDLE_FILE =
 export interface BundleManifest {
   readonly format: typeof BUNDLE_FORMAT;
   readonly container: Readonly<Record<string, unknown>>;
+  /** Deleted ones that had its name before it, newest first: nothing of theirs is in here. Older bundles do not say. */
+  readonly earlierContainers?: readonly Readonly<Record<string, unknown>>[];
   /** From this instant on, and before that; null for no bound. */
   readonly from: string | null;
   readonly to: string | null;

@@ -6,6 +6,7 @@ import type { Disappearance } from '../store/api/history-api.ts';
 import type { TreeSnapshot } from '../store/api/proofs-api.ts';
 import type { StoreApi } from '../store/store-api.ts';
 import { exportText } from './exports.ts';
+import { earlierContainers } from './routing.ts';
 import { containerName, holdShape, policiesShape } from './shapes.ts';
 
 /** An export is cut into files of about this size, so that none is held as a whole. */
@@ -33,6 +34,7 @@ export async function prepareBundle(
     manifest: {
       format: BUNDLE_FORMAT,
       container: containerName(container),
+      earlierContainers: earlierContainers(store, container).map(containerName),
       from: fromMs === undefined ? null : isoTime(fromMs),
       to: toMs === undefined ? null : isoTime(toMs),
       madeAt: isoTime(store.nowMs()),
@@ -111,11 +113,15 @@ const textFile = (name: string, text: string): ArchivedFile => ({ name, content:
 
 const jsonFile = (name: string, value: unknown): ArchivedFile => textFile(name, `${JSON.stringify(value, null, 2)}\n`);
 
-function readme({ container, from, to, madeAt, treeSize }: BundleManifest): string {
+function readme({ container, earlierContainers: earlier = [], from, to, madeAt, treeSize }: BundleManifest): string {
   return `# What is on record of a container
 
 Container ${JSON.stringify(container['name'])} (rid ${String(container['rid'])}), ${from ?? 'from its beginning'} to ${to ?? 'the end'}, made at ${madeAt}.
-
+${
+  earlier.length === 0
+    ? ''
+    : `\nContainers that were deleted had this name before it. They are others: nothing of theirs is in here, and each has a bundle of its own, by its rid. bundle.json names them (\`earlierContainers\`).\n`
+}
 | file | |
 | --- | --- |
 | bundle.json | what this is about |

@@ -17,10 +17,11 @@ import {
   clientGone,
   containerOf,
   correlationOf,
-  deletedRids,
+  earlierContainersHeader,
   itemOf,
   OF_CONTAINER,
   recordedContainer,
+  ridsOfNamesakes,
   route,
 } from './routing.ts';
 import { isOfLeaving } from './send-problem.ts';
@@ -60,7 +61,7 @@ export function historyRoutes(scope: FastifyInstance, store: StoreApi, stopping:
       summary:
         'Every recorded fact of an item, oldest first; without an id those of the container; with a limit a page of them.',
       query: requests.historyQuery,
-      answers: { json: answers.history },
+      answers: { json: answers.history, headers: earlierContainersHeader },
     },
     async ({ query: { id, partitionKey, limit, continuation, rid }, request, reply }) => {
       const container = recordedContainer(store, request, reply, rid);
@@ -120,7 +121,12 @@ export function historyRoutes(scope: FastifyInstance, store: StoreApi, stopping:
       access: 'audit',
       summary: 'What left a container, when and why: a page, or all as CSV or line by line.',
       query: requests.disappearancesQuery,
-      answers: { json: answers.disappearances, lines: answers.disappearance, files: ['text/csv'] },
+      answers: {
+        json: answers.disappearances,
+        lines: answers.disappearance,
+        files: ['text/csv'],
+        headers: earlierContainersHeader,
+      },
     },
     async ({ query, request, reply }) => {
       const container = recordedContainer(store, request, reply, query.rid);
@@ -149,7 +155,7 @@ export function historyRoutes(scope: FastifyInstance, store: StoreApi, stopping:
       access: 'audit',
       summary: 'Everything on record of a container in a period, with proofs, as one archive (tar, gzip). No content.',
       query: requests.periodQuery,
-      answers: { files: ['application/gzip'] },
+      answers: { files: ['application/gzip'], headers: earlierContainersHeader },
     },
     async ({ query: { from, to, rid }, request, reply }) => {
       const container = recordedContainer(store, request, reply, rid);
@@ -216,7 +222,7 @@ async function* disappearancePages(
  */
 function pointingBack(store: StoreApi, container: ContainerState, explanation: Explanation): Explanation {
   if (explanation.state !== 'never-existed') return explanation;
-  const earlier = deletedRids(store, container.name, container.rid);
+  const earlier = ridsOfNamesakes(store, container);
   if (earlier === undefined) return explanation;
   return {
     ...explanation,

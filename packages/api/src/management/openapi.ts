@@ -97,7 +97,10 @@ function parametersOf(schema: Json): Json[] {
   });
 }
 
-function responsesOf({ status = 200, json, lines, events, files = [], otherwise }: Answers, describe: Describe): Json {
+function responsesOf(
+  { status = 200, json, lines, events, files = [], otherwise, headers: inWords }: Answers,
+  describe: Describe,
+): Json {
   const eventText =
     events &&
     'Server-sent events: `progress` and at last `done` with the data described in `x-epitaph-events`, or `failed` with a problem.';
@@ -114,8 +117,13 @@ function responsesOf({ status = 200, json, lines, events, files = [], otherwise 
         }),
     ...Object.fromEntries(files.map((type) => [type, {}])),
   };
+  const headers = inWords && {
+    headers: Object.fromEntries(
+      Object.entries(inWords).map(([name, description]) => [name, { description, schema: { type: 'string' } }]),
+    ),
+  };
   return {
-    [status]: { description: 'Done.', content },
+    [status]: { description: 'Done.', ...headers, content },
     ...(otherwise === undefined
       ? {}
       : {
@@ -126,6 +134,7 @@ function responsesOf({ status = 200, json, lines, events, files = [], otherwise 
         }),
     default: {
       description: 'A problem.',
+      ...headers,
       content: { 'application/problem+json': { schema: describe(problem) } },
     },
   };

@@ -5,7 +5,7 @@ import type { StoreApi } from '../store/store-api.ts';
 import { answerLongWork } from './long-work.ts';
 import * as answers from './answers.ts';
 import * as requests from './requests.ts';
-import { clientGone, itemOf, OF_CONTAINER, recordedContainer, route } from './routing.ts';
+import { clientGone, earlierContainersHeader, itemOf, OF_CONTAINER, recordedContainer, route } from './routing.ts';
 import { inChunks, sendStream } from './send-stream.ts';
 
 /** Proofs of what is on record: for auditors, and for whoever they show them to. */
@@ -90,7 +90,7 @@ export function proofRoutes(scope: FastifyInstance, store: StoreApi, stopping: A
       access: 'audit',
       summary: 'A certificate of disposal for an item whose content was erased, with its proofs.',
       query: requests.certificateQuery,
-      answers: { json: answers.certificate },
+      answers: { json: answers.certificate, headers: earlierContainersHeader },
     },
     ({ query: { id, partitionKey, life, rid }, request, reply }) => {
       const container = recordedContainer(store, request, reply, rid);
@@ -106,7 +106,7 @@ export function proofRoutes(scope: FastifyInstance, store: StoreApi, stopping: A
       access: 'audit',
       summary: 'Certificates of disposal for every life of a container that was erased in a period.',
       query: requests.periodQuery,
-      answers: { lines: answers.certificate },
+      answers: { lines: answers.certificate, headers: earlierContainersHeader },
     },
     async ({ query: { from, to, rid }, request, reply }) => {
       const container = recordedContainer(store, request, reply, rid);

@@ -8,7 +8,16 @@ import { answerLongWork } from './long-work.ts';
 import * as answers from './answers.ts';
 import { Problem } from './problems.ts';
 import * as requests from './requests.ts';
-import { clientGone, containerOf, itemOf, OF_CONTAINER, recordedContainer, route, wantsEvents } from './routing.ts';
+import {
+  clientGone,
+  containerOf,
+  earlierContainersHeader,
+  itemOf,
+  OF_CONTAINER,
+  recordedContainer,
+  route,
+  wantsEvents,
+} from './routing.ts';
 import { sendStream } from './send-stream.ts';
 import * as shapes from './shapes.ts';
 
@@ -53,6 +62,7 @@ export function replayRoutes(scope: FastifyInstance, store: StoreApi, stopping: 
         json: answers.asOf,
         lines: z.union([answers.itemAsOf, answers.summaryOf(answers.asOf)]),
         events: { progress: answers.scanProgress, done: answers.asOf },
+        headers: earlierContainersHeader,
       },
     },
     ({ query: { rid, at }, request, reply }) => {

@@ -36,6 +36,8 @@ export interface Answers {
   readonly files?: readonly string[];
   /** A further status with a body of its own. */
   readonly otherwise?: { readonly status: number; readonly json: z.ZodType };
+  /** Headers that say something, by their names, in words: they may come with a problem, too. */
+  readonly headers?: Readonly<Record<string, string>>;
 }
 
 /** What is to be known of a route by whoever calls it: the OpenAPI document is made of nothing else. */
@@ -120,14 +122,33 @@ export function correlationOf(request: FastifyRequest): string {
 
 export const OF_CONTAINER = '/dbs/:database/colls/:container';
 
-/** The rids of containers that had a name and are gone, but for the one that was asked about; undefined for none. */
-export function deletedRids(store: StoreApi, name: string, but?: string): string | undefined {
-  const gone = store.deletedContainers(name).filter(({ rid }) => rid !== but);
-  if (gone.length === 0) return undefined;
-  return gone
-    .slice(0, 5)
+/** Containers that an answer names, of those that may have had a name: somebody who makes one anew for each test has many. */
+const NAMED_CONTAINERS = 5;
+
+/** The rids of some containers, the first of them; undefined for none. */
+function ridsOf(containers: readonly ContainerState[]): string | undefined {
+  if (containers.length === 0) return undefined;
+  return containers
+    .slice(0, NAMED_CONTAINERS)
     .map(({ rid }) => rid)
     .join(', ');
+}
+
+/** The containers that are gone and had the name of this one in a database of the same name, newest first. */
+function deletedNamesakes(store: StoreApi, { name, databaseRid }: ContainerState): readonly ContainerState[] {
+  return store.deletedContainers(store.databaseByRid(databaseRid)?.name ?? '', name);
+}
+
+/** The rids of deleted containers that had the name of this one, before or after it; undefined for none. */
+export function ridsOfNamesakes(store: StoreApi, container: ContainerState): string | undefined {
+  return ridsOf(deletedNamesakes(store, container).filter(({ rid }) => rid !== container.rid));
+}
+
+/** The deleted containers that had the name of this one before it, newest first. */
+export function earlierContainers(store: StoreApi, container: ContainerState): readonly ContainerState[] {
+  const gone = deletedNamesakes(store, container);
+  // Where it is one of them, those behind it are older; where it is not, all are.
+  return gone.slice(gone.findIndex(({ rid }) => rid === container.rid) + 1);
 }
 
 /** The container that a path names, or the one of that name which `?rid=` picks out, deleted or not. */
@@ -137,7 +158,7 @@ export function containerOf(store: StoreApi, request: FastifyRequest, rid: strin
     try {
       return store.container(database, container);
     } catch (error) {
-      const rids = error instanceof Refusal ? deletedRids(store, container) : undefined;
+      const rids = error instanceof Refusal ? ridsOf(store.deletedContainers(database, container)) : undefined;
       if (rids === undefined) throw error;
       throw new Refusal(
         'container-not-found',
@@ -146,14 +167,21 @@ export function containerOf(store: StoreApi, request: FastifyRequest, rid: strin
     }
   }
   const found = store.containerByRid(rid);
-  if (found === undefined || found.name !== container) {
-    throw new Refusal('container-not-found', `No container ${JSON.stringify(container)} ever had the rid ${rid}.`);
+  if (found?.name !== container || store.databaseByRid(found.databaseRid)?.name !== database) {
+    throw new Refusal(
+      'container-not-found',
+      `No container ${JSON.stringify(container)} of a database ${JSON.stringify(database)} ever had the rid ${rid}.`,
+    );
   }
   return found;
 }
 
-/** Names the deleted containers of a name, by their rids, in an answer that is about the present one of it alone. */
 const EARLIER_CONTAINERS_HEADER = 'x-epitaph-earlier-containers';
+
+/** What a route that answers about {@link recordedContainer} says of its headers. */
+export const earlierContainersHeader = {
+  [EARLIER_CONTAINERS_HEADER]: `The rids of up to ${NAMED_CONTAINERS} deleted containers that had the name before, newest first, with ", " between them: the answer has nothing of theirs. Not there if there are none, or with \`rid\`.`,
+} as const;
 
 /**
  * The container whose record is asked for. Whoever names it without a rid may not know that others had the name before
@@ -166,7 +194,7 @@ export function recordedContainer(
   rid: string | undefined,
 ): ContainerState {
   const container = containerOf(store, request, rid);
-  const earlier = rid === undefined ? deletedRids(store, container.name, container.rid) : undefined;
+  const earlier = rid === undefined ? ridsOf(earlierContainers(store, container)) : undefined;
   if (earlier !== undefined) void reply.header(EARLIER_CONTAINERS_HEADER, earlier);
   return container;
 }

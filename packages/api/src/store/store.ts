@@ -307,13 +307,9 @@ export class Store implements StoreApi {
   listContainers: StoreApi['listContainers'] = (database) =>
     this.#parts.catalog.liveContainers(this.#catalog.database(database).rid);
   container: StoreApi['container'] = (database, name) => this.#catalog.container(database, name);
-  containerByRid: StoreApi['containerByRid'] = (rid) => this.#parts.catalog.containerByRid(rid)?.state;
-  deletedContainers: StoreApi['deletedContainers'] = (name) =>
-    this.#parts.catalog
-      .allContainers()
-      .filter(({ state }) => state.name === name && this.#parts.catalog.goneAtMs(state) !== null)
-      .toSorted((left, right) => right.number - left.number)
-      .map(({ state }) => state);
+  containerByRid: StoreApi['containerByRid'] = (rid) => this.#parts.catalog.containerWithEnd(rid);
+  deletedContainers: StoreApi['deletedContainers'] = (database, name) =>
+    this.#parts.catalog.deletedContainers(database, name);
   createContainer: StoreApi['createContainer'] = (...args) => this.#finished(this.#catalog.createContainer(...args));
   replaceContainer: StoreApi['replaceContainer'] = (...args) => this.#finished(this.#catalog.replaceContainer(...args));
   deleteContainer: StoreApi['deleteContainer'] = (...args) => this.#finished(this.#catalog.deleteContainer(...args));

@@ -7,7 +7,7 @@ import { gunzipSync, gzipSync } from 'node:zlib';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { type ArchivedFile, readTar, writeTar } from '@epitaph/api/archive/tar.ts';
 import { run } from '@epitaph/api/cli/main.ts';
-import { AUDITOR_KEY, openWorld, ORDERS, WRITER, type World } from './world.ts';
+import { AUDITOR_KEY, createOrders, openWorld, ORDERS, WRITER, type World } from './world.ts';
 
 const CONTENT = 'what nobody but a reader may see';
 let world: World;
@@ -106,6 +106,35 @@ describe("an auditor's bundle", () => {
     expect(text('certificates/000001.ndjson')).not.toMatch(/ann|early|quotes/);
     expect(JSON.parse(text('policies.json'))).toMatchObject({ current: { version: 1, defaultTtl: 60 } });
     for (const { name, content } of files) expect([name, content.includes(CONTENT)]).toEqual([name, false]);
+  });
+
+  test('names the deleted containers that had the name before, and when they went, be it with their database', async () => {
+    const first = world.store.container('shop', 'orders').rid;
+    const manifestOf = async (...more: string[]) => {
+      const files = await filesIn(await makeBundle(...more));
+      const text = (name: string) => files.find((one) => one.name === name)!.content.toString();
+      return { ...(JSON.parse(text('bundle.json')) as object), readme: text('README.md') };
+    };
+    const named = 'bundle.json names them (`earlierContainers`)';
+    const alone = { earlierContainers: [], readme: expect.not.stringContaining(named) as string };
+    expect(await manifestOf()).toMatchObject(alone);
+    await world.store.deleteContainer(WRITER, 'shop', 'orders');
+    await createOrders(world.store, 60);
+    const second = world.store.container('shop', 'orders').rid;
+    await world.store.advanceClock(1_000);
+    await world.store.deleteDatabase(WRITER, 'shop');
+    await world.store.createDatabase(WRITER, 'shop');
+    await createOrders(world.store, 60);
+    const atFirst = { rid: first, name: 'orders', deletedAt: '2026-11-21T10:03:20.001Z' };
+    const atSecond = { rid: second, name: 'orders', deletedAt: '2026-11-21T10:03:21.001Z' };
+    expect(await manifestOf()).toMatchObject({
+      earlierContainers: [atSecond, atFirst],
+      readme: expect.stringContaining(named) as string,
+    });
+    const verdict = await epitaph('verify', 'bundle', await makeBundle(), '--public-key', await keyFile());
+    expect(verdict.code).toBe(0);
+    expect(await manifestOf('--rid', second)).toMatchObject({ container: atSecond, earlierContainers: [atFirst] });
+    expect(await manifestOf('--rid', first)).toMatchObject({ container: atFirst, ...alone });
   });
 
   test('has the holds in files of some size, released ones too, and reads a few at a time', async () => {

@@ -149,6 +149,31 @@ describe('explain', () => {
     const other = await world.ask('GET', `/dbs/shop/colls/others/explain${item('a', { rid })}`);
     expect([other.statusCode, other.json()]).toMatchObject([404, { code: 'container-not-found' }]);
   });
+
+  test('names no container of another database as one that had the name', async () => {
+    const { rid } = world.store.container('shop', 'orders');
+    await world.store.createDatabase(WRITER, 'archive');
+    await createOrders(world.store, null, 'archive');
+    const archived = world.store.container('archive', 'orders');
+    await world.store.deleteContainer(WRITER, 'archive', 'orders');
+    const { headers } = await world.ask('GET', `${ORDERS}/history`);
+    expect(headers['x-epitaph-earlier-containers']).toBeUndefined();
+    const explained = await world.get(`${ORDERS}/explain${item('nobody')}`);
+    expect(explained['sentence']).not.toContain(archived.rid);
+    const byRid = (database: string, of: string) =>
+      world.ask('GET', `/dbs/${database}/colls/orders/history?${new URLSearchParams({ rid: of }).toString()}`);
+    expect((await byRid('archive', archived.rid)).statusCode).toBe(200);
+    expect((await byRid('shop', archived.rid)).json()).toMatchObject({ status: 404, code: 'container-not-found' });
+    // The database that is there now is another than the one that had the container.
+    await world.store.deleteDatabase(WRITER, 'shop');
+    await world.store.createDatabase(WRITER, 'shop');
+    const gone = await world.ask('GET', `${ORDERS}/history`);
+    expect(gone.json()).toMatchObject({ status: 404, detail: expect.stringContaining(`rid: ${rid}.`) as string });
+    await createOrders(world.store, null);
+    expect((await world.ask('GET', `${ORDERS}/history`)).headers['x-epitaph-earlier-containers']).toBe(rid);
+    const { container } = await world.get(`${ORDERS}/history?${new URLSearchParams({ rid }).toString()}`);
+    expect(container).toMatchObject({ rid, deletedAt: expect.stringMatching(/^2026-11-21T10:00:00/) as string });
+  });
 });
 
 describe('history', () => {

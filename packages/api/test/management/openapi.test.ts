@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { EMULATOR_KEY, KeyRing } from '@epitaph/api/http/keys.ts';
 import { registerManagement } from '@epitaph/api/management/plugin.ts';
 import { type Access, collectRoutes } from '@epitaph/api/management/routing.ts';
-import { AUDITOR_KEY, openWorld, READ_ONLY_KEY, START_MS, type World } from './world.ts';
+import { AUDITOR_KEY, createOrders, openWorld, READ_ONLY_KEY, START_MS, type World, WRITER } from './world.ts';
 
 interface Operation {
   readonly operationId: string;
@@ -12,6 +12,7 @@ interface Operation {
   readonly 'x-epitaph-access': Access;
   readonly security: readonly unknown[];
   readonly parameters?: readonly { readonly name: string; readonly in: string; readonly schema: { type?: string } }[];
+  readonly responses: Readonly<Record<string, { readonly headers?: Readonly<Record<string, unknown>> }>>;
 }
 interface Document {
   readonly openapi: string;
@@ -90,6 +91,33 @@ describe('the OpenAPI document', () => {
       { name: 'at', in: 'query', required: false, description: expect.any(String), schema: { type: 'string' } },
       { name: 'rid', in: 'query', required: false, schema: { type: 'string', maxLength: 64 } },
     ]);
+  });
+
+  // That no answer has a header which is not described is seen by every test that asks this world.
+  test('describes the header for earlier containers where it is sent, with a problem as well', async () => {
+    const other = await openWorld();
+    try {
+      await other.store.deleteContainer(WRITER, 'shop', 'orders');
+      await createOrders(other.store, null);
+      for (const { method, path, operation } of operations()) {
+        const { '200': done, default: problem } = operation.responses;
+        const declared = [done, problem].map((answer) => answer?.headers !== undefined);
+        const { headers, statusCode } = await other.ask(method as 'GET', target(path, operation, 'kept'));
+        const isSent = 'x-epitaph-earlier-containers' in headers;
+        expect([method, path, statusCode, ...declared]).toEqual([method, path, statusCode, isSent, isSent]);
+      }
+    } finally {
+      await other.close();
+    }
+    const certificate = document.paths['/_epitaph/dbs/{database}/colls/{container}/certificate']!['get']!;
+    expect(certificate.responses['default']).toMatchObject({
+      headers: {
+        'x-epitaph-earlier-containers': {
+          description: expect.stringContaining('rids of up to 5 deleted containers') as string,
+          schema: { type: 'string' },
+        },
+      },
+    });
   });
 
   test('has no room for a route that says nothing of itself: that one is refused, with how to add it', () => {

@@ -122,7 +122,12 @@ function assertAsDescribed(
       verdict === undefined ? `${type} with ${response.statusCode} is not described` : z.prettifyError(verdict.error);
     throw new Error(`${method} ${path} answers otherwise than its description says:\n${why}`);
   };
-  const { status = 200, json, lines, events, files = [], otherwise } = called?.answers ?? {};
+  const { status = 200, json, lines, events, files = [], otherwise, headers = {} } = called?.answers ?? {};
+  const undeclared = Object.keys(response.headers).filter(
+    (name) => name.startsWith('x-epitaph-') && !(name in headers),
+  );
+  if (undeclared.length > 0)
+    throw new Error(`${method} ${path} has headers that are not described: ${undeclared.join(', ')}`);
   if (type === 'application/problem+json') return check(problem, response.json());
   if (response.statusCode === otherwise?.status) return check(otherwise.json, response.json());
   if (response.statusCode !== status) return check(undefined, undefined);
@@ -140,12 +145,12 @@ function assertAsDescribed(
   if (!files.includes(type)) check(undefined, undefined);
 }
 
-export async function createOrders(store: StoreApi, defaultTtl: number | null): Promise<void> {
+export async function createOrders(store: StoreApi, defaultTtl: number | null, database = 'shop'): Promise<void> {
   const definition = {
     partitionKey: { paths: ['/customer'], kind: 'Hash' as const },
     indexingPolicy: { indexingMode: 'consistent' as const },
   };
-  await store.createContainer(WRITER, 'shop', 'orders', definition, defaultTtl);
+  await store.createContainer(WRITER, database, 'orders', definition, defaultTtl);
 }
 
 export const ORDERS = '/dbs/shop/colls/orders';

@@ -162,6 +162,27 @@ export class Catalog {
     return [...this.#containers.values()];
   }
 
+  /** Containers that are gone and had a name in a database of that name, newest first; each as {@link containerWithEnd}. */
+  deletedContainers(database: string, name: string): ContainerState[] {
+    return this.allContainers()
+      .filter(({ state }) => state.name === name && this.databaseByRid(state.databaseRid)?.name === database)
+      .toSorted((left, right) => right.number - left.number)
+      .map(({ state }) => this.#withEnd(state))
+      .filter(({ deletedAtMs }) => deletedAtMs !== null);
+  }
+
+  /** A container whose deletion is that of its database, if it went with that: on record it is of the database alone. */
+  containerWithEnd(rid: string): ContainerState | undefined {
+    const known = this.#containers.get(rid);
+    return known && this.#withEnd(known.state);
+  }
+
+  #withEnd(container: ContainerState): ContainerState {
+    const gone = this.gone(container);
+    if (gone === undefined || gone.atMs === container.deletedAtMs) return container;
+    return { ...container, deletedAtMs: gone.atMs, ...(gone.by === null ? {} : { deletedBy: gone.by }) };
+  }
+
   /** When a container went, by its own deletion or its database's; null while it is there. In milliseconds. */
   goneAtMs(container: ContainerState): number | null {
     return this.gone(container)?.atMs ?? null;

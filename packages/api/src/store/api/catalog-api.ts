@@ -86,10 +86,13 @@ export interface CatalogApi {
   listContainers(database: string): readonly ContainerState[];
   /** @throws Refusal database-not-found, container-not-found */
   container(database: string, name: string): ContainerState;
-  /** A container by rid, deleted ones too. */
+  /** A container by rid, deleted ones too: one that went with its database has when and by whom that was deleted. */
   containerByRid(rid: string): ContainerState | undefined;
-  /** Deleted containers that had a name, newest first: their history is still there, by their rids. */
-  deletedContainers(name: string): readonly ContainerState[];
+  /**
+   * Deleted containers that had a name in a database of that name, be it one that was deleted too, newest first: their
+   * history is still there, by their rids.
+   */
+  deletedContainers(database: string, name: string): readonly ContainerState[];
   createContainer(
     caller: Caller,
     database: string,
