@@ -1,5 +1,7 @@
+import { renameSync } from 'node:fs';
 import { expect, it, onTestFinished, vi } from 'vitest';
 import { openEmbeddedStore } from '@epitaph/api/compose.ts';
+import { metricsText } from '@epitaph/api/metrics/metrics.ts';
 import { SqliteKeyVault } from '@epitaph/storage/sqlite/sqlite-key-vault.ts';
 import { SqliteReadModelStore } from '@epitaph/storage/sqlite/sqlite-read-model-store.ts';
 import { newFolder, removeFolder } from '../simulation/embedded.ts';
@@ -110,4 +112,33 @@ it('a purge that fails by itself says so, rests, and comes again', async () => {
   expect(faults).toEqual([fault]);
   expect(askedAtMs).toHaveLength(2);
   expect(askedAtMs[1]! - askedAtMs[0]!).toBeGreaterThan(1_900);
+}, 60_000);
+
+it('a purge that can not erase says so, though nothing is overdue', async () => {
+  const folder = newFolder('by-itself');
+  const faults: unknown[] = [];
+  const store = await openEmbeddedStore({
+    folder,
+    clock: 'system',
+    policyGraceSeconds: 0,
+    durable: false,
+    onFault: (error) => void faults.push(error),
+  });
+  onTestFinished(async () => {
+    await store.close();
+    removeFolder(folder);
+  });
+  await store.createDatabase(CALLER, 'd');
+  await store.createContainer(CALLER, 'd', 'c', DEFINITION, -1);
+  const container = store.container('d', 'c');
+  const document = { id: 'due', pk: 'p' };
+  const item = { id: 'due', partitionKey: '["p"]', document, json: JSON.stringify(document) };
+  await store.writeItem(CALLER, container, 'create', item);
+  expect(await metricsText(store)).toMatch(/^epitaph_purge_faults_total 0$/m);
+  renameSync(`${folder}/purge-ledger.ndjson`, `${folder}/elsewhere`);
+  await store.deleteItem(CALLER, container, 'due', '["p"]');
+  await expect.poll(async () => (await store.purgeStatus()).faults, { timeout: 10_000 }).toBeGreaterThan(0);
+  expect(await store.purgeStatus()).toMatchObject({ overdueItems: 0, awaitingErasure: 1, purgedTotal: 0 });
+  expect(faults[0]).toMatchObject({ message: expect.stringContaining('purge-ledger.ndjson') as string });
+  expect(await metricsText(store)).toMatch(/^epitaph_purge_faults_total [1-9]/m);
 }, 60_000);

@@ -156,6 +156,7 @@ function printPurge(status: PurgeStatus, print: (line: string) => void): void {
   print(`held back: ${status.heldBack}`);
   print(`rate: ${Math.round(status.itemsPerSecond)} a second, time to drain: ${seconds(status.millisecondsToDrain)}`);
   print(`purged in all: ${status.purgedTotal}`);
+  if (status.faults > 0) print(`faults since the start: ${status.faults} (the log of the server says which)`);
   if (status.scavenge === null) return;
   const { livesWaiting, last, everySeconds, nextAtMs } = status.scavenge;
   print(`waiting for a scavenge of the event store: ${livesWaiting}`);

@@ -467,6 +467,7 @@ export const purge = named(
     millisecondsToDrain: span.nullable(),
     timeToDrain: duration.nullable(),
     purgedTotal: count,
+    faults: count.meta({ description: "Since the start; the server's log has each." }),
     run: z.strictObject({ id: z.string(), ...time('startedAt'), upToPosition: count }).nullable(),
     scavenge: z
       .strictObject({

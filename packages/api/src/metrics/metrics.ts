@@ -97,6 +97,11 @@ function writePurge(text: MetricsText, status: PurgeStatus): void {
     status.millisecondsToDrain === null ? Number.POSITIVE_INFINITY : status.millisecondsToDrain / 1000,
   );
   text.counter('epitaph_purged_lives_total', 'Lives whose content was erased, in all time.', status.purgedTotal);
+  text.counter(
+    'epitaph_purge_faults_total',
+    'How often the work of the purge met a fault: what is due then waits, hidden and not erased, and is tried again.',
+    status.faults,
+  );
   text.gauge(
     'epitaph_scavenge_waiting_lives',
     'Purged lives whose sealed bytes an event store keeps until it is scavenged.',

@@ -74,6 +74,7 @@ export class Operations {
       itemsPerSecond,
       millisecondsToDrain: work === 0 ? 0 : itemsPerSecond === 0 ? null : Math.ceil((work / itemsPerSecond) * 1000),
       purgedTotal,
+      faults: this.#purge.faults,
       run: run === undefined ? null : { id: run.id, startedAtMs: run.startedAtMs, upToPosition: run.upToPosition },
       scavenge: await this.#scavenging.status(purgedTotal),
     };

@@ -72,6 +72,7 @@ export class PurgeRunner {
   #stopping = false;
   #pass: Promise<PassResult> | undefined;
   #restUntilMs = 0;
+  #faults = 0;
 
   constructor(options: PurgeRunnerOptions) {
     this.#options = options;
@@ -113,6 +114,11 @@ export class PurgeRunner {
   /** The same for one container, by what keeps them. */
   heldBackIn(container: ContainerNumber): { readonly hold: number; readonly floor: number } {
     return this.#held.countIn(container);
+  }
+
+  /** How often its own work met a fault since the start: what is due waits until it meets none. */
+  get faults(): number {
+    return this.#faults;
   }
 
   /** Lives recorded or erased a second over the last minute. */
@@ -299,6 +305,7 @@ export class PurgeRunner {
       if (this.#runs.current === undefined && (await this.#nextDueMs(nowMs)) > nowMs) return;
       await this.#passNow('due');
     } catch (error) {
+      this.#faults += 1;
       this.#restUntilMs = monotonicMs() + FAULT_REST_MS;
       this.#options.onFault(error);
     }

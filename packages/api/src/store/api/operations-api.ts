@@ -28,6 +28,8 @@ export interface PurgeStatus {
   /** Estimate from backlog and rate, null when there is no rate yet and something to do. */
   readonly millisecondsToDrain: number | null;
   readonly purgedTotal: number;
+  /** How often the purge's own work met a fault, and was put off, since the start. */
+  readonly faults: number;
   readonly run: { readonly id: string; readonly startedAtMs: number; readonly upToPosition: number } | null;
   /** Space that the event log has yet to give back; null where it does that by itself. */
   readonly scavenge: ScavengeStatus | null;
