@@ -5,6 +5,7 @@ import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import { PURGE_CONTROL_STREAM } from '@epitaph/projections/purge/events.ts';
 import type { CatalogChange } from '@epitaph/projections/read-model-store.ts';
 import { describeError } from '@epitaph/api/cosmos/errors.ts';
+import { metricsText } from '@epitaph/api/metrics/metrics.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
 import type { KeyVault } from '@epitaph/core/vault/key-vault.ts';
 import { PostgresKeyVault } from '@epitaph/storage/postgres/postgres-key-vault.ts';
@@ -108,6 +109,24 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
         return (await writer.store.explain(container, 'i', PARTITION)).state === 'purged';
       });
       expect(machine.wall - startMs).toBeLessThan(300_000);
+    }));
+
+  it('that leave the purge to others say so, and not that what is due never drains', () =>
+    inCluster(async (cluster) => {
+      const machine = fakeMachine(1_800_000_000_000);
+      const purging = await cluster.start({ clocks: machine, automaticPurge: false });
+      const other = await cluster.start({ roles: ['project'], clocks: machine });
+      await makeContainer(purging.store, -1);
+      const drains = async ({ store }: typeof other) =>
+        /^epitaph_purge_time_to_drain_seconds (.*)$/m.exec(await metricsText(store))?.[1];
+      expect([await drains(purging), await drains(other)]).toEqual(['0', undefined]);
+      await write(purging, 'i', { ttl: 1 });
+      machine.wall += 2_000;
+      machine.monotonic += 2_000;
+      await eventually('both see it', async () => (await other.store.purgeStatus()).overdueItems === 1);
+      expect([await drains(purging), await drains(other)]).toEqual(['+Inf', undefined]);
+      expect(await purging.store.purgeStatus()).toMatchObject({ byThisNode: true, overdueItems: 1 });
+      expect(await other.store.purgeStatus()).toMatchObject({ byThisNode: false, millisecondsToDrain: null });
     }));
 
   it('count as held back no more what another has erased', () =>

@@ -147,7 +147,7 @@ async function runPurge(invocation: Invocation): Promise<number> {
 
 function printPurge(status: PurgeStatus, print: (line: string) => void): void {
   const seconds = (milliseconds: number | null): string => (milliseconds === null ? '-' : `${milliseconds / 1000} s`);
-  print(`state: ${status.state}`);
+  print(`state: ${status.state}${status.byThisNode ? '' : ' (this node leaves the purge to others)'}`);
   print(`overdue items: ${status.overdueItems} (oldest: ${seconds(status.oldestOverdueMs)})`);
   if (status.waitingForRequestUnits > 0)
     print(`waiting for request units that users leave over: ${status.waitingForRequestUnits}`);

@@ -456,6 +456,10 @@ export const purge = named(
   'Purge',
   z.strictObject({
     state: z.enum(['running', 'idle', 'paused', 'held-by-clock', 'waiting-for-request-units']),
+    byThisNode: z.boolean().meta({
+      description:
+        'False on a node that leaves the purge to others, and so knows neither their rate nor what they hold back.',
+    }),
     overdueItems: count,
     waitingForRequestUnits: count,
     oldestOverdueMs: span.nullable(),

@@ -93,8 +93,11 @@ function writePurge(text: MetricsText, status: PurgeStatus): void {
   );
   text.gauge(
     'epitaph_purge_time_to_drain_seconds',
-    'Estimate until nothing due is left; infinite while there is work and no rate yet.',
-    status.millisecondsToDrain === null ? Number.POSITIVE_INFINITY : status.millisecondsToDrain / 1000,
+    'Estimate until nothing due is left; infinite while there is work and no rate yet. Of nodes that purge.',
+    status.byThisNode
+      ? [{ labels: {}, value: (status.millisecondsToDrain ?? Number.POSITIVE_INFINITY) / 1000 }]
+      : // One that leaves it to others has no rate, and there is always work of the last second: it would never drain.
+        [],
   );
   text.counter('epitaph_purged_lives_total', 'Lives whose content was erased, in all time.', status.purgedTotal);
   text.counter(

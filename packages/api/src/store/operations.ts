@@ -65,6 +65,7 @@ export class Operations {
             : waitingForRequestUnits > 0
               ? 'waiting-for-request-units'
               : 'idle',
+      byThisNode: ports.nodes?.roles.has('purge') ?? true,
       overdueItems,
       waitingForRequestUnits,
       oldestOverdueMs,

@@ -11,6 +11,8 @@ export interface PurgeStatus {
    * `waiting-for-request-units`: all that is due are expiries in containers whose users leave no request units over.
    */
   readonly state: 'running' | 'idle' | 'paused' | 'held-by-clock' | 'waiting-for-request-units';
+  /** False on a node that leaves the purge to others: rate, held lives and faults are what a node meets itself. */
+  readonly byThisNode: boolean;
   /** Items past their deadline whose expiry is not recorded yet. */
   readonly overdueItems: number;
   /** Those of them that wait because users of their containers leave no request units over. */
