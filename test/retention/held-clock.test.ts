@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { metricsText } from '@epitaph/api/metrics/metrics.ts';
 import { type Embedded, InjectedFault, newFolder, openEmbedded, removeFolder } from '../simulation/embedded.ts';
 import { DEFINITION } from './definition.ts';
 
@@ -106,5 +107,17 @@ describe('a purge on a clock that is held', () => {
     expect(await store.purgeStatus()).toMatchObject({ state: 'held-by-clock' });
     machine.wall -= 24 * HOUR_MS;
     expect(await store.runPurge()).toMatchObject({ expired: 1, purged: 2 });
+  });
+
+  it('says so, though it is paused as well', async () => {
+    machine.pass(HOUR_MS);
+    const { store } = embedded;
+    await store.pausePurge(CALLER);
+    expect(await store.purgeStatus()).toMatchObject({ state: 'paused' });
+    machine.wall += 24 * HOUR_MS;
+    expect(await store.purgeStatus()).toMatchObject({ state: 'held-by-clock' });
+    expect(await metricsText(store)).toMatch(/^epitaph_purge_state\{state="held-by-clock"\} 1$/m);
+    await store.confirmClock();
+    expect(await store.purgeStatus()).toMatchObject({ state: 'paused' });
   });
 });

@@ -56,15 +56,17 @@ export class Operations {
     const run = this.#purge.run;
     const purgedTotal = await this.#parts.readModel.countPurged();
     return {
-      state: (await this.#purge.isPaused())
-        ? 'paused'
-        : ports.clockJump() !== undefined
+      // A held clock comes first: it stops writes as well, and whoever waits to be told of it would not be during a pause.
+      state:
+        ports.clockJump() !== undefined
           ? 'held-by-clock'
-          : this.#purge.busy
-            ? 'running'
-            : waitingForRequestUnits > 0
-              ? 'waiting-for-request-units'
-              : 'idle',
+          : (await this.#purge.isPaused())
+            ? 'paused'
+            : this.#purge.busy
+              ? 'running'
+              : waitingForRequestUnits > 0
+                ? 'waiting-for-request-units'
+                : 'idle',
       byThisNode: ports.nodes?.roles.has('purge') ?? true,
       overdueItems,
       waitingForRequestUnits,

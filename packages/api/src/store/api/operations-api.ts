@@ -8,7 +8,8 @@ import type { HistoryEntry } from './history-api.ts';
 
 export interface PurgeStatus {
   /**
-   * `waiting-for-request-units`: all that is due are expiries in containers whose users leave no request units over.
+   * `held-by-clock`: be it paused as well. `waiting-for-request-units`: all that is due are expiries in containers whose
+   * users leave no request units over.
    */
   readonly state: 'running' | 'idle' | 'paused' | 'held-by-clock' | 'waiting-for-request-units';
   /** False on a node that leaves the purge to others: rate, held lives and faults are what a node meets itself. */
