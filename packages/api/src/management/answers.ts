@@ -32,6 +32,7 @@ const timeOrNull = (name: string) => ({ [name]: iso.nullable(), [`${name}Ms`]: m
 const cause = z.enum(['expired', 'deleted', 'container-deleted', 'erasure']);
 const rule = z.enum(['container-default', 'item-ttl']);
 const defaultTtl = z.int().nullable();
+const holdScope = z.enum(['container', 'partition-key', 'items', 'query']);
 /** Components; where a container keeps no partition keys, a pseudonym. */
 const partitionKey = z.union([z.array(z.unknown()), z.string()]);
 
@@ -235,7 +236,7 @@ export const preview = named(
       byHolds: z
         .strictObject({ atLeast: count, atMost: count })
         .meta({ description: 'Equal unless both the items and the names in the holds are too many to look at.' }),
-      holds: z.array(z.strictObject({ holdId: z.string(), scope: z.string() })),
+      holds: z.array(z.strictObject({ holdId: z.string(), scope: holdScope })),
       moreHolds: count
         .optional()
         .meta({ description: 'How many there are besides; absent for none. The list of holds has them.' }),
@@ -251,7 +252,7 @@ export const hold = named(
   z.strictObject({
     id: z.string(),
     state: z.enum(['standing', 'released']),
-    scope: z.enum(['container', 'partition-key', 'items', 'query']),
+    scope: holdScope,
     covers: z
       .array(z.string())
       .optional()

@@ -8,7 +8,7 @@ import {
   type ProposedPolicy,
   type TimeSpan,
 } from '@epitaph/core/history/preview.ts';
-import { holdIdOf } from '@epitaph/core/retention/hold-names.ts';
+import { holdIdOf, recordedKind } from '@epitaph/core/retention/hold-names.ts';
 import { policyAt } from '@epitaph/core/ttl/policy-timeline.ts';
 import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import type { ContainerNumber } from '@epitaph/projections/read-model-store.ts';
@@ -76,7 +76,7 @@ export class Previews {
         ),
         holds: holds
           .slice(0, NAMED_HOLDS)
-          .map(({ holdId, scope }) => ({ holdId: holdIdOf(state.rid, holdId), scope: scope.kind })),
+          .map(({ holdId, scope }) => ({ holdId: holdIdOf(state.rid, holdId), scope: recordedKind(scope) })),
         ...(holds.length > NAMED_HOLDS ? { moreHolds: holds.length - NAMED_HOLDS } : {}),
       },
       inertTtls: defaultTtl === null ? (await this.#count(number, own)).expiring + odd.never : 0,

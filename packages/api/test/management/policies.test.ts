@@ -149,6 +149,18 @@ describe('the preview of a TTL policy', () => {
     expect(await preview({ defaultTtl: 5 })).toMatchObject({ kept: { byHolds: { atLeast: 1_110, atMost: 1_110 } } });
   });
 
+  test('says of a hold what it covers in the words of the list of holds', async () => {
+    await hold('a', { container: true });
+    await hold('b', { partitionKey: ['ann'] });
+    await hold('c', { items: [{ id: 'i', partitionKey: ['ann'] }] });
+    await hold('d', { query: { query: 'SELECT * FROM c' } });
+    const { kept } = (await preview({ defaultTtl: 5 })) as { kept: { holds: { holdId: string; scope: string }[] } };
+    const { holds } = (await world.get(`${ORDERS}/holds`)) as { holds: { id: string; scope: string }[] };
+    expect(kept.holds.toSorted((left, right) => left.holdId.localeCompare(right.holdId))).toEqual(
+      holds.map(({ id, scope }) => ({ holdId: id, scope })),
+    );
+  });
+
   test('names some of the holds where there are many, and says how many more there are', async () => {
     await Promise.all(Array.from({ length: 100 }, (_, number) => hold(`h-${number}`, { container: true })));
     const keptBy = async () => ((await preview({ defaultTtl: 5 })) as { kept: { holds: unknown[] } }).kept;

@@ -23,6 +23,18 @@ export function vaultScope(containerRid: string, scope: RecordedScope): HoldScop
   }
 }
 
+const RECORDED_KINDS = {
+  container: 'container',
+  'stream-prefix': 'partition-key',
+  'stream-prefixes': 'items',
+  lives: 'query',
+} as const satisfies Record<HoldScope['kind'], RecordedScope['kind']>;
+
+/** What a scope that the vault asks for is called on record. */
+export function recordedKind({ kind }: HoldScope): RecordedScope['kind'] {
+  return RECORDED_KINDS[kind];
+}
+
 /** The vault knows the holds of all containers, so there a hold's name has its container's rid before it. */
 export function vaultHoldId(containerRid: string, holdId: string): string {
   return `${containerRid} ${holdId}`;

@@ -5,6 +5,7 @@ import type { TtlBrake } from '@epitaph/core/container/events.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { DatabaseState } from '@epitaph/core/database/state.ts';
 import type { ChangeThroughput } from '@epitaph/core/throughput/provisioning.ts';
+import type { RecordedScope } from '@epitaph/core/retention/events.ts';
 import type { Throughput } from '@epitaph/core/throughput/throughput.ts';
 import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import type { Caller, Precondition, Written } from './common.ts';
@@ -40,7 +41,7 @@ export interface TtlPreview {
     readonly byFloor: number;
     /** Items that a hold covers, which may be the same that the floor keeps. */
     readonly byHolds: BoundedCount;
-    readonly holds: readonly { readonly holdId: string; readonly scope: string }[];
+    readonly holds: readonly { readonly holdId: string; readonly scope: RecordedScope['kind'] }[];
     /** How many there are besides; absent for none. */
     readonly moreHolds?: number;
   };
