@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { setTimeout } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { openEmbeddedStore } from '@epitaph/api/compose.ts';
+import { metricsText } from '@epitaph/api/metrics/metrics.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import type { ReadModelChange } from '@epitaph/projections/read-model-store.ts';
@@ -89,6 +90,8 @@ describe('a disk that is full', () => {
       StorageUnavailable,
     );
     await readAll(kept);
+    // What is measured tells it, though not all can be counted now.
+    expect(await metricsText(store)).toMatch(/^epitaph_append_faults_total [1-9]/m);
     // It can be stopped as it is, and says what is the matter if it then can't be started.
     await store.close();
     const started = await open().catch((error: unknown) => error as Error);

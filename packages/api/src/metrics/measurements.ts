@@ -60,6 +60,8 @@ export class Measurements {
     record: new Histogram(),
     erase: new Histogram(),
   };
+  /** How often the purge's own work met a fault. */
+  purgeFaults = 0;
   /** Documents that were found decoded in memory, and those that were not. */
   documentHits = 0;
   documentMisses = 0;

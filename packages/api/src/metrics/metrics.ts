@@ -1,8 +1,9 @@
 import { readFileSync } from 'node:fs';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { Scavenge } from '@epitaph/core/log/event-log.ts';
+import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { requestUnitKinds } from '../request-units/request-units.ts';
-import type { ContainerBacklog, PurgeStatus } from '../store/api/operations-api.ts';
+import type { ContainerBacklog, ProjectionStatus, PurgeStatus } from '../store/api/operations-api.ts';
 import type { StoreApi } from '../store/store-api.ts';
 import { operationKinds } from './measurements.ts';
 import { writeProcessMetrics } from './process-metrics.ts';
@@ -34,10 +35,27 @@ export async function metricsText(store: StoreApi): Promise<string> {
     { labels: { version, node: process.versions.node }, value: 1 },
   ]);
   text.gauge('epitaph_ready', '1 while the store says that it is ready.', store.health().ready ? 1 : 0);
-  await writeProjections(text, store);
-  const backlogs = await store.purgeBacklogs();
-  writePurge(text, await store.purgeStatus(backlogs));
-  writeBacklogs(text, store, backlogs);
+  // What can't be counted now is left out: the rest is what tells whoever is woken what is the matter.
+  const [projections, backlogs] = await Promise.all([
+    unlessUnavailable(() => store.projections()),
+    unlessUnavailable(() => store.purgeBacklogs()),
+  ]);
+  const status = backlogs && (await unlessUnavailable(() => store.purgeStatus(backlogs)));
+  const isAvailable = projections !== undefined && status !== undefined;
+  text.gauge(
+    'epitaph_storage_available',
+    '0 while the disk or a server that has the data does not do what this scrape needs; some metrics are not there then.',
+    isAvailable ? 1 : 0,
+  );
+  if (projections !== undefined) writeProjections(text, projections);
+  text.counter('epitaph_projected_events_total', 'Events that were projected.', store.measurements.projectedEvents);
+  text.counter(
+    'epitaph_purge_faults_total',
+    'How often the work of the purge met a fault: what is due then waits, hidden and not erased, and is tried again.',
+    store.measurements.purgeFaults,
+  );
+  if (status !== undefined) writePurge(text, status);
+  if (backlogs !== undefined) writeBacklogs(text, store, backlogs);
   writeRequestUnits(text, store);
   writeDurations(text, store);
   text.counter(
@@ -52,9 +70,17 @@ export async function metricsText(store: StoreApi): Promise<string> {
   return text.toString();
 }
 
-async function writeProjections(text: MetricsText, store: StoreApi): Promise<void> {
-  const projections = await store.projections();
-  const of = (value: (projection: (typeof projections)[number]) => number) =>
+async function unlessUnavailable<Result>(read: () => Promise<Result>): Promise<Result | undefined> {
+  try {
+    return await read();
+  } catch (error) {
+    if (error instanceof StorageUnavailable) return undefined;
+    throw error;
+  }
+}
+
+function writeProjections(text: MetricsText, projections: readonly ProjectionStatus[]): void {
+  const of = (value: (projection: ProjectionStatus) => number) =>
     projections.map((projection) => ({ labels: { projection: projection.name }, value: value(projection) }));
   text.gauge('epitaph_head_position', 'Position of the last event in the log.', projections[0]?.headPosition ?? 0);
   text.gauge(
@@ -77,7 +103,6 @@ async function writeProjections(text: MetricsText, store: StoreApi): Promise<voi
     '1 while a projection is built anew.',
     of(({ rebuild }) => (rebuild?.state === 'running' || rebuild?.state === 'comparing' ? 1 : 0)),
   );
-  text.counter('epitaph_projected_events_total', 'Events that were projected.', store.measurements.projectedEvents);
 }
 
 function writePurge(text: MetricsText, status: PurgeStatus): void {
@@ -100,11 +125,6 @@ function writePurge(text: MetricsText, status: PurgeStatus): void {
         [],
   );
   text.counter('epitaph_purged_lives_total', 'Lives whose content was erased, in all time.', status.purgedTotal);
-  text.counter(
-    'epitaph_purge_faults_total',
-    'How often the work of the purge met a fault: what is due then waits, hidden and not erased, and is tried again.',
-    status.faults,
-  );
   text.gauge(
     'epitaph_scavenge_waiting_lives',
     'Purged lives whose sealed bytes an event store keeps until it is scavenged.',

@@ -7,6 +7,7 @@ import { erasureDelayMs } from '@epitaph/projections/purge/due-book.ts';
 import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
 import type { ReadModelStore } from '@epitaph/projections/read-model-store.ts';
 import { Pace } from '@epitaph/core/turn.ts';
+import type { Measurements } from '../metrics/measurements.ts';
 import { DEFAULT_READY_LAG_EVENTS } from './ready-lag.ts';
 import type { StoreParts } from './parts.ts';
 import { ITEMS_PROJECTION, type Rebuilds } from './rebuilds.ts';
@@ -19,6 +20,7 @@ export class Operations {
   readonly #purge: PurgeRunner;
   readonly #rebuilds: Rebuilds;
   readonly #scavenging: Scavenging;
+  readonly #measurements: Measurements;
   readonly #readyLagEvents: number;
 
   constructor(
@@ -26,12 +28,14 @@ export class Operations {
     purge: PurgeRunner,
     rebuilds: Rebuilds,
     scavenging: Scavenging,
+    measurements: Measurements,
     { readyLagEvents = DEFAULT_READY_LAG_EVENTS }: { readonly readyLagEvents?: number | undefined } = {},
   ) {
     this.#parts = parts;
     this.#purge = purge;
     this.#rebuilds = rebuilds;
     this.#scavenging = scavenging;
+    this.#measurements = measurements;
     this.#readyLagEvents = readyLagEvents;
   }
 
@@ -77,7 +81,7 @@ export class Operations {
       itemsPerSecond,
       millisecondsToDrain: work === 0 ? 0 : itemsPerSecond === 0 ? null : Math.ceil((work / itemsPerSecond) * 1000),
       purgedTotal,
-      faults: this.#purge.faults,
+      faults: this.#measurements.purgeFaults,
       run: run === undefined ? null : { id: run.id, startedAtMs: run.startedAtMs, upToPosition: run.upToPosition },
       scavenge: await this.#scavenging.status(purgedTotal),
     };

@@ -149,7 +149,7 @@ export class Store implements StoreApi {
       everySeconds: options.scavengeEverySeconds ?? null,
       onFault,
     });
-    this.#operations = new Operations(parts, purge, this.#rebuilds, this.#scavenging, options);
+    this.#operations = new Operations(parts, purge, this.#rebuilds, this.#scavenging, measurements, options);
     this.#backups = new Backups(parts, copies, options.backup ?? { source: undefined });
     this.#closePorts = options.closePorts;
   }
@@ -236,7 +236,10 @@ export class Store implements StoreApi {
       budget: requestUnits,
       copiesKeptUntilMs: () => copies.recoverableUntilMs(clock.now()),
       clockTrusted: () => jumpOf(clock) === undefined,
-      onFault,
+      onFault: (error) => {
+        measurements.purgeFaults += 1;
+        onFault(error);
+      },
       around: (step, work) => observer.purgeStep(step, work),
     });
     try {

@@ -16,6 +16,7 @@ const isThere = promtool('--version').status === 0;
 const RAISED: Readonly<Record<string, readonly string[]>> = {
   EpitaphDown: ['up{job="epitaph"} 0x100'],
   EpitaphNotReady: ['epitaph_ready 0x100'],
+  EpitaphStorageUnavailable: ['epitaph_storage_available 0x100'],
   EpitaphProjectionFailed: ['epitaph_projection_failed{projection="items"} 1x100'],
   EpitaphProjectionLag: ['epitaph_projection_lag_events{projection="items"} 2000x100'],
   EpitaphClockHeld: ['epitaph_purge_state{state="held-by-clock"} 1x100'],

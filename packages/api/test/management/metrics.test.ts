@@ -5,6 +5,7 @@ import { metricsText } from '@epitaph/api/metrics/metrics.ts';
 import { Histogram } from '@epitaph/api/metrics/measurements.ts';
 import { MetricsText } from '@epitaph/api/metrics/text-format.ts';
 import { SqliteReadModelStore } from '@epitaph/storage/sqlite/sqlite-read-model-store.ts';
+import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { item, openWorld, ORDERS, WRITER, type World } from './world.ts';
 
 const DOCS = path.resolve(import.meta.dirname, '../../../../docs');
@@ -83,6 +84,24 @@ describe('metrics', () => {
     expect((await scrape()).value('epitaph_build_info')).toBe(1);
     expect((await world.ask('GET', '/metrics', { key: null })).statusCode).toBe(401);
   });
+
+  test.each(['projections', 'purgeBacklogs', 'purgeStatus'] as const)(
+    'are there without what can not be read, here by %s, while the disk or a server is not available',
+    async (read) => {
+      const fault = vi.spyOn(world.store, read).mockRejectedValue(new StorageUnavailable('the disk is full'));
+      const during = await scrape();
+      expect(during.value('epitaph_storage_available')).toBe(0);
+      expect(during.value('epitaph_append_faults_total')).toBe(0);
+      expect(during.value('epitaph_purge_faults_total')).toBe(0);
+      expect(during.text.includes('epitaph_purge_state{')).toBe(read === 'projections');
+      expect(during.text.includes('epitaph_purge_overdue_items{')).toBe(read !== 'purgeBacklogs');
+      expect(during.text.includes('epitaph_head_position')).toBe(read !== 'projections');
+      fault.mockRejectedValue(new TypeError('a defect'));
+      expect((await world.ask('GET', '/metrics')).statusCode).toBe(500);
+      fault.mockRestore();
+      expect((await scrape()).value('epitaph_storage_available')).toBe(1);
+    },
+  );
 
   test('tell how far the purge is behind, container by container, and why content is kept', async () => {
     for (let n = 0; n < 5; n += 1) await world.write(`n${n}`);

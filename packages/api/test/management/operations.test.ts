@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
+import { Measurements } from '@epitaph/api/metrics/measurements.ts';
 import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
 import { Operations } from '@epitaph/api/store/operations.ts';
 import type { StoreParts } from '@epitaph/api/store/parts.ts';
@@ -30,9 +31,16 @@ describe('health', () => {
     const readiness = (headPosition: number, readyLagEvents?: number, log = {}) => {
       const ports = { clockJump: () => {}, log };
       const parts = { headPosition: () => headPosition, projector: { position: 100 }, ports };
-      return new Operations(parts as unknown as StoreParts, {} as PurgeRunner, {} as Rebuilds, {} as Scavenging, {
-        readyLagEvents,
-      }).health();
+      return new Operations(
+        parts as unknown as StoreParts,
+        {} as PurgeRunner,
+        {} as Rebuilds,
+        {} as Scavenging,
+        new Measurements(),
+        {
+          readyLagEvents,
+        },
+      ).health();
     };
     expect(readiness(10_100)).toEqual({ ready: true, reasons: [] });
     expect(readiness(10_101)).toEqual({ ready: false, reasons: ['the projection is 10001 events behind'] });
@@ -51,6 +59,7 @@ describe('health', () => {
       {} as PurgeRunner,
       {} as Rebuilds,
       {} as Scavenging,
+      new Measurements(),
       {},
     );
     expect(operations.health()).toEqual({
@@ -67,6 +76,7 @@ describe('health', () => {
       {} as PurgeRunner,
       {} as Rebuilds,
       {} as Scavenging,
+      new Measurements(),
       {},
     ).health();
     expect(reasons).toEqual([

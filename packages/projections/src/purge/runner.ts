@@ -32,6 +32,7 @@ export interface PurgeRunnerOptions extends PurgePorts {
   readonly clockTrusted: () => boolean;
   /** Monotonic milliseconds, for rates. */
   readonly monotonicMs: () => number;
+  /** Told of each fault that its own work meets: what is due waits until it meets none. */
   readonly onFault: (error: unknown) => void;
   /** Wraps each batch of work, for whoever measures. */
   readonly around?: (<Result>(step: 'record' | 'erase', work: () => Promise<Result>) => Promise<Result>) | undefined;
@@ -72,7 +73,6 @@ export class PurgeRunner {
   #stopping = false;
   #pass: Promise<PassResult> | undefined;
   #restUntilMs = 0;
-  #faults = 0;
 
   constructor(options: PurgeRunnerOptions) {
     this.#options = options;
@@ -114,11 +114,6 @@ export class PurgeRunner {
   /** The same for one container, by what keeps them. */
   heldBackIn(container: ContainerNumber): { readonly hold: number; readonly floor: number } {
     return this.#held.countIn(container);
-  }
-
-  /** How often its own work met a fault since the start: what is due waits until it meets none. */
-  get faults(): number {
-    return this.#faults;
   }
 
   /** Lives recorded or erased a second over the last minute. */
@@ -305,7 +300,6 @@ export class PurgeRunner {
       if (this.#runs.current === undefined && (await this.#nextDueMs(nowMs)) > nowMs) return;
       await this.#passNow('due');
     } catch (error) {
-      this.#faults += 1;
       this.#restUntilMs = monotonicMs() + FAULT_REST_MS;
       this.#options.onFault(error);
     }
