@@ -36,11 +36,13 @@ export async function metricsText(store: StoreApi): Promise<string> {
   ]);
   text.gauge('epitaph_ready', '1 while the store says that it is ready.', store.health().ready ? 1 : 0);
   // What can't be counted now is left out: the rest is what tells whoever is woken what is the matter.
-  const [projections, backlogs] = await Promise.all([
+  const counted = unlessUnavailable(() => store.purgeBacklogs());
+  // Side by side: each may wait for a server that is away, and a scraper waits for ten seconds.
+  const [projections, backlogs, status] = await Promise.all([
     unlessUnavailable(() => store.projections()),
-    unlessUnavailable(() => store.purgeBacklogs()),
+    counted,
+    counted.then((known) => known && unlessUnavailable(() => store.purgeStatus(known))),
   ]);
-  const status = backlogs && (await unlessUnavailable(() => store.purgeStatus(backlogs)));
   const isAvailable = projections !== undefined && status !== undefined;
   text.gauge(
     'epitaph_storage_available',
