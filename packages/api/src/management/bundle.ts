@@ -137,7 +137,7 @@ There is no content in it.
 
 ## Checking it
 
-With Epitaph on any machine, without the store:
+With Epitaph's sources on any machine, without the store (\`epitaph\` stands for \`npm run -s epitaph --\` in their folder):
 
     epitaph verify bundle <this archive> --public-key <key>
 
