@@ -4,9 +4,10 @@ import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, 
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { promisify } from 'node:util';
-import { afterAll, describe, expect, it } from 'vitest';
+import { afterAll, describe, expect, it, onTestFinished } from 'vitest';
 import { optionNames, variableOf } from '@epitaph/api/config/options.ts';
 import { freePort } from '../support/free-port.ts';
+import { selfSigned } from '../support/self-signed.ts';
 import { copyOf, environmentOf, every, readDockerfile, ROOT, type Stage } from './dockerfile.ts';
 
 /** Where there is Docker, compose.test.ts builds it. Here its steps are taken one by one in a folder. */
@@ -88,39 +89,44 @@ describe('the Dockerfile', () => {
     copyInto(final, image, { dependencies: first });
     expect(existsSync(path.join(final, 'node_modules/.pnpm/vitest'))).toBe(false);
 
-    const port = await freePort();
-    const environment = {
+    const common = {
       PATH: `${path.dirname(process.execPath)}${path.delimiter}${process.env['PATH']}`,
       ...environmentOf(image),
-      EPITAPH_PORT: String(port),
       EPITAPH_DATA: path.join(scratch, 'data'),
     };
+    const certificate = selfSigned();
+    onTestFinished(certificate.remove);
     const [program, ...entry] = JSON.parse(every(image, 'ENTRYPOINT')[0]!) as [string, ...string[]];
     const command = JSON.parse(every(image, 'CMD')[0]!) as string[];
     const [, check] = /^.*? CMD (\[.*)$/.exec(every(image, 'HEALTHCHECK')[0]!)!;
     const [checker, ...checkArgs] = JSON.parse(check!) as [string, ...string[]];
-    const healthy = () =>
-      run(checker, checkArgs, { cwd: final, env: environment }).then(
-        () => true,
-        (error: { code: number }) => (error.code === 1 ? false : Promise.reject(new Error(String(error.code)))),
-      );
-    expect(await healthy()).toBe(false);
-    const child = spawn(program, [...entry, ...command], { cwd: final, env: environment, stdio: 'pipe' });
-    const exited = once(child, 'exit');
-    let output = '';
-    for (const stream of [child.stdout, child.stderr]) {
-      stream.on('data', (chunk: Buffer) => {
-        output += chunk.toString();
-      });
+    for (const tls of [{}, { EPITAPH_TLS_CERT: certificate.file, EPITAPH_TLS_KEY: certificate.keyFile }]) {
+      const environment = { ...common, ...tls, EPITAPH_PORT: String(await freePort()) };
+      const healthy = () =>
+        run(checker, checkArgs, { cwd: final, env: environment }).then(
+          () => true,
+          (error: { code: number }) => (error.code === 1 ? false : Promise.reject(new Error(String(error.code)))),
+        );
+      expect(await healthy()).toBe(false);
+      const child = spawn(program, [...entry, ...command], { cwd: final, env: environment, stdio: 'pipe' });
+      const exited = once(child, 'exit');
+      let output = '';
+      for (const stream of [child.stdout, child.stderr]) {
+        stream.on('data', (chunk: Buffer) => {
+          output += chunk.toString();
+        });
+      }
+      try {
+        const scheme = 'EPITAPH_TLS_CERT' in tls ? 'https' : 'http';
+        const listening = new RegExp(`listening on ${scheme}:.*every other address`);
+        await expect.poll(() => output, { timeout: 30_000 }).toMatch(listening);
+        expect([scheme, await healthy()]).toEqual([scheme, true]);
+        child.kill('SIGTERM');
+        expect(await exited, output).toEqual([0, null]);
+      } finally {
+        child.kill('SIGKILL');
+      }
     }
-    try {
-      await expect.poll(() => output, { timeout: 30_000 }).toMatch(/listening on http:.*every other address/);
-      expect(await healthy()).toBe(true);
-      child.kill('SIGTERM');
-      expect(await exited, output).toEqual([0, null]);
-    } finally {
-      child.kill('SIGKILL');
-    }
-    expect(readdirSync(environment.EPITAPH_DATA)).toContain('log.db');
+    expect(readdirSync(common.EPITAPH_DATA)).toContain('log.db');
   });
 });
