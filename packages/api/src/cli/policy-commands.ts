@@ -91,6 +91,7 @@ export const ttl: Command = {
     confirm: { type: 'boolean', description: 'Carries it out although the brake stands against it; needs a reason.' },
     withdraw: { type: 'boolean', description: 'Withdraws the change that is scheduled.' },
     ...reasonFlag,
+    ...ridFlag,
   },
   notes: '<default-ttl> is off, -1 or a number of seconds. A number below zero follows a lone --. See preview first.',
   run: async (invocation) => {
@@ -101,6 +102,10 @@ export const ttl: Command = {
     const from = textFlag(flags, 'from');
     const withdraw = flags['withdraw'] === true;
     if (withdraw && policy !== undefined) throw new UsageError('ttl takes a <default-ttl> or --withdraw, not both.');
+    const rid = textFlag(flags, 'rid');
+    if (rid !== undefined && (withdraw || policy !== undefined)) {
+      throw new UsageError('--rid shows policies, be it of a container that is gone; it changes none.');
+    }
     if (policy === undefined && (from !== undefined || flags['confirm'] === true)) {
       throw new UsageError('--from and --confirm: each goes with a <default-ttl>.');
     }
@@ -119,7 +124,7 @@ export const ttl: Command = {
     }
     const past: PolicyAnswer[] = [];
     let answer: PoliciesAnswer | undefined;
-    for await (answer of pagesOf<PoliciesAnswer>(client, path, {})) past.push(...answer.past);
+    for await (answer of pagesOf<PoliciesAnswer>(client, path, { rid })) past.push(...answer.past);
     return showPolicies(invocation, { ...answer!, past });
   },
 };

@@ -3,7 +3,7 @@ import type { StoreApi } from '../store/store-api.ts';
 import * as answers from './answers.ts';
 import { answerList } from './lists.ts';
 import * as requests from './requests.ts';
-import { containerOf, OF_CONTAINER, route } from './routing.ts';
+import { containerOf, earlierContainersHeader, OF_CONTAINER, recordedContainer, route } from './routing.ts';
 import * as shapes from './shapes.ts';
 
 /** A container's TTL policies: what is on record, what a change would do, and the changes. */
@@ -16,10 +16,10 @@ export function policyRoutes(scope: FastifyInstance, store: StoreApi): void {
       access: 'audit',
       summary: 'The TTL policies of a container: in force, scheduled, past; with a limit a page of the past ones.',
       query: requests.policiesQuery,
-      answers: { json: answers.policies },
+      answers: { json: answers.policies, headers: earlierContainersHeader },
     },
     ({ query: { rid, limit, continuation = 0 }, request, reply }) => {
-      const { past, ...head } = shapes.policiesShape(containerOf(store, request, rid), store.nowMs());
+      const { past, ...head } = shapes.policiesShape(recordedContainer(store, request, reply, rid), store.nowMs());
       return answerList(reply, limit, {
         head,
         name: 'past',

@@ -37,10 +37,11 @@ export function replayRoutes(scope: FastifyInstance, store: StoreApi, stopping: 
         json: answers.replay,
         lines: z.union([answers.difference, answers.summaryOf(answers.replay)]),
         events: { progress: answers.scanProgress, done: answers.replay },
+        headers: earlierContainersHeader,
       },
     },
     ({ query, body: { timeline }, request, reply }) => {
-      const container = containerOf(store, request, query.rid);
+      const container = recordedContainer(store, request, reply, query.rid);
       const policies = timeline.map(({ from, defaultTtl }) => ({ fromMs: from, defaultTtl }));
       return answerScan(request, reply, stopping, {
         scan: (follow) => store.replay(container, policies, follow),

@@ -10,7 +10,7 @@ import { answerList, readInParts } from './lists.ts';
 import { answerLongWork } from './long-work.ts';
 import { Problem } from './problems.ts';
 import * as requests from './requests.ts';
-import { containerOf, itemOf, OF_CONTAINER, route } from './routing.ts';
+import { containerOf, earlierContainersHeader, itemOf, OF_CONTAINER, recordedContainer, route } from './routing.ts';
 import * as shapes from './shapes.ts';
 
 /** What keeps content against its erasure, what erases it on request, and what brings it back. */
@@ -52,10 +52,10 @@ function holdRoutes(scope: FastifyInstance, store: StoreApi): void {
       summary:
         'The legal holds of a container, released ones too, in the order in which they were placed; without a limit all.',
       query: requests.holdsQuery,
-      answers: { json: answers.holds },
+      answers: { json: answers.holds, headers: earlierContainersHeader },
     },
     async ({ query: { rid, limit, continuation }, request, reply }) => {
-      const container = containerOf(store, request, rid);
+      const container = recordedContainer(store, request, reply, rid);
       const placeOf = ({ position }: RecordedHold): number => position;
       const read = (after = 0, most: number) => store.holds(container, { after, limit: most });
       return answerList(reply, limit, {
@@ -76,10 +76,10 @@ function holdRoutes(scope: FastifyInstance, store: StoreApi): void {
       access: 'audit',
       summary: 'A legal hold, with all that it names.',
       query: requests.ridQuery,
-      answers: { json: answers.hold },
+      answers: { json: answers.hold, headers: earlierContainersHeader },
     },
-    async ({ query: { rid }, request }) =>
-      shapes.holdShape(await store.hold(containerOf(store, request, rid), holdIn(request))),
+    async ({ query: { rid }, request, reply }) =>
+      shapes.holdShape(await store.hold(recordedContainer(store, request, reply, rid), holdIn(request))),
   );
 
   route(

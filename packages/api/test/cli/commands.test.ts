@@ -82,6 +82,18 @@ describe('the command line', () => {
       stderr: '',
       stdout: expect.stringContaining('ContainerDeleted') as string,
     });
+    for (const command of [['hold', 'list'], ['ttl'], ['replay', '--policy', '2026-11-21T10:00:00Z=off']]) {
+      const [name, ...more] = command as [string, ...string[]];
+      const operands = name === 'hold' ? [...more, 'shop', 'again'] : ['shop', 'again', ...more];
+      const { code, stderr } = await ask(name, ...operands);
+      expect([name, code, stderr.includes(hint)]).toEqual([name, 0, true]);
+      expect([name, (await ask(name, ...operands, '--rid', rid)).code]).toEqual([name, 0]);
+    }
+    expect((await ask('ttl', 'shop', 'again', '--rid', rid)).stdout).toMatch(/^version 1: off from/);
+    expect(await ask('ttl', 'shop', 'again', '60', '--rid', rid)).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining('it changes none') as string,
+    });
   });
 
   test('previews a TTL policy, replays history under another and tells how it was', async () => {

@@ -137,6 +137,9 @@ describe('explain', () => {
       '/bundle',
       '/certificates',
       `/certificate${item('a')}`,
+      '/holds',
+      '/holds/h',
+      '/ttl',
     ]) {
       const { headers } = await world.ask('GET', `${ORDERS}${target}`);
       expect([target, headers['x-epitaph-earlier-containers']]).toEqual([target, rid]);
