@@ -109,6 +109,28 @@ describe('a purge on a clock that is held', () => {
     expect(await store.runPurge()).toMatchObject({ expired: 1, purged: 2 });
   });
 
+  it('is paused with the confirmation by whoever wants to look first at what it would erase', async () => {
+    machine.pass(HOUR_MS);
+    const { store } = embedded;
+    const { resource: expiring } = await store.createContainer(CALLER, 'db', 'expiring', DEFINITION, 60);
+    for (const id of ['a', 'b']) {
+      const document = { id, pk: 'p' };
+      await store.writeItem(CALLER, expiring, 'create', { id, partitionKey: '["p"]', document, json: '{}' });
+    }
+    machine.wall += 24 * HOUR_MS;
+    // The clock is accepted, and the disk has no room for the record of the pause.
+    embedded.log.failAt(0, 'before');
+    await expect(store.confirmClock({ pausePurge: CALLER })).rejects.toThrow(InjectedFault);
+    expect(await store.runPurge()).toMatchObject({ expired: 0, purged: 0 });
+    await store.confirmClock({ pausePurge: CALLER });
+    expect(await store.runPurge()).toMatchObject({ expired: 0, purged: 0 });
+    expect(await store.purgeStatus()).toMatchObject({ state: 'paused', overdueItems: 2 });
+    const scope = { kind: 'items', items: [{ id: 'a', partitionKey: '["p"]' }] } as const;
+    await store.placeHold(CALLER, expiring, 'h', { scope, reason: 'a test' });
+    await store.resumePurge(CALLER);
+    expect(await store.runPurge()).toMatchObject({ expired: 2, purged: 1, heldBack: 1 });
+  });
+
   it('says so, though it is paused as well', async () => {
     machine.pass(HOUR_MS);
     const { store } = embedded;

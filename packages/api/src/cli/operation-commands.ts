@@ -177,10 +177,17 @@ export const clock: Command = {
   summary: 'The time that the store goes by; accepts it after a jump, or turns a manual clock on.',
   operands: '[confirm | advance <milliseconds>]',
   operandCounts: [0, 2],
-  flags: {},
+  flags: {
+    'pause-purge': {
+      type: 'boolean',
+      description: 'With confirm: pauses the purge first, so that nothing is erased before purge resume.',
+    },
+  },
   notes: 'confirm says that the time of the machine is right: what is overdue by it is recorded, and erased.',
-  run: async ({ client, operands, json, print }) => {
+  run: async ({ client, operands, flags, json, print }) => {
     const [action, text] = operands;
+    const pausePurge = flags['pause-purge'] === true;
+    if (pausePurge && action !== 'confirm') throw new UsageError('--pause-purge goes with clock confirm.');
     const milliseconds = action === 'advance' && /^\d{1,15}$/.test(text ?? '') ? Number(text) : undefined;
     if (action !== undefined && milliseconds === undefined && (action !== 'confirm' || text !== undefined)) {
       throw new UsageError('clock takes confirm, or advance with a whole number of milliseconds.');
@@ -190,7 +197,7 @@ export const clock: Command = {
       : client.call<ClockAnswer>(
           'POST',
           `/clock/${action}`,
-          milliseconds === undefined ? {} : { body: { milliseconds } },
+          milliseconds !== undefined ? { body: { milliseconds } } : pausePurge ? { body: { pausePurge } } : {},
         ));
     print(json ? JSON.stringify(answer) : `${answer.now} (${answer.kind} clock)`);
     return exitCodes.ok;

@@ -47,11 +47,13 @@ export function clockRoutes(scope: FastifyInstance, store: StoreApi): void {
       method: 'POST',
       url: '/clock/confirm',
       access: 'write',
-      summary: 'Accepts the wall clock as it is after a jump.',
+      summary:
+        'Accepts the wall clock as it is after a jump; with pausePurge the purge is paused before it goes by that.',
+      body: requests.confirmBody,
       answers: { json: answers.clock },
     },
-    async ({ caller }) => {
-      const jump = await store.confirmClock();
+    async ({ body, caller }) => {
+      const jump = await store.confirmClock({ pausePurge: body?.pausePurge === true ? caller : undefined });
       if (jump !== undefined) {
         const { expectedMs, wallMs } = jump;
         const data = { expectedMs: Math.floor(expectedMs), wallMs: Math.floor(wallMs) };

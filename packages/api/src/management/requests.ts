@@ -227,6 +227,14 @@ export const backupBody = z.strictObject({
     .default(7 * 86_400),
 });
 export const advanceBody = z.strictObject({ milliseconds: z.int().min(0) });
+export const confirmBody = z
+  .strictObject({
+    pausePurge: z.boolean().optional().meta({
+      description:
+        'True to have the purge paused: nothing that is overdue by the accepted time is erased until it is resumed.',
+    }),
+  })
+  .optional();
 export const rebuildBody = z
   .strictObject({
     eventsPerSecond: z.int().min(1).max(1_000_000).optional().meta({ description: 'Events read in a second at most.' }),

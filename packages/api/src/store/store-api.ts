@@ -3,6 +3,7 @@ import type { Measurements } from '../metrics/measurements.ts';
 import type { RequestUnits } from '../request-units/request-units.ts';
 import type { CatalogApi } from './api/catalog-api.ts';
 import type { ChangeFeedApi } from './api/change-feed-api.ts';
+import type { Caller } from './api/common.ts';
 import type { HistoryApi } from './api/history-api.ts';
 import type { ItemsApi } from './api/items-api.ts';
 import type { OperationsApi } from './api/operations-api.ts';
@@ -34,8 +35,14 @@ export interface StoreApi
   readonly clockKind: 'system' | 'manual';
   /** @throws Refusal not-supported unless the clock is manual; RangeError for a bad number. */
   advanceClock(milliseconds: number): Promise<number>;
-  /** Accepts the wall clock as it is after a jump. @returns the jump that was accepted, undefined if there was none */
-  confirmClock(): Promise<ClockJump | undefined>;
+  /**
+   * Accepts the wall clock as it is after a jump.
+   *
+   * @param options `pausePurge`: who has the purge paused with it. Nothing that is overdue by the new time is erased then,
+   *   also if the pause could not be recorded: until it is, or the purge is resumed.
+   * @returns the jump that was accepted, undefined if there was none
+   */
+  confirmClock(options?: { readonly pausePurge?: Caller | undefined }): Promise<ClockJump | undefined>;
   /** Highest log position that this store knows of. */
   headPosition(): number;
   /** Ends gracefully: finishes writes under way, refuses new ones, closes files. */

@@ -453,14 +453,17 @@ export class Store implements StoreApi {
     return nowMs;
   }
 
-  async confirmClock(): Promise<ClockJump | undefined> {
+  confirmClock: StoreApi['confirmClock'] = async ({ pausePurge } = {}) => {
     const jump = jumpOf(this.#clock);
+    // While the clock is held nothing can be recorded; afterwards the purge would be first.
+    if (pausePurge !== undefined) this.#purge.suspend();
     if (this.#clock instanceof GuardedClock) this.#clock.confirm();
+    if (pausePurge !== undefined) await this.#finished(this.pausePurge(pausePurge));
     // What a crash has cut short could not be carried out at a start on a clock that was held.
     await this.#finished(this.#erasures.resumeAll());
     this.#purge.lookAgain();
     return jump;
-  }
+  };
 
   recordAction: StoreApi['recordAction'] = (caller, action) =>
     this.#finished(recordAction(this.#parts.ports.log, this.#parts.command(caller), action));

@@ -223,6 +223,9 @@ describe('the command line', () => {
     expect(stdout).toMatch(/^2026-11-21T10:01:01\.\d{3}Z \(manual clock\)\n$/);
     expect((await ask('clock', 'advance', '0')).stdout).toBe(stdout);
     expect(await ask('clock', 'confirm')).toMatchObject({ code: 0, stdout });
+    expect(await ask('clock', 'confirm', '--pause-purge')).toMatchObject({ code: 0, stdout });
+    expect((await ask('purge')).stdout).toContain('state: paused');
+    expect(await ask('purge', 'resume')).toMatchObject({ code: 0 });
   });
 
   test('takes an empty variable for one that is not set', async () => {
@@ -255,6 +258,7 @@ describe('the command line', () => {
     [['erase', 'shop', 'orders', 'a', '--partition-key', 'b', '--reason', 'x'], /--requested-by/],
     [['clock', 'advance'], /advance with a whole number of milliseconds/],
     [['clock', 'confirm', '5'], /clock takes confirm/],
+    [['clock', '--pause-purge'], /--pause-purge goes with clock confirm/],
     [['certificate', 'shop', 'orders', 'a'], /--partition-key/],
     [['certificate', 'shop', 'orders', '--life', '1'], /go with the id of an item/],
     [['certificate', 'shop', 'orders', 'a', '--partition-key', 'b', '--from', '2026-01-01'], /without the id/],

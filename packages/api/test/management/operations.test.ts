@@ -93,6 +93,15 @@ describe('the clock', () => {
     expect((await world.ask('POST', '/clock/confirm')).json()).toMatchObject({ now: '2033-11-19T10:00:00.000Z' });
   });
 
+  test('is accepted with the purge paused, where that is asked for', async () => {
+    await world.ask('POST', '/clock/confirm', { body: { pausePurge: false } });
+    expect(await world.get('/purge')).toMatchObject({ state: 'idle' });
+    await world.ask('POST', '/clock/confirm', { body: { pausePurge: true } });
+    expect(await world.get('/purge')).toMatchObject({ state: 'paused' });
+    expect((await world.ask('POST', '/clock/confirm', { body: { pausePurge: 1 } })).statusCode).toBe(400);
+    await world.ask('POST', '/purge/resume');
+  });
+
   test('has on record who accepted it after a jump, and what was expected', async () => {
     const jump = { reason: 'wall-clock-jumped', wallMs: START_MS + 3_600_000, expectedMs: START_MS + 0.5 } as const;
     const confirms = vi.spyOn(world.store, 'confirmClock').mockResolvedValueOnce(jump);

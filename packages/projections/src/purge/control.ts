@@ -16,6 +16,7 @@ export interface PurgeControlOptions {
 export class PurgeControl {
   readonly #options: PurgeControlOptions;
   #isPaused = false;
+  #isSuspended = false;
   #readMs = 0;
 
   constructor(options: PurgeControlOptions) {
@@ -24,7 +25,12 @@ export class PurgeControl {
 
   /** As far as this node knows; of several nodes see {@link refresh}. */
   get isPaused(): boolean {
-    return this.#isPaused;
+    return this.#isPaused || this.#isSuspended;
+  }
+
+  /** From now on it counts as paused here, until a pause is on record, or the end of one. */
+  suspend(): void {
+    this.#isSuspended = true;
   }
 
   /** Reads it again, if other nodes may have paused or resumed the purge. */
@@ -52,6 +58,7 @@ export class PurgeControl {
     );
     // It holds from its record on, whether or not readers see that yet.
     this.#isPaused = type === 'PurgePaused';
+    this.#isSuspended = false;
     if (position !== undefined) await projected(position);
   }
 }

@@ -265,6 +265,11 @@ export class PurgeRunner {
     return this.#executor.truncations.settled();
   }
 
+  /** Nothing is recorded or erased any more until {@link pause} or {@link resume} has gone well. */
+  suspend(): void {
+    this.#control.suspend();
+  }
+
   async pause(context: CommandContext): Promise<void> {
     await this.#control.record(context, 'PurgePaused');
     await this.#pass?.catch(() => {});
