@@ -322,6 +322,37 @@ describe('the ranges of a container', () => {
     30_000,
   );
 
+  test.each([
+    ['deleted alone', (id: string) => world.of(id).delete()],
+    ['deleted with its database', () => world.client.database('shop').delete()],
+  ])(
+    'of an earlier container that hashed keys otherwise, and was %s, are all asked by queries of some keys',
+    async (_, remove) => {
+      const { V1, V2 } = PartitionKeyDefinitionVersion;
+      const { id } = await stocked(FIVE_RANGES);
+      const { items } = world.connect().database('shop').container(id);
+      const ask = async (sql: string, forceQueryPlan = true) =>
+        (await items.query(sql, { forceQueryPlan }).fetchAll()).resources;
+      await ask('SELECT VALUE c.n FROM c ORDER BY c.n');
+      for (const version of [V1, V2]) {
+        await remove(id);
+        await stocked(FIVE_RANGES, id, version);
+        expect(await ask("SELECT VALUE c.n FROM c WHERE c.customer = 'c3' ORDER BY c.n")).toEqual([3, 23, 43]);
+        expect(await ask("SELECT VALUE COUNT(1) FROM c WHERE c.customer IN ('c3', 'c11')")).toEqual([6]);
+        const grouped = "SELECT c.customer, COUNT(1) AS n FROM c WHERE c.customer IN ('c3', 'c11') GROUP BY c.customer";
+        const groups = await ask(grouped, false);
+        expect(groups).toHaveLength(2);
+        expect(groups).toEqual(
+          expect.arrayContaining([
+            { customer: 'c3', n: 3 },
+            { customer: 'c11', n: 3 },
+          ]),
+        );
+      }
+    },
+    30_000,
+  );
+
   test('that never were are gone', async () => {
     const container = await world.container({ throughput: 400 });
     for (const id of ['1', 'x', `${container.id},7`]) {

@@ -24,13 +24,14 @@ import {
 import type { Limits } from '../http/limits.ts';
 import type { Continuation } from '../store/api/queries-api.ts';
 import { planOptionsOf } from '../store/plan-options.ts';
+import type { StoreApi } from '../store/store-api.ts';
 import { charge } from './charge.ts';
 import { decodeListPlace, encodeContinuation, encodeListPlace, placeOfOneRange } from './continuation.ts';
 import { badRequest } from './errors.ts';
 import { isJsonObject, parseExactJson, type JsonObject } from './json.ts';
 import { pageOfList } from './list-pages.ts';
 import { partitionKeysIn } from './partition-key.ts';
-import { rangesOf } from './ranges.ts';
+import { hadKeysHashedOtherwise, rangesOf } from './ranges.ts';
 import {
   headerText,
   isQuery,
@@ -183,7 +184,7 @@ function vectorSearchOf({ sql, parameters }: QueryBody, limits: Limits, options:
  */
 export function planToRunBy(
   { sql, parameters }: QueryBody,
-  limits: Limits,
+  { store, limits }: CosmosRequest,
   container: ContainerState,
   canGroup: boolean,
 ): string | undefined {
@@ -195,7 +196,7 @@ export function planToRunBy(
   // Clients merge no groups in order of keys of several types, and none that are null, which the server does.
   if (!plan.isVectorSearch && !(mayGroup && query.orderBy.length === 0)) return undefined;
   try {
-    return planText(planForClients(plan, UNASKED), rangesOfQuery(plan, container));
+    return planText(planForClients(plan, UNASKED), rangesOfQuery(plan, store, container));
   } catch (error) {
     if (error instanceof QueryError && !plan.isVectorSearch) return undefined;
     throw error;
@@ -218,7 +219,7 @@ export function answerQueryPlan(request: CosmosRequest, container?: ContainerSta
   const options = container === undefined ? {} : planOptionsOf(container.definition);
   if (container !== undefined && rangesOf(container).length > 1) {
     const plan = planQuery(parseQuery(sql, { maxLength: limits.queryCharacters }), parameters, options);
-    return planAnswer(request, plan, rangesOfQuery(plan, container), rowsUncounted(request, container));
+    return planAnswer(request, plan, rangesOfQuery(plan, request.store, container), rowsUncounted(request, container));
   }
   if (!goodQueries.has(sql)) {
     const vectorSearch = vectorSearchOf(body, limits, options);
@@ -274,8 +275,13 @@ function withoutRows(info: PipelineInfo, rows: number): PipelineInfo {
 /** Keys at most that a plan names one by one. */
 const MAX_QUERY_RANGES = 100;
 
-/** The keys that a query can find anything at, as far as its filter tells: in order, and none within another. */
-function rangesOfQuery({ pushdown }: QueryPlan, { definition }: ContainerState): readonly QueryRange[] {
+/**
+ * The keys that a query can find anything at, as far as its filter tells: in order, and none within another. All of them
+ * where a client might look for them in the wrong ranges.
+ */
+function rangesOfQuery({ pushdown }: QueryPlan, store: StoreApi, container: ContainerState): readonly QueryRange[] {
+  const { definition } = container;
+  if (hadKeysHashedOtherwise(store, container)) return EVERYWHERE;
   const keys = partitionKeysIn(pushdown, definition);
   // Clients have no plan for a query that finds nothing.
   if (keys.length === 0 || keys.length > MAX_QUERY_RANGES || keys.some(({ length }) => length === 0)) return EVERYWHERE;

@@ -263,9 +263,9 @@ async function listItems(request: CosmosRequest, container: ContainerState): Pro
  *
  * @throws WireError 400 with substatus 1004, and the plan
  */
-function refuseUnplanned(query: QueryBody, { limits, headers }: CosmosRequest, container: ContainerState): void {
-  const canGroup = headers['x-ms-cosmos-sdk-supportedcapabilities'] !== undefined;
-  const plan = planToRunBy(query, limits, container, canGroup);
+function refuseUnplanned(query: QueryBody, request: CosmosRequest, container: ContainerState): void {
+  const canGroup = request.headers['x-ms-cosmos-sdk-supportedcapabilities'] !== undefined;
+  const plan = planToRunBy(query, request, container, canGroup);
   if (plan === undefined) return;
   throw new WireError(
     'crossPartitionNotServable',

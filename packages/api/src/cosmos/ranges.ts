@@ -12,6 +12,7 @@ import {
   rangeCount,
 } from '@epitaph/core/partition-key/ranges.ts';
 import { MOST_THROUGHPUT } from '@epitaph/core/throughput/throughput.ts';
+import type { StoreApi } from '../store/store-api.ts';
 import { charge } from './charge.ts';
 import { containerOf, ifNoneMatchOf, methodNotAllowed, owner, type Answer, type CosmosRequest } from './request.ts';
 import { containerSelf } from './system-properties.ts';
@@ -60,6 +61,30 @@ export function rangeOfEarlier(container: ContainerState, id: string): Partition
   if (rangeById(container, id) !== undefined) return undefined;
   return partitionKeyRange(container.definition.partitionKey, MOST_RANGES, id);
 }
+
+/** Of containers: none gets an earlier one after it is there. */
+const otherwiseHashed = new WeakMap<ContainerState, boolean>();
+
+/**
+ * Whether an earlier container of the name had several ranges of keys that were hashed otherwise. Clients that know its
+ * ranges look among them for the hashes of today, and would ask a range for keys that are in another.
+ */
+export function hadKeysHashedOtherwise(store: StoreApi, container: ContainerState): boolean {
+  let had = otherwiseHashed.get(container);
+  if (had === undefined) {
+    const nameOf = ({ databaseRid }: ContainerState) => store.databaseByRid(databaseRid)?.name;
+    const [name, split] = [nameOf(container), firstSplitOf(container)];
+    had = store.deletedContainers(container.name).some((earlier) => {
+      const theirs = firstSplitOf(earlier);
+      return theirs !== undefined && theirs !== split && nameOf(earlier) === name;
+    });
+    otherwiseHashed.set(container, had);
+  }
+  return had;
+}
+
+/** Where the half of all hashes is among the keys; undefined where there is one range. */
+const firstSplitOf = (container: ContainerState): string | undefined => rangeById(container, '1')?.max;
 
 /** The id of the range that a canonical partition key belongs to; without one, that of the container's first. */
 export function rangeIdOf(container: ContainerState, partitionKey?: string): string {
