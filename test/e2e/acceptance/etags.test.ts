@@ -1,4 +1,4 @@
-import type { Container, RequestOptions } from '@azure/cosmos';
+import type { Container, PatchOperation, RequestOptions } from '@azure/cosmos';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { keyHeader, raw } from '../support/raw.ts';
 import { statusOf, World } from '../support/world.ts';
@@ -104,6 +104,16 @@ describe('an etag', () => {
     expect((await container.item('a', 'ann').read()).resource).toMatchObject({ total: 2, _etag: etag });
     expect(await statusOf(write(container, ifMatch(etag)))).toBe(status);
     expect(await statusOf(write(container, ifMatch(etag)))).toBe(_name === 'delete' ? 404 : 412);
+  });
+
+  test('of an earlier state in If-Match is what is wrong with a patch that the present one does not allow', async () => {
+    const { container, etag, stale } = await written();
+    const item = container.item('a', 'ann');
+    const taken: PatchOperation[] = [{ op: 'remove', path: '/removed/since' }];
+    expect(await statusOf(item.patch(taken, ifMatch(stale)))).toBe(412);
+    expect(await statusOf(item.patch(taken, ifMatch(etag)))).toBe(400);
+    const operation = { operationType: 'Patch', id: 'a', resourceBody: { operations: taken }, ifMatch: stale } as const;
+    expect((await container.items.batch([operation], 'ann')).result).toMatchObject([{ statusCode: 412 }]);
   });
 
   test.each(writes)('of * in If-Match lets a %s through when the item is there', async (_name, write, status) => {

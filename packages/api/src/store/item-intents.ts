@@ -2,6 +2,7 @@ import { partitionKeyDeleteAfter } from '@epitaph/core/container/partition-key-d
 import { Refusal } from '@epitaph/core/errors.ts';
 import { unreachable } from '@epitaph/core/invariant.ts';
 import type { ItemCommand, OnLife, RecoverItem, WriteItem } from '@epitaph/core/item/commands.ts';
+import { preconditionsHold } from '@epitaph/core/item/decide.ts';
 import { isItemWrite } from '@epitaph/core/item/events.ts';
 import type { ItemRequest } from '@epitaph/core/item/handle.ts';
 import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
@@ -153,8 +154,9 @@ export class ItemIntents {
       return async (state, { last, body }) => {
         const facts = { ...factsFor(within, nowMs, partitionKey, last), ...precondition };
         let json = '{}';
-        // On a life that can't be patched the decider refuses, whatever the body is.
-        if (state.status === 'live' && !isGone(state.lastWrite, facts)) {
+        // Whoever asks for the etag of another state must hear so, though the patch fits the present one even less. On a
+        // life that can't be patched the decider refuses, whatever the body is.
+        if (state.status === 'live' && !isGone(state.lastWrite, facts) && preconditionsHold(state.etag, facts)) {
           const { bytes: bytesNow } = state.lastWrite;
           if (bytesNow >= LARGE_BYTES) await beforeLarge?.(bytesNow);
           const current = parseJson(body ?? (await this.#documents.openAt(last!))) as Document;

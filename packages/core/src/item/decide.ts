@@ -198,7 +198,8 @@ function expiredEvent(
   };
 }
 
-function preconditionsHold(
+/** Whether an item of an etag may be written as far as the conditions of the request go. */
+export function preconditionsHold(
   etag: string,
   { ifMatch, ifNoneMatch }: { readonly ifMatch?: string | undefined; readonly ifNoneMatch?: string | undefined },
 ): boolean {
