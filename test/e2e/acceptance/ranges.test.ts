@@ -450,6 +450,12 @@ describe('a hierarchical partition key', () => {
         expect((await query.fetchAll()).resources).toEqual(wanted);
         const counted = container.items.query<number>('SELECT VALUE COUNT(1) FROM c', { partitionKey });
         expect((await counted.fetchAll()).resources).toEqual([wanted.length]);
+        const grouped = 'SELECT c.tenant, COUNT(1) AS n FROM c GROUP BY c.tenant';
+        const { resources: groups } = await container.items.query(grouped, { partitionKey }).fetchAll();
+        expect(groups).toEqual(wanted.length === 0 ? [] : [{ tenant: prefix[0], n: wanted.length }]);
+        const nearest = 'SELECT TOP 99 VALUE c.id FROM c ORDER BY VectorDistance(c.vector, [0, 0])';
+        const { resources: found } = await container.items.query<string>(nearest, { partitionKey }).fetchAll();
+        expect(found.toSorted()).toEqual(wanted.toSorted());
         expect((await feed(container, keyHeader(...prefix), 3)).map(({ id }) => id)).toEqual(wanted);
       }
       const nothing = container.items.query<string>('SELECT VALUE c.id FROM c', {

@@ -286,7 +286,7 @@ async function queryItems(
   const { sql, parameters, resume } = readQueryBody(request);
   const position = store.headPosition();
   const scope = scopeOf(request, container);
-  if (scope.partitionKey === undefined && rangeOfRequest(request, container) === undefined) {
+  if (isOfWhole(scope) && rangeOfRequest(request, container) === undefined) {
     refuseUnplanned({ sql, parameters }, request, container);
   }
   const page = await store.queryItems(container, {
@@ -320,6 +320,12 @@ async function queryItems(
     },
   };
 }
+
+/**
+ * Whether a query is about no key, nor the beginning of one: with those `@azure/cosmos` would run it by its plan over
+ * all keys, for it does not name them when it does.
+ */
+const isOfWhole = ({ partitionKey, prefix }: Scope): boolean => partitionKey === undefined && prefix === undefined;
 
 function nothingOf({ rid }: ContainerState): Answer {
   const body = `{"_rid":"${rid}","Documents":[],"_count":0}`;
