@@ -63,6 +63,30 @@ describe('a unique key', () => {
     expect(await named('5', 'Bob', 'Lee', 'd')).toBe(201);
   });
 
+  test('that an operation of a bulk gives back is there for those behind it', async () => {
+    const container = await people();
+    const { Create, Delete, Patch, Upsert } = BulkOperationType;
+    await create(container, '1', 'a@x');
+    await create(container, '2', 'b@x');
+    await create(container, '3', 'c@x');
+    const bulk = await container.items.executeBulkOperations([
+      { operationType: Delete, partitionKey: 'ann', id: '1' },
+      { operationType: Create, partitionKey: 'ann', resourceBody: person('4', 'a@x') },
+      { operationType: Create, partitionKey: 'ann', resourceBody: person('5', 'a@x') },
+      { operationType: Upsert, partitionKey: 'ann', resourceBody: person('2', 'd@x') },
+      {
+        operationType: Patch,
+        partitionKey: 'ann',
+        id: '3',
+        resourceBody: [{ op: 'set', path: '/email', value: 'b@x' }],
+      },
+      { operationType: Upsert, partitionKey: 'ann', resourceBody: person('6', 'c@x') },
+    ]);
+    const codes = bulk.map(({ response, error }) => response?.statusCode ?? error?.code);
+    expect(codes).toEqual([204, 201, 409, 200, 200, 201]);
+    expect(await world.fsck()).toEqual([]);
+  });
+
   test('holds for upsert, replace, patch, batch and bulk', async () => {
     const container = await people();
     await create(container, '1', 'a');

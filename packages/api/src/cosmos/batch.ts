@@ -1,5 +1,6 @@
 import { allDone } from '@epitaph/core/all-done.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { Refusal } from '@epitaph/core/errors.ts';
 import type { BatchOperation } from '../store/api/items-api.ts';
 import { charge } from './charge.ts';
 import { containerHeaders, sessionHeaders } from './containers.ts';
@@ -21,6 +22,7 @@ import { readPartitionKeyHeader } from './partition-key.ts';
 import { renameItem, stepsOf } from './rename.ts';
 import { atLeastOf, headerFlag, partitionKeyHeader, type Answer, type CosmosRequest } from './request.ts';
 import { answeringRangeId, scopeOf } from './scope.ts';
+import { hasUniqueKeys } from './unique-keys.ts';
 
 /** Characters of documents in an answer. Source: Cosmos DB, "Service quotas" (maximum response size, 4 MB). */
 const MAX_ANSWER_CHARACTERS = 4 * 1024 * 1024;
@@ -128,7 +130,8 @@ function wholeOrNone(operations: readonly Asked[], results: readonly OperationRe
 /**
  * Each by itself, also in what it costs: once the container's budget is spent the rest are told to come again. Operations
  * on one item go in order, those on different ones side by side, so that they share the log's commits; where one failure
- * is to stop the rest, one goes after the other.
+ * is to stop the rest, one goes after the other. What is refused for a value of a unique key that is taken is tried again
+ * when those before it are done: they may have given it back.
  */
 async function runBulk(
   request: CosmosRequest,
@@ -141,6 +144,7 @@ async function runBulk(
   const results: OperationResult[] = [];
   const room = new AnswerRoom();
   const tails = new Map<string, Promise<void>>();
+  const keyTails = new Map<string, Promise<unknown>>();
   for (const [index, operation] of sent.entries()) {
     let asked: Asked;
     try {
@@ -156,15 +160,18 @@ async function runBulk(
       if (!operation.minimal) room.takeForPatch(bytes);
     };
     const doing = asked.kind === 'patch' ? { ...asked, patch: { ...asked.patch, beforeLarge } } : asked;
+    const key = partitionKeyOf(asked);
+    const earlier = hasUniqueKeys(container.definition) ? keyTails.get(key) : undefined;
     const run = async () => {
       try {
-        results[index] = room.fitting(await runCharged(request, container, operation, doing), asked.kind);
+        results[index] = room.fitting(await runCharged(request, container, operation, doing, earlier), asked.kind);
       } catch (error) {
         results[index] = failure(operation, error);
       }
     };
     const tail = Promise.all(names.map((name) => tails.get(name) ?? Promise.resolve())).then(run);
     for (const name of names) tails.set(name, tail);
+    keyTails.set(key, Promise.all([keyTails.get(key), tail]));
     if (goesOn) continue;
     await tail;
     if (failed(results[index]!)) break;
@@ -206,12 +213,17 @@ class AnswerRoom {
   }
 }
 
-/** Within the container's budget, as a request of its own would be. */
+/**
+ * Within the container's budget, as a request of its own would be.
+ *
+ * @param earlier done when those are that may give back values of unique keys
+ */
 async function runCharged(
   request: CosmosRequest,
   container: ContainerState,
   sent: SentOperation,
   asked: Asked,
+  earlier: Promise<unknown> | undefined,
 ): Promise<OperationResult> {
   const units = request.store.requestUnits;
   const kind = asked.kind === 'read' ? 'read' : 'write';
@@ -219,7 +231,15 @@ async function runCharged(
   if (waitMs > 0) return failure(sent, tooManyRequests(waitMs));
   let spent: number = charge.refusedWrite;
   try {
-    const result = await runOne(request, container, sent, asked).catch((error: unknown) => failure(sent, error));
+    const run = () => runOne(request, container, sent, asked);
+    const runAfter = async (error: unknown) => {
+      if (earlier === undefined || !(error instanceof Refusal && error.code === 'unique-key-taken')) throw error;
+      await earlier;
+      return run();
+    };
+    const result = await run()
+      .catch(runAfter)
+      .catch((error: unknown) => failure(sent, error));
     spent = result.requestCharge;
     return result;
   } finally {
