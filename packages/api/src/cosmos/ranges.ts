@@ -72,11 +72,11 @@ const otherwiseHashed = new WeakMap<ContainerState, boolean>();
 export function hadKeysHashedOtherwise(store: StoreApi, container: ContainerState): boolean {
   let had = otherwiseHashed.get(container);
   if (had === undefined) {
-    const nameOf = ({ databaseRid }: ContainerState) => store.databaseByRid(databaseRid)?.name;
-    const [name, split] = [nameOf(container), firstSplitOf(container)];
-    had = store.deletedContainers(container.name).some((earlier) => {
+    const database = store.databaseByRid(container.databaseRid)?.name ?? '';
+    const split = firstSplitOf(container);
+    had = store.deletedContainers(database, container.name).some((earlier) => {
       const theirs = firstSplitOf(earlier);
-      return theirs !== undefined && theirs !== split && nameOf(earlier) === name;
+      return theirs !== undefined && theirs !== split;
     });
     otherwiseHashed.set(container, had);
   }
