@@ -322,10 +322,11 @@ async function queryItems(
 }
 
 /**
- * Whether a query is about no key, nor the beginning of one: with those `@azure/cosmos` would run it by its plan over
- * all keys, for it does not name them when it does.
+ * Whether a query is about no key, nor the beginning of one, nor a part of all: with those `@azure/cosmos` would run it by
+ * its plan over all keys, for it does not name them when it does.
  */
-const isOfWhole = ({ partitionKey, prefix }: Scope): boolean => partitionKey === undefined && prefix === undefined;
+const isOfWhole = ({ partitionKey, prefix, range }: Scope): boolean =>
+  partitionKey === undefined && prefix === undefined && range === undefined;
 
 function nothingOf({ rid }: ContainerState): Answer {
   const body = `{"_rid":"${rid}","Documents":[],"_count":0}`;

@@ -26,12 +26,14 @@ export type EdgeStore = Pick<
   StoreApi,
   | 'listDatabases'
   | 'database'
+  | 'databaseByRid'
   | 'createDatabase'
   | 'deleteDatabase'
   | 'settleNames'
   | 'listContainers'
   | 'container'
   | 'containerByRid'
+  | 'deletedContainers'
   | 'createContainer'
   | 'replaceContainer'
   | 'deleteContainer'
@@ -94,6 +96,7 @@ export function fakeStore(overrides: Partial<EdgeStore> = {}): StoreApi {
       if (found === undefined) throw new Refusal('database-not-found');
       return found;
     },
+    databaseByRid: (wanted) => [...databases.values()].find((database) => database.rid === wanted),
     createDatabase: async (_caller, name, throughput) => {
       if (databases.has(name)) throw new Refusal('already-exists');
       const etag = nextEtag();
@@ -126,6 +129,7 @@ export function fakeStore(overrides: Partial<EdgeStore> = {}): StoreApi {
       return found;
     },
     containerByRid: (wanted) => [...containers.values()].find((container) => container.rid === wanted),
+    deletedContainers: () => [],
     createContainer: async (_caller, database, name, definition, defaultTtl, throughput) => {
       const { rid: databaseRid } = store.database(database);
       if (containers.has(`${databaseRid}/${name}`)) throw new Refusal('already-exists');
