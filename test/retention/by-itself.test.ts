@@ -9,6 +9,20 @@ import { DEFINITION } from './definition.ts';
 
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
 
+/** A store with one container, closed after the test. */
+async function newStore(onFault: (error: unknown) => void = () => {}) {
+  const folder = newFolder('by-itself');
+  const store = await openEmbeddedStore({ folder, clock: 'system', policyGraceSeconds: 0, durable: false, onFault });
+  onTestFinished(async () => {
+    vi.restoreAllMocks();
+    await store.close();
+    removeFolder(folder);
+  });
+  await store.createDatabase(CALLER, 'd');
+  const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, -1);
+  return { folder, store, container };
+}
+
 it('the purge comes by itself to what a hold kept, when that is released, and to what expired while the store was down', async () => {
   const folder = newFolder('by-itself');
   const open = () => openEmbeddedStore({ folder, clock: 'system', policyGraceSeconds: 0, durable: false });
@@ -54,15 +68,7 @@ it('the purge comes by itself to what a hold kept, when that is released, and to
 }, 60_000);
 
 it('the purge comes at once to what a hold kept, though it asked once more between the record of the release and the release', async () => {
-  const folder = newFolder('by-itself');
-  const store = await openEmbeddedStore({ folder, clock: 'system', policyGraceSeconds: 0, durable: false });
-  onTestFinished(async () => {
-    await store.close();
-    removeFolder(folder);
-  });
-  await store.createDatabase(CALLER, 'd');
-  await store.createContainer(CALLER, 'd', 'c', DEFINITION, -1);
-  const container = store.container('d', 'c');
+  const { store, container } = await newStore();
   const document = { id: 'held', pk: 'p', ttl: 1 };
   const item = { id: 'held', partitionKey: '["p"]', document, json: JSON.stringify(document) };
   await store.writeItem(CALLER, container, 'create', item);
@@ -85,17 +91,8 @@ it('the purge comes at once to what a hold kept, though it asked once more betwe
 }, 60_000);
 
 it('a purge that fails by itself says so, rests, and comes again', async () => {
-  const folder = newFolder('by-itself');
   const faults: unknown[] = [];
-  const onFault = (error: unknown) => faults.push(error);
-  const store = await openEmbeddedStore({ folder, clock: 'system', policyGraceSeconds: 0, durable: false, onFault });
-  onTestFinished(async () => {
-    vi.restoreAllMocks();
-    await store.close();
-    removeFolder(folder);
-  });
-  await store.createDatabase(CALLER, 'd');
-  const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, -1);
+  const { store, container } = await newStore((error) => void faults.push(error));
   const fault = new Error('the vault is away');
   const askedAtMs: number[] = [];
   const { destroyKeys } = SqliteKeyVault.prototype;
@@ -115,22 +112,8 @@ it('a purge that fails by itself says so, rests, and comes again', async () => {
 }, 60_000);
 
 it('a purge that can not erase says so, though nothing is overdue', async () => {
-  const folder = newFolder('by-itself');
   const faults: unknown[] = [];
-  const store = await openEmbeddedStore({
-    folder,
-    clock: 'system',
-    policyGraceSeconds: 0,
-    durable: false,
-    onFault: (error) => void faults.push(error),
-  });
-  onTestFinished(async () => {
-    await store.close();
-    removeFolder(folder);
-  });
-  await store.createDatabase(CALLER, 'd');
-  await store.createContainer(CALLER, 'd', 'c', DEFINITION, -1);
-  const container = store.container('d', 'c');
+  const { folder, store, container } = await newStore((error) => void faults.push(error));
   const document = { id: 'due', pk: 'p' };
   const item = { id: 'due', partitionKey: '["p"]', document, json: JSON.stringify(document) };
   await store.writeItem(CALLER, container, 'create', item);

@@ -144,7 +144,8 @@ async function runBulk(
   const results: OperationResult[] = [];
   const room = new AnswerRoom();
   const tails = new Map<string, Promise<void>>();
-  const keyTails = new Map<string, Promise<unknown>>();
+  /** By partition keys, within which a value of a unique key is given back. */
+  const keyTails = hasUniqueKeys(container.definition) ? new Map<string, Promise<unknown>>() : undefined;
   for (const [index, operation] of sent.entries()) {
     let asked: Asked;
     try {
@@ -160,8 +161,7 @@ async function runBulk(
       if (!operation.minimal) room.takeForPatch(bytes);
     };
     const doing = asked.kind === 'patch' ? { ...asked, patch: { ...asked.patch, beforeLarge } } : asked;
-    const key = partitionKeyOf(asked);
-    const earlier = hasUniqueKeys(container.definition) ? keyTails.get(key) : undefined;
+    const earlier = keyTails?.get(partitionKeyOf(asked));
     const run = async () => {
       try {
         results[index] = room.fitting(await runCharged(request, container, operation, doing, earlier), asked.kind);
@@ -171,7 +171,7 @@ async function runBulk(
     };
     const tail = Promise.all(names.map((name) => tails.get(name) ?? Promise.resolve())).then(run);
     for (const name of names) tails.set(name, tail);
-    keyTails.set(key, Promise.all([keyTails.get(key), tail]));
+    keyTails?.set(partitionKeyOf(asked), Promise.all([earlier, tail]));
     if (goesOn) continue;
     await tail;
     if (failed(results[index]!)) break;

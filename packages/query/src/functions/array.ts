@@ -118,11 +118,14 @@ function setKeyOf(item: Json): SetKey {
   return typeof item === 'number' && (Number.isSafeInteger(item) || !Number.isInteger(item)) ? item : stableKey(item);
 }
 
-/** Each value once, in the order it was first met. */
-function asSet(array: readonly Json[], set = new Map<SetKey, Json>()): ValueSet {
-  for (const item of boundedValue(array as Json[])) {
-    const key = setKeyOf(item);
-    if (!set.has(key)) set.set(key, item);
+/** Each value of some arrays once, in the order it was first met. */
+function asSet(...arrays: (readonly Json[])[]): ValueSet {
+  const set = new Map<SetKey, Json>();
+  for (const array of arrays) {
+    for (const item of boundedValue(array as Json[])) {
+      const key = setKeyOf(item);
+      if (!set.has(key)) set.set(key, item);
+    }
   }
   return set;
 }
@@ -134,12 +137,6 @@ function ofArrays(combine: (a: readonly Json[], b: readonly Json[]) => Value): B
 
 const ofSets = (combine: (a: ValueSet, b: ValueSet) => Value): BuiltIn =>
   ofArrays((a, b) => combine(asSet(a), asSet(b)));
-
-function union(a: readonly Json[], b: readonly Json[]): Value {
-  const set = new Map<SetKey, Json>();
-  for (const array of [a, b]) asSet(array, set);
-  return boundedArray([...set.values()]);
-}
 
 /** A figure of an array of numbers; undefined when it is empty or holds anything else. */
 function ofNumbers(compute: (numbers: number[]) => number): BuiltIn {
@@ -187,5 +184,5 @@ export const arrayFunctions: BuiltIns = {
   SETEQUAL: ofSets((a, b) => a.size === b.size && [...a.keys()].every((key) => b.has(key))),
   // In the order of the second array, as Cosmos DB gives it.
   SETINTERSECT: ofSets((a, b) => [...b].filter(([key]) => a.has(key)).map(([, item]) => item)),
-  SETUNION: ofArrays(union),
+  SETUNION: ofArrays((a, b) => boundedArray([...asSet(a, b).values()])),
 };
