@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
@@ -111,6 +112,19 @@ describe.skipIf(whyNoPostgres !== undefined)(`PostgreSQL that goes away under a 
       expect(await verify()).toMatchObject({ code: 0 });
     },
   );
+
+  it('is exit code 3 of a change of the master key, which goes on when it is called again', async () => {
+    await makeVault();
+    const next = randomBytes(32).toString('base64');
+    const rotate = () =>
+      epitaph(['keys', 'rotate-master', '--postgres', url], { ...environment, EPITAPH_NEW_MASTER_KEY: next });
+    proxy.refuseFrom('TRUNCATE epitaph_vault.root');
+    const ended = await rotate();
+    expect(ended).toEqual(unreachable(/^epitaph: This was cut short, .* Start no node before it was called again/));
+    expect(lines(ended)).toBe(1);
+    proxy.mend();
+    expect(await rotate()).toMatchObject({ code: 0 });
+  });
 
   it('is exit code 3 of a restore, which goes on when it is called again', { timeout: 120_000 }, async () => {
     const head = await makeVault();

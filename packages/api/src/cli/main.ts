@@ -242,6 +242,8 @@ function complain(error: unknown, stderr: ComplaintStream): number {
   if (error instanceof ServerUnreachable) return say(error.message, exitCodes.unreachable);
   if (error instanceof ServerRefused) return say(visible(`${error.message} (${error.code})`), exitCodes.problem);
   if (error instanceof StorageUnavailable) {
+    // Says itself what to do when the server can be reached.
+    if (error.name === 'WorkCutShort') return say(error.message, exitCodes.unreachable);
     if (error.isForOperator) return say(error.message, exitCodes.problem);
     return say(`${error.message.replace(/\.$/, '')}. Try again when it can be reached.`, exitCodes.unreachable);
   }

@@ -11,6 +11,7 @@ import { aloneInVault } from './vault-lock.ts';
 
 /** What needed the vault to itself was cut short: by the loss of the server, or of what keeps nodes away. */
 export class WorkCutShort extends StorageUnavailable {
+  override readonly name = 'WorkCutShort';
   override readonly isForOperator = true;
 }
 
@@ -142,7 +143,7 @@ async function rewrap(sql: Statements, current: KeyObject, next: KeyObject): Pro
     const done = await openRoot(sql, next);
     done?.key.fill(0);
     if (done !== undefined) return { rewrapped: 0, generation: done.generation };
-    throw new UnusableServer('The master key is not the one this key vault was made with. Nothing was changed.');
+    throw new UnusableServer('The master key is not the one in force for this key vault. Nothing was changed.');
   }
   const secrets = await sql.query<{ name: string; wrapped: Buffer }>('SELECT name, wrapped FROM epitaph_vault.secrets');
   const rewrapped = secrets.map(({ name, wrapped }) => {

@@ -63,7 +63,7 @@ export class StoredKeyTree {
     const key = unwrapKey(this.#master, row.generation, ROOT, row.wrapped);
     if (key === undefined) {
       throw new UnusableServer(
-        'The master key is not the one this key vault was made with. Give the right one; nothing can be read without it.',
+        'The master key is not the one in force for this key vault: perhaps it is one from before a change, or of another store. Give the right one; nothing can be read without it.',
       );
     }
     return { generation: row.generation, key: asKey(key) };

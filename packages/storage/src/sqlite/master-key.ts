@@ -120,7 +120,7 @@ export async function rotateMasterKey(
     }
     // While a change is cut short the vault may be under either.
     if (!opensCheck(vault, old) && !(rotatingTo !== undefined && opensCheck(vault, fresh))) {
-      throw new UnusableFile('The master key is not the one this key vault was made with. Nothing was changed.');
+      throw new UnusableFile('The master key is not the one in force for this key vault. Nothing was changed.');
     }
     if (isOwn && !isResumed) writeDurably(nextFile, `${text}\n`, 0o600);
     onStep('next key: after');

@@ -56,7 +56,7 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
   }
 
   /**
-   * @throws {UnusableFile} when the master key is not the one the vault was made with.
+   * @throws {UnusableFile} when the master key is not the one in force for the vault.
    */
   static async open(writer: Writer, database: DatabaseSync, master: KeyObject): Promise<SqliteKeyVault> {
     const vault = new SqliteKeyVault(writer, database, master);
@@ -241,7 +241,7 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
     const secret = gcmOpen(this.#master, place, wrapped);
     if (secret === undefined) {
       throw new UnusableFile(
-        'The master key is not the one this key vault was made with. Give the right one; nothing can be read without it.',
+        'The master key is not the one in force for this key vault: perhaps it is one from before a change, or of another store. Give the right one; nothing can be read without it.',
       );
     }
     return secret;
