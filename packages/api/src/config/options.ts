@@ -91,7 +91,9 @@ export const optionSchemas = {
     .string()
     .min(1)
     .optional()
-    .describe('Folder of this machine that online backups are written below; without it there are none.'),
+    .describe(
+      'Folder of this machine that online backups are written below; without it there are none. Not with --postgres.',
+    ),
   'event-store': z
     .string()
     .min(1)
@@ -237,6 +239,10 @@ export const configurationSchema = z
   })
   .refine(({ postgres, 'purge-ledger': ledger }) => postgres === undefined || ledger === undefined, {
     path: ['purge-ledger'],
+    message: 'is for keys in the data folder; those in PostgreSQL are backed up with its own tools',
+  })
+  .refine((values) => values.postgres === undefined || values['backup-folder'] === undefined, {
+    path: ['backup-folder'],
     message: 'is for keys in the data folder; those in PostgreSQL are backed up with its own tools',
   })
   .refine(({ postgres, clock }) => postgres === undefined || clock === 'system', {

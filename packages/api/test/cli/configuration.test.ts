@@ -72,6 +72,11 @@ describe('the configuration', () => {
       { EPITAPH_VAULT_COPIES_KEPT: '5' },
       'EPITAPH_VAULT_COPIES_KEPT: goes with --postgres: copies of keys in the data folder are made by epitaph backup, which knows of them.',
     ],
+    [
+      { 'event-store': 'esdb://x', postgres: 'postgresql://x', 'master-key': 'x' },
+      { EPITAPH_BACKUP_FOLDER: '/backups' },
+      'EPITAPH_BACKUP_FOLDER: is for keys in the data folder; those in PostgreSQL are backed up with its own tools.',
+    ],
     [{ traces: 'collector' }, {}, '--traces: must be the URL of a collector, or off.'],
     [{ traces: 'localhost:4318' }, {}, '--traces: must be the URL of a collector, or off.'],
     [
