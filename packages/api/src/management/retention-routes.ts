@@ -10,7 +10,15 @@ import { answerList, readInParts } from './lists.ts';
 import { answerLongWork } from './long-work.ts';
 import { Problem } from './problems.ts';
 import * as requests from './requests.ts';
-import { containerOf, earlierContainersHeader, itemOf, OF_CONTAINER, recordedContainer, route } from './routing.ts';
+import {
+  containerOf,
+  earlierContainersHeader,
+  itemOf,
+  keyOf,
+  OF_CONTAINER,
+  recordedContainer,
+  route,
+} from './routing.ts';
 import * as shapes from './shapes.ts';
 
 /** What keeps content against its erasure, what erases it on request, and what brings it back. */
@@ -225,7 +233,7 @@ function holdOf(container: ContainerState, body: z.infer<typeof requests.holdBod
   if (partitionKey !== undefined) {
     const text = textOf(partitionKey)!;
     const isNamed = hasPseudonymousIds(container.definition) && isPartitionPseudonym(text);
-    return { reason, scope: { kind: 'partition-key', partitionKey: isNamed ? text : itemOf(container, '', text).key } };
+    return { reason, scope: { kind: 'partition-key', partitionKey: isNamed ? text : keyOf(container, text) } };
   }
   if (items !== undefined) {
     const named = items.map(({ id, partitionKey: of }) => ({

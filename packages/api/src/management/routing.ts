@@ -208,17 +208,17 @@ export function itemOf(
   if (partitionKey !== undefined && hasPseudonymousIds(container.definition)) {
     if (isItemPseudonym({ id, partitionKey })) return { key: partitionKey, shown: { id, partitionKey } };
   }
-  // Anything else gets to know what it should be.
-  const isKey = partitionKey !== undefined && isKeyText(partitionKey);
-  const read = isKey ? readPartitionKeyHeader(container.definition, partitionKey) : undefined;
-  if (read === undefined || !read.complete) {
-    const paths = container.definition.partitionKey.paths.join(', ');
-    throw new Problem(
-      'bad-request',
-      `An item is named by id and partitionKey, a JSON array with the values of ${paths}, such as ["ann"].`,
-    );
-  }
-  return { key: read.key, shown: { id, partitionKey: JSON.parse(read.key) as unknown } };
+  const key = keyOf(container, partitionKey, 'An item is named by id and partitionKey,');
+  return { key, shown: { id, partitionKey: JSON.parse(key) as unknown } };
+}
+
+/** @throws {Problem} that begins with what was to be named and says what it should be */
+export function keyOf({ definition }: ContainerState, text: string | undefined, named = 'A partition key is'): string {
+  const read = text !== undefined && isKeyText(text) ? readPartitionKeyHeader(definition, text) : undefined;
+  if (read?.complete === true) return read.key;
+  const { paths } = definition.partitionKey;
+  const example = JSON.stringify(['ann', 'smith', 'leeds'].slice(0, paths.length));
+  throw new Problem('bad-request', `${named} a JSON array with the values of ${paths.join(', ')}, such as ${example}.`);
 }
 
 export function wantsEvents({ headers }: FastifyRequest): boolean {

@@ -194,15 +194,27 @@ describe('a legal hold', () => {
     ['without a reason', { container: true }],
     ['that names nothing', { reason: 'case 7' }],
     ['that names two things', { reason: 'case 7', container: true, partitionKey: ['ann'] }],
-    ['with a partition key of the wrong length', { reason: 'case 7', partitionKey: ['ann', 'x'] }],
     [
       'with too many items',
       { reason: 'x', items: Array.from({ length: 101 }, () => ({ id: 'a', partitionKey: ['a'] })) },
     ],
     ['with no items', { reason: 'x', items: [] }],
+    ['with a partition key of the wrong length', { reason: 'case 7', partitionKey: ['ann', 'x'] }],
+    [
+      'on an item with a partition key of the wrong length',
+      { reason: 'x', items: [{ id: 'a', partitionKey: [1, 2] }] },
+    ],
   ])('%s is refused', async (_, body) => {
     expect(await call('PUT', '/holds/bad', body)).toMatchObject({ status: 400, body: { code: 'bad-request' } });
     expect(await call('PUT', '/holds/bad%20id', { container: true, reason: 'x' })).toMatchObject({ status: 400 });
+    expect((await world.get(`${ORDERS}/holds`))['holds']).toEqual([]);
+  });
+
+  test('on a partition key that is none is refused, and says how one is given', async () => {
+    expect(await place('bad', { partitionKey: 'ann' })).toMatchObject({
+      status: 400,
+      body: { detail: 'A partition key is a JSON array with the values of /customer, such as ["ann"].' },
+    });
     expect((await world.get(`${ORDERS}/holds`))['holds']).toEqual([]);
   });
 });
