@@ -459,13 +459,29 @@ describe('a server that does not let the store in', () => {
       const log = await openEventStoreLog({ connectionString: through('right@place') });
       opened.push(log);
       await appendSome(log, 'item-a.b.0', 1);
-      const untrusting = `esdb://admin:x@localhost:${proxy.port}`;
-      expect(
-        await rejectionOf(openEventStoreLog({ connectionString: untrusting, patienceMs: IMPATIENT_MS })),
-      ).toMatchObject({ message: expect.stringContaining("can't be reached") });
+      for (const [connectionString, words] of [
+        [`esdb://localhost:${proxy.port}`, /certificate is not trusted \(self-signed certificate.*name its authority/],
+        [`esdb://127.0.0.1:${proxy.port}?tlsCAFile=${encodeURIComponent(file)}`, /certificate is for another name/],
+        [`esdb://localhost:${proxy.port}?tls=false`, /speaks TLS, and tls=false says/],
+        [`esdb+discover://localhost:${proxy.port}?tls=false`, /speaks TLS, and tls=false says/],
+      ] as const) {
+        const error = await rejectionOf(openEventStoreLog({ connectionString, patienceMs: IMPATIENT_MS }));
+        expect(error).toMatchObject({ name: 'BadConnectionString', message: expect.stringMatching(words) });
+      }
     } finally {
       remove();
     }
+  });
+
+  test('is one without TLS where the connection string asks for it, unless another node may still come', async () => {
+    const opening = (hosts: string) =>
+      rejectionOf(openEventStoreLog({ connectionString: `esdb://${hosts}`, patienceMs: IMPATIENT_MS }));
+    const refused = await opening(`127.0.0.1:${double.port}`);
+    expect(refused).toMatchObject({
+      name: 'BadConnectionString',
+      message: expect.stringMatching(/speaks no TLS: .*\?tls=false$/),
+    });
+    expect(await opening(`127.0.0.1:1,127.0.0.1:${double.port}`)).toMatchObject({ name: 'StorageUnavailable' });
   });
 
   test('is found through the cluster that it belongs to', async () => {

@@ -3,6 +3,7 @@ import type { OpenLogElsewhere } from '../sqlite/data-folder.ts';
 import { Connection } from './connection.ts';
 import { BadConnectionString, parseConnectionString } from './connection-string.ts';
 import { EventStoreEventLog } from './event-store-event-log.ts';
+import { tlsProblem } from './tls-problem.ts';
 
 export interface EventStoreLogOptions {
   /** `esdb://…` or `kurrentdb://…`. */
@@ -41,15 +42,18 @@ export async function openLogElsewhere(connectionString: string): Promise<OpenLo
  * @throws {StorageUnavailable} with such a message, where the server may only not be there yet
  */
 export async function openEventStoreLog(options: EventStoreLogOptions): Promise<EventStoreEventLog> {
-  const connection = new Connection(parseConnectionString(options.connectionString), options.patienceMs ?? PATIENCE_MS);
+  const target = parseConnectionString(options.connectionString);
+  const connection = new Connection(target, options.patienceMs ?? PATIENCE_MS);
   const log = new EventStoreEventLog(connection);
   try {
     await log.head();
     return log;
   } catch (error) {
     await log.close();
-    const message = `names ${connection.nodes}, but: ${(error as Error).message}`;
-    throw error instanceof StorageUnavailable && !error.isForOperator
+    const mayPass = error instanceof StorageUnavailable && !error.isForOperator;
+    const problem = mayPass ? await tlsProblem(target) : undefined;
+    const message = `names ${connection.nodes}, but: ${problem ?? (error as Error).message}`;
+    throw mayPass && problem === undefined
       ? new StorageUnavailable(`--event-store ${message}`, { cause: error })
       : new BadConnectionString(message);
   }

@@ -1,0 +1,55 @@
+import { connect } from 'node:tls';
+import type { ConnectionTarget } from './connection-string.ts';
+import { after } from '../patience.ts';
+
+const ANSWERS_WITHIN_MS = 5_000;
+
+/**
+ * Why no connection can come about however long one waits: one side speaks TLS and the other does not, or the certificate
+ * is not trusted. The client does not tell these from a server that is away.
+ *
+ * @returns undefined while any of the nodes may only not be there yet
+ */
+export async function tlsProblem({ nodes, channel }: ConnectionTarget): Promise<string | undefined> {
+  const problems = await Promise.all(nodes.map((node) => problemWith(node, channel)));
+  return problems.includes(undefined) ? undefined : problems[0];
+}
+
+/** A handshake tells both: a server that takes part in one speaks TLS, one that answers with anything else does not. */
+function problemWith(
+  { address, port }: ConnectionTarget['nodes'][number],
+  { insecure = false, rootCertificate, userCertFile, userKeyFile }: ConnectionTarget['channel'],
+): Promise<string | undefined> {
+  const { promise, resolve } = Promise.withResolvers<string | undefined>();
+  const socket = connect({
+    host: address,
+    port,
+    ca: rootCertificate,
+    cert: userCertFile,
+    key: userKeyFile,
+    ALPNProtocols: ['h2'],
+    rejectUnauthorized: !insecure,
+  });
+  socket.once('secureConnect', () => {
+    resolve(insecure ? 'what answers there speaks TLS, and tls=false says that it does not' : undefined);
+  });
+  socket.once('error', ({ code, message }: NodeJS.ErrnoException) =>
+    resolve(insecure ? undefined : meaning(code, message)),
+  );
+  const stop = after(ANSWERS_WITHIN_MS, () => resolve(undefined));
+  return promise.finally(() => {
+    stop();
+    socket.on('error', () => {}).destroy();
+  });
+}
+
+function meaning(code = '', message: string): string | undefined {
+  if (/WRONG_VERSION_NUMBER|PACKET_LENGTH/.test(code)) {
+    return 'what answers there speaks no TLS: give its server a certificate, or the string ?tls=false';
+  }
+  // One that has expired, or is not valid yet, may be renewed without the store being told anything else.
+  if (/SELF_SIGNED|SIGNATURE|ISSUER/.test(code)) {
+    return `its certificate is not trusted (${message}): name its authority with tlsCAFile`;
+  }
+  return /ALTNAME/.test(code) ? `its certificate is for another name (${message})` : undefined;
+}
