@@ -233,7 +233,19 @@ describe('a purge ledger is refused', () => {
   });
 
   it('whose last line is damaged', async () => {
-    for (const last of ['}', '{"n":4}']) {
+    const begin = `{"n":4,"previous":"${'a'.repeat(43)}","atMs":1`;
+    for (const last of [
+      '}',
+      'null',
+      '{"n":4}',
+      `${begin}}`,
+      `${begin},"keys":[[1]]}`,
+      `${begin},"keys":[["1","a"]]}`,
+      `${begin},"keys":[],"more":1}`,
+      `${begin},"backup":{"id":"a"}}`,
+      `${begin},"backup":{"id":"a","vaultLapsesAtMs":1.5}}`,
+      begin.replace('4', '"4"') + ',"keys":[]}',
+    ]) {
       appendFileSync(file, `${last}\n`);
       expect(await refusal(open)).toContain('last line is damaged');
       expect(await refusal(read)).toContain('line 5 does not follow');

@@ -1,5 +1,3 @@
-import { z } from 'zod';
-
 /** How far a purge ledger goes: its number of lines after the first, and the hash of the last of them. */
 export interface LedgerHead {
   readonly lines: number;
@@ -35,10 +33,60 @@ export function parseLedgerHead(text: string): LedgerHead | undefined {
 
 /** What is written before all else: of which format the ledger is, and of which store. */
 export const LEDGER_FORMAT = 'epitaph-purge-ledger/1';
-export const ledgerFirstLineSchema = z.strictObject({ ledger: z.string(), store: z.string() });
 
-const chained = { n: z.int(), previous: z.string(), atMs: z.int() };
-export const ledgerLineSchema = z.union([
-  z.strictObject({ ...chained, keys: z.array(z.tuple([z.int(), z.string()])) }),
-  z.strictObject({ ...chained, backup: z.strictObject({ id: z.string(), vaultLapsesAtMs: z.int() }) }),
-]);
+export interface LedgerFirstLine {
+  readonly ledger: string;
+  readonly store: string;
+}
+
+/** An entry with its number, from 1 on, and the hash of the line before. */
+export interface LedgerLine {
+  readonly n: number;
+  readonly previous: string;
+  readonly entry: LedgerEntry;
+}
+
+// Read by hand: zod for these alone would be half of what the thread that writes loads before a store can start.
+
+/** @returns undefined for a text that is no such line */
+export function readLedgerFirstLine(text: string): LedgerFirstLine | undefined {
+  const { ledger, store } = propertiesOf(parsed(text), ['ledger', 'store']);
+  return isText(ledger) && isText(store) ? { ledger, store } : undefined;
+}
+
+/** @returns undefined for a text that is no such line */
+export function readLedgerLine(text: string): LedgerLine | undefined {
+  const line = parsed(text);
+  const { n, previous, atMs, keys } = propertiesOf(line, ['n', 'previous', 'atMs', 'keys']);
+  if (isInteger(n) && isText(previous) && isInteger(atMs) && Array.isArray(keys) && keys.every(isKeyOfLife)) {
+    return { n, previous, entry: { atMs, keys } };
+  }
+  return readBackupLine(line);
+}
+
+function readBackupLine(line: unknown): LedgerLine | undefined {
+  const { n, previous, atMs, backup } = propertiesOf(line, ['n', 'previous', 'atMs', 'backup']);
+  const { id, vaultLapsesAtMs } = propertiesOf(backup, ['id', 'vaultLapsesAtMs']);
+  const isLine = isInteger(n) && isText(previous) && isInteger(atMs) && isText(id) && isInteger(vaultLapsesAtMs);
+  return isLine ? { n, previous, entry: { atMs, backup: { id, vaultLapsesAtMs } } } : undefined;
+}
+
+/** Of an object that has these properties and no others; none of anything else. */
+function propertiesOf<Name extends string>(value: unknown, names: readonly Name[]): { readonly [N in Name]?: unknown } {
+  if (typeof value !== 'object' || value === null) return {};
+  const has = Object.keys(value).length === names.length && names.every((name) => Object.hasOwn(value, name));
+  return has ? value : {};
+}
+
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+const isInteger = (value: unknown): value is number => Number.isSafeInteger(value);
+const isText = (value: unknown): value is string => typeof value === 'string';
+const isKeyOfLife = (value: unknown): value is KeysOfLives[number] =>
+  Array.isArray(value) && value.length === 2 && isInteger(value[0]) && isText(value[1]);

@@ -15,9 +15,10 @@ import { createInterface } from 'node:readline';
 import {
   LEDGER_FORMAT,
   type LedgerEntry,
-  ledgerFirstLineSchema,
+  type LedgerFirstLine,
   type LedgerHead,
-  ledgerLineSchema,
+  readLedgerFirstLine,
+  readLedgerLine,
 } from '@epitaph/core/backup/purge-ledger.ts';
 import { identityOf, syncFolder } from './durable-files.ts';
 import { UnusableFile } from './database.ts';
@@ -157,15 +158,14 @@ export async function* readPurgeLedger(file: string): AsyncGenerator<LedgerLine>
       head = { lines: 0, hash: hashOf(line) };
       return { head, entry: undefined, store };
     }
-    const read = ledgerLineSchema.safeParse(parsed(line));
-    if (!read.success || read.data.n !== head.lines + 1 || read.data.previous !== head.hash) {
+    const read = readLedgerLine(line);
+    if (read === undefined || read.n !== head.lines + 1 || read.previous !== head.hash) {
       throw new UnusableFile(
         `${file}: line ${head.lines + 2} does not follow from the one before: the purge ledger was changed or is damaged. Use a copy that is whole.`,
       );
     }
-    const { n, previous: _, ...entry } = read.data;
-    head = { lines: n, hash: hashOf(line) };
-    return { head, entry, store };
+    head = { lines: read.n, hash: hashOf(line) };
+    return { head, entry: read.entry, store };
   };
   try {
     for await (const line of createInterface({ input: createReadStream(file), crlfDelay: Infinity })) {
@@ -226,33 +226,23 @@ function assertStore(file: string, line: string, store: string): void {
   }
 }
 
-function parseFirst(file: string, line: string): { readonly store: string } {
-  const read = ledgerFirstLineSchema.safeParse(parsed(line));
-  if (!read.success) throw new UnusableFile(`${file} is no purge ledger.`);
-  if (read.data.ledger !== LEDGER_FORMAT) {
+function parseFirst(file: string, line: string): LedgerFirstLine {
+  const read = readLedgerFirstLine(line);
+  if (read === undefined) throw new UnusableFile(`${file} is no purge ledger.`);
+  if (read.ledger !== LEDGER_FORMAT) {
     throw new UnusableFile(
-      `${file}: this purge ledger was written by a newer Epitaph (${read.data.ledger}). Start that version, or a later one.`,
+      `${file}: this purge ledger was written by a newer Epitaph (${read.ledger}). Start that version, or a later one.`,
     );
   }
-  return read.data;
+  return read;
 }
 
 function headOf(file: string, line: string): LedgerHead {
-  const found = parsed(line);
-  if (ledgerFirstLineSchema.safeParse(found).success) return { lines: 0, hash: hashOf(line) };
-  const read = ledgerLineSchema.safeParse(found);
-  if (!read.success) {
+  const lines = readLedgerFirstLine(line) === undefined ? readLedgerLine(line)?.n : 0;
+  if (lines === undefined) {
     throw new UnusableFile(`${file}: the purge ledger's last line is damaged. Put a copy back that is whole.`);
   }
-  return { lines: read.data.n, hash: hashOf(line) };
-}
-
-function parsed(line: string): unknown {
-  try {
-    return JSON.parse(line);
-  } catch {
-    return undefined;
-  }
+  return { lines, hash: hashOf(line) };
 }
 
 function hashOf(line: string): string {
