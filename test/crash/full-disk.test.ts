@@ -230,7 +230,7 @@ describe('a data folder that can not be written to', () => {
     store = await open();
     await store.close();
     disk.remount('ro');
-    await expect(open()).rejects.toThrow(/Check (its permissions and the disk|the folder's permissions)/);
+    await expect(open()).rejects.toThrow(/Check whose it is, its permissions, and the disk/);
     disk.remount('rw');
     store = await open();
     await isSound();

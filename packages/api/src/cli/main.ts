@@ -227,6 +227,12 @@ function flagComplaint(command: string, { code, message }: NodeJS.ErrnoException
   return message.includes('does not take an argument') ? `${option} takes no value.` : `${option} needs a value.`;
 }
 
+/** A file or a folder is another user's, as after a command that root has run, or on a disk that may only be read. */
+function isDenied(error: unknown): error is Error {
+  const { code = '', path } = error as NodeJS.ErrnoException;
+  return error instanceof Error && path !== undefined && ['EACCES', 'EPERM', 'EROFS'].includes(code);
+}
+
 /** One line for what somebody can put right; all of it for a defect. */
 function complain(error: unknown, stderr: ComplaintStream): number {
   const say = (message: string, code: number): number => {
@@ -238,6 +244,8 @@ function complain(error: unknown, stderr: ComplaintStream): number {
   if (error instanceof Error && error.name === 'BadConnectionString') {
     return say(`The connection string of --event-store ${error.message}.`, exitCodes.usage);
   }
+  if (isDenied(error))
+    return say(`${error.message}. Check whose it is, its permissions, and the disk.`, exitCodes.usage);
   if (error instanceof UsageError || error instanceof BadConfiguration) return say(error.message, exitCodes.usage);
   if (error instanceof ServerUnreachable) return say(error.message, exitCodes.unreachable);
   if (error instanceof ServerRefused) return say(visible(`${error.message} (${error.code})`), exitCodes.problem);

@@ -354,6 +354,31 @@ describe('a start that can’t be', () => {
     expect([code, stderr.trimEnd().split('\n')]).toMatchObject([2, [expect.stringContaining("can't be used")]]);
   });
 
+  test.skipIf(process.getuid?.() === 0)(
+    'says so of each file that is another user’s, or may only be read',
+    async () => {
+      const data = temporaryFolder();
+      const running = await serve(['--data', data]);
+      running.child.kill('SIGTERM');
+      await running.finished();
+      for (const [name, mode] of [
+        ['.', 0o000],
+        ['master.key', 0o000],
+        ['clock', 0o000],
+        ['vault.db', 0o000],
+        ['log.db', 0o400],
+        ['proof.db', 0o000],
+      ] as const) {
+        const file = path.resolve(data, name);
+        chmodSync(file, mode);
+        const { code, stderr } = await epitaph(['serve', '--port', '0', '--data', data]);
+        chmodSync(file, name === '.' ? 0o700 : 0o600);
+        expect([name, code, stderr.trimEnd().split('\n')]).toEqual([name, 2, [expect.stringContaining(file)]]);
+        expect(stderr).toMatch(/Check whose it is, its permissions, and the disk\.$/m);
+      }
+    },
+  );
+
   test('says so of a file', async () => {
     const data = path.join(temporaryFolder(), 'store');
     writeFileSync(data, 'text');

@@ -1,4 +1,4 @@
-import { existsSync } from 'node:fs';
+import { accessSync, constants, existsSync } from 'node:fs';
 import { DatabaseSync, type StatementSync } from 'node:sqlite';
 import { pathToFileURL } from 'node:url';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
@@ -40,10 +40,26 @@ export const BUSY_MS = 5_000;
 /** Marks our files in SQLite's application_id: "EPIT". */
 const APPLICATION_ID = 0x45504954;
 
+/**
+ * SQLite opens a file that may only be read without a word, and refuses the first write.
+ *
+ * @throws {UnusableFile} for a file that this user may not both read and write
+ */
+function connect(file: string): DatabaseSync {
+  try {
+    if (existsSync(file)) accessSync(file, constants.R_OK | constants.W_OK);
+    return new DatabaseSync(file, { timeout: BUSY_MS });
+  } catch (error) {
+    throw new UnusableFile(
+      `${file} can't be opened for writing: ${(error as Error).message}. Check whose it is, its permissions, and the disk.`,
+    );
+  }
+}
+
 /** Opens a file for writing, in WAL mode, and creates its schema if it is new. */
 export function openForWriting(options: OpenOptions): DatabaseSync {
   const isNew = !existsSync(options.file);
-  const database = new DatabaseSync(options.file, { timeout: BUSY_MS });
+  const database = connect(options.file);
   try {
     if (isNew) database.exec('PRAGMA page_size = 8192');
     database.exec('PRAGMA journal_mode = WAL');
@@ -127,7 +143,7 @@ function unreadable(error: unknown, file: string): unknown {
 /** True for a file of ours whose schema is older than the one that this code writes. */
 export function isOutdated(file: string, schemaVersion: number): boolean {
   if (!existsSync(file)) return false;
-  const database = new DatabaseSync(file, { timeout: BUSY_MS });
+  const database = connect(file);
   try {
     return pragma(database, 'application_id') === APPLICATION_ID && pragma(database, 'user_version') < schemaVersion;
   } catch {
@@ -140,7 +156,7 @@ export function isOutdated(file: string, schemaVersion: number): boolean {
 
 /** The checkpoint of a read model; undefined for a file of another schema, and for one that is damaged. */
 export function checkpointIn(file: string, schemaVersion: number): number | undefined {
-  const database = new DatabaseSync(file, { timeout: BUSY_MS });
+  const database = connect(file);
   try {
     const ours =
       pragma(database, 'application_id') === APPLICATION_ID && pragma(database, 'user_version') === schemaVersion;
@@ -156,7 +172,7 @@ export function checkpointIn(file: string, schemaVersion: number): number | unde
 
 /** True for a read model that has values in clear, and for one that is damaged where they would be. */
 export function hasClearValues(file: string): boolean {
-  const database = new DatabaseSync(file, { timeout: BUSY_MS });
+  const database = connect(file);
   try {
     return database.prepare('SELECT 1 FROM item_clear LIMIT 1').get() !== undefined;
   } catch {
