@@ -42,6 +42,12 @@ export const rebuild: Command = {
     // A server that stops ends the events without an end of the rebuild.
     if (last === undefined) throw new ServerRefused('busy', 'The server stopped before the rebuild began.');
     const { state, version, resumedFrom, position, differences, error } = last;
+    if (state === 'running' || state === 'comparing') {
+      throw new ServerRefused(
+        'busy',
+        'The server stopped before the rebuild was done. The next one goes on from there.',
+      );
+    }
     if (json) print(JSON.stringify(last));
     else if (state === 'done') {
       const resumed = resumedFrom === 0 ? '' : ` (gone on with from position ${resumedFrom})`;

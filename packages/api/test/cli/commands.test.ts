@@ -313,6 +313,23 @@ describe('the command line', () => {
     breaking.close();
   });
 
+  test('does not say of a rebuild that it runs when the server stopped in the midst of it', async () => {
+    const status = { state: 'running', version: 2, position: 10, headPosition: 20, resumedFrom: 0 };
+    const stopping = createServer(({ method }, response) => {
+      if (method === 'POST') response.end(JSON.stringify(status));
+      else
+        response
+          .setHeader('content-type', 'text/event-stream')
+          .end(`event: progress\ndata: ${JSON.stringify(status)}\n\n`);
+    }).listen(0, '127.0.0.1');
+    await once(stopping, 'listening');
+    const { port } = stopping.address() as { port: number };
+    const { code, stdout, stderr } = await ask('rebuild', '--endpoint', `http://127.0.0.1:${port}`);
+    expect([code, stdout]).toEqual([1, '']);
+    expect(stderr).toMatch(/The server stopped before the rebuild was done\. The next one goes on from there\./);
+    stopping.close();
+  });
+
   describe('before a server that says nothing', () => {
     const silent = createServer();
     let isAlive = true;
