@@ -47,7 +47,13 @@ export async function serve(configuration: Configuration, print: (line: string) 
   const tls = readTls(configuration);
   const loopback = await isLoopbackHost(configuration.host);
   if (configuration.key === EMULATOR_KEY && !loopback) refuseEmulatorKey();
-  const signal = firstSignal(tls === undefined ? ['SIGINT', 'SIGTERM', 'SIGHUP'] : ['SIGINT', 'SIGTERM']);
+  let isStarting = true;
+  const signal = firstSignal(tls === undefined ? ['SIGINT', 'SIGTERM', 'SIGHUP'] : ['SIGINT', 'SIGTERM'], (name) => {
+    // Nobody is served yet, and what was begun is safe as in a crash: a log may take minutes to be projected.
+    if (!isStarting) return;
+    print(`epitaph: stopping (${name})`);
+    process.exit(exitCodes.ok);
+  });
   const endTraces = await startTraces(configuration.traces, log);
   // Not waited for: a disk that is away over a network may answer nothing at all.
   void warnIfNoBackups(configuration, log);
@@ -93,6 +99,7 @@ export async function serve(configuration: Configuration, print: (line: string) 
         (server) => draining.register(server),
       ],
     });
+    isStarting = false;
     await listen(app, configuration);
     if (tls !== undefined) {
       warnIfOutOfDate(tls, log);
@@ -120,8 +127,8 @@ export async function serve(configuration: Configuration, print: (line: string) 
   return exitCodes.ok;
 }
 
-/** Resolves with the name of the first signal to stop; a later one ends the process at once. */
-function firstSignal(names: readonly NodeJS.Signals[]): Promise<string> {
+/** Resolves with the name of the first signal to stop, which is told at once; a later one ends the process at once. */
+function firstSignal(names: readonly NodeJS.Signals[], onFirst: (name: string) => void): Promise<string> {
   return new Promise((resolve) => {
     let firstMs: number | undefined;
     for (const name of names) {
@@ -130,6 +137,7 @@ function firstSignal(names: readonly NodeJS.Signals[]): Promise<string> {
         if (firstMs !== undefined && nowMs - firstMs > SECOND_SIGNAL_AFTER_MS) {
           process.exit(128 + constants.signals[name]);
         }
+        if (firstMs === undefined) onFirst(name);
         firstMs ??= nowMs;
         resolve(name);
       });

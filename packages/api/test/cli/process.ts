@@ -30,7 +30,7 @@ export async function epitaph(
   args: readonly string[],
   environment: Readonly<Record<string, string>> = {},
 ): Promise<Finished> {
-  return finished(start(args, environment));
+  return start(args, environment).finished();
 }
 
 export interface Running {
@@ -47,9 +47,8 @@ export async function serve(
   environment: Readonly<Record<string, string>> = {},
   openFiles?: number,
 ): Promise<Running> {
-  const started = start(['serve', '--port', '0', ...args], environment, openFiles);
-  const { child, texts } = started;
-  const ended = finished(started);
+  const { child, texts, finished } = start(['serve', '--port', '0', ...args], environment, openFiles);
+  const ended = finished();
   for (;;) {
     const endpoint = /listening on (http:\/\/\S+)[^]*\n {2}client/.exec(texts.stdout)?.[1];
     if (endpoint !== undefined) return { child, endpoint, stdout: () => texts.stdout, finished: () => ended };
@@ -60,10 +59,17 @@ export async function serve(
 
 interface Started {
   readonly child: ChildProcess;
-  readonly texts: { stdout: string; stderr: string };
+  /** What it has said so far. */
+  readonly texts: { readonly stdout: string; readonly stderr: string };
+  finished(): Promise<Finished>;
 }
 
-function start(args: readonly string[], environment: Readonly<Record<string, string>>, openFiles?: number): Started {
+/** Starts a command line and waits for nothing. */
+export function start(
+  args: readonly string[],
+  environment: Readonly<Record<string, string>>,
+  openFiles?: number,
+): Started {
   const inherited = Object.entries(process.env).filter(
     ([name]) => !name.startsWith('EPITAPH_') && name !== 'NODE_OPTIONS',
   );
@@ -76,10 +82,9 @@ function start(args: readonly string[], environment: Readonly<Record<string, str
   const texts = { stdout: '', stderr: '' };
   child.stdout.on('data', (chunk) => (texts.stdout += String(chunk)));
   child.stderr.on('data', (chunk) => (texts.stderr += String(chunk)));
-  return { child, texts };
-}
-
-async function finished({ child, texts }: Started): Promise<Finished> {
-  const [code] = (await once(child, 'close')) as [number | null];
-  return { code, ...texts };
+  const finished = async (): Promise<Finished> => {
+    const [code] = (await once(child, 'close')) as [number | null];
+    return { code, ...texts };
+  };
+  return { child, texts, finished };
 }

@@ -2,14 +2,14 @@ import { execFileSync, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { chmodSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { Agent, get, type IncomingMessage } from 'node:http';
-import { connect, createServer } from 'node:net';
+import { type AddressInfo, connect, createServer } from 'node:net';
 import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { setTimeout as wait } from 'node:timers/promises';
 import { afterEach, describe, expect, test } from 'vitest';
 import { openEmbeddedStore } from '@epitaph/api/compose.ts';
 import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
-import { cleanUp, epitaph, serve, temporaryFolder } from './process.ts';
+import { cleanUp, epitaph, serve, start, temporaryFolder } from './process.ts';
 
 afterEach(cleanUp);
 
@@ -274,6 +274,19 @@ describe('epitaph serve', () => {
     await wait(700);
     child.kill('SIGINT');
     expect(await finished()).toMatchObject({ code: 130 });
+  });
+
+  test('ends at a signal while it is still starting, for nobody is served yet', async () => {
+    const silent = createServer().listen(0, '127.0.0.1');
+    await once(silent, 'listening');
+    const { port } = silent.address() as AddressInfo;
+    const { child, finished } = start(['serve', '--port', '0', '--data', temporaryFolder()], {
+      EPITAPH_EVENT_STORE: `esdb://127.0.0.1:${port}?tls=false`,
+    });
+    await once(silent, 'connection');
+    child.kill('SIGTERM');
+    expect(await finished()).toEqual({ code: 0, stdout: 'epitaph: stopping (SIGTERM)\n', stderr: '' });
+    silent.close();
   });
 
   test('keeps what was written, and time, over a restart', async () => {
