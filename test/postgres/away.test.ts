@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
 import { cleanUp, epitaph, type Finished, serve, temporaryFolder } from '../../packages/api/test/cli/process.ts';
 import { EventStoreDouble } from '../eventstoredb/double.ts';
 import { Proxy } from '../eventstoredb/proxy.ts';
@@ -92,6 +93,29 @@ describe.skipIf(whyNoPostgres !== undefined)(`a user without the rights needed${
     await makeVault();
     expect(await epitaph(serveArgs, variables)).toEqual(refused);
     expect(await epitaph(verify, variables)).toEqual(refused);
+  });
+});
+
+describe.skipIf(whyNoPostgres !== undefined)(`PostgreSQL that goes away under a node${skipReason}`, () => {
+  it('is named in the log, as answers and pages say, once and not by each request', async () => {
+    const node = await serve(['--data', temporaryFolder()], environment);
+    proxy.refuse();
+    for (let request = 0; request < 3; request += 1) {
+      expect(await manage(node.endpoint, 'GET', '/purge')).toMatchObject({ code: 'storage-unavailable' });
+    }
+    node.child.kill('SIGTERM');
+    const told = (await node.finished()).stderr.split('\n').filter((line) => line.includes('correlationId'));
+    expect(told).toEqual([expect.stringMatching(/"level":"error".*"correlationId":.*"msg":"PostgreSQL/)]);
+  });
+
+  it('is named in the log by a scrape, which is answered all the same', async () => {
+    const node = await serve(['--data', temporaryFolder()], environment);
+    proxy.refuse();
+    const headers = { authorization: `Bearer ${EMULATOR_KEY}` };
+    const scrape = await fetch(`${node.endpoint}/_epitaph/metrics`, { headers });
+    expect([scrape.status, await scrape.text()]).toEqual([200, expect.stringContaining('epitaph_storage_available 0')]);
+    node.child.kill('SIGTERM');
+    expect((await node.finished()).stderr).toMatch(/"level":"error".*"msg":"PostgreSQL/);
   });
 });
 

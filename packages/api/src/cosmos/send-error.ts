@@ -2,6 +2,7 @@ import type { IncomingHttpHeaders } from 'node:http';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
+import { logUnavailable } from '../http/log-unavailable.ts';
 import type { Pages } from '../http/pages.ts';
 import type { Measurements } from '../metrics/measurements.ts';
 import { charge } from './charge.ts';
@@ -31,9 +32,7 @@ export function sendError(
   if (described === undefined) {
     // A defect: the log has all of it, once; the client learns only where to look.
     request.log.error({ err: error, activityId }, 'a request failed unexpectedly');
-  } else if (error instanceof StorageUnavailable && error.isForOperator) {
-    request.log.error({ activityId }, error.message);
-  }
+  } else if (error instanceof StorageUnavailable) logUnavailable(request, error, { activityId });
   const shape: WireShape = described?.shape ?? wireShapes.internal;
   const message =
     described?.message ?? 'An internal error occurred; the activity id finds it in the log of the server.';

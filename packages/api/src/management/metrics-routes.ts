@@ -1,4 +1,5 @@
 import type { FastifyInstance } from 'fastify';
+import { logUnavailable } from '../http/log-unavailable.ts';
 import { metricsText } from '../metrics/metrics.ts';
 import type { StoreApi } from '../store/store-api.ts';
 import { route } from './routing.ts';
@@ -18,8 +19,8 @@ export function metricsRoutes(scope: FastifyInstance, store: StoreApi): void {
       summary: 'What is measured, as Prometheus reads it.',
       answers: { files: ['text/plain'] },
     },
-    async ({ reply }) => {
-      underWay ??= metricsText(store).finally(() => (underWay = undefined));
+    async ({ request, reply }) => {
+      underWay ??= metricsText(store, (error) => logUnavailable(request, error)).finally(() => (underWay = undefined));
       return reply.type(TEXT_FORMAT).send(await underWay);
     },
   );

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
+import { logUnavailable } from '../http/log-unavailable.ts';
 import { Problem, problemDetails, type ProblemDetails, problemOf, retryAfterSeconds } from './problems.ts';
 
 /** Answers an error in the management plane's shape. */
@@ -28,9 +29,7 @@ export function detailsOrLogged(request: FastifyRequest, error: unknown, correla
   const problem = problemOf(error);
   if (problem === undefined && !isOfLeaving(request, error))
     request.log.error({ err: error, correlationId }, 'a request failed unexpectedly');
-  if (error instanceof StorageUnavailable && error.isForOperator) {
-    request.log.error({ correlationId }, error.message);
-  }
+  if (error instanceof StorageUnavailable) logUnavailable(request, error, { correlationId });
   return problemDetails(
     problem ?? new Problem('internal', 'An internal error occurred; the instance finds it in the log of the server.'),
     correlationId,

@@ -28,8 +28,24 @@ const { version } = JSON.parse(readFileSync(new URL('../../package.json', import
 /**
  * All metrics of a store as Prometheus reads them. Labels name databases and containers, and never an item, a key or
  * anything that a document holds.
+ *
+ * @param onUnavailable told of the first fault for which something is left out
  */
-export async function metricsText(store: StoreApi): Promise<string> {
+export async function metricsText(
+  store: StoreApi,
+  onUnavailable: (error: StorageUnavailable) => void = () => {},
+): Promise<string> {
+  let isTold = false;
+  const unlessUnavailable = async <Result>(read: () => Promise<Result>): Promise<Result | undefined> => {
+    try {
+      return await read();
+    } catch (error) {
+      if (!(error instanceof StorageUnavailable)) throw error;
+      if (!isTold) onUnavailable(error);
+      isTold = true;
+      return undefined;
+    }
+  };
   const text = new MetricsText();
   text.gauge('epitaph_build_info', 'Always 1; the version is in the label.', [
     { labels: { version, node: process.versions.node }, value: 1 },
@@ -70,15 +86,6 @@ export async function metricsText(store: StoreApi): Promise<string> {
   text.counter('epitaph_document_cache_misses_total', 'Documents that had to be read and opened.', misses);
   writeProcessMetrics(text);
   return text.toString();
-}
-
-async function unlessUnavailable<Result>(read: () => Promise<Result>): Promise<Result | undefined> {
-  try {
-    return await read();
-  } catch (error) {
-    if (error instanceof StorageUnavailable) return undefined;
-    throw error;
-  }
 }
 
 function writeProjections(text: MetricsText, projections: readonly ProjectionStatus[]): void {
