@@ -89,6 +89,15 @@ describe('a life replayed under other policies', () => {
     expect(replay(facts, never, never)).toEqual({ verdict: 'never', leftAtMs: 7_000, wouldLeaveAtMs: null });
   });
 
+  it('has not left where it was written in the millisecond in which a policy began', () => {
+    const facts = life([0, 5], [20_000, -1]);
+    const begun = timelineOf([
+      [0, null],
+      [20_000, -1],
+    ]);
+    expect(replay(facts, begun, never)).toMatchObject({ verdict: 'same', leftAtMs: null });
+  });
+
   it('leaves when an observer of every millisecond would have seen it leave', () => {
     const ttl = fc.oneof(fc.constant(null), fc.constant(-1), fc.integer({ min: 1, max: 4 }));
     const times = (most: number) =>

@@ -30,7 +30,7 @@ export class Replays {
       if (fromMs < (instead.at(-1)?.fromMs ?? 0)) {
         throw new Refusal('bad-request', 'The policies of a timeline come in order of time.');
       }
-      instead = withPolicy(instead, { fromMs, defaultTtl, version: instead.length + 1 });
+      instead = withPolicy(instead, { fromMs, defaultTtl, version: (instead.at(-1)?.version ?? 0) + 1 });
     }
     const { state, nowMs } = await this.#parts.told(container);
     const containerGoneAtMs = this.#parts.catalog.goneAtMs(state);

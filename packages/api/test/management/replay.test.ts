@@ -111,6 +111,17 @@ describe('a replay under other policies', () => {
     expect(errors).not.toHaveBeenCalled();
   });
 
+  test('goes by the last of the policies that begin at one instant', async () => {
+    const counts = async (...policies: (readonly [from: string, defaultTtl: number])[]) => {
+      const answer = await replay(policies.map(([from, defaultTtl]) => ({ from, defaultTtl })));
+      return answer.json<Record<string, unknown>>()['counts'];
+    };
+    const later = ['2026-11-21T10:30:00Z', 60] as const;
+    const expected = await counts([START, 45], later);
+    expect(expected).toMatchObject({ earlier: expect.any(Number) });
+    expect(await counts([START, 7], [START, 45], later)).toEqual(expected);
+  });
+
   test('refuses what is no timeline', async () => {
     for (const timeline of [
       undefined,

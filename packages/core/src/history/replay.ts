@@ -42,8 +42,9 @@ export function replayLife({ facts, timeline, instead, containerGoneAtMs, nowMs 
   );
   // What is on record counts before what the timeline would say: it is what happened.
   const recorded = facts.end?.kind === 'expired' ? facts.end.atMs : undefined;
-  const leftAtMs = recorded ?? firstExpiry(facts, timeline, otherEndMs, nowMs) ?? otherEndMs;
-  const wouldLeaveAtMs = firstExpiry(facts, instead, otherEndMs, nowMs) ?? otherEndMs;
+  // Up to its last write it was there, also where a policy began in the millisecond of one.
+  const leftAtMs = recorded ?? firstExpiry(facts.writes.slice(-1), timeline, otherEndMs, nowMs) ?? otherEndMs;
+  const wouldLeaveAtMs = firstExpiry(facts.writes, instead, otherEndMs, nowMs) ?? otherEndMs;
   return { verdict: verdictOf(leftAtMs, wouldLeaveAtMs), leftAtMs, wouldLeaveAtMs };
 }
 
@@ -56,7 +57,7 @@ function verdictOf(left: number | null, would: number | null): ReplayVerdict {
 
 /** The first deadline that came before whatever happened next to the life. */
 function firstExpiry(
-  { writes }: LifeFacts,
+  writes: LifeFacts['writes'],
   timeline: PolicyTimeline,
   otherEndMs: number | null,
   nowMs: number,
