@@ -54,6 +54,44 @@ describe('a feed of all versions and deletes', () => {
     await expect(read({ kind: 'after', position })).rejects.toMatchObject(TOO_LATE);
   });
 
+  it('is refused, and not told less of, where what comes next is erased just then', async () => {
+    const { position } = await read({ kind: 'now' });
+    await write('gone');
+    await store.deleteItem(CALLER, store.container('d', 'c'), 'gone', PK);
+    const overMs = clock.now() + (KEPT_MINUTES * 60 + LOG_TIME_SLACK_SECONDS) * 1_000;
+    clock.advance(overMs - 1 - clock.now());
+    expect((await read({ kind: 'after', position })).changes).toMatchObject([
+      { kind: 'written', item: { id: 'gone' } },
+      { kind: 'deleted', previous: { id: 'gone' } },
+    ]);
+    const { log } = storage;
+    const scan = log.scan.bind(log);
+    log.scan = async (...args) => {
+      log.scan = scan;
+      const found = await scan(...args);
+      clock.advance(1);
+      expect(await store.runPurge()).toMatchObject({ purged: 1 });
+      return found;
+    };
+    await expect(read({ kind: 'after', position })).rejects.toMatchObject(TOO_LATE);
+    await expect(read({ kind: 'after', position })).rejects.toMatchObject(TOO_LATE);
+  });
+
+  it('goes on over what was erased on request', async () => {
+    const { position } = await read({ kind: 'now' });
+    await write('erased');
+    await store.deleteItem(CALLER, store.container('d', 'c'), 'erased', PK);
+    await write('stays');
+    const why = { reason: 'article 17', requestedBy: 'request 41' };
+    await store.eraseItem(CALLER, store.container('d', 'c'), 'erased', PK, why);
+    const { changes } = await read({ kind: 'after', position });
+    expect(changes).toMatchObject([
+      { kind: 'deleted', id: 'erased' },
+      { kind: 'written', item: { id: 'stays' } },
+    ]);
+    expect(changes[0]).not.toHaveProperty('previous');
+  });
+
   it('says when an item was deleted and where it had begun, and reads not all of its life for that', async () => {
     for (let times = 0; times < 3; times += 1) await write('before');
     const { position } = await read({ kind: 'now' });

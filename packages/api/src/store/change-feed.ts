@@ -85,8 +85,7 @@ export class ChangeFeeds {
     const first = within.number;
     const kept = mode === 'all-versions' ? await this.#keptVersions(within.state) : undefined;
     // What is older than this may be gone. Latest versions are all there, for clients that begin at the year 1 too.
-    const keptFromMs =
-      kept === undefined ? Number.NEGATIVE_INFINITY : Math.max(kept.sinceMs, nowMs - kept.retentionSeconds * 1000);
+    const keptFromMs = kept === undefined ? Number.NEGATIVE_INFINITY : startOf(kept, nowMs);
     switch (start.kind) {
       case 'now':
         return upTo;
@@ -204,8 +203,10 @@ export class ChangeFeeds {
       case 'ItemRecovered': {
         const birth = revision === 0 ? position : await this.#birth(moment, recorded, event.data);
         const item = await this.#show(moment, recorded, event.data, birth);
-        // Erased on demand, which no feed stands against: there is nothing left to show.
-        if (item === undefined) return undefined;
+        if (item === undefined) {
+          await this.#assertErasedOnDemand(moment, recorded);
+          return undefined;
+        }
         if (revision === 0) return { kind: 'written', item, position, created: true };
         const previous = await this.#parts.ports.log.readBefore(recorded);
         return { kind: 'written', item, position, created: false, ...at(previous) };
@@ -218,6 +219,7 @@ export class ChangeFeeds {
         if (last !== undefined && written !== undefined && isItemWrite(written)) {
           previous = await this.#show(moment, last, written.data, await this.#birth(moment, last, written.data));
         }
+        if (previous === undefined) await this.#assertErasedOnDemand(moment, recorded);
         // The document itself, where it still can be read, says more than a pseudonym.
         const { id, partitionKey } = previous ?? event.data;
         const expired = event.type === 'ItemExpired';
@@ -244,6 +246,16 @@ export class ChangeFeeds {
     }
   }
 
+  /**
+   * Content that is gone was erased on demand, which no feed stands against: there is nothing left to show. Unless its
+   * time was over, maybe since the page began: the reader would miss it without being told.
+   */
+  async #assertErasedOnDemand({ within }: Moment, { occurredAtMs }: RecordedEvent): Promise<void> {
+    const { catalog, ports } = this.#parts;
+    const { state } = catalog.containerByNumber(within.number)!;
+    if (occurredAtMs < startOf(await this.#keptVersions(state), ports.clock.now())) throw outsideRetention();
+  }
+
   #show(
     { within }: Moment,
     { position }: RecordedEvent,
@@ -268,6 +280,10 @@ export class ChangeFeeds {
     return first.position;
   }
 }
+
+/** From when on all is kept at an instant, in milliseconds. */
+const startOf = ({ sinceMs, retentionSeconds }: KeptVersions, nowMs: number): number =>
+  Math.max(sinceMs, nowMs - retentionSeconds * 1000);
 
 const outsideRetention = (): Refusal => new Refusal('bad-request', OUTSIDE_RETENTION);
 
