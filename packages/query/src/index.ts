@@ -12,7 +12,7 @@ export { Memory } from './values/memory.ts';
 export { isOfMany, isOrdered, isRanked, OrderedPage } from './pages/ordered-page.ts';
 export { parseCondition, parseQuery } from './language/parser.ts';
 export type { ParseLimits } from './language/parser.ts';
-export { NO_BOUNDS, PLAIN_PIPELINE } from './pages/pipeline.ts';
+export { isOfAllRanges, NO_BOUNDS, PLAIN_PIPELINE } from './pages/pipeline.ts';
 export { MAX_NEIGHBOURS, startAfter } from './run/place.ts';
 export type { Neighbours, OrderedStart } from './run/place.ts';
 export { planQuery } from './compile/plan.ts';

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { missingFeatures, parseQuery, planForClients, planQuery } from '../src/index.ts';
+import { isOfAllRanges, missingFeatures, parseQuery, planForClients, planQuery } from '../src/index.ts';
 import { describeHybridSearch } from '../src/pages/hybrid-search.ts';
 import { describeForPipeline } from '../src/pages/pipeline.ts';
 
@@ -140,6 +140,76 @@ describe('the description for a query plan', () => {
     'SELECT c.a FROM (SELECT VALUE d FROM d) c ORDER BY c.a',
   ])('is refused where parts can not be merged: %s', (sql) => {
     expect(() => describeQuery(sql)).toThrow("can't be put together");
+  });
+
+  it.each([
+    [
+      'SELECT c.b, SUM(c.a) AS s, MAX(c.a) AS m FROM c GROUP BY c.b OFFSET 1 LIMIT 2',
+      {
+        offset: 1,
+        limit: 2,
+        groupByExpressions: ['c.b'],
+        groupByAliases: ['b', 's', 'm'],
+        groupByAliasToAggregateType: { b: null, s: 'Sum', m: 'Max' },
+        rewrittenQuery:
+          '/* of all ranges */ SELECT [{"item": c.b}] AS groupByItems, {"b": c.b, "s": {"item": SUM(c.a), "item2": null}, "m": {"item": MAX(c.a), "item2": {"max": MAX(c.a), "count": COUNT(c.a)}}} AS payload FROM c GROUP BY c.b',
+      },
+    ],
+    [
+      'SELECT VALUE SUM(c.a) FROM c GROUP BY c.b ORDER BY c.b',
+      {
+        hasSelectValue: true,
+        groupByExpressions: ['c.b'],
+        aggregates: ['Sum'],
+        rewrittenQuery:
+          '/* of all ranges */ SELECT [{"item": c.b}] AS groupByItems, [{"item": SUM(c.a), "item2": null}] AS payload FROM c GROUP BY c.b ORDER BY c.b',
+      },
+    ],
+    [
+      'SELECT DISTINCT TOP 3 VALUE c.a FROM c',
+      { hasSelectValue: true, rewrittenQuery: '/* of all ranges */ SELECT DISTINCT TOP 3 VALUE c.a FROM c' },
+    ],
+    [
+      'SELECT c.a FROM c ORDER BY c.a, c.b DESC OFFSET 1 LIMIT @n',
+      { rewrittenQuery: '/* of all ranges */ SELECT c.a FROM c ORDER BY c.a, c.b DESC OFFSET 1 LIMIT @n' },
+    ],
+    [
+      'SELECT t FROM c JOIN t IN c.tags ORDER BY c.a',
+      { rewrittenQuery: '/* of all ranges */ SELECT t FROM c JOIN t IN c["tags"] ORDER BY c.a' },
+    ],
+    ['SELECT TOP @n c.a FROM c', { rewrittenQuery: '/* of all ranges */ SELECT TOP @n c.a FROM c' }],
+    [
+      'SELECT TOP 3 * FROM c ORDER BY c.a',
+      { rewrittenQuery: '/* of all ranges */ SELECT TOP 3 * FROM c ORDER BY c.a' },
+    ],
+    [
+      'SELECT c.a FROM c ORDER BY c.a OFFSET 2 LIMIT 3',
+      { rewrittenQuery: '/* of all ranges */ SELECT c.a FROM c ORDER BY c.a OFFSET 2 LIMIT 3' },
+    ],
+    [
+      'SELECT c.a FROM c OFFSET 2 LIMIT 3',
+      { rewrittenQuery: '/* of all ranges */ SELECT c.a FROM c OFFSET 2 LIMIT 3' },
+    ],
+  ])('has the JavaScript client ask one range for all where it would merge wrongly: %s', (sql, expected) => {
+    const plan = planQuery(parseQuery(sql), [{ name: '@n', value: 3 }]);
+    expect(describeForPipeline(plan, 'javaScript')).toEqual({ ...plain, ...expected });
+    const { rewrittenQuery } = describeForPipeline(plan, 'javaScript');
+    expect(isOfAllRanges(rewrittenQuery)).toBe(true);
+    expect(() => planQuery(parseQuery(rewrittenQuery), [{ name: '@n', value: 3 }])).not.toThrow();
+    expect(isOfAllRanges(describeForPipeline(plan).rewrittenQuery)).toBe(false);
+  });
+
+  it.each(['SELECT DISTINCT c.a FROM c', 'SELECT c.a FROM c ORDER BY c.a', 'SELECT t FROM c JOIN t IN c.tags'])(
+    'has the JavaScript client ask each range where it merges rightly: %s',
+    (sql) => {
+      const plan = planQuery(parseQuery(sql));
+      expect(describeForPipeline(plan, 'javaScript')).toEqual(describeForPipeline(plan));
+    },
+  );
+
+  it('has the JavaScript client ask each range on where it counts rows already', () => {
+    const plan = planQuery(parseQuery('SELECT c.a FROM c OFFSET 2 LIMIT 3'));
+    expect(describeForPipeline(plan, 'javaScript', true)).toEqual(describeForPipeline(plan));
   });
 
   it('is of queries that this language reads', () => {

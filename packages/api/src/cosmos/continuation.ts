@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { WHOLE_RANGE } from '@epitaph/core/partition-key/effective-partition-key.ts';
 import { jsonText, MAX_NEIGHBOURS, parseJson } from '@epitaph/query';
 import type { Continuation } from '../store/api/queries-api.ts';
 import { badRequest, type WireError } from './errors.ts';
@@ -102,8 +103,15 @@ function jsonIn(text: string): unknown {
 /** Of a client that was passed its query through. One that counts itself says how many rows are left. */
 const passedThrough = z.object({
   limit: z.undefined().optional(),
-  rangeMappings: z.tuple([z.object({ continuationToken: z.string() })]),
+  rangeMappings: z.tuple([
+    z.object({
+      queryRange: z.object({ min: z.literal(WHOLE_RANGE.min), max: z.literal(WHOLE_RANGE.max) }),
+      continuationToken: z.string(),
+    }),
+  ]),
 });
+
+const counted = z.object({ limit: z.number(), rangeMappings: z.array(z.unknown()) });
 
 /**
  * The place in a token that the client has made around the one of its query's only range.
@@ -118,3 +126,7 @@ export function placeOfOneRange(clientToken: string | undefined, of: string): Co
   const { data } = passedThrough.safeParse(jsonIn(clientToken));
   return data === undefined ? undefined : decodeContinuation(data.rangeMappings[0].continuationToken, of);
 }
+
+/** Whether a token of a client's own says how many rows are left to give. */
+export const countsRows = (clientToken: string | undefined): boolean =>
+  clientToken?.startsWith('{') === true && counted.safeParse(jsonIn(clientToken)).success;

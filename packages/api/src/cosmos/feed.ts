@@ -7,6 +7,7 @@ import {
 } from '@epitaph/core/partition-key/effective-partition-key.ts';
 import {
   type ClientPlan,
+  isOfAllRanges,
   type Json,
   jsonText,
   missingFeatures,
@@ -26,7 +27,7 @@ import type { Continuation } from '../store/api/queries-api.ts';
 import { planOptionsOf } from '../store/plan-options.ts';
 import type { StoreApi } from '../store/store-api.ts';
 import { charge } from './charge.ts';
-import { decodeListPlace, encodeContinuation, encodeListPlace, placeOfOneRange } from './continuation.ts';
+import { countsRows, decodeListPlace, encodeContinuation, encodeListPlace, placeOfOneRange } from './continuation.ts';
 import { badRequest } from './errors.ts';
 import { isJsonObject, parseExactJson, type JsonObject } from './json.ts';
 import { pageOfList } from './list-pages.ts';
@@ -142,8 +143,11 @@ function runQuery({ sql, parameters }: QueryBody, resources: readonly Json[]): r
 }
 
 /** A plan for clients, with what their pipelines are to do and which keys the query is about. */
-const planText = (plan: ClientPlan, queryRanges: readonly QueryRange[]): string =>
-  jsonText({ partitionedQueryExecutionInfoVersion: 2, ...plan, queryRanges });
+function planText(plan: ClientPlan, ranges: readonly QueryRange[]): string {
+  const isOfAll = 'queryInfo' in plan && isOfAllRanges(plan.queryInfo.rewrittenQuery);
+  const queryRanges = isOfAll ? IN_FIRST_RANGE : ranges;
+  return jsonText({ partitionedQueryExecutionInfoVersion: 2, ...plan, queryRanges });
+}
 
 interface QueryRange {
   readonly min: string;
@@ -153,6 +157,8 @@ interface QueryRange {
 }
 
 const EVERYWHERE: readonly QueryRange[] = [{ ...WHOLE_RANGE, isMinInclusive: true, isMaxInclusive: false }];
+/** The least of all keys, which the first range has, whatever ranges there are. */
+const IN_FIRST_RANGE: readonly QueryRange[] = [{ min: '', max: '', isMinInclusive: true, isMaxInclusive: true }];
 
 /**
  * The plan that lets clients pass every query through: whatever their own pipeline would do, the server has done.
@@ -219,7 +225,7 @@ export function answerQueryPlan(request: CosmosRequest, container?: ContainerSta
   const options = container === undefined ? {} : planOptionsOf(container.definition);
   if (container !== undefined && rangesOf(container).length > 1) {
     const plan = planQuery(parseQuery(sql, { maxLength: limits.queryCharacters }), parameters, options);
-    return planAnswer(request, plan, rangesOfQuery(plan, request.store, container), rowsUncounted(request, container));
+    return planAnswer(request, plan, rangesOfQuery(plan, request.store, container), placeBefore(request, container));
   }
   if (!goodQueries.has(sql)) {
     const vectorSearch = vectorSearchOf(body, limits, options);
@@ -236,12 +242,13 @@ function planAnswer(
   { headers }: CosmosRequest,
   query: QueryPlan,
   queryRanges: readonly QueryRange[],
-  uncounted = 0,
+  place?: Continuation,
 ): Answer {
   const features = headerText(headers, 'x-ms-cosmos-supported-query-features') ?? '';
   const client = {
     supported: new Set(features.split(',').map((name) => name.trim())),
     isJava: headers['user-agent']?.startsWith('azsdk-java-cosmos') === true,
+    goesOn: place !== undefined || countsRows(headerText(headers, 'x-ms-continuation')),
   };
   const plan = planForClients(query, client);
   const missing = missingFeatures(plan, client);
@@ -250,18 +257,18 @@ function planAnswer(
       `Query contains the following features, which the calling client does not support: ${missing.join(' ')}`,
     );
   }
+  const uncounted = place?.rows ?? 0;
   const left = uncounted > 0 && 'queryInfo' in plan ? { queryInfo: withoutRows(plan.queryInfo, uncounted) } : plan;
   return { status: 200, body: planText(left, queryRanges), charge: charge.metadata };
 }
 
 /**
- * How many rows of a query a client has had, or had left out for it, that it has not counted itself: its token is from
- * when the container had one range, and the query was passed through. It would begin to count at the parts of that
- * range: leave rows out once more, and take too many.
+ * The place at which a client goes on whose token is from when the container had one range, and the query was passed through.
+ * Of its rows, those that it has had, or had left out for it, it has not counted itself. It would begin to count at the
+ * parts of that range: leave rows out once more, and take too many.
  */
-function rowsUncounted({ headers }: CosmosRequest, { rid }: ContainerState): number {
-  return placeOfOneRange(headerText(headers, 'x-ms-continuation'), rid)?.rows ?? 0;
-}
+const placeBefore = ({ headers }: CosmosRequest, { rid }: ContainerState): Continuation | undefined =>
+  placeOfOneRange(headerText(headers, 'x-ms-continuation'), rid);
 
 type PipelineInfo = Extract<ClientPlan, { readonly queryInfo: unknown }>['queryInfo'];
 

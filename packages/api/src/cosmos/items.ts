@@ -1,5 +1,7 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { WHOLE_RANGE } from '@epitaph/core/partition-key/effective-partition-key.ts';
 import type { Scope } from '@epitaph/core/partition-key/scope.ts';
+import { isOfAllRanges } from '@epitaph/query';
 import type { Written } from '../store/api/common.ts';
 import type { ShownItem } from '../store/api/items-api.ts';
 import type { QueryPage, QueryRequest } from '../store/api/queries-api.ts';
@@ -285,7 +287,9 @@ async function queryItems(
   checkContinuationLimit(request);
   const { sql, parameters, resume } = readQueryBody(request);
   const position = store.headPosition();
-  const scope = scopeOf(request, container);
+  const named = scopeOf(request, container);
+  const scope = isOfAllRanges(sql) ? scopeOfAll(named) : named;
+  if (scope === undefined) return nothingOf(container);
   if (isOfWhole(scope) && rangeOfRequest(request, container) === undefined) {
     refuseUnplanned({ sql, parameters }, request, container);
   }
@@ -327,6 +331,13 @@ async function queryItems(
  */
 const isOfWhole = ({ partitionKey, prefix, range }: Scope): boolean =>
   partitionKey === undefined && prefix === undefined && range === undefined;
+
+/**
+ * What a query is about that a plan has asked of one range for all: of the first everything, of others, which come of its
+ * split, nothing.
+ */
+const scopeOfAll = ({ range, ...keys }: Scope): Scope | undefined =>
+  range === undefined || range.min === WHOLE_RANGE.min ? keys : undefined;
 
 function nothingOf({ rid }: ContainerState): Answer {
   const body = `{"_rid":"${rid}","Documents":[],"_count":0}`;

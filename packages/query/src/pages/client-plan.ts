@@ -11,6 +11,8 @@ export interface MergingClient {
   readonly supported: ReadonlySet<string>;
   /** For the Java client, which does some things in ways of its own and says nothing of them. */
   readonly isJava: boolean;
+  /** It goes on from a token of when there was one range, or counts the rows that TOP and LIMIT leave it. */
+  readonly goesOn?: boolean;
 }
 
 /** Of those who don't ask for a plan first and get one all the same, the JavaScript client alone merges groups. */
@@ -24,7 +26,7 @@ export function planForClients(plan: QueryPlan, client = UNKNOWN): ClientPlan {
   const readsDotNetPlans = client.isJava || client.supported.has('DCount');
   const reader = readsDotNetPlans ? 'dotNet' : client.supported.has('GroupBy') ? 'javaScript' : 'other';
   return hybridSearchQueryInfo === undefined
-    ? { queryInfo: describeForPipeline(plan, reader) }
+    ? { queryInfo: describeForPipeline(plan, reader, client.goesOn) }
     : { hybridSearchQueryInfo };
 }
 
