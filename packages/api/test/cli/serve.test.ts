@@ -367,8 +367,9 @@ describe('a start that can’t be', () => {
     expect([code, stderr.trimEnd().split('\n')]).toMatchObject([2, [expect.stringContaining("can't be used")]]);
   });
 
-  test.skipIf(process.getuid?.() === 0)(
-    'says so of each file that is another user’s, or may only be read',
+  const isRoot = process.getuid?.() === 0;
+  test.skipIf(isRoot)(
+    `says so of each file that is another user’s, or may only be read${isRoot ? ' (skipped: root may do all; run it as another user)' : ''}`,
     async () => {
       const data = temporaryFolder();
       const running = await serve(['--data', data]);
