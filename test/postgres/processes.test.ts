@@ -128,7 +128,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`epitaph serve --event-store --post
     [
       'the master key is another',
       { EPITAPH_MASTER_KEY: Buffer.alloc(32, 6).toString('base64') },
-      /not the one this key vault/,
+      /not the one in force for this key vault/,
     ],
   ])('ends with 2 and one line where %s', { timeout: 60_000 }, async (_, changed, line) => {
     const url = await server.newDatabase();
