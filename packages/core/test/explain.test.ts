@@ -298,6 +298,11 @@ describe('explaining a life that expired', () => {
     expect(explainAt(expired, T0 + 95_000).sentence).toMatch(/ not been erased yet\.$/);
   });
 
+  it('names nothing that would keep what was erased since', async () => {
+    const purged = { ...(await makeExpired(20, true)), holds: ['hold-1'] };
+    expect(explainAt(purged, T0 + 94_999).sentence).toMatch(/ not been erased yet\.$/);
+  });
+
   it('names a recovery window only while it lasts, and its container is there', async () => {
     const { lives, container: within } = await makeExpired(20, false);
     const windowed = { ...within, retention: { ...initialRetention, recoveryWindowSeconds: 600 } };
@@ -588,19 +593,6 @@ describe('explaining several lives', () => {
     ]);
     expect(explainAt(story, T0 + 20_000 - 1).lastWrite).toEqual({ atMs: T0, ts: S, ttl: 10 });
     expect(wholeStory(explainAt(story, T0 + 25_000))).not.toContain('expired');
-  });
-
-  it('names what keeps the last one for no other', async () => {
-    const timeline = [policy(1, T0, 60)];
-    const world = new ItemWorld(T0, timeline);
-    await world.write('create', { ttl: 10 });
-    world.nowMs = T0 + 20_000;
-    await world.write('create', { ttl: 10 });
-    const story: Case = { container: container(timeline), lives: world.facts(), holds: ['hold-1'] };
-    expect(explainAt(story, T0 + 40_000)).toMatchObject({ state: 'expired', life: 1 });
-    expect(explainAt(story, T0 + 40_000).sentence).toContain('It is kept by');
-    expect(explainAt(story, T0 + 15_000)).toMatchObject({ state: 'expired', life: 0 });
-    expect(explainAt(story, T0 + 15_000).sentence).not.toContain('It is kept by');
   });
 });
 

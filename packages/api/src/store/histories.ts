@@ -162,10 +162,13 @@ export class Histories {
     const lives = last === undefined ? [] : await this.#livesAt(prefix, last, atMs);
     const facts = new Map<ItemLife, LifeFacts>();
     for (const life of lives) facts.set(life, await this.#factsAt(life, atMs));
+    const [about] = lives;
+    // Of a life that was erased there is nothing to keep, whatever scope it is in.
+    const kept = about === undefined || isPurged(about) ? undefined : about;
     const holds =
-      last === undefined
+      kept === undefined
         ? []
-        : (await vault.holdsOn([last.stream]))[0]!.map((holdId) => holdIdOf(container.rid, holdId));
+        : (await vault.holdsOn([kept.stream]))[0]!.map((holdId) => holdIdOf(container.rid, holdId));
     const floors = (await vault.floors()).get(container.rid) ?? {};
     const requests = await this.#erasureRequests(container.rid, lives);
     const { state, nowMs } = await this.#parts.told(container);
@@ -188,8 +191,8 @@ export class Histories {
       }),
       atMs: atMs ?? nowMs,
       holds,
-      floorUntilMs: last === undefined ? null : retentionUntil(floors, last, nowMs),
-      feedFloorUntilMs: last === undefined ? null : feedFloorUntil(floors, last, nowMs),
+      floorUntilMs: kept === undefined ? null : retentionUntil(floors, kept, nowMs),
+      feedFloorUntilMs: kept === undefined ? null : feedFloorUntil(floors, kept, nowMs),
       nowMs,
     });
   }

@@ -247,6 +247,64 @@ describe('what has ended', () => {
   });
 });
 
+describe('an explanation of an instant in the past', () => {
+  const explainAt = (id: string, at: string) => world.get(`${ORDERS}/explain${item(id)}&at=${at}`);
+  const allThereAre = { query: { query: 'SELECT * FROM c' } };
+
+  test('names the holds on the life that there was then, and not those on a later one', async () => {
+    await world.write('a');
+    await call('PUT', '/holds/first', { reason: 'case 1', ...allThereAre });
+    await advance(60);
+    await world.write('a');
+    await call('PUT', '/holds/second', { reason: 'case 2', ...allThereAre });
+    expect(await explainAt('a', '2026-11-21T10:00:59Z')).toMatchObject({ state: 'live', life: 0, holds: ['first'] });
+    expect(await explain('a')).toMatchObject({ state: 'live', life: 1, holds: ['second'] });
+    await advance(60);
+    expect(await explain('a')).toMatchObject({
+      state: 'expired',
+      life: 1,
+      sentence: expect.stringContaining('It is kept by the legal hold "second".') as string,
+    });
+    await world.write('a');
+    expect(await explainAt('a', '2026-11-21T10:02:00Z')).toMatchObject({ state: 'live', life: 2, holds: [] });
+    await advance(60);
+    await world.write('b');
+    expect(await explainAt('a', '2026-11-21T10:01:59Z')).toMatchObject({ state: 'live', life: 1, holds: ['second'] });
+  });
+
+  test('says until when what there was then is kept, and what keeps it, though another life has begun', async () => {
+    await call('PUT', '/recovery-window', { seconds: 600, reason: 'mistakes' });
+    await call('PUT', '/retention-floor', { seconds: 120, reason: 'tax law' });
+    await world.write('a');
+    await advance(60);
+    await call('PUT', '/holds/items', { reason: 'case 3', items: [{ id: 'a', partitionKey: ['ann'] }] });
+    await advance(10);
+    await world.write('a');
+    expect(await explainAt('a', '2026-11-21T10:01:05Z')).toMatchObject({
+      state: 'expired',
+      life: 0,
+      holds: ['items'],
+      contentKeptUntil: '2026-11-21T10:11:00.000Z',
+      sentence: expect.stringContaining(
+        'It is kept by the legal hold "items" and by the retention floor until 2026-11-21T10:02:00.000Z and by the recovery window until 2026-11-21T10:11:00.000Z.',
+      ) as string,
+    });
+  });
+
+  test('names no hold that came after the erasure', async () => {
+    await world.write('a');
+    await advance(70);
+    expect(await purge()).toMatchObject({ purged: 1 });
+    expect(await call('PUT', '/holds/late', { reason: 'case 4', container: true })).toMatchObject({
+      body: { tooLateFor: 1 },
+    });
+    const before = await explainAt('a', '2026-11-21T10:01:05Z');
+    expect(before).toMatchObject({ state: 'expired', holds: [] });
+    expect(before['sentence']).toMatch(/Its content has not been erased yet\.$/);
+    expect(await explain('a')).toMatchObject({ state: 'purged', holds: [] });
+  });
+});
+
 describe('a retention floor', () => {
   test('keeps content for so long after the last write, and is in preview, explanation and certificate', async () => {
     await world.write('a');

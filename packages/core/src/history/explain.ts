@@ -44,7 +44,7 @@ export interface Explanation {
   readonly lagMs?: number;
   readonly holds: readonly string[];
   /**
-   * Until when the container's retention floor keeps the content of its last life, if it does; once that has ended, until
+   * Until when the container's retention floor keeps the content of the life, if it does; once that has ended, until
    * when the change feed, the recovery window or the policy grace does, if one of them is later.
    */
   readonly keptUntilMs?: number;
@@ -62,8 +62,9 @@ export interface ExplainInput {
   /** All lives, oldest first. */
   readonly lives: readonly LifeFacts[];
   readonly atMs: number;
+  /** Those that keep the content of the life that there was then, or was last before. */
   readonly holds: readonly string[];
-  /** When the retention floor over the last life will have passed; null or absent when it has. */
+  /** When the retention floor over it will have passed; null or absent when it has. */
   readonly floorUntilMs?: number | null;
   /** When the change feed's floor over it will have passed, should it have ended; null or absent when it has. */
   readonly feedFloorUntilMs?: number | null;
@@ -127,8 +128,9 @@ function explainAsRecorded(input: ExplainInput): Explanation {
         words: ` Its content was ${erasedInWords(purge)}${by}${restInWords(purge)}.${requestInWords(purge)}`,
       };
     }
+    // What keeps content is told as of now, and nothing keeps what was erased since.
     const keeping: Keeping =
-      facts === input.lives.at(-1)
+      facts.purge === undefined
         ? { ...input, grace: gone === undefined && end !== undefined ? graceAfter(end, input) : undefined }
         : { holds: [] };
     return {
