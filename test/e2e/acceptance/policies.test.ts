@@ -129,6 +129,33 @@ describe('a container whose time to live is changed', () => {
   });
 });
 
+describe('a change of policy that was scheduled', () => {
+  test('is not taken back by who read the container before it began, and says so', async () => {
+    const { id } = await world.container({ defaultTtl: 60 });
+    const path = `/dbs/shop/colls/${id}`;
+    const fromMs = (await world.now()) + 10_000;
+    const scheduled = await world.manage('PUT', `${path}/ttl`, { defaultTtl: 3_600, effectiveFrom: String(fromMs) });
+    expect(scheduled).toMatchObject({ status: 200 });
+    const before = await raw(world.endpoint, 'GET', path);
+    const etag = String(before.headers['etag']);
+    const read = () => raw(world.endpoint, 'GET', path, { headers: { 'if-none-match': etag } });
+    const replace = (ifMatch: string, defaultTtl: number) =>
+      raw(world.endpoint, 'PUT', path, {
+        headers: { 'if-match': ifMatch },
+        body: JSON.stringify({ ...before.json, defaultTtl }),
+      });
+    await world.advanceTo(fromMs - 1);
+    expect(await read()).toMatchObject({ status: 304 });
+    await world.advanceTo(fromMs);
+    const after = await read();
+    expect(after).toMatchObject({ status: 200, json: { defaultTtl: 3_600, _etag: after.headers['etag'] } });
+    expect(await replace(etag, 60)).toMatchObject({ status: 412 });
+    const replaced = await replace(String(after.headers['etag']), 7_200);
+    expect(replaced).toMatchObject({ status: 200, json: { defaultTtl: 7_200, _etag: replaced.headers['etag'] } });
+    expect(await replace(String(replaced.headers['etag']), 60)).toMatchObject({ status: 200 });
+  });
+});
+
 describe('with a clock that stands still', () => {
   const asks: [string, (container: Container) => Promise<unknown>][] = [
     ['a point read', (container) => container.item('a', 'ann').read()],

@@ -85,7 +85,7 @@ export async function answerContainer(request: CosmosRequest): Promise<Answer> {
   switch (method) {
     case 'GET': {
       const state = answerContainerState(request, 200, database, container, store.headPosition());
-      if (ifNoneMatchOf(headers) === container.etag) return { ...state, status: 304, body: null };
+      if (ifNoneMatchOf(headers) === state.headers?.['etag']) return { ...state, status: 304, body: null };
       const isAsked = headerFlag(headers, 'x-ms-documentdb-populatequotainfo');
       // Clients from before partition keys look for it without asking, in what they made without one.
       const hasIndex = isAsked || container.definition.partitionKey['systemKey'] === true;
@@ -126,12 +126,13 @@ function answerContainerState(
   container: ContainerState,
   position: number,
 ): Answer {
+  const resource = shown(request, container);
   return {
     status,
-    body: JSON.stringify(shown(request, container)),
+    body: JSON.stringify(resource),
     charge: charge.metadata,
     headers: {
-      etag: container.etag,
+      etag: String(resource['_etag']),
       ...containerHeaders(database, container, position),
       ...(sharesThroughput(request, container) ? { 'x-ms-share-throughput': 'true' } : {}),
       // Of what the container is in: clients put the container's own link behind it.

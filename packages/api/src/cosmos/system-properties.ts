@@ -1,4 +1,4 @@
-import { currentPolicy } from '@epitaph/core/container/decide.ts';
+import { containerEtag, currentPolicy } from '@epitaph/core/container/decide.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { DatabaseState } from '@epitaph/core/database/state.ts';
 import type { ShownItem } from '../store/api/items-api.ts';
@@ -67,7 +67,7 @@ export function showContainer(container: ContainerState, nowMs: number): Readonl
     _rid: container.rid,
     _ts: Math.floor(container.changedAtMs / 1000),
     _self: containerSelf(container),
-    _etag: container.etag,
+    _etag: containerEtag(container, nowMs),
     _docs: 'docs/',
     _sprocs: 'sprocs/',
     _triggers: 'triggers/',

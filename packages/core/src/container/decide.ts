@@ -225,6 +225,19 @@ function ttlWithoutIndex(definition: ContainerDefinition, defaultTtl: DefaultTtl
   return definition.indexingPolicy.indexingMode === 'none' && isTtlOn(defaultTtl);
 }
 
-function etagDiffers(state: ContainerState, { ifMatch }: { readonly ifMatch?: string | undefined }): boolean {
-  return ifMatch !== undefined && ifMatch !== '*' && ifMatch !== state.etag;
+/**
+ * A container's `_etag` at an instant. A scheduled policy changes the `defaultTtl` that is shown without a record of that
+ * time, so the etag changes with it: who read the container before must not take the policy back unknowingly.
+ */
+export function containerEtag(state: ContainerState, nowMs: number): string {
+  const { version, fromMs, scheduled } = currentPolicy(state, nowMs);
+  const hasBegun = scheduled === true && fromMs > state.changedAtMs;
+  return hasBegun ? `${state.etag.slice(0, -1)}.${version}"` : state.etag;
+}
+
+function etagDiffers(
+  state: ContainerState,
+  { ifMatch, nowMs }: { readonly ifMatch?: string | undefined; readonly nowMs: number },
+): boolean {
+  return ifMatch !== undefined && ifMatch !== '*' && ifMatch !== containerEtag(state, nowMs);
 }
