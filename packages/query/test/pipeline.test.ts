@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { isOfAllRanges, missingFeatures, parseQuery, planForClients, planQuery } from '../src/index.ts';
+import { isOfAllRanges, isOfRows, missingFeatures, parseQuery, planForClients, planQuery } from '../src/index.ts';
 import { describeHybridSearch } from '../src/pages/hybrid-search.ts';
 import { describeForPipeline } from '../src/pages/pipeline.ts';
 
@@ -206,6 +206,15 @@ describe('the description for a query plan', () => {
       expect(describeForPipeline(plan, 'javaScript')).toEqual(describeForPipeline(plan));
     },
   );
+
+  it('has rows told apart that JOIN makes of a document for the .NET client alone, which counts them otherwise', () => {
+    const plan = planQuery(parseQuery('SELECT t FROM c JOIN t IN c.tags ORDER BY c.a'));
+    const { rewrittenQuery } = describeForPipeline(plan, 'java');
+    expect(describeForPipeline(plan, 'dotNet').rewrittenQuery).toBe(`/* of rows */ ${rewrittenQuery}`);
+    expect([`/* of rows */ ${rewrittenQuery}`, rewrittenQuery].map(isOfRows)).toEqual([true, false]);
+    const single = planQuery(parseQuery('SELECT c.a FROM c ORDER BY c.a'));
+    expect(describeForPipeline(single, 'dotNet')).toEqual(describeForPipeline(single));
+  });
 
   it('has the JavaScript client ask each range on where it counts rows already', () => {
     const plan = planQuery(parseQuery('SELECT c.a FROM c OFFSET 2 LIMIT 3'));

@@ -298,6 +298,64 @@ describe('over five ranges as over one', () => {
     });
   });
 
+  test('rows that JOIN makes of a document are told apart for the .NET client, which goes on from any of them', async () => {
+    const ask = (body: object, headers: Readonly<Record<string, string>>) =>
+      raw(world.endpoint, 'POST', `/dbs/shop/colls/${five.id}/docs`, {
+        headers: { 'content-type': 'application/query+json', ...headers },
+        body: JSON.stringify(body),
+      });
+    const query = 'SELECT c.id, t FROM c JOIN t IN c.tags ORDER BY c.rank DESC';
+    const { json } = await ask(
+      { query },
+      {
+        'x-ms-cosmos-is-query-plan-request': 'True',
+        'x-ms-cosmos-supported-query-features': 'OrderBy, MultipleOrderBy, DCount',
+      },
+    );
+    const { rewrittenQuery } = json!['queryInfo'] as { readonly rewrittenQuery: string };
+    const [range] = (await five.readPartitionKeyRanges().fetchAll()).resources;
+    const page = async (size: number, resumeFilter?: object, continuation?: string) => {
+      const reply = await ask(
+        {
+          query: rewrittenQuery.replace('{documentdb-formattableorderbyquery-filter}', 'true'),
+          ...(resumeFilter === undefined ? {} : { resumeFilter }),
+        },
+        {
+          'x-ms-documentdb-isquery': 'True',
+          'x-ms-documentdb-partitionkeyrangeid': range!.id,
+          'x-ms-max-item-count': String(size),
+          ...(continuation === undefined ? {} : { 'x-ms-continuation': continuation }),
+        },
+      );
+      const rows = reply.json?.['Documents'] as readonly {
+        readonly _rid: string;
+        readonly orderByItems: [{ item: number }];
+      }[];
+      return { rows, token: reply.headers['x-ms-continuation'] as string | undefined };
+    };
+    const { rows: whole } = await page(1000);
+    expect(new Set(whole.map(({ _rid }) => _rid)).size).toBe(whole.length);
+    for (const size of [1, 2, 3]) {
+      let token: string | undefined;
+      for (let start = 0; start < whole.length; start += size) {
+        const { rows, token: next } = await page(size, undefined, token);
+        expect(rows).toEqual(whole.slice(start, start + size));
+        // Within the page it has not given to its end, and, with the place that the page begins after, from there.
+        for (const [index, { _rid: rid, orderByItems }] of rows.entries()) {
+          const resume = { value: [orderByItems[0].item], rid, exclude: false };
+          expect((await page(4, resume, token)).rows).toEqual(whole.slice(start + index, start + index + 4));
+        }
+        const last = rows.at(-1)!;
+        const resume = { value: [last.orderByItems[0].item], rid: last._rid, exclude: false };
+        if (next !== undefined) {
+          expect((await page(4, resume, next)).rows).toEqual(whole.slice(start + size, start + size + 4));
+        }
+        token = next;
+      }
+      expect(token).toBeUndefined();
+    }
+  });
+
   test('what a client does not say that it can merge is refused when it asks for a plan', async () => {
     const plan = (query: string, features?: string, agent = 'any') =>
       raw(world.endpoint, 'POST', `/dbs/shop/colls/${five.id}/docs`, {

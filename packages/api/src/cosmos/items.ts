@@ -1,7 +1,7 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { WHOLE_RANGE } from '@epitaph/core/partition-key/effective-partition-key.ts';
 import type { Scope } from '@epitaph/core/partition-key/scope.ts';
-import { isOfAllRanges } from '@epitaph/query';
+import { isOfAllRanges, isOfRows } from '@epitaph/query';
 import type { Written } from '../store/api/common.ts';
 import type { ShownItem } from '../store/api/items-api.ts';
 import type { QueryPage, QueryRequest } from '../store/api/queries-api.ts';
@@ -41,7 +41,7 @@ import {
 import { rangeIdOf } from './ranges.ts';
 import { positionIn } from './session-token.ts';
 import { renameItem } from './rename.ts';
-import { birthOfItemRid } from './rids.ts';
+import { birthOfItemRid, placeOfRid, rowRid } from './rids.ts';
 import { answeringRangeId, rangeOfRequest, scopeOf, withoutEarlierRange } from './scope.ts';
 import { indexMetricsHeader } from './index-metrics.ts';
 import { withSystemProperties } from './system-properties.ts';
@@ -299,9 +299,10 @@ async function queryItems(
     ...scope,
     resume: resume && {
       keys: resume.keys,
-      birth: resume.rid === undefined ? undefined : birthOfItemRid(container.rid, resume.rid),
+      ...(resume.rid === undefined ? undefined : placeOfRid(container.rid, resume.rid)),
       exclude: resume.exclude,
     },
+    rowRid: isOfRows(sql) ? (birth, inside) => rowRid(container.rid, birth, inside) : undefined,
     maxItemCount: pageSizeOf(request),
     continuation: decodeContinuation(headerText(headers, 'x-ms-continuation'), container.rid),
     atLeast: atLeastOf(request),

@@ -49,3 +49,21 @@ export function birthOfItemRid(containerRid: string, rid: string): number | unde
   const birth = bytes.readUInt32LE(12) * 0x1_0000_0000 + bytes.readUInt32LE(8);
   return Number.isSafeInteger(birth) && itemRid(containerRid, birth) === rid ? birth : undefined;
 }
+
+/** A row's of a document that gives several: the item's, then its number, as an attachment's has. */
+export function rowRid(containerRid: string, birth: number, inside: number): string {
+  const bytes = Buffer.alloc(20);
+  decodeRid(itemRid(containerRid, birth)).copy(bytes);
+  bytes.writeUInt32LE(inside, 16);
+  return encodeRid(bytes);
+}
+
+/** What an item's resource id, or a row's, says; undefined when it is not one of this container. */
+export function placeOfRid(containerRid: string, rid: string): { birth: number; inside?: number } | undefined {
+  const bytes = decodeRid(rid);
+  const birth = birthOfItemRid(containerRid, encodeRid(bytes.subarray(0, 16)));
+  if (birth === undefined) return undefined;
+  if (bytes.length === 16) return { birth };
+  if (bytes.length !== 20) return undefined;
+  return { birth, inside: bytes.readUInt32LE(16) };
+}

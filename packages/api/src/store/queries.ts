@@ -11,6 +11,7 @@ import {
   MAX_NEIGHBOURS,
   NO_BOUNDS,
   OrderedPage,
+  type OrderedRow,
   parseQuery,
   planQuery,
   type Query,
@@ -193,7 +194,11 @@ export class Queries {
   /** ORDER BY and GROUP BY: each page goes on after the place of the last row of the one before. */
   async #sorted(run: Run): Promise<Answer> {
     const { request, plan } = run;
-    const last = continuationOf(request, 'sorted');
+    const { resume } = request;
+    const begun = continuationOf(request, 'sorted');
+    // Of a client that tells rows apart the continuation is where the page begins that it has not given to its end.
+    const isWithin = resume?.inside !== undefined && (begun?.birth !== resume.birth || begun?.inside !== resume.inside);
+    const last = isWithin ? undefined : begun;
     const start = last === undefined ? resumeOf(run) : startOfToken(plan, last);
     const given = last?.rows ?? 0;
     const left = rowsLeft(plan, given);
@@ -210,7 +215,7 @@ export class Queries {
     await this.#offerAll(run, ordered);
     const { rows: all, before, isCut } = ordered.rows();
     const found = all.slice(offset);
-    for (const { row } of found.slice(0, size)) if (!page.takeIfItFits(row)) break;
+    for (const one of found.slice(0, size)) if (!page.takeIfItFits(named(one, request))) break;
     const rows = page.length;
     if (rows === 0 || (found.length <= rows && !isCut) || rows === left) return page.answer();
     const { keys, document, inside, exclude, near } = await this.#toEnd(
@@ -360,6 +365,12 @@ function planToPage(
   return unbounded.asOffered && request.continuation?.kind !== 'skip'
     ? { plan: unbounded, bounds: { from, to: from + count } }
     : { plan, bounds: undefined };
+}
+
+/** A row with the `_rid` that it is to have. */
+function named({ row, document, inside }: OrderedRow, { rowRid }: QueryRequest): Json {
+  if (rowRid === undefined || document === undefined || inside === undefined) return row;
+  return { ...(row as { readonly [name: string]: Json }), _rid: rowRid(document, inside) };
 }
 
 function isUnfiltered({ pushdown }: QueryPlan): boolean {

@@ -73,7 +73,12 @@ export function resumeOf({ request: { resume }, plan }: Run): OrderedStart | und
   if (plan.orderBy.length === 0 || resume.keys.length !== plan.orderBy.length) {
     throw new Refusal('bad-request', 'The resume filter has not one value for each expression of ORDER BY.');
   }
-  return { keys: resume.keys as (Json | undefined)[], document: resume.birth, exclude: resume.exclude };
+  return {
+    keys: resume.keys as (Json | undefined)[],
+    document: resume.birth,
+    inside: resume.inside,
+    exclude: resume.exclude,
+  };
 }
 
 /** The place at which the page before this one ended, as its token tells it. */

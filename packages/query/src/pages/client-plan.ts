@@ -23,8 +23,9 @@ const UNKNOWN: MergingClient = { supported: new Set(), isJava: false };
 export function planForClients(plan: QueryPlan, client = UNKNOWN): ClientPlan {
   const hybridSearchQueryInfo = describeHybridSearch(plan);
   // The .NET client says "DCount", and the Java client, which reads the same plans, since it can.
-  const readsDotNetPlans = client.isJava || client.supported.has('DCount');
-  const reader = readsDotNetPlans ? 'dotNet' : client.supported.has('GroupBy') ? 'javaScript' : 'other';
+  const isDotNet = client.supported.has('DCount');
+  const isJavaScript = client.supported.has('GroupBy');
+  const reader = client.isJava ? 'java' : isDotNet ? 'dotNet' : isJavaScript ? 'javaScript' : 'other';
   return hybridSearchQueryInfo === undefined
     ? { queryInfo: describeForPipeline(plan, reader, client.goesOn) }
     : { hybridSearchQueryInfo };

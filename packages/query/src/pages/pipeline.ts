@@ -28,7 +28,9 @@ export interface PipelineInfo {
 }
 
 /** Whose way of merging a plan is for. */
-export type PlanReader = 'dotNet' | 'javaScript' | 'other';
+export type PlanReader = 'dotNet' | 'java' | 'javaScript' | 'other';
+
+const readsDotNetPlans = (reader: PlanReader): boolean => reader === 'dotNet' || reader === 'java';
 
 /** Of a query whose rows are its answer as they come: a client has nothing to ask otherwise and nothing to merge. */
 export const PLAIN_PIPELINE: PipelineInfo = {
@@ -50,6 +52,8 @@ export const PLAIN_PIPELINE: PipelineInfo = {
 
 /** Begins a query that one range answers for all of them. */
 const OF_ALL = '/* of all ranges */ ';
+/** Begins a query whose rows are told apart by their `_rid`, also where a document has several. */
+const BY_ROW = '/* of rows */ ';
 /** Clients put a condition in its place: `true`, or, to go on where they left off, a comparison with the last row. */
 const FILTER = '({documentdb-formattableorderbyquery-filter})';
 /**
@@ -57,6 +61,14 @@ const FILTER = '({documentdb-formattableorderbyquery-filter})';
  * itself, the client would not put together to the answer.
  */
 export const isOfAllRanges = (sql: string): boolean => sql.startsWith(OF_ALL);
+
+/**
+ * Whether the rows of this are to have each a `_rid` of its own: of those that JOIN makes of a document the .NET client counts
+ * the ones that it has given from the last page on alone.
+ *
+ * @source `OrderByCrossPartitionQueryPipelineStage` of Microsoft.Azure.Cosmos
+ */
+export const isOfRows = (sql: string): boolean => sql.startsWith(BY_ROW);
 
 /** An alias for the documents where a query has none, as in `FROM x IN c.items`. */
 const DOCUMENT = '_document';
@@ -83,7 +95,7 @@ export function describeForPipeline(plan: QueryPlan, reader: PlanReader = 'other
     hasSelectValue: query.selection.kind === 'value',
     hasNonStreamingOrderBy: plan.isVectorSearch,
   };
-  const counted = reader === 'dotNet' ? distinctCount(plan) : undefined;
+  const counted = readsDotNetPlans(reader) ? distinctCount(plan) : undefined;
   if (counted !== undefined) return { ...plain, ...counted };
   if (plan.derivedFrom !== undefined && !plan.derivedFrom.streaming) {
     throw notMerged('FROM over a query that orders, groups or limits its rows');
@@ -94,7 +106,11 @@ export function describeForPipeline(plan: QueryPlan, reader: PlanReader = 'other
   if (reader === 'javaScript' && isMergedWrongly(plan, goesOn)) {
     return { ...PLAIN_PIPELINE, hasSelectValue: plain.hasSelectValue, rewrittenQuery: OF_ALL + printQuery(query) };
   }
-  if (query.orderBy.length > 0) return { ...plain, ...ordered(plan) };
+  if (query.orderBy.length > 0) {
+    const info = ordered(plan);
+    const isOfSeveral = reader === 'dotNet' && plan.program.sources.length > 0 && !plan.isVectorSearch;
+    return { ...plain, ...info, ...(isOfSeveral ? { rewrittenQuery: BY_ROW + info.rewrittenQuery } : {}) };
+  }
   if (query.distinct) {
     return { ...plain, distinctType: 'Unordered', rewrittenQuery: printQuery({ ...query, ...NO_BOUNDS }) };
   }
@@ -368,7 +384,7 @@ function itemOf({ name, argument, call: whole }: Aggregate, reader: PlanReader):
         ['count', count],
       ]);
       // Without a sum there is no average to merge.
-      const item = reader === 'dotNet' ? parts : choice(call('IS_DEFINED', sum), parts, UNDEFINED);
+      const item = readsDotNetPlans(reader) ? parts : choice(call('IS_DEFINED', sum), parts, UNDEFINED);
       return object([['item', item], ...itself]);
     }
     case 'MIN':

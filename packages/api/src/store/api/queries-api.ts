@@ -62,6 +62,8 @@ export interface ResumePlace {
   readonly keys: readonly unknown[];
   /** The item that stood there; without it, all items with these values do. */
   readonly birth?: number | undefined;
+  /** Which of the item's rows; without it, all of them. */
+  readonly inside?: number | undefined;
   /** Leave out what stands at the place itself. */
   readonly exclude: boolean;
 }
@@ -72,8 +74,13 @@ export interface QueryRequest extends Scope {
   /** The most rows of a page. */
   readonly maxItemCount: number;
   readonly continuation?: Continuation | undefined;
-  /** Where an ordered answer begins that a client goes on with by itself. A continuation takes precedence. */
+  /**
+   * Where an ordered answer begins that a client goes on with by itself. A continuation takes precedence, unless this tells
+   * another row.
+   */
   readonly resume?: ResumePlace | undefined;
+  /** What the `_rid` of a row in an ordered answer is to be. */
+  readonly rowRid?: ((birth: number, inside: number) => string) | undefined;
   /** Wait for this first (session token, consistency level). */
   readonly atLeast?: AtLeast | undefined;
   readonly signal?: AbortSignal | undefined;
