@@ -11,8 +11,11 @@ import { startClient } from './support/cosmos-client.ts';
 import { startEpitaphServer, startPeerServer } from './support/servers.ts';
 
 const SLICE = 1_024;
-/** Slices until the code of all sides is compiled: before, ours is at a disadvantage for there is more of it. */
-const WARM_UP = 12;
+/**
+ * Slices until the code of all sides is compiled: before, ours is at a disadvantage for there is more of it. After 12 V8's
+ * threads still take 20 µs of each create, after 24 and more 10.
+ */
+const WARM_UP = 24;
 const WORKS = ['create', 'read', 'upsert'] as const;
 const PEERS = [
   { factory: 'cannedServer', name: 'canned answers', options: {}, limit: 0.8 },
