@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
+import type { Refusal } from '@epitaph/core/errors.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import { PURGE_CONTROL_STREAM } from '@epitaph/projections/purge/events.ts';
@@ -623,6 +624,118 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect(seen.filter(({ visible }) => visible).length).toBeGreaterThan(2);
       await eventually('it is purged', async () => (await fast.store.purgeStatus()).purgedTotal === 1);
       expect((await slow.store.fsck()).problems).toEqual([]);
+    }));
+
+  it('lose no write of a node that does not know yet of a delete by partition key', async () => {
+    const log = Object.assign(new MemoryEventLog(), { spansStreams: false });
+    const cluster = new Cluster(await server.newDatabase(), log);
+    try {
+      const one = await cluster.start({ automaticPurge: false, policyDelayMs: 60_000 });
+      const other = await cluster.start({ automaticPurge: false, policyDelayMs: 60_000 });
+      await makeContainer(one.store);
+      await containerOn(other);
+      for (const id of ['upserted', 'replaced', 'patched', 'batched', 'created']) await write(one, id, { n: 1 });
+      const container = other.store.container('db', 'coll');
+      await other.store.readItem(container, 'created', PARTITION, 'head');
+      // From here on the other node hears nothing.
+      const { promise: heard, resolve: hear } = Promise.withResolvers<void>();
+      const look = other.storage.readModels.look.bind(other.storage.readModels);
+      vi.spyOn(other.storage.readModels, 'look').mockImplementation(async () => {
+        await heard;
+        return look();
+      });
+      await one.store.deletePartitionKey(CALLER, one.store.container('db', 'coll'), PARTITION);
+      const item = (id: string) => {
+        const document = { id, pk: 'p', n: 2 };
+        return { id, partitionKey: PARTITION, document, json: JSON.stringify(document) };
+      };
+      const { store } = other;
+      const code = (error: unknown) => (error as { readonly code: string }).code;
+      const answers = Promise.all([
+        write(other, 'upserted', { n: 2 }),
+        store.writeItem(CALLER, container, 'create', item('created')),
+        store.batchItems(CALLER, container, [{ kind: 'write', operation: 'upsert', item: item('batched') }]),
+        store.writeItem(CALLER, container, 'replace', item('replaced')).catch(code),
+        store
+          .patchItem(CALLER, container, 'patched', PARTITION, { operations: [{ op: 'set', path: '/n', value: 2 }] })
+          .catch(code),
+      ]);
+      await eventually('four of them are in the log', () =>
+        Promise.resolve(log.readAll(0, 100).filter(({ type }) => type === 'ItemUpserted').length >= 5 + 4),
+      );
+      // On the node that knows, too, what comes to such a life is for the next.
+      await write(one, 'upserted', { n: 3 });
+      hear();
+      const [, created, batched, replaced, patched] = await answers;
+      expect(created.created).toBe(true);
+      expect(batched).toMatchObject({ kind: 'done', results: [{ kind: 'written', created: true }] });
+      expect([replaced, patched]).toEqual(['item-not-found', 'item-not-found']);
+      for (const node of [one, other]) {
+        const read = (id: string) =>
+          node.store.readItem(node.store.container('db', 'coll'), id, PARTITION, 'head').then(({ json }) => json, code);
+        expect(['{"id":"upserted","pk":"p","n":2}', '{"id":"upserted","pk":"p","n":3}']).toContain(
+          await read('upserted'),
+        );
+        expect(await read('created')).toBe('{"id":"created","pk":"p","n":2}');
+        expect(await read('batched')).toBe('{"id":"batched","pk":"p","n":2}');
+        expect([await read('replaced'), await read('patched')]).toEqual(['item-not-found', 'item-not-found']);
+        expect((await node.store.fsck()).problems).toEqual([]);
+      }
+      await one.store.runPurge();
+      await one.store.runPurge();
+      expect((await one.store.fsck()).problems).toEqual([]);
+      expect((await one.store.purgeStatus()).purgedTotal).toBe(5);
+      expect(cluster.faults).toEqual([]);
+    } finally {
+      await cluster.dispose();
+    }
+  });
+
+  it('accept no write into a container that another has deleted a moment ago', () =>
+    inCluster(async (cluster) => {
+      const one = await cluster.start({ policyDelayMs: 60_000 });
+      const other = await cluster.start({ policyDelayMs: 60_000 });
+      await makeContainer(one.store);
+      await containerOn(other);
+      await write(one, 'old', { n: 1 });
+      await other.store.readItem(other.store.container('db', 'coll'), 'old', PARTITION, 'head');
+      const { promise: heard, resolve: hear } = Promise.withResolvers<void>();
+      const look = other.storage.readModels.look.bind(other.storage.readModels);
+      vi.spyOn(other.storage.readModels, 'look').mockImplementation(async () => {
+        await heard;
+        return look();
+      });
+      await one.store.deleteContainer(CALLER, 'db', 'coll');
+      const answers = Promise.allSettled([write(other, 'old', { n: 2 }), write(other, 'new')]);
+      setTimeout(hear, 200);
+      for (const answer of await answers) expect(answer).toMatchObject({ reason: { code: 'container-not-found' } });
+    }));
+
+  it('bring no item back that others have answered is gone, however late a write of before is', () =>
+    inCluster(async (cluster) => {
+      const one = await cluster.start({ automaticPurge: false });
+      const other = await cluster.start({ automaticPurge: false });
+      const container = await makeContainer(one.store, -1);
+      await containerOn(other);
+      await write(one, 'item', { ttl: 1 });
+      // The other node asks the vault for the key, and the answer takes longer than the item lives.
+      const { promise: expired, resolve: expire } = Promise.withResolvers<void>();
+      const findKey = other.storage.vault.findKey.bind(other.storage.vault);
+      vi.spyOn(other.storage.vault, 'findKey').mockImplementation(async (...key) => {
+        await expired;
+        return findKey(...key);
+      });
+      const late = write(other, 'item', { n: 2 });
+      const isGone = () => one.store.readItem(container, 'item', PARTITION, 'head').catch(({ code }: Refusal) => code);
+      await eventually('it is gone', async () => (await isGone()) === 'item-not-found');
+      expire();
+      expect(await late).toMatchObject({ created: true });
+      const history = await one.store.history(container, 'item', PARTITION);
+      expect(history.map(({ type, life }) => [type, life])).toEqual([
+        ['ItemUpserted', 0],
+        ['ItemExpired', 0],
+        ['ItemUpserted', 1],
+      ]);
     }));
 
   it('leave a feed’s floor alone that another has raised for a policy which is not on record yet', async () => {

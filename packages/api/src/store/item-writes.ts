@@ -1,10 +1,12 @@
+import { lastBeforeItLeft, takenAway } from '@epitaph/core/container/partition-key-deletes.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { databaseStream } from '@epitaph/core/database/stream-name.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { GenerationCache } from '@epitaph/core/generation-cache.ts';
 import { MAX_ATTEMPTS, TooMuchContention } from '@epitaph/core/handle-command.ts';
 import { invariant, unreachable } from '@epitaph/core/invariant.ts';
 import type { ItemRefusal } from '@epitaph/core/item/decide.ts';
-import { etagOf } from '@epitaph/core/item/events.ts';
+import { etagOf, isItemWrite } from '@epitaph/core/item/events.ts';
 import { handleItem, type ItemHandled, type ItemRequest } from '@epitaph/core/item/handle.ts';
 import { handleItems, type ItemsHandled, type StepHandled } from '@epitaph/core/item/handle-items.ts';
 import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
@@ -53,6 +55,20 @@ interface Handling {
   readonly isCreate?: boolean;
   /** Called before it is decided anew, which may have to wait for a command on its container. */
   readonly onAgain?: () => void;
+}
+
+/** What a command was decided by. */
+interface DecidedBy {
+  readonly within: CatalogContainer;
+  /** The container is as of this position of the log, or a later one. */
+  readonly knownAt: number;
+}
+
+/** What came of one attempt at a batch. */
+interface TriedBatch extends DecidedBy {
+  readonly handled:
+    | Exclude<ItemsHandled, { kind: 'refused' }>
+    | { readonly kind: 'refused'; readonly index: number; readonly refusal: Refusal; readonly endedAt?: number };
 }
 
 /** Writes of items, alone and in batches: each carried out in its turn, and again when a deadline came before it. */
@@ -214,17 +230,19 @@ export class ItemWrites {
       const deletedBytes: number[] = [];
       const attempt = (within: CatalogContainer) =>
         this.#tryBatch(caller, within, operations, { prefixes, shown, deletedBytes, dryRun, done });
-      const outcome = await this.#parts.itemOrder.runAll(prefixes, async () => {
-        for (let attempts = 0; attempts < MAX_ATTEMPTS; attempts++) {
-          const { within, handled } = await this.#parts.writeIn(container, attempt);
-          // A deadline came before the decision: it is made again, by the time that it is now.
-          if (handled.kind !== 'again') return { within, handled };
-        }
-        throw new TooMuchContention(`${MAX_ATTEMPTS} attempts on ${prefixes.length} items came too late`);
-      });
+      const carryOut = () =>
+        this.#parts.itemOrder.runAll(prefixes, async () => {
+          for (let attempts = 0; attempts < MAX_ATTEMPTS; attempts++) {
+            const tried = await this.#parts.writeIn(container, attempt);
+            const { handled } = tried;
+            // A deadline came before the decision: it is made again, by the time that it is now.
+            if (handled.kind !== 'again') return { ...tried, handled };
+          }
+          throw new TooMuchContention(`${MAX_ATTEMPTS} attempts on ${prefixes.length} items came too late`);
+        });
+      let outcome = await carryOut();
+      while (await this.#isToDoAgain(outcome, operations)) outcome = await carryOut();
       const { handled, within } = outcome;
-      // A command that is refused because its item has expired may have recorded the expiry, as with single commands.
-      if ('endedAt' in handled && handled.endedAt !== undefined) await this.#parts.projected(handled.endedAt);
       if (handled.kind === 'refused') return handled;
       if (handled.kind === 'spans-streams') {
         throw new Refusal(
@@ -232,7 +250,6 @@ export class ItemWrites {
           'The event log of this store can not append to several streams at once, so a batch can hold one item only, and none can be given another id.',
         );
       }
-      if (handled.position !== undefined) await this.#parts.projected(handled.position);
       const results: BatchResult[] = [];
       for (const [index, step] of handled.steps.entries()) {
         const item = shown[index];
@@ -246,6 +263,27 @@ export class ItemWrites {
     } finally {
       end();
     }
+  }
+
+  /** Whether a batch is to be decided anew, once readers see what it has recorded. */
+  async #isToDoAgain(outcome: TriedBatch, operations: readonly ItemOperation[]): Promise<boolean> {
+    const { handled } = outcome;
+    // A command that is refused because its item has expired may have recorded the expiry, as with single commands.
+    if ('endedAt' in handled && handled.endedAt !== undefined) await this.#parts.projected(handled.endedAt);
+    if (handled.kind === 'refused') return this.#isOutOfDate(outcome, handled.refusal.code);
+    if (handled.kind !== 'done' || handled.position === undefined) return false;
+    const { position, steps } = handled;
+    await this.#parts.projected(position);
+    // On a log that nodes share a batch is of one life.
+    const index = steps.findIndex(
+      ({ event, birth }) => event !== undefined && isItemWrite(event) && birth === undefined,
+    );
+    if (index >= 0) {
+      const { partitionKey } = nameOf(operations[index]!);
+      return this.#wasInVain(outcome, { stream: steps[index]!.stream, partitionKey, position });
+    }
+    await this.#assertNotGone(outcome, position);
+    return false;
   }
 
   /** Decides a batch by the container and the time as they are now, and records it. */
@@ -262,12 +300,8 @@ export class ItemWrites {
       readonly dryRun: boolean;
       readonly done: Promise<unknown>;
     },
-  ): Promise<{
-    readonly within: CatalogContainer;
-    readonly handled:
-      | Exclude<ItemsHandled, { kind: 'refused' }>
-      | { readonly kind: 'refused'; readonly index: number; readonly refusal: Refusal; readonly endedAt?: number };
-  }> {
+  ): Promise<TriedBatch> {
+    const knownAt = this.#parts.projector.position;
     const context = this.#parts.command(caller);
     let reached = 0;
     let patchedBytes = 0;
@@ -308,12 +342,13 @@ export class ItemWrites {
           ? { holderFacts: (partitionKey, last) => factsFor(within, context.nowMs, partitionKey, last) }
           : {}),
       });
-      if (handled.kind !== 'refused') return { handled, within };
+      if (handled.kind !== 'refused') return { handled, within, knownAt };
       const { step, refusal, ...ended } = handled;
-      return { handled: { ...ended, index: step, refusal: itemRefusal(refusal) }, within };
+      return { handled: { ...ended, index: step, refusal: itemRefusal(refusal) }, within, knownAt };
     } catch (error) {
       // Thrown by the intent of an operation that can't be done.
-      if (error instanceof Refusal) return { handled: { kind: 'refused', index: reached, refusal: error }, within };
+      if (error instanceof Refusal)
+        return { handled: { kind: 'refused', index: reached, refusal: error }, within, knownAt };
       throw error;
     }
   }
@@ -357,6 +392,7 @@ export class ItemWrites {
     try {
       // The policy and the time belong together: both are taken when it is this command's turn.
       const attempt = async (within: CatalogContainer) => {
+        const knownAt = this.#parts.projector.position;
         const context = this.#parts.command(caller);
         const intent = intentOf(within, context.nowMs);
         const isLikelyNew = isCreate && this.#mayBeginUnseen(within);
@@ -370,26 +406,90 @@ export class ItemWrites {
           this.#lookingCreates.set(within.number, LOOKING_CREATES);
         }
         if (handled.life > 0 && handled.firstRevision === 0) this.#parts.expirySeen(within.number, context.nowMs);
-        return { handled, within };
+        return { handled, within, knownAt };
       };
-      const outcome = await this.#parts.itemOrder.run(prefix, async () => {
-        for (;;) {
-          const tried = await this.#parts.writeIn(container, attempt);
-          // The deadline came before the decision: it is made again, by the time that it is now.
-          if (tried.handled.decision.kind !== 'again') return tried;
-          onAgain();
+      for (;;) {
+        const outcome = await this.#parts.itemOrder.run(prefix, async () => {
+          for (;;) {
+            const tried = await this.#parts.writeIn(container, attempt);
+            // The deadline came before the decision: it is made again, by the time that it is now.
+            if (tried.handled.decision.kind !== 'again') return tried;
+            onAgain();
+          }
+        });
+        const { decision, position, recorded, firstRevision, stream } = outcome.handled;
+        // A command that is refused because its item has expired may have recorded the expiry: that is seen from now on,
+        // in feeds too.
+        if (position !== undefined) await this.#parts.projected(position);
+        if (decision.kind === 'refused') {
+          if (await this.#isOutOfDate(outcome, decision.refusal.reason)) continue;
+          throw itemRefusal(decision.refusal);
         }
-      });
-      const { decision, position } = outcome.handled;
-      // A command that is refused because its item has expired may have recorded the expiry: that is seen from now on,
-      // in feeds too.
-      if (position !== undefined) await this.#parts.projected(position);
-      if (decision.kind === 'refused') throw itemRefusal(decision.refusal);
-      invariant(position !== undefined, 'an accepted command records something');
-      return outcome;
+        invariant(position !== undefined, 'an accepted command records something');
+        const hadBegun = firstRevision > 0 && recorded.some(isItemWrite);
+        if (hadBegun && (await this.#wasInVain(outcome, { stream, partitionKey, position }))) {
+          onAgain();
+          continue;
+        }
+        if (!hadBegun) await this.#assertNotGone(outcome, position);
+        return outcome;
+      }
     } finally {
       end();
     }
+  }
+
+  /**
+   * Whether a write that was appended to a life which had begun before changed nothing: another node had deleted the
+   * partition key, with all that was there, before the append and after what this node knew. Then it is for the next
+   * life.
+   *
+   * @throws Refusal container-not-found where the container was gone by then
+   */
+  async #wasInVain(
+    decidedBy: DecidedBy,
+    {
+      stream,
+      partitionKey,
+      position,
+    }: { readonly stream: string; readonly partitionKey: string; readonly position: number },
+  ): Promise<boolean> {
+    await this.#assertNotGone(decidedBy, position);
+    const { within, knownAt } = decidedBy;
+    if (this.#isAsKnown(within)) return false;
+    const { log } = this.#parts.ports;
+    for await (const event of takenAway(log, within.state.rid, { after: knownAt, before: position })) {
+      if (event.data['partitionKey'] !== partitionKey) continue;
+      const [first] = await log.readStream(stream, { toRevision: 0, withBodies: false });
+      // Truncated: it was purged in the meantime.
+      if (first === undefined || first.position < event.position) return true;
+    }
+    return false;
+  }
+
+  /** @throws Refusal container-not-found for a write that came into a container after another node had deleted it */
+  async #assertNotGone({ within, knownAt }: DecidedBy, position: number): Promise<void> {
+    const { catalog, ports } = this.#parts;
+    if (this.#isAsKnown(within) && catalog.goneAtMs(within.state) === null) return;
+    const { rid, databaseRid } = within.state;
+    const last = await ports.log.readLast(databaseStream(databaseRid));
+    let isGone = last?.type === 'DatabaseDeleted' && last.position < position;
+    for await (const { type } of takenAway(ports.log, rid, { after: knownAt, before: position })) {
+      isGone ||= type === 'ContainerDeleted';
+    }
+    if (isGone) throw new Refusal('container-not-found');
+  }
+
+  /** Whether an item is only there as far as this node knew: another may have deleted its partition key a moment ago. */
+  async #isOutOfDate({ within }: DecidedBy, reason: string): Promise<boolean> {
+    if (this.#parts.ports.nodes === undefined || reason !== 'already-exists') return false;
+    await this.#parts.confirmCatalog(0);
+    return !this.#isAsKnown(within);
+  }
+
+  /** Whether a container is still as it was. Its state is never changed, but replaced. */
+  #isAsKnown({ state }: CatalogContainer): boolean {
+    return this.#parts.ports.nodes === undefined || this.#parts.catalog.containerByRid(state.rid)?.state === state;
   }
 
   /**
@@ -428,10 +528,22 @@ export class ItemWrites {
     done: Promise<unknown>,
     intent: ItemRequest['command'],
   ): ItemRequest['command'] {
-    return (state, life) =>
-      state.status === 'live' && !this.#parts.writing(within, state.lastWrite, nowMs, done)
-        ? { kind: 'again' }
-        : intent(state, life);
+    return async (state, life) => {
+      if (state.status !== 'live') return intent(state, life);
+      const isInTime = () => this.#parts.writing(within, state.lastWrite, nowMs, done);
+      if (!isInTime()) return { kind: 'again' };
+      const { nodes, log, vault } = this.#parts.ports;
+      if (nodes === undefined || life.last === undefined) return intent(state, life);
+      const { partitionKey, key } = state.lastWrite;
+      const last = await lastBeforeItLeft(log, within.state, partitionKey, life.last);
+      const wanted = await intent(state, { ...life, last });
+      // Readers here wait for a write that is late, those of other nodes don't. So what takes time comes before the last
+      // look at the clock: nothing is waited for between that and the append.
+      const found = await vault.findKey(key, life.stream);
+      // Expired and erased in the meantime.
+      const isOver = found.status === 'destroyed' && (await log.readLast(life.stream))?.id !== life.last.id;
+      return !isOver && isInTime() ? wanted : { kind: 'again' };
+    };
   }
 
   /** Where the life began that a step wrote to or read. */

@@ -1,4 +1,7 @@
+import type { EventLog } from '../log/event-log.ts';
+import type { RecordedEvent } from '../log/recorded-event.ts';
 import type { ContainerState, PartitionKeyDelete } from './state.ts';
+import { containerStream } from './stream-name.ts';
 
 /**
  * The delete by partition key with which a life left whose last write stands at a position; undefined when none came
@@ -12,4 +15,41 @@ export function partitionKeyDeleteAfter(
   // Most containers have none under way, and every write asks.
   if (partitionKeyDeletes.length === 0) return undefined;
   return partitionKeyDeletes.find((pending) => pending.partitionKey === partitionKey && pending.position > position);
+}
+
+/**
+ * The write that a life stands at, on a log that several nodes write to. One that does not know of a delete yet may append
+ * to a life which left with its partition key: that changes nothing, and the life stands where it did when it left.
+ *
+ * @param last of the life's events, a write
+ */
+export async function lastBeforeItLeft(
+  log: Pick<EventLog, 'readStream' | 'readBefore'>,
+  { partitionKeyDeletes }: Pick<ContainerState, 'partitionKeyDeletes'>,
+  partitionKey: string,
+  last: RecordedEvent,
+): Promise<RecordedEvent> {
+  const earlier = partitionKeyDeletes.filter(
+    (pending) => pending.partitionKey === partitionKey && pending.position < last.position,
+  );
+  if (earlier.length === 0 || last.revision === 0) return last;
+  const [first] = await log.readStream(last.stream, { toRevision: 0, withBodies: false });
+  const left = first && earlier.find(({ position }) => position > first.position);
+  if (left === undefined) return last;
+  let write: RecordedEvent | undefined = last;
+  while (write !== undefined && write.position > left.position) write = await log.readBefore(write);
+  return write ?? first!;
+}
+
+/** What a container's stream has between two positions, of the types that take items away; the last of it first. */
+export async function* takenAway(
+  log: Pick<EventLog, 'readLast' | 'readBefore'>,
+  rid: string,
+  between: { readonly after: number; readonly before: number },
+): AsyncGenerator<RecordedEvent> {
+  let event = await log.readLast(containerStream(rid));
+  for (; event !== undefined && event.position > between.after; event = await log.readBefore(event)) {
+    if (event.position > between.before) continue;
+    if (event.type === 'PartitionKeyDeleted' || event.type === 'ContainerDeleted') yield event;
+  }
 }

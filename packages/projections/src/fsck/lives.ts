@@ -17,6 +17,8 @@ import { type Container, type Examination, leftWithPartitionKey, type Report } f
 interface Life {
   lastType: string;
   lastPosition: number;
+  /** Of the last event, which may be a write that changed nothing. */
+  endPosition: number;
   birth: number;
   ts: number;
   ttl: number | null;
@@ -54,7 +56,7 @@ export async function examineLife(
   const { log, upTo, report } = examination;
   const { stream } = last;
   const container = await examination.containerOf(parseItemStream(stream)!.containerRid);
-  const begin = () => new GrowingLife(stream, container);
+  const begin = () => new GrowingLife(stream, container, log.spansStreams);
   const take = (growing: GrowingLife, events: readonly RecordedEvent[]) =>
     events.forEach((event) => growing.add(event));
   const growing = last.revision === 0 ? begin() : await readLife(log, stream, begin, take);
@@ -145,7 +147,7 @@ async function checkLife(
 
 /** True for a life that was written, has ended or was erased since the log was read up to a position. */
 async function hasGoneOn(log: EventLog, stream: string, life: Life, upTo: number): Promise<boolean> {
-  if ((await log.readLast(stream))?.position !== life.lastPosition) return true;
+  if ((await log.readLast(stream))?.position !== life.endPosition) return true;
   // What befalls a life from outside is in its own stream only when the purge has come to it.
   const { containerRid, prefix } = parseItemStream(stream)!;
   return (await log.readStream(containerStream(containerRid))).some(({ type, position, data }) => {
@@ -174,13 +176,16 @@ async function isBeingErased(
 class GrowingLife {
   readonly #stream: string;
   readonly #container: Container;
+  /** The log is one process's alone, which knows of every delete before it writes. */
+  readonly #ofOneProcess: boolean;
   readonly found: Parameters<Report>[] = [];
   /** Undefined while none could be read. */
   life: Life | undefined;
 
-  constructor(stream: string, container: Container) {
+  constructor(stream: string, container: Container, ofOneProcess: boolean) {
     this.#stream = stream;
     this.#container = container;
+    this.#ofOneProcess = ofOneProcess;
   }
 
   add(recorded: RecordedEvent): void {
@@ -196,6 +201,7 @@ class GrowingLife {
     const life = (this.life ??= {
       lastType: event.type,
       lastPosition: position,
+      endPosition: position,
       birth: position,
       ts: 0,
       ttl: null,
@@ -208,15 +214,14 @@ class GrowingLife {
       uniqueKeys: [],
     });
     const { lastPosition, lastType } = life;
+    life.endPosition = position;
     if (life.purged) report(`${event.type} at ${position} follows the purge`);
     if (position > lastPosition && isItemWrite(event)) {
       if (!isItemWrite({ type: lastType })) {
         report(`a write at ${position} follows ${lastType}`);
-      } else if (
-        this.#container.partitionKeyDeletes
-          .get(life.partitionKey)
-          ?.some((left) => left.position > lastPosition && left.position < position) === true
-      ) {
+      } else if (this.#hasLeftBy(life, position)) {
+        // A node wrote that did not know of the delete yet, and then to the next life: this changed nothing.
+        if (!this.#ofOneProcess) return;
         report(`a write at ${position} follows the delete of its partition key`);
       }
     }
@@ -246,5 +251,13 @@ class GrowingLife {
       default:
         break;
     }
+  }
+
+  /** True for a life that left with its partition key before a position. */
+  #hasLeftBy(life: Life, position: number): boolean {
+    const { state, partitionKeyDeletes } = this.#container;
+    const deletes = partitionKeyDeletes.get(life.partitionKey)?.filter((left) => left.position < position);
+    if (deletes === undefined || state === undefined) return false;
+    return leftWithPartitionKey(life, state.timeline, new Map([[life.partitionKey, deletes]]));
   }
 }
