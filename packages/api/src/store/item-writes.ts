@@ -6,10 +6,17 @@ import { GenerationCache } from '@epitaph/core/generation-cache.ts';
 import { MAX_ATTEMPTS, TooMuchContention } from '@epitaph/core/handle-command.ts';
 import { invariant, unreachable } from '@epitaph/core/invariant.ts';
 import type { ItemRefusal } from '@epitaph/core/item/decide.ts';
-import { etagOf, isItemWrite } from '@epitaph/core/item/events.ts';
-import { handleItem, type ItemHandled, type ItemRequest } from '@epitaph/core/item/handle.ts';
+import { etagOf, isItemWrite, type ItemWritten } from '@epitaph/core/item/events.ts';
+import {
+  handleItem,
+  type ItemHandled,
+  type ItemIntent,
+  type ItemRequest,
+  type LifeAt,
+} from '@epitaph/core/item/handle.ts';
 import { handleItems, type ItemsHandled, type StepHandled } from '@epitaph/core/item/handle-items.ts';
 import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
+import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import type { CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
 import type { ContainerNumber } from '@epitaph/projections/read-model-store.ts';
 import { hasUniqueKeys } from '../cosmos/unique-keys.ts';
@@ -528,22 +535,41 @@ export class ItemWrites {
     done: Promise<unknown>,
     intent: ItemRequest['command'],
   ): ItemRequest['command'] {
-    return async (state, life) => {
+    return (state, life) => {
       if (state.status !== 'live') return intent(state, life);
       const isInTime = () => this.#parts.writing(within, state.lastWrite, nowMs, done);
       if (!isInTime()) return { kind: 'again' };
-      const { nodes, log, vault } = this.#parts.ports;
-      if (nodes === undefined || life.last === undefined) return intent(state, life);
-      const { partitionKey, key } = state.lastWrite;
-      const last = await lastBeforeItLeft(log, within.state, partitionKey, life.last);
-      const wanted = await intent(state, { ...life, last });
-      // Readers here wait for a write that is late, those of other nodes don't. So what takes time comes before the last
-      // look at the clock: nothing is waited for between that and the append.
-      const found = await vault.findKey(key, life.stream);
-      // Expired and erased in the meantime.
-      const isOver = found.status === 'destroyed' && (await log.readLast(life.stream))?.id !== life.last.id;
-      return !isOver && isInTime() ? wanted : { kind: 'again' };
+      const { last } = life;
+      if (this.#parts.ports.nodes === undefined || last === undefined) return intent(state, life);
+      return this.#inTimeAmongNodes(
+        within,
+        state.lastWrite,
+        { ...life, last },
+        {
+          isInTime,
+          intent: (known) => intent(state, known),
+        },
+      );
     };
+  }
+
+  /**
+   * As {@link #inTime}, where other nodes write to the log. Readers here wait for a write that is late, theirs don't: what
+   * takes time comes before the last look at the clock, and nothing is waited for between that and the append.
+   */
+  async #inTimeAmongNodes(
+    within: CatalogContainer,
+    { partitionKey, key }: ItemWritten,
+    life: LifeAt & { readonly last: RecordedEvent },
+    wanted: { readonly isInTime: () => boolean; readonly intent: (life: LifeAt) => ReturnType<ItemRequest['command']> },
+  ): Promise<ItemIntent> {
+    const { log, vault } = this.#parts.ports;
+    const last = await lastBeforeItLeft(log, within.state, partitionKey, life.last);
+    const intent = await wanted.intent({ ...life, last });
+    const found = await vault.findKey(key, life.stream);
+    // Expired and erased in the meantime.
+    const isOver = found.status === 'destroyed' && (await log.readLast(life.stream))?.id !== life.last.id;
+    return !isOver && wanted.isInTime() ? intent : { kind: 'again' };
   }
 
   /** Where the life began that a step wrote to or read. */
