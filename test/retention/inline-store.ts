@@ -34,15 +34,15 @@ export async function openInlineStore(
   return { store, storage, clock };
 }
 
-/** Has a write of an item wait, once it is decided, until it is told to go on. */
+/** Has the record of one type of event wait, once it is decided, until it is told to go on: by default a write of an item's. */
 export class SlowWrite {
   #begun: (() => void) | undefined;
   readonly #said = Promise.withResolvers<void>();
 
-  constructor(log: EventLog) {
+  constructor(log: EventLog, type = 'ItemUpserted') {
     const append = log.append.bind(log);
     log.append = async (...[appends, options]: Parameters<EventLog['append']>) => {
-      if (this.#begun !== undefined && appends[0]!.events[0]!.type === 'ItemUpserted') {
+      if (this.#begun !== undefined && appends[0]!.events[0]!.type === type) {
         this.#begun();
         this.#begun = undefined;
         await this.#said.promise;

@@ -241,6 +241,8 @@ export class Erasures {
     requestedAt: number,
     { isLate }: { readonly isLate: boolean },
   ): Promise<{ kept: Kept | undefined; erasedLives: number; alreadyErasedLives: number }> {
+    // Whether the item has expired is decided by the policy of this instant: no other begins at it any more.
+    this.#parts.expirySeen(this.#parts.catalog.containerByRid(rid)!.number, context.nowMs);
     await this.#endWhatIsOver(context, rid, prefix);
     const left: ItemLife[] = [];
     /** Purged on record, with writes that a crash has left in the log. */

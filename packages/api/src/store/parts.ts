@@ -297,16 +297,18 @@ export class StoreParts {
    * Says that a write is about to replace what has these times.
    *
    * @param decidedAtMs the time by which the write is decided
-   * @returns false when the deadline came since then: readers may know, so the write must be decided by a new time
+   * @returns false when the deadline came since then: readers may know, so the write must be decided by a new time; also
+   *   when it came before, but another policy began since then, maybe just before the deadline
    */
   writing(container: CatalogContainer, times: ItemTimes, decidedAtMs: number, done: Promise<unknown>): boolean {
     // Its newest policies: they may have changed since the write was let in.
     const { timeline } = this.catalog.containerByNumber(container.number)!.state;
     const nowMs = this.ports.clock.now();
-    const crossed =
-      isExpired(times, watermarks(timeline, nowMs)) &&
-      !isExpired(times, watermarks(container.state.timeline, decidedAtMs));
-    if (crossed) return false;
+    if (isExpired(times, watermarks(container.state.timeline, decidedAtMs))) {
+      if (this.busy(container.state) !== undefined || timeline !== container.state.timeline) return false;
+      // What is about to be recorded stays true: no policy begins at this instant any more.
+      this.expirySeen(container.number, decidedAtMs);
+    } else if (isExpired(times, watermarks(timeline, nowMs))) return false;
     const writes = this.#underWay.get(container.number) ?? new Set();
     this.#underWay.set(container.number, writes);
     const write = { times, done };

@@ -224,6 +224,7 @@ export class Store implements StoreApi {
       store: () => ports.readModels.current.store,
       catalog: () => projector.catalog,
       projected: (position) => parts.projected(position),
+      commandUnderWay: (container) => parts.busy(container),
       onExpiriesRecorded: (container, atMs) => parts.expirySeen(container, atMs),
       onErased: (positions) => {
         documents.evict(positions);

@@ -1,3 +1,4 @@
+import { partitionKeyDeleteAfter } from '@epitaph/core/container/partition-key-deletes.ts';
 import { handleContainer } from '@epitaph/core/container/handle.ts';
 import { handleLife } from '@epitaph/core/item/handle.ts';
 import { watermarks } from '@epitaph/core/ttl/watermarks.ts';
@@ -8,7 +9,17 @@ import { stepwise } from './stepwise.ts';
 
 type EndRecorderPorts = Pick<
   PurgePorts,
-  'log' | 'vault' | 'sealer' | 'naming' | 'store' | 'catalog' | 'projected' | 'onExpiriesRecorded' | 'budget' | 'newId'
+  | 'log'
+  | 'vault'
+  | 'sealer'
+  | 'naming'
+  | 'store'
+  | 'catalog'
+  | 'projected'
+  | 'commandUnderWay'
+  | 'onExpiriesRecorded'
+  | 'budget'
+  | 'newId'
 >;
 
 /**
@@ -43,14 +54,31 @@ export class EndRecorder {
     let position = 0;
     await stepwise(rows, async (row) => {
       const stream = await streamOf(this.#ports, container, row);
+      const underWay = () => this.#ports.commandUnderWay(container.state);
+      // A policy counts from when it was decided, and so does any other end of the one before, but the catalog has it only
+      // when it is on record.
+      for (let command = underWay(); command !== undefined; command = underWay()) await command;
       const atMs = nowMs();
       let bytes = 0;
       this.#ports.onExpiriesRecorded(container.number, atMs);
-      const handled = await handleLife(this.#ports, stepContext(this.#ports, atMs), stream, row.life, (state) => {
-        if (state.status === 'live') ({ bytes } = state.lastWrite);
-        const { timeline } = this.#ports.catalog().containerByNumber(container.number)!.state;
-        return { kind: 'command', command: { type: 'RecordExpiry', nowMs: this.#dueBy(container, atMs), timeline } };
-      });
+      const handled = await handleLife(
+        this.#ports,
+        stepContext(this.#ports, atMs),
+        stream,
+        row.life,
+        (state, { last }) => {
+          if (state.status === 'live') ({ bytes } = state.lastWrite);
+          const now = this.#ports.catalog().containerByNumber(container.number)!;
+          const { timeline } = now.state;
+          // It may have left with its partition key since the row was read.
+          const left = last && partitionKeyDeleteAfter(now.state, row.partitionKey, last.position);
+          if (left === undefined) {
+            return { kind: 'command', command: { type: 'RecordExpiry', nowMs: this.#dueBy(now, atMs), timeline } };
+          }
+          const leftWithPartitionKey = { atMs: left.atMs, by: left.by, position: last!.position };
+          return { kind: 'command', command: { type: 'RecordPartitionKeyDelete', timeline, leftWithPartitionKey } };
+        },
+      );
       if (handled.position !== undefined) {
         expired += 1;
         // What is left in a container that is gone costs nobody anything.
@@ -121,7 +149,7 @@ export class EndRecorder {
    */
   #dueBy(container: CatalogContainer, nowMs: number): number {
     const goneAtMs = this.#ports.catalog().goneAtMs(container.state);
-    return goneAtMs === null ? nowMs : goneAtMs - 1;
+    return goneAtMs === null ? nowMs : Math.min(nowMs, goneAtMs - 1);
   }
 
   /** How many expiries may be recorded in a container now. */

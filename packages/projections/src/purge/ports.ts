@@ -1,4 +1,5 @@
 import type { CommandContext } from '@epitaph/core/command-context.ts';
+import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { itemStream } from '@epitaph/core/item/stream-name.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { BodySealer, ItemNaming } from '@epitaph/core/vault/body-sealer.ts';
@@ -19,6 +20,11 @@ export interface PurgePorts {
   readonly projected: (position: number) => Promise<void>;
   /** A life's content is gone: whoever keeps decoded documents must drop it. */
   readonly onErased: (positions: readonly number[]) => void;
+  /**
+   * Resolves when the command on a container that is under way is done; undefined when there is none. Its policy, or its
+   * being there, may end by it as of an instant that is over already.
+   */
+  readonly commandUnderWay: (container: ContainerState) => Promise<void> | undefined;
   /** Expiries of a container were put on record by a decision at that instant. */
   readonly onExpiriesRecorded: (container: ContainerNumber, atMs: number) => void;
   readonly budget: PurgeBudget;

@@ -1,0 +1,104 @@
+import { expect, it } from 'vitest';
+import type { Store } from '@epitaph/api/store/store.ts';
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { DEFINITION } from './definition.ts';
+import { openInlineStore, SlowWrite } from './inline-store.ts';
+
+const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
+
+/** Enough for everything that does not wait for anybody. */
+const settled = () => new Promise((resolve) => setTimeout(resolve, 50));
+
+/** A store with an item of ten seconds, of which nine are over, and whose records of one type can be held up. */
+async function nineSecondsOn(type: string) {
+  let slow!: SlowWrite;
+  const { store } = await openInlineStore('policy-under-way', ({ log }) => (slow = new SlowWrite(log, type)));
+  await store.createDatabase(CALLER, 'd');
+  const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, 10);
+  await write(store, container, 'create');
+  await store.advanceClock(9_000);
+  return { store, container, slow };
+}
+
+function write(store: Store, container: ContainerState, operation: 'create' | 'upsert') {
+  const document = { id: 'x', pk: 'p' };
+  const item = { id: 'x', partitionKey: '["p"]', document, json: JSON.stringify(document) };
+  return store.writeItem(CALLER, container, operation, item);
+}
+
+async function problemsOf(store: Store): Promise<readonly unknown[]> {
+  const { problems } = await store.fsck();
+  return problems;
+}
+
+it('the purge records no expiry under a policy that ended before it, though the record of its end was still on its way', async () => {
+  const { store, container, slow } = await nineSecondsOn('ContainerTtlChanged');
+  const waits = slow.begin();
+  const changed = store.changeTtl(CALLER, 'd', 'c', { defaultTtl: null, confirmed: false });
+  await waits;
+  await store.advanceClock(1_000);
+  const purged = store.runPurge();
+  await settled();
+  slow.end();
+  await changed;
+  await purged;
+  await expect(store.readItem(container, 'x', '["p"]')).resolves.toBeDefined();
+  expect(await problemsOf(store)).toEqual([]);
+});
+
+it('the purge records no expiry in a container that had gone before it, though the record of that was still on its way', async () => {
+  const { store, container, slow } = await nineSecondsOn('ContainerDeleted');
+  const waits = slow.begin();
+  const deleted = store.deleteContainer(CALLER, 'd', 'c');
+  await waits;
+  await store.advanceClock(1_000);
+  const purged = store.runPurge();
+  await settled();
+  slow.end();
+  await deleted;
+  await purged;
+  await store.runPurge();
+  const { rows } = await store.disappearances(container, { limit: 10 });
+  expect(rows).toMatchObject([{ id: 'x', cause: 'container-deleted' }]);
+});
+
+it('the purge records no expiry of what left with its partition key before it, though the record of that was still on its way', async () => {
+  const { store, container, slow } = await nineSecondsOn('PartitionKeyDeleted');
+  const waits = slow.begin();
+  const deleted = store.deletePartitionKey(CALLER, container, '["p"]');
+  await waits;
+  await store.advanceClock(1_000);
+  const purged = store.runPurge();
+  await settled();
+  slow.end();
+  await deleted;
+  await purged;
+  await store.runPurge();
+  const { rows } = await store.disappearances(container, { limit: 10 });
+  expect(rows).toMatchObject([{ id: 'x', cause: 'deleted' }]);
+  expect(await problemsOf(store)).toEqual([]);
+});
+
+it('a write records no expiry at the instant at which another policy begins', async () => {
+  const { store, container, slow } = await nineSecondsOn('ItemExpired');
+  await store.advanceClock(1_000);
+  const waits = slow.begin();
+  const written = write(store, container, 'upsert');
+  await waits;
+  await store.changeTtl(CALLER, 'd', 'c', { defaultTtl: null, confirmed: false });
+  slow.end();
+  await written;
+  expect(await problemsOf(store)).toEqual([]);
+});
+
+it('an erasure on request records no expiry at the instant at which another policy begins', async () => {
+  const { store, container, slow } = await nineSecondsOn('ItemExpired');
+  await store.advanceClock(1_000);
+  const waits = slow.begin();
+  const erased = store.eraseItem(CALLER, container, 'x', '["p"]', { reason: 'asked for', requestedBy: 'somebody' });
+  await waits;
+  await store.changeTtl(CALLER, 'd', 'c', { defaultTtl: null, confirmed: false });
+  slow.end();
+  await erased;
+  expect(await problemsOf(store)).toEqual([]);
+});
