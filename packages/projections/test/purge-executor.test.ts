@@ -87,8 +87,8 @@ class Lives {
     rid: 'Co1',
     timeline: [] as readonly RecordedPolicy[],
     partitionKeyDeletes: this.partitionKeyDeletes as readonly PartitionKeyDelete[],
-    policyGraceSeconds: 30,
-    retention: { ...initialRetention, recoveryWindowSeconds: 20 },
+    policyGraceSeconds: 7,
+    retention: { ...initialRetention, recoveryWindowSeconds: 6 },
   } as ContainerState;
   readonly executor = new PurgeExecutor({
     log: this.log,
@@ -191,7 +191,7 @@ describe('an erasure', () => {
     expect(data).toMatchObject({
       cause: 'deleted',
       recoverableUntilMs: null,
-      checks: { holds: 0, floorSeconds: 5, graceSeconds: 20 },
+      checks: { holds: 0, floorSeconds: 5, graceSeconds: 6 },
     });
     expect(decodeLedger(data.ledger)).toMatchObject([
       { atMs: 1_000, operation: 'create', digest: digests[0] },
@@ -200,7 +200,7 @@ describe('an erasure', () => {
 
     lives.copiesKeptUntilMs = 50_000;
     await lives.erase([{ ...two, byPolicyStart: true }]);
-    expect(lives.record('b').data).toMatchObject({ recoverableUntilMs: 50_000, checks: { graceSeconds: 30 } });
+    expect(lives.record('b').data).toMatchObject({ recoverableUntilMs: 50_000, checks: { graceSeconds: 7 } });
 
     const destroyKeys = lives.vault.destroyKeys.bind(lives.vault);
     lives.vault.destroyKeys = async (requests) =>

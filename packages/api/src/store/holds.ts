@@ -218,6 +218,8 @@ export class Holds {
       seconds,
       reason,
     });
+    // What was about to be erased before there was this window is erased by the answer, and nothing of it after.
+    await this.#purge.recorded();
     return this.#state(container);
   }
 

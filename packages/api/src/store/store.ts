@@ -323,7 +323,14 @@ export class Store implements StoreApi {
   changeTtl: StoreApi['changeTtl'] = (...args) => this.#finished(this.#catalog.changeTtl(...args));
   withdrawTtl: StoreApi['withdrawTtl'] = (...args) => this.#finished(this.#catalog.withdrawTtl(...args));
   setTtlBrake: StoreApi['setTtlBrake'] = (...args) => this.#finished(this.#catalog.setTtlBrake(...args));
-  setPolicyGrace: StoreApi['setPolicyGrace'] = (...args) => this.#finished(this.#catalog.setPolicyGrace(...args));
+  setPolicyGrace: StoreApi['setPolicyGrace'] = (...args) =>
+    this.#finished(
+      this.#catalog.setPolicyGrace(...args).then(async (container) => {
+        // As with a recovery window.
+        await this.#purge.recorded();
+        return container;
+      }),
+    );
 
   listUsers: StoreApi['listUsers'] = (databaseRid) => this.#users.list(databaseRid);
   user: StoreApi['user'] = (databaseRid, name) => this.#users.find(databaseRid, name);

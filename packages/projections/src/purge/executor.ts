@@ -30,6 +30,8 @@ interface Candidate {
   readonly cause: PurgeCause;
   /** Set when the life ended because a policy started. */
   readonly byPolicyStart?: boolean;
+  /** Set when it is erased only after what its container waits for after an end is over; in milliseconds. */
+  readonly endedAtMs?: number;
 }
 
 /** A life whose key is to be destroyed. */
@@ -105,7 +107,8 @@ export class PurgeExecutor {
       const key = await vault.findKey(Number(write.data['key']), row.stream);
       if (key.status === 'destroyed') begun.push(row);
     });
-    if (begun.length > 0) await this.#erase(begun, nowMs);
+    const candidates = begun.map(({ stream, cause, byPolicyStart }) => ({ stream, cause, byPolicyStart }));
+    if (candidates.length > 0) await this.#erase(candidates, nowMs);
   }
 
   /**
@@ -146,7 +149,9 @@ export class PurgeExecutor {
     nowMs: () => number,
     demandedBy: CommandContext | undefined,
   ): Promise<ErasedBatch> {
-    const dying = await this.#dying(candidates, nowMs, demandedBy);
+    const dying = (await this.#dying(candidates, nowMs, demandedBy)).filter(
+      ({ candidate }) => !this.#waits(candidate, nowMs()),
+    );
     const { gone, refused, unknown } = await this.#destroyKeys(dying);
     this.#ports.onErased(gone.flatMap(({ reading }) => reading.writePositions));
     if (gone.length > 0)
@@ -212,6 +217,13 @@ export class PurgeExecutor {
       await stepwise(indexed.slice(from, from + READ_AT_ONCE), look);
     }
     return lives;
+  }
+
+  /** True while a life can be brought back: for how long may have been changed since the life was found to be over that. */
+  #waits({ stream, byPolicyStart = false, endedAtMs }: Candidate, nowMs: number): boolean {
+    const container = this.#ports.catalog().containerByRid(parseItemStream(stream)!.containerRid);
+    if (endedAtMs === undefined || container === undefined || isGone(this.#ports, container)) return false;
+    return endedAtMs + graceSeconds(container.state, byPolicyStart) * 1000 > nowMs;
   }
 
   /** Has the vault destroy the keys of some lives, as far as nothing keeps them. */

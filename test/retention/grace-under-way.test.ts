@@ -1,0 +1,106 @@
+import { expect, it } from 'vitest';
+import type { Store } from '@epitaph/api/store/store.ts';
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import type { SqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
+import { DEFINITION } from './definition.ts';
+import { openInlineStore } from './inline-store.ts';
+
+const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
+
+/** Has what a purge does wait, once, from the moment that it is reached. */
+class Gate {
+  readonly #reached = Promise.withResolvers<void>();
+  readonly #opened = Promise.withResolvers<void>();
+  isShut = false;
+  readonly reached = this.#reached.promise;
+
+  async pass(): Promise<void> {
+    if (!this.isShut) return;
+    this.#reached.resolve();
+    await this.#opened.promise;
+  }
+
+  open(): void {
+    this.isShut = false;
+    this.#opened.resolve();
+  }
+}
+
+/** A store with an item that has expired, and a purge that has come to the gate. */
+async function purging(
+  change: (storage: SqliteStorage, gate: Gate) => void,
+  options: { readonly byPolicyStart: boolean } = { byPolicyStart: false },
+) {
+  const gate = new Gate();
+  const { store } = await openInlineStore('grace-under-way', (storage) => change(storage, gate));
+  await store.createDatabase(CALLER, 'd');
+  const defaultTtl = options.byPolicyStart ? null : 10;
+  const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, defaultTtl);
+  const document = { id: 'x', pk: 'p' };
+  const item = { id: 'x', partitionKey: '["p"]', document, json: JSON.stringify(document) };
+  await store.writeItem(CALLER, container, 'create', item);
+  await store.advanceClock(11_000);
+  if (options.byPolicyStart) await store.changeTtl(CALLER, 'd', 'c', { defaultTtl: 10, confirmed: false });
+  gate.isShut = true;
+  const purged = store.runPurge();
+  await gate.reached;
+  return { store, container, gate, purged };
+}
+
+const slowReads = ({ log }: SqliteStorage, gate: Gate): void => {
+  const readStream = log.readStream.bind(log);
+  log.readStream = async (stream, part) => {
+    const events = await readStream(stream, part);
+    if (stream.startsWith('item-')) await gate.pass();
+    return events;
+  };
+};
+
+const slowDestruction = ({ vault }: SqliteStorage, gate: Gate): void => {
+  const destroyKeys = vault.destroyKeys.bind(vault);
+  vault.destroyKeys = async (requests) => {
+    await gate.pass();
+    return destroyKeys(requests);
+  };
+};
+
+const setWindow = (store: Store, container: ContainerState) =>
+  store.setRecoveryWindow(CALLER, container, 3_600, 'something goes wrong');
+const windowOf = (store: Store, { rid }: ContainerState) => store.containerByRid(rid)?.retention.recoveryWindowSeconds;
+
+it('a purge that looks at what it is about to erase leaves what a recovery window has come to keep', async () => {
+  const { store, container, gate, purged } = await purging(slowReads);
+  const set = setWindow(store, container);
+  await expect.poll(() => windowOf(store, container)).toBe(3_600);
+  gate.open();
+  await set;
+  await purged;
+  await store.recoverItem(CALLER, container, 'x', '["p"]', { reason: 'it was needed' });
+  await expect(store.readItem(container, 'x', '["p"]')).resolves.toBeDefined();
+});
+
+it('the same is left for a policy grace, and erased when that is over', async () => {
+  const { store, container, gate, purged } = await purging(slowReads, { byPolicyStart: true });
+  const set = store.setPolicyGrace(CALLER, 'd', 'c', 3_600, 'something goes wrong');
+  await expect.poll(() => store.containerByRid(container.rid)?.policyGraceSeconds).toBe(3_600);
+  gate.open();
+  await set;
+  await purged;
+  expect((await store.explain(container, 'x', '["p"]')).state).toBe('expired');
+  await store.advanceClock(3_600_000);
+  await store.runPurge();
+  expect((await store.explain(container, 'x', '["p"]')).state).toBe('purged');
+});
+
+it('a recovery window is answered for when what was being erased before it is erased', async () => {
+  const { store, container, gate, purged } = await purging(slowDestruction);
+  let isAnswered = false;
+  const set = setWindow(store, container).then(() => (isAnswered = true));
+  await expect.poll(() => windowOf(store, container)).toBe(3_600);
+  await new Promise((resolve) => setTimeout(resolve, 50));
+  expect(isAnswered).toBe(false);
+  gate.open();
+  await set;
+  expect((await store.explain(container, 'x', '["p"]')).state).toBe('purged');
+  await purged;
+});
