@@ -85,7 +85,7 @@ async function runBatch(
     for (const step of asked.kind === 'rename' ? stepsOf(asked) : [asked]) owners[steps.push(step) - 1] = index;
   }
   // A batch that reads nothing needs nothing of the session: what it meets the log decides.
-  const atLeast = operations.some(({ kind }) => kind === 'read') ? atLeastOf(request) : undefined;
+  const atLeast = operations.some(({ kind }) => kind === 'read') ? await atLeastOf(request) : undefined;
   const outcome = await store.batchItems(caller, container, steps, { dryRun, atLeast });
   if (outcome.kind === 'refused') return refused(owners[outcome.index]!, outcome.refusal);
   if (unreadable !== undefined) return refused(operations.length, unreadable.error);
@@ -275,7 +275,7 @@ async function runOne(
       return shown(container, sent, asked, { kind: 'deleted', bytes });
     }
     case 'read': {
-      const item = await store.readItem(container, asked.id, asked.partitionKey, atLeastOf(request));
+      const item = await store.readItem(container, asked.id, asked.partitionKey, await atLeastOf(request));
       return shown(container, sent, asked, { kind: 'read', item });
     }
     default:

@@ -27,7 +27,7 @@ export async function answerChangeFeed(request: CosmosRequest, container: Contai
     notBeforeMs: modifiedSinceOf(request),
     scope,
     maxItemCount: pageSizeOf(request),
-    atLeast: atLeastOf(request),
+    atLeast: await atLeastOf(request),
     signal: request.signal(),
   });
   const headers = {

@@ -77,6 +77,7 @@ export function grantedStore(store: StoreApi, grant: Grant): StoreApi {
     // Whoever comes with a token spends what the container has, as everybody does.
     requestUnits: store.requestUnits,
     headPosition: () => store.headPosition(),
+    reaches: (position) => store.reaches(position),
     nowMs: () => store.nowMs(),
     // Targets by rid are found in the list; the list itself no token reaches.
     listDatabases: () => store.listDatabases().filter(({ rid }) => rid === databaseRid),

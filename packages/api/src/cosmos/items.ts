@@ -80,7 +80,7 @@ export async function answerItem(request: CosmosRequest): Promise<Answer> {
   const { id, partitionKey } = await itemAddress(request, container);
   switch (method) {
     case 'GET': {
-      const item = await store.readItem(container, id, partitionKey, atLeastOf(request));
+      const item = await store.readItem(container, id, partitionKey, await atLeastOf(request));
       const shown = {
         etag: item.etag,
         'x-ms-item-lsn': String(item.position),
@@ -97,7 +97,7 @@ export async function answerItem(request: CosmosRequest): Promise<Answer> {
       const item = readDocument(request, container);
       if (!isOfKeyInHeader(request, container, item) || item.partitionKey !== partitionKey) {
         // An item that is not there can't be of another key: 404 goes first, as with Cosmos DB.
-        await store.readItem(container, id, partitionKey, atLeastOf(request));
+        await store.readItem(container, id, partitionKey, await atLeastOf(request));
         throw new WireError('partitionKeyMismatch', MISMATCH);
       }
       const precondition = preconditionOf(headers);
@@ -242,7 +242,7 @@ async function listItems(request: CosmosRequest, container: ContainerState): Pro
     ...scope,
     maxItemCount: pageSizeOf(request),
     continuation,
-    atLeast: atLeastOf(request),
+    atLeast: await atLeastOf(request),
   });
   const documents = page.items.map((item) => withSystemProperties(container, item)).join(',');
   const body = `{"_rid":"${container.rid}","Documents":[${documents}],"_count":${page.items.length}}`;
@@ -305,7 +305,7 @@ async function queryItems(
     rowRid: isOfRows(sql) ? (birth, inside) => rowRid(container.rid, birth, inside) : undefined,
     maxItemCount: pageSizeOf(request),
     continuation: decodeContinuation(headerText(headers, 'x-ms-continuation'), container.rid),
-    atLeast: atLeastOf(request),
+    atLeast: await atLeastOf(request),
     signal: request.signal(),
     standAside,
   });

@@ -7,6 +7,7 @@ export const notForWrites = (): WireError => new WireError('forbidden', "The rea
 const reads: ReadonlySet<PropertyKey> = new Set<keyof StoreApi>([
   'requestUnits',
   'headPosition',
+  'reaches',
   'nowMs',
   'listDatabases',
   'database',

@@ -11,7 +11,7 @@ import type { ConsistencyLevel, ConsistencyPolicy } from './consistency.ts';
 import { badRequest, WireError } from './errors.ts';
 import { isJsonObject, parseJson, type JsonObject } from './json.ts';
 import { isRid } from './rids.ts';
-import { requestedPosition } from './session-token.ts';
+import { positionIn } from './session-token.ts';
 
 /** A request that has been let in, as the handlers see it. */
 export interface CosmosRequest {
@@ -83,8 +83,10 @@ export function preconditionOf(headers: IncomingHttpHeaders): Precondition | und
 /**
  * What a read must wait for: everything acknowledged at the stronger levels, the session's own writes at `Session`, and
  * nothing at the weaker ones, for which clients don't send a token either.
+ *
+ * @throws WireError 400 for a token that is junk, 404/1002 for one of a position that the log has not reached
  */
-export function atLeastOf(request: CosmosRequest): AtLeast | undefined {
+export async function atLeastOf(request: CosmosRequest): Promise<AtLeast | undefined> {
   switch (request.consistency) {
     case 'Strong':
     case 'BoundedStaleness':
@@ -94,8 +96,11 @@ export function atLeastOf(request: CosmosRequest): AtLeast | undefined {
       return undefined;
     default:
   }
-  const token = headerText(request.headers, 'x-ms-session-token');
-  return token === undefined ? undefined : requestedPosition(token, request.store.headPosition());
+  const position = positionIn(headerText(request.headers, 'x-ms-session-token'));
+  if (position !== undefined && !(await request.store.reaches(position))) {
+    throw new WireError('sessionNotAvailable', 'The read session is not available for the input session token.');
+  }
+  return position;
 }
 
 /** `x-ms-max-item-count`: absent or -1 leaves the size of a page to the server. */

@@ -1,4 +1,4 @@
-import { badRequest, WireError } from './errors.ts';
+import { badRequest } from './errors.ts';
 
 /**
  * The token of a response: one range, whose number is the log's position. Clients merge tokens of this one shape
@@ -12,19 +12,6 @@ export const sessionToken = (rangeId: string, position: number): string => `${ra
  * are understood, comma-joined for several ranges.
  *
  * @returns undefined when there is no token
- * @throws WireError 400 for junk, 404/1002 for a position that this server has not reached
- */
-export function requestedPosition(token: string | undefined, headPosition: number): number | undefined {
-  const highest = positionIn(token);
-  if (highest !== undefined && highest > headPosition) {
-    throw new WireError('sessionNotAvailable', 'The read session is not available for the input session token.');
-  }
-  return highest;
-}
-
-/**
- * The same, whether it is reached or not.
- *
  * @throws WireError 400 for junk
  */
 export function positionIn(token: string | undefined): number | undefined {

@@ -165,6 +165,10 @@ export class StoreParts {
     return typeof head === 'number' ? Math.max(head, this.projector.position) : this.projector.position;
   }
 
+  async reaches(position: number): Promise<boolean> {
+    return position <= this.headPosition() || position <= (await this.ports.log.head());
+  }
+
   /** The container as it is now, after whatever command on it is under way. */
   async current(container: ContainerState): Promise<CatalogContainer> {
     await this.#idle(container);
@@ -327,7 +331,7 @@ export class StoreParts {
     if (atLeast === 'head') return this.projected(await this.ports.log.head());
     const position = atLeast;
     if (position <= this.projector.position) return;
-    if (position > (await this.ports.log.head())) throw new Refusal('session-not-available');
+    if (!(await this.reaches(position))) throw new Refusal('session-not-available');
     await this.projected(position);
   }
 

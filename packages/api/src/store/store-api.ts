@@ -45,6 +45,8 @@ export interface StoreApi
   confirmClock(options?: { readonly pausePurge?: Caller | undefined }): Promise<ClockJump | undefined>;
   /** Highest log position that this store knows of. */
   headPosition(): number;
+  /** Whether the log has come to a position. Another node may have written more than is known here: then it is asked. */
+  reaches(position: number): Promise<boolean>;
   /** Ends gracefully: finishes writes under way, refuses new ones, closes files. */
   close(): Promise<void>;
 }

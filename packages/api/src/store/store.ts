@@ -478,6 +478,7 @@ export class Store implements StoreApi {
   actionsOnStore: StoreApi['actionsOnStore'] = () => this.#finished(this.#histories.actionsOnStore());
 
   headPosition: StoreApi['headPosition'] = () => this.#parts.headPosition();
+  reaches: StoreApi['reaches'] = (position) => this.#parts.reaches(position);
 
   async close(): Promise<void> {
     this.#parts.refuseNewWork();

@@ -46,6 +46,7 @@ export type EdgeStore = Pick<
   | 'listItems'
   | 'queryItems'
   | 'headPosition'
+  | 'reaches'
   | 'nowMs'
   | 'requestUnits'
   | 'measurements'
@@ -279,6 +280,7 @@ export function fakeStore(overrides: Partial<EdgeStore> = {}): StoreApi {
     },
     nowMs: () => 1_763_722_800_000,
     headPosition: () => position,
+    reaches: async (wanted) => wanted <= position,
     countItems: async (container) => itemsOf(container).size,
     measurements: new Measurements(),
     requestUnits: new RequestUnits({
