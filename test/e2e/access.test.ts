@@ -1,6 +1,7 @@
 import {
   ChangeFeedStartFrom,
   CosmosClient,
+  PartitionKeyDefinitionVersion,
   PermissionMode,
   type ErrorResponse,
   type PermissionDefinition,
@@ -224,6 +225,37 @@ describe('permissions', () => {
     expect((await as(`${path}/permissions/p`, { type: 'permissions', link: `${link}/permissions/p` })).status).toBe(
       403,
     );
+  });
+});
+
+describe('queries by plan over several ranges', () => {
+  test('are for the read-only key and for holders of tokens, too', async () => {
+    const { database } = await world.client.databases.create({ id: 'wide' });
+    const partitionKey = { paths: ['/customer'], version: PartitionKeyDefinitionVersion.V2 };
+    const { container } = await database.containers.create({ id: 'orders', partitionKey, throughput: 12_000 });
+    for (let n = 0; n < 6; n += 1) await container.items.create({ id: `o${n}`, customer: `c${n}`, total: n % 2 });
+    const { user } = await database.users.create({ id: 'ann' });
+    const here = { database, container, user };
+    const reader = new CosmosClient({ endpoint: world.endpoint, key: READ_ONLY_KEY });
+    clients.push(reader);
+    // Plans are asked for by each before anybody else has had one of this container.
+    for (const orders of [
+      reader.database(database.id).container(container.id),
+      holding(await permit(here), here),
+      container,
+    ]) {
+      const groups = 'SELECT c.total, COUNT(1) AS n FROM c GROUP BY c.total';
+      const found = (await orders.items.query<{ total: number }>(groups).fetchAll()).resources;
+      expect(found.toSorted((a, b) => a.total - b.total)).toEqual([
+        { total: 0, n: 3 },
+        { total: 1, n: 3 },
+      ]);
+      const sorted = 'SELECT VALUE c.id FROM c ORDER BY c.id DESC';
+      const { resources } = await orders.items.query(sorted, { forceQueryPlan: true }).fetchAll();
+      expect(resources).toEqual(['o5', 'o4', 'o3', 'o2', 'o1', 'o0']);
+      // Containers have their plans anew where their definition has changed.
+      await container.replace({ id: container.id, partitionKey, defaultTtl: -1 });
+    }
   });
 });
 

@@ -82,7 +82,16 @@ export function grantedStore(store: StoreApi, grant: Grant): StoreApi {
     // Targets by rid are found in the list; the list itself no token reaches.
     listDatabases: () => store.listDatabases().filter(({ rid }) => rid === databaseRid),
     database: (name) => covered(databaseRid, name, () => store.database(name)),
+    databaseByRid: (rid) => {
+      if (rid !== databaseRid) throw notGranted();
+      return store.databaseByRid(rid);
+    },
     container: (database, name) => covered(target.containerRid, name, () => store.container(database, name)),
+    // Plans go by what ranges earlier containers of the name had.
+    deletedContainers: (database, name) => {
+      covered(target.containerRid, name, () => store.container(database, name));
+      return store.deletedContainers(database, name);
+    },
     containerByRid: (rid) => {
       if (rid !== target.containerRid) throw notGranted();
       return store.containerByRid(rid);

@@ -15,6 +15,7 @@ const reads: ReadonlySet<PropertyKey> = new Set<keyof StoreApi>([
   'listContainers',
   'container',
   'containerByRid',
+  'deletedContainers',
   'listUsers',
   'user',
   'listClientEncryptionKeys',

@@ -184,11 +184,15 @@ describe('the store of a token’s holder', () => {
     expect(granted.database('shop').rid).toBe(databaseRid);
     expect(granted.container('shop', 'orders')).toBe(orders);
     expect(granted.containerByRid(orders.rid)).toBe(orders);
+    expect(granted.databaseByRid(databaseRid)?.name).toBe('shop');
+    expect(granted.deletedContainers('shop', 'orders')).toEqual([]);
     expect(await granted.itemByBirth(orders, 9)).toBe(undefined);
     for (const call of [
       () => granted.database('elsewhere'),
       () => granted.container('shop', 'others'),
       () => granted.containerByRid(others.rid),
+      () => granted.databaseByRid(store.database('elsewhere').rid),
+      () => granted.deletedContainers('shop', 'others'),
       // Nobody learns from the answer what there is besides.
       () => granted.database('nothing'),
       () => granted.container('shop', 'nothing'),
