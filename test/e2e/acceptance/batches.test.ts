@@ -97,6 +97,16 @@ describe('a transactional batch', () => {
         },
         412,
       ],
+      ...['FROM c WHERE', 'FROM c WHERE NONE(c.total)', 'FROM c WHERE d.total = 1'].map(
+        (condition): [OperationInput, number] => [
+          {
+            operationType: Patch,
+            id: 'old',
+            resourceBody: { condition, operations: [{ op: 'add', path: '/a', value: 1 }] },
+          },
+          400,
+        ],
+      ),
       [{ operationType: Replace, id: 'old', ifMatch: '"other"', resourceBody: doc('old') }, 412],
       [{ operationType: Upsert, ifNoneMatch: '*', resourceBody: doc('old') }, 412],
       [{ operationType: Replace, id: 'old', resourceBody: doc('first') }, 409],

@@ -148,10 +148,13 @@ export class ItemIntents {
     precondition: Precondition | undefined,
     beforeLarge?: (bytes: number) => Promise<void>,
   ): IntentOf {
-    const parsed = patch.condition === undefined ? undefined : parseCondition(patch.condition);
-    return (within, nowMs) => {
-      const condition = parsed && planQuery(parsed, [], planOptionsOf(within.state.definition));
-      return async (state, { last, body }) => {
+    return (within, nowMs) =>
+      async (state, { last, body }) => {
+        // When it is the turn of this one among the operations of a batch, which then knows whose condition is at fault.
+        const condition =
+          patch.condition === undefined
+            ? undefined
+            : planQuery(parseCondition(patch.condition), [], planOptionsOf(within.state.definition));
         const facts = { ...factsFor(within, nowMs, partitionKey, last), ...precondition };
         let json = '{}';
         // Whoever asks for the etag of another state must hear so, though the patch fits the present one even less. On a
@@ -180,7 +183,6 @@ export class ItemIntents {
           command: { type: 'WriteItem', operation: 'patch', id, partitionKey, ttl, bytes, ...facts },
         };
       };
-    };
   }
 
   /** The same intent, whose write also names the values that its document has for the container's unique keys. */

@@ -19,6 +19,7 @@ import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import type { CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
 import type { ContainerNumber } from '@epitaph/projections/read-model-store.ts';
+import { QueryError } from '@epitaph/query';
 import { hasUniqueKeys } from '../cosmos/unique-keys.ts';
 import type { Documents } from './documents.ts';
 import { inThisHeap } from './heap.ts';
@@ -353,9 +354,9 @@ export class ItemWrites {
       const { step, refusal, ...ended } = handled;
       return { handled: { ...ended, index: step, refusal: itemRefusal(refusal) }, within, knownAt };
     } catch (error) {
-      // Thrown by the intent of an operation that can't be done.
-      if (error instanceof Refusal)
-        return { handled: { kind: 'refused', index: reached, refusal: error }, within, knownAt };
+      // Thrown by the intent of an operation that can't be done, such as a patch whose condition is no query.
+      const refusal = error instanceof QueryError ? new Refusal('bad-request', error.message) : error;
+      if (refusal instanceof Refusal) return { handled: { kind: 'refused', index: reached, refusal }, within, knownAt };
       throw error;
     }
   }
