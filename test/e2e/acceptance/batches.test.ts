@@ -289,7 +289,9 @@ describe('a transactional batch', () => {
     expect(await send('[]')).toMatchObject({ status: 400 });
     expect(await send('[1]')).toMatchObject({ status: 400 });
     for (const body of ['', undefined]) expect(await send(body)).toMatchObject({ status: 400 });
-    expect(await send(JSON.stringify([{ operationType: 'Steal' }]))).toMatchObject({ status: 400 });
+    for (const operationType of ['Steal', { toString: 1 }]) {
+      expect(await send(JSON.stringify([{ operationType }]))).toMatchObject({ status: 400 });
+    }
     for (const name of ['partitionKey', 'ifMatch', 'ifNoneMatch']) {
       expect(await send(JSON.stringify([{ ...create, [name]: 5 }]))).toMatchObject({ status: 400 });
     }

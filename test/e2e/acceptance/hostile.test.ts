@@ -100,6 +100,7 @@ describe('a body that is no document is refused', () => {
       [{ op: 'incr', path: '/n', value: '1' }],
       [{ op: 'remove', path: '/missing' }],
       [{ op: 'test', path: '/n', value: 1 }],
+      [{ op: { toString: 1 }, path: '/n', value: 1 }],
       [
         { op: 'set', path: '/n', value: 2 },
         { op: 'remove', path: '/missing' },

@@ -3,7 +3,7 @@ import type { BatchOperation } from '../store/api/items-api.ts';
 import { badRequest, tooLarge, WireError } from './errors.ts';
 import { decodeOperations, isHybridRow } from './hybrid-row.ts';
 import { checkItemId, itemOf, readItemBody, type ItemBody } from './item-body.ts';
-import { isJsonObject, parseExactJson } from './json.ts';
+import { asShown, isJsonObject, parseExactJson } from './json.ts';
 import { readPartitionKeyHeader, wholeKeyOf } from './partition-key.ts';
 import { readPatch } from './patch.ts';
 import type { Rename } from './rename.ts';
@@ -67,7 +67,7 @@ function operationsOfJson(body: unknown, minimal: boolean): readonly SentOperati
     const type = operationTypes.find((known) => known === value['operationType']);
     if (type === undefined) {
       throw badRequest(
-        `The operation type '${String(value['operationType']).slice(0, 100)}' is not one of ${operationTypes.join(', ')}.`,
+        `The operation type '${asShown(value['operationType'])}' is not one of ${operationTypes.join(', ')}.`,
       );
     }
     return {

@@ -37,6 +37,10 @@ function parseText(body: Buffer, parse: (text: string) => unknown): unknown {
   }
 }
 
+/** The beginning of what a client has sent, for a refusal. `String` fails over an object that has a `toString` of its own. */
+export const asShown = (value: unknown): string =>
+  (typeof value === 'string' || value === undefined ? `${value}` : jsonText(value)).slice(0, 100);
+
 export function isJsonObject(value: unknown): value is JsonObject {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }

@@ -3,7 +3,7 @@ import { Refusal } from '@epitaph/core/errors.ts';
 import { integerValue, isNumeric } from '@epitaph/query';
 import { defaultLimits } from '../http/limits.ts';
 import type { Document, PatchOperation, PatchRequest } from '../store/api/items-api.ts';
-import { isJsonObject, type JsonObject } from './json.ts';
+import { asShown, isJsonObject, type JsonObject } from './json.ts';
 import { partitionKeyPaths } from './partition-key.ts';
 import { itemSystemProperties } from './system-properties.ts';
 
@@ -69,9 +69,7 @@ function readOperation(value: unknown, definition: ContainerDefinition): PatchOp
       return { op, path: where, from: source };
     }
     default:
-      throw refuse(
-        `The patch operation '${String(op).slice(0, 100)}' is not one of add, set, replace, remove, incr, move.`,
-      );
+      throw refuse(`The patch operation '${asShown(op)}' is not one of add, set, replace, remove, incr, move.`);
   }
 }
 
