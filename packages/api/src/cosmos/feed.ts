@@ -104,8 +104,7 @@ export function answerFeed(request: CosmosRequest, rid: string, key: string, res
   const { headers, method } = request;
   if (method === 'POST' && isQueryPlan(headers)) return answerQueryPlan(request);
   // The older .NET client says "query" of a GET without one.
-  const rows =
-    method === 'POST' && isQuery(headers) ? runQuery(readQueryBody(request), resources as readonly Json[]) : resources;
+  const rows = method === 'POST' && isQuery(headers) ? runQuery(request, resources as readonly Json[]) : resources;
   const place = decodeListPlace(headerText(headers, 'x-ms-continuation'));
   const { page, next } = pageOfList(rows, place, pageSizeOf(request));
   const body = `{"_rid":${JSON.stringify(rid)},"${key}":${jsonText(page)},"_count":${page.length}}`;
@@ -124,10 +123,15 @@ export function answerFeed(request: CosmosRequest, rid: string, key: string, res
 const MAX_RESOURCE_MS = 50;
 const MAX_RESOURCES_MS = 250;
 
-function runQuery({ sql, parameters }: QueryBody, resources: readonly Json[]): readonly unknown[] {
+function runQuery(request: CosmosRequest, resources: readonly Json[]): readonly unknown[] {
+  const { sql, parameters } = readQueryBody(request);
   const { monotonicMs } = systemClocks;
   const plan = planQuery(parseQuery(sql), parameters);
-  const evaluation = startEvaluation(plan, { monotonicMs, maxDocumentMs: MAX_RESOURCE_MS });
+  const evaluation = startEvaluation(plan, {
+    nowMs: request.store.nowMs(),
+    monotonicMs,
+    maxDocumentMs: MAX_RESOURCE_MS,
+  });
   const untilMs = monotonicMs() + MAX_RESOURCES_MS;
   const rows: Json[] = [];
   const take = (): void => {

@@ -102,6 +102,11 @@ describe('a query of a list', () => {
     expect({ status, rows: json['Databases'] }).toEqual({ status: 200, rows: ['shop'] });
   });
 
+  test('may ask for the time', async () => {
+    const { status, json } = await ask({ query: 'SELECT VALUE GetCurrentTimestamp() FROM d WHERE NOW() > "2000"' });
+    expect({ status, rows: json['Databases'] }).toEqual({ status: 200, rows: [1_763_722_800_000] });
+  });
+
   test.each([[[null]], [['@a']], [[{}]], [[{ name: 'a', value: 1 }]], [{ '@a': 1 }], ['@a']])(
     'with %j for parameters is refused',
     async (parameters) => {
