@@ -45,7 +45,8 @@ export function isJsonObject(value: unknown): value is JsonObject {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-function checkJson(value: unknown, depthLeft: number): void {
+/** @throws WireError 400 for nesting beyond the depth, and for numbers beyond a double's range */
+export function checkJson(value: unknown, depthLeft: number): void {
   if (typeof value === 'number') {
     if (!Number.isFinite(value)) throw badRequest('The request body has a number that is out of range.');
     return;

@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { checkJson } from '../cosmos/json.ts';
 import type { KeyRing, KeyRole } from '../http/keys.ts';
 import { defaultLimits } from '../http/limits.ts';
 import { goesInPieces, piecesOf } from '../http/send-body.ts';
@@ -194,9 +195,21 @@ function readBodiesAsJson(scope: FastifyInstance): void {
       return;
     }
     try {
-      parsed(null, JSON.parse(body as string));
-    } catch {
-      parsed(new Problem('bad-request', 'The body is not JSON.'));
+      parsed(null, readJson(body as string));
+    } catch (error) {
+      parsed(error as Error);
     }
   });
+}
+
+/** @throws Problem or WireError for what is no JSON, or nests deeper than what is written of it could be */
+function readJson(body: string): unknown {
+  let value: unknown;
+  try {
+    value = JSON.parse(body);
+  } catch {
+    throw new Problem('bad-request', 'The body is not JSON.');
+  }
+  checkJson(value, defaultLimits.jsonDepth);
+  return value;
 }

@@ -118,6 +118,9 @@ const documented = new Map(
   ),
 );
 
+/** Arrays in one another, of which no text can be made. */
+const NESTED = '['.repeat(30_000) + ']'.repeat(30_000);
+
 describe('every refusal of every route', () => {
   /** Requests that no route takes, or that name what is not there. */
   const REFUSED: readonly [
@@ -131,6 +134,12 @@ describe('every refusal of every route', () => {
     ['a query that it does not know', (target) => `${target}?nonsense=1`, undefined, undefined],
     ['a body that it does not know', (target) => target, undefined, { nonsense: 1 }],
     ['a body that is not JSON', (target) => target, undefined, '{'],
+    [
+      'a body that nests too deeply',
+      (target) => target,
+      undefined,
+      `{"reason":"r","requestedBy":"ann","id":"a","partitionKey":${NESTED}}`,
+    ],
     ['a container that is not there', (target) => target.replace('/orders', '/nothing'), undefined, undefined],
     ['a database that is not there', (target) => target.replace('/shop', '/nothing'), undefined, undefined],
     ['a rid that never was', (target) => `${target}?rid=none`, undefined, undefined],
