@@ -60,7 +60,9 @@ function readFile(file: string): Readonly<Record<string, unknown>> {
   try {
     value = JSON.parse(text);
   } catch (error) {
-    throw new BadConfiguration(`The configuration file ${file} is not JSON: ${(error as Error).message}`);
+    // Around the place of the fault V8 shows what there is, which may be of a key.
+    const why = (error as Error).message.replace(/, (?:\.\.\.)?".*$/s, '');
+    throw new BadConfiguration(`The configuration file ${file} is not JSON: ${why}`);
   }
   const object = z.record(z.string(), z.unknown()).safeParse(value);
   if (!object.success) throw new BadConfiguration(`The configuration file ${file} must hold one JSON object.`);

@@ -129,6 +129,9 @@ describe('the configuration', () => {
     const attempt = () => readConfiguration({ flags: {}, environment: { EPITAPH_KEY: 'hush' } });
     expect(attempt).toThrow(BadConfiguration);
     expect(attempt).not.toThrow(/hush/);
+    const config = file('{"port": 1, "key": hush}');
+    const reading = () => readConfiguration({ flags: { config }, environment: {} });
+    expect(reading).toThrow(/is not JSON: Unexpected token 'h'$/);
   });
 });
 
