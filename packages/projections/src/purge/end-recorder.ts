@@ -103,18 +103,17 @@ export class EndRecorder {
     let position = 0;
     await stepwise(rows, async (row) => {
       const stream = await streamOf(this.#ports, container, row);
-      const { timeline } = this.#ports.catalog().containerByNumber(container.number)!.state;
-      const left = container.state.partitionKeyDeletes.find(
-        ({ partitionKey, atMs }) => partitionKey === row.partitionKey && atMs === row.endedAtMs,
-      );
-      // On several nodes the row may be of a delete that this one's catalog does not have yet: it is for the next pass.
+      // As it is now: the delete may have come since the container was looked up, and before the row was.
+      const { state } = this.#ports.catalog().containerByNumber(container.number)!;
+      const left = partitionKeyDeleteAfter(state, row.partitionKey, row.position);
+      // Another node has worked it off since, or it is one of which this node has not heard: it is for the next pass.
       if (left === undefined) return;
       const { atMs, by } = left;
       const handled = await handleLife(this.#ports, stepContext(this.#ports, nowMs()), stream, row.life, () => ({
         kind: 'command',
         command: {
           type: 'RecordPartitionKeyDelete',
-          timeline,
+          timeline: state.timeline,
           leftWithPartitionKey: { atMs, by, position: row.position },
         },
       }));
