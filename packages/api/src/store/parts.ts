@@ -309,7 +309,8 @@ export class StoreParts {
     const { timeline } = this.catalog.containerByNumber(container.number)!.state;
     const nowMs = this.ports.clock.now();
     if (isExpired(times, watermarks(container.state.timeline, decidedAtMs))) {
-      if (this.busy(container.state) !== undefined || timeline !== container.state.timeline) return false;
+      const hasChanged = timeline.at(-1)?.version !== container.state.timeline.at(-1)?.version;
+      if (hasChanged || this.busy(container.state) !== undefined) return false;
       // What is about to be recorded stays true: no policy begins at this instant any more.
       this.expirySeen(container.number, decidedAtMs);
     } else if (isExpired(times, watermarks(timeline, nowMs))) return false;
