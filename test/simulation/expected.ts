@@ -162,7 +162,7 @@ function codeOfPolicy(
     if (runOut(proposed, write, fromMs) !== undefined) items += 1;
   }
   const { maxItems = Infinity, maxShare = 1 } = brake;
-  return items > maxItems || items > maxShare * of ? 'ttl-change-braked' : 'ok';
+  return items > maxItems || (of > 0 && items / of > maxShare) ? 'ttl-change-braked' : 'ok';
 }
 
 /** The newest policy but for one that waits for its time. */

@@ -405,6 +405,22 @@ describe('changing the TTL under a brake', () => {
       .when(changeTtl({ confirmed: true, reason: 'ticket 7' }))
       .then(changed({ confirmed: true, reason: 'ticket 7' }));
   });
+  it('goes through at every whole percentage of the items that is the limit, and not above', () => {
+    for (let percent = 0; percent < 100; percent++) {
+      const limits = brake({ maxShare: percent / 100 });
+      const at = { items: percent, of: 100 };
+      givenContainer(created(), limits)
+        .when(changeTtl({ expiring: at }))
+        .then({
+          type: 'ContainerTtlChanged',
+          data: { from: 60, to: 30, policyVersion: 2, effectiveFromMs: NOW_MS, expiringAtOnce: at },
+        });
+      const above = { items: percent + 1, of: 100 };
+      givenContainer(created(), limits)
+        .when(changeTtl({ expiring: above }))
+        .thenRefused('braked', { brake: { maxShare: percent / 100 }, ...above });
+    }
+  });
   it('is not asked about a replace that leaves the TTL as it is, nor when the brake was taken away', () => {
     givenContainer(created(), brake({ maxItems: 0 }))
       .when(replace())

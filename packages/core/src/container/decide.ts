@@ -213,7 +213,8 @@ const clientEncryptionOf = ({ clientEncryptionPolicy }: ContainerDefinition) => 
 const uniqueKeysOf = ({ uniqueKeyPolicy }: ContainerDefinition) => uniqueKeyPolicy?.uniqueKeys ?? [];
 
 function isAbove({ maxItems, maxShare }: TtlBrake, { items, of }: ExpiringAtOnce): boolean {
-  return (maxItems !== undefined && items > maxItems) || (maxShare !== undefined && items > maxShare * of);
+  // Divided: a share like 0.29 of a hundred, multiplied, comes to less than 29.
+  return (maxItems !== undefined && items > maxItems) || (maxShare !== undefined && of > 0 && items / of > maxShare);
 }
 
 function reasonOf({ reason }: { readonly reason?: string | undefined }): { readonly reason?: string } {
