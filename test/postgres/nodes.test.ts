@@ -89,6 +89,21 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       }
     }));
 
+  it('write to a container at once that a node has made whose clock is ahead', () =>
+    inCluster(async (cluster) => {
+      const ahead = await cluster.start({ skewMs: 400 });
+      const behind = await cluster.start();
+      await makeContainer(ahead.store, 60);
+      await containerOn(behind);
+      await write(behind, 'x', { ttl: 30 });
+      await write(behind, 'x');
+      expect(await ahead.store.readItem(await containerOn(ahead), 'x', PARTITION, 'head')).toBeDefined();
+      await expect(write(behind, 'y', { ttl: 0 })).rejects.toMatchObject({ code: 'invalid-ttl' });
+      const { state, policy } = await behind.store.explain(await containerOn(behind), 'x', PARTITION);
+      expect({ state, version: policy?.version }).toEqual({ state: 'live', version: 1 });
+      for (const { store } of [ahead, behind]) expect((await store.fsck()).problems).toEqual([]);
+    }));
+
   it('erase within some minutes what a floor kept that was lowered on a node which does not purge', () =>
     inCluster(async (cluster) => {
       const machine = fakeMachine(1_800_000_000_000);

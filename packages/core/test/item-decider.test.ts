@@ -146,10 +146,20 @@ describe('writing an item that is there', () => {
       .when(write({ timeline: policies }))
       .then(upserted({ operation: 'upsert', key: NEW_KEY, bytes: 42, policyVersion: 2 }));
   });
-  it('before its container had a policy is a defect', () => {
-    expect(() => givenItem().when(write({ timeline: [{ fromMs: NOW_MS + 1, defaultTtl: 5, version: 1 }] }))).toThrow(
-      InvariantViolation,
-    );
+  it('by a clock that is behind the one which made its container is decided under its first policy', () => {
+    const policies = [
+      { fromMs: NOW_MS + 1, defaultTtl: 5, version: 1 },
+      { fromMs: NOW_MS + 2, defaultTtl: null, version: 2 },
+    ];
+    givenItem()
+      .when(write({ timeline: policies }))
+      .then(upserted({ operation: 'upsert', key: NEW_KEY, bytes: 42, policyVersion: 1 }));
+    givenItem()
+      .when(write({ timeline: policies, ttl: { kind: 'unreadable', value: 0 } }))
+      .thenRefused('invalid-ttl', { value: 0 });
+  });
+  it('in a container without any policy is a defect', () => {
+    expect(() => givenItem().when(write({ timeline: [] }))).toThrow(InvariantViolation);
   });
 });
 

@@ -9,7 +9,7 @@ import {
   type TimeSpan,
 } from '@epitaph/core/history/preview.ts';
 import { holdIdOf, recordedKind } from '@epitaph/core/retention/hold-names.ts';
-import { policyAt } from '@epitaph/core/ttl/policy-timeline.ts';
+import { policyToDecideBy } from '@epitaph/core/ttl/policy-timeline.ts';
 import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import type { ContainerNumber } from '@epitaph/projections/read-model-store.ts';
 import { erasureDelayMs } from '@epitaph/projections/purge/due-book.ts';
@@ -55,7 +55,7 @@ export class Previews {
     const { expiring, oldestTs } = atOnce;
     const items = [atOnce, never, ...later].reduce((sum, counted) => sum + counted.expiring, odd.never);
     return {
-      from: policyAt(state.timeline, effectiveFromMs)?.defaultTtl ?? null,
+      from: policyToDecideBy(state.timeline, effectiveFromMs).defaultTtl,
       to: defaultTtl,
       effectiveFromMs,
       items,

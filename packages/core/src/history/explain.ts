@@ -2,7 +2,7 @@ import { isoTime } from '../clock.ts';
 import type { Gone } from '../container/gone.ts';
 import type { ContainerState, RecordedPolicy } from '../container/state.ts';
 import { expiryOf, type Expiry } from '../ttl/expiry.ts';
-import { policyAt } from '../ttl/policy-timeline.ts';
+import { policyToDecideBy } from '../ttl/policy-timeline.ts';
 import type { ItemPurged } from '../item/events.ts';
 import { graceSeconds } from '../retention/grace.ts';
 import type { ErasureRequest, LifeFacts, LifePurge } from './life.ts';
@@ -156,7 +156,7 @@ function explainAsRecorded(input: ExplainInput): Explanation {
   }
 
   // What was to come is told as it was known then: by the policies on record at that instant.
-  const known = container.timeline.filter((policy) => policy.recordedAtMs <= atMs);
+  const known = container.timeline.filter((policy, index) => index === 0 || policy.recordedAtMs <= atMs);
   if (input.withdrawnLater !== undefined) known.push(input.withdrawnLater);
   // What is on record goes first: a policy that was replaced within its own millisecond is in no timeline any more.
   const onRecord = facts.end?.expiry;
@@ -203,7 +203,7 @@ function explainAsRecorded(input: ExplainInput): Explanation {
       containerDeletedAtMs: gone.atMs,
     };
   }
-  const current = policyAt(container.timeline, atMs);
+  const current = policyToDecideBy(container.timeline, atMs);
   return {
     ...about,
     state: 'live',
@@ -211,7 +211,7 @@ function explainAsRecorded(input: ExplainInput): Explanation {
     ...(expiry === undefined
       ? {}
       : { expiresAtMs: expiry.expiredAtMs, rule: expiry.rule, arithmetic: arithmeticOf(ts, expiry) }),
-    ...(current === undefined ? {} : { policy: policyFacts(current) }),
+    policy: policyFacts(current),
   };
 }
 
@@ -222,7 +222,7 @@ function liveBetweenOmitted(
   omitted: number,
 ): Explanation {
   const [first, next] = writes;
-  const current = policyAt(container.timeline, atMs);
+  const current = policyToDecideBy(container.timeline, atMs);
   return {
     atMs,
     life,
@@ -230,7 +230,7 @@ function liveBetweenOmitted(
     ...keptUntil(floorUntilMs),
     state: 'live',
     sentence: `${JSON.stringify(id)} is visible: between ${isoTime(first!.atMs)} and ${isoTime(next!.atMs)} it was written ${omitted} times, of which the record of its erasure tells no more than that.`,
-    ...(current === undefined ? {} : { policy: policyFacts(current) }),
+    policy: policyFacts(current),
   };
 }
 
@@ -303,10 +303,10 @@ function ruleInWords(expiry: Expiry, containerName: string): string {
     : `the default ttl of ${expiry.ttl} s of container ${containerName}`;
 }
 
-function liveReason(ttl: number | null, policy: RecordedPolicy | undefined, expiry: Expiry | undefined): string {
+function liveReason(ttl: number | null, policy: RecordedPolicy, expiry: Expiry | undefined): string {
   if (expiry !== undefined)
     return `it expires at ${isoTime(expiry.expiredAtMs)} unless it or the policy changes before`;
-  if (policy === undefined || policy.defaultTtl === null) {
+  if (policy.defaultTtl === null) {
     return `time to live is off in its container, so nothing expires${ttl === null ? '' : ' and its own ttl does not count'}`;
   }
   if (ttl === -1) return 'its own ttl of -1 says that it never expires';

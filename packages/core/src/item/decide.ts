@@ -1,6 +1,6 @@
 import { invariant, unreachable } from '../invariant.ts';
 import { expiryOf } from '../ttl/expiry.ts';
-import { isTtlOn, policyAt } from '../ttl/policy-timeline.ts';
+import { isTtlOn, policyToDecideBy } from '../ttl/policy-timeline.ts';
 import { isExpired, watermarks } from '../ttl/watermarks.ts';
 import type {
   DeleteItem,
@@ -109,8 +109,7 @@ function decidePartitionKeyDelete(
 
 function decideWrite(state: ItemState, command: WriteItem): ItemDecision {
   const live = state.status === 'live' ? state : undefined;
-  const policy = policyAt(command.timeline, command.nowMs);
-  invariant(policy !== undefined, 'a container has a policy from its creation on');
+  const policy = policyToDecideBy(command.timeline, command.nowMs);
   if (isTtlOn(policy.defaultTtl) && command.ttl.kind === 'unreadable') {
     return refuse({ reason: 'invalid-ttl', value: command.ttl.value });
   }
@@ -143,8 +142,7 @@ function decideWrite(state: ItemState, command: WriteItem): ItemDecision {
  */
 function decideRecovery(state: ItemState, command: RecoverItem): ItemDecision {
   if (state.status !== 'none') return refuse({ reason: 'already-exists' });
-  const policy = policyAt(command.timeline, command.nowMs);
-  invariant(policy !== undefined, 'a container has a policy from its creation on');
+  const policy = policyToDecideBy(command.timeline, command.nowMs);
   return accept({
     type: 'ItemRecovered',
     data: {

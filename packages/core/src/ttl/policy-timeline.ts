@@ -56,6 +56,16 @@ export function policyAt<Policy extends PolicyStart>(timeline: readonly Policy[]
   return undefined;
 }
 
+/**
+ * The policy to decide by at an instant in a container that is there. A node's clock may be behind that of the one which
+ * made the container: then it is the first.
+ */
+export function policyToDecideBy<Policy extends PolicyStart>(timeline: readonly Policy[], nowMs: number): Policy {
+  const policy = policyAt(timeline, nowMs) ?? timeline[0];
+  invariant(policy !== undefined, 'a container has a policy from its creation on');
+  return policy;
+}
+
 /** True when a container's TTL is on, with or without a default. */
 export function isTtlOn(defaultTtl: DefaultTtl): boolean {
   return defaultTtl !== null;
