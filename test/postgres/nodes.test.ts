@@ -104,6 +104,30 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       for (const { store } of [ahead, behind]) expect((await store.fsck()).problems).toEqual([]);
     }));
 
+  it('explain at once what a node has written or deleted whose clock is ahead', () =>
+    inCluster(async (cluster) => {
+      const ahead = await cluster.start({ skewMs: 400 });
+      const behind = await cluster.start();
+      await makeContainer(ahead.store, 60);
+      const container = await containerOn(behind);
+      const explained = async () => {
+        // What a container's stream says every node hears a moment later.
+        await behind.store.readItem(container, 'x', PARTITION, 'head').catch(() => {});
+        const { sentence, state } = await behind.store.explain(container, 'x', PARTITION);
+        return { state, isToCome: sentence.startsWith('If nothing changes') };
+      };
+      await write(ahead, 'x');
+      expect(await explained()).toEqual({ state: 'live', isToCome: false });
+      await ahead.store.deleteItem(CALLER, container, 'x', PARTITION);
+      expect(await explained()).toEqual({ state: 'deleted', isToCome: false });
+      await write(ahead, 'x');
+      await ahead.store.deletePartitionKey(CALLER, container, PARTITION);
+      expect(await explained()).toEqual({ state: 'deleted', isToCome: false });
+      await write(ahead, 'x');
+      await ahead.store.deleteContainer(CALLER, 'db', 'coll');
+      expect(await explained()).toEqual({ state: 'deleted', isToCome: false });
+    }));
+
   it('erase within some minutes what a floor kept that was lowered on a node which does not purge', () =>
     inCluster(async (cluster) => {
       const machine = fakeMachine(1_800_000_000_000);

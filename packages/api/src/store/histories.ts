@@ -171,24 +171,21 @@ export class Histories {
         : (await vault.holdsOn([kept.stream]))[0]!.map((holdId) => holdIdOf(container.rid, holdId));
     const floors = (await vault.floors()).get(container.rid) ?? {};
     const requests = await this.#erasureRequests(container.rid, lives);
-    const { state, nowMs } = await this.#parts.told(container);
+    const { state, nowMs: toldMs } = await this.#parts.told(container);
+    const gone = this.#parts.catalog.gone(state);
+    const left = lives.map(({ events }) => partitionKeyDeleteAfter(state, name.partitionKey, events.at(-1)!.position));
+    const recordedMs = [...lives.flatMap(({ events }) => events.map((event) => event.occurredAtMs)), gone?.atMs ?? 0];
+    // Another node's clock may be ahead of this one's, and what it has recorded has happened all the same.
+    const nowMs = Math.max(toldMs, ...recordedMs, ...left.map((end) => end?.atMs ?? 0));
     return explainItem({
       id,
       partitionKey: key,
       container: state,
       withdrawnLater: atMs === undefined || atMs >= nowMs ? undefined : await this.#withdrawnLater(state, atMs),
-      gone: this.#parts.catalog.gone(state),
-      lives: lives.map((life) => {
-        const { events } = life;
-        return withErasureRequest(
-          withPartitionKeyEnd(
-            facts.get(life)!,
-            partitionKeyDeleteAfter(state, name.partitionKey, events.at(-1)!.position),
-            state.timeline,
-          ),
-          requests.get(life),
-        );
-      }),
+      gone,
+      lives: lives.map((life, index) =>
+        withErasureRequest(withPartitionKeyEnd(facts.get(life)!, left[index], state.timeline), requests.get(life)),
+      ),
       atMs: atMs ?? nowMs,
       holds,
       floorUntilMs: kept === undefined ? null : retentionUntil(floors, kept, nowMs),
