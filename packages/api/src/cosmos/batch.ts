@@ -171,7 +171,8 @@ async function runBulk(
     };
     const tail = Promise.all(names.map((name) => tails.get(name) ?? Promise.resolve())).then(run);
     for (const name of names) tails.set(name, tail);
-    keyTails?.set(partitionKeyOf(asked), Promise.all([earlier, tail]));
+    // Whatever came of them: a defect is the request's, and ends the process where nobody waits for it.
+    keyTails?.set(partitionKeyOf(asked), Promise.allSettled([earlier, tail]));
     if (goesOn) continue;
     await tail;
     if (failed(results[index]!)) break;

@@ -194,6 +194,27 @@ describe('the server', () => {
     });
   });
 
+  test.each([[{}], [{ uniqueKeyPolicy: { uniqueKeys: [{ paths: ['/email'] }] } }]])(
+    'goes on after a defect in an operation of a bulk, in a container with %j',
+    async (definition) => {
+      const unhandled = vi.fn();
+      process.on('unhandledRejection', unhandled);
+      const store = fakeStore({ writeItem: () => Promise.reject(new TypeError('a defect')) });
+      const app = testServer({ store });
+      await call(app, 'POST', '/dbs', { body: { id: 'shop' } });
+      const partitionKey = { paths: ['/customer'] };
+      await call(app, 'POST', '/dbs/shop/colls', { body: { id: 'orders', partitionKey, ...definition } });
+      const create = { operationType: 'Create', partitionKey: '["ann"]', resourceBody: { id: '1', customer: 'ann' } };
+      for (const goesOn of ['true', 'false']) {
+        const headers = { 'x-ms-cosmos-is-batch-request': 'true', 'x-ms-cosmos-batch-continue-on-error': goesOn };
+        expect((await call(app, 'POST', DOCS, { headers, body: [create, create] })).status).toBe(500);
+      }
+      await new Promise((resolve) => void setImmediate(resolve));
+      process.off('unhandledRejection', unhandled);
+      expect(unhandled).not.toHaveBeenCalled();
+    },
+  );
+
   test('turns requests away beyond its bound, lets them in again, and answers health all the while', async () => {
     let release = (): void => undefined;
     const held = new Promise<void>((resolve) => (release = resolve));
