@@ -65,6 +65,12 @@ export class ManagementClient {
     if (!/^https?:$/.test(URL.parse(endpoint)?.protocol ?? '')) {
       throw new UsageError('--endpoint must be a URL like http://127.0.0.1:8081.');
     }
+    // What a file holds often ends a line, which no header can hold.
+    if (!/^[!-~]*$/.test(key)) {
+      throw new UsageError(
+        'The key, of --key or EPITAPH_KEY, has a blank, a line end or another character that no key has.',
+      );
+    }
     this.endpoint = endpoint.replace(/\/+$/, '');
     this.#key = key;
     this.#ca = ca;

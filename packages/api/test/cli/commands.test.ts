@@ -279,6 +279,7 @@ describe('the command line', () => {
     [['verify', 'log', '--checkpoint', MAIN], /proof\/key/],
     [['ledger', 'none'], /none can't be read/],
     [['fsck', '--endpoint', 'ftp://x'], /must be a URL/],
+    [['fsck', '--key', 'c2VjcmV0\n'], /^epitaph: The key, of --key or EPITAPH_KEY, has a blank, a line end [^\n]*\n$/],
   ])('ends %j with exit code 2', async (args, message) => {
     expect(await ask(...args)).toMatchObject({ code: 2, stdout: '', stderr: expect.stringMatching(message) });
   });
