@@ -24,7 +24,7 @@ export function readConfiguration({ flags, environment }: ConfigurationSources):
   const values: Record<string, unknown> = {};
   const origins: Record<string, string> = {};
   const take = (name: string, value: unknown, origin: string): void => {
-    if (value === undefined || name in values) return;
+    if (value === undefined || Object.hasOwn(values, name)) return;
     values[name] = value;
     origins[name] = origin;
   };

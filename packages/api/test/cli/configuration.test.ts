@@ -109,6 +109,7 @@ describe('the configuration', () => {
   test.each([
     ['{"port": "80a"}', /^"port" in \S+epitaph\.json: must be a whole number/],
     ['{"prot": 80}', /^"prot" in \S+epitaph\.json is no option; there are host, port/],
+    ['{"toString": 80}', /^"toString" in \S+epitaph\.json is no option; there are host, port/],
     ['{"host": 5}', /^"host" in /],
     ['[]', /must hold one JSON object/],
     ['{', /is not JSON/],
