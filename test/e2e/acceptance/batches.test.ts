@@ -370,13 +370,16 @@ describe('what is too much for one answer', () => {
   });
 });
 
-describe('patches of large documents', () => {
+describe.each([
+  ['a container', {}],
+  ['a container with unique keys', { uniqueKeyPolicy: { uniqueKeys: [{ paths: ['/id'] }] } }],
+])('patches of large documents in %s', (_, definition) => {
   const text = 'x'.repeat(1_900_000);
   const names = Array.from({ length: 40 }, (_, index) => `d${index}`);
   const add = { op: 'incr', path: '/total', value: 1 } as const;
   let container: Container;
   beforeAll(async () => {
-    container = await world.container();
+    container = await world.container(definition);
     for (const id of names) await container.items.create(doc(id, 0, { text }));
   });
   const totals = async () =>

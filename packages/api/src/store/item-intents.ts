@@ -77,7 +77,12 @@ export class ItemIntents {
       case 'write':
         return shown(writing(operation.operation, operation.item, precondition), show);
       case 'patch':
-        return shown(this.patching(operation, operation.patch, precondition), show);
+        return shown(
+          this.patching(operation, operation.patch, precondition, async (bytes) =>
+            operation.patch.beforeLarge?.(bytes),
+          ),
+          show,
+        );
       case 'delete':
         return deleting(operation.partitionKey, precondition, onDeleted);
       case 'read':
