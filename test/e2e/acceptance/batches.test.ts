@@ -354,6 +354,21 @@ describe('what is too much for one answer', () => {
     expect(codes(await batch(container, reads(0, 2)))).toEqual([200, 200]);
   });
 
+  test('fails a batch that writes, too, before anything is written', async () => {
+    const again = Array.from({ length: 12 }, (_, index) => ({ operationType: Read, id: names[index % 3]! }) as const);
+    const results = await batch(container, [...again, { operationType: Create, resourceBody: doc('new') }]);
+    expect(codes(results)).toEqual([
+      ...Array.from({ length: 8 }, () => 424),
+      413,
+      ...Array.from({ length: 4 }, () => 424),
+    ]);
+    expect(results[8]).toMatchObject({ subStatusCode: 3402 });
+    expect(await ids(container)).toEqual(names);
+    const fitting = await batch(container, [...again.slice(0, 8), { operationType: Create, resourceBody: doc('new') }]);
+    expect(codes(fitting)).toEqual([...Array.from({ length: 8 }, () => 200), 201]);
+    await container.item('new', 'ann').delete();
+  });
+
   test('is left out of a bulk, to be read once more', async () => {
     const results = await container.items.bulk(reads());
     expect(codes(results).toSorted()).toEqual([200, 200, 413]);

@@ -87,7 +87,12 @@ async function runBatch(
   // A batch that reads nothing needs nothing of the session: what it meets the log decides.
   const atLeast = operations.some(({ kind }) => kind === 'read') ? await atLeastOf(request) : undefined;
   const outcome = await store.batchItems(caller, container, steps, { dryRun, atLeast });
-  if (outcome.kind === 'refused') return refused(owners[outcome.index]!, outcome.refusal);
+  if (outcome.kind === 'refused') {
+    const index = owners[outcome.index]!;
+    // What is there is never too large by itself.
+    const isOfRead = outcome.refusal.code === 'too-large' && operations[index]!.kind === 'read';
+    return refused(index, isOfRead ? new WireError('answerTooLarge', ANSWER_TOO_LARGE) : outcome.refusal);
+  }
   if (unreadable !== undefined) return refused(operations.length, unreadable.error);
   const results = operations.map((asked, index) =>
     // A rename answers with its last step, what was written.

@@ -48,8 +48,8 @@ import type {
   ShownItem,
 } from './api/items-api.ts';
 
-/** Bytes of all documents that the patches of one batch make. What a batch writes whole is bounded by its request. */
-const MAX_BATCH_PATCHED_BYTES = 16 * 1024 * 1024;
+/** Bytes of all documents that one batch reads or patches. What it writes whole is bounded by its request. */
+const MAX_BATCH_BYTES = 16 * 1024 * 1024;
 /** Large documents that are patched at once. */
 const LARGE_PATCHES = inThisHeap(32);
 /** Batches with patches that are carried out at once. */
@@ -312,18 +312,22 @@ export class ItemWrites {
     const knownAt = this.#parts.projector.position;
     const context = this.#parts.command(caller);
     let reached = 0;
-    let patchedBytes = 0;
+    let heldBytes = 0;
+    const hold = (bytes: number): void => {
+      heldBytes += bytes;
+      if (heldBytes > MAX_BATCH_BYTES) throw new Refusal('too-large');
+    };
     const bounded = (patching: ItemRequest['command']): ItemRequest['command'] => {
       return async (state, life) => {
         const intent = await patching(state, life);
-        if (intent.kind === 'command' && isWriteCommand(intent.command)) patchedBytes += intent.command.bytes;
-        if (patchedBytes > MAX_BATCH_PATCHED_BYTES) throw new Refusal('too-large');
+        if (intent.kind === 'command' && isWriteCommand(intent.command)) hold(intent.command.bytes);
         return intent;
       };
     };
     const steps = operations.map((operation, index): ItemRequest => {
       const { id, partitionKey } = nameOf(operation);
       const show = (item: Shown) => {
+        if (operation.kind === 'read') hold(Buffer.byteLength(item.json));
         batch.shown[index] = item;
       };
       const onDeleted = (bytes: number) => {
