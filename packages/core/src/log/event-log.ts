@@ -52,7 +52,10 @@ export interface LogScan {
 }
 
 export interface LogListener {
-  /** Events in order of position, never empty. The log waits for the returned promise before it sends more. */
+  /**
+   * Events in order of position, never empty, those of one append together: a reader must not see half of it. The log
+   * waits for the returned promise before it sends more.
+   */
   onEvents(events: readonly RecordedEvent[]): Promise<void>;
   /** Everything that the log held when it was asked has been delivered. May be called again after each wait. */
   onCaughtUp?(position: number): void;

@@ -93,7 +93,7 @@ export class TailSubscription implements LogSubscription {
           this.#tail = [];
           this.#tailOverflowed = true;
         }
-        await this.#send(events);
+        await this.#send(events.length === PAGE_SIZE ? wholeAppends(events) : events);
       }
       if (!this.#tailOverflowed) {
         // Positions of truncated events leave gaps at the end, so the head counts as reached.
@@ -109,4 +109,11 @@ export class TailSubscription implements LogSubscription {
     await this.#listener.onEvents(fresh);
     this.#position = fresh.at(-1)!.position;
   }
+}
+
+/** A page without what may be the beginning of an append that goes on behind it: the events of one have a request in common. */
+function wholeAppends(page: readonly RecordedEvent[]): readonly RecordedEvent[] {
+  const { correlationId } = page.at(-1)!;
+  const whole = page.slice(0, page.findLastIndex((event) => event.correlationId !== correlationId) + 1);
+  return whole.length === 0 ? page : whole;
 }

@@ -804,6 +804,35 @@ export function describeEventLog(
         expect(seen.ids()).toEqual(given);
       });
 
+      test('delivers the events of one append together, those that were there and those that come', async (log) => {
+        const start = await log.head();
+        const [mine, appends, size] = [newStream(), 160, 7];
+        let revision = -1;
+        const appendSome = async (count: number) => {
+          for (let index = 0; index < count; index++) {
+            const correlationId = crypto.randomUUID();
+            const events = Array.from({ length: size }, () => newEvent({ correlationId, body: sampleBytes(10) }));
+            expectAppended(await append(log, mine, revision < 0 ? 'no-stream' : revision, events));
+            revision += size;
+          }
+        };
+        await appendSome(appends - 10);
+        const deliveries: number[] = [];
+        const all = Promise.withResolvers<void>();
+        const subscription = log.subscribe(start, {
+          onEvents: (events) => {
+            deliveries.push(events.filter(({ stream }) => stream === mine).length);
+            if (deliveries.reduce((sum, count) => sum + count, 0) === appends * size) all.resolve();
+            return Promise.resolve();
+          },
+          onError: all.reject,
+        });
+        await appendSome(10);
+        await all.promise;
+        await subscription.unsubscribe();
+        expect(deliveries.filter((count) => count % size !== 0)).toEqual([]);
+      });
+
       test('gives every subscriber every event, each at its own pace', async (log) => {
         const start = await log.head();
         const stream = newStream();

@@ -1,7 +1,7 @@
 import type { Leniency, LogListener, LogSubscription } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import type { Connection, ReadCall } from './connection.ts';
-import { decodeEvent, placeOf } from './event-coding.ts';
+import { decodeEvent, isFollowed, placeOf } from './event-coding.ts';
 import { AppendFault, faultOf } from './faults.ts';
 import { pause } from '../patience.ts';
 
@@ -16,6 +16,8 @@ export interface Page {
   readonly events: RecordedEvent[];
   /** Position of the last event looked at, whether it is among them or not. */
   readonly seen: number;
+  /** False where it ends in the middle of an append. */
+  readonly isWhole: boolean;
   readonly isLast: boolean;
 }
 
@@ -103,10 +105,16 @@ export class CatchUpSubscription implements LogSubscription {
   }
 
   async #catchUp(): Promise<void> {
+    let read: RecordedEvent[] = [];
+    let position = this.#position;
     while (!this.#ended) {
       const options = { withBodies: false, mayBeTruncated: this.#mayBeTruncated };
-      const { events, seen, isLast } = await this.#log.readPage(this.#position, PAGE_SIZE, options);
-      await this.#send(events, seen);
+      const { events, seen, isWhole, isLast } = await this.#log.readPage(position, PAGE_SIZE, options);
+      read.push(...events);
+      position = seen;
+      if (!isWhole && !isLast) continue;
+      await this.#send(read, seen);
+      read = [];
       if (isLast) break;
     }
     this.#caughtUp();
@@ -161,6 +169,8 @@ class ListenerFault extends Error {
 class LiveEvents {
   #events: RecordedEvent[] = [];
   #seen: number | undefined;
+  /** False while events of an append have come, and the last of it has not. */
+  #isWhole = true;
   #fault: unknown;
   #stopped = false;
   #paused = false;
@@ -177,6 +187,7 @@ class LiveEvents {
         try {
           const decoded = decodeEvent(event, false);
           live.#seen = placeOf(event).position;
+          live.#isWhole = !isFollowed(event);
           if (decoded !== undefined) live.#events.push(decoded);
         } catch (error) {
           // Thrown from here, it would end the process.
@@ -200,10 +211,12 @@ class LiveEvents {
     return this.#seen === undefined;
   }
 
-  /** What has come since; waits for something to come. Without `seen` it was stopped. */
+  /** What has come since, in whole appends; waits for something to come. Without `seen` it was stopped. */
   async next(): Promise<{ readonly events: RecordedEvent[]; readonly seen: number | undefined }> {
-    while (this.#seen === undefined && !this.#stopped) {
+    while ((this.#seen === undefined || !this.#isWhole) && !this.#stopped) {
+      // What has come of an append then is read again, whole.
       if (this.#fault !== undefined) throw this.#fault;
+      this.#goOn();
       await new Promise<void>((resolve) => {
         this.#wake = resolve;
       });
@@ -211,11 +224,14 @@ class LiveEvents {
     const taken = { events: this.#events, seen: this.#stopped ? undefined : this.#seen };
     this.#events = [];
     this.#seen = undefined;
-    if (this.#paused) {
-      this.#paused = false;
-      this.#call.resume();
-    }
+    this.#goOn();
     return taken;
+  }
+
+  #goOn(): void {
+    if (!this.#paused) return;
+    this.#paused = false;
+    this.#call.resume();
   }
 
   stop(): void {

@@ -18,16 +18,23 @@ interface Metadata {
   readonly version: number;
   /** The facts of an event with a body: the body is then the event's data, as it is, without base64. */
   readonly data?: Readonly<Record<string, unknown>>;
+  /** More events of the same append come after this one. Absent from the last, and in logs of before there was this. */
+  readonly isFollowed?: true;
 }
 
-/** What the server is given: facts alone are JSON data; with a sealed body, that is the data and the facts go along. */
-export function encodeEvent(event: NewEvent): streams.BatchAppendReq.ProposedMessage {
+/**
+ * What the server is given: facts alone are JSON data; with a sealed body, that is the data and the facts go along.
+ *
+ * @param followed by another event of the same append
+ */
+export function encodeEvent(event: NewEvent, followed: boolean): streams.BatchAppendReq.ProposedMessage {
   const metadata: Metadata = {
     $correlationId: event.correlationId,
     $causationId: event.causationId,
     actor: event.actor,
     occurredAtMs: event.occurredAtMs,
     version: event.version,
+    ...(followed ? { isFollowed: true } : {}),
     ...(event.body === undefined ? {} : { data: event.data }),
   };
   const contentType = event.body === undefined ? JSON_TYPE : BINARY_TYPE;
@@ -103,6 +110,13 @@ export function decodeEvent(event: WireEvent, withBody: boolean): RecordedEvent 
     causationId: metadata.$causationId,
     ...placeOf(event),
   };
+}
+
+/** Whether more events of the same append come after this one. */
+export function isFollowed(event: WireEvent): boolean {
+  // There is hardly ever one.
+  const bytes = event.getCustomMetadata_asU8();
+  return textOf(bytes).includes('"isFollowed"') && readMetadata(event)?.isFollowed === true;
 }
 
 function readMetadata(event: WireEvent): Metadata | undefined {

@@ -26,6 +26,7 @@ import {
   encodeEvent,
   encodeSystemEvent,
   exactNumber,
+  isFollowed,
   parseJson,
   placeOf,
   type Place,
@@ -112,7 +113,7 @@ export class EventStoreEventLog implements EventLog, PageReader {
     }
     const [append] = appends as [StreamAppend];
     // Encoded before anything is waited for: the giver may go on to use its buffers.
-    const encoded = append.events.map((event) => encodeEvent(event));
+    const encoded = append.events.map((event, index) => encodeEvent(event, index < append.events.length - 1));
     await options.after;
     const answer = await this.#appender.append(append.stream, append.expectedRevision, encoded);
     if (answer.kind === 'appended') {
@@ -221,12 +222,14 @@ export class EventStoreEventLog implements EventLog, PageReader {
     const from = afterPosition === 0 ? 'start' : afterPosition;
     const asked = afterPosition === 0 ? maxCount : maxCount + 1;
     let seen = afterPosition;
+    const followed = new Set<number>();
     const read = await this.#connection.read(
       { from: { position: from }, direction: 'forwards', maxCount: asked },
       (event) => {
         const { position, stream } = placeOf(event);
         if (position <= afterPosition) return undefined;
         seen = position;
+        if (isFollowed(event)) followed.add(position);
         return wanted(stream) ? decodeEvent(event, withBodies) : undefined;
       },
     );
@@ -237,7 +240,7 @@ export class EventStoreEventLog implements EventLog, PageReader {
       events.length = maxCount;
       seen = events.at(-1)!.position;
     }
-    return { events, seen, isLast: read.length < asked };
+    return { events, seen, isWhole: !followed.has(seen), isLast: read.length < asked };
   }
 
   /** The events that were not truncated: a question to the server for each stream. */
