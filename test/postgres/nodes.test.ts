@@ -777,6 +777,39 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       ]);
     }));
 
+  it('bring no item back that a policy took which a late write did not know of', () =>
+    inCluster(async (cluster) => {
+      const one = await cluster.start({ automaticPurge: false });
+      const other = await cluster.start({ automaticPurge: false });
+      await makeContainer(one.store, -1);
+      await containerOn(other);
+      await write(one, 'item');
+      await new Promise((resolve) => setTimeout(resolve, 2_000));
+      // The other node waits for a key, and hears nothing.
+      const { promise: heard, resolve: hear } = Promise.withResolvers<void>();
+      const findKey = other.storage.vault.findKey.bind(other.storage.vault);
+      vi.spyOn(other.storage.vault, 'findKey').mockImplementation(async (...key) => {
+        await heard;
+        return findKey(...key);
+      });
+      const look = other.storage.readModels.look.bind(other.storage.readModels);
+      vi.spyOn(other.storage.readModels, 'look').mockImplementation(async () => {
+        await heard;
+        // Later than the key.
+        await new Promise((resolve) => setTimeout(resolve, 200));
+        return look();
+      });
+      const late = write(other, 'item', { n: 2 });
+      await one.store.replaceContainer(CALLER, 'db', 'coll', DEFINITION, 2);
+      const isGone = () =>
+        one.store
+          .readItem(one.store.container('db', 'coll'), 'item', PARTITION, 'head')
+          .catch(({ code }: Refusal) => code);
+      await eventually('it is gone', async () => (await isGone()) === 'item-not-found');
+      hear();
+      expect(await late).toMatchObject({ created: true });
+    }));
+
   it('leave a feed’s floor alone that another has raised for a policy which is not on record yet', async () => {
     const log = new MemoryEventLog();
     const cluster = new Cluster(await server.newDatabase(), log);

@@ -546,15 +546,8 @@ export class ItemWrites {
       if (!isInTime()) return { kind: 'again' };
       const { last } = life;
       if (this.#parts.ports.nodes === undefined || last === undefined) return intent(state, life);
-      return this.#inTimeAmongNodes(
-        within,
-        state.lastWrite,
-        { ...life, last },
-        {
-          isInTime,
-          intent: (known) => intent(state, known),
-        },
-      );
+      const wanted = { isInTime, intent: (known: LifeAt) => intent(state, known) };
+      return this.#inTimeAmongNodes(within, state.lastWrite, { ...life, last }, wanted);
     };
   }
 
@@ -572,6 +565,7 @@ export class ItemWrites {
     const last = await lastBeforeItLeft(log, within.state, partitionKey, life.last);
     const intent = await wanted.intent({ ...life, last });
     const found = await vault.findKey(key, life.stream);
+    await this.#parts.confirmCatalog();
     // Expired and erased in the meantime.
     const isOver = found.status === 'destroyed' && (await log.readLast(life.stream))?.id !== life.last.id;
     return !isOver && wanted.isInTime() ? intent : { kind: 'again' };
