@@ -128,6 +128,26 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect(await explained()).toEqual({ state: 'deleted', isToCome: false });
     }));
 
+  it('count what a TTL change makes expire when it takes effect, and hold it by the brake that another has set a moment ago', () =>
+    inCluster(async (cluster) => {
+      const [one, other] = [await cluster.start(), await cluster.start()];
+      await makeContainer(one.store, -1);
+      await containerOn(other);
+      await write(one, 'x');
+      const { atOnce, effectiveFromMs } = await one.store.previewTtl(one.store.container('db', 'coll'), {
+        defaultTtl: 1,
+      });
+      expect(atOnce.items).toBe(1);
+      expect(effectiveFromMs).toBeGreaterThan(one.store.nowMs());
+      for (let round = 0; round < 20; round++) {
+        await one.store.setTtlBrake(CALLER, 'db', 'coll', null);
+        await other.store.replaceContainer(CALLER, 'db', 'coll', DEFINITION, -1);
+        await one.store.setTtlBrake(CALLER, 'db', 'coll', { maxItems: 0 });
+        const changed = other.store.replaceContainer(CALLER, 'db', 'coll', DEFINITION, 1);
+        await expect(changed).rejects.toMatchObject({ code: 'ttl-change-braked' });
+      }
+    }));
+
   it('erase within some minutes what a floor kept that was lowered on a node which does not purge', () =>
     inCluster(async (cluster) => {
       const machine = fakeMachine(1_800_000_000_000);

@@ -119,6 +119,11 @@ export class CatalogCommands {
     });
   }
 
+  /** How long after it is recorded a TTL change takes effect, in milliseconds. */
+  get #policyDelayMs(): number {
+    return this.#parts.ports.nodes?.policyDelayMs ?? 0;
+  }
+
   #containersOf(databaseRid: string): ContainerNumber[] {
     const all = this.#parts.catalog.allContainers().filter(({ state }) => state.databaseRid === databaseRid);
     return all.map(({ number }) => number);
@@ -189,7 +194,7 @@ export class CatalogCommands {
       type: 'ReplaceContainer',
       definition,
       defaultTtl,
-      expiring: await this.#underBrake(container, { defaultTtl, effectiveFromMs: nowMs }),
+      expiring: await this.#underBrake(container, { defaultTtl, effectiveFromMs: nowMs + this.#policyDelayMs }),
       ifMatch: precondition.ifMatch,
     }));
   }
@@ -201,7 +206,7 @@ export class CatalogCommands {
     const { resource } = await this.#change(caller, database, name, async (container, nowMs) => {
       const { defaultTtl, effectiveFromMs = nowMs } = change;
       assertNotPast(effectiveFromMs, nowMs);
-      const proposal = { defaultTtl, effectiveFromMs };
+      const proposal = { defaultTtl, effectiveFromMs: Math.max(effectiveFromMs, nowMs + this.#policyDelayMs) };
       const expiring = await this.#previews.expiringAtOnce(container.number, container.state, proposal);
       return { type: 'ChangeTtl', ...change, expiring };
     });
@@ -301,11 +306,13 @@ export class CatalogCommands {
 
   #changeByRid(caller: Caller, rid: string, commandOf: CommandOf): Promise<Written<ContainerState>> {
     return this.#parts.containerOrder.run(rid, async () => {
+      // What a change makes expire is counted under the policies and the brake that any node has set.
+      await this.#parts.confirmCatalog(0);
       const container = this.#parts.catalog.containerByRid(rid)!;
       const context = this.#parts.policyCommand(caller, [container.number]);
       const { nowMs } = context;
       const command = await commandOf(container, nowMs);
-      const policyDelayMs = this.#parts.ports.nodes?.policyDelayMs ?? 0;
+      const policyDelayMs = this.#policyDelayMs;
       const { decision, position } = await this.#onContainer(context, rid, { ...command, nowMs, policyDelayMs });
       if (decision.kind === 'refused') throw containerRefusal(decision.refusal);
       return { resource: this.#parts.catalog.containerByRid(rid)!.state, position, created: false };

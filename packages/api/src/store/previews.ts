@@ -37,8 +37,10 @@ export class Previews {
   ): Promise<TtlPreview> {
     const { within, nowMs } = await this.#parts.moment(container);
     const { state, number } = within;
-    const { defaultTtl, effectiveFromMs = nowMs } = proposal;
-    assertNotPast(effectiveFromMs, nowMs);
+    const { defaultTtl, effectiveFromMs: wantedFromMs = nowMs } = proposal;
+    assertNotPast(wantedFromMs, nowMs);
+    // As the change itself has it.
+    const effectiveFromMs = Math.max(wantedFromMs, nowMs + (this.#parts.ports.nodes?.policyDelayMs ?? 0));
     const spans = previewSpans(state.timeline, { defaultTtl, effectiveFromMs }, nowMs);
     const { vault } = this.#parts.ports;
     const floorSeconds = (await vault.floors()).get(state.rid)?.retention ?? 0;
