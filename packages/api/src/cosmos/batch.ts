@@ -2,6 +2,8 @@ import { allDone } from '@epitaph/core/all-done.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import type { BatchOperation } from '../store/api/items-api.ts';
+import { Pace } from '@epitaph/core/turn.ts';
+import { Places } from '../store/places.ts';
 import { charge } from './charge.ts';
 import { containerHeaders, sessionHeaders } from './containers.ts';
 import { badRequest, tooManyRequests, WireError } from './errors.ts';
@@ -29,6 +31,9 @@ const MAX_ANSWER_CHARACTERS = 4 * 1024 * 1024;
 
 /** Bytes of large documents that were patched, likewise: it is more, for a client that repeats a patch has it done late. */
 const MAX_BULK_PATCHED_BYTES = 32 * 1024 * 1024;
+
+/** Reads of a bulk at once: documents that come right from the disk are opened one after the other, without a turn of others. */
+const READS_AT_ONCE = 4;
 
 /** `POST …/docs` with `x-ms-cosmos-is-batch-request`: a transactional batch, or a bulk of independent operations. */
 export async function answerBatch(request: CosmosRequest, container: ContainerState): Promise<Answer> {
@@ -148,6 +153,7 @@ async function runBulk(
   const goesOn = headerFlag(headers, 'x-ms-cosmos-batch-continue-on-error');
   const results: OperationResult[] = [];
   const room = new AnswerRoom();
+  const reads = new PacedReads();
   const tails = new Map<string, Promise<void>>();
   /** By partition keys, within which a value of a unique key is given back. */
   const keyTails = hasUniqueKeys(container.definition) ? new Map<string, Promise<unknown>>() : undefined;
@@ -169,7 +175,9 @@ async function runBulk(
     const earlier = keyTails?.get(partitionKeyOf(asked));
     const run = async () => {
       try {
-        results[index] = room.fitting(await runCharged(request, container, operation, doing, earlier), asked.kind);
+        const carryOut = () => runCharged(request, container, operation, doing, earlier);
+        const result = await (asked.kind === 'read' ? reads.run(carryOut) : carryOut());
+        results[index] = room.fitting(result, asked.kind);
       } catch (error) {
         results[index] = failure(operation, error);
       }
@@ -188,6 +196,24 @@ async function runBulk(
     results: sent.map((_, index) => results[index] ?? FAILED_DEPENDENCY),
     position: request.store.headPosition(),
   };
+}
+
+/** Of the reads of all bulks. */
+const paceOfReads = new Pace();
+
+/** The reads of a bulk, of which each may open a large document: a few at a time, and others have their turn in between. */
+class PacedReads {
+  readonly #places = new Places(READS_AT_ONCE);
+
+  async run<Result>(read: () => Promise<Result>): Promise<Result> {
+    await this.#places.take();
+    try {
+      await paceOfReads.step();
+      return await read();
+    } finally {
+      this.#places.giveBack();
+    }
+  }
 }
 
 /** The items that an operation is about; a rename is about two. */

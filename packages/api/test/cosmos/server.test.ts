@@ -215,6 +215,28 @@ describe('the server', () => {
     },
   );
 
+  test('has turns for others between the reads of a bulk, of which each may take long', async () => {
+    let turns = 0;
+    let isOver = false;
+    const count = (): void => {
+      turns += 1;
+      if (!isOver) setImmediate(count);
+    };
+    const readItem = async (): Promise<never> => {
+      const untilMs = performance.now() + 6;
+      while (performance.now() < untilMs);
+      throw new Refusal('item-not-found');
+    };
+    const app = await shop({ store: fakeStore({ readItem }) });
+    const body = Array.from({ length: 20 }, (_, n) => ({ operationType: 'Read', id: `${n}`, partitionKey: '["ann"]' }));
+    const headers = { 'x-ms-cosmos-is-batch-request': 'true', 'x-ms-cosmos-batch-continue-on-error': 'true' };
+    const reply = call(app, 'POST', DOCS, { headers, body });
+    count();
+    expect((await reply).json).toHaveLength(20);
+    isOver = true;
+    expect(turns).toBeGreaterThan(15);
+  });
+
   test('turns requests away beyond its bound, lets them in again, and answers health all the while', async () => {
     let release = (): void => undefined;
     const held = new Promise<void>((resolve) => (release = resolve));
