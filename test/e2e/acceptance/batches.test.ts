@@ -2,7 +2,7 @@ import { crc32 } from 'node:zlib';
 import { BulkOperationType, type Container, type OperationInput, type OperationResponse } from '@azure/cosmos';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { keyHeader, raw } from '../support/raw.ts';
-import { refusalOf, World } from '../support/world.ts';
+import { CALLER, refusalOf, World } from '../support/world.ts';
 
 let world: World;
 beforeAll(async () => {
@@ -424,6 +424,30 @@ describe.each([
       MINIMAL,
     );
     expect(codes(reply.json as unknown as readonly OperationResponse[])).toEqual(names.map(() => 200));
+  });
+
+  test('have turns for others between them', async () => {
+    const state = world.store.container('shop', container.id);
+    let turn = 0;
+    let isOver = false;
+    const count = (): void => {
+      turn += 1;
+      if (!isOver) setImmediate(count);
+    };
+    count();
+    const applied: number[] = [];
+    const patches = names.slice(0, 16).map((id) =>
+      world.store.patchItem(CALLER, state, id, '["ann"]', {
+        // Asked for when it is applied.
+        get operations() {
+          applied.push(turn);
+          return [add];
+        },
+      }),
+    );
+    await Promise.all(patches);
+    isOver = true;
+    expect(new Set(applied).size).toBeGreaterThan(8);
   });
 
   test('are too much for a batch when they come to more than 16 MB', async () => {

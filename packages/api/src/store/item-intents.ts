@@ -63,7 +63,7 @@ export type IntentOf = (within: CatalogContainer, nowMs: number) => ItemRequest[
 export class ItemIntents {
   readonly #parts: StoreParts;
   readonly #documents: Documents;
-  /** Of the conditions of all patches. */
+  /** Of the conditions of all patches, and of all that are of large documents. */
   readonly #pace = new Pace();
 
   constructor(parts: StoreParts, documents: Documents) {
@@ -166,7 +166,10 @@ export class ItemIntents {
         // life that can't be patched the decider refuses, whatever the body is.
         if (state.status === 'live' && !isGone(state.lastWrite, facts) && preconditionsHold(state.etag, facts)) {
           const { bytes: bytesNow } = state.lastWrite;
-          if (bytesNow >= LARGE_BYTES) await beforeLarge?.(bytesNow);
+          if (bytesNow >= LARGE_BYTES) {
+            await beforeLarge?.(bytesNow);
+            await this.#pace.step();
+          }
           const current = parseJson(body ?? (await this.#documents.openAt(last!))) as Document;
           if (condition !== undefined) {
             const row = await this.#parts.rows.find(within.number, partitionKey, id);
