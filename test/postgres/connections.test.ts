@@ -172,6 +172,17 @@ describe.skipIf(whyNoPostgres !== undefined)(`connections of their own${skipReas
       await connection.close();
     }));
 
+  it('fail soon where the server loses them without a word while they are prepared', ({ expect }) =>
+    overANetwork(async (far, _near, proxy) => {
+      const startedMs = performance.now();
+      const lost = far.dedicated(async (sql) => {
+        proxy.sever();
+        await lock(sql);
+      });
+      await expect(lost).rejects.toThrow(StorageUnavailable);
+      expect(performance.now() - startedMs).toBeLessThan(25_000);
+    }));
+
   it('are not given out where they ended while something else was waited for: nobody would be told', ({ expect }) =>
     overANetwork(async (one, other) => {
       const readModels = await PostgresReadModels.open(one);

@@ -72,7 +72,7 @@ export class DedicatedConnection implements Statements {
   }
 
   /**
-   * From now on a connection that is idle is asked whether it still stands. Whose other end is gone without a word, as with
+   * From now on the connection is asked whether it still stands. Whose other end is gone without a word, as with
    * its machine or by a network that forgets, is told of it by nobody else: nothing is ever sent there.
    */
   watch(): void {
@@ -171,7 +171,8 @@ export class PostgresDatabase implements Statements {
   }
 
   /**
-   * A connection of its own, for locks and notifications that live as long as it does.
+   * A connection of its own, for locks and notifications that live as long as it does. It is asked all the time whether it
+   * stands, also while it is prepared; so nothing may be asked on it that takes seconds.
    *
    * @param prepare what it is good for only when done; should that fail, the connection and its locks are given back
    */
@@ -184,6 +185,7 @@ export class PostgresDatabase implements Statements {
     const connection = new DedicatedConnection(client);
     try {
       await client.connect();
+      connection.watch();
       await assertNoStandby(client);
       const prepared = await prepare(connection);
       // While something else was waited for, say. Nobody else would be told: whoever wants to know asks to be from here on.

@@ -240,7 +240,6 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys {
       }
       await ear.query(`LISTEN ${CHANNEL}`);
     });
-    connection.watch();
     connection.onEnd(() => {
       this.#ear = undefined;
       this.#heard += 1;

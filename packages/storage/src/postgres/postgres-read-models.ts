@@ -158,7 +158,6 @@ export class PostgresReadModels implements SharedReadModels {
       await connection.close();
       return undefined;
     }
-    connection.watch();
     this.#leadSession = session;
     let released = false;
     connection.onEnd(() => {
@@ -214,7 +213,6 @@ export class PostgresReadModels implements SharedReadModels {
       ear.onNotification((payload) => onNews(newsOf(payload)));
       await ear.query(`LISTEN ${CHANNEL}`);
     });
-    connection.watch();
     connection.onEnd(() => {
       this.#deaf ||= this.#ear?.connection === connection;
     });

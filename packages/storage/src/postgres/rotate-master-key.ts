@@ -90,7 +90,6 @@ export async function withoutNodes<Result>(
         throw new UnusableServer(`Nodes are at work on the key vault at ${placeOf(url)}. Stop all of them first.`);
       }
     });
-    guard.watch();
     // From here on nodes may start, and what the work has found of the vault may be so no more.
     guard.onEnd(() => void database.abandon());
     try {
