@@ -693,7 +693,8 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       const other = await cluster.start({ automaticPurge: false, policyDelayMs: 60_000 });
       await makeContainer(one.store);
       await containerOn(other);
-      for (const id of ['upserted', 'replaced', 'patched', 'batched', 'created']) await write(one, id, { n: 1 });
+      for (const id of ['upserted', 'replaced', 'patched', 'batched', 'created', 'deleted'])
+        await write(one, id, { n: 1 });
       const container = other.store.container('db', 'coll');
       await other.store.readItem(container, 'created', PARTITION, 'head');
       // From here on the other node hears nothing.
@@ -718,17 +719,18 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
         store
           .patchItem(CALLER, container, 'patched', PARTITION, { operations: [{ op: 'set', path: '/n', value: 2 }] })
           .catch(code),
+        store.deleteItem(CALLER, container, 'deleted', PARTITION).catch(code),
       ]);
       await eventually('four of them are in the log', () =>
-        Promise.resolve(log.readAll(0, 100).filter(({ type }) => type === 'ItemUpserted').length >= 5 + 4),
+        Promise.resolve(log.readAll(0, 100).filter(({ type }) => type === 'ItemUpserted').length >= 6 + 4),
       );
       // On the node that knows, too, what comes to such a life is for the next.
       await write(one, 'upserted', { n: 3 });
       hear();
-      const [, created, batched, replaced, patched] = await answers;
+      const [, created, batched, ...others] = await answers;
       expect(created.created).toBe(true);
       expect(batched).toMatchObject({ kind: 'done', results: [{ kind: 'written', created: true }] });
-      expect([replaced, patched]).toEqual(['item-not-found', 'item-not-found']);
+      expect(others).toEqual(['item-not-found', 'item-not-found', 'item-not-found']);
       for (const node of [one, other]) {
         const read = (id: string) =>
           node.store.readItem(node.store.container('db', 'coll'), id, PARTITION, 'head').then(({ json }) => json, code);
@@ -743,7 +745,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       await one.store.runPurge();
       await one.store.runPurge();
       expect((await one.store.fsck()).problems).toEqual([]);
-      expect((await one.store.purgeStatus()).purgedTotal).toBe(5);
+      expect((await one.store.purgeStatus()).purgedTotal).toBe(6);
       expect(cluster.faults).toEqual([]);
     } finally {
       await cluster.dispose();

@@ -6,7 +6,7 @@ import { GenerationCache } from '@epitaph/core/generation-cache.ts';
 import { MAX_ATTEMPTS, TooMuchContention } from '@epitaph/core/handle-command.ts';
 import { invariant, unreachable } from '@epitaph/core/invariant.ts';
 import type { ItemRefusal } from '@epitaph/core/item/decide.ts';
-import { etagOf, isItemWrite, type ItemWritten } from '@epitaph/core/item/events.ts';
+import { etagOf, type ItemWritten } from '@epitaph/core/item/events.ts';
 import {
   handleItem,
   type ItemHandled,
@@ -283,9 +283,7 @@ export class ItemWrites {
     const { position, steps } = handled;
     await this.#parts.projected(position);
     // On a log that nodes share a batch is of one life.
-    const index = steps.findIndex(
-      ({ event, birth }) => event !== undefined && isItemWrite(event) && birth === undefined,
-    );
+    const index = steps.findIndex(({ event, birth }) => event !== undefined && birth === undefined);
     if (index >= 0) {
       const { partitionKey } = nameOf(operations[index]!);
       return this.#wasInVain(outcome, { stream: steps[index]!.stream, partitionKey, position });
@@ -429,7 +427,7 @@ export class ItemWrites {
             onAgain();
           }
         });
-        const { decision, position, recorded, firstRevision, stream } = outcome.handled;
+        const { decision, position, firstRevision, stream } = outcome.handled;
         // A command that is refused because its item has expired may have recorded the expiry: that is seen from now on,
         // in feeds too.
         if (position !== undefined) await this.#parts.projected(position);
@@ -438,7 +436,7 @@ export class ItemWrites {
           throw itemRefusal(decision.refusal);
         }
         invariant(position !== undefined, 'an accepted command records something');
-        const hadBegun = firstRevision > 0 && recorded.some(isItemWrite);
+        const hadBegun = firstRevision > 0;
         if (hadBegun && (await this.#wasInVain(outcome, { stream, partitionKey, position }))) {
           onAgain();
           continue;
@@ -452,7 +450,7 @@ export class ItemWrites {
   }
 
   /**
-   * Whether a write that was appended to a life which had begun before changed nothing: another node had deleted the
+   * Whether a write or delete that was appended to a life which had begun before changed nothing: another node had deleted the
    * partition key, with all that was there, before the append and after what this node knew. Then it is for the next
    * life.
    *
