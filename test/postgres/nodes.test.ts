@@ -832,6 +832,34 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect(await late).toMatchObject({ created: true });
     }));
 
+  it('put no policy in force before it is on record, however long that takes', () =>
+    inCluster(async (cluster) => {
+      const policyDelayMs = 1_000;
+      const { store } = await cluster.start({ policyDelayMs });
+      await makeContainer(store, -1);
+      const changeTtl = async (defaultTtl: DefaultTtl) => {
+        const { timeline } = await store.changeTtl(CALLER, 'db', 'coll', { defaultTtl, confirmed: false });
+        return timeline.at(-1)!.fromMs;
+      };
+      const lateMs = 2 * policyDelayMs;
+      const late = () => new Promise((resolve) => setTimeout(resolve, lateMs));
+      // The count for the brake takes long, then the read of what was decided before.
+      const counting = vi.spyOn(PostgresReadModelStore.prototype, 'countByTimes').mockImplementationOnce(async () => {
+        await late();
+        return [{ items: 0, oldestTs: null }];
+      });
+      const beforeCountMs = store.nowMs();
+      expect(await changeTtl(5)).toBeGreaterThanOrEqual(beforeCountMs + lateMs + policyDelayMs);
+      expect(counting).toHaveBeenCalled();
+      await new Promise((resolve) => setTimeout(resolve, policyDelayMs + 100));
+      vi.spyOn(cluster.log, 'readStream').mockImplementationOnce(async () => {
+        await late();
+        return [];
+      });
+      const beforeReadMs = store.nowMs();
+      expect(await changeTtl(6)).toBeGreaterThanOrEqual(beforeReadMs + lateMs + policyDelayMs);
+    }));
+
   it('leave a feed’s floor alone that another has raised for a policy which is not on record yet', async () => {
     const log = new MemoryEventLog();
     const cluster = new Cluster(await server.newDatabase(), log);

@@ -4,7 +4,7 @@ import type { ContainerCommand, ExpiringAtOnce } from '@epitaph/core/container/c
 import type { ContainerDecision, ContainerRefusal } from '@epitaph/core/container/decide.ts';
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
 import type { TtlBrake } from '@epitaph/core/container/events.ts';
-import { handleContainer } from '@epitaph/core/container/handle.ts';
+import { DecidedTooLate, handleContainer } from '@epitaph/core/container/handle.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { DatabaseCommand } from '@epitaph/core/database/commands.ts';
 import { decideDatabase, type DatabaseDecision, type DatabaseRefusal } from '@epitaph/core/database/decide.ts';
@@ -13,7 +13,7 @@ import type { DatabaseState } from '@epitaph/core/database/state.ts';
 import { databaseStream } from '@epitaph/core/database/stream-name.ts';
 import { databaseEventVersions } from '@epitaph/core/database/upcast.ts';
 import { type ErrorCode, Refusal } from '@epitaph/core/errors.ts';
-import { handleCommand, newEvent } from '@epitaph/core/handle-command.ts';
+import { handleCommand, MAX_ATTEMPTS, newEvent, TooMuchContention } from '@epitaph/core/handle-command.ts';
 import type { ProposedPolicy } from '@epitaph/core/history/preview.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
 import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
@@ -309,14 +309,34 @@ export class CatalogCommands {
       // What a change makes expire is counted under the policies and the brake that any node has set.
       await this.#parts.confirmCatalog(0);
       const container = this.#parts.catalog.containerByRid(rid)!;
-      const context = this.#parts.policyCommand(caller, [container.number]);
-      const { nowMs } = context;
-      const command = await commandOf(container, nowMs);
       const policyDelayMs = this.#policyDelayMs;
-      const { decision, position } = await this.#onContainer(context, rid, { ...command, nowMs, policyDelayMs });
+      const atFirst = this.#parts.policyCommand(caller, [container.number]);
+      const command = await commandOf(container, atFirst.nowMs);
+      const { decision, position } = await this.#inTime(policyDelayMs, (isLate) => {
+        // What it takes to make the command may have taken long.
+        const context = policyDelayMs === 0 ? atFirst : this.#parts.policyCommand(caller, [container.number]);
+        return this.#onContainer(context, rid, { ...command, nowMs: context.nowMs, policyDelayMs }, isLate);
+      });
       if (decision.kind === 'refused') throw containerRefusal(decision.refusal);
       return { resource: this.#parts.catalog.containerByRid(rid)!.state, position, created: false };
     });
+  }
+
+  /**
+   * A policy takes effect so long after the time of its command. If the record came later than that, other nodes would
+   * have answered by the policy before: so the command is given a new time where too much of that has passed.
+   */
+  async #inTime<Result>(policyDelayMs: number, work: (isLate: () => boolean) => Promise<Result>): Promise<Result> {
+    const { monotonicMs } = this.#parts.ports;
+    for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
+      const untilMs = policyDelayMs === 0 ? Number.POSITIVE_INFINITY : monotonicMs() + policyDelayMs / 4;
+      try {
+        return await work(() => monotonicMs() > untilMs);
+      } catch (error) {
+        if (!(error instanceof DecidedTooLate)) throw error;
+      }
+    }
+    throw new TooMuchContention(`${MAX_ATTEMPTS} attempts to change a container came too late`);
   }
 
   async #onDatabase(
@@ -342,6 +362,7 @@ export class CatalogCommands {
     context: CommandContext,
     rid: string,
     command: ContainerCommand,
+    isLate?: () => boolean,
   ): Promise<{ decision: ContainerDecision; position: number }> {
     let mayNeedFloor = false;
     try {
@@ -350,12 +371,13 @@ export class CatalogCommands {
         await this.#floors.raise(rid, command.definition);
         mayNeedFloor = true;
       }
-      const handled = await handleContainer(this.#parts.ports.log, context, rid, command);
+      const handled = await handleContainer(this.#parts.ports.log, context, rid, command, isLate);
       const position = await this.#afterwards(handled.position);
       await this.#floors.settle(rid, { isRecorded: handled.position !== undefined });
       return { decision: handled.decision, position };
     } catch (error) {
-      if (!(error instanceof Refusal)) this.#floors.settleAfterFault(rid, { isSafeNow: !mayNeedFloor });
+      if (!(error instanceof Refusal || error instanceof DecidedTooLate))
+        this.#floors.settleAfterFault(rid, { isSafeNow: !mayNeedFloor });
       throw error;
     }
   }
