@@ -1,6 +1,11 @@
 import { describe, expect, it } from 'vitest';
 import { effectivePartitionKey, isInRange } from '@epitaph/core/partition-key/effective-partition-key.ts';
-import { partitionKeyRange, partitionKeyRanges, rangeCount } from '@epitaph/core/partition-key/ranges.ts';
+import {
+  partitionKeyRange,
+  partitionKeyRanges,
+  rangeCount,
+  rangeOfOtherVersion,
+} from '@epitaph/core/partition-key/ranges.ts';
 import { isInScope, type Scope } from '@epitaph/core/partition-key/scope.ts';
 
 const V1 = { paths: ['/a'], kind: 'Hash' as const };
@@ -70,6 +75,22 @@ describe('the ranges of a container', () => {
     }
     for (const id of ['9', '01', '-1', '', 'x', '1.0', '9999999999'])
       expect(partitionKeyRange(V2, 5, id)).toBeUndefined();
+  });
+
+  it('have ids of their own in each version, but for everything; one is found by the same part of the other', () => {
+    const first = partitionKeyRanges(V1, 167);
+    const second = partitionKeyRanges(V2, 167);
+    const parents = ({ parents: of }: { readonly parents: readonly string[] }) => of;
+    const idsOf = (ranges: typeof first) => new Set([...ranges.map(({ id }) => id), ...ranges.flatMap(parents)]);
+    expect([...idsOf(first)].filter((id) => idsOf(second).has(id))).toEqual(['0']);
+    for (const [index, range] of first.entries()) {
+      expect(rangeOfOtherVersion(V1, 167, second[index]!.id)).toEqual(range);
+      expect(rangeOfOtherVersion(V2, 167, range.id)).toEqual(second[index]);
+      expect(rangeOfOtherVersion(V1, 167, range.id)).toBeUndefined();
+      expect(rangeOfOtherVersion(HIERARCHICAL, 167, second[index]!.id)).toBeUndefined();
+      expect(partitionKeyRange(V1, 167, range.id)).toEqual(range);
+      expect(partitionKeyRange(V1, 167, second[index]!.id)).toBeUndefined();
+    }
   });
 
   it('share keys out about evenly', () => {

@@ -10,6 +10,7 @@ import {
   partitionKeyRange,
   partitionKeyRanges,
   rangeCount,
+  rangeOfOtherVersion,
 } from '@epitaph/core/partition-key/ranges.ts';
 import { MOST_THROUGHPUT } from '@epitaph/core/throughput/throughput.ts';
 import type { StoreApi } from '../store/store-api.ts';
@@ -45,8 +46,8 @@ const MOST_RANGES = rangeCount(MOST_THROUGHPUT);
 
 /**
  * A range of a container, or one that has split since, by its id. A container of several ranges is asked for others too,
- * by clients that know those of an earlier container of its name: an id means the same part of the keys in each, so they
- * are answered rightly, and all of them together have every item once. With one range queries are planned otherwise, and
+ * by clients that know those of an earlier container of its name: an id means the same part of the keys in each that has
+ * it, so they are answered rightly, and all of them together have every item once. With one range queries are planned otherwise, and
  * their answers for parts of it could not be put together.
  */
 export function rangeById(container: ContainerState, id: string): PartitionKeyRange | undefined {
@@ -58,8 +59,19 @@ export function rangeById(container: ContainerState, id: string): PartitionKeyRa
  * A range that only an earlier container of the name can have had: of a container that has one range itself.
  */
 export function rangeOfEarlier(container: ContainerState, id: string): PartitionKeyRange | undefined {
-  if (rangeById(container, id) !== undefined) return undefined;
-  return partitionKeyRange(container.definition.partitionKey, MOST_RANGES, id);
+  if (rangeCountOf(container) > 1 || rangeById(container, id) !== undefined) return undefined;
+  const { partitionKey } = container.definition;
+  return partitionKeyRange(partitionKey, MOST_RANGES, id) ?? rangeOfOtherVersion(partitionKey, MOST_RANGES, id);
+}
+
+/**
+ * For the id of a range of an earlier container of the name, which hashed its keys otherwise: the range here of as large a
+ * part of all hashes. Each is about other keys, but all of them together have every item once. Undefined where there is
+ * one range.
+ */
+export function rangeInPlaceOf(container: ContainerState, id: string): PartitionKeyRange | undefined {
+  if (rangeCountOf(container) === 1) return undefined;
+  return rangeOfOtherVersion(container.definition.partitionKey, MOST_RANGES, id);
 }
 
 /** Of containers: none gets an earlier one after it is there. */
@@ -84,7 +96,8 @@ export function hadKeysHashedOtherwise(store: StoreApi, container: ContainerStat
 }
 
 /** Where the half of all hashes is among the keys; undefined where there is one range. */
-const firstSplitOf = (container: ContainerState): string | undefined => rangeById(container, '1')?.max;
+const firstSplitOf = (container: ContainerState): string | undefined =>
+  (rangeById(container, '1') ?? rangeInPlaceOf(container, '1'))?.max;
 
 /** The id of the range that a canonical partition key belongs to; without one, that of the container's first. */
 export function rangeIdOf(container: ContainerState, partitionKey?: string): string {

@@ -4,7 +4,7 @@ import type { PartitionKeyRange } from '@epitaph/core/partition-key/ranges.ts';
 import { type Scope, startOf } from '@epitaph/core/partition-key/scope.ts';
 import { badRequest, WireError } from './errors.ts';
 import { readPartitionKeyHeader } from './partition-key.ts';
-import { rangeById, rangeIdAt, rangeIdOf, rangeOfEarlier, rangesOf } from './ranges.ts';
+import { rangeById, rangeIdAt, rangeIdOf, rangeInPlaceOf, rangeOfEarlier, rangesOf } from './ranges.ts';
 import { headerText, partitionKeyHeader, type CosmosRequest } from './request.ts';
 
 /** Longer than any effective partition key of three components, with what a prefix range adds. */
@@ -40,14 +40,27 @@ export function scopeOf(request: CosmosRequest, container: ContainerState): Scop
  *
  * @throws WireError 400 for several ids, 410 with substatus 1002 when the container never had such a range
  */
-export function rangeOfRequest({ headers }: CosmosRequest, container: ContainerState): PartitionKeyRange | undefined {
-  const id = rangeIdOfRequest(headers);
+export function rangeOfRequest(request: CosmosRequest, container: ContainerState): PartitionKeyRange | undefined {
+  const id = rangeIdOfRequest(request.headers);
   if (id === undefined) return undefined;
   const range = rangeById(container, id);
-  if (range === undefined) {
+  if (range !== undefined) return range;
+  const inPlace = asksAgainForEver(request) ? rangeInPlaceOf(container, id) : undefined;
+  if (inPlace === undefined) {
     throw new WireError('rangeGone', `The requested partition key range '${id.slice(0, 100)}' is gone.`);
   }
-  return range;
+  // Whoever names a part of it knows where its keys are hashed to.
+  return askedRange(request) === undefined ? inPlace : undefined;
+}
+
+/**
+ * Whether the 410 for a range that is gone would come to whom it drives round for ever: `@azure/cosmos` 4.10.1, but for
+ * its change feeds. They read the ranges again, and have to: they keep by the keys of each range how far they have come.
+ */
+function asksAgainForEver({ headers }: CosmosRequest): boolean {
+  // Browsers let nobody set the usual header.
+  const client = headerText(headers, 'x-ms-useragent') ?? headers['user-agent'];
+  return client?.includes('azure-cosmos-js/') === true && headers['a-im'] === undefined;
 }
 
 function rangeIdOfRequest(headers: CosmosRequest['headers']): string | undefined {
@@ -71,9 +84,7 @@ function rangeIdOfRequest(headers: CosmosRequest['headers']): string | undefined
  */
 export function withoutEarlierRange(request: CosmosRequest, container: ContainerState): CosmosRequest | undefined {
   const { headers } = request;
-  // Browsers let nobody set the usual header.
-  const client = headerText(headers, 'x-ms-useragent') ?? headers['user-agent'];
-  if (client?.includes('azure-cosmos-js/') !== true || askedRange(request) !== undefined) return request;
+  if (!asksAgainForEver(request) || askedRange(request) !== undefined) return request;
   const id = rangeIdOfRequest(headers);
   const earlier = id === undefined ? undefined : rangeOfEarlier(container, id);
   if (earlier === undefined) return request;
