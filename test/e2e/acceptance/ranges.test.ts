@@ -389,6 +389,15 @@ describe('the ranges of a container', () => {
     30_000,
   );
 
+  test('of version 1 are found by the ids that they had in earlier versions of the store, as leases keep them', async () => {
+    const container = await stocked(15_000, undefined, PartitionKeyDefinitionVersion.V1);
+    const feedOf = async (rangeId: string) => {
+      const { status, json } = await get(container, 'docs', { ...ofRange(rangeId), 'a-im': 'Incremental feed' });
+      return [status, (json!['Documents'] as readonly Item[]).map(({ id }) => id)];
+    };
+    for (const id of [1, 2, 3, 4]) expect(await feedOf(String(id))).toEqual(await feedOf(String(1_000 + id)));
+  });
+
   test('that never were are gone', async () => {
     const container = await world.container({ throughput: 400 });
     for (const id of ['1', 'x', `${container.id},7`]) {

@@ -4,7 +4,15 @@ import type { PartitionKeyRange } from '@epitaph/core/partition-key/ranges.ts';
 import { type Scope, startOf } from '@epitaph/core/partition-key/scope.ts';
 import { badRequest, WireError } from './errors.ts';
 import { readPartitionKeyHeader } from './partition-key.ts';
-import { rangeById, rangeIdAt, rangeIdOf, rangeInPlaceOf, rangeOfEarlier, rangesOf } from './ranges.ts';
+import {
+  hadKeysHashedOtherwise,
+  rangeById,
+  rangeIdAt,
+  rangeIdOf,
+  rangeInPlaceOf,
+  rangeOfEarlier,
+  rangesOf,
+} from './ranges.ts';
 import { headerText, partitionKeyHeader, type CosmosRequest } from './request.ts';
 
 /** Longer than any effective partition key of three components, with what a prefix range adds. */
@@ -45,7 +53,9 @@ export function rangeOfRequest(request: CosmosRequest, container: ContainerState
   if (id === undefined) return undefined;
   const range = rangeById(container, id);
   if (range !== undefined) return range;
-  const inPlace = asksAgainForEver(request) ? rangeInPlaceOf(container, id) : undefined;
+  // Without such an earlier container the id is of before those of version 1 were ids of their own: a lease may have kept it.
+  const isAnswered = asksAgainForEver(request) || !hadKeysHashedOtherwise(request.store, container);
+  const inPlace = isAnswered ? rangeInPlaceOf(container, id) : undefined;
   if (inPlace === undefined) {
     throw new WireError('rangeGone', `The requested partition key range '${id.slice(0, 100)}' is gone.`);
   }
