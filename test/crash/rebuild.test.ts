@@ -392,6 +392,67 @@ describe('a rebuild', () => {
     });
   });
 
+  describe('whose log fails, or that is called off, while a batch is being applied', () => {
+    /** A storage whose next version takes its time with the first batch. */
+    async function slow() {
+      const storage = await openStorage(folder);
+      const steps: string[] = [];
+      const begun = Promise.withResolvers<void>();
+      const { readModels } = storage;
+      const createNext = async () => {
+        const next = await readModels.createNext();
+        const store = otherwise(next.store, {
+          apply: async (...args: Parameters<ReadModelStore['apply']>) => {
+            begun.resolve();
+            if (steps.length === 0) await new Promise((resolve) => setTimeout(resolve, 100));
+            await next.store.apply(...args);
+            steps.push(`applied to ${args[1]}`);
+          },
+          checkpoint: async () => {
+            steps.push('asked');
+            return next.store.checkpoint();
+          },
+        });
+        return { ...next, store };
+      };
+      const discard = async (version: number) => {
+        steps.push('discarded');
+        await readModels.discard(version);
+      };
+      return { storage, steps, begun: begun.promise, versions: otherwise(readModels, { createNext, discard }) };
+    }
+
+    it('throws nothing away before that is done', async () => {
+      const { storage, steps, begun, versions } = await slow();
+      const calledOff = new AbortController();
+      const running = run(storage, { versions, signal: calledOff.signal });
+      void begun.then(() => calledOff.abort());
+      await expect(running).rejects.toThrow('abort');
+      expect(steps).toEqual([expect.stringMatching(/^applied to/), 'discarded']);
+      await storage.close();
+    });
+
+    it('goes on from there', async () => {
+      const { storage, steps, begun, versions } = await slow();
+      let hasBegun = false;
+      let hasFailed = false;
+      void begun.then(() => (hasBegun = true));
+      const log = otherwise(storage.log, {
+        readAll: async (...args: Parameters<EventLog['readAll']>) => {
+          if (hasBegun && !hasFailed) {
+            hasFailed = true;
+            throw new StorageUnavailable('for a moment');
+          }
+          return storage.log.readAll(...args);
+        },
+      });
+      expect((await run(storage, { versions, log })).differences).toEqual({ count: 0, named: [] });
+      expect(hasFailed).toBe(true);
+      expect(steps.slice(0, 2)).toEqual([expect.stringMatching(/^applied to/), 'asked']);
+      await storage.close();
+    });
+  });
+
   it('starts over when the log is shorter than what was built before it was restored', async () => {
     const storage = await openStorage(folder);
     const next = await storage.readModels.createNext();

@@ -89,7 +89,7 @@ class Building {
   readonly #options: RebuildOptions;
   readonly #next: Built;
   #catalog: Catalog;
-  readonly #logMarks: LogMarks;
+  #logMarks: LogMarks;
   readonly #resumedFrom: number;
   readonly #startedMs: number;
   readonly #clearCopies: ClearCopies;
@@ -155,6 +155,7 @@ class Building {
       this.#isLenient = false;
       this.#position = await this.#next.store.checkpoint();
       this.#catalog = await Catalog.load(this.#next.store);
+      this.#logMarks = await LogMarks.load(this.#next.store);
       await this.#readTo(position);
     }
   }
@@ -173,21 +174,27 @@ class Building {
       changes = [];
       events = 0;
     };
-    for (let read = this.#position; read < position;) {
-      signal.throwIfAborted();
-      const page = await log.readAll(read, this.#pageSize(), { withBodies: false, mayBeTruncated: this.#isLenient });
-      const within = page.filter((event) => event.position <= position);
-      if (within.length > 0) {
-        for (const change of changesOf(within, this.#catalog)) changes.push(change);
-        changes.push(...this.#logMarks.after(within));
-        events += within.length;
-        this.#eventsRead += within.length;
-        read = within.at(-1)!.position;
+    try {
+      for (let read = this.#position; read < position;) {
+        signal.throwIfAborted();
+        const page = await log.readAll(read, this.#pageSize(), { withBodies: false, mayBeTruncated: this.#isLenient });
+        const within = page.filter((event) => event.position <= position);
+        if (within.length > 0) {
+          for (const change of changesOf(within, this.#catalog)) changes.push(change);
+          changes.push(...this.#logMarks.after(within));
+          events += within.length;
+          this.#eventsRead += within.length;
+          read = within.at(-1)!.position;
+        }
+        const last = within.length < page.length || page.length === 0 || read === position;
+        if (events >= this.#batchSize() || (last && events > 0)) await apply(read);
+        if (last) break;
+        await this.#giveWay();
       }
-      const last = within.length < page.length || page.length === 0 || read === position;
-      if (events >= this.#batchSize() || (last && events > 0)) await apply(read);
-      if (last) break;
-      await this.#giveWay();
+    } catch (error) {
+      // Whoever throws away what is built, or goes on from it, comes after what is still being applied.
+      await under.catch(() => {});
+      throw error;
     }
     await under;
   }
