@@ -31,48 +31,53 @@ async function problemsOf(store: Store): Promise<readonly unknown[]> {
   return problems;
 }
 
-it('the purge records no expiry under a policy that ended before it, though the record of its end was still on its way', async () => {
-  const { store, container, slow } = await nineSecondsOn('ContainerTtlChanged');
+/** Lets a purge begin at the deadline, while the record of a command of before is still on its way. */
+async function purgedDuring(type: string, command: (store: Store, container: ContainerState) => Promise<unknown>) {
+  const { store, container, slow } = await nineSecondsOn(type);
   const waits = slow.begin();
-  const changed = store.changeTtl(CALLER, 'd', 'c', { defaultTtl: null, confirmed: false });
+  const commanded = command(store, container);
   await waits;
   await store.advanceClock(1_000);
   const purged = store.runPurge();
   await settled();
   slow.end();
-  await changed;
+  await commanded;
   await purged;
+  return { store, container };
+}
+
+/** Switches TTL off at the deadline, while the expiry that a command records then is still on its way. */
+async function switchedOffDuring(command: (store: Store, container: ContainerState) => Promise<unknown>) {
+  const { store, container, slow } = await nineSecondsOn('ItemExpired');
+  await store.advanceClock(1_000);
+  const waits = slow.begin();
+  const commanded = command(store, container);
+  await waits;
+  await switchOff(store);
+  slow.end();
+  await commanded;
+  return store;
+}
+
+const switchOff = (store: Store) => store.changeTtl(CALLER, 'd', 'c', { defaultTtl: null, confirmed: false });
+
+it('the purge records no expiry under a policy that ended before it, though the record of its end was still on its way', async () => {
+  const { store, container } = await purgedDuring('ContainerTtlChanged', switchOff);
   await expect(store.readItem(container, 'x', '["p"]')).resolves.toBeDefined();
   expect(await problemsOf(store)).toEqual([]);
 });
 
 it('the purge records no expiry in a container that had gone before it, though the record of that was still on its way', async () => {
-  const { store, container, slow } = await nineSecondsOn('ContainerDeleted');
-  const waits = slow.begin();
-  const deleted = store.deleteContainer(CALLER, 'd', 'c');
-  await waits;
-  await store.advanceClock(1_000);
-  const purged = store.runPurge();
-  await settled();
-  slow.end();
-  await deleted;
-  await purged;
+  const { store, container } = await purgedDuring('ContainerDeleted', (of) => of.deleteContainer(CALLER, 'd', 'c'));
   await store.runPurge();
   const { rows } = await store.disappearances(container, { limit: 10 });
   expect(rows).toMatchObject([{ id: 'x', cause: 'container-deleted' }]);
 });
 
 it('the purge records no expiry of what left with its partition key before it, though the record of that was still on its way', async () => {
-  const { store, container, slow } = await nineSecondsOn('PartitionKeyDeleted');
-  const waits = slow.begin();
-  const deleted = store.deletePartitionKey(CALLER, container, '["p"]');
-  await waits;
-  await store.advanceClock(1_000);
-  const purged = store.runPurge();
-  await settled();
-  slow.end();
-  await deleted;
-  await purged;
+  const { store, container } = await purgedDuring('PartitionKeyDeleted', (of, within) =>
+    of.deletePartitionKey(CALLER, within, '["p"]'),
+  );
   await store.runPurge();
   const { rows } = await store.disappearances(container, { limit: 10 });
   expect(rows).toMatchObject([{ id: 'x', cause: 'deleted' }]);
@@ -80,25 +85,12 @@ it('the purge records no expiry of what left with its partition key before it, t
 });
 
 it('a write records no expiry at the instant at which another policy begins', async () => {
-  const { store, container, slow } = await nineSecondsOn('ItemExpired');
-  await store.advanceClock(1_000);
-  const waits = slow.begin();
-  const written = write(store, container, 'upsert');
-  await waits;
-  await store.changeTtl(CALLER, 'd', 'c', { defaultTtl: null, confirmed: false });
-  slow.end();
-  await written;
+  const store = await switchedOffDuring((of, container) => write(of, container, 'upsert'));
   expect(await problemsOf(store)).toEqual([]);
 });
 
 it('an erasure on request records no expiry at the instant at which another policy begins', async () => {
-  const { store, container, slow } = await nineSecondsOn('ItemExpired');
-  await store.advanceClock(1_000);
-  const waits = slow.begin();
-  const erased = store.eraseItem(CALLER, container, 'x', '["p"]', { reason: 'asked for', requestedBy: 'somebody' });
-  await waits;
-  await store.changeTtl(CALLER, 'd', 'c', { defaultTtl: null, confirmed: false });
-  slow.end();
-  await erased;
+  const request = { reason: 'asked for', requestedBy: 'somebody' };
+  const store = await switchedOffDuring((of, container) => of.eraseItem(CALLER, container, 'x', '["p"]', request));
   expect(await problemsOf(store)).toEqual([]);
 });

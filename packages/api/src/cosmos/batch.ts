@@ -153,7 +153,8 @@ async function runBulk(
   const goesOn = headerFlag(headers, 'x-ms-cosmos-batch-continue-on-error');
   const results: OperationResult[] = [];
   const room = new AnswerRoom();
-  const reads = new PacedReads();
+  // Each may open a large document: a few at a time, and others have their turn in between.
+  const reading = new Places(READS_AT_ONCE);
   const tails = new Map<string, Promise<void>>();
   /** By partition keys, within which a value of a unique key is given back. */
   const keyTails = hasUniqueKeys(container.definition) ? new Map<string, Promise<unknown>>() : undefined;
@@ -176,7 +177,11 @@ async function runBulk(
     const run = async () => {
       try {
         const carryOut = () => runCharged(request, container, operation, doing, earlier);
-        const result = await (asked.kind === 'read' ? reads.run(carryOut) : carryOut());
+        const paced = async () => {
+          await paceOfReads.step();
+          return carryOut();
+        };
+        const result = await (asked.kind === 'read' ? reading.run(paced) : carryOut());
         results[index] = room.fitting(result, asked.kind);
       } catch (error) {
         results[index] = failure(operation, error);
@@ -200,21 +205,6 @@ async function runBulk(
 
 /** Of the reads of all bulks. */
 const paceOfReads = new Pace();
-
-/** The reads of a bulk, of which each may open a large document: a few at a time, and others have their turn in between. */
-class PacedReads {
-  readonly #places = new Places(READS_AT_ONCE);
-
-  async run<Result>(read: () => Promise<Result>): Promise<Result> {
-    await this.#places.take();
-    try {
-      await paceOfReads.step();
-      return await read();
-    } finally {
-      this.#places.giveBack();
-    }
-  }
-}
 
 /** The items that an operation is about; a rename is about two. */
 function namesOf(asked: Asked): string[] {

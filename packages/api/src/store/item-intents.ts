@@ -9,6 +9,7 @@ import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
 import { lifeTail } from '@epitaph/core/item/read-life.ts';
 import { itemStream, parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
 import { readOwnTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import { isExpired, type ItemTimes, watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import { Pace } from '@epitaph/core/turn.ts';
@@ -77,12 +78,7 @@ export class ItemIntents {
       case 'write':
         return shown(writing(operation.operation, operation.item, precondition), show);
       case 'patch':
-        return shown(
-          this.patching(operation, operation.patch, precondition, async (bytes) =>
-            operation.patch.beforeLarge?.(bytes),
-          ),
-          show,
-        );
+        return shown(this.patching(operation, operation.patch, precondition), show);
       case 'delete':
         return deleting(operation.partitionKey, precondition, onDeleted);
       case 'read':
@@ -151,7 +147,7 @@ export class ItemIntents {
     { id, partitionKey }: ItemName,
     patch: PatchRequest,
     precondition: Precondition | undefined,
-    beforeLarge?: (bytes: number) => Promise<void>,
+    beforeLarge: ((bytes: number) => MaybePromise<void>) | undefined = patch.beforeLarge,
   ): IntentOf {
     return (within, nowMs) =>
       async (state, { last, body }) => {

@@ -208,13 +208,7 @@ export class ItemWrites {
     // How large the documents are that it patches is seen only when it holds up others who want them. So it waits for a
     // place before that.
     if (!asked.some(({ kind }) => kind === 'patch')) return this.#record(caller, container, asked, options);
-    // No await where a place is free, so that batches on one item keep the order in which they came.
-    if (!this.#patchingBatches.takeIfFree()) await this.#patchingBatches.take();
-    try {
-      return await this.#record(caller, container, asked, options);
-    } finally {
-      this.#patchingBatches.giveBack();
-    }
+    return this.#patchingBatches.run(() => this.#record(caller, container, asked, options));
   }
 
   async #record(

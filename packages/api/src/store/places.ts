@@ -34,6 +34,16 @@ export class Places {
     signal?.removeEventListener('abort', giveUp);
   }
 
+  /** Does some work in a place. It begins at once where one is free, so that works keep the order in which they came. */
+  async run<Result>(work: () => Promise<Result>): Promise<Result> {
+    if (!this.takeIfFree()) await this.take();
+    try {
+      return await work();
+    } finally {
+      this.giveBack();
+    }
+  }
+
   giveBack(): void {
     const [next] = this.#waiting;
     if (next === undefined) this.#taken -= 1;
