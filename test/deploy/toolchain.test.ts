@@ -116,7 +116,13 @@ describe('A path that is not absolute', () => {
   });
 
   test('of the data folder, where none is given, is the one of the sources all the same', async () => {
-    const { stderr } = await run('sh', [join(ROOT, 'scripts/epitaph.sh'), 'keys', 'verify-master', 'ca.pem'], folder);
+    // Whether there is one, as after `npm start`, or not: it is said where it was looked for.
+    await writeFile(join(folder, 'other.key'), Buffer.alloc(32).toString('base64'));
+    const { stderr } = await run(
+      'sh',
+      [join(ROOT, 'scripts/epitaph.sh'), 'keys', 'verify-master', 'other.key'],
+      folder,
+    );
     expect(stderr).toContain(join(ROOT, 'data'));
   });
 });
