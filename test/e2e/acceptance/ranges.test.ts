@@ -3,6 +3,7 @@ import {
   ChangeFeedStartFrom,
   type Container,
   CosmosClient,
+  type Items,
   type PartitionKey,
   PartitionKeyDefinitionVersion,
   PartitionKeyKind,
@@ -25,6 +26,28 @@ const V2 = { kind: 'Hash', version: 2 } as const;
 
 async function rangesOf(container: Container): Promise<readonly PartitionKeyRange[]> {
   return (await container.readPartitionKeyRanges().fetchAll()).resources;
+}
+
+/** The client's pages by tokens of its own. */
+const BY_TOKENS = { maxItemCount: 7, forceQueryPlan: true, enableQueryControl: true };
+const goingOn = (token: string | undefined) => (token === undefined ? {} : { continuationToken: token });
+
+/** The items as a client sees them that reads the ranges anew. */
+const itemsOf = ({ id }: Container): Items => world.connect().database('shop').container(id).items;
+
+/** All rows, in order, each page read by the next of the clients. */
+async function pagesOf(clients: readonly Items[], sql: string): Promise<readonly number[]> {
+  const found: number[] = [];
+  let token: string | undefined;
+  for (let pages = 0; pages === 0 || token !== undefined; pages += 1) {
+    const page = await clients[pages % clients.length]!.query<number>(sql, {
+      ...BY_TOKENS,
+      ...goingOn(token),
+    }).fetchNext();
+    found.push(...page.resources);
+    token = page.continuationToken;
+  }
+  return found.toSorted((left, right) => left - right);
 }
 
 /** 60 items of 20 customers. */
@@ -231,25 +254,78 @@ describe('the ranges of a container', () => {
     ['SELECT VALUE c.n FROM c OFFSET 0 LIMIT 30', 30],
     ['SELECT VALUE c.n FROM c', 60],
   ])('give a client that has begun %s by its own token the %i rows of it', async (sql, count) => {
-    const options = { maxItemCount: 7, forceQueryPlan: true, enableQueryControl: true };
-    for (const isNewClient of [false, true]) {
-      const container = await stocked(400);
-      let client = world.connect();
-      const found: number[] = [];
-      for (let token: string | undefined, pages = 1; pages === 1 || token !== undefined; pages += 1) {
-        const { items } = client.database('shop').container(container.id);
-        const page = await items
-          .query<number>(sql, { ...options, ...(token === undefined ? {} : { continuationToken: token }) })
-          .fetchNext();
-        found.push(...page.resources);
-        token = page.continuationToken;
-        if (pages === 2) await setThroughput(container, FIVE_RANGES);
-        if (isNewClient && pages === 2) client = world.connect();
-      }
-      expect(new Set(found).size).toBe(found.length);
-      expect(found.length).toBe(count);
+    const container = await stocked(400);
+    const { items } = world.connect().database('shop').container(container.id);
+    const found: number[] = [];
+    let token: string | undefined;
+    for (let pages = 1; pages === 1 || token !== undefined; pages += 1) {
+      const page = await items.query<number>(sql, { ...BY_TOKENS, ...goingOn(token) }).fetchNext();
+      found.push(...page.resources);
+      token = page.continuationToken;
+      if (pages === 2) await setThroughput(container, FIVE_RANGES);
     }
+    expect(new Set(found).size).toBe(found.length);
+    expect(found.length).toBe(count);
   });
+
+  // The client looks for the parts that a token is about among the ranges it knows.
+  test.each([400, 12_000, 15_000])(
+    'that have split from those of %i units are told of by a token of a client that knows others: it is refused',
+    async (throughput) => {
+      const container = await stocked(throughput);
+      const ofBefore = itemsOf(container);
+      const queries = [
+        'SELECT VALUE c.n FROM c',
+        'SELECT VALUE c.n FROM c ORDER BY c.n DESC',
+        'SELECT DISTINCT VALUE c.n FROM c',
+        'SELECT VALUE COUNT(1) FROM c GROUP BY c.n',
+        'SELECT VALUE c.n FROM c OFFSET 0 LIMIT 100',
+      ];
+      await pagesOf([ofBefore], queries[1]!);
+      await setThroughput(container, FIVE_RANGES);
+      const ofNow = itemsOf(container);
+      for (const sql of queries) {
+        const expected = Array.from({ length: 60 }, (_, n) => (sql.includes('COUNT') ? 1 : n));
+        expect(await pagesOf([ofBefore], sql)).toEqual(expected);
+        expect(await pagesOf([ofNow], sql)).toEqual(expected);
+        for (const turns of [
+          [ofBefore, ofNow],
+          [ofNow, ofBefore],
+          [ofNow, ofNow, ofBefore],
+        ]) {
+          const refusal = await refusalOf(pagesOf(turns, sql));
+          expect(refusal).toMatchObject({ code: 400, message: expect.stringContaining('with a new client') });
+        }
+      }
+    },
+    60_000,
+  );
+
+  test.each([
+    ['one', 400, PartitionKeyDefinitionVersion.V2],
+    ['more', 50_000, PartitionKeyDefinitionVersion.V2],
+    ['five, of keys of another version', FIVE_RANGES, PartitionKeyDefinitionVersion.V1],
+  ])(
+    'of an earlier container of the same name are told of by a token of a client that knows today’s, %s: it is refused',
+    async (_, throughput, version) => {
+      const earlier = await stocked(FIVE_RANGES);
+      const ofBefore = itemsOf(earlier);
+      const sql = 'SELECT VALUE c.n FROM c ORDER BY c.n';
+      await pagesOf([ofBefore], sql);
+      await earlier.delete();
+      const ofNow = itemsOf(await stocked(throughput, earlier.id, version));
+      for (const client of [ofBefore, ofNow]) {
+        expect(await pagesOf([client], sql)).toEqual(Array.from({ length: 60 }, (__, n) => n));
+      }
+      for (const turns of [
+        [ofBefore, ofNow],
+        [ofNow, ofBefore],
+      ]) {
+        expect(await refusalOf(pagesOf(turns, sql))).toMatchObject({ code: 400 });
+      }
+    },
+    60_000,
+  );
 
   test('are named by what is answered from them, as is their part of the session', async () => {
     const container = await stocked(FIVE_RANGES);

@@ -1,5 +1,4 @@
 import { z } from 'zod';
-import { WHOLE_RANGE } from '@epitaph/core/partition-key/effective-partition-key.ts';
 import { jsonText, MAX_NEIGHBOURS, parseJson } from '@epitaph/query';
 import type { Continuation } from '../store/api/queries-api.ts';
 import { badRequest, type WireError } from './errors.ts';
@@ -8,6 +7,9 @@ import { isRangeEnd } from './scope.ts';
 
 /** Clients ask for tokens of at most 1 kB. */
 const MAX_TOKEN_CHARACTERS = 1024;
+
+/** The id of the range of everything, in a container that has but one. */
+const WHOLE = '0';
 
 const count = z.int().nonnegative();
 const range = z.object({ min: z.string().refine(isRangeEnd), max: z.string().refine(isRangeEnd) });
@@ -44,13 +46,15 @@ export type ListPlace = z.infer<typeof listPlace>;
  * A continuation as clients see it: opaque text. It names a place and no more, so nobody gains by forging one.
  *
  * @param of the rid of the container that the place is in
+ * @param all the id of the range that was asked for all there is, if one was
  */
-export function encodeContinuation(continuation: Continuation, of: string): string {
-  const token = encoded({ ...continuation, of });
+export function encodeContinuation(continuation: Continuation, of: string, all?: string): string {
+  const where = all === undefined || all === WHOLE ? { of } : { of, all };
+  const token = encoded({ ...continuation, ...where });
   if (continuation.kind !== 'ranked' || token.length <= MAX_TOKEN_CHARACTERS) return token;
   // Documents that don't fit leave their number: then what comes and goes between pages moves them.
   const { births: _, ...counted } = continuation;
-  return encoded({ ...counted, kind: 'skip', of });
+  return encoded({ ...counted, kind: 'skip', ...where });
 }
 
 export const encodeListPlace = (place: ListPlace): string => encoded(place);
@@ -60,12 +64,17 @@ const encoded = (place: object): string => Buffer.from(jsonText(place)).toString
 /**
  * @param of the rid of the container that is read: in another, places are others, and what lies before one of them would
  *   be missed without a word
- * @throws WireError for what this server has not given out, and for what it has for another container
+ * @param all the id of the range that is asked for all there is, if one is. `@azure/cosmos` looks for the range that a token
+ *   is from among those that it knows: if they are of another time, it asks for others beside it or leaves some out.
+ * @throws WireError for what this server has not given out, and for what it has for another container or range
  */
-export function decodeContinuation(token: string | undefined, of: string): Continuation | undefined {
+export function decodeContinuation(token: string | undefined, of: string, all?: string): Continuation | undefined {
   const value = parseToken(token);
-  // Tokens of before did not say.
-  if (isJsonObject(value) && value['of'] !== undefined && value['of'] !== of) throw invalid();
+  if (isJsonObject(value)) {
+    // Tokens of before did not say.
+    if (value['of'] !== undefined && value['of'] !== of) throw invalid();
+    if (all !== undefined && (value['all'] ?? WHOLE) !== all) throw ofOtherRanges();
+  }
   return checked(continuation, value);
 }
 
@@ -74,6 +83,11 @@ export const decodeListPlace = (token: string | undefined): ListPlace | undefine
   checked(listPlace, parseToken(token));
 
 const invalid = (): WireError => badRequest('Invalid Continuation Token');
+
+export const ofOtherRanges = (): WireError =>
+  badRequest(
+    'Invalid Continuation Token: it is from a client that knew other partition key ranges than this one. Begin the query again, with a new client.',
+  );
 
 function checked<Place>(schema: z.ZodType<Place>, value: unknown): Place | undefined {
   if (value === undefined) return undefined;
@@ -99,34 +113,3 @@ function jsonIn(text: string): unknown {
     return undefined;
   }
 }
-
-/** Of a client that was passed its query through. One that counts itself says how many rows are left. */
-const passedThrough = z.object({
-  limit: z.undefined().optional(),
-  rangeMappings: z.tuple([
-    z.object({
-      queryRange: z.object({ min: z.literal(WHOLE_RANGE.min), max: z.literal(WHOLE_RANGE.max) }),
-      continuationToken: z.string(),
-    }),
-  ]),
-});
-
-const counted = z.object({ limit: z.number(), rangeMappings: z.array(z.unknown()) });
-
-/**
- * The place in a token that the client has made around the one of its query's only range.
- *
- * @param of the rid of the container that is read
- * @returns undefined for any other token
- * @throws WireError for a place that this server has not given out
- * @source `CompositeQueryContinuationToken` of `@azure/cosmos`, which comes with the request for a plan
- */
-export function placeOfOneRange(clientToken: string | undefined, of: string): Continuation | undefined {
-  if (clientToken?.startsWith('{') !== true) return undefined;
-  const { data } = passedThrough.safeParse(jsonIn(clientToken));
-  return data === undefined ? undefined : decodeContinuation(data.rangeMappings[0].continuationToken, of);
-}
-
-/** Whether a token of a client's own says how many rows are left to give. */
-export const countsRows = (clientToken: string | undefined): boolean =>
-  clientToken?.startsWith('{') === true && counted.safeParse(jsonIn(clientToken)).success;

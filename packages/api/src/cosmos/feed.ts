@@ -16,18 +16,16 @@ import {
   planForClients,
   type PlanOptions,
   planQuery,
-  QueryError,
   type QueryParameter,
   type QueryPlan,
   startEvaluation,
-  UNASKED,
 } from '@epitaph/query';
 import type { Limits } from '../http/limits.ts';
 import type { Continuation } from '../store/api/queries-api.ts';
 import { planOptionsOf } from '../store/plan-options.ts';
 import type { StoreApi } from '../store/store-api.ts';
 import { charge } from './charge.ts';
-import { countsRows, decodeListPlace, encodeContinuation, encodeListPlace, placeOfOneRange } from './continuation.ts';
+import { decodeListPlace, encodeContinuation, encodeListPlace } from './continuation.ts';
 import { badRequest } from './errors.ts';
 import { isJsonObject, parseExactJson, type JsonObject } from './json.ts';
 import { pageOfList } from './list-pages.ts';
@@ -88,12 +86,17 @@ function isParameter(value: unknown): value is QueryParameter {
   return typeof name === 'string' && name.startsWith('@');
 }
 
-/** The continuation header for the page that follows, if one does. */
+/**
+ * The continuation header for the page that follows, if one does.
+ *
+ * @param all the id of the range that was asked for all there is, if one was
+ */
 export const continuationHeader = (
   continuation: Continuation | undefined,
   { rid }: ContainerState,
+  all?: string,
 ): Readonly<Record<string, string>> =>
-  continuation === undefined ? {} : { 'x-ms-continuation': encodeContinuation(continuation, rid) };
+  continuation === undefined ? {} : { 'x-ms-continuation': encodeContinuation(continuation, rid, all) };
 
 /**
  * A feed of resources of which there are few: a page of them all, or of what a query over them finds.
@@ -187,30 +190,18 @@ function vectorSearchOf({ sql, parameters }: QueryBody, limits: Limits, options:
 }
 
 /**
- * The plan of a query over several partition keys that clients are to run by it: of a vector search, and of GROUP BY over
- * several ranges unless only the server can put the groups together.
+ * The plan by which clients are to run a query over several partition keys: a vector search, of which they check something.
  *
  * @throws QueryError for a text that is no query
  */
 export function planToRunBy(
-  { sql, parameters }: QueryBody,
+  body: QueryBody,
   { store, limits }: CosmosRequest,
   container: ContainerState,
-  canGroup: boolean,
 ): string | undefined {
-  const mayGroup = canGroup && /\bGROUP\s+BY\b/i.test(sql) && rangesOf(container).length > 1;
-  if (!mayGroup && !/VectorDistance/i.test(sql)) return undefined;
-  const query = parseQuery(sql, { maxLength: limits.queryCharacters });
-  if (query.groupBy.length === 0 && query.orderBy.length === 0) return undefined;
-  const plan = planQuery(query, parameters, planOptionsOf(container.definition));
-  // Clients merge no groups in order of keys of several types, and none that are null, which the server does.
-  if (!plan.isVectorSearch && !(mayGroup && query.orderBy.length === 0)) return undefined;
-  try {
-    return planText(planForClients(plan, UNASKED), rangesOfQuery(plan, store, container));
-  } catch (error) {
-    if (error instanceof QueryError && !plan.isVectorSearch) return undefined;
-    throw error;
-  }
+  if (!/VectorDistance/i.test(body.sql)) return undefined;
+  const plan = vectorSearchOf(body, limits, planOptionsOf(container.definition));
+  return plan && planText(planForClients(plan), rangesOfQuery(plan, store, container));
 }
 
 /**
@@ -229,7 +220,7 @@ export function answerQueryPlan(request: CosmosRequest, container?: ContainerSta
   const options = container === undefined ? {} : planOptionsOf(container.definition);
   if (container !== undefined && rangesOf(container).length > 1) {
     const plan = planQuery(parseQuery(sql, { maxLength: limits.queryCharacters }), parameters, options);
-    return planAnswer(request, plan, rangesOfQuery(plan, request.store, container), placeBefore(request, container));
+    return planAnswer(request, plan, rangesOfQuery(plan, request.store, container));
   }
   if (!goodQueries.has(sql)) {
     const vectorSearch = vectorSearchOf(body, limits, options);
@@ -242,17 +233,11 @@ export function answerQueryPlan(request: CosmosRequest, container?: ContainerSta
   return { status: 200, body: PASS_THROUGH_PLAN, charge: charge.metadata };
 }
 
-function planAnswer(
-  { headers }: CosmosRequest,
-  query: QueryPlan,
-  queryRanges: readonly QueryRange[],
-  place?: Continuation,
-): Answer {
+function planAnswer({ headers }: CosmosRequest, query: QueryPlan, queryRanges: readonly QueryRange[]): Answer {
   const features = headerText(headers, 'x-ms-cosmos-supported-query-features') ?? '';
   const client = {
     supported: new Set(features.split(',').map((name) => name.trim())),
     isJava: headers['user-agent']?.startsWith('azsdk-java-cosmos') === true,
-    goesOn: place !== undefined || countsRows(headerText(headers, 'x-ms-continuation')),
   };
   const plan = planForClients(query, client);
   const missing = missingFeatures(plan, client);
@@ -261,26 +246,7 @@ function planAnswer(
       `Query contains the following features, which the calling client does not support: ${missing.join(' ')}`,
     );
   }
-  const uncounted = place?.rows ?? 0;
-  const left = uncounted > 0 && 'queryInfo' in plan ? { queryInfo: withoutRows(plan.queryInfo, uncounted) } : plan;
-  return { status: 200, body: planText(left, queryRanges), charge: charge.metadata };
-}
-
-/**
- * The place at which a client goes on whose token is from when the container had one range, and the query was passed through.
- * Of its rows, those that it has had, or had left out for it, it has not counted itself. It would begin to count at the
- * parts of that range: leave rows out once more, and take too many.
- */
-const placeBefore = ({ headers }: CosmosRequest, { rid }: ContainerState): Continuation | undefined =>
-  placeOfOneRange(headerText(headers, 'x-ms-continuation'), rid);
-
-type PipelineInfo = Extract<ClientPlan, { readonly queryInfo: unknown }>['queryInfo'];
-
-function withoutRows(info: PipelineInfo, rows: number): PipelineInfo {
-  const { top, offset, limit } = info;
-  const skipped = Math.min(offset ?? 0, rows);
-  const left = (most: number | null): number | null => (most === null ? null : Math.max(0, most - (rows - skipped)));
-  return { ...info, top: left(top), offset: offset === null ? null : offset - skipped, limit: left(limit) };
+  return { status: 200, body: planText(plan, queryRanges), charge: charge.metadata };
 }
 
 /** Keys at most that a plan names one by one. */

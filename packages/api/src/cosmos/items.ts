@@ -9,7 +9,7 @@ import { answerBatch } from './batch.ts';
 import { answerChangeFeed, isChangeFeed } from './change-feed.ts';
 import { charge, chargeOfWrite, workOfText } from './charge.ts';
 import { containerHeaders } from './containers.ts';
-import { decodeContinuation } from './continuation.ts';
+import { decodeContinuation, ofOtherRanges } from './continuation.ts';
 import { badRequest, WireError } from './errors.ts';
 import { answerQueryPlan, continuationHeader, planToRunBy, readQueryBody, type QueryBody } from './feed.ts';
 import { checkItemId, readItemBody, type ItemBody } from './item-body.ts';
@@ -42,7 +42,7 @@ import { rangeIdOf } from './ranges.ts';
 import { positionIn } from './session-token.ts';
 import { renameItem } from './rename.ts';
 import { birthOfItemRid, placeOfRid, rowRid } from './rids.ts';
-import { answeringRangeId, rangeOfRequest, scopeOf, withoutEarlierRange } from './scope.ts';
+import { answeringRangeId, rangeIdOfRequest, rangeOfRequest, scopeOf, withoutEarlierRange } from './scope.ts';
 import { indexMetricsHeader } from './index-metrics.ts';
 import { withSystemProperties } from './system-properties.ts';
 
@@ -259,15 +259,13 @@ async function listItems(request: CosmosRequest, container: ContainerState): Pro
 }
 
 /**
- * Clients that don't ask for a plan first are sent to run a query by its plan where the service sends them too: it has
- * what they check of a vector search, and groups of several ranges are theirs to put together, keys that are undefined
- * included. Clients that say nothing of what they can do may not know how, and get the groups put together.
+ * Clients that don't ask for a plan first are sent to run a vector search by its plan, as the service does: it has what
+ * they check of one.
  *
  * @throws WireError 400 with substatus 1004, and the plan
  */
 function refuseUnplanned(query: QueryBody, request: CosmosRequest, container: ContainerState): void {
-  const canGroup = request.headers['x-ms-cosmos-sdk-supportedcapabilities'] !== undefined;
-  const plan = planToRunBy(query, request, container, canGroup);
+  const plan = planToRunBy(query, request, container);
   if (plan === undefined) return;
   throw new WireError(
     'crossPartitionNotServable',
@@ -288,8 +286,14 @@ async function queryItems(
   const { sql, parameters, resume } = readQueryBody(request);
   const position = store.headPosition();
   const named = scopeOf(request, container);
+  const token = headerText(headers, 'x-ms-continuation');
   const scope = isOfAllRanges(sql) ? scopeOfAll(named) : named;
-  if (scope === undefined) return nothingOf(container);
+  if (scope === undefined) {
+    if (token === undefined) return nothingOf(container);
+    throw ofOtherRanges();
+  }
+  // The only range of a container is asked for all as well.
+  const all = isOfWhole(scope) ? rangeIdOfRequest(asked.headers) : undefined;
   if (isOfWhole(scope) && rangeOfRequest(request, container) === undefined) {
     refuseUnplanned({ sql, parameters }, request, container);
   }
@@ -304,7 +308,7 @@ async function queryItems(
     },
     rowRid: isOfRows(sql) ? (birth, inside) => rowRid(container.rid, birth, inside) : undefined,
     maxItemCount: pageSizeOf(request),
-    continuation: decodeContinuation(headerText(headers, 'x-ms-continuation'), container.rid),
+    continuation: decodeContinuation(token, container.rid, all),
     atLeast: await atLeastOf(request),
     signal: request.signal(),
     standAside,
@@ -318,7 +322,7 @@ async function queryItems(
     charge: units,
     headers: {
       'x-ms-item-count': String(page.rows.length),
-      ...continuationHeader(page.continuation, container),
+      ...continuationHeader(page.continuation, container, all),
       ...feedHeaders(request, container, position, scope),
       ...queryMetricsHeader(headers, page, body.length),
       ...indexMetricsHeader(headers, page.pushdown, container.definition, scope.partitionKey !== undefined),

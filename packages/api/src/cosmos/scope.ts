@@ -73,7 +73,8 @@ function asksAgainForEver({ headers }: CosmosRequest): boolean {
   return client?.includes('azure-cosmos-js/') === true && headers['a-im'] === undefined;
 }
 
-function rangeIdOfRequest(headers: CosmosRequest['headers']): string | undefined {
+/** The id of the range that a request names, if it names one. */
+export function rangeIdOfRequest(headers: CosmosRequest['headers']): string | undefined {
   const text = headerText(headers, RANGE_ID_HEADER);
   if (text === undefined || text === '') return undefined;
   // Some clients put the container's rid before it. Those that name all ranges at once go on to ask for one after the

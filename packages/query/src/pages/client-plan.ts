@@ -11,12 +11,8 @@ export interface MergingClient {
   readonly supported: ReadonlySet<string>;
   /** For the Java client, which does some things in ways of its own and says nothing of them. */
   readonly isJava: boolean;
-  /** It goes on from a token of when there was one range, or counts the rows that TOP and LIMIT leave it. */
-  readonly goesOn?: boolean;
 }
 
-/** Of those who don't ask for a plan first and get one all the same, the JavaScript client alone merges groups. */
-export const UNASKED: MergingClient = { supported: new Set(['GroupBy']), isJava: false };
 const UNKNOWN: MergingClient = { supported: new Set(), isJava: false };
 
 /** @throws QueryError for a query whose parts can't be merged into its answer */
@@ -27,7 +23,7 @@ export function planForClients(plan: QueryPlan, client = UNKNOWN): ClientPlan {
   const isJavaScript = client.supported.has('GroupBy');
   const reader = client.isJava ? 'java' : isDotNet ? 'dotNet' : isJavaScript ? 'javaScript' : 'other';
   return hybridSearchQueryInfo === undefined
-    ? { queryInfo: describeForPipeline(plan, reader, client.goesOn) }
+    ? { queryInfo: describeForPipeline(plan, reader) }
     : { hybridSearchQueryInfo };
 }
 

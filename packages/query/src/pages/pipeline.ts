@@ -4,7 +4,7 @@ import { queryError, type SourceLocation } from '../errors.ts';
 import { aggregateTypes, isAggregate, type AggregateName } from '../functions/aggregates.ts';
 import type { Expression, FromSource, Query, RowCount, SelectItem } from '../language/ast.ts';
 import { hasAggregate, nameOf } from '../language/expression-facts.ts';
-import { call, choice, isZero, member, NOWHERE, NULL, object, UNDEFINED, verbatim } from '../language/expressions.ts';
+import { call, choice, isZero, member, NOWHERE, object, UNDEFINED, verbatim } from '../language/expressions.ts';
 import { printExpression, printQuery } from '../language/print.ts';
 
 /** `queryInfo` of a query plan, as the client libraries read it. */
@@ -57,8 +57,8 @@ const BY_ROW = '/* of rows */ ';
 /** Clients put a condition in its place: `true`, or, to go on where they left off, a comparison with the last row. */
 const FILTER = '({documentdb-formattableorderbyquery-filter})';
 /**
- * Whether a plan has a client ask this of the first range alone, which answers for all of them: what the ranges say each for
- * itself, the client would not put together to the answer.
+ * Whether a plan has a client ask this of the first range alone, which answers for all of them: the JavaScript client, as
+ * {@link describeForPipeline} says.
  */
 export const isOfAllRanges = (sql: string): boolean => sql.startsWith(OF_ALL);
 
@@ -81,11 +81,16 @@ const DOCUMENT = '_document';
  * @param plan not of a query with ORDER BY RANK, of which `describeHybridSearch` tells
  * @param reader the .NET client counts what is distinct, and needs of a range with something else than numbers the count
  *   of its average all the same to tell that the whole has none. The Java client is given the same: it fails over an average
- *   that isn't there. What the JavaScript client would put together wrongly, without a word, it asks {@link isOfAllRanges}
- * @param goesOn it has a token of when there was one range, or counts rows since
+ *   that isn't there. The JavaScript client has nothing to merge but what is near a vector, where it looks for a bound: it
+ *   asks {@link isOfAllRanges}. It drops distinct `0`, `false`, `""` and `null`, and the sums, averages, least and greatest
+ *   values of groups that one range has none of; with a token it misses rows or gives them again, where several clients know the
+ *   ranges of different times also those of the plainest query, for it looks for the parts that a token is about among the
+ *   ranges it knows.
  * @throws QueryError for a query whose parts can't be merged into its answer
+ * @source `OrderedDistinctEndpointComponent`, `GroupByEndpointComponent`, `ParallelQueryRangeStrategy`,
+ *   `OrderByQueryRangeStrategy`, `RidSkipCountFilter` and `calculateOffsetLimitForPartitionRanges` of `@azure/cosmos` 4.10.1
  */
-export function describeForPipeline(plan: QueryPlan, reader: PlanReader = 'other', goesOn = false): PipelineInfo {
+export function describeForPipeline(plan: QueryPlan, reader: PlanReader = 'other'): PipelineInfo {
   const { query } = plan;
   const plain: PipelineInfo = {
     ...PLAIN_PIPELINE,
@@ -95,6 +100,9 @@ export function describeForPipeline(plan: QueryPlan, reader: PlanReader = 'other
     hasSelectValue: query.selection.kind === 'value',
     hasNonStreamingOrderBy: plan.isVectorSearch,
   };
+  if (reader === 'javaScript' && !plan.isVectorSearch) {
+    return { ...PLAIN_PIPELINE, hasSelectValue: plain.hasSelectValue, rewrittenQuery: OF_ALL + printQuery(query) };
+  }
   const counted = readsDotNetPlans(reader) ? distinctCount(plan) : undefined;
   if (counted !== undefined) return { ...plain, ...counted };
   if (plan.derivedFrom !== undefined && !plan.derivedFrom.streaming) {
@@ -103,9 +111,6 @@ export function describeForPipeline(plan: QueryPlan, reader: PlanReader = 'other
   // Without FROM there is one row; every range has it.
   if (!plan.readsDocuments) return { ...plain, top: Math.min(plan.top ?? 1, 1) };
   if (plan.program.grouping !== undefined) return { ...plain, ...groups(plan, reader) };
-  if (reader === 'javaScript' && isMergedWrongly(plan, goesOn)) {
-    return { ...PLAIN_PIPELINE, hasSelectValue: plain.hasSelectValue, rewrittenQuery: OF_ALL + printQuery(query) };
-  }
   if (query.orderBy.length > 0) {
     const info = ordered(plan);
     const isOfSeveral = reader === 'dotNet' && plan.program.sources.length > 0 && !plan.isVectorSearch;
@@ -118,26 +123,6 @@ export function describeForPipeline(plan: QueryPlan, reader: PlanReader = 'other
   return plan.offset === undefined
     ? plain
     : { ...plain, rewrittenQuery: printQuery({ ...query, ...NO_BOUNDS, top: first }) };
-}
-
-/**
- * Whether the JavaScript client gives other rows than there are. It drops distinct ones that are `0`, `false`, `""` or
- * `null`; and where it goes on from a token it gives distinct rows again that several ranges have, misses rows that come after
- * the last one by the first expression of ORDER BY but not by the others, counts the rows of a document from 0, leaves too
- * few out for OFFSET, gives an empty page without a token where all rows of a page are left out, and goes on for ever with
- * empty pages after those of TOP.
- *
- * @source `OrderedDistinctEndpointComponent`, `OrderByQueryRangeStrategy`, `RidSkipCountFilter` and
- *   `calculateOffsetLimitForPartitionRanges` of `@azure/cosmos` 4.10.1
- */
-function isMergedWrongly({ query, program, top, offset, isVectorSearch }: QueryPlan, goesOn: boolean): boolean {
-  if (isVectorSearch) return false;
-  const isOrdered = query.orderBy.length > 0;
-  if (query.distinct) return isOrdered || query.selection.kind === 'value';
-  const isBounded = top !== undefined || offset !== undefined;
-  if (isOrdered) return isBounded || query.orderBy.length > 1 || program.sources.length > 0;
-  // Of ranges that one has split into, it asks those for ever that have no rows for it.
-  return isBounded && !goesOn;
 }
 
 /** `SELECT VALUE COUNT(1) FROM (SELECT DISTINCT …)`: each range gives what is distinct in it. */
@@ -271,10 +256,7 @@ function rowsFollowOrder({ selection, orderBy }: Query): boolean {
   return texts.size === keys.size && [...texts].every((text) => keys.has(text));
 }
 
-/**
- * Aggregates, with and without GROUP BY. The JavaScript client has no way to tell that a whole has no sum, and no least or
- * greatest value, where one range has none: it is given whole groups, to which it has nothing to add.
- */
+/** Aggregates, with and without GROUP BY. */
 function groups(plan: QueryPlan, reader: PlanReader): Partial<PipelineInfo> {
   const { query } = plan;
   const { selection, groupBy } = query;
@@ -287,10 +269,9 @@ function groups(plan: QueryPlan, reader: PlanReader): Partial<PipelineInfo> {
   if (inOrder && plan.isVectorSearch) throw notMerged('A vector search together with GROUP BY');
   if (isGrouped && query.distinct) throw notMerged('DISTINCT together with GROUP BY');
   const keys: Expression = { kind: 'array', items: groupBy.map((key) => object([['item', key]])), at: NOWHERE };
-  const isWhole = reader === 'javaScript';
   const rewritten = (payload: Expression, isValue: boolean): Partial<PipelineInfo> => {
     // Clients put the rows in order first: what they group is then the payload of that.
-    if (inOrder && !isWhole) {
+    if (inOrder) {
       const group = object([
         ['groupByItems', keys],
         ['payload', payload],
@@ -304,9 +285,8 @@ function groups(plan: QueryPlan, reader: PlanReader): Partial<PipelineInfo> {
     const selected: Query['selection'] =
       isValue && !isGrouped ? { kind: 'value', expression: payload } : { kind: 'list', items };
     // Without groups there is one row, which is distinct; the parts of it that ranges give needn't be.
-    const orderBy = isWhole ? query.orderBy : [];
-    const text = printQuery({ ...query, ...NO_BOUNDS, distinct: false, orderBy, selection: selected });
-    return { rewrittenQuery: isWhole ? OF_ALL + text : text };
+    const text = printQuery({ ...query, ...NO_BOUNDS, distinct: false, orderBy: [], selection: selected });
+    return { rewrittenQuery: text };
   };
   const groupByExpressions = groupBy.map(printExpression);
   if (selection.kind === 'value') {
@@ -374,8 +354,6 @@ const valueOf = (aggregate: Aggregate, reader: PlanReader): Expression => ({
 function itemOf({ name, argument, call: whole }: Aggregate, reader: PlanReader): Expression {
   const count = call('COUNT', argument);
   const isEmpty = isZero(count);
-  // Of one without any property the JavaScript client makes null, and upon that of a VALUE query drops all other groups.
-  const itself: (readonly [string, Expression])[] = reader === 'javaScript' ? [['item2', NULL]] : [];
   switch (name) {
     case 'AVG': {
       const sum = call('SUM', argument);
@@ -385,7 +363,7 @@ function itemOf({ name, argument, call: whole }: Aggregate, reader: PlanReader):
       ]);
       // Without a sum there is no average to merge.
       const item = readsDotNetPlans(reader) ? parts : choice(call('IS_DEFINED', sum), parts, UNDEFINED);
-      return object([['item', item], ...itself]);
+      return object([['item', item]]);
     }
     case 'MIN':
     case 'MAX': {
@@ -399,14 +377,13 @@ function itemOf({ name, argument, call: whole }: Aggregate, reader: PlanReader):
         operands: [call('IS_DEFINED', whole), isEmpty],
         at: NOWHERE,
       };
-      // The JavaScript client fails over a least or greatest value that isn't there, unless the count is.
       return object([
         ['item', whole],
-        ['item2', reader === 'javaScript' ? parts : choice(isDecided, parts, UNDEFINED)],
+        ['item2', choice(isDecided, parts, UNDEFINED)],
       ]);
     }
     default:
-      return object([['item', whole], ...itself]);
+      return object([['item', whole]]);
   }
 }
 
