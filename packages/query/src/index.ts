@@ -1,5 +1,5 @@
 export type { Query } from './language/ast.ts';
-export { missingFeatures, planForClients } from './pages/client-plan.ts';
+export { missingFeatures, planForClients, UNASKED } from './pages/client-plan.ts';
 export type { ClientPlan } from './pages/client-plan.ts';
 export type { ComputedProperty } from './compile/compile.ts';
 export { checkComputedProperties } from './compile/computed-properties.ts';

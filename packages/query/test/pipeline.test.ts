@@ -144,8 +144,8 @@ describe('the description for a query plan', () => {
 
   it.each([
     'SELECT * FROM c',
-    'SELECT c.b, SUM(c.a) AS s, MAX(c.a) AS m FROM c GROUP BY c.b OFFSET 1 LIMIT 2',
     'SELECT VALUE SUM(c.a) FROM c GROUP BY c.b ORDER BY c.b',
+    'SELECT c.b, (SUM(c.a) + 1) AS s FROM c GROUP BY c.b',
     'SELECT DISTINCT TOP 3 VALUE c.a FROM c',
     'SELECT c.a FROM c ORDER BY c.a, c.b DESC OFFSET 1 LIMIT @n',
     'SELECT t FROM c JOIN t IN c["tags"] ORDER BY c.a',
@@ -162,6 +162,20 @@ describe('the description for a query plan', () => {
     expect(describeForPipeline(plan, 'javaScript')).toEqual({ ...plain, hasSelectValue, rewrittenQuery });
     expect(isOfAllRanges(rewrittenQuery)).toBe(true);
     expect(() => planQuery(parseQuery(rewrittenQuery), parameters)).not.toThrow();
+  });
+
+  it('has the JavaScript client make rows of whole groups', () => {
+    const plan = planQuery(parseQuery('SELECT c.b, SUM(c.a) AS s, MAX(c.a) AS m FROM c GROUP BY c.b OFFSET 1 LIMIT 2'));
+    expect(describeForPipeline(plan, 'javaScript')).toEqual({
+      ...plain,
+      offset: 1,
+      limit: 2,
+      groupByExpressions: ['c.b'],
+      groupByAliases: ['b', 's', 'm'],
+      groupByAliasToAggregateType: { b: null, s: 'Sum', m: 'Max' },
+      rewrittenQuery:
+        '/* of all ranges */ SELECT [{"item": c.b}] AS groupByItems, {"b": c.b, "s": {"item": SUM(c.a), "item2": null}, "m": {"item": MAX(c.a), "item2": {"max": MAX(c.a), "count": COUNT(c.a)}}} AS payload FROM c GROUP BY c.b',
+    });
   });
 
   it.each(['SELECT c.a FROM c', 'SELECT TOP 2 c.id FROM c ORDER BY VectorDistance(c.v, [1, 2])'])(

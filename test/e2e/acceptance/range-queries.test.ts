@@ -250,30 +250,52 @@ describe('over five ranges as over one', () => {
     for (const options of MODES) expect(await all(five, query, options), JSON.stringify(options)).toEqual(expected);
   });
 
-  test('groups are put together for clients that ask for them without a plan', async () => {
-    const group = async (headers: Readonly<Record<string, string>> = {}) => {
-      const { status, json } = await raw(world.endpoint, 'POST', `/dbs/shop/colls/${five.id}/docs`, {
-        headers: {
-          'content-type': 'application/query+json',
-          'x-ms-documentdb-isquery': 'True',
-          'x-ms-cosmos-sdk-supportedcapabilities': '1',
-          ...headers,
-        },
-        body: JSON.stringify({ query: 'SELECT c.team, COUNT(1) AS n FROM c GROUP BY c.team' }),
+  test('groups come from the client, which gives a key that is undefined as such', async () => {
+    const query = 'SELECT c.team, AVG("text") AS mean FROM c GROUP BY c.team';
+    const { resources } = await five.items.query<object>(query).fetchAll();
+    expect(resources).toHaveLength(4);
+    for (const group of resources) expect(Object.keys(group)).toEqual(['team', 'mean']);
+  });
+
+  test('groups are put together for clients that say nothing of what they can do; others get the plan', async () => {
+    const groups = 'SELECT c.team, COUNT(1) AS n FROM c GROUP BY c.team';
+    const group = ({ id }: Container, query: string, headers: Readonly<Record<string, string>>) =>
+      raw(world.endpoint, 'POST', `/dbs/shop/colls/${id}/docs`, {
+        headers: { 'content-type': 'application/query+json', 'x-ms-documentdb-isquery': 'True', ...headers },
+        body: JSON.stringify({ query }),
       });
-      expect(status).toBe(200);
-      return json!['Documents'] as readonly { readonly n: number }[];
-    };
-    const sum = (groups: readonly { readonly n: number }[]) => groups.reduce((all, { n }) => all + n, 0);
-    const whole = await group();
-    expect(whole).toHaveLength(4);
-    const { resources } = await five.items.query<number>('SELECT VALUE COUNT(1) FROM c').fetchAll();
-    expect(sum(whole)).toBe(resources[0]);
+    const whole = await group(five, groups, {});
+    expect(whole.json?.['Documents']).toHaveLength(4);
+    const able = { 'x-ms-cosmos-sdk-supportedcapabilities': '1' };
+    // Groups in order, and those of one range, are no client's to put together.
+    const far = groups.replace('GROUP BY', 'WHERE NOT IS_DEFINED(VectorDistance(c.none, [1])) GROUP BY');
+    for (const reply of [
+      await group(five, `${groups} ORDER BY c.team`, able),
+      await group(one, groups, able),
+      await group(one, far, able),
+    ]) {
+      expect(reply.json?.['Documents']).toHaveLength(4);
+    }
+    // Nor are those of a part of all, which a plan would not name.
     const parts = [
-      await group({ 'x-ms-start-epk': '', 'x-ms-end-epk': '1F' }),
-      await group({ 'x-ms-start-epk': '1F', 'x-ms-end-epk': 'FF' }),
+      { 'x-ms-start-epk': '', 'x-ms-end-epk': '1F' },
+      { 'x-ms-start-epk': '1F', 'x-ms-end-epk': 'FF' },
     ];
-    expect(sum(parts.flat())).toBe(resources[0]);
+    const counted = [];
+    for (const part of parts) {
+      const { json } = await group(five, groups, { ...able, ...part });
+      const documents = json?.['Documents'] as readonly { readonly n: number }[];
+      counted.push(...documents.map(({ n }) => n));
+    }
+    const { resources } = await five.items.query<number>('SELECT VALUE COUNT(1) FROM c').fetchAll();
+    expect(counted.reduce((sum, n) => sum + n, 0)).toBe(resources[0]);
+    expect((await group(five, groups.replace('GROUP BY', 'group\tby'), able)).status).toBe(400);
+    const refused = await group(five, groups, able);
+    expect(refused).toMatchObject({ status: 400, headers: { 'x-ms-substatus': '1004' } });
+    expect(JSON.parse(String(refused.json?.['additionalErrorInfo']))).toMatchObject({
+      queryInfo: { groupByAliasToAggregateType: { team: null, n: 'Count' } },
+      queryRanges: [{ min: '', max: '' }],
+    });
   });
 
   test('rows that JOIN makes of a document are told apart for the .NET client, which goes on from any of them', async () => {

@@ -19,6 +19,7 @@ import {
   type QueryParameter,
   type QueryPlan,
   startEvaluation,
+  UNASKED,
 } from '@epitaph/query';
 import type { Limits } from '../http/limits.ts';
 import type { Continuation } from '../store/api/queries-api.ts';
@@ -190,18 +191,26 @@ function vectorSearchOf({ sql, parameters }: QueryBody, limits: Limits, options:
 }
 
 /**
- * The plan by which clients are to run a query over several partition keys: a vector search, of which they check something.
+ * The plan of a query over several partition keys that clients are to run by it: of a vector search, and of groups over
+ * several ranges of which they make the rows.
  *
  * @throws QueryError for a text that is no query
  */
 export function planToRunBy(
-  body: QueryBody,
+  { sql, parameters }: QueryBody,
   { store, limits }: CosmosRequest,
   container: ContainerState,
+  canGroup: boolean,
 ): string | undefined {
-  if (!/VectorDistance/i.test(body.sql)) return undefined;
-  const plan = vectorSearchOf(body, limits, planOptionsOf(container.definition));
-  return plan && planText(planForClients(plan), rangesOfQuery(plan, store, container));
+  const mayGroup = canGroup && /\bGROUP\s+BY\b/i.test(sql) && rangesOf(container).length > 1;
+  if (!mayGroup && !/VectorDistance/i.test(sql)) return undefined;
+  const query = parseQuery(sql, { maxLength: limits.queryCharacters });
+  if (query.groupBy.length === 0 && query.orderBy.length === 0) return undefined;
+  const plan = planQuery(query, parameters, planOptionsOf(container.definition));
+  if (!plan.isVectorSearch && !mayGroup) return undefined;
+  const forClients = planForClients(plan, UNASKED);
+  const isGrouped = 'queryInfo' in forClients && forClients.queryInfo.groupByExpressions.length > 0;
+  return plan.isVectorSearch || isGrouped ? planText(forClients, rangesOfQuery(plan, store, container)) : undefined;
 }
 
 /**

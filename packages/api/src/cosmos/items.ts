@@ -259,13 +259,15 @@ async function listItems(request: CosmosRequest, container: ContainerState): Pro
 }
 
 /**
- * Clients that don't ask for a plan first are sent to run a vector search by its plan, as the service does: it has what
- * they check of one.
+ * Clients that don't ask for a plan first are sent to run a query by its plan where the service sends them too: it has
+ * what they check of a vector search, and groups of several ranges are theirs to put together, keys that are undefined
+ * included. Clients that say nothing of what they can do may not know how, and get the groups put together.
  *
  * @throws WireError 400 with substatus 1004, and the plan
  */
 function refuseUnplanned(query: QueryBody, request: CosmosRequest, container: ContainerState): void {
-  const plan = planToRunBy(query, request, container);
+  const canGroup = request.headers['x-ms-cosmos-sdk-supportedcapabilities'] !== undefined;
+  const plan = planToRunBy(query, request, container, canGroup);
   if (plan === undefined) return;
   throw new WireError(
     'crossPartitionNotServable',

@@ -6,6 +6,7 @@ export const NOWHERE: SourceLocation = { start: 0, end: 0 };
 
 export const ZERO: Expression = { kind: 'literal', value: 0, at: NOWHERE };
 export const UNDEFINED: Expression = { kind: 'literal', value: undefined, at: NOWHERE };
+export const NULL: Expression = { kind: 'literal', value: null, at: NOWHERE };
 
 /** A name, or text that is to stand as it is. */
 export const verbatim = (name: string): Expression => ({ kind: 'identifier', name, at: NOWHERE });

@@ -13,6 +13,8 @@ export interface MergingClient {
   readonly isJava: boolean;
 }
 
+/** Of those who don't ask for a plan first and get one all the same, the JavaScript client alone merges groups. */
+export const UNASKED: MergingClient = { supported: new Set(['GroupBy']), isJava: false };
 const UNKNOWN: MergingClient = { supported: new Set(), isJava: false };
 
 /** @throws QueryError for a query whose parts can't be merged into its answer */

@@ -4,7 +4,7 @@ import { queryError, type SourceLocation } from '../errors.ts';
 import { aggregateTypes, isAggregate, type AggregateName } from '../functions/aggregates.ts';
 import type { Expression, FromSource, Query, RowCount, SelectItem } from '../language/ast.ts';
 import { hasAggregate, nameOf } from '../language/expression-facts.ts';
-import { call, choice, isZero, member, NOWHERE, object, UNDEFINED, verbatim } from '../language/expressions.ts';
+import { call, choice, isZero, member, NOWHERE, NULL, object, UNDEFINED, verbatim } from '../language/expressions.ts';
 import { printExpression, printQuery } from '../language/print.ts';
 
 /** `queryInfo` of a query plan, as the client libraries read it. */
@@ -81,11 +81,10 @@ const DOCUMENT = '_document';
  * @param plan not of a query with ORDER BY RANK, of which `describeHybridSearch` tells
  * @param reader the .NET client counts what is distinct, and needs of a range with something else than numbers the count
  *   of its average all the same to tell that the whole has none. The Java client is given the same: it fails over an average
- *   that isn't there. The JavaScript client has nothing to merge but what is near a vector, where it looks for a bound: it
- *   asks {@link isOfAllRanges}. It drops distinct `0`, `false`, `""` and `null`, and the sums, averages, least and greatest
- *   values of groups that one range has none of; with a token it misses rows or gives them again, where several clients know the
- *   ranges of different times also those of the plainest query, for it looks for the parts that a token is about among the
- *   ranges it knows.
+ *   that isn't there. The JavaScript client asks {@link isOfAllRanges} but for what is near a vector, where it looks for a
+ *   bound. It drops distinct `0`, `false`, `""` and `null`, and the sums, averages, least and greatest values of groups that one
+ *   range has none of; with a token it misses rows or gives them again, where several clients know the ranges of different
+ *   times also those of the plainest query, for it looks for the parts that a token is about among the ranges it knows.
  * @throws QueryError for a query whose parts can't be merged into its answer
  * @source `OrderedDistinctEndpointComponent`, `GroupByEndpointComponent`, `ParallelQueryRangeStrategy`,
  *   `OrderByQueryRangeStrategy`, `RidSkipCountFilter` and `calculateOffsetLimitForPartitionRanges` of `@azure/cosmos` 4.10.1
@@ -100,7 +99,7 @@ export function describeForPipeline(plan: QueryPlan, reader: PlanReader = 'other
     hasSelectValue: query.selection.kind === 'value',
     hasNonStreamingOrderBy: plan.isVectorSearch,
   };
-  if (reader === 'javaScript' && !plan.isVectorSearch) {
+  if (reader === 'javaScript' && !plan.isVectorSearch && !isGroupedByClient(plan)) {
     return { ...PLAIN_PIPELINE, hasSelectValue: plain.hasSelectValue, rewrittenQuery: OF_ALL + printQuery(query) };
   }
   const counted = readsDotNetPlans(reader) ? distinctCount(plan) : undefined;
@@ -123,6 +122,17 @@ export function describeForPipeline(plan: QueryPlan, reader: PlanReader = 'other
   return plan.offset === undefined
     ? plain
     : { ...plain, rewrittenQuery: printQuery({ ...query, ...NO_BOUNDS, top: first }) };
+}
+
+/**
+ * Whether the JavaScript client is to make rows of groups, which come whole to it: it gives what is undefined in one as a
+ * property, and its users may look for that. It puts none in order, and computes nothing with aggregates.
+ */
+function isGroupedByClient({ query, derivedFrom }: QueryPlan): boolean {
+  const { selection, groupBy, orderBy, distinct } = query;
+  if (groupBy.length === 0 || orderBy.length > 0 || distinct || derivedFrom?.streaming === false) return false;
+  const selected = selection.kind === 'value' ? [selection] : selection.kind === 'list' ? selection.items : [];
+  return selected.every(({ expression }) => isAggregateCall(expression) || !hasAggregate(expression));
 }
 
 /** `SELECT VALUE COUNT(1) FROM (SELECT DISTINCT …)`: each range gives what is distinct in it. */
@@ -256,7 +266,10 @@ function rowsFollowOrder({ selection, orderBy }: Query): boolean {
   return texts.size === keys.size && [...texts].every((text) => keys.has(text));
 }
 
-/** Aggregates, with and without GROUP BY. */
+/**
+ * Aggregates, with and without GROUP BY. The JavaScript client has no way to tell that a whole has no sum, and no least or
+ * greatest value, where one range has none: it is given whole groups, to which it has nothing to add.
+ */
 function groups(plan: QueryPlan, reader: PlanReader): Partial<PipelineInfo> {
   const { query } = plan;
   const { selection, groupBy } = query;
@@ -286,7 +299,7 @@ function groups(plan: QueryPlan, reader: PlanReader): Partial<PipelineInfo> {
       isValue && !isGrouped ? { kind: 'value', expression: payload } : { kind: 'list', items };
     // Without groups there is one row, which is distinct; the parts of it that ranges give needn't be.
     const text = printQuery({ ...query, ...NO_BOUNDS, distinct: false, orderBy: [], selection: selected });
-    return { rewrittenQuery: text };
+    return { rewrittenQuery: reader === 'javaScript' ? OF_ALL + text : text };
   };
   const groupByExpressions = groupBy.map(printExpression);
   if (selection.kind === 'value') {
@@ -327,13 +340,18 @@ interface Aggregate {
   readonly call: Expression;
 }
 
+const isAggregateCall = (
+  expression: Expression,
+): expression is Extract<Expression, { readonly kind: 'call' }> & { readonly name: AggregateName } =>
+  expression.kind === 'call' && !expression.userDefined && isAggregate(expression.name);
+
 /**
  * The aggregate that an expression is; undefined for one that has none in it.
  *
  * @throws QueryError for one that computes with aggregates: no client can merge what it gives
  */
 function aggregateOf(expression: Expression): Aggregate | undefined {
-  if (expression.kind === 'call' && !expression.userDefined && isAggregate(expression.name)) {
+  if (isAggregateCall(expression)) {
     return { name: expression.name, argument: expression.args[0]!, call: expression };
   }
   if (hasAggregate(expression)) throw notMerged('An expression around an aggregate', expression.at);
@@ -354,6 +372,8 @@ const valueOf = (aggregate: Aggregate, reader: PlanReader): Expression => ({
 function itemOf({ name, argument, call: whole }: Aggregate, reader: PlanReader): Expression {
   const count = call('COUNT', argument);
   const isEmpty = isZero(count);
+  // Of one without any property the JavaScript client makes null, and upon that of a VALUE query drops all other groups.
+  const itself: (readonly [string, Expression])[] = reader === 'javaScript' ? [['item2', NULL]] : [];
   switch (name) {
     case 'AVG': {
       const sum = call('SUM', argument);
@@ -363,7 +383,7 @@ function itemOf({ name, argument, call: whole }: Aggregate, reader: PlanReader):
       ]);
       // Without a sum there is no average to merge.
       const item = readsDotNetPlans(reader) ? parts : choice(call('IS_DEFINED', sum), parts, UNDEFINED);
-      return object([['item', item]]);
+      return object([['item', item], ...itself]);
     }
     case 'MIN':
     case 'MAX': {
@@ -377,13 +397,14 @@ function itemOf({ name, argument, call: whole }: Aggregate, reader: PlanReader):
         operands: [call('IS_DEFINED', whole), isEmpty],
         at: NOWHERE,
       };
+      // The JavaScript client fails over a least or greatest value that isn't there, unless the count is.
       return object([
         ['item', whole],
-        ['item2', choice(isDecided, parts, UNDEFINED)],
+        ['item2', reader === 'javaScript' ? parts : choice(isDecided, parts, UNDEFINED)],
       ]);
     }
     default:
-      return object([['item', whole]]);
+      return object([['item', whole], ...itself]);
   }
 }
 
