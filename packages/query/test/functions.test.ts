@@ -169,6 +169,7 @@ const cases: Record<string, readonly (readonly [string, unknown])[]> = {
     ['ARRAY_CONTAINS_ANY([1, 2], 3, 2)', true],
     ['ARRAY_CONTAINS_ANY([1, 2], undefined, 2)', true],
     ['ARRAY_CONTAINS_ANY([1, 2], 3, undefined)', undefined],
+    ['ARRAY_CONTAINS_ANY([1e16], 1, 2, 3, 4, 5, 6, 7, 10000000000000000)', true],
     ['ARRAY_CONTAINS_ALL([1, 2], 3, 2)', false],
     ['ARRAY_CONTAINS_ALL([1, 2], undefined, 3)', false],
     ['ARRAY_CONTAINS_ALL([1, 2], 2, undefined)', undefined],

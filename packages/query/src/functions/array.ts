@@ -72,11 +72,11 @@ function containsMany(test: 'some' | 'every'): BuiltIn {
     if (!Array.isArray(array)) return undefined;
     assertSearchable(array, needles);
     const known = needles.filter((needle) => needle !== undefined);
-    const others = new Set<Value>(known.length < FEW_NEEDLES ? [] : array.filter((item) => !isDeep(item)));
-    const isIn = (needle: Value): boolean =>
+    const others = new Set(known.length < FEW_NEEDLES ? [] : array.filter((item) => !isDeep(item)).map(setKeyOf));
+    const isIn = (needle: Json): boolean =>
       isDeep(needle) || known.length < FEW_NEEDLES
         ? array.some((item) => equalValues(item, needle))
-        : others.has(needle);
+        : others.has(setKeyOf(needle));
     const found = known[test](isIn);
     // What is undefined may be in the array or not, and matters where the others leave it open.
     return known.length < needles.length && found === (test === 'every') ? undefined : found;
