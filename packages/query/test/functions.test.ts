@@ -207,6 +207,7 @@ const cases: Record<string, readonly (readonly [string, unknown])[]> = {
   type: [
     ['IS_ARRAY([])', true],
     ['IS_BOOL(false)', true],
+    ['IS_BOOLEAN(0)', false],
     ['IS_DEFINED(undefined)', false],
     ['IS_DEFINED(null)', true],
     ['IS_NULL(null)', true],

@@ -191,6 +191,7 @@ describe('the description for a query plan', () => {
   it('has rows told apart that JOIN makes of a document for the .NET client alone, which counts them otherwise', () => {
     const plan = planQuery(parseQuery('SELECT t FROM c JOIN t IN c.tags ORDER BY c.a'));
     const { rewrittenQuery } = describeForPipeline(plan, 'java');
+    expect(describeForPipeline(plan, 'olderDotNet').rewrittenQuery).toBe(rewrittenQuery);
     expect(describeForPipeline(plan, 'dotNet').rewrittenQuery).toBe(`/* of rows */ ${rewrittenQuery}`);
     expect([`/* of rows */ ${rewrittenQuery}`, rewrittenQuery].map(isOfRows)).toEqual([true, false]);
     const single = planQuery(parseQuery('SELECT c.a FROM c ORDER BY c.a'));

@@ -309,7 +309,7 @@ describe('over five ranges as over one', () => {
       { query },
       {
         'x-ms-cosmos-is-query-plan-request': 'True',
-        'x-ms-cosmos-supported-query-features': 'OrderBy, MultipleOrderBy, DCount',
+        'x-ms-cosmos-supported-query-features': 'OrderBy, MultipleOrderBy, DCount, NonStreamingOrderBy',
       },
     );
     const { rewrittenQuery } = json!['queryInfo'] as { readonly rewrittenQuery: string };
@@ -386,6 +386,10 @@ describe('over five ranges as over one', () => {
     expect((await java(`${groups} ORDER BY c.team`)).json?.['message']).toContain('OrderedGroupBy');
     expect((await plan(`${groups} ORDER BY c.team`, says)).status).toBe(200);
     expect((await java('SELECT VALUE MAKELIST(c.n) FROM c')).json?.['message']).toContain('ListAndSetAggregate');
+    // What .NET clients of some years ago say, which give the parts of such a value for the whole.
+    const values = 'SELECT VALUE COUNT(1) FROM c GROUP BY c.team';
+    expect((await plan(values, says)).json?.['message']).toContain('GroupByValueAggregate');
+    expect((await plan(values, `${says}, NonStreamingOrderBy`)).status).toBe(200);
   });
 
   /** What another client than the JavaScript one is told, which merges more than any. */
@@ -395,7 +399,7 @@ describe('over five ranges as over one', () => {
         'content-type': 'application/query+json',
         'x-ms-cosmos-is-query-plan-request': 'True',
         'x-ms-cosmos-supported-query-features':
-          'Aggregate, CompositeAggregate, DCount, Distinct, GroupBy, HybridSearch, MultipleAggregates, MultipleOrderBy, NonValueAggregate, OrderBy, Top',
+          'Aggregate, CompositeAggregate, DCount, Distinct, GroupBy, HybridSearch, MultipleAggregates, MultipleOrderBy, NonStreamingOrderBy, NonValueAggregate, OrderBy, Top',
       },
       body: JSON.stringify({ query }),
     });

@@ -25,6 +25,7 @@ const OTHER_NAMES: Readonly<Record<string, string>> = {
   INTBITWISEOR: 'INTBITOR',
   INTBITWISERIGHTSHIFT: 'INTBITRIGHTSHIFT',
   INTBITWISEXOR: 'INTBITXOR',
+  IS_BOOLEAN: 'IS_BOOL',
 };
 
 const documented: BuiltIns = {

@@ -23,11 +23,19 @@ export function planForClients(plan: QueryPlan, client = UNKNOWN): ClientPlan {
   // The .NET client says "DCount", and the Java client, which reads the same plans, since it can.
   const isDotNet = client.supported.has('DCount');
   const isJavaScript = client.supported.has('GroupBy');
-  const reader = client.isJava ? 'java' : isDotNet ? 'dotNet' : isJavaScript ? 'javaScript' : 'other';
+  const dotNet = isOlderDotNet(client) ? 'olderDotNet' : 'dotNet';
+  const reader = client.isJava ? 'java' : isDotNet ? dotNet : isJavaScript ? 'javaScript' : 'other';
   return hybridSearchQueryInfo === undefined
     ? { queryInfo: describeForPipeline(plan, reader) }
     : { hybridSearchQueryInfo };
 }
+
+/**
+ * A .NET client from before it could sort all rows anew, as 3.27 and 3.37 are: it tells the rows of a document apart by their
+ * number, and goes on from one by itself. It gives parts of the VALUE of a group for the whole.
+ */
+const isOlderDotNet = ({ supported, isJava }: MergingClient): boolean =>
+  supported.has('DCount') && !isJava && !supported.has('NonStreamingOrderBy');
 
 /**
  * What a client would have to be able to do to answer a query by its plan, and does not say that it is. It would merge
@@ -35,17 +43,22 @@ export function planForClients(plan: QueryPlan, client = UNKNOWN): ClientPlan {
  *
  * @source `QueryFeatures` and the checks of Microsoft.Azure.Cosmos
  */
-export function missingFeatures(plan: ClientPlan, { supported, isJava }: MergingClient): readonly string[] {
+export function missingFeatures(plan: ClientPlan, client: MergingClient): readonly string[] {
+  const { supported, isJava } = client;
   const needed = 'queryInfo' in plan ? ofPipeline(plan.queryInfo) : ofHybridSearch(plan.hybridSearchQueryInfo);
   // The .NET client merges lists and sets without saying so, and refuses aggregates that it doesn't know.
   const unsaid = supported.has('DCount') && !isJava ? 'ListAndSetAggregate' : undefined;
   const missing = needed.filter((name) => !supported.has(name) && name !== unsaid);
+  if (isOlderDotNet(client) && hasValuesOfGroups(plan)) missing.push('GroupByValueAggregate');
   // The Java client gives groups in the order of a hash table.
   return isJava && hasOrderedGroups(plan) ? [...missing, 'OrderedGroupBy'] : missing;
 }
 
 const hasOrderedGroups = (plan: ClientPlan): boolean =>
   'queryInfo' in plan && plan.queryInfo.groupByExpressions.length > 0 && plan.queryInfo.orderBy.length > 0;
+
+const hasValuesOfGroups = (plan: ClientPlan): boolean =>
+  'queryInfo' in plan && plan.queryInfo.groupByExpressions.length > 0 && plan.queryInfo.aggregates.length > 0;
 
 function ofPipeline(info: PipelineInfo): string[] {
   const inRows = Object.values(info.groupByAliasToAggregateType).filter((type) => type !== null);

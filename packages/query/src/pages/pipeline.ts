@@ -28,9 +28,9 @@ export interface PipelineInfo {
 }
 
 /** Whose way of merging a plan is for. */
-export type PlanReader = 'dotNet' | 'java' | 'javaScript' | 'other';
+export type PlanReader = 'dotNet' | 'olderDotNet' | 'java' | 'javaScript' | 'other';
 
-const readsDotNetPlans = (reader: PlanReader): boolean => reader === 'dotNet' || reader === 'java';
+const readsDotNetPlans = (reader: PlanReader): boolean => reader !== 'javaScript' && reader !== 'other';
 
 /** Of a query whose rows are its answer as they come: a client has nothing to ask otherwise and nothing to merge. */
 export const PLAIN_PIPELINE: PipelineInfo = {
