@@ -573,6 +573,52 @@ describe('a projector that starts', () => {
 });
 
 describe('a projector that stands still', () => {
+  async function append({ log }: SqliteStorage, stream: string, type: string, data = {}): Promise<void> {
+    const { correlationId } = CALLER;
+    const facts = { type, version: 1, data, occurredAtMs: 0, actor: 'test', correlationId, causationId: correlationId };
+    await log.append([{ stream, expectedRevision: 'no-stream', events: [{ id: crypto.randomUUID(), ...facts }] }]);
+  }
+
+  it('does so when what it looks up after a fault has come: it is of before what is projected next', async () => {
+    const storage = await openStorage(folder);
+    const { store } = await storage.readModels.createNext();
+    const { promise: answered, resolve: answer } = Promise.withResolvers<void>();
+    const looked = Promise.withResolvers<void>();
+    let [isAway, isSlow] = [false, false];
+    const projector = new Projector({
+      ...storage,
+      store: () =>
+        otherwise(store, {
+          apply: (...batch) =>
+            isAway ? Promise.reject(new StorageUnavailable('the server is away')) : store.apply(...batch),
+          databases: async () => {
+            const found = await store.databases();
+            if (!isSlow) return found;
+            looked.resolve();
+            await answered;
+            return found;
+          },
+        }),
+    });
+    await projector.start();
+    [isAway, isSlow] = [true, true];
+    await append(storage, 'purge-control', 'PurgePaused');
+    await looked.promise;
+    [isAway, isSlow] = [false, false];
+    const stoppedAndOn = projector.stop().then(async () => {
+      await projector.resume();
+      await append(storage, 'database-later', 'DatabaseCreated', { name: 'later' });
+      await projector.waitFor(await storage.log.head());
+    });
+    await new Promise((resolve) => setTimeout(resolve, 100));
+    answer();
+    await stoppedAndOn;
+    await new Promise((resolve) => setImmediate(resolve));
+    expect(projector.catalog.databaseByName('later')?.rid).toBe('later');
+    await projector.close();
+    await storage.close();
+  });
+
   /** A log that gives an event right after it has said that it was read up to a position. */
   const quick = (log: EventLog): EventLog =>
     otherwise(log, {
@@ -616,22 +662,7 @@ describe('a projector that stands still', () => {
     await projector.resume();
     expect(projector.error).toBe('the disk is full');
     const head = await storage.log.head();
-    const event = {
-      id: crypto.randomUUID(),
-      type: 'PurgePaused',
-      version: 1,
-      data: {},
-      occurredAtMs: 0,
-      actor: 'test',
-    };
-    const { correlationId } = CALLER;
-    await storage.log.append([
-      {
-        stream: 'purge-control',
-        expectedRevision: 'no-stream',
-        events: [{ ...event, correlationId, causationId: correlationId }],
-      },
-    ]);
+    await append(storage, 'purge-control', 'PurgePaused');
     isReadable = true;
     await projector.waitFor(head + 1);
     expect(projector.error).toBe(undefined);

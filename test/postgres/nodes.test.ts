@@ -628,6 +628,48 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect((await left[0]!.store.fsck()).problems).toEqual([]);
     }));
 
+  it('know a policy that the node which projected before puts into the read models at the last moment', () =>
+    inCluster(async (cluster) => {
+      const [before, next] = [await cluster.start(), await cluster.start()];
+      await makeContainer(before.store);
+      await containerOn(next);
+      const { store: written } = before.storage.readModels.current;
+      const apply = written.apply.bind(written);
+      const [isApplying, goOn, isApplied] = [1, 2, 3].map(() => Promise.withResolvers<void>());
+      vi.spyOn(written, 'apply').mockImplementationOnce(async (...batch) => {
+        isApplying!.resolve();
+        await goOn!.promise;
+        await apply(...batch);
+        isApplied!.resolve();
+      });
+      const { store: read } = next.storage.readModels.current;
+      const containers = read.containers.bind(read);
+      vi.spyOn(read, 'containers').mockImplementationOnce(async () => {
+        const found = await containers();
+        goOn!.resolve();
+        await isApplied!.promise;
+        return found;
+      });
+      const changed = before.store.changeTtl(CALLER, 'db', 'coll', { defaultTtl: 1_000, confirmed: false });
+      await isApplying!.promise;
+      before.storage.readModels.lead = () => Promise.resolve(undefined);
+      await server.run(
+        "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND objid = 3 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
+        cluster.url,
+      );
+      await eventually('the other one projects', async () => next.store.projects);
+      await changed;
+      const policiesOn = ({ store }: Node) =>
+        store
+          .container('db', 'coll')
+          .timeline.map(({ defaultTtl }) => defaultTtl)
+          .join();
+      expect(policiesOn(next)).toBe(',1000');
+      await next.store.changeTtl(CALLER, 'db', 'coll', { defaultTtl: 2_000, confirmed: false });
+      await eventually('the other one knows all of them', async () => policiesOn(before) === ',1000,2000');
+      expect((await next.store.fsck()).problems).toEqual([]);
+    }));
+
   it('purge where the role is, stop when any node pauses the purge, and forget what was erased', () =>
     inCluster(async (cluster) => {
       const api = await cluster.start({ roles: ['project'] });

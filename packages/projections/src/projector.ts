@@ -34,6 +34,27 @@ export interface ProjectorOptions extends ClearSources {
   readonly waiters?: PositionWaiters;
 }
 
+/** How often what is loaded may turn out to be of two moments. */
+const LOAD_ATTEMPTS = 5;
+
+/**
+ * Everything of one moment: a batch of whoever projected before may be applied meanwhile. What that has changed in the
+ * catalog comes in no batch that follows.
+ */
+async function loaded(
+  store: ReadModelStore,
+): Promise<{ readonly catalog: Catalog; readonly logMarks: LogMarks; readonly position: number }> {
+  let position = await store.checkpoint();
+  for (let attempt = 1; attempt <= LOAD_ATTEMPTS; attempt++) {
+    const catalog = await Catalog.load(store);
+    const logMarks = await LogMarks.load(store);
+    const now = await store.checkpoint();
+    if (now === position) return { catalog, logMarks, position };
+    position = now;
+  }
+  throw new StorageUnavailable('somebody else writes to the read models');
+}
+
 interface Batch {
   readonly events: readonly RecordedEvent[];
   /** Where the read models stand when they are applied. */
@@ -57,6 +78,7 @@ export class Projector implements Projection {
   #subscriptions: Subscription | undefined;
   #ended: Promise<void> = Promise.resolve();
   #applying: Promise<void> = Promise.resolve();
+  #loading: Promise<void> = Promise.resolve();
   #position = 0;
   #catalog = new Catalog();
   #error: Error | undefined;
@@ -136,11 +158,15 @@ export class Projector implements Projection {
     this.#subscribe();
   }
 
-  /** What the read models say, and where they stand. */
-  async #load(): Promise<void> {
-    this.#catalog = await Catalog.load(this.#store());
-    this.#logMarks = await LogMarks.load(this.#store());
-    const position = await this.#store().checkpoint();
+  /** What the read models say, and where they stand: all of it, or nothing. */
+  #load(): Promise<void> {
+    return (this.#loading = this.#loadAll());
+  }
+
+  async #loadAll(): Promise<void> {
+    const { catalog, logMarks, position } = await loaded(this.#store());
+    this.#catalog = catalog;
+    this.#logMarks = logMarks;
     const isFurther = position > this.#position;
     // A standby that lags may have taken the place of their server: then it is less.
     this.#position = position;
@@ -163,6 +189,8 @@ export class Projector implements Projection {
   /** Stops after the batch under way. Waiters stay, for {@link resume}. */
   async stop(): Promise<void> {
     this.#subscriptions?.unsubscribe();
+    // What comes of it later would be of before all that is projected until then.
+    await this.#loading.catch(() => {});
     await this.#applying.catch(() => {});
     await this.#ended;
   }
