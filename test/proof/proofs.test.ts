@@ -335,6 +335,8 @@ describe('the whole log', () => {
   });
 
   test('can be checked from exported facts without any server', async () => {
+    // What separates lines elsewhere stands in JSON as it is.
+    await store.setRetentionFloor(caller, container(), 1, 'one line\u2028and another\u2029');
     const key = file('key', await fetched('/proof/key'));
     const checkpoint = file('checkpoint', await fetched('/proof/checkpoint'));
     const facts = await fetched('/proof/facts');

@@ -1,6 +1,7 @@
 import type { ClientRequest, IncomingMessage, RequestOptions } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import { UsageError } from './exit-codes.ts';
+import { linesIn } from './lines.ts';
 
 // An import makes Node.js load what it has for web sockets, too, which takes some 25 ms of computing.
 const { request: httpRequest } = process.getBuiltinModule('node:http');
@@ -212,17 +213,7 @@ async function textOf(response: IncomingMessage): Promise<string> {
 
 async function* linesOf(response: IncomingMessage): AsyncGenerator<string> {
   try {
-    // Lines end with a line feed and nowhere else: in JSON there may be other separators, which readline takes for ends.
-    let rest = '';
-    for await (const chunk of response.setEncoding('utf8') as AsyncIterable<string>) {
-      const [end, ...begun] = chunk.split('\n');
-      rest += end;
-      for (const next of begun) {
-        yield rest;
-        rest = next;
-      }
-    }
-    if (rest !== '') yield rest;
+    yield* linesIn(response.setEncoding('utf8') as AsyncIterable<string>);
     if (!response.complete) throw response.errored ?? new Error('the answer was cut short');
   } catch (error) {
     if (error instanceof ServerUnreachable) throw error;

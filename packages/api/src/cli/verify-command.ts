@@ -1,5 +1,4 @@
 import { createReadStream, existsSync } from 'node:fs';
-import { createInterface } from 'node:readline';
 import { pipeline } from 'node:stream';
 import { createGunzip } from 'node:zlib';
 import { isoTime } from '@epitaph/core/clock.ts';
@@ -36,6 +35,7 @@ import { textFlag, type Command, type FlagValues, type Invocation } from './comm
 import { counted } from './counted.ts';
 import { exitCodes, UsageError } from './exit-codes.ts';
 import { follow } from './follow.ts';
+import { linesIn } from './lines.ts';
 import { ServerRefused } from './management-client.ts';
 import { readText, unreadable } from './read-text.ts';
 
@@ -263,7 +263,7 @@ async function verifyFacts({ flags, json, print }: Invocation, file: string): Pr
   const tree = new CompactTree(sha256);
   for await (const line of linesOf(file)) {
     if (tree.size === checkpoint.size) break;
-    if (line !== '') tree.append(leafHash(sha256, Buffer.from(canonicalJson(factIn(line, file)))));
+    if (line.trim() !== '') tree.append(leafHash(sha256, Buffer.from(canonicalJson(factIn(line, file)))));
   }
   const ok = tree.size === checkpoint.size && sameBytes(tree.root(), checkpoint.root);
   if (json) print(JSON.stringify({ ok, facts: tree.size, checkpointSize: checkpoint.size }));
@@ -276,7 +276,7 @@ async function verifyFacts({ flags, json, print }: Invocation, file: string): Pr
 /** @throws UsageError when the file can't be read */
 async function* linesOf(file: string): AsyncGenerator<string> {
   try {
-    yield* createInterface({ input: createReadStream(file), crlfDelay: Infinity });
+    yield* linesIn(createReadStream(file, 'utf8') as AsyncIterable<string>);
   } catch (error) {
     throw unreadable(file, error);
   }
