@@ -115,7 +115,7 @@ export class SharedProjector implements Projection {
     await this.resume();
     invariant(this.#error === undefined, `the read models can be read: ${this.#error?.message}`);
     const head = await this.#options.log.head();
-    if (head > this.position) await this.#waiters.wait(head, 'endless');
+    await this.#wait(head, 'endless');
   }
 
   async resume(): Promise<void> {
@@ -170,7 +170,12 @@ export class SharedProjector implements Projection {
   }
 
   waitFor(position: number): Promise<void> | undefined {
-    return position <= this.position ? undefined : this.#waiters.wait(position);
+    return position <= this.position ? undefined : this.#wait(position);
+  }
+
+  /** The projector of a right to write that was lost may still reach it, of which this node knows only when it has looked. */
+  async #wait(position: number, patience?: 'endless'): Promise<void> {
+    while (position > this.position) await this.#waiters.wait(position, patience);
   }
 
   async #end(): Promise<void> {

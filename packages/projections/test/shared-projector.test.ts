@@ -30,6 +30,8 @@ class Shared {
   seen = 1;
   /** Waited for by whoever asks where a version stands. */
   asked: Promise<void> = Promise.resolve();
+  /** Waited for before a batch is applied. */
+  applies: Promise<void> = Promise.resolve();
   /** How often the catalog was loaded. */
   loads = 0;
   #onLost: (() => void) | undefined;
@@ -85,6 +87,7 @@ class Shared {
         return this.checkpoints.get(version)!;
       },
       apply: async (_changes, checkpoint, after) => {
+        await this.applies;
         if (after !== this.checkpoints.get(version)) throw new StorageUnavailable('not where it stood');
         this.applied.push({ version, checkpoint });
         this.checkpoints.set(version, checkpoint);
@@ -167,6 +170,24 @@ describe('a node that projects no more', () => {
     hears();
     await expect.poll(() => shared.projector.position).toBe(2);
     await expect.poll(() => shared.news).toEqual([ANYTHING]);
+    await shared.projector.close();
+  });
+});
+
+describe('a node that loses the right to write in the midst of a batch', () => {
+  it('tells nobody that it shows what it does not, though the batch is applied', async () => {
+    const shared = new Shared();
+    await shared.projector.start();
+    const { promise, resolve } = Promise.withResolvers<void>();
+    shared.applies = promise;
+    await shared.append();
+    await turns();
+    shared.loseLead();
+    await expect.poll(() => shared.loads, { timeout: 5_000 }).toBe(2);
+    const shown = shared.projector.waitFor(1);
+    resolve();
+    await shown;
+    expect(shared.projector.position).toBe(1);
     await shared.projector.close();
   });
 });
