@@ -29,7 +29,7 @@ class Gate {
 /** A store with an item that has expired, and a purge that has come to the gate. */
 async function purging(
   change: (storage: SqliteStorage, gate: Gate) => void,
-  options: { readonly byPolicyStart: boolean } = { byPolicyStart: false },
+  options: { readonly byPolicyStart: boolean; readonly floorSeconds?: number } = { byPolicyStart: false },
 ) {
   const gate = new Gate();
   const { store } = await openInlineStore('grace-under-way', (storage) => change(storage, gate));
@@ -39,6 +39,8 @@ async function purging(
   const document = { id: 'x', pk: 'p' };
   const item = { id: 'x', partitionKey: '["p"]', document, json: JSON.stringify(document) };
   await store.writeItem(CALLER, container, 'create', item);
+  if (options.floorSeconds !== undefined)
+    await store.setRetentionFloor(CALLER, container, options.floorSeconds, 'a while');
   await store.advanceClock(11_000);
   if (options.byPolicyStart) await store.changeTtl(CALLER, 'd', 'c', { defaultTtl: 10, confirmed: false });
   gate.isShut = true;
@@ -103,4 +105,16 @@ it('a recovery window is answered for when what was being erased before it is er
   await set;
   expect((await store.explain(container, 'x', '["p"]')).state).toBe('purged');
   await purged;
+});
+
+it('a certificate says what the key had to wait for when it went, though that has changed since the purge began with it', async () => {
+  const { store, container, gate, purged } = await purging(slowDestruction, { byPolicyStart: false, floorSeconds: 60 });
+  await store.setRetentionFloor(CALLER, container, 5, 'less is enough');
+  const set = setWindow(store, container);
+  await expect.poll(() => windowOf(store, container)).toBe(3_600);
+  gate.open();
+  await set;
+  await purged;
+  const { statement } = await store.certificate(container, 'x', '["p"]');
+  expect(statement.checks).toEqual({ holds: 0, floorSeconds: 5, graceSeconds: 0 });
 });

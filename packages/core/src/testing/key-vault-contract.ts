@@ -91,7 +91,7 @@ export function describeKeyVault(
     expect(await statusOf(vault, request.keyId, request.stream)).toBe('there');
   };
   const expectDestroyed = async (vault: KeyVault, request: DestroyRequest) => {
-    expect(await vault.destroyKeys([request])).toEqual([{ kind: 'destroyed' }]);
+    expect((await vault.destroyKeys([request])).map(({ kind }) => kind)).toEqual(['destroyed']);
     expect(await statusOf(vault, request.keyId, request.stream)).toBe('destroyed');
   };
 
@@ -539,6 +539,21 @@ export function describeKeyVault(
     }
 
     describe('two floors of a container', () => {
+      test('are told apart when a key goes: it is said under which retention floor', async ({ vault }) => {
+        const rid = newRid();
+        const made = await Promise.all([0, 1, 2].map(() => makeLife(vault, lifeStream(rid))));
+        const lives = made.map((life) => ({ ...life, nowMs: NOW_MS + 60_000 }));
+        await vault.setFloor(rid, 'change-feed', 5);
+        expect(await vault.destroyKeys([lives[0]!])).toEqual([{ kind: 'destroyed' }]);
+        await vault.setFloor(rid, 'retention', 7);
+        expect(await vault.destroyKeys([lives[1]!, lives[0]!])).toEqual([
+          { kind: 'destroyed', floorSeconds: 7 },
+          { kind: 'already-destroyed' },
+        ]);
+        await vault.setFloor(rid, 'retention', 0);
+        expect(await vault.destroyKeys([lives[2]!])).toEqual([{ kind: 'destroyed' }]);
+      });
+
       test('for an erasure that somebody demands are one: a change feed does not stand against that', async ({
         vault,
       }) => {

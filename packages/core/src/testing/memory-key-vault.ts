@@ -4,6 +4,7 @@ import { SealBroken, type BodySealer, type GrowingDigest } from '../vault/body-s
 import {
   type ContainerFloors,
   covers,
+  destroyedUnder,
   type DestroyOutcome,
   type DestroyRequest,
   type FloorKind,
@@ -75,7 +76,7 @@ export class MemoryKeyVault implements KeyVault {
     const floorUntilMs = floorUntil(floors, request);
     if (holds.length > 0 || floorUntilMs !== null) return { kind: 'refused', holds, floorUntilMs };
     kept.secret = null;
-    return { kind: 'destroyed' };
+    return destroyedUnder(floors);
   }
 
   async placeHold(hold: VaultHold): Promise<void> {

@@ -34,11 +34,18 @@ export interface DestroyRequest {
 export type DestroyOutcome =
   | {
       readonly kind: 'destroyed' | 'already-destroyed';
+      /** Of a key that goes by this call: the container's retention floor by then, in seconds; absent where there is none. */
+      readonly floorSeconds?: number;
       /** Until when copies of the vault that are known to be kept could still give the key away, in milliseconds. */
       readonly recoverableUntilMs?: number;
     }
   | { readonly kind: 'unknown' }
   | { readonly kind: 'refused'; readonly holds: readonly string[]; readonly floorUntilMs: number | null };
+
+/** What becomes of a key that nothing keeps. */
+export function destroyedUnder({ retention }: ContainerFloors): DestroyOutcome & { readonly kind: 'destroyed' } {
+  return { kind: 'destroyed', ...(retention === undefined ? {} : { floorSeconds: retention }) };
+}
 
 /** What a legal hold covers: everything, some lives, or what begins with a prefix of a life's stream name. */
 export type HoldScope =

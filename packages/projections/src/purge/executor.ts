@@ -11,7 +11,7 @@ import { initialItemState, type ItemState } from '@epitaph/core/item/state.ts';
 import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { graceSeconds } from '@epitaph/core/retention/grace.ts';
-import type { ContainerFloors, DestroyRequest } from '@epitaph/core/vault/key-vault.ts';
+import type { DestroyRequest } from '@epitaph/core/vault/key-vault.ts';
 import type { CatalogContainer } from '../catalog/catalog.ts';
 import { Destructions } from './destructions.ts';
 import { isGone, type PurgePorts, stepContext, streamOf } from './ports.ts';
@@ -41,6 +41,8 @@ interface Dying {
   readonly index: number;
   readonly reading: LifeReading;
   readonly request: DestroyRequest;
+  /** What its key had to wait for after its end, in seconds. */
+  readonly graceSeconds: number;
 }
 
 /** A life whose key is destroyed. */
@@ -149,9 +151,13 @@ export class PurgeExecutor {
     nowMs: () => number,
     demandedBy: CommandContext | undefined,
   ): Promise<ErasedBatch> {
-    const dying = (await this.#dying(candidates, nowMs, demandedBy)).filter(
-      ({ candidate }) => !this.#waits(candidate, nowMs()),
-    );
+    // By how it stands now: for how long a life can be brought back may have been changed since it was found to be over that.
+    const dying = (await this.#dying(candidates, nowMs, demandedBy))
+      .map((life) => ({ ...life, graceSeconds: this.#graceSecondsOf(life.candidate) }))
+      .filter((life) => {
+        const { endedAtMs } = life.candidate;
+        return endedAtMs === undefined || endedAtMs + life.graceSeconds * 1000 <= nowMs();
+      });
     const { gone, refused, unknown } = await this.#destroyKeys(dying);
     this.#ports.onErased(gone.flatMap(({ reading }) => reading.writePositions));
     if (gone.length > 0)
@@ -185,9 +191,9 @@ export class PurgeExecutor {
     candidates: readonly Candidate[],
     nowMs: () => number,
     demandedBy: CommandContext | undefined,
-  ): Promise<Dying[]> {
+  ): Promise<Omit<Dying, 'graceSeconds'>[]> {
     const { log, sealer } = this.#ports;
-    const lives: Dying[] = [];
+    const lives: Omit<Dying, 'graceSeconds'>[] = [];
     const look = async ({ candidate, index }: { readonly candidate: Candidate; readonly index: number }) => {
       const reading = await readWithBodies(log, sealer, candidate.stream);
       if (reading === undefined) return;
@@ -219,11 +225,11 @@ export class PurgeExecutor {
     return lives;
   }
 
-  /** True while a life can be brought back: for how long may have been changed since the life was found to be over that. */
-  #waits({ stream, byPolicyStart = false, endedAtMs }: Candidate, nowMs: number): boolean {
+  /** For how long a life can be brought back after its end, by how its container stands now. */
+  #graceSecondsOf({ stream, cause, byPolicyStart = false }: Candidate): number {
     const container = this.#ports.catalog().containerByRid(parseItemStream(stream)!.containerRid);
-    if (endedAtMs === undefined || container === undefined || isGone(this.#ports, container)) return false;
-    return endedAtMs + graceSeconds(container.state, byPolicyStart) * 1000 > nowMs;
+    if (cause === 'erasure' || container === undefined || isGone(this.#ports, container)) return 0;
+    return graceSeconds(container.state, byPolicyStart);
   }
 
   /** Has the vault destroy the keys of some lives, as far as nothing keeps them. */
@@ -234,7 +240,6 @@ export class PurgeExecutor {
     readonly unknown: PurgeFault | undefined;
   }> {
     const { vault } = this.#ports;
-    const floors = await vault.floors();
     const outcomes = await vault.destroyKeys(lives.map((life) => life.request));
     // Asked now that the keys are gone: a backup that begins after this has none of them.
     const copiesKeptUntilMs = this.#ports.copiesKeptUntilMs();
@@ -260,8 +265,12 @@ export class PurgeExecutor {
         gone.push({
           ...life,
           recoverableUntilMs: latest(outcome.recoverableUntilMs ?? null, copiesKeptUntilMs),
-          // Which checks came before is not known any more of a key that was destroyed before a crash.
-          checks: outcome.kind === 'destroyed' ? this.#checksOf(life.candidate, floors) : undefined,
+          // Which checks came before is not known any more of a key that was destroyed before a crash. Of others the vault
+          // has made sure that no hold covered them.
+          checks:
+            outcome.kind === 'destroyed'
+              ? { holds: 0, floorSeconds: outcome.floorSeconds ?? 0, graceSeconds: life.graceSeconds }
+              : undefined,
         });
       }
     }
@@ -340,21 +349,6 @@ export class PurgeExecutor {
   /** The sealed bodies can't be opened any more; what is left is to have their bytes gone, too. */
   #remainsOf({ sealedBytes }: LifeReading): NonNullable<ItemPurged['remains']> {
     return { sealedBytes, removedBy: this.#ports.log.scavenging === undefined ? 'truncation' : 'scavenge' };
-  }
-
-  /** What the key of a life had to wait for. The vault has made sure that no hold covered it. */
-  #checksOf(
-    { stream, cause, byPolicyStart = false }: Candidate,
-    floors: ReadonlyMap<string, ContainerFloors>,
-  ): NonNullable<ItemPurged['checks']> {
-    const { containerRid } = parseItemStream(stream)!;
-    const container = this.#ports.catalog().containerByRid(containerRid);
-    const waits = container !== undefined && !isGone(this.#ports, container) && cause !== 'erasure';
-    return {
-      holds: 0,
-      floorSeconds: floors.get(containerRid)?.retention ?? 0,
-      graceSeconds: waits ? graceSeconds(container.state, byPolicyStart) : 0,
-    };
   }
 }
 

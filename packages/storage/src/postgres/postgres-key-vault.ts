@@ -23,7 +23,7 @@ import { LOCK_SPACE, locks, migrate, NODE_NAME } from './migrations.ts';
 import { OwnLeaves } from './own-leaves.ts';
 import { type OpenNode, pathOf, StoredKeyTree } from './stored-key-tree.ts';
 import { aloneInVault } from './vault-lock.ts';
-import { putFloor, putHold, readAllHolds, readFloors, readHolds, readRefusals, removeHold } from './vault-retention.ts';
+import { putFloor, putHold, readAllHolds, readFloors, readHolds, readVerdicts, removeHold } from './vault-retention.ts';
 import { vaultSchema } from './vault-schema.ts';
 
 /** Keys in memory, those that came with the one asked for too; a key destroyed here leaves at once. */
@@ -282,7 +282,7 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys {
     sql: Statements,
     requests: readonly DestroyRequest[],
   ): Promise<{ outcomes: DestroyOutcome[]; generation: number; erased: number }> {
-    const refusalOf = await readRefusals(sql, requests);
+    const verdictOn = await readVerdicts(sql, requests);
     const ids = requests.map(({ keyId }) => keyId).filter((id) => id > 0 && id <= HIGHEST_KEY_ID);
     const nodes = await this.#tree.open(sql, ids.map(pathOf), 'change');
     const changed = new Set<OpenNode>();
@@ -291,11 +291,11 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys {
       const leaf = nodes.get(placeName(nodeOf(request.keyId, 0)));
       if (leaf === undefined || !leaf.content.owner(slot).equals(ownerOf(request.stream))) return { kind: 'unknown' };
       if (leaf.content.key(slot) === undefined) return { kind: 'already-destroyed' };
-      const refusal = refusalOf(request);
-      if (refusal !== undefined) return refusal;
+      const verdict = verdictOn(request);
+      if (verdict.kind === 'refused') return verdict;
       leaf.content.destroy(slot);
       changed.add(leaf);
-      return { kind: 'destroyed' };
+      return verdict;
     });
     const destroyed = requests.filter((_, index) => outcomes[index]!.kind === 'destroyed').map(({ keyId }) => keyId);
     for (let from = 0; from < destroyed.length; from += KEYS_A_NOTE) {

@@ -1,6 +1,7 @@
 import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import {
   type ContainerFloors,
+  destroyedUnder,
   type DestroyOutcome,
   type DestroyRequest,
   type FloorKind,
@@ -113,20 +114,22 @@ export async function readHolds(sql: Statements, streams: readonly string[]): Pr
   };
 }
 
-/** Which of some lives a hold or a floor covers, as of this transaction. */
-export async function readRefusals(
+/** What becomes of the keys of some lives that are there: which of them a hold or a floor covers, as of this transaction. */
+export async function readVerdicts(
   sql: Statements,
   requests: readonly DestroyRequest[],
-): Promise<(request: DestroyRequest) => (DestroyOutcome & { kind: 'refused' }) | undefined> {
+): Promise<(request: DestroyRequest) => DestroyOutcome & { readonly kind: 'refused' | 'destroyed' }> {
   const holdsOn = await readHolds(
     sql,
     requests.map(({ stream }) => stream),
   );
-  const floors = await readFloors(sql);
+  const floorsOf = await readFloors(sql);
   return (request) => {
     const { stream } = request;
     const holds = holdsOn(stream);
-    const floorUntilMs = floorUntil(floors.get(parseItemStream(stream)?.containerRid ?? '') ?? {}, request);
-    return holds.length > 0 || floorUntilMs !== null ? { kind: 'refused', holds, floorUntilMs } : undefined;
+    const floors = floorsOf.get(parseItemStream(stream)?.containerRid ?? '') ?? {};
+    const floorUntilMs = floorUntil(floors, request);
+    const isKept = holds.length > 0 || floorUntilMs !== null;
+    return isKept ? { kind: 'refused', holds, floorUntilMs } : destroyedUnder(floors);
   };
 }

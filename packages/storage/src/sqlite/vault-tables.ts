@@ -1,6 +1,8 @@
 import type { KeyObject } from 'node:crypto';
 import type { DatabaseSync, StatementSync } from 'node:sqlite';
 import {
+  type ContainerFloors,
+  destroyedUnder,
   type DestroyOutcome,
   type DestroyRequest,
   type FloorKind,
@@ -35,11 +37,11 @@ export class VaultTables {
     const holds = (this.#statements.holdsOn.all(request.stream) as { hold_id: string }[]).map(({ hold_id }) => hold_id);
     const containerRid = request.stream.slice(5, request.stream.indexOf('.'));
     const found = this.#statements.findFloors.all(containerRid, containerRid) as { kind: FloorKind; seconds: number }[];
-    const floors = Object.fromEntries(found.map(({ kind, seconds }) => [kind, seconds]));
+    const floors: ContainerFloors = Object.fromEntries(found.map(({ kind, seconds }) => [kind, seconds]));
     const floorUntilMs = floorUntil(floors, request);
     if (holds.length > 0 || floorUntilMs !== null) return { kind: 'refused', holds, floorUntilMs };
     this.#statements.overwriteKey.run(request.keyId);
-    return { kind: 'destroyed' };
+    return destroyedUnder(floors);
   }
 
   write({ write, blobs }: VaultWriteJob): unknown {
