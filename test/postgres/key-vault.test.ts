@@ -191,6 +191,21 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
         }
       }));
 
+    it('leaves a key alone, when it is settled by the log after a restore, whose number a life had whose key was lost', () =>
+      inWorld(async (world) => {
+        const vault = await world.open();
+        const { keyId, stream: life } = await makeLife(vault, stream('written since'));
+        const item = { id: 'i', partitionKey: '["p"]' };
+        const lost = { keyId, stream: stream('lost'), item, position: 1 };
+        expect(await vault.unknownOf([{ ...lost, isDestroyed: false }])).toHaveLength(1);
+        for (const isDestroyed of [false, true]) {
+          const settled = await vault.settleRestored([{ ...lost, isDestroyed }]);
+          expect(settled).toEqual({ destroyed: 0, gone: new Set([keyId]) });
+          expect(await vault.findKey(keyId, life)).toMatchObject({ status: 'there' });
+          expect(await vault.findKey(keyId, lost.stream)).toEqual({ status: 'unknown' });
+        }
+      }));
+
     it('refuses for a hold placed on another node, from the moment that is acknowledged', () =>
       inWorld(async (world) => {
         const [one, other] = await Promise.all([world.open(), world.open()]);

@@ -88,6 +88,11 @@ export class NodeContent {
     return this.#bytes.subarray(from, from + OWNER_BYTES);
   }
 
+  /** Of a leaf: whether there is or was a key in the slot. */
+  wasGiven(slot: number): boolean {
+    return this.owner(slot).some((byte) => byte !== 0);
+  }
+
   put(slot: number, key: Uint8Array, owner?: Uint8Array): void {
     this.#bytes.set(key, slot * this.#slotBytes);
     if (owner !== undefined) this.#bytes.set(owner, slot * this.#slotBytes + KEY_BYTES);

@@ -206,9 +206,8 @@ export class OwnLeaves {
 function isOwn({ content, unstored }: OwnLeaf, stands: NodeContent): boolean {
   for (let slot = 0; slot < FANOUT; slot++) {
     if (stands.owner(slot).equals(content.owner(slot))) continue;
-    const isGiven = stands.owner(slot).some((byte) => byte !== 0);
     // Whether one that was given up is stored nobody knows.
-    if (isGiven || (!unstored.has(slot) && content.key(slot) !== undefined)) return false;
+    if (stands.wasGiven(slot) || (!unstored.has(slot) && content.key(slot) !== undefined)) return false;
   }
   return true;
 }

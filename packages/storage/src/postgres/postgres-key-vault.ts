@@ -330,15 +330,16 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys {
 
   async unknownOf(keys: readonly RestoredKey[]): Promise<RestoredKey[]> {
     const states = await this.#statesOf(keys);
-    return keys.filter((_, index) => states[index] === 'unknown');
+    return keys.filter((_, index) => states[index] === 'never-given' || states[index] === 'of-another-life');
   }
 
   async settleRestored(
     keys: readonly RestoredKey[],
   ): Promise<{ readonly destroyed: number; readonly gone: ReadonlySet<number> }> {
     const states = await this.#statesOf(keys);
+    // A number that another life has stays that life's.
     const wrong = keys.filter(
-      ({ isDestroyed }, index) => states[index] === 'unknown' || (states[index] === 'there' && isDestroyed),
+      ({ isDestroyed }, index) => states[index] === 'never-given' || (states[index] === 'there' && isDestroyed),
     );
     const gone = new Set(keys.filter((_, index) => states[index] !== 'there').map(({ keyId }) => keyId));
     if (wrong.length === 0) return { destroyed: 0, gone };
@@ -380,7 +381,9 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys {
     if (this.#canErase) await this.#eraseUpTo(generation);
   }
 
-  async #statesOf(keys: readonly RestoredKey[]): Promise<('there' | 'destroyed' | 'unknown')[]> {
+  async #statesOf(
+    keys: readonly Pick<RestoredKey, 'keyId' | 'stream'>[],
+  ): Promise<('there' | 'destroyed' | 'never-given' | 'of-another-life')[]> {
     const nodes = await this.#tree.open(
       this.#database,
       keys.map(({ keyId }) => pathOf(keyId)),
@@ -388,7 +391,8 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys {
     );
     const states = keys.map(({ keyId, stream }) => {
       const leaf = nodes.get(placeName(nodeOf(keyId, 0)));
-      if (leaf === undefined || !leaf.content.owner(slotOf(keyId)).equals(ownerOf(stream))) return 'unknown';
+      if (leaf?.content.wasGiven(slotOf(keyId)) !== true) return 'never-given';
+      if (!leaf.content.owner(slotOf(keyId)).equals(ownerOf(stream))) return 'of-another-life';
       return leaf.content.key(slotOf(keyId)) === undefined ? 'destroyed' : 'there';
     });
     for (const node of nodes.values()) node.content.wipe();
