@@ -356,6 +356,26 @@ describe('a log that is put back to an earlier moment, and the keys too', () => 
   });
 });
 
+describe('keys in the folder that are an older copy', () => {
+  const vaultFiles = () => readdirSync(data).filter((name) => name.startsWith('vault.db'));
+  const older = async (work: () => Promise<void>) => {
+    await write(store, 'c', 'stays');
+    await place.close();
+    mkdirSync(place.file('copy'));
+    for (const name of vaultFiles()) cpSync(join(data, name), place.file('copy', name));
+    store = await open();
+    await work();
+    await place.close();
+    for (const name of vaultFiles()) rmSync(join(data, name));
+    for (const name of readdirSync(place.file('copy'))) cpSync(place.file('copy', name), join(data, name));
+    await expect(open()).rejects.toThrow(/vault\.db is an older copy than the event log/);
+  };
+
+  it('are refused where the number of a key would be given out again', () => older(() => write(store, 'c', 'later')));
+
+  it('are refused where what is on record as erased could be read again', () => older(() => erase('stays')));
+});
+
 describe('the folders that could take a log for theirs', () => {
   const refusal = async (folder: string): Promise<string> => {
     const error: unknown = await open({ folder }).catch((reason: unknown) => reason);

@@ -213,6 +213,29 @@ describe.skipIf(whyNoPostgres !== undefined)(`servers that are put back from cop
   );
 
   it(
+    'are not started with keys older than the log, though none was destroyed since: numbers would be given a second time',
+    { timeout: 180_000 },
+    async () => {
+      await start();
+      await write('kept');
+      const keys = copyOfKeys();
+      await write('late');
+      const head = await headNow();
+      await stop();
+      putBack(keys);
+      expect(refusal(await refusedStart())).toEqual([
+        2,
+        expect.stringMatching(/older copy than the event log.*written since.*epitaph restore/s),
+      ]);
+      expect(refusal(await restore(head, '--accept-lost'))).toEqual([0, expect.anything()]);
+      await start();
+      expect(await textOf('kept')).toBe('text of kept');
+      expect(await textOf('late')).toBe(undefined);
+      await stop();
+    },
+  );
+
+  it(
     'are refused when nothing says what was erased since, and while a node is at work',
     { timeout: 180_000 },
     async () => {

@@ -1,6 +1,8 @@
 import { GuardedClock, ManualClock, systemClocks } from '@epitaph/core/clock.ts';
+import { isItemWrite } from '@epitaph/core/item/events.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import { checkpointCryptography, ProofSigner } from '@epitaph/storage/crypto/proof-signer.ts';
+import { lastEvents } from '@epitaph/storage/last-events.ts';
 import { Opened } from '@epitaph/storage/opened.ts';
 import { assertNotForeign, DataFolder, type OpenLogElsewhere } from '@epitaph/storage/sqlite/data-folder.ts';
 import {
@@ -163,10 +165,18 @@ async function assertSameMoment(
   const counted = await vault.destructions();
   const position = await readModels.current.store.checkpoint();
   const head = await log.head();
-  if (counted >= recorded && position <= head) return;
-  throw new UnusableServer(
-    counted < recorded
-      ? 'The keys in PostgreSQL are an older copy than the event log: it has keys that were destroyed since. Call epitaph restore first; docs/backup-and-restore.md says how.'
-      : 'The read models in PostgreSQL are ahead of the event log, which is an older copy. Call epitaph restore first; docs/backup-and-restore.md says how.',
-  );
+  const refuse = (what: string): never => {
+    throw new UnusableServer(`${what}. Call epitaph restore first; docs/backup-and-restore.md says how.`);
+  };
+  if (counted < recorded) {
+    refuse('The keys in PostgreSQL are an older copy than the event log: it has keys that were destroyed since');
+  }
+  if (position > head) {
+    refuse('The read models in PostgreSQL are ahead of the event log, which is an older copy');
+  }
+  // Whoever makes a key has it stored before anything of its life is written.
+  const written = (await lastEvents(log, readModels.current.store)).filter((event) => isItemWrite(event));
+  if (await vault.lacks(written.map(({ stream, data }) => ({ keyId: Number(data['key']), stream })))) {
+    refuse('The keys in PostgreSQL are an older copy than the event log: keys of what was written since are not in it');
+  }
 }

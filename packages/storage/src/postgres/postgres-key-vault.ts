@@ -326,6 +326,11 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys {
     await this.#erasing;
   }
 
+  /** Whether some of these keys were never given to anybody: then this is an older copy of the vault that gave them. */
+  async lacks(keys: readonly Pick<RestoredKey, 'keyId' | 'stream'>[]): Promise<boolean> {
+    return (await this.#statesOf(keys)).includes('never-given');
+  }
+
   // -- after a restore -------------------------------------------------------------------------------------------
 
   async unknownOf(keys: readonly RestoredKey[]): Promise<RestoredKey[]> {

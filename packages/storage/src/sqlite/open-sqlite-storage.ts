@@ -2,6 +2,7 @@ import type { BackupSource } from '@epitaph/core/backup/backup-source.ts';
 import type { HighWaterMark } from '@epitaph/core/clock.ts';
 import { isItemWrite } from '@epitaph/core/item/events.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
+import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import type { BodySealer, ItemNaming } from '@epitaph/core/vault/body-sealer.ts';
 import type { ReadModelStore, ReadModelVersions } from '@epitaph/projections/read-model-store.ts';
 import type { CheckpointCryptography, CheckpointSigner } from '@epitaph/core/proof/checkpoint.ts';
@@ -10,6 +11,7 @@ import { checkpointCryptography } from '../crypto/proof-signer.ts';
 import { SqliteProofStore } from './sqlite-proof-store.ts';
 import { GcmBodySealer } from '../crypto/gcm-body-sealer.ts';
 import { HashedItemNaming } from '../crypto/item-naming.ts';
+import { lastEvents } from '../last-events.ts';
 import { Opened } from '../opened.ts';
 import { SqliteBackup } from './backup.ts';
 import { DataFolder, type OpenLogElsewhere } from './data-folder.ts';
@@ -121,12 +123,15 @@ export async function openSqliteStorage(options: SqliteStorageOptions): Promise<
       () => log.close(),
       () => vault.close(),
     );
-    if (logElsewhere === undefined) await assertKeysOf(log, vault, folder);
+    if (logElsewhere === undefined) assertKeysOf(await lastOf(log), vault, folder);
     const readModels = await SqliteReadModels.open(folder, options, await log.head());
     opened.add(() => readModels.close());
     if (options.logMayBeOlder !== true) {
       await assertNotBehind(log, readModels.current, folder, logElsewhere?.name);
-      if (logElsewhere !== undefined) await folder.claim(logElsewhere, options.restoring === true);
+      if (logElsewhere !== undefined) {
+        await folder.claim(logElsewhere, options.restoring === true);
+        assertKeysOf(await lastEvents(log, readModels.current.store), vault, folder);
+      }
     }
     const hasEvents = (await log.head()) > 0;
     const signer = folder.proofSigner(hasEvents ? options.onLoss : undefined);
@@ -167,17 +172,17 @@ async function assertNotBehind(
   );
 }
 
-/** Events at the end of the log by which a vault is judged. */
+/** Events at the end of a log in the folder by which a vault is judged. */
 const JUDGED_EVENTS = 1_000;
+
+const lastOf = async (log: EventLog): Promise<RecordedEvent[]> =>
+  log.readAll(Math.max(0, (await log.head()) - JUDGED_EVENTS), JUDGED_EVENTS, { withBodies: false });
 
 /**
  * A vault that was put back from a copy lacks the keys of what was written since, would give out their numbers anew, and
  * has those that were destroyed.
  */
-async function assertKeysOf(log: EventLog, vault: SqliteKeyVault, folder: DataFolder): Promise<void> {
-  const events = await log.readAll(Math.max(0, (await log.head()) - JUDGED_EVENTS), JUDGED_EVENTS, {
-    withBodies: false,
-  });
+function assertKeysOf(events: readonly RecordedEvent[], vault: SqliteKeyVault, folder: DataFolder): void {
   const missing = events.some((event) => isItemWrite(event) && Number(event.data['key']) > vault.lastKeyId);
   const purge = events.findLast(({ type }) => type === 'ItemPurged');
   const isBack = purge !== undefined && vault.findKey(Number(purge.data['key']), purge.stream).status === 'there';
