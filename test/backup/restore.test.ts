@@ -484,8 +484,8 @@ describe('what was erased after the backup, of a container that keeps what has l
 });
 
 describe('an erasure that the backup has begun and not carried out', () => {
-  it('is carried out by the restore, and says until when that backup has its key', async () => {
-    const other = new Place();
+  /** A backup of a store in which the erasure of an item is on record and not its outcome. */
+  async function begun(other: Place) {
     const cut = other.file('cut');
     let isErasing = false;
     let store = await other.open({
@@ -508,11 +508,33 @@ describe('an erasure that the backup has begun and not carried out', () => {
     const { vaultLapsesAtMs } = await store.backup(CALLER, { folder: other.file('backup'), vaultKeptSeconds: 60 });
     const last = formatLedgerHead(await store.purgeLedgerHead());
     await other.close();
-    const { code, err } = await epitaph(
-      restoring({ backup: other.file('backup'), data: cut, last, to: other.file('restored') }),
-    );
+    const from = { backup: other.file('backup'), data: cut, last, to: other.file('restored') };
+    return { from, vaultLapsesAtMs };
+  }
+
+  it('waits until the purge goes on, so that a hold which was lost can be placed again', async () => {
+    const other = new Place();
+    const { from } = await begun(other);
+    const { code, err } = await epitaph(restoring(from).filter((argument) => argument !== '--resume-purge'));
     expect(code, err).toBe(0);
-    store = await other.open({ folder: other.file('restored') });
+    const store = await other.open({ folder: other.file('restored') });
+    const container = store.container('db', 'c');
+    const hold = { scope: { kind: 'container' as const }, reason: 'a case' };
+    expect((await store.placeHold(CALLER, container, 'case-7', hold)).hold).toMatchObject({ tooLateFor: 0 });
+    await store.resumePurge(CALLER);
+    const pending = () => store.containerByRid(container.rid)?.retention.erasures;
+    expect(pending()).toHaveLength(1);
+    await expect.poll(pending, { timeout: 5_000 }).toEqual([]);
+    expect(await readable(store, 'c', 'erased')).toBe(true);
+    await other.dispose();
+  });
+
+  it('is carried out by a restore that does not pause the purge, and says until when that backup has its key', async () => {
+    const other = new Place();
+    const { from, vaultLapsesAtMs } = await begun(other);
+    const { code, err } = await epitaph(restoring(from));
+    expect(code, err).toBe(0);
+    const store = await other.open({ folder: other.file('restored') });
     const history = await store.history(store.container('db', 'c'), 'erased', '["p"]');
     expect(history.map(({ type }) => type)).toEqual(['ItemUpserted', 'ItemPurged']);
     expect(history.at(-1)!.data).toMatchObject({ cause: 'erasure', recoverableUntilMs: vaultLapsesAtMs });

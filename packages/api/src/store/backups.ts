@@ -50,7 +50,8 @@ export interface RestoredFrom {
 
 /** Names below the backup folder, none of which leads out of it. */
 const FOLDER = /^[\p{L}\p{N}_][\p{L}\p{N}_.-]*(?:\/[\p{L}\p{N}_][\p{L}\p{N}_.-]*)*$/u;
-const RESTORE: Caller = { actor: 'system:restore', correlationId: crypto.randomUUID() };
+/** In whose name a restore acts. */
+export const RESTORE: Caller = { actor: 'system:restore', correlationId: crypto.randomUUID() };
 
 /** Takes backups of a store that goes on, and makes a restored one honest about what was erased since. */
 export class Backups {

@@ -11,6 +11,7 @@ import { isStanding } from '@epitaph/core/retention/hold-register.ts';
 import type { PendingErasure } from '@epitaph/core/retention/state.ts';
 import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
 import { wait } from '../config/wait.ts';
+import { RESTORE } from './backups.ts';
 import {
   endWhatIsOver,
   isErased,
@@ -145,11 +146,17 @@ export class Erasures {
   async #resumeAll(): Promise<void> {
     const { catalog, ports } = this.#parts;
     const faults: unknown[] = [];
+    let waits = false;
     for (const { state } of catalog.allContainers()) {
       for (const pending of state.retention.erasures) {
         const { erasures } = catalog.containerByRid(state.rid)!.state.retention;
         // It may have been carried out since this was begun, and the item written anew.
         if (this.#underWay.has(pending.position) || !erasures.some(({ position }) => position === pending.position)) {
+          continue;
+        }
+        // What a hold kept that is lost with the log can be held again until somebody lets the purge go on.
+        if ((await this.#purge.pausedBy()) === RESTORE.actor && !(await this.#isDone(state.rid, pending))) {
+          waits = true;
           continue;
         }
         // An operator may confirm the clock, or it may come right by itself.
@@ -163,8 +170,19 @@ export class Erasures {
         }
       }
     }
+    if (waits) this.#resumeLater(LOOK_FOR_UNFINISHED_MS);
     if (faults.length === 1) throw faults[0];
     if (faults.length > 1) throw new AggregateError(faults, faults.map((fault) => (fault as Error).message).join('; '));
+  }
+
+  /** Whether a late erasure has nothing left to destroy, but only to put on record. */
+  async #isDone(rid: string, { item, position }: PendingErasure): Promise<boolean> {
+    const { log, vault } = this.#parts.ports;
+    for await (const life of livesOfItem(log, `item-${rid}.${item}`)) {
+      if (isPurged(life) || (await isErased(vault, life))) continue;
+      return hasBegunAfter(log, life, position);
+    }
+    return true;
   }
 
   async #carryOut(

@@ -15,9 +15,11 @@ export interface PurgeControlOptions {
 /** Whether an operator has paused the purge: the last event of a stream says so. */
 export class PurgeControl {
   readonly #options: PurgeControlOptions;
-  #isPaused = false;
+  /** Who has paused it; undefined while it is not. */
+  #pausedBy: string | undefined;
   #isSuspended = false;
-  #readMs = 0;
+  /** When it was read last, by the monotonic clock; undefined before the first time. */
+  #readMs: number | undefined;
 
   constructor(options: PurgeControlOptions) {
     this.#options = options;
@@ -25,7 +27,12 @@ export class PurgeControl {
 
   /** As far as this node knows; of several nodes see {@link refresh}. */
   get isPaused(): boolean {
-    return this.#isPaused || this.#isSuspended;
+    return this.#pausedBy !== undefined || this.#isSuspended;
+  }
+
+  /** Who has put its pause on record; undefined where nobody has. */
+  get pausedBy(): string | undefined {
+    return this.#pausedBy;
   }
 
   /** From now on it counts as paused here, until a pause is on record, or the end of one. */
@@ -33,15 +40,16 @@ export class PurgeControl {
     this.#isSuspended = true;
   }
 
-  /** Reads it again, if other nodes may have paused or resumed the purge. */
+  /** Reads it, if that was not done yet, or other nodes may have paused or resumed the purge since. */
   async refresh(maxAgeMs = 0): Promise<void> {
     const { monotonicMs, othersControl } = this.#options;
-    if (othersControl && monotonicMs() - this.#readMs >= maxAgeMs) await this.read();
+    const readMs = this.#readMs;
+    if (readMs === undefined || (othersControl && monotonicMs() - readMs >= maxAgeMs)) await this.read();
   }
 
   async read(): Promise<void> {
     const control = await this.#options.log.readLast(PURGE_CONTROL_STREAM);
-    this.#isPaused = control?.type === 'PurgePaused';
+    this.#pausedBy = control?.type === 'PurgePaused' ? control.actor : undefined;
     this.#readMs = this.#options.monotonicMs();
   }
 
@@ -51,13 +59,14 @@ export class PurgeControl {
    */
   async record(context: CommandContext, type: PurgeControlEvent['type']): Promise<void> {
     const { log, projected } = this.#options;
-    const position = await appendNext(log, PURGE_CONTROL_STREAM, (last) =>
-      (last?.type ?? 'PurgeResumed') === type
-        ? undefined
-        : newEvent(context, { type, data: {} }, purgeEventVersions[type]),
-    );
+    let by: string | undefined;
+    const position = await appendNext(log, PURGE_CONTROL_STREAM, (last) => {
+      const isSo = (last?.type ?? 'PurgeResumed') === type;
+      by = isSo ? last?.actor : context.actor;
+      return isSo ? undefined : newEvent(context, { type, data: {} }, purgeEventVersions[type]);
+    });
     // It holds from its record on, whether or not readers see that yet.
-    this.#isPaused = type === 'PurgePaused';
+    this.#pausedBy = type === 'PurgePaused' ? by : undefined;
     this.#isSuspended = false;
     if (position !== undefined) await projected(position);
   }

@@ -98,6 +98,12 @@ export class PurgeRunner {
     return this.#control.isPaused;
   }
 
+  /** Who has put a pause of it on record, as of {@link isPaused}; undefined where nobody has. */
+  async pausedBy(): Promise<string | undefined> {
+    await this.#control.refresh(CONTROL_AGE_MS);
+    return this.#control.pausedBy;
+  }
+
   get run(): OpenRun | undefined {
     return this.#runs.current;
   }
