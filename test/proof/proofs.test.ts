@@ -161,6 +161,32 @@ describe('a certificate of disposal', () => {
     expect((await checked(gone)).stdout).toMatch(/gone with its container, erased at/);
   });
 
+  test('of what was erased on request says how it had ended before, if it had: the request ended nothing then', async () => {
+    const key = file('key', await fetched('/proof/key'));
+    const checked = async (id: string) => {
+      const text = await certificateOf(id);
+      return (await ask('verify', 'certificate', file('certificate', text), '--public-key', key)).stdout;
+    };
+    await store.setRecoveryWindow(caller, container(), 86_400, 'mistakes');
+    for (const id of ['five', 'six']) await write(id);
+    await store.deleteItem(caller, container(), 'five', JSON.stringify([SECRET]));
+    const deletedAt = new Date(store.nowMs()).toISOString();
+    await store.advanceClock(60_000);
+    const expiredAt = new Date(store.nowMs()).toISOString();
+    await store.advanceClock(60_000);
+    await store.runPurge();
+    await write('seven');
+    for (const id of ['five', 'six', 'seven']) {
+      const why = { reason: 'article 17', requestedBy: 'ann' };
+      await store.eraseItem(caller, container(), id, JSON.stringify([SECRET]), why);
+    }
+    const erasedAt = new Date(store.nowMs()).toISOString();
+    const erased = `erased on request at ${erasedAt} by key:primary`;
+    expect(await checked('five')).toContain(`, deleted at ${deletedAt}, ${erased}.`);
+    expect(await checked('six')).toContain(`, expired at ${expiredAt}, ${erased}.`);
+    expect(await checked('seven')).toContain(`, ended by an erasure on request at ${erasedAt}, erased at ${erasedAt}`);
+  });
+
   test('with any part changed is not good, and nor is one that another store has signed', async () => {
     const text = await certificateOf('three');
     const key = file('key', await fetched('/proof/key'));

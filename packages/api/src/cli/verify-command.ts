@@ -79,7 +79,7 @@ async function verifyCertificates({ flags, json, print }: Invocation, file: stri
     if (json) print(JSON.stringify(verdict));
     else if (!verdict.ok) print(`NOT good: ${verdict.reason}`);
     else {
-      print(`good: ${inWords(verdict.statement)}`);
+      print(`good: ${inWords(verdict.statement, certificate as DisposalCertificate)}`);
       print(`Proven by a signed tree of ${verdict.treeSize} facts.`);
     }
   }
@@ -121,12 +121,21 @@ const endings: Readonly<Record<DisposalStatement['cause'], string>> = {
   erasure: 'ended by an erasure on request',
 };
 
-function inWords(statement: DisposalStatement | PurgeRunStatement): string {
+/** @param facts those of a certificate of a life, which are good */
+function inWords(
+  statement: DisposalStatement | PurgeRunStatement,
+  { facts }: Pick<DisposalCertificate, 'facts'>,
+): string {
   if ('stream' in statement) {
     const { stream, life, cause, endedAtMs, erasedAtMs, erasedBy } = statement;
+    // What is erased on request may have ended before, and been kept since.
+    const end = facts.find(({ fact: { type } }) => type === 'ItemExpired' || type === 'ItemDeleted');
+    const isOverBefore = cause === 'erasure' && end !== undefined;
+    const ended = isOverBefore ? (end.fact.type === 'ItemExpired' ? endings.expired : endings.deleted) : endings[cause];
     // When the container was deleted is a fact of the container, which a certificate of one life does not have.
     const when = cause === 'container-deleted' ? '' : ` at ${isoTime(endedAtMs)}`;
-    return `life ${life} of ${stream}, ${endings[cause]}${when}, erased at ${isoTime(erasedAtMs)} by ${erasedBy}.`;
+    const erased = isOverBefore ? 'erased on request' : 'erased';
+    return `life ${life} of ${stream}, ${ended}${when}, ${erased} at ${isoTime(erasedAtMs)} by ${erasedBy}.`;
   }
   const { id, startedAtMs, completedAtMs } = statement;
   return `purge run ${id}, ${isoTime(startedAtMs)} to ${completedAtMs === null ? 'now' : isoTime(completedAtMs)}.`;
