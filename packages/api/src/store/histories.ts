@@ -330,8 +330,13 @@ interface PlacedRequest {
   readonly request: ErasureRequest;
 }
 
+/** The erasure of a life that somebody asked for; what had left with its container has that for its cause then, too. */
 const erasedOnRequest = (events: readonly RecordedEvent[]): RecordedEvent | undefined =>
-  events.findLast(({ type, data }) => type === 'ItemPurged' && data['cause'] === 'erasure');
+  events.findLast(
+    ({ type, actor, data }) =>
+      type === 'ItemPurged' &&
+      (data['cause'] === 'erasure' || (data['cause'] === 'container-deleted' && !actor.startsWith('system:'))),
+  );
 
 /** True for a life whose last event is a write that had not expired by an instant. */
 function lastsUntil(last: RecordedEvent, atMs: number, timeline: PolicyTimeline): boolean {

@@ -516,6 +516,11 @@ describe('an erasure on request', () => {
     const { events } = (await world.get(`${ORDERS}/history${item('a')}&${of}`)) as { events: { data: Answer }[] };
     const causes = events.flatMap(({ data }) => data['cause'] ?? []);
     expect(causes).toEqual(['erasure', 'container-deleted']);
+    const told = await world.get(`${ORDERS}/explain${item('a')}&${of}`);
+    expect(told).toMatchObject({ containerDeletedAtMs: expect.any(Number), erasure: ARTICLE_17 });
+    expect(told['sentence']).toMatch(
+      /was deleted at .* Its content was erased on request at .* by key:primary\. It was/,
+    );
     expect(await fsck()).toEqual([]);
   });
 

@@ -122,7 +122,7 @@ function explainAsRecorded(input: ExplainInput): Explanation {
   const contentOf = (end?: EndOfLife) => {
     if (purge !== undefined) {
       // It may have been erased on request while something kept it after its end.
-      const by = purge.cause === 'erasure' ? ` by ${purge.recordedBy}` : '';
+      const by = isOnRequest(purge) ? ` by ${purge.recordedBy}` : '';
       return {
         facts: purged,
         words: ` Its content was ${erasedInWords(purge)}${by}${restInWords(purge)}.${requestInWords(purge)}`,
@@ -313,8 +313,10 @@ function liveReason(ttl: number | null, policy: RecordedPolicy, expiry: Expiry |
   return 'its container has no default ttl and it has none of its own, so it never expires';
 }
 
-const erasedInWords = ({ cause, atMs }: LifePurge): string =>
-  `erased${cause === 'erasure' ? ' on request' : ''} at ${isoTime(atMs)}`;
+const isOnRequest = ({ cause, request }: LifePurge): boolean => cause === 'erasure' || request !== undefined;
+
+const erasedInWords = (purge: LifePurge): string =>
+  `erased${isOnRequest(purge) ? ' on request' : ''} at ${isoTime(purge.atMs)}`;
 
 const requestInWords = ({ request }: LifePurge): string =>
   request === undefined
