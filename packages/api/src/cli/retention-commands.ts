@@ -218,6 +218,7 @@ interface RecoveredAnswer {
 interface RecoveredPolicyAnswer {
   readonly recovered: number;
   readonly writtenSince: number;
+  readonly uniqueKeyTaken: number;
   readonly erased: number;
 }
 
@@ -248,11 +249,11 @@ export const recover: Command = {
         body: { policyVersion, reason },
         label: 'recover',
       });
-      const { recovered, writtenSince, erased } = answer;
+      const { recovered, writtenSince, uniqueKeyTaken, erased } = answer;
       print(
         json
           ? JSON.stringify(answer)
-          : `Brought back ${counted(recovered, 'item')}; written anew since: ${writtenSince}, erased: ${erased}.`,
+          : `Brought back ${counted(recovered, 'item')}; written anew since: ${writtenSince}, unique key taken: ${uniqueKeyTaken}, erased: ${erased}.`,
       );
       return exitCodes.ok;
     }

@@ -301,6 +301,7 @@ export const recoveredPolicy = named(
     policyVersion: z.int(),
     recovered: count,
     writtenSince: count,
+    uniqueKeyTaken: count,
     erased: count,
   }),
 );

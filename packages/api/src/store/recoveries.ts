@@ -98,7 +98,7 @@ export class Recoveries {
     });
     await this.#purge.recordOverdue(this.#parts.catalog.containerByNumber(number)!);
     const total = await this.#parts.readModel.countEnded(number, true, Number.MAX_SAFE_INTEGER);
-    const summary = { recovered: 0, writtenSince: 0, erased: 0 };
+    const summary = { recovered: 0, writtenSince: 0, uniqueKeyTaken: 0, erased: 0 };
     let done = 0;
     signal?.throwIfAborted();
     const scan = { byPolicyStart: true, limit: BATCH };
@@ -211,8 +211,8 @@ export class Recoveries {
       if (!(error instanceof Refusal)) throw error;
       // The purge is erasing it, and counts it as erased once that is on record.
       if (error.code === 'content-erased') return undefined;
-      // Its name, or one of its unique values, was taken by another write since.
-      if (error.code === 'already-exists' || error.code === 'unique-key-taken') return 'writtenSince';
+      if (error.code === 'already-exists') return 'writtenSince';
+      if (error.code === 'unique-key-taken') return 'uniqueKeyTaken';
       throw error;
     }
   }

@@ -159,7 +159,7 @@ describe('the command line', () => {
       'Life 1 has the content of life 0; it expires 2026-11-21T10:02:01.000Z.\n',
     );
     expect((await ask('recover', 'shop', 'orders', '--policy', '1', '--reason', 'none')).stdout).toBe(
-      'Brought back 0 items; written anew since: 0, erased: 0.\n',
+      'Brought back 0 items; written anew since: 0, unique key taken: 0, erased: 0.\n',
     );
     await ask('floor', 'shop', 'orders', '0', '--reason', 'repealed');
     expect(await erase()).toMatchObject({ code: 0, stdout: 'Erased 2 lives.\n' });

@@ -46,11 +46,10 @@ export interface RecoveredItem {
 
 export interface RecoverySummary {
   readonly recovered: number;
-  /**
-   * Items left alone because something was written under their names since, if only by an earlier recovery, or because
-   * another item has their value of a unique key.
-   */
+  /** Items left alone because something was written under their names since, if only by an earlier recovery. */
   readonly writtenSince: number;
+  /** Items that are still gone, because another item has their value of a unique key. */
+  readonly uniqueKeyTaken: number;
   /** Items left alone because their content is gone. */
   readonly erased: number;
 }
