@@ -15,6 +15,8 @@ export interface BundleManifest {
   /** From this instant on, and before that; null for no bound. */
   readonly from: string | null;
   readonly to: string | null;
+  /** Items that expired in the period and are in no table, as the record of it had not come yet. Older bundles do not say. */
+  readonly unrecordedExpiries?: number;
   readonly madeAt: string;
   readonly treeSize: number;
 }

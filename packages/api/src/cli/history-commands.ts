@@ -246,7 +246,7 @@ async function printRows(
     );
     rows += 1;
   }
-  if (rows === 0) print('Nothing left.');
+  if (rows === 0) print('Nothing is on record.');
   return exitCodes.ok;
 }
 

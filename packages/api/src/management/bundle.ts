@@ -28,6 +28,7 @@ export async function prepareBundle(
   { container, fromMs, toMs }: BundleRequest,
 ): Promise<{ readonly manifest: BundleManifest; readonly tree: TreeSnapshot; readonly checkpoint: string }> {
   const tree = await store.proofTree();
+  const madeAt = isoTime(store.nowMs());
   return {
     tree,
     checkpoint: await store.proofCheckpoint(tree.size),
@@ -37,7 +38,8 @@ export async function prepareBundle(
       earlierContainers: earlierContainers(store, container).map(containerName),
       from: fromMs === undefined ? null : isoTime(fromMs),
       to: toMs === undefined ? null : isoTime(toMs),
-      madeAt: isoTime(store.nowMs()),
+      unrecordedExpiries: await store.unrecordedExpiries(container, { fromMs, toMs }),
+      madeAt,
       treeSize: tree.size,
     },
   };
@@ -113,7 +115,8 @@ const textFile = (name: string, text: string): ArchivedFile => ({ name, content:
 
 const jsonFile = (name: string, value: unknown): ArchivedFile => textFile(name, `${JSON.stringify(value, null, 2)}\n`);
 
-function readme({ container, earlierContainers: earlier = [], from, to, madeAt, treeSize }: BundleManifest): string {
+function readme(manifest: BundleManifest): string {
+  const { container, earlierContainers: earlier = [], from, to, unrecordedExpiries = 0, madeAt, treeSize } = manifest;
   return `# What is on record of a container
 
 Container ${JSON.stringify(container['name'])} (rid ${String(container['rid'])}), ${from ?? 'from its beginning'} to ${to ?? 'the end'}, made at ${madeAt}.
@@ -121,7 +124,11 @@ ${
   earlier.length === 0
     ? ''
     : `\nContainers that were deleted had this name before it. They are others: nothing of theirs is in here, and each has a bundle of its own, by its rid. bundle.json names them (\`earlierContainers\`).\n`
-}
+}${
+    unrecordedExpiries === 0
+      ? ''
+      : `\nNot all that left in the period is in here: the expiry of ${unrecordedExpiries} was not on record yet, because the purge was behind or paused (\`unrecordedExpiries\` in bundle.json). A bundle that is made later has them.\n`
+  }
 | file | |
 | --- | --- |
 | bundle.json | what this is about |

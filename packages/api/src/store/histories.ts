@@ -33,7 +33,7 @@ import type { DisappearanceRow, ReadModelStore } from '@epitaph/projections/read
 import { feedFloorUntil, isPurged, type ItemLife, itemLife, lastLifeOf, retentionUntil } from './item-lives.ts';
 import type { StoreParts } from './parts.ts';
 import { streamPages } from './stream-pages.ts';
-import type { Disappearance, DisappearanceFilter, HistoryEntry, HistoryPage } from './api/history-api.ts';
+import type { Disappearance, DisappearanceFilter, HistoryEntry, HistoryPage, Period } from './api/history-api.ts';
 
 const LATEST_MS = Number.MAX_SAFE_INTEGER;
 /** Events of a container that are read at once: one may name ten thousand lives. */
@@ -303,6 +303,18 @@ export class Histories {
     return rows.length < limit || last === undefined
       ? { rows }
       : { rows, continuation: `${last.atMs}.${last.position}` };
+  }
+
+  /** How many items have expired in a period whose expiry is not on record yet, so that no disappearance tells it. */
+  async unrecordedExpiries(container: ContainerState, { fromMs = 0, toMs = LATEST_MS }: Period): Promise<number> {
+    const { state, nowMs } = await this.#parts.told(container);
+    const { number } = this.#parts.catalog.containerByRid(state.rid)!;
+    const goneAtMs = this.#parts.catalog.goneAtMs(state) ?? LATEST_MS;
+    const expiredBy = async (atMs: number): Promise<number> => {
+      const marks = watermarks(state.timeline, Math.min(atMs, nowMs, goneAtMs - 1));
+      return (await this.#parts.readModel.overdueStatistics(number, marks)).count;
+    };
+    return (await expiredBy(toMs - 1)) - (await expiredBy(fromMs - 1));
   }
 
   /** Items that went with their container and are not erased yet: their rows are still among the read model's items. */

@@ -378,6 +378,7 @@ export class Store implements StoreApi {
   replay: StoreApi['replay'] = (...args) => this.#finished(this.#replays.replay(...args));
   asOf: StoreApi['asOf'] = (...args) => this.#finished(this.#replays.asOf(...args));
   disappearances: StoreApi['disappearances'] = (...args) => this.#histories.disappearances(...args);
+  unrecordedExpiries: StoreApi['unrecordedExpiries'] = (...args) => this.#histories.unrecordedExpiries(...args);
 
   holds: StoreApi['holds'] = (...args) => this.#finished(this.#holds.list(...args));
   hold: StoreApi['hold'] = (...args) => this.#finished(this.#holds.find(...args));

@@ -108,6 +108,39 @@ describe("an auditor's bundle", () => {
     for (const { name, content } of files) expect([name, content.includes(CONTENT)]).toEqual([name, false]);
   });
 
+  test('says how many have expired in the period without a record of it yet, so that nobody takes it for all that left', async () => {
+    const { rid } = world.store.container('shop', 'orders');
+    const textsOf = async (...period: string[]) => {
+      const files = await filesIn(await makeBundle('--rid', rid, ...period));
+      const text = (name: string) => files.find((one) => one.name === name)!.content.toString();
+      const { unrecordedExpiries } = JSON.parse(text('bundle.json')) as { unrecordedExpiries: number };
+      return { unrecordedExpiries, readme: text('README.md'), rows: text('disappearances/000001.csv').split('\r\n') };
+    };
+    const whole = { unrecordedExpiries: 0, readme: expect.not.stringContaining('Not all') as string };
+    await world.ask('POST', '/purge/pause');
+    const behind = new Date(world.store.nowMs()).toISOString();
+    for (const id of ['behind', 'behind, too']) await world.write(id);
+    await world.store.advanceClock(59_999);
+    expect(await textsOf()).toMatchObject(whole);
+    await world.store.advanceClock(1);
+    const expiredAt = new Date(world.store.nowMs()).toISOString();
+    const told = {
+      unrecordedExpiries: 2,
+      readme: expect.stringContaining('the expiry of 2 was not on record') as string,
+    };
+    expect(await textsOf()).toMatchObject(told);
+    await world.store.deleteContainer(WRITER, 'shop', 'orders');
+    await world.store.advanceClock(100_000);
+    expect(await textsOf()).toMatchObject(told);
+    expect(await textsOf('--from', expiredAt)).toMatchObject(told);
+    expect(await textsOf('--from', behind, '--to', expiredAt)).toMatchObject(whole);
+    await world.ask('POST', '/purge/resume');
+    await world.ask('POST', '/purge/run');
+    const later = await textsOf('--from', expiredAt);
+    expect(later).toMatchObject(whole);
+    expect(later.rows.filter((row) => row.includes('behind'))).toHaveLength(2);
+  });
+
   test('names the deleted containers that had the name before, and when they went, be it with their database', async () => {
     const first = world.store.container('shop', 'orders').rid;
     const manifestOf = async (...more: string[]) => {

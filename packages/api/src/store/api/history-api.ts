@@ -43,6 +43,12 @@ export interface Disappearance {
   readonly policyVersion: number | null;
 }
 
+/** From one instant on and before another, in milliseconds. */
+export interface Period {
+  readonly fromMs?: number | undefined;
+  readonly toMs?: number | undefined;
+}
+
 /** Which disappearances: those from one instant on and before another, in milliseconds, after the place of a page before. */
 export interface DisappearanceFilter {
   readonly fromMs?: number;
@@ -147,4 +153,6 @@ export interface HistoryApi {
     container: ContainerState,
     filter: DisappearanceFilter,
   ): Promise<{ readonly rows: readonly Disappearance[]; readonly continuation?: string }>;
+  /** How many items have expired in a period whose expiry is not on record yet, so that no disappearance tells it. */
+  unrecordedExpiries(container: ContainerState, period: Period): Promise<number>;
 }
