@@ -16,6 +16,7 @@ import { DatabaseSync } from 'node:sqlite';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { run } from '@epitaph/api/cli/main.ts';
 import type { TakenBackup } from '@epitaph/api/store/api/operations-api.ts';
+import type { HoldRequest } from '@epitaph/api/store/api/retention-api.ts';
 import { isoTime } from '@epitaph/core/clock.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { formatLedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
@@ -572,6 +573,76 @@ describe('a hold that was placed after the backup', () => {
     await store.resumePurge(CALLER);
     expect(await store.runPurge()).toMatchObject({ purged: 0, heldBack: 1 });
     expect(await stateOf('held')).toBe('expired');
+    await other.dispose();
+  });
+});
+
+describe('holds and floors that a later copy of the keys has than the log', () => {
+  it('stand again, on record, and keep what they kept', async () => {
+    const other = new Place();
+    let store = await other.open();
+    await store.createDatabase(CALLER, 'db');
+    for (const name of ['c', 'by law', 'lowered']) await store.createContainer(CALLER, 'db', name, DEFINITION, 60);
+    const held = ['item', 'other item', 'found', 'of key'];
+    for (const id of [...held, 'free', 'released']) await write(store, 'c', id);
+    for (const name of ['by law', 'lowered']) await write(store, name, 'x');
+    const floor = (name: string, seconds: number) =>
+      store.setRetentionFloor(CALLER, store.container('db', name), seconds, 'a law');
+    const hold = (id: string, scope: HoldRequest['scope'], name = 'c') =>
+      store.placeHold(CALLER, store.container('db', name), id, { scope, reason: 'a case' });
+    await floor('lowered', 500);
+    await floor('lowered', 5);
+    await hold('before', { kind: 'items', items: [itemOf('released')] });
+    await store.releaseHold(CALLER, store.container('db', 'c'), 'before', 'settled');
+    await store.backup(CALLER, { folder: other.file('first'), vaultKeptSeconds: 60 });
+    await hold('items', { kind: 'items', items: [itemOf('item'), itemOf('other item')] });
+    await hold('query', { kind: 'query', sql: "SELECT * FROM c WHERE c.id = 'found'", parameters: [] });
+    await write(store, 'by law', 'y');
+    await hold('key', { kind: 'partition-key', partitionKey: '["p"]' }, 'by law');
+    await hold('all', { kind: 'container' }, 'lowered');
+    await floor('by law', 1_000);
+    const wanted = (
+      await Promise.all(
+        ['c', 'by law', 'lowered'].map((name) => store.holds(store.container('db', name), { after: 0 })),
+      )
+    ).flat();
+    await store.backup(CALLER, { folder: other.file('second'), vaultKeptSeconds: 60 });
+    await store.advanceClock(60_000);
+    const last = formatLedgerHead(await store.purgeLedgerHead());
+    await other.close();
+    const { code, err } = await epitaph(
+      restoreArguments({
+        log: other.file('first', 'log'),
+        vault: other.file('second', 'vault'),
+        ledger: other.file('data', 'purge-ledger.ndjson'),
+        'ledger-head': last,
+        'master-key-file': other.file('data', 'master.key'),
+        to: other.file('restored'),
+      }).concat('--allow-lapsed'),
+    );
+    expect(code, err).toBe(0);
+
+    store = await other.open({ folder: other.file('restored') });
+    const holds = (
+      await Promise.all(
+        ['c', 'by law', 'lowered'].map((name) => store.holds(store.container('db', name), { after: 0 })),
+      )
+    ).flat();
+    expect(holds.map(({ holdId, scope }) => [holdId, scope])).toEqual(
+      wanted.map(({ holdId, scope }) => [holdId, scope]),
+    );
+    for (const one of holds.filter(({ holdId }) => holdId !== 'before')) {
+      expect(one).toMatchObject({ placedBy: 'system:restore', reason: expect.stringMatching(/older copy/) });
+    }
+    await store.advanceClock(120_000);
+    await store.runPurge();
+    const statesOf = (name: string, ...ids: string[]) =>
+      Promise.all(ids.map(async (id) => (await store.explain(store.container('db', name), id, '["p"]')).state));
+    expect(await statesOf('c', 'item', 'other item', 'found')).toEqual(['expired', 'expired', 'expired']);
+    expect(await statesOf('c', 'of key', 'free', 'released')).toEqual(['purged', 'purged', 'purged']);
+    expect(store.container('db', 'by law').retention.floorSeconds).toBe(1_000);
+    expect(store.container('db', 'lowered').retention.floorSeconds).toBe(5);
+    expect((await store.fsck()).problems).toEqual([]);
     await other.dispose();
   });
 });

@@ -178,6 +178,8 @@ describe.skipIf(whyNoPostgres !== undefined)(`servers that are put back from cop
       await start();
       await write('kept', 'erased');
       const log = double.log.copy();
+      const hold = ['hold', 'place', 'shop', 'carts', 'case-7', '--partition-key', 'kept', '--reason', 'litigation'];
+      expect(await epitaph([...hold, '--endpoint', node.endpoint])).toMatchObject({ code: 0 });
       await erase('erased');
       await write('late');
       const head = await headNow();
@@ -204,7 +206,12 @@ describe.skipIf(whyNoPostgres !== undefined)(`servers that are put back from cop
         state: 'purged',
         sentence: expect.stringContaining('system:restore'),
       });
-      // Holds that were lost with the log can be placed again before more is erased.
+      // The keys have the hold, too, so it was not lost with its record.
+      expect(await manage(node.endpoint, 'GET', '/dbs/shop/colls/carts/holds')).toMatchObject({
+        holds: [{ id: 'case-7', state: 'standing', placedBy: 'system:restore' }],
+      });
+      expect(await explain('kept')).toMatchObject({ state: 'live', holds: ['case-7'] });
+      // Policies that were lost with the log can be set again before more is erased.
       expect(await manage(node.endpoint, 'GET', '/purge')).toMatchObject({ state: 'paused', awaitingErasure: 0 });
       await write('late');
       expect(await fsckOf(node.endpoint)).toMatchObject({ ok: true, problems: [] });

@@ -76,6 +76,7 @@ export async function restoreServers(
       clock: 'system',
       masterKey,
       eventStore,
+      restoring: true,
       automaticPurge: false,
       // Nobody is served, so there is nobody to leave request units to.
       serverless: true,

@@ -1,5 +1,7 @@
 import { allDone } from '@epitaph/core/all-done.ts';
+import type { CommandContext } from '@epitaph/core/command-context.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { containerStream } from '@epitaph/core/container/stream-name.ts';
 import { readContainerEvent } from '@epitaph/core/container/upcast.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
@@ -9,7 +11,13 @@ import { itemStream } from '@epitaph/core/item/stream-name.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { MAX_STANDING_HOLDS } from '@epitaph/core/retention/decide.ts';
 import type { RecordedScope, RetentionEvent } from '@epitaph/core/retention/events.ts';
-import { vaultHoldId, vaultScope, withoutContainer } from '@epitaph/core/retention/hold-names.ts';
+import {
+  holdIdOf,
+  recordedScope,
+  vaultHoldId,
+  vaultScope,
+  withoutContainer,
+} from '@epitaph/core/retention/hold-names.ts';
 import { placedHold } from '@epitaph/core/retention/evolve.ts';
 import {
   isStanding,
@@ -27,6 +35,7 @@ import type { StoreParts } from './parts.ts';
 import type { Queries } from './queries.ts';
 import { recordRetention, tooManyHolds } from './retention-record.ts';
 import { ABANDONED_MS, type Retries } from './retries.ts';
+import { streamPages } from './stream-pages.ts';
 import type { Caller } from './api/common.ts';
 import type { HoldRequest, PlacedHold, ShownHold } from './api/retention-api.ts';
 
@@ -42,6 +51,9 @@ const isDone = (work: Promise<void>): Promise<boolean> =>
 
 /** Released holds that are looked up in the log at a time. */
 const READ_AT_ONCE = 32;
+
+/** What is on record of a hold or floor whose record is lost. */
+const REASON_LOST = 'In the keys, without a record in the log, which was restored from an older copy.';
 
 /**
  * Legal holds and retention floors. What keeps content is in the vault before it is on record, and leaves the vault
@@ -103,6 +115,41 @@ export class Holds {
         await vault.setFloor(state.rid, 'retention', floorSeconds);
       }
     }
+  }
+
+  /**
+   * For a restore, before {@link settleAll}: puts on record the holds and floors that the keys have and the log, which is
+   * an older copy then, knows nothing of. Who placed them and why is lost with the log; what they keep is not.
+   */
+  async recordUnknown(context: CommandContext): Promise<void> {
+    const { vault } = this.#parts.ports;
+    const byContainer = Map.groupBy(await vault.holds(), ({ containerRid }) => containerRid);
+    const floors = await vault.floors();
+    for (const { state } of this.#parts.catalog.allContainers()) {
+      const { rid } = state;
+      for (const hold of byContainer.get(rid) ?? []) {
+        const holdId = holdIdOf(rid, hold.holdId);
+        if (this.#known(state, holdId) !== undefined) continue;
+        const scope = recordedScope(rid, hold.scope);
+        const what = { type: 'PlaceHold', holdId, scope, tooLateFor: 0 } as const;
+        await recordRetention(this.#parts, context, rid, { ...what, reason: REASON_LOST });
+      }
+      const seconds = floors.get(rid)?.retention ?? 0;
+      // One that is on record was lowered since: then the copy of the keys is the older one.
+      if (seconds <= state.retention.floorSeconds || (await this.#hadFloor(rid, seconds))) continue;
+      await recordRetention(this.#parts, context, rid, { type: 'ChangeRetentionFloor', seconds, reason: REASON_LOST });
+    }
+  }
+
+  async #hadFloor(rid: string, seconds: number): Promise<boolean> {
+    for await (const page of streamPages(this.#parts.ports.log, containerStream(rid))) {
+      for (const recorded of page) {
+        if (recorded.type !== 'RetentionFloorChanged') continue;
+        const event = readContainerEvent(recorded);
+        if (event.type === 'RetentionFloorChanged' && event.data.toSeconds === seconds) return true;
+      }
+    }
+    return false;
   }
 
   async list(

@@ -266,6 +266,7 @@ export class Store implements StoreApi {
         copies,
       });
       await store.#proofs.prepare();
+      if (options.restoring === true) await store.#holds.recordUnknown(store.#backups.restoring());
       // Before anything is erased the vault keeps what it is on record to keep.
       await store.#holds.settleAll();
       // A restore does so later, when it knows of all copies of the keys that the erasures have to name.

@@ -23,6 +23,20 @@ export function vaultScope(containerRid: string, scope: RecordedScope): HoldScop
   }
 }
 
+/** A scope that the vault has, as it is recorded. */
+export function recordedScope(containerRid: string, scope: HoldScope): RecordedScope {
+  switch (scope.kind) {
+    case 'container':
+      return { kind: 'container' };
+    case 'stream-prefix':
+      return { kind: 'partition-key', prefix: withoutContainer(containerRid, scope.prefix) };
+    case 'stream-prefixes':
+      return { kind: 'items', items: scope.prefixes.map((name) => withoutContainer(containerRid, name).slice(0, -1)) };
+    case 'lives':
+      return { kind: 'query', lives: scope.streams.map((name) => withoutContainer(containerRid, name)) };
+  }
+}
+
 const RECORDED_KINDS = {
   container: 'container',
   'stream-prefix': 'partition-key',
