@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { InvariantViolation } from '@epitaph/core/invariant.ts';
-import { expiryOf } from '@epitaph/core/ttl/expiry.ts';
+import { expiryOf, firstExpiryMs } from '@epitaph/core/ttl/expiry.ts';
 import { policyAt, withPolicy, type PolicyStart, type PolicyTimeline } from '@epitaph/core/ttl/policy-timeline.ts';
 import { isExpired, watermarks, type ItemTimes } from '@epitaph/core/ttl/watermarks.ts';
 
@@ -172,6 +172,25 @@ describe('expiry', () => {
       { seed, numRuns: 10_000 },
     );
     expect(expired).toBeGreaterThan(1_000);
+  });
+
+  it(`came first of some items to one that was written first, or whose own ttl ran out first (seed ${seed})`, () => {
+    fc.assert(
+      fc.property(policies, fc.array(item, { maxLength: 6 }), gapMs, (gaps, items, waitMs) => {
+        const starts = startingAt(ORIGIN_MS, gaps);
+        const timeline = timelineOf(starts);
+        const marks = watermarks(timeline, starts.at(-1)![0] + waitMs);
+        const expired = items.filter((times) => isExpired(times, marks));
+        const least = (times: readonly number[]) => (times.length === 0 ? null : Math.min(...times));
+        const first = {
+          oldestTs: least(expired.flatMap(({ ts, ttl }) => (ttl === null ? ts : []))),
+          oldestDue: least(expired.flatMap(({ ts, ttl }) => (ttl === null ? [] : ts + ttl))),
+        };
+        const expiries = expired.map((times) => expiryOf(times, timeline)!.expiredAtMs);
+        expect(firstExpiryMs(first, timeline)).toBe(least(expiries));
+      }),
+      { seed, numRuns: 10_000 },
+    );
   });
 
   it('does not know of policies that have not started', () => {

@@ -173,8 +173,10 @@ export type CatalogChange = Extract<ReadModelChange, { kind: 'database' | 'conta
 
 export interface OverdueStatistics {
   readonly count: number;
-  /** When the longest overdue of them expired by its own countdown, in milliseconds; null for none. */
-  readonly oldestMs: number | null;
+  /** Smallest `_ts` of those without a ttl, in seconds; null for none. */
+  readonly oldestTs: number | null;
+  /** Smallest `_ts + ttl` of those with one. */
+  readonly oldestDue: number | null;
 }
 
 export interface ItemScan {

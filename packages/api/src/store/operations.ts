@@ -1,5 +1,6 @@
 import { type ClockJump, isoTime } from '@epitaph/core/clock.ts';
 import { graceSeconds } from '@epitaph/core/retention/grace.ts';
+import { firstExpiryMs } from '@epitaph/core/ttl/expiry.ts';
 import { watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import { containersToWorkOn } from '@epitaph/projections/catalog/containers-to-work-on.ts';
 import { fsck, type FsckReport as Examined } from '@epitaph/projections/fsck/fsck.ts';
@@ -124,11 +125,12 @@ export class Operations {
         );
       }
       const overdue = await this.#parts.readModel.overdueStatistics(number, watermarks(state.timeline, nowMs));
+      const oldestMs = firstExpiryMs(overdue, state.timeline);
       backlogs.push({
         container: state,
         overdueItems: overdue.count,
         waitingForRequestUnits: this.#purge.waitsForBudget(state) ? overdue.count : 0,
-        oldestOverdueMs: overdue.oldestMs === null ? null : Math.max(0, nowMs - overdue.oldestMs),
+        oldestOverdueMs: oldestMs === null ? null : Math.max(0, nowMs - oldestMs),
         awaitingErasure: Math.max(0, due - hold - floor),
         heldBack: { hold, floor, grace: byPolicy + byThemselves - graceOver, feed: graceOver - due },
       });

@@ -63,7 +63,7 @@ describe('metrics', () => {
     const counted = vi.spyOn(SqliteReadModelStore.prototype, 'countEnded');
     const looked = vi.spyOn(SqliteReadModelStore.prototype, 'overdueStatistics').mockImplementation(() => {
       for (const untilMs = performance.now() + 1; performance.now() < untilMs;);
-      return { count: 0, oldestMs: null };
+      return { count: 0, oldestTs: null, oldestDue: null };
     });
     try {
       let met: number | undefined;
@@ -125,6 +125,28 @@ describe('metrics', () => {
     await world.ask('POST', '/purge/run');
     expect((await scrape()).value('epitaph_purge_held_back_lives', { ...container, reason: 'grace' })).toBe(1);
     expect((await world.get('/purge'))['inGrace']).toBe(1);
+  });
+
+  test('tell since when the longest overdue has expired, whatever policies came after, and by a policy’s start no earlier', async () => {
+    const container = { database: 'shop', container: 'orders' };
+    const oldest = async () => (await scrape()).value('epitaph_purge_oldest_overdue_seconds', container);
+    const ttl = (defaultTtl: number | null) =>
+      world.store.changeTtl(WRITER, 'shop', 'orders', { defaultTtl, confirmed: false });
+    await world.write('by default');
+    await world.store.advanceClock(61_000);
+    await world.write('of a longer ttl', { ttl: 100 });
+    for (const [at, longer] of [600, -1, null].entries()) {
+      await ttl(longer);
+      await world.store.advanceClock(10_000);
+      expect(await oldest()).toBeCloseTo(1 + 10 * (at + 1), 1);
+    }
+    await world.ask('POST', '/purge/run');
+    expect(await oldest()).toBe(0);
+    for (const id of ['first', 'second']) await world.write(id);
+    await world.store.advanceClock(1_000_000);
+    await ttl(60);
+    await world.store.advanceClock(5_000);
+    expect(await oldest()).toBeCloseTo(5, 1);
   });
 
   test('tell what a hold keeps from what a floor keeps', async () => {

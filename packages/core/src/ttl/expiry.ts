@@ -17,6 +17,25 @@ export interface Expiry {
 }
 
 /**
+ * When the first of some items expired, in milliseconds; null for none that ever does. Who was written later never
+ * expires earlier, nor does one whose own ttl runs out later.
+ *
+ * @param oldestTs smallest `_ts` of those without a ttl of their own, in seconds; null for none
+ * @param oldestDue smallest `_ts + ttl` of those with one
+ */
+export function firstExpiryMs(
+  { oldestTs, oldestDue }: { readonly oldestTs: number | null; readonly oldestDue: number | null },
+  timeline: PolicyTimeline,
+): number | null {
+  const first = [
+    ...(oldestTs === null ? [] : [{ ts: oldestTs, ttl: null }]),
+    // Any ttl that runs out then.
+    ...(oldestDue === null ? [] : [{ ts: oldestDue - 1, ttl: 1 }]),
+  ].flatMap((times) => expiryOf(times, timeline)?.expiredAtMs ?? []);
+  return first.length === 0 ? null : Math.min(...first);
+}
+
+/**
  * The definition of expiry: the earliest instant, over all intervals of the container's TTL history, at which
  * the countdown from the last write had run out while a TTL was in force. Returns undefined when that never happens
  * under the policies on record.

@@ -23,7 +23,7 @@ import type {
 } from '@epitaph/projections/read-model-store.ts';
 import type { ClearCondition, ClearCopy } from '@epitaph/projections/items/clear-values.ts';
 import { BEFORE_CLEAR_COPIES, clearBytes, type ClearIndex, fromClearBytes, scanByClear } from '../clear-scan.ts';
-import { LAST_DUE, NEVER_DUE, oldestOverdueMs } from '../due.ts';
+import { LAST_DUE, NEVER_DUE } from '../due.ts';
 import { fromStored, nameDigest, partitionDigest, segmentsOf, toStored } from './batch.ts';
 import type { PostgresDatabase, Row, Statements } from './database.ts';
 import { PostgresReadModelSnapshot } from './read-model-snapshot.ts';
@@ -235,7 +235,7 @@ export class PostgresReadModelStore implements ReadModelStore {
       oldest_due: number | null;
     }>(this.#sql.overdueStatistics, [container, ...secondBounds(marks)]);
     const { by_default, oldest_ts, by_own, oldest_due } = row!;
-    return { count: by_default + by_own, oldestMs: oldestOverdueMs(oldest_ts, oldest_due, marks) };
+    return { count: by_default + by_own, oldestTs: oldest_ts, oldestDue: oldest_due };
   }
 
   async nextDeadlines(container: number, marks: Watermarks): Promise<{ ts: number | null; due: number | null }> {

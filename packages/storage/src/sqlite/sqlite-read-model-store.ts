@@ -23,7 +23,7 @@ import type {
 import type { ClearCopy, ClearSpan } from '@epitaph/projections/items/clear-values.ts';
 import { BEFORE_CLEAR_COPIES, clearBytes, type ClearIndex, fromClearBytes, scanByClear } from '../clear-scan.ts';
 import { containersIn } from '../container-scan.ts';
-import { LAST_DUE, NEVER_DUE, oldestOverdueMs } from '../due.ts';
+import { LAST_DUE, NEVER_DUE } from '../due.ts';
 import { toApplyJob } from './read-model-writer-core.ts';
 import { SqliteReadModelSnapshot } from './read-model-snapshot.ts';
 import type { Writer } from './writer.ts';
@@ -217,8 +217,7 @@ export class SqliteReadModelStore implements ReadModelStore {
       by_own: number;
       oldest_due: number | null;
     };
-    const oldestMs = oldestOverdueMs(row.oldest_ts, row.oldest_due, marks);
-    return { count: row.by_default + row.by_own, oldestMs };
+    return { count: row.by_default + row.by_own, oldestTs: row.oldest_ts, oldestDue: row.oldest_due };
   }
 
   nextDeadlines(container: number, marks: Watermarks): { ts: number | null; due: number | null } {
