@@ -158,7 +158,7 @@ function printPurge(status: PurgeStatus, print: (line: string) => void): void {
   if (status.waitingForRequestUnits > 0)
     print(`waiting for request units that users leave over: ${status.waitingForRequestUnits}`);
   print(`awaiting erasure: ${status.awaitingErasure}`);
-  print(`in grace after a policy change: ${status.inGrace}`);
+  print(`in grace or a recovery window: ${status.inGrace}`);
   print(`held back: ${status.heldBack}`);
   print(`rate: ${Math.round(status.itemsPerSecond)} a second, time to drain: ${seconds(status.millisecondsToDrain)}`);
   print(`purged in all: ${status.purgedTotal}`);
