@@ -45,10 +45,10 @@ export class Previews {
     const { vault } = this.#parts.ports;
     const floorSeconds = (await vault.floors()).get(state.rid)?.retention ?? 0;
     const holds = await vault.holds(state.rid);
-    const floored = spans.atOnce.map((span) => ({
-      ...span,
-      writtenAfter: Math.floor(effectiveFromMs / 1000) - floorSeconds,
-    }));
+    const erasedFromMs = effectiveFromMs + erasureDelayMs(state, true);
+    // One that has passed by then keeps nothing.
+    const writtenAfter = Math.floor(erasedFromMs / 1000) - floorSeconds;
+    const floored = spans.atOnce.map((span) => ({ ...span, writtenAfter }));
     const atOnce = await this.#count(number, spans.atOnce);
     const later = await Promise.all(spans.later.map((bar) => this.#count(number, bar)));
     const never = await this.#count(number, spans.never);
@@ -62,7 +62,7 @@ export class Previews {
       effectiveFromMs,
       items,
       atOnce: { items: expiring, oldestTs, sample: await this.#sample(number, spans) },
-      erasedFromMs: effectiveFromMs + erasureDelayMs(state, true),
+      erasedFromMs,
       later: HISTOGRAM_SECONDS.map((seconds, index) => ({
         withinSeconds: Number.isFinite(seconds) ? seconds : null,
         items: later[index]!.expiring,

@@ -40,6 +40,30 @@ async function hold(id: string, scope: object): Promise<void> {
 }
 
 describe('the preview of a TTL policy', () => {
+  test.each([
+    [80, 0],
+    [81, 1],
+    [100, 2],
+  ])('with a floor of %i s says of how many it keeps the content once the grace is over: %i', async (seconds, kept) => {
+    await world.ask('PUT', `${ORDERS}/policy-grace`, { body: { seconds: 20 } });
+    await world.ask('PUT', `${ORDERS}/retention-floor`, { body: { seconds, reason: 'tax law' } });
+    expect(await preview({ defaultTtl: 55 })).toMatchObject({
+      atOnce: { items: 5, erasedFrom: '2026-11-21T10:02:10.000Z' },
+      kept: { floorSeconds: seconds, byFloor: kept },
+    });
+    await changeTtl({ defaultTtl: 55 });
+    await world.store.runPurge();
+    expect(await world.store.purgeStatus()).toMatchObject({ inGrace: 5 });
+    // The change has turned the clock on by a millisecond.
+    await world.store.advanceClock(Date.UTC(2026, 10, 21, 10, 2, 10, 1) - world.store.nowMs());
+    await world.store.runPurge();
+    const orders = world.store.container('shop', 'orders');
+    const states = [0, 1, 2, 3, 4].map(
+      async (number) => (await world.store.explain(orders, `plain-${number}`, '["ann"]')).state,
+    );
+    expect((await Promise.all(states)).filter((state) => state === 'expired')).toHaveLength(kept);
+  });
+
   test('counts what would go at once, what later and what never, and changes nothing', async () => {
     expect(await preview({ defaultTtl: 55 })).toMatchObject({
       from: -1,

@@ -38,6 +38,7 @@ export interface TtlPreview {
   /** What keeps the content of what expires at once. It stops the erasure, not the expiry. */
   readonly kept: {
     readonly floorSeconds: number;
+    /** Items over which the floor has not passed when the erasure would begin. */
     readonly byFloor: number;
     /** Items that a hold covers, which may be the same that the floor keeps. */
     readonly byHolds: BoundedCount;
