@@ -601,6 +601,10 @@ describe('holds and floors that a later copy of the keys has than the log', () =
     await hold('key', { kind: 'partition-key', partitionKey: '["p"]' }, 'by law');
     await hold('all', { kind: 'container' }, 'lowered');
     await floor('by law', 1_000);
+    // Lost with its record. One of that name that is made again has the same rid, and shares nothing with it.
+    await store.createContainer(CALLER, 'db', 'late', DEFINITION, 60);
+    await hold('of the late', { kind: 'container' }, 'late');
+    await floor('late', 1_000);
     const wanted = (
       await Promise.all(
         ['c', 'by law', 'lowered'].map((name) => store.holds(store.container('db', name), { after: 0 })),
@@ -634,12 +638,15 @@ describe('holds and floors that a later copy of the keys has than the log', () =
     for (const one of holds.filter(({ holdId }) => holdId !== 'before')) {
       expect(one).toMatchObject({ placedBy: 'system:restore', reason: expect.stringMatching(/older copy/) });
     }
+    await store.createContainer(CALLER, 'db', 'late', DEFINITION, 60);
+    await write(store, 'late', 'x');
     await store.advanceClock(120_000);
     await store.runPurge();
     const statesOf = (name: string, ...ids: string[]) =>
       Promise.all(ids.map(async (id) => (await store.explain(store.container('db', name), id, '["p"]')).state));
     expect(await statesOf('c', 'item', 'other item', 'found')).toEqual(['expired', 'expired', 'expired']);
     expect(await statesOf('c', 'of key', 'free', 'released')).toEqual(['purged', 'purged', 'purged']);
+    expect(await statesOf('late', 'x')).toEqual(['purged']);
     expect(store.container('db', 'by law').retention.floorSeconds).toBe(1_000);
     expect(store.container('db', 'lowered').retention.floorSeconds).toBe(5);
     expect((await store.fsck()).problems).toEqual([]);

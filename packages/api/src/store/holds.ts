@@ -27,7 +27,7 @@ import {
 } from '@epitaph/core/retention/hold-register.ts';
 import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
 import { sameJson } from '@epitaph/core/same-json.ts';
-import type { VaultHold } from '@epitaph/core/vault/key-vault.ts';
+import { floorKinds, type VaultHold } from '@epitaph/core/vault/key-vault.ts';
 import { isoTime } from '@epitaph/core/clock.ts';
 import { KeyedMutex } from '@epitaph/core/keyed-mutex.ts';
 import { isErased, livesOfItem } from './item-lives.ts';
@@ -119,12 +119,21 @@ export class Holds {
 
   /**
    * For a restore, before {@link settleAll}: puts on record the holds and floors that the keys have and the log, which is
-   * an older copy then, knows nothing of. Who placed them and why is lost with the log; what they keep is not.
+   * an older copy then, knows nothing of. Who placed them and why is lost with the log; what they keep is not. Those of
+   * containers that are lost, too, have nothing to keep, and must not come over the next one of that name.
    */
   async recordUnknown(context: CommandContext): Promise<void> {
     const { vault } = this.#parts.ports;
-    const byContainer = Map.groupBy(await vault.holds(), ({ containerRid }) => containerRid);
+    const holds = await vault.holds();
+    const byContainer = Map.groupBy(holds, ({ containerRid }) => containerRid);
     const floors = await vault.floors();
+    const isLost = (rid: string): boolean => this.#parts.catalog.containerByRid(rid) === undefined;
+    for (const { holdId, containerRid } of holds) {
+      if (isLost(containerRid)) await vault.releaseHold(holdId);
+    }
+    for (const rid of [...floors.keys()].filter(isLost)) {
+      for (const kind of floorKinds) await vault.setFloor(rid, kind, 0);
+    }
     for (const { state } of this.#parts.catalog.allContainers()) {
       const { rid } = state;
       for (const hold of byContainer.get(rid) ?? []) {
