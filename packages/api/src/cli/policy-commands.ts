@@ -74,6 +74,7 @@ interface PolicyAnswer {
   readonly reason?: string;
 }
 interface PoliciesAnswer {
+  readonly container: { readonly deletedAt?: string };
   readonly current: PolicyAnswer;
   readonly scheduled: PolicyAnswer | null;
   readonly past: readonly PolicyAnswer[];
@@ -158,7 +159,7 @@ function showPolicies({ json, print }: Invocation, answer: PoliciesAnswer): numb
     print(JSON.stringify(answer));
     return exitCodes.ok;
   }
-  const { past, current, scheduled, brake: limits, policyGraceSeconds } = answer;
+  const { container, past, current, scheduled, brake: limits, policyGraceSeconds } = answer;
   const line = ({ version, defaultTtl: seconds, from, setBy, reason }: PolicyAnswer, state: string): void => {
     const rule = seconds === null ? 'off' : seconds === -1 ? 'on, without a default' : `${seconds} s`;
     print(
@@ -166,8 +167,9 @@ function showPolicies({ json, print }: Invocation, answer: PoliciesAnswer): numb
     );
   };
   for (const policy of past) line(policy, '');
-  line(current, ', in force');
-  if (scheduled !== null) line(scheduled, ', scheduled');
+  const { deletedAt } = container;
+  line(current, deletedAt === undefined ? ', in force' : `, in force until the container was deleted at ${deletedAt}`);
+  if (scheduled !== null) line(scheduled, deletedAt === undefined ? ', scheduled' : ', scheduled, and never in force');
   const { maxItems, maxShare } = limits ?? {};
   const most = [
     ...(maxItems === undefined ? [] : [counted(maxItems, 'item')]),

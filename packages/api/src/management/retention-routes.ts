@@ -153,8 +153,11 @@ function floorRoutes(scope: FastifyInstance, store: StoreApi): void {
       body: requests.retentionBody,
       answers: { json: answers.retention },
     },
-    async ({ query: { rid }, body: { seconds, reason }, request, caller }) =>
-      shapes.retentionShape(await store.setRetentionFloor(caller, containerOf(store, request, rid), seconds, reason)),
+    async ({ query: { rid }, body: { seconds, reason }, request, caller }) => {
+      const container = containerOf(store, request, rid);
+      await store.setRetentionFloor(caller, container, seconds, reason);
+      return shapes.retentionShape(containerOf(store, request, container.rid));
+    },
   );
 
   route(
@@ -168,8 +171,11 @@ function floorRoutes(scope: FastifyInstance, store: StoreApi): void {
       body: requests.retentionBody,
       answers: { json: answers.retention },
     },
-    async ({ query: { rid }, body: { seconds, reason }, request, caller }) =>
-      shapes.retentionShape(await store.setRecoveryWindow(caller, containerOf(store, request, rid), seconds, reason)),
+    async ({ query: { rid }, body: { seconds, reason }, request, caller }) => {
+      const container = containerOf(store, request, rid);
+      await store.setRecoveryWindow(caller, container, seconds, reason);
+      return shapes.retentionShape(containerOf(store, request, container.rid));
+    },
   );
 }
 

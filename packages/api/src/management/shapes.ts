@@ -139,7 +139,8 @@ export const changedPoliciesShape = (container: ContainerState, nowMs: number): 
   policiesShape(container, nowMs, PAST_OF_A_CHANGE);
 
 /**
- * A container's policies: which holds, which are over, and which waits for its time.
+ * A container's policies: which holds, which are over, and which waits for its time. Of one that is gone, as they were
+ * when it went: no policy begins after that.
  *
  * @param most of those that are over so many, the last ones
  */
@@ -148,9 +149,10 @@ export function policiesShape(
   nowMs: number,
   most = Number.POSITIVE_INFINITY,
 ): Shape & { readonly past: readonly PolicyShape[] } {
-  const { timeline, brake, policyGraceSeconds } = container;
-  const scheduled = scheduledPolicy(container, nowMs);
-  const current = currentPolicy(container, nowMs);
+  const { timeline, brake, policyGraceSeconds, deletedAtMs } = container;
+  const atMs = deletedAtMs === null ? nowMs : deletedAtMs - 1;
+  const scheduled = scheduledPolicy(container, atMs);
+  const current = currentPolicy(container, atMs);
   const shape = ({ version, defaultTtl, fromMs, setBy, recordedAtMs, reason }: RecordedPolicy): PolicyShape => ({
     version,
     defaultTtl,

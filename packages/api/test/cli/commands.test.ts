@@ -89,7 +89,9 @@ describe('the command line', () => {
       expect([name, code, stderr.includes(hint)]).toEqual([name, 0, true]);
       expect([name, (await ask(name, ...operands, '--rid', rid)).code]).toEqual([name, 0]);
     }
-    expect((await ask('ttl', 'shop', 'again', '--rid', rid)).stdout).toMatch(/^version 1: off from/);
+    expect((await ask('ttl', 'shop', 'again', '--rid', rid)).stdout).toMatch(
+      /^version 1: off from .*, in force until the container was deleted at 2026-/,
+    );
     expect(await ask('ttl', 'shop', 'again', '60', '--rid', rid)).toMatchObject({
       code: 2,
       stderr: expect.stringContaining('it changes none') as string,

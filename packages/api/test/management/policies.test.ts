@@ -341,6 +341,27 @@ describe('a scheduled TTL change', () => {
     expect((await world.store.fsck()).ok).toBe(true);
   });
 
+  test.each(['container', 'database'])('whose %s is gone before its time never is in force', async (what) => {
+    await changeTtl({ defaultTtl: 55, effectiveFrom: LATER });
+    const { rid } = world.store.container('shop', 'orders');
+    const deletedAt = new Date(world.store.nowMs()).toISOString();
+    if (what === 'container') await world.store.deleteContainer(WRITER, 'shop', 'orders');
+    else await world.store.deleteDatabase(WRITER, 'shop');
+    await world.store.advanceClock(3 * 3_600_000);
+    const of = `rid=${encodeURIComponent(rid)}`;
+    expect(await world.get(`${ORDERS}/ttl?${of}`)).toMatchObject({
+      container: { deletedAt },
+      current: { version: 1 },
+      scheduled: { version: 2, from: LATER },
+      past: [],
+    });
+    const body = { seconds: 5, reason: 'tax law' };
+    expect((await world.ask('PUT', `${ORDERS}/retention-floor?${of}`, { body })).json()).toMatchObject({
+      container: { deletedAt },
+      floorSeconds: 5,
+    });
+  });
+
   test('can not be made for a time that is over', async () => {
     const past = await changeTtl({ defaultTtl: 55, effectiveFrom: new Date(START_MS).toISOString() });
     expect(past.json()).toMatchObject({ code: 'bad-request', detail: expect.stringContaining('now or later') });
