@@ -93,7 +93,7 @@ export const purge: Command = {
   operands: '[status|run|pause|resume|scavenge]',
   operandCounts: [0, 1],
   flags: {},
-  notes: 'run ends with 1 when it could not run, because it is paused or the clock is held.',
+  notes: 'run ends with 1 when it could not run to its end, because it is paused or the clock is held.',
   run: async (invocation) => {
     const { client, operands, json, print } = invocation;
     const action = operands[0] ?? 'status';
@@ -136,8 +136,9 @@ async function runPurge(invocation: Invocation): Promise<number> {
     print(
       `Recorded ${counted(answer.expired, 'expiry', 'expiries')}, erased ${counted(answer.purged, 'item')}, held back ${answer.heldBack}.`,
     );
-    if (answer.status.state === 'paused')
-      print('The purge is paused: nothing was done. epitaph purge resume lets it go on.');
+    // A pause, or a clock that jumps, also ends a run that is under way.
+    const done = answer.expired + answer.purged === 0 ? 'nothing was done' : 'what is left was not done';
+    if (answer.status.state === 'paused') print(`The purge is paused: ${done}. epitaph purge resume lets it go on.`);
     const { waitingForRequestUnits } = answer.status;
     if (waitingForRequestUnits > 0)
       print(
@@ -145,7 +146,7 @@ async function runPurge(invocation: Invocation): Promise<number> {
       );
     if (answer.status.state === 'held-by-clock')
       print(
-        'The clock is held: nothing was done. /_epitaph/health/ready says why; if the time is right, epitaph clock confirm.',
+        `The clock is held: ${done}. /_epitaph/health/ready says why; if the time is right, epitaph clock confirm.`,
       );
   }
   return answer.status.state === 'paused' || answer.status.state === 'held-by-clock' ? exitCodes.problem : exitCodes.ok;

@@ -2,7 +2,7 @@ import { createServer } from 'node:http';
 import { createServer as createNetServer } from 'node:net';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
 import { run } from '@epitaph/api/cli/main.ts';
 import { ManagementClient } from '@epitaph/api/cli/management-client.ts';
@@ -124,6 +124,13 @@ describe('the command line', () => {
     expect((await ask('purge')).stdout).toMatch(/^state: idle\noverdue items: 1 \(oldest: 1 s\)\n/);
     expect((await ask('purge', 'pause')).stdout).toMatch(/^state: paused\n/);
     expect(await ask('purge', 'run')).toMatchObject({ code: 1, stdout: expect.stringContaining('is paused') });
+    // As of one that was paused in the midst of it.
+    const cut = vi.spyOn(world.store, 'runPurge').mockResolvedValueOnce({ expired: 3, purged: 2, heldBack: 0 });
+    expect(await ask('purge', 'run')).toMatchObject({
+      code: 1,
+      stdout: expect.stringMatching(/erased 2 items.*\nThe purge is paused: what is left was not done\./) as string,
+    });
+    cut.mockRestore();
     expect((await ask('purge', 'resume')).code).toBe(0);
     expect(await ask('purge', 'run')).toMatchObject({
       code: 0,
