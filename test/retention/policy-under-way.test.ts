@@ -20,9 +20,9 @@ async function nineSecondsOn(type: string) {
   return { store, container, slow };
 }
 
-function write(store: Store, container: ContainerState, operation: 'create' | 'upsert') {
-  const document = { id: 'x', pk: 'p' };
-  const item = { id: 'x', partitionKey: '["p"]', document, json: JSON.stringify(document) };
+function write(store: Store, container: ContainerState, operation: 'create' | 'upsert', id = 'x') {
+  const document = { id, pk: 'p' };
+  const item = { id, partitionKey: '["p"]', document, json: JSON.stringify(document) };
   return store.writeItem(CALLER, container, operation, item);
 }
 
@@ -72,6 +72,28 @@ it('the purge records no expiry in a container that had gone before it, though t
   await store.runPurge();
   const { rows } = await store.disappearances(container, { limit: 10 });
   expect(rows).toMatchObject([{ id: 'x', cause: 'container-deleted' }]);
+});
+
+it('a run of the purge in whose midst a container goes records as expired what had expired by then, though after the run began', async () => {
+  const { store, container, slow } = await nineSecondsOn('ItemPurged');
+  await write(store, container, 'create', 'y');
+  await store.advanceClock(1_000);
+  const waits = slow.begin();
+  const purged = store.runPurge();
+  await waits;
+  await store.advanceClock(10_000);
+  await write(store, container, 'create', 'z');
+  await store.deleteContainer(CALLER, 'd', 'c');
+  slow.end();
+  await purged;
+  await store.runPurge();
+  const { rows } = await store.disappearances(container, { limit: 10 });
+  expect(rows.map(({ id, cause }) => [id, cause])).toEqual([
+    ['x', 'expired'],
+    ['y', 'expired'],
+    ['z', 'container-deleted'],
+  ]);
+  expect(await problemsOf(store)).toEqual([]);
 });
 
 it('the purge records no expiry of what left with its partition key before it, though the record of that was still on its way', async () => {

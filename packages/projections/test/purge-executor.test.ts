@@ -83,9 +83,10 @@ class Lives {
   readonly erasedPositions: number[] = [];
   projectedUpTo = 0;
   readonly partitionKeyDeletes: PartitionKeyDelete[] = [];
+  readonly timeline: RecordedPolicy[] = [];
   readonly #state = {
     rid: 'Co1',
-    timeline: [] as readonly RecordedPolicy[],
+    timeline: this.timeline as readonly RecordedPolicy[],
     partitionKeyDeletes: this.partitionKeyDeletes as readonly PartitionKeyDelete[],
     policyGraceSeconds: 7,
     retention: { ...initialRetention, recoveryWindowSeconds: 6 },
@@ -263,6 +264,21 @@ describe('an erasure', () => {
     expect(lives.types('a')).toEqual(['ItemUpserted', 'ItemUpserted']);
     expect(lives.record('b').data.cause).toBe('container-deleted');
   });
+
+  it.each([
+    [4_000, []],
+    [4_001, [0]],
+  ])(
+    'of what expires at 4000 ms, of a container that went at %i, leaves what an expiry has to be recorded of first: %j',
+    async (goneAtMs, left) => {
+      const lives = new Lives();
+      await lives.life('a', 'live');
+      const policy = { fromMs: 0, defaultTtl: 2, version: 1, setBy: 'key:primary', recordedAtMs: 0 };
+      lives.timeline.push(policy as RecordedPolicy);
+      lives.goneAtMs = goneAtMs;
+      expect(await lives.eraseItems(['a'])).toEqual({ purged: 1 - left.length, refused: [], left });
+    },
+  );
 
   it('of a key that a hold or a floor keeps is none, and says which and until when', async () => {
     const lives = new Lives();

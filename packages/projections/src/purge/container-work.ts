@@ -88,9 +88,11 @@ export class ContainerWork {
   ): Promise<Work> {
     const { look } = this.#options.held;
     const gone = this.isGone(container);
-    // A container that is gone changes no more, and all that is in it goes: nothing is left for a later run.
+    // A container that is gone changes no more, and all that is in it goes: nothing is left for a later run, and what has
+    // expired since the run began must not pass for gone with it.
     const upToPosition = gone ? Number.MAX_SAFE_INTEGER : run.upToPosition;
-    const overdue = await this.#payable(container, run.effectiveNowMs, upToPosition, limit);
+    const dueAtMs = gone ? Math.max(run.effectiveNowMs, this.#options.clock.now()) : run.effectiveNowMs;
+    const overdue = await this.#payable(container, dueAtMs, upToPosition, limit);
     // Asked for only where there can be any, like the deletes themselves.
     const unrecorded =
       container.state.partitionKeyDeletes.length === 0

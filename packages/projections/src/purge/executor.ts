@@ -334,16 +334,19 @@ export class PurgeExecutor {
   }
 
   /**
-   * True for a life that is about to be erased as gone with its container, but had left with its partition key before.
-   * Its row does not say so yet: rows may be behind the catalog.
+   * True for a life that is about to be erased as gone with its container, but had expired before, or left with its
+   * partition key. Its row may not say so yet, for rows may be behind the catalog; and the clock of this node may be behind
+   * that of the one which deleted the container, so that it has not come to the deadline.
    */
-  #leftEarlier({ stream, cause }: Candidate, state: ItemState, { position, occurredAtMs }: RecordedEvent): boolean {
-    const container = this.#ports.catalog().containerByRid(parseItemStream(stream)!.containerRid);
+  #leftEarlier({ stream, cause }: Candidate, state: ItemState, { position }: RecordedEvent): boolean {
+    const catalog = this.#ports.catalog();
+    const container = catalog.containerByRid(parseItemStream(stream)!.containerRid);
     if (cause !== 'container-deleted' || state.status !== 'live' || container === undefined) return false;
+    const goneAtMs = catalog.goneAtMs(container.state);
+    if (goneAtMs === null) return false;
     const { timeline } = container.state;
     const left = partitionKeyDeleteAfter(container.state, state.lastWrite.partitionKey, position);
-    const facts = { timeline, nowMs: occurredAtMs, leftWithPartitionKey: left };
-    return left !== undefined && unrecordedEnd(state, facts)?.type === 'ItemDeleted';
+    return unrecordedEnd(state, { timeline, nowMs: goneAtMs - 1, leftWithPartitionKey: left }) !== undefined;
   }
 
   /** The sealed bodies can't be opened any more; what is left is to have their bytes gone, too. */
