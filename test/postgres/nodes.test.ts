@@ -841,6 +841,44 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       ]);
     }));
 
+  it('write to an item that another is erasing on demand when that is on record', () =>
+    inCluster(async (cluster) => {
+      const one = await cluster.start();
+      const other = await cluster.start();
+      await makeContainer(one.store);
+      const container = await containerOn(other);
+      const item = { pk: 'p', n: 1 };
+      // What one node destroys is on record only when the test has it so.
+      const { promise: recorded, resolve: record } = Promise.withResolvers<void>();
+      const destroyKeys = one.storage.vault.destroyKeys.bind(one.storage.vault);
+      const { promise: destroyed, resolve: onDestroyed } = Promise.withResolvers<void>();
+      vi.spyOn(one.storage.vault, 'destroyKeys').mockImplementation(async (...requests) => {
+        const outcomes = await destroyKeys(...requests);
+        onDestroyed();
+        await recorded;
+        return outcomes;
+      });
+      await write(one, 'item', item);
+      const request = { reason: 'asked for', requestedBy: 'the person' };
+      const erased = one.store.eraseItem(CALLER, container, 'item', PARTITION, request);
+      await destroyed;
+      // Those that wait for seconds are told to try again.
+      const operations = [{ op: 'set', path: '/n', value: 2 }] as const;
+      const patch = () => other.store.patchItem(CALLER, container, 'item', PARTITION, { operations });
+      const steps = [{ kind: 'patch', id: 'item', partitionKey: PARTITION, patch: { operations } }] as const;
+      const outcomes = await Promise.allSettled([
+        write(other, 'item', item),
+        patch(),
+        other.store.batchItems(CALLER, container, steps),
+      ]);
+      setTimeout(record, 200);
+      const waiting = await Promise.allSettled([patch()]);
+      for (const outcome of outcomes) expect(outcome).toMatchObject({ reason: { code: 'busy' } });
+      expect(waiting).toMatchObject([{ reason: { code: 'item-not-found' } }]);
+      expect(await write(other, 'item', item)).toMatchObject({ created: true });
+      expect(await erased).toMatchObject({ erasedLives: 1 });
+    }));
+
   it('bring no item back that a policy took which a late write did not know of', () =>
     inCluster(async (cluster) => {
       const one = await cluster.start({ automaticPurge: false });

@@ -13,13 +13,17 @@ import {
   type ItemIntent,
   type ItemRequest,
   type LifeAt,
+  LifeUnreadable,
 } from '@epitaph/core/item/handle.ts';
 import { handleItems, type ItemsHandled, type StepHandled } from '@epitaph/core/item/handle-items.ts';
 import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
+import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import { withoutContainer } from '@epitaph/core/retention/hold-names.ts';
 import type { CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
 import type { ContainerNumber } from '@epitaph/projections/read-model-store.ts';
 import { QueryError } from '@epitaph/query';
+import { wait } from '../config/wait.ts';
 import { hasUniqueKeys } from '../cosmos/unique-keys.ts';
 import type { Documents } from './documents.ts';
 import { inThisHeap } from './heap.ts';
@@ -57,6 +61,10 @@ const PATCHING_BATCHES = inThisHeap(32);
 
 /** After a create whose item was there already, the next so many creates in its container look before they begin. */
 const LOOKING_CREATES = 100;
+
+/** How often a write looks whether an erasure on demand of its item is over, and how long it waits before each look. */
+const ERASURE_LOOKS = 40;
+const ERASURE_LOOK_MS = 50;
 
 /** What else there is to know of a command on an item. */
 interface Handling {
@@ -207,8 +215,8 @@ export class ItemWrites {
   ): Promise<BatchOutcome> {
     // How large the documents are that it patches is seen only when it holds up others who want them. So it waits for a
     // place before that.
-    if (!asked.some(({ kind }) => kind === 'patch')) return this.#record(caller, container, asked, options);
-    return this.#patchingBatches.run(() => this.#record(caller, container, asked, options));
+    const record = () => this.#afterErasures(container, () => this.#record(caller, container, asked, options));
+    return asked.some(({ kind }) => kind === 'patch') ? this.#patchingBatches.run(record) : record();
   }
 
   async #record(
@@ -383,12 +391,53 @@ export class ItemWrites {
     return { resource: { ...name, json, birth, ts, etag }, position: handled.position!, created };
   }
 
-  async #handle(
+  #handle(
+    caller: Caller,
+    container: ContainerState,
+    name: ItemName,
+    intentOf: IntentOf,
+    handling: Handling = {},
+  ): Promise<{ handled: ItemHandled; within: CatalogContainer }> {
+    const handle = () => this.#handleNow(caller, container, name, intentOf, handling);
+    return this.#afterErasures(container, handle, handling.onAgain);
+  }
+
+  /**
+   * Does work again that met an item whose key is destroyed already while its erasure, which was demanded, is not on record
+   * yet: another node is about to record it, or this one, once a fault is over. The work is then of the next life.
+   *
+   * @throws {Refusal} busy when that takes seconds
+   */
+  async #afterErasures<Result>(
+    { rid }: ContainerState,
+    work: () => Promise<Result>,
+    onAgain: () => void = () => {},
+  ): Promise<Result> {
+    for (let looks = 0; ; looks++) {
+      try {
+        return await work();
+      } catch (error) {
+        if (!(error instanceof LifeUnreadable) || error.status !== 'destroyed') throw error;
+        if (looks === ERASURE_LOOKS) {
+          await this.#parts.confirmCatalog(0);
+          const item = withoutContainer(rid, parseItemStream(error.stream)!.prefix);
+          const { erasures } = this.#parts.catalog.containerByRid(rid)!.state.retention;
+          // Otherwise the log or the vault is damaged.
+          if (!erasures.some((pending) => pending.item === item)) throw error;
+          throw new Refusal('busy', 'The item is being erased; try again.');
+        }
+        onAgain();
+        await wait(ERASURE_LOOK_MS);
+      }
+    }
+  }
+
+  async #handleNow(
     caller: Caller,
     container: ContainerState,
     { id, partitionKey }: ItemName,
     intentOf: IntentOf,
-    { isCreate = false, onAgain = () => {} }: Handling = {},
+    { isCreate = false, onAgain = () => {} }: Handling,
   ): Promise<{ handled: ItemHandled; within: CatalogContainer }> {
     await this.#parts.current(container);
     const prefix = await this.#parts.ports.naming.itemStreamPrefix(container.rid, partitionKey, id);

@@ -172,8 +172,13 @@ export async function sealedWrite(
 /** A live item's key is gone or was never in this vault: damage that must be seen, not worked around. */
 export class LifeUnreadable extends Error {
   override readonly name = 'LifeUnreadable';
+  readonly stream: string;
+  readonly status: string;
+
   constructor(stream: string, status: string) {
     super(`the key of ${stream} is ${status} in the vault`);
+    this.stream = stream;
+    this.status = status;
   }
 }
 
