@@ -72,6 +72,21 @@ describe('a server that comes back with another log, or an older copy', () => {
   });
 });
 
+describe('a log that others write to, too', () => {
+  test('knows of what was read of it: whoever was refused by that goes on from there', async () => {
+    const [here, there] = [await open(), await open()];
+    const stream = 'item-a.a.0';
+    for (const read of [() => here.readLast(stream), () => here.readStream(stream)]) {
+      const expectedRevision = (await there.readLast(stream))?.revision ?? 'no-stream';
+      const written = await there.append([{ stream, expectedRevision, events: [anEvent()] }]);
+      expect(written.kind).toBe('appended');
+      expect(here.knownHead).toBeLessThan(there.knownHead);
+      await read();
+      expect(here.knownHead).toBe(there.knownHead);
+    }
+  });
+});
+
 describe('a server that comes back with a log that is longer', () => {
   const append = (log: EventStoreEventLog, stream: string) =>
     log.append([{ stream, expectedRevision: 'no-stream', events: [anEvent()] }]);

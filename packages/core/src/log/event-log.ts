@@ -156,7 +156,10 @@ export interface EventLog {
   /** The highest position written, 0 for an empty log. */
   head(): MaybePromise<number>;
 
-  /** The highest position that is known here without asking anybody. Absent where {@link head} answers at once. */
+  /**
+   * The highest position that is known here without asking anybody, of what was read of a stream among them. Absent where
+   * {@link head} answers at once.
+   */
   readonly knownHead?: number | undefined;
 
   /** How far apart the positions of two events are, about, for who tells events by positions. 1 where absent. */

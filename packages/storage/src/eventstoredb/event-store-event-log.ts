@@ -159,7 +159,9 @@ export class EventStoreEventLog implements EventLog, PageReader {
       (event) => decodeEvent(event, withBodies),
     );
     // Of a stream that was truncated the server gives so many from where it begins.
-    return events.filter((event) => event !== undefined && event.revision <= toRevision) as RecordedEvent[];
+    const found = events.filter((event) => event !== undefined && event.revision <= toRevision) as RecordedEvent[];
+    this.#known(found.at(-1));
+    return found;
   }
 
   async readLast(stream: string): Promise<RecordedEvent | undefined> {
@@ -167,7 +169,13 @@ export class EventStoreEventLog implements EventLog, PageReader {
       { from: { stream, revision: 'end' }, direction: 'backwards', maxCount: 1 },
       (event) => decodeEvent(event, false),
     );
+    this.#known(last);
     return last;
+  }
+
+  /** Whoever is answered by an event of another node's goes on from there: its session is of what was read. */
+  #known(event: RecordedEvent | undefined): void {
+    this.#knownHead = Math.max(this.#knownHead, event?.position ?? 0);
   }
 
   async readBefore({
