@@ -6,11 +6,15 @@ import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import { PURGE_CONTROL_STREAM } from '@epitaph/projections/purge/events.ts';
 import type { CatalogChange } from '@epitaph/projections/read-model-store.ts';
 import { describeError } from '@epitaph/api/cosmos/errors.ts';
+import { EMULATOR_KEY, KeyRing } from '@epitaph/api/http/keys.ts';
+import { buildServer } from '@epitaph/api/http/server.ts';
+import { registerManagement } from '@epitaph/api/management/plugin.ts';
 import { metricsText } from '@epitaph/api/metrics/metrics.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
 import type { KeyVault } from '@epitaph/core/vault/key-vault.ts';
 import { PostgresKeyVault } from '@epitaph/storage/postgres/postgres-key-vault.ts';
 import { PostgresReadModelStore } from '@epitaph/storage/postgres/postgres-read-model-store.ts';
+import { keyHeader, raw } from '../e2e/support/raw.ts';
 import { formsOf, search } from '../secrecy/search.ts';
 import { fakeMachine } from '../simulation/world.ts';
 import { DEFINITION } from '../support/definition.ts';
@@ -812,6 +816,62 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       const answers = Promise.allSettled([write(other, 'old', { n: 2 }), write(other, 'new')]);
       setTimeout(hear, 200);
       for (const answer of await answers) expect(answer).toMatchObject({ reason: { code: 'container-not-found' } });
+    }));
+
+  it('go by a container that another has deleted and made again a moment ago', () =>
+    inCluster(async (cluster) => {
+      const one = await cluster.start({ policyDelayMs: 60_000 });
+      const other = await cluster.start({ policyDelayMs: 60_000 });
+      const { store } = other;
+      const keys = new KeyRing({ primary: EMULATOR_KEY });
+      const app = buildServer({ store, keys, plugins: [(server) => registerManagement(server, { store, keys })] });
+      const endpoint = await app.listen({ host: '127.0.0.1', port: 0 });
+      try {
+        await makeContainer(one.store);
+        await containerOn(other);
+        const coll = '/dbs/db/colls/coll';
+        const authorization = `Bearer ${EMULATOR_KEY}`;
+        const hold = () =>
+          fetch(`${endpoint}/_epitaph${coll}/holds/h`, {
+            method: 'PUT',
+            headers: { authorization, 'content-type': 'application/json' },
+            body: JSON.stringify({ container: true, reason: 'a case' }),
+          });
+        const calls: Readonly<Record<string, (token: string) => Promise<{ readonly status: number }>>> = {
+          write: () =>
+            raw(endpoint, 'POST', `${coll}/docs`, { headers: keyHeader('p'), body: '{"id":"new","pk":"p"}' }),
+          read: (token) =>
+            raw(endpoint, 'GET', `${coll}/docs/made`, { headers: { ...keyHeader('p'), 'x-ms-session-token': token } }),
+          look: async () => {
+            const { json } = await raw(endpoint, 'GET', coll);
+            return { status: json?.['_rid'] === one.store.container('db', 'coll').rid ? 200 : 404 };
+          },
+          hold,
+          delete: () => raw(endpoint, 'DELETE', coll),
+        };
+        const expected = { write: 201, read: 200, look: 200, hold: 201, delete: 204 };
+        for (const [name, call] of Object.entries(calls)) {
+          const { promise: heard, resolve: hear } = Promise.withResolvers<void>();
+          const look = other.storage.readModels.look.bind(other.storage.readModels);
+          const deaf = vi.spyOn(other.storage.readModels, 'look').mockImplementation(async () => {
+            await heard;
+            return look();
+          });
+          await one.store.deleteContainer(CALLER, 'db', 'coll');
+          const { resource } = await one.store.createContainer(CALLER, 'db', 'coll', DEFINITION, null);
+          const { position } = await write(one, 'made');
+          const answer = call(`0:-1#${position}`);
+          setTimeout(hear, 200);
+          const { status } = await answer;
+          deaf.mockRestore();
+          expect.soft([name, status]).toEqual([name, expected[name as keyof typeof expected]]);
+          const { store: there } = one;
+          if (name === 'hold') await expect.soft(there.hold(resource, 'h')).resolves.toBeDefined();
+          if (name === 'write') await expect.soft(there.readItem(resource, 'new', PARTITION)).resolves.toBeDefined();
+        }
+      } finally {
+        await app.close();
+      }
     }));
 
   it('bring no item back that others have answered is gone, however late a write of before is', () =>

@@ -11,7 +11,7 @@ import { admit, type Admitted, type Gate } from './admission.ts';
 import { send } from './send-answer.ts';
 import { sendError } from './send-error.ts';
 import { readOnlyStore } from './read-only.ts';
-import { headerText, type CosmosRequest } from './request.ts';
+import { headerText, isMissing, type Answer, type CosmosRequest } from './request.ts';
 
 export interface CosmosOptions {
   readonly store: StoreApi;
@@ -84,18 +84,33 @@ export function registerCosmos(app: FastifyInstance, options: CosmosOptions): vo
       const admitted = request.cosmos!;
       // `dbs/<name>/colls/<name>/…`
       const { segments } = admitted.target;
-      const settling = store.settleNames(segments[1], segments[3]);
+      const isItself = segments.length <= 4;
+      const settling = store.settleNames(segments[1], segments[3], isItself);
       if (settling !== undefined) await settling;
+      const isRenamed = store.whoHas(segments[1], segments[3]);
       const cosmos = cosmosRequest(request, reply, admitted, { consistencyPolicy, limits, pages });
       const operation = operationOf(cosmos);
       const answer = await tracedRequest(operation, cosmos.headers, { 'epitaph.plane': 'data' }, () =>
-        answerCharged(cosmos),
+        answerByName(cosmos, isRenamed),
       );
       measurements.countRequest('data', operation, answer.status);
       return send(reply, answer, admitted.activityId, pages);
     });
     done();
   });
+}
+
+/**
+ * Of several nodes one may go by what another has deleted a moment ago, and has made anew under the same name: what is
+ * asked for, or written, is then of that.
+ */
+async function answerByName(request: CosmosRequest, isRenamed: (() => Promise<boolean>) | undefined): Promise<Answer> {
+  try {
+    return await answerCharged(request);
+  } catch (error) {
+    if (isRenamed === undefined || !isMissing(error) || !(await isRenamed())) throw error;
+    return answerCharged(request);
+  }
 }
 
 async function letIn(

@@ -203,7 +203,7 @@ export const ownerGone = (error: unknown): WireError | undefined => (isMissing(e
 
 const ownerNotFound = (): WireError => new WireError('ownerNotFound', 'Owner resource does not exist');
 
-function isMissing(error: unknown): boolean {
+export function isMissing(error: unknown): boolean {
   return error instanceof Refusal && (error.code === 'database-not-found' || error.code === 'container-not-found');
 }
 

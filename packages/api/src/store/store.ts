@@ -291,14 +291,28 @@ export class Store implements StoreApi {
     return this.#parts.projector.projects;
   }
 
-  settleNames: StoreApi['settleNames'] = (database, container) => {
-    const { catalog, ports } = this.#parts;
-    if (ports.nodes === undefined) return undefined;
-    const rid = database === undefined ? undefined : catalog.databaseByName(database)?.rid;
-    const isKnown =
-      rid !== undefined && container !== undefined && catalog.containerByName(rid, container) !== undefined;
-    return isKnown ? undefined : this.#parts.confirmCatalog(0);
+  settleNames: StoreApi['settleNames'] = (database, container, isSure = false) => {
+    if (this.#parts.ports.nodes === undefined) return undefined;
+    const isKnown = container !== undefined && this.#ridOf(database, container) !== undefined;
+    return isKnown && !isSure ? undefined : this.#parts.confirmCatalog(0);
   };
+
+  whoHas: StoreApi['whoHas'] = (database, container) => {
+    if (this.#parts.ports.nodes === undefined) return undefined;
+    const before = this.#ridOf(database, container);
+    return async () => {
+      await this.#parts.confirmCatalog(0);
+      return this.#ridOf(database, container) !== before;
+    };
+  };
+
+  /** The rid of the container that has a name, or without that of the database. */
+  #ridOf(database: string | undefined, container: string | undefined): string | undefined {
+    const { catalog } = this.#parts;
+    const rid = database === undefined ? undefined : catalog.databaseByName(database)?.rid;
+    if (rid === undefined || container === undefined) return rid;
+    return catalog.containerByName(rid, container)?.state.rid;
+  }
 
   listDatabases: StoreApi['listDatabases'] = () => this.#parts.catalog.liveDatabases();
   database: StoreApi['database'] = (name) => this.#catalog.database(name);

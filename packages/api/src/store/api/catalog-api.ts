@@ -83,8 +83,15 @@ export interface CatalogApi {
    * Makes sure that a name which is not known here is not known anywhere: of several nodes, another may have given it a
    * moment ago. Without names, makes sure that no list of names leaves one out. Undefined when there is nothing to wait
    * for.
+   *
+   * @param isSure that what has the name here still has it: another may have deleted that, and given the name anew
    */
-  settleNames(database: string | undefined, container: string | undefined): Promise<void> | undefined;
+  settleNames(database: string | undefined, container: string | undefined, isSure?: boolean): Promise<void> | undefined;
+  /**
+   * Remembers what has a name. The function that it returns makes sure what has it by now, on any node, and says whether
+   * that is something else. Undefined where there is one node.
+   */
+  whoHas(database: string | undefined, container: string | undefined): (() => Promise<boolean>) | undefined;
   listContainers(database: string): readonly ContainerState[];
   /** @throws Refusal database-not-found, container-not-found */
   container(database: string, name: string): ContainerState;

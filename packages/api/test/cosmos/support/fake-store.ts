@@ -30,6 +30,7 @@ export type EdgeStore = Pick<
   | 'createDatabase'
   | 'deleteDatabase'
   | 'settleNames'
+  | 'whoHas'
   | 'listContainers'
   | 'container'
   | 'containerByRid'
@@ -120,6 +121,7 @@ export function fakeStore(overrides: Partial<EdgeStore> = {}): StoreApi {
       return { position };
     },
     settleNames: () => undefined,
+    whoHas: () => undefined,
     listContainers: (database) => {
       const { rid: databaseRid } = store.database(database);
       return [...containers.values()].filter((container) => container.databaseRid === databaseRid);
