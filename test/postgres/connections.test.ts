@@ -9,6 +9,7 @@ import { ANYTHING, type ReadModelNews, SharedProjector } from '@epitaph/projecti
 import { openDatabase, type PostgresDatabase, type Statements } from '@epitaph/storage/postgres/database.ts';
 import { LOCK_SPACE, locks } from '@epitaph/storage/postgres/migrations.ts';
 import { openPostgresStorage } from '@epitaph/storage/postgres/open-postgres-storage.ts';
+import { pause } from '@epitaph/storage/patience.ts';
 import { PostgresKeyVault } from '@epitaph/storage/postgres/postgres-key-vault.ts';
 import { PostgresReadModels } from '@epitaph/storage/postgres/postgres-read-models.ts';
 import { Proxy } from '../eventstoredb/proxy.ts';
@@ -80,6 +81,21 @@ describe.skipIf(whyNoPostgres !== undefined)(`connections of the pool${skipReaso
       // One that the server is at work on is waited for.
       const atWork = far.query('SELECT pg_sleep(14) IS NOT NULL AS done');
       expect(await atWork).toEqual([{ done: true }]);
+    }));
+
+  it('are made anew at their next use where the server has lost them without a word while nobody used them', ({
+    expect,
+  }) =>
+    overANetwork(async (far, _near, proxy) => {
+      const all = () => Promise.all(Array.from({ length: 10 }, () => far.query('SELECT pg_sleep(0.1)')));
+      await all();
+      await pause(1_000);
+      proxy.sever();
+      const startedMs = performance.now();
+      await far.transaction((sql) => sql.query('SELECT 1'));
+      await all();
+      // A second for an answer that does not come; the rest is the machine's.
+      expect(performance.now() - startedMs).toBeLessThan(3_500);
     }));
 
   it('that can not be made are told as such, of the pool and beside it, where nobody says a word', ({ expect }) =>

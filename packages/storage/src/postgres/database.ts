@@ -1,4 +1,5 @@
 import type { Socket } from 'node:net';
+import { systemClocks } from '@epitaph/core/clock.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import pg from 'pg';
 import { after, every } from '../patience.ts';
@@ -26,6 +27,12 @@ const BEAT = { text: 'SELECT 1', query_timeout: 4_000 };
 export const SILENT_SECONDS = 15;
 /** A connection of the pool in use for so long without a pause is a reason to ask the server whether it is there at all. */
 const DOUBT_MS = 4_000;
+/**
+ * A connection of the pool that nobody has used for so long is asked whether it stands before it is used, and how long the
+ * answer may take: where the server has lost it without a word, who uses it would wait for seconds, and fail.
+ */
+const IDLE_MS = 500;
+const PROBE = { text: 'SELECT 1', query_timeout: 1_000 };
 /** How often a transaction that lost against another one is tried again. */
 const ATTEMPTS = 5;
 
@@ -110,6 +117,8 @@ export class PostgresDatabase implements Statements {
   readonly #generationOf = new WeakMap<pg.PoolClient, number>();
   /** And whether each was so at the last look already, and all the time since. */
   readonly #inUse = new Map<pg.Client, boolean>();
+  /** Since when each of the others is not used, by the monotonic clock. */
+  readonly #idleSinceMs = new Map<pg.Client, number>();
   #asking = false;
   readonly #endWatch: () => void;
   #closed = false;
@@ -126,7 +135,11 @@ export class PostgresDatabase implements Statements {
       this.#generationOf.set(client, this.#generation);
     });
     this.#pool.on('acquire', (client) => this.#inUse.set(client, false));
-    this.#pool.on('release', (_error, client) => this.#inUse.delete(client));
+    this.#pool.on('release', (_error, client) => {
+      this.#inUse.delete(client);
+      this.#idleSinceMs.set(client, systemClocks.monotonicMs());
+    });
+    this.#pool.on('remove', (client) => this.#idleSinceMs.delete(client));
     this.#endWatch = every(DOUBT_MS, () => {
       if (this.#inUse.values().some((isLong) => isLong)) void this.#askAgain();
       for (const client of this.#inUse.keys()) this.#inUse.set(client, true);
@@ -231,7 +244,9 @@ export class PostgresDatabase implements Statements {
         ]),
       );
       const known = new Set<number | undefined>([undefined, ...there.map(({ pid }) => pid)]);
-      close(doubted.filter((_, index) => !known.has(sessions[index])));
+      const lost = doubted.filter((_, index) => !known.has(sessions[index]));
+      close(lost);
+      if (lost.length > 0) this.#closeIdle();
       await connection.close();
     } catch (error) {
       const { cause = error } = error as Error;
@@ -244,15 +259,38 @@ export class PostgresDatabase implements Statements {
   }
 
   async #connect(): Promise<pg.PoolClient> {
-    const client = await this.#pool.connect();
-    if (this.#sessions.has(client)) return client;
-    try {
-      this.#sessions.set(client, await assertNoStandby(client));
-    } catch (error) {
-      client.release(error as Error);
-      throw error;
+    for (;;) {
+      const client = await this.#pool.connect();
+      const isIdle = this.#isIdle(client);
+      this.#idleSinceMs.delete(client);
+      if (!this.#sessions.has(client)) {
+        try {
+          this.#sessions.set(client, await assertNoStandby(client));
+        } catch (error) {
+          client.release(error as Error);
+          throw error;
+        }
+        return client;
+      }
+      if (!isIdle) return client;
+      try {
+        await client.query(PROBE);
+        return client;
+      } catch (error) {
+        client.release(error as Error);
+        // With it the server will have lost the others, of which each would be waited for in turn.
+        this.#closeIdle();
+      }
     }
-    return client;
+  }
+
+  #isIdle(client: pg.Client): boolean {
+    return systemClocks.monotonicMs() - (this.#idleSinceMs.get(client) ?? Number.POSITIVE_INFINITY) >= IDLE_MS;
+  }
+
+  #closeIdle(): void {
+    // One that somebody is given before the pool has noticed is asked whether it stands.
+    for (const client of this.#idleSinceMs.keys()) if (this.#isIdle(client)) socketOf(client).destroy();
   }
 
   async #once<Result>(work: (statements: Statements) => Promise<Result>): Promise<Result> {
