@@ -1062,6 +1062,38 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect(other.storage.readModels.current.version).toBe(2);
     }));
 
+  it('find gone what was erased since another has swapped, on one that has not heard of the swap yet', () =>
+    inCluster(async (cluster) => {
+      const leader = await cluster.start({ policyDelayMs: 60_000 });
+      const other = await cluster.start({ policyDelayMs: 60_000 });
+      await makeContainer(leader.store);
+      const container = await containerOn(other);
+      const { position } = await write(leader, 'item');
+      await other.store.readItem(container, 'item', PARTITION, position);
+      const written = await cluster.log.readAt(position);
+      let isDeaf = true;
+      const look = other.storage.readModels.look.bind(other.storage.readModels);
+      vi.spyOn(other.storage.readModels, 'look').mockImplementation(() =>
+        isDeaf ? Promise.reject(new StorageUnavailable('it hears nothing')) : look(),
+      );
+      leader.store.startRebuild('items');
+      await eventually('the rebuild is done', async () => leader.store.rebuildStatus('items')?.state === 'done');
+      await leader.store.eraseItem(CALLER, container, 'item', PARTITION, { reason: 'asked for', requestedBy: 'x' });
+      // It hears of the erasure, and then of the swap, while it reads.
+      const isGone = async () =>
+        (await other.storage.vault.findKey(Number(written!.data['key']), written!.stream)).status === 'destroyed';
+      await eventually('the key is gone there, too', isGone);
+      const readBody = cluster.log.readBody.bind(cluster.log);
+      vi.spyOn(cluster.log, 'readBody').mockImplementation((at) => {
+        isDeaf = false;
+        return readBody(at);
+      });
+      expect(other.storage.readModels.current.version).toBe(1);
+      await expect(other.store.readItem(container, 'item', PARTITION)).rejects.toMatchObject({
+        code: 'item-not-found',
+      });
+    }));
+
   it('keep the version in use when the node that rebuilds has lost the right to write meanwhile', () =>
     inCluster(async (cluster) => {
       const nodes = [await cluster.start(), await cluster.start()];
