@@ -926,9 +926,18 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       const operations = [{ op: 'set', path: '/n', value: 2 }] as const;
       const patch = () => other.store.patchItem(CALLER, container, 'item', PARTITION, { operations });
       const steps = [{ kind: 'patch', id: 'item', partitionKey: PARTITION, patch: { operations } }] as const;
+      const { store } = other;
+      await expect(store.readItem(container, 'item', PARTITION)).rejects.toMatchObject({ code: 'item-not-found' });
       const outcomes = await Promise.allSettled([
         write(other, 'item', item),
         patch(),
+        store.deleteItem(CALLER, container, 'item', PARTITION),
+        store.writeItem(CALLER, container, 'create', {
+          id: 'item',
+          partitionKey: PARTITION,
+          document: item,
+          json: JSON.stringify(item),
+        }),
         other.store.batchItems(CALLER, container, steps),
       ]);
       setTimeout(record, 200);

@@ -607,9 +607,12 @@ export class ItemWrites {
     const intent = await wanted.intent({ ...life, last });
     const found = await vault.findKey(key, life.stream);
     await this.#parts.confirmCatalog();
-    // Expired and erased in the meantime.
-    const isOver = found.status === 'destroyed' && (await log.readLast(life.stream))?.id !== life.last.id;
-    return !isOver && wanted.isInTime() ? intent : { kind: 'again' };
+    if (found.status === 'destroyed') {
+      // Expired and erased in the meantime; or it is being erased, and readers find it gone.
+      if ((await log.readLast(life.stream))?.id !== life.last.id) return { kind: 'again' };
+      throw new LifeUnreadable(life.stream, found.status);
+    }
+    return wanted.isInTime() ? intent : { kind: 'again' };
   }
 
   /** Where the life began that a step wrote to or read. */
