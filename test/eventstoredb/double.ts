@@ -223,6 +223,11 @@ export class EventStoreDouble {
       );
       return response;
     }
+    const deadline = options.getDeadline();
+    if (deadline !== undefined && deadline.toDate().getTime() - Date.now() <= 0) {
+      response.setError(packed('Timeout', 'event_store.client.Timeout', new Uint8Array()));
+      return response;
+    }
     await this.onAppend?.('before', stream);
     const expected = options.hasNoStream() ? -1 : Number(options.getStreamPosition());
     const outcome = this.log.append(stream, expected, events);

@@ -1,9 +1,11 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { DecidedTooLate } from '@epitaph/core/log/decided-too-late.ts';
 import type { NewEvent, RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { rejectionOf } from '@epitaph/core/testing/test-framework.ts';
 import type { EventStoreEventLog } from '@epitaph/storage/eventstoredb/event-store-event-log.ts';
 import { openEventStoreLog } from '@epitaph/storage/eventstoredb/open-event-store-log.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
+import { pause } from '@epitaph/storage/patience.ts';
 import { EventStoreDouble, type DoubleOptions } from './double.ts';
 import { DoubleLog } from './double-log.ts';
 import { Proxy } from './proxy.ts';
@@ -123,6 +125,35 @@ describe('a server that comes back with a log that is longer', () => {
       message: expect.stringMatching(/given to other keys/),
     });
     expect((await append(restored, 'item-a.b.0')).kind).toBe('appended');
+  });
+});
+
+describe('an append that is decided for a time', () => {
+  const stream = 'item-a.a.0';
+  const appends = () => [{ stream, expectedRevision: 'no-stream' as const, events: [anEvent()] }];
+
+  test('is not made when it was held up on its way until after that', async () => {
+    const log = await open();
+    proxy.block();
+    const late = rejectionOf(log.append(appends(), { notAfterMs: Date.now() + 200 }));
+    await pause(500);
+    proxy.mend();
+    expect(await late).toBeInstanceOf(DecidedTooLate);
+    expect(await log.readLast(stream)).toBe(undefined);
+    expect((await log.append(appends(), { notAfterMs: Date.now() + 20_000 })).kind).toBe('appended');
+  });
+
+  test('is found to be made when it came in time and its answer was lost', async () => {
+    const log = await open();
+    double.onAppend = async (moment) => {
+      if (moment === 'before') return;
+      double.onAppend = undefined;
+      await pause(500);
+      proxy.cut();
+    };
+    const appended = await log.append(appends(), { notAfterMs: Date.now() + 200 });
+    expect(appended).toMatchObject({ kind: 'appended' });
+    expect((await log.readStream(stream)).length).toBe(1);
   });
 });
 

@@ -1,4 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
+import { containerStream } from '@epitaph/core/container/stream-name.ts';
+import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
 import type { Refusal } from '@epitaph/core/errors.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
@@ -12,9 +14,12 @@ import { registerManagement } from '@epitaph/api/management/plugin.ts';
 import { metricsText } from '@epitaph/api/metrics/metrics.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
 import type { KeyVault } from '@epitaph/core/vault/key-vault.ts';
+import { openEventStoreLog } from '@epitaph/storage/eventstoredb/open-event-store-log.ts';
 import { PostgresKeyVault } from '@epitaph/storage/postgres/postgres-key-vault.ts';
 import { PostgresReadModelStore } from '@epitaph/storage/postgres/postgres-read-model-store.ts';
 import { keyHeader, raw } from '../e2e/support/raw.ts';
+import { EventStoreDouble } from '../eventstoredb/double.ts';
+import { Proxy } from '../eventstoredb/proxy.ts';
 import { formsOf, search } from '../secrecy/search.ts';
 import { fakeMachine } from '../simulation/world.ts';
 import { DEFINITION } from '../support/definition.ts';
@@ -36,6 +41,54 @@ async function inCluster(body: (cluster: Cluster) => Promise<void>): Promise<voi
     await body(cluster);
   } finally {
     await cluster.dispose();
+  }
+}
+
+interface LateNode {
+  readonly one: Node;
+  /** What it sends to the log can be held up on its way. */
+  readonly late: Node;
+  readonly log: EventLog;
+  /**
+   * Holds up the next append to such a stream for some milliseconds, together with all that the node sends after it. Answers
+   * with the time at which that is over.
+   */
+  holdUp(stream: string, milliseconds: number): Promise<number>;
+}
+
+/** Two nodes on a stand-in for EventStoreDB; nothing is purged by itself. */
+async function withLateNode(body: (nodes: LateNode) => Promise<void>): Promise<void> {
+  const double = await EventStoreDouble.start();
+  const proxy = await Proxy.to(double.port);
+  const log = await openEventStoreLog({ connectionString: double.connectionString });
+  const lateLog = await openEventStoreLog({ connectionString: proxy.connectionString });
+  const cluster = new Cluster(await server.newDatabase(), log);
+  try {
+    const one = await cluster.start({ automaticPurge: false });
+    const late = await cluster.start({ automaticPurge: false, log: lateLog });
+    const holdUp = (stream: string, milliseconds: number) =>
+      new Promise<number>((over) => {
+        const append = lateLog.append.bind(lateLog);
+        const held = vi.spyOn(lateLog, 'append').mockImplementation((appends, options) => {
+          if (appends[0]!.stream.startsWith(stream)) {
+            held.mockRestore();
+            proxy.block();
+            setTimeout(() => {
+              over(Date.now());
+              proxy.mend();
+            }, milliseconds);
+          }
+          return append(appends, options);
+        });
+      });
+    await body({ one, late, log, holdUp });
+  } finally {
+    proxy.mend();
+    await cluster.dispose();
+    await lateLog.close();
+    await log.close();
+    await proxy.close();
+    double.stop();
   }
 }
 
@@ -1007,6 +1060,18 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       });
       const beforeReadMs = store.nowMs();
       expect(await changeTtl(6)).toBeGreaterThanOrEqual(beforeReadMs + lateMs + policyDelayMs);
+    }));
+
+  it('put no policy on record that is held up on its way to the log until it were in force', () =>
+    withLateNode(async ({ one, late, log, holdUp }) => {
+      const { rid } = await makeContainer(one.store, -1);
+      await containerOn(late);
+      const heldUp = holdUp('container-', 1_500);
+      const changed = await late.store.changeTtl(CALLER, 'db', 'coll', { defaultTtl: 60, confirmed: false });
+      const overAtMs = await heldUp;
+      expect(changed.timeline.at(-1)!.fromMs).toBeGreaterThan(overAtMs);
+      const recorded = await log.readStream(containerStream(rid));
+      expect(recorded.map(({ type }) => type)).toEqual(['ContainerCreated', 'ContainerTtlChanged']);
     }));
 
   it('leave a feed’s floor alone that another has raised for a policy which is not on record yet', async () => {

@@ -13,6 +13,8 @@ export interface NodeOptions {
   /** The machine's clocks; the system's by default. */
   readonly clocks?: ClockSources;
   readonly automaticPurge?: boolean;
+  /** This node's own way to the log. */
+  readonly log?: EventLog;
 }
 
 export interface Node {
@@ -40,6 +42,7 @@ export class Cluster {
     policyDelayMs = 1_000,
     clocks = systemClocks,
     automaticPurge = true,
+    log = this.log,
   }: NodeOptions = {}): Promise<Node> {
     const storage = await openPostgresStorage({
       url: this.url,
@@ -54,7 +57,7 @@ export class Cluster {
     const sources: ClockSources = { monotonicMs: () => clocks.monotonicMs(), wallMs: () => clocks.wallMs() + skewMs };
     const store = await Store.open({
       ...storage,
-      log: this.log,
+      log,
       nodes: { readModels: storage.readModels, roles: new Set(roles), policyDelayMs },
       clock: new GuardedClock({ sources, mark: { initialMs: 0, save: () => {} } }),
       monotonicMs: () => clocks.monotonicMs(),

@@ -1,6 +1,6 @@
 import type { CommandContext } from './command-context.ts';
 import { GenerationCache } from './generation-cache.ts';
-import type { EventLog, ExpectedRevision } from './log/event-log.ts';
+import type { AppendOptions, EventLog, ExpectedRevision } from './log/event-log.ts';
 import type { NewEvent, RecordedEvent } from './log/recorded-event.ts';
 import { turn } from './turn.ts';
 
@@ -52,6 +52,8 @@ interface CommandSteps<State, Decision> {
 export interface Recording {
   readonly events: readonly NewEvent[];
   readonly after?: Promise<unknown> | undefined;
+
+  readonly notAfterMs?: AppendOptions['notAfterMs'];
 }
 
 export interface Handled<Decision> {
@@ -89,6 +91,7 @@ export async function handleCommand<State, Decision>(
     const result = await log.append([{ stream: run.stream, expectedRevision, events: recording.events }], {
       after: recording.after,
       background: run.background,
+      notAfterMs: recording.notAfterMs,
     });
     if (result.kind === 'appended') {
       return {

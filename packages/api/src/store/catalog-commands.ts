@@ -4,7 +4,7 @@ import type { ContainerCommand, ExpiringAtOnce } from '@epitaph/core/container/c
 import type { ContainerDecision, ContainerRefusal } from '@epitaph/core/container/decide.ts';
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
 import type { TtlBrake } from '@epitaph/core/container/events.ts';
-import { DecidedTooLate, handleContainer } from '@epitaph/core/container/handle.ts';
+import { handleContainer } from '@epitaph/core/container/handle.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { DatabaseCommand } from '@epitaph/core/database/commands.ts';
 import { decideDatabase, type DatabaseDecision, type DatabaseRefusal } from '@epitaph/core/database/decide.ts';
@@ -16,6 +16,7 @@ import { type ErrorCode, Refusal } from '@epitaph/core/errors.ts';
 import { handleCommand, MAX_ATTEMPTS, newEvent, TooMuchContention } from '@epitaph/core/handle-command.ts';
 import type { ProposedPolicy } from '@epitaph/core/history/preview.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
+import { DecidedTooLate } from '@epitaph/core/log/decided-too-late.ts';
 import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
 import type { ChangeThroughput, ThroughputRefusal } from '@epitaph/core/throughput/provisioning.ts';
 import type { Throughput } from '@epitaph/core/throughput/throughput.ts';

@@ -1,5 +1,6 @@
 import type { CommandContext } from '../command-context.ts';
 import { handleCommand, newEvent, type Handled } from '../handle-command.ts';
+import { DecidedTooLate } from '../log/decided-too-late.ts';
 import type { EventLog } from '../log/event-log.ts';
 import type { ContainerCommand } from './commands.ts';
 import { decideContainer, type ContainerDecision } from './decide.ts';
@@ -8,16 +9,11 @@ import type { ContainerState } from './state.ts';
 import { containerStream } from './stream-name.ts';
 import { containerEventVersions } from './upcast.ts';
 
-/** So much time has passed since a command was given its own that nothing may be recorded by it. */
-export class DecidedTooLate extends Error {
-  override readonly name = 'DecidedTooLate';
-}
-
 /**
  * Decides a command on a container by its whole stream, and records what was decided.
  *
  * @param isLate asked last, before anything is recorded
- * @throws {DecidedTooLate} where it is; nothing is recorded then
+ * @throws {DecidedTooLate} where it is, or a TTL change comes to the log that late; nothing is recorded then
  */
 export function handleContainer(
   log: EventLog,
@@ -35,7 +31,15 @@ export function handleContainer(
     record: (decision) => {
       if (decision.kind !== 'accepted') return undefined;
       if (isLate()) throw new DecidedTooLate();
-      return { events: decision.events.map((event) => newEvent(context, event, containerEventVersions[event.type])) };
+      const events = decision.events.map((event) => newEvent(context, event, containerEventVersions[event.type]));
+      return { events, notAfterMs: changesTtl(decision) ? latestMs(command) : undefined };
     },
   });
 }
+
+const changesTtl = ({ events }: Extract<ContainerDecision, { readonly kind: 'accepted' }>): boolean =>
+  events.some(({ type }) => type === 'ContainerTtlChanged' || type === 'ContainerTtlWithdrawn');
+
+/** Until when a TTL change must be on record that takes effect so long after its own time; undefined for one that need not wait. */
+const latestMs = ({ nowMs, policyDelayMs = 0 }: ContainerCommand): number | undefined =>
+  policyDelayMs === 0 ? undefined : nowMs + policyDelayMs / 4;

@@ -31,6 +31,12 @@ export interface AppendOptions {
   readonly after?: Promise<unknown> | undefined;
   /** Nobody waits for this append: others may be written first. A hint, which an adapter may ignore. */
   readonly background?: boolean | undefined;
+  /**
+   * The last instant at which the log may take this, in milliseconds since the epoch. One that comes to the log later, by
+   * the log's own clock, is not made, and fails with `DecidedTooLate`. Where nothing can come late, between one process
+   * and itself, it has no meaning.
+   */
+  readonly notAfterMs?: number | undefined;
 }
 
 /** Which part of a stream is read: all of it by default. */

@@ -1,5 +1,6 @@
 import shared from '@eventstore/db-client/generated/shared_pb.js';
 import streams from '@eventstore/db-client/generated/streams_pb.js';
+import { systemClocks } from '@epitaph/core/clock.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import type { ExpectedRevision } from '@epitaph/core/log/event-log.ts';
 import type { BatchCall, Connection } from './connection.ts';
@@ -12,7 +13,9 @@ export type AppendAnswer =
       readonly kind: 'appended';
       /** Of the last event, where the server told. */ readonly position: number | undefined;
     }
-  | { readonly kind: 'conflict'; readonly actualRevision: ExpectedRevision };
+  | { readonly kind: 'conflict'; readonly actualRevision: ExpectedRevision }
+  /** It came to the server after the instant that was given, or an earlier one of the same did not and was answered to nobody. */
+  | { readonly kind: 'late' };
 
 /** One call to the server, and who waits for an answer on it. */
 interface Batch {
@@ -58,6 +61,7 @@ export class BatchAppender {
   /**
    * Appends, and appends again while it is not known whether the server has: the ids of the events make that one fact.
    *
+   * @param notAfterMs after this instant, by its own clock, the server takes it no more, wherever on its way it was held up
    * @throws {StorageUnavailable} when the outcome is still unknown after the connection's patience
    * @throws {Refusal} `too-large` when the server takes no appends of this size
    */
@@ -65,12 +69,20 @@ export class BatchAppender {
     stream: string,
     expectedRevision: ExpectedRevision,
     events: readonly streams.BatchAppendReq.ProposedMessage[],
+    notAfterMs?: number,
   ): Promise<AppendAnswer> {
     const bytes = events.reduce((sum, event) => sum + event.getData_asU8().length, 0);
     if (bytes > MAX_APPEND_BYTES) throw tooLarge(`no server takes more than ${MAX_APPEND_BYTES} bytes`);
     await this.#enter(bytes);
     try {
-      return await this.#connection.patiently(() => this.#appendOnce(stream, expectedRevision, events));
+      return await this.#connection.patiently(async () => {
+        try {
+          return await this.#appendOnce(stream, expectedRevision, events, notAfterMs);
+        } catch (error) {
+          if (notAfterMs === undefined || !isTimeout(error) || systemClocks.wallMs() < notAfterMs) throw error;
+          return { kind: 'late' };
+        }
+      });
     } finally {
       this.#leave(bytes);
     }
@@ -113,11 +125,12 @@ export class BatchAppender {
     stream: string,
     expectedRevision: ExpectedRevision,
     events: readonly streams.BatchAppendReq.ProposedMessage[],
+    notAfterMs: number | undefined,
   ): Promise<AppendAnswer> {
     const correlationId = crypto.randomUUID();
     const request = new streams.BatchAppendReq();
     request.setCorrelationId(uuidOf(correlationId));
-    request.setOptions(optionsOf(stream, expectedRevision));
+    request.setOptions(optionsOf(stream, expectedRevision, notAfterMs));
     request.setProposedMessagesList([...events]);
     request.setIsFinal(true);
     const batch = this.#batch ?? this.#start();
@@ -167,12 +180,29 @@ export class BatchAppender {
   }
 }
 
-function optionsOf(stream: string, expectedRevision: ExpectedRevision): streams.BatchAppendReq.Options {
-  const options = new streams.BatchAppendReq.Options();
+/** Options with a deadline of the year 1970: the class of its time is the client's, and nobody gives it. */
+const WITH_DEADLINE = Uint8Array.of(0x32, 0);
+
+/**
+ * @source EventStoreDB 23.10, `Streams.BatchAppend.cs`: what comes after its deadline, an instant by the server's clock, is
+ *   answered with a timeout and not written
+ */
+function optionsOf(
+  stream: string,
+  expectedRevision: ExpectedRevision,
+  notAfterMs: number | undefined,
+): streams.BatchAppendReq.Options {
+  const { Options } = streams.BatchAppendReq;
+  const options = notAfterMs === undefined ? new Options() : Options.deserializeBinary(WITH_DEADLINE);
+  if (notAfterMs !== undefined) {
+    const seconds = Math.floor(notAfterMs / 1000);
+    const deadline = options.getDeadline()!;
+    deadline.setSeconds(seconds);
+    deadline.setNanos(Math.floor((notAfterMs - seconds * 1000) * 1_000_000));
+  }
   options.setStreamIdentifier(streamIdentifier(stream));
   if (expectedRevision === 'no-stream') options.setNoStream(new shared.Empty());
   else options.setStreamPosition(String(expectedRevision));
-  // No deadline: the client's form of it is an hour and minute, and the two machines' clocks may differ.
   return options;
 }
 
@@ -202,7 +232,7 @@ function answerOf(response: streams.BatchAppendResp): AppendAnswer {
     case 'event_store.client.AccessDenied':
       throw new AppendFault({ kind: 'access-denied', reason: 'Access Denied' });
     case 'event_store.client.Timeout':
-      throw new AppendFault({ kind: 'transient', reason: 'the event store did not commit in time' });
+      throw new AppendFault(TIMEOUT);
     case 'google.protobuf.Empty':
       // Not ready or too busy, in words.
       throw new AppendFault({ kind: 'transient', reason });
@@ -210,6 +240,9 @@ function answerOf(response: streams.BatchAppendResp): AppendAnswer {
       throw new AppendFault({ kind: 'other', reason: `the event store refused an append: ${reason}` });
   }
 }
+
+const TIMEOUT = { kind: 'transient', reason: 'the event store did not commit in time' } as const;
+const isTimeout = (error: unknown): boolean => error instanceof AppendFault && error.fault === TIMEOUT;
 
 const tooLarge = (most: string): Refusal =>
   new Refusal('too-large', `The document is larger than the event store takes: ${most}.`);

@@ -1,6 +1,7 @@
 import { Refusal } from '@epitaph/core/errors.ts';
 import { GenerationCache } from '@epitaph/core/generation-cache.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
+import { DecidedTooLate } from '@epitaph/core/log/decided-too-late.ts';
 import type {
   AppendOptions,
   AppendResult,
@@ -115,7 +116,14 @@ export class EventStoreEventLog implements EventLog, PageReader {
     // Encoded before anything is waited for: the giver may go on to use its buffers.
     const encoded = append.events.map((event, index) => encodeEvent(event, index < append.events.length - 1));
     await options.after;
-    const answer = await this.#appender.append(append.stream, append.expectedRevision, encoded);
+    const { stream, expectedRevision } = append;
+    const answer = await this.#appender.append(stream, expectedRevision, encoded, options.notAfterMs);
+    if (answer.kind === 'late') {
+      // The server may have taken it in time, and its answer was lost.
+      const taken = await this.#recorded(append);
+      if (taken === undefined) throw new DecidedTooLate();
+      return taken;
+    }
     if (answer.kind === 'appended') {
       this.#revisions.set(append.stream, revisionOf(append.expectedRevision) + append.events.length);
       if (append.events.length === 1 && answer.position !== undefined) {
@@ -125,7 +133,6 @@ export class EventStoreEventLog implements EventLog, PageReader {
       invariant(recorded !== undefined, `an append to ${append.stream} was answered, but is not there`);
       return recorded;
     }
-    const { stream, expectedRevision } = append;
     const { actualRevision } = answer;
     // The server knows retries by their ids as long as it remembers them; what is in the stream is beyond doubt.
     const mayBeThere = actualRevision !== 'no-stream' && actualRevision > revisionOf(expectedRevision);
