@@ -1062,6 +1062,40 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect(await changeTtl(6)).toBeGreaterThanOrEqual(beforeReadMs + lateMs + policyDelayMs);
     }));
 
+  it('bring no item back by a write that is held up on its way to the log until its deadline is over', () =>
+    withLateNode(async ({ one, late, holdUp }) => {
+      const container = await makeContainer(one.store, -1);
+      await containerOn(late);
+      const item = (id: string) => {
+        const document = { id, pk: 'p', n: 2 };
+        return { id, partitionKey: PARTITION, document, json: JSON.stringify(document) };
+      };
+      const writes = {
+        single: () => write(late, 'single', { n: 2 }).then(({ created }) => created),
+        batched: async () => {
+          const outcome = await late.store.batchItems(CALLER, container, [
+            { kind: 'write', operation: 'upsert', item: item('batched') },
+          ]);
+          return outcome.kind === 'done' && outcome.results[0]!.kind === 'written' && outcome.results[0]!.created;
+        },
+      };
+      for (const [id, change] of Object.entries(writes)) {
+        await write(one, id, { ttl: 1 });
+        const heldUp = holdUp('item-', 2_500);
+        const created = change();
+        const isGone = () => one.store.readItem(container, id, PARTITION, 'head').catch(({ code }: Refusal) => code);
+        await eventually('it is gone', async () => (await isGone()) === 'item-not-found');
+        await heldUp;
+        expect([id, await created]).toEqual([id, true]);
+        const history = await one.store.history(container, id, PARTITION);
+        expect(history.map(({ type, life }) => [type, life])).toEqual([
+          ['ItemUpserted', 0],
+          ['ItemExpired', 0],
+          ['ItemUpserted', 1],
+        ]);
+      }
+    }));
+
   it('put no policy on record that is held up on its way to the log until it were in force', () =>
     withLateNode(async ({ one, late, log, holdUp }) => {
       const { rid } = await makeContainer(one.store, -1);

@@ -52,7 +52,6 @@ interface CommandSteps<State, Decision> {
 export interface Recording {
   readonly events: readonly NewEvent[];
   readonly after?: Promise<unknown> | undefined;
-
   readonly notAfterMs?: AppendOptions['notAfterMs'];
 }
 

@@ -15,11 +15,18 @@ import {
   type LifeAt,
   LifeUnreadable,
 } from '@epitaph/core/item/handle.ts';
-import { handleItems, type ItemsHandled, type StepHandled } from '@epitaph/core/item/handle-items.ts';
+import {
+  handleItems,
+  type ItemsHandled,
+  type ItemsRequest,
+  type StepHandled,
+} from '@epitaph/core/item/handle-items.ts';
 import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
 import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
+import { DecidedTooLate } from '@epitaph/core/log/decided-too-late.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { withoutContainer } from '@epitaph/core/retention/hold-names.ts';
+import { expiryOf } from '@epitaph/core/ttl/expiry.ts';
 import type { CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
 import type { ContainerNumber } from '@epitaph/projections/read-model-store.ts';
 import { QueryError } from '@epitaph/query';
@@ -346,14 +353,16 @@ export class ItemWrites {
       };
     });
     try {
-      const handled = await handleItems(this.#parts.ports, context, {
+      const request: ItemsRequest = {
         steps,
         dryRun: batch.dryRun,
         onExpiry: () => this.#parts.expirySeen(within.number, context.nowMs),
         ...(hasUniqueKeys(within.state.definition)
           ? { holderFacts: (partitionKey, last) => factsFor(within, context.nowMs, partitionKey, last) }
           : {}),
-      });
+      };
+      const tried = await unlessTooLate(() => handleItems(this.#parts.ports, context, request));
+      const handled = tried ?? ({ kind: 'again' } as const);
       if (handled.kind !== 'refused') return { handled, within, knownAt };
       const { step, refusal, ...ended } = handled;
       return { handled: { ...ended, index: step, refusal: itemRefusal(refusal) }, within, knownAt };
@@ -449,12 +458,14 @@ export class ItemWrites {
         const context = this.#parts.command(caller);
         const intent = intentOf(within, context.nowMs);
         const isLikelyNew = isCreate && this.#mayBeginUnseen(within);
-        const handled = await handleItem(this.#parts.ports, context, {
+        const request = {
           prefix,
           isLikelyNew,
           lifeHint: () => this.#lifeHint(within, partitionKey, id),
           command: this.#inTime(within, context.nowMs, done, intent),
-        });
+        };
+        const handled = await unlessTooLate(() => handleItem(this.#parts.ports, context, request));
+        if (handled === undefined) return undefined;
         if (isLikelyNew && (handled.life > 0 || handled.firstRevision > 0)) {
           this.#lookingCreates.set(within.number, LOOKING_CREATES);
         }
@@ -466,7 +477,7 @@ export class ItemWrites {
           for (;;) {
             const tried = await this.#parts.writeIn(container, attempt);
             // The deadline came before the decision: it is made again, by the time that it is now.
-            if (tried.handled.decision.kind !== 'again') return tried;
+            if (tried !== undefined && tried.handled.decision.kind !== 'again') return tried;
             onAgain();
           }
         });
@@ -588,20 +599,26 @@ export class ItemWrites {
       const { last } = life;
       if (this.#parts.ports.nodes === undefined || last === undefined) return intent(state, life);
       const wanted = { isInTime, intent: (known: LifeAt) => intent(state, known) };
-      return this.#inTimeAmongNodes(within, state.lastWrite, { ...life, last }, wanted);
+      return this.#inTimeAmongNodes(within, state.lastWrite, { ...life, last }, { ...wanted, nowMs });
     };
   }
 
   /**
    * As {@link #inTime}, where other nodes write to the log. Readers here wait for a write that is late, theirs don't: what
-   * takes time comes before the last look at the clock, and nothing is waited for between that and the append.
+   * takes time comes before the last look at the clock, nothing is waited for between that and the append, and the append
+   * must come to the log before the deadline.
    */
   async #inTimeAmongNodes(
     within: CatalogContainer,
-    { partitionKey, key }: ItemWritten,
+    lastWrite: ItemWritten,
     life: LifeAt & { readonly last: RecordedEvent },
-    wanted: { readonly isInTime: () => boolean; readonly intent: (life: LifeAt) => ReturnType<ItemRequest['command']> },
+    wanted: {
+      readonly isInTime: () => boolean;
+      readonly nowMs: number;
+      readonly intent: (life: LifeAt) => ReturnType<ItemRequest['command']>;
+    },
   ): Promise<ItemIntent> {
+    const { partitionKey, key } = lastWrite;
     const { log, vault } = this.#parts.ports;
     const last = await lastBeforeItLeft(log, within.state, partitionKey, life.last);
     const intent = await wanted.intent({ ...life, last });
@@ -612,7 +629,12 @@ export class ItemWrites {
       if ((await log.readLast(life.stream))?.id !== life.last.id) return { kind: 'again' };
       throw new LifeUnreadable(life.stream, found.status);
     }
-    return wanted.isInTime() ? intent : { kind: 'again' };
+    if (!wanted.isInTime()) return { kind: 'again' };
+    const { timeline } = this.#parts.catalog.containerByNumber(within.number)!.state;
+    const expiredAtMs = expiryOf(lastWrite, timeline)?.expiredAtMs ?? 0;
+    return intent.kind === 'command' && expiredAtMs > wanted.nowMs
+      ? { ...intent, notAfterMs: expiredAtMs - 1 }
+      : intent;
   }
 
   /** Where the life began that a step wrote to or read. */
@@ -645,6 +667,16 @@ export class ItemWrites {
     if (step.position !== undefined) this.#documents.put(step.position, shown.json, etag);
     const ts = Math.floor(step.event.occurredAtMs / 1000);
     return { kind: 'written', item: { ...item, ts, etag }, created: step.revision === 0 };
+  }
+}
+
+/** What came of a decision; undefined when it came to the log too late, and is to be made anew. */
+async function unlessTooLate<Result>(handle: () => Promise<Result>): Promise<Result | undefined> {
+  try {
+    return await handle();
+  } catch (error) {
+    if (error instanceof DecidedTooLate) return undefined;
+    throw error;
   }
 }
 

@@ -63,7 +63,8 @@ export type ItemsHandled =
  * example, that end is recorded in the same append or, if the log can't do that, in one of its own before: it is true
  * whatever becomes of the rest. A refusal tells the position of the last end that was recorded so.
  *
- * @throws {TooMuchContention} when the bound is reached. Whatever a step, the vault or the log throws passes through.
+ * @throws {TooMuchContention} when the bound is reached. Whatever a step, the vault or the log throws passes through,
+ *   `DecidedTooLate` among it
  */
 export async function handleItems(
   ports: ItemPorts,
@@ -87,6 +88,7 @@ export async function handleItems(
     const result = await ports.log.append(appends, {
       after: drafts.keysStored(),
       background: context.background,
+      notAfterMs: drafts.notAfterMs,
     });
     // Taking a unique key's value ends its overdue holder: whoever lost a race against that must not go on at an
     // earlier time.
@@ -148,6 +150,7 @@ async function decideAll(
         }
         const revision = nextRevision(draft);
         const event = drafts.add(draft, accepted, wanted.body);
+        drafts.notAfterMs = earlier(drafts.notAfterMs, wanted.notAfterMs);
         done.push({ life, stream, event, revision });
         break;
       }
@@ -159,6 +162,9 @@ async function decideAll(
   }
   return { kind: 'done', steps: done };
 }
+
+const earlier = (one: number | undefined, other: number | undefined): number | undefined =>
+  one === undefined || other === undefined ? (one ?? other) : Math.min(one, other);
 
 /** What a write's event is sealed from. */
 interface DraftWrite {
@@ -202,6 +208,8 @@ class Drafts {
   /** Lives with something to append, in the order in which they were first changed. */
   readonly #changed: Draft[] = [];
   readonly #uniqueKeys = new Map<string, UniqueKeyDraft>();
+  /** Until when all of it may come to the log. */
+  notAfterMs: number | undefined;
 
   constructor(ports: ItemPorts, context: CommandContext, newKeys: Map<string, NewLifeKey>, request: DraftsRequest) {
     this.#ports = ports;

@@ -1,6 +1,6 @@
 import type { CommandContext } from '../command-context.ts';
 import { handleCommand, newEvent, type Handled, type Recording } from '../handle-command.ts';
-import type { EventLog } from '../log/event-log.ts';
+import type { AppendOptions, EventLog } from '../log/event-log.ts';
 import type { NewEvent, RecordedEvent } from '../log/recorded-event.ts';
 import type { MaybePromise } from '../maybe-promise.ts';
 import type { BodySealer } from '../vault/body-sealer.ts';
@@ -52,7 +52,13 @@ export interface LifeAt {
 }
 
 export type ItemIntent =
-  | { readonly kind: 'command'; readonly command: ItemCommand; readonly body?: string }
+  | {
+      readonly kind: 'command';
+      readonly command: ItemCommand;
+      readonly body?: string;
+      /** The last instant at which what is decided may come to the log; see {@link AppendOptions.notAfterMs}. */
+      readonly notAfterMs?: AppendOptions['notAfterMs'];
+    }
   /** The request has found its own answer, a read for example. */
   | { readonly kind: 'answer' }
   /** The request was made for a time that is over: nothing of it may be recorded, and the caller makes it anew. */
@@ -98,6 +104,7 @@ export async function handleItem(
  * Decides a command on one given life and records what was decided.
  *
  * @param known see {@link CommandRun.known}
+ * @throws {DecidedTooLate} when what was decided came to the log after its time; nothing is recorded then
  */
 export async function handleLife(
   ports: ItemPorts,
@@ -110,6 +117,7 @@ export async function handleLife(
   let body: string | undefined;
   let newKey: NewLifeKey | undefined;
   let last: RecordedEvent | undefined;
+  let notAfterMs: number | undefined;
   const handled = await handleCommand<ItemState, ItemOutcome>(ports.log, {
     stream,
     background: context.background,
@@ -122,18 +130,19 @@ export async function handleLife(
     decide: async (state) => {
       const wanted = await intent(state, { stream, life, last });
       if (wanted.kind !== 'command') return { kind: wanted.kind === 'answer' ? 'answered' : 'again' };
-      body = wanted.body;
+      ({ body, notAfterMs } = wanted);
       return decideItem(state, wanted.command);
     },
     record: async (decision, nextRevision): Promise<Recording | undefined> => {
       if (decision.kind === 'end-first') return { events: [recorded(context, decision.event)] };
       if (decision.kind !== 'accepted') return undefined;
       const event = decision.events[0]!;
-      if (!isItemWrite(event)) return { events: [recorded(context, event)] };
+      if (!isItemWrite(event)) return { events: [recorded(context, event)], notAfterMs };
       const begins = event.data.key === NEW_KEY;
       if (begins) newKey ??= await ports.vault.createKey(stream);
       const to = { stream, revision: nextRevision, body, newKey: begins ? newKey : undefined };
-      return { events: [await sealedWrite(ports, recorded(context, event), event.data, to)], after: newKey?.stored };
+      const events = [await sealedWrite(ports, recorded(context, event), event.data, to)];
+      return { events, after: newKey?.stored, notAfterMs };
     },
   });
   return { ...handled, life, stream };

@@ -79,7 +79,8 @@ export class BatchAppender {
         try {
           return await this.#appendOnce(stream, expectedRevision, events, notAfterMs);
         } catch (error) {
-          if (notAfterMs === undefined || !isTimeout(error) || systemClocks.wallMs() < notAfterMs) throw error;
+          if (notAfterMs === undefined || !isTimeout(error)) throw error;
+          if (systemClocks.wallMs() < notAfterMs) throw new AppendFault(TIMEOUT_OR_CLOCK);
           return { kind: 'late' };
         }
       });
@@ -242,6 +243,10 @@ function answerOf(response: streams.BatchAppendResp): AppendAnswer {
 }
 
 const TIMEOUT = { kind: 'transient', reason: 'the event store did not commit in time' } as const;
+const TIMEOUT_OR_CLOCK = {
+  kind: 'transient',
+  reason: `${TIMEOUT.reason}, or its machine's clock is ahead of this one's`,
+} as const;
 const isTimeout = (error: unknown): boolean => error instanceof AppendFault && error.fault === TIMEOUT;
 
 const tooLarge = (most: string): Refusal =>
