@@ -1062,6 +1062,40 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect(await changeTtl(6)).toBeGreaterThanOrEqual(beforeReadMs + lateMs + policyDelayMs);
     }));
 
+  it('find gone what is erased while the read models can’t be written, and leave its writes until they can', () =>
+    inCluster(async (cluster) => {
+      const leader = await cluster.start({ policyDelayMs: 60_000 });
+      const other = await cluster.start({ policyDelayMs: 60_000 });
+      await makeContainer(leader.store);
+      const container = await containerOn(other);
+      const { position } = await write(leader, 'item');
+      let isAway = true;
+      const { store } = leader.storage.readModels.current;
+      const apply = store.apply.bind(store);
+      let refused = 0;
+      vi.spyOn(store, 'apply').mockImplementation((changes, ...places) => {
+        if (!isAway || !changes.some(({ kind }) => kind === 'item-purged')) return apply(changes, ...places);
+        refused += 1;
+        return Promise.reject(new StorageUnavailable('the disk is full'));
+      });
+      const request = { reason: 'asked for', requestedBy: 'x' };
+      await expect(leader.store.eraseItem(CALLER, container, 'item', PARTITION, request)).rejects.toThrow(
+        /disk is full/,
+      );
+      // By then the erasure has been gone on with.
+      const until = refused + 5;
+      const answers = new Set<unknown>();
+      await eventually('it was tried again', async () => {
+        answers.add(await other.store.readItem(container, 'item', PARTITION).catch(({ code }: Refusal) => code));
+        return refused > until;
+      });
+      expect([...answers]).toEqual(['item-not-found']);
+      expect(await cluster.log.readBody(position)).toBeDefined();
+      isAway = false;
+      await eventually('it is truncated', async () => (await cluster.log.readBody(position)) === undefined);
+      expect((await other.store.history(container, 'item', PARTITION)).at(-1)?.type).toBe('ItemPurged');
+    }));
+
   it('bring no item back by a write that is held up on its way to the log until its deadline is over', () =>
     withLateNode(async ({ one, late, holdUp }) => {
       const container = await makeContainer(one.store, -1);

@@ -10,7 +10,7 @@ it('looks through a long log for what a crash has left with turns for others in 
       (_, index) => ({ type: 'ItemUpserted', position: after + index + 1 }) as RecordedEvent,
     );
   const log = { readAll: (after: number) => (after < 2_000_000 ? page(after) : []) };
-  const truncations = new Truncations({ log } as unknown as PurgePorts);
+  const truncations = new Truncations({ log, projected: () => Promise.resolve() } as unknown as PurgePorts);
   let turns = 0;
   const counting = setInterval(() => (turns += 1));
   await truncations.finish(0, 0);
@@ -30,7 +30,7 @@ it('reads no part of the log twice for what a crash has left, unless it is to be
       return Array.from({ length }, (_, index) => ({ type: 'ItemUpserted', position: after + index + 1 }));
     },
   };
-  const truncations = new Truncations({ log } as unknown as PurgePorts);
+  const truncations = new Truncations({ log, projected: () => Promise.resolve() } as unknown as PurgePorts);
   const readFrom = async (position: number) => {
     await truncations.finish(position, 0);
     return read.splice(0);

@@ -8,13 +8,13 @@ import { type PurgePorts, stepContext } from './ports.ts';
 
 /** Takes out of the log what is left of lives that are on record as purged: their writes, whose keys are gone. */
 export class Truncations {
-  readonly #ports: Pick<PurgePorts, 'log' | 'sealer' | 'newId'>;
+  readonly #ports: Pick<PurgePorts, 'log' | 'sealer' | 'newId' | 'projected'>;
   readonly #under = new Set<Promise<void>>();
   #fault: { readonly error: unknown } | undefined;
   /** Between which positions every life that is on record as purged is truncated. */
   #looked = { from: 0, upTo: 0 };
 
-  constructor(ports: Pick<PurgePorts, 'log' | 'sealer' | 'newId'>) {
+  constructor(ports: Pick<PurgePorts, 'log' | 'sealer' | 'newId' | 'projected'>) {
     this.#ports = ports;
   }
 
@@ -50,7 +50,7 @@ export class Truncations {
    * an earlier call has read is not read again: a run that lasting damage keeps open is taken up by every pass.
    */
   async finish(fromPosition: number, nowMs: number): Promise<void> {
-    const { log, sealer } = this.#ports;
+    const { log, sealer, projected } = this.#ports;
     const pace = new Pace();
     const { from, upTo } = this.#looked;
     if (fromPosition < from || fromPosition > upTo) this.#looked = { from: fromPosition, upTo: fromPosition };
@@ -60,6 +60,8 @@ export class Truncations {
       if (events.length === 0) return;
       for (const event of events) {
         if (event.type !== 'ItemPurged') continue;
+        // An item that was erased on demand is gone only with that.
+        await projected(event.position);
         const reading = await readFacts(log, sealer, event.stream);
         if (reading !== undefined) await this.truncate(event.stream, reading, nowMs);
       }
