@@ -582,6 +582,37 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       );
     }));
 
+  it('stop a purge that is under way on one of them when another is asked to pause it', () =>
+    inCluster(async (cluster) => {
+      const asked = await cluster.start({ automaticPurge: false });
+      const purging = await cluster.start({ automaticPurge: false });
+      await makeContainer(asked.store, 1);
+      const ids = Array.from({ length: 600 }, (_, index) => `item ${index}`);
+      await Promise.all(ids.map((id) => write(asked, id)));
+      await containerOn(purging);
+      await new Promise((resolve) => setTimeout(resolve, 2_000));
+      const destroyKeys = purging.storage.vault.destroyKeys.bind(purging.storage.vault);
+      const { promise: begun, resolve: begin } = Promise.withResolvers<void>();
+      const { promise: paused, resolve: goOn } = Promise.withResolvers<void>();
+      let destroyed = 0;
+      vi.spyOn(purging.storage.vault, 'destroyKeys').mockImplementation(async (requests) => {
+        begin();
+        await paused;
+        destroyed += requests.length;
+        return destroyKeys(requests);
+      });
+      const pass = purging.store.runPurge();
+      await begun;
+      await asked.store.pausePurge(CALLER);
+      goOn();
+      await pass;
+      // The batch that was under way.
+      expect(destroyed).toBe(256);
+      await asked.store.resumePurge(CALLER);
+      await purging.store.runPurge();
+      expect(destroyed).toBe(600);
+    }));
+
   it('keep ids and partition keys as pseudonyms where a container asks for that, and serve each other’s items', () =>
     inCluster(async (cluster) => {
       const [one, other] = [await cluster.start(), await cluster.start({ roles: ['purge'] })];

@@ -385,6 +385,8 @@ export class PurgeRunner {
       await pace.step();
       for (;;) {
         await this.#options.confirmCatalog?.();
+        // A large backlog takes hours.
+        await this.#control.refresh();
         // Read anew each time: its policy or its being there may have changed since the last batch.
         const work = await this.#work.workIn(catalog().containerByNumber(number)!, run, BATCH_SIZE);
         const action = nextAction({
