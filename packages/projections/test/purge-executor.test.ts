@@ -274,7 +274,7 @@ describe('an erasure', () => {
       const lives = new Lives();
       await lives.life('a', 'live');
       const policy = { fromMs: 0, defaultTtl: 2, version: 1, setBy: 'key:primary', recordedAtMs: 0 };
-      lives.timeline.push(policy as RecordedPolicy);
+      lives.timeline.push(policy);
       lives.goneAtMs = goneAtMs;
       expect(await lives.eraseItems(['a'])).toEqual({ purged: 1 - left.length, refused: [], left });
     },
