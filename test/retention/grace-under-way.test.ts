@@ -118,3 +118,39 @@ it('a certificate says what the key had to wait for when it went, though that ha
   const { statement } = await store.certificate(container, 'x', '["p"]');
   expect(statement.checks).toEqual({ holds: 0, floorSeconds: 5, graceSeconds: 0 });
 });
+
+it('an erasure on request that has to wait for a backup of the keys is dated when the content went, not when it was asked for', async () => {
+  const { store, storage, clock } = await openInlineStore('waiting-erasure');
+  await store.createDatabase(CALLER, 'd');
+  const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, -1);
+  for (const document of [
+    { id: 'stays', pk: 'p' },
+    { id: 'expires', pk: 'p', ttl: 5 },
+  ]) {
+    const item = { id: document.id, partitionKey: '["p"]', document, json: JSON.stringify(document) };
+    await store.writeItem(CALLER, container, 'create', item);
+  }
+  const copied = Promise.withResolvers<void>();
+  const copying = storage.vault.withoutDestruction(() => copied.promise);
+  const why = { reason: 'asked for it', requestedBy: 'a person' };
+  const erased = ['stays', 'expires'].map((id) => store.eraseItem(CALLER, container, id, '["p"]', why));
+  await expect.poll(() => store.containerByRid(container.rid)?.retention.erasures).toHaveLength(2);
+  await new Promise((resolve) => setTimeout(resolve, 50));
+  const shownAtMs = clock.advance(3_000);
+  for (const id of ['stays', 'expires']) await store.readItem(container, id, '["p"]');
+  const expiredAtMs = clock.advance(2_000);
+  await expect(store.readItem(container, 'expires', '["p"]')).rejects.toMatchObject({ code: 'item-not-found' });
+  clock.advance(5_000);
+  copied.resolve();
+  await copying;
+  await Promise.all(erased);
+
+  const stateAt = async (id: string, atMs: number) => (await store.explain(container, id, '["p"]', atMs)).state;
+  expect([await stateAt('stays', shownAtMs), await stateAt('stays', clock.now())]).toEqual(['live', 'purged']);
+  expect([await stateAt('expires', shownAtMs), await stateAt('expires', expiredAtMs)]).toEqual(['live', 'expired']);
+  const statementOf = async (id: string) => (await store.certificate(container, id, '["p"]')).statement;
+  const erasedAtMs = clock.now();
+  expect(await statementOf('stays')).toMatchObject({ erasedAtMs, endedAtMs: erasedAtMs });
+  expect(await statementOf('expires')).toMatchObject({ erasedAtMs, endedAtMs: expiredAtMs });
+  expect((await store.fsck()).problems).toEqual([]);
+});

@@ -102,6 +102,7 @@ class Lives {
       this.projectedUpTo = position;
     },
     onErased: (positions: readonly number[]) => this.erasedPositions.push(...positions),
+    onExpiriesRecorded: () => {},
     copiesKeptUntilMs: () => this.copiesKeptUntilMs,
     newId: () => crypto.randomUUID(),
   } as unknown as PurgePorts);
@@ -237,7 +238,7 @@ describe('an erasure', () => {
     await lives.life('b', 'live');
     lives.goneAtMs = 5_000;
     const left = { stream: lives.stream('b'), cause: 'container-deleted' } as const;
-    await lives.executor.eraseOnDemand({ lives: [left], context: lives.context(10_000) });
+    await lives.executor.eraseOnDemand({ lives: [left], context: lives.context(10_000) }, () => 10_000);
     expect(lives.record('b').data).toMatchObject({
       cause: 'container-deleted',
       firstPosition: 4,
@@ -327,7 +328,7 @@ describe('an erasure', () => {
       lives: ['a', 'b'].map((item) => ({ stream: lives.stream(item), cause: 'erasure' as const })),
       context: lives.context(10_000),
     } as const;
-    expect(await lives.executor.eraseOnDemand(demanded)).toMatchObject({ purged: 2, refused: [] });
+    expect(await lives.executor.eraseOnDemand(demanded, () => 10_000)).toMatchObject({ purged: 2, refused: [] });
     expect([lives.types('a'), lives.types('b')]).toEqual([['ItemPurged'], ['ItemDeleted', 'ItemPurged']]);
     for (const item of ['a', 'b']) {
       const { data, actor } = lives.record(item);

@@ -117,15 +117,15 @@ export class PurgeExecutor {
    * Erases lives whether or not they have ended; those that have not, end by it. Of a life that is purged on record
    * already it removes what a crash has left in the log.
    */
-  async eraseOnDemand({ lives, context }: DemandedErasure): Promise<ErasedBatch> {
+  async eraseOnDemand({ lives, context }: DemandedErasure, nowMs: () => number): Promise<ErasedBatch> {
     const { log, sealer } = this.#ports;
-    const erased = await this.#erase(lives, () => context.nowMs, context);
+    const erased = await this.#erase(lives, nowMs, context);
     for (const { stream } of lives) {
       const reading = await readFacts(log, sealer, stream);
       if (reading?.last.read.type !== 'ItemPurged') continue;
       // To whoever finds its row and not its writes, the log is damaged. Another attempt may have recorded it.
       await this.#ports.projected(reading.last.recorded.position);
-      await this.truncations.truncate(stream, reading, context.nowMs);
+      await this.truncations.truncate(stream, reading, nowMs());
     }
     return erased;
   }
@@ -163,15 +163,18 @@ export class PurgeExecutor {
       });
     const { gone, refused, unknown } = await this.#destroyKeys(dying);
     this.#ports.onErased(gone.flatMap(({ reading }) => reading.writePositions));
+    // The vault may have let it wait, for as long as a backup copies the keys: until then the content was there.
+    const demandedNow = demandedBy && { ...demandedBy, nowMs: Math.max(demandedBy.nowMs, nowMs()) };
     if (gone.length > 0)
-      await this.#destructions.record(demandedBy ?? stepContext(this.#ports, nowMs()), this.#ports.vault);
+      await this.#destructions.record(demandedNow ?? stepContext(this.#ports, nowMs()), this.#ports.vault);
     let fault = unknown;
     let position = 0;
     let purged = 0;
     const left = new Set(candidates.keys());
     for (const { index } of refused) left.delete(index);
     await stepwise(gone, async (life) => {
-      const recorded = await this.#recordPurge(life, nowMs, demandedBy);
+      if (demandedNow !== undefined) await this.#recordEnd(life, demandedNow);
+      const recorded = await this.#recordPurge(life, nowMs, demandedNow);
       if (recorded instanceof PurgeFault) {
         fault ??= recorded;
         return;
@@ -278,6 +281,33 @@ export class PurgeExecutor {
       }
     }
     return { gone, refused, unknown };
+  }
+
+  /**
+   * Records how a life that is erased on demand has ended since that was decided, if it has: by its deadline, or with its
+   * partition key. An erasure must not pass for the end of a life that had one already.
+   */
+  async #recordEnd({ candidate: { stream, cause }, reading }: Gone, context: CommandContext): Promise<void> {
+    const { containerRid, life } = parseItemStream(stream)!;
+    const { recorded, read } = reading.last;
+    const container = this.#ports.catalog().containerByRid(containerRid);
+    if (cause !== 'erasure' || !isItemWrite(read) || container === undefined || isGone(this.#ports, container)) return;
+    const { timeline } = container.state;
+    const { position } = recorded;
+    const left = partitionKeyDeleteAfter(container.state, read.data.partitionKey, position);
+    // No policy begins at this instant any more: whether the life has ended is judged by those that there are.
+    this.#ports.onExpiriesRecorded(container.number, context.nowMs);
+    await handleLife(this.#ports, context, stream, life, () => ({
+      kind: 'command',
+      command:
+        left === undefined
+          ? { type: 'RecordExpiry', nowMs: context.nowMs, timeline }
+          : {
+              type: 'RecordPartitionKeyDelete',
+              timeline,
+              leftWithPartitionKey: { atMs: left.atMs, by: left.by, position },
+            },
+    }));
   }
 
   /**

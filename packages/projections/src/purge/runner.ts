@@ -207,7 +207,7 @@ export class PurgeRunner {
     for (let done = 0; done < abandoned.length; done += BATCH_SIZE) {
       const streams = abandoned.slice(done, done + BATCH_SIZE);
       const lives = streams.map((stream) => ({ stream, cause: 'container-deleted' as const }));
-      await this.#executor.eraseOnDemand({ lives, context: purgeContext(this.#options) });
+      await this.#executor.eraseOnDemand({ lives, context: purgeContext(this.#options) }, nowMs);
     }
     for (const container of catalog().allContainers()) {
       for (const byPolicyStart of [false, true]) {
@@ -258,7 +258,7 @@ export class PurgeRunner {
 
   /** Erases what somebody demands. */
   eraseOnDemand(erasure: DemandedErasure): Promise<ErasedBatch> {
-    return this.#executor.eraseOnDemand(erasure);
+    return this.#executor.eraseOnDemand(erasure, () => this.#options.clock.now());
   }
 
   /** Resolves when every erasure begun so far is on record, or has failed. */
