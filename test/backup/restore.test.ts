@@ -586,6 +586,11 @@ describe('holds and floors that a later copy of the keys has than the log', () =
     const held = ['item', 'other item', 'found', 'of key'];
     for (const id of [...held, 'free', 'released']) await write(store, 'c', id);
     for (const name of ['by law', 'lowered']) await write(store, name, 'x');
+    for (const name of ['c', 'by law', 'lowered']) {
+      await write(store, name, 'gone');
+      await store.deleteItem(CALLER, store.container('db', name), 'gone', '["p"]');
+    }
+    expect(await store.runPurge()).toMatchObject({ purged: 3 });
     const floor = (name: string, seconds: number) =>
       store.setRetentionFloor(CALLER, store.container('db', name), seconds, 'a law');
     const hold = (id: string, scope: HoldRequest['scope'], name = 'c') =>
@@ -595,7 +600,7 @@ describe('holds and floors that a later copy of the keys has than the log', () =
     await hold('before', { kind: 'items', items: [itemOf('released')] });
     await store.releaseHold(CALLER, store.container('db', 'c'), 'before', 'settled');
     await store.backup(CALLER, { folder: other.file('first'), vaultKeptSeconds: 60 });
-    await hold('items', { kind: 'items', items: [itemOf('item'), itemOf('other item')] });
+    await hold('items', { kind: 'items', items: ['item', 'other item', 'gone'].map(itemOf) });
     await hold('query', { kind: 'query', sql: "SELECT * FROM c WHERE c.id = 'found'", parameters: [] });
     await write(store, 'by law', 'y');
     await hold('key', { kind: 'partition-key', partitionKey: '["p"]' }, 'by law');
@@ -632,9 +637,9 @@ describe('holds and floors that a later copy of the keys has than the log', () =
         ['c', 'by law', 'lowered'].map((name) => store.holds(store.container('db', name), { after: 0 })),
       )
     ).flat();
-    expect(holds.map(({ holdId, scope }) => [holdId, scope])).toEqual(
-      wanted.map(({ holdId, scope }) => [holdId, scope]),
-    );
+    const told = (all: typeof holds) => all.map(({ holdId, scope, tooLateFor }) => [holdId, scope, tooLateFor]);
+    expect(told(holds)).toEqual(told(wanted));
+    expect(holds.map(({ tooLateFor }) => tooLateFor)).toEqual([0, 1, 0, 1, 1]);
     for (const one of holds.filter(({ holdId }) => holdId !== 'before')) {
       expect(one).toMatchObject({ placedBy: 'system:restore', reason: expect.stringMatching(/older copy/) });
     }

@@ -185,6 +185,7 @@ function codeOfRetention(container: ModelContainer, command: RetentionCommand, n
       if (standing !== undefined) {
         const isSame =
           !standing.released &&
+          standing.restored !== true &&
           command.scope.kind !== 'query' &&
           sameScope(standing.scope, resolved(container, command.scope, nowMs));
         return isSame ? 'ok' : 'already-exists';

@@ -45,6 +45,8 @@ export interface ModelHold {
   readonly id: string;
   readonly scope: ModelScope;
   released: boolean;
+  /** A restore has put it on record again: who had placed it, and why, is lost. */
+  readonly restored?: true;
 }
 
 /** How much of a container one TTL change may make expire at once. */

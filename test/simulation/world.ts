@@ -1021,7 +1021,8 @@ export class World {
   ): Promise<void> {
     const backup = this.#backups[index]!;
     const { taken, before, underWay, course } = backup;
-    const keys = withLaterKeys ? this.#backups.findLast((other) => other.course === course)!.taken : taken;
+    const copied = withLaterKeys ? this.#backups.findLast((other) => other.course === course)! : backup;
+    const keys = copied.taken;
     const endedAtMs = this.now();
     for (const [container, item, number, life] of livesOf(this.model)) {
       if (life.erased !== 'yes') continue;
@@ -1101,12 +1102,38 @@ export class World {
       }
     };
     await seeToBegun(before);
-    const possible = alternatives(before, underWay, [], backup.nowMs, atMs, erased);
+    const kept = keptBy(copied);
+    const possible = [before, await this.#standingAgain(structuredClone(before), kept)].flatMap((model) =>
+      alternatives(model, underWay, [], backup.nowMs, atMs, erased),
+    );
     for (const model of possible) {
       await seeToBegun(model);
+      await this.#standingAgain(model, kept);
       applyRestore(model, erased, atMs);
     }
     await this.#choose(possible, underWay);
+  }
+
+  /** Holds and floors that a copy of the keys has and a model, of an older copy of the log, has not: they stand again. */
+  async #standingAgain(model: Model, { holds, floors }: ReturnType<typeof keptBy>): Promise<Model> {
+    for (const container of model.containers) {
+      const state = this.#embedded.store.containerByRid(container.rid);
+      if (state === undefined) continue;
+      for (const { id, rid, scope } of holds) {
+        if (rid !== container.rid || container.holds.some((known) => known.id === id)) continue;
+        container.holds.push({ id, scope, released: false, restored: true });
+      }
+      const seconds = floors.get(container.rid) ?? 0;
+      if (seconds <= container.floorSeconds) continue;
+      const changes = await this.#embedded.store.containerHistory(state);
+      // One that was in force before was lowered since.
+      const wasInForce = changes.some(
+        ({ type, actor, data }) =>
+          type === 'RetentionFloorChanged' && actor !== 'system:restore' && data['toSeconds'] === seconds,
+      );
+      if (!wasInForce) container.floorSeconds = seconds;
+    }
+    return model;
   }
 
   /** What must be true after a purge that got through, at the same instant. */
@@ -1270,6 +1297,27 @@ function policiesDiffer(expected: ModelContainer, actual: ContainerState): strin
   }
   if (!sameJson(actual.brake ?? null, expected.brake)) return `the brake of ${expected.name} differs`;
   return actual.policyGraceSeconds === expected.graceSeconds ? undefined : `the grace of ${expected.name} differs`;
+}
+
+/** The holds and floors in a copy of the keys, with what the holds cover by what was known when it was made. */
+function keptBy({ taken, before, underWay, nowMs }: ShelvedBackup) {
+  const models = alternatives(before, underWay, [], nowMs);
+  const copy = new DatabaseSync(join(taken.folder, 'vault', 'vault.db'), { readOnly: true });
+  const held = copy.prepare('SELECT hold_id AS name, container AS rid FROM holds ORDER BY placed_at, hold_id').all();
+  const floors = copy.prepare('SELECT container AS rid, seconds FROM floors').all();
+  copy.close();
+  const holds = (held as { name: string; rid: string }[]).flatMap(({ name, rid }) => {
+    const id = name.slice(rid.length + 1);
+    const known = models.flatMap(
+      ({ containers }) => containers.find((container) => container.rid === rid)?.holds ?? [],
+    );
+    const hold = known.find((one) => one.id === id);
+    return hold === undefined ? [] : [{ id, rid, scope: hold.scope }];
+  });
+  return {
+    holds,
+    floors: new Map((floors as { rid: string; seconds: number }[]).map(({ rid, seconds }) => [rid, seconds])),
+  };
 }
 
 function retentionDiffers(

@@ -52,6 +52,12 @@ const isDone = (work: Promise<void>): Promise<boolean> =>
 /** Released holds that are looked up in the log at a time. */
 const READ_AT_ONCE = 32;
 
+/** Rows of what left that are looked through at a time. */
+const ROWS_AT_ONCE = 1_000;
+
+const byPlacing = (left: VaultHold, right: VaultHold): number =>
+  left.placedAtMs - right.placedAtMs || (left.holdId < right.holdId ? -1 : 1);
+
 /** What is on record of a hold or floor whose record is lost. */
 const REASON_LOST = 'In the keys, without a record in the log, which was restored from an older copy.';
 
@@ -136,11 +142,12 @@ export class Holds {
     }
     for (const { state } of this.#parts.catalog.allContainers()) {
       const { rid } = state;
-      for (const hold of byContainer.get(rid) ?? []) {
+      for (const hold of (byContainer.get(rid) ?? []).toSorted(byPlacing)) {
         const holdId = holdIdOf(rid, hold.holdId);
         if (this.#known(state, holdId) !== undefined) continue;
         const scope = recordedScope(rid, hold.scope);
-        const what = { type: 'PlaceHold', holdId, scope, tooLateFor: 0 } as const;
+        const tooLateFor = await this.#tooLateFor(state, scope);
+        const what = { type: 'PlaceHold', holdId, scope, tooLateFor } as const;
         await recordRetention(this.#parts, context, rid, { ...what, reason: REASON_LOST });
       }
       const seconds = floors.get(rid)?.retention ?? 0;
@@ -204,8 +211,9 @@ export class Holds {
       let mayBeOnRecord = false;
       try {
         await vault.placeHold(hold);
-        const tooLateFor = await this.#tooLateFor(container, scope, request);
-        const { reason } = request;
+        const { scope: asked, reason } = request;
+        const partitionKey = asked.kind === 'partition-key' ? asked.partitionKey : undefined;
+        const tooLateFor = await this.#tooLateFor(container, scope, partitionKey);
         mayBeOnRecord = true;
         await recordRetention(this.#parts, context, rid, { type: 'PlaceHold', holdId, scope, reason, tooLateFor });
         // Acknowledged only when the vault has it: if recording took long, another node may have released it meanwhile.
@@ -397,8 +405,12 @@ export class Holds {
     }
   }
 
-  /** How many lives in a scope were erased before the vault had the hold. */
-  async #tooLateFor(container: ContainerState, scope: RecordedScope, request: HoldRequest): Promise<number> {
+  /**
+   * How many lives in a scope were erased before the vault had the hold.
+   *
+   * @param partitionKey of a scope that is one, where it is known; its name alone is in all the container's lives
+   */
+  async #tooLateFor(container: ContainerState, scope: RecordedScope, partitionKey?: string): Promise<number> {
     const { log, vault } = this.#parts.ports;
     const { rid } = container;
     const full = (name: string): string => `item-${rid}.${name}`;
@@ -420,8 +432,9 @@ export class Holds {
       case 'container':
         return this.#erasedIn(container);
       case 'partition-key':
-        invariant(request.scope.kind === 'partition-key', 'a scope is of the kind that was asked for');
-        return this.#erasedIn(container, request.scope.partitionKey);
+        return partitionKey === undefined
+          ? this.#erasedBehind(container, full(scope.prefix))
+          : this.#erasedIn(container, partitionKey);
     }
   }
 
@@ -437,6 +450,24 @@ export class Holds {
       ? partitionKey
       : await this.#parts.recordedPartitionKey(container, partitionKey);
     return this.#parts.readModel.countErased(number, recorded);
+  }
+
+  /** Counts, by what is on record, those whose streams' names begin so. */
+  async #erasedBehind(container: ContainerState, prefix: string): Promise<number> {
+    const { number } = this.#parts.catalog.containerByRid(container.rid)!;
+    let count = 0;
+    let after: { readonly atMs: number; readonly position: number } | undefined;
+    for (;;) {
+      const page = { fromMs: 0, toMs: Number.MAX_SAFE_INTEGER, cause: undefined, after, limit: ROWS_AT_ONCE };
+      const rows = await this.#parts.readModel.disappearances(number, page);
+      for (const { partitionKey, id, purgedAtMs } of rows) {
+        if (purgedAtMs === null) continue;
+        const name = await this.#parts.ports.naming.itemStreamPrefix(container.rid, partitionKey, id);
+        if (name.startsWith(prefix)) count += 1;
+      }
+      after = rows.at(-1);
+      if (rows.length < ROWS_AT_ONCE) return count;
+    }
   }
 
   async #inVault(rid: string, hold: StandingHold): Promise<VaultHold> {
