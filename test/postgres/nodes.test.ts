@@ -1127,6 +1127,44 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect((await other.store.history(container, 'item', PARTITION)).at(-1)?.type).toBe('ItemPurged');
     }));
 
+  it('bring nothing back of an item that another was asked to erase meanwhile', () =>
+    inCluster(async (cluster) => {
+      const one = await cluster.start({ automaticPurge: false });
+      const other = await cluster.start({ automaticPurge: false });
+      const container = await makeContainer(one.store);
+      await containerOn(other);
+      await write(one, 'item', { n: 1 });
+      await one.store.deleteItem(CALLER, container, 'item', PARTITION);
+      const { promise: erased, resolve: erase } = Promise.withResolvers<void>();
+      const { promise: begun, resolve: begin } = Promise.withResolvers<void>();
+      const createKey = other.storage.vault.createKey.bind(other.storage.vault);
+      vi.spyOn(other.storage.vault, 'createKey').mockImplementation(async (stream) => {
+        begin();
+        await erased;
+        return createKey(stream);
+      });
+      const back = other.store.recoverItem(CALLER, container, 'item', PARTITION, { reason: 'a mistake' });
+      const recovered = back.catch(({ code }: Refusal) => code);
+      await begun;
+      const request = { reason: 'asked for', requestedBy: 'the person' };
+      expect(await one.store.eraseItem(CALLER, container, 'item', PARTITION, request)).toMatchObject({
+        erasedLives: 1,
+      });
+      erase();
+      expect(await recovered).toBe('content-erased');
+      const history = await one.store.history(container, 'item', PARTITION);
+      expect(history.map(({ type, life }) => [type, life])).toEqual([
+        ['ItemUpserted', 0],
+        ['ItemDeleted', 0],
+        ['ItemPurged', 0],
+        ['ItemRecovered', 1],
+        ['ItemPurged', 1],
+      ]);
+      const requests = (await one.store.containerHistory(container)).filter(({ type }) => type === 'ErasureRequested');
+      expect(requests.map(({ data }) => data)).toMatchObject([request, request]);
+      expect((await one.store.fsck()).problems).toEqual([]);
+    }));
+
   it('bring no item back by a write that is held up on its way to the log until its deadline is over', () =>
     withLateNode(async ({ one, late, holdUp }) => {
       const container = await makeContainer(one.store, -1);

@@ -1,19 +1,24 @@
 import { allDone } from '@epitaph/core/all-done.ts';
 import { partitionKeyDeleteAfter } from '@epitaph/core/container/partition-key-deletes.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { containerStream } from '@epitaph/core/container/stream-name.ts';
+import { readContainerEvent } from '@epitaph/core/container/upcast.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { expiryOf } from '@epitaph/core/ttl/expiry.ts';
 import { etagOf, isItemWrite } from '@epitaph/core/item/events.ts';
 import { foldItem } from '@epitaph/core/item/handle.ts';
+import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
 import { lifeTail } from '@epitaph/core/item/read-life.ts';
 import { itemStream, parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
+import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { withoutContainer } from '@epitaph/core/retention/hold-names.ts';
 import type { ContainerNumber, DisappearanceRow, EndedRow } from '@epitaph/projections/read-model-store.ts';
 import { endedPages } from '@epitaph/projections/purge/ended-pages.ts';
 import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
 import type { Documents } from './documents.ts';
+import type { Erasures } from './erasures.ts';
 import { type ItemLife, itemLife, lastLifeOf } from './item-lives.ts';
 import type { ItemWrites } from './item-writes.ts';
 import type { StoreParts } from './parts.ts';
@@ -31,12 +36,14 @@ export class Recoveries {
   readonly #purge: PurgeRunner;
   readonly #writes: ItemWrites;
   readonly #documents: Documents;
+  readonly #erasures: Erasures;
 
-  constructor(parts: StoreParts, purge: PurgeRunner, writes: ItemWrites, documents: Documents) {
+  constructor(parts: StoreParts, purge: PurgeRunner, writes: ItemWrites, documents: Documents, erasures: Erasures) {
     this.#parts = parts;
     this.#purge = purge;
     this.#writes = writes;
     this.#documents = documents;
+    this.#erasures = erasures;
   }
 
   /**
@@ -61,7 +68,7 @@ export class Recoveries {
       item,
       reason,
     });
-    const { ts, ttl, ...recovered } = await this.#writes.recover(caller, container, id, partitionKey, { fromLife });
+    const { ts, ttl, ...recovered } = await this.#begin(caller, container, { id, partitionKey, item }, { fromLife });
     const { timeline } = this.#parts.catalog.containerByRid(container.rid)!.state;
     return { ...recovered, fromLife, ts, expiresAtMs: expiryOf({ ts, ttl }, timeline)?.expiredAtMs ?? null };
   }
@@ -193,6 +200,40 @@ export class Recoveries {
     throw new Refusal('content-erased', `The content of life ${life} of the item has been erased.`);
   }
 
+  /**
+   * Begins a life with the content of an ended one. Another node may have been asked to erase the item meanwhile, and not
+   * have seen this life: then that is done once more, for what is erased on request does not come back.
+   *
+   * @throws Refusal content-erased, also while the item is being erased
+   */
+  async #begin(
+    caller: Caller,
+    container: ContainerState,
+    { id, partitionKey, item }: ItemName & { readonly item: string },
+    lives: { readonly fromLife: number; readonly asLife?: number },
+  ): ReturnType<ItemWrites['recover']> {
+    const { ports, projector, catalog } = this.#parts;
+    const begin = () => this.#writes.recover(caller, container, id, partitionKey, lives);
+    if (ports.nodes === undefined) return begin();
+    const { rid } = container;
+    const knownAt = projector.position;
+    if (catalog.containerByRid(rid)!.state.retention.erasures.some((pending) => pending.item === item)) {
+      throw new Refusal('content-erased', 'The item is being erased on request.');
+    }
+    const begun = await begin();
+    const request = await erasureRequested(ports.log, rid, item, { after: knownAt, before: begun.position });
+    if (request === undefined) return begun;
+    try {
+      const by = { actor: request.actor, correlationId: caller.correlationId };
+      await this.#erasures.erase(by, container, id, partitionKey, request);
+    } catch (error) {
+      // As the other was.
+      if (error instanceof Refusal && error.code === 'held') return begun;
+      throw error;
+    }
+    throw new Refusal('content-erased', 'The item was erased on request meanwhile.');
+  }
+
   async #bringBack(
     caller: Caller,
     container: ContainerState,
@@ -205,7 +246,9 @@ export class Recoveries {
     const { prefix } = parseItemStream(stream)!;
     if ((await log.readLast(itemStream(prefix, life + 1))) !== undefined) return 'writtenSince';
     try {
-      await this.#writes.recover(caller, container, id, partitionKey, { fromLife: life, asLife: life + 1 });
+      const item = withoutContainer(container.rid, prefix);
+      const lives = { fromLife: life, asLife: life + 1 };
+      await this.#begin(caller, container, { id, partitionKey, item }, lives);
       return 'recovered';
     } catch (error) {
       if (!(error instanceof Refusal)) throw error;
@@ -245,6 +288,22 @@ export class Recoveries {
     if (!facts.some((fact) => isTakenBy(fact, policyVersion))) return undefined;
     return (await log.readLast(itemStream(prefix, life + 1))) === undefined ? 'erased' : 'writtenSince';
   }
+}
+
+/** What asked between two positions of the log that an item be erased, the last of it; undefined for nothing. */
+async function erasureRequested(
+  log: EventLog,
+  rid: string,
+  item: string,
+  between: { readonly after: number; readonly before: number },
+): Promise<{ readonly actor: string; readonly reason: string; readonly requestedBy: string } | undefined> {
+  let recorded = await log.readLast(containerStream(rid));
+  for (; recorded !== undefined && recorded.position > between.after; recorded = await log.readBefore(recorded)) {
+    if (recorded.position > between.before || recorded.type !== 'ErasureRequested') continue;
+    const event = readContainerEvent(recorded);
+    if (event.type === 'ErasureRequested' && event.data.item === item) return { ...event.data, actor: recorded.actor };
+  }
+  return undefined;
 }
 
 /** True of the end of a life if the start of a policy caused it. */

@@ -141,7 +141,7 @@ export class Store implements StoreApi {
     this.#retries = retries;
     this.#holds = new Holds(parts, this.#queries, purge, retries);
     this.#erasures = new Erasures(parts, purge, retries);
-    this.#recoveries = new Recoveries(parts, purge, this.#writes, documents);
+    this.#recoveries = new Recoveries(parts, purge, this.#writes, documents, this.#erasures);
     this.#replays = new Replays(parts);
     this.#proofs = new Proofs(parts, options.proof, onFault);
     this.#rebuilds = new Rebuilds(parts, purge);
