@@ -1127,6 +1127,30 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect((await other.store.history(container, 'item', PARTITION)).at(-1)?.type).toBe('ItemPurged');
     }));
 
+  it('go on at once with an erasure whose record was long in coming to readers', () =>
+    inCluster(async (cluster) => {
+      const { store, storage } = await cluster.start({ automaticPurge: false });
+      const container = await makeContainer(store);
+      const document = { id: 'item', pk: 'p' };
+      const item = { id: 'item', partitionKey: PARTITION, document, json: JSON.stringify(document) };
+      const { position } = await store.writeItem(CALLER, container, 'create', item);
+      const readModel = storage.readModels.current.store;
+      const apply = readModel.apply.bind(readModel);
+      const { promise: over, resolve: end } = Promise.withResolvers<void>();
+      vi.spyOn(readModel, 'apply').mockImplementation(async (changes, ...places) => {
+        if (changes.some(({ kind }) => kind === 'item-purged')) await over;
+        return apply(changes, ...places);
+      });
+      const request = { reason: 'asked for', requestedBy: 'x' };
+      await expect(store.eraseItem(CALLER, container, 'item', PARTITION, request)).rejects.toMatchObject({
+        code: 'session-not-available',
+      });
+      end();
+      await eventually('it is truncated', async () => (await cluster.log.readBody(position)) === undefined);
+      const types = async () => (await store.containerHistory(container)).map(({ type }) => type);
+      await eventually('it has an outcome', async () => (await types()).at(-1) === 'ErasureCompleted');
+    }));
+
   it('bring nothing back of an item that another was asked to erase meanwhile', () =>
     inCluster(async (cluster) => {
       const one = await cluster.start({ automaticPurge: false });

@@ -98,7 +98,7 @@ export class Erasures {
       return await this.#carryOut(context, container, { position, item, by: caller.actor });
     } catch (error) {
       // It may be on record, and keys may be gone.
-      if (!(error instanceof Refusal)) this.#resumeLater();
+      if (!isOutcome(error)) this.#resumeLater();
       throw error;
     }
   }
@@ -165,8 +165,8 @@ export class Erasures {
           const caller = { actor: pending.by, correlationId: ports.newId() };
           await this.#carryOut(this.#parts.command(caller), state, pending, { isLate: true });
         } catch (error) {
-          if (!(error instanceof Refusal)) faults.push(error);
-          else if (error.code === 'clock-held') return this.#resumeLater(LOOK_EVERY_MS);
+          if (error instanceof Refusal && error.code === 'clock-held') return this.#resumeLater(LOOK_EVERY_MS);
+          if (!isOutcome(error)) faults.push(error);
         }
       }
     }
@@ -330,6 +330,10 @@ export class Erasures {
     return keptBy(rid, kept);
   }
 }
+
+/** Whether an erasure that ended so is settled, or was never asked for; readers who lag, say, only put it off. */
+const isOutcome = (error: unknown): boolean =>
+  error instanceof Refusal && (error.code === 'held' || error.code === 'item-not-found');
 
 /** Of a life that is not purged, whose first write is there. */
 async function hasBegunAfter(log: EventLog, { stream, events }: ItemLife, position: number): Promise<boolean> {
