@@ -157,6 +157,19 @@ describe('an append that is decided for a time', () => {
   });
 });
 
+test('an append whose events are truncated before it is answered is no defect', async () => {
+  const [log, other] = [await open(), await open()];
+  const stream = 'item-a.a.0';
+  double.onAppend = async (moment) => {
+    if (moment === 'before') return;
+    double.onAppend = undefined;
+    await other.append([{ stream, expectedRevision: 1, events: [anEvent()] }]);
+    await other.truncateStream(stream, 2);
+  };
+  const append = log.append([{ stream, expectedRevision: 'no-stream', events: [anEvent(), anEvent()] }]);
+  expect(await rejectionOf(append)).toBeInstanceOf(StorageUnavailable);
+});
+
 describe('an append whose connection is cut', () => {
   test.each(['before', 'after'] as const)('%s the server has written it is made once', async (moment) => {
     const log = await open();

@@ -130,8 +130,15 @@ export class EventStoreEventLog implements EventLog, PageReader {
         return { kind: 'appended', position: answer.position, firstPositions: [answer.position] };
       }
       const recorded = await this.#recorded(append);
-      invariant(recorded !== undefined, `an append to ${append.stream} was answered, but is not there`);
-      return recorded;
+      if (recorded !== undefined) return recorded;
+      const last = await this.#lastPlace(stream);
+      const revision = revisionOf(expectedRevision) + append.events.length;
+      invariant(
+        last !== undefined && last.revision > revision,
+        `an append to ${stream} was answered, but is not there`,
+      );
+      // Its answer was long in coming, and the stream has been truncated since. Whoever asks again finds what there is now.
+      throw new StorageUnavailable(`what was appended to ${stream} has been truncated since`);
     }
     const { actualRevision } = answer;
     // The server knows retries by their ids as long as it remembers them; what is in the stream is beyond doubt.
