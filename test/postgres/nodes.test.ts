@@ -1418,5 +1418,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
         }
         expect((await nodes[0]!.store.fsck()).problems).toEqual([]);
       }),
+    // Twice the catalog may be waited for, and a server that was killed syncs all its files first.
+    120_000,
   );
 });
