@@ -114,6 +114,16 @@ async function write({ store }: Node, id: string, more: Record<string, unknown> 
   });
 }
 
+/** Two nodes that decide by what they have confirmed for long, and an item that the one which projects has written. */
+async function twoWithAnItem(cluster: Cluster) {
+  const leader = await cluster.start({ policyDelayMs: 60_000 });
+  const other = await cluster.start({ policyDelayMs: 60_000 });
+  await makeContainer(leader.store);
+  const container = await containerOn(other);
+  const { position } = await write(leader, 'item');
+  return { leader, other, container, position };
+}
+
 async function eventually(what: string, holds: () => Promise<boolean>, seconds = 15): Promise<void> {
   for (let tries = 0; tries < seconds * 20; tries++) {
     if (await holds()) return;
@@ -1095,11 +1105,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
 
   it('find gone what is erased while the read models can’t be written, and leave its writes until they can', () =>
     inCluster(async (cluster) => {
-      const leader = await cluster.start({ policyDelayMs: 60_000 });
-      const other = await cluster.start({ policyDelayMs: 60_000 });
-      await makeContainer(leader.store);
-      const container = await containerOn(other);
-      const { position } = await write(leader, 'item');
+      const { leader, other, container, position } = await twoWithAnItem(cluster);
       let isAway = true;
       const { store } = leader.storage.readModels.current;
       const apply = store.apply.bind(store);
@@ -1299,11 +1305,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
 
   it('find gone what was erased since another has swapped, on one that has not heard of the swap yet', () =>
     inCluster(async (cluster) => {
-      const leader = await cluster.start({ policyDelayMs: 60_000 });
-      const other = await cluster.start({ policyDelayMs: 60_000 });
-      await makeContainer(leader.store);
-      const container = await containerOn(other);
-      const { position } = await write(leader, 'item');
+      const { leader, other, container, position } = await twoWithAnItem(cluster);
       await other.store.readItem(container, 'item', PARTITION, position);
       const written = await cluster.log.readAt(position);
       let isDeaf = true;

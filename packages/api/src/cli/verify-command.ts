@@ -121,6 +121,12 @@ const endings: Readonly<Record<DisposalStatement['cause'], string>> = {
   erasure: 'ended by an erasure on request',
 };
 
+/** How a life ended by the facts of its certificate, if it did before it was erased. */
+function endIn(facts: DisposalCertificate['facts']): 'expired' | 'deleted' | undefined {
+  const end = facts.find(({ fact: { type } }) => type === 'ItemExpired' || type === 'ItemDeleted');
+  return end && (end.fact.type === 'ItemExpired' ? 'expired' : 'deleted');
+}
+
 /** @param facts those of a certificate of a life, which are good */
 function inWords(
   statement: DisposalStatement | PurgeRunStatement,
@@ -129,13 +135,11 @@ function inWords(
   if ('stream' in statement) {
     const { stream, life, cause, endedAtMs, erasedAtMs, erasedBy } = statement;
     // What is erased on request may have ended before, and been kept since.
-    const end = facts.find(({ fact: { type } }) => type === 'ItemExpired' || type === 'ItemDeleted');
-    const isOverBefore = cause === 'erasure' && end !== undefined;
-    const ended = isOverBefore ? (end.fact.type === 'ItemExpired' ? endings.expired : endings.deleted) : endings[cause];
+    const endedBy = cause === 'erasure' ? (endIn(facts) ?? cause) : cause;
     // When the container was deleted is a fact of the container, which a certificate of one life does not have.
     const when = cause === 'container-deleted' ? '' : ` at ${isoTime(endedAtMs)}`;
-    const erased = isOverBefore ? 'erased on request' : 'erased';
-    return `life ${life} of ${stream}, ${ended}${when}, ${erased} at ${isoTime(erasedAtMs)} by ${erasedBy}.`;
+    const erased = endedBy === cause ? 'erased' : 'erased on request';
+    return `life ${life} of ${stream}, ${endings[endedBy]}${when}, ${erased} at ${isoTime(erasedAtMs)} by ${erasedBy}.`;
   }
   const { id, startedAtMs, completedAtMs } = statement;
   return `purge run ${id}, ${isoTime(startedAtMs)} to ${completedAtMs === null ? 'now' : isoTime(completedAtMs)}.`;

@@ -91,7 +91,7 @@ export function registerCosmos(app: FastifyInstance, options: CosmosOptions): vo
       const cosmos = cosmosRequest(request, reply, admitted, { consistencyPolicy, limits, pages });
       const operation = operationOf(cosmos);
       const answer = await tracedRequest(operation, cosmos.headers, { 'epitaph.plane': 'data' }, () =>
-        answerByName(cosmos, isRenamed),
+        isRenamed === undefined ? answerCharged(cosmos) : answerByName(cosmos, isRenamed),
       );
       measurements.countRequest('data', operation, answer.status);
       return send(reply, answer, admitted.activityId, pages);
@@ -104,11 +104,11 @@ export function registerCosmos(app: FastifyInstance, options: CosmosOptions): vo
  * Of several nodes one may go by what another has deleted a moment ago, and has made anew under the same name: what is
  * asked for, or written, is then of that.
  */
-async function answerByName(request: CosmosRequest, isRenamed: (() => Promise<boolean>) | undefined): Promise<Answer> {
+async function answerByName(request: CosmosRequest, isRenamed: () => Promise<boolean>): Promise<Answer> {
   try {
     return await answerCharged(request);
   } catch (error) {
-    if (isRenamed === undefined || !isMissing(error) || !(await isRenamed())) throw error;
+    if (!isMissing(error) || !(await isRenamed())) throw error;
     return answerCharged(request);
   }
 }

@@ -1,10 +1,10 @@
 import type { CommandContext } from '@epitaph/core/command-context.ts';
-import { partitionKeyDeleteAfter } from '@epitaph/core/container/partition-key-deletes.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
 import { isItemWrite } from '@epitaph/core/item/events.ts';
 import { handleLife } from '@epitaph/core/item/handle.ts';
 import { isWritten, lastLife, lifeTail } from '@epitaph/core/item/read-life.ts';
+import { recordOfEnd } from '@epitaph/core/item/record-of-end.ts';
 import { itemStream } from '@epitaph/core/item/stream-name.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import { Pace } from '@epitaph/core/turn.ts';
@@ -66,21 +66,11 @@ export async function endWhatIsOver(
   { stream, life, write }: Pick<ItemLife, 'stream' | 'life'> & { readonly write: RecordedEvent },
 ): Promise<number | undefined> {
   const { catalog, ports } = parts;
-  const { timeline } = container;
-  const { position } = write;
-  const left = partitionKeyDeleteAfter(container, readItemEvent(write).data.partitionKey, position);
+  const { partitionKey } = readItemEvent(write).data;
   const goneAtMs = catalog.goneAtMs(container);
-  const handled = await handleLife(ports, context, stream, life, () => ({
-    kind: 'command',
-    command:
-      left === undefined
-        ? { type: 'RecordExpiry', timeline, nowMs: goneAtMs === null ? context.nowMs : goneAtMs - 1 }
-        : {
-            type: 'RecordPartitionKeyDelete',
-            timeline,
-            leftWithPartitionKey: { atMs: left.atMs, by: left.by, position },
-          },
-  }));
+  const dueBy = goneAtMs === null ? context.nowMs : goneAtMs - 1;
+  const command = recordOfEnd(container, { partitionKey, position: write.position }, dueBy);
+  const handled = await handleLife(ports, context, stream, life, () => ({ kind: 'command', command }));
   // A change of the container in the same millisecond must not give another reason for it.
   if (handled.position !== undefined) parts.expirySeen(catalog.containerByRid(container.rid)!.number, context.nowMs);
   return handled.position;

@@ -26,6 +26,7 @@ import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import { DecidedTooLate } from '@epitaph/core/log/decided-too-late.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { withoutContainer } from '@epitaph/core/retention/hold-names.ts';
+import { isBeingErased } from '@epitaph/core/retention/state.ts';
 import { expiryOf } from '@epitaph/core/ttl/expiry.ts';
 import type { CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
 import type { ContainerNumber } from '@epitaph/projections/read-model-store.ts';
@@ -430,9 +431,8 @@ export class ItemWrites {
         if (looks === ERASURE_LOOKS) {
           await this.#parts.confirmCatalog(0);
           const item = withoutContainer(rid, parseItemStream(error.stream)!.prefix);
-          const { erasures } = this.#parts.catalog.containerByRid(rid)!.state.retention;
           // Otherwise the log or the vault is damaged.
-          if (!erasures.some((pending) => pending.item === item)) throw error;
+          if (!isBeingErased(this.#parts.catalog.containerByRid(rid)!.state.retention, item)) throw error;
           throw new Refusal('busy', 'The item is being erased; try again.');
         }
         onAgain();

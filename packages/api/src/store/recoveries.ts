@@ -1,7 +1,7 @@
 import { allDone } from '@epitaph/core/all-done.ts';
 import { partitionKeyDeleteAfter } from '@epitaph/core/container/partition-key-deletes.ts';
+import { type Between, containerEvents } from '@epitaph/core/container/read-stream.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
-import { containerStream } from '@epitaph/core/container/stream-name.ts';
 import { readContainerEvent } from '@epitaph/core/container/upcast.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { expiryOf } from '@epitaph/core/ttl/expiry.ts';
@@ -14,6 +14,7 @@ import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { withoutContainer } from '@epitaph/core/retention/hold-names.ts';
+import { isBeingErased } from '@epitaph/core/retention/state.ts';
 import type { ContainerNumber, DisappearanceRow, EndedRow } from '@epitaph/projections/read-model-store.ts';
 import { endedPages } from '@epitaph/projections/purge/ended-pages.ts';
 import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
@@ -217,7 +218,7 @@ export class Recoveries {
     if (ports.nodes === undefined) return begin();
     const { rid } = container;
     const knownAt = projector.position;
-    if (catalog.containerByRid(rid)!.state.retention.erasures.some((pending) => pending.item === item)) {
+    if (isBeingErased(catalog.containerByRid(rid)!.state.retention, item)) {
       throw new Refusal('content-erased', 'The item is being erased on request.');
     }
     const begun = await begin();
@@ -295,11 +296,10 @@ async function erasureRequested(
   log: EventLog,
   rid: string,
   item: string,
-  between: { readonly after: number; readonly before: number },
+  between: Between,
 ): Promise<{ readonly actor: string; readonly reason: string; readonly requestedBy: string } | undefined> {
-  let recorded = await log.readLast(containerStream(rid));
-  for (; recorded !== undefined && recorded.position > between.after; recorded = await log.readBefore(recorded)) {
-    if (recorded.position > between.before || recorded.type !== 'ErasureRequested') continue;
+  for await (const recorded of containerEvents(log, rid, between)) {
+    if (recorded.type !== 'ErasureRequested') continue;
     const event = readContainerEvent(recorded);
     if (event.type === 'ErasureRequested' && event.data.item === item) return { ...event.data, actor: recorded.actor };
   }

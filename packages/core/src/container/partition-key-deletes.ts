@@ -1,7 +1,7 @@
 import type { EventLog } from '../log/event-log.ts';
 import type { RecordedEvent } from '../log/recorded-event.ts';
 import type { ContainerState, PartitionKeyDelete } from './state.ts';
-import { containerStream } from './stream-name.ts';
+import { containerEvents, type Between } from './read-stream.ts';
 
 /**
  * The delete by partition key with which a life left whose last write stands at a position; undefined when none came
@@ -45,11 +45,9 @@ export async function lastBeforeItLeft(
 export async function* takenAway(
   log: Pick<EventLog, 'readLast' | 'readBefore'>,
   rid: string,
-  between: { readonly after: number; readonly before: number },
+  between: Between,
 ): AsyncGenerator<RecordedEvent> {
-  let event = await log.readLast(containerStream(rid));
-  for (; event !== undefined && event.position > between.after; event = await log.readBefore(event)) {
-    if (event.position > between.before) continue;
+  for await (const event of containerEvents(log, rid, between)) {
     if (event.type === 'PartitionKeyDeleted' || event.type === 'ContainerDeleted') yield event;
   }
 }

@@ -24,3 +24,7 @@ export const initialRetention: Retention = {
   recoveryWindowSeconds: 0,
   erasures: [],
 };
+
+/** Whether an item's erasure was asked for, and it is not on record yet what became of that. */
+export const isBeingErased = ({ erasures }: Pick<Retention, 'erasures'>, item: string): boolean =>
+  erasures.some((pending) => pending.item === item);

@@ -1,6 +1,7 @@
 import { partitionKeyDeleteAfter } from '@epitaph/core/container/partition-key-deletes.ts';
 import { handleContainer } from '@epitaph/core/container/handle.ts';
 import { handleLife } from '@epitaph/core/item/handle.ts';
+import { recordOfEnd } from '@epitaph/core/item/record-of-end.ts';
 import { watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import type { CatalogContainer } from '../catalog/catalog.ts';
 import type { ItemRow, UnrecordedEnd } from '../read-model-store.ts';
@@ -69,14 +70,10 @@ export class EndRecorder {
         (state, { last }) => {
           if (state.status === 'live') ({ bytes } = state.lastWrite);
           const now = this.#ports.catalog().containerByNumber(container.number)!;
-          const { timeline } = now.state;
           // It may have left with its partition key since the row was read.
-          const left = last && partitionKeyDeleteAfter(now.state, row.partitionKey, last.position);
-          if (left === undefined) {
-            return { kind: 'command', command: { type: 'RecordExpiry', nowMs: this.#dueBy(now, atMs), timeline } };
-          }
-          const leftWithPartitionKey = { atMs: left.atMs, by: left.by, position: last!.position };
-          return { kind: 'command', command: { type: 'RecordPartitionKeyDelete', timeline, leftWithPartitionKey } };
+          const { partitionKey } = row;
+          const command = recordOfEnd(now.state, { partitionKey, position: last?.position }, this.#dueBy(now, atMs));
+          return { kind: 'command', command };
         },
       );
       if (handled.position !== undefined) {

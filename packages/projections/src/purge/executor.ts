@@ -7,6 +7,7 @@ import { isItemWrite, type ItemPurged, type PurgeCause } from '@epitaph/core/ite
 import { evolveItem } from '@epitaph/core/item/evolve.ts';
 import { handleLife } from '@epitaph/core/item/handle.ts';
 import { lifeTail } from '@epitaph/core/item/read-life.ts';
+import { recordOfEnd } from '@epitaph/core/item/record-of-end.ts';
 import { initialItemState, type ItemState } from '@epitaph/core/item/state.ts';
 import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
@@ -233,7 +234,7 @@ export class PurgeExecutor {
 
   /** For how long a life can be brought back after its end, by how its container stands now. */
   #graceSecondsOf({ stream, cause, byPolicyStart = false }: Candidate): number {
-    const container = this.#ports.catalog().containerByRid(parseItemStream(stream)!.containerRid);
+    const container = this.#containerOf(stream);
     if (cause === 'erasure' || container === undefined || isGone(this.#ports, container)) return 0;
     return graceSeconds(container.state, byPolicyStart);
   }
@@ -288,26 +289,15 @@ export class PurgeExecutor {
    * partition key. An erasure must not pass for the end of a life that had one already.
    */
   async #recordEnd({ candidate: { stream, cause }, reading }: Gone, context: CommandContext): Promise<void> {
-    const { containerRid, life } = parseItemStream(stream)!;
     const { recorded, read } = reading.last;
-    const container = this.#ports.catalog().containerByRid(containerRid);
+    const container = this.#containerOf(stream);
     if (cause !== 'erasure' || !isItemWrite(read) || container === undefined || isGone(this.#ports, container)) return;
-    const { timeline } = container.state;
-    const { position } = recorded;
-    const left = partitionKeyDeleteAfter(container.state, read.data.partitionKey, position);
     // No policy begins at this instant any more: whether the life has ended is judged by those that there are.
     this.#ports.onExpiriesRecorded(container.number, context.nowMs);
-    await handleLife(this.#ports, context, stream, life, () => ({
-      kind: 'command',
-      command:
-        left === undefined
-          ? { type: 'RecordExpiry', nowMs: context.nowMs, timeline }
-          : {
-              type: 'RecordPartitionKeyDelete',
-              timeline,
-              leftWithPartitionKey: { atMs: left.atMs, by: left.by, position },
-            },
-    }));
+    const written = { partitionKey: read.data.partitionKey, position: recorded.position };
+    const command = recordOfEnd(container.state, written, context.nowMs);
+    const { life } = parseItemStream(stream)!;
+    await handleLife(this.#ports, context, stream, life, () => ({ kind: 'command', command }));
   }
 
   /**
@@ -372,14 +362,17 @@ export class PurgeExecutor {
    * that of the one which deleted the container, so that it has not come to the deadline.
    */
   #leftEarlier({ stream, cause }: Candidate, state: ItemState, { position }: RecordedEvent): boolean {
-    const catalog = this.#ports.catalog();
-    const container = catalog.containerByRid(parseItemStream(stream)!.containerRid);
+    const container = this.#containerOf(stream);
     if (cause !== 'container-deleted' || state.status !== 'live' || container === undefined) return false;
-    const goneAtMs = catalog.goneAtMs(container.state);
+    const goneAtMs = this.#ports.catalog().goneAtMs(container.state);
     if (goneAtMs === null) return false;
     const { timeline } = container.state;
     const left = partitionKeyDeleteAfter(container.state, state.lastWrite.partitionKey, position);
     return unrecordedEnd(state, { timeline, nowMs: goneAtMs - 1, leftWithPartitionKey: left }) !== undefined;
+  }
+
+  #containerOf(stream: string): CatalogContainer | undefined {
+    return this.#ports.catalog().containerByRid(parseItemStream(stream)!.containerRid);
   }
 
   /** The sealed bodies can't be opened any more; what is left is to have their bytes gone, too. */
