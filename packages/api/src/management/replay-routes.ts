@@ -68,13 +68,7 @@ export function replayRoutes(scope: FastifyInstance, store: StoreApi, stopping: 
     },
     ({ query: { rid, at }, request, reply }) => {
       const container = recordedContainer(store, request, reply, rid);
-      const nowMs = store.nowMs();
-      if (at > nowMs) {
-        throw new Problem(
-          'bad-request',
-          `at in the query is to come: it is ${isoTime(nowMs)} here. A preview says what will be.`,
-        );
-      }
+      assertNotToCome(store, at);
       return answerScan(request, reply, stopping, {
         scan: (follow) => store.asOf(container, at, follow),
         row: shapes.itemAsOfShape,
@@ -94,11 +88,25 @@ export function replayRoutes(scope: FastifyInstance, store: StoreApi, stopping: 
       answers: { json: answers.content },
     },
     async ({ query: { id, partitionKey, at, revision }, request }) => {
+      if (at !== undefined && revision !== undefined) {
+        throw new Problem('bad-request', 'at and revision in the query: a content is named by one of them.');
+      }
+      if (at !== undefined) assertNotToCome(store, at);
       const container = containerOf(store, request, undefined);
       const item = itemOf(container, id, partitionKey);
       const content = await store.contentAt(container, id, item.key, { atMs: at, revision });
       return { container: shapes.containerName(container), ...item.shown, ...shapes.contentShape(content) };
     },
+  );
+}
+
+/** @throws Problem bad-request for an instant of which nothing can be on record yet */
+function assertNotToCome(store: StoreApi, atMs: number): void {
+  const nowMs = store.nowMs();
+  if (atMs <= nowMs) return;
+  throw new Problem(
+    'bad-request',
+    `at in the query is to come: it is ${isoTime(nowMs)} here. An explanation and a preview say what will be.`,
   );
 }
 

@@ -215,6 +215,11 @@ describe('the content of an item in its past', () => {
     // An earlier life has ended: what it held is out of reach.
     expect((await content('renewed', { at: '2026-11-21T10:00:10Z' })).json()).toMatchObject({ code: 'item-not-found' });
     expect((await content('short', {})).json()).toMatchObject({ status: 404, code: 'item-not-found' });
+    // What it will hold then, or whether it will be there, nobody knows.
+    const toCome = new Date(world.store.nowMs() + 1).toISOString();
+    for (const wrong of [{ at: toCome }, { at: '2026-11-21T11:01:00.500Z', revision: '0' }]) {
+      expect((await content('renewed', wrong)).json()).toMatchObject({ status: 400, code: 'bad-request' });
+    }
   });
 
   test('keeps the digits of integers that no double holds', async () => {
