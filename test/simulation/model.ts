@@ -117,7 +117,7 @@ export function addPolicy(container: ModelContainer, atMs: number, policy: Polic
 }
 
 /** The seconds that an item may live under a policy; undefined for ever. */
-function secondsToLive(ttl: unknown, policy: Policy): number | undefined {
+export function secondsToLive(ttl: unknown, policy: Policy): number | undefined {
   if (policy === null) return undefined;
   const own = isValidTtl(ttl) ? ttl : undefined;
   const seconds = own ?? policy;

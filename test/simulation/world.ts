@@ -45,6 +45,7 @@ import {
   type Model,
   type ModelContainer,
   type ModelLife,
+  secondsToLive,
   uniqueValue,
   visibleLife,
 } from './model.ts';
@@ -753,10 +754,55 @@ export class World {
         if (difference !== undefined) throw new Divergence(difference);
         await this.#checkReads(container, state, nowMs);
         await this.#checkQueries(container, state, nowMs);
+        await this.#checkPreviews(container, state, nowMs);
       }
       await this.#checkHistories(container, state, nowMs);
+      await this.#checkCounts(container, state, nowMs);
       if (deletedAtMs !== null) await this.#checkTaken(container, state, nowMs);
     }
+  }
+
+  /** What a policy would do now, item by item. */
+  async #checkPreviews(container: ModelContainer, state: ContainerState, nowMs: number): Promise<void> {
+    for (const defaultTtl of [null, -1, 1, 60, 86_400]) {
+      const preview = await this.#embedded.store.previewTtl(state, { defaultTtl });
+      const expected = { atOnce: 0, later: 0, never: 0, byFloor: 0 };
+      for (const item of container.items.keys()) {
+        const write = visibleLife(container, item, nowMs)?.writes.at(-1);
+        if (write === undefined) continue;
+        const seconds = Math.floor(write.atMs / 1000);
+        const left = secondsToLive(write.document['ttl'], defaultTtl);
+        if (left === undefined) expected.never += 1;
+        else if ((seconds + left) * 1000 > preview.effectiveFromMs) expected.later += 1;
+        else {
+          expected.atOnce += 1;
+          if ((seconds + container.floorSeconds) * 1000 > preview.erasedFromMs) expected.byFloor += 1;
+        }
+      }
+      const { atOnce, never, kept } = preview;
+      const later = preview.later.reduce((sum, { items }) => sum + items, 0);
+      const told = { atOnce: atOnce.items, later, never, byFloor: kept.byFloor };
+      expectSame(`at ${nowMs} the preview of ${defaultTtl} in ${container.name}`, told, expected);
+    }
+  }
+
+  /** How many items there were when the last came or left; and every expiry is on record or known to be not yet. */
+  async #checkCounts(container: ModelContainer, state: ContainerState, nowMs: number): Promise<void> {
+    const { store } = this.#embedded;
+    const spans = [...container.items.values()].flat().map((life) => {
+      const ending = endingAt(container, life, nowMs);
+      return { fromMs: life.writes[0]!.atMs, toMs: ending?.atMs ?? Number.POSITIVE_INFINITY, kind: ending?.kind };
+    });
+    const edges = spans.flatMap(({ fromMs, toMs }) => [fromMs, toMs]).filter((atMs) => atMs <= nowMs);
+    const last = Math.max(...edges);
+    for (const atMs of edges.length === 0 ? [nowMs] : [last - 1, last]) {
+      const expected = spans.filter(({ fromMs, toMs }) => fromMs <= atMs && atMs < toMs).length;
+      expectSame(`how many ${container.name} had at ${atMs}`, await store.asOf(state, atMs), expected);
+    }
+    const recorded = await this.#toldToLeave(container, state, 'expired');
+    const expiries = recorded.length + (await store.unrecordedExpiries(state, {}));
+    const expected = spans.filter(({ kind }) => kind === 'expired').length;
+    expectSame(`at ${nowMs} the expiries of ${container.name}`, expiries, expected);
   }
 
   /** What its container took with it is listed from then on, however far the purge has got. */
