@@ -1,6 +1,6 @@
 export type { Query } from './language/ast.ts';
 export { missingFeatures, planForClients, UNASKED } from './pages/client-plan.ts';
-export type { ClientPlan } from './pages/client-plan.ts';
+export type { ClientPlan, MergingClient } from './pages/client-plan.ts';
 export type { ComputedProperty } from './compile/compile.ts';
 export { checkComputedProperties } from './compile/computed-properties.ts';
 export { QueryError } from './errors.ts';

@@ -392,6 +392,48 @@ describe('over five ranges as over one', () => {
     expect((await plan(values, `${says}, NonStreamingOrderBy`)).status).toBe(200);
   });
 
+  test('a client that keeps the kind of its plan goes on by the same one after the first split', async () => {
+    const container = await world.container({ throughput: 1000 });
+    // What the Rust client says, which merges rows and no aggregates.
+    const plan = async (query: string) => {
+      const { status, json } = await raw(world.endpoint, 'POST', `/dbs/shop/colls/${container.id}/docs`, {
+        headers: {
+          'content-type': 'application/query+json',
+          'x-ms-cosmos-is-query-plan-request': 'True',
+          'x-ms-cosmos-supported-query-features': 'MultipleOrderBy,OffsetAndLimit,OrderBy,Top',
+        },
+        body: JSON.stringify({ query }),
+      });
+      return { status, queryInfo: json?.['queryInfo'] as { rewrittenQuery: string }, ranges: json?.['queryRanges'] };
+    };
+    const merged = [
+      'SELECT TOP 17 * FROM c',
+      'SELECT c.id FROM c OFFSET 5 LIMIT 17',
+      'SELECT * FROM c ORDER BY c.n, c.team DESC',
+      "SELECT * FROM c WHERE c.customer = 'c1'",
+    ];
+    const alone = [
+      'SELECT DISTINCT c.team FROM c',
+      'SELECT c.team, COUNT(1) AS n FROM c GROUP BY c.team',
+      'SELECT VALUE COUNT(1) + 1 FROM c',
+    ];
+    const before = await Promise.all(merged.map(plan));
+    expect(before[0]!.queryInfo).toMatchObject({
+      top: 17,
+      rewrittenQuery: expect.not.stringContaining('TOP') as string,
+    });
+    for (const query of alone)
+      expect(await plan(query), query).toMatchObject({ status: 200, queryInfo: { rewrittenQuery: '' } });
+
+    const { resource: offer } = await container.readOffer();
+    await world.client
+      .offer(offer!.id)
+      .replace({ ...offer!, content: { ...offer!.content!, offerThroughput: 13_000 } });
+
+    expect(await Promise.all(merged.map(plan))).toEqual(before);
+    for (const query of alone) expect(await plan(query), query).toMatchObject({ status: 400 });
+  });
+
   /** What another client than the JavaScript one is told, which merges more than any. */
   const planFor = (query: string) =>
     raw(world.endpoint, 'POST', `/dbs/shop/colls/${five.id}/docs`, {

@@ -10,12 +10,14 @@ import {
   isOfAllRanges,
   type Json,
   jsonText,
+  type MergingClient,
   missingFeatures,
   parseQuery,
   PLAIN_PIPELINE,
   planForClients,
   type PlanOptions,
   planQuery,
+  QueryError,
   type QueryParameter,
   type QueryPlan,
   startEvaluation,
@@ -227,13 +229,17 @@ export function answerQueryPlan(request: CosmosRequest, container?: ContainerSta
   const { sql, parameters } = body;
   const { limits } = request;
   const options = container === undefined ? {} : planOptionsOf(container.definition);
-  if (container !== undefined && rangesOf(container).length > 1) {
+  const client = mergingClient(request);
+  const hasSeveralRanges = container !== undefined && rangesOf(container).length > 1;
+  if (container !== undefined && (hasSeveralRanges || keepsKindOfPlan(client))) {
     const plan = planQuery(parseQuery(sql, { maxLength: limits.queryCharacters }), parameters, options);
-    return planAnswer(request, plan, rangesOfQuery(plan, request.store, container));
+    if (hasSeveralRanges || canMerge(plan, client)) {
+      return planAnswer(client, plan, rangesOfQuery(plan, request.store, container));
+    }
   }
   if (!goodQueries.has(sql)) {
     const vectorSearch = vectorSearchOf(body, limits, options);
-    if (vectorSearch !== undefined) return planAnswer(request, vectorSearch, EVERYWHERE);
+    if (vectorSearch !== undefined) return planAnswer(client, vectorSearch, EVERYWHERE);
     if (sql.length <= MAX_KEPT_CHARACTERS) {
       if (goodQueries.size >= MAX_GOOD_QUERIES) goodQueries.clear();
       goodQueries.add(sql);
@@ -242,12 +248,31 @@ export function answerQueryPlan(request: CosmosRequest, container?: ContainerSta
   return { status: 200, body: PASS_THROUGH_PLAN, charge: charge.metadata };
 }
 
-function planAnswer({ headers }: CosmosRequest, query: QueryPlan, queryRanges: readonly QueryRange[]): Answer {
+function mergingClient({ headers }: CosmosRequest): MergingClient {
   const features = headerText(headers, 'x-ms-cosmos-supported-query-features') ?? '';
-  const client = {
+  return {
     supported: new Set(features.split(',').map((name) => name.trim())),
     isJava: headers['user-agent']?.startsWith('azsdk-java-cosmos') === true,
   };
+}
+
+/**
+ * The Rust client, which merges rows and no aggregates. What it keeps of a query to go on with is of the kind of its plan.
+ * So it gets its own kind before the first split as well: behind it, it would take the bounds of a `TOP` once more.
+ */
+const keepsKindOfPlan = ({ supported }: MergingClient): boolean =>
+  supported.has('OrderBy') && !supported.has('Aggregate');
+
+function canMerge(query: QueryPlan, client: MergingClient): boolean {
+  try {
+    return missingFeatures(planForClients(query, client), client).length === 0;
+  } catch (error) {
+    if (error instanceof QueryError) return false;
+    throw error;
+  }
+}
+
+function planAnswer(client: MergingClient, query: QueryPlan, queryRanges: readonly QueryRange[]): Answer {
   const plan = planForClients(query, client);
   const missing = missingFeatures(plan, client);
   if (missing.length > 0) {

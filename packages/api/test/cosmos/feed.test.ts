@@ -118,7 +118,7 @@ describe('a query of a list', () => {
 });
 
 describe('a query plan', () => {
-  const features = 'NonStreamingOrderBy, OrderBy, Top';
+  const features = 'Aggregate, NonStreamingOrderBy, OrderBy, Top';
   const PLAN = {
     ...QUERY,
     'x-ms-cosmos-is-query-plan-request': 'True',
