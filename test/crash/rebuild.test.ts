@@ -9,6 +9,7 @@ import type { Store } from '@epitaph/api/store/store.ts';
 import type { EventLog, LogListener } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
+import { turn } from '@epitaph/core/turn.ts';
 import { TailSubscription } from '@epitaph/core/log/tail-subscription.ts';
 import { Projector } from '@epitaph/projections/projector.ts';
 import { rebuild, type RebuildOptions } from '@epitaph/projections/rebuild.ts';
@@ -17,6 +18,7 @@ import { openSqliteStorage, type SqliteStorage } from '@epitaph/storage/sqlite/o
 import { StorageFault } from '@epitaph/storage/sqlite/writer.ts';
 import { copyAsKilled, newFolder, removeFolder } from '../simulation/embedded.ts';
 import { zeroTable } from '../support/damage.ts';
+import { openInlineStore } from '../retention/inline-store.ts';
 import { DEFINITION } from '../support/definition.ts';
 
 const CALLER = { actor: 'key:primary', correlationId: '00000000-0000-4000-8000-000000000001' };
@@ -305,6 +307,42 @@ describe('a rebuild', () => {
     const { differing } = await rebuilt(store);
     expect(differing).toEqual([{ part: 'catalog', itemsBefore: 0, itemsRebuilt: 0 }]);
     await store.close();
+  });
+
+  it('names nothing where the purge erases what left with its container, while the two are compared', async () => {
+    // Given read models that come to no purge until the rebuild has them stand still
+    let holdsPurges = true;
+    const { store } = await openInlineStore('rebuild-container-gone', ({ log }) => {
+      const subscribe = log.subscribe.bind(log);
+      log.subscribe = (after, listener, ...rest) => {
+        const ended = Promise.withResolvers<void>();
+        const onEvents = async (events: readonly RecordedEvent[]) => {
+          if (holdsPurges && events.some(({ type }) => type === 'ItemPurged')) await ended.promise;
+          else await listener.onEvents(events);
+        };
+        const subscription = subscribe(after, { ...listener, onEvents }, ...rest);
+        return {
+          unsubscribe: () => {
+            ended.resolve();
+            return subscription.unsubscribe();
+          },
+        };
+      };
+    });
+    await store.createDatabase(CALLER, 'db');
+    const { resource } = await store.createContainer(CALLER, 'db', 'c', DEFINITION, null);
+    for (const id of ['a', 'b', 'c']) await write(store, resource, id);
+    await store.deleteContainer(CALLER, 'db', 'c');
+    // When the purge has put on record that it is erased
+    const before = store.headPosition();
+    const purged = store.runPurge();
+    while (store.headPosition() < before + 4) await turn();
+    for (let turns = 0; turns < 20; turns++) await turn();
+    // Then what is rebuilt is equal to what stands
+    expect(await rebuilt(store)).toMatchObject({ state: 'done', differences: 0 });
+    holdsPurges = false;
+    await purged;
+    expect((await store.fsck()).problems).toEqual([]);
   });
 
   it('reads no more events a second than it is told to, and writes go on and are in it', async () => {
