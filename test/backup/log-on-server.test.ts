@@ -198,8 +198,10 @@ describe('keys that are put back beside a log that is on a server', () => {
     await write(store, 'c', 'stays');
     await store.createContainer(CALLER, 'db', 'window', DEFINITION, -1);
     await store.setRecoveryWindow(CALLER, container('window'), 86_400, 'a test');
+    await store.setRetentionFloor(CALLER, container('window'), 500, 'a law');
     await write(store, 'window', 'stays');
     await take('backup');
+    await store.setRetentionFloor(CALLER, container('window'), 5, 'a law');
     await write(store, 'c', 'late');
     await write(store, 'c', 'late-erased');
     await erase('late-erased');
@@ -229,6 +231,8 @@ describe('keys that are put back beside a log that is on a server', () => {
     expect((await types('late')).slice(1)).toEqual(['ItemDeleted system:restore', 'ItemPurged system:purge']);
     expect((await types('kept', 'window')).at(-1)).toBe('ItemPurged system:purge');
     expect(await store.purgeStatus()).toMatchObject({ awaitingErasure: 0, inGrace: 0 });
+    // The copy of the keys has the floor as it was before it was lowered.
+    expect(container('window').retention.floorSeconds).toBe(5);
     for (const [name, id] of [
       ['c', 'late'],
       ['c', 'held'],

@@ -582,10 +582,11 @@ describe('holds and floors that a later copy of the keys has than the log', () =
     const other = new Place();
     let store = await other.open();
     await store.createDatabase(CALLER, 'db');
-    for (const name of ['c', 'by law', 'lowered']) await store.createContainer(CALLER, 'db', name, DEFINITION, 60);
+    const named = ['c', 'by law', 'lowered', 'raised'];
+    for (const name of named) await store.createContainer(CALLER, 'db', name, DEFINITION, 60);
     const held = ['item', 'other item', 'found', 'of key'];
     for (const id of [...held, 'free', 'released']) await write(store, 'c', id);
-    for (const name of ['by law', 'lowered']) await write(store, name, 'x');
+    for (const name of ['by law', 'lowered', 'raised']) await write(store, name, 'x');
     for (const name of ['c', 'by law', 'lowered']) {
       await write(store, name, 'gone');
       await store.deleteItem(CALLER, store.container('db', name), 'gone', '["p"]');
@@ -597,6 +598,8 @@ describe('holds and floors that a later copy of the keys has than the log', () =
       store.placeHold(CALLER, store.container('db', name), id, { scope, reason: 'a case' });
     await floor('lowered', 500);
     await floor('lowered', 5);
+    await floor('raised', 500);
+    await floor('raised', 5);
     await hold('before', { kind: 'items', items: [itemOf('released')] });
     await store.releaseHold(CALLER, store.container('db', 'c'), 'before', 'settled');
     await store.backup(CALLER, { folder: other.file('first'), vaultKeptSeconds: 60 });
@@ -606,6 +609,7 @@ describe('holds and floors that a later copy of the keys has than the log', () =
     await hold('key', { kind: 'partition-key', partitionKey: '["p"]' }, 'by law');
     await hold('all', { kind: 'container' }, 'lowered');
     await floor('by law', 1_000);
+    await floor('raised', 500);
     // Lost with its record. One of that name that is made again has the same rid, and shares nothing with it.
     await store.createContainer(CALLER, 'db', 'late', DEFINITION, 60);
     await hold('of the late', { kind: 'container' }, 'late');
@@ -654,6 +658,9 @@ describe('holds and floors that a later copy of the keys has than the log', () =
     expect(await statesOf('late', 'x')).toEqual(['purged']);
     expect(store.container('db', 'by law').retention.floorSeconds).toBe(1_000);
     expect(store.container('db', 'lowered').retention.floorSeconds).toBe(5);
+    // It had been as high before: that it was again is lost with the log all the same.
+    expect(store.container('db', 'raised').retention.floorSeconds).toBe(500);
+    expect(await statesOf('raised', 'x')).toEqual(['expired']);
     expect((await store.fsck()).problems).toEqual([]);
     await other.dispose();
   });

@@ -1149,35 +1149,26 @@ export class World {
     };
     await seeToBegun(before);
     const kept = keptBy(copied);
-    const possible = [before, await this.#standingAgain(structuredClone(before), kept)].flatMap((model) =>
+    const possible = [before, this.#standingAgain(structuredClone(before), kept)].flatMap((model) =>
       alternatives(model, underWay, [], backup.nowMs, atMs, erased),
     );
     for (const model of possible) {
       await seeToBegun(model);
-      await this.#standingAgain(model, kept);
+      this.#standingAgain(model, kept);
       applyRestore(model, erased, atMs);
     }
     await this.#choose(possible, underWay);
   }
 
   /** Holds and floors that a copy of the keys has and a model, of an older copy of the log, has not: they stand again. */
-  async #standingAgain(model: Model, { holds, floors }: ReturnType<typeof keptBy>): Promise<Model> {
+  #standingAgain(model: Model, { holds, floors }: ReturnType<typeof keptBy>): Model {
     for (const container of model.containers) {
-      const state = this.#embedded.store.containerByRid(container.rid);
-      if (state === undefined) continue;
+      if (this.#embedded.store.containerByRid(container.rid) === undefined) continue;
       for (const { id, rid, scope } of holds) {
         if (rid !== container.rid || container.holds.some((known) => known.id === id)) continue;
         container.holds.push({ id, scope, released: false, restored: true });
       }
-      const seconds = floors.get(container.rid) ?? 0;
-      if (seconds <= container.floorSeconds) continue;
-      const changes = await this.#embedded.store.containerHistory(state);
-      // One that was in force before was lowered since.
-      const wasInForce = changes.some(
-        ({ type, actor, data }) =>
-          type === 'RetentionFloorChanged' && actor !== 'system:restore' && data['toSeconds'] === seconds,
-      );
-      if (!wasInForce) container.floorSeconds = seconds;
+      container.floorSeconds = Math.max(container.floorSeconds, floors.get(container.rid) ?? 0);
     }
     return model;
   }

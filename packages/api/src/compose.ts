@@ -31,6 +31,7 @@ export interface EmbeddedStoreOptions
       | 'monotonicMs'
       | 'onFault'
       | 'newId'
+      | 'keysAsOf'
     > {
   /** Paths of files and folders that the store is given, which may be in the folder before there is a store in it. */
   readonly besides?: readonly string[];

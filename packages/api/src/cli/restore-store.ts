@@ -39,6 +39,7 @@ export async function restoreStore(options: RestoreStoreOptions): Promise<Restor
   try {
     prepared = await prepare({ ...options, log: source });
     const { vaultBackupId, logBackupId, ledgerHead, takenAtMs, logPosition, keysDestroyed, lost, namesLost } = prepared;
+    const { keysAsOf } = prepared;
     let livesEnded: number;
     let report: FsckReport;
     const store = await openEmbeddedStore({
@@ -47,6 +48,7 @@ export async function restoreStore(options: RestoreStoreOptions): Promise<Restor
       masterKey: options.masterKey,
       eventStore,
       restoring: true,
+      keysAsOf,
       automaticPurge: false,
       // Nobody is served, so there is nobody to leave request units to.
       serverless: true,

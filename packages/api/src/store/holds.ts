@@ -127,8 +127,10 @@ export class Holds {
    * For a restore, before {@link settleAll}: puts on record the holds and floors that the keys have and the log, which is
    * an older copy then, knows nothing of. Who placed them and why is lost with the log; what they keep is not. Those of
    * containers that are lost, too, have nothing to keep, and must not come over the next one of that name.
+   *
+   * @param keysAsOf up to which position the log was recorded when the keys were copied, where that is known
    */
-  async recordUnknown(context: CommandContext): Promise<void> {
+  async recordUnknown(context: CommandContext, keysAsOf: number | undefined): Promise<void> {
     const { vault } = this.#parts.ports;
     const holds = await vault.holds();
     const byContainer = Map.groupBy(holds, ({ containerRid }) => containerRid);
@@ -151,18 +153,22 @@ export class Holds {
         await recordRetention(this.#parts, context, rid, { ...what, reason: REASON_LOST });
       }
       const seconds = floors.get(rid)?.retention ?? 0;
-      // One that is on record was lowered since: then the copy of the keys is the older one.
-      if (seconds <= state.retention.floorSeconds || (await this.#hadFloor(rid, seconds))) continue;
+      if (seconds <= state.retention.floorSeconds || (await this.#wasLowered(rid, seconds, keysAsOf))) continue;
       await recordRetention(this.#parts, context, rid, { type: 'ChangeRetentionFloor', seconds, reason: REASON_LOST });
     }
   }
 
-  async #hadFloor(rid: string, seconds: number): Promise<boolean> {
+  /**
+   * Whether a floor that the keys have, which is higher than the one on record, was lowered after they were copied. Where
+   * nobody knows when that was, it counts as lowered if it is on record from before.
+   */
+  async #wasLowered(rid: string, seconds: number, keysAsOf: number | undefined): Promise<boolean> {
     for await (const page of streamPages(this.#parts.ports.log, containerStream(rid))) {
       for (const recorded of page) {
         if (recorded.type !== 'RetentionFloorChanged') continue;
         const event = readContainerEvent(recorded);
-        if (event.type === 'RetentionFloorChanged' && event.data.toSeconds === seconds) return true;
+        if (event.type !== 'RetentionFloorChanged') continue;
+        if (keysAsOf === undefined ? event.data.toSeconds === seconds : recorded.position > keysAsOf) return true;
       }
     }
     return false;

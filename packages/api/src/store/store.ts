@@ -59,6 +59,8 @@ export interface StoreOptions extends Omit<StorePorts, 'clock' | 'clockJump' | '
   readonly backup?: BackupParts | undefined;
   /** True for a restore, which erases only in {@link Store.settleRestored}. */
   readonly restoring?: boolean | undefined;
+  /** Of a restore: up to which position the log was recorded when the keys were copied, where that is known. */
+  readonly keysAsOf?: number | undefined;
   /** What proofs need; without it the store proves nothing. */
   readonly proof?: ProofParts | undefined;
   /** Throughput of containers that are made without any, in a database that shares none; none by default. */
@@ -266,7 +268,9 @@ export class Store implements StoreApi {
         copies,
       });
       await store.#proofs.prepare();
-      if (options.restoring === true) await store.#holds.recordUnknown(store.#backups.restoring());
+      if (options.restoring === true) {
+        await store.#holds.recordUnknown(store.#backups.restoring(), options.keysAsOf);
+      }
       // Before anything is erased the vault keeps what it is on record to keep.
       await store.#holds.settleAll();
       // A restore does so later, when it knows of all copies of the keys that the erasures have to name.

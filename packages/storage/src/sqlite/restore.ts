@@ -37,6 +37,8 @@ export interface PreparedRestore {
   readonly takenAtMs: number;
   readonly logBackupId: string;
   readonly vaultBackupId: string;
+  /** Position of the last event that was in the log when the keys were copied. */
+  readonly keysAsOf: number;
   /** Position of the last event that the store is restored with. */
   readonly logPosition: number;
   readonly ledgerHead: LedgerHead;
@@ -140,6 +142,7 @@ export async function prepareRestore(options: RestoreOptions): Promise<PreparedR
       takenAtMs: first.takenAtMs,
       logBackupId: server === undefined ? first.id : 'event-store',
       vaultBackupId: vault.id,
+      keysAsOf: vault.logPosition,
       logPosition,
       ledgerHead: head,
       keysDestroyed,
