@@ -461,7 +461,9 @@ export function alternatives(
         if (command.kind === 'erase' && atMs === resumedAtMs) markGone(changed, goneByThen);
         if (decidedAtMs.some((ms) => codeOf(changed, command, ms) === 'ok')) {
           const kept = command.kind === 'erase' && !acknowledged.includes(command) ? keptLives(changed, command) : [];
-          apply(changed, command, nowMs, { code: 'ok', atMs });
+          // One that was put off may be a change only by then.
+          const put = atMs > nowMs ? { policyVersion: Number.POSITIVE_INFINITY } : {};
+          apply(changed, command, nowMs, { code: 'ok', atMs, ...put });
           // Of a life that had ended before, nothing but its content tells whether the request came to be.
           for (const life of kept) if (life.erasedAtMs === null) life.erased = 'maybe';
         }
