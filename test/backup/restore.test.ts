@@ -445,6 +445,19 @@ describe('a restored store', () => {
     });
   });
 
+  it('says where the ledger is that goes on, to who starts it with the one from before', async () => {
+    const [own, elsewhere] = [place.file('restored', 'purge-ledger.ndjson'), place.file('elsewhere.ndjson')];
+    copyFileSync(ledger, elsewhere);
+    const options = { folder: place.file('restored'), purgeLedger: elsewhere };
+    await expect(place.open(options)).rejects.toThrow(`an older copy: the store went on with ${own}`);
+    rmSync(elsewhere);
+    await expect(place.open(options)).rejects.toThrow(`missing: the store went on with ${own}`);
+    copyFileSync(own, elsewhere);
+    const store = await place.open(options);
+    expect((await store.purgeLedgerHead()).lines).toBe(ledgerLines(own).length - 1);
+    await place.close();
+  });
+
   it('tells clients that are ahead of it so, instead of showing them less', async () => {
     const store = await place.open({ folder: place.file('restored') });
     const ahead = { position: store.headPosition() + 100 };

@@ -192,7 +192,15 @@ export class DataFolder {
     const file = given ?? this.file(LEDGER_FILE);
     if (this.#facts.ledger !== true) return file;
     const { ledgerBytes = 0 } = this.#facts;
-    const bytes = statSync(file, { throwIfNoEntry: false })?.size;
+    const size = (name: string) => statSync(name, { throwIfNoEntry: false })?.size;
+    const bytes = size(file);
+    const own = this.file(LEDGER_FILE);
+    // A restore goes on with it in the folder, wherever it was before.
+    if ((bytes ?? 0) < ledgerBytes && file !== own && (size(own) ?? 0) >= ledgerBytes) {
+      throw new UnusableFile(
+        `The purge ledger ${file} is ${bytes === undefined ? 'missing' : 'an older copy'}: the store went on with ${own}, as after a restore. Move that in its place, and start again; or start without --purge-ledger.`,
+      );
+    }
     if (bytes !== undefined && bytes < ledgerBytes) {
       throw new UnusableFile(
         `The purge ledger ${file} is an older copy, or another store's: it has ${bytes} bytes, and had ${ledgerBytes} when the store was stopped. Put the newest in its place. If there is none, remove this one and take "ledger" out of ${this.file(FACTS_FILE)}: a new one is begun, and backups taken until now can't be restored.`,
