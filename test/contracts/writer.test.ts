@@ -1,7 +1,7 @@
 import { cpSync, rmSync } from 'node:fs';
 import { DatabaseSync } from 'node:sqlite';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type { NewEvent } from '@epitaph/core/log/recorded-event.ts';
+import type { NewEvent, RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { InlineWriter, type Job, type JobOutcome, type WriterCore } from '@epitaph/storage/sqlite/writer.ts';
 import { TestFolder } from './sqlite-folder.ts';
 
@@ -167,5 +167,17 @@ describe('the table of streams', () => {
     await log.append([{ stream: 'a', expectedRevision: 0, events: [event(1)] }, ...others]);
     const revisions = (await log.readStream('a')).map(({ revision }) => revision);
     expect(revisions).toEqual([0, 1]);
+  });
+
+  it('may say more than the log was told so far: in order it is read to the head, beyond which nobody looks', async () => {
+    const one = folder();
+    let onWritten = () => {};
+    const { log } = await one.open({ durable: false, onStep: (step) => step === 'log: after commit' && onWritten() });
+    await log.append([{ stream: 'a', expectedRevision: 'no-stream', events: [event(0)] }]);
+    const seen: unknown[] = [];
+    onWritten = () => seen.push(log.head(), (log.readAll(0, 10) as RecordedEvent[]).length);
+    await log.append([{ stream: 'a', expectedRevision: 0, events: [event(1)] }]);
+    expect(seen).toEqual([1, 1]);
+    expect([log.head(), (await log.readAll(0, 10)).length]).toEqual([2, 2]);
   });
 });

@@ -114,3 +114,28 @@ describe('a feed of all versions and deletes', () => {
     expect(events).toBe(1);
   });
 });
+
+describe('a feed whose log has not heard of all that the read models have by another node', () => {
+  it('gives that with the next page, and passes over nothing', async () => {
+    // Given a log that is behind, as where its server has just lost the lead
+    let isBehind = false;
+    const { store } = await openInlineStore('feed-behind', ({ log }) => {
+      const scan = log.scan.bind(log);
+      log.scan = (after, ...rest) => (isBehind ? { events: [], position: after } : scan(after, ...rest));
+    });
+    await store.createDatabase(CALLER, 'd');
+    const { resource } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, -1);
+    const read = (start: ChangeFeedRequest['start']) =>
+      store.readChangeFeed(resource, { mode: 'latest', start, scope: {}, maxItemCount: 10 });
+    const document = { id: 'a', pk: 'p' };
+    const item = { id: 'a', partitionKey: PK, document, json: JSON.stringify(document) };
+    await store.writeItem(CALLER, resource, 'create', item);
+    // When the feed is read meanwhile
+    isBehind = true;
+    const { changes, position, reachedEnd } = await read({ kind: 'beginning' });
+    expect([changes, reachedEnd]).toEqual([[], true]);
+    isBehind = false;
+    // Then it goes on from where the log was
+    expect((await read({ kind: 'after', position })).changes).toMatchObject([{ kind: 'written', item: { id: 'a' } }]);
+  });
+});

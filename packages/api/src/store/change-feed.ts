@@ -160,8 +160,10 @@ export class ChangeFeeds {
           }
         }
       }
-      if (part.position <= position && part.events.length === 0) position = upTo;
-      else position = Math.min(upTo, Math.max(position, part.position));
+      // The read models may have more by another node, of which this one's log has not heard: that is for the next page.
+      if (part.position <= position && part.events.length === 0)
+        return { changes, position, reachedEnd: true, examined };
+      position = Math.min(upTo, Math.max(position, part.position));
       await turn();
     }
     return { changes, position, reachedEnd: position >= upTo, examined };

@@ -296,9 +296,9 @@ export class SqliteEventLog implements EventLog {
     { withBodies = true }: { readonly withBodies?: boolean } = {},
   ): RecordedEvent[] {
     const statement = withBodies ? this.#read.page : this.#read.factsPage;
-    return (statement.all(afterPosition, maxCount) as unknown as EventColumns[]).map((row) =>
-      fromRow(row, this.#words),
-    );
+    // The file may have more already, whose appends are not answered yet: nobody is to be further than the head.
+    const rows = statement.all(afterPosition, this.#head, maxCount) as unknown as EventColumns[];
+    return rows.map((row) => fromRow(row, this.#words));
   }
 
   scan(afterPosition: number, maxCount: number, streamPrefix: string): LogScan {
@@ -356,7 +356,7 @@ function prepare(database: DatabaseSync) {
     return statement;
   };
   const withBody = `${FACTS}, body`;
-  const page = 'position > ? ORDER BY position LIMIT ?';
+  const page = 'position > ? AND position <= ? ORDER BY position LIMIT ?';
   return {
     head: database.prepare('SELECT coalesce(max(position), 0) AS head FROM events'),
     stream: database.prepare('SELECT last FROM streams WHERE name = ?'),
