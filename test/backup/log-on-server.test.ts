@@ -212,6 +212,9 @@ describe('keys that are put back beside a log that is on a server', () => {
     await store.deleteItem(CALLER, container('window'), 'kept', '["p"]');
     // Containers that the copy does not know: their items' names can't be made again either.
     for (const name of ['new', 'dropped']) await store.createContainer(CALLER, 'db', name, DEFINITION, -1);
+    const pseudonymous = { ...DEFINITION, epitaph: { pseudonymousIds: true } };
+    await store.createContainer(CALLER, 'db', 'pseudonymous', pseudonymous, -1);
+    await write(store, 'pseudonymous', 'one');
     await write(store, 'new', 'overdue', { ttl: 10 });
     await write(store, 'new', 'live');
     await write(store, 'dropped', 'one');
@@ -224,9 +227,9 @@ describe('keys that are put back beside a log that is on a server', () => {
     rmSync(data, { recursive: true });
 
     const restore = { backup: 'backup', ...last, to: 'restored' };
-    expect(await refused(restore)).toMatch(/7 keys of what was written since.*--accept-lost/);
+    expect(await refused(restore)).toMatch(/8 keys of what was written since.*--accept-lost/);
     const answer = await restored(restore, '--accept-lost');
-    expect(answer).toMatchObject({ keysDestroyed: 0, keysLost: 7, containersOfLostNames: 2, items: 2, problems: [] });
+    expect(answer).toMatchObject({ keysDestroyed: 0, keysLost: 8, containersOfLostNames: 3, items: 2, problems: [] });
     expect(await ids('stays', 'late', 'late-erased', 'held')).toEqual(['stays']);
     expect((await types('late')).slice(1)).toEqual(['ItemDeleted system:restore', 'ItemPurged system:purge']);
     expect((await types('kept', 'window')).at(-1)).toBe('ItemPurged system:purge');

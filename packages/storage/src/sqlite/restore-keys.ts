@@ -96,7 +96,8 @@ export async function settleByLog(
   onProgress: (position: number) => void,
 ): Promise<SettledKeys & { readonly namesLost: readonly string[] }> {
   const copied = new CopiedKeys(vault);
-  const naming = new HashedItemNaming(copiedSecrets(vault, known.master));
+  const secrets = copiedSecrets(vault, known.master);
+  const naming = new HashedItemNaming(secrets);
   const lostBefore = await namesLost(log);
   const lost = new Set<string>();
   const ledger = PurgeLedger.open(join(folder, LEDGER_FILE), { store: known.store, durable: true });
@@ -108,7 +109,8 @@ export async function settleByLog(
           const { containerRid, prefix } = parseItemStream(stream)!;
           if (lost.has(containerRid) || position <= (lostBefore.get(containerRid) ?? 0)) continue;
           const named = await naming.itemStreamPrefix(containerRid, item.partitionKey, item.id);
-          if (named !== prefix) lost.add(containerRid);
+          // A pseudonym tells by itself what its stream is called; what it is of, only the secret does.
+          if (named !== prefix || !secrets.has(containerRid)) lost.add(containerRid);
         }
         const settled = copied.settleRestored(keys);
         onStep('restore keys: by the log');
@@ -128,13 +130,17 @@ export async function settleByLog(
 }
 
 /** The containers' secrets in a copy; a random one for a secret that is not there. */
-function copiedSecrets(vault: DatabaseSync, master: KeyObject): Pick<KeyVault, 'containerSecret'> {
+function copiedSecrets(
+  vault: DatabaseSync,
+  master: KeyObject,
+): Pick<KeyVault, 'containerSecret'> & { has(containerRid: string): boolean } {
   const find = vault.prepare('SELECT wrapped FROM secrets WHERE name = ?');
+  const wrappedOf = (rid: string) => find.get(secretNameOf(rid)) as { readonly wrapped: Uint8Array } | undefined;
   return {
+    has: (rid) => wrappedOf(rid) !== undefined,
     containerSecret: async (rid) => {
-      const name = secretNameOf(rid);
-      const row = find.get(name) as { readonly wrapped: Uint8Array } | undefined;
-      return (row && gcmOpen(master, Buffer.from(name), row.wrapped)) ?? randomBytes(32);
+      const row = wrappedOf(rid);
+      return (row && gcmOpen(master, Buffer.from(secretNameOf(rid)), row.wrapped)) ?? randomBytes(32);
     },
   };
 }
