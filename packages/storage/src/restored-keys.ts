@@ -1,7 +1,11 @@
+import { randomBytes } from 'node:crypto';
 import type { KeysOfLives } from '@epitaph/core/backup/purge-ledger.ts';
 import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
+import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import type { EventLog, Leniency } from '@epitaph/core/log/event-log.ts';
 import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
+import { namesLost } from '@epitaph/projections/purge/vault-copies.ts';
+import { HashedItemNaming } from './crypto/item-naming.ts';
 
 /** Events of the log looked at, and keys changed, at a time. */
 const BATCH = 512;
@@ -91,6 +95,55 @@ export async function settleKeys(
     onProgress(position);
   }
   return { keysDestroyed, unrecorded: [...unrecorded], unfinished, highest, lastMs };
+}
+
+/** The secrets of containers that are in a copy of the keys. */
+export interface CopiedSecrets {
+  secretOf(containerRid: string): MaybePromise<Uint8Array | undefined>;
+}
+
+/** Finds the containers of which a copy of the keys has not the secret that their items were named with. */
+export class LostNames {
+  readonly #secrets: CopiedSecrets;
+  readonly #naming: HashedItemNaming;
+  /** Up to which position that is on record by an earlier restore. */
+  readonly #known: ReadonlyMap<string, number>;
+  readonly #lost = new Set<string>();
+  readonly #found = new Set<string>();
+
+  private constructor(secrets: CopiedSecrets, known: ReadonlyMap<string, number>) {
+    this.#secrets = secrets;
+    this.#known = known;
+    this.#naming = new HashedItemNaming({
+      containerSecret: async (rid) => (await secrets.secretOf(rid)) ?? randomBytes(32),
+    });
+  }
+
+  static async of(log: EventLog, secrets: CopiedSecrets): Promise<LostNames> {
+    return new LostNames(secrets, await namesLost(log));
+  }
+
+  /** Tries some names that the log has. */
+  async look(keys: readonly RestoredKey[]): Promise<void> {
+    for (const { stream, position, item } of keys) {
+      const { containerRid, prefix } = parseItemStream(stream)!;
+      if (this.#lost.has(containerRid) || position <= (this.#known.get(containerRid) ?? 0)) continue;
+      const named = await this.#naming.itemStreamPrefix(containerRid, item.partitionKey, item.id);
+      // A pseudonym tells by itself what its stream is called; what it is of, only the secret does.
+      if (named !== prefix || !(await this.#isThere(containerRid))) this.#lost.add(containerRid);
+    }
+  }
+
+  async #isThere(containerRid: string): Promise<boolean> {
+    if (this.#found.has(containerRid)) return true;
+    const isThere = (await this.#secrets.secretOf(containerRid)) !== undefined;
+    if (isThere) this.#found.add(containerRid);
+    return isThere;
+  }
+
+  get rids(): readonly string[] {
+    return [...this.#lost];
+  }
 }
 
 /** What the log says of keys, page by page. */

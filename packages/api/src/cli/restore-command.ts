@@ -6,8 +6,8 @@ import { textFlag, type Command, type FlagValues, type Invocation } from './comm
 import { givenEventStore } from './data-folder.ts';
 import { exitCodes, UsageError } from './exit-codes.ts';
 import { Progress } from './progress.ts';
-import { PURGE_PAUSED } from './purge-paused.ts';
 import { readText } from './read-text.ts';
+import { namesAreLost, PURGE_PAUSED } from './restored-words.ts';
 import type { RestoredStore } from './restore-store.ts';
 
 export const restore: Command = {
@@ -166,11 +166,7 @@ function printRestored(
     if (lost.length > 0) {
       print(`Among them is what was written after the copy of the keys: ${lost.length} keys were lost.`);
     }
-    if (namesLost.length > 0) {
-      print(
-        `Containers whose names were lost with the keys: ${namesLost.length}. What was written to them since can't be looked up by its id any more.`,
-      );
-    }
+    if (namesLost.length > 0) print(namesAreLost(namesLost.length));
   } else {
     print('What was written after the backup is lost: change feeds begin anew, and session tokens from then are void.');
   }

@@ -16,7 +16,7 @@ import { openEmbeddedStore } from '../compose.ts';
 import { type Invocation, secondsFlag, textFlag, wholeSeconds } from './command.ts';
 import { exitCodes, UsageError } from './exit-codes.ts';
 import { Progress } from './progress.ts';
-import { PURGE_PAUSED } from './purge-paused.ts';
+import { namesAreLost, PURGE_PAUSED } from './restored-words.ts';
 
 /** As nodes have it by default. No policy changes while this runs. */
 const POLICY_DELAY_MS = 4_000;
@@ -95,6 +95,8 @@ export async function restoreServers(
         logPosition,
         ledgerHead: formatLedgerHead(ledgerHead),
         ledger: () => ledgerOf(restored),
+        lost: restored.lost,
+        namesLost: restored.namesLost,
         unfinished: restored.unfinished,
         pausesPurge,
       });
@@ -110,14 +112,17 @@ export async function restoreServers(
 
   const { keysDestroyed } = restored;
   const keysLost = restored.lost.length;
+  const containersOfLostNames = restored.namesLost.length;
   if (json) {
     const { items, problems } = report;
-    print(JSON.stringify({ keysDestroyed, keysLost, livesEnded, purgePaused: pausesPurge, items, problems }));
+    const gone = { keysDestroyed, keysLost, containersOfLostNames, livesEnded };
+    print(JSON.stringify({ ...gone, purgePaused: pausesPurge, items, problems }));
   } else {
     print(`Log and keys go together again: ${report.items} items.`);
     print(`Erased again: ${keysDestroyed} lives whose keys the copy had and the log has on record as destroyed.`);
     print(`Ended, because their keys are gone and the log did not say so: ${livesEnded} lives.`);
     if (keysLost > 0) print(`Among them is what was written after the copy of the keys: ${keysLost} keys were lost.`);
+    if (containersOfLostNames > 0) print(namesAreLost(containersOfLostNames));
     if (pausesPurge) print(PURGE_PAUSED);
     if (!report.ok) print(`fsck found ${report.problems.length} problems; --json has them.`);
   }

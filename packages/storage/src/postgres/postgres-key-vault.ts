@@ -15,7 +15,7 @@ import {
 import { gcmOpen, gcmSeal } from '../crypto/aes-gcm.ts';
 import type { SecretLifeKey } from '../crypto/gcm-body-sealer.ts';
 import { ownerOf } from '../crypto/key-wrapping.ts';
-import type { RestoredKey, RestoredKeys } from '../restored-keys.ts';
+import type { CopiedSecrets, RestoredKey, RestoredKeys } from '../restored-keys.ts';
 import { type DedicatedConnection, type PostgresDatabase, type Statements, UnusableServer } from './database.ts';
 import { eraseFormerRoots, obstaclesToErasing } from './former-roots.ts';
 import { asKey, FANOUT, freshKey, HIGHEST_KEY_ID, nodeOf, placeName, slotOf } from './key-tree.ts';
@@ -48,6 +48,8 @@ export interface PostgresKeyVaultOptions {
 /** Somebody has the vault to himself for now. */
 class VaultTaken extends StorageUnavailable {}
 
+const secretNameOf = (containerRid: string): string => `container ${containerRid}`;
+
 interface CachedKey {
   readonly owner: Buffer;
   readonly secret: KeyObject;
@@ -57,7 +59,7 @@ interface CachedKey {
  * The key vault in PostgreSQL, shared by any number of processes. Each takes blocks of key ids of its own to make
  * keys in; destroying is one process's at a time.
  */
-export class PostgresKeyVault implements KeyVault, RestoredKeys {
+export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
   readonly #database: PostgresDatabase;
   readonly #master: KeyObject;
   readonly #tree: StoredKeyTree;
@@ -181,29 +183,32 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys {
   }
 
   async containerSecret(containerRid: string): Promise<Uint8Array> {
-    const name = `container ${containerRid}`;
-    const place = Buffer.from(name);
-    const find = async () => {
-      const [row] = await this.#database.query<{ wrapped: Buffer }>(
-        'SELECT wrapped FROM epitaph_vault.secrets WHERE name = $1',
-        [name],
+    const known = await this.secretOf(containerRid);
+    if (known !== undefined) return known;
+    const name = secretNameOf(containerRid);
+    await aloneInVault(this.#database, async (sql) => {
+      // By the key in force: it may have been changed while this node was cut off.
+      await this.#tree.readRoot(sql);
+      // Whoever is first wins; the answer is what stands in the vault.
+      await sql.query(
+        'INSERT INTO epitaph_vault.secrets (name, wrapped) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING',
+        [name, gcmSeal(this.#master, Buffer.from(name), freshKey())],
       );
-      return row?.wrapped;
-    };
-    let wrapped = await find();
-    if (wrapped === undefined) {
-      await aloneInVault(this.#database, async (sql) => {
-        // By the key in force: it may have been changed while this node was cut off.
-        await this.#tree.readRoot(sql);
-        // Whoever is first wins; the answer is what stands in the vault.
-        await sql.query(
-          'INSERT INTO epitaph_vault.secrets (name, wrapped) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING',
-          [name, gcmSeal(this.#master, place, freshKey())],
-        );
-      });
-      wrapped = await find();
-    }
-    const secret = wrapped === undefined ? undefined : gcmOpen(this.#master, place, wrapped);
+    });
+    const made = await this.secretOf(containerRid);
+    invariant(made !== undefined, `the secret of container ${containerRid} was made`);
+    return made;
+  }
+
+  /** The same, where it was made before. */
+  async secretOf(containerRid: string): Promise<Uint8Array | undefined> {
+    const name = secretNameOf(containerRid);
+    const [row] = await this.#database.query<{ wrapped: Buffer }>(
+      'SELECT wrapped FROM epitaph_vault.secrets WHERE name = $1',
+      [name],
+    );
+    if (row === undefined) return undefined;
+    const secret = gcmOpen(this.#master, Buffer.from(name), row.wrapped);
     invariant(secret !== undefined, `the secret of container ${containerRid} opens with the master key`);
     return secret;
   }

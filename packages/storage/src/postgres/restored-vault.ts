@@ -1,7 +1,7 @@
 import type { KeyObject } from 'node:crypto';
 import type { KeysOfLives } from '@epitaph/core/backup/purge-ledger.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
-import { lostKeys, type SettledKeys, settleKeys } from '../restored-keys.ts';
+import { lostKeys, LostNames, type RestoredKeys, type SettledKeys, settleKeys } from '../restored-keys.ts';
 import { openDatabase, type PostgresDatabase, UnusableServer } from './database.ts';
 import { PostgresKeyVault } from './postgres-key-vault.ts';
 import { withoutNodes } from './rotate-master-key.ts';
@@ -26,6 +26,8 @@ export interface RestoredVaultOptions {
 export interface RestoredVault extends Pick<SettledKeys, 'keysDestroyed' | 'unrecorded' | 'unfinished'> {
   /** Keys of lives in the log that the copy had not. */
   readonly lost: KeysOfLives;
+  /** Containers with items in the log that were named with a secret which the copy had not. */
+  readonly namesLost: readonly string[];
 }
 
 /**
@@ -57,12 +59,20 @@ export async function prepareRestoredVault(options: RestoredVaultOptions): Promi
       await database.query('INSERT INTO epitaph_vault.restoring (one) VALUES (1) ON CONFLICT (one) DO NOTHING');
       // What the copy was made of may still be there, and is not to have the log any more.
       await database.query('UPDATE epitaph_vault.log SET owner = gen_random_uuid()');
-      const { keysDestroyed, unrecorded, unfinished, highest } = await settleKeys(vault, log, (position) =>
+      const names = await LostNames.of(log, vault);
+      const restored: RestoredKeys = {
+        unknownOf: (keys) => vault.unknownOf(keys),
+        settleRestored: async (keys) => {
+          await names.look(keys);
+          return vault.settleRestored(keys);
+        },
+      };
+      const { keysDestroyed, unrecorded, unfinished, highest } = await settleKeys(restored, log, (position) =>
         onProgress('applying', position, head),
       );
       await vault.goOnAfter({ keyId: highest, destructions: options.recordedDestructions });
       await dropReadModels(database);
-      return { keysDestroyed, lost, unrecorded, unfinished };
+      return { keysDestroyed, lost, namesLost: names.rids, unrecorded, unfinished };
     } finally {
       await vault.close();
     }

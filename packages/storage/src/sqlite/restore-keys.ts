@@ -1,15 +1,19 @@
-import { type KeyObject, randomBytes, randomInt } from 'node:crypto';
+import { type KeyObject, randomInt } from 'node:crypto';
 import { join } from 'node:path';
 import type { DatabaseSync, StatementSync } from 'node:sqlite';
 import type { VaultManifest } from '@epitaph/core/backup/manifest.ts';
 import { type KeysOfLives, parseLedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
-import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
-import type { KeyVault } from '@epitaph/core/vault/key-vault.ts';
-import { namesLost } from '@epitaph/projections/purge/vault-copies.ts';
 import { gcmOpen } from '../crypto/aes-gcm.ts';
-import { HashedItemNaming } from '../crypto/item-naming.ts';
 import { ownerOf } from '../crypto/key-wrapping.ts';
-import { lostKeys, type RestoredKey, type RestoredKeys, type SettledKeys, settleKeys } from '../restored-keys.ts';
+import {
+  type CopiedSecrets,
+  lostKeys,
+  LostNames,
+  type RestoredKey,
+  type RestoredKeys,
+  type SettledKeys,
+  settleKeys,
+} from '../restored-keys.ts';
 import { LEDGER_FILE } from './data-folder.ts';
 import { openForReading, UnusableFile } from './database.ts';
 import type { StepHook } from './placed-crash.ts';
@@ -96,22 +100,13 @@ export async function settleByLog(
   onProgress: (position: number) => void,
 ): Promise<SettledKeys & { readonly namesLost: readonly string[] }> {
   const copied = new CopiedKeys(vault);
-  const secrets = copiedSecrets(vault, known.master);
-  const naming = new HashedItemNaming(secrets);
-  const lostBefore = await namesLost(log);
-  const lost = new Set<string>();
+  const names = await LostNames.of(log, copiedSecrets(vault, known.master));
   const ledger = PurgeLedger.open(join(folder, LEDGER_FILE), { store: known.store, durable: true });
   try {
     const restored: RestoredKeys = {
       unknownOf: (keys) => copied.unknownOf(keys),
       settleRestored: async (keys) => {
-        for (const { stream, position, item } of keys) {
-          const { containerRid, prefix } = parseItemStream(stream)!;
-          if (lost.has(containerRid) || position <= (lostBefore.get(containerRid) ?? 0)) continue;
-          const named = await naming.itemStreamPrefix(containerRid, item.partitionKey, item.id);
-          // A pseudonym tells by itself what its stream is called; what it is of, only the secret does.
-          if (named !== prefix || !secrets.has(containerRid)) lost.add(containerRid);
-        }
+        await names.look(keys);
         const settled = copied.settleRestored(keys);
         onStep('restore keys: by the log');
         const unlisted = keys.filter(({ keyId, isDestroyed }) => isDestroyed && !known.listed.has(keyId));
@@ -123,24 +118,19 @@ export async function settleByLog(
       },
     };
     const settled = await settleKeys(restored, log, onProgress);
-    return { ...settled, namesLost: [...lost] };
+    return { ...settled, namesLost: names.rids };
   } finally {
     ledger.close();
   }
 }
 
-/** The containers' secrets in a copy; a random one for a secret that is not there. */
-function copiedSecrets(
-  vault: DatabaseSync,
-  master: KeyObject,
-): Pick<KeyVault, 'containerSecret'> & { has(containerRid: string): boolean } {
+function copiedSecrets(vault: DatabaseSync, master: KeyObject): CopiedSecrets {
   const find = vault.prepare('SELECT wrapped FROM secrets WHERE name = ?');
-  const wrappedOf = (rid: string) => find.get(secretNameOf(rid)) as { readonly wrapped: Uint8Array } | undefined;
   return {
-    has: (rid) => wrappedOf(rid) !== undefined,
-    containerSecret: async (rid) => {
-      const row = wrappedOf(rid);
-      return (row && gcmOpen(master, Buffer.from(secretNameOf(rid)), row.wrapped)) ?? randomBytes(32);
+    secretOf: (rid) => {
+      const name = secretNameOf(rid);
+      const row = find.get(name) as { readonly wrapped: Uint8Array } | undefined;
+      return row && gcmOpen(master, Buffer.from(name), row.wrapped);
     },
   };
 }
