@@ -500,6 +500,64 @@ describe('explaining an instant to come', () => {
     );
     expect(explainItem({ ...input, nowMs: T0 + 60_000 }).sentence).toMatch(/^"cart 1" expired at/);
   });
+
+  it('says whether something keeps the content then, and never that it will not be erased where nothing does', async () => {
+    const world = new ItemWorld(T0, [policy(1, T0, 60)]);
+    await world.write('create');
+    const within = container([policy(1, T0, 60)]);
+    const windowed = { ...within, retention: { ...initialRetention, recoveryWindowSeconds: 600 } };
+    const input = { id: ID, partitionKey: '["ann"]', gone: undefined, lives: world.facts(), nowMs: T0 };
+    const told = (atMs: number, over: { readonly holds?: readonly string[]; readonly container?: ContainerState }) =>
+      explainItem({ ...input, container: within, holds: [], ...over, atMs }).sentence.replace(
+        /^.*\)\. (?=Its|Nothing)/,
+        '',
+      );
+    const overMs = T0 + 60_000 + 600_000;
+    const window = `by the recovery window until ${isoTime(overMs)}`;
+    expect(told(T0 + 60_000, {})).toBe('Nothing keeps its content from being erased by then.');
+    expect(told(overMs - 1, { container: windowed })).toBe(`Its content will still be there. It is kept ${window}.`);
+    expect(told(overMs, { container: windowed })).toBe(`Its content is kept ${window}, and by nothing after that.`);
+    expect(told(overMs, { container: windowed, holds: ['h'] })).toBe(
+      `Its content will still be there. It is kept by the legal hold "h" and ${window}.`,
+    );
+  });
+});
+
+describe('explaining what a change feed shows', () => {
+  const FEED = { feedFloorSeconds: 120 };
+
+  it('counts its time from the record of the end, which may come long after the deadline', async () => {
+    const world = new ItemWorld(T0, [policy(1, T0, 60)]);
+    await world.write('create');
+    const about = {
+      id: ID,
+      partitionKey: '["ann"]',
+      container: container([policy(1, T0, 60)]),
+      gone: undefined,
+      holds: [],
+    };
+    const told = (nowMs: number, over: { readonly endRecordedAtMs?: number; readonly atMs?: number } = {}) =>
+      explainItem({ ...about, ...FEED, lives: world.facts(), atMs: nowMs, nowMs, ...over });
+    // Not before the deadline, at which the record may come; and while it has not come, not before it can.
+    for (const [nowMs, earliestMs] of [
+      [T0 + 1_000, T0 + 180_000],
+      [T0 + 500_000, T0 + 620_000],
+    ] as const) {
+      const unrecorded = told(nowMs, { atMs: Math.max(nowMs, T0 + 60_000) });
+      expect(unrecorded.keptUntilMs).toBe(earliestMs);
+      expect(unrecorded.sentence).toMatch(
+        new RegExp(
+          `for the change feed until ${isoTime(earliestMs)} at the earliest \\(its end is not on record yet\\)\\.$`,
+        ),
+      );
+    }
+    world.nowMs = T0 + 500_000;
+    await world.recordExpiry(0);
+    const recorded = told(T0 + 619_999, { endRecordedAtMs: T0 + 500_000 });
+    expect(recorded.keptUntilMs).toBe(T0 + 620_000);
+    expect(recorded.sentence).toMatch(new RegExp(`for the change feed until ${isoTime(T0 + 620_000)}\\.$`));
+    expect(told(T0 + 620_000, { endRecordedAtMs: T0 + 500_000 }).keptUntilMs).toBe(undefined);
+  });
 });
 
 describe('explaining an item that was erased on request', () => {

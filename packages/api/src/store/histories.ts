@@ -30,7 +30,7 @@ import type { CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
 import { leftWithContainer } from '@epitaph/projections/disappearances/disappearance.ts';
 import { actionsOnStore } from '@epitaph/projections/operator-actions.ts';
 import type { DisappearanceRow, ReadModelStore } from '@epitaph/projections/read-model-store.ts';
-import { feedFloorUntil, isPurged, type ItemLife, itemLife, lastLifeOf, retentionUntil } from './item-lives.ts';
+import { isPurged, type ItemLife, itemLife, lastLifeOf, retentionUntil } from './item-lives.ts';
 import type { StoreParts } from './parts.ts';
 import { streamPages } from './stream-pages.ts';
 import type { Disappearance, DisappearanceFilter, HistoryEntry, HistoryPage, Period } from './api/history-api.ts';
@@ -189,7 +189,8 @@ export class Histories {
       atMs: atMs ?? nowMs,
       holds,
       floorUntilMs: kept === undefined ? null : retentionUntil(floors, kept, nowMs),
-      feedFloorUntilMs: kept === undefined ? null : feedFloorUntil(floors, kept, nowMs),
+      feedFloorSeconds: kept === undefined ? undefined : floors['change-feed'],
+      endRecordedAtMs: kept === undefined ? undefined : endRecordedAtMs(kept),
       nowMs,
     });
   }
@@ -349,6 +350,12 @@ const erasedOnRequest = (events: readonly RecordedEvent[]): RecordedEvent | unde
       type === 'ItemPurged' &&
       (data['cause'] === 'erasure' || (data['cause'] === 'container-deleted' && !actor.startsWith('system:'))),
   );
+
+/** When a life that is not erased was put on record as ended, by its own stream. */
+function endRecordedAtMs({ events }: ItemLife): number | undefined {
+  const last = events.at(-1)!;
+  return isItemWrite(last) ? undefined : last.occurredAtMs;
+}
 
 /** True for a life whose last event is a write that had not expired by an instant. */
 function lastsUntil(last: RecordedEvent, atMs: number, timeline: PolicyTimeline): boolean {

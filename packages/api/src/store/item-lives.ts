@@ -97,12 +97,6 @@ export function retentionUntil(floors: ContainerFloors, life: ItemLife, nowMs: n
   return floorUntil(floors, { ...timesOf(life), nowMs, onDemand: true });
 }
 
-/** The same of the change feed's floor, should the life have ended with its last event. */
-export function feedFloorUntil(floors: ContainerFloors, life: ItemLife, nowMs: number): number | null {
-  const { 'change-feed': seconds } = floors;
-  return seconds === undefined ? null : floorUntil({ 'change-feed': seconds }, { ...timesOf(life), nowMs });
-}
-
 function timesOf({ events }: ItemLife): { readonly lastWriteTs: number; readonly lastEventAtMs: number } {
   return {
     lastWriteTs: Math.floor((events.findLast(isItemWrite)?.occurredAtMs ?? 0) / 1000),

@@ -348,6 +348,25 @@ describe('a retention floor', () => {
     expect(await explain('a')).not.toHaveProperty('contentKeptUntil');
   });
 
+  test('is not all that keeps content: the change feed does from the record of the end, which a paused purge puts off', async () => {
+    const withFeed = { ...orders().definition, changeFeedPolicy: { retentionDuration: 1 } };
+    await world.store.replaceContainer(WRITER, 'shop', 'orders', withFeed, 60);
+    await world.write('a');
+    await world.store.pausePurge(WRITER);
+    await advance(600);
+    const untilMs = world.store.nowMs() + 120_000;
+    expect(await explain('a')).toMatchObject({
+      state: 'expired',
+      contentKeptUntilMs: untilMs,
+      sentence: expect.stringContaining('at the earliest (its end is not on record yet).') as string,
+    });
+    await world.store.resumePurge(WRITER);
+    expect(await purge()).toMatchObject({ expired: 1, purged: 0 });
+    expect(await explain('a')).toMatchObject({ contentKeptUntilMs: untilMs });
+    await advance(120);
+    expect(await purge()).toMatchObject({ purged: 1 });
+  });
+
   test('that is lowered lets go at once; the change is on record with its reason', async () => {
     await call('PUT', '/retention-floor', { seconds: 3_600, reason: 'tax law' });
     await world.write('a');

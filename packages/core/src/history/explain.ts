@@ -45,7 +45,8 @@ export interface Explanation {
   readonly holds: readonly string[];
   /**
    * Until when the container's retention floor keeps the content of the life, if it does; once that has ended, until
-   * when the change feed, the recovery window or the policy grace does, if one of them is later.
+   * when the change feed, the recovery window or the policy grace does, if one of them is later. The feed's time begins
+   * with the record of the end: before there is one it is the earliest that it can be.
    */
   readonly keptUntilMs?: number;
 }
@@ -66,8 +67,10 @@ export interface ExplainInput {
   readonly holds: readonly string[];
   /** When the retention floor over it will have passed; null or absent when it has. */
   readonly floorUntilMs?: number | null;
-  /** When the change feed's floor over it will have passed, should it have ended; null or absent when it has. */
-  readonly feedFloorUntilMs?: number | null;
+  /** For how long after the record of its end the change feed keeps it; absent where there is nothing to keep, or no feed. */
+  readonly feedFloorSeconds?: number | undefined;
+  /** When its end was put on record in its own stream, from which the change feed counts; absent while it is not. */
+  readonly endRecordedAtMs?: number | undefined;
   /** When it is asked. Without it nothing is said of the recovery window and the policy grace. */
   readonly nowMs?: number;
 }
@@ -131,12 +134,15 @@ function explainAsRecorded(input: ExplainInput): Explanation {
     // What keeps content is told as of now, and nothing keeps what was erased since.
     const keeping: Keeping =
       facts.purge === undefined
-        ? { ...input, grace: gone === undefined && end !== undefined ? graceAfter(end, input) : undefined }
+        ? {
+            holds,
+            floorUntilMs: input.floorUntilMs ?? null,
+            feed: end && feedAfter(end, input),
+            grace: gone === undefined && end !== undefined ? graceAfter(end, input) : undefined,
+          }
         : { holds: [] };
-    return {
-      facts: keptUntil(keeping.floorUntilMs, keeping.feedFloorUntilMs, keeping.grace?.untilMs),
-      words: ` Its content has not been erased yet.${keptInWords(keeping)}`,
-    };
+    const kept = keptUntil(keeping.floorUntilMs, keeping.feed?.untilMs, keeping.grace?.untilMs);
+    return { facts: kept, words: keptInWords(keeping, kept.keptUntilMs, input) };
   };
   const recorded = (endAtMs: number) => {
     const at = facts.end?.recordedAtMs;
@@ -267,15 +273,34 @@ interface Grace {
   readonly by: 'recovery window' | 'policy grace';
 }
 
+/** For which a change feed shows the content of a life that has ended. */
+interface FeedFloor {
+  readonly untilMs: number;
+  /** False while it is not known when that time begins; then `untilMs` is the earliest. */
+  readonly hasBegun: boolean;
+}
+
 /** What keeps the content of a life that has ended. */
-interface Keeping extends Pick<ExplainInput, 'holds' | 'floorUntilMs' | 'feedFloorUntilMs'> {
+interface Keeping {
+  readonly holds: readonly string[];
+  readonly floorUntilMs?: number | null;
+  readonly feed?: FeedFloor | undefined;
   readonly grace?: Grace | undefined;
+}
+
+function feedAfter(
+  end: EndOfLife,
+  { atMs, nowMs = atMs, feedFloorSeconds, endRecordedAtMs }: ExplainInput,
+): FeedFloor | undefined {
+  if (feedFloorSeconds === undefined) return undefined;
+  const untilMs = (endRecordedAtMs ?? Math.max(nowMs, end.atMs)) + feedFloorSeconds * 1000;
+  return untilMs <= nowMs ? undefined : { untilMs, hasBegun: endRecordedAtMs !== undefined };
 }
 
 function graceAfter({ atMs, byPolicyStart }: EndOfLife, { container, nowMs }: ExplainInput): Grace | undefined {
   const seconds = graceSeconds(container, byPolicyStart);
   const untilMs = atMs + seconds * 1000;
-  if (nowMs === undefined || untilMs <= nowMs) return undefined;
+  if (nowMs === undefined || seconds === 0 || untilMs <= nowMs) return undefined;
   return { untilMs, by: seconds === container.retention.recoveryWindowSeconds ? 'recovery window' : 'policy grace' };
 }
 
@@ -285,17 +310,33 @@ function keptUntil(...floors: readonly (number | null | undefined)[]): Pick<Expl
   return keptUntilMs === 0 ? {} : { keptUntilMs };
 }
 
-/** Why content that nobody sees any more is still there; as of when it is asked, whatever instant it is asked about. */
-function keptInWords({ holds, floorUntilMs, feedFloorUntilMs, grace }: Keeping): string {
+/**
+ * Why content that nobody sees any more is still there; as of when it is asked, whatever instant it is asked about. Of an
+ * instant to come, whether it will be.
+ */
+function keptInWords(
+  { holds, floorUntilMs, feed, grace }: Keeping,
+  keptUntilMs: number | undefined,
+  { atMs, nowMs = atMs }: ExplainInput,
+): string {
   const held = holds.map((hold) => JSON.stringify(hold)).join(', ');
   const reasons = [
     ...(holds.length === 0 ? [] : [`by the legal ${holds.length === 1 ? 'hold' : 'holds'} ${held}`]),
     ...(typeof floorUntilMs === 'number' ? [`by the retention floor until ${isoTime(floorUntilMs)}`] : []),
-    ...(typeof feedFloorUntilMs === 'number' ? [`for the change feed until ${isoTime(feedFloorUntilMs)}`] : []),
+    ...(feed === undefined ? [] : [`for the change feed until ${feedInWords(feed)}`]),
     ...(grace === undefined ? [] : [`by the ${grace.by} until ${isoTime(grace.untilMs)}`]),
-  ];
-  return reasons.length === 0 ? '' : ` It is kept ${reasons.join(' and ')}.`;
+  ].join(' and ');
+  if (atMs > nowMs && holds.length === 0 && (keptUntilMs ?? 0) <= atMs) {
+    return reasons === ''
+      ? ' Nothing keeps its content from being erased by then.'
+      : ` Its content is kept ${reasons}, and by nothing after that.`;
+  }
+  const there = atMs > nowMs ? ' Its content will still be there.' : ' Its content has not been erased yet.';
+  return reasons === '' ? there : `${there} It is kept ${reasons}.`;
 }
+
+const feedInWords = ({ untilMs, hasBegun }: FeedFloor): string =>
+  hasBegun ? isoTime(untilMs) : `${isoTime(untilMs)} at the earliest (its end is not on record yet)`;
 
 function ruleInWords(expiry: Expiry, containerName: string): string {
   return expiry.rule === 'item-ttl'
