@@ -263,8 +263,8 @@ export function partitionKey(flags: FlagValues): string {
   return texts.length === 1 && (isKeyText(only!) || isPartitionPseudonym(only!)) ? only! : JSON.stringify(texts);
 }
 
-/** A key that is a number is given as a text by mistake, and then nothing is found. */
-function hintAtValues(flags: FlagValues, stderr: Invocation['stderr']): void {
+/** A key that is a number is given as a text by mistake, and then nothing is found, or nothing is held. */
+export function hintAtValues(flags: FlagValues, stderr: Invocation['stderr']): void {
   const key = partitionKey(flags);
   if (isPartitionPseudonym(key)) return;
   const texts = JSON.parse(key) as readonly unknown[];

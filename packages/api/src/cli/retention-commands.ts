@@ -2,7 +2,7 @@ import { reasonFlag, textFlag, type Command, type Flags, type FlagValues } from 
 import { counted } from './counted.ts';
 import { exitCodes, UsageError } from './exit-codes.ts';
 import { follow } from './follow.ts';
-import { containerPath, partitionKey, partitionKeyFlag, ridFlag } from './history-commands.ts';
+import { containerPath, hintAtValues, partitionKey, partitionKeyFlag, ridFlag } from './history-commands.ts';
 import { pagesOf } from './paged.ts';
 
 interface HoldAnswer {
@@ -74,6 +74,8 @@ export const hold: Command = {
       const lives = counted(answer.tooLateFor, 'life', 'lives');
       print(`It came too late for ${lives}, whose content was erased before.`);
     }
+    // A hold on a text stands as well where all keys are numbers, and holds nothing.
+    if (action === 'place' && textsOf(flags, 'partition-key').length > 0) hintAtValues(flags, invocation.stderr);
     return exitCodes.ok;
   },
 };

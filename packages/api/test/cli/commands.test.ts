@@ -150,12 +150,17 @@ describe('the command line', () => {
     expect(
       (await place('h3', '--query', 'SELECT * FROM c WHERE c.id = @id', '--parameter', '@id="x"')).stdout,
     ).toContain('query (0)');
-    expect((await place('h4', '--partition-key', 'ann')).code).toBe(0);
+    expect(await place('h4', '--partition-key', 'ann')).toMatchObject({ code: 0, stderr: '' });
+    // As a number it would be another key, and a hold that stands on nothing looks like any other.
+    const mistaken = "The partition key was taken as text. If it is no text: --partition-key '[5]'\n";
+    expect(await place('h5', '--partition-key', '5')).toMatchObject({ code: 0, stderr: mistaken });
+    expect(await place('h6', '--item', 'a', '--partition-key', '5')).toMatchObject({ code: 0, stderr: mistaken });
+    expect(await place('h7', '--partition-key', '[5]')).toMatchObject({ code: 0, stderr: '' });
     expect((await place('h4', '--container')).stderr).toContain('(already-exists)');
-    for (const id of ['h1', 'h2', 'h3', 'h4']) {
+    for (const id of ['h1', 'h2', 'h3', 'h4', 'h5', 'h6', 'h7']) {
       expect((await ask('hold', 'release', 'shop', 'orders', id, '--reason', 'closed')).stdout).toContain('released');
     }
-    expect((await ask('hold', 'list', 'shop', 'orders')).stdout.trim().split('\n')).toHaveLength(4);
+    expect((await ask('hold', 'list', 'shop', 'orders')).stdout.trim().split('\n')).toHaveLength(7);
     expect((await ask('floor', 'shop', 'orders', '60', '--reason', 'tax law')).stdout).toMatch(
       /^retention floor: 60 s\n/,
     );
