@@ -247,6 +247,14 @@ function problemWithFacts(
   ) {
     return 'facts of the container are missing, or are of another one.';
   }
+  // Whose rid that is bundle.json alone would say: who reads it goes by the name.
+  const [{ fact: first }] = facts as readonly [CertifiedFact];
+  const { name, createdAt, createdAtMs } = manifest?.container ?? {};
+  const isThat =
+    first.data['name'] === name && first.occurredAtMs === createdAtMs && isoTime(first.occurredAtMs) === createdAt;
+  if (behind === 0 && !isThat) {
+    return `bundle.json names a container ${JSON.stringify(name)}, and its facts are of another name, or of one that was made at another time.`;
+  }
   return undefined;
 }
 
