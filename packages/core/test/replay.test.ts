@@ -96,6 +96,13 @@ describe('a life replayed under other policies', () => {
       [20_000, -1],
     ]);
     expect(replay(facts, begun, never)).toMatchObject({ verdict: 'same', leftAtMs: null });
+    expect(replay(facts, begun, begun)).toMatchObject({ verdict: 'same', wouldLeaveAtMs: null });
+    // One that began a millisecond earlier was there before the write.
+    const earlier = timelineOf([
+      [0, null],
+      [19_999, -1],
+    ]);
+    expect(replay(facts, begun, earlier)).toMatchObject({ verdict: 'also', wouldLeaveAtMs: 19_999 });
   });
 
   it('leaves when an observer of every millisecond would have seen it leave', () => {
@@ -117,9 +124,10 @@ describe('a life replayed under other policies', () => {
         const nowMs = 9_000;
         let seen: number | null = null;
         for (let atMs = facts.writes[0]!.atMs; atMs <= nowMs && seen === null; atMs++) {
-          // At the instant of a write it is still the write before that may have run out.
+          // At the instant of a write it is still the write before that may have run out, under the policy of before.
           const write = facts.writes.findLast((candidate) => candidate.atMs < atMs) ?? facts.writes[0]!;
-          const policy = policyAt(instead, atMs);
+          const isWritten = facts.writes.some((candidate) => candidate.atMs === atMs && candidate !== write);
+          const policy = policyAt(instead, isWritten ? atMs - 1 : atMs);
           if (policy === undefined || policy.defaultTtl === null) continue;
           const seconds = write.ttl ?? policy.defaultTtl;
           if (seconds > 0 && (Math.floor(write.atMs / 1000) + seconds) * 1000 <= atMs) seen = atMs;

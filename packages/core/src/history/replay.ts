@@ -66,8 +66,14 @@ function firstExpiry(
     const { atMs, ttl, omittedAfter } = writes[index]!;
     // When it was written next is not on record any more. It was, so it counts as there until what is.
     if (omittedAfter !== undefined) continue;
-    const nextMs = writes[index + 1]?.atMs ?? otherEndMs ?? nowMs;
-    const expiry = expiryOf({ ts: Math.floor(atMs / 1000), ttl }, timeline);
+    const next = writes[index + 1];
+    const nextMs = next?.atMs ?? otherEndMs ?? nowMs;
+    // A policy that began in the millisecond of a write came after it.
+    const begun =
+      next !== undefined && timeline.some(({ fromMs }) => fromMs === nextMs)
+        ? timeline.filter(({ fromMs }) => fromMs < nextMs)
+        : timeline;
+    const expiry = expiryOf({ ts: Math.floor(atMs / 1000), ttl }, begun);
     if (expiry !== undefined && expiry.expiredAtMs <= nextMs) return expiry.expiredAtMs;
   }
   return null;
