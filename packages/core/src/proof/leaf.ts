@@ -5,8 +5,8 @@ import { parseUniqueKeyStream } from '../unique-key/stream-name.ts';
 
 /**
  * A recorded fact as a leaf of the proof tree: everything but its place in one particular log. Of an item it says
- * the stream's name, which is a keyed hash of id and partition key, and neither of these: a proof can be shown to
- * anyone.
+ * the stream's name, which is a keyed hash of id and partition key, and neither of these: a proof of what became of an
+ * item can be shown to anyone. Facts of a container, among them its deletes by partition key, are as they were recorded.
  */
 export interface FactLeaf {
   readonly stream: string;
